@@ -1,0 +1,66 @@
+package entity
+
+import (
+	"time"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Kind says what a Request asks of an entity.
+type Kind uint8
+
+const (
+	// Command decides and may change the entity.
+	Command Kind = iota
+	// Query reads; it is linearizable.
+	Query
+	// StaleQuery reads the leader's state without confirming that it still
+	// leads, and without waiting for what is in flight.
+	StaleQuery
+)
+
+// NoExpectation is the ExpectedSequence of a command that accepts any.
+const NoExpectation = -1
+
+// Request is one command or query on its way to an entity and back. The
+// caller fills the first block and does not touch the Request again until
+// Done.Complete is called, exactly once, from a goroutine of the runtime.
+type Request struct {
+	Kind    Kind
+	Entity  sharding.EntityID
+	Name    string // of the command or query
+	Payload []byte // not modified; must stay unchanged until completion
+	// ID is the command id; empty for queries. ServerID marks one that the
+	// server made because the client gave none.
+	ID       journal.CommandID
+	ServerID bool
+	// ExpectedSequence rejects the command unless the entity is at exactly
+	// this sequence; NoExpectation accepts any.
+	ExpectedSequence int64
+	// Deadline bounds the wait for a place and for a leader. A command that
+	// is already proposed outlives it: only the caller's wait ends.
+	Deadline time.Time
+	Done     Completer
+	// Tag is the caller's, to tell its requests apart.
+	Tag uint64
+
+	Result Result
+
+	run
+}
+
+// Completer receives completed requests. Complete must not block and must not
+// call back into the runtime: it is called from a lane.
+type Completer interface {
+	Complete(*Request)
+}
+
+// Result is the outcome of a Request. When Err is nil the outcome is durable.
+type Result struct {
+	Payload    []byte           // reply; the receiver's to keep
+	Sequence   journal.Sequence // of the entity after the command, or seen by the query
+	EventCount int
+	Duplicate  bool // the stored reply of an earlier command with this id
+	Err        error
+}

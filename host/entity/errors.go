@@ -1,0 +1,55 @@
+package entity
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+)
+
+// Outcomes of a Request other than success. Unless it says otherwise the
+// error is definite: nothing was written.
+var (
+	// ErrUnknownType: no module is active for the entity type.
+	ErrUnknownType = errors.New("no module is active for this entity type")
+	// ErrUnknownCommand: the manifest lists commands and not this one.
+	ErrUnknownCommand = errors.New("the entity type has no such command")
+	// ErrUnknownQuery: the manifest lists queries and not this one.
+	ErrUnknownQuery = errors.New("the entity type has no such query")
+	// ErrCommandIDReused: the command id was used before with another command
+	// or payload.
+	ErrCommandIDReused = errors.New("the command id was used before for something else")
+	// ErrBusy: a queue or the node's budget is full. Retry after a moment.
+	ErrBusy = errors.New("a queue is full")
+	// ErrReadOnly: the disk mark is reached; writes are refused until space
+	// returns.
+	ErrReadOnly = errors.New("the disk is nearly full: writes are refused until space returns")
+	// ErrOutcomeUnknown: leadership was lost, or the node stops, while the
+	// command was in flight. Retry with the same command id.
+	ErrOutcomeUnknown = errors.New("the command was in flight when leadership was lost; retry with the same command id")
+	// ErrDeadline: the deadline passed before the command was decided.
+	ErrDeadline = errors.New("the deadline passed while the command waited")
+	// ErrParked: the entity faulted repeatedly and is held back.
+	ErrParked = errors.New("the entity faulted repeatedly and is parked")
+	// ErrDamaged: the entity's stored history does not verify; it is not served.
+	ErrDamaged = errors.New("the entity's stored history does not verify; run hostd verify on the stopped node")
+	// ErrUnsupported: the guest asked for something this release does not do.
+	ErrUnsupported = errors.New("the guest used an output that this release does not support")
+)
+
+// RejectedError is the handler's own refusal.
+type RejectedError struct{ Code, Message string }
+
+func (e *RejectedError) Error() string { return e.Code + ": " + e.Message }
+
+// SequenceMismatchError: ExpectedSequence did not hold.
+type SequenceMismatchError struct{ Expected, Actual journal.Sequence }
+
+func (e *SequenceMismatchError) Error() string {
+	return fmt.Sprintf("the entity is at sequence %d, not %d", e.Actual, e.Expected)
+}
+
+// GuestFaultError: the guest trapped, passed a limit or broke the contract.
+type GuestFaultError struct{ Message string }
+
+func (e *GuestFaultError) Error() string { return "guest fault: " + e.Message }

@@ -1,0 +1,64 @@
+package journal
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+const entryVersion = 1
+
+// EntryKind says what a raft entry carries.
+type EntryKind uint8
+
+const (
+	// EntryRecords carries records of a data shard.
+	EntryRecords EntryKind = 1
+	// EntryMeta carries one command of the metadata state machine.
+	EntryMeta EntryKind = 2
+)
+
+// EntryHeaderBytes is the length of an entry's header.
+const EntryHeaderBytes = 18
+
+// Entry is the header of a raft entry's data and what follows it.
+type Entry struct {
+	Kind EntryKind
+	// Fence is the term in which the proposer was activated. Apply discards
+	// the entry unless it equals the raft entry's own term.
+	Fence sharding.Term
+	// Proposal is the proposer's number for the entry, by which it knows it
+	// again when it is applied; it counts up within a fence.
+	Proposal uint64
+	// Body is the records one after another, or the metadata command.
+	Body []byte
+}
+
+// AppendEntryHeader appends an entry's header; the body follows it. Layout,
+// little endian: version u8, kind u8, fence u64, proposal u64.
+func AppendEntryHeader(dst []byte, kind EntryKind, fence sharding.Term, proposal uint64) []byte {
+	dst = append(dst, entryVersion, byte(kind))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(fence))
+	return binary.LittleEndian.AppendUint64(dst, proposal)
+}
+
+// DecodeEntry reads an entry; Body aliases data.
+func DecodeEntry(data []byte) (Entry, error) {
+	if len(data) < EntryHeaderBytes {
+		return Entry{}, fmt.Errorf("%w: entry of %d bytes", ErrDamaged, len(data))
+	}
+	if data[0] != entryVersion {
+		return Entry{}, fmt.Errorf("%w: entry version %d", ErrUnsupported, data[0])
+	}
+	e := Entry{
+		Kind:     EntryKind(data[1]),
+		Fence:    sharding.Term(binary.LittleEndian.Uint64(data[2:])),
+		Proposal: binary.LittleEndian.Uint64(data[10:]),
+		Body:     data[EntryHeaderBytes:],
+	}
+	if e.Kind != EntryRecords && e.Kind != EntryMeta {
+		return Entry{}, fmt.Errorf("%w: entry kind %d", ErrUnsupported, e.Kind)
+	}
+	return e, nil
+}

@@ -1,0 +1,144 @@
+// Package sharding is the vocabulary of placement: entity, shard, node and
+// replica ids, terms, and the map from an entity to its shard. It never does
+// I/O and starts no goroutine; the machinery lives in its children.
+package sharding
+
+import (
+	"errors"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of the names that address an entity, in bytes.
+const (
+	MaxEntityTypeBytes = 64
+	MaxEntityIDBytes   = 256
+)
+
+// MetaShard is the metadata group: members, placement, module bindings and
+// settings. It holds no entities.
+const MetaShard ShardID = 0
+
+// DefaultShards is the number of data shards of a new cluster.
+const DefaultShards = 256
+
+// ShardID numbers a shard. 0 is the metadata group, 1..n are data shards.
+type ShardID uint32
+
+// ReplicaID numbers one replica of one shard for ever: it is drawn from a
+// counter in the metadata group and never used again, so a replica that lost
+// its disk cannot return as its old self. It is the raft node id.
+type ReplicaID uint64
+
+// NodeID names a node (a process with a data directory). It is stable over
+// restarts.
+type NodeID string
+
+// Term is a raft term of one shard.
+type Term uint64
+
+// EntityID addresses an entity within the cluster.
+type EntityID struct {
+	Type string // 1..64 bytes of [a-z0-9-]
+	ID   string // 1..256 bytes of UTF-8 without control characters
+}
+
+// String returns "type/id" for people; it is not a key.
+func (e EntityID) String() string { return e.Type + "/" + e.ID }
+
+// Validate reports the first fault of the two names.
+func (e EntityID) Validate() error {
+	if err := ValidateEntityType(e.Type); err != nil {
+		return err
+	}
+	return ValidateID(e.ID)
+}
+
+// ErrInvalidName is wrapped by every fault of an entity type or id. Retrying
+// with the same name cannot succeed.
+var ErrInvalidName = errors.New("invalid name")
+
+// ValidateEntityType checks the alphabet and the length of an entity type.
+func ValidateEntityType(t string) error {
+	if t == "" {
+		return fmt.Errorf("%w: the entity type is empty", ErrInvalidName)
+	}
+	if len(t) > MaxEntityTypeBytes {
+		return fmt.Errorf("%w: the entity type has %d bytes, at most %d are allowed", ErrInvalidName, len(t), MaxEntityTypeBytes)
+	}
+	for i := 0; i < len(t); i++ {
+		c := t[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return fmt.Errorf("%w: the entity type has a character outside [a-z0-9-] at byte %d", ErrInvalidName, i)
+		}
+	}
+	return nil
+}
+
+// ValidateID checks an entity id: printable UTF-8 (spaces included), no
+// control characters, so that ids can be separated by a zero byte in keys.
+func ValidateID(id string) error {
+	if id == "" {
+		return fmt.Errorf("%w: the entity id is empty", ErrInvalidName)
+	}
+	if len(id) > MaxEntityIDBytes {
+		return fmt.Errorf("%w: the entity id has %d bytes, at most %d are allowed", ErrInvalidName, len(id), MaxEntityIDBytes)
+	}
+	for i := 0; i < len(id); {
+		c := id[i]
+		if c < utf8.RuneSelf {
+			if c < 0x20 || c == 0x7f {
+				return fmt.Errorf("%w: the entity id has a control character at byte %d", ErrInvalidName, i)
+			}
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(id[i:])
+		if r == utf8.RuneError && size == 1 {
+			return fmt.Errorf("%w: the entity id is not UTF-8 at byte %d", ErrInvalidName, i)
+		}
+		if r != ' ' && !unicode.IsPrint(r) {
+			return fmt.Errorf("%w: the entity id has an unprintable character at byte %d", ErrInvalidName, i)
+		}
+		i += size
+	}
+	return nil
+}
+
+// ShardOf maps an entity to one of n data shards, 1..n. The map is part of
+// the on-disk format: it never changes. It is FNV-1a (64 bit) over the type,
+// a zero byte and the id, finished with the murmur3 mixer, unsigned modulo n.
+// n must be at least 1.
+func ShardOf(e EntityID, n uint32) ShardID {
+	const offset, prime = 14695981039346656037, 1099511628211
+	h := uint64(offset)
+	for i := 0; i < len(e.Type); i++ {
+		h = (h ^ uint64(e.Type[i])) * prime
+	}
+	h *= prime // the zero byte
+	for i := 0; i < len(e.ID); i++ {
+		h = (h ^ uint64(e.ID[i])) * prime
+	}
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	h ^= h >> 33
+	return ShardID(1 + h%uint64(n))
+}
+
+// NotLeaderError says that this node does not lead the shard. Leader is empty
+// while none is known. A retry at Leader, or after a moment, is right.
+type NotLeaderError struct {
+	Shard  ShardID
+	Term   Term
+	Leader NodeID
+}
+
+func (e *NotLeaderError) Error() string {
+	if e.Leader == "" {
+		return fmt.Sprintf("shard %d has no known leader (term %d)", e.Shard, e.Term)
+	}
+	return fmt.Sprintf("shard %d is led by node %s (term %d)", e.Shard, e.Leader, e.Term)
+}
