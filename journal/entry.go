@@ -62,3 +62,12 @@ func DecodeEntry(data []byte) (Entry, error) {
 	}
 	return e, nil
 }
+
+// Committed is a raft entry that a quorum has made durable, on its way to the
+// state machine. Data is never modified; it is empty for a new leader's no-op
+// and for a membership change.
+type Committed struct {
+	Index uint64
+	Term  sharding.Term
+	Data  []byte
+}
