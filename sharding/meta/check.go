@@ -1,0 +1,54 @@
+package meta
+
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
+func checkMember(m Member) error {
+	if err := checkName("node id", string(m.Node), maxNodeIDBytes); err != nil {
+		return err
+	}
+	if m.Address == "" {
+		return fmt.Errorf("%w: the member has no address", ErrInvalid)
+	}
+	if err := checkText("address", m.Address, maxAddressBytes); err != nil {
+		return err
+	}
+	switch m.Status {
+	case StatusUp, StatusLeaving, StatusDown:
+		return nil
+	}
+	return fmt.Errorf("%w: member status %.40q", ErrInvalid, string(m.Status))
+}
+
+// checkName holds names that become parts of keys to [a-z0-9._-].
+func checkName(what, name string, limit int) error {
+	if name == "" || len(name) > limit {
+		return fmt.Errorf("%w: the %s has %d bytes, 1 to %d are allowed", ErrInvalid, what, len(name), limit)
+	}
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+			return fmt.Errorf("%w: the %s has a character outside [a-z0-9._-] at byte %d", ErrInvalid, what, i)
+		}
+	}
+	return nil
+}
+
+// checkText bounds text for people. It asks nothing of the tables of Unicode,
+// which differ between releases of Go: every replica must judge alike.
+func checkText(what, text string, limit int) error {
+	if len(text) > limit {
+		return fmt.Errorf("%w: the %s has %d bytes, at most %d are allowed", ErrInvalid, what, len(text), limit)
+	}
+	if !utf8.ValidString(text) {
+		return fmt.Errorf("%w: the %s is not UTF-8", ErrInvalid, what)
+	}
+	for i := 0; i < len(text); i++ {
+		if text[i] < 0x20 || text[i] == 0x7f {
+			return fmt.Errorf("%w: the %s has a control character at byte %d", ErrInvalid, what, i)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+// Package meta is the state machine of the metadata shard: which cluster this
+// is, its members, where each shard's replicas live, the modules, which module
+// serves which entity type, and the settings. It is pure: no clock, no
+// randomness, no I/O, no goroutine; the same commands give the same bytes on
+// every replica. It never decides anything: it records what the coordinator
+// proposed, or says why it cannot.
+package meta
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// Bounds of what the metadata shard holds. A command over one of them is
+// answered with ErrInvalid.
+const (
+	MaxCommandBytes      = 512 << 10
+	MaxShards            = 4096
+	MaxMembers           = 128
+	MaxReplicas          = 9 // of one shard
+	MaxModules           = 4096
+	MaxTypesPerModule    = 64
+	MaxBindings          = 4096
+	MaxBindingHistory    = 32
+	MaxSettings          = 1024
+	MaxSettingKeyBytes   = 128
+	MaxSettingValueBytes = 16 << 10
+	maxNameBytes         = 128
+	maxNodeIDBytes       = 64
+	maxAddressBytes      = 255
+)
+
+// Errors that a command's result carries. None is worth a retry of the same
+// command in the same state.
+var (
+	// ErrInvalid: the command is not one of this version, is malformed, or is
+	// over a bound.
+	ErrInvalid = errors.New("metadata: invalid command")
+	// ErrNoCluster: the cluster has not been created yet.
+	ErrNoCluster = errors.New("metadata: the cluster is not created")
+	// ErrClusterExists: another cluster was created here already.
+	ErrClusterExists = errors.New("metadata: a cluster exists already")
+	// ErrUnknownNode: the node is not a member.
+	ErrUnknownNode = errors.New("metadata: unknown node")
+	// ErrUnknownShard: the shard number is beyond the cluster's shards.
+	ErrUnknownShard = errors.New("metadata: unknown shard")
+	// ErrUnknownModule: no module with the digest has been uploaded.
+	ErrUnknownModule = errors.New("metadata: unknown module")
+	// ErrUnknownType: the module does not serve the entity type, or the
+	// entity type has no binding.
+	ErrUnknownType = errors.New("metadata: unknown entity type")
+	// ErrNoPrevious: there is no earlier module to roll back to.
+	ErrNoPrevious = errors.New("metadata: no earlier module to roll back to")
+	// ErrCorrupt: a stored key or value that this version did not write.
+	ErrCorrupt = errors.New("metadata: unreadable stored value")
+)
+
+// Digest is the SHA-256 of a module's bytes; in JSON it is lower-case hex.
+type Digest [32]byte
+
+// String returns lower-case hex.
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler: exactly 64 lower-case hex
+// digits.
+func (d *Digest) UnmarshalText(text []byte) error {
+	if len(text) != 2*len(d) {
+		return fmt.Errorf("a digest has %d hex digits, not %d", 2*len(d), len(text))
+	}
+	for _, c := range text {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return errors.New("a digest is lower-case hex")
+		}
+	}
+	_, err := hex.Decode(d[:], text)
+	return err
+}
+
+// KV is one stored pair. A nil Value deletes the key.
+type KV struct{ Key, Value []byte }
+
+// Cluster is the identity that the create command fixed for ever.
+type Cluster struct {
+	ID        string `json:"id"`        // 1..64 bytes of [a-z0-9._-]
+	Format    uint32 `json:"format"`    // of everything on disk
+	Shards    uint32 `json:"shards"`    // data shards, numbered 1..Shards
+	CreatedAt int64  `json:"createdAt"` // unix nanoseconds
+}
+
+// MemberStatus is a member's place in its life: joining members are not known
+// here, removed ones are gone.
+type MemberStatus string
+
+// The states of a member.
+const (
+	StatusUp      MemberStatus = "up"
+	StatusLeaving MemberStatus = "leaving"
+	StatusDown    MemberStatus = "down"
+)
+
+// Member is a node that was admitted to the cluster.
+type Member struct {
+	Node    sharding.NodeID `json:"node"`
+	Address string          `json:"address"` // host:port that other nodes reach it at
+	Status  MemberStatus    `json:"status"`
+}
+
+// Replica is one copy of a shard. Its id is never used again, for any shard.
+type Replica struct {
+	ID      sharding.ReplicaID `json:"id"`
+	Node    sharding.NodeID    `json:"node"`
+	Learner bool               `json:"learner,omitempty"`
+}
+
+// Placement says where a shard's replicas live. Replicas is not modified.
+type Placement struct {
+	Shard    sharding.ShardID `json:"shard"`
+	Replicas []Replica        `json:"replicas"`
+}
+
+// Module describes an uploaded module. Its bytes live in each node's registry
+// under the digest.
+type Module struct {
+	Digest      Digest   `json:"digest"`
+	Size        int64    `json:"size"` // bytes
+	Name        string   `json:"name"`
+	Version     string   `json:"version,omitempty"`
+	EntityTypes []string `json:"entityTypes"` // in the manifest's order
+	UploadedAt  int64    `json:"uploadedAt"`  // unix nanoseconds
+}
+
+// Bound is one module serving an entity type, from a revision on.
+type Bound struct {
+	Digest    Digest `json:"digest"`
+	TypeIndex int    `json:"typeIndex"` // place of the type in the module's manifest
+	Revision  uint64 `json:"revision"`
+	At        int64  `json:"at"` // unix nanoseconds
+}
+
+// Binding is the module that serves an entity type, and those that did before
+// it, oldest first, at most MaxBindingHistory. History is not modified.
+type Binding struct {
+	EntityType string `json:"entityType"`
+	Bound
+	History []Bound `json:"history,omitempty"`
+}

@@ -1,0 +1,371 @@
+package meta_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/golden.txt from what the code does")
+
+var (
+	cluster = meta.Cluster{ID: "c1", Format: 1, Shards: 3, CreatedAt: 1_700_000_000_000_000_000}
+	founder = meta.Member{Node: "n1", Address: "127.0.0.1:7070", Status: meta.StatusUp}
+)
+
+func digest(b byte) (d meta.Digest) {
+	for i := range d {
+		d[i] = b
+	}
+	return d
+}
+
+func module(b byte, types ...string) meta.Module {
+	return meta.Module{Digest: digest(b), Size: int64(b) + 1, Name: "m", Version: "1.0", EntityTypes: types, UploadedAt: int64(b)}
+}
+
+// created returns a state with the cluster made and commands applied, all of
+// which must be accepted.
+func created(t *testing.T, commands ...[]byte) *meta.State {
+	t.Helper()
+	s := meta.New()
+	for i, c := range append([][]byte{meta.CreateCluster(cluster, founder)}, commands...) {
+		_, result := s.Apply(uint64(i+1), c)
+		if _, err := meta.DecodeResult(result); err != nil {
+			t.Fatalf("command %d: %v", i, err)
+		}
+	}
+	return s
+}
+
+func TestCommandsAnswer(t *testing.T) {
+	two := meta.Member{Node: "n2", Address: "127.0.0.1:7071", Status: meta.StatusUp}
+	tests := []struct {
+		name  string
+		setup [][]byte
+		body  []byte
+		want  error
+		res   meta.Result
+	}{
+		{"create again is accepted", nil, meta.CreateCluster(cluster, founder), nil, meta.Result{}},
+		{"create another", nil, meta.CreateCluster(meta.Cluster{ID: "c2", Format: 1, Shards: 3}, founder), meta.ErrClusterExists, meta.Result{}},
+		{"admit", nil, meta.PutMember(two), nil, meta.Result{Changed: true}},
+		{"admit again", [][]byte{meta.PutMember(two)}, meta.PutMember(two), nil, meta.Result{}},
+		{"member of a bad status", nil, meta.PutMember(meta.Member{Node: "n2", Address: "a", Status: "odd"}), meta.ErrInvalid, meta.Result{}},
+		{"member of a bad name", nil, meta.PutMember(meta.Member{Node: "n/2", Address: "a", Status: meta.StatusUp}), meta.ErrInvalid, meta.Result{}},
+		{"member without an address", nil, meta.PutMember(meta.Member{Node: "n2", Status: meta.StatusUp}), meta.ErrInvalid, meta.Result{}},
+		{"place", [][]byte{meta.PutMember(two)}, meta.Place(meta.PlaceOn{Shard: 2, Nodes: []sharding.NodeID{"n2", "n1"}}), nil, meta.Result{Changed: true,
+			Placements: []meta.Placement{{Shard: 2, Replicas: []meta.Replica{{ID: 2, Node: "n2"}, {ID: 3, Node: "n1"}}}}}},
+		{"place beyond the shards", nil, meta.Place(meta.PlaceOn{Shard: 4, Nodes: []sharding.NodeID{"n1"}}), meta.ErrUnknownShard, meta.Result{}},
+		{"place on a stranger", nil, meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n9"}}), meta.ErrUnknownNode, meta.Result{}},
+		{"place twice on one node", nil, meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1", "n1"}}), meta.ErrInvalid, meta.Result{}},
+		{"place on nothing", nil, meta.Place(meta.PlaceOn{Shard: 1}), meta.ErrInvalid, meta.Result{}},
+		{"bind", [][]byte{meta.PutModule(module(1, "a", "b"))}, meta.Bind("b", digest(1), 7), nil, meta.Result{Changed: true, Revision: 1}},
+		{"bind what is bound", [][]byte{meta.PutModule(module(1, "a")), meta.Bind("a", digest(1), 7)}, meta.Bind("a", digest(1), 8), nil, meta.Result{Revision: 1}},
+		{"bind an unknown module", nil, meta.Bind("a", digest(1), 7), meta.ErrUnknownModule, meta.Result{}},
+		{"bind a type that the module lacks", [][]byte{meta.PutModule(module(1, "a"))}, meta.Bind("b", digest(1), 7), meta.ErrUnknownType, meta.Result{}},
+		{"roll back nothing", nil, meta.Rollback("a", 1), meta.ErrUnknownType, meta.Result{}},
+		{"roll back the first", [][]byte{meta.PutModule(module(1, "a")), meta.Bind("a", digest(1), 7)}, meta.Rollback("a", 9), meta.ErrNoPrevious, meta.Result{}},
+		{"module of no type", nil, meta.PutModule(module(1)), meta.ErrInvalid, meta.Result{}},
+		{"module of one type twice", nil, meta.PutModule(module(1, "a", "a")), meta.ErrInvalid, meta.Result{}},
+		{"module of a bad type", nil, meta.PutModule(module(1, "A")), meta.ErrInvalid, meta.Result{}},
+		{"setting", nil, meta.PutSetting("k", nil), nil, meta.Result{Changed: true}},
+		{"setting at the bound", nil, meta.PutSetting("k", make([]byte, meta.MaxSettingValueBytes)), nil, meta.Result{Changed: true}},
+		{"setting over the bound", nil, meta.PutSetting("k", make([]byte, meta.MaxSettingValueBytes+1)), meta.ErrInvalid, meta.Result{}},
+		{"setting of a bad name", nil, meta.PutSetting("K", nil), meta.ErrInvalid, meta.Result{}},
+		{"delete an absent setting", nil, meta.DeleteSetting("k"), nil, meta.Result{}},
+		{"not JSON", nil, []byte("{"), meta.ErrInvalid, meta.Result{}},
+		{"empty", nil, nil, meta.ErrInvalid, meta.Result{}},
+		{"unknown version", nil, []byte(`{"v":2,"op":"rollback","entityType":"a"}`), meta.ErrInvalid, meta.Result{}},
+		{"unknown operation", nil, []byte(`{"v":1,"op":"explode"}`), meta.ErrInvalid, meta.Result{}},
+		{"unknown member of an operation", nil, []byte(`{"v":1,"op":"rollback","entityType":"a","force":true}`), meta.ErrInvalid, meta.Result{}},
+		{"incomplete", nil, []byte(`{"v":1,"op":"bind","entityType":"a"}`), meta.ErrInvalid, meta.Result{}},
+		{"two values", nil, []byte(`{"v":1,"op":"rollback","entityType":"a"}{}`), meta.ErrInvalid, meta.Result{}},
+		{"over the bound", nil, append(meta.DeleteSetting("k"), bytes.Repeat([]byte(" "), meta.MaxCommandBytes)...), meta.ErrInvalid, meta.Result{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := created(t, tt.setup...)
+			before := s.View()
+			writes, result := s.Apply(99, tt.body)
+			res, err := meta.DecodeResult(result)
+			if !errors.Is(err, tt.want) {
+				t.Fatalf("got error %v, want %v", err, tt.want)
+			}
+			if !reflect.DeepEqual(res, tt.res) {
+				t.Errorf("got %+v, want %+v", res, tt.res)
+			}
+			if (len(writes) > 0) != tt.res.Changed {
+				t.Errorf("got %d writes with changed=%v", len(writes), tt.res.Changed)
+			}
+			if got := s.View().Index(); got != 99 {
+				t.Errorf("index is %d after a command at 99", got)
+			}
+			if err != nil && dump(before) != dump(s.View()) {
+				t.Errorf("a refused command changed the state")
+			}
+		})
+	}
+}
+
+func TestNothingButCreateBeforeTheCluster(t *testing.T) {
+	for _, body := range [][]byte{meta.PutMember(founder), meta.PutSetting("k", nil), meta.Rollback("a", 1)} {
+		_, result := meta.New().Apply(1, body)
+		if _, err := meta.DecodeResult(result); !errors.Is(err, meta.ErrNoCluster) {
+			t.Errorf("%s: got %v, want %v", body, err, meta.ErrNoCluster)
+		}
+	}
+}
+
+// Place is sent again when its outcome is unknown: the second one must find
+// the first one's replica ids and must not draw new ones.
+func TestPlaceAgainKeepsReplicaIDs(t *testing.T) {
+	place := meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1"}}, meta.PlaceOn{Shard: 2, Nodes: []sharding.NodeID{"n1"}})
+	s := created(t, place)
+	_, first := s.Apply(10, place)
+	_, second := s.Apply(11, place)
+	if !bytes.Equal(first, second) {
+		t.Fatalf("got %s, then %s", first, second)
+	}
+	seen := map[sharding.ReplicaID]bool{}
+	for _, p := range s.View().Placements() {
+		for _, r := range p.Replicas {
+			if r.ID == 0 || seen[r.ID] {
+				t.Errorf("shard %d: replica id %d is 0 or used twice", p.Shard, r.ID)
+			}
+			seen[r.ID] = true
+		}
+	}
+	if len(seen) != 3 {
+		t.Errorf("got %d replicas, want 3: the metadata shard's and two", len(seen))
+	}
+}
+
+func TestRollbackGoesFurtherBackEachTime(t *testing.T) {
+	s := created(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "b", "a")), meta.PutModule(module(3, "a")),
+		meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2), meta.Bind("a", digest(3), 3), meta.Rollback("a", 4))
+	b, _ := s.View().Binding("a")
+	if b.Digest != digest(2) || b.TypeIndex != 1 || b.Revision != 4 || b.At != 4 {
+		t.Fatalf("after one rollback: %+v", b.Bound)
+	}
+	_, _ = s.Apply(20, meta.Rollback("a", 5))
+	if b, _ = s.View().Binding("a"); b.Digest != digest(1) || b.Revision != 5 {
+		t.Fatalf("after two rollbacks: %+v", b.Bound)
+	}
+	_, result := s.Apply(21, meta.Rollback("a", 6))
+	if _, err := meta.DecodeResult(result); !errors.Is(err, meta.ErrNoPrevious) {
+		t.Fatalf("after three: %v", err)
+	}
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	s := created(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")))
+	for i := range 3 * meta.MaxBindingHistory {
+		s.Apply(uint64(i+10), meta.Bind("a", digest(byte(1+i%2)), int64(i)))
+	}
+	b, _ := s.View().Binding("a")
+	if len(b.History) != meta.MaxBindingHistory {
+		t.Fatalf("history of %d, want %d", len(b.History), meta.MaxBindingHistory)
+	}
+	if got, want := b.History[len(b.History)-1].Revision, b.Revision-1; got != want {
+		t.Errorf("newest in the history has revision %d, want %d", got, want)
+	}
+}
+
+// A view is a snapshot: what is applied later must not show in it.
+func TestViewDoesNotChange(t *testing.T) {
+	s := created(t, meta.PutModule(module(1, "a")), meta.PutSetting("k", []byte("v")))
+	old := s.View()
+	want := dump(old)
+	s.Apply(9, meta.PutModule(module(2, "a")))
+	s.Apply(10, meta.Bind("a", digest(2), 1))
+	s.Apply(11, meta.DeleteSetting("k"))
+	s.Apply(12, meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1"}}))
+	s.Apply(13, meta.PutMember(meta.Member{Node: "n2", Address: "x", Status: meta.StatusDown}))
+	if got := dump(old); got != want {
+		t.Errorf("the view changed:\n%s\nwas\n%s", got, want)
+	}
+}
+
+// Two machines fed the same random commands agree byte for byte, and one that
+// is restored from the stored pairs half way goes on like them.
+func TestRandomCommandsAreDeterministic(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		a, b, disk := meta.New(), meta.New(), map[string][]byte{}
+		for i := range uint64(300) {
+			body := randomCommand(rng)
+			aw, ar := a.Apply(i+1, body)
+			bw, br := b.Apply(i+1, body)
+			if !reflect.DeepEqual(aw, bw) || !bytes.Equal(ar, br) {
+				t.Fatalf("seed %d, command %d: replicas differ on %s", seed, i, body)
+			}
+			for _, w := range aw {
+				if w.Value == nil {
+					delete(disk, string(w.Key))
+				} else {
+					disk[string(w.Key)] = w.Value
+				}
+			}
+			if rng.IntN(40) == 0 {
+				b = restored(t, disk)
+			}
+			if got, want := dump(b.View()), dump(a.View()); got != want {
+				t.Fatalf("seed %d, command %d: restored\n%s\nlive\n%s", seed, i, got, want)
+			}
+		}
+	}
+}
+
+func restored(t *testing.T, disk map[string][]byte) *meta.State {
+	t.Helper()
+	s := meta.New()
+	for key, value := range disk { // the map's random order is part of the test
+		if err := s.Restore([]byte(key), value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func randomCommand(rng *rand.Rand) []byte {
+	node := func() sharding.NodeID { return sharding.NodeID(fmt.Sprintf("n%d", 1+rng.IntN(4))) }
+	typ := func() string { return string(rune('a' + rng.IntN(3))) }
+	switch rng.IntN(9) {
+	case 0:
+		return meta.CreateCluster(cluster, founder)
+	case 1:
+		return meta.PutMember(meta.Member{Node: node(), Address: fmt.Sprint(rng.IntN(3)), Status: meta.StatusUp})
+	case 2:
+		return meta.Place(meta.PlaceOn{Shard: sharding.ShardID(rng.IntN(5)), Nodes: []sharding.NodeID{node(), node()}})
+	case 3:
+		return meta.PutModule(module(byte(rng.IntN(5)), typ(), typ()))
+	case 4, 5:
+		return meta.Bind(typ(), digest(byte(rng.IntN(5))), rng.Int64N(100))
+	case 6:
+		return meta.Rollback(typ(), rng.Int64N(100))
+	case 7:
+		return meta.DeleteSetting(typ())
+	default:
+		return meta.PutSetting(typ(), []byte(strings.Repeat("x", rng.IntN(3))))
+	}
+}
+
+// dump writes everything that a view holds, except the index.
+func dump(v *meta.View) string {
+	var out strings.Builder
+	c, ok := v.Cluster()
+	fmt.Fprintln(&out, c, ok, v.Revision())
+	fmt.Fprintf(&out, "%+v\n%+v\n%+v\n%+v\n", v.Members(), v.Placements(), v.Modules(), v.Bindings())
+	for _, k := range v.SettingKeys() {
+		value, _ := v.Setting(k)
+		fmt.Fprintf(&out, "%s=%q\n", k, value)
+	}
+	return out.String()
+}
+
+// The bytes of commands, stored pairs and results are formats: a change here
+// breaks the logs of running clusters.
+func TestGolden(t *testing.T) {
+	s, out := meta.New(), strings.Builder{}
+	for i, body := range [][]byte{
+		meta.CreateCluster(cluster, founder),
+		meta.PutMember(meta.Member{Node: "n2", Address: "127.0.0.1:7071", Status: meta.StatusUp}),
+		meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1", "n2"}}, meta.PlaceOn{Shard: 2, Nodes: []sharding.NodeID{"n2"}}),
+		meta.PutModule(module(0xab, "counter", "account")),
+		meta.Bind("account", digest(0xab), 5),
+		meta.PutModule(module(0xcd, "account")),
+		meta.Bind("account", digest(0xcd), 6),
+		meta.Rollback("account", 7),
+		meta.Bind("account", digest(0xee), 8),
+		meta.PutSetting("log.level", []byte("debug")),
+		meta.DeleteSetting("log.level"),
+	} {
+		writes, result := s.Apply(uint64(i+1), body)
+		fmt.Fprintf(&out, "command %s\n", body)
+		for _, w := range writes {
+			if w.Value == nil {
+				fmt.Fprintf(&out, "  delete %s\n", w.Key)
+				continue
+			}
+			fmt.Fprintf(&out, "  store %s %s\n", w.Key, w.Value)
+		}
+		fmt.Fprintf(&out, "  result %s\n", result)
+	}
+	const path = "testdata/golden.txt"
+	if *update {
+		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != string(want) {
+		t.Errorf("the formats changed; got\n%s", out.String())
+	}
+}
+
+func TestRestoreRefusesWhatItDidNotWrite(t *testing.T) {
+	for _, kv := range [][2]string{
+		{"", "{}"}, {"cluster/", `{"v":1,"value":{}}`}, {"cluster", ""}, {"cluster", `{"v":2,"value":{}}`},
+		{"member/n1", "x"}, {"shard/x", `{"v":1,"value":{}}`}, {"module/ff", `{"v":1,"value":{}}`}, {"odd/a", `{"v":1,"value":{}}`},
+		{"binding/a", `{"v":1,"value":{"odd":1}}`}, {"counters", `{"v":1}`},
+	} {
+		if err := meta.New().Restore([]byte(kv[0]), []byte(kv[1])); !errors.Is(err, meta.ErrCorrupt) {
+			t.Errorf("%q=%q: got %v", kv[0], kv[1], err)
+		}
+	}
+}
+
+func TestDecodeResultRefusesDamage(t *testing.T) {
+	for _, bad := range []string{"", "{", `{"v":9}`, `{"v":1,"code":"odd"}`, `{"v":1}x`} {
+		if _, err := meta.DecodeResult([]byte(bad)); !errors.Is(err, meta.ErrCorrupt) {
+			t.Errorf("%q: got %v", bad, err)
+		}
+	}
+}
+
+// Whatever the log holds, Apply answers a result that decodes, and what it
+// stored restores to what it holds.
+func FuzzApply(f *testing.F) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for range 50 {
+		f.Add(randomCommand(rng))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		s := created(t, meta.PutModule(module(1, "a", "b")), meta.Bind("a", digest(1), 1))
+		disk := map[string][]byte{}
+		base := dump(s.View())
+		writes, result := s.Apply(50, body)
+		if _, err := meta.DecodeResult(result); errors.Is(err, meta.ErrCorrupt) {
+			t.Fatalf("result %s: %v", result, err)
+		}
+		if len(writes) == 0 && dump(s.View()) != base {
+			t.Fatalf("%s changed the state without a write", body)
+		}
+		for _, w := range writes {
+			disk[string(w.Key)] = w.Value
+		}
+		for _, key := range slices.Sorted(maps.Keys(disk)) {
+			if disk[key] == nil {
+				continue
+			}
+			if err := meta.New().Restore([]byte(key), disk[key]); err != nil {
+				t.Fatalf("%s=%s: %v", key, disk[key], err)
+			}
+		}
+	})
+}
