@@ -1,0 +1,175 @@
+package abi
+
+import "encoding/binary"
+
+// Event is an event a command emitted.
+type Event struct {
+	Type    []byte
+	Payload []byte
+	Tags    [][]byte // set by ParseOutput; valid until its next call with the same Output
+}
+
+// AppendEvent appends an event frame.
+func AppendEvent[T string | []byte](dst []byte, eventType T, payload []byte) []byte {
+	dst = appendHeader(dst, OutEvent, fieldBytes(len(eventType))+len(payload))
+	return append(AppendField(dst, eventType), payload...)
+}
+
+// DecodeEvent reads the body of an event frame.
+func DecodeEvent(body []byte) (Event, error) {
+	eventType, payload, ok := cutField(body)
+	if !ok {
+		return Event{}, errShort
+	}
+	return Event{Type: eventType, Payload: payload}, nil
+}
+
+// AppendTag appends a tag for the event before it.
+func AppendTag[T string | []byte](dst []byte, tag T) []byte { return AppendFrame(dst, OutTag, tag) }
+
+// AppendReply appends a reply frame.
+func AppendReply(dst, payload []byte) []byte { return AppendFrame(dst, OutReply, payload) }
+
+// AppendState appends the new state of a durable-state entity.
+func AppendState(dst, state []byte) []byte { return AppendFrame(dst, OutState, state) }
+
+// AppendPassivate appends a request to drop the entity from memory.
+func AppendPassivate(dst []byte) []byte { return appendHeader(dst, OutPassivate, 0) }
+
+// AppendDelete appends a tombstone.
+func AppendDelete(dst []byte) []byte { return appendHeader(dst, OutDelete, 0) }
+
+// Reject is a handler's refusal of a command or query.
+type Reject struct {
+	Code    []byte
+	Message []byte
+}
+
+// AppendReject appends a reject frame.
+func AppendReject[T string | []byte](dst []byte, code, message T) []byte {
+	dst = appendHeader(dst, OutReject, fieldBytes(len(code))+len(message))
+	return append(AppendField(dst, code), message...)
+}
+
+// DecodeReject reads the body of a reject frame.
+func DecodeReject(body []byte) (Reject, error) {
+	code, message, ok := cutField(body)
+	if !ok {
+		return Reject{}, errShort
+	}
+	return Reject{Code: code, Message: message}, nil
+}
+
+// Send is a command to another entity. With WantsAnswer the answer comes back
+// to the sender as its command OnReply, or OnReject with {code, message} as
+// JSON.
+type Send struct {
+	EntityType  []byte
+	EntityID    []byte
+	Command     []byte
+	Payload     []byte
+	WantsAnswer bool
+	OnReply     []byte
+	OnReject    []byte
+}
+
+// AppendSend appends a send frame, of kind OutSendWithAnswer where
+// WantsAnswer is set.
+func AppendSend(dst []byte, send Send) []byte {
+	kind := OutSend
+	if send.WantsAnswer {
+		kind = OutSendWithAnswer
+	}
+	dst, mark := BeginFrame(dst, kind)
+	dst = AppendField(dst, send.EntityType)
+	dst = AppendField(dst, send.EntityID)
+	dst = AppendField(dst, send.Command)
+	if send.WantsAnswer {
+		dst = AppendField(dst, send.OnReply)
+		dst = AppendField(dst, send.OnReject)
+	}
+	dst = append(dst, send.Payload...)
+	EndFrame(dst, mark)
+	return dst
+}
+
+// DecodeSend reads the body of a frame of kind OutSend.
+func DecodeSend(body []byte) (Send, error) {
+	send, rest, ok := cutTarget(body)
+	if !ok {
+		return Send{}, errShort
+	}
+	send.Payload = rest
+	return send, nil
+}
+
+// DecodeSendWithAnswer reads the body of a frame of kind OutSendWithAnswer.
+func DecodeSendWithAnswer(body []byte) (Send, error) {
+	send, rest, ok := cutTarget(body)
+	if !ok {
+		return Send{}, errShort
+	}
+	send.WantsAnswer = true
+	if send.OnReply, rest, ok = cutField(rest); !ok {
+		return Send{}, errShort
+	}
+	if send.OnReject, rest, ok = cutField(rest); !ok {
+		return Send{}, errShort
+	}
+	send.Payload = rest
+	return send, nil
+}
+
+// cutTarget reads the three fields both kinds of send begin with.
+func cutTarget(body []byte) (send Send, rest []byte, ok bool) {
+	if send.EntityType, rest, ok = cutField(body); !ok {
+		return send, nil, false
+	}
+	if send.EntityID, rest, ok = cutField(rest); !ok {
+		return send, nil, false
+	}
+	send.Command, rest, ok = cutField(rest)
+	return send, rest, ok
+}
+
+// Timer is a named timer of an entity: at Due the entity gets Command with
+// Payload. Setting a name again replaces its timer. Cancel, set by
+// ParseOutput, marks the cancellation of Name; the other fields are then
+// empty.
+type Timer struct {
+	Name    []byte
+	Due     int64 // unix nanoseconds
+	Command []byte
+	Payload []byte
+	Cancel  bool
+}
+
+// AppendSetTimer appends a set timer frame. timer.Cancel is not looked at.
+func AppendSetTimer(dst []byte, timer Timer) []byte {
+	dst = appendHeader(dst, OutSetTimer,
+		fieldBytes(len(timer.Name))+8+fieldBytes(len(timer.Command))+len(timer.Payload))
+	dst = AppendField(dst, timer.Name)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(timer.Due))
+	dst = AppendField(dst, timer.Command)
+	return append(dst, timer.Payload...)
+}
+
+// DecodeSetTimer reads the body of a set timer frame.
+func DecodeSetTimer(body []byte) (Timer, error) {
+	var timer Timer
+	name, rest, ok := cutField(body)
+	if !ok || len(rest) < 8 {
+		return Timer{}, errShort
+	}
+	timer.Name = name
+	timer.Due = int64(binary.LittleEndian.Uint64(rest))
+	if timer.Command, timer.Payload, ok = cutField(rest[8:]); !ok {
+		return Timer{}, errShort
+	}
+	return timer, nil
+}
+
+// AppendCancelTimer appends a cancel timer frame.
+func AppendCancelTimer[T string | []byte](dst []byte, name T) []byte {
+	return AppendFrame(dst, OutCancelTimer, name)
+}

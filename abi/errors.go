@@ -1,0 +1,66 @@
+package abi
+
+import (
+	"errors"
+	"strconv"
+)
+
+// Sentinels a *FrameError unwraps to.
+var (
+	// ErrMalformed: the bytes are not frames of this contract.
+	ErrMalformed = errors.New("malformed frame")
+	// ErrOverLimit: the frames are well formed and pass a limit.
+	ErrOverLimit = errors.New("over limit")
+)
+
+// FrameError says which frame is wrong, where and why.
+type FrameError struct {
+	Index  int    // of the frame, from 0
+	Offset int    // of the frame's first byte
+	Kind   Kind   // of the frame; 0 where it could not be read
+	Reason string // public text: no payload, no name
+	Got    int64  // the number that passed Limit, where ErrOverLimit
+	Limit  int64  // 0 where the fault is not a limit
+	Cause  error  // ErrMalformed or ErrOverLimit
+	input  bool   // kinds are input kinds
+}
+
+func (e *FrameError) Error() string {
+	kind := ""
+	switch {
+	case e.Kind == 0:
+	case e.input:
+		kind = " (input kind " + strconv.Itoa(int(e.Kind)) + ")"
+	default:
+		kind = " (" + e.Kind.outputName() + ")"
+	}
+	text := "frame " + strconv.Itoa(e.Index) + kind + " at byte " + strconv.Itoa(e.Offset) + ": " + e.Reason
+	if e.Cause == ErrOverLimit {
+		text += ": " + strconv.FormatInt(e.Got, 10) + ", limit " + strconv.FormatInt(e.Limit, 10)
+	}
+	return text
+}
+
+func (e *FrameError) Unwrap() error { return e.Cause }
+
+// The reasons a body of fixed shape cannot be read. DecodeX functions return
+// these; they unwrap to ErrMalformed.
+var (
+	errShort    = &bodyError{"body is too short"}
+	errNotEight = &bodyError{"body is not 8 bytes"}
+	errSource   = &bodyError{"unknown source"}
+	errTrailing = &bodyError{"bytes after the last field"}
+)
+
+type bodyError struct{ reason string }
+
+func (e *bodyError) Error() string { return e.reason }
+func (e *bodyError) Unwrap() error { return ErrMalformed }
+
+// reasonOf returns the constant text of an error of a DecodeX function.
+func reasonOf(err error) string {
+	if body, ok := err.(*bodyError); ok {
+		return body.reason
+	}
+	return err.Error()
+}

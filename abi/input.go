@@ -1,0 +1,204 @@
+package abi
+
+import "encoding/binary"
+
+// AppendEntityID appends an entity id frame.
+func AppendEntityID[T string | []byte](dst []byte, id T) []byte {
+	return AppendFrame(dst, InEntityID, id)
+}
+
+// AppendSnapshot appends a snapshot frame.
+func AppendSnapshot(dst, state []byte) []byte { return AppendFrame(dst, InSnapshot, state) }
+
+// AppendSequence appends a sequence frame: of the snapshot in load, of the
+// entity before the command in handle and query.
+func AppendSequence(dst []byte, sequence uint64) []byte {
+	return appendUint64(dst, InSequence, sequence)
+}
+
+// AppendName appends the name of a command or query.
+func AppendName[T string | []byte](dst []byte, name T) []byte {
+	return AppendFrame(dst, InName, name)
+}
+
+// AppendPayload appends the payload of a command or query.
+func AppendPayload(dst, payload []byte) []byte { return AppendFrame(dst, InPayload, payload) }
+
+// AppendCommandID appends a command id frame.
+func AppendCommandID[T string | []byte](dst []byte, id T) []byte {
+	return AppendFrame(dst, InCommandID, id)
+}
+
+// AppendNow appends the command's time, unix nanoseconds.
+func AppendNow(dst []byte, unixNanos int64) []byte {
+	return appendUint64(dst, InNow, uint64(unixNanos))
+}
+
+// AppendSeed appends the command's seed.
+func AppendSeed(dst []byte, seed uint64) []byte { return appendUint64(dst, InSeed, seed) }
+
+func appendUint64(dst []byte, kind Kind, value uint64) []byte {
+	return binary.LittleEndian.AppendUint64(appendHeader(dst, kind, 8), value)
+}
+
+// DecodeUint64 reads the body of a sequence or seed frame.
+func DecodeUint64(body []byte) (uint64, error) {
+	if len(body) != 8 {
+		return 0, errNotEight
+	}
+	return binary.LittleEndian.Uint64(body), nil
+}
+
+// DecodeInt64 reads the body of a now frame.
+func DecodeInt64(body []byte) (int64, error) {
+	value, err := DecodeUint64(body)
+	return int64(value), err
+}
+
+// Source says who sent a command. EntityType and EntityID are set when Kind
+// is SourceEntity.
+type Source struct {
+	Kind       SourceKind
+	EntityType []byte
+	EntityID   []byte
+}
+
+// AppendSource appends a source frame.
+func AppendSource(dst []byte, source Source) []byte {
+	if source.Kind != SourceEntity {
+		return append(appendHeader(dst, InSource, 1), byte(source.Kind))
+	}
+	dst = appendHeader(dst, InSource, 1+fieldBytes(len(source.EntityType))+fieldBytes(len(source.EntityID)))
+	dst = append(dst, byte(source.Kind))
+	dst = AppendField(dst, source.EntityType)
+	return AppendField(dst, source.EntityID)
+}
+
+// DecodeSource reads the body of a source frame.
+func DecodeSource(body []byte) (Source, error) {
+	if len(body) == 0 {
+		return Source{}, errShort
+	}
+	source := Source{Kind: SourceKind(body[0])}
+	rest := body[1:]
+	switch source.Kind {
+	case SourceClient, SourceTimer:
+	case SourceEntity:
+		var ok bool
+		if source.EntityType, rest, ok = cutField(rest); !ok {
+			return Source{}, errShort
+		}
+		if source.EntityID, rest, ok = cutField(rest); !ok {
+			return Source{}, errShort
+		}
+	default:
+		return Source{}, errSource
+	}
+	if len(rest) != 0 {
+		return Source{}, errTrailing
+	}
+	return source, nil
+}
+
+// InputEvent is an event of the entity's history, as hostd_apply gets it.
+type InputEvent struct {
+	Sequence   uint64
+	RecordedAt int64 // unix nanoseconds
+	Type       []byte
+	Payload    []byte
+}
+
+// InputEventBytes is the size of the frame AppendInputEvent appends for a
+// type and payload of these sizes; it is what a batch's limit counts.
+func InputEventBytes(typeBytes, payloadBytes int) int {
+	return HeaderBytes + 16 + fieldBytes(typeBytes) + payloadBytes
+}
+
+// AppendInputEvent appends an event frame for hostd_apply.
+func AppendInputEvent[T string | []byte](dst []byte, sequence uint64, recordedAt int64, eventType T, payload []byte) []byte {
+	dst = appendHeader(dst, InEvent, 16+fieldBytes(len(eventType))+len(payload))
+	dst = binary.LittleEndian.AppendUint64(dst, sequence)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(recordedAt))
+	dst = AppendField(dst, eventType)
+	return append(dst, payload...)
+}
+
+// DecodeInputEvent reads the body of an event frame of hostd_apply. Type and
+// Payload are sub-slices of body.
+func DecodeInputEvent(body []byte) (InputEvent, error) {
+	if len(body) < 16 {
+		return InputEvent{}, errShort
+	}
+	event := InputEvent{
+		Sequence:   binary.LittleEndian.Uint64(body),
+		RecordedAt: int64(binary.LittleEndian.Uint64(body[8:])),
+	}
+	var ok bool
+	if event.Type, event.Payload, ok = cutField(body[16:]); !ok {
+		return InputEvent{}, errShort
+	}
+	return event, nil
+}
+
+// Request is the input of one hostd_load, hostd_handle or hostd_query, as a
+// guest reads it. Slices are sub-slices of the input. A field whose frame was
+// not there has its zero value, which for Snapshot, alone, is told apart from
+// an empty one by being nil.
+type Request struct {
+	EntityID  []byte
+	Snapshot  []byte
+	Sequence  uint64
+	Name      []byte
+	Payload   []byte
+	CommandID []byte
+	Now       int64 // unix nanoseconds
+	Seed      uint64
+	Source    Source
+}
+
+// ParseRequest reads input into request, which it resets first. Kinds it does
+// not know are skipped; a kind given twice takes its last value. The error is
+// a *FrameError.
+func ParseRequest(request *Request, input []byte) error {
+	*request = Request{}
+	reader := NewReader(input)
+	for {
+		offset := reader.offset
+		frame, ok, err := reader.Next()
+		if err != nil {
+			err.(*FrameError).input = true
+			return err
+		}
+		if !ok {
+			return nil
+		}
+		if err := request.set(frame); err != nil {
+			return &FrameError{Index: reader.index - 1, Offset: offset, Kind: frame.Kind,
+				Reason: reasonOf(err), Cause: ErrMalformed, input: true}
+		}
+	}
+}
+
+func (r *Request) set(frame Frame) (err error) {
+	switch frame.Kind {
+	case InEntityID:
+		r.EntityID = frame.Body
+	case InSnapshot:
+		r.Snapshot = frame.Body
+	case InSequence:
+		r.Sequence, err = DecodeUint64(frame.Body)
+	case InName:
+		r.Name = frame.Body
+	case InPayload:
+		r.Payload = frame.Body
+	case InCommandID:
+		r.CommandID = frame.Body
+	case InNow:
+		r.Now, err = DecodeInt64(frame.Body)
+	case InSeed:
+		r.Seed, err = DecodeUint64(frame.Body)
+	case InSource:
+		r.Source, err = DecodeSource(frame.Body)
+	}
+	return err
+}

@@ -1,0 +1,75 @@
+package abi
+
+import "strconv"
+
+// Kind is the first byte of a frame. Input and output kinds are numbered
+// apart: the same number means different things in the two directions.
+type Kind uint8
+
+// Kinds of frames the host writes. A guest skips a kind it does not know.
+const (
+	InEntityID  Kind = 1  // load: UTF-8
+	InSnapshot  Kind = 2  // load: state bytes
+	InSequence  Kind = 3  // load, handle, query: u64
+	InName      Kind = 16 // handle, query: name of the command or query, UTF-8
+	InPayload   Kind = 17 // handle, query: bytes
+	InCommandID Kind = 18 // handle: UTF-8
+	InNow       Kind = 19 // handle, query: i64 unix nanoseconds
+	InSeed      Kind = 20 // handle: u64
+	InSource    Kind = 21 // handle: see Source
+	InEvent     Kind = 32 // apply: see InputEvent
+)
+
+// Kinds of frames a guest writes. A kind not listed is a fault.
+const (
+	OutEvent          Kind = 1  // handle: see Event
+	OutReply          Kind = 2  // handle, query: bytes
+	OutReject         Kind = 3  // handle, query: see Reject
+	OutSend           Kind = 4  // handle: see Send
+	OutSetTimer       Kind = 5  // handle: see Timer
+	OutCancelTimer    Kind = 6  // handle: name
+	OutPassivate      Kind = 7  // handle: empty
+	OutTag            Kind = 8  // handle: UTF-8, on the event before it
+	OutState          Kind = 9  // handle of a durable-state type: bytes
+	OutDelete         Kind = 10 // handle: empty
+	OutSendWithAnswer Kind = 11 // handle: see Send
+)
+
+// outputName returns the name of an output kind for error text.
+func (k Kind) outputName() string {
+	switch k {
+	case OutEvent:
+		return "event"
+	case OutReply:
+		return "reply"
+	case OutReject:
+		return "reject"
+	case OutSend:
+		return "send"
+	case OutSetTimer:
+		return "set timer"
+	case OutCancelTimer:
+		return "cancel timer"
+	case OutPassivate:
+		return "passivate"
+	case OutTag:
+		return "tag"
+	case OutState:
+		return "state"
+	case OutDelete:
+		return "delete"
+	case OutSendWithAnswer:
+		return "send with answer"
+	}
+	return "kind " + strconv.Itoa(int(k))
+}
+
+// SourceKind says what made a command.
+type SourceKind uint8
+
+// Sources of a command.
+const (
+	SourceClient SourceKind = 1
+	SourceTimer  SourceKind = 2
+	SourceEntity SourceKind = 3
+)

@@ -1,0 +1,77 @@
+package abi
+
+// Limits bound what a guest may export, hold and emit. Sizes are bytes unless
+// the name says otherwise. The zero value allows nothing; start from
+// DefaultLimits.
+type Limits struct {
+	// Of one call.
+	RequestBytes  int // input of hostd_load, hostd_handle and hostd_query; hostd_load takes LoadExtraBytes more
+	BatchBytes    int // events in one hostd_apply, unless a single event is larger
+	OutputBytes   int // whole output span of hostd_handle and hostd_query, checked before it is copied
+	ReplyBytes    int // payload of a reply
+	SnapshotBytes int // hostd_snapshot, and the payload of a state frame
+	ManifestBytes int // hostd_describe
+
+	// Of one command.
+	EventBytes        int // payload of one event, and of one send or timer
+	CommandEvents     int // number of events
+	CommandEventBytes int // payloads, types and tags of all events together
+	EventTags         int // number of tags on one event
+	CommandSends      int // number of sends, with and without answer
+	CommandTimers     int // number of timers set and cancelled
+	CommandSendBytes  int // all sends and timers together
+	NameBytes         int // a name: command, query, event type, timer, tag, rejection code
+	MessageBytes      int // message of a rejection
+	LogLines          int // log lines of one call; more are dropped and counted
+	LogLineBytes      int // of one log line; the rest of a line is cut off
+
+	// Of a module.
+	ModuleBytes       int // the file
+	FunctionBodyBytes int // the code of one function
+	FunctionLocals    int // number of locals of one function, parameters not counted
+	TableElements     int // number of elements of one table
+	MemoryBytes       int // linear memory of an instance, unless configured
+	MemoryBytesMax    int // the most that can be configured
+}
+
+// LoadExtraBytes is what the input of hostd_load may have beyond
+// Limits.RequestBytes, so that a snapshot of the largest size fits with the
+// frames around it.
+const LoadExtraBytes = 1 << 10
+
+// Sizes that are part of the contract and not configurable.
+const (
+	MaxEntityTypeBytes = 64
+	MaxEntityIDBytes   = 256
+)
+
+// DefaultLimits returns the limits of the contract.
+func DefaultLimits() Limits {
+	return Limits{
+		RequestBytes:  1 << 20,
+		BatchBytes:    256 << 10,
+		OutputBytes:   2 << 20,
+		ReplyBytes:    256 << 10,
+		SnapshotBytes: 1 << 20,
+		ManifestBytes: 64 << 10,
+
+		EventBytes:        64 << 10,
+		CommandEvents:     128,
+		CommandEventBytes: 256 << 10,
+		EventTags:         16,
+		CommandSends:      128,
+		CommandTimers:     128,
+		CommandSendBytes:  256 << 10,
+		NameBytes:         255,
+		MessageBytes:      4 << 10,
+		LogLines:          32,
+		LogLineBytes:      1 << 10,
+
+		ModuleBytes:       16 << 20,
+		FunctionBodyBytes: 64 << 10,
+		FunctionLocals:    512,
+		TableElements:     65536,
+		MemoryBytes:       64 << 20,
+		MemoryBytesMax:    256 << 20,
+	}
+}

@@ -1,0 +1,112 @@
+// Package manifest is what a module says about itself: the JSON document
+// hostd_describe returns. It parses, validates and writes it.
+//
+// It never looks at a module's code, and it starts no goroutine. It is apart
+// from package abi because it needs a JSON parser, which a guest should not
+// have to link.
+package manifest
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Manifest describes a module. Extra holds the members this version does not
+// know, as they came; they are kept when the manifest is written again.
+type Manifest struct {
+	ABI         int
+	Name        string
+	Version     string
+	EntityTypes []EntityType
+	Extra       map[string]json.RawMessage
+}
+
+// EntityType describes one entity type. Its index in Manifest.EntityTypes is
+// the type argument of hostd_load.
+type EntityType struct {
+	Name     string
+	Kind     Kind
+	Encoding Encoding
+
+	// Commands and Queries are nil when the manifest does not list them: the
+	// guest then decides on every name. A list, even an empty one, is
+	// complete. Events is a description only.
+	Commands []Named
+	Queries  []Named
+	Events   []EventType
+
+	SnapshotEvery    int           // events between snapshots; 0 leaves it to the node
+	PassivateAfter   time.Duration // idle time; 0 leaves it to the node
+	RememberEntities bool          // activate again by itself after a fail-over
+
+	Extra map[string]json.RawMessage
+}
+
+// Named is a command or a query.
+type Named struct {
+	Name  string
+	Extra map[string]json.RawMessage
+}
+
+// EventType is a type of event.
+type EventType struct {
+	Type  string
+	Extra map[string]json.RawMessage
+}
+
+// Kind says how the state of an entity type is kept.
+type Kind string
+
+// Kinds of entity type.
+const (
+	EventSourced Kind = "event-sourced"
+	DurableState Kind = "durable-state"
+)
+
+// Encoding says what payloads are.
+type Encoding string
+
+// Encodings of payloads.
+const (
+	JSON  Encoding = "json"
+	Bytes Encoding = "bytes"
+)
+
+// Limits of a manifest.
+const (
+	MaxEntityTypes   = 64
+	MaxNames         = 256 // commands, queries or events of one type
+	MaxNameBytes     = 128 // of the module's name
+	MaxVersionBytes  = 64
+	MaxSnapshotEvery = 1_000_000
+	MaxPassivate     = 30 * 24 * time.Hour
+)
+
+// Type returns the entity type of that name and its index.
+func (m *Manifest) Type(name string) (*EntityType, int, bool) {
+	for i := range m.EntityTypes {
+		if m.EntityTypes[i].Name == name {
+			return &m.EntityTypes[i], i, true
+		}
+	}
+	return nil, 0, false
+}
+
+// HasCommand reports whether the type may be sent that command: it is listed,
+// or nothing is listed.
+func (t *EntityType) HasCommand(name string) bool { return listed(t.Commands, name) }
+
+// HasQuery reports whether the type may be asked that query.
+func (t *EntityType) HasQuery(name string) bool { return listed(t.Queries, name) }
+
+func listed(names []Named, name string) bool {
+	if names == nil {
+		return true
+	}
+	for i := range names {
+		if names[i].Name == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,169 @@
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files under testdata")
+
+const full = `{"abi":1,"name":"counter","version":"1.2.0","entityTypes":[{"name":"counter","kind":"event-sourced",` +
+	`"encoding":"json","commands":[{"name":"add","schema":{"b":1,"a":[2]}}],"queries":[{"name":"total"}],"events":[{"type":"added","since":"1.1"}],` +
+	`"snapshotEvery":100,"passivateAfter":"2m","rememberEntities":true,"colour":"blue"},` +
+	`{"name":"doc","kind":"durable-state","encoding":"bytes","commands":[]}],"author":null,"licence":"MIT"}`
+
+func TestRoundTripKeepsUnknownMembers(t *testing.T) {
+	m, err := Parse([]byte(full))
+	if err != nil {
+		t.Fatal(err)
+	}
+	counter := m.EntityTypes[0]
+	if counter.PassivateAfter != 2*time.Minute || counter.SnapshotEvery != 100 || !counter.RememberEntities ||
+		counter.Kind != EventSourced || counter.Encoding != JSON || counter.Events[0].Type != "added" {
+		t.Errorf("%+v", counter)
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(text) != full {
+		t.Errorf("got  %s\nwant %s", text, full)
+	}
+}
+
+func TestListsAnswerForTheirNames(t *testing.T) {
+	m, err := Parse([]byte(full))
+	if err != nil {
+		t.Fatal(err)
+	}
+	counter, index, ok := m.Type("counter")
+	if !ok || index != 0 || !counter.HasCommand("add") || counter.HasCommand("total") || !counter.HasQuery("total") {
+		t.Errorf("counter: %d %v %+v", index, ok, counter)
+	}
+	doc, index, ok := m.Type("doc")
+	if !ok || index != 1 || doc.HasCommand("any") || !doc.HasQuery("any") {
+		t.Errorf("doc: an empty list allows nothing, no list allows all: %d %v %+v", index, ok, doc)
+	}
+	if _, _, ok := m.Type("none"); ok {
+		t.Error("found a type that is not there")
+	}
+}
+
+func TestDurationsAreShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		2 * time.Minute: "2m", 90 * time.Second: "1m30s", 3 * time.Hour: "3h", 1500 * time.Millisecond: "1.5s",
+		time.Hour + time.Second: "1h0m1s", 61 * time.Minute: "1h1m", 30 * time.Second: "30s",
+	} {
+		got := durationText(d)
+		if back, err := time.ParseDuration(got); got != want || err != nil || back != d {
+			t.Errorf("%v: %q, want %q (%v)", d, got, want, err)
+		}
+	}
+}
+
+func TestFaultsAsText(t *testing.T) {
+	entity := func(members string) string {
+		return `{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"event-sourced","encoding":"json"` + members + `}]}`
+	}
+	many := func(one string, n int) string { return strings.TrimSuffix(strings.Repeat(one+",", n), ",") }
+	cases := []string{
+		``, `{`, `[]`, `null`, `{"abi":1} x`, "{\"name\":\"\xff\"}",
+		`{}`, `{"abi":"1"}`, `{"abi":1.5}`, `{"abi":null}`, `{"abi":2,"name":"m","entityTypes":[]}`,
+		`{"abi":1}`, `{"abi":1,"name":7}`, `{"abi":1,"name":"","entityTypes":[]}`, `{"abi":1,"name":"a\nb","entityTypes":[]}`,
+		`{"abi":1,"name":"` + strings.Repeat("x", MaxNameBytes+1) + `","entityTypes":[]}`,
+		`{"abi":1,"name":"m","version":"` + strings.Repeat("1", MaxVersionBytes+1) + `","entityTypes":[]}`,
+		`{"abi":1,"name":"m"}`, `{"abi":1,"name":"m","entityTypes":{}}`, `{"abi":1,"name":"m","entityTypes":[]}`,
+		`{"abi":1,"name":"m","entityTypes":[7]}`, `{"abi":1,"name":"m","entityTypes":[{}]}`,
+		`{"abi":1,"name":"m","entityTypes":[` + many(`{"name":"t","kind":"event-sourced","encoding":"json"}`, MaxEntityTypes+1) + `]}`,
+		`{"abi":1,"name":"m","entityTypes":[` + many(`{"name":"t","kind":"event-sourced","encoding":"json"}`, 2) + `]}`,
+		`{"abi":1,"name":"m","entityTypes":[{"name":"T","kind":"event-sourced","encoding":"json"}]}`,
+		`{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"crdt","encoding":"json"}]}`,
+		`{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"event-sourced","encoding":"xml"}]}`,
+		entity(`,"commands":{}`), entity(`,"commands":["add"]`), entity(`,"commands":[{}]`), entity(`,"commands":[{"name":""}]`),
+		entity(`,"commands":[{"name":"add"},{"name":"add"}]`), entity(`,"queries":[{"name":"a\u0000"}]`),
+		entity(`,"events":[{"name":"added"}]`), entity(`,"events":[{"type":"a"},{"type":"a"}]`), entity(`,"events":null`),
+		entity(`,"commands":[` + many(`{"name":"x"}`, MaxNames+1) + `]`),
+		entity(`,"snapshotEvery":-1`), entity(`,"snapshotEvery":1000001`), entity(`,"snapshotEvery":"100"`),
+		entity(`,"passivateAfter":120`), entity(`,"passivateAfter":"2 minutes"`), entity(`,"passivateAfter":"-2m"`), entity(`,"passivateAfter":"721h"`),
+		entity(`,"rememberEntities":"yes"`),
+	}
+	var text strings.Builder
+	for _, c := range cases {
+		m, err := Parse([]byte(c))
+		var fault *Error
+		if !errors.As(err, &fault) || !errors.Is(err, ErrInvalid) {
+			t.Fatalf("%s: %v %v, want an *Error", c, m, err)
+		}
+		if len(c) > 130 {
+			c = c[:60] + " ... " + c[len(c)-60:]
+		}
+		fmt.Fprintf(&text, "%s\n  %v\n", strings.ToValidUTF8(c, "?"), err)
+	}
+	golden(t, "testdata/faults.txt", text.String())
+}
+
+func TestGoldenManifest(t *testing.T) {
+	m := &Manifest{ABI: 1, Name: "counter", Version: "1.2.0", EntityTypes: []EntityType{{
+		Name: "counter", Kind: EventSourced, Encoding: JSON,
+		Commands: []Named{{Name: "add"}, {Name: "reset"}}, Queries: []Named{{Name: "total"}},
+		Events:        []EventType{{Type: "added"}, {Type: "reset"}},
+		SnapshotEvery: 100, PassivateAfter: 2 * time.Minute,
+	}}}
+	if err := m.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "testdata/counter.json", string(text)+"\n")
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; -rewrite to accept\ngot:\n%s\nwant:\n%s", path, got, want)
+	}
+}
+
+// FuzzParse: what is accepted is written and read back as the same bytes.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(full))
+	f.Add([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"durable-state","encoding":"bytes","passivateAfter":"1h"}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, err := Parse(text)
+		if err != nil {
+			if !errors.Is(err, ErrInvalid) {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		first, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse(first)
+		if err != nil {
+			t.Fatalf("%s: %v", first, err)
+		}
+		second, err := json.Marshal(again)
+		if err != nil || string(first) != string(second) {
+			t.Fatalf("%s\n%s\n%v", first, second, err)
+		}
+	})
+}

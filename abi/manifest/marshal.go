@@ -1,0 +1,127 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+)
+
+// MarshalJSON writes the manifest in the order the contract shows, unknown
+// members last and sorted. The same manifest is always the same bytes.
+func (m *Manifest) MarshalJSON() ([]byte, error) {
+	w := newWriter()
+	w.member("abi", m.ABI)
+	w.member("name", m.Name)
+	if m.Version != "" {
+		w.member("version", m.Version)
+	}
+	types := make([]json.RawMessage, len(m.EntityTypes))
+	for i := range m.EntityTypes {
+		types[i] = m.EntityTypes[i].marshal(w)
+	}
+	w.member("entityTypes", types)
+	return w.end(m.Extra), w.err
+}
+
+func (t *EntityType) marshal(parent *writer) json.RawMessage {
+	w := newWriter()
+	w.member("name", t.Name)
+	w.member("kind", t.Kind)
+	w.member("encoding", t.Encoding)
+	if t.Commands != nil {
+		w.member("commands", marshalNames(w, t.Commands))
+	}
+	if t.Queries != nil {
+		w.member("queries", marshalNames(w, t.Queries))
+	}
+	if t.Events != nil {
+		w.member("events", marshalEvents(w, t.Events))
+	}
+	if t.SnapshotEvery != 0 {
+		w.member("snapshotEvery", t.SnapshotEvery)
+	}
+	if t.PassivateAfter != 0 {
+		w.member("passivateAfter", durationText(t.PassivateAfter))
+	}
+	if t.RememberEntities {
+		w.member("rememberEntities", true)
+	}
+	text := w.end(t.Extra)
+	parent.adopt(w.err)
+	return text
+}
+
+func marshalNames(parent *writer, names []Named) []json.RawMessage {
+	list := make([]json.RawMessage, len(names))
+	for i := range names {
+		w := newWriter()
+		w.member("name", names[i].Name)
+		list[i] = w.end(names[i].Extra)
+		parent.adopt(w.err)
+	}
+	return list
+}
+
+func marshalEvents(parent *writer, events []EventType) []json.RawMessage {
+	list := make([]json.RawMessage, len(events))
+	for i := range events {
+		w := newWriter()
+		w.member("type", events[i].Type)
+		list[i] = w.end(events[i].Extra)
+		parent.adopt(w.err)
+	}
+	return list
+}
+
+// durationText is the shortest text time.ParseDuration reads back: 2m, where
+// Duration.String says 2m0s.
+func durationText(d time.Duration) string {
+	text := d.String()
+	if d%time.Hour == 0 {
+		return text[:len(text)-len("0m0s")]
+	}
+	if d%time.Minute == 0 {
+		return text[:len(text)-len("0s")]
+	}
+	return text
+}
+
+// writer builds one JSON object.
+type writer struct {
+	buffer bytes.Buffer
+	err    error
+}
+
+func newWriter() *writer {
+	w := &writer{}
+	w.buffer.WriteByte('{')
+	return w
+}
+
+func (w *writer) member(name string, value any) {
+	text, err := json.Marshal(value)
+	w.adopt(err)
+	if w.buffer.Len() > 1 {
+		w.buffer.WriteByte(',')
+	}
+	key, _ := json.Marshal(name) // a string always encodes
+	w.buffer.Write(key)
+	w.buffer.WriteByte(':')
+	w.buffer.Write(text)
+}
+
+func (w *writer) end(extra map[string]json.RawMessage) json.RawMessage {
+	for _, name := range slices.Sorted(maps.Keys(extra)) {
+		w.member(name, extra[name])
+	}
+	w.buffer.WriteByte('}')
+	return w.buffer.Bytes()
+}
+
+func (w *writer) adopt(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}

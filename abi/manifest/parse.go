@@ -1,0 +1,228 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// ErrInvalid is what every error of Parse and Validate unwraps to.
+var ErrInvalid = errors.New("invalid manifest")
+
+// Error is the first fault of a manifest: where it is, as a path such as
+// entityTypes[0].commands[2].name, and what it is. It unwraps to ErrInvalid.
+type Error struct {
+	Path   string
+	Reason string
+}
+
+func (e *Error) Error() string {
+	if e.Path == "" {
+		return "manifest: " + e.Reason
+	}
+	return "manifest: " + e.Path + ": " + e.Reason
+}
+
+func (e *Error) Unwrap() error { return ErrInvalid }
+
+// Parse reads and validates a manifest. Members it does not know are kept in
+// Extra. The error is an *Error naming the first fault.
+func Parse(text []byte) (*Manifest, error) {
+	var m Manifest
+	members, err := object("", text)
+	if err != nil {
+		return nil, err
+	}
+	r := reader{members: members}
+	r.read("abi", &m.ABI, required)
+	r.read("name", &m.Name, required)
+	r.read("version", &m.Version, optional)
+	var types []json.RawMessage
+	r.read("entityTypes", &types, required)
+	m.Extra = r.rest()
+	for i := range types {
+		if r.err != nil {
+			break
+		}
+		var t EntityType
+		t, r.err = parseType(fmt.Sprintf("entityTypes[%d]", i), types[i])
+		m.EntityTypes = append(m.EntityTypes, t)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
+func parseType(path string, text json.RawMessage) (EntityType, error) {
+	var t EntityType
+	members, err := object(path, text)
+	if err != nil {
+		return t, err
+	}
+	r := reader{path: path, members: members}
+	r.read("name", &t.Name, required)
+	r.read("kind", &t.Kind, required)
+	r.read("encoding", &t.Encoding, required)
+	r.names("commands", &t.Commands)
+	r.names("queries", &t.Queries)
+	r.events(&t.Events)
+	r.read("snapshotEvery", &t.SnapshotEvery, optional)
+	r.duration("passivateAfter", &t.PassivateAfter)
+	r.read("rememberEntities", &t.RememberEntities, optional)
+	t.Extra = r.rest()
+	return t, r.err
+}
+
+const (
+	required = true
+	optional = false
+)
+
+// reader takes members out of an object until one is at fault.
+type reader struct {
+	path    string
+	members map[string]json.RawMessage
+	err     error
+}
+
+func (r *reader) fail(name, reason string) {
+	if r.err == nil {
+		r.err = &Error{Path: join(r.path, name), Reason: reason}
+	}
+}
+
+func (r *reader) read(name string, target any, must bool) bool {
+	text, ok := r.members[name]
+	delete(r.members, name)
+	switch {
+	case r.err != nil:
+		return false
+	case !ok && must:
+		r.fail(name, "is missing")
+		return false
+	case !ok:
+		return false
+	case bytes.Equal(text, []byte("null")):
+		r.fail(name, "is null")
+		return false
+	}
+	if err := json.Unmarshal(text, target); err != nil {
+		r.fail(name, "is not "+wanted(target))
+		return false
+	}
+	return true
+}
+
+func (r *reader) names(name string, target *[]Named) {
+	var items []json.RawMessage
+	if !r.read(name, &items, optional) {
+		return
+	}
+	*target = make([]Named, 0, len(items))
+	for i := range items {
+		item := r.item(name, i, items[i])
+		if item == nil {
+			return
+		}
+		var one Named
+		item.read("name", &one.Name, required)
+		one.Extra = item.rest()
+		if r.err = item.err; r.err != nil {
+			return
+		}
+		*target = append(*target, one)
+	}
+}
+
+func (r *reader) events(target *[]EventType) {
+	var items []json.RawMessage
+	if !r.read("events", &items, optional) {
+		return
+	}
+	*target = make([]EventType, 0, len(items))
+	for i := range items {
+		item := r.item("events", i, items[i])
+		if item == nil {
+			return
+		}
+		var one EventType
+		item.read("type", &one.Type, required)
+		one.Extra = item.rest()
+		if r.err = item.err; r.err != nil {
+			return
+		}
+		*target = append(*target, one)
+	}
+}
+
+// item opens element i of a list of objects.
+func (r *reader) item(name string, i int, text json.RawMessage) *reader {
+	path := fmt.Sprintf("%s[%d]", join(r.path, name), i)
+	members, err := object(path, text)
+	if err != nil {
+		r.err = err
+		return nil
+	}
+	return &reader{path: path, members: members}
+}
+
+func (r *reader) duration(name string, target *time.Duration) {
+	var text string
+	if !r.read(name, &text, optional) {
+		return
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		r.fail(name, `is not a duration such as "2m"`)
+		return
+	}
+	*target = d
+}
+
+// rest returns the members nobody read, or nil.
+func (r *reader) rest() map[string]json.RawMessage {
+	if len(r.members) == 0 {
+		return nil
+	}
+	return r.members
+}
+
+func object(path string, text []byte) (map[string]json.RawMessage, error) {
+	if !utf8.Valid(text) {
+		return nil, &Error{Path: path, Reason: "is not valid UTF-8"}
+	}
+	if !json.Valid(text) {
+		return nil, &Error{Path: path, Reason: "is not valid JSON"}
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil || members == nil {
+		return nil, &Error{Path: path, Reason: "is not a JSON object"}
+	}
+	return members, nil
+}
+
+func wanted(target any) string {
+	switch target.(type) {
+	case *int:
+		return "a whole number"
+	case *bool:
+		return "true or false"
+	case *[]json.RawMessage:
+		return "a list"
+	}
+	return "a string"
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}

@@ -1,0 +1,105 @@
+package manifest
+
+import (
+	"fmt"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// Validate checks a manifest and returns an *Error for its first fault.
+func (m *Manifest) Validate() error {
+	if m.ABI != abi.Version {
+		return &Error{"abi", fmt.Sprintf("is %d, this node speaks %d", m.ABI, abi.Version)}
+	}
+	if err := text("name", m.Name, MaxNameBytes); err != nil {
+		return err
+	}
+	if m.Version != "" {
+		if err := text("version", m.Version, MaxVersionBytes); err != nil {
+			return err
+		}
+	}
+	if len(m.EntityTypes) == 0 {
+		return &Error{"entityTypes", "is empty"}
+	}
+	if len(m.EntityTypes) > MaxEntityTypes {
+		return &Error{"entityTypes", fmt.Sprintf("%d entries, limit %d", len(m.EntityTypes), MaxEntityTypes)}
+	}
+	seen := make(map[string]bool, len(m.EntityTypes))
+	for i := range m.EntityTypes {
+		t := &m.EntityTypes[i]
+		path := fmt.Sprintf("entityTypes[%d]", i)
+		if err := t.validate(path); err != nil {
+			return err
+		}
+		if seen[t.Name] {
+			return &Error{path + ".name", "is there twice"}
+		}
+		seen[t.Name] = true
+	}
+	return nil
+}
+
+func (t *EntityType) validate(path string) error {
+	if err := abi.ValidateEntityType(t.Name); err != nil {
+		return &Error{path + ".name", reason(err)}
+	}
+	if t.Kind != EventSourced && t.Kind != DurableState {
+		return &Error{path + ".kind", fmt.Sprintf("is neither %q nor %q", EventSourced, DurableState)}
+	}
+	if t.Encoding != JSON && t.Encoding != Bytes {
+		return &Error{path + ".encoding", fmt.Sprintf("is neither %q nor %q", JSON, Bytes)}
+	}
+	if err := distinct(path+".commands", "name", len(t.Commands), func(i int) string { return t.Commands[i].Name }); err != nil {
+		return err
+	}
+	if err := distinct(path+".queries", "name", len(t.Queries), func(i int) string { return t.Queries[i].Name }); err != nil {
+		return err
+	}
+	if err := distinct(path+".events", "type", len(t.Events), func(i int) string { return t.Events[i].Type }); err != nil {
+		return err
+	}
+	if t.SnapshotEvery < 0 || t.SnapshotEvery > MaxSnapshotEvery {
+		return &Error{path + ".snapshotEvery", fmt.Sprintf("is not between 0 and %d", MaxSnapshotEvery)}
+	}
+	if t.PassivateAfter < 0 || t.PassivateAfter > MaxPassivate {
+		return &Error{path + ".passivateAfter", fmt.Sprintf("is not between 0 and %s", MaxPassivate)}
+	}
+	return nil
+}
+
+// distinct checks a list of names: how many, each name, none twice.
+func distinct(path, member string, count int, name func(int) string) error {
+	if count > MaxNames {
+		return &Error{path, fmt.Sprintf("%d entries, limit %d", count, MaxNames)}
+	}
+	seen := make(map[string]bool, count)
+	for i := range count {
+		at := fmt.Sprintf("%s[%d].%s", path, i, member)
+		if err := abi.ValidateName(at, name(i)); err != nil {
+			return &Error{at, reason(err)}
+		}
+		if seen[name(i)] {
+			return &Error{at, "is there twice"}
+		}
+		seen[name(i)] = true
+	}
+	return nil
+}
+
+func text(path, value string, limit int) error {
+	if err := abi.ValidateName(path, value); err != nil {
+		return &Error{path, reason(err)}
+	}
+	if len(value) > limit {
+		return &Error{path, fmt.Sprintf("%d bytes, limit %d", len(value), limit)}
+	}
+	return nil
+}
+
+func reason(err error) string {
+	if name, ok := err.(*abi.NameError); ok {
+		return name.Reason
+	}
+	return err.Error()
+}
