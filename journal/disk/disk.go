@@ -1,0 +1,121 @@
+// Package disk is the injected disk of the journal: the few file operations that a write-ahead log and small durable
+// files need, with one implementation on the operating system (OS) and one in memory that loses what was not synced
+// (Crashable). It never retries a failed sync, never hides a short write and knows nothing of what the bytes mean.
+// It starts no goroutine.
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+)
+
+// Access says what an opened file may be used for.
+type Access int
+
+const (
+	// ReadOnly files refuse WriteAt and Truncate.
+	ReadOnly Access = iota
+	// ReadWrite files allow everything.
+	ReadWrite
+)
+
+// Info describes a file or a directory.
+type Info struct {
+	// Size is the length of a file in bytes, zero for a directory.
+	Size int64
+	// Dir is true for a directory.
+	Dir bool
+}
+
+// FS is a file system. Names are paths in the form of path/filepath. A file that does not exist gives an error for
+// which errors.Is(err, fs.ErrNotExist) holds. Creating, renaming and removing are durable only after SyncDir of the
+// directory they happened in; until then a power cut may keep any of them and lose any of them.
+type FS interface {
+	// OpenFile opens an existing file.
+	OpenFile(name string, access Access) (File, error)
+	// Create makes an empty file, or empties an existing one, and allocates size bytes of zeros to it.
+	Create(name string, size int64) (File, error)
+	// Rename gives a file another name in the same directory and replaces what had that name.
+	Rename(from, to string) error
+	// Remove deletes a file.
+	Remove(name string) error
+	// List returns the names in dir, without their path, sorted.
+	List(dir string) ([]string, error)
+	// SyncDir makes the names in dir durable.
+	SyncDir(dir string) error
+	// MkdirAll creates dir and its parents, durably. It is no error if dir exists.
+	MkdirAll(dir string) error
+	// Stat describes a file or directory.
+	Stat(name string) (Info, error)
+	// FreeBytes is the space an unprivileged process may still allocate where dir lives.
+	FreeBytes(dir string) (int64, error)
+}
+
+// File is an open file. Its methods may be called from several goroutines, as those of os.File.
+type File interface {
+	io.ReaderAt
+	// WriteAt writes all of p or returns an error; after an error any part of p may have been written.
+	io.WriterAt
+	// Sync makes everything written to the file durable: its bytes and its length, not its name. After an error
+	// nothing is known about what was written since the last good Sync, and a second call may report success
+	// without having written it: the caller must give the file up.
+	Sync() error
+	// Truncate changes the length. A longer file is filled up with zeros.
+	Truncate(size int64) error
+	// Size is the length in bytes.
+	Size() (int64, error)
+	// Close releases the file. It syncs nothing.
+	Close() error
+}
+
+// WriteFileAtomic replaces the file name by data: after a crash at any moment the file is the old one or the new one,
+// whole. When it returns nil the new one is durable. It uses name + ".tmp" beside it.
+func WriteFileAtomic(fsys FS, name string, data []byte) error {
+	temp := name + ".tmp"
+	if err := writeFile(fsys, temp, data); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", filepath.Base(temp), err), removeTemp(fsys, temp))
+	}
+	if err := fsys.Rename(temp, name); err != nil {
+		return fmt.Errorf("rename %s: %w", filepath.Base(temp), err)
+	}
+	return fsys.SyncDir(filepath.Dir(name))
+}
+
+func removeTemp(fsys FS, temp string) error {
+	if _, err := fsys.Stat(temp); err != nil {
+		return nil
+	}
+	return fsys.Remove(temp)
+}
+
+func writeFile(fsys FS, name string, data []byte) (err error) {
+	f, err := fsys.Create(name, int64(len(data)))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.WriteAt(data, 0); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// ReadFile returns the whole content of a file.
+func ReadFile(fsys FS, name string) ([]byte, error) {
+	f, err := fsys.OpenFile(name, ReadOnly)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, size)
+	if n, err := f.ReadAt(data, 0); err != nil && (!errors.Is(err, io.EOF) || int64(n) != size) {
+		return nil, err
+	}
+	return data, nil
+}

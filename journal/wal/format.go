@@ -1,0 +1,181 @@
+package wal
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash/crc32"
+	"strconv"
+	"strings"
+)
+
+// The bytes of this file are described in FORMAT.md and held by testdata/v1.
+const (
+	formatVersion     = 1
+	headerBytes       = 4096
+	recordHeaderBytes = 16
+	alignment         = 8
+	epochKind         = 0
+	epochRecordBytes  = recordHeaderBytes + 8
+	segmentMagic      = "hostdwal"
+	headerCRCOffset   = headerBytes - 4
+	segmentSuffix     = ".wal"
+	freeSuffix        = ".free"
+	tempSuffix        = ".tmp"
+)
+
+var (
+	castagnoli   = crc32.MakeTable(crc32.Castagnoli)
+	littleEndian = binary.LittleEndian
+)
+
+// LogID names a log. Files that carry another one belong to another log.
+type LogID [16]byte
+
+// String is the id in hexadecimal.
+func (id LogID) String() string { return hex.EncodeToString(id[:]) }
+
+func segmentName(number uint64) string { return fmt.Sprintf("%016x%s", number, segmentSuffix) }
+func freeName(number uint64) string    { return fmt.Sprintf("%016x%s", number, freeSuffix) }
+
+// parseName returns the number in a name made by segmentName or freeName.
+func parseName(name, suffix string) (number uint64, ok bool) {
+	digits, ok := strings.CutSuffix(name, suffix)
+	if !ok || len(digits) != 16 || strings.ToLower(digits) != digits {
+		return 0, false
+	}
+	number, err := strconv.ParseUint(digits, 16, 64)
+	return number, err == nil
+}
+
+// segmentHeader is the first page of a segment.
+type segmentHeader struct {
+	id     LogID
+	number uint64
+	epoch  uint64
+	size   int64
+	// previousEnd and previousEpoch are where the segment before ends, and the epoch of its end. Both are 0 in the
+	// first segment of a log.
+	previousEnd   int64
+	previousEpoch uint64
+}
+
+// encode writes the page to b, which has headerBytes of zeros.
+func (h segmentHeader) encode(b []byte) {
+	copy(b, segmentMagic)
+	littleEndian.PutUint32(b[8:], formatVersion)
+	littleEndian.PutUint32(b[12:], headerBytes)
+	copy(b[16:32], h.id[:])
+	littleEndian.PutUint64(b[32:], h.number)
+	littleEndian.PutUint64(b[40:], h.epoch)
+	littleEndian.PutUint64(b[48:], uint64(h.size))
+	littleEndian.PutUint64(b[56:], uint64(h.previousEnd))
+	littleEndian.PutUint64(b[64:], h.previousEpoch)
+	littleEndian.PutUint32(b[headerCRCOffset:], crc32.Checksum(b[:headerCRCOffset], castagnoli))
+}
+
+// decodeSegmentHeader reads a page of headerBytes. The reason is empty if it is whole.
+func decodeSegmentHeader(b []byte) (h segmentHeader, reason string) {
+	if string(b[:len(segmentMagic)]) != segmentMagic {
+		return h, "not a segment header"
+	}
+	if crc32.Checksum(b[:headerCRCOffset], castagnoli) != littleEndian.Uint32(b[headerCRCOffset:]) {
+		return h, "segment header fails its checksum"
+	}
+	if v := littleEndian.Uint32(b[8:]); v != formatVersion {
+		return h, fmt.Sprintf("segment has format version %d, this release reads %d", v, formatVersion)
+	}
+	copy(h.id[:], b[16:32])
+	h.number = littleEndian.Uint64(b[32:])
+	h.epoch = littleEndian.Uint64(b[40:])
+	h.size = int64(littleEndian.Uint64(b[48:]))
+	h.previousEnd = int64(littleEndian.Uint64(b[56:]))
+	h.previousEpoch = littleEndian.Uint64(b[64:])
+	return h, ""
+}
+
+// coder encodes and checks the records of one epoch of a segment. Its checksums are seeded with the log's id, the
+// segment, the epoch and the offset, so that nothing else that ever stood in the file passes.
+type coder struct {
+	epoch uint64
+	seed  uint32
+	// scratch keeps the offset out of the heap: what is given to package crc32 escapes.
+	scratch [8]byte
+}
+
+func newCoder(id LogID, number, epoch uint64) coder {
+	var b [32]byte
+	copy(b[:], id[:])
+	littleEndian.PutUint64(b[16:], number)
+	littleEndian.PutUint64(b[24:], epoch)
+	return coder{epoch: epoch, seed: crc32.Checksum(b[:], castagnoli)}
+}
+
+// recordBytes is the room that a payload of n bytes takes.
+func recordBytes(n int64) int64 {
+	return recordHeaderBytes + (n+alignment-1)&^(alignment-1)
+}
+
+// appendRecord appends to dst the record that will stand at offset, and returns its checksum. synced is the offset
+// below which the segment is known to be durable.
+func (c *coder) appendRecord(dst []byte, offset, synced int64, kind byte, payload ...[]byte) ([]byte, uint32) {
+	start := len(dst)
+	dst = append(dst, make([]byte, recordHeaderBytes)...)
+	for _, p := range payload {
+		dst = append(dst, p...)
+	}
+	length := len(dst) - start - recordHeaderBytes
+	for len(dst)%alignment != start%alignment {
+		dst = append(dst, 0)
+	}
+	b := dst[start:]
+	b[6] = kind
+	littleEndian.PutUint32(b[8:], uint32(length))
+	littleEndian.PutUint32(b[12:], uint32(synced/alignment))
+	state := c.headerState(b, offset)
+	littleEndian.PutUint16(b[4:], fold(state))
+	crc := crc32.Update(state, castagnoli, b[recordHeaderBytes:])
+	littleEndian.PutUint32(b, crc)
+	return dst, crc
+}
+
+// headerState is the checksum of a record's seed, offset, kind, flags, length and synced field.
+func (c *coder) headerState(b []byte, offset int64) uint32 {
+	littleEndian.PutUint64(c.scratch[:], uint64(offset))
+	state := crc32.Update(c.seed, castagnoli, c.scratch[:])
+	return crc32.Update(state, castagnoli, b[6:recordHeaderBytes])
+}
+
+func fold(state uint32) uint16 { return uint16(state) ^ uint16(state>>16) }
+
+// recordHeader is a checked record header.
+type recordHeader struct {
+	crc    uint32
+	state  uint32
+	kind   byte
+	length int64
+	synced int64
+}
+
+// bytes is the room that the record takes.
+func (h recordHeader) bytes() int64 { return recordBytes(h.length) }
+
+// decodeHeader reads the record header b at offset of a segment whose records end at limit.
+func (c *coder) decodeHeader(b []byte, offset, limit int64) (h recordHeader, ok bool) {
+	h = recordHeader{
+		crc:    littleEndian.Uint32(b),
+		kind:   b[6],
+		length: int64(littleEndian.Uint32(b[8:])),
+		synced: int64(littleEndian.Uint32(b[12:])) * alignment,
+	}
+	if b[7] != 0 || h.bytes() > limit-offset {
+		return h, false
+	}
+	h.state = c.headerState(b, offset)
+	return h, !verifyChecksums || fold(h.state) == littleEndian.Uint16(b[4:])
+}
+
+// valid checks what follows the header: the payload and its padding.
+func (h recordHeader) valid(body []byte) bool {
+	return !verifyChecksums || crc32.Update(h.state, castagnoli, body) == h.crc
+}

@@ -1,0 +1,419 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+
+	"github.com/hostd/hostd/journal/disk"
+)
+
+// Open opens the log in dir, and makes both if they do not exist. It reads and checks every record that was not
+// released, cuts a torn tail off, and syncs what it keeps, so that all that Replay yields is durable. Damage gives a
+// *DamageError and leaves the directory as it was; any other error is the disk's or that of the options. The caller
+// sees to it that a directory has one Log.
+func Open(fsys disk.FS, dir string, opts Options) (*Log, error) {
+	if err := opts.Validate(); err != nil {
+		return nil, fmt.Errorf("open write-ahead log: %w", err)
+	}
+	l := &Log{fs: fsys, dir: dir, opts: opts.withDefaults()}
+	l.log = l.opts.Logger
+	if err := l.open(); err != nil {
+		l.closeFiles()
+		return nil, fmt.Errorf("open write-ahead log: %w", err)
+	}
+	return l, nil
+}
+
+func (l *Log) open() error {
+	if err := l.fs.MkdirAll(l.dir); err != nil {
+		return err
+	}
+	names, err := list(l.fs, l.dir)
+	if err != nil {
+		return err
+	}
+	// A process that failed to sync the directory may have left names that are not durable.
+	if err := l.fs.SyncDir(l.dir); err != nil {
+		return err
+	}
+	if err := l.openMark(names); err != nil {
+		return err
+	}
+	if len(names.segments) == 0 && l.mark.current.position.Segment == 0 {
+		err = l.begin()
+	} else {
+		err = l.recover(names)
+	}
+	if err != nil {
+		return err
+	}
+	return l.tidy(names)
+}
+
+func (l *Log) openMark(names listing) error {
+	path := filepath.Join(l.dir, markName)
+	if !names.mark {
+		if len(names.segments)+len(names.free) > 0 {
+			return damaged(markName, 0, "missing, though there are segments")
+		}
+		var id LogID
+		littleEndian.PutUint64(id[:], l.opts.Rand())
+		littleEndian.PutUint64(id[8:], l.opts.Rand())
+		if err := createMark(l.fs, path, id, mark{sequence: 1, first: 1}); err != nil {
+			return err
+		}
+	}
+	data, err := loadMark(l.fs, path)
+	if err != nil {
+		return err
+	}
+	m, id, turn, err := readMark(data)
+	if err != nil {
+		return err
+	}
+	file, err := l.fs.OpenFile(path, disk.ReadWrite)
+	if err != nil {
+		return err
+	}
+	l.id = id
+	l.mark = &markFile{
+		file:     file,
+		id:       id,
+		current:  m,
+		turn:     turn,
+		syncedAt: l.opts.Now(),
+		settled:  data[(1-turn)*markSlotBytes:][:markBytes],
+		syncs:    &l.counters.markSyncs,
+	}
+	return nil
+}
+
+func loadMark(fsys disk.FS, path string) ([]byte, error) {
+	data, err := disk.ReadFile(fsys, path)
+	if err != nil {
+		return nil, unreadable(markName, 0, err)
+	}
+	if len(data) != markFileBytes {
+		return nil, damaged(markName, 0, "has %d bytes instead of %d", len(data), markFileBytes)
+	}
+	return data, nil
+}
+
+// begin makes the first segment of a new log.
+func (l *Log) begin() error {
+	if err := l.mark.settle(); err != nil {
+		return err
+	}
+	c, coder, next, err := l.newSegment()
+	if err != nil {
+		return err
+	}
+	l.pending, l.coder, l.next = []chunk{c}, coder, next
+	return l.writePending()
+}
+
+// recover checks all segments, finds the tail and takes the log over.
+func (l *Log) recover(names listing) error {
+	headers, err := loadHeaders(l.fs, l.dir, l.id, names.segments, l.mark.current)
+	if err != nil {
+		return err
+	}
+	last := len(headers) - 1
+	for i, h := range headers[:last] {
+		end := headers[i+1].previousEnd
+		if err := checkSealed(l.fs, l.dir, h, headers[i+1], nil); err != nil {
+			return err
+		}
+		l.segments = append(l.segments, segment{h.number, h.size, end})
+	}
+	h := headers[last]
+	if l.file, err = l.fs.OpenFile(filepath.Join(l.dir, segmentName(h.number)), disk.ReadWrite); err != nil {
+		return err
+	}
+	r := newReader(l.file, h, h.size)
+	reason, err := findTail(r, l.mark.current, nil)
+	if err != nil {
+		return err
+	}
+	l.segments = append(l.segments, segment{h.number, h.size, r.next.Offset})
+	l.log.Info("write-ahead log opened", slog.Int("segments", len(headers)), slog.String("tail", r.next.String()),
+		slog.String("mark", l.mark.current.position.String()), slog.String("tail_reason", reason))
+	return l.takeOver(r)
+}
+
+// takeOver makes what r found durable and starts a new epoch behind it.
+//
+// Records above the mark are written again before they are synced: if an earlier process failed to sync them, the
+// operating system may hold them in memory as clean, and a sync alone would not write them. The new epoch makes
+// whatever stands behind the tail unreadable for good.
+func (l *Log) takeOver(r *reader) error {
+	if err := l.mark.settle(); err != nil {
+		return err
+	}
+	from, synced := int64(headerBytes), int64(0)
+	if p := l.mark.current.position; p.Segment == r.next.Segment {
+		from, synced = p.Offset, p.Offset
+	}
+	for tail := r.next.Offset; from < tail; {
+		b, err := r.window.peek(from, int(min(windowBytes, tail-from)))
+		if err != nil {
+			return err
+		}
+		if _, err := l.file.WriteAt(b, from); err != nil {
+			return err
+		}
+		from += int64(len(b))
+	}
+	l.next, l.coder, l.lastCRC = r.next, r.coder, r.lastCRC
+	if l.full = r.limit-l.next.Offset < epochRecordBytes; !l.full {
+		epoch := l.coder.epoch + 1
+		b, crc := l.coder.appendRecord(nil, l.next.Offset, synced, epochKind, littleEndian.AppendUint64(nil, epoch))
+		if _, err := l.file.WriteAt(b, l.next.Offset); err != nil {
+			return err
+		}
+		l.coder, l.lastCRC = newCoder(l.id, l.next.Segment, epoch), crc
+		l.next.Offset += int64(len(b))
+		l.segments[len(l.segments)-1].end = l.next.Offset
+	}
+	l.pending = []chunk{{number: l.next.Segment, start: l.next.Offset}}
+	if err := l.syncSegment(); err != nil {
+		return err
+	}
+	l.durable = l.next
+	return l.moveMark(true)
+}
+
+// tidy recycles or removes the files that the log no longer needs.
+func (l *Log) tidy(names listing) error {
+	for _, name := range names.temps {
+		// What was begun before may have been finished since the directory was listed.
+		if err := l.fs.Remove(filepath.Join(l.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for _, name := range names.free {
+		info, err := l.fs.Stat(filepath.Join(l.dir, name))
+		if err != nil {
+			return err
+		}
+		if info.Size == l.opts.SegmentBytes && len(l.free) < l.opts.RecycleSegments {
+			l.free = append(l.free, name)
+			continue
+		}
+		if err := l.fs.Remove(filepath.Join(l.dir, name)); err != nil {
+			return err
+		}
+	}
+	for _, number := range names.segments {
+		if number >= l.segments[0].number {
+			break
+		}
+		info, err := l.fs.Stat(filepath.Join(l.dir, segmentName(number)))
+		if err != nil {
+			return err
+		}
+		if err := l.discard(segment{number: number, size: info.Size}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Log) closeFiles() {
+	if l.file != nil {
+		l.file.Close()
+	}
+	if l.mark != nil {
+		l.mark.file.Close()
+	}
+}
+
+// listing is what a log's directory holds. Names that the log never makes are left alone.
+type listing struct {
+	mark     bool
+	segments []uint64 // ascending
+	free     []string
+	temps    []string
+}
+
+func list(fsys disk.FS, dir string) (listing, error) {
+	var found listing
+	names, err := fsys.List(dir)
+	if err != nil {
+		return found, err
+	}
+	for _, name := range names {
+		if number, ok := parseName(name, segmentSuffix); ok && number > 0 {
+			found.segments = append(found.segments, number)
+		} else if _, ok := parseName(name, freeSuffix); ok {
+			found.free = append(found.free, name)
+		} else if _, ok := parseName(name, segmentSuffix+tempSuffix); ok || name == markName+tempSuffix {
+			found.temps = append(found.temps, name)
+		} else if name == markName {
+			found.mark = true
+		}
+	}
+	slices.Sort(found.segments)
+	return found, nil
+}
+
+// loadHeaders reads the headers of the segments that were not released, and checks that none is missing and each
+// follows from the one before.
+func loadHeaders(fsys disk.FS, dir string, id LogID, numbers []uint64, m mark) ([]segmentHeader, error) {
+	from, _ := slices.BinarySearch(numbers, m.first)
+	numbers = numbers[from:]
+	last := max(m.first, m.position.Segment)
+	if len(numbers) > 0 {
+		last = max(last, numbers[len(numbers)-1])
+	}
+	var headers []segmentHeader
+	for number := m.first; number <= last; number++ {
+		if i := int(number - m.first); i >= len(numbers) || numbers[i] != number {
+			return headers, damaged(segmentName(number), 0, "missing")
+		}
+		h, err := loadHeader(fsys, dir, id, number)
+		if err != nil {
+			return headers, err
+		}
+		if err := checkFollows(h, headers, m); err != nil {
+			return headers, err
+		}
+		headers = append(headers, h)
+	}
+	return headers, nil
+}
+
+func checkFollows(h segmentHeader, before []segmentHeader, m mark) error {
+	name := segmentName(h.number)
+	if h.number == 1 {
+		if h.previousEnd != 0 || h.previousEpoch != 0 {
+			return damaged(name, 0, "the first segment names one before it")
+		}
+		return nil
+	}
+	if h.epoch != h.previousEpoch+1 {
+		return damaged(name, 0, "epoch %d does not follow %d", h.epoch, h.previousEpoch)
+	}
+	if len(before) == 0 {
+		return nil
+	}
+	p := before[len(before)-1]
+	switch {
+	case h.previousEnd < headerBytes || h.previousEnd > p.size:
+		return damaged(name, 0, "says that the segment before ends at %d of %d bytes", h.previousEnd, p.size)
+	case m.position.Segment == p.number && h.previousEnd < m.position.Offset:
+		return damaged(name, 0, "says that the segment before ends at %d, before the mark", h.previousEnd)
+	}
+	return nil
+}
+
+func loadHeader(fsys disk.FS, dir string, id LogID, number uint64) (h segmentHeader, err error) {
+	name := segmentName(number)
+	file, err := fsys.OpenFile(filepath.Join(dir, name), disk.ReadOnly)
+	if err != nil {
+		return h, unreadable(name, 0, err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	size, err := file.Size()
+	if err != nil {
+		return h, unreadable(name, 0, err)
+	}
+	if size < headerBytes {
+		return h, damaged(name, 0, "has %d bytes, not even a header", size)
+	}
+	page := make([]byte, headerBytes)
+	if _, err := file.ReadAt(page, 0); err != nil {
+		return h, unreadable(name, 0, err)
+	}
+	h, reason := decodeSegmentHeader(page)
+	switch {
+	case reason != "":
+		return h, damaged(name, 0, "%s", reason)
+	case h.id != id:
+		return h, damaged(name, 0, "belongs to log %v, this is %v", h.id, id)
+	case h.number != number:
+		return h, damaged(name, 0, "holds segment %d", h.number)
+	case h.size != size:
+		return h, damaged(name, 0, "has %d bytes instead of %d", size, h.size)
+	case h.size > maxSegmentBytes || h.size%headerBytes != 0:
+		return h, damaged(name, 0, "length %d is not one of a segment", h.size)
+	}
+	return h, nil
+}
+
+// checkSealed reads a segment that has a next one, which says where it ends: everything up to there was synced before
+// the next segment got its name. It gives fn, if there is one, each record.
+func checkSealed(fsys disk.FS, dir string, h, next segmentHeader, fn func(record) error) (err error) {
+	name := segmentName(h.number)
+	file, err := fsys.OpenFile(filepath.Join(dir, name), disk.ReadOnly)
+	if err != nil {
+		return unreadable(name, 0, err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	r := newReader(file, h, next.previousEnd)
+	for r.next.Offset < r.limit {
+		rec, reason, err := r.read()
+		if err != nil {
+			return unreadable(name, r.next.Offset, err)
+		}
+		if reason != "" {
+			return damaged(name, r.next.Offset, "%s, and the segment goes on to %d", reason, r.limit)
+		}
+		if fn != nil {
+			if err := fn(rec); err != nil {
+				return err
+			}
+		}
+	}
+	if r.coder.epoch != next.previousEpoch {
+		return damaged(name, r.next.Offset, "ends in epoch %d, the next segment follows epoch %d",
+			r.coder.epoch, next.previousEpoch)
+	}
+	return nil
+}
+
+// findTail reads the last segment up to its last whole record and returns why there is no further one. What it finds
+// must agree with the mark, and nothing behind the tail may prove that there was more.
+func findTail(r *reader, m mark, fn func(record) error) (reason string, err error) {
+	name := segmentName(r.next.Segment)
+	marked := m.position.Segment == r.next.Segment
+	met := false
+	for reason == "" {
+		if marked && r.next == m.position {
+			met = true
+			if r.coder.epoch != m.epoch || r.lastCRC != m.lastCRC {
+				return "", damaged(name, r.next.Offset, "the records up to the mark are not those that were synced")
+			}
+		}
+		var rec record
+		if rec, reason, err = r.read(); err != nil {
+			return "", unreadable(name, r.next.Offset, err)
+		}
+		if reason == "" && fn != nil {
+			if err := fn(rec); err != nil {
+				return "", err
+			}
+		}
+	}
+	tail := r.next.Offset
+	switch {
+	case marked && tail < m.position.Offset:
+		return "", damaged(name, tail, "%s, and the log was synced up to %d", reason, m.position.Offset)
+	case marked && !met:
+		return "", damaged(name, m.position.Offset, "no record ends where the mark says")
+	case marked && m.final && tail == m.position.Offset:
+		return reason, nil
+	}
+	proof, err := r.provesDamage()
+	if err != nil {
+		return "", unreadable(name, tail, err)
+	}
+	if proof != 0 {
+		return "", damaged(name, tail, "%s, and a record at %d was written after this was synced", reason, proof)
+	}
+	return reason, nil
+}

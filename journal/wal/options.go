@@ -1,0 +1,79 @@
+package wal
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Options configure a log. The zero value of a field is its default.
+type Options struct {
+	// SegmentBytes is the length of new segment files, a multiple of 4,096 from 8 KiB to 4 GiB; default 64 MiB.
+	// It may change between two starts. It is the unit in which Release gives space back.
+	SegmentBytes int64
+	// RecycleSegments is how many released files are kept to be written again, default 2, negative for none.
+	// Writing a file that was written before takes a half to two thirds of the time of writing a new one.
+	RecycleSegments int
+	// MaxRecordBytes bounds the payload of a record, default the smaller of 32 MiB and half a segment.
+	MaxRecordBytes int64
+	// Logger gets what an operator wants to know of a recovery; default none.
+	Logger *slog.Logger
+	// Now is the clock that spaces the syncs of the durable mark and times the syncs; default time.Now.
+	Now func() time.Time
+	// Rand names a new log; default crypto/rand. It is not used for a log that exists.
+	Rand func() uint64
+	// ObserveSync is told how long each sync of a segment took, on the goroutine of the log; default none.
+	ObserveSync func(time.Duration)
+}
+
+const (
+	minSegmentBytes = 8 << 10
+	maxSegmentBytes = 4 << 30
+)
+
+func (o Options) withDefaults() Options {
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = 64 << 20
+	}
+	if o.RecycleSegments == 0 {
+		o.RecycleSegments = 2
+	}
+	if o.MaxRecordBytes == 0 {
+		o.MaxRecordBytes = min(32<<20, o.SegmentBytes/2)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Rand == nil {
+		o.Rand = cryptoUint64
+	}
+	return o
+}
+
+// Validate returns all that is wrong with the options.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var errs []error
+	if o.SegmentBytes < minSegmentBytes || o.SegmentBytes > maxSegmentBytes || o.SegmentBytes%headerBytes != 0 {
+		errs = append(errs, fmt.Errorf("segment bytes %d: want a multiple of %d from %d to %d",
+			o.SegmentBytes, headerBytes, minSegmentBytes, int64(maxSegmentBytes)))
+	}
+	if o.MaxRecordBytes < 0 || o.MaxRecordBytes > o.SegmentBytes {
+		errs = append(errs, fmt.Errorf("max record bytes %d: want 1 to the %d of a segment",
+			o.MaxRecordBytes, o.SegmentBytes))
+	}
+	return errors.Join(errs...)
+}
+
+// cryptoUint64 never fails: crypto/rand.Read ends the process instead.
+func cryptoUint64() uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return binary.LittleEndian.Uint64(b[:])
+}

@@ -1,0 +1,175 @@
+package wal
+
+import (
+	"errors"
+	"io"
+
+	"github.com/hostd/hostd/journal/disk"
+)
+
+// windowBytes is how much of a segment is read at once.
+const windowBytes = 1 << 20
+
+// window reads a file through a buffer that grows to the largest record.
+type window struct {
+	file disk.File
+	buf  []byte
+	from int64 // offset of buf in the file
+	size int64 // of the file
+}
+
+// peek returns n bytes at offset, valid until the next call. They must lie inside the file.
+func (w *window) peek(offset int64, n int) ([]byte, error) {
+	if offset < w.from || offset+int64(n) > w.from+int64(len(w.buf)) {
+		if err := w.fill(offset, n); err != nil {
+			return nil, err
+		}
+	}
+	at := offset - w.from
+	return w.buf[at : at+int64(n) : at+int64(n)], nil
+}
+
+func (w *window) fill(offset int64, n int) error {
+	length := int(min(int64(max(n, windowBytes)), w.size-offset))
+	if cap(w.buf) < length {
+		w.buf = make([]byte, length)
+	}
+	w.buf, w.from = w.buf[:length], offset
+	if got, err := w.file.ReadAt(w.buf, offset); err != nil && (!errors.Is(err, io.EOF) || got < length) {
+		w.buf = w.buf[:0]
+		return err
+	}
+	return nil
+}
+
+// record is a whole record as read. The payload is valid until the next one is read.
+type record struct {
+	position Position
+	kind     byte
+	crc      uint32
+	payload  []byte
+}
+
+// reader walks the records of a segment.
+type reader struct {
+	window window
+	coder  coder
+	id     LogID
+	// next is where the next record begins, limit where the last one must end.
+	next    Position
+	limit   int64
+	lastCRC uint32
+}
+
+func newReader(file disk.File, h segmentHeader, limit int64) *reader {
+	return &reader{
+		window: window{file: file, size: h.size},
+		coder:  newCoder(h.id, h.number, h.epoch),
+		id:     h.id,
+		next:   Position{h.number, headerBytes},
+		limit:  limit,
+	}
+}
+
+// read returns the record at r.next and goes behind it. The reason says why there is no whole record, in which case
+// r stays where it is; the error is that of the disk.
+func (r *reader) read() (rec record, reason string, err error) {
+	offset := r.next.Offset
+	if r.limit-offset < recordHeaderBytes {
+		return rec, "the segment ends", nil
+	}
+	b, err := r.window.peek(offset, recordHeaderBytes)
+	if err != nil {
+		return rec, "", err
+	}
+	if [recordHeaderBytes]byte(b) == ([recordHeaderBytes]byte{}) {
+		return rec, "zeros where a record is due", nil
+	}
+	h, ok := r.coder.decodeHeader(b, offset, r.limit)
+	if !ok {
+		return rec, "no record header", nil
+	}
+	body, err := r.window.peek(offset+recordHeaderBytes, int(h.bytes()-recordHeaderBytes))
+	if err != nil {
+		return rec, "", err
+	}
+	if !h.valid(body) {
+		return rec, "record fails its checksum", nil
+	}
+	rec = record{position: r.next, kind: h.kind, crc: h.crc, payload: body[:h.length:h.length]}
+	if h.kind == epochKind {
+		if reason := r.newEpoch(rec.payload); reason != "" {
+			return rec, reason, nil
+		}
+	}
+	r.next.Offset += h.bytes()
+	r.lastCRC = h.crc
+	return rec, "", nil
+}
+
+// newEpoch changes to the epoch that the log wrote when it was opened again.
+func (r *reader) newEpoch(payload []byte) (reason string) {
+	if len(payload) != 8 {
+		return "epoch record of another length"
+	}
+	epoch := littleEndian.Uint64(payload)
+	if epoch != r.coder.epoch+1 {
+		return "epoch record skips an epoch"
+	}
+	r.coder = newCoder(r.id, r.next.Segment, epoch)
+	return ""
+}
+
+// provesDamage looks behind r.next, where no whole record is, for a record of the same epoch that was encoded when the
+// segment was already synced beyond r.next: then the bytes here were synced too, and are damaged rather than torn. It
+// returns the offset of the record, 0 if there is none.
+func (r *reader) provesDamage() (offset int64, err error) {
+	torn := r.next.Offset
+	for offset = torn + alignment; r.limit-offset >= recordHeaderBytes; {
+		length := min(int64(windowBytes), r.limit-offset)
+		b, err := r.window.peek(offset, int(length))
+		if err != nil {
+			return 0, err
+		}
+		at := r.candidate(b, offset, torn)
+		if at < 0 {
+			offset += length&^(alignment-1) - alignment
+			continue
+		}
+		offset += at
+		whole, err := r.wholeAt(offset)
+		if whole || err != nil {
+			return offset, err
+		}
+		offset += alignment
+	}
+	return 0, nil
+}
+
+// candidate returns the index in b, the bytes at base, of the first header that passes and knows the segment to be
+// synced beyond torn; -1 if there is none.
+func (r *reader) candidate(b []byte, base, torn int64) int64 {
+	for i := int64(0); int64(len(b))-i >= recordHeaderBytes; i += alignment {
+		synced := int64(littleEndian.Uint32(b[i+12:])) * alignment
+		if synced <= torn || synced > base+i {
+			continue
+		}
+		if _, ok := r.coder.decodeHeader(b[i:], base+i, r.limit); ok {
+			return i
+		}
+	}
+	return -1
+}
+
+func (r *reader) wholeAt(offset int64) (bool, error) {
+	b, err := r.window.peek(offset, recordHeaderBytes)
+	if err != nil {
+		return false, err
+	}
+	h, _ := r.coder.decodeHeader(b, offset, r.limit)
+	body, err := r.window.peek(offset+recordHeaderBytes, int(h.bytes()-recordHeaderBytes))
+	if err != nil {
+		return false, err
+	}
+	return h.valid(body), nil
+}
