@@ -15,9 +15,12 @@ const (
 	Command Kind = iota
 	// Query reads; it is linearizable.
 	Query
-	// StaleQuery reads the leader's state without confirming that it still
-	// leads, and without waiting for what is in flight.
+	// StaleQuery reads committed state without confirming that this node still
+	// leads, so it may miss what a newer leader has acknowledged.
 	StaleQuery
+	// Inspect asks the lane what it knows of the entity (Result.Info); it does
+	// not load it.
+	Inspect
 )
 
 // NoExpectation is the ExpectedSequence of a command that accepts any.
@@ -47,8 +50,13 @@ type Request struct {
 
 	Result Result
 
+	// Shard is the entity's shard; the region sets it.
+	Shard sharding.ShardID
+
 	run
 }
+
+func (r *Request) shard() sharding.ShardID { return r.Shard }
 
 // Completer receives completed requests. Complete must not block and must not
 // call back into the runtime: it is called from a lane.
@@ -62,5 +70,6 @@ type Result struct {
 	Sequence   journal.Sequence // of the entity after the command, or seen by the query
 	EventCount int
 	Duplicate  bool // the stored reply of an earlier command with this id
+	Info       *Info
 	Err        error
 }

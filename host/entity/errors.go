@@ -27,6 +27,12 @@ var (
 	// ErrOutcomeUnknown: leadership was lost, or the node stops, while the
 	// command was in flight. Retry with the same command id.
 	ErrOutcomeUnknown = errors.New("the command was in flight when leadership was lost; retry with the same command id")
+	// ErrNotApplied: the journal refused the entry that carried the command.
+	// Nothing was written; retry with the same command id.
+	ErrNotApplied = errors.New("the journal refused the command; nothing was written")
+	// ErrStopped: the node is stopping. Retry at another node with the same
+	// command id.
+	ErrStopped = errors.New("the node is stopping")
 	// ErrDeadline: the deadline passed before the command was decided.
 	ErrDeadline = errors.New("the deadline passed while the command waited")
 	// ErrParked: the entity faulted repeatedly and is held back.

@@ -1,0 +1,344 @@
+package entity
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Options configure a lane. The zero value of a bound means its default.
+type Options struct {
+	Journal   Journal
+	Histories Histories
+	Types     Types
+	Logger    *slog.Logger
+	Now       func() time.Time // the wall clock; time.Now when nil
+
+	Window          Window // of remembered commands; the same on every node
+	EntityInFlight  int    // requests waiting on one entity, default 1,024
+	ShardInFlight   int    // requests a shard has undecided, default 4,096
+	BatchBytes      int    // an entry is proposed when it reaches this, default 256 KiB
+	ProposedBytes   int    // proposed and undecided per shard, default 4 MiB
+	InstanceBytes   int64  // guest memory at which a module gets another instance, default 24 MiB
+	LaneBytes       int64  // guest memory of the lane, above which the oldest instance goes, default 2 GiB
+	LoadChunkBytes  int    // events handed to a guest at once, default 128 KiB
+	Loaders         int    // loads at the same time, default 8
+	Limits          abi.Limits
+	ParkAfterFaults int // faults in a row before an entity is parked, default 3
+	ParkFor         time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&o.EntityInFlight, 1024)
+	def(&o.ShardInFlight, 4096)
+	def(&o.BatchBytes, 256<<10)
+	def(&o.ProposedBytes, 4<<20)
+	def(&o.LoadChunkBytes, 128<<10)
+	def(&o.Loaders, 8)
+	def(&o.ParkAfterFaults, 3)
+	if o.InstanceBytes == 0 {
+		o.InstanceBytes = 24 << 20
+	}
+	if o.LaneBytes == 0 {
+		o.LaneBytes = 2 << 30
+	}
+	if o.ParkFor == 0 {
+		o.ParkFor = 10 * time.Second
+	}
+	if o.Limits == (abi.Limits{}) {
+		o.Limits = abi.DefaultLimits()
+	}
+	if o.Window == (Window{}) {
+		o.Window = DefaultWindow()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// phase of an entity in its lane:
+//
+//	           request, nothing in flight          history applied
+//	cold ----------------------------------> loading ------------> resident
+//	 ^  \ request, something in flight        ^  |                   |
+//	 |   `--> draining --- last decided -----'   | damage, fault     | fault, lost
+//	 |                                           v                   | events, evict
+//	 +-------------------------------------------+-------------------+
+type phase uint8
+
+const (
+	cold phase = iota
+	draining
+	loading
+	resident
+)
+
+// entity is one entity of the lane. It exists while it is not cold or while
+// its faults are remembered.
+type entity struct {
+	id    sharding.EntityID
+	shard *shard
+	phase phase
+
+	// resident: the head that the next command sees, ahead of the commit.
+	inst     *instance
+	handle   uint64
+	typ      *Type
+	sequence journal.Sequence
+	hash     journal.Hash
+	seen     dedupe
+
+	// last is the newest proposal that carries a record of this entity.
+	last uint64
+	// waiting are requests that came while it was not resident, in order.
+	waiting []*Request
+
+	load     *load
+	faults   int
+	lastErr  string
+	parkedTo time.Time
+}
+
+// unload forgets the state and leaves the entity cold.
+func (e *entity) unload() {
+	if e.load != nil {
+		e.load.cancel()
+		e.load = nil
+	}
+	e.phase, e.inst, e.typ, e.seen = cold, nil, nil, dedupe{}
+}
+
+// run is the lane's part of a Request.
+type run struct {
+	entity *entity
+	gate   uint64 // the proposal whose commit releases the outcome
+	round  uint64 // the read round that must confirm; 0 when none is needed
+	asks   bool   // needs a read round that is not asked for yet
+}
+
+// loader starts reading an entity's history; chunks come back as loadChunk.
+type loader interface{ start(*load) }
+
+// core is a lane's decisions: a state machine without goroutine, clock or I/O
+// of its own. Inputs are requests and events; outputs go to Journal, to the
+// loader and to the requests' completers.
+type core struct {
+	opts      Options
+	loader    loader
+	shards    map[sharding.ShardID]*shard
+	entities  map[sharding.EntityID]*entity
+	pools     map[journal.Digest]*pool
+	instances []*instance          // oldest first
+	dirty     []*shard             // have an open batch or unasked reads
+	away      map[*entity]struct{} // may have requests waiting
+	now       time.Time            // of this turn
+	owed      int                  // requests of all shards not yet completed
+	rounds    uint64               // read rounds asked by this lane, over all shards
+	readOnly  func() bool
+
+	chain   journal.Chain
+	frames  []byte
+	scratch []byte
+	record  journal.Record
+	output  abi.Output
+	names   map[string]string // event types, so that a record costs no string
+	stats   Stats
+}
+
+// Stats counts what a lane has done since it started.
+type Stats struct {
+	Commands, Queries, Rejections, Duplicates, Faults, Loads, Events uint64
+	Proposals, ProposedRecords                                       uint64
+	Entities, Instances                                              int
+	GuestBytes                                                       int64
+}
+
+func newCore(opts Options, l loader) *core {
+	return &core{
+		opts:     opts.withDefaults(),
+		loader:   l,
+		shards:   make(map[sharding.ShardID]*shard),
+		entities: make(map[sharding.EntityID]*entity),
+		pools:    make(map[journal.Digest]*pool),
+		away:     make(map[*entity]struct{}),
+		names:    make(map[string]string),
+		readOnly: func() bool { return false },
+	}
+}
+
+// load is one reading of an entity's history, in progress.
+type load struct {
+	entity *entity
+	id     sharding.EntityID
+	shard  sharding.ShardID
+	typ    *Type
+	ctx    context.Context
+	cancel context.CancelFunc
+	begun  bool
+	credit chan struct{} // one token per chunk that the lane has taken
+}
+
+// submit takes requests in order.
+func (c *core) submit(now time.Time, reqs []*Request) {
+	c.now = now
+	for _, r := range reqs {
+		c.admit(r)
+	}
+}
+
+func (c *core) admit(r *Request) {
+	s := c.shards[r.shard()]
+	if s == nil || s.state != leading {
+		var term sharding.Term
+		if s != nil {
+			term = s.term
+		}
+		c.finish(r, Result{Err: &sharding.NotLeaderError{Shard: r.shard(), Term: term}})
+		return
+	}
+	if s.undecided >= c.opts.ShardInFlight {
+		c.finish(r, Result{Err: ErrBusy})
+		return
+	}
+	s.undecided++
+	c.owed++
+	if len(s.deferred) > 0 || s.full(c) {
+		s.deferred = append(s.deferred, r)
+		return
+	}
+	c.dispatch(s, r)
+}
+
+// dispatch brings a request to its entity.
+func (c *core) dispatch(s *shard, r *Request) {
+	e := c.entities[r.Entity]
+	if e == nil {
+		e = &entity{id: r.Entity, shard: s}
+		c.entities[r.Entity] = e
+	}
+	r.entity = e
+	if e.phase == resident && len(e.waiting) == 0 {
+		c.serve(e, r)
+		return
+	}
+	if r.Kind == Inspect {
+		c.inspect(e, r)
+		return
+	}
+	if len(e.waiting) >= c.opts.EntityInFlight {
+		c.settle(s, r, Result{Err: ErrBusy})
+		return
+	}
+	e.waiting = append(e.waiting, r)
+	c.away[e] = struct{}{}
+	c.revive(e)
+}
+
+// revive moves a cold entity on when requests wait for it, or forgets it.
+func (c *core) revive(e *entity) {
+	if e.phase != cold && e.phase != draining {
+		return
+	}
+	if e.last > e.shard.decided {
+		e.phase = draining
+		return
+	}
+	e.phase = cold
+	if len(e.waiting) == 0 {
+		if e.faults == 0 && c.entities[e.id] == e {
+			delete(c.entities, e.id)
+		}
+		return
+	}
+	if e.parkedTo.After(c.now) {
+		c.failWaiting(e, ErrParked)
+		return
+	}
+	c.startLoad(e)
+}
+
+func (c *core) failWaiting(e *entity, err error) {
+	for _, r := range e.waiting {
+		c.settle(e.shard, r, Result{Err: err})
+	}
+	e.waiting = nil
+	c.revive(e)
+}
+
+// serveWaiting serves what came while the entity was away, in order, until it
+// leaves again.
+func (c *core) serveWaiting(e *entity) {
+	for len(e.waiting) > 0 && e.phase == resident {
+		r := e.waiting[0]
+		e.waiting[0] = nil
+		e.waiting = e.waiting[1:]
+		c.serve(e, r)
+	}
+	if len(e.waiting) == 0 {
+		e.waiting = nil
+	}
+	c.revive(e)
+}
+
+func (c *core) serve(e *entity, r *Request) {
+	if t := c.opts.Types.Lookup(e.id.Type); t != e.typ {
+		if t == nil {
+			c.settle(e.shard, r, Result{Err: ErrUnknownType})
+			return
+		}
+		// Another module is active now: the state is built again from history.
+		e.waiting = append([]*Request{r}, e.waiting...)
+		c.away[e] = struct{}{}
+		c.evict(e)
+		c.revive(e)
+		return
+	}
+	switch r.Kind {
+	case Command:
+		c.command(e, r)
+	case Query, StaleQuery:
+		c.query(e, r)
+	case Inspect:
+		c.inspect(e, r)
+	}
+}
+
+func (c *core) inspect(e *entity, r *Request) {
+	info := &Info{Sequence: e.sequence, Faults: e.faults, LastErr: e.lastErr, Resident: e.phase == resident, Status: "passive"}
+	switch {
+	case e.phase == resident:
+		info.Status, info.Module = "active", e.typ.Digest
+	case e.parkedTo.After(c.now):
+		info.Status = "parked"
+	case e.phase != cold:
+		info.Status = "loading"
+	}
+	c.settle(e.shard, r, Result{Info: info})
+	c.revive(e)
+}
+
+// settle completes a request that its shard counts as undecided.
+func (c *core) settle(s *shard, r *Request, res Result) {
+	s.undecided--
+	c.owed--
+	c.finish(r, res)
+}
+
+func (c *core) finish(r *Request, res Result) {
+	r.run = run{}
+	r.Result = res
+	r.Done.Complete(r)
+}

@@ -1,0 +1,218 @@
+package entity
+
+import (
+	"bytes"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/journal"
+)
+
+// command decides one command on a resident entity: remembered, refused, or
+// carried out and put into the shard's open batch.
+func (c *core) command(e *entity, r *Request) {
+	s := e.shard
+	now := c.logNow(s)
+	var hash uint64
+	hash, c.scratch = journal.HashCommand(c.scratch, r.Name, r.Payload)
+	if m := e.seen.find(&c.opts.Window, r.ID, now); m != nil {
+		c.again(s, r, m, hash)
+		return
+	}
+	if r.ExpectedSequence != NoExpectation && journal.Sequence(r.ExpectedSequence) != e.sequence {
+		r.Result = Result{Err: &SequenceMismatchError{Expected: journal.Sequence(r.ExpectedSequence), Actual: e.sequence}}
+		c.hold(s, r, e.last, true)
+		return
+	}
+	if e.typ.Commands != nil && !e.typ.Commands[r.Name] {
+		c.settle(s, r, Result{Err: ErrUnknownCommand})
+		return
+	}
+	if c.readOnly() {
+		c.settle(s, r, Result{Err: ErrReadOnly})
+		return
+	}
+	env := Env{Now: now, Seed: seed(e, r.ID)}
+	out, err := e.inst.guest.Handle(e.handle, c.commandFrames(e, r, env), env)
+	if err == nil {
+		err = abi.ParseOutput(&c.output, out, abi.HandleEvents, &c.opts.Limits)
+	}
+	if err != nil {
+		c.fault(e, r, err)
+		return
+	}
+	c.outcome(e, r, env, hash)
+}
+
+// again answers a command id that the entity has carried out before. The
+// stored reply may be in flight still; it is released with its record.
+func (c *core) again(s *shard, r *Request, m *remembered, hash uint64) {
+	if m.hash != hash {
+		r.Result = Result{Err: ErrCommandIDReused}
+		c.hold(s, r, m.proposal, true)
+		return
+	}
+	c.stats.Duplicates++
+	r.Result = Result{Payload: m.reply, Sequence: m.sequence, EventCount: int(m.events), Duplicate: true}
+	c.hold(s, r, m.proposal, false)
+}
+
+// outcome turns the guest's output into a refusal or a record.
+func (c *core) outcome(e *entity, r *Request, env Env, hash uint64) {
+	s, out := e.shard, &c.output
+	if out.Rejected {
+		c.stats.Rejections++
+		r.Result = Result{Err: &RejectedError{Code: string(out.Reject.Code), Message: string(out.Reject.Message)}}
+		gate := e.last
+		if len(out.Events) > 0 {
+			c.evict(e) // it evolved by events that do not exist
+			c.revive(e)
+		}
+		c.hold(s, r, gate, true)
+		return
+	}
+	if len(out.Sends) > 0 || len(out.Timers) > 0 || out.HasState || out.Delete {
+		c.evict(e)
+		c.settle(s, r, Result{Err: ErrUnsupported})
+		c.revive(e)
+		return
+	}
+	c.append(e, r, env, hash)
+	if out.Passivate {
+		c.evict(e)
+		c.revive(e)
+	}
+}
+
+// append adds the command's record to the shard's open batch and moves the
+// entity's head on.
+func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
+	s, rec := e.shard, &c.record
+	*rec = journal.Record{
+		Entity: e.id, Term: s.term, RecordedAt: env.Now, Expected: e.sequence, Prev: e.hash,
+		Module: e.typ.Digest, CommandID: r.ID, CommandHash: hash, Reply: c.output.Reply, Events: rec.Events[:0],
+	}
+	if r.ServerID {
+		rec.Flags |= journal.FlagServerID
+	}
+	for i := range c.output.Events {
+		ev := &c.output.Events[i]
+		var tags []string
+		for _, t := range ev.Tags {
+			tags = append(tags, string(t))
+		}
+		rec.Events = append(rec.Events, journal.Event{Type: c.name(ev.Type), Payload: ev.Payload, Tags: tags})
+	}
+	e.hash = c.chain.After(rec)
+	e.sequence = rec.Last()
+	e.last = s.next
+	e.faults = 0
+	s.clock = env.Now
+	if s.open.data == nil {
+		s.open.data = journal.AppendEntryHeader(make([]byte, 0, 1024), journal.EntryRecords, s.term, s.next)
+	}
+	s.open.data = journal.AppendRecord(s.open.data, rec)
+	reply := bytes.Clone(rec.Reply)
+	r.Result = Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events)}
+	s.open.pending = append(s.open.pending, pending{entity: e, req: r})
+	e.seen.add(&c.opts.Window, remembered{
+		id: r.ID, hash: hash, reply: reply, recordedAt: env.Now, sequence: e.sequence,
+		proposal: s.next, events: uint16(len(rec.Events)), server: r.ServerID,
+	})
+	c.stats.Commands++
+	c.stats.Events += uint64(len(rec.Events))
+	c.touch(s)
+	if len(s.open.data) >= c.opts.BatchBytes {
+		c.propose(s)
+	}
+}
+
+// query reads a resident entity. The result waits for what it saw.
+func (c *core) query(e *entity, r *Request) {
+	s := e.shard
+	if e.typ.Queries != nil && !e.typ.Queries[r.Name] {
+		c.settle(s, r, Result{Err: ErrUnknownQuery})
+		return
+	}
+	env := Env{Now: c.logNow(s), Seed: seed(e, "")}
+	f := abi.AppendSequence(c.frames[:0], uint64(e.sequence))
+	f = abi.AppendName(f, r.Name)
+	f = abi.AppendPayload(f, r.Payload)
+	c.frames = abi.AppendNow(f, env.Now)
+	out, err := e.inst.guest.Query(e.handle, c.frames, env)
+	if err == nil {
+		err = abi.ParseOutput(&c.output, out, abi.QueryOnly, &c.opts.Limits)
+	}
+	if err != nil {
+		c.fault(e, r, err)
+		return
+	}
+	c.stats.Queries++
+	r.Result = Result{Payload: bytes.Clone(c.output.Reply), Sequence: e.sequence}
+	if c.output.Rejected {
+		r.Result = Result{Err: &RejectedError{Code: string(c.output.Reject.Code), Message: string(c.output.Reject.Message)}}
+	}
+	c.hold(s, r, e.last, r.Kind == Query)
+}
+
+// fault answers a request whose guest call failed. The instance cannot be
+// trusted with anything any more; the entities in it load again when they are
+// next asked for. An entity that faults again gets an instance of its own, and
+// one that goes on is parked for a while that doubles.
+func (c *core) fault(e *entity, r *Request, err error) {
+	c.stats.Faults++
+	c.blame(e, err)
+	c.settle(e.shard, r, Result{Err: &GuestFaultError{Message: err.Error()}})
+	c.closeInstance(e.inst)
+}
+
+func (c *core) blame(e *entity, err error) {
+	e.faults++
+	e.lastErr = err.Error()
+	if over := e.faults - c.opts.ParkAfterFaults; over >= 0 {
+		e.parkedTo = c.now.Add(c.opts.ParkFor << min(over, 10))
+	}
+	c.opts.Logger.Warn("a guest faulted", "entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults, "error", err)
+}
+
+func (c *core) commandFrames(e *entity, r *Request, env Env) []byte {
+	f := abi.AppendSequence(c.frames[:0], uint64(e.sequence))
+	f = abi.AppendName(f, r.Name)
+	f = abi.AppendPayload(f, r.Payload)
+	f = abi.AppendCommandID(f, string(r.ID))
+	f = abi.AppendNow(f, env.Now)
+	f = abi.AppendSeed(f, env.Seed)
+	c.frames = abi.AppendSource(f, abi.Source{Kind: abi.SourceClient})
+	return c.frames
+}
+
+// name interns an event type.
+func (c *core) name(b []byte) string {
+	if s, ok := c.names[string(b)]; ok {
+		return s
+	}
+	if len(c.names) >= 4096 {
+		clear(c.names)
+	}
+	s := string(b)
+	c.names[s] = s
+	return s
+}
+
+// seed is the number a call's random stream starts from: FNV-1a over entity,
+// sequence and command id, mixed. It is not fit for secrets.
+func seed(e *entity, id journal.CommandID) uint64 {
+	const prime = 1099511628211
+	h := uint64(14695981039346656037)
+	for _, s := range [...]string{e.id.Type, e.id.ID, string(id)} {
+		for i := 0; i < len(s); i++ {
+			h = (h ^ uint64(s[i])) * prime
+		}
+		h *= prime
+	}
+	h ^= uint64(e.sequence)
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}

@@ -1,0 +1,321 @@
+package entity
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+const (
+	// turnRequests bounds the requests decided before the lane looks at what
+	// else has arrived.
+	turnRequests = 256
+	// inboxRequests bounds the requests that wait for the lane.
+	inboxRequests = 1 << 16
+	// expireEvery is how often deadlines are looked at while requests wait.
+	expireEvery = 50 * time.Millisecond
+)
+
+type eventKind uint8
+
+const (
+	evLeader eventKind = iota
+	evTerm
+	evDecided
+	evReadConfirmed
+	evReadFailed
+	evChunk
+)
+
+// event is an input of the core other than a request.
+type event struct {
+	kind   eventKind
+	self   bool
+	shard  sharding.ShardID
+	term   sharding.Term
+	number uint64 // proposal, or read round
+	clock  int64
+	err    error
+	chunk  *loadChunk
+}
+
+// Lane is the goroutine that runs the entities of its shards. Its methods are
+// safe for concurrent use and never block, Close excepted.
+type Lane struct {
+	core   *core
+	wake   chan struct{}
+	stop   chan struct{}
+	done   chan struct{}
+	now    func() time.Time
+	loads  sync.WaitGroup
+	permit chan struct{} // one per loader at work
+
+	mu     sync.Mutex
+	closed bool
+	reqs   []*Request
+	events []event
+
+	stats atomic.Pointer[Stats]
+}
+
+// NewLane starts a lane. readOnly is asked before each command is carried
+// out; while it says true commands are refused and queries go on.
+func NewLane(opts Options, readOnly func() bool) *Lane {
+	l := &Lane{
+		wake: make(chan struct{}, 1),
+		stop: make(chan struct{}),
+		done: make(chan struct{}),
+	}
+	l.core = newCore(opts, l)
+	if readOnly != nil {
+		l.core.readOnly = readOnly
+	}
+	l.now = l.core.opts.Now
+	l.permit = make(chan struct{}, l.core.opts.Loaders)
+	l.stats.Store(&Stats{})
+	go l.run()
+	return l
+}
+
+// Submit takes requests in order; each is completed exactly once.
+func (l *Lane) Submit(reqs []*Request) {
+	l.mu.Lock()
+	if l.closed || len(l.reqs)+len(reqs) > inboxRequests {
+		err := ErrBusy
+		if l.closed {
+			err = ErrStopped
+		}
+		l.mu.Unlock()
+		for _, r := range reqs {
+			r.Result = Result{Err: err}
+			r.Done.Complete(r)
+		}
+		return
+	}
+	l.reqs = append(l.reqs, reqs...)
+	l.mu.Unlock()
+	l.signal()
+}
+
+// LeaderChanged tells of an election of the shard: whether this node won it.
+func (l *Lane) LeaderChanged(shard sharding.ShardID, term sharding.Term, self bool) {
+	l.put(event{kind: evLeader, shard: shard, term: term, self: self})
+}
+
+// Applied is one outcome of the shard's log, in order.
+type Applied struct {
+	Shard    sharding.ShardID
+	Term     sharding.Term // of the raft entry
+	NoOp     bool          // a new leader's first entry: everything before it is applied
+	Fence    sharding.Term
+	Proposal uint64
+	Clock    int64 // the shard's log clock after it
+	Err      error // nil: the entry took effect
+}
+
+// Applied tells the outcomes of entries.
+func (l *Lane) Applied(as []Applied) {
+	l.mu.Lock()
+	for i := range as {
+		a := &as[i]
+		ev := event{kind: evDecided, shard: a.Shard, term: a.Fence, number: a.Proposal, clock: a.Clock, err: a.Err}
+		if a.NoOp {
+			ev.kind, ev.term = evTerm, a.Term
+		}
+		l.events = append(l.events, ev)
+	}
+	l.mu.Unlock()
+	l.signal()
+}
+
+// Dropped tells that a proposal never entered the log.
+func (l *Lane) Dropped(shard sharding.ShardID, fence sharding.Term, proposal uint64) {
+	l.put(event{kind: evDecided, shard: shard, term: fence, number: proposal, err: ErrBusy})
+}
+
+// ReadConfirmed tells that this node led the shard after the round was asked.
+func (l *Lane) ReadConfirmed(shard sharding.ShardID, round uint64) {
+	l.put(event{kind: evReadConfirmed, shard: shard, number: round})
+}
+
+// ReadFailed tells that a round could not be confirmed.
+func (l *Lane) ReadFailed(shard sharding.ShardID, round uint64) {
+	l.put(event{kind: evReadFailed, shard: shard, number: round})
+}
+
+// Stats returns counters at most one turn old.
+func (l *Lane) Stats() Stats { return *l.stats.Load() }
+
+// Close answers everything that waits and stops. What is proposed may still
+// be committed: its callers are told that the outcome is unknown.
+func (l *Lane) Close(ctx context.Context) error {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.stop)
+	}
+	l.mu.Unlock()
+	select {
+	case <-l.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *Lane) put(ev event) {
+	l.mu.Lock()
+	l.events = append(l.events, ev)
+	l.mu.Unlock()
+	l.signal()
+}
+
+func (l *Lane) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *Lane) run() {
+	defer close(l.done)
+	timer := time.NewTimer(expireEvery)
+	timer.Stop()
+	armed := false
+	var reqs []*Request
+	var events []event
+	for {
+		select {
+		case <-l.stop:
+			l.shutdown()
+			return
+		case <-timer.C:
+			armed = false
+			l.core.now = l.now()
+			l.core.expire()
+			l.core.endTurn()
+		case <-l.wake:
+		}
+		for {
+			clear(reqs)
+			clear(events)
+			l.mu.Lock()
+			reqs, l.reqs = l.reqs, reqs[:0]
+			events, l.events = l.events, events[:0]
+			l.mu.Unlock()
+			if len(reqs) == 0 && len(events) == 0 {
+				break
+			}
+			l.turn(events, reqs)
+		}
+		if !armed && l.core.owed > 0 {
+			timer.Reset(expireEvery)
+			armed = true
+		}
+		l.publish()
+	}
+}
+
+// turn feeds the core one round of inputs, outcomes before requests.
+func (l *Lane) turn(events []event, reqs []*Request) {
+	c := l.core
+	c.now = l.now()
+	for i := range events {
+		c.event(&events[i])
+	}
+	for len(reqs) > 0 {
+		n := min(len(reqs), turnRequests)
+		c.submit(c.now, reqs[:n])
+		reqs = reqs[n:]
+		c.endTurn()
+		if len(reqs) > 0 {
+			l.mu.Lock()
+			late := l.events
+			l.events = nil
+			l.mu.Unlock()
+			c.now = l.now()
+			for i := range late {
+				c.event(&late[i])
+			}
+		}
+	}
+	c.endTurn()
+}
+
+func (c *core) event(ev *event) {
+	switch ev.kind {
+	case evLeader:
+		c.leaderChanged(ev.shard, ev.term, ev.self)
+	case evTerm:
+		c.termStarted(ev.shard, ev.term, ev.clock)
+	case evDecided:
+		if s := c.shards[ev.shard]; s != nil {
+			c.decide(s, ev.term, ev.number, ev.err)
+		}
+	case evReadConfirmed:
+		c.readConfirmed(ev.shard, ev.number)
+	case evReadFailed:
+		c.readFailed(ev.shard, ev.number)
+	case evChunk:
+		c.loaded(ev.chunk)
+	}
+}
+
+func (l *Lane) publish() {
+	c := l.core
+	st := c.stats
+	st.Entities = len(c.entities)
+	st.Instances, st.GuestBytes = c.usage()
+	l.stats.Store(&st)
+}
+
+func (l *Lane) shutdown() {
+	l.mu.Lock()
+	reqs := l.reqs
+	l.reqs, l.events = nil, nil
+	l.mu.Unlock()
+	c := l.core
+	for _, s := range c.shards {
+		c.stepDown(s)
+	}
+	for _, r := range reqs {
+		c.finish(r, Result{Err: ErrStopped})
+	}
+	for len(c.instances) > 0 {
+		c.closeInstance(c.instances[0])
+	}
+	l.publish()
+	l.loads.Wait()
+}
+
+// start reads a history on a goroutine of its own; the permits bound how many
+// read at the same time.
+func (l *Lane) start(ld *load) {
+	l.loads.Add(1)
+	go func() {
+		defer l.loads.Done()
+		select {
+		case l.permit <- struct{}{}:
+		case <-ld.ctx.Done():
+			return
+		}
+		defer func() { <-l.permit }()
+		first := 2 // chunks that may be under way before the lane has taken one
+		ld.read(l.core.opts.Histories, l.core.opts.LoadChunkBytes, func(ch *loadChunk) error {
+			if first > 0 {
+				first--
+			} else {
+				select {
+				case <-ld.credit:
+				case <-ld.ctx.Done():
+					return ld.ctx.Err()
+				}
+			}
+			l.put(event{kind: evChunk, chunk: ch})
+			return nil
+		})
+	}()
+}

@@ -1,0 +1,138 @@
+package entity
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/journal"
+)
+
+// loadChunk is a piece of an entity's history on its way from a loader to the
+// lane: events as the guest's apply takes them, and what to remember.
+type loadChunk struct {
+	load     *load
+	frames   []byte
+	seen     []remembered
+	sequence journal.Sequence // after the chunk
+	hash     journal.Hash     // at sequence
+	last     bool
+	err      error
+}
+
+// startLoad asks for the entity's history from its first event. Nothing of
+// the entity is in flight, so what has been applied is all there is.
+func (c *core) startLoad(e *entity) {
+	t := c.opts.Types.Lookup(e.id.Type)
+	if t == nil {
+		c.failWaiting(e, ErrUnknownType)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	e.phase, e.typ = loading, t
+	e.load = &load{entity: e, id: e.id, shard: e.shard.id, typ: t, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2)}
+	c.stats.Loads++
+	c.loader.start(e.load)
+}
+
+// loaded takes one chunk. Chunks of a load that was given up are ignored.
+func (c *core) loaded(ch *loadChunk) {
+	l := ch.load
+	e := l.entity
+	if e.load != l {
+		return
+	}
+	if ch.err != nil {
+		c.abandon(e, ch.err)
+		return
+	}
+	if !l.begun {
+		in, err := c.place(l.typ, e.faults > 1)
+		if err != nil {
+			c.abandon(e, fmt.Errorf("%w: %w", ErrBusy, err))
+			return
+		}
+		l.begun = true
+		f := abi.AppendEntityID(c.frames[:0], e.id.ID)
+		c.frames = abi.AppendSequence(f, 0)
+		ok, err := in.guest.Load(l.typ.Index, in.attach(e), c.frames)
+		if err == nil && !ok {
+			err = errors.New("the guest refused to make an initial state")
+		}
+		if err != nil {
+			c.loadFault(e, err)
+			return
+		}
+	}
+	if len(ch.frames) > 0 {
+		if err := e.inst.guest.Apply(e.handle, ch.frames); err != nil {
+			c.loadFault(e, err)
+			return
+		}
+	}
+	for _, r := range ch.seen {
+		e.seen.add(&c.opts.Window, r)
+	}
+	if !ch.last {
+		l.credit <- struct{}{}
+		return
+	}
+	l.cancel()
+	e.load = nil
+	e.phase, e.sequence, e.hash = resident, ch.sequence, ch.hash
+	c.serveWaiting(e)
+}
+
+// abandon ends a load that cannot succeed now.
+func (c *core) abandon(e *entity, err error) {
+	e.lastErr = err.Error()
+	c.evict(e)
+	c.failWaiting(e, err)
+}
+
+// loadFault ends a load on which the guest failed. A history that a guest
+// cannot apply is never skipped over: the entity stays away.
+func (c *core) loadFault(e *entity, err error) {
+	c.stats.Faults++
+	c.blame(e, err)
+	in, waiting := e.inst, e.waiting
+	e.waiting = nil
+	c.closeInstance(in)
+	for _, r := range waiting {
+		c.settle(e.shard, r, Result{Err: &GuestFaultError{Message: err.Error()}})
+	}
+}
+
+// read reads the history of a load and emits it in chunks; emit blocks until
+// the lane has room. It runs on a loader's goroutine.
+func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
+	ch := &loadChunk{load: l}
+	err := h.Read(l.ctx, l.shard, l.id, 1, func(rec *journal.Record, after journal.Hash) error {
+		for i := range rec.Events {
+			ev := &rec.Events[i]
+			if n := abi.InputEventBytes(len(ev.Type), len(ev.Payload)); len(ch.frames) > 0 && len(ch.frames)+n > chunkBytes {
+				if err := emit(ch); err != nil {
+					return err
+				}
+				ch = &loadChunk{load: l, frames: make([]byte, 0, chunkBytes)}
+			}
+			ch.frames = abi.AppendInputEvent(ch.frames, uint64(rec.Expected)+uint64(i)+1, rec.RecordedAt, ev.Type, ev.Payload)
+		}
+		ch.sequence, ch.hash = rec.Last(), after
+		ch.seen = append(ch.seen, remembered{
+			id: rec.CommandID, hash: rec.CommandHash, reply: bytes.Clone(rec.Reply), recordedAt: rec.RecordedAt,
+			sequence: rec.Last(), events: uint16(len(rec.Events)), server: rec.Flags&journal.FlagServerID != 0,
+		})
+		return nil
+	})
+	switch {
+	case errors.Is(err, context.Canceled):
+		return
+	case errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrUnsupported):
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	ch.last, ch.err = true, err
+	_ = emit(ch)
+}

@@ -1,0 +1,304 @@
+package entity
+
+import (
+	"flag"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+var (
+	modelSeeds = flag.Uint64("model.seeds", 300, "number of seeds of the lane's model test")
+	modelSeed  = flag.Uint64("model.seed", 1, "first seed of the lane's model test")
+)
+
+// TestLaneAgreesWithSequentialTwin drives a lane's core with random commands,
+// queries, re-sent ids, traps, refusals, drops, commits, read rounds and
+// step-downs, and holds every answer against the log it came from: nothing is
+// answered before what it saw is committed, an id takes effect once, and the
+// same id always gets the same reply.
+func TestLaneAgreesWithSequentialTwin(t *testing.T) {
+	n := *modelSeeds
+	if testing.Short() {
+		n = 60
+	}
+	for seed := *modelSeed; seed < *modelSeed+n; seed++ {
+		w := newWorld(t, seed)
+		w.play(600)
+		if len(w.problems) > 0 {
+			t.Fatalf("seed %d (replay with -model.seed=%d -model.seeds=1): %s", seed, seed, w.problems[0])
+		}
+	}
+}
+
+// client is one outstanding request and what the log held when it was sent.
+type client struct {
+	w    *world
+	req  *Request
+	id   journal.CommandID
+	seen int64 // sum of the entity that was acknowledged before it was sent
+}
+
+func (w *world) problem(format string, args ...any) {
+	w.problems = append(w.problems, fmt.Sprintf(format, args...))
+}
+
+func (w *world) play(steps int) {
+	w.elect()
+	w.elect()
+	for i := 0; i < steps && len(w.problems) == 0; i++ {
+		w.now = w.now.Add(time.Duration(w.rnd.IntN(3)) * time.Millisecond)
+		w.core.now = w.now
+		switch p := w.rnd.IntN(100); {
+		case w.electing && p < 10:
+			w.elect()
+		case p < 45:
+			w.request()
+		case p < 70:
+			w.commit()
+		case p < 80:
+			w.confirm()
+		case p < 92:
+			w.chunk()
+		case p < 94:
+			w.drop()
+		case p < 96:
+			w.busy = !w.busy
+		case p < 97:
+			w.core.expire()
+		case p < 98:
+			w.elect()
+		default:
+			w.typ = &Type{Name: "tally", Revision: w.typ.Revision + 1, Digest: w.typ.Digest, Instantiate: w.typ.Instantiate}
+		}
+		w.core.endTurn()
+	}
+	w.settle()
+}
+
+// settle lets everything under way end and checks what is left.
+func (w *world) settle() {
+	w.busy = false
+	if w.electing {
+		w.elect()
+	}
+	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0); i++ {
+		w.now = w.now.Add(time.Millisecond)
+		w.core.now = w.now
+		w.chunk()
+		w.commit()
+		w.confirm()
+		w.core.expire()
+		w.core.endTurn()
+	}
+	if w.core.owed != 0 {
+		w.problem("%d requests were never answered", w.core.owed)
+	}
+	for id, e := range w.core.entities {
+		if len(e.waiting) > 0 {
+			w.problem("requests wait on %s for ever", id)
+		}
+		if e.phase == resident && (e.sequence != w.head(id.ID).sequence || e.hash != w.head(id.ID).hash) {
+			w.problem("%s is at %d in memory and at %d in the log", id, e.sequence, w.head(id.ID).sequence)
+		}
+	}
+	w.core.stepDown(w.core.shard(worldShard))
+	for len(w.core.instances) > 0 {
+		w.core.closeInstance(w.core.instances[0])
+	}
+	if w.open != 0 {
+		w.problem("%d guest instances were never closed", w.open)
+	}
+	w.once()
+}
+
+// once checks that each acknowledged command is in the log exactly once and
+// no other more than once.
+func (w *world) once() {
+	count := map[journal.CommandID]int{}
+	for _, r := range w.log {
+		count[r.CommandID]++
+	}
+	for id, s := range w.sent {
+		if n := count[id]; n > 1 || s.acked != nil && n != 1 {
+			w.problem("command %s is in the log %d times (acknowledged: %v)", id, n, s.acked != nil)
+		}
+	}
+}
+
+func (w *world) request() {
+	entity := strconv.Itoa(w.rnd.IntN(5))
+	c := &client{w: w, seen: w.head(entity).sum}
+	c.req = &Request{
+		Entity: sharding.EntityID{Type: "tally", ID: entity}, Shard: worldShard,
+		ExpectedSequence: NoExpectation, Done: c,
+	}
+	if w.rnd.IntN(4) == 0 {
+		c.req.Kind, c.req.Name = Query, "sum"
+	} else {
+		w.commandFor(c)
+	}
+	if w.rnd.IntN(50) == 0 {
+		c.req.Deadline = w.now.Add(time.Millisecond)
+	}
+	w.core.submit(w.now, []*Request{c.req})
+	if w.rnd.IntN(2) == 0 {
+		w.core.endTurn()
+	}
+}
+
+func (w *world) commandFor(c *client) {
+	r := c.req
+	r.Name = []string{"add", "add", "add", "twice", "note", "refuse", "deny", "trap"}[w.rnd.IntN(8)]
+	if r.Name == "trap" && w.rnd.IntN(3) > 0 {
+		r.Name = "add"
+	}
+	r.Payload = strconv.AppendInt(nil, int64(1+w.rnd.IntN(9)), 10)
+	r.ID = journal.CommandID(fmt.Sprintf("c%d", len(w.sent)))
+	if w.rnd.IntN(10) == 0 {
+		r.ExpectedSequence = int64(w.rnd.IntN(20))
+	}
+	if len(w.sent) > 0 && w.rnd.IntN(5) == 0 { // send an old one again
+		old := journal.CommandID(fmt.Sprintf("c%d", w.rnd.IntN(len(w.sent))))
+		s := w.sent[old]
+		r.ID, r.Entity.ID, r.Name, r.Payload = old, s.entity, s.name, []byte(s.payload)
+	}
+	c.id = r.ID
+	if w.sent[r.ID] == nil {
+		w.sent[r.ID] = &sent{entity: r.Entity.ID, name: r.Name, payload: string(r.Payload)}
+	}
+}
+
+// Complete checks an answer against the log as it is now: whatever is
+// answered must be there already.
+func (c *client) Complete(r *Request) {
+	if c.req == nil {
+		c.w.problem("a request was completed twice")
+		return
+	}
+	c.req = nil
+	c.w.done++
+	res := r.Result
+	switch {
+	case r.Kind == Query && res.Err == nil:
+		sum, _ := strconv.ParseInt(string(res.Payload), 10, 64)
+		if want := c.w.sumAt(r.Entity, res.Sequence); sum != want {
+			c.w.problem("query of %s at sequence %d said %d, the log says %d", r.Entity, res.Sequence, sum, want)
+		}
+		if sum < c.seen {
+			c.w.problem("query of %s said %d after %d had been committed", r.Entity, sum, c.seen)
+		}
+	case r.Kind == Command && res.Err == nil:
+		c.acknowledged(r)
+	case r.Kind == Command:
+		if rej, ok := res.Err.(*RejectedError); ok && rej.Code == "denied" {
+			sum, _ := strconv.ParseInt(rej.Message, 10, 64)
+			if sum > c.w.head(r.Entity.ID).sum {
+				c.w.problem("a refusal saw %d, the log has only %d", sum, c.w.head(r.Entity.ID).sum)
+			}
+		}
+	}
+}
+
+func (c *client) acknowledged(r *Request) {
+	s := c.w.sent[c.id]
+	res := r.Result
+	if s.acked != nil && (string(s.acked.Payload) != string(res.Payload) || s.acked.Sequence != res.Sequence) {
+		c.w.problem("command %s got %q at %d, and before %q at %d", c.id, res.Payload, res.Sequence, s.acked.Payload, s.acked.Sequence)
+	}
+	s.acked = &res
+	for i := range c.w.log {
+		rec := &c.w.log[i]
+		if rec.CommandID == c.id {
+			if string(rec.Reply) != string(res.Payload) || rec.Last() != res.Sequence || len(rec.Events) != res.EventCount {
+				c.w.problem("command %s was answered %q at %d, the log says %q at %d", c.id, res.Payload, res.Sequence, rec.Reply, rec.Last())
+			}
+			return
+		}
+	}
+	c.w.problem("command %s was acknowledged before it was committed", c.id)
+}
+
+func (w *world) sumAt(id sharding.EntityID, at journal.Sequence) (sum int64) {
+	for _, r := range w.log {
+		for i, ev := range r.Events {
+			if r.Entity == id && r.Expected+journal.Sequence(i)+1 <= at {
+				n, _ := strconv.ParseInt(string(ev.Payload), 10, 64)
+				sum += n
+			}
+		}
+	}
+	return sum
+}
+
+// commit takes the oldest proposal through the log.
+func (w *world) commit() {
+	if len(w.flights) == 0 {
+		return
+	}
+	f := w.flights[0]
+	w.flights = w.flights[1:]
+	err := w.apply(f)
+	w.core.event(&event{kind: evDecided, shard: worldShard, term: f.term, number: f.proposal, err: err})
+}
+
+// drop loses one proposal, not always the oldest.
+func (w *world) drop() {
+	if len(w.flights) == 0 {
+		return
+	}
+	i := w.rnd.IntN(len(w.flights))
+	f := w.flights[i]
+	w.flights = append(w.flights[:i], w.flights[i+1:]...)
+	w.core.event(&event{kind: evDecided, shard: worldShard, term: f.term, number: f.proposal, err: ErrBusy})
+}
+
+func (w *world) confirm() {
+	if len(w.rounds) == 0 {
+		return
+	}
+	token := w.rounds[0]
+	w.rounds = w.rounds[1:]
+	kind := evReadConfirmed
+	if w.rnd.IntN(10) == 0 {
+		kind = evReadFailed
+	}
+	w.core.event(&event{kind: kind, shard: worldShard, number: token})
+}
+
+// chunk hands over one piece of a load.
+func (w *world) chunk() {
+	if len(w.chunks) == 0 {
+		return
+	}
+	ch := w.chunks[0]
+	w.chunks = w.chunks[1:]
+	select {
+	case <-ch.load.credit: // the model's loader reads ahead without bound
+	default:
+	}
+	w.core.event(&event{kind: evChunk, chunk: ch})
+}
+
+// elect ends the term. Until the new leader's first entry is applied, which a
+// later call does, entries of the old term may still be committed.
+func (w *world) elect() {
+	if !w.electing {
+		w.electing = true
+		w.core.event(&event{kind: evLeader, shard: worldShard, term: w.term + 1, self: true})
+		return
+	}
+	w.electing = false
+	if n := len(w.flights); n > 0 {
+		for _, f := range w.flights[:w.rnd.IntN(n+1)] {
+			_ = w.apply(f)
+		}
+	}
+	w.flights, w.rounds = nil, nil
+	w.term++
+	w.core.event(&event{kind: evTerm, shard: worldShard, term: w.term})
+}

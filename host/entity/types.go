@@ -1,0 +1,80 @@
+package entity
+
+import (
+	"context"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Env is what a guest may know of the world during one call.
+type Env struct {
+	Now  int64  // unix nanoseconds of the log clock
+	Seed uint64 // of the call's random stream
+}
+
+// Guest is one instance of a module: a set of entities' states, by handle. It
+// serves one goroutine. A call that returns an error other than a refusal
+// leaves it unusable: the owner closes it. Returned bytes are valid until the
+// next call.
+type Guest interface {
+	// Load makes the state of a handle, initial or from a snapshot frame. ok is
+	// false when the guest cannot read the snapshot or has no room.
+	Load(typeIndex uint32, handle uint64, frames []byte) (ok bool, err error)
+	Apply(handle uint64, frames []byte) error
+	Handle(handle uint64, frames []byte, env Env) ([]byte, error)
+	Query(handle uint64, frames []byte, env Env) ([]byte, error)
+	Drop(handle uint64) error
+	MemoryBytes() int64
+	Close() error
+}
+
+// Type is an entity type bound to the module that serves it. It is immutable.
+type Type struct {
+	Name     string
+	Index    uint32 // in the module's manifest
+	Digest   journal.Digest
+	Revision uint64 // of the binding, counts up
+	// Commands and Queries are the listed names; nil lets the guest decide.
+	Commands, Queries map[string]bool
+	// Instantiate makes a new instance of the module.
+	Instantiate func(context.Context) (Guest, error)
+}
+
+// Types finds the active binding of an entity type; nil when there is none.
+// It must be safe for concurrent use and must not block.
+type Types interface {
+	Lookup(entityType string) *Type
+}
+
+// Journal is where a lane's decisions go. No method blocks.
+type Journal interface {
+	// Propose hands an entry to the shard's log. The journal owns data from
+	// then on. An error is definite: the entry will never commit. The outcome
+	// of an accepted entry arrives as Verdict, Dropped or a step-down.
+	Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error
+	// ReadIndex asks for proof that this node still leads the shard; it
+	// arrives as ReadConfirmed with the token, or ReadFailed.
+	ReadIndex(shard sharding.ShardID, token uint64) error
+	// Busy reports that the journal's queues are near their bounds: deciding
+	// more commands now would only have them refused.
+	Busy() bool
+}
+
+// Histories reads what has been applied, whether or not it has reached the
+// store, in order and verified: every record that ends at from or later, and
+// the chain's link after it. The record is valid during fn only.
+type Histories interface {
+	Read(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, from journal.Sequence,
+		fn func(rec *journal.Record, after journal.Hash) error) error
+}
+
+// Info is what a lane knows of an entity.
+type Info struct {
+	Sequence journal.Sequence
+	Status   string // "active", "loading", "parked"; "passive" when not resident
+	Resident bool
+	Module   journal.Digest
+	Faults   int
+	LastErr  string
+}

@@ -1,0 +1,270 @@
+package entity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// tally is a guest written against the frames: each entity is a sum. Commands:
+// add N emits one event, twice N emits two, note emits none, refuse N rejects
+// after it has emitted, deny rejects at once, trap traps. The reply and the
+// query "sum" are the sum in decimal.
+type tally struct {
+	w    *world
+	sums map[uint64]int64
+	dead bool
+}
+
+var errTrap = errors.New("unreachable")
+
+func (g *tally) Load(_ uint32, h uint64, _ []byte) (bool, error) {
+	if g.dead {
+		panic("a dead guest was called")
+	}
+	if _, ok := g.sums[h]; ok {
+		panic("a handle was loaded twice")
+	}
+	g.sums[h] = 0
+	return true, nil
+}
+
+func (g *tally) evolve(h uint64, kind, payload string) {
+	n, err := strconv.ParseInt(payload, 10, 64)
+	if err != nil || kind != "added" {
+		panic("a damaged event reached the guest")
+	}
+	g.sums[h] += n
+}
+
+func (g *tally) Apply(h uint64, frames []byte) error {
+	r := abi.NewReader(frames)
+	for {
+		f, ok, err := r.Next()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return nil
+		}
+		ev, err := abi.DecodeInputEvent(f.Body)
+		if err != nil {
+			return err
+		}
+		g.evolve(h, string(ev.Type), string(ev.Payload))
+	}
+}
+
+func (g *tally) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
+	var req abi.Request
+	if err := abi.ParseRequest(&req, frames); err != nil {
+		return nil, err
+	}
+	var out []byte
+	emit := func(times int) {
+		for range times {
+			out = abi.AppendEvent(out, "added", req.Payload)
+			g.evolve(h, "added", string(req.Payload))
+		}
+	}
+	switch string(req.Name) {
+	case "add":
+		emit(1)
+	case "twice":
+		emit(2)
+	case "note":
+	case "refuse":
+		emit(1)
+		return abi.AppendReject(out, "refused", strconv.FormatInt(g.sums[h], 10)), nil
+	case "deny":
+		return abi.AppendReject(nil, "denied", strconv.FormatInt(g.sums[h], 10)), nil
+	default:
+		emit(1)
+		g.dead = true
+		return nil, errTrap
+	}
+	return abi.AppendReply(out, strconv.AppendInt(nil, g.sums[h], 10)), nil
+}
+
+func (g *tally) Query(h uint64, _ []byte, _ Env) ([]byte, error) {
+	return abi.AppendReply(nil, strconv.AppendInt(nil, g.sums[h], 10)), nil
+}
+
+func (g *tally) Drop(h uint64) error {
+	if _, ok := g.sums[h]; !ok {
+		panic("a handle was dropped that is not loaded")
+	}
+	delete(g.sums, h)
+	return nil
+}
+
+func (g *tally) MemoryBytes() int64 { return int64(len(g.sums)) }
+func (g *tally) Close() error       { g.w.open--; g.dead = true; return nil }
+
+// flight is an entry that was proposed and has no outcome yet.
+type flight struct {
+	term     sharding.Term
+	proposal uint64
+	data     []byte
+}
+
+// world is the journal, the loader and the clients around a core, all driven
+// from one goroutine by one seed. It plays the log of one shard.
+type world struct {
+	t    *testing.T
+	rnd  *rand.Rand
+	core *core
+	typ  *Type
+	now  time.Time
+	open int // guest instances
+
+	term    sharding.Term
+	flights []flight
+	rounds  []uint64
+	reads   bool // rounds are confirmed
+	chunks  []*loadChunk
+
+	log      []journal.Record // applied, in order
+	heads    map[string]*head
+	busy     bool
+	electing bool
+	problems []string
+
+	sent map[journal.CommandID]*sent
+	done int
+}
+
+type head struct {
+	sequence journal.Sequence
+	hash     journal.Hash
+	sum      int64
+}
+
+// sent is a command id and all that was answered to it.
+type sent struct {
+	entity, name, payload string
+	acked                 *Result
+}
+
+const worldShard = sharding.ShardID(1)
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{
+		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1_700_000_000, 0),
+		heads: map[string]*head{}, sent: map[journal.CommandID]*sent{}, reads: true,
+	}
+	w.typ = &Type{Name: "tally", Instantiate: func(context.Context) (Guest, error) {
+		w.open++
+		return &tally{w: w, sums: map[uint64]int64{}}, nil
+	}}
+	w.core = newCore(Options{
+		Journal: w, Histories: w, Types: w, Now: func() time.Time { return w.now },
+		InstanceBytes: 3, LaneBytes: 1 << 40, ProposedBytes: 8 << 10, LoadChunkBytes: 60, ParkFor: time.Millisecond,
+	}, w)
+	return w
+}
+
+func (w *world) Lookup(t string) *Type {
+	if t == "tally" {
+		return w.typ
+	}
+	return nil
+}
+
+func (w *world) Propose(_ sharding.ShardID, fence sharding.Term, n uint64, data []byte) error {
+	if w.busy && w.rnd.IntN(4) == 0 {
+		return errors.New("busy")
+	}
+	w.flights = append(w.flights, flight{fence, n, data})
+	return nil
+}
+
+func (w *world) ReadIndex(_ sharding.ShardID, token uint64) error {
+	w.rounds = append(w.rounds, token)
+	return nil
+}
+
+func (w *world) Busy() bool { return w.busy && w.rnd.IntN(3) == 0 }
+
+func (w *world) start(l *load) {
+	l.read(w, w.core.opts.LoadChunkBytes, func(ch *loadChunk) error {
+		w.chunks = append(w.chunks, ch)
+		return nil
+	})
+}
+
+func (w *world) Read(_ context.Context, _ sharding.ShardID, id sharding.EntityID, _ journal.Sequence,
+	fn func(*journal.Record, journal.Hash) error) error {
+	var chain journal.Chain
+	for i := range w.log {
+		r := w.log[i]
+		if r.Entity == id {
+			if err := fn(&r, chain.After(&r)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) head(id string) *head {
+	h := w.heads[id]
+	if h == nil {
+		h = &head{}
+		w.heads[id] = h
+	}
+	return h
+}
+
+// apply is the journal's rule: the whole entry or nothing, in the term it was
+// fenced with, each record on the entity's last sequence and link.
+func (w *world) apply(f flight) error {
+	e, err := journal.DecodeEntry(f.data)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if e.Fence != w.term {
+		return errors.New("fenced")
+	}
+	var recs []journal.Record
+	heads := map[string]head{}
+	for b := e.Body; len(b) > 0; {
+		raw, rest, err := journal.SplitRecord(b)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		var r journal.Record
+		if err := r.Decode(raw); err != nil {
+			w.t.Fatal(err)
+		}
+		h, ok := heads[r.Entity.ID]
+		if !ok {
+			h = *w.head(r.Entity.ID)
+		}
+		if r.Expected != h.sequence || r.Prev != h.hash {
+			return fmt.Errorf("sequence %d, expected %d", h.sequence, r.Expected)
+		}
+		var chain journal.Chain
+		h.sequence, h.hash = r.Last(), chain.After(&r)
+		for _, ev := range r.Events {
+			n, _ := strconv.ParseInt(string(ev.Payload), 10, 64)
+			h.sum += n
+		}
+		heads[r.Entity.ID] = h
+		recs = append(recs, r)
+		b = rest
+	}
+	for id, h := range heads {
+		*w.head(id) = h
+	}
+	w.log = append(w.log, recs...)
+	return nil
+}
