@@ -1,0 +1,223 @@
+// Package config is a node's configuration: its keys, their defaults and
+// units, and the three places they come from. A key has one name everywhere:
+// `max-entity-in-flight` in the file, HOSTD_MAX_ENTITY_IN_FLIGHT in the
+// environment, --max-entity-in-flight on the command line. It never opens
+// anything but the configuration file and starts no goroutine.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// Admin says what the cluster service allows.
+type Admin string
+
+// The values of Config.Admin.
+const (
+	AdminReadOnly Admin = "read-only"
+	AdminFull     Admin = "full"
+)
+
+// LogFormat says how log lines look.
+type LogFormat string
+
+// The values of Config.LogFormat.
+const (
+	LogAuto LogFormat = "auto" // text on a terminal, JSON otherwise
+	LogText LogFormat = "text"
+	LogJSON LogFormat = "json"
+)
+
+// Config is everything a node can be told. The zero value is not usable: start
+// from Default. Each field's key, unit and meaning is in Fields.
+type Config struct {
+	DataDir        string
+	Listen         string
+	InsecureListen bool
+	NodeID         sharding.NodeID
+	Shards         uint32
+	Lanes          int
+	Admin          Admin
+	LogLevel       slog.Level
+	LogFormat      LogFormat
+	StopTimeout    time.Duration
+
+	MaxMessageBytes     Bytes
+	MaxModuleBytes      Bytes
+	MaxEntityInFlight   int
+	MaxShardInFlight    int
+	DefaultDeadline     time.Duration
+	MaxDeadline         time.Duration
+	InstanceMemoryBytes Bytes
+	GuestMemoryBytes    Bytes
+	CommandCPU          time.Duration
+	WALSegmentBytes     Bytes
+	DiskWarnPercent     int
+	DiskReadOnlyPercent int
+	DiskReadOnlyBytes   Bytes
+}
+
+// Default returns the defaults.
+func Default() Config {
+	return Config{
+		DataDir:     "hostd-data",
+		Listen:      "127.0.0.1:7070",
+		NodeID:      "n1",
+		Shards:      sharding.DefaultShards,
+		Admin:       AdminReadOnly,
+		LogLevel:    slog.LevelInfo,
+		LogFormat:   LogAuto,
+		StopTimeout: 10 * time.Second,
+
+		MaxMessageBytes:     1 << 20,
+		MaxModuleBytes:      16 << 20,
+		MaxEntityInFlight:   1024,
+		MaxShardInFlight:    4096,
+		DefaultDeadline:     5 * time.Second,
+		MaxDeadline:         30 * time.Second,
+		InstanceMemoryBytes: 64 << 20,
+		GuestMemoryBytes:    2 << 30,
+		CommandCPU:          100 * time.Millisecond,
+		WALSegmentBytes:     64 << 20,
+		DiskWarnPercent:     20,
+		DiskReadOnlyPercent: 5,
+		DiskReadOnlyBytes:   512 << 20,
+	}
+}
+
+// Hard bounds of the configurable limits.
+const (
+	maxShards         = 4096
+	maxLanes          = 256
+	maxMessageBytes   = 64 << 20
+	maxModuleBytes    = 32 << 20
+	maxInstanceBytes  = 256 << 20
+	minInstanceBytes  = 1 << 20
+	wasmPageBytes     = 64 << 10
+	minSegmentBytes   = 8 << 20 // holds the largest log record twice
+	maxSegmentBytes   = 1 << 30
+	segmentBlockBytes = 4096
+)
+
+// Validate joins all faults, each naming the key, what is wrong and what is
+// allowed.
+func (c *Config) Validate() error {
+	var faults []error
+	fault := func(key, format string, args ...any) {
+		faults = append(faults, fmt.Errorf(key+": "+format, args...))
+	}
+	if c.DataDir == "" {
+		fault("data-dir", "is empty")
+	}
+	if err := c.checkListen(); err != nil {
+		fault("listen", "%w", err)
+	}
+	if err := checkNodeID(c.NodeID); err != nil {
+		fault("node-id", "%w", err)
+	}
+	if c.Admin != AdminReadOnly && c.Admin != AdminFull {
+		fault("admin", "is %q, must be %s or %s", c.Admin, AdminReadOnly, AdminFull)
+	}
+	if c.LogFormat != LogAuto && c.LogFormat != LogText && c.LogFormat != LogJSON {
+		fault("log-format", "is %q, must be %s, %s or %s", c.LogFormat, LogAuto, LogText, LogJSON)
+	}
+	for _, r := range c.ranges() {
+		if r.value < r.low || r.value > r.high {
+			fault(r.key, "is %s, must be from %s to %s", r.show(r.value), r.show(r.low), r.show(r.high))
+		}
+	}
+	if c.InstanceMemoryBytes%wasmPageBytes != 0 {
+		fault("instance-memory-bytes", "is %s, must be a multiple of %s", c.InstanceMemoryBytes, Bytes(wasmPageBytes))
+	}
+	if c.WALSegmentBytes%segmentBlockBytes != 0 {
+		fault("wal-segment-bytes", "is %s, must be a multiple of %s", c.WALSegmentBytes, Bytes(segmentBlockBytes))
+	}
+	if c.DefaultDeadline > c.MaxDeadline {
+		fault("default-deadline", "is %s, above max-deadline, %s", c.DefaultDeadline, c.MaxDeadline)
+	}
+	if c.DiskReadOnlyPercent > c.DiskWarnPercent {
+		fault("disk-read-only-percent", "is %d, above disk-warn-percent, %d", c.DiskReadOnlyPercent, c.DiskWarnPercent)
+	}
+	return errors.Join(faults...)
+}
+
+// bound is the range of one number.
+type bound struct {
+	key              string
+	value, low, high int64
+	show             func(int64) string
+}
+
+func (c *Config) ranges() []bound {
+	number := func(n int64) string { return fmt.Sprint(n) }
+	bytes := func(n int64) string { return Bytes(n).String() }
+	span := func(n int64) string { return time.Duration(n).String() }
+	return []bound{
+		{"shards", int64(c.Shards), 1, maxShards, number},
+		{"lanes", int64(c.Lanes), 0, maxLanes, number},
+		{"stop-timeout", int64(c.StopTimeout), int64(time.Second), int64(10 * time.Minute), span},
+		{"max-message-bytes", int64(c.MaxMessageBytes), 64 << 10, maxMessageBytes, bytes},
+		{"max-module-bytes", int64(c.MaxModuleBytes), 64 << 10, maxModuleBytes, bytes},
+		{"max-entity-in-flight", int64(c.MaxEntityInFlight), 1, 1 << 20, number},
+		{"max-shard-in-flight", int64(c.MaxShardInFlight), 1, 1 << 20, number},
+		{"default-deadline", int64(c.DefaultDeadline), int64(time.Millisecond), int64(5 * time.Minute), span},
+		{"max-deadline", int64(c.MaxDeadline), int64(time.Millisecond), int64(5 * time.Minute), span},
+		{"instance-memory-bytes", int64(c.InstanceMemoryBytes), minInstanceBytes, maxInstanceBytes, bytes},
+		{"guest-memory-bytes", int64(c.GuestMemoryBytes), int64(c.InstanceMemoryBytes), 1 << 40, bytes},
+		{"command-cpu", int64(c.CommandCPU), int64(time.Millisecond), int64(10 * time.Second), span},
+		{"wal-segment-bytes", int64(c.WALSegmentBytes), minSegmentBytes, maxSegmentBytes, bytes},
+		{"disk-warn-percent", int64(c.DiskWarnPercent), 0, 90, number},
+		{"disk-read-only-percent", int64(c.DiskReadOnlyPercent), 0, 90, number},
+		{"disk-read-only-bytes", int64(c.DiskReadOnlyBytes), 0, 1 << 40, bytes},
+	}
+}
+
+// checkListen refuses an address that others can reach, unless that was asked
+// for by name: calls are not authenticated yet.
+func (c *Config) checkListen() error {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("is %q, must be HOST:PORT", c.Listen)
+	}
+	if c.InsecureListen || c.Loopback() {
+		return nil
+	}
+	if host == "" {
+		host = "every interface"
+	}
+	return fmt.Errorf("is %s, which is not a loopback address: calls are not authenticated, so anybody who reaches the port owns the node; "+
+		"listen on 127.0.0.1, or pass --insecure-listen when something else guards the port", host)
+}
+
+// Loopback reports whether Listen can be reached from this machine only. A
+// name counts only when it is localhost: others may resolve to anything.
+func (c *Config) Loopback() bool {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+func checkNodeID(id sharding.NodeID) error {
+	if id == "" || len(id) > 64 {
+		return fmt.Errorf("has %d bytes, must have 1 to 64", len(id))
+	}
+	for i := 0; i < len(id); i++ {
+		c := id[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+			return fmt.Errorf("has a character outside [a-z0-9._-] at byte %d", i)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package config_test
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/config"
+)
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hostd.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func env(pairs map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		v, ok := pairs[name]
+		return v, ok
+	}
+}
+
+func TestDefaultIsValidAndLocal(t *testing.T) {
+	c, err := config.Load(config.Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c != config.Default() {
+		t.Errorf("got %+v", c)
+	}
+	if c.Admin != config.AdminReadOnly || !c.Loopback() || c.InsecureListen {
+		t.Errorf("the defaults are not safe: %+v", c)
+	}
+}
+
+func TestLaterSourcesWin(t *testing.T) {
+	c, err := config.Load(config.Sources{
+		File:      file(t, "shards: 3\nlanes: 3\nlog-level: debug\nmax-deadline: 1m\nmax-module-bytes: 4 MiB\ninsecure-listen: true\n"),
+		LookupEnv: env(map[string]string{"HOSTD_LANES": "5", "HOSTD_STOP_TIMEOUT": "3s", "HOSTD_NODE_ID": "env"}),
+		Flags:     map[string]string{"node-id": "flag", "listen": "0.0.0.0:1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Default()
+	want.Shards, want.Lanes, want.LogLevel, want.MaxDeadline, want.MaxModuleBytes = 3, 5, slog.LevelDebug, time.Minute, 4<<20
+	want.StopTimeout, want.NodeID, want.Listen, want.InsecureListen = 3*time.Second, "flag", "0.0.0.0:1", true
+	if c != want {
+		t.Errorf("got  %+v\nwant %+v", c, want)
+	}
+}
+
+func TestFaultsAreJoinedAndNameTheirSource(t *testing.T) {
+	_, err := config.Load(config.Sources{
+		File:      file(t, "lanes: many\nodd: 1\nshards: [1]\nlanes: 2\n"),
+		LookupEnv: env(map[string]string{"HOSTD_MAX_DEADLINE": "soon"}),
+		Flags:     map[string]string{"max-message-bytes": "-1", "no-such": "1"},
+	})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{
+		`hostd.yaml:1: lanes: "many" is not a whole number`, "hostd.yaml:2: odd: there is no such key", "hostd.yaml:3: shards: not a single value",
+		"hostd.yaml:4: lanes: the key is given twice", "environment variable HOSTD_MAX_DEADLINE:", "flag --max-message-bytes:", "flag --no-such:",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing in:\n%v", want, err)
+		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	for _, tt := range []struct{ name, text, fault string }{
+		{"empty", "", ""},
+		{"comments only", "# nothing\n", ""},
+		{"list", "- 1\n", "not a mapping"},
+		{"two documents", "lanes: 1\n---\nlanes: 2\n", "more than one document"},
+		{"not YAML", "\tlanes: 1", "hostd.yaml"},
+	} {
+		_, err := config.Load(config.Sources{File: file(t, tt.text)})
+		if (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
+			t.Errorf("%s: got %v, want %q", tt.name, err, tt.fault)
+		}
+	}
+	if _, err := config.Load(config.Sources{File: filepath.Join(t.TempDir(), "absent")}); err == nil {
+		t.Error("a file that does not exist was accepted")
+	}
+}
+
+func TestListenMustBeLoopback(t *testing.T) {
+	for listen, ok := range map[string]bool{
+		"127.0.0.1:7070": true, "127.9.9.9:1": true, "[::1]:7070": true, "localhost:0": true,
+		"0.0.0.0:7070": false, ":7070": false, "[::]:1": false, "10.0.0.1:1": false, "example.org:1": false,
+		"localhost.example.org:1": false, "127.0.0.1": false, "": false,
+	} {
+		c := config.Default()
+		c.Listen = listen
+		if err := c.Validate(); (err == nil) != ok {
+			t.Errorf("%q: got %v", listen, err)
+		}
+		c.InsecureListen = true
+		if err := c.Validate(); strings.Contains(listen, ":") && err != nil {
+			t.Errorf("%q with insecure-listen: %v", listen, err)
+		}
+	}
+}
+
+func TestBounds(t *testing.T) {
+	set := func(key, value string) map[string]string { return map[string]string{key: value} }
+	for _, tt := range []struct {
+		flags map[string]string
+		ok    bool
+	}{
+		{set("shards", "0"), false}, {set("shards", "1"), true}, {set("shards", "4096"), true}, {set("shards", "4097"), false},
+		{set("lanes", "0"), true}, {set("lanes", "256"), true}, {set("lanes", "257"), false},
+		{set("instance-memory-bytes", "1MiB"), true}, {set("instance-memory-bytes", "65536"), false}, {set("instance-memory-bytes", "1048577"), false},
+		{set("instance-memory-bytes", "256MiB"), true}, {set("instance-memory-bytes", "257MiB"), false},
+		{set("max-module-bytes", "32MiB"), true}, {set("max-module-bytes", "33554433"), false},
+		{set("max-entity-in-flight", "0"), false}, {set("max-entity-in-flight", "1"), true},
+		{set("default-deadline", "30s"), true}, {set("default-deadline", "30001ms"), false},
+		{set("wal-segment-bytes", "8MiB"), true}, {set("wal-segment-bytes", "8388609"), false},
+		{set("disk-read-only-percent", "20"), true}, {set("disk-read-only-percent", "21"), false},
+		{set("node-id", strings.Repeat("n", 64)), true}, {set("node-id", strings.Repeat("n", 65)), false}, {set("node-id", "N1"), false},
+		{set("admin", "full"), true}, {set("admin", "all"), false}, {set("log-format", "xml"), false}, {set("data-dir", ""), false},
+		{set("guest-memory-bytes", "1MiB"), false},
+	} {
+		_, err := config.Load(config.Sources{Flags: tt.flags})
+		if (err == nil) != tt.ok {
+			t.Errorf("%v: got %v", tt.flags, err)
+		}
+		for key := range tt.flags {
+			if err != nil && !strings.Contains(err.Error(), key) {
+				t.Errorf("%v: the fault does not name the key: %v", tt.flags, err)
+			}
+		}
+	}
+}
+
+// What a field shows is what it reads, so that a printed configuration can be
+// used.
+func TestFieldsRoundTrip(t *testing.T) {
+	from, to := config.Default(), config.Config{}
+	target := map[string]config.Field{}
+	for _, f := range to.Fields() {
+		target[f.Name] = f
+	}
+	for _, f := range from.Fields() {
+		if f.Usage == "" || f.Type() == "" {
+			t.Errorf("%s: no usage or type", f.Name)
+		}
+		if err := target[f.Name].Set(f.String()); err != nil {
+			t.Errorf("%s: %v", f.Name, err)
+		}
+	}
+	if from != to {
+		t.Errorf("got  %+v\nwant %+v", to, from)
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for text, want := range map[string]config.Bytes{"0": 0, "1": 1, "1KiB": 1024, "3 MiB": 3 << 20, "8GiB": 8 << 30} {
+		if got, err := config.ParseBytes(text); err != nil || got != want {
+			t.Errorf("%q: got %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "MiB", "1.5MiB", "-1", "1MB", "9223372036854775807KiB", "1 "} {
+		if got, err := config.ParseBytes(text); err == nil {
+			t.Errorf("%q: got %d", text, got)
+		}
+	}
+}

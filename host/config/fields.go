@@ -1,0 +1,159 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Field is one key of the configuration. It has the methods that flag
+// packages want of a value.
+type Field struct {
+	Name  string // the key, and the flag without its dashes
+	Usage string // meaning, with unit and bounds where the type does not say
+	kind  string
+	set   func(string) error
+	show  func() string
+}
+
+// Set parses and assigns.
+func (f Field) Set(text string) error { return f.set(text) }
+
+// String returns the present value in the form that Set reads. It is empty for
+// the zero Field, which flag packages ask about.
+func (f Field) String() string {
+	if f.show == nil {
+		return ""
+	}
+	return f.show()
+}
+
+// Type names the kind of value in help texts.
+func (f Field) Type() string { return f.kind }
+
+// IsBoolFlag lets a boolean flag stand without a value.
+func (f Field) IsBoolFlag() bool { return f.kind == "bool" }
+
+// Fields returns every key, bound to c: setting one changes c.
+func (c *Config) Fields() []Field {
+	return []Field{
+		text("data-dir", "`directory` of the node's data; made if it is missing", &c.DataDir),
+		text("listen", "`address` HOST:PORT of the API; port 0 takes a free one", &c.Listen),
+		boolean("insecure-listen", "allow an address that is not loopback although calls are not authenticated; warns every minute", &c.InsecureListen),
+		text("node-id", "`name` of the node, for ever, [a-z0-9._-]; taken from the data directory once it exists", &c.NodeID),
+		number("shards", "data `shards` of a cluster, fixed when it is created, 1 to 4,096", &c.Shards),
+		number("lanes", "`goroutines` that run entities; 0 is one less than the CPUs, at least 1", &c.Lanes),
+		text("admin", "what the cluster service allows, `mode` read-only or full", &c.Admin),
+		logLevel("log-level", "least `level` that is logged: debug, info, warn or error", &c.LogLevel),
+		text("log-format", "`format` of log lines: auto (text on a terminal, JSON otherwise), text or json", &c.LogFormat),
+		duration("stop-timeout", "`time` a stopping node gives what is in flight", &c.StopTimeout),
+
+		bytesField("max-message-bytes", "`size` of one request; modules have their own limit", &c.MaxMessageBytes),
+		bytesField("max-module-bytes", "`size` of an uploaded module", &c.MaxModuleBytes),
+		number("max-entity-in-flight", "`commands` waiting on one entity; more are refused", &c.MaxEntityInFlight),
+		number("max-shard-in-flight", "`commands` waiting on one shard; more are refused", &c.MaxShardInFlight),
+		duration("default-deadline", "`time` a call without a deadline gets", &c.DefaultDeadline),
+		duration("max-deadline", "longest deadline a call may have, a `time`", &c.MaxDeadline),
+		bytesField("instance-memory-bytes", "`size` a module instance's memory may grow to, up to 256MiB", &c.InstanceMemoryBytes),
+		bytesField("guest-memory-bytes", "`size` of the memory of all module instances together; states are evicted above it", &c.GuestMemoryBytes),
+		duration("command-cpu", "CPU `time` of one command, charged as fuel", &c.CommandCPU),
+		bytesField("wal-segment-bytes", "`size` of one write-ahead log file; a few are kept", &c.WALSegmentBytes),
+		number("disk-warn-percent", "warn when less than this `percent` of the disk is free", &c.DiskWarnPercent),
+		number("disk-read-only-percent", "refuse writes when less than this `percent` of the disk is free", &c.DiskReadOnlyPercent),
+		bytesField("disk-read-only-bytes", "refuse writes when less than this `size` of the disk is free", &c.DiskReadOnlyBytes),
+	}
+}
+
+func text[T ~string](name, usage string, p *T) Field {
+	return Field{name, usage, "string", func(s string) error { *p = T(s); return nil }, func() string { return string(*p) }}
+}
+
+func boolean(name, usage string, p *bool) Field {
+	return Field{name, usage, "bool", func(s string) error {
+		v, err := strconv.ParseBool(s)
+		if err != nil {
+			return fmt.Errorf("%q is not true or false", s)
+		}
+		*p = v
+		return nil
+	}, func() string { return strconv.FormatBool(*p) }}
+}
+
+func number[T ~int | ~uint32](name, usage string, p *T) Field {
+	return Field{name, usage, "int", func(s string) error {
+		v, err := strconv.ParseInt(s, 10, 32)
+		if err != nil || T(v) < 0 || int64(T(v)) != v {
+			return fmt.Errorf("%q is not a whole number from 0 to %d", s, math.MaxInt32)
+		}
+		*p = T(v)
+		return nil
+	}, func() string { return fmt.Sprint(*p) }}
+}
+
+func duration(name, usage string, p *time.Duration) Field {
+	return Field{name, usage, "duration", func(s string) error {
+		v, err := time.ParseDuration(s)
+		if err != nil {
+			return fmt.Errorf("%q is not a duration such as 500ms or 5s", s)
+		}
+		*p = v
+		return nil
+	}, func() string { return p.String() }}
+}
+
+func logLevel(name, usage string, p *slog.Level) Field {
+	return Field{name, usage, "string", func(s string) error {
+		if err := p.UnmarshalText([]byte(s)); err != nil {
+			return fmt.Errorf("%q is not debug, info, warn or error", s)
+		}
+		return nil
+	}, func() string { return strings.ToLower(p.String()) }}
+}
+
+func bytesField(name, usage string, p *Bytes) Field {
+	return Field{name, usage, "size", func(s string) error {
+		v, err := ParseBytes(s)
+		if err != nil {
+			return err
+		}
+		*p = v
+		return nil
+	}, func() string { return p.String() }}
+}
+
+// Bytes is a size. It is written as a number of bytes or with KiB, MiB or GiB
+// after it.
+type Bytes int64
+
+var byteUnits = []struct {
+	suffix string
+	bytes  Bytes
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+// ParseBytes reads what Bytes.String writes.
+func ParseBytes(s string) (Bytes, error) {
+	digits, unit := s, Bytes(1)
+	for _, u := range byteUnits {
+		if rest, ok := strings.CutSuffix(s, u.suffix); ok {
+			digits, unit = strings.TrimSpace(rest), u.bytes
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64/int64(unit) {
+		return 0, fmt.Errorf("%q is not a size such as 65536, 64KiB, 16MiB or 1GiB", s)
+	}
+	return Bytes(n) * unit, nil
+}
+
+// String uses the largest unit that divides the size.
+func (b Bytes) String() string {
+	for _, u := range byteUnits {
+		if b != 0 && b%u.bytes == 0 {
+			return fmt.Sprintf("%d%s", b/u.bytes, u.suffix)
+		}
+	}
+	return strconv.FormatInt(int64(b), 10)
+}

@@ -1,0 +1,120 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Sources are where values come from, weakest first.
+type Sources struct {
+	// File is the path of a YAML file, a mapping of keys to values; "" is none.
+	File string
+	// LookupEnv finds environment variables; os.LookupEnv, or nil for none.
+	LookupEnv func(name string) (string, bool)
+	// Flags holds the flags that were given, by key.
+	Flags map[string]string
+}
+
+// Load returns the defaults overridden by the file, then the environment, then
+// the flags, validated. It joins all faults; each names its source.
+func Load(src Sources) (Config, error) {
+	c := Default()
+	fields := map[string]Field{}
+	for _, f := range c.Fields() {
+		fields[f.Name] = f
+	}
+	var faults []error
+	if src.File != "" {
+		faults = append(faults, loadFile(src.File, fields))
+	}
+	if src.LookupEnv != nil {
+		for name, f := range fields {
+			env := EnvName(name)
+			if value, ok := src.LookupEnv(env); ok {
+				if err := f.Set(value); err != nil {
+					faults = append(faults, fmt.Errorf("environment variable %s: %w", env, err))
+				}
+			}
+		}
+	}
+	for name, value := range src.Flags {
+		f, ok := fields[name]
+		if !ok {
+			faults = append(faults, fmt.Errorf("flag --%s: there is no such key", name))
+			continue
+		}
+		if err := f.Set(value); err != nil {
+			faults = append(faults, fmt.Errorf("flag --%s: %w", name, err))
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return Config{}, fmt.Errorf("configuration: %w", err)
+	}
+	if err := c.Validate(); err != nil {
+		return Config{}, fmt.Errorf("configuration: %w", err)
+	}
+	return c, nil
+}
+
+// EnvName returns the environment variable of a key.
+func EnvName(key string) string {
+	return "HOSTD_" + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
+}
+
+func loadFile(path string, fields map[string]Field) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return readYAML(f, path, fields)
+}
+
+// readYAML sets every key of the mapping. It reads the document's nodes, not a
+// struct, so that faults carry line numbers and a key cannot hide.
+func readYAML(r io.Reader, name string, fields map[string]Field) error {
+	var doc yaml.Node
+	dec := yaml.NewDecoder(io.LimitReader(r, 1<<20))
+	if err := dec.Decode(&doc); err == io.EOF {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if err := dec.Decode(new(yaml.Node)); err != io.EOF {
+		return fmt.Errorf("%s: more than one document", name)
+	}
+	root := doc.Content[0]
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		return nil
+	}
+	if root.Kind != yaml.MappingNode {
+		return fmt.Errorf("%s:%d: not a mapping of keys to values", name, root.Line)
+	}
+	var faults []error
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		f, known := fields[key.Value]
+		var err error
+		switch {
+		case !known:
+			err = fmt.Errorf("there is no such key")
+		case seen[key.Value]:
+			err = fmt.Errorf("the key is given twice")
+		case value.Kind != yaml.ScalarNode:
+			err = fmt.Errorf("not a single value")
+		default:
+			err = f.Set(value.Value)
+		}
+		seen[key.Value] = true
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s:%d: %s: %w", name, key.Line, key.Value, err))
+		}
+	}
+	return errors.Join(faults...)
+}

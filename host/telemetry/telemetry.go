@@ -1,0 +1,78 @@
+// Package telemetry makes a node's logger and its metrics registry. Metrics
+// themselves are declared beside the code they measure; this package only
+// gives them one shape. It never reads configuration files, keeps nothing
+// global and starts no goroutine.
+package telemetry
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sys/unix"
+
+	"github.com/hostd/hostd/host/config"
+)
+
+// NewLogger returns a logger that writes to w from a level on. With
+// config.LogAuto it writes text when w is a terminal and JSON otherwise.
+func NewLogger(w io.Writer, level slog.Level, format config.LogFormat) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level}
+	if format == config.LogText || format == config.LogAuto && isTerminal(w) {
+		return slog.New(slog.NewTextHandler(w, opts))
+	}
+	return slog.New(slog.NewJSONHandler(w, opts))
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// NewRegistry returns a registry with the metrics of the process and of the Go
+// runtime, and hostd_build_info with the release as its label.
+func NewRegistry(version string) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "hostd_build_info", Help: "The release that runs, as the label; always 1.",
+	}, []string{"version"})
+	build.WithLabelValues(version).Set(1)
+	r.MustRegister(
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewGoCollector(),
+		build,
+	)
+	return r
+}
+
+// Handler serves the registry in the Prometheus text format. At most four
+// scrapes run at a time; a metric that cannot be collected is left out and
+// counted.
+func Handler(r *prometheus.Registry, logger *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
+		ErrorLog:            slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		ErrorHandling:       promhttp.ContinueOnError,
+		Registry:            r,
+		MaxRequestsInFlight: 4,
+	})
+}
+
+// LatencyBuckets are upper bounds in seconds for latencies from 10
+// microseconds to 10 seconds, three a decade: what is fast stays visible.
+func LatencyBuckets() []float64 {
+	return []float64{
+		10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10,
+	}
+}
+
+// SizeBuckets are upper bounds in bytes from 64 B to 4 MiB, one for each
+// factor of four.
+func SizeBuckets() []float64 { return prometheus.ExponentialBuckets(64, 4, 9) }
