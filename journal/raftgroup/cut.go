@@ -1,0 +1,113 @@
+package raftgroup
+
+import (
+	"slices"
+
+	"github.com/hostd/hostd/journal/wal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// KindCut and KindCreate are the kinds of the records that CutRecord and
+// CreateRecord return.
+const (
+	KindCut    byte = kindCut
+	KindCreate byte = kindCreate
+)
+
+// Checkpoint appends to dst what a reader must know who starts here: the
+// groups as the records appended so far left them.
+func (c *Core) Checkpoint(dst []byte) []byte {
+	dst = append(dst, payloadVersion)
+	dst = le.AppendUint64(dst, c.watermark)
+	dst = le.AppendUint32(dst, uint32(len(c.order)))
+	for _, g := range c.order {
+		dst = appendImage(dst, &g.written)
+	}
+	return dst
+}
+
+// CutDue says whether anything was committed since the last cut.
+func (c *Core) CutDue() bool { return c.cutDue }
+
+// CutRecord returns the payload of a record that moves the cuts of the groups
+// up to what the state machine holds durably, nil if nothing moves. It is
+// valid until the next call of a method that returns a payload. CutAppended
+// follows, then a sync, then CutDone.
+func (c *Core) CutRecord(watermark uint64, durable map[sharding.ShardID]uint64) []byte {
+	if watermark < c.watermark {
+		return nil
+	}
+	b := append(c.buf[:0], payloadVersion)
+	b = le.AppendUint64(b, watermark)
+	at := len(b)
+	b = le.AppendUint32(b, 0)
+	n := uint32(0)
+	moved := watermark > c.watermark
+	for _, g := range c.order {
+		index := g.cutTarget(durable[g.shard], c.opts.RetainBytes)
+		if index <= g.written.cut {
+			continue
+		}
+		term, err := g.log.Term(index)
+		if err != nil {
+			continue
+		}
+		b = appendCut(b, cutImage{uint32(g.shard), g.replica, index, term})
+		g.written.cut, g.written.cutTerm = index, term
+		n++
+		moved = true
+	}
+	c.buf = b
+	c.cutDue = slices.ContainsFunc(c.order, func(g *group) bool { return g.written.cut < g.applied })
+	if !moved {
+		return nil
+	}
+	le.PutUint32(b[at:], n)
+	c.watermark = watermark
+	return b
+}
+
+// cutTarget is how far the log may be cut: nothing that is not durable in the
+// state machine, nor, where others may ask for it, the last bytes.
+func (g *group) cutTarget(durable uint64, retain int64) uint64 {
+	index := min(durable, g.applied)
+	if g.alone() {
+		return index
+	}
+	keep := g.log.tailIndex(retain)
+	if g.leader {
+		slowest := index
+		for id, p := range g.node.Status().Progress {
+			if id != g.replica {
+				slowest = min(slowest, p.Match)
+			}
+		}
+		keep = max(keep, slowest)
+	}
+	return min(index, keep)
+}
+
+// CutDone forgets the entries behind the cuts, after the record is durable,
+// and returns the position before which the log is needed no more. tail is the
+// log's.
+func (c *Core) CutDone(tail wal.Position) (before wal.Position) {
+	before = tail
+	for _, g := range c.order {
+		if g.written.cut > g.log.cut {
+			g.log.compact(g.written.cut, g.written.cutTerm)
+		}
+		pos, ok := g.needed()
+		if !ok {
+			continue
+		}
+		if pos.Segment+c.opts.MaxPinnedSegments < tail.Segment && 2*g.log.bytes < int64(c.opts.MaxRecordBytes) {
+			// An idle group holds old segments back: its entries move.
+			g.rewrite = true
+			c.touch(g)
+		}
+		if pos.Less(before) {
+			before = pos
+		}
+	}
+	return before
+}

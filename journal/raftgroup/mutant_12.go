@@ -1,0 +1,5 @@
+//go:build mutant_12
+
+package raftgroup
+
+const planted = 12

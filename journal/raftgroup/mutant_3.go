@@ -1,0 +1,5 @@
+//go:build mutant_3
+
+package raftgroup
+
+const planted = 3

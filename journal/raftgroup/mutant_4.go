@@ -1,0 +1,5 @@
+//go:build mutant_4
+
+package raftgroup
+
+const planted = 4

@@ -1,0 +1,5 @@
+//go:build mutant_6
+
+package raftgroup
+
+const planted = 6

@@ -1,0 +1,5 @@
+//go:build mutant_8
+
+package raftgroup
+
+const planted = 8
