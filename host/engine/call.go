@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/hostd/hostd/abi"
+)
+
+func (f guestFunction) name() string { return requiredExports[f].name }
+
+// Load makes the state of handle, initial or from a snapshot frame. The
+// status is LoadDone, LoadUnreadable or LoadNoRoom; with the last two there is
+// no state and the instance lives. typeIndex counts entity types in the
+// manifest. frames is not kept.
+func (g *Instance) Load(typeIndex uint32, handle uint64, frames []byte) (abi.LoadStatus, error) {
+	if err := g.put(frames, g.module.engine.limits.RequestBytes+abi.LoadExtraBytes); err != nil {
+		return 0, err
+	}
+	g.stack = [3]uint64{uint64(typeIndex), handle, uint64(len(frames))}
+	g.begin()
+	if err := g.call(fnLoad); err != nil {
+		return 0, err
+	}
+	status := abi.LoadStatus(int32(g.stack[0]))
+	if status < abi.LoadDone || status > abi.LoadNoRoom {
+		return 0, g.fault(FaultStatus, fnLoad, "status %d, must be 0, 1 or 2", status)
+	}
+	return status, nil
+}
+
+// Apply evolves the state of handle by the event frames, in order. frames is
+// at most Limits.BatchBytes, or one event; it is not kept.
+func (g *Instance) Apply(handle uint64, frames []byte) error {
+	limits := &g.module.engine.limits
+	if err := g.put(frames, max(limits.BatchBytes, limits.RequestBytes)); err != nil {
+		return err
+	}
+	g.stack = [3]uint64{handle, uint64(len(frames))}
+	g.begin()
+	if err := g.call(fnApply); err != nil {
+		return err
+	}
+	if status := int32(g.stack[0]); status != abi.ApplyDone {
+		return g.fault(FaultStatus, fnApply, "the guest could not apply its events: status %d", status)
+	}
+	return nil
+}
+
+// Handle decides on a command and evolves the state by the events it emits.
+// The result is the output frames, nil for none, valid until the next call on
+// the instance; whether they are frames of the contract is the caller's to
+// check. frames is not kept.
+func (g *Instance) Handle(handle uint64, frames []byte, env Env) ([]byte, error) {
+	return g.decide(fnHandle, handle, frames, env)
+}
+
+// Query reads the state. The result is as Handle's.
+func (g *Instance) Query(handle uint64, frames []byte, env Env) ([]byte, error) {
+	return g.decide(fnQuery, handle, frames, env)
+}
+
+func (g *Instance) decide(f guestFunction, handle uint64, frames []byte, env Env) ([]byte, error) {
+	limits := &g.module.engine.limits
+	if err := g.put(frames, limits.RequestBytes); err != nil {
+		return nil, err
+	}
+	g.stack = [3]uint64{handle, uint64(len(frames))}
+	g.begin()
+	g.deciding = true
+	g.clock = env.Now
+	g.random = stream{env.Seed}
+	g.system = stream{env.Seed ^ systemStream}
+	if err := g.call(f); err != nil {
+		return nil, err
+	}
+	return g.take(f, limits.OutputBytes)
+}
+
+// Snapshot returns the state of handle as bytes, valid until the next call on
+// the instance.
+func (g *Instance) Snapshot(handle uint64) ([]byte, error) {
+	g.stack = [3]uint64{handle}
+	g.begin()
+	if err := g.call(fnSnapshot); err != nil {
+		return nil, err
+	}
+	return g.take(fnSnapshot, g.module.engine.limits.SnapshotBytes)
+}
+
+// Drop forgets the state of handle, which may be used again.
+func (g *Instance) Drop(handle uint64) error {
+	g.stack = [3]uint64{handle}
+	g.begin()
+	return g.call(fnDrop)
+}
+
+// begin resets what host functions answer to what a guest sees while it
+// evolves state.
+func (g *Instance) begin() {
+	g.deciding = false
+	g.clock = g.pureClock
+	g.system = stream{g.pureSeed}
+	g.hostCalls = 0
+}
+
+// call calls a function with the parameters in g.stack and leaves its result
+// in g.stack[0].
+func (g *Instance) call(f guestFunction) (err error) {
+	if g.dead {
+		return ErrInstanceDead
+	}
+	fn := g.functions[f]
+	if fn == nil {
+		if fn = g.guest.ExportedFunction(f.name()); fn == nil {
+			return g.fault(FaultTrap, f, "the function is missing")
+		}
+		g.functions[f] = fn
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			g.dead = true
+			err = recovered(f.name(), r)
+		}
+		g.log.end()
+	}()
+	if err := fn.CallWithStack(g.ctx, g.stack[:]); err != nil {
+		g.dead = true
+		return faultOf(f.name(), err)
+	}
+	return nil
+}
+
+// fault marks the instance dead.
+func (g *Instance) fault(kind FaultKind, f guestFunction, format string, args ...any) *Fault {
+	g.dead = true
+	return &Fault{Kind: kind, Export: f.name(), Message: fmt.Sprintf(format, args...)}
+}
+
+// smallestBuffer is asked for even when less is needed, so that a guest is
+// rarely asked twice.
+const smallestBuffer = 4 << 10
+
+// put writes the input of the next call into the guest's buffer.
+func (g *Instance) put(frames []byte, limit int) error {
+	if g.dead {
+		return ErrInstanceDead
+	}
+	if len(frames) > limit {
+		return fmt.Errorf("%w: %d bytes, limit %d", ErrInputTooLarge, len(frames), limit)
+	}
+	if len(frames) > g.bufferBytes {
+		if err := g.growBuffer(len(frames), limit); err != nil {
+			return err
+		}
+	}
+	if !g.guest.Memory().Write(g.buffer, frames) {
+		return g.fault(FaultSpan, fnBuffer, "the buffer at %d does not lie inside memory", g.buffer)
+	}
+	return nil
+}
+
+// growBuffer asks the guest for a buffer of the next power of two, within the
+// limit.
+func (g *Instance) growBuffer(need, limit int) error {
+	size := min(max(1<<bits.Len(uint(need-1)), smallestBuffer), max(limit, need))
+	g.stack = [3]uint64{uint64(size)}
+	g.begin()
+	if err := g.call(fnBuffer); err != nil {
+		return err
+	}
+	address := uint32(g.stack[0])
+	if address == 0 {
+		return g.fault(FaultNoBuffer, fnBuffer, "the guest refused a buffer of %d bytes", size)
+	}
+	if !abi.PackSpan(address, uint32(size)).Within(uint64(g.memory.length)) {
+		return g.fault(FaultSpan, fnBuffer, "a buffer of %d bytes at %d does not lie inside memory", size, address)
+	}
+	g.buffer, g.bufferBytes = address, size
+	return nil
+}
+
+// take copies the span that the call of f returned out of the guest.
+func (g *Instance) take(f guestFunction, limit int) ([]byte, error) {
+	span := abi.Span(g.stack[0])
+	if span.Length() == 0 {
+		return nil, nil
+	}
+	if int64(span.Length()) > int64(limit) {
+		return nil, g.fault(FaultOutput, f, "%d bytes, limit %d", span.Length(), limit)
+	}
+	view, ok := g.guest.Memory().Read(span.Address(), span.Length())
+	if !ok {
+		return nil, g.fault(FaultSpan, f, "%d bytes at %d do not lie inside memory of %d bytes",
+			span.Length(), span.Address(), g.memory.length)
+	}
+	g.output = append(g.output[:0], view...)
+	return g.output, nil
+}
+
+// describe calls the two functions that say what the module is, in this
+// order: its version of the contract and its manifest.
+func (g *Instance) describe() ([]byte, error) {
+	g.begin()
+	if err := g.call(fnABI); err != nil {
+		return nil, err
+	}
+	if version := int32(g.stack[0]); version != abi.Version {
+		return nil, refuse("export "+abi.ExportABI, "returns %d; this host runs modules of version %d of the contract", version, abi.Version)
+	}
+	g.begin()
+	if err := g.call(fnDescribe); err != nil {
+		return nil, err
+	}
+	text, err := g.take(fnDescribe, g.module.engine.limits.ManifestBytes)
+	if err == nil && len(text) == 0 {
+		err = errors.New("hostd_describe: the manifest is empty")
+	}
+	return text, err
+}

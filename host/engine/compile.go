@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/journal"
+	"github.com/tetratelabs/wazero"
+)
+
+// Module is a compiled module. It is safe for concurrent use.
+type Module struct {
+	engine      *Engine
+	digest      journal.Digest
+	compiled    wazero.CompiledModule
+	manifest    *manifest.Manifest
+	description *Description
+	logger      *slog.Logger
+
+	mu     sync.Mutex
+	users  int // instances, and one until Close
+	closed bool
+}
+
+// Compile admits and compiles a module, and asks it for its manifest in an
+// instance made for that. digest is the name it is known by: the SHA-256 of
+// wasm, which the caller has checked. wasm is not kept.
+//
+// One module is compiled at a time; ctx bounds the wait for that, the
+// compilation itself cannot be stopped. The error is an *AdmissionError when
+// the module is at fault, a *Fault when it traps in _initialize or
+// hostd_describe.
+func (e *Engine) Compile(ctx context.Context, digest journal.Digest, wasm []byte) (*Module, error) {
+	parsed, err := admit(wasm, e.limits)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.retain(); err != nil {
+		return nil, err
+	}
+	compiled, err := e.compile(ctx, prepare(parsed))
+	if err != nil {
+		e.release()
+		return nil, err
+	}
+	m := &Module{
+		engine:      e,
+		digest:      digest,
+		compiled:    compiled,
+		description: parsed.describe(),
+		logger:      e.logger.With("module_digest", digest.String()),
+		users:       1,
+	}
+	if m.manifest, err = m.readManifest(ctx); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	m.logger = m.logger.With("module", m.manifest.Name)
+	return m, nil
+}
+
+// compile waits for its turn and compiles a prepared module.
+func (e *Engine) compile(ctx context.Context, prepared []byte) (wazero.CompiledModule, error) {
+	select {
+	case e.compiling <- struct{}{}:
+		defer func() { <-e.compiling }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait to compile a module: %w", ctx.Err())
+	}
+	compiled, err := e.compileContained(ctx, prepared)
+	if err != nil && e.cache != nil && strings.HasPrefix(err.Error(), damagedCachePrefix) {
+		e.logger.Warn("compilation cache is damaged, compiling again", "error", err)
+		if err := e.cache.clear(); err != nil {
+			return nil, err
+		}
+		compiled, err = e.compileContained(ctx, prepared)
+	}
+	if err != nil {
+		return nil, compileError(err)
+	}
+	return compiled, nil
+}
+
+// compileError tells a fault of the module from one of the host, such as a
+// full disk below the cache.
+func compileError(err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	if errors.As(err, &path) || errors.As(err, &link) || strings.HasPrefix(err.Error(), damagedCachePrefix) {
+		return fmt.Errorf("compilation cache: %w", err)
+	}
+	text, _ := publicText(err)
+	return refuse("code", "%s; build it again", text)
+}
+
+// compileContained keeps a panic of the runtime's validator, which some
+// damaged modules cause, from ending the process.
+func (e *Engine) compileContained(ctx context.Context, prepared []byte) (compiled wazero.CompiledModule, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			compiled, err = nil, errors.New("the code is damaged or beyond what the runtime can check")
+		}
+	}()
+	return e.runtime.CompileModule(context.WithoutCancel(ctx), prepared)
+}
+
+func (m *Module) readManifest(ctx context.Context) (*manifest.Manifest, error) {
+	g, err := m.Instantiate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text, err := g.describe()
+	if err == nil {
+		text = bytes.Clone(text)
+	}
+	if closeErr := g.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := manifest.Parse(text)
+	if err != nil {
+		return nil, refuse("manifest", "%s", strings.TrimPrefix(err.Error(), "manifest: "))
+	}
+	return parsed, nil
+}
+
+// Digest returns the name the module was compiled under.
+func (m *Module) Digest() journal.Digest { return m.digest }
+
+// Manifest returns what the module says of itself. It must not be modified.
+func (m *Module) Manifest() *manifest.Manifest { return m.manifest }
+
+// Description returns what admission found out. It must not be modified.
+func (m *Module) Description() *Description { return m.description }
+
+// Close makes Instantiate fail; the code is freed when the last instance is
+// closed. Closing twice is allowed.
+func (m *Module) Close() error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	m.closed = true
+	m.mu.Unlock()
+	return m.release()
+}
+
+func (m *Module) retain() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return fmt.Errorf("module: %w", ErrClosed)
+	}
+	m.users++
+	return nil
+}
+
+// release gives one use back; the last frees the code.
+func (m *Module) release() error {
+	m.mu.Lock()
+	m.users--
+	last := m.users == 0
+	m.mu.Unlock()
+	if !last {
+		return nil
+	}
+	defer m.engine.release()
+	if err := m.compiled.Close(context.Background()); err != nil {
+		return fmt.Errorf("close module: %w", err)
+	}
+	return nil
+}

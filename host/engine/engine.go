@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+)
+
+// Engine compiles modules and holds what their instances share: one runtime,
+// the host functions, the compilation cache and the budget of memory.
+//
+// Modules and instances are closed before their Engine.
+type Engine struct {
+	limits  abi.Limits
+	logger  *slog.Logger
+	budget  memoryBudget
+	runtime wazero.Runtime
+	cache   *compilationCache // nil without a directory
+	// compiling holds one token: a compilation takes up to hundreds of MiB.
+	compiling chan struct{}
+
+	mu     sync.Mutex
+	open   int // modules
+	closed bool
+}
+
+// New makes an Engine. ctx is used only during the call.
+func New(ctx context.Context, opts Options) (*Engine, error) {
+	if opts.Limits == (abi.Limits{}) {
+		opts.Limits = abi.DefaultLimits()
+	}
+	if err := opts.validate(); err != nil {
+		return nil, fmt.Errorf("engine options: %w", err)
+	}
+	e := &Engine{
+		limits:    opts.Limits,
+		logger:    opts.Logger,
+		budget:    memoryBudget{limit: opts.MemoryBytes},
+		compiling: make(chan struct{}, 1),
+	}
+	if e.logger == nil {
+		e.logger = slog.New(slog.DiscardHandler)
+	}
+	config := wazero.NewRuntimeConfigCompiler()
+	if opts.Interpreter {
+		config = wazero.NewRuntimeConfigInterpreter()
+	}
+	config = config.WithCoreFeatures(api.CoreFeaturesV2).
+		WithMemoryLimitPages(uint32(e.limits.MemoryBytes / pageBytes)).
+		WithDebugInfoEnabled(false)
+	if opts.CacheDir != "" {
+		cache, err := openCompilationCache(opts.CacheDir)
+		if err != nil {
+			return nil, err
+		}
+		e.cache = cache
+		config = config.WithCompilationCache(cache.files)
+	}
+	e.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	if err := e.registerHostFunctions(ctx); err != nil {
+		return nil, fmt.Errorf("register host functions: %w", err)
+	}
+	return e, nil
+}
+
+// MemoryBytes returns the linear memory of all instances, in bytes as the
+// guests see it; pages never touched are counted and cost nothing.
+func (e *Engine) MemoryBytes() int64 { return e.budget.used.Load() }
+
+// Limits returns the limits the engine holds modules to.
+func (e *Engine) Limits() abi.Limits { return e.limits }
+
+// Close frees the runtime. It returns ErrInUse, and leaves the engine open,
+// while a module is open: freeing code that runs would end the process.
+func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil
+	}
+	if e.open > 0 {
+		return fmt.Errorf("close engine: %d modules: %w", e.open, ErrInUse)
+	}
+	e.closed = true
+	err := e.runtime.Close(ctx)
+	if e.cache != nil {
+		if cacheErr := e.cache.files.Close(ctx); err == nil {
+			err = cacheErr
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("close engine: %w", err)
+	}
+	return nil
+}
+
+// retain counts a module that is about to be made.
+func (e *Engine) retain() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return fmt.Errorf("engine: %w", ErrClosed)
+	}
+	e.open++
+	return nil
+}
+
+func (e *Engine) release() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.open--
+}

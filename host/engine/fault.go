@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Sentinels of this package.
+var (
+	// ErrInstanceDead: the instance faulted or was closed. Close it, make
+	// another and load its entities there.
+	ErrInstanceDead = errors.New("guest instance is dead")
+	// ErrClosed: the engine or module was closed.
+	ErrClosed = errors.New("closed")
+	// ErrInUse: instances or modules of it are still open; close them first.
+	ErrInUse = errors.New("still in use")
+	// ErrNoMemory: the node's budget of guest memory is spent, or the kernel
+	// refused. A retry is right once other instances are closed.
+	ErrNoMemory = errors.New("no memory for a guest instance")
+	// ErrInputTooLarge: the input is over its limit and the guest was not
+	// called. The instance lives. A retry is of no use.
+	ErrInputTooLarge = errors.New("input of a guest call is over its limit")
+)
+
+// FaultKind says how a guest broke the contract.
+type FaultKind uint8
+
+// Kinds of faults.
+const (
+	FaultTrap      FaultKind = iota // unreachable, out of bounds, proc_exit, stack overflow, ...
+	FaultSpan                       // a returned span or buffer lies outside memory
+	FaultStatus                     // a status the contract does not have, or a failed apply
+	FaultOutput                     // an output over its limit
+	FaultFrames                     // an output that is no frames of the contract
+	FaultNoBuffer                   // hostd_buffer refused
+	FaultForbidden                  // a host function where it may not be called, or too often
+)
+
+var faultNames = [...]string{"trap", "span outside memory", "bad status", "output over limit", "bad frames",
+	"no input buffer", "forbidden call"}
+
+func (k FaultKind) String() string { return faultNames[k] }
+
+// Fault is a guest's breach of the contract in one call. The instance is dead
+// and must be closed; the entities in it are as they were before the call,
+// wherever they are next loaded. Its text is public: it holds function names
+// of the module and nothing of the host.
+type Fault struct {
+	Kind    FaultKind
+	Export  string // the function that was called
+	Message string
+	Trace   []string // of the guest's functions, innermost first; for logs
+}
+
+func (f *Fault) Error() string { return f.Export + ": " + f.Kind.String() + ": " + f.Message }
+
+// forbidden is what a host function panics with to end the guest's call.
+type forbidden string
+
+func (f forbidden) Error() string { return string(f) }
+
+// exited is proc_exit's way to end the call.
+type exited uint32
+
+func (e exited) Error() string { return fmt.Sprintf("the guest exited with code %d", uint32(e)) }
+
+// faultOf turns what a call into the runtime failed with into a Fault.
+func faultOf(export string, err error) *Fault {
+	f := &Fault{Kind: FaultTrap, Export: export}
+	var stop forbidden
+	if errors.As(err, &stop) {
+		f.Kind = FaultForbidden
+	}
+	f.Message, f.Trace = publicText(err)
+	return f
+}
+
+const (
+	maxFaultMessage  = 256
+	maxTraceLines    = 16
+	traceHeading     = "wasm stack trace:"
+	hostTraceHeading = "Go runtime stack trace:"
+)
+
+// publicText keeps of a runtime's error its first line and the guest's
+// frames. What follows in it can be a stack of the host.
+func publicText(err error) (message string, trace []string) {
+	text := err.Error()
+	if at := strings.Index(text, hostTraceHeading); at >= 0 {
+		text = text[:at]
+	}
+	text, frames, traced := strings.Cut(text, traceHeading)
+	message, _, _ = strings.Cut(text, "\n")
+	message = strings.TrimSuffix(strings.TrimSpace(message), " (recovered by wazero)")
+	message = strings.TrimPrefix(message, "wasm error: ")
+	if !traced {
+		return shorten(message), nil
+	}
+	for line := range strings.Lines(frames) {
+		if line = strings.TrimSpace(line); line != "" {
+			trace = append(trace, shorten(line))
+		}
+		if len(trace) == maxTraceLines {
+			break
+		}
+	}
+	return shorten(message), trace
+}
+
+func shorten(text string) string {
+	if len(text) > maxFaultMessage {
+		text = text[:maxFaultMessage] + "..."
+	}
+	return strings.ToValidUTF8(text, "?")
+}

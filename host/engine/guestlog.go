@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// guestLog passes a guest's lines on to the host's log, so many a call and so
+// many bytes a line. What a guest writes is hostile text: it only ever becomes
+// the value of an attribute.
+type guestLog struct {
+	logger    *slog.Logger
+	lineLimit int // lines of one call
+	byteLimit int // bytes of one line
+
+	lines   int // of this call
+	dropped int // of this call
+	// partial is a line of standard output or error whose end has not come
+	// yet; it ends with the call at the latest.
+	partial []byte
+}
+
+// line logs text as one line. text is not kept.
+func (l *guestLog) line(level abi.LogLevel, text []byte) {
+	if l.lines >= l.lineLimit {
+		l.dropped++
+		return
+	}
+	l.lines++
+	to := slogLevel(level)
+	if !l.logger.Enabled(context.Background(), to) {
+		return
+	}
+	text = text[:min(len(text), l.byteLimit)]
+	l.logger.Log(context.Background(), to, "guest log", "line", strings.ToValidUTF8(string(text), "?"))
+}
+
+func slogLevel(level abi.LogLevel) slog.Level {
+	switch {
+	case level <= abi.LogDebug:
+		return slog.LevelDebug
+	case level == abi.LogInfo:
+		return slog.LevelInfo
+	case level == abi.LogWarn:
+		return slog.LevelWarn
+	}
+	return slog.LevelError
+}
+
+// write takes bytes of standard output or error and logs the lines in them.
+func (l *guestLog) write(data []byte) {
+	for len(data) > 0 {
+		if l.lines >= l.lineLimit {
+			l.dropped += bytes.Count(data, []byte{'\n'})
+			return
+		}
+		head, rest, ended := bytes.Cut(data, []byte{'\n'})
+		l.partial = append(l.partial, head[:min(len(head), l.byteLimit-len(l.partial))]...)
+		if ended {
+			l.endLine()
+		}
+		data = rest
+	}
+}
+
+func (l *guestLog) endLine() {
+	l.line(abi.LogInfo, l.partial)
+	l.partial = l.partial[:0]
+}
+
+// end closes the books on one call.
+func (l *guestLog) end() {
+	if len(l.partial) > 0 {
+		l.endLine()
+	}
+	if l.dropped > 0 {
+		l.logger.Warn("guest log lines dropped", "dropped", l.dropped, "limit", l.lineLimit)
+	}
+	l.lines, l.dropped = 0, 0
+}

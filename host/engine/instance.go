@@ -1,0 +1,162 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+)
+
+// Env is what a guest may know of the world while it handles a command or a
+// query.
+type Env struct {
+	Now  int64  // unix nanoseconds
+	Seed uint64 // of the call's random numbers
+}
+
+// guestFunction indexes an instance's functions.
+type guestFunction int
+
+const (
+	fnABI guestFunction = iota
+	fnDescribe
+	fnBuffer
+	fnLoad
+	fnApply
+	fnHandle
+	fnQuery
+	fnSnapshot
+	fnDrop
+	functionCount
+)
+
+// Instance is one guest: a linear memory with the state of the entities that
+// were loaded into it, by handle. It belongs to one goroutine.
+//
+// A call that returns a *Fault, or any error but ErrInputTooLarge, leaves the
+// instance dead: every later call returns ErrInstanceDead, and the owner must
+// Close it. A trapped guest is never called again, because its state may be
+// half updated. No call allocates on the host once the instance is warm.
+type Instance struct {
+	module *Module
+	memory *linearMemory
+	guest  api.Module
+	ctx    *callContext
+
+	// functions are looked up when first called: each has a native stack of
+	// its own of 10 KiB and more.
+	functions [functionCount]api.Function
+	stack     [3]uint64 // parameters and results of the call being made
+	dead      bool
+	closed    bool
+
+	// The guest's input buffer: an address stays valid until the guest is
+	// asked for another, so it is asked only when a larger one is needed.
+	buffer      uint32
+	bufferBytes int
+
+	// output is what the last call returned, copied.
+	output []byte
+
+	// What host functions may answer during the call being made.
+	deciding  bool  // the guest handles a command or query
+	clock     int64 // unix nanoseconds
+	random    stream
+	system    stream
+	hostCalls int
+	log       guestLog
+
+	pureClock int64  // clock while the guest evolves state
+	pureSeed  uint64 // of the system stream while the guest evolves state
+}
+
+// Instantiate makes an instance and runs the module's _initialize. ctx bounds
+// nothing but the start: a guest cannot be stopped. The error is a *Fault, or
+// wraps ErrNoMemory or ErrClosed.
+func (m *Module) Instantiate(ctx context.Context) (*Instance, error) {
+	return m.instantiate(ctx, fixedInstant, fixedSeed)
+}
+
+func (m *Module) instantiate(ctx context.Context, pureClock int64, pureSeed uint64) (*Instance, error) {
+	if err := m.retain(); err != nil {
+		return nil, err
+	}
+	limits := &m.engine.limits
+	g := &Instance{
+		module:    m,
+		memory:    &linearMemory{budget: &m.engine.budget},
+		log:       guestLog{logger: m.logger, lineLimit: limits.LogLines, byteLimit: limits.LogLineBytes},
+		pureClock: pureClock,
+		pureSeed:  pureSeed,
+	}
+	if err := g.start(ctx); err != nil {
+		g.memory.Free()
+		return nil, errors.Join(err, m.release())
+	}
+	return g, nil
+}
+
+func (g *Instance) start(ctx context.Context) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = recovered(abi.ExportInitialize, r)
+		}
+	}()
+	g.begin()
+	defer g.log.end()
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions(abi.ExportInitialize)
+	starting := &callContext{experimental.WithMemoryAllocator(context.WithoutCancel(ctx), g.memory), g}
+	guest, err := g.module.engine.runtime.InstantiateModule(starting, g.module.compiled, config)
+	if err != nil {
+		return faultOf(abi.ExportInitialize, err)
+	}
+	g.guest = guest
+	g.ctx = &callContext{context.Background(), g}
+	return nil
+}
+
+// recovered turns a panic that came through the runtime into an error.
+func recovered(export string, r any) error {
+	err, ok := r.(error)
+	if !ok {
+		err = fmt.Errorf("%v", r)
+	}
+	if errors.Is(err, ErrNoMemory) {
+		return err
+	}
+	return faultOf(export, err)
+}
+
+// MemoryBytes returns the size of the guest's linear memory. It never
+// shrinks: only closing the instance gives it back.
+func (g *Instance) MemoryBytes() int64 { return int64(g.memory.length) }
+
+// Module returns the module this is an instance of.
+func (g *Instance) Module() *Module { return g.module }
+
+// Condemn marks the instance dead for output that is well placed but no
+// frames of the contract, and returns the fault. cause must be public text.
+func (g *Instance) Condemn(export string, cause error) *Fault {
+	g.dead = true
+	return &Fault{Kind: FaultFrames, Export: export, Message: shorten(cause.Error())}
+}
+
+// Close frees the guest's memory. Slices that calls returned stay valid.
+// Closing twice is allowed.
+func (g *Instance) Close() error {
+	if g.closed {
+		return nil
+	}
+	g.closed, g.dead = true, true
+	err := g.guest.Close(context.Background())
+	g.memory.Free()
+	g.functions = [functionCount]api.Function{}
+	if err := errors.Join(err, g.module.release()); err != nil {
+		return fmt.Errorf("close guest instance: %w", err)
+	}
+	return nil
+}
