@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
 	pb "go.etcd.io/raft/v3/raftpb"
 )
@@ -14,44 +13,32 @@ import (
 // Loop drives a Core with a log, a state machine, a clock and the network. Its
 // methods may be called from any goroutine.
 type Loop struct {
-	opts  Options
-	core  *Core
-	inbox *inbox
-	last  work
+	opts   Options
+	driver *Driver
+	core   *Core // the driver's
+	inbox  *inbox
+	last   work
 
 	stop     chan struct{}
 	stopOnce sync.Once
 	done     chan struct{}
 	err      error // why the loop ended, valid after done
-
-	durable map[sharding.ShardID]uint64
-	frames  map[sharding.NodeID][]byte
-	nodes   []sharding.NodeID // of frames, in the order of use
-	ticks   int
-	segment uint64 // of the log's end at the last cut
 }
 
 // Start starts the recovered groups and the goroutine that drives them. The
 // machine must be open, as of rec.Watermark.
 func Start(rec *Recovered, opts Options) (*Loop, error) {
-	if err := opts.Validate(); err != nil {
-		return nil, fmt.Errorf("start raft groups: %w", err)
-	}
-	opts = opts.withDefaults()
-	core, err := NewCore(rec, opts)
+	driver, err := NewDriver(rec, opts)
 	if err != nil {
 		return nil, err
 	}
-	opts.Log.SetCheckpoint(core.Checkpoint)
 	l := &Loop{
-		opts:    opts,
-		core:    core,
-		inbox:   newInbox(),
-		stop:    make(chan struct{}),
-		done:    make(chan struct{}),
-		durable: map[sharding.ShardID]uint64{},
-		frames:  map[sharding.NodeID][]byte{},
-		segment: opts.Log.Tail().Segment,
+		opts:   opts.withDefaults(),
+		driver: driver,
+		core:   driver.core,
+		inbox:  newInbox(),
+		stop:   make(chan struct{}),
+		done:   make(chan struct{}),
 	}
 	go l.run()
 	return l, nil
@@ -146,17 +133,11 @@ func (l *Loop) CreateGroups(configs []GroupConfig) error {
 		return nil
 	}
 	return l.call(func() error {
-		payload, err := l.core.CreateRecord(configs)
-		if err != nil {
-			return err
+		err, logged := l.driver.Create(configs)
+		if logged {
+			l.err = err // the loop ends
 		}
-		if _, err := l.opts.Log.Append(KindCreate, payload); err != nil {
-			return l.failed(err)
-		}
-		if _, err := l.opts.Log.Sync(); err != nil {
-			return l.failed(err)
-		}
-		return l.core.Created(configs)
+		return err
 	})
 }
 
@@ -214,7 +195,7 @@ func (l *Loop) run() {
 	defer ticker.Stop()
 	err := l.cycle(ticker)
 	if err == nil {
-		err = l.rest()
+		err = l.driver.Rest()
 	}
 	l.refuse(l.inbox.close())
 	if err != nil {
@@ -232,7 +213,7 @@ func (l *Loop) cycle(ticker Ticker) error {
 			case <-l.stop:
 				return nil
 			case <-ticker.C():
-				if err := l.tick(); err != nil {
+				if err := l.driver.Tick(); err != nil {
 					return err
 				}
 			default:
@@ -242,7 +223,7 @@ func (l *Loop) cycle(ticker Ticker) error {
 			case <-l.stop:
 				return nil
 			case <-ticker.C():
-				if err := l.tick(); err != nil {
+				if err := l.driver.Tick(); err != nil {
 					return err
 				}
 			case <-l.inbox.wake:
@@ -253,7 +234,7 @@ func (l *Loop) cycle(ticker Ticker) error {
 			return l.err
 		}
 		if l.core.Busy() {
-			if err := l.turn(); err != nil {
+			if err := l.driver.Turn(); err != nil {
 				return err
 			}
 		}
@@ -283,131 +264,6 @@ func (l *Loop) drain() {
 			fn()
 		}
 	}
-}
-
-// failed ends the loop after a call that the log failed.
-func (l *Loop) failed(err error) error {
-	l.err = err
-	return err
-}
-
-// turn does what the core wants done, in the order that makes it durable
-// before it is promised.
-func (l *Loop) turn() error {
-	t := l.core.Begin()
-	l.send(t.Early)
-	for p := l.core.Record(); p != nil; p = l.core.Record() {
-		pos, err := l.opts.Log.Append(KindTurn, p)
-		if err != nil {
-			return err
-		}
-		l.core.Appended(pos)
-	}
-	if t.MustSync {
-		if _, err := l.opts.Log.Sync(); err != nil {
-			return err
-		}
-	}
-	l.core.Finish()
-	l.send(t.Late)
-	l.report(t)
-	if l.opts.Log.Tail().Segment != l.segment {
-		return l.cut()
-	}
-	return nil
-}
-
-// report tells the machine and the sink what a finished turn decided.
-func (l *Loop) report(t *Turn) {
-	for _, c := range t.Leaders {
-		l.opts.Sink.LeaderChanged(c.Shard, c.Term, c.Leader, c.Self)
-	}
-	for _, b := range t.Applied {
-		l.opts.Machine.Apply(b.Shard, b.Entries)
-	}
-	for _, d := range t.Dropped {
-		l.opts.Sink.ProposalDropped(d.Shard, d.Fence, d.Proposal, l.named(d.Shard, d.Err))
-	}
-	for _, r := range t.Reads {
-		if r.Err != nil {
-			l.opts.Sink.ReadFailed(r.Shard, r.Token, l.named(r.Shard, r.Err))
-		} else {
-			l.opts.Sink.ReadConfirmed(r.Shard, r.Token, r.Index)
-		}
-	}
-}
-
-// named says who leads the shard instead, as far as that is known. The result
-// is still ErrNotLeader to errors.Is.
-func (l *Loop) named(shard sharding.ShardID, err error) error {
-	if err != ErrNotLeader {
-		return err
-	}
-	leader, term := l.core.Leader(shard)
-	e := &sharding.NotLeaderError{Shard: shard, Term: term}
-	if leader != 0 && l.opts.Locate != nil {
-		e.Leader, _ = l.opts.Locate(shard, leader)
-	}
-	return notLeader{e}
-}
-
-// notLeader is ErrNotLeader with a *sharding.NotLeaderError.
-type notLeader struct{ *sharding.NotLeaderError }
-
-func (e notLeader) Unwrap() []error { return []error{e.NotLeaderError, ErrNotLeader} }
-
-// tick moves the clock on and cuts the log now and then.
-func (l *Loop) tick() error {
-	l.core.Tick()
-	if l.ticks++; l.ticks < l.opts.CutTicks {
-		return nil
-	}
-	l.ticks = 0
-	if err := l.cut(); err != nil {
-		return err
-	}
-	return l.opts.Log.SyncMark()
-}
-
-// cut gives the log back that the state machine no longer needs.
-func (l *Loop) cut() error {
-	log := l.opts.Log
-	l.segment = log.Tail().Segment
-	if !l.core.CutDue() {
-		return nil
-	}
-	clear(l.durable)
-	payload := l.core.CutRecord(l.opts.Machine.Durable(l.durable), l.durable)
-	if payload == nil {
-		return nil
-	}
-	if _, err := log.Append(KindCut, payload); err != nil {
-		return err
-	}
-	if _, err := log.Sync(); err != nil {
-		return err
-	}
-	if _, err := log.Release(l.core.CutDone(log.Tail())); err != nil {
-		// What is not given back now is found by the next start.
-		if errors.Is(err, wal.ErrPoisoned) {
-			return err
-		}
-		l.opts.Logger.Warn("log segments not given back", "error", err)
-	}
-	l.segment = log.Tail().Segment
-	return nil
-}
-
-// rest writes what is known and not written yet, so that the next start begins
-// where this one ended.
-func (l *Loop) rest() error {
-	if p := l.core.RestRecord(); p != nil {
-		if _, err := l.opts.Log.Append(KindTurn, p); err != nil {
-			return err
-		}
-	}
-	_, err := l.opts.Log.Sync()
-	return err
 }
 
 // refuse answers what came too late to be done.

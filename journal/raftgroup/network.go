@@ -6,35 +6,35 @@ import (
 
 // send puts messages into frames, one stream of them for each node, and gives
 // them to the transport. Order between two nodes is kept within a call.
-func (l *Loop) send(messages []Message) {
-	if len(messages) == 0 || l.opts.Transport == nil {
+func (d *Driver) send(messages []Message) {
+	if len(messages) == 0 || d.opts.Transport == nil {
 		return
 	}
 	for i := range messages {
 		m := &messages[i]
-		node, ok := l.opts.Locate(m.Shard, sharding.ReplicaID(m.Raft.GetTo()))
+		node, ok := d.opts.Locate(m.Shard, sharding.ReplicaID(m.Raft.GetTo()))
 		if !ok {
 			continue
 		}
-		frame := l.frames[node]
+		frame := d.frames[node]
 		if frame == nil {
 			frame = beginFrame(nil)
-			l.nodes = append(l.nodes, node)
+			d.nodes = append(d.nodes, node)
 		}
 		frame = appendMessage(frame, m)
-		if len(frame) >= l.opts.MaxFrameBytes {
-			l.opts.Transport.Send(node, endFrame(frame))
+		if len(frame) >= d.opts.MaxFrameBytes {
+			d.opts.Transport.Send(node, endFrame(frame))
 			frame = beginFrame(nil)
 		}
-		l.frames[node] = frame
+		d.frames[node] = frame
 	}
-	for _, node := range l.nodes {
-		if frame := l.frames[node]; len(frame) > frameHeadBytes {
-			l.opts.Transport.Send(node, endFrame(frame))
+	for _, node := range d.nodes {
+		if frame := d.frames[node]; len(frame) > frameHeadBytes {
+			d.opts.Transport.Send(node, endFrame(frame))
 		}
-		delete(l.frames, node)
+		delete(d.frames, node)
 	}
-	l.nodes = l.nodes[:0]
+	d.nodes = d.nodes[:0]
 }
 
 // EncodeFrame returns a frame of the messages.

@@ -1,0 +1,183 @@
+package raftgroup
+
+import (
+	"encoding/binary"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// Begin starts a turn with all groups that something happened to.
+func (c *Core) Begin() *Turn {
+	clear(c.taken)
+	clear(c.sections)
+	c.taken, c.sections, c.next, c.record = c.taken[:0], c.sections[:0], 0, nil
+	c.turn.reset()
+	dirty := c.dirty
+	c.dirty = c.spare[:0]
+	for _, g := range dirty {
+		g.dirty = false
+		c.begin(g)
+	}
+	c.spare = dirty[:0]
+	return &c.turn
+}
+
+func (t *Turn) reset() {
+	clear(t.Early)
+	clear(t.Late)
+	clear(t.Applied)
+	clear(t.Dropped)
+	clear(t.Reads)
+	*t = Turn{Early: t.Early[:0], Late: t.Late[:0], Leaders: t.Leaders[:0], Applied: t.Applied[:0], Dropped: t.Dropped[:0], Reads: t.Reads[:0]}
+}
+
+func (c *Core) begin(g *group) {
+	if g.held {
+		// What came meanwhile waits for the next turn.
+		c.touch(g)
+	} else {
+		if g.campaign && g.node.BasicStatus().RaftState == raft.StateFollower {
+			_ = g.node.Campaign()
+		}
+		c.flushProposals(g)
+		c.flushReads(g)
+	}
+	if g.rewrite {
+		g.rewrite = false // one section, and so one record: written in parts, the first would cut the rest off
+		c.sections = append(c.sections, pending{g, section{shard: uint32(g.shard), replica: g.replica, first: g.log.cut + 1, ents: g.log.ents}})
+	}
+	has := g.held || g.node.HasReady()
+	if has {
+		if !g.held {
+			g.ready = g.node.Ready()
+		}
+		g.held = false
+		c.take(g)
+	}
+	if has && g.ready.MustSync || g.confUnwritten {
+		c.sections = append(c.sections, pending{g, g.section(has)})
+	}
+}
+
+// take looks at a ready before it is written.
+func (c *Core) take(g *group) {
+	rd := &g.ready
+	c.taken = append(c.taken, g)
+	c.turn.MustSync = c.turn.MustSync || rd.MustSync
+	promised := g.note(rd.HardState)
+	for _, m := range rd.Messages {
+		if !isCarried(m.GetType()) {
+			continue
+		}
+		// A leader may ask others to store what it has not stored yet itself;
+		// everything else speaks of what this replica has on disk.
+		early := !promised && (m.GetType() == pb.MsgApp || m.GetType() == pb.MsgHeartbeat)
+		if early {
+			c.turn.Early = append(c.turn.Early, Message{g.shard, m})
+		} else {
+			c.turn.Late = append(c.turn.Late, Message{g.shard, m})
+		}
+	}
+}
+
+// section is what has to be written of the group.
+func (g *group) section(has bool) section {
+	s := section{shard: uint32(g.shard), replica: g.replica}
+	if g.hardUnwritten {
+		h := g.hard
+		s.hard = &h
+	}
+	if g.confUnwritten {
+		m := g.conf
+		s.conf = &m
+	}
+	if has && len(g.ready.Entries) > 0 {
+		s.first, s.ents = g.ready.Entries[0].GetIndex(), g.ready.Entries
+	}
+	return s
+}
+
+// flushProposals gives raft what may be proposed and reports the rest. An
+// entry enters a log only under the term it was made for: raft refuses it if
+// this leadership, the one last reported, is over, and a later one begins only
+// with a vote that is written first.
+func (c *Core) flushProposals(g *group) {
+	if len(g.proposals) == 0 {
+		return
+	}
+	all := g.proposals
+	for len(all) > 0 {
+		var bytes uint64
+		ents := make([]*pb.Entry, 0, len(all))
+		n := 0
+		for ; n < len(all) && (n == 0 || bytes < c.opts.MaxMessageBytes); n++ {
+			if p := &all[n]; g.leader && fenceHolds(p.fence, g.term) {
+				ents = append(ents, p.entry)
+				bytes += uint64(len(p.entry.Data))
+			}
+		}
+		var err error
+		if len(ents) > 0 {
+			err = g.node.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: new(g.replica), Entries: ents})
+		}
+		if err != nil || len(ents) < n {
+			c.drop(g, all[:n], err)
+		}
+		all = all[n:]
+	}
+	clear(g.proposals)
+	g.proposals = g.proposals[:0]
+}
+
+// drop reports those proposals that did not enter raft's log.
+func (c *Core) drop(g *group, proposals []proposal, err error) {
+	for i := range proposals {
+		p := &proposals[i]
+		reason := err
+		switch {
+		case !g.leader:
+			reason = ErrNotLeader
+		case !fenceHolds(p.fence, g.term):
+			reason = ErrFenced
+		case err == nil:
+			continue
+		case err == raft.ErrProposalDropped:
+			reason = ErrDropped
+		}
+		c.turn.Dropped = append(c.turn.Dropped, Dropped{g.shard, p.fence, p.number, reason})
+	}
+}
+
+// flushReads starts a round for the reads that wait.
+func (c *Core) flushReads(g *group) {
+	if len(g.reads) == 0 {
+		return
+	}
+	if !g.leader {
+		c.failReads(g)
+		return
+	}
+	if !g.readable || len(g.rounds) >= maxRounds {
+		return
+	}
+	c.context++
+	g.rounds = append(g.rounds, round{c.context, g.reads})
+	g.waiting += len(g.reads)
+	g.reads = nil
+	g.node.ReadIndex(binary.LittleEndian.AppendUint64(nil, c.context))
+}
+
+func (c *Core) failReads(g *group) {
+	for _, r := range g.rounds {
+		c.failTokens(g, r.tokens)
+	}
+	c.failTokens(g, g.reads)
+	g.rounds, g.reads, g.waiting = nil, nil, 0
+}
+
+func (c *Core) failTokens(g *group, tokens []uint64) {
+	for _, t := range tokens {
+		c.turn.Reads = append(c.turn.Reads, ReadResult{Shard: g.shard, Token: t, Err: ErrNotLeader})
+	}
+}

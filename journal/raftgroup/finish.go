@@ -1,0 +1,122 @@
+package raftgroup
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// Finish ends the turn after its records are durable.
+func (c *Core) Finish() {
+	for _, g := range c.taken {
+		c.finish(g)
+	}
+}
+
+func (c *Core) finish(g *group) {
+	g.log.append(g.ready.Entries)
+	c.complete(g, &g.ready)
+	g.ready = raft.Ready{}
+	if g.leader && !g.joint() && g.node.HasReady() {
+		// What the leader just stored may be a quorum: with one voter it is.
+		// Nothing of this needs another sync.
+		second := g.node.Ready()
+		if second.MustSync {
+			g.ready, g.held = second, true
+			c.touch(g)
+			return
+		}
+		g.note(second.HardState)
+		for _, m := range second.Messages {
+			if isCarried(m.GetType()) {
+				c.turn.Late = append(c.turn.Late, Message{g.shard, m})
+			}
+		}
+		c.complete(g, &second)
+	}
+	if g.confUnwritten || g.campaign && !g.leader || g.node.HasReady() {
+		c.touch(g)
+	}
+}
+
+// complete hands out what a ready decided, after it is durable, and lets raft
+// go on.
+func (c *Core) complete(g *group, rd *raft.Ready) {
+	c.observe(g, rd.SoftState)
+	c.commit(g, rd.CommittedEntries)
+	for _, s := range rd.ReadStates {
+		for _, token := range g.confirm(binary.LittleEndian.Uint64(s.RequestCtx)) {
+			c.turn.Reads = append(c.turn.Reads, ReadResult{Shard: g.shard, Token: token, Index: s.Index})
+		}
+		if len(g.reads) > 0 {
+			c.touch(g)
+		}
+	}
+	g.node.Advance(*rd)
+}
+
+// observe reports a change of term or leadership.
+func (c *Core) observe(g *group, s *raft.SoftState) {
+	lead, leader := g.lead, g.leader
+	if s != nil {
+		lead, leader = s.Lead, s.RaftState == raft.StateLeader
+	}
+	if g.hard.term == g.term && lead == g.lead && leader == g.leader {
+		return
+	}
+	if g.leader && (!leader || g.hard.term != g.term) {
+		c.failReads(g)
+	}
+	if leader != g.leader || g.hard.term != g.term {
+		g.readable = false
+	}
+	g.term, g.lead, g.leader = g.hard.term, lead, leader
+	g.campaign = g.soleVoter() && !leader
+	c.turn.Leaders = append(c.turn.Leaders, LeaderChange{g.shard, sharding.Term(g.term), sharding.ReplicaID(lead), leader})
+}
+
+// commit hands committed entries to the state machine and applies changes of
+// membership.
+func (c *Core) commit(g *group, ents []*pb.Entry) {
+	if len(ents) == 0 {
+		return
+	}
+	out := make([]journal.Committed, len(ents))
+	for i, e := range ents {
+		out[i] = journal.Committed{Index: e.GetIndex(), Term: sharding.Term(e.GetTerm()), Data: e.GetData()}
+		if e.GetType() != pb.EntryNormal {
+			out[i].Data = nil
+			c.changeMembers(g, e)
+		}
+	}
+	last := ents[len(ents)-1]
+	g.applied = last.GetIndex()
+	c.cutDue = true
+	if g.leader && last.GetTerm() == g.term && !g.readable {
+		g.readable = true
+		if len(g.reads) > 0 {
+			c.touch(g)
+		}
+	}
+	c.turn.Applied = append(c.turn.Applied, Batch{g.shard, out})
+}
+
+// changeMembers applies a committed change, unless the log already says that
+// it was: then raft was started with it.
+func (c *Core) changeMembers(g *group, e *pb.Entry) {
+	if e.GetIndex() <= g.conf.index || planted == 12 && g.replica%2 == 0 {
+		return
+	}
+	change := &pb.ConfChangeV2{}
+	if err := proto.Unmarshal(e.GetData(), change); err != nil {
+		panic(fmt.Sprintf("raftgroup: shard %d: membership change at index %d: %v", g.shard, e.GetIndex(), err))
+	}
+	g.conf = membership{index: e.GetIndex(), state: g.node.ApplyConfChange(change)}
+	g.confUnwritten = true
+	c.settle(g)
+}
