@@ -1,0 +1,61 @@
+# Every target that a person or the continuous run needs. `make` lists them.
+
+GO ?= go
+# What runs tests; the continuous run replaces it to count them.
+GOTEST ?= $(GO) test
+TOOL = $(GO) tool -modfile=tools.mod
+FUZZTIME ?= 5s
+BENCHTIME ?= 1s
+
+# Packages with Go code; the examples are built for WebAssembly by their tests.
+PKGS = ./...
+
+.DEFAULT_GOAL := help
+.PHONY: help build test race check fmt fmt-check vet lint generate generated fuzz bench mutants
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/hostd
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/hostd ./cmd/hostd
+
+test: ## run every test
+	$(GOTEST) $(PKGS)
+
+race: ## run every test in short mode under the race detector
+	$(GOTEST) -race -short -timeout 20m $(PKGS)
+
+check: fmt-check vet lint generated race ## all that must hold before a commit
+
+fmt: ## format the code
+	gofmt -w $$(git ls-files '*.go')
+
+fmt-check:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted, run make fmt:"; echo "$$out"; exit 1; fi
+
+vet: ## go vet, with the planted faults too
+	$(GO) vet $(PKGS)
+	$(GO) vet -tags mutants ./tests/mutants
+
+lint: ## staticcheck
+	$(TOOL) staticcheck $(PKGS)
+
+generate: ## generate api/gen from api/proto
+	api/generate.sh
+
+generated: ## fail when the committed generated code is not what the sources give
+	api/generate.sh check
+
+fuzz: ## run each fuzz target for FUZZTIME (default 5s)
+	@set -e; git grep -l '^func Fuzz' -- '*_test.go' | while read -r file; do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+			echo "fuzz $$(dirname "$$file") $$target"; \
+			$(GOTEST) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" </dev/null; \
+		done; \
+	done
+
+bench: ## run every benchmark for BENCHTIME (default 1s)
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKGS)
+
+mutants: ## plant each known fault in turn; a test must fail on it
+	$(GOTEST) -tags mutants -run '^TestMutantsAreCaught$$' -timeout 40m -count=1 ./tests/mutants

@@ -1,0 +1,22 @@
+package mutants
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestSwitchedOnBy(t *testing.T) {
+	for text, want := range map[string][]string{
+		"//go:build mutant_2\n\npackage p\n":                   {"mutant_2"},
+		"//go:build !mutant_2\n\npackage p\n":                  nil,
+		"//go:build !mutant_2 && !mutant_3\n\npackage p\n":     nil,
+		"//go:build mutant_2 || mutant_3\n\npackage p\n":       {"mutant_2", "mutant_3"},
+		"package p\n\nconst s = `\n//go:build mutant_2\n`\n":   nil,
+		"//go:build linux\n\npackage p\n":                      nil,
+		"// Text.\n\n//go:build mutant_12\n\npackage p // x\n": {"mutant_12"},
+	} {
+		if got := switchedOnBy(text); !slices.Equal(got, want) {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+	}
+}
