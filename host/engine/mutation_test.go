@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+)
+
+var (
+	mutationSeed  = flag.Uint64("mutation-seed", 1, "first seed of the mutated modules")
+	mutationCount = flag.Int("mutations", 4000, "number of mutated modules")
+)
+
+// wideGuest is a test guest with something in every section.
+func wideGuest() *testGuest {
+	guest := &testGuest{
+		tables:  [][]byte{tableOf(memoryBounds(2, 10))},
+		globals: [][]byte{cat([]byte{typeI32, 1}, i32c(7), []byte{opEnd}), cat([]byte{typeI64, 0}, i64c(-7), []byte{opEnd})},
+		helpers: []helper{{signature{i32, i32}, []byte{1, 3, typeI64}, get(0)}},
+		custom:  [][]byte{asmSection(sectionCustom, cat(text("name"), []byte{1}, uleb(9), vec(cat(uleb(3), text("helper")))))},
+		bodies: map[string][]byte{
+			abi.ExportQuery: cat(i32c(1), call(11), op(0x11, uleb(2), uleb(0)), op(opDrop), stateSpan()),
+			abi.ExportDrop:  op(opLoop, []byte{blockVoid}, op(0x23, uleb(0)), op(opI32Eqz), op(0x0d, uleb(0)), []byte{opEnd}),
+		},
+	}
+	return guest.importing("hostd", "log").importing("wasi_snapshot_preview1", "fd_write")
+}
+
+// mutate changes one to four bytes of a module, or moves a piece of it.
+func mutate(random *rand.Rand, valid []byte) []byte {
+	wasm := bytes.Clone(valid)
+	for range 1 + random.IntN(4) {
+		at := 8 + random.IntN(len(wasm)-8)
+		switch random.IntN(5) {
+		case 0:
+			wasm[at] = byte(random.Uint32())
+		case 1:
+			wasm[at] ^= 1 << random.IntN(8)
+		case 2:
+			wasm[at]++
+		case 3:
+			wasm = append(wasm[:at], wasm[at+1:]...)
+		case 4:
+			wasm = append(wasm[:at], append([]byte{byte(random.Uint32())}, wasm[at:]...)...)
+		}
+	}
+	return wasm
+}
+
+// TestMutatedModules compiles damaged modules: whatever they hold, they are
+// refused or they fault, and the process goes on. What is admitted and
+// compiles is not called beyond its manifest, because it may loop.
+func TestMutatedModules(t *testing.T) {
+	valid := wideGuest().build()
+	e := newEngine(t, Options{})
+	compile(t, e, valid)
+	t.Logf("seed %d", *mutationSeed)
+	random := rand.New(rand.NewPCG(*mutationSeed, 0))
+	refused, contained, compiled := 0, 0, 0
+	for range *mutationCount {
+		wasm := mutate(random, valid)
+		parsed, err := admit(wasm, e.limits)
+		if err != nil {
+			var admission *AdmissionError
+			if !errors.As(err, &admission) {
+				t.Fatalf("admission failed with %v", err)
+			}
+			refused++
+			continue
+		}
+		code, err := e.compile(t.Context(), prepare(parsed))
+		if err != nil {
+			if strings.Contains(err.Error(), "beyond what the runtime can check") {
+				contained++
+			}
+			refused++
+			continue
+		}
+		compiled++
+		if err := code.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d refused, %d panics of the validator contained, %d compiled", refused, contained, compiled)
+	if compiled == 0 || refused == 0 {
+		t.Error("the mutations are all of one kind")
+	}
+}
+
+// TestValidatorPanicIsContained is code that calls a function of a type that
+// does not exist, over which the runtime's validator panics. Admission refuses
+// it; the panics not known yet are contained.
+func TestValidatorPanicIsContained(t *testing.T) {
+	wasm := asmModule(asmSection(sectionType, vec(asmType(signature{}))), asmSection(sectionFunction, vec(uleb(0), uleb(5))),
+		asmSection(sectionMemory, vec([]byte{0, 1})), asmSection(sectionCode, vec(asmBody(nil, call(1)), asmBody(nil))))
+	e := newEngine(t, Options{})
+	if _, err := e.Admit(wasm); err == nil || !strings.Contains(err.Error(), "no type 5") {
+		t.Errorf("admission gave %v", err)
+	}
+	_, err := e.compile(t.Context(), wasm)
+	var refused *AdmissionError
+	if !errors.As(err, &refused) || refused.Where != "code" || !strings.Contains(refused.Reason, "beyond what the runtime can check") {
+		t.Errorf("compile gave %v", err)
+	}
+}
+
+// TestDeepNesting compiles functions of nested blocks up to the bound on a
+// function's size; they are neither a panic nor an endless compilation.
+func TestDeepNesting(t *testing.T) {
+	depth := 2_000
+	if !testing.Short() {
+		depth = 8_000
+	}
+	code := cat(bytes.Repeat(op(opBlock, []byte{blockVoid}), depth), bytes.Repeat([]byte{opEnd}, depth))
+	g := start(t, Options{}, &testGuest{bodies: map[string][]byte{abi.ExportDrop: code}})
+	if err := g.Drop(0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FuzzAdmit feeds arbitrary bytes to the parser: it must not panic, and what
+// it admits must be admitted again, unchanged, once prepared.
+func FuzzAdmit(f *testing.F) {
+	f.Add([]byte(nil))
+	f.Add((&testGuest{}).build())
+	f.Add(wideGuest().build())
+	f.Add(asmModule(asmSection(sectionCustom, cat(text("name"), []byte{1, 5}, uleb(1<<32-1)))))
+	limits := abi.DefaultLimits()
+	f.Fuzz(func(t *testing.T, wasm []byte) {
+		m, err := admit(wasm, limits)
+		if err != nil {
+			if _, ok := err.(*AdmissionError); !ok {
+				t.Fatalf("error is %T", err)
+			}
+			return
+		}
+		prepared := prepare(m)
+		again, err := admit(prepared, limits)
+		if err != nil {
+			t.Fatalf("prepared module is refused: %v", err)
+		}
+		if !bytes.Equal(prepare(again), prepared) {
+			t.Fatal("preparing twice changes the module")
+		}
+	})
+}
