@@ -855,7 +855,10 @@ type ReadEventsRequest struct {
 	ToSequence uint64 `protobuf:"varint,4,opt,name=to_sequence,json=toSequence,proto3" json:"to_sequence,omitempty"`
 	// Keep the stream open and send events as they are committed, up to
 	// to_sequence. Without it the stream ends at the newest event.
-	Follow        bool `protobuf:"varint,5,opt,name=follow,proto3" json:"follow,omitempty"`
+	Follow bool `protobuf:"varint,5,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Send the contents as data whatever the type's encoding: programs that
+	// parse JSON themselves save a translation.
+	AsData        bool `protobuf:"varint,6,opt,name=as_data,json=asData,proto3" json:"as_data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -921,6 +924,13 @@ func (x *ReadEventsRequest) GetToSequence() uint64 {
 func (x *ReadEventsRequest) GetFollow() bool {
 	if x != nil {
 		return x.Follow
+	}
+	return false
+}
+
+func (x *ReadEventsRequest) GetAsData() bool {
+	if x != nil {
+		return x.AsData
 	}
 	return false
 }
@@ -2332,7 +2342,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x04json\x18\x01 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequenceB\t\n" +
-	"\apayload\"\xf5\x01\n" +
+	"\apayload\"\x8e\x02\n" +
 	"\x11ReadEventsRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12H\n" +
@@ -2340,7 +2350,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\rfrom_sequence\x18\x03 \x01(\x04R\ffromSequence\x12\x1f\n" +
 	"\vto_sequence\x18\x04 \x01(\x04R\n" +
 	"toSequence\x12\x16\n" +
-	"\x06follow\x18\x05 \x01(\bR\x06follow\"\xb3\x02\n" +
+	"\x06follow\x18\x05 \x01(\bR\x06follow\x12\x17\n" +
+	"\aas_data\x18\x06 \x01(\bR\x06asData\"\xb3\x02\n" +
 	"\x12ReadEventsResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +

@@ -1,0 +1,166 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"iter"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+)
+
+// Command is one command to one entity.
+type Command struct {
+	EntityType string
+	EntityID   string
+	Name       string
+	// Data is the payload; JSON text for a type with the encoding "json".
+	// Empty is null there.
+	Data []byte
+	// ID names the command; empty lets the client make one. The same command
+	// sent again with the same ID has no second effect.
+	ID string
+	// ExpectedSequence, where it is set, must be the entity's.
+	ExpectedSequence *uint64
+}
+
+// Reply is a command's outcome. The command is durable.
+type Reply struct {
+	Data       []byte
+	Sequence   uint64 // of the entity after the command
+	EventCount int
+	Duplicate  bool   // the stored reply of an earlier command with this ID
+	NodeID     string // who answered
+}
+
+// NewCommandID makes a name for a command: 16 random bytes in hex.
+func NewCommandID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// Send runs one command. It tries again, with the same ID, while no node can
+// say what became of it. Errors: *RejectedError, *SequenceMismatchError,
+// *Error.
+func (c *Client) Send(ctx context.Context, cmd Command) (Reply, error) {
+	if cmd.ID == "" {
+		cmd.ID = NewCommandID()
+	}
+	res, err := call(ctx, c, c.opts.Timeout, &entityv1.SendRequest{
+		EntityType:       cmd.EntityType,
+		EntityId:         cmd.EntityID,
+		Command:          cmd.Name,
+		Payload:          &entityv1.SendRequest_Data{Data: cmd.Data},
+		CommandId:        cmd.ID,
+		ExpectedSequence: cmd.ExpectedSequence,
+	}, func(n *node, ctx context.Context, r *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error) {
+		return n.entities.Send(ctx, r)
+	})
+	if err != nil {
+		return Reply{}, err
+	}
+	return Reply{
+		Data:       payload(res.GetData(), res.GetJson()),
+		Sequence:   res.GetSequence(),
+		EventCount: int(res.GetEventCount()),
+		Duplicate:  res.GetDuplicate(),
+		NodeID:     res.GetNodeId(),
+	}, nil
+}
+
+// Query is one query on one entity.
+type Query struct {
+	EntityType string
+	EntityID   string
+	Name       string
+	Data       []byte
+	// Stale answers from memory, without asking whether it is the latest.
+	Stale bool
+}
+
+// Answer is what a query found.
+type Answer struct {
+	Data     []byte
+	Sequence uint64 // of the entity, as the query saw it
+}
+
+// Query asks one query.
+func (c *Client) Query(ctx context.Context, q Query) (Answer, error) {
+	consistency := entityv1.Consistency_LINEARIZABLE
+	if q.Stale {
+		consistency = entityv1.Consistency_STALE
+	}
+	res, err := call(ctx, c, c.opts.Timeout, &entityv1.QueryRequest{
+		EntityType:  q.EntityType,
+		EntityId:    q.EntityID,
+		Query:       q.Name,
+		Payload:     &entityv1.QueryRequest_Data{Data: q.Data},
+		Consistency: consistency,
+	}, func(n *node, ctx context.Context, r *connect.Request[entityv1.QueryRequest]) (*connect.Response[entityv1.QueryResponse], error) {
+		return n.entities.Query(ctx, r)
+	})
+	if err != nil {
+		return Answer{}, err
+	}
+	return Answer{Data: payload(res.GetData(), res.GetJson()), Sequence: res.GetSequence()}, nil
+}
+
+// Entity describes an entity; see GetEntityResponse for its fields.
+func (c *Client) Entity(ctx context.Context, entityType, entityID string) (*entityv1.GetEntityResponse, error) {
+	return call(ctx, c, c.opts.Timeout, &entityv1.GetEntityRequest{EntityType: entityType, EntityId: entityID},
+		func(n *node, ctx context.Context, r *connect.Request[entityv1.GetEntityRequest]) (*connect.Response[entityv1.GetEntityResponse], error) {
+			return n.entities.GetEntity(ctx, r)
+		})
+}
+
+// List iterates over the entities that match, page by page. Its page token is
+// where it starts; the request is not changed. An error ends it.
+func (c *Client) List(ctx context.Context, req *entityv1.ListEntitiesRequest) iter.Seq2[*entityv1.ListEntitiesResponse_Entity, error] {
+	return func(yield func(*entityv1.ListEntitiesResponse_Entity, error) bool) {
+		token := req.GetPageToken()
+		for {
+			page, err := c.ListPage(ctx, &entityv1.ListEntitiesRequest{
+				EntityType: req.GetEntityType(), IdPrefix: req.GetIdPrefix(), ShardId: req.GetShardId(),
+				ResidentOnly: req.GetResidentOnly(), PageSize: req.GetPageSize(), PageToken: token,
+			})
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, e := range page.GetEntities() {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if token = page.GetNextPageToken(); token == "" {
+				return
+			}
+		}
+	}
+}
+
+// ListPage lists one page of entities.
+func (c *Client) ListPage(ctx context.Context, req *entityv1.ListEntitiesRequest) (*entityv1.ListEntitiesResponse, error) {
+	return call(ctx, c, c.opts.Timeout, req,
+		func(n *node, ctx context.Context, r *connect.Request[entityv1.ListEntitiesRequest]) (*connect.Response[entityv1.ListEntitiesResponse], error) {
+			return n.entities.ListEntities(ctx, r)
+		})
+}
+
+// payload is an answer's bytes; a server may answer json where data was not
+// asked for.
+func payload(data []byte, v *structpb.Value) []byte {
+	if v == nil {
+		return data
+	}
+	text, err := protojson.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return text
+}

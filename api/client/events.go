@@ -1,0 +1,98 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"connectrpc.com/connect"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+)
+
+// Event is one event of an entity's history.
+type Event struct {
+	Sequence     uint64
+	Type         string
+	Data         []byte
+	CommandID    string
+	RecordedAt   time.Time
+	Tags         []string
+	ModuleDigest string
+}
+
+// EventRange selects a stretch of an entity's history.
+type EventRange struct {
+	EntityType string
+	EntityID   string
+	From       uint64 // 0 and 1 are the beginning
+	To         uint64 // 0 is no end
+	Follow     bool   // wait for more at the end
+}
+
+// ReadEvents iterates over an entity's events in order. When a node goes away
+// it goes on at another, without a gap or a repeat, as long as ctx lasts or,
+// without Follow and a deadline, for the client's Timeout. An error ends it.
+func (c *Client) ReadEvents(ctx context.Context, r EventRange) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		pause := newBackoff(c.opts)
+		next := max(1, r.From)
+		failures := 0
+		for {
+			n, at := c.current()
+			reached, wanted, err := readOnce(ctx, n, r, next, yield)
+			if !wanted || err == nil {
+				return
+			}
+			if reached > next {
+				failures = 0
+				pause.reset()
+			}
+			next = reached
+			failures++
+			if !retryable(connect.CodeOf(err)) || ctx.Err() != nil || !r.Follow && failures > maxReadFailures {
+				yield(Event{}, typed(err))
+				return
+			}
+			c.next(at)
+			if pause.wait(ctx) != nil {
+				yield(Event{}, typed(err))
+				return
+			}
+		}
+	}
+}
+
+// maxReadFailures is how often in a row a reading without Follow may fail.
+const maxReadFailures = 20
+
+// readOnce reads from one node until the stream ends. It returns the event to
+// go on with, whether the caller wants more, and why the stream ended.
+func readOnce(ctx context.Context, n *node, r EventRange, next uint64, yield func(Event, error) bool) (uint64, bool, error) {
+	stream, err := n.entities.ReadEvents(ctx, connect.NewRequest(&entityv1.ReadEventsRequest{
+		EntityType: r.EntityType, EntityId: r.EntityID,
+		FromSequence: next, ToSequence: r.To, Follow: r.Follow, AsData: true,
+	}))
+	if err != nil {
+		return next, true, err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		m := stream.Msg()
+		next = m.GetSequence() + 1
+		if !yield(Event{
+			Sequence:     m.GetSequence(),
+			Type:         m.GetEventType(),
+			Data:         payload(m.GetData(), m.GetJson()),
+			CommandID:    m.GetCommandId(),
+			RecordedAt:   m.GetRecordedAt().AsTime(),
+			Tags:         m.GetTags(),
+			ModuleDigest: m.GetModuleDigest(),
+		}, nil) {
+			return next, false, nil
+		}
+	}
+	return next, true, stream.Err()
+}

@@ -1,0 +1,85 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+)
+
+// slow is the time for calls that compile a module.
+func (c *Client) slow() time.Duration { return 3 * c.opts.Timeout }
+
+// Uploaded names a stored module.
+type Uploaded struct {
+	Digest      string // SHA-256 of its bytes in hex
+	EntityTypes []string
+}
+
+// Upload stores a module and, where activate is set, activates it for every
+// entity type in it. The same bytes twice are the same module.
+func (c *Client) Upload(ctx context.Context, wasm []byte, activate bool) (Uploaded, error) {
+	res, err := call(ctx, c, c.slow(), &modulev1.UploadRequest{Wasm: wasm, Activate: activate},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.UploadRequest]) (*connect.Response[modulev1.UploadResponse], error) {
+			return n.modules.Upload(ctx, r)
+		})
+	if err != nil {
+		return Uploaded{}, err
+	}
+	return Uploaded{Digest: res.GetDigest(), EntityTypes: res.GetEntityTypes()}, nil
+}
+
+// Activate makes a module serve an entity type. It returns the number of the
+// change once every node that is up serves it.
+func (c *Client) Activate(ctx context.Context, entityType, digest string) (revision uint64, err error) {
+	res, err := call(ctx, c, c.slow(), &modulev1.ActivateRequest{EntityType: entityType, Digest: digest},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
+			return n.modules.Activate(ctx, r)
+		})
+	return res.GetRevision(), err
+}
+
+// Rollback makes the module before the current one serve an entity type.
+func (c *Client) Rollback(ctx context.Context, entityType string) (*modulev1.RollbackResponse, error) {
+	return call(ctx, c, c.slow(), &modulev1.RollbackRequest{EntityType: entityType},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.RollbackRequest]) (*connect.Response[modulev1.RollbackResponse], error) {
+			return n.modules.Rollback(ctx, r)
+		})
+}
+
+// Modules lists the stored modules, newest first.
+func (c *Client) Modules(ctx context.Context) ([]*modulev1.Module, error) {
+	res, err := call(ctx, c, c.opts.Timeout, &modulev1.ListRequest{},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.ListRequest]) (*connect.Response[modulev1.ListResponse], error) {
+			return n.modules.List(ctx, r)
+		})
+	return res.GetModules(), err
+}
+
+// Module describes the module with a digest.
+func (c *Client) Module(ctx context.Context, digest string) (*modulev1.GetResponse, error) {
+	return c.module(ctx, &modulev1.GetRequest{By: &modulev1.GetRequest_Digest{Digest: digest}})
+}
+
+// ActiveModule describes the module that serves an entity type.
+func (c *Client) ActiveModule(ctx context.Context, entityType string) (*modulev1.GetResponse, error) {
+	return c.module(ctx, &modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: entityType}})
+}
+
+func (c *Client) module(ctx context.Context, req *modulev1.GetRequest) (*modulev1.GetResponse, error) {
+	return call(ctx, c, c.opts.Timeout, req,
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetRequest]) (*connect.Response[modulev1.GetResponse], error) {
+			return n.modules.Get(ctx, r)
+		})
+}
+
+// Download returns a module's bytes as they were uploaded.
+func (c *Client) Download(ctx context.Context, digest string) ([]byte, error) {
+	res, err := call(ctx, c, c.slow(), &modulev1.DownloadRequest{Digest: digest},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.DownloadRequest]) (*connect.Response[modulev1.DownloadResponse], error) {
+			return n.modules.Download(ctx, r)
+		})
+	return res.GetWasm(), err
+}

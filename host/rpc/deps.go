@@ -1,0 +1,172 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Deps are what the server stands on. Every member is needed.
+type Deps struct {
+	Runtime   Runtime
+	Types     Types
+	Histories Histories
+	Entities  Entities
+	Modules   Modules
+	Cluster   Cluster
+}
+
+// Runtime runs commands and queries.
+type Runtime interface {
+	// Submit hands requests to their entities. It never blocks and does not
+	// keep the slice. Every request is completed exactly once, possibly before
+	// Submit returns; requests to one entity run in the order submitted.
+	Submit(reqs []*entity.Request)
+}
+
+// Encoding says how a type's payloads are written.
+type Encoding uint8
+
+const (
+	// JSON payloads are JSON text.
+	JSON Encoding = iota + 1
+	// Bytes payloads are whatever the module takes them for.
+	Bytes
+)
+
+// Type is what the server needs to know of an entity type.
+type Type struct {
+	Encoding Encoding
+	Module   journal.Digest // that serves the type
+}
+
+// Types finds the module that serves an entity type. It must not block: it is
+// asked for every command.
+type Types interface {
+	// Lookup fails with entity.ErrUnknownType only when the node knows that
+	// no module serves the type, and with ErrNotReady until then.
+	Lookup(entityType string) (Type, error)
+}
+
+// Histories reads what entities went through.
+type Histories interface {
+	// Read calls fn for the entity's records in order, from the one that holds
+	// the event with sequence from on. The record is valid during fn. An error
+	// of fn ends the reading and is returned as it is.
+	Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error
+	// Watch makes a channel that gets a value, without blocking and at most
+	// one at a time, after records of the entity have become readable. It may
+	// get more values than there are records. stop ends it and is called once.
+	Watch(id sharding.EntityID) (changed <-chan struct{}, stop func())
+}
+
+// Entities describes entities.
+type Entities interface {
+	// Get describes one entity; of an id without events it says Status
+	// "absent" and does not fail.
+	Get(ctx context.Context, id sharding.EntityID) (EntityInfo, error)
+	// List returns up to q.Limit entities of one shard in the order of their
+	// ids, after q.After.
+	List(ctx context.Context, shard sharding.ShardID, q EntityQuery) ([]EntitySummary, error)
+	// Shards is the number of data shards; they are numbered from 1.
+	Shards() uint32
+}
+
+// EntityInfo describes an entity.
+type EntityInfo struct {
+	Status           string // "absent", "active", "deleted" or "parked"
+	Sequence         journal.Sequence
+	SnapshotSequence journal.Sequence
+	Shard            sharding.ShardID
+	Node             sharding.NodeID // that leads the shard; empty while none is known
+	Module           journal.Digest  // that serves the type; zero when none does
+	Resident         bool
+	StateBytes       uint64
+	LastError        string
+}
+
+// EntityQuery selects entities of one shard.
+type EntityQuery struct {
+	Type         string
+	IDPrefix     string
+	ResidentOnly bool
+	After        string // only ids greater than this
+	Limit        int    // at least 1
+}
+
+// EntitySummary is one line of a listing.
+type EntitySummary struct {
+	ID       string
+	Sequence journal.Sequence
+	Status   string // "active", "deleted" or "parked"
+}
+
+// Modules stores modules and binds entity types to them.
+type Modules interface {
+	// Upload checks and stores a module; the same bytes twice are the same
+	// module. It keeps wasm. A module that cannot be used is an
+	// *InvalidModuleError.
+	Upload(ctx context.Context, wasm []byte) (Module, error)
+	// List returns the stored modules, newest first.
+	List(ctx context.Context) ([]Module, error)
+	// Get describes one, or fails with ErrUnknownModule.
+	Get(ctx context.Context, digest journal.Digest) (Module, error)
+	// Download returns its bytes, or fails with ErrUnknownModule.
+	Download(ctx context.Context, digest journal.Digest) ([]byte, error)
+	// Activate binds the type to the module and returns once every node that
+	// is up serves it. A module without the type is an *InvalidModuleError.
+	Activate(ctx context.Context, entityType string, digest journal.Digest) (revision uint64, err error)
+}
+
+// Module describes a stored module.
+type Module struct {
+	Digest      journal.Digest
+	Name        string
+	Version     string
+	SizeBytes   int64
+	UploadedAt  time.Time
+	EntityTypes []string
+	Manifest    json.RawMessage // as the module gave it
+}
+
+// Cluster describes the cluster as this node sees it.
+type Cluster interface {
+	Overview(ctx context.Context) (Overview, error)
+	Shards(ctx context.Context) ([]Shard, error)
+}
+
+// Overview is the cluster's members.
+type Overview struct {
+	Members     []Member        // ordered by id
+	Coordinator sharding.NodeID // empty while none is known
+	Quorum      bool            // of the metadata group
+	ShardCount  uint32
+}
+
+// Member is one node.
+type Member struct {
+	ID        sharding.NodeID
+	Address   string // host:port of its API
+	Status    string
+	Reachable bool
+	Roles     []string
+	Leaders   uint32
+	Replicas  uint32
+	Version   string
+}
+
+// Shard is one shard.
+type Shard struct {
+	ID       sharding.ShardID
+	Leader   sharding.NodeID // empty while none is known
+	Term     sharding.Term
+	Voters   []sharding.NodeID
+	Learners []sharding.NodeID
+	Entities uint64
+	Applied  uint64 // last log index applied on this node
+	Bytes    uint64 // estimated size on disk
+}

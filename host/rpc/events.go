@@ -1,0 +1,135 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// errEnough ends the reading of a history that has reached its end.
+var errEnough = errors.New("enough events")
+
+// eventReader streams the events of one entity.
+type eventReader struct {
+	id     sharding.EntityID
+	next   journal.Sequence // the event to send next
+	last   journal.Sequence
+	kind   wire.PayloadKind
+	guard  *guarded
+	stream *connect.ServerStream[entityv1.ReadEventsResponse]
+}
+
+// ReadEvents streams an entity's events.
+func (s *entityService) ReadEvents(ctx context.Context, r *connect.Request[entityv1.ReadEventsRequest], stream *connect.ServerStream[entityv1.ReadEventsResponse]) error {
+	m := r.Msg
+	reader := &eventReader{
+		id:     sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()},
+		next:   max(1, journal.Sequence(m.GetFromSequence())),
+		last:   journal.Sequence(m.GetToSequence()),
+		stream: stream,
+	}
+	if reader.last == 0 {
+		reader.last = math.MaxUint64
+	}
+	if err := reader.id.Validate(); err != nil {
+		return publicError(s.log, err)
+	}
+	reader.kind = wire.JSONPayload
+	switch t, err := s.deps.Types.Lookup(reader.id.Type); {
+	case err != nil:
+		return publicError(s.log, err)
+	case t.Encoding == Bytes || m.GetAsData():
+		reader.kind = wire.DataPayload
+	}
+	guard, err := s.guard.enter(ctx)
+	if err != nil {
+		return publicError(s.log, err)
+	}
+	defer guard.leave()
+	reader.guard = guard
+	if m.GetFollow() {
+		err = s.follow(ctx, reader)
+	} else {
+		err = reader.read(ctx, s.deps.Histories)
+	}
+	if err != nil && !errors.Is(err, errEnough) {
+		return publicError(s.log, err)
+	}
+	return nil
+}
+
+// follow reads, waits for more and reads again, until the wanted end, the
+// caller's, or the server's. It watches before it reads: nothing falls between.
+func (s *entityService) follow(ctx context.Context, reader *eventReader) error {
+	changed, stop := s.deps.Histories.Watch(reader.id)
+	defer stop()
+	// Headers now: the caller sees that the stream stands before there is an
+	// event.
+	if err := reader.stream.Send(nil); err != nil {
+		return err
+	}
+	for {
+		if err := reader.read(ctx, s.deps.Histories); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.guard.stopCh:
+			return connect.NewError(connect.CodeUnavailable, errStopping)
+		}
+	}
+}
+
+// read sends the events from next to the last there is, or fails with
+// errEnough once the wanted end is sent.
+func (e *eventReader) read(ctx context.Context, histories Histories) error {
+	if e.next > e.last {
+		return errEnough
+	}
+	return histories.Read(ctx, e.id, e.next, func(rec *journal.Record) error {
+		for i := range rec.Events {
+			sequence := rec.Expected + journal.Sequence(i) + 1
+			if sequence < e.next {
+				continue
+			}
+			if err := e.send(rec, i, sequence); err != nil {
+				return err
+			}
+			if e.next = sequence + 1; sequence == e.last {
+				return errEnough
+			}
+		}
+		return ctx.Err()
+	})
+}
+
+func (e *eventReader) send(rec *journal.Record, i int, sequence journal.Sequence) error {
+	event := &rec.Events[i]
+	out := &entityv1.ReadEventsResponse{
+		Sequence:     uint64(sequence),
+		EventType:    event.Type,
+		CommandId:    string(rec.CommandID),
+		RecordedAt:   timestamppb.New(time.Unix(0, rec.RecordedAt)),
+		Tags:         event.Tags,
+		ModuleDigest: rec.Module.String(),
+	}
+	if v, data := render(e.kind, event.Payload); v != nil {
+		out.Payload = &entityv1.ReadEventsResponse_Json{Json: v}
+	} else if len(data) > 0 {
+		out.Payload = &entityv1.ReadEventsResponse_Data{Data: data}
+	}
+	e.guard.beginWrite()
+	defer e.guard.endWrite()
+	return e.stream.Send(out)
+}

@@ -1,0 +1,142 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpchealth"
+	"connectrpc.com/grpcreflect"
+	"connectrpc.com/validate"
+
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/api/wire"
+)
+
+// newHandler mounts every service and endpoint.
+func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
+	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard}
+	entities.calls.runtime = deps.Runtime
+	entities.calls.deadline = deadlines{standard: opts.DefaultDeadline, longest: opts.MaxDeadline}
+	streams := &streamService{entityService: entities, nodeIDBytes: []byte(opts.NodeID), maxInFlight: opts.MaxStreamInFlight}
+	modules := &moduleService{
+		modules: deps.Modules, types: deps.Types, log: opts.Logger,
+		uploads: make(chan struct{}, opts.MaxUploads),
+	}
+	clusters := &clusterService{cluster: deps.Cluster, nodeID: string(opts.NodeID), log: opts.Logger}
+
+	common := connect.WithHandlerOptions(
+		connect.WithReadMaxBytes(opts.MaxMessageBytes),
+		// Compressed input costs a server thousands of times what it costs the
+		// sender; the API is for near networks and small messages.
+		connect.WithCompression("gzip", nil, nil),
+		connect.WithRecover(recoverPanic(entities)),
+	)
+	unary := connect.WithHandlerOptions(
+		common,
+		connect.WithInterceptors(entities.calls.deadline),
+		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
+			return perProcedure(spec, opts)
+		}),
+	)
+	mux := http.NewServeMux()
+	mount := func(path string, h http.Handler) { mux.Handle(path, h) }
+	mount(entityv1connect.NewEntityServiceHandler(entities, unary))
+	mount(entityv1connect.EntityServiceSendStreamProcedure, connect.NewBidiStreamHandler(
+		entityv1connect.EntityServiceSendStreamProcedure, streams.sendStream, common,
+		connect.WithSchema(entityv1.File_hostd_entity_v1_entity_proto.Services().ByName("EntityService").Methods().ByName("SendStream")),
+		connect.WithCodec(wire.Codec{}), connect.WithCodec(jsonCodec{"json"}), connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
+	))
+	mount(modulev1connect.NewModuleServiceHandler(modules, unary))
+	mount(clusterv1connect.NewClusterServiceHandler(clusters, unary))
+
+	names := []string{entityv1connect.EntityServiceName, modulev1connect.ModuleServiceName, clusterv1connect.ClusterServiceName}
+	reflector := grpcreflect.NewStaticReflector(append(names, grpchealth.HealthV1ServiceName)...)
+	mount(grpcreflect.NewHandlerV1(reflector, common))
+	mount(grpcreflect.NewHandlerV1Alpha(reflector, common))
+	mount(grpchealth.NewHandler(&healthChecker{ready: opts.Ready, services: names}, common))
+	mountPlain(mux, opts)
+	return bound(mux, opts)
+}
+
+// perProcedure returns the options in which procedures differ: uploads may be
+// larger, and the two calls of the hot path check their input by hand.
+// Evaluating the rules of the protos takes many times as long as the checks.
+func perProcedure(spec connect.Spec, opts Options) []connect.HandlerOption {
+	var out []connect.HandlerOption
+	switch spec.Procedure {
+	case entityv1connect.EntityServiceSendProcedure, entityv1connect.EntityServiceQueryProcedure:
+	default:
+		out = append(out, connect.WithInterceptors(validate.NewInterceptor()))
+	}
+	if isUpload(spec.Procedure) {
+		out = append(out, connect.WithReadMaxBytes(opts.MaxUploadBytes))
+	}
+	return out
+}
+
+func isUpload(procedure string) bool {
+	return procedure == modulev1connect.ModuleServiceUploadProcedure
+}
+
+// recoverPanic turns a panic in a handler into an internal error.
+func recoverPanic(s *entityService) func(context.Context, connect.Spec, http.Header, any) error {
+	return func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
+		s.log.Error("handler panicked", "procedure", spec.Procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		return connect.NewError(connect.CodeInternal, errors.New("internal error"))
+	}
+}
+
+// mountPlain adds the endpoints that are not RPCs, and the answer to
+// procedures that do not exist.
+func mountPlain(mux *http.ServeMux, opts Options) {
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "ok\n")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := opts.Ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		io.WriteString(w, "ok\n")
+	})
+	if opts.Metrics != nil {
+		mux.Handle("GET /metrics", opts.Metrics)
+	}
+	unknown := connect.NewErrorWriter()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && unknown.IsSupported(r) {
+			unknown.Write(w, r, connect.NewError(connect.CodeUnimplemented, errors.New("there is no such procedure")))
+			return
+		}
+		http.NotFound(w, r)
+	})
+}
+
+// healthChecker answers the gRPC health service from the node's readiness.
+type healthChecker struct {
+	ready    func() error
+	services []string
+}
+
+// Check implements grpchealth.Checker; the empty service is the whole node.
+func (h *healthChecker) Check(_ context.Context, r *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
+	known := r.Service == ""
+	for _, s := range h.services {
+		known = known || s == r.Service
+	}
+	if !known {
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("there is no such service"))
+	}
+	if h.ready() != nil {
+		return &grpchealth.CheckResponse{Status: grpchealth.StatusNotServing}, nil
+	}
+	return &grpchealth.CheckResponse{Status: grpchealth.StatusServing}, nil
+}

@@ -1,0 +1,134 @@
+package rpc
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"hash/fnv"
+
+	"connectrpc.com/connect"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// defaultPageSize is the page of a caller that asks for none.
+const defaultPageSize = 100
+
+// GetEntity describes an entity.
+func (s *entityService) GetEntity(ctx context.Context, r *connect.Request[entityv1.GetEntityRequest]) (*connect.Response[entityv1.GetEntityResponse], error) {
+	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
+	if err := id.Validate(); err != nil {
+		return nil, publicError(s.log, err)
+	}
+	if _, err := s.deps.Types.Lookup(id.Type); err != nil {
+		return nil, publicError(s.log, err)
+	}
+	info, err := s.deps.Entities.Get(ctx, id)
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	out := &entityv1.GetEntityResponse{
+		Status:           info.Status,
+		Sequence:         uint64(info.Sequence),
+		SnapshotSequence: uint64(info.SnapshotSequence),
+		ShardId:          uint32(info.Shard),
+		NodeId:           string(info.Node),
+		Resident:         info.Resident,
+		StateBytes:       info.StateBytes,
+		LastError:        info.LastError,
+	}
+	if info.Module != (journal.Digest{}) {
+		out.ModuleDigest = info.Module.String()
+	}
+	return connect.NewResponse(out), nil
+}
+
+// ListEntities lists one page: shard after shard, within a shard by id.
+func (s *entityService) ListEntities(ctx context.Context, r *connect.Request[entityv1.ListEntitiesRequest]) (*connect.Response[entityv1.ListEntitiesResponse], error) {
+	m := r.Msg
+	if _, err := s.deps.Types.Lookup(m.GetEntityType()); err != nil {
+		return nil, publicError(s.log, err)
+	}
+	at := position{shard: 1}
+	last := sharding.ShardID(s.deps.Entities.Shards())
+	if m.GetShardId() != 0 {
+		if m.GetShardId() > uint32(last) {
+			return nil, publicError(s.log, &argumentError{"there is no such shard"})
+		}
+		at.shard = sharding.ShardID(m.GetShardId())
+		last = at.shard
+	}
+	if m.GetPageToken() != "" {
+		var err error
+		if at, err = parseToken(m.GetPageToken(), filterHash(m), at.shard, last); err != nil {
+			return nil, publicError(s.log, err)
+		}
+	}
+	size := int(m.GetPageSize())
+	if size == 0 {
+		size = defaultPageSize
+	}
+	out := &entityv1.ListEntitiesResponse{}
+	for ; at.shard <= last && len(out.Entities) < size; at = (position{shard: at.shard + 1}) {
+		found, err := s.deps.Entities.List(ctx, at.shard, EntityQuery{
+			Type: m.GetEntityType(), IDPrefix: m.GetIdPrefix(), ResidentOnly: m.GetResidentOnly(),
+			After: at.after, Limit: size - len(out.Entities),
+		})
+		if err != nil {
+			return nil, publicError(s.log, err)
+		}
+		for _, e := range found {
+			out.Entities = append(out.Entities, &entityv1.ListEntitiesResponse_Entity{
+				EntityId: e.ID, Sequence: uint64(e.Sequence), Status: e.Status,
+			})
+		}
+		if n := len(found); len(out.Entities) == size && n > 0 {
+			out.NextPageToken = position{shard: at.shard, after: found[n-1].ID}.token(filterHash(m))
+		}
+	}
+	return connect.NewResponse(out), nil
+}
+
+// position is a place in a listing: after an id of a shard.
+type position struct {
+	shard sharding.ShardID
+	after string
+}
+
+// token hides the position from callers, who must not build on its form. It
+// belongs to one filter.
+func (p position) token(filter uint32) string {
+	b := binary.BigEndian.AppendUint32(nil, filter)
+	b = binary.BigEndian.AppendUint32(b, uint32(p.shard))
+	return base64.RawURLEncoding.EncodeToString(append(b, p.after...))
+}
+
+func parseToken(token string, filter uint32, first, last sharding.ShardID) (position, error) {
+	bad := &argumentError{"the page token is not one of this listing"}
+	b, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(b) < 8 || binary.BigEndian.Uint32(b) != filter {
+		return position{}, bad
+	}
+	p := position{shard: sharding.ShardID(binary.BigEndian.Uint32(b[4:])), after: string(b[8:])}
+	if p.shard < first || p.shard > last || sharding.ValidateID(p.after) != nil {
+		return position{}, bad
+	}
+	return p, nil
+}
+
+// filterHash tells listings with different filters apart.
+func filterHash(m *entityv1.ListEntitiesRequest) uint32 {
+	h := fnv.New32a()
+	var shard [5]byte
+	binary.BigEndian.PutUint32(shard[:], m.GetShardId())
+	if m.GetResidentOnly() {
+		shard[4] = 1
+	}
+	h.Write(shard[:])
+	h.Write([]byte(m.GetEntityType()))
+	h.Write([]byte{0})
+	h.Write([]byte(m.GetIdPrefix()))
+	return h.Sum32()
+}

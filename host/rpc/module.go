@@ -1,0 +1,189 @@
+package rpc
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// maxModuleBytes bounds a module, however it is uploaded.
+const maxModuleBytes = 16 << 20
+
+// moduleService answers the ModuleService. Methods it does not have are
+// unimplemented.
+type moduleService struct {
+	modulev1connect.UnimplementedModuleServiceHandler
+	modules Modules
+	types   Types
+	uploads chan struct{} // one slot an upload at a time
+	log     *slog.Logger
+}
+
+// Upload stores a module that comes in one message.
+func (s *moduleService) Upload(ctx context.Context, r *connect.Request[modulev1.UploadRequest]) (*connect.Response[modulev1.UploadResponse], error) {
+	leave, err := s.enterUpload()
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	defer leave()
+	m, err := s.upload(ctx, r.Msg.GetWasm(), r.Msg.GetActivate())
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(&modulev1.UploadResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes}), nil
+}
+
+// UploadStream stores a module that comes in pieces.
+func (s *moduleService) UploadStream(ctx context.Context, stream *connect.ClientStream[modulev1.UploadStreamRequest]) (*connect.Response[modulev1.UploadStreamResponse], error) {
+	leave, err := s.enterUpload()
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	defer leave()
+	var wasm []byte
+	activate := false
+	for stream.Receive() {
+		piece := stream.Msg()
+		if len(wasm)+len(piece.GetWasm()) > maxModuleBytes {
+			return nil, publicError(s.log, &argumentError{fmt.Sprintf("the module is longer than %d bytes", maxModuleBytes)})
+		}
+		wasm = append(wasm, piece.GetWasm()...)
+		activate = activate || piece.GetActivate()
+	}
+	if err := stream.Err(); err != nil {
+		return nil, publicError(s.log, limitError(err))
+	}
+	if len(wasm) == 0 {
+		return nil, publicError(s.log, &argumentError{"the module is empty"})
+	}
+	m, err := s.upload(ctx, wasm, activate)
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(&modulev1.UploadStreamResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes}), nil
+}
+
+func (s *moduleService) enterUpload() (leave func(), err error) {
+	select {
+	case s.uploads <- struct{}{}:
+		return func() { <-s.uploads }, nil
+	default:
+		return nil, fmt.Errorf("%w: another upload is under way", ErrOverloaded)
+	}
+}
+
+func (s *moduleService) upload(ctx context.Context, wasm []byte, activate bool) (Module, error) {
+	m, err := s.modules.Upload(ctx, wasm)
+	if err != nil || !activate {
+		return m, err
+	}
+	for _, t := range m.EntityTypes {
+		if _, err := s.modules.Activate(ctx, t, m.Digest); err != nil {
+			return m, fmt.Errorf("activate %s: %w", t, err)
+		}
+	}
+	return m, nil
+}
+
+// List lists the stored modules.
+func (s *moduleService) List(ctx context.Context, _ *connect.Request[modulev1.ListRequest]) (*connect.Response[modulev1.ListResponse], error) {
+	stored, err := s.modules.List(ctx)
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	out := &modulev1.ListResponse{}
+	for i := range stored {
+		out.Modules = append(out.Modules, s.describe(&stored[i]))
+	}
+	return connect.NewResponse(out), nil
+}
+
+// Get describes one module.
+func (s *moduleService) Get(ctx context.Context, r *connect.Request[modulev1.GetRequest]) (*connect.Response[modulev1.GetResponse], error) {
+	var digest journal.Digest
+	if entityType := r.Msg.GetEntityType(); entityType != "" {
+		t, err := s.types.Lookup(entityType)
+		if err != nil {
+			return nil, publicError(s.log, err)
+		}
+		digest = t.Module
+	} else {
+		var err error
+		if digest, err = parseDigest(r.Msg.GetDigest()); err != nil {
+			return nil, publicError(s.log, err)
+		}
+	}
+	m, err := s.modules.Get(ctx, digest)
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	out := &modulev1.GetResponse{Module: s.describe(&m)}
+	if manifest, ok := parseJSON(m.Manifest); ok {
+		out.Manifest = manifest.GetStructValue()
+	}
+	return connect.NewResponse(out), nil
+}
+
+// Download returns a module's bytes.
+func (s *moduleService) Download(ctx context.Context, r *connect.Request[modulev1.DownloadRequest]) (*connect.Response[modulev1.DownloadResponse], error) {
+	digest, err := parseDigest(r.Msg.GetDigest())
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	wasm, err := s.modules.Download(ctx, digest)
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(&modulev1.DownloadResponse{Wasm: wasm}), nil
+}
+
+// Activate binds an entity type to a module.
+func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
+	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
+		return nil, publicError(s.log, err)
+	}
+	digest, err := parseDigest(r.Msg.GetDigest())
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	revision, err := s.modules.Activate(ctx, r.Msg.GetEntityType(), digest)
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(&modulev1.ActivateResponse{Revision: revision}), nil
+}
+
+func (s *moduleService) describe(m *Module) *modulev1.Module {
+	out := &modulev1.Module{
+		Digest:      m.Digest.String(),
+		Name:        m.Name,
+		Version:     m.Version,
+		SizeBytes:   uint64(m.SizeBytes),
+		UploadedAt:  timestamppb.New(m.UploadedAt),
+		EntityTypes: slices.Clone(m.EntityTypes),
+	}
+	for _, name := range m.EntityTypes {
+		if t, err := s.types.Lookup(name); err == nil && t.Module == m.Digest {
+			out.ActiveFor = append(out.ActiveFor, name)
+		}
+	}
+	return out
+}
+
+func parseDigest(text string) (journal.Digest, error) {
+	var d journal.Digest
+	if n, err := hex.Decode(d[:], []byte(text[:min(len(text), 2*len(d))])); err != nil || n != len(d) || len(text) != 2*len(d) {
+		return d, &argumentError{"the digest is not 64 digits of lower-case hex"}
+	}
+	return d, nil
+}

@@ -1,0 +1,449 @@
+// Package rpctest is a small world behind the API for tests: entities that
+// count, keep their history and know the commands they have seen, all in
+// memory and run by one goroutine, as a lane would. It is no simulation of a
+// node: nothing is durable and there is one shard.
+//
+// World owns its goroutine; Close joins it.
+package rpctest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Entity types of the world, and the module that serves both.
+const (
+	Counter = "counter" // encoding json
+	Blob    = "blob"    // encoding bytes
+)
+
+// ModuleDigest is the digest of the module that serves the world's types.
+var ModuleDigest = journal.Digest{1, 2, 3}
+
+// World implements every interface that the server stands on.
+//
+// Commands: add {"amount"} answers {"total"}; echo answers its payload and
+// writes nothing; burst emits as many events as its payload says; reject and
+// fault fail. A command whose name begins with an error's text set in Fail
+// fails with that error. Queries: total, echo.
+type World struct {
+	// Fail maps names of commands to the errors they fail with. It is set
+	// before the first request.
+	Fail map[string]error
+
+	mu       sync.Mutex
+	queue    []*entity.Request
+	arrived  *sync.Cond
+	paused   bool
+	closed   bool
+	most     int // requests in the queue at a time
+	batches  int // calls of Submit
+	entities map[sharding.EntityID]*state
+	watchers map[sharding.EntityID]map[chan struct{}]struct{}
+	types    map[string]rpc.Type
+	typesErr error
+	modules  []stored
+	done     chan struct{}
+}
+
+type state struct {
+	total    int64
+	sequence journal.Sequence
+	records  []journal.Record
+	seen     map[journal.CommandID]outcome
+}
+
+type outcome struct {
+	hash   uint64
+	result entity.Result
+}
+
+type stored struct {
+	rpc.Module
+	wasm []byte
+}
+
+// New starts a world with the two types.
+func New() *World {
+	w := &World{
+		entities: make(map[sharding.EntityID]*state),
+		watchers: make(map[sharding.EntityID]map[chan struct{}]struct{}),
+		types: map[string]rpc.Type{
+			Counter: {Encoding: rpc.JSON, Module: ModuleDigest},
+			Blob:    {Encoding: rpc.Bytes, Module: ModuleDigest},
+		},
+		done: make(chan struct{}),
+	}
+	w.arrived = sync.NewCond(&w.mu)
+	go w.lane()
+	return w
+}
+
+// Deps returns the world in every role.
+func (w *World) Deps() rpc.Deps {
+	return rpc.Deps{Runtime: w, Types: w, Histories: w, Entities: roleEntities{w}, Modules: roleModules{w}, Cluster: roleCluster{}}
+}
+
+// Close ends the world; requests in it fail with an unknown outcome.
+func (w *World) Close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.arrived.Broadcast()
+	<-w.done
+}
+
+// Pause keeps the lane from taking requests until Resume.
+func (w *World) Pause() { w.setPaused(true) }
+
+// Resume undoes Pause.
+func (w *World) Resume() { w.setPaused(false) }
+
+func (w *World) setPaused(p bool) {
+	w.mu.Lock()
+	w.paused = p
+	w.mu.Unlock()
+	w.arrived.Broadcast()
+}
+
+// SetTypesError makes Lookup fail, or work again.
+func (w *World) SetTypesError(err error) {
+	w.mu.Lock()
+	w.typesErr = err
+	w.mu.Unlock()
+}
+
+// Queued returns how many requests wait, the most that ever did, and how often
+// Submit was called.
+func (w *World) Queued() (now, most, batches int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.queue), w.most, w.batches
+}
+
+// Submit implements rpc.Runtime.
+func (w *World) Submit(reqs []*entity.Request) {
+	w.mu.Lock()
+	w.queue = append(w.queue, reqs...)
+	w.most = max(w.most, len(w.queue))
+	w.batches++
+	w.mu.Unlock()
+	w.arrived.Signal()
+}
+
+func (w *World) lane() {
+	defer close(w.done)
+	var taken []*entity.Request
+	for {
+		w.mu.Lock()
+		for !w.closed && (w.paused || len(w.queue) == 0) {
+			w.arrived.Wait()
+		}
+		taken, w.queue = w.queue, taken[:0]
+		closed := w.closed
+		for _, r := range taken {
+			if closed {
+				r.Result = entity.Result{Err: entity.ErrOutcomeUnknown}
+				continue
+			}
+			r.Result = w.decide(r)
+		}
+		w.mu.Unlock()
+		for i, r := range taken {
+			taken[i] = nil
+			r.Done.Complete(r)
+		}
+		if closed {
+			return
+		}
+	}
+}
+
+// decide runs one request; the mutex is held.
+func (w *World) decide(r *entity.Request) entity.Result {
+	if !r.Deadline.IsZero() && time.Now().After(r.Deadline) {
+		return entity.Result{Err: entity.ErrDeadline}
+	}
+	if r.Name == "echo" {
+		return entity.Result{Payload: slices.Clone(r.Payload)}
+	}
+	s := w.entities[r.Entity]
+	if s == nil {
+		s = &state{seen: make(map[journal.CommandID]outcome)}
+	}
+	if r.Kind != entity.Command {
+		if r.Name != "total" {
+			return entity.Result{Err: fmt.Errorf("%w: %s", entity.ErrUnknownQuery, r.Name)}
+		}
+		return entity.Result{Payload: totalOf(s), Sequence: s.sequence}
+	}
+	hash, _ := journal.HashCommand(nil, r.Name, r.Payload)
+	if before, ok := s.seen[r.ID]; ok {
+		if before.hash != hash {
+			return entity.Result{Err: entity.ErrCommandIDReused}
+		}
+		before.result.Duplicate = true
+		return before.result
+	}
+	if r.ExpectedSequence != entity.NoExpectation && journal.Sequence(r.ExpectedSequence) != s.sequence {
+		return entity.Result{Err: &entity.SequenceMismatchError{Expected: journal.Sequence(r.ExpectedSequence), Actual: s.sequence}}
+	}
+	events, reply, err := w.handle(s, r)
+	if err != nil {
+		return entity.Result{Err: err}
+	}
+	rec := journal.Record{
+		Entity: r.Entity, RecordedAt: time.Now().UnixNano(), Expected: s.sequence,
+		Module: ModuleDigest, CommandID: r.ID, CommandHash: hash, Reply: reply, Events: events,
+	}
+	s.records = append(s.records, rec)
+	s.sequence = rec.Last()
+	result := entity.Result{Payload: reply, Sequence: s.sequence, EventCount: len(events)}
+	s.seen[r.ID] = outcome{hash, result}
+	w.entities[r.Entity] = s
+	for c := range w.watchers[r.Entity] {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+	return result
+}
+
+func (w *World) handle(s *state, r *entity.Request) (events []journal.Event, reply []byte, err error) {
+	if err := w.Fail[r.Name]; err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case r.Name == "add" && r.Entity.Type == Counter:
+		var in struct {
+			Amount int64 `json:"amount"`
+		}
+		if err := json.Unmarshal(r.Payload, &in); err != nil {
+			return nil, nil, &entity.RejectedError{Code: "bad_payload", Message: err.Error()}
+		}
+		s.total += in.Amount
+		return []journal.Event{{Type: "added", Payload: slices.Clone(r.Payload), Tags: []string{"sum"}}}, totalOf(s), nil
+	case r.Name == "burst":
+		for i := range 5 {
+			events = append(events, journal.Event{Type: "burst", Payload: fmt.Append(nil, i)})
+		}
+		return events, nil, nil
+	case r.Name == "set" && r.Entity.Type == Blob:
+		return []journal.Event{{Type: "set", Payload: slices.Clone(r.Payload)}}, slices.Clone(r.Payload), nil
+	case r.Name == "reject":
+		return nil, nil, &entity.RejectedError{Code: "insufficient_funds", Message: "the balance is too low"}
+	case r.Name == "fault":
+		return nil, nil, &entity.GuestFaultError{Message: "unreachable"}
+	}
+	return nil, nil, fmt.Errorf("%w: %s", entity.ErrUnknownCommand, r.Name)
+}
+
+func totalOf(s *state) []byte { return fmt.Appendf(nil, `{"total":%d}`, s.total) }
+
+// Total returns what a counter holds.
+func (w *World) Total(id string) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.entities[sharding.EntityID{Type: Counter, ID: id}]; s != nil {
+		return s.total
+	}
+	return 0
+}
+
+// Commands returns the payloads of an entity's commands in the order in which
+// they took effect.
+func (w *World) Commands(id sharding.EntityID) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	if s := w.entities[id]; s != nil {
+		for i := range s.records {
+			for _, e := range s.records[i].Events {
+				out = append(out, string(e.Payload))
+			}
+		}
+	}
+	return out
+}
+
+// Lookup implements rpc.Types.
+func (w *World) Lookup(entityType string) (rpc.Type, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.typesErr != nil {
+		return rpc.Type{}, w.typesErr
+	}
+	t, ok := w.types[entityType]
+	if !ok {
+		return rpc.Type{}, entity.ErrUnknownType
+	}
+	return t, nil
+}
+
+// Read implements rpc.Histories.
+func (w *World) Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error {
+	w.mu.Lock()
+	var records []journal.Record
+	if s := w.entities[id]; s != nil {
+		records = slices.Clone(s.records)
+	}
+	w.mu.Unlock()
+	for i := range records {
+		if records[i].Last() < from {
+			continue
+		}
+		if err := fn(&records[i]); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// Watch implements rpc.Histories.
+func (w *World) Watch(id sharding.EntityID) (<-chan struct{}, func()) {
+	c := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watchers[id] == nil {
+		w.watchers[id] = make(map[chan struct{}]struct{})
+	}
+	w.watchers[id][c] = struct{}{}
+	return c, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.watchers[id], c)
+	}
+}
+
+// Watchers returns how many streams follow an entity.
+func (w *World) Watchers(id sharding.EntityID) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.watchers[id])
+}
+
+type roleEntities struct{ *World }
+
+func (w roleEntities) Shards() uint32 { return 4 }
+
+func (w roleEntities) Get(_ context.Context, id sharding.EntityID) (rpc.EntityInfo, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	info := rpc.EntityInfo{Status: "absent", Shard: sharding.ShardOf(id, 4), Node: "n1", Module: ModuleDigest}
+	if s := w.entities[id]; s != nil {
+		info.Status, info.Sequence, info.Resident = "active", s.sequence, true
+	}
+	return info, nil
+}
+
+func (w roleEntities) List(_ context.Context, shard sharding.ShardID, q rpc.EntityQuery) ([]rpc.EntitySummary, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []rpc.EntitySummary
+	for id, s := range w.entities {
+		if id.Type == q.Type && id.ID > q.After && strings.HasPrefix(id.ID, q.IDPrefix) && sharding.ShardOf(id, 4) == shard {
+			out = append(out, rpc.EntitySummary{ID: id.ID, Sequence: s.sequence, Status: "active"})
+		}
+	}
+	slices.SortFunc(out, func(a, b rpc.EntitySummary) int { return strings.Compare(a.ID, b.ID) })
+	return out[:min(len(out), q.Limit)], nil
+}
+
+type roleModules struct{ *World }
+
+// Upload takes any bytes that begin as WebAssembly does.
+func (w roleModules) Upload(_ context.Context, wasm []byte) (rpc.Module, error) {
+	if !strings.HasPrefix(string(wasm), "\x00asm") {
+		return rpc.Module{}, &rpc.InvalidModuleError{Reason: "the module does not begin with the magic number"}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	digest, _ := journal.HashCommand(nil, "module", wasm)
+	m := rpc.Module{
+		Digest: journal.Digest{byte(digest), byte(digest >> 8), byte(digest >> 16)}, Name: "test", Version: "1",
+		SizeBytes: int64(len(wasm)), UploadedAt: time.Unix(1e9, 0).UTC(), EntityTypes: []string{"uploaded"},
+		Manifest: json.RawMessage(`{"abi":1,"name":"test"}`),
+	}
+	for _, have := range w.modules {
+		if have.Digest == m.Digest {
+			return have.Module, nil
+		}
+	}
+	w.modules = append(w.modules, stored{m, wasm})
+	return m, nil
+}
+
+func (w roleModules) List(context.Context) ([]rpc.Module, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []rpc.Module
+	for _, m := range slices.Backward(w.modules) {
+		out = append(out, m.Module)
+	}
+	return out, nil
+}
+
+func (w roleModules) find(digest journal.Digest) (stored, error) {
+	for _, m := range w.modules {
+		if m.Digest == digest {
+			return m, nil
+		}
+	}
+	return stored{}, rpc.ErrUnknownModule
+}
+
+func (w roleModules) Get(_ context.Context, digest journal.Digest) (rpc.Module, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, err := w.find(digest)
+	return m.Module, err
+}
+
+func (w roleModules) Download(_ context.Context, digest journal.Digest) ([]byte, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, err := w.find(digest)
+	return m.wasm, err
+}
+
+func (w roleModules) Activate(_ context.Context, entityType string, digest journal.Digest) (uint64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, err := w.find(digest)
+	if err != nil {
+		return 0, err
+	}
+	if !slices.Contains(m.EntityTypes, entityType) {
+		return 0, &rpc.InvalidModuleError{Reason: "the module does not have the entity type"}
+	}
+	w.types[entityType] = rpc.Type{Encoding: rpc.JSON, Module: digest}
+	return 7, nil
+}
+
+type roleCluster struct{}
+
+func (roleCluster) Overview(context.Context) (rpc.Overview, error) {
+	return rpc.Overview{
+		Members:     []rpc.Member{{ID: "n1", Address: "127.0.0.1:1", Status: "up", Reachable: true, Leaders: 4, Replicas: 5, Version: "test"}},
+		Coordinator: "n1", Quorum: true, ShardCount: 4,
+	}, nil
+}
+
+func (roleCluster) Shards(context.Context) ([]rpc.Shard, error) {
+	return []rpc.Shard{{ID: 1, Leader: "n1", Term: 2, Voters: []sharding.NodeID{"n1"}, Applied: 9}}, nil
+}
+
+// ErrInternal is an error that no code is given to.
+var ErrInternal = errors.New("/var/lib/hostd/secret: input/output error")
