@@ -292,17 +292,18 @@ func (c *Crashable) Stat(name string) (Info, error) {
 	}
 }
 
-// FreeBytes implements FS: the rest of what LimitSpace set, or 1 TiB.
+// FreeBytes implements FS: the rest of what LimitSpace set, or of 1 TiB.
 func (c *Crashable) FreeBytes(string) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.faults.cut {
 		return 0, ErrPowerCut
 	}
-	if !c.faults.limited {
-		return 1 << 40, nil
+	limit := int64(1 << 40)
+	if c.faults.limited {
+		limit = c.faults.limit
 	}
-	return max(0, c.faults.limit-c.used()), nil
+	return max(0, limit-c.used()), nil
 }
 
 // used is the space taken by files as a process sees them.

@@ -17,6 +17,9 @@ func syncData(f *os.File) error {
 			return nil
 		}
 		// An interrupted call has not been tried, which is not the same as one that failed.
+		if errors.Is(err, unix.EBADF) {
+			err = os.ErrClosed
+		}
 		if !errors.Is(err, unix.EINTR) {
 			return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
 		}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"syscall"
 	"testing"
@@ -28,6 +29,8 @@ type twin struct {
 	now   time.Time
 	log   *Log
 	trace []string
+	// length, if not 0, is that of most payloads: what is appended after a crash then lies where it lay before.
+	length int
 
 	records []twinRecord
 	// synced records must survive a power cut, written ones the end of the process.
@@ -66,6 +69,9 @@ func newTwin(seed uint64, wrap func(disk.FS) disk.FS) *twin {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	d := disk.NewCrashable(rng)
 	w := &twin{rng: rng, disk: d, fs: wrap(d), now: time.Unix(1, 0), firstSure: 1, firstMax: 1}
+	if rng.IntN(3) == 0 {
+		w.length = 1 + rng.IntN(600)
+	}
 	w.opts = Options{
 		SegmentBytes:    int64(1+rng.IntN(4)) * 8192,
 		RecycleSegments: rng.IntN(4) - 1,
@@ -147,10 +153,12 @@ func (w *twin) append() error {
 // payload mixes lengths around the boundaries with contents that look like an empty log, and like the log itself.
 func (w *twin) payload() []byte {
 	var length int
-	switch w.rng.IntN(10) {
-	case 0:
+	switch n := w.rng.IntN(20); {
+	case w.length > 0 && n > 0:
+		length = w.length
+	case n < 2:
 		length = w.rng.IntN(18)
-	case 1:
+	case n < 4:
 		length = int(w.opts.SegmentBytes)/2 - w.rng.IntN(300)
 	default:
 		length = w.rng.IntN(700)
@@ -306,6 +314,9 @@ func (w *twin) reopen() error {
 		w.met.recycled += int(w.log.Stats().SegmentsRecycled)
 	}
 	w.log = nil
+	if err := w.verify(); err != nil {
+		return err
+	}
 	log, err := Open(w.fs, "data/wal", w.opts)
 	if err != nil {
 		var damage *DamageError
@@ -320,6 +331,21 @@ func (w *twin) reopen() error {
 		return err
 	}
 	log.SetCheckpoint(w.checkpoint)
+	return nil
+}
+
+// verify holds the offline walk against the same model: no crash is damage.
+func (w *twin) verify() error {
+	if w.rng.IntN(3) > 0 {
+		return nil
+	}
+	report, err := Verify(w.fs, "data/wal")
+	if errors.Is(err, fs.ErrNotExist) && len(w.records) == 0 {
+		return nil
+	}
+	if err != nil || report.Damaged() {
+		return fmt.Errorf("verify after a crash: %+v, %w", report.Findings, err)
+	}
 	return nil
 }
 

@@ -317,7 +317,7 @@ func loadHeader(fsys disk.FS, dir string, id LogID, number uint64) (h segmentHea
 	if err != nil {
 		return h, unreadable(name, 0, err)
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
+	defer file.Close()
 	size, err := file.Size()
 	if err != nil {
 		return h, unreadable(name, 0, err)
@@ -347,13 +347,13 @@ func loadHeader(fsys disk.FS, dir string, id LogID, number uint64) (h segmentHea
 
 // checkSealed reads a segment that has a next one, which says where it ends: everything up to there was synced before
 // the next segment got its name. It gives fn, if there is one, each record.
-func checkSealed(fsys disk.FS, dir string, h, next segmentHeader, fn func(record) error) (err error) {
+func checkSealed(fsys disk.FS, dir string, h, next segmentHeader, fn func(record) error) error {
 	name := segmentName(h.number)
 	file, err := fsys.OpenFile(filepath.Join(dir, name), disk.ReadOnly)
 	if err != nil {
 		return unreadable(name, 0, err)
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
+	defer file.Close()
 	r := newReader(file, h, next.previousEnd)
 	for r.next.Offset < r.limit {
 		rec, reason, err := r.read()

@@ -29,8 +29,17 @@ func (w *window) peek(offset int64, n int) ([]byte, error) {
 	return w.buf[at : at+int64(n) : at+int64(n)], nil
 }
 
+// fill reads ahead, unless something ahead cannot be read.
 func (w *window) fill(offset int64, n int) error {
-	length := int(min(int64(max(n, windowBytes)), w.size-offset))
+	ahead := int(min(int64(max(n, windowBytes)), w.size-offset))
+	err := w.load(offset, ahead)
+	if err != nil && n < ahead {
+		err = w.load(offset, n)
+	}
+	return err
+}
+
+func (w *window) load(offset int64, length int) error {
 	if cap(w.buf) < length {
 		w.buf = make([]byte, length)
 	}
@@ -124,14 +133,19 @@ func (r *reader) newEpoch(payload []byte) (reason string) {
 // segment was already synced beyond r.next: then the bytes here were synced too, and are damaged rather than torn. It
 // returns the offset of the record, 0 if there is none.
 func (r *reader) provesDamage() (offset int64, err error) {
-	torn := r.next.Offset
-	for offset = torn + alignment; r.limit-offset >= recordHeaderBytes; {
+	return r.find(r.next.Offset, r.next.Offset)
+}
+
+// find returns the offset of the first whole record of the reader's epoch behind the offset after that was encoded
+// when the segment was synced beyond the offset floor, 0 if there is none.
+func (r *reader) find(after, floor int64) (offset int64, err error) {
+	for offset = after + alignment; r.limit-offset >= recordHeaderBytes; {
 		length := min(int64(windowBytes), r.limit-offset)
 		b, err := r.window.peek(offset, int(length))
 		if err != nil {
 			return 0, err
 		}
-		at := r.candidate(b, offset, torn)
+		at := r.candidate(b, offset, floor)
 		if at < 0 {
 			offset += length&^(alignment-1) - alignment
 			continue
@@ -147,11 +161,11 @@ func (r *reader) provesDamage() (offset int64, err error) {
 }
 
 // candidate returns the index in b, the bytes at base, of the first header that passes and knows the segment to be
-// synced beyond torn; -1 if there is none.
-func (r *reader) candidate(b []byte, base, torn int64) int64 {
+// synced beyond floor; -1 if there is none.
+func (r *reader) candidate(b []byte, base, floor int64) int64 {
 	for i := int64(0); int64(len(b))-i >= recordHeaderBytes; i += alignment {
 		synced := int64(littleEndian.Uint32(b[i+12:])) * alignment
-		if synced <= torn || synced > base+i {
+		if synced <= floor || synced > base+i {
 			continue
 		}
 		if _, ok := r.coder.decodeHeader(b[i:], base+i, r.limit); ok {

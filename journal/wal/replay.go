@@ -1,7 +1,6 @@
 package wal
 
 import (
-	"errors"
 	"path/filepath"
 
 	"github.com/hostd/hostd/journal/disk"
@@ -25,7 +24,7 @@ func (l *Log) Replay(fn func(pos Position, kind byte, payload []byte) error) err
 	return nil
 }
 
-func (l *Log) replaySegment(s segment, fn func(pos Position, kind byte, payload []byte) error) (err error) {
+func (l *Log) replaySegment(s segment, fn func(pos Position, kind byte, payload []byte) error) error {
 	h, err := loadHeader(l.fs, l.dir, l.id, s.number)
 	if err != nil {
 		return err
@@ -35,7 +34,7 @@ func (l *Log) replaySegment(s segment, fn func(pos Position, kind byte, payload 
 	if err != nil {
 		return unreadable(name, 0, err)
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
+	defer file.Close()
 	r := newReader(file, h, s.end)
 	for r.next.Offset < s.end {
 		rec, reason, err := r.read()

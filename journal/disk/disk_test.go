@@ -1,0 +1,100 @@
+package disk
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// TestFileSystems runs the same calls against the operating system and the disk in memory.
+func TestFileSystems(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		fs   FS
+		root string
+	}{{"os", OS{}, t.TempDir()}, {"memory", newDisk(1), "."}} {
+		t.Run(test.name, func(t *testing.T) {
+			fsys, dir := test.fs, filepath.Join(test.root, "a", "b")
+			if err := errors.Join(fsys.MkdirAll(dir), fsys.MkdirAll(dir)); err != nil {
+				t.Fatal(err)
+			}
+			name := filepath.Join(dir, "file")
+			for _, missing := range []error{fsys.Rename(name, name+"2"), fsys.Remove(name), second(fsys.Stat(name)),
+				second(fsys.OpenFile(name, ReadWrite)), second(fsys.List(name)),
+				second(fsys.Create(filepath.Join(dir, "no", "file"), 0))} {
+				if !errors.Is(missing, fs.ErrNotExist) {
+					t.Errorf("missing file: %v", missing)
+				}
+			}
+			f := create(t, fsys, name, 10000)
+			if size, err := f.Size(); size != 10000 || err != nil {
+				t.Errorf("size %d, %v", size, err)
+			}
+			write(t, f, []byte("hello"), 9998)
+			if err := errors.Join(f.Truncate(10001), f.Sync(), f.Close(), fsys.SyncDir(dir)); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Sync(); !errors.Is(err, fs.ErrClosed) {
+				t.Errorf("sync of a closed file: %v", err)
+			}
+			if err := fsys.Rename(name, name+"2"); err != nil {
+				t.Fatal(err)
+			}
+			if info, err := fsys.Stat(name + "2"); info != (Info{Size: 10001}) || err != nil {
+				t.Errorf("%+v, %v", info, err)
+			}
+			if info, err := fsys.Stat(dir); info != (Info{Dir: true}) || err != nil {
+				t.Errorf("%+v, %v", info, err)
+			}
+			want := append(make([]byte, 9998), "hel"...)
+			if data, err := ReadFile(fsys, name+"2"); !bytes.Equal(data, want) || err != nil {
+				t.Errorf("%d bytes, %v", len(data), err)
+			}
+			if err := WriteFileAtomic(fsys, name, []byte("new")); err != nil {
+				t.Fatal(err)
+			}
+			if names, err := fsys.List(dir); !slices.Equal(names, []string{"file", "file2"}) || err != nil {
+				t.Errorf("%v, %v", names, err)
+			}
+			if names, err := fsys.List(filepath.Dir(dir)); !slices.Equal(names, []string{"b"}) || err != nil {
+				t.Errorf("%v, %v", names, err)
+			}
+			if free, err := fsys.FreeBytes(dir); free <= 0 || err != nil {
+				t.Errorf("%d free, %v", free, err)
+			}
+		})
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestWriteFileAtomic cuts the power during each operation: the file is the old or the new one, and the new one once
+// the call has returned.
+func TestWriteFileAtomic(t *testing.T) {
+	before, after := bytes.Repeat([]byte("old"), 1000), bytes.Repeat([]byte("brandnew"), 900)
+	seen := map[bool]int{}
+	for seed := range uint64(400) {
+		d := NewCrashable(rand.New(rand.NewPCG(seed, 9)))
+		if err := WriteFileAtomic(d, "file", before); err != nil {
+			t.Fatal(err)
+		}
+		d.CutAfter(int(seed % 9))
+		err := WriteFileAtomic(d, "file", after)
+		d.Crash()
+		data, readErr := ReadFile(d, "file")
+		if readErr != nil || !bytes.Equal(data, before) && !bytes.Equal(data, after) {
+			t.Fatalf("seed %d: %d bytes, %v", seed, len(data), readErr)
+		}
+		if err == nil && !bytes.Equal(data, after) {
+			t.Fatalf("seed %d: written and lost", seed)
+		}
+		seen[bytes.Equal(data, after)]++
+	}
+	if seen[true] == 0 || seen[false] == 0 {
+		t.Errorf("new and old: %v", seen)
+	}
+}

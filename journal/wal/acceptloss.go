@@ -1,0 +1,221 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/hostd/hostd/journal/disk"
+)
+
+// Loss is what AcceptLoss gave up.
+type Loss struct {
+	// Damage is what was found first.
+	Damage *DamageError
+	// Kept is where the log ends now; segment 0 if nothing could be kept.
+	Kept Position
+	// SetAside are the files that were renamed, by the name they have now.
+	SetAside []string
+}
+
+const lostSuffix = ".lost"
+
+// AcceptLoss cuts a damaged log off at its first damage, so that Open accepts what is before. What was acknowledged
+// behind it is lost to the node: that is for an operator to decide, who has no peer to rebuild the node from. Whole
+// files behind the damage are renamed to end in .lost and kept. It returns nil for a log without damage, which it
+// leaves alone. After an error it can be called again.
+func AcceptLoss(fsys disk.FS, dir string) (*Loss, error) {
+	c := cutter{fs: fsys, dir: dir}
+	loss, err := c.run()
+	if err != nil {
+		return nil, fmt.Errorf("accept loss in write-ahead log: %w", err)
+	}
+	return loss, nil
+}
+
+type cutter struct {
+	fs   disk.FS
+	dir  string
+	id   LogID
+	mark mark
+	// kept is the mark of what is whole; unreadable says that the disk cannot read what is behind it.
+	kept       mark
+	unreadable bool
+	loss       Loss
+}
+
+func (c *cutter) run() (*Loss, error) {
+	names, err := list(c.fs, c.dir)
+	if err != nil {
+		return nil, err
+	}
+	if !names.mark && len(names.segments)+len(names.free) == 0 {
+		return nil, nil
+	}
+	if err := c.readMark(names); err != nil {
+		return nil, err
+	}
+	if err := c.findCut(names); err != nil {
+		return nil, err
+	}
+	if c.loss.Damage == nil {
+		return nil, nil
+	}
+	c.loss.Kept = c.kept.position
+	return &c.loss, c.cut(names)
+}
+
+// note keeps the first damage; any other error is returned.
+func (c *cutter) note(err error) error {
+	var damage *DamageError
+	if err != nil && !errors.As(err, &damage) {
+		return err
+	}
+	if c.loss.Damage == nil {
+		c.loss.Damage = damage
+	}
+	return nil
+}
+
+func (c *cutter) readMark(names listing) error {
+	if !names.mark {
+		c.loss.Damage = damaged(markName, 0, "missing, though there are segments")
+	} else if data, err := loadMark(c.fs, filepath.Join(c.dir, markName)); err != nil {
+		if err := c.note(err); err != nil {
+			return err
+		}
+	} else if c.mark, c.id, _, err = readMark(data); err != nil {
+		if err := c.note(err); err != nil {
+			return err
+		}
+	}
+	if c.loss.Damage != nil && len(names.segments) > 0 {
+		c.id = peekID(c.fs, filepath.Join(c.dir, segmentName(names.segments[0])))
+		c.mark = mark{first: names.segments[0]}
+	}
+	return nil
+}
+
+// findCut walks the segments up to the first damage and leaves in kept where that is.
+func (c *cutter) findCut(names listing) error {
+	if len(names.segments) == 0 && c.mark.position.Segment == 0 {
+		return nil
+	}
+	headers, err := loadHeaders(c.fs, c.dir, c.id, names.segments, c.mark)
+	if err := c.note(err); err != nil {
+		return err
+	}
+	c.kept.first = c.mark.first
+	for i, h := range headers {
+		whole := false
+		if i+1 < len(headers) {
+			err := checkSealed(c.fs, c.dir, h, headers[i+1], nil)
+			if err := c.note(err); err != nil {
+				return err
+			}
+			whole = err == nil
+		}
+		if whole {
+			continue
+		}
+		return c.readTail(h)
+	}
+	return nil
+}
+
+// readTail makes the last whole record of a segment the end of the log.
+func (c *cutter) readTail(h segmentHeader) error {
+	name := segmentName(h.number)
+	file, err := c.fs.OpenFile(filepath.Join(c.dir, name), disk.ReadOnly)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if c.loss.Damage == nil {
+		_, err := findTail(newReader(file, h, h.size), c.mark, nil)
+		if err := c.note(err); err != nil {
+			return err
+		}
+	}
+	r := newReader(file, h, h.size)
+	for reason := ""; reason == "" && err == nil; {
+		_, reason, err = r.read()
+	}
+	c.unreadable = err != nil
+	c.kept.position, c.kept.epoch, c.kept.lastCRC = r.next, r.coder.epoch, r.lastCRC
+	return nil
+}
+
+// cut puts the files behind the damage aside and then writes the mark that makes the rest a log again.
+func (c *cutter) cut(names listing) error {
+	for _, number := range names.segments {
+		if number >= c.mark.first && number > c.kept.position.Segment {
+			if err := c.setAside(segmentName(number)); err != nil {
+				return err
+			}
+		}
+	}
+	if c.kept.position.Segment == 0 {
+		return c.startOver(names)
+	}
+	if c.unreadable {
+		if err := c.copyTail(); err != nil {
+			return err
+		}
+	}
+	if err := c.fs.SyncDir(c.dir); err != nil {
+		return err
+	}
+	c.kept.sequence, c.kept.final = c.mark.sequence+1, true
+	return createMark(c.fs, filepath.Join(c.dir, markName), c.id, c.kept)
+}
+
+// copyTail replaces the last segment by a copy of what is whole in it, with zeros behind.
+func (c *cutter) copyTail() error {
+	path := filepath.Join(c.dir, segmentName(c.kept.position.Segment))
+	info, err := c.fs.Stat(path)
+	if err != nil {
+		return err
+	}
+	data := make([]byte, info.Size)
+	from, err := c.fs.OpenFile(path, disk.ReadOnly)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if _, err := from.ReadAt(data[:c.kept.position.Offset], 0); err != nil {
+		return err
+	}
+	return disk.WriteFileAtomic(c.fs, path, data)
+}
+
+// startOver leaves nothing that the next Open would take for a log.
+func (c *cutter) startOver(names listing) error {
+	for _, number := range names.segments {
+		if number < c.mark.first {
+			if err := c.setAside(segmentName(number)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range names.free {
+		if err := c.fs.Remove(filepath.Join(c.dir, name)); err != nil {
+			return err
+		}
+	}
+	if names.mark {
+		if err := c.setAside(markName); err != nil {
+			return err
+		}
+	}
+	return c.fs.SyncDir(c.dir)
+}
+
+func (c *cutter) setAside(name string) error {
+	path := filepath.Join(c.dir, name)
+	if err := c.fs.Rename(path, path+lostSuffix); err != nil {
+		return err
+	}
+	c.loss.SetAside = append(c.loss.SetAside, name+lostSuffix)
+	return nil
+}

@@ -1,0 +1,481 @@
+package wal
+
+import (
+	"bytes"
+	"errors"
+	"hash/crc32"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/journal/disk"
+)
+
+func crcOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// TestTornTailStaysCut tears the unsynced end of a log off, appends behind the tear what was there before, and checks
+// that no byte of the first attempt is ever read again, whatever length the second has.
+func TestTornTailStaysCut(t *testing.T) {
+	for kept := range 4 {
+		w := newTestLog(t, Options{})
+		w.add(t, "synced")
+		w.sync(t)
+		torn := w.add(t, "torn")
+		w.add(t, "behind-1", "behind-2")
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.disk.Corrupt(path(segmentName(1)), torn.Offset+20, 1); err != nil {
+			t.Fatal(err)
+		}
+		w.disk.Kill()
+		w.open(t)
+		if got := replayed(t, w.Log); !slices.Equal(got, []string{"synced"}) {
+			t.Fatalf("after the tear: %v", got)
+		}
+		// An epoch record lies in between: fill up so that the next record would begin where "behind-1" did.
+		if _, err := w.Append(2, bytes.Repeat([]byte("f."), (1016-epochRecordBytes-recordHeaderBytes)/2)); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"synced", "f"}
+		w.add(t, numbered(0, kept)...)
+		want = append(want, numbered(0, kept)...)
+		w.sync(t)
+		w.disk.Kill()
+		w.open(t)
+		if got := replayed(t, w.Log); !slices.Equal(got, want) {
+			t.Errorf("after going on: %v, want %v", got, want)
+		}
+	}
+}
+
+// TestLaterRecordProvesDamage loses the mark's last second, as a power cut does, and damages what was synced in it: the
+// records behind know better than the mark.
+func TestLaterRecordProvesDamage(t *testing.T) {
+	w := newTestLog(t, Options{})
+	w.add(t, "one")
+	w.sync(t)
+	old, err := disk.ReadFile(w.disk, path(markName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := w.add(t, "two")
+	w.sync(t)
+	three := w.add(t, "three")
+	w.sync(t)
+	w.disk.Kill()
+	replace(t, w.disk, markName, func([]byte) []byte { return old })
+
+	if err := w.disk.Corrupt(path(segmentName(1)), two.Offset+100, 1); err != nil {
+		t.Fatal(err)
+	}
+	damage := refused(t, w, segmentName(1))
+	if damage.Offset != two.Offset {
+		t.Errorf("damage at %d, want %d: %v", damage.Offset, two.Offset, damage)
+	}
+	if err := w.disk.Corrupt(path(segmentName(1)), two.Offset+100, 1); err != nil {
+		t.Fatal(err)
+	}
+
+	// Nothing was written after the last record was synced, so its damage cannot be told from a torn write.
+	if err := w.disk.Corrupt(path(segmentName(1)), three.Offset+100, 1); err != nil {
+		t.Fatal(err)
+	}
+	w.open(t)
+	if got := replayed(t, w.Log); !slices.Equal(got, []string{"one", "two"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// TestOneSlotOfTheMarkIsEnough damages each slot of the mark alone.
+func TestOneSlotOfTheMarkIsEnough(t *testing.T) {
+	for slot := range int64(markSlots) {
+		w := threeSegments(t)
+		if err := w.disk.Corrupt(path(markName), slot*markSlotBytes+50, 1); err != nil {
+			t.Fatal(err)
+		}
+		if report, err := Verify(w.disk, testDir); err != nil || report.Damaged() || len(report.Findings) == 0 {
+			t.Errorf("verify: %+v, %v", report, err)
+		}
+		w.open(t)
+		if got := replayed(t, w.Log); !slices.Equal(got, w.appended) {
+			t.Errorf("slot %d: %v", slot, got)
+		}
+	}
+}
+
+// TestRecycledSegmentNeverYieldsOldRecords fills recycled files with fewer records than they held.
+func TestRecycledSegmentNeverYieldsOldRecords(t *testing.T) {
+	w := newTestLog(t, Options{RecycleSegments: 3})
+	for round := range 12 {
+		w.add(t, numbered(round*100, round*100+30)...)
+		w.sync(t)
+		if _, err := w.Release(w.Tail()); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(w.Segments()); got != 1 {
+			t.Fatalf("%d segments after the release", got)
+		}
+		w.disk.Kill()
+		w.open(t)
+		got := replayed(t, w.Log)
+		if len(got) == 0 || !slices.Equal(got, w.appended[len(w.appended)-len(got):]) {
+			t.Fatalf("round %d: %v", round, got)
+		}
+	}
+	w.add(t, numbered(0, 30)...)
+	w.sync(t)
+	if w.Stats().SegmentsRecycled == 0 {
+		t.Error("no segment was recycled")
+	}
+}
+
+func TestReleaseKeepsFilesToRecycle(t *testing.T) {
+	for _, test := range []struct{ recycle, want int }{{-1, 0}, {1, 1}, {0, 2}, {10, 4}} {
+		w := newTestLog(t, Options{RecycleSegments: test.recycle})
+		w.add(t, numbered(0, 55)...)
+		w.sync(t)
+		if freed, err := w.Release(Position{5, 0}); freed != 4 || err != nil {
+			t.Fatalf("freed %d, %v", freed, err)
+		}
+		if freed, err := w.Release(Position{99, 0}); freed != 0 || err != nil {
+			t.Errorf("freed %d of the active segment, %v", freed, err)
+		}
+		names, err := w.disk.List(testDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		free := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return !strings.HasSuffix(s, freeSuffix) })
+		if len(free) != test.want || len(names) != test.want+2 {
+			t.Errorf("with %d to recycle: %v", test.recycle, names)
+		}
+	}
+}
+
+// TestReleaseBeforeTheRollIsWritten releases up to a segment that exists in memory only.
+func TestReleaseBeforeTheRollIsWritten(t *testing.T) {
+	w := newTestLog(t, Options{})
+	w.SetCheckpoint(func(dst []byte) []byte { return append(dst, "checkpoint."...) })
+	w.add(t, numbered(0, 10)...)
+	w.sync(t)
+	w.add(t, numbered(10, 20)...)
+	if freed, err := w.Release(w.Tail()); freed != 0 || err != nil {
+		t.Fatalf("freed %d, %v", freed, err)
+	}
+	w.sync(t)
+	if freed, err := w.Release(w.Tail()); freed != 1 || err != nil {
+		t.Fatalf("freed %d, %v", freed, err)
+	}
+	w.disk.Crash()
+	w.open(t)
+	if got := replayed(t, w.Log); len(got) == 0 || got[0] != "checkpoint" {
+		t.Errorf("the log begins with %v", got)
+	}
+}
+
+func TestFailedSyncPoisons(t *testing.T) {
+	for _, op := range []string{"sync", "write"} {
+		w := newTestLog(t, Options{})
+		w.add(t, "good")
+		w.sync(t)
+		w.add(t, "bad")
+		if op == "sync" {
+			w.disk.FailSync(1, syscall.EIO)
+		} else {
+			w.disk.FailWrite(1, 10, syscall.EIO)
+		}
+		_, err := w.Sync()
+		if !errors.Is(err, ErrPoisoned) || !errors.Is(err, syscall.EIO) {
+			t.Fatalf("%s: %v", op, err)
+		}
+		syncs := w.Stats().Syncs
+		if _, err := w.Sync(); !errors.Is(err, ErrPoisoned) {
+			t.Errorf("second sync: %v", err)
+		}
+		if _, err := w.Append(2, nil); !errors.Is(err, ErrPoisoned) {
+			t.Errorf("append: %v", err)
+		}
+		if err := w.Flush(); !errors.Is(err, ErrPoisoned) {
+			t.Errorf("flush: %v", err)
+		}
+		if _, err := w.Release(w.Tail()); !errors.Is(err, ErrPoisoned) {
+			t.Errorf("release: %v", err)
+		}
+		if err := w.SyncMark(); !errors.Is(err, ErrPoisoned) {
+			t.Errorf("sync mark: %v", err)
+		}
+		if err := w.Close(); !errors.Is(err, ErrPoisoned) {
+			t.Errorf("close: %v", err)
+		}
+		if w.Stats().Syncs != syncs {
+			t.Error("the sync was tried again")
+		}
+		// The operating system still shows what it failed to write. What the next process believes of it must
+		// survive a power cut from then on.
+		w.open(t)
+		got := replayed(t, w.Log)
+		w.disk.Crash()
+		w.open(t)
+		if again := replayed(t, w.Log); !slices.Equal(again, got) || got[0] != "good" {
+			t.Errorf("%s: %v was replayed, and %v after a power cut", op, got, again)
+		}
+	}
+}
+
+func TestFullDiskPoisonsAndReopenRecovers(t *testing.T) {
+	w := newTestLog(t, Options{})
+	free, err := w.disk.FreeBytes(testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.disk.LimitSpace(1<<40 - free + 20<<10) // room for one more segment
+	synced := 0
+	for range 60 {
+		w.add(t, numbered(synced, synced+1)...)
+		if _, err = w.Sync(); err != nil {
+			break
+		}
+		synced++
+	}
+	if !errors.Is(err, ErrPoisoned) || !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("full disk: %v", err)
+	}
+	w.Close()
+	w.open(t)
+	if got := replayed(t, w.Log); len(got) < synced || !slices.Equal(got, w.appended[:len(got)]) {
+		t.Errorf("%d records were synced, got %v", synced, got)
+	}
+	if freed, err := w.Release(w.Tail()); freed == 0 || err != nil {
+		t.Errorf("release on a full disk: %d, %v", freed, err)
+	}
+	w.add(t, numbered(100, 110)...)
+	w.sync(t)
+}
+
+func TestAppendBounds(t *testing.T) {
+	w := newTestLog(t, Options{MaxRecordBytes: 10 << 10})
+	var large *RecordTooLargeError
+	for _, test := range []struct {
+		bytes int
+		ok    bool
+	}{{0, true}, {1, true}, {10<<10 - 1, true}, {10 << 10, true}, {10<<10 + 1, false}} {
+		_, err := w.Append(2, make([]byte, test.bytes))
+		if test.ok && err != nil || !test.ok && !errors.As(err, &large) {
+			t.Errorf("%d bytes: %v", test.bytes, err)
+		}
+	}
+	if _, err := w.Append(0, nil); !errors.Is(err, ErrKind) {
+		t.Errorf("kind 0: %v", err)
+	}
+	// With a checkpoint before it the largest record that fits is smaller.
+	w.SetCheckpoint(func(dst []byte) []byte { return append(dst, make([]byte, 4<<10)...) })
+	w.add(t, numbered(0, 5)...)
+	room := w.opts.SegmentBytes - headerBytes - recordBytes(4<<10) - recordHeaderBytes
+	before := w.Tail()
+	if _, err := w.Append(2, make([]byte, room+1)); !errors.As(err, &large) || large.Limit != room {
+		t.Errorf("%d bytes behind the checkpoint: %v", room+1, err)
+	}
+	if w.Tail() != before {
+		t.Errorf("a refused record moved the tail to %v", w.Tail())
+	}
+	if _, err := w.Append(2, make([]byte, room)); err != nil {
+		t.Errorf("%d bytes behind the checkpoint: %v", room, err)
+	}
+	w.sync(t)
+	w.disk.Kill()
+	w.open(t)
+	got := 0
+	if err := w.Replay(func(_ Position, kind byte, _ []byte) error {
+		if kind != CheckpointKind {
+			got++
+		}
+		return nil
+	}); err != nil || got != 10 {
+		t.Errorf("%d records, %v", got, err)
+	}
+}
+
+// TestFullSegmentIsNotAppendedTo opens a log whose last segment has no room for the record of a new epoch.
+func TestFullSegmentIsNotAppendedTo(t *testing.T) {
+	for room := int64(0); room < 40; room += 8 {
+		w := newTestLog(t, Options{SegmentBytes: 8192})
+		w.sync(t)
+		if _, err := w.Append(2, make([]byte, 8192-w.Tail().Offset-recordHeaderBytes-room)); err != nil {
+			t.Fatal(err)
+		}
+		w.sync(t)
+		w.disk.Kill()
+		w.open(t)
+		if _, err := w.Append(3, nil); err != nil {
+			t.Fatal(err)
+		}
+		w.sync(t)
+		w.disk.Crash()
+		w.open(t)
+		if got := len(replayed(t, w.Log)); got != 2 {
+			t.Errorf("room of %d: %d records", room, got)
+		}
+	}
+}
+
+// TestMarkIsSyncedEachSecond counts the syncs of the mark while the clock moves.
+func TestMarkIsSyncedEachSecond(t *testing.T) {
+	w := newTestLog(t, Options{})
+	start := w.Stats().MarkSyncs
+	for range 30 {
+		w.now = w.now.Add(100 * time.Millisecond)
+		w.add(t, "x")
+		w.sync(t)
+		if _, err := w.Release(Position{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rolls := uint64(len(w.Segments()) - 1)
+	if got := w.Stats().MarkSyncs - start; got < 3 || got > 3+rolls {
+		t.Errorf("%d syncs of the mark in 3 s and %d new segments", got, rolls)
+	}
+	got := w.Stats().MarkSyncs
+	w.add(t, "y")
+	w.sync(t)
+	for range 30 {
+		w.now = w.now.Add(100 * time.Millisecond)
+		if err := w.SyncMark(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.Stats().MarkSyncs != got+1 {
+		t.Errorf("%d syncs of the mark of an idle log", w.Stats().MarkSyncs-got)
+	}
+}
+
+// TestNewSegmentSyncsTheMark cuts the power right after a roll: the mark must know the new segment.
+func TestNewSegmentSyncsTheMark(t *testing.T) {
+	w := newTestLog(t, Options{})
+	for want := uint64(2); want < 20; want++ {
+		for w.Tail().Segment < want {
+			w.add(t, "x")
+		}
+		w.sync(t)
+		w.disk.Crash()
+		report, err := Verify(w.disk, testDir)
+		if err != nil || report.Mark.Segment != want {
+			t.Errorf("mark at %v in segment %d, %v", report.Mark, want, err)
+		}
+		w.open(t)
+	}
+}
+
+// TestMarkOutlivesItsFailedSync fails the sync of the mark, lets the next process see the slot that is not on the
+// disk, and cuts the power during each of that one's first operations.
+func TestMarkOutlivesItsFailedSync(t *testing.T) {
+	for seed := range uint64(200) {
+		w := newTestLog(t, Options{Rand: rand.New(rand.NewPCG(seed, 3)).Uint64})
+		w.disk = disk.NewCrashable(rand.New(rand.NewPCG(seed, 4)))
+		w.open(t)
+		w.add(t, numbered(0, 30)...)
+		w.sync(t)
+		if freed, err := w.Release(w.Tail()); freed != 2 || err != nil {
+			t.Fatal(freed, err)
+		}
+		w.add(t, "last")
+		w.now = w.now.Add(markInterval)
+		w.disk.FailSync(2, syscall.EIO)
+		if _, err := w.Sync(); !errors.Is(err, ErrPoisoned) {
+			t.Fatal(err)
+		}
+		w.disk.Kill()
+		w.disk.CutAfter(int(seed % 10))
+		if log, err := Open(w.disk, testDir, w.opts); err != nil && !errors.Is(err, disk.ErrPowerCut) {
+			t.Fatal(err)
+		} else if err == nil {
+			log.closeFiles()
+		}
+		w.disk.Crash()
+		w.open(t)
+		if got := replayed(t, w.Log); len(got) < 6 {
+			t.Fatalf("seed %d: %v", seed, got)
+		}
+	}
+}
+
+func TestSyncIsOneWriteAndOneSync(t *testing.T) {
+	observed := 0
+	w := newTestLog(t, Options{ObserveSync: func(time.Duration) { observed++ }})
+	before := w.Stats()
+	observed = 0
+	w.add(t, numbered(0, 5)...)
+	w.sync(t)
+	w.sync(t)
+	after := w.Stats()
+	if after.Writes != before.Writes+1 || after.Syncs != before.Syncs+1 || observed != 1 {
+		t.Errorf("%d writes, %d syncs, %d observed", after.Writes-before.Writes, after.Syncs-before.Syncs, observed)
+	}
+	if after.Records != 5 || after.PayloadBytes != 5000 {
+		t.Errorf("counted %d records of %d bytes", after.Records, after.PayloadBytes)
+	}
+}
+
+func TestReplayOrder(t *testing.T) {
+	w := threeSegments(t)
+	w.open(t)
+	stop := errors.New("stop")
+	if err := w.Replay(func(Position, byte, []byte) error { return stop }); err != stop {
+		t.Errorf("error of the function: %v", err)
+	}
+	last := Position{}
+	if err := w.Replay(func(pos Position, _ byte, _ []byte) error {
+		if !last.Less(pos) || !pos.Less(w.Tail()) {
+			t.Errorf("%v after %v, tail %v", pos, last, w.Tail())
+		}
+		last = pos
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.add(t, "x")
+	if err := w.Replay(nil); !errors.Is(err, ErrReplayLate) {
+		t.Errorf("replay after append: %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Replay(nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("replay after close: %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Errorf("second close: %v", err)
+	}
+}
+
+// TestSegmentBytesMayChange opens a log with other options than it was made with.
+func TestSegmentBytesMayChange(t *testing.T) {
+	w := threeSegments(t)
+	for _, size := range []int64{8 << 10, 64 << 10, 16 << 10} {
+		w.opts.SegmentBytes = size
+		w.open(t)
+		w.add(t, numbered(200, 230)...)
+		w.sync(t)
+		if _, err := w.Release(Position{2, 0}); err != nil {
+			t.Fatal(err)
+		}
+		w.disk.Kill()
+	}
+	w.open(t)
+	if got := replayed(t, w.Log); !slices.Equal(got, w.appended[len(w.appended)-len(got):]) || len(got) < 90 {
+		t.Errorf("%d records: %v", len(got), got)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for _, bad := range []Options{
+		{SegmentBytes: 4096}, {SegmentBytes: 10000}, {SegmentBytes: maxSegmentBytes + headerBytes},
+		{SegmentBytes: -1}, {MaxRecordBytes: -1}, {MaxRecordBytes: 65 << 20},
+	} {
+		if _, err := Open(disk.NewCrashable(nil), testDir, bad); err == nil {
+			t.Errorf("%+v was taken", bad)
+		}
+	}
+}

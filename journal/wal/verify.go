@@ -1,0 +1,266 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/hostd/hostd/journal/disk"
+)
+
+// Report is what Verify found.
+type Report struct {
+	// ID is the log's name.
+	ID LogID
+	// Mark is how far the log is known to have been synced, Tail where its records end.
+	Mark, Tail Position
+	// Segments describes the segments that were not released, oldest first; missing and unreadable ones are left out.
+	Segments []SegmentInfo
+	// Records and Bytes count the whole records of callers and their payloads.
+	Records uint64
+	Bytes   uint64
+	// Findings are in the order of the files.
+	Findings []Finding
+}
+
+// Finding is one thing to know about a file.
+type Finding struct {
+	// File is the name in the log's directory, Offset in bytes.
+	File   string
+	Offset int64
+	// Damage is false for what a crash may leave in a log that is whole.
+	Damage bool
+	// Text says what was found.
+	Text string
+}
+
+// Damaged reports whether Open would refuse the log.
+func (r *Report) Damaged() bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Damage })
+}
+
+// Verify reads the log in dir, of which no process may have a Log open, and reports every file, record and mark that
+// is not as it was written. It writes nothing. The error is that of a directory that cannot be listed.
+func Verify(fsys disk.FS, dir string) (Report, error) {
+	v := verifier{fs: fsys, dir: dir}
+	names, err := list(fsys, dir)
+	if err != nil {
+		return v.report, fmt.Errorf("verify write-ahead log: %w", err)
+	}
+	if !names.mark && len(names.segments)+len(names.free) == 0 {
+		return v.report, nil
+	}
+	v.readMark(names)
+	v.readSegments(names)
+	return v.report, nil
+}
+
+type verifier struct {
+	fs     disk.FS
+	dir    string
+	mark   mark
+	report Report
+}
+
+// damage adds a finding if err is not nil, and reports whether it did.
+func (v *verifier) damage(err error) bool {
+	var damage *DamageError
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &damage):
+		text := damage.Reason
+		if damage.Err != nil {
+			text += ": " + damage.Err.Error()
+		}
+		v.report.Findings = append(v.report.Findings, Finding{damage.File, damage.Offset, true, text})
+	default:
+		v.report.Findings = append(v.report.Findings, Finding{Damage: true, Text: err.Error()})
+	}
+	return true
+}
+
+func (v *verifier) remark(file string, offset int64, text string, args ...any) {
+	v.report.Findings = append(v.report.Findings, Finding{File: file, Offset: offset, Text: fmt.Sprintf(text, args...)})
+}
+
+func (v *verifier) readMark(names listing) {
+	if !names.mark {
+		v.damage(damaged(markName, 0, "missing, though there are segments"))
+		return
+	}
+	data, err := loadMark(v.fs, filepath.Join(v.dir, markName))
+	if v.damage(err) {
+		return
+	}
+	for slot := range markSlots {
+		offset := int64(slot * markSlotBytes)
+		if _, _, reason := decodeMark(data[offset:]); reason != "" {
+			v.remark(markName, offset, "%s, as a power cut during its write leaves it", reason)
+		}
+	}
+	m, id, _, err := readMark(data)
+	if !v.damage(err) {
+		v.mark, v.report.ID, v.report.Mark = m, id, m.position
+	}
+}
+
+func (v *verifier) readSegments(names listing) {
+	if len(names.segments) == 0 && v.mark.position.Segment == 0 {
+		return
+	}
+	numbers := names.segments
+	first := v.mark.first
+	if first == 0 && len(numbers) > 0 {
+		first = numbers[0]
+	}
+	last := max(first, v.mark.position.Segment)
+	if len(numbers) > 0 {
+		last = max(last, numbers[len(numbers)-1])
+	}
+	from, _ := slices.BinarySearch(numbers, first)
+	if from > 0 {
+		v.remark(segmentName(numbers[0]), 0, "released and not cleared away, with %d more", from-1)
+	}
+	var before *segmentHeader
+	expected := first
+	for _, number := range numbers[from:] {
+		if number > expected {
+			v.missing(expected, number-1)
+			v.readRecords(before, nil)
+			before = nil
+		}
+		expected = number + 1
+		h, err := v.header(number, before)
+		if v.damage(err) {
+			h = nil
+		}
+		v.readRecords(before, h)
+		before = h
+	}
+	if expected <= last {
+		v.missing(expected, last)
+	}
+	v.readRecords(before, nil)
+}
+
+func (v *verifier) missing(from, to uint64) {
+	if from == to {
+		v.damage(damaged(segmentName(from), 0, "missing"))
+		return
+	}
+	v.damage(damaged(segmentName(from), 0, "missing, and all up to %s", segmentName(to)))
+}
+
+func (v *verifier) header(number uint64, before *segmentHeader) (*segmentHeader, error) {
+	if v.report.ID == (LogID{}) {
+		v.report.ID = peekID(v.fs, filepath.Join(v.dir, segmentName(number)))
+	}
+	h, err := loadHeader(v.fs, v.dir, v.report.ID, number)
+	if err != nil {
+		return nil, err
+	}
+	var prior []segmentHeader
+	if before != nil {
+		prior = append(prior, *before)
+	}
+	return &h, checkFollows(h, prior, v.mark)
+}
+
+// peekID returns the id in a segment's header, for a log whose mark is lost. It is zero if there is none.
+func peekID(fsys disk.FS, path string) (id LogID) {
+	file, err := fsys.OpenFile(path, disk.ReadOnly)
+	if err != nil {
+		return id
+	}
+	defer file.Close()
+	page := make([]byte, headerBytes)
+	if _, err := file.ReadAt(page, 0); err != nil {
+		return id
+	}
+	h, _ := decodeSegmentHeader(page)
+	return h.id
+}
+
+// readRecords reads the records of a segment, now that the header of the next one, or that there is none, is known.
+func (v *verifier) readRecords(h, next *segmentHeader) {
+	if h == nil {
+		return
+	}
+	info := SegmentInfo{Number: h.number, Bytes: h.size}
+	var err error
+	if next != nil {
+		info.End = next.previousEnd
+		err = checkSealed(v.fs, v.dir, *h, *next, v.count)
+	} else {
+		info.End, err = v.tail(*h)
+	}
+	v.report.Segments = append(v.report.Segments, info)
+	var damage *DamageError
+	if v.damage(err) && errors.As(err, &damage) && damage.File == segmentName(h.number) {
+		v.resume(*h, damage.Offset, info.End)
+	}
+}
+
+func (v *verifier) count(rec record) error {
+	if rec.kind != epochKind {
+		v.report.Records++
+		v.report.Bytes += uint64(len(rec.payload))
+	}
+	return nil
+}
+
+func (v *verifier) tail(h segmentHeader) (end int64, err error) {
+	name := segmentName(h.number)
+	file, err := v.fs.OpenFile(filepath.Join(v.dir, name), disk.ReadOnly)
+	if err != nil {
+		return 0, unreadable(name, 0, err)
+	}
+	defer file.Close()
+	r := newReader(file, h, h.size)
+	reason, err := findTail(r, v.mark, v.count)
+	v.report.Tail = r.next
+	if marked := v.mark.position; err == nil && marked.Segment <= h.number && marked != r.next {
+		v.remark(name, r.next.Offset, "the log ends here, its mark is at %v: %s", marked, reason)
+	}
+	if v.mark.position.Segment == h.number {
+		return max(r.next.Offset, v.mark.position.Offset), err
+	}
+	return r.next.Offset, err
+}
+
+// resume goes on behind the first damage of a segment whose records go up to end, to count what is whole and to name
+// what else is not. It can only do so inside the epoch in which the damage lies.
+func (v *verifier) resume(h segmentHeader, damage, end int64) {
+	name := segmentName(h.number)
+	file, err := v.fs.OpenFile(filepath.Join(v.dir, name), disk.ReadOnly)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	r := newReader(file, h, end)
+	for r.next.Offset < damage {
+		if _, reason, err := r.read(); reason != "" || err != nil {
+			return
+		}
+	}
+	for {
+		offset, err := r.find(r.next.Offset, -1)
+		if offset == 0 || err != nil {
+			return
+		}
+		r.next.Offset = offset
+		for {
+			rec, reason, err := r.read()
+			if reason != "" || err != nil {
+				break
+			}
+			v.count(rec)
+		}
+		if r.next.Offset >= end {
+			return
+		}
+		v.damage(damaged(name, r.next.Offset, "no whole record here either"))
+	}
+}
