@@ -1,0 +1,266 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// AppliedSink is told what became of entries, in order per shard, from the
+// applying goroutine. It must not block. The slice is its to keep.
+type AppliedSink interface{ Applied([]Verdict) }
+
+// ApplierOptions of an Applier. The zero value of a field is its default.
+type ApplierOptions struct {
+	// Sink is required.
+	Sink AppliedSink
+	// Fatal is called once, from a goroutine of the Applier, when the store
+	// fails: nothing is applied afterwards and the process must end. Required.
+	Fatal func(error)
+	// FlushBytes and FlushInterval: a batch is written when either is reached.
+	// Default 1 MiB and 20 ms.
+	FlushBytes    int64
+	FlushInterval time.Duration
+	// QueueBytes bounds what waits to be applied; Apply blocks above it. It is
+	// the last resort: proposals are refused long before. Default 256 MiB.
+	QueueBytes int64
+	// After makes the interval's timer. Default time.After.
+	After func(time.Duration) <-chan time.Time
+	// Logger: default discarded.
+	Logger *slog.Logger
+}
+
+func (o ApplierOptions) withDefaults() ApplierOptions {
+	if o.FlushBytes == 0 {
+		o.FlushBytes = 1 << 20
+	}
+	if o.FlushInterval == 0 {
+		o.FlushInterval = 20 * time.Millisecond
+	}
+	if o.QueueBytes == 0 {
+		o.QueueBytes = 256 << 20
+	}
+	if o.After == nil {
+		o.After = time.After
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Validate joins all faults.
+func (o ApplierOptions) Validate() error {
+	var errs []error
+	if o.Sink == nil || o.Fatal == nil {
+		errs = append(errs, errors.New("sink and fatal are required"))
+	}
+	if o.FlushBytes < 0 || o.FlushInterval < 0 || o.QueueBytes < 0 {
+		errs = append(errs, errors.New("flush and queue bounds: want 0 or more"))
+	}
+	return errors.Join(errs...)
+}
+
+// Applier drives a Machine: one goroutine applies what Apply queued and makes
+// batches, another writes one batch at a time.
+//
+//	Apply -> queue -> [applying] -> batch -> [writing] -> flushed -> [applying]
+type Applier struct {
+	m    *Machine
+	opts ApplierOptions
+
+	mu     sync.Mutex
+	space  *sync.Cond // the queue has room, or no one reads it any more
+	queue  []queued
+	bytes  int64 // in the queue
+	ended  bool
+	err    error
+	closed sync.Once
+
+	backlog atomic.Int64 // bytes given to Apply and not applied
+	flushes atomic.Uint64
+	wake    chan struct{} // one slot: the queue is not empty
+	stop    chan struct{}
+	write   chan *Batch
+	written chan error
+	done    chan struct{} // both goroutines have ended
+}
+
+type queued struct {
+	shard   sharding.ShardID
+	entries []journal.Committed
+	bytes   int64
+}
+
+// StartApplier starts the two goroutines; Close ends them. The Machine's
+// applying methods are the Applier's from then on.
+func StartApplier(m *Machine, opts ApplierOptions) (*Applier, error) {
+	if err := opts.Validate(); err != nil {
+		return nil, fmt.Errorf("applier options: %w", err)
+	}
+	a := &Applier{
+		m: m, opts: opts.withDefaults(),
+		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		write: make(chan *Batch), written: make(chan error, 1), done: make(chan struct{}),
+	}
+	a.space = sync.NewCond(&a.mu)
+	var both sync.WaitGroup
+	both.Go(a.run)
+	both.Go(a.writer)
+	go func() {
+		both.Wait()
+		close(a.done)
+	}()
+	return a, nil
+}
+
+// Apply queues committed entries of a shard. The slice and the data become the
+// Machine's; the data is never modified, and kept until it is in the store.
+// After Close, or a failure, entries are dropped: they are in the log.
+func (a *Applier) Apply(shard sharding.ShardID, entries []journal.Committed) {
+	var n int64
+	for i := range entries {
+		n += int64(len(entries[i].Data)) + overlayBytes
+	}
+	a.mu.Lock()
+	for a.bytes > a.opts.QueueBytes && !a.ended {
+		a.space.Wait()
+	}
+	if a.ended {
+		a.mu.Unlock()
+		return
+	}
+	a.queue = append(a.queue, queued{shard, entries, n})
+	a.bytes += n
+	a.mu.Unlock()
+	a.backlog.Add(n)
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Backlog is the bytes that were given to Apply and are not in the store.
+func (a *Applier) Backlog() int64 { return a.backlog.Load() + a.m.Unflushed() }
+
+// Flushes counts the batches written.
+func (a *Applier) Flushes() uint64 { return a.flushes.Load() }
+
+// Durable is Machine.Durable.
+func (a *Applier) Durable(dst map[sharding.ShardID]uint64) (watermark uint64) {
+	return a.m.Durable(dst)
+}
+
+// Close applies what is queued, writes it to the store and joins the
+// goroutines. It returns the error that ended them, or ctx's.
+func (a *Applier) Close(ctx context.Context) error {
+	a.closed.Do(func() { close(a.stop) })
+	select {
+	case <-a.done:
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.err
+	case <-ctx.Done():
+		return fmt.Errorf("close applier: %w", ctx.Err())
+	}
+}
+
+func (a *Applier) writer() {
+	for b := range a.write {
+		a.written <- b.Write(a.m.st)
+	}
+}
+
+func (a *Applier) run() {
+	defer close(a.write)
+	defer a.end()
+	var (
+		stop     = a.stop
+		timer    <-chan time.Time
+		closing  bool
+		due      bool
+		inFlight *Batch
+	)
+	for {
+		select {
+		case <-a.wake:
+		case <-timer:
+			timer, due = nil, true
+		case err := <-a.written:
+			if err != nil {
+				a.fail(err)
+				return
+			}
+			a.m.Flushed(inFlight)
+			inFlight = nil
+			a.flushes.Add(1)
+		case <-stop:
+			stop, closing = nil, true
+		}
+		empty := a.drain()
+		if err := a.m.Failed(); err != nil {
+			a.fail(err)
+			return
+		}
+		if inFlight == nil && a.m.Pending() && (closing || due || a.m.Unflushed() >= a.opts.FlushBytes) {
+			inFlight = a.m.TakeBatch()
+			timer, due = nil, false
+			a.write <- inFlight
+		}
+		if timer == nil && !due && a.m.Pending() {
+			timer = a.opts.After(a.opts.FlushInterval)
+		}
+		if closing && empty && inFlight == nil && !a.m.Pending() {
+			return
+		}
+	}
+}
+
+// drain applies what was queued when it began and reports whether nothing
+// came meanwhile.
+func (a *Applier) drain() (empty bool) {
+	a.mu.Lock()
+	work := a.queue
+	a.queue, a.bytes = nil, 0
+	a.space.Broadcast()
+	a.mu.Unlock()
+	for i := range work {
+		w := &work[i]
+		verdicts := a.m.Apply(w.shard, w.entries)
+		a.backlog.Add(-w.bytes)
+		if a.m.Failed() != nil {
+			return false
+		}
+		a.opts.Sink.Applied(verdicts)
+		*w = queued{}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.queue == nil {
+		a.queue = work[:0]
+	}
+	return len(a.queue) == 0
+}
+
+func (a *Applier) fail(err error) {
+	a.mu.Lock()
+	a.err = err
+	a.mu.Unlock()
+	a.opts.Logger.Error("the journal's store failed", "error", err)
+	a.opts.Fatal(err)
+}
+
+// end makes Apply drop what comes from now on.
+func (a *Applier) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	a.space.Broadcast()
+}

@@ -1,0 +1,263 @@
+package eventlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// judged is one record of the entry being judged, accepted so far.
+type judged struct {
+	head       *head
+	raw        []byte
+	seq        journal.Sequence
+	hash       journal.Hash
+	recordedAt int64
+	deleted    bool
+	events     bool
+}
+
+// Apply applies committed entries of a shard, in order, and returns a verdict
+// for each. An entry takes effect as a whole or not at all. The entries' data
+// is kept until it is in the store, and must never be modified.
+//
+// A shard that has stopped gets verdicts that wrap ErrStopped. After an error
+// of the store itself, every shard does, and Failed returns it.
+func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []Verdict {
+	sh := m.shard(id)
+	out := make([]Verdict, len(entries))
+	if !m.started && m.failed == nil {
+		m.failed = m.start()
+	}
+	for i := range entries {
+		e, v := &entries[i], &out[i]
+		v.Shard, v.Index, v.Term = id, e.Index, e.Term
+		m.judged = m.judged[:0]
+		m.applyEntry(sh, e, v)
+		v.Clock = sh.applied.Clock
+		m.subs.notify(id, m.judged)
+		m.shrinkHeads()
+	}
+	return out
+}
+
+func (m *Machine) applyEntry(sh *shard, e *journal.Committed, v *Verdict) {
+	if m.failed != nil {
+		v.Err = &StoppedError{Shard: sh.id, Index: sh.applied.Index, Cause: m.failed}
+		return
+	}
+	if sh.stopped != nil {
+		v.Err = sh.stopped
+		return
+	}
+	if e.Index <= sh.applied.Index {
+		panic(fmt.Sprintf("eventlog: shard %d applies index %d after %d", sh.id, e.Index, sh.applied.Index))
+	}
+	var stop error
+	if len(e.Data) == 0 {
+		v.NoOp = true
+		m.commit(sh, e)
+	} else {
+		stop = m.applyData(sh, e, v)
+	}
+	if stop == nil {
+		return
+	}
+	m.judged = m.judged[:0]
+	stopped := &StoppedError{Shard: sh.id, Index: sh.applied.Index, Cause: stop}
+	v.Err = stopped
+	m.opts.Logger.Error("shard stopped", "shard_id", uint64(sh.id), "index", e.Index, "error", stop)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sh.stopped = stopped
+}
+
+// applyData returns an error when this replica cannot tell what the entry
+// does; a refusal that all replicas agree on is the verdict's.
+func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop error) {
+	entry, err := journal.DecodeEntry(e.Data)
+	if err != nil {
+		return fmt.Errorf("index %d: %w", e.Index, err)
+	}
+	v.Fence, v.Proposal, v.Kind = entry.Fence, entry.Proposal, entry.Kind
+	switch {
+	case entry.Fence != e.Term:
+		v.Err = ErrFenced
+	case len(e.Data) > MaxEntryBytes:
+		v.Err = fmt.Errorf("%w: it has %d bytes", ErrInvalid, len(e.Data))
+	case (entry.Kind == journal.EntryMeta) != (sh.id == sharding.MetaShard):
+		v.Err = fmt.Errorf("%w: kind %d in shard %d", ErrInvalid, entry.Kind, sh.id)
+	case entry.Kind == journal.EntryMeta:
+		return m.applyMeta(sh, e, entry.Body, v)
+	default:
+		m.judging++
+		if err := m.judge(sh, e, entry.Body); err != nil {
+			if !definite(err) {
+				return fmt.Errorf("index %d: %w", e.Index, err)
+			}
+			v.Err = err
+		}
+	}
+	if v.Err != nil {
+		m.judged = m.judged[:0]
+	}
+	m.commit(sh, e)
+	return nil
+}
+
+func definite(err error) bool {
+	return errors.Is(err, ErrFenced) || errors.Is(err, ErrSequence) || errors.Is(err, ErrChain) || errors.Is(err, ErrInvalid)
+}
+
+func (m *Machine) applyMeta(sh *shard, e *journal.Committed, body []byte, v *Verdict) error {
+	if m.opts.Metadata == nil {
+		return fmt.Errorf("index %d: %w: no metadata machine", e.Index, journal.ErrUnsupported)
+	}
+	writes, result := m.opts.Metadata.Apply(e.Index, body)
+	v.Meta = result
+	for _, w := range writes {
+		m.meta = append(m.meta, w)
+		m.unflushed.Add(int64(len(w.Key) + len(w.Value) + overlayBytes))
+	}
+	m.commit(sh, e)
+	return nil
+}
+
+// judge looks at every record of the entry and leaves those to be applied in
+// m.judged. Nothing that a reader sees has changed when it returns.
+func (m *Machine) judge(sh *shard, e *journal.Committed, body []byte) error {
+	if len(body) == 0 {
+		return fmt.Errorf("%w: no records", ErrInvalid)
+	}
+	for len(body) > 0 {
+		raw, rest, err := journal.SplitRecord(body)
+		if err != nil {
+			return err
+		}
+		body = rest
+		v := &m.view
+		if err := v.Parse(raw); err != nil {
+			return err
+		}
+		if err := checkRecord(v, e.Term); err != nil {
+			return err
+		}
+		h, err := m.head(sh, v.Type, v.ID)
+		if err != nil {
+			m.failStore(err)
+			return err
+		}
+		if h.judged != m.judging {
+			h.judged, h.seq, h.hash = m.judging, h.Sequence, h.Hash
+		}
+		if v.Expected != h.seq {
+			return fmt.Errorf("%w: it is at %d, the record expects %d", ErrSequence, h.seq, v.Expected)
+		}
+		if v.Prev != h.hash {
+			return ErrChain
+		}
+		h.seq, h.hash = v.Last(), m.chain.AfterView(v.Prev, v)
+		m.judged = append(m.judged, judged{
+			head: h, raw: raw, seq: h.seq, hash: h.hash, recordedAt: v.RecordedAt,
+			deleted: v.Flags&journal.FlagTombstone != 0, events: v.EventCount > 0,
+		})
+	}
+	return nil
+}
+
+// failStore remembers an error that is not about one shard's bytes.
+func (m *Machine) failStore(err error) {
+	if !errors.Is(err, journal.ErrDamaged) && !errors.Is(err, journal.ErrUnsupported) {
+		m.failed = err
+	}
+}
+
+// checkRecord refuses what would not make a key or a value of the store.
+func checkRecord(v *journal.RecordView, term sharding.Term) error {
+	if v.Term != term {
+		return fmt.Errorf("%w: a record is of term %d", ErrFenced, v.Term)
+	}
+	if len(v.Raw) > MaxRecordBytes {
+		return fmt.Errorf("%w: a record has %d bytes", ErrInvalid, len(v.Raw))
+	}
+	if !validName(v.Type, sharding.MaxEntityTypeBytes) || !validName(v.ID, sharding.MaxEntityIDBytes) {
+		return fmt.Errorf("%w: an entity's name cannot be a key", ErrInvalid)
+	}
+	return nil
+}
+
+func validName(name []byte, most int) bool {
+	return len(name) > 0 && len(name) <= most && bytes.IndexByte(name, 0) < 0
+}
+
+// commit makes the judged records visible and moves the shard past the entry.
+func (m *Machine) commit(sh *shard, e *journal.Committed) {
+	size := 0
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.judged {
+		j := &m.judged[i]
+		at := journal.Position{Index: e.Index, Ordinal: uint32(i)}
+		r := m.link(j, at)
+		size += len(j.raw) + overlayBytes
+		if j.events {
+			sh.order = append(sh.order, r)
+		}
+		sh.count(j.head, j.deleted)
+		j.head.exists = true
+		hd := &j.head.Head
+		hd.Sequence, hd.Hash, hd.Last, hd.Deleted = j.seq, j.hash, at, j.deleted
+		hd.UpdatedAt = j.recordedAt
+		hd.Records++
+		hd.Bytes += uint64(len(j.raw))
+		sh.applied.Clock = max(sh.applied.Clock, j.recordedAt)
+	}
+	sh.applied.Index, sh.applied.Term = e.Index, e.Term
+	if !sh.moved {
+		sh.moved = true
+		m.moved = append(m.moved, sh)
+	}
+	m.unflushed.Add(int64(size))
+}
+
+// overlayBytes is what a record in the overlay costs beside its bytes.
+const overlayBytes = 96
+
+// link appends a record to its entity's overlay.
+func (m *Machine) link(j *judged, at journal.Position) *applied {
+	if len(m.slab) == 0 {
+		m.slab = make([]applied, 128)
+	}
+	r := &m.slab[0]
+	m.slab = m.slab[1:]
+	h := j.head
+	r.at, r.seq, r.raw, r.head = at, j.seq, j.raw, h
+	if h.pending == nil {
+		h.pending = r
+		m.dirty = append(m.dirty, h)
+	}
+	if h.first == nil {
+		h.first, h.base = r, h.Last
+	} else {
+		h.last.next = r
+	}
+	h.last = r
+	return r
+}
+
+// count keeps the shard's numbers of heads and of existing entities.
+func (sh *shard) count(h *head, deleted bool) {
+	lived := h.exists && !h.Deleted
+	if !h.exists {
+		sh.applied.Heads++
+	}
+	if !lived && !deleted {
+		sh.applied.Entities++
+	}
+	if lived && deleted {
+		sh.applied.Entities--
+	}
+}

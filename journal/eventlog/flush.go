@@ -1,0 +1,221 @@
+package eventlog
+
+import (
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Batch is everything that was applied since the batch before it, on its way
+// to the store. It is complete: a later crash leaves the store as of a batch.
+type Batch struct {
+	Version uint64
+
+	heads  []headWrite
+	shards []shardWrite
+	meta   []KV
+	bytes  int64
+	pack   int
+
+	view journal.RecordView
+	kvs  store.Batch
+}
+
+// headWrite is an entity's records first..last and its head after them.
+type headWrite struct {
+	head        *head
+	state       store.Head
+	first, last *applied
+	before      journal.Position
+}
+
+// shardWrite is how far a shard is applied, and its records in order.
+type shardWrite struct {
+	shard   *shard
+	applied store.Applied
+	order   []*applied
+	before  uint64 // index of the last order pack before these
+}
+
+// TakeBatch takes what no batch has taken yet, or returns nil when there is
+// nothing, or a batch is not flushed yet. The Batch is the Machine's: after
+// Flushed it is used again.
+func (m *Machine) TakeBatch() *Batch {
+	if m.flight != nil || m.failed != nil || len(m.moved) == 0 {
+		return nil
+	}
+	b := &m.batch
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b.heads, b.shards = b.heads[:0], b.shards[:0]
+	for i, sh := range m.moved {
+		b.shards = append(b.shards, sh.take())
+		m.moved[i] = nil
+	}
+	m.moved = m.moved[:0]
+	for i, h := range m.dirty {
+		b.heads = append(b.heads, headWrite{head: h, state: h.Head, first: h.pending, last: h.last, before: h.before})
+		h.pending, h.before = nil, h.last.at
+		m.dirty[i] = nil
+	}
+	m.dirty = m.dirty[:0]
+	b.meta, m.meta = m.meta, nil
+	b.bytes, b.pack = m.unflushed.Load(), m.opts.PackBytes
+	b.Version = m.next
+	m.next++
+	m.flight = b
+	return b
+}
+
+func (sh *shard) take() shardWrite {
+	w := shardWrite{shard: sh, order: sh.order, before: sh.applied.Ordered}
+	if n := len(sh.order); n > 0 {
+		sh.applied.Ordered = sh.order[n-1].at.Index
+	}
+	w.applied = sh.applied
+	sh.order, sh.moved = nil, false
+	return w
+}
+
+// Pending reports whether there is something for a batch to take.
+func (m *Machine) Pending() bool { return len(m.moved) > 0 }
+
+// Flushed is told that the batch is in the store: its records leave the
+// overlay. Readers that began before keep what they saw.
+func (m *Machine) Flushed(b *Batch) {
+	m.mu.Lock()
+	m.readAt = b.Version
+	for i := range b.heads {
+		w := &b.heads[i]
+		h := w.head
+		if h.first, h.base = w.last.next, w.last.at; h.first == nil {
+			h.last = nil
+		}
+	}
+	m.flight = nil
+	m.mu.Unlock()
+	m.unflushed.Add(-b.bytes)
+	m.durable.flushed(b)
+	clear(b.heads)
+	clear(b.shards)
+	b.meta = nil
+	m.shrinkHeads()
+}
+
+// Write encodes the batch and writes it to the store. After an error the
+// process must end: what is in the store is not known.
+func (b *Batch) Write(st *store.Store) error {
+	b.kvs.Reset()
+	for i := range b.heads {
+		b.putRecords(&b.heads[i])
+		b.putHead(&b.heads[i])
+	}
+	for i := range b.shards {
+		if err := b.putOrder(&b.shards[i]); err != nil {
+			return err
+		}
+		b.putApplied(&b.shards[i])
+	}
+	b.putMeta()
+	if err := st.Write(&b.kvs, b.Version); err != nil {
+		return fmt.Errorf("flush event log: %w", err)
+	}
+	return nil
+}
+
+func (b *Batch) prefix(sh *shard, class store.Class) []byte {
+	return store.AppendPrefix(b.kvs.Key(), sh.id, sh.generation, class)
+}
+
+// putRecords packs an entity's records, as many to a value as fit.
+func (b *Batch) putRecords(w *headWrite) {
+	sh := w.head.shard
+	for first, before := w.first, w.before; ; {
+		end, size := first, store.PackRecordBytes(len(first.raw))
+		for end != w.last {
+			if size += store.PackRecordBytes(len(end.next.raw)); size > b.pack {
+				break
+			}
+			end = end.next
+		}
+		key := append(b.prefix(sh, store.ClassRecord), w.head.key...)
+		buf := b.kvs.Begin(store.AppendRecordSuffix(key, end.seq, end.at))
+		buf = store.AppendPackStart(buf, before)
+		for r := first; ; r = r.next {
+			buf = store.AppendPackRecord(buf, r.at, r.raw)
+			if r == end {
+				break
+			}
+		}
+		b.kvs.End(buf)
+		if end == w.last {
+			return
+		}
+		first, before = end.next, end.at
+	}
+}
+
+func (b *Batch) putHead(w *headWrite) {
+	key := append(b.prefix(w.head.shard, store.ClassEntity), w.head.key...)
+	b.kvs.End(store.AppendHead(b.kvs.Begin(key), &w.state))
+}
+
+func (b *Batch) putApplied(w *shardWrite) {
+	b.kvs.End(store.AppendApplied(b.kvs.Begin(b.prefix(w.shard, store.ClassApplied)), &w.applied))
+}
+
+// putOrder packs the rows of a shard's entries; an entry's rows stay together.
+func (b *Batch) putOrder(w *shardWrite) error {
+	order, before := w.order, w.before
+	for len(order) > 0 {
+		n, size := 0, 0
+		for n < len(order) {
+			size += orderBytes(order[n])
+			if n > 0 && size > b.pack && order[n].at.Index != order[n-1].at.Index {
+				break
+			}
+			n++
+		}
+		last := order[n-1].at.Index
+		buf := b.kvs.Begin(store.AppendIndex(b.prefix(w.shard, store.ClassOrder), last))
+		buf = store.AppendOrderStart(buf, before)
+		for at := before; len(order) > 0 && n > 0; n-- {
+			if err := b.view.Parse(order[0].raw); err != nil {
+				return fmt.Errorf("flush event log: %w", err)
+			}
+			buf = store.AppendOrderRow(buf, at, order[0].at, &b.view)
+			at = order[0].at.Index
+			order = order[1:]
+		}
+		b.kvs.End(buf)
+		before = last
+	}
+	return nil
+}
+
+// orderBytes is about the size of a record's row without its tags.
+func orderBytes(r *applied) int { return len(r.head.key) + 8 }
+
+// putMeta writes the metadata pairs; of one key only the last counts.
+func (b *Batch) putMeta() {
+	if len(b.meta) == 0 {
+		return
+	}
+	last := make(map[string]int, len(b.meta))
+	for i, kv := range b.meta {
+		last[string(kv.Key)] = i
+	}
+	for i, kv := range b.meta {
+		if last[string(kv.Key)] != i {
+			continue
+		}
+		key := append(store.AppendPrefix(b.kvs.Key(), sharding.MetaShard, 0, store.ClassMeta), kv.Key...)
+		if kv.Value == nil {
+			b.kvs.Delete(key)
+		} else {
+			b.kvs.Put(key, kv.Value)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package eventlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// ErrLimit: a limit that is not positive.
+var ErrLimit = errors.New("limit must be positive")
+
+// List returns up to limit existing entities of one type in a shard, by id:
+// those whose id starts with idPrefix and comes after the id after. It reads
+// the store and what was applied since as of one moment.
+func (m *Machine) List(id sharding.ShardID, entityType, idPrefix, after string, limit int) ([]Info, error) {
+	if limit < 1 {
+		return nil, ErrLimit
+	}
+	prefix := append([]byte(entityType), 0)
+	prefix = append(prefix, idPrefix...)
+	fresh, view, generation, err := m.freshHeads(id, prefix)
+	if err != nil {
+		return nil, fmt.Errorf("list shard %d: %w", id, err)
+	}
+	defer view.Close()
+	l := lister{fresh: fresh, limit: limit}
+	if after != "" {
+		l.after = store.AppendEntityID(nil, sharding.EntityID{Type: entityType, ID: after})
+	}
+	class := store.AppendPrefix(nil, id, generation, store.ClassEntity)
+	full := append(class[:len(class):len(class)], prefix...)
+	start := full
+	if from := append(class[:len(class):len(class)], l.after...); bytes.Compare(from, full) > 0 {
+		start = from
+	}
+	err = view.Scan(full, start, func(key, body []byte) error {
+		h, err := store.DecodeHead(body)
+		if err != nil {
+			return err
+		}
+		return l.stored(key[len(class):], h)
+	})
+	if err == nil {
+		err = l.rest(nil)
+	}
+	if err != nil && !errors.Is(err, store.ErrStop) {
+		return nil, fmt.Errorf("list shard %d: %w", id, err)
+	}
+	return l.out, nil
+}
+
+type freshHead struct {
+	key string
+	store.Head
+}
+
+// freshHeads returns the heads that are newer than the view, by key.
+func (m *Machine) freshHeads(id sharding.ShardID, prefix []byte) ([]freshHead, *store.View, uint32, error) {
+	var out []freshHead
+	add := func(h *head) {
+		if h.shard.id == id && strings.HasPrefix(h.key, string(prefix)) {
+			out = append(out, freshHead{h.key, h.Head})
+		}
+	}
+	m.mu.RLock()
+	var generation uint32
+	if sh := m.shards[id]; sh != nil {
+		generation = sh.generation
+	}
+	for _, h := range m.dirty {
+		add(h)
+	}
+	if m.flight != nil {
+		for i := range m.flight.heads {
+			if h := m.flight.heads[i].head; h.pending == nil {
+				add(h)
+			}
+		}
+	}
+	view, err := m.st.ViewAt(m.readAt)
+	m.mu.RUnlock()
+	slices.SortFunc(out, func(a, b freshHead) int { return strings.Compare(a.key, b.key) })
+	return out, view, generation, err
+}
+
+// lister merges what the store has with what is fresh; of one entity the fresh
+// head counts.
+type lister struct {
+	fresh []freshHead
+	after []byte
+	limit int
+	out   []Info
+}
+
+func (l *lister) stored(key []byte, h store.Head) error {
+	if err := l.rest(key); err != nil {
+		return err
+	}
+	if len(l.fresh) > 0 && l.fresh[0].key == string(key) {
+		return nil
+	}
+	return l.add(string(key), h)
+}
+
+// rest adds the fresh heads before key, all of them for nil.
+func (l *lister) rest(key []byte) error {
+	for len(l.fresh) > 0 && (key == nil || l.fresh[0].key < string(key)) {
+		if err := l.add(l.fresh[0].key, l.fresh[0].Head); err != nil {
+			return err
+		}
+		l.fresh = l.fresh[1:]
+	}
+	return nil
+}
+
+func (l *lister) add(key string, h store.Head) error {
+	if h.Deleted || key <= string(l.after) {
+		return nil
+	}
+	if len(l.out) == l.limit {
+		return store.ErrStop
+	}
+	e, _, err := store.SplitEntity([]byte(key))
+	if err != nil {
+		return err
+	}
+	l.out = append(l.out, Info{Entity: e, Head: h, exists: true})
+	return nil
+}

@@ -1,0 +1,95 @@
+package eventlog_test
+
+import (
+	"flag"
+	"path/filepath"
+	"testing"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+var seeds = flag.Int("seeds", 6, "number of seeds of the model tests")
+
+// smallStore has tables finished after a few batches.
+var smallStore = store.Options{MemTableBytes: 256 << 10, BlockCacheBytes: 1 << 20, IndexCacheBytes: 1 << 20}
+
+func openStore(t testing.TB, dir string, opts store.Options) *store.Store {
+	t.Helper()
+	st, err := store.Open(dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return st
+}
+
+func openMachine(t testing.TB, st *store.Store, watermark uint64, opts eventlog.Options) *eventlog.Machine {
+	t.Helper()
+	m, err := eventlog.Open(st, watermark, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SetRecoveryTargets(nil); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func flush(t testing.TB, m *eventlog.Machine, st *store.Store) {
+	t.Helper()
+	b := m.TakeBatch()
+	if b == nil {
+		return
+	}
+	if err := b.Write(st); err != nil {
+		t.Fatal(err)
+	}
+	m.Flushed(b)
+}
+
+func apply1(m *eventlog.Machine, id sharding.ShardID, c journal.Committed) eventlog.Verdict {
+	return m.Apply(id, []journal.Committed{c})[0]
+}
+
+// The Machine says and shows what the twin does, wherever flushes fall and
+// however few heads it may keep.
+func TestMachineAgreesWithTwin(t *testing.T) {
+	for seed := range uint64(*seeds) {
+		src := newSource(seed, 1+int(seed%3), 40)
+		st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
+		opts := eventlog.Options{MaxHeads: 1 + int(seed*7%50), PackBytes: 1 + int(seed*1000)}
+		m := openMachine(t, st, 0, opts)
+		var flying *eventlog.Batch
+		for range 1500 {
+			id, c, want := src.next()
+			checkVerdict(t, apply1(m, id, c), want)
+			switch src.rng.IntN(12) {
+			case 0:
+				if flying == nil {
+					if flying = m.TakeBatch(); flying == nil {
+						t.Fatal("nothing to flush after an entry")
+					}
+				}
+			case 1:
+				if flying != nil {
+					if err := flying.Write(st); err != nil {
+						t.Fatal(err)
+					}
+					m.Flushed(flying)
+					flying = nil
+				}
+			}
+			if src.rng.IntN(100) == 0 {
+				checkMachine(t, m, src.twin, src.rng)
+			}
+		}
+		checkMachine(t, m, src.twin, src.rng)
+	}
+}

@@ -1,0 +1,65 @@
+package eventlog
+
+import (
+	"errors"
+	"log/slog"
+)
+
+// KV is one stored pair of the metadata machine. A nil Value deletes the key.
+type KV struct{ Key, Value []byte }
+
+// Metadata is the state machine of the metadata shard. Its methods are called
+// from the goroutine that applies.
+type Metadata interface {
+	// Apply carries out one committed command. Both results become the
+	// caller's; body is only lent. It must be deterministic.
+	Apply(index uint64, body []byte) (writes []KV, result []byte)
+	// Restore puts back one pair, before the first Apply. The slices are lent.
+	Restore(key, value []byte) error
+}
+
+// Options of a Machine. The zero value of a field is its default.
+type Options struct {
+	// Metadata takes the commands of shard 0; nil stops shard 0 at the first.
+	Metadata Metadata
+	// MaxHeads bounds the entities whose head is kept in memory, but for those
+	// with records on their way to the store. About 300 bytes each. Default
+	// 100,000.
+	MaxHeads int
+	// MaxSubscribers bounds Subscribe. Default 10,000.
+	MaxSubscribers int
+	// PackBytes is the size at which a pack of records is full. A read that
+	// starts within a pack reads it whole; a larger pack costs less to write.
+	// Default 64 KiB.
+	PackBytes int
+	// Logger gets what an operator wants to know once. Default: discarded.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&o.MaxHeads, 100_000)
+	def(&o.MaxSubscribers, 10_000)
+	def(&o.PackBytes, 64<<10)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Validate joins all faults.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var errs []error
+	if o.MaxHeads < 1 || o.MaxSubscribers < 1 {
+		errs = append(errs, errors.New("heads and subscribers: want at least 1"))
+	}
+	if o.PackBytes < 1 || o.PackBytes > 512<<10 {
+		errs = append(errs, errors.New("pack size: want 1 byte to 512 KiB"))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,342 @@
+package eventlog_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// twin is what the Machine must be, said in the plainest way: it keeps every
+// record of every entity in memory, decoded.
+type twin struct {
+	shards map[sharding.ShardID]*twinShard
+}
+
+type twinShard struct {
+	index    uint64
+	term     sharding.Term
+	clock    int64
+	entities map[sharding.EntityID]*twinEntity
+	rows     []string // order, as text
+	rowIndex []uint64
+}
+
+type twinEntity struct {
+	seq     journal.Sequence
+	hash    journal.Hash
+	deleted bool
+	records [][]byte
+	at      []journal.Position
+	last    []journal.Sequence
+}
+
+func newTwin() *twin { return &twin{shards: make(map[sharding.ShardID]*twinShard)} }
+
+func (t *twin) shard(id sharding.ShardID) *twinShard {
+	if t.shards[id] == nil {
+		t.shards[id] = &twinShard{entities: make(map[sharding.EntityID]*twinEntity)}
+	}
+	return t.shards[id]
+}
+
+// apply returns the sentinel that the verdict must wrap, nil for success.
+func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
+	sh := t.shard(id)
+	sh.index, sh.term = c.Index, c.Term
+	if len(c.Data) == 0 {
+		return nil
+	}
+	e, err := journal.DecodeEntry(c.Data)
+	if err != nil {
+		panic(err)
+	}
+	if e.Fence != c.Term {
+		return eventlog.ErrFenced
+	}
+	type step struct {
+		rec journal.Record
+		raw []byte
+	}
+	var steps []step
+	after := make(map[sharding.EntityID]twinEntity)
+	var chain journal.Chain
+	for body := e.Body; len(body) > 0; {
+		raw, rest, err := journal.SplitRecord(body)
+		if err != nil {
+			panic(err)
+		}
+		body = rest
+		var r journal.Record
+		if err := r.Decode(raw); err != nil {
+			panic(err)
+		}
+		at, ok := after[r.Entity]
+		if cur := sh.entities[r.Entity]; !ok && cur != nil {
+			at = twinEntity{seq: cur.seq, hash: cur.hash}
+		}
+		switch {
+		case r.Term != c.Term:
+			return eventlog.ErrFenced
+		case r.Expected != at.seq:
+			return eventlog.ErrSequence
+		case r.Prev != at.hash:
+			return eventlog.ErrChain
+		}
+		at.seq, at.hash = r.Last(), chain.After(&r)
+		after[r.Entity] = at
+		steps = append(steps, step{r, raw})
+	}
+	for i, s := range steps {
+		ent := sh.entities[s.rec.Entity]
+		if ent == nil {
+			ent = &twinEntity{}
+			sh.entities[s.rec.Entity] = ent
+		}
+		at := journal.Position{Index: c.Index, Ordinal: uint32(i)}
+		ent.seq, ent.hash = s.rec.Last(), chain.After(&s.rec)
+		ent.deleted = s.rec.Flags&journal.FlagTombstone != 0
+		ent.records = append(ent.records, bytes.Clone(s.raw))
+		ent.at, ent.last = append(ent.at, at), append(ent.last, ent.seq)
+		sh.clock = max(sh.clock, s.rec.RecordedAt)
+		if len(s.rec.Events) > 0 {
+			sh.rows = append(sh.rows, rowOf(at, &s.rec))
+			sh.rowIndex = append(sh.rowIndex, c.Index)
+		}
+	}
+	return nil
+}
+
+func rowOf(at journal.Position, r *journal.Record) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d.%d %s %d+%d", at.Index, at.Ordinal, r.Entity, r.Expected+1, len(r.Events))
+	for i, e := range r.Events {
+		for _, tag := range e.Tags {
+			fmt.Fprintf(&b, " %d:%s", int(r.Expected)+1+i, tag)
+		}
+	}
+	return b.String()
+}
+
+func rowText(r *store.OrderRow) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d.%d %s/%s %d+%d", r.At.Index, r.At.Ordinal, r.Type, r.ID, r.First, r.Events)
+	r.Tags(func(seq journal.Sequence, tag []byte) { fmt.Fprintf(&b, " %d:%s", seq, tag) })
+	return b.String()
+}
+
+// source makes entries that follow a twin's state, and some that do not.
+type source struct {
+	rng    *rand.Rand
+	twin   *twin
+	shards int
+	names  int
+	clock  int64
+	number uint64
+	wrong  bool // some entries must be refused
+}
+
+func newSource(seed uint64, shards, names int) *source {
+	return &source{rng: rand.New(rand.NewPCG(seed, 1)), twin: newTwin(), shards: shards, names: names, clock: 1e18, wrong: true}
+}
+
+func (s *source) entity() sharding.EntityID {
+	n := s.rng.IntN(s.names)
+	return sharding.EntityID{Type: []string{"account", "cart", "a"}[n%3], ID: fmt.Sprintf("e %d", n)}
+}
+
+// next makes the next entry of a random shard, applies it to the twin and
+// returns what the verdict must be.
+func (s *source) next() (sharding.ShardID, journal.Committed, error) {
+	id := sharding.ShardID(1 + s.rng.IntN(s.shards))
+	sh := s.twin.shard(id)
+	c := journal.Committed{Index: sh.index + 1, Term: max(sh.term, 1)}
+	if s.rng.IntN(20) == 0 {
+		c.Term++
+	} else {
+		c.Data = s.data(sh, c.Term)
+	}
+	return id, c, s.twin.apply(id, c)
+}
+
+func (s *source) data(sh *twinShard, term sharding.Term) []byte {
+	fence := term
+	if s.wrong && s.rng.IntN(15) == 0 {
+		fence--
+	}
+	s.number++
+	b := journal.AppendEntryHeader(nil, journal.EntryRecords, fence, s.number)
+	type state struct {
+		seq  journal.Sequence
+		hash journal.Hash
+	}
+	after := make(map[sharding.EntityID]state)
+	var chain journal.Chain
+	for n := 1 + s.rng.IntN(5); n > 0; n-- {
+		e := s.entity()
+		at, ok := after[e]
+		if cur := sh.entities[e]; !ok && cur != nil {
+			at = state{cur.seq, cur.hash}
+		}
+		r := s.record(e, term)
+		r.Expected, r.Prev = at.seq, at.hash
+		if s.wrong && s.rng.IntN(40) == 0 {
+			r.Expected += journal.Sequence(s.rng.IntN(3)) - 1
+		}
+		if s.wrong && s.rng.IntN(40) == 0 {
+			r.Prev[s.rng.IntN(32)] ^= 1
+		}
+		b = journal.AppendRecord(b, &r)
+		after[e] = state{r.Last(), chain.After(&r)}
+	}
+	return b
+}
+
+func (s *source) record(e sharding.EntityID, term sharding.Term) journal.Record {
+	s.clock += int64(s.rng.IntN(2000)) - 500
+	r := journal.Record{
+		Entity: e, Term: term, RecordedAt: s.clock, CommandID: journal.CommandID(fmt.Sprintf("c-%d", s.rng.Uint64())),
+		CommandHash: s.rng.Uint64(), Reply: s.bytes(40), Module: journal.Digest{byte(s.rng.IntN(3))},
+	}
+	if s.rng.IntN(15) == 0 {
+		r.Flags |= journal.FlagTombstone
+	}
+	for n := s.rng.IntN(4); n > 0; n-- {
+		ev := journal.Event{Type: "moved", Payload: s.bytes(300)}
+		for t := s.rng.IntN(3); t > 0; t-- {
+			ev.Tags = append(ev.Tags, fmt.Sprintf("tag-%d", s.rng.IntN(9)))
+		}
+		r.Events = append(r.Events, ev)
+	}
+	return r
+}
+
+func (s *source) bytes(most int) []byte {
+	b := make([]byte, s.rng.IntN(most+1))
+	for i := range b {
+		b[i] = byte(s.rng.Uint32())
+	}
+	return b
+}
+
+// checkVerdict compares what the Machine said with what it had to.
+func checkVerdict(t *testing.T, v eventlog.Verdict, want error) {
+	t.Helper()
+	if want == nil && v.Err != nil || want != nil && !errors.Is(v.Err, want) {
+		t.Fatalf("shard %d index %d: verdict %v, want %v", v.Shard, v.Index, v.Err, want)
+	}
+}
+
+// checkMachine compares everything that can be read with the twin.
+func checkMachine(t *testing.T, m *eventlog.Machine, want *twin, rng *rand.Rand) {
+	t.Helper()
+	for id, sh := range want.shards {
+		if index, term := m.Applied(id); index != sh.index || term != sh.term {
+			t.Fatalf("shard %d: applied %d of term %d, want %d of %d", id, index, term, sh.index, sh.term)
+		}
+		if c := m.Clock(id); c != sh.clock {
+			t.Fatalf("shard %d: clock %d, want %d", id, c, sh.clock)
+		}
+		live := uint64(0)
+		for e, ent := range sh.entities {
+			checkEntity(t, m, id, e, ent, rng)
+			if !ent.deleted {
+				live++
+			}
+		}
+		if n := m.Entities(id); n != live {
+			t.Fatalf("shard %d: %d entities, want %d", id, n, live)
+		}
+		checkList(t, m, id, sh, rng)
+		checkOrder(t, m, id, sh, rng)
+	}
+}
+
+func checkEntity(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, want *twinEntity, rng *rand.Rand) {
+	t.Helper()
+	seq, hash, exists, err := m.Head(id, e)
+	if err != nil || seq != want.seq || hash != want.hash || exists == want.deleted {
+		t.Fatalf("head of %s: %d %v %v %v, want %d %v deleted %v", e, seq, hash, exists, err, want.seq, want.hash, want.deleted)
+	}
+	for _, from := range []journal.Sequence{0, journal.Sequence(rng.Uint64N(uint64(want.seq) + 2))} {
+		first := 0
+		for first < len(want.last) && want.last[first] < from {
+			first++
+		}
+		i := first
+		err := m.Read(context.Background(), id, e, from, func(at journal.Position, rec *journal.Record) error {
+			if i == len(want.records) {
+				return fmt.Errorf("a record too many, at %v", at)
+			}
+			if at != want.at[i] || !bytes.Equal(journal.AppendRecord(nil, rec), want.records[i]) {
+				return fmt.Errorf("record %d at %v differs, want the one at %v", i, at, want.at[i])
+			}
+			i++
+			return nil
+		})
+		if err != nil || i != len(want.records) {
+			t.Fatalf("read %s from %d: %d of %d records: %v", e, from, i-first, len(want.records)-first, err)
+		}
+	}
+}
+
+func checkList(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *twinShard, rng *rand.Rand) {
+	t.Helper()
+	prefix := []string{"", "e", "e 1", "x"}[rng.IntN(4)]
+	after := ""
+	if rng.IntN(2) == 0 {
+		after = fmt.Sprintf("e %d", rng.IntN(50))
+	}
+	limit := 1 + rng.IntN(20)
+	var want []string
+	for e, ent := range sh.entities {
+		if e.Type == "cart" && !ent.deleted && strings.HasPrefix(e.ID, prefix) && e.ID > after {
+			want = append(want, fmt.Sprintf("%s %d", e, ent.seq))
+		}
+	}
+	slices.Sort(want)
+	want = want[:min(limit, len(want))]
+	infos, err := m.List(id, "cart", prefix, after, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, info := range infos {
+		got = append(got, fmt.Sprintf("%s %d", info.Entity, info.Sequence))
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("list of shard %d, prefix %q after %q limit %d:\n got %q\nwant %q", id, prefix, after, limit, got, want)
+	}
+}
+
+func checkOrder(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *twinShard, rng *rand.Rand) {
+	t.Helper()
+	after := rng.Uint64N(sh.index + 1)
+	if rng.IntN(2) == 0 {
+		after = 0
+	}
+	var got []string
+	upTo, err := m.ReadOrder(context.Background(), id, after, func(row *store.OrderRow) error {
+		got = append(got, rowText(row))
+		return nil
+	})
+	if err != nil || upTo != sh.index {
+		t.Fatalf("order of shard %d after %d: up to %d, want %d: %v", id, after, upTo, sh.index, err)
+	}
+	first := 0
+	for first < len(sh.rowIndex) && sh.rowIndex[first] <= after {
+		first++
+	}
+	if !slices.Equal(got, sh.rows[first:]) {
+		t.Fatalf("order of shard %d after %d:\n got %q\nwant %q", id, after, got, sh.rows[first:])
+	}
+}

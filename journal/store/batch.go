@@ -1,0 +1,60 @@
+package store
+
+import "encoding/binary"
+
+// Batch gathers pairs for one version. It keeps one buffer and is meant to be
+// reused. The zero Batch is empty and ready; it serves one goroutine.
+type Batch struct {
+	buf []byte
+	kvs []pair
+	key []byte
+}
+
+// pair is offsets into buf: the key, then the framed value up to end.
+type pair struct {
+	key, value, end int
+	delete          bool
+}
+
+// Reset empties the batch and keeps its memory.
+func (b *Batch) Reset() { b.buf, b.kvs = b.buf[:0], b.kvs[:0] }
+
+// Len is the number of pairs.
+func (b *Batch) Len() int { return len(b.kvs) }
+
+// Bytes is the size of keys and values.
+func (b *Batch) Bytes() int { return len(b.buf) }
+
+// Key returns an empty scratch slice to append a key to.
+func (b *Batch) Key() []byte { return b.key[:0] }
+
+// Begin starts a pair. It copies the key and returns a slice to append the
+// value's body to; End takes what became of it. Nothing else may be called on
+// the batch in between.
+func (b *Batch) Begin(key []byte) []byte {
+	b.key = key
+	start := len(b.buf)
+	b.buf = append(b.buf, key...)
+	b.kvs = append(b.kvs, pair{key: start, value: len(b.buf)})
+	return append(b.buf, valueVersion, 0, 0, 0, 0)
+}
+
+// End finishes the pair that Begin started.
+func (b *Batch) End(buf []byte) {
+	p := &b.kvs[len(b.kvs)-1]
+	p.end = len(buf)
+	crc := sum(buf[p.key:p.value], buf[p.value+frameBytes:])
+	binary.LittleEndian.PutUint32(buf[p.value+1:], crc)
+	b.buf = buf
+}
+
+// Put adds a pair with a body that exists already.
+func (b *Batch) Put(key, body []byte) { b.End(append(b.Begin(key), body...)) }
+
+// Delete adds the deletion of a key.
+func (b *Batch) Delete(key []byte) {
+	b.key = key
+	start := len(b.buf)
+	b.buf = append(b.buf, key...)
+	b.kvs = append(b.kvs, pair{key: start, value: len(b.buf), end: len(b.buf), delete: true})
+}

@@ -1,0 +1,115 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Class is the kind of value behind a key.
+type Class byte
+
+// Classes of keys. Every key starts with shard u32, generation u32 (both big
+// endian) and the class.
+const (
+	ClassApplied Class = 'a' // how far a shard is applied: Applied
+	ClassEntity  Class = 'e' // the head of an entity: Head
+	ClassMeta    Class = 'm' // a pair of the metadata machine
+	ClassOrder   Class = 'o' // which records each raft entry held: order pack
+	ClassRecord  Class = 'r' // records of one entity: record pack
+)
+
+const prefixBytes = 9
+
+// recordSuffixBytes is what follows the entity in a record key: sequence,
+// index and ordinal of the pack's last record.
+const recordSuffixBytes = 8 + 8 + 4
+
+// AppendPrefix appends what all keys of a class in a shard start with.
+func AppendPrefix(dst []byte, shard sharding.ShardID, generation uint32, class Class) []byte {
+	dst = binary.BigEndian.AppendUint32(dst, uint32(shard))
+	dst = binary.BigEndian.AppendUint32(dst, generation)
+	return append(dst, byte(class))
+}
+
+// AppendEntity appends an entity as keys hold it: type, zero, id, zero.
+// Neither name may hold a zero byte.
+func AppendEntity(dst []byte, typ, id []byte) []byte {
+	dst = append(dst, typ...)
+	dst = append(dst, 0)
+	dst = append(dst, id...)
+	return append(dst, 0)
+}
+
+// AppendEntityID is AppendEntity for an EntityID.
+func AppendEntityID(dst []byte, e sharding.EntityID) []byte {
+	dst = append(dst, e.Type...)
+	dst = append(dst, 0)
+	dst = append(dst, e.ID...)
+	return append(dst, 0)
+}
+
+// SplitEntity is the inverse of AppendEntity; rest is what follows.
+func SplitEntity(b []byte) (e sharding.EntityID, rest []byte, err error) {
+	typ, b, ok := bytes.Cut(b, []byte{0})
+	id, rest, ok2 := bytes.Cut(b, []byte{0})
+	if !ok || !ok2 || len(typ) == 0 || len(id) == 0 {
+		return e, nil, fmt.Errorf("%w: key without an entity", journal.ErrDamaged)
+	}
+	return sharding.EntityID{Type: string(typ), ID: string(id)}, rest, nil
+}
+
+// AppendRecordSuffix appends the end of a record key: the last record of the
+// pack behind it.
+func AppendRecordSuffix(dst []byte, last journal.Sequence, at journal.Position) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, uint64(last))
+	dst = binary.BigEndian.AppendUint64(dst, at.Index)
+	return binary.BigEndian.AppendUint32(dst, at.Ordinal)
+}
+
+// AppendIndex appends the end of an order key.
+func AppendIndex(dst []byte, index uint64) []byte {
+	return binary.BigEndian.AppendUint64(dst, index)
+}
+
+// Key is a key taken apart.
+type Key struct {
+	Shard      sharding.ShardID
+	Generation uint32
+	Class      Class
+	Rest       []byte // aliases the key
+}
+
+// ParseKey takes a key apart; it does not look into Rest.
+func ParseKey(key []byte) (Key, error) {
+	if len(key) < prefixBytes {
+		return Key{}, fmt.Errorf("%w: key of %d bytes", journal.ErrDamaged, len(key))
+	}
+	k := Key{
+		Shard:      sharding.ShardID(binary.BigEndian.Uint32(key)),
+		Generation: binary.BigEndian.Uint32(key[4:]),
+		Class:      Class(key[8]),
+		Rest:       key[prefixBytes:],
+	}
+	switch k.Class {
+	case ClassApplied, ClassEntity, ClassMeta, ClassOrder, ClassRecord:
+		return k, nil
+	}
+	return Key{}, fmt.Errorf("%w: key class %#x", journal.ErrDamaged, byte(k.Class))
+}
+
+// DescribeKey names a key's class and shard for people; it never shows an id.
+func DescribeKey(key []byte) string {
+	k, err := ParseKey(key)
+	if err != nil {
+		return "an unknown key"
+	}
+	names := map[Class]string{
+		ClassApplied: "applied mark", ClassEntity: "entity head", ClassMeta: "metadata pair",
+		ClassOrder: "order pack", ClassRecord: "record pack",
+	}
+	return fmt.Sprintf("%s of shard %d", names[k.Class], k.Shard)
+}

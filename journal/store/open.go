@@ -1,0 +1,124 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sync"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+)
+
+const compression = options.Snappy
+
+// Open opens or creates the store in dir. It verifies the manifest and every
+// table before Badger opens them: damage is a *DamageError and leaves the
+// directory as it was. The caller closes the Store.
+func Open(dir string, opts Options) (*Store, error) {
+	if err := opts.Validate(); err != nil {
+		return nil, fmt.Errorf("journal store options: %w", err)
+	}
+	opts = opts.withDefaults()
+	if !opts.ReadOnly {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("journal store: %w", err)
+		}
+	}
+	highest, err := preflight(dir, !opts.SkipTableScan)
+	if err != nil {
+		return nil, err
+	}
+	if w := watermarkOf(highest); w < opts.Watermark {
+		return nil, &DamageError{
+			Where: "tables", Action: actionRebuild,
+			What: fmt.Sprintf("they reach version %d, the log was cut at %d", w, opts.Watermark),
+		}
+	}
+	db, err := openDB(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{dir: dir, db: db, opts: opts, views: make(map[uint64]int)}
+	s.idle = sync.NewCond(&s.mu)
+	s.version = db.MaxVersion()
+	if !opts.ReadOnly {
+		if held, err := holdBallast(dir, opts.BallastBytes); err != nil || !held && opts.BallastBytes > 0 {
+			opts.Logger.Warn("no ballast file is held", "ballast_bytes", opts.BallastBytes, "error", err)
+		}
+	}
+	return s, nil
+}
+
+// openDB opens Badger; a refusal is tried once more after memtable logs of
+// zero bytes are gone.
+func openDB(dir string, opts Options) (*badger.DB, error) {
+	if opts.ReadOnly {
+		return openOnce(dir, opts)
+	}
+	for attempt := 0; ; attempt++ {
+		removed, err := removeEmptyLogs(dir)
+		if err != nil {
+			return nil, fmt.Errorf("journal store: %w", err)
+		}
+		if removed > 0 {
+			opts.Logger.Warn("removed empty memtable logs", "files", removed)
+		}
+		db, err := openOnce(dir, opts)
+		if err == nil || attempt > 0 || errors.Is(err, errPanicked) {
+			return db, err
+		}
+		opts.Logger.Warn("open the journal store again", "error", err)
+	}
+}
+
+var errPanicked = errors.New("badger panicked")
+
+func openOnce(dir string, opts Options) (db *badger.DB, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			db, err = nil, fmt.Errorf("%w: %w while opening: %v",
+				&DamageError{Where: "store", What: "it cannot be opened", Action: actionRebuild}, errPanicked, r)
+		}
+	}()
+	db, err = badger.OpenManaged(badgerOptions(dir, opts))
+	if err != nil {
+		return nil, fmt.Errorf("open journal store: %w", err)
+	}
+	return db, nil
+}
+
+// badgerOptions: nothing is synced in the commit path, nothing goes to the
+// value log, old versions are kept until SetDiscard allows otherwise. Badger's
+// own checksums are left to preflight and Scrub: when Badger finds a bad block
+// while reading it tells nobody, and its keys are then merely not found; a
+// block that is served carries our checksums in every value.
+func badgerOptions(dir string, opts Options) badger.Options {
+	return badger.DefaultOptions(dir).
+		WithSyncWrites(false).
+		WithDetectConflicts(false).
+		WithMetricsEnabled(false).
+		WithNumVersionsToKeep(1).
+		WithCompactL0OnClose(false).
+		WithCompression(compression).
+		WithChecksumVerificationMode(options.NoVerification).
+		WithMemTableSize(opts.MemTableBytes).
+		WithNumMemtables(opts.Memtables).
+		WithNumCompactors(opts.Compactors).
+		WithBlockCacheSize(opts.BlockCacheBytes).
+		WithIndexCacheSize(opts.IndexCacheBytes).
+		WithValueThreshold(opts.valueThreshold()).
+		WithValueLogFileSize(2 << 20).
+		WithReadOnly(opts.ReadOnly).
+		WithLogger(badgerLogger{opts.Logger})
+}
+
+// watermarkOf: tables are finished in the order of versions, but a batch of
+// the highest version may continue in the next table.
+func watermarkOf(highest uint64) uint64 {
+	if highest == 0 || highest == math.MaxUint64 {
+		return 0
+	}
+	return highest - 1
+}

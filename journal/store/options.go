@@ -1,0 +1,91 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+)
+
+// Options of a Store. The zero value of a field is its default.
+type Options struct {
+	// MemTableBytes is the size of a memtable; what is not durable yet, and so
+	// what a start has to apply again, is about this much times Memtables.
+	// Anonymous memory is about 1.3 times this for each memtable. Default 16 MiB.
+	MemTableBytes int64
+	// Memtables that may wait for the disk. Default 2.
+	Memtables int
+	// BlockCacheBytes holds uncompressed blocks. Default 16 MiB.
+	BlockCacheBytes int64
+	// IndexCacheBytes holds table indexes and bloom filters. Default 16 MiB.
+	IndexCacheBytes int64
+	// Compactors, at least 2. Default 2.
+	Compactors int
+	// BallastBytes is the size of a file that only takes space, to be given
+	// back with ReleaseBallast when the disk is full. Default 0: none.
+	BallastBytes int64
+	// Watermark is what the log recorded last: Open refuses a store whose
+	// tables hold less, before anything in it is changed.
+	Watermark uint64
+	// SkipTableScan leaves the blocks of tables unverified at Open: a start
+	// costs about a second less for each GiB, and damage is found when it is
+	// read, by the values' own checksums, or not at all when it hides a key.
+	SkipTableScan bool
+	// ReadOnly opens without writing anything: for Verify.
+	ReadOnly bool
+	// Logger gets what Badger warns of. Default: discarded.
+	Logger *slog.Logger
+}
+
+const minMemTableBytes = 256 << 10
+
+func (o Options) withDefaults() Options {
+	def := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&o.MemTableBytes, 16<<20)
+	def(&o.BlockCacheBytes, 16<<20)
+	def(&o.IndexCacheBytes, 16<<20)
+	if o.Memtables == 0 {
+		o.Memtables = 2
+	}
+	if o.Compactors == 0 {
+		o.Compactors = 2
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Validate joins all faults.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var errs []error
+	if o.MemTableBytes < minMemTableBytes || o.MemTableBytes > 1<<30 {
+		errs = append(errs, fmt.Errorf("memtable of %d bytes: want %d to %d", o.MemTableBytes, minMemTableBytes, 1<<30))
+	}
+	if o.Memtables < 1 || o.Memtables > 64 {
+		errs = append(errs, fmt.Errorf("%d memtables: want 1 to 64", o.Memtables))
+	}
+	if o.Compactors < 2 {
+		errs = append(errs, fmt.Errorf("%d compactors: want at least 2", o.Compactors))
+	}
+	if o.BlockCacheBytes < 1<<20 || o.IndexCacheBytes < 1<<20 {
+		errs = append(errs, errors.New("block and index cache: want at least 1 MiB each"))
+	}
+	if o.BallastBytes < 0 {
+		errs = append(errs, errors.New("ballast: want 0 or more bytes"))
+	}
+	return errors.Join(errs...)
+}
+
+// MaxValueBytes bounds a value's body: larger ones would leave the tables for
+// the value log, where damage shows as an empty value. It is 1 MiB less the
+// frame, and less with memtables under 7 MiB.
+func (o Options) MaxValueBytes() int {
+	return int(o.withDefaults().valueThreshold()) - frameBytes - 1
+}
+
+func (o Options) valueThreshold() int64 { return min(1<<20, o.MemTableBytes*14/100) }

@@ -1,0 +1,199 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+)
+
+// A record pack holds consecutive records of one entity. How records are
+// packed is local to a replica and changes when a crash has them written
+// again, so packs of one entity may overlap and an older one may survive
+// between newer ones. A pack therefore says which record of the entity comes
+// before its first: a reader that has not seen that one yet passes the pack
+// over, and skips what it has seen.
+//
+// Body, little endian: previous index u64, previous ordinal u32 (zeros before
+// the entity's first record), then each record: index u64, ordinal u32, the
+// record with its own length and checksum.
+
+// AppendPackStart appends the start of a pack's body.
+func AppendPackStart(dst []byte, previous journal.Position) []byte {
+	return appendPosition(dst, previous)
+}
+
+// AppendPackRecord appends one record, framing included.
+func AppendPackRecord(dst []byte, at journal.Position, raw []byte) []byte {
+	dst = appendPosition(dst, at)
+	return append(dst, raw...)
+}
+
+// PackRecordBytes is what AppendPackRecord adds for a record of n bytes.
+func PackRecordBytes(n int) int { return positionBytes + n }
+
+// Pack walks the records of a pack's body.
+type Pack struct {
+	Previous journal.Position
+	rest     []byte
+}
+
+// OpenPack returns the pack in body, before its first record.
+func OpenPack(body []byte) (Pack, error) {
+	if len(body) < positionBytes {
+		return Pack{}, fmt.Errorf("%w: record pack of %d bytes", journal.ErrDamaged, len(body))
+	}
+	return Pack{Previous: position(body), rest: body[positionBytes:]}, nil
+}
+
+// Next returns the next record and its position; raw is nil at the end. It
+// checks the record's own checksum.
+func (p *Pack) Next() (at journal.Position, raw []byte, err error) {
+	if len(p.rest) == 0 {
+		return at, nil, nil
+	}
+	if len(p.rest) < positionBytes {
+		return at, nil, fmt.Errorf("%w: record pack cut short", journal.ErrDamaged)
+	}
+	at = position(p.rest)
+	raw, p.rest, err = journal.SplitRecord(p.rest[positionBytes:])
+	return at, raw, err
+}
+
+// An order pack holds the rows of consecutive raft entries of one shard, in
+// order: which entity got which sequences, with the events' tags. It covers
+// the entries after its previous index and up to the index of its key; an
+// entry without events has no row. The rule for overlapping packs is the
+// record packs'.
+//
+// Body: previous index u64 little endian, then rows: index uvarint (minus the
+// row's before it, or minus previous), ordinal uvarint, type (len u8), id (len
+// u16), first sequence uvarint, event count uvarint, each event: tag count u8,
+// each tag (len u8).
+
+// AppendOrderStart appends the start of an order pack's body.
+func AppendOrderStart(dst []byte, previous uint64) []byte {
+	return binary.LittleEndian.AppendUint64(dst, previous)
+}
+
+// AppendOrderRow appends the row of a record with events; before is the index
+// of the row before it, or the pack's previous index.
+func AppendOrderRow(dst []byte, before uint64, at journal.Position, v *journal.RecordView) []byte {
+	dst = binary.AppendUvarint(dst, at.Index-before)
+	dst = binary.AppendUvarint(dst, uint64(at.Ordinal))
+	dst = append(dst, byte(len(v.Type)))
+	dst = append(dst, v.Type...)
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(v.ID)))
+	dst = append(dst, v.ID...)
+	dst = binary.AppendUvarint(dst, uint64(v.Expected)+1)
+	dst = binary.AppendUvarint(dst, uint64(v.EventCount))
+	for c := v.Events(); c.Next(); {
+		dst = append(dst, byte(c.TagCount))
+		dst = append(dst, c.RawTags()...)
+	}
+	return dst
+}
+
+// OrderRow is one record's place in a shard's order. Its slices alias the pack.
+type OrderRow struct {
+	At       journal.Position
+	Type, ID []byte
+	First    journal.Sequence
+	Events   int
+	tags     []byte
+}
+
+// Tags calls fn for each tag of the row's events, in order.
+func (r *OrderRow) Tags(fn func(seq journal.Sequence, tag []byte)) {
+	b := r.tags
+	for i := 0; i < r.Events; i++ {
+		n := int(b[0])
+		b = b[1:]
+		for ; n > 0; n-- {
+			fn(r.First+journal.Sequence(i), b[1:1+int(b[0])])
+			b = b[1+int(b[0]):]
+		}
+	}
+}
+
+// OrderPack walks the rows of an order pack's body.
+type OrderPack struct {
+	Previous uint64
+	index    uint64
+	rest     []byte
+}
+
+// OpenOrderPack returns the pack in body, before its first row.
+func OpenOrderPack(body []byte) (OrderPack, error) {
+	if len(body) < 8 {
+		return OrderPack{}, fmt.Errorf("%w: order pack of %d bytes", journal.ErrDamaged, len(body))
+	}
+	prev := binary.LittleEndian.Uint64(body)
+	return OrderPack{Previous: prev, index: prev, rest: body[8:]}, nil
+}
+
+// Next fills row with the next row and reports whether there is one.
+func (p *OrderPack) Next(row *OrderRow) (bool, error) {
+	if len(p.rest) == 0 {
+		return false, nil
+	}
+	d := rowDecoder{b: p.rest}
+	p.index += d.uvarint()
+	row.At = journal.Position{Index: p.index, Ordinal: uint32(d.uvarint())}
+	row.Type = d.take(int(d.u8()))
+	row.ID = d.take(int(d.u8()) | int(d.u8())<<8)
+	row.First = journal.Sequence(d.uvarint())
+	n := d.uvarint()
+	if n > 0xffff {
+		d.bad = true
+	}
+	row.Events = int(n)
+	row.tags = d.b
+	for i := 0; i < row.Events && !d.bad; i++ {
+		for t := d.u8(); t > 0 && !d.bad; t-- {
+			d.take(int(d.u8()))
+		}
+	}
+	if d.bad {
+		return false, fmt.Errorf("%w: order pack cut short", journal.ErrDamaged)
+	}
+	row.tags = row.tags[:len(row.tags)-len(d.b)]
+	p.rest = d.b
+	return true, nil
+}
+
+// rowDecoder takes fields off b; after the first short read it is bad.
+type rowDecoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *rowDecoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *rowDecoder) u8() byte {
+	if len(d.b) == 0 {
+		d.bad = true
+		return 0
+	}
+	v := d.b[0]
+	d.b = d.b[1:]
+	return v
+}
+
+func (d *rowDecoder) take(n int) []byte {
+	if n > len(d.b) {
+		d.bad, d.b = true, nil
+		return nil
+	}
+	out := d.b[:n:n]
+	d.b = d.b[n:]
+	return out
+}

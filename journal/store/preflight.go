@@ -1,0 +1,149 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+	"github.com/dgraph-io/badger/v4/table"
+	"github.com/dgraph-io/ristretto/v2/z"
+)
+
+// Badger opens tables in goroutines of its own: a damaged one ends the process
+// by a panic there, or is left out with a line in the log, and a missing
+// manifest makes it delete every table. So all of that is looked at first, in
+// a goroutine that recovers, before Badger may touch the directory.
+
+// removeEmptyLogs deletes memtable logs of zero bytes, which a kill between
+// two system calls leaves behind and which Badger refuses to open.
+func removeEmptyLogs(dir string) (removed int, err error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.mem"))
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		fi, err := os.Stat(name)
+		if err != nil {
+			return removed, err
+		}
+		if fi.Size() != 0 {
+			continue
+		}
+		if err := os.Remove(name); err != nil {
+			return removed, err
+		}
+		removed++
+	}
+	return removed, nil
+}
+
+// preflight checks the manifest and the tables that it lists, and returns the
+// highest version in them.
+func preflight(dir string, scan bool) (maxVersion uint64, err error) {
+	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, checkNoTables(dir)
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	m, _, err := badger.ReplayManifestFile(f, 0, badger.DefaultOptions(dir))
+	if err != nil {
+		return 0, &DamageError{Where: badger.ManifestFilename, What: err.Error(), Action: actionRebuild}
+	}
+	ids := make([]uint64, 0, len(m.Tables))
+	for id := range m.Tables {
+		ids = append(ids, id)
+	}
+	sort.Slice(ids, func(i, j int) bool { return ids[i] < ids[j] })
+	for _, id := range ids {
+		v, err := checkTable(table.NewFilename(id, dir), m.Tables[id].Compression, scan)
+		if err != nil {
+			return 0, err
+		}
+		maxVersion = max(maxVersion, v)
+	}
+	return maxVersion, nil
+}
+
+func checkNoTables(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err == nil && len(names) > 0 {
+		err = &DamageError{
+			Where: badger.ManifestFilename, Action: actionRebuild,
+			What: fmt.Sprintf("missing, with %d tables present", len(names)),
+		}
+	}
+	return err
+}
+
+// checkTable opens one table, verifies its index and, with scan, every block.
+func checkTable(path string, compression options.CompressionType, scan bool) (maxVersion uint64, err error) {
+	damage := func(what string) error {
+		return &DamageError{Where: filepath.Base(path), What: what, Action: actionRebuild}
+	}
+	fi, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, damage("the table is missing")
+	}
+	if err != nil {
+		return 0, err
+	}
+	if fi.Size() == 0 {
+		return 0, damage("the table is empty")
+	}
+	mf, err := z.OpenMmapFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = damage("the table's structure is broken")
+		}
+		err = errors.Join(err, mf.Close(-1))
+	}()
+	t, err := table.OpenTable(mf, table.Options{
+		ReadOnly: true, ChkMode: options.OnBlockRead, BlockSize: 4096, Compression: compression,
+	})
+	if err != nil {
+		return 0, damage(firstLine(err))
+	}
+	if scan {
+		if err := t.VerifyChecksum(); err != nil {
+			return 0, damage(firstLine(err))
+		}
+	}
+	return t.MaxVersion(), nil
+}
+
+func firstLine(err error) string {
+	s, _, _ := strings.Cut(err.Error(), "\n")
+	return s
+}
+
+// Scrub verifies every block of every table on disk, as Open does, while the
+// store is in use. It reads all of them once; a table that compaction removes
+// meanwhile is passed over.
+func (s *Store) Scrub() error {
+	for _, info := range s.db.Tables() {
+		path := table.NewFilename(info.ID, s.dir)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		_, err := checkTable(path, compression, true)
+		if err == nil {
+			continue
+		}
+		if _, gone := os.Stat(path); !errors.Is(gone, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// View reads the store as of one version. It serves one goroutine, and holds
+// memory and old versions until Close.
+type View struct {
+	st      *Store
+	version uint64
+	txn     *badger.Txn
+	calling bool // a caller's function runs: a panic is the caller's
+}
+
+// ViewAt returns a view of what batches up to the version left. It does no
+// I/O. The version is at least what SetDiscard was given. The error is
+// ErrClosed.
+func (s *Store) ViewAt(version uint64) (*View, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	s.views[version]++
+	return &View{st: s, version: version, txn: s.db.NewTransactionAt(version, false)}, nil
+}
+
+// Close releases the view. It may be called once.
+func (v *View) Close() {
+	v.txn.Discard()
+	s := v.st
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.views[v.version]--; s.views[v.version] == 0 {
+		delete(s.views, v.version)
+	}
+	if len(s.views) == 0 {
+		s.idle.Broadcast()
+	}
+}
+
+// Get calls fn with the value's body, valid during the call, and returns its
+// error; found is false when there is no such key.
+func (v *View) Get(key []byte, fn func(body []byte) error) (found bool, err error) {
+	defer v.recovered(key, &err)
+	item, err := v.txn.Get(key)
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", DescribeKey(key), err)
+	}
+	return true, item.Value(func(value []byte) error {
+		body, err := openValue(key, value)
+		if err != nil {
+			return err
+		}
+		v.calling = true
+		err = fn(body)
+		v.calling = false
+		return err
+	})
+}
+
+// ErrStop ends a Scan early; Scan then returns nil.
+var ErrStop = errors.New("stop the scan")
+
+// Scan calls fn for every key with the prefix that is not before from (nil:
+// all), in order; key and body are valid during the call. An error of fn ends
+// it and is returned, but for ErrStop.
+func (v *View) Scan(prefix, from []byte, fn func(key, body []byte) error) error {
+	err := v.scan(prefix, from, func(item *badger.Item) error {
+		key := item.Key()
+		return item.Value(func(value []byte) error {
+			body, err := openValue(key, value)
+			if err != nil {
+				return err
+			}
+			v.calling = true
+			err = fn(key, body)
+			v.calling = false
+			return err
+		})
+	})
+	if errors.Is(err, ErrStop) {
+		return nil
+	}
+	return err
+}
+
+func (v *View) scan(prefix, from []byte, fn func(*badger.Item) error) (err error) {
+	defer v.recovered(prefix, &err)
+	if from == nil {
+		from = prefix
+	}
+	it := v.txn.NewIterator(badger.IteratorOptions{Prefix: prefix})
+	defer it.Close()
+	for it.Seek(from); it.Valid(); it.Next() {
+		if err := fn(it.Item()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recovered turns a runtime error of Badger over broken bytes into damage. Any
+// other panic goes on.
+func (v *View) recovered(key []byte, err *error) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	if re, ok := r.(runtime.Error); ok && !v.calling {
+		*err = &DamageError{Where: DescribeKey(key), What: "a table's block is broken: " + re.Error(), Action: actionRebuild}
+		return
+	}
+	panic(r)
+}
+
+// AppliedMarks returns the applied mark of every shard in the view. It costs a
+// seek for each shard. With whole, a shard with keys and no mark is damage; a
+// view above the watermark may show one after a crash.
+func (v *View) AppliedMarks(whole bool) (marks map[sharding.ShardID]Applied, err error) {
+	defer v.recovered([]byte{}, &err)
+	marks = make(map[sharding.ShardID]Applied)
+	it := v.txn.NewIterator(badger.IteratorOptions{})
+	defer it.Close()
+	for shard := uint64(0); shard <= math.MaxUint32; shard++ {
+		it.Seek(AppendPrefix(nil, sharding.ShardID(shard), 0, ClassApplied))
+		if !it.Valid() {
+			break
+		}
+		key := it.Item().Key()
+		k, err := ParseKey(key)
+		if err != nil {
+			return nil, err
+		}
+		shard = uint64(k.Shard)
+		if k.Class != ClassApplied {
+			if !whole {
+				continue
+			}
+			return nil, &DamageError{Where: DescribeKey(key), What: "its shard has no applied mark", Action: actionRebuild}
+		}
+		err = it.Item().Value(func(value []byte) error {
+			body, err := openValue(key, value)
+			if err != nil {
+				return err
+			}
+			marks[k.Shard], err = DecodeApplied(body)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return marks, nil
+}

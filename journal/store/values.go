@@ -1,0 +1,135 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+const valueVersion = 1
+
+// frameBytes is the frame before every value's body: version u8, crc32c u32
+// (little endian) of the key followed by the body, so that a value behind the
+// wrong key is seen too.
+const frameBytes = 5
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func sum(key, body []byte) uint32 {
+	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, body)
+}
+
+// openValue checks a value's frame and returns its body, aliasing value.
+func openValue(key, value []byte) ([]byte, error) {
+	if len(value) < frameBytes {
+		return nil, damagedValue(key, fmt.Sprintf("value of %d bytes", len(value)))
+	}
+	if sum(key, value[frameBytes:]) != binary.LittleEndian.Uint32(value[1:]) {
+		return nil, damagedValue(key, "checksum mismatch")
+	}
+	if value[0] != valueVersion {
+		return nil, fmt.Errorf("%w: value version %d in %s", journal.ErrUnsupported, value[0], DescribeKey(key))
+	}
+	return value[frameBytes:], nil
+}
+
+// Head is what is known of an entity without reading its records.
+type Head struct {
+	Sequence  journal.Sequence
+	Hash      journal.Hash     // the chain's link at Sequence
+	Last      journal.Position // of its last record
+	Deleted   bool             // by its last record
+	UpdatedAt int64            // recordedAt of its last record
+	Records   uint64           // ever written
+	Bytes     uint64           // of those records, as encoded
+}
+
+const (
+	headBytes   = 1 + 8 + 32 + 8 + 4 + 8 + 8 + 8
+	headDeleted = 1 << 0
+)
+
+// AppendHead appends the body of an entity's value. Layout, little endian:
+// flags u8 (bit 0: deleted), sequence u64, hash [32], last index u64, last
+// ordinal u32, updatedAt i64, records u64, bytes u64.
+func AppendHead(dst []byte, h *Head) []byte {
+	var flags byte
+	if h.Deleted {
+		flags |= headDeleted
+	}
+	dst = append(dst, flags)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Sequence))
+	dst = append(dst, h.Hash[:]...)
+	dst = appendPosition(dst, h.Last)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.UpdatedAt))
+	dst = binary.LittleEndian.AppendUint64(dst, h.Records)
+	return binary.LittleEndian.AppendUint64(dst, h.Bytes)
+}
+
+// DecodeHead is the inverse of AppendHead.
+func DecodeHead(b []byte) (Head, error) {
+	if len(b) != headBytes || b[0]&^headDeleted != 0 {
+		return Head{}, fmt.Errorf("%w: entity head of %d bytes", journal.ErrDamaged, len(b))
+	}
+	return Head{
+		Deleted:   b[0]&headDeleted != 0,
+		Sequence:  journal.Sequence(binary.LittleEndian.Uint64(b[1:])),
+		Hash:      journal.Hash(b[9:41]),
+		Last:      position(b[41:]),
+		UpdatedAt: int64(binary.LittleEndian.Uint64(b[53:])),
+		Records:   binary.LittleEndian.Uint64(b[61:]),
+		Bytes:     binary.LittleEndian.Uint64(b[69:]),
+	}, nil
+}
+
+// Applied is how far a shard is applied.
+type Applied struct {
+	Index    uint64
+	Term     sharding.Term // of the entry at Index
+	Clock    int64         // log clock: the highest recordedAt, unix nanoseconds
+	Ordered  uint64        // index of the last order pack, 0 for none
+	Entities uint64        // that exist: heads without the deleted ones
+	Heads    uint64        // entity heads, the deleted ones too
+}
+
+const appliedBytes = 6 * 8
+
+// AppendApplied appends the body of a shard's applied mark. Layout, little
+// endian: index u64, term u64, clock i64, ordered u64, entities u64, heads u64.
+func AppendApplied(dst []byte, a *Applied) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, a.Index)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(a.Term))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(a.Clock))
+	dst = binary.LittleEndian.AppendUint64(dst, a.Ordered)
+	dst = binary.LittleEndian.AppendUint64(dst, a.Entities)
+	return binary.LittleEndian.AppendUint64(dst, a.Heads)
+}
+
+// DecodeApplied is the inverse of AppendApplied.
+func DecodeApplied(b []byte) (Applied, error) {
+	if len(b) != appliedBytes {
+		return Applied{}, fmt.Errorf("%w: applied mark of %d bytes", journal.ErrDamaged, len(b))
+	}
+	return Applied{
+		Index:    binary.LittleEndian.Uint64(b),
+		Term:     sharding.Term(binary.LittleEndian.Uint64(b[8:])),
+		Clock:    int64(binary.LittleEndian.Uint64(b[16:])),
+		Ordered:  binary.LittleEndian.Uint64(b[24:]),
+		Entities: binary.LittleEndian.Uint64(b[32:]),
+		Heads:    binary.LittleEndian.Uint64(b[40:]),
+	}, nil
+}
+
+const positionBytes = 12
+
+func appendPosition(dst []byte, p journal.Position) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, p.Index)
+	return binary.LittleEndian.AppendUint32(dst, p.Ordinal)
+}
+
+func position(b []byte) journal.Position {
+	return journal.Position{Index: binary.LittleEndian.Uint64(b), Ordinal: binary.LittleEndian.Uint32(b[8:])}
+}
