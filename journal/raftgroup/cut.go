@@ -75,9 +75,11 @@ func (g *group) cutTarget(durable uint64, retain int64) uint64 {
 		return index
 	}
 	keep := g.log.tailIndex(retain)
-	if g.leader {
+	// Raft may have lost a leadership that is still to be reported; then it
+	// knows nothing of the others.
+	if progress := g.node.Status().Progress; len(progress) > 0 {
 		slowest := index
-		for id, p := range g.node.Status().Progress {
+		for id, p := range progress {
 			if id != g.replica {
 				slowest = min(slowest, p.Match)
 			}

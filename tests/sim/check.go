@@ -1,0 +1,193 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// shardOf spreads the entities over the shards.
+func (w *World) shardOf(entity string) sharding.ShardID {
+	return w.shards[int(entity[1]-'0')%len(w.shards)]
+}
+
+// quiet is the number of steps in which everything must be well again once all
+// faults ended: some elections of 10 to 20 ticks, of 4 steps each.
+const quiet = 4000
+
+// heal ends all faults and waits until every operation is finished, every
+// shard takes a new command and every replica has applied the same.
+func (w *World) heal() {
+	w.healing = true
+	w.note("heal")
+	clear(w.cut)
+	for _, n := range w.nodes {
+		n.paused = 0
+		n.disk.CutAfter(1 << 30)
+		if !n.up {
+			n.restart()
+		}
+	}
+	probes := w.probes()
+	for deadline := w.step + quiet; w.step < deadline && w.first == nil; w.step++ {
+		w.pass()
+		if len(probes) > 0 && probes[0].op == nil && probes[0].number == 0 {
+			for _, c := range probes {
+				c.begin()
+			}
+			w.clients = append(w.clients, probes...)
+		}
+		if w.settled() {
+			return
+		}
+	}
+	if w.first == nil {
+		w.fail("liveness: not well %d steps after the last fault: %s", quiet, w.describe())
+	}
+}
+
+// probes are clients with one command for each shard, to be finished at any
+// price.
+func (w *World) probes() (out []*client) {
+	for _, name := range sorted(w.entity) {
+		out = append(out, &client{w: w, id: 1000 + len(out), op: nil, pause: len(name)})
+	}
+	return out
+}
+
+func (c *client) begin() {
+	names := sorted(c.w.entity)
+	name := names[c.id-1000]
+	c.number++
+	c.op = &operation{entity: name, id: journal.CommandID(fmt.Sprintf("probe%d", c.id)), must: true, floor: c.w.entity[name].known}
+}
+
+// settled says whether all clients are done and all replicas agree.
+func (w *World) settled() bool {
+	for _, c := range w.clients {
+		if c.op != nil {
+			return false
+		}
+	}
+	if w.clients[len(w.clients)-1].number == 0 {
+		return false
+	}
+	for _, s := range w.shards {
+		for i, n := range w.nodes {
+			if !n.up || w.outside(s, i) {
+				continue
+			}
+			if n.machine.shards[s].index != uint64(len(w.log[s])) || len(n.machine.queue) > 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// outside says whether a node's replica never became a member of the shard.
+func (w *World) outside(s sharding.ShardID, node int) bool {
+	return node > 0 && w.profile.members > 0 && !w.joined[s]
+}
+
+func (w *World) describe() string {
+	text := ""
+	for _, s := range w.shards {
+		for _, n := range w.nodes {
+			st, _ := n.driver.Core().Status(s)
+			text += fmt.Sprintf("\n  shard %d node %d up %v: applied %d of %d, %+v", s, n.id, n.up, n.machine.shards[s].index, len(w.log[s]), st)
+		}
+	}
+	return text
+}
+
+// verify checks what every replica holds in the end.
+func (w *World) verify() {
+	for _, s := range w.shards {
+		for i, n := range w.nodes {
+			if !w.outside(s, i) {
+				w.verifyReplica(n, s)
+			}
+		}
+	}
+}
+
+func (w *World) verifyReplica(n *node, s sharding.ShardID) {
+	st := n.machine.shards[s]
+	for i, c := range st.log {
+		if o := w.log[s][i]; o.Term != c.Term || string(o.Data) != string(c.Data) {
+			w.fail("I8: node %d shard %d differs at entry %d", n.id, s, c.Index)
+		}
+	}
+	for _, name := range sorted(w.entity) {
+		if w.shardOf(name) == s {
+			w.verifyEntity(n, name, st.entities[name], w.entity[name])
+		}
+	}
+}
+
+// verifyEntity checks an entity's records against what clients were told.
+func (w *World) verifyEntity(n *node, name string, e *entity, h *history) {
+	if e == nil {
+		e = &entity{}
+	}
+	at := map[journal.CommandID]journal.Sequence{}
+	term := sharding.Term(0)
+	for i, r := range e.records {
+		if _, twice := at[r.id]; twice {
+			w.fail("I3: node %d %s has command %s twice", n.id, name, r.id)
+		}
+		at[r.id] = r.sequence
+		if r.sequence != journal.Sequence(i+1) {
+			w.fail("I4: node %d %s has sequence %d in place %d", n.id, name, r.sequence, i+1)
+		}
+		if r.term < term {
+			w.fail("I1: node %d %s goes back to term %d from %d", n.id, name, r.term, term)
+		}
+		term = r.term
+	}
+	for _, id := range h.order {
+		if at[id] != h.acked[id] {
+			w.fail("I2: node %d %s: %s was acknowledged at %d and is at %d", n.id, name, id, h.acked[id], at[id])
+		}
+	}
+	for _, id := range sorted(h.failed) {
+		if at[id] != 0 {
+			w.fail("I7: node %d %s: %s failed for certain and is at %d", n.id, name, id, at[id])
+		}
+	}
+	w.verifyReads(n, name, e, h)
+}
+
+// verifyReads checks that every state that was read is one the entity had.
+func (w *World) verifyReads(n *node, name string, e *entity, h *history) {
+	hashes := make([]journal.Hash, 1, len(e.records)+1)
+	var chain journal.Chain
+	for _, c := range n.machine.shards[w.shardOf(name)].log {
+		entry, err := journal.DecodeEntry(c.Data)
+		if err != nil || entry.Fence != c.Term {
+			continue
+		}
+		for body := entry.Body; len(body) > 0; {
+			raw, rest, err := journal.SplitRecord(body)
+			var r journal.Record
+			if err == nil {
+				err = r.Decode(raw)
+			}
+			if err != nil {
+				w.fail("I9: node %d: %v", n.id, err)
+				return
+			}
+			if r.Entity.ID == name && int(r.Expected) == len(hashes)-1 && r.Prev == hashes[r.Expected] {
+				hashes = append(hashes, chain.After(&r))
+			}
+			body = rest
+		}
+	}
+	for _, r := range h.reads {
+		if int(r.sequence) >= len(hashes) || hashes[r.sequence] != r.hash {
+			w.fail("I6: a read of %s gave a state at %d that it never had", name, r.sequence)
+		}
+	}
+}

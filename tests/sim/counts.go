@@ -1,0 +1,31 @@
+package sim
+
+import "strings"
+
+func (c *Counts) fields() map[string]*int {
+	return map[string]*int{
+		"frames": &c.Frames, "lost": &c.Lost, "doubled": &c.Doubled, "crashes": &c.crashes, "partitions": &c.cuts,
+		"pauses": &c.pauses, "transfers": &c.transfers, "leaders": &c.leads, "members": &c.changes,
+		"acked": &c.acked, "reads": &c.reads, "unknown": &c.unknown, "resent": &c.resent, "dropped": &c.dropped,
+		"rejected": &c.rejected,
+	}
+}
+
+func (c *Counts) add(o *Counts) {
+	from := o.fields()
+	for name, n := range c.fields() {
+		*n += *from[name]
+	}
+}
+
+// missing names what never happened and should have. A refusal at apply is
+// not among it: it needs a proposal dropped under one built on it.
+func (c *Counts) missing() string {
+	var names []string
+	for _, name := range sorted(c.fields()) {
+		if name != "rejected" && *c.fields()[name] == 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,265 @@
+package sim
+
+import (
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// lane is a shard's single writer on the node that leads it. It runs ahead of
+// the commit on heads that are proposed and not applied yet, and answers
+// behind the commit.
+//
+//	idle ─ LeaderChanged(self) ─▶ leading ─ no-op of the term applied ─▶ active
+//	  ▲──────────── LeaderChanged: what is pending is unknown ─────────────┘
+type lane struct {
+	n     *node
+	shard sharding.ShardID
+
+	term    sharding.Term
+	leading bool
+	active  bool
+	// broken: a proposal was dropped, and what was built on it will be refused.
+	broken bool
+
+	heads   map[string]head
+	flight  map[journal.CommandID][]*call
+	pending map[uint64][]journal.CommandID
+	batch   []*call // to be proposed together
+	number  uint64
+
+	tokens map[uint64]*call // reads not confirmed
+	reads  []confirmed      // reads that wait for an index
+}
+
+type head struct {
+	sequence journal.Sequence
+	hash     journal.Hash
+}
+
+type confirmed struct {
+	index uint64
+	call  *call
+}
+
+func newLane(n *node, shard sharding.ShardID) *lane {
+	l := &lane{n: n, shard: shard}
+	l.reset()
+	return l
+}
+
+func (l *lane) reset() {
+	l.active, l.broken = false, false
+	l.heads = map[string]head{}
+	l.flight = map[journal.CommandID][]*call{}
+	l.pending = map[uint64][]journal.CommandID{}
+	l.tokens = map[uint64]*call{}
+	l.batch, l.reads = nil, nil
+}
+
+// leader follows the loop's report. Everything pending has an unknown outcome.
+func (l *lane) leader(term sharding.Term, self bool) {
+	l.abandon()
+	l.term, l.leading = term, self
+}
+
+// abandon answers everything that waits: a command that was proposed may still
+// commit.
+func (l *lane) abandon() {
+	for _, number := range sorted(l.pending) {
+		for _, id := range l.pending[number] {
+			for _, c := range l.flight[id] {
+				c.finish(unknown, head{})
+			}
+		}
+	}
+	l.refuseBatch()
+	for _, token := range sorted(l.tokens) {
+		l.tokens[token].finish(refused, head{})
+	}
+	for _, r := range l.reads {
+		r.call.finish(refused, head{})
+	}
+	l.reset()
+}
+
+func (l *lane) noop(term sharding.Term) {
+	if l.leading && term == l.term {
+		l.active = true
+	}
+}
+
+// handle takes a call from a client.
+func (l *lane) handle(c *call) {
+	switch {
+	case !l.active || l.broken:
+		c.finish(refused, head{})
+	case c.read:
+		l.number++
+		l.tokens[l.number] = c
+		if err := l.n.driver.Core().ReadIndex(l.shard, l.number); err != nil {
+			delete(l.tokens, l.number)
+			c.finish(refused, head{})
+		}
+	default:
+		l.command(c)
+	}
+}
+
+func (l *lane) command(c *call) {
+	if e := l.n.machine.shards[l.shard].entities[c.entity]; e != nil {
+		if at, ok := e.byID[c.id]; ok {
+			c.finish(done, head{sequence: at})
+			return
+		}
+	}
+	if waiters, ok := l.flight[c.id]; ok {
+		l.flight[c.id] = append(waiters, c)
+		return
+	}
+	for _, o := range l.batch {
+		if o.entity == c.entity {
+			l.propose()
+			break
+		}
+	}
+	l.flight[c.id] = []*call{c}
+	l.batch = append(l.batch, c)
+}
+
+// propose makes one entry of the batch.
+func (l *lane) propose() {
+	if len(l.batch) == 0 {
+		return
+	}
+	l.number++
+	data := journal.AppendEntryHeader(nil, journal.EntryRecords, l.term, l.number)
+	var ids []journal.CommandID
+	for _, c := range l.batch {
+		data = l.append(data, c)
+		ids = append(ids, c.id)
+	}
+	l.pending[l.number] = ids
+	l.batch = nil
+	if planted == 1 {
+		for _, id := range ids {
+			for _, c := range l.flight[id] {
+				c.finish(done, l.heads[c.entity])
+			}
+			l.flight[id] = nil
+		}
+	}
+	if err := l.n.driver.Core().Propose(l.shard, l.term, l.number, data); err != nil {
+		l.dropped(l.term, l.number)
+	}
+}
+
+func (l *lane) append(data []byte, c *call) []byte {
+	h, ok := l.heads[c.entity]
+	if e := l.n.machine.shards[l.shard].entities[c.entity]; !ok && e != nil {
+		h = head{e.sequence, e.hash}
+	}
+	r := journal.Record{
+		Entity: sharding.EntityID{Type: "chain", ID: c.entity}, Term: l.term, RecordedAt: int64(l.n.w.step),
+		Expected: h.sequence, Prev: h.hash, CommandID: c.id,
+		Events: []journal.Event{{Type: "added", Payload: c.payload}},
+	}
+	var chain journal.Chain
+	l.heads[c.entity] = head{r.Last(), chain.After(&r)}
+	return journal.AppendRecord(data, &r)
+}
+
+// verdict follows an applied entry; the machine already holds it.
+func (l *lane) verdict(fence sharding.Term, number uint64, err error) {
+	ids, ok := l.pending[number]
+	if !ok || fence != l.term || !l.leading {
+		return
+	}
+	delete(l.pending, number)
+	for _, id := range ids {
+		for _, c := range l.flight[id] {
+			if err != nil {
+				c.finish(refused, head{})
+				continue
+			}
+			e := l.n.machine.shards[l.shard].entities[c.entity]
+			c.finish(done, head{sequence: e.byID[id], hash: e.hash})
+		}
+		delete(l.flight, id)
+	}
+	if err != nil && !l.broken {
+		l.broken = true
+		l.n.w.count.rejected++
+	}
+	l.mend()
+}
+
+// dropped follows a proposal that will never commit.
+func (l *lane) dropped(fence sharding.Term, number uint64) {
+	ids, ok := l.pending[number]
+	if !ok || fence != l.term {
+		return
+	}
+	delete(l.pending, number)
+	for _, id := range ids {
+		for _, c := range l.flight[id] {
+			c.finish(refused, head{})
+		}
+		delete(l.flight, id)
+	}
+	l.broken = true
+	l.n.w.count.dropped++
+	l.mend()
+}
+
+// mend begins again from what is applied once nothing is pending.
+func (l *lane) mend() {
+	if !l.broken || len(l.pending) > 0 {
+		return
+	}
+	l.refuseBatch()
+	l.heads = map[string]head{}
+	l.broken = false
+}
+
+// refuseBatch answers what was not proposed.
+func (l *lane) refuseBatch() {
+	for _, b := range l.batch {
+		for _, c := range l.flight[b.id] {
+			c.finish(refused, head{})
+		}
+		delete(l.flight, b.id)
+	}
+	l.batch = nil
+}
+
+func (l *lane) confirmed(token, index uint64) {
+	if c := l.tokens[token]; c != nil {
+		delete(l.tokens, token)
+		l.reads = append(l.reads, confirmed{index, c})
+	}
+}
+
+func (l *lane) unconfirmed(token uint64) {
+	if c := l.tokens[token]; c != nil {
+		delete(l.tokens, token)
+		c.finish(refused, head{})
+	}
+}
+
+// answer finishes the reads whose index is applied.
+func (l *lane) answer() {
+	s := l.n.machine.shards[l.shard]
+	kept := l.reads[:0]
+	for _, r := range l.reads {
+		if r.index > s.index {
+			kept = append(kept, r)
+			continue
+		}
+		var h head
+		if e := s.entities[r.call.entity]; e != nil {
+			h = head{e.sequence, e.hash}
+		}
+		r.call.finish(done, h)
+	}
+	l.reads = kept
+}

@@ -1,0 +1,208 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// machine is a node's state machine. Like the real one it applies behind the
+// loop, writes batches that become durable some time later, and comes back
+// from a power cut as of the watermark that the log recorded.
+type machine struct {
+	n      *node
+	shards map[sharding.ShardID]*state
+	queue  []batch
+	bytes  int64
+
+	// versions are the batches written: the applied indexes as of each. Those
+	// up to durable survive.
+	versions []version
+	durable  uint64
+}
+
+type batch struct {
+	shard   sharding.ShardID
+	entries []journal.Committed
+}
+
+type version struct {
+	number  uint64
+	applied map[sharding.ShardID]uint64
+}
+
+// state is what is applied of one shard.
+type state struct {
+	index    uint64
+	entities map[string]*entity
+	log      []journal.Committed // all that was applied, log[i].Index = i+1
+}
+
+type entity struct {
+	sequence journal.Sequence
+	hash     journal.Hash
+	records  []record
+	byID     map[journal.CommandID]journal.Sequence
+}
+
+// record is what the checks need of a journal.Record.
+type record struct {
+	id       journal.CommandID
+	sequence journal.Sequence
+	term     sharding.Term
+}
+
+func newMachine(n *node) *machine {
+	m := &machine{n: n, shards: map[sharding.ShardID]*state{}}
+	for _, s := range n.w.shards {
+		m.shards[s] = &state{entities: map[string]*entity{}}
+	}
+	return m
+}
+
+// reopen is the machine after the end of its process, as of a watermark.
+func (m *machine) reopen(watermark uint64) *machine {
+	out := newMachine(m.n)
+	out.durable = watermark
+	for _, v := range m.versions {
+		if v.number > watermark {
+			break
+		}
+		out.versions = append(out.versions, v)
+	}
+	if n := len(out.versions); n > 0 {
+		v := out.versions[n-1]
+		for _, s := range m.n.w.shards {
+			for _, e := range m.shards[s].log[:v.applied[s]] {
+				out.apply(s, e, nil)
+			}
+		}
+	}
+	return out
+}
+
+// Apply implements raftgroup.StateMachine.
+func (m *machine) Apply(shard sharding.ShardID, entries []journal.Committed) {
+	m.queue = append(m.queue, batch{shard, entries})
+	for _, e := range entries {
+		m.bytes += int64(len(e.Data))
+	}
+}
+
+// Backlog implements raftgroup.StateMachine.
+func (m *machine) Backlog() int64 { return m.bytes }
+
+// Durable implements raftgroup.StateMachine.
+func (m *machine) Durable(dst map[sharding.ShardID]uint64) uint64 {
+	for _, v := range m.versions {
+		if v.number == m.durable {
+			for _, s := range m.n.w.shards {
+				if !m.n.w.joining[s] {
+					dst[s] = v.applied[s]
+				}
+			}
+		}
+	}
+	return m.durable
+}
+
+// flush writes a batch; settle makes some of those written durable.
+func (m *machine) flush() {
+	v := version{number: 1, applied: map[sharding.ShardID]uint64{}}
+	if n := len(m.versions); n > 0 {
+		v.number = m.versions[n-1].number + 1
+	}
+	for _, s := range m.n.w.shards {
+		v.applied[s] = m.shards[s].index
+	}
+	m.versions = append(m.versions, v)
+}
+
+func (m *machine) settle() {
+	if n := len(m.versions); n > 0 && m.durable < m.versions[n-1].number {
+		m.durable += 1 + m.n.w.rng.Uint64N(m.versions[n-1].number-m.durable)
+	}
+}
+
+// pump applies what waits, at most n batches.
+func (m *machine) pump(n int) {
+	for ; n > 0 && len(m.queue) > 0; n-- {
+		b := m.queue[0]
+		m.queue = m.queue[1:]
+		for _, e := range b.entries {
+			m.bytes -= int64(len(e.Data))
+			m.apply(b.shard, e, m.n.lanes[b.shard])
+		}
+	}
+}
+
+// apply judges one entry, the same on every node. The lane learns the verdict.
+func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
+	s := m.shards[shard]
+	if c.Index != s.index+1 {
+		m.n.w.fail("I8: node %d shard %d: entry %d applied after %d", m.n.id, shard, c.Index, s.index)
+		return
+	}
+	s.index = c.Index
+	s.log = append(s.log, c)
+	m.n.w.committed(m.n, shard, c)
+	if len(c.Data) == 0 {
+		if l != nil {
+			l.noop(c.Term)
+		}
+		return
+	}
+	e, err := journal.DecodeEntry(c.Data)
+	if err == nil && e.Fence != c.Term && planted != 6 {
+		err = fmt.Errorf("fence %d in term %d", e.Fence, c.Term)
+	}
+	var records []journal.Record
+	if err == nil {
+		records, err = s.judge(e.Body)
+	}
+	if err == nil {
+		for i := range records {
+			s.take(&records[i], c.Term)
+		}
+	}
+	if l != nil {
+		l.verdict(e.Fence, e.Proposal, err)
+	}
+}
+
+// judge decodes the records of an entry and checks that each continues its
+// entity's chain. An entry has at most one record of an entity.
+func (s *state) judge(body []byte) ([]journal.Record, error) {
+	var out []journal.Record
+	for len(body) > 0 {
+		raw, rest, err := journal.SplitRecord(body)
+		if err != nil {
+			return nil, err
+		}
+		var r journal.Record
+		if err := r.Decode(raw); err != nil {
+			return nil, err
+		}
+		if e := s.entities[r.Entity.ID]; e == nil && (r.Expected != 0 || r.Prev != journal.Hash{}) ||
+			e != nil && (r.Expected != e.sequence || r.Prev != e.hash) {
+			return nil, fmt.Errorf("entity %s: record does not continue the chain at %d", r.Entity.ID, r.Expected)
+		}
+		out = append(out, r)
+		body = rest
+	}
+	return out, nil
+}
+
+func (s *state) take(r *journal.Record, term sharding.Term) {
+	e := s.entities[r.Entity.ID]
+	if e == nil {
+		e = &entity{byID: map[journal.CommandID]journal.Sequence{}}
+		s.entities[r.Entity.ID] = e
+	}
+	var chain journal.Chain
+	e.hash = chain.After(r)
+	e.sequence = r.Last()
+	e.byID[r.CommandID] = e.sequence
+	e.records = append(e.records, record{r.CommandID, e.sequence, r.Term})
+}

@@ -1,0 +1,5 @@
+//go:build mutant_1
+
+package sim
+
+const planted = 1

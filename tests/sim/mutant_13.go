@@ -1,0 +1,5 @@
+//go:build mutant_13
+
+package sim
+
+const planted = 13

@@ -1,0 +1,5 @@
+//go:build mutant_6
+
+package sim
+
+const planted = 6

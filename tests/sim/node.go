@@ -1,0 +1,221 @@
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/journal/wal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// node is one simulated process with its disk.
+type node struct {
+	w    *World
+	id   int
+	disk *disk.Crashable
+
+	up      bool
+	paused  int // until this step
+	log     *wal.Log
+	driver  *raftgroup.Driver
+	machine *machine
+	lanes   map[sharding.ShardID]*lane
+	inbox   [][]byte
+}
+
+func newNode(w *World, id int) *node {
+	n := &node{w: w, id: id, disk: disk.NewCrashable(rand.New(rand.NewPCG(w.Seed, uint64(id)+100)))}
+	n.machine = newMachine(n)
+	return n
+}
+
+// start opens what the disk holds; groups that it does not hold are created.
+func (n *node) start() error {
+	log, err := wal.Open(n.disk, "wal", wal.Options{
+		SegmentBytes: n.w.profile.segment,
+		Now:          func() time.Time { return time.Unix(0, int64(n.w.step)*int64(20*time.Millisecond)) },
+		Rand:         n.w.rng.Uint64,
+	})
+	if err != nil {
+		return err
+	}
+	rec, err := raftgroup.Recover(log)
+	if err != nil {
+		return err
+	}
+	n.machine = n.machine.reopen(rec.Watermark)
+	n.lanes = map[sharding.ShardID]*lane{}
+	for _, s := range n.w.shards {
+		n.lanes[s] = newLane(n, s)
+	}
+	p := &n.w.profile
+	n.driver, err = raftgroup.NewDriver(rec, raftgroup.Options{
+		Self: n.w.name(n.id), Log: log, Machine: n.machine, Sink: n, Transport: n, Locate: n.w.locate,
+		Applied:         func(s sharding.ShardID) uint64 { return n.machine.shards[s].index },
+		CutTicks:        p.cutTicks,
+		MaxEntryBytes:   2 << 10,
+		MaxRecordBytes:  p.record,
+		MaxMessageBytes: p.message, MaxInflightMessages: 4, MaxInflightBytes: 1 << 20,
+		MaxApplyBytes:       p.apply,
+		MaxUncommittedBytes: 8 << 10,
+		RetainBytes:         1 << 40, // followers that are behind cannot be helped by a snapshot yet
+		MaxPinnedSegments:   2,
+	})
+	if err != nil {
+		return err
+	}
+	n.log, n.inbox, n.up = log, nil, true
+	return n.create(rec)
+}
+
+func (n *node) create(rec *raftgroup.Recovered) error {
+	var configs []raftgroup.GroupConfig
+	for _, s := range n.w.shards {
+		if !slices.ContainsFunc(rec.Groups, func(g raftgroup.RecoveredGroup) bool { return g.Shard == s }) {
+			configs = append(configs, raftgroup.GroupConfig{Shard: s, Replica: n.w.replica(s, n.id), Voters: n.w.firstVoters(s)})
+		}
+	}
+	if len(configs) == 0 {
+		return nil
+	}
+	err, _ := n.driver.Create(configs)
+	return err
+}
+
+// run is one pass of the node's loop: messages, then a turn.
+func (n *node) run(tick bool) {
+	if !n.up || n.paused > n.w.step {
+		return
+	}
+	core := n.driver.Core()
+	if tick {
+		n.check(n.driver.Tick())
+	}
+	for _, f := range n.inbox {
+		if err := raftgroup.DecodeFrame(f, core.Step); err != nil {
+			n.w.fail("node %d got a bad frame: %v", n.id, err)
+		}
+	}
+	n.inbox = nil
+	for _, s := range n.w.shards {
+		n.lanes[s].propose()
+	}
+	if n.up && core.Busy() && n.w.rng.IntN(8) > 0 {
+		n.check(n.driver.Turn())
+	}
+	if !n.up {
+		return
+	}
+	n.machine.pump(n.w.rng.IntN(4))
+	for _, s := range n.w.shards {
+		n.lanes[s].answer()
+	}
+	if n.w.rng.IntN(20) == 0 {
+		n.machine.flush()
+	}
+	if n.w.rng.IntN(40) == 0 {
+		n.machine.settle()
+	}
+}
+
+// check ends the process when its log failed.
+func (n *node) check(err error) {
+	if err == nil || !n.up {
+		return
+	}
+	if !errors.Is(err, disk.ErrPowerCut) {
+		n.w.fail("node %d: the log failed: %v", n.id, err)
+	}
+	n.crash(true)
+}
+
+// crash ends the process. With the power goes what was not synced.
+func (n *node) crash(power bool) {
+	n.w.note("crash %d %v", n.id, power)
+	n.w.count.crashes++
+	n.up = false
+	n.inbox = nil
+	for _, s := range n.w.shards {
+		n.lanes[s].abandon()
+	}
+	if power {
+		n.disk.Crash()
+	} else {
+		n.disk.Kill()
+	}
+}
+
+// restart starts the process again. The power may go while it does.
+func (n *node) restart() {
+	if planted == 13 && n.w.rng.IntN(2) == 0 {
+		n.disk = disk.NewCrashable(rand.New(rand.NewPCG(n.w.Seed, n.w.rng.Uint64())))
+		n.machine = newMachine(n)
+	}
+	if !n.w.healing && n.w.rng.IntN(6) == 0 {
+		n.disk.CutAfter(n.w.rng.IntN(8))
+	}
+	before := n.machine
+	err := n.start()
+	if err == nil {
+		n.w.note("start %d", n.id)
+		return
+	}
+	n.up = false
+	if errors.Is(err, disk.ErrPowerCut) {
+		n.machine = before
+		n.disk.Crash()
+		n.w.count.crashes++
+		return
+	}
+	n.w.fail("I10: node %d does not start after a crash: %v", n.id, err)
+}
+
+// Send implements raftgroup.Transport.
+func (n *node) Send(to sharding.NodeID, frame []byte) { n.w.send(n.id, n.w.index(to), frame) }
+
+// LeaderChanged implements raftgroup.Sink.
+func (n *node) LeaderChanged(shard sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool) {
+	n.w.note("leader %d %d %d %d %v", n.id, shard, term, leader, self)
+	if self {
+		n.w.leads(n, shard, term)
+	}
+	n.lanes[shard].leader(term, self)
+}
+
+// ProposalDropped implements raftgroup.Sink.
+func (n *node) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error) {
+	n.lanes[shard].dropped(fence, proposal)
+}
+
+// ReadConfirmed implements raftgroup.Sink.
+func (n *node) ReadConfirmed(shard sharding.ShardID, token, index uint64) {
+	n.lanes[shard].confirmed(token, index)
+}
+
+// ReadFailed implements raftgroup.Sink.
+func (n *node) ReadFailed(shard sharding.ShardID, token uint64, err error) {
+	n.lanes[shard].unconfirmed(token)
+}
+
+func (w *World) name(id int) sharding.NodeID { return sharding.NodeID(fmt.Sprintf("n%d", id)) }
+
+func (w *World) index(name sharding.NodeID) int { return int(name[1] - '0') }
+
+// replica numbers the replicas: shard and node, from 1.
+func (w *World) replica(s sharding.ShardID, node int) sharding.ReplicaID {
+	return sharding.ReplicaID(uint64(s)*10 + uint64(node) + 1)
+}
+
+func (w *World) locate(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
+	return w.name(int(r%10) - 1), true
+}
+
+// sorted returns a map's keys in order: nothing may depend on the map's own.
+func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

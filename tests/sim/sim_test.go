@@ -1,0 +1,108 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/cryptotest"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 0, "first seed, or the only one with -seeds 1; 0: 1")
+	seedsFlag = flag.Int("seeds", 0, "number of seeds; 0: a few")
+)
+
+// run runs one seed. Raft draws its election timeouts from crypto/rand, which
+// is made to follow the seed too.
+func run(t *testing.T, seed uint64) (w *World, err error) {
+	cryptotest.SetGlobalRandom(t, seed)
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("seed %d step %d: panic: %v\n%s", seed, w.step, p, debug.Stack())
+		}
+	}()
+	w = New(seed)
+	return w, w.Run()
+}
+
+func seeds(t *testing.T) (out []uint64) {
+	first, n := *seedFlag, *seedsFlag
+	if first == 0 {
+		first = 1
+	}
+	if n == 0 {
+		n = 40
+		if testing.Short() {
+			n = 10
+		}
+		out = savedSeeds(t)
+	}
+	for i := range n {
+		out = append(out, first+uint64(i))
+	}
+	return out
+}
+
+// savedSeeds are those that failed once.
+func savedSeeds(t *testing.T) (out []uint64) {
+	text, err := os.ReadFile("testdata/seeds.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		seed, err := strconv.ParseUint(line, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, seed)
+	}
+	return out
+}
+
+func TestSeeds(t *testing.T) {
+	var sum Counts
+	for _, seed := range seeds(t) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			w, err := run(t, seed)
+			if err != nil {
+				t.Fatalf("%v\nrun it again with: go test ./tests/sim -run TestSeeds -seeds 1 -seed %d", err, seed)
+			}
+			sum.add(w.Counts())
+			if testing.Verbose() {
+				t.Logf("%+v trace %016x: %v", w.profile, w.Trace(), w.Counts())
+			}
+		})
+	}
+	t.Log(&sum)
+	if !t.Failed() && *seedsFlag == 0 && !testing.Short() {
+		if missing := sum.missing(); missing != "" {
+			t.Errorf("the seeds never met: %s", missing)
+		}
+	}
+}
+
+func TestSameSeedSameTrace(t *testing.T) {
+	for seed := uint64(1); seed <= 4; seed++ {
+		var traces [2]uint64
+		for i := range traces {
+			t.Run(fmt.Sprintf("%d/%d", seed, i), func(t *testing.T) {
+				w, err := run(t, seed)
+				if err != nil {
+					t.Fatal(err)
+				}
+				traces[i] = w.Trace()
+			})
+		}
+		if traces[0] != traces[1] {
+			t.Errorf("seed %d: traces %016x and %016x", seed, traces[0], traces[1])
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package sim
+
+import (
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"math/rand/v2"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// World is one run. It belongs to one goroutine.
+type World struct {
+	Seed    uint64
+	rng     *rand.Rand
+	profile profile
+	step    int
+	shards  []sharding.ShardID
+	nodes   []*node
+	clients []*client
+	entity  map[string]*history
+
+	flights []flight
+	cut     map[[2]int]bool // links that lose everything, from, to
+	healing bool
+	// joining shards began with one voter and get the others as they go.
+	joining map[sharding.ShardID]bool
+	joined  map[sharding.ShardID]bool
+
+	leaders map[leadership]int
+	log     map[sharding.ShardID][]journal.Committed
+	first   error
+	trace   hash.Hash64
+	count   Counts
+}
+
+type leadership struct {
+	shard sharding.ShardID
+	term  sharding.Term
+}
+
+// flight is a frame on its way.
+type flight struct {
+	at       int
+	from, to int
+	frame    []byte
+}
+
+// Counts says what a run met: a fault that never happens tests nothing.
+type Counts struct {
+	Frames, Lost, Doubled             int
+	crashes, cuts, pauses, transfers  int
+	leads, changes, dropped, rejected int
+	acked, reads, unknown, resent     int
+}
+
+func (c *Counts) String() string {
+	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d transfers %d leaders %d members %d dropped %d rejected %d acked %d reads %d unknown %d resent %d",
+		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.acked, c.reads, c.unknown, c.resent)
+}
+
+// profile is how one seed's world behaves; seeds differ in everything.
+type profile struct {
+	nodes, shards, clients, entities, steps int
+	segment                                 int64
+	record, cutTicks                        int
+	message, apply                          uint64
+	loss, double                            float64
+	delay                                   int
+	// one in so many steps; 0 never
+	crash, partition, pause, transfer, members int
+}
+
+func (w *World) choose() profile {
+	r := w.rng
+	pick := func(v ...int) int { return v[r.IntN(len(v))] }
+	p := profile{
+		nodes: pick(1, 3, 3, 3, 3, 5), shards: pick(1, 2, 3, 4), clients: pick(2, 4, 8), entities: pick(2, 5, 10), steps: 2500,
+		segment: int64(pick(16<<10, 32<<10, 128<<10)), record: pick(400, 2000, 6000), cutTicks: pick(1, 5, 20),
+		message: uint64(pick(1, 500, 4000)), apply: uint64(pick(1, 800, 10000)),
+		loss: []float64{0, 0, 0.02, 0.1, 0.25}[r.IntN(5)], double: []float64{0, 0.02, 0.2}[r.IntN(3)], delay: pick(1, 3, 12),
+		crash: pick(0, 100, 250, 600), partition: pick(0, 150, 400), pause: pick(0, 200, 500),
+		transfer: pick(0, 100, 300), members: pick(0, 0, 40, 120),
+	}
+	return p
+}
+
+// New makes the world of a seed.
+func New(seed uint64) *World {
+	w := &World{
+		Seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), entity: map[string]*history{}, cut: map[[2]int]bool{},
+		joining: map[sharding.ShardID]bool{}, joined: map[sharding.ShardID]bool{},
+		leaders: map[leadership]int{}, log: map[sharding.ShardID][]journal.Committed{}, trace: fnv.New64a(),
+	}
+	w.profile = w.choose()
+	p := &w.profile
+	for s := range p.shards {
+		w.shards = append(w.shards, sharding.ShardID(s+1))
+		w.joining[sharding.ShardID(s+1)] = p.members > 0 && p.nodes > 1
+	}
+	for i := range p.nodes {
+		w.nodes = append(w.nodes, newNode(w, i))
+	}
+	for i := range p.entities {
+		w.entity[fmt.Sprintf("e%d", i)] = newHistory()
+	}
+	for i := range p.clients {
+		w.clients = append(w.clients, &client{w: w, id: i})
+	}
+	return w
+}
+
+func (w *World) firstVoters(s sharding.ShardID) (ids []sharding.ReplicaID) {
+	for i := range w.nodes {
+		if i == 0 || w.profile.members == 0 {
+			ids = append(ids, w.replica(s, i))
+		}
+	}
+	return ids
+}
+
+// fail keeps the first violation; the run ends.
+func (w *World) fail(format string, args ...any) {
+	if w.first == nil {
+		w.first = fmt.Errorf("seed %d step %d: %s", w.Seed, w.step, fmt.Sprintf(format, args...))
+	}
+}
+
+// note makes something part of the trace.
+func (w *World) note(format string, args ...any) {
+	fmt.Fprintf(w.trace, "%d ", w.step)
+	fmt.Fprintf(w.trace, format, args...)
+	w.trace.Write([]byte{'\n'})
+}
+
+// Trace is the hash of everything that happened.
+func (w *World) Trace() uint64 { return w.trace.Sum64() }
+
+// Counts says what the run met.
+func (w *World) Counts() *Counts { return &w.count }
+
+// Run runs the world to its end and returns the first violation.
+func (w *World) Run() error {
+	for _, n := range w.nodes {
+		if err := n.start(); err != nil {
+			w.fail("start: %v", err)
+		}
+	}
+	for ; w.step < w.profile.steps && w.first == nil; w.step++ {
+		w.faults()
+		w.pass()
+	}
+	if w.first == nil {
+		w.heal()
+	}
+	if w.first == nil {
+		w.verify()
+	}
+	return w.first
+}
+
+// pass moves everything on by one step.
+func (w *World) pass() {
+	w.deliver()
+	for _, i := range w.rng.Perm(len(w.nodes)) {
+		w.nodes[i].run(w.rng.IntN(4) == 0)
+	}
+	for _, c := range w.clients {
+		c.act()
+	}
+}
+
+func (w *World) send(from, to int, frame []byte) {
+	w.count.Frames++
+	w.note("send %d %d", from, to)
+	w.trace.Write(frame)
+	copies := 1
+	if !w.healing {
+		if w.cut[[2]int{from, to}] || w.rng.Float64() < w.profile.loss {
+			w.count.Lost++
+			return
+		}
+		if w.rng.Float64() < w.profile.double {
+			w.count.Doubled++
+			copies = 2
+		}
+	}
+	for range copies {
+		// Each copy is its own: entries keep pointing into the frame.
+		at := w.step + 1 + w.rng.IntN(w.profile.delay)
+		w.flights = append(w.flights, flight{at, from, to, append([]byte(nil), frame...)})
+	}
+}
+
+// deliver hands out what has arrived, in any order.
+func (w *World) deliver() {
+	var due []flight
+	kept := w.flights[:0]
+	for _, f := range w.flights {
+		switch {
+		case f.at > w.step:
+			kept = append(kept, f)
+		case w.cut[[2]int{f.from, f.to}]:
+			w.count.Lost++
+		default:
+			due = append(due, f)
+		}
+	}
+	w.flights = kept
+	w.rng.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
+	for _, f := range due {
+		if n := w.nodes[f.to]; n.up {
+			n.inbox = append(n.inbox, f.frame)
+		}
+	}
+}
+
+// leads checks that a shard has one writer in a term.
+func (w *World) leads(n *node, shard sharding.ShardID, term sharding.Term) {
+	w.count.leads++
+	key := leadership{shard, term}
+	if other, ok := w.leaders[key]; ok && other != n.id {
+		w.fail("I1: nodes %d and %d both lead shard %d in term %d", other, n.id, shard, term)
+	}
+	w.leaders[key] = n.id
+}
+
+// committed checks that all nodes apply the same entries.
+func (w *World) committed(n *node, shard sharding.ShardID, c journal.Committed) {
+	log := w.log[shard]
+	if c.Index == uint64(len(log))+1 {
+		w.log[shard] = append(log, c)
+		w.note("commit %d %d %d %x", shard, c.Index, c.Term, c.Data)
+		return
+	}
+	if c.Index > uint64(len(log)) {
+		w.fail("I8: node %d applies entry %d of shard %d before anyone applied %d", n.id, c.Index, shard, len(log)+1)
+		return
+	}
+	if o := log[c.Index-1]; o.Term != c.Term || string(o.Data) != string(c.Data) {
+		w.fail("I8: node %d applies another entry %d of shard %d: term %d, before %d", n.id, c.Index, shard, c.Term, o.Term)
+	}
+}
