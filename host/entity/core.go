@@ -103,8 +103,10 @@ type entity struct {
 
 	// last is the newest proposal that carries a record of this entity.
 	last uint64
-	// waiting are requests that came while it was not resident, in order.
+	// waiting are its undecided requests, in order.
 	waiting []*Request
+	queued  bool // in core.ready
+	blocked bool // in its instance's blocked
 
 	load     *load
 	faults   int
@@ -138,10 +140,15 @@ type loader interface{ start(*load) }
 type core struct {
 	opts      Options
 	loader    loader
+	runner    runner
 	shards    map[sharding.ShardID]*shard
 	entities  map[sharding.EntityID]*entity
 	pools     map[journal.Digest]*pool
 	instances []*instance          // oldest first
+	ready     []*entity            // have a turn to take
+	readyBuf  []*entity            // memory of ready, used again
+	call      *call                // the next visit
+	visits    map[*call]struct{}   // under way without the lane
 	dirty     []*shard             // have an open batch or unasked reads
 	away      map[*entity]struct{} // may have requests waiting
 	now       time.Time            // of this turn
@@ -161,15 +168,19 @@ type core struct {
 // Stats counts what a lane has done since it started.
 type Stats struct {
 	Commands, Queries, Rejections, Duplicates, Faults, Loads, Events uint64
+	Overruns                                                         uint64 // visits to guests that the lane went on without
 	Proposals, ProposedRecords                                       uint64
 	Entities, Instances                                              int
 	GuestBytes                                                       int64
 }
 
-func newCore(opts Options, l loader) *core {
+func newCore(opts Options, l loader, r runner) *core {
 	return &core{
 		opts:     opts.withDefaults(),
 		loader:   l,
+		runner:   r,
+		call:     &call{},
+		visits:   make(map[*call]struct{}),
 		shards:   make(map[sharding.ShardID]*shard),
 		entities: make(map[sharding.EntityID]*entity),
 		pools:    make(map[journal.Digest]*pool),
@@ -188,6 +199,7 @@ type load struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	begun  bool
+	chunks []*loadChunk  // arrived and not applied yet
 	credit chan struct{} // one token per chunk that the lane has taken
 }
 
@@ -222,17 +234,12 @@ func (c *core) admit(r *Request) {
 	c.dispatch(s, r)
 }
 
-// dispatch brings a request to its entity.
+// dispatch brings a request to its entity's queue.
 func (c *core) dispatch(s *shard, r *Request) {
 	e := c.entities[r.Entity]
 	if e == nil {
 		e = &entity{id: r.Entity, shard: s}
 		c.entities[r.Entity] = e
-	}
-	r.entity = e
-	if e.phase == resident && len(e.waiting) == 0 {
-		c.serve(e, r)
-		return
 	}
 	if r.Kind == Inspect {
 		c.inspect(e, r)
@@ -243,8 +250,64 @@ func (c *core) dispatch(s *shard, r *Request) {
 		return
 	}
 	e.waiting = append(e.waiting, r)
+	if e.phase == resident {
+		c.enqueue(e)
+		return
+	}
 	c.away[e] = struct{}{}
 	c.revive(e)
+}
+
+// enqueue lets an entity take its turn with a guest.
+func (c *core) enqueue(e *entity) {
+	if !e.queued && !e.blocked {
+		e.queued = true
+		c.ready = append(c.ready, e)
+	}
+}
+
+// pump gives the entities that have work their turns. Guests are visited from
+// here only, at the foot of the stack, so that the lane can go on without a
+// visit that runs long.
+func (c *core) pump() {
+	for n := 0; len(c.ready) > 0; n++ {
+		if n == turnEntities {
+			c.endTurn()
+			n = 0
+		}
+		e := c.ready[0]
+		c.ready[0] = nil
+		if c.ready = c.ready[1:]; len(c.ready) == 0 {
+			c.ready = c.readyBuf[:0]
+		}
+		e.queued = false
+		c.turn(e)
+	}
+}
+
+// turn serves an entity's queue until it is empty, the entity leaves, or
+// others have waited long enough.
+func (c *core) turn(e *entity) {
+	for n := 0; ; n++ {
+		switch {
+		case e.inst != nil && e.inst.busy:
+			if !e.blocked {
+				e.blocked = true
+				e.inst.blocked = append(e.inst.blocked, e)
+			}
+			return
+		case e.phase == loading && len(e.load.chunks) > 0:
+			c.applyChunk(e)
+		case e.phase == resident && len(e.waiting) > 0:
+			if n >= turnRequests {
+				c.enqueue(e)
+				return
+			}
+			c.serve(e)
+		default:
+			return
+		}
+	}
 }
 
 // revive moves a cold entity on when requests wait for it, or forgets it.
@@ -253,7 +316,10 @@ func (c *core) revive(e *entity) {
 		return
 	}
 	if e.last > e.shard.decided {
-		e.phase = draining
+		if e.phase != draining {
+			e.phase = draining
+			e.shard.draining = append(e.shard.draining, e)
+		}
 		return
 	}
 	e.phase = cold
@@ -278,41 +344,28 @@ func (c *core) failWaiting(e *entity, err error) {
 	c.revive(e)
 }
 
-// serveWaiting serves what came while the entity was away, in order, until it
-// leaves again.
-func (c *core) serveWaiting(e *entity) {
-	for len(e.waiting) > 0 && e.phase == resident {
-		r := e.waiting[0]
-		e.waiting[0] = nil
-		e.waiting = e.waiting[1:]
-		c.serve(e, r)
-	}
-	if len(e.waiting) == 0 {
-		e.waiting = nil
-	}
-	c.revive(e)
-}
-
-func (c *core) serve(e *entity, r *Request) {
-	if t := c.opts.Types.Lookup(e.id.Type); t != e.typ {
-		if t == nil {
-			c.settle(e.shard, r, Result{Err: ErrUnknownType})
-			return
-		}
+// serve decides the first request of a resident entity's queue.
+func (c *core) serve(e *entity) {
+	t := c.opts.Types.Lookup(e.id.Type)
+	if t != nil && t != e.typ {
 		// Another module is active now: the state is built again from history.
-		e.waiting = append([]*Request{r}, e.waiting...)
 		c.away[e] = struct{}{}
 		c.evict(e)
 		c.revive(e)
 		return
 	}
-	switch r.Kind {
-	case Command:
+	r := e.waiting[0]
+	e.waiting[0] = nil
+	if e.waiting = e.waiting[1:]; len(e.waiting) == 0 {
+		e.waiting = nil
+	}
+	switch {
+	case t == nil:
+		c.settle(e.shard, r, Result{Err: ErrUnknownType})
+	case r.Kind == Command:
 		c.command(e, r)
-	case Query, StaleQuery:
+	default:
 		c.query(e, r)
-	case Inspect:
-		c.inspect(e, r)
 	}
 }
 

@@ -31,16 +31,11 @@ func (c *core) command(e *entity, r *Request) {
 		c.settle(s, r, Result{Err: ErrReadOnly})
 		return
 	}
-	env := Env{Now: now, Seed: seed(e, r.ID)}
-	out, err := e.inst.guest.Handle(e.handle, c.commandFrames(e, r, env), env)
-	if err == nil {
-		err = abi.ParseOutput(&c.output, out, abi.HandleEvents, &c.opts.Limits)
-	}
-	if err != nil {
-		c.fault(e, r, err)
-		return
-	}
-	c.outcome(e, r, env, hash)
+	v := c.call
+	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, e.handle, r, hash
+	v.env = Env{Now: now, Seed: seed(e, r.ID)}
+	v.frames = commandFrames(v.frames[:0], e, r, v.env)
+	c.visit(v)
 }
 
 // again answers a command id that the entity has carried out before. The
@@ -126,21 +121,29 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 	}
 }
 
-// query reads a resident entity. The result waits for what it saw.
+// query reads a resident entity.
 func (c *core) query(e *entity, r *Request) {
 	s := e.shard
 	if e.typ.Queries != nil && !e.typ.Queries[r.Name] {
 		c.settle(s, r, Result{Err: ErrUnknownQuery})
 		return
 	}
-	env := Env{Now: c.logNow(s), Seed: seed(e, "")}
-	f := abi.AppendSequence(c.frames[:0], uint64(e.sequence))
+	v := c.call
+	v.kind, v.in, v.entity, v.handle, v.req = callQuery, e.inst, e, e.handle, r
+	v.env = Env{Now: c.logNow(s), Seed: seed(e, "")}
+	f := abi.AppendSequence(v.frames[:0], uint64(e.sequence))
 	f = abi.AppendName(f, r.Name)
 	f = abi.AppendPayload(f, r.Payload)
-	c.frames = abi.AppendNow(f, env.Now)
-	out, err := e.inst.guest.Query(e.handle, c.frames, env)
+	v.frames = abi.AppendNow(f, v.env.Now)
+	c.visit(v)
+}
+
+// queried takes what a guest answered to a query. The result waits for what
+// it saw.
+func (c *core) queried(e *entity, v *call) {
+	s, r, err := e.shard, v.req, v.err
 	if err == nil {
-		err = abi.ParseOutput(&c.output, out, abi.QueryOnly, &c.opts.Limits)
+		err = abi.ParseOutput(&c.output, v.out, abi.QueryOnly, &c.opts.Limits)
 	}
 	if err != nil {
 		c.fault(e, r, err)
@@ -174,15 +177,14 @@ func (c *core) blame(e *entity, err error) {
 	c.opts.Logger.Warn("a guest faulted", "entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults, "error", err)
 }
 
-func (c *core) commandFrames(e *entity, r *Request, env Env) []byte {
-	f := abi.AppendSequence(c.frames[:0], uint64(e.sequence))
+func commandFrames(f []byte, e *entity, r *Request, env Env) []byte {
+	f = abi.AppendSequence(f, uint64(e.sequence))
 	f = abi.AppendName(f, r.Name)
 	f = abi.AppendPayload(f, r.Payload)
 	f = abi.AppendCommandID(f, string(r.ID))
 	f = abi.AppendNow(f, env.Now)
 	f = abi.AppendSeed(f, env.Seed)
-	c.frames = abi.AppendSource(f, abi.Source{Kind: abi.SourceClient})
-	return c.frames
+	return abi.AppendSource(f, abi.Source{Kind: abi.SourceClient})
 }
 
 // name interns an event type.

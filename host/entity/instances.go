@@ -1,71 +1,68 @@
 package entity
 
-import (
-	"context"
-	"fmt"
-
-	"github.com/hostd/hostd/journal"
-)
+import "slices"
 
 // instance is a guest and the entities whose states it holds, by handle.
 // Handles are dense and used again after a drop.
 type instance struct {
-	guest    Guest
+	guest    Guest // nil until the first visit
 	pool     *pool
 	entities []*entity // by handle; nil where free
 	free     []uint32
+	bytes    int64 // of guest memory, after the last visit
 	resident int
 	alone    bool // reserved for one entity that faulted before
 	dead     bool
+
+	// busy: a visit is under way. Until it returns nothing else may be called,
+	// so entities wait in blocked and dropped handles in leaving.
+	busy    bool
+	blocked []*entity
+	leaving []uint64
 }
 
 // pool is a lane's instances of one module.
 type pool struct {
 	typ       *Type // any type of the module: they share Instantiate
 	instances []*instance
-	limit     int64 // bytes of guest memory at which another instance is opened
 }
 
-// place returns an instance with room for one more entity.
-func (c *core) place(t *Type, alone bool) (*instance, error) {
+// place returns an instance with room for one more entity; a new one has no
+// guest yet.
+func (c *core) place(t *Type, alone bool) *instance {
 	p := c.pools[t.Digest]
 	if p == nil {
-		p = &pool{typ: t, limit: c.opts.InstanceBytes}
+		p = &pool{typ: t}
 		c.pools[t.Digest] = p
 	}
 	if !alone {
 		for i := len(p.instances) - 1; i >= 0; i-- {
-			if in := p.instances[i]; !in.alone && in.guest.MemoryBytes() < p.limit {
-				return in, nil
+			in := p.instances[i]
+			opening := in.guest == nil || in.busy && in.bytes == 0
+			if !in.alone && in.bytes < c.opts.InstanceBytes && (!in.busy || opening) {
+				return in
 			}
 		}
 	}
 	c.makeRoom()
-	g, err := t.Instantiate(context.Background())
-	if err != nil {
-		return nil, fmt.Errorf("instantiate the module of entity type %s: %w", t.Name, err)
-	}
-	in := &instance{guest: g, pool: p, alone: alone}
+	in := &instance{pool: p, alone: alone}
 	p.instances = append(p.instances, in)
 	c.instances = append(c.instances, in)
-	return in, nil
+	c.pools[t.Digest] = p
+	return in
 }
 
 // makeRoom closes the oldest instances while the lane's guest memory is over
 // its budget. Their entities load again when they are next asked for.
 func (c *core) makeRoom() {
-	var sum int64
-	for _, in := range c.instances {
-		sum += in.guest.MemoryBytes()
-	}
+	_, sum := c.usage()
 	for len(c.instances) > 0 && sum > c.opts.LaneBytes {
-		in := c.instances[0]
-		sum -= in.guest.MemoryBytes()
-		c.closeInstance(in)
+		sum -= c.instances[0].bytes
+		c.closeInstance(c.instances[0])
 	}
 }
 
-func (in *instance) attach(e *entity) uint64 {
+func (in *instance) attach(e *entity) {
 	var h uint32
 	if n := len(in.free); n > 0 {
 		h = in.free[n-1]
@@ -77,15 +74,6 @@ func (in *instance) attach(e *entity) uint64 {
 	}
 	in.resident++
 	e.inst, e.handle = in, uint64(h)
-	return uint64(h)
-}
-
-// detach forgets the entity's place without telling the guest.
-func (in *instance) detach(e *entity) {
-	in.entities[e.handle] = nil
-	in.free = append(in.free, uint32(e.handle))
-	in.resident--
-	e.inst = nil
 }
 
 // evict makes the entity's state leave its instance; it loads again when next
@@ -96,56 +84,80 @@ func (c *core) evict(e *entity) {
 		e.unload()
 		return
 	}
-	h := e.handle
-	in.detach(e)
+	h, begun := e.handle, e.phase == resident || e.load != nil && e.load.begun
+	in.resident--
+	if e.blocked {
+		in.blocked = slices.DeleteFunc(in.blocked, func(x *entity) bool { return x == e })
+		e.blocked = false
+	}
+	e.inst = nil
 	e.unload()
-	if err := in.guest.Drop(h); err != nil {
-		c.closeInstance(in)
-	} else if in.resident == 0 && in.alone {
+	in.entities[h] = nil
+	switch {
+	case !begun:
+		in.free = append(in.free, uint32(h))
+	case in.busy:
+		in.leaving = append(in.leaving, h)
+	default:
+		if err := in.guest.Drop(h); err != nil {
+			c.closeInstance(in)
+			return
+		}
+		in.free = append(in.free, uint32(h))
+	}
+	if in.resident == 0 && in.alone {
 		c.closeInstance(in)
 	}
 }
 
-// closeInstance ends an instance; the entities in it load again when they are
-// next asked for. What they have in flight is not touched.
+// closeInstance gives an instance up; the entities in it load again when they
+// are next asked for. What they have in flight is not touched. A visit that
+// is under way ends by itself; the guest is closed after it.
 func (c *core) closeInstance(in *instance) {
 	if in.dead {
 		return
 	}
 	in.dead = true
-	for _, e := range in.entities {
+	entities, blocked := in.entities, in.blocked
+	in.entities, in.free, in.blocked, in.leaving, in.resident = nil, nil, nil, nil, 0
+	in.pool.instances = remove(in.pool.instances, in)
+	c.instances = remove(c.instances, in)
+	if len(in.pool.instances) == 0 && c.pools[in.pool.typ.Digest] == in.pool {
+		delete(c.pools, in.pool.typ.Digest)
+	}
+	for _, e := range blocked {
+		e.blocked = false
+	}
+	for _, e := range entities {
 		if e != nil {
 			e.inst = nil
 			e.unload()
 			c.revive(e)
 		}
 	}
-	in.entities, in.free, in.resident = nil, nil, 0
-	in.pool.instances = remove(in.pool.instances, in)
-	c.instances = remove(c.instances, in)
-	if len(in.pool.instances) == 0 {
-		delete(c.pools, in.pool.typ.Digest)
+	if !in.busy {
+		c.shut(in)
+	}
+}
+
+func (c *core) shut(in *instance) {
+	if in.guest == nil {
+		return
 	}
 	if err := in.guest.Close(); err != nil {
 		c.opts.Logger.Warn("closing a guest instance failed", "entity_type", in.pool.typ.Name, "error", err)
 	}
+	in.guest = nil
 }
 
 func remove(s []*instance, in *instance) []*instance {
-	for i, x := range s {
-		if x == in {
-			return append(s[:i], s[i+1:]...)
-		}
-	}
-	return s
+	return slices.DeleteFunc(s, func(x *instance) bool { return x == in })
 }
 
 // usage counts for metrics and for shedding.
 func (c *core) usage() (instances int, bytes int64) {
 	for _, in := range c.instances {
-		bytes += in.guest.MemoryBytes()
+		bytes += in.bytes
 	}
 	return len(c.instances), bytes
 }
-
-var zeroDigest journal.Digest

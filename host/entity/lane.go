@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	// turnRequests bounds the requests decided before the lane looks at what
-	// else has arrived.
+	// turnRequests bounds the requests of one entity that are decided before
+	// the others have their turn, turnEntities the turns before what was
+	// decided is proposed.
 	turnRequests = 256
+	turnEntities = 256
 	// inboxRequests bounds the requests that wait for the lane.
 	inboxRequests = 1 << 16
 	// expireEvery is how often deadlines are looked at while requests wait.
@@ -28,6 +30,7 @@ const (
 	evReadConfirmed
 	evReadFailed
 	evChunk
+	evReturned
 )
 
 // event is an input of the core other than a request.
@@ -40,6 +43,7 @@ type event struct {
 	clock  int64
 	err    error
 	chunk  *loadChunk
+	call   *call
 }
 
 // Lane is the goroutine that runs the entities of its shards. Its methods are
@@ -53,12 +57,21 @@ type Lane struct {
 	loads  sync.WaitGroup
 	permit chan struct{} // one per loader at work
 
+	visits   uint64 // numbers them; the lane's goroutine only
+	current  atomic.Pointer[call]
+	turns    atomic.Uint64
+	began    chan struct{}
+	overseen chan struct{} // closed when the overseer has ended
+
 	mu     sync.Mutex
 	closed bool
 	reqs   []*Request
 	events []event
 
-	stats atomic.Pointer[Stats]
+	stats struct {
+		latest   atomic.Pointer[Stats]
+		overruns atomic.Uint64
+	}
 }
 
 // NewLane starts a lane. readOnly is asked before each command is carried
@@ -68,15 +81,20 @@ func NewLane(opts Options, readOnly func() bool) *Lane {
 		wake: make(chan struct{}, 1),
 		stop: make(chan struct{}),
 		done: make(chan struct{}),
+
+		began:    make(chan struct{}, 1),
+		overseen: make(chan struct{}),
 	}
-	l.core = newCore(opts, l)
+	l.core = newCore(opts, l, l)
 	if readOnly != nil {
 		l.core.readOnly = readOnly
 	}
 	l.now = l.core.opts.Now
 	l.permit = make(chan struct{}, l.core.opts.Loaders)
-	l.stats.Store(&Stats{})
-	go l.run()
+	l.stats.latest.Store(&Stats{})
+	l.current.Store(l.core.call)
+	go l.oversee()
+	go l.run(false)
 	return l
 }
 
@@ -147,7 +165,11 @@ func (l *Lane) ReadFailed(shard sharding.ShardID, round uint64) {
 }
 
 // Stats returns counters at most one turn old.
-func (l *Lane) Stats() Stats { return *l.stats.Load() }
+func (l *Lane) Stats() Stats {
+	st := *l.stats.latest.Load()
+	st.Overruns = l.stats.overruns.Load()
+	return st
+}
 
 // Close answers everything that waits and stops. What is proposed may still
 // be committed: its callers are told that the outcome is unknown.
@@ -158,12 +180,14 @@ func (l *Lane) Close(ctx context.Context) error {
 		close(l.stop)
 	}
 	l.mu.Unlock()
-	select {
-	case <-l.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	for _, ended := range []chan struct{}{l.overseen, l.done} {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+	return nil
 }
 
 func (l *Lane) put(ev event) {
@@ -180,8 +204,17 @@ func (l *Lane) signal() {
 	}
 }
 
-func (l *Lane) run() {
-	defer close(l.done)
+// run is the lane's loop. It starts again on another goroutine, resumed, when
+// a visit runs long; done is closed by the one that ends the lane.
+func (l *Lane) run(resumed bool) {
+	if resumed {
+		l.core.goOn()
+		l.current.Store(l.core.call)
+		l.core.now = l.now()
+		l.core.pump()
+		l.core.endTurn()
+		l.signal()
+	}
 	timer := time.NewTimer(expireEvery)
 	timer.Stop()
 	armed := false
@@ -191,13 +224,20 @@ func (l *Lane) run() {
 		select {
 		case <-l.stop:
 			l.shutdown()
+			close(l.done)
 			return
 		case <-timer.C:
 			armed = false
 			l.core.now = l.now()
 			l.core.expire()
+			l.core.pump()
 			l.core.endTurn()
 		case <-l.wake:
+		}
+		l.turns.Add(1)
+		select {
+		case l.began <- struct{}{}:
+		default:
 		}
 		for {
 			clear(reqs)
@@ -226,22 +266,8 @@ func (l *Lane) turn(events []event, reqs []*Request) {
 	for i := range events {
 		c.event(&events[i])
 	}
-	for len(reqs) > 0 {
-		n := min(len(reqs), turnRequests)
-		c.submit(c.now, reqs[:n])
-		reqs = reqs[n:]
-		c.endTurn()
-		if len(reqs) > 0 {
-			l.mu.Lock()
-			late := l.events
-			l.events = nil
-			l.mu.Unlock()
-			c.now = l.now()
-			for i := range late {
-				c.event(&late[i])
-			}
-		}
-	}
+	c.submit(c.now, reqs)
+	c.pump()
 	c.endTurn()
 }
 
@@ -261,6 +287,8 @@ func (c *core) event(ev *event) {
 		c.readFailed(ev.shard, ev.number)
 	case evChunk:
 		c.loaded(ev.chunk)
+	case evReturned:
+		c.cameBack(ev.call)
 	}
 }
 
@@ -269,7 +297,7 @@ func (l *Lane) publish() {
 	st := c.stats
 	st.Entities = len(c.entities)
 	st.Instances, st.GuestBytes = c.usage()
-	l.stats.Store(&st)
+	l.stats.latest.Store(&st)
 }
 
 func (l *Lane) shutdown() {
@@ -280,6 +308,12 @@ func (l *Lane) shutdown() {
 	c := l.core
 	for _, s := range c.shards {
 		c.stepDown(s)
+	}
+	for v := range c.visits { // a guest that does not come back holds nobody up
+		if v.req != nil {
+			c.settle(v.entity.shard, v.req, Result{Err: ErrStopped})
+			v.req = nil
+		}
 	}
 	for _, r := range reqs {
 		c.finish(r, Result{Err: ErrStopped})

@@ -39,50 +39,65 @@ func (c *core) startLoad(e *entity) {
 
 // loaded takes one chunk. Chunks of a load that was given up are ignored.
 func (c *core) loaded(ch *loadChunk) {
-	l := ch.load
-	e := l.entity
-	if e.load != l {
+	e := ch.load.entity
+	if e.load != ch.load {
 		return
 	}
 	if ch.err != nil {
 		c.abandon(e, ch.err)
 		return
 	}
-	if !l.begun {
-		in, err := c.place(l.typ, e.faults > 1)
-		if err != nil {
-			c.abandon(e, fmt.Errorf("%w: %w", ErrBusy, err))
-			return
-		}
-		l.begun = true
-		f := abi.AppendEntityID(c.frames[:0], e.id.ID)
-		c.frames = abi.AppendSequence(f, 0)
-		ok, err := in.guest.Load(l.typ.Index, in.attach(e), c.frames)
-		if err == nil && !ok {
-			err = errors.New("the guest refused to make an initial state")
-		}
-		if err != nil {
-			c.loadFault(e, err)
-			return
+	ch.load.chunks = append(ch.load.chunks, ch)
+	c.enqueue(e)
+}
+
+// applyChunk lets the guest apply the first chunk that has arrived.
+func (c *core) applyChunk(e *entity) {
+	l := e.load
+	if e.inst == nil {
+		in := c.place(l.typ, e.faults > 1)
+		in.attach(e)
+		if in.busy {
+			return // the entity's turn comes when the visit is over
 		}
 	}
-	if len(ch.frames) > 0 {
-		if err := e.inst.guest.Apply(e.handle, ch.frames); err != nil {
-			c.loadFault(e, err)
-			return
-		}
+	v := c.call
+	v.kind, v.in, v.entity, v.handle, v.chunk = callLoad, e.inst, e, e.handle, l.chunks[0]
+	v.begin = v.begin[:0]
+	if !l.begun {
+		v.begin = abi.AppendEntityID(v.begin, e.id.ID)
+		v.begin = abi.AppendSequence(v.begin, 0)
+	}
+	l.chunks = l.chunks[1:]
+	l.begun = true
+	c.visit(v)
+}
+
+// chunkApplied goes on with a load after the guest took a chunk.
+func (c *core) chunkApplied(e *entity, v *call) {
+	l, ch := e.load, v.chunk
+	if l == nil || l != ch.load {
+		return
+	}
+	if v.err != nil {
+		c.loadFault(e, v.err)
+		return
 	}
 	for _, r := range ch.seen {
 		e.seen.add(&c.opts.Window, r)
 	}
 	if !ch.last {
-		l.credit <- struct{}{}
+		select {
+		case l.credit <- struct{}{}:
+		default: // a loader that reads ahead on its own
+		}
 		return
 	}
 	l.cancel()
 	e.load = nil
 	e.phase, e.sequence, e.hash = resident, ch.sequence, ch.hash
-	c.serveWaiting(e)
+	delete(c.away, e)
+	c.enqueue(e)
 }
 
 // abandon ends a load that cannot succeed now.
@@ -92,17 +107,29 @@ func (c *core) abandon(e *entity, err error) {
 	c.failWaiting(e, err)
 }
 
+// cannotOpen ends a load for which no instance could be made.
+func (c *core) cannotOpen(e *entity, err error) {
+	c.opts.Logger.Error("a guest instance cannot be opened", "entity_type", e.id.Type, "error", err)
+	e.lastErr = err.Error()
+	c.giveUp(e, fmt.Errorf("%w: no room for a guest instance", ErrBusy))
+}
+
+// giveUp closes an entity's instance and answers all that waits for the entity.
+func (c *core) giveUp(e *entity, err error) {
+	waiting := e.waiting
+	e.waiting = nil
+	c.closeInstance(e.inst)
+	for _, r := range waiting {
+		c.settle(e.shard, r, Result{Err: err})
+	}
+}
+
 // loadFault ends a load on which the guest failed. A history that a guest
 // cannot apply is never skipped over: the entity stays away.
 func (c *core) loadFault(e *entity, err error) {
 	c.stats.Faults++
 	c.blame(e, err)
-	in, waiting := e.inst, e.waiting
-	e.waiting = nil
-	c.closeInstance(in)
-	for _, r := range waiting {
-		c.settle(e.shard, r, Result{Err: &GuestFaultError{Message: err.Error()}})
-	}
+	c.giveUp(e, &GuestFaultError{Message: err.Error()})
 }
 
 // read reads the history of a load and emits it in chunks; emit blocks until

@@ -62,8 +62,10 @@ func (w *world) play(steps int) {
 			w.commit()
 		case p < 80:
 			w.confirm()
-		case p < 92:
+		case p < 90:
 			w.chunk()
+		case p < 92:
+			w.comeBack()
 		case p < 94:
 			w.drop()
 		case p < 96:
@@ -75,6 +77,7 @@ func (w *world) play(steps int) {
 		default:
 			w.typ = &Type{Name: "tally", Revision: w.typ.Revision + 1, Digest: w.typ.Digest, Instantiate: w.typ.Instantiate}
 		}
+		w.core.pump()
 		w.core.endTurn()
 	}
 	w.settle()
@@ -86,13 +89,15 @@ func (w *world) settle() {
 	if w.electing {
 		w.elect()
 	}
-	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0); i++ {
+	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0 || len(w.away) > 0); i++ {
 		w.now = w.now.Add(time.Millisecond)
 		w.core.now = w.now
 		w.chunk()
 		w.commit()
 		w.confirm()
 		w.core.expire()
+		w.comeBack()
+		w.core.pump()
 		w.core.endTurn()
 	}
 	if w.core.owed != 0 {
@@ -147,6 +152,7 @@ func (w *world) request() {
 	}
 	w.core.submit(w.now, []*Request{c.req})
 	if w.rnd.IntN(2) == 0 {
+		w.core.pump()
 		w.core.endTurn()
 	}
 }
@@ -277,10 +283,6 @@ func (w *world) chunk() {
 	}
 	ch := w.chunks[0]
 	w.chunks = w.chunks[1:]
-	select {
-	case <-ch.load.credit: // the model's loader reads ahead without bound
-	default:
-	}
 	w.core.event(&event{kind: evChunk, chunk: ch})
 }
 

@@ -34,6 +34,7 @@ type shard struct {
 	proposed []proposal // proposed and undecided, in order
 	bytes    int        // of proposed
 
+	draining  []*entity  // wait for what they have in flight
 	gated     []*Request // outcomes known, held until gate and round allow
 	asks      bool       // some of gated need a read round that is not asked for
 	confirmed uint64     // highest confirmed read round
@@ -123,16 +124,16 @@ func (c *core) activate(s *shard) {
 // Everything else is definite.
 func (c *core) stepDown(s *shard) {
 	s.state = following
-	lost := &sharding.NotLeaderError{Shard: s.id, Term: s.term}
+	lost := notLeader(s)
 	proposed, open, gated, deferred := s.proposed, s.open, s.gated, s.deferred
 	s.proposed, s.open, s.gated, s.deferred, s.bytes, s.asks = nil, batch{}, nil, nil, 0, false
-	s.decided, s.next = 0, 1
+	s.decided, s.next, s.draining = 0, 1, nil
 	for _, p := range proposed {
 		c.settlePending(s, p.pending, ErrOutcomeUnknown)
 	}
 	c.settlePending(s, open.pending, lost)
 	for _, r := range gated {
-		err := error(lost)
+		err := lost
 		if r.Kind == Command && r.Result.Duplicate {
 			err = ErrOutcomeUnknown
 		}
@@ -154,6 +155,8 @@ func (c *core) stepDown(s *shard) {
 		delete(c.entities, e.id)
 	}
 }
+
+func notLeader(s *shard) error { return &sharding.NotLeaderError{Shard: s.id, Term: s.term} }
 
 // settlePending completes the commands of a proposal, with their own results
 // when err is nil.
@@ -223,8 +226,16 @@ func (c *core) decide(s *shard, fence sharding.Term, number uint64, err error) {
 	}
 	c.settlePending(s, p.pending, err)
 	for _, x := range p.pending {
-		if x.entity.phase == draining || x.entity.phase == cold {
+		if x.entity.phase == cold {
 			c.revive(x.entity)
+		}
+	}
+	drained := s.draining
+	s.draining = nil
+	for _, e := range drained {
+		if e.phase == draining {
+			e.phase = cold
+			c.revive(e)
 		}
 	}
 	c.release(s, number, err != nil)
@@ -307,7 +318,7 @@ func (c *core) readFailed(id sharding.ShardID, round uint64) {
 	keep := s.gated[:0]
 	for _, r := range s.gated {
 		if r.round == round {
-			c.settle(s, r, Result{Err: &sharding.NotLeaderError{Shard: s.id, Term: s.term}})
+			c.settle(s, r, Result{Err: notLeader(s)})
 		} else {
 			keep = append(keep, r)
 		}

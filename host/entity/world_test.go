@@ -22,6 +22,7 @@ type tally struct {
 	w    *world
 	sums map[uint64]int64
 	dead bool
+	away bool // a visit is under way elsewhere
 }
 
 var errTrap = errors.New("unreachable")
@@ -99,6 +100,9 @@ func (g *tally) Query(h uint64, _ []byte, _ Env) ([]byte, error) {
 }
 
 func (g *tally) Drop(h uint64) error {
+	if g.away {
+		panic("a guest was called during a visit")
+	}
 	if _, ok := g.sums[h]; !ok {
 		panic("a handle was dropped that is not loaded")
 	}
@@ -107,7 +111,15 @@ func (g *tally) Drop(h uint64) error {
 }
 
 func (g *tally) MemoryBytes() int64 { return int64(len(g.sums)) }
-func (g *tally) Close() error       { g.w.open--; g.dead = true; return nil }
+
+func (g *tally) Close() error {
+	if g.away {
+		panic("a guest was closed during a visit")
+	}
+	g.w.open--
+	g.dead = true
+	return nil
+}
 
 // flight is an entry that was proposed and has no outcome yet.
 type flight struct {
@@ -135,6 +147,7 @@ type world struct {
 	log      []journal.Record // applied, in order
 	heads    map[string]*head
 	busy     bool
+	away     []*call // visits to guests that the core went on without
 	electing bool
 	problems []string
 
@@ -168,8 +181,29 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.core = newCore(Options{
 		Journal: w, Histories: w, Types: w, Now: func() time.Time { return w.now },
 		InstanceBytes: 3, LaneBytes: 1 << 40, ProposedBytes: 8 << 10, LoadChunkBytes: 60, ParkFor: time.Millisecond,
-	}, w)
+	}, w, w)
 	return w
+}
+
+// visit lets some visits run long: they are executed now and come back later.
+func (w *world) visit(v *call) bool {
+	v.exec()
+	if w.rnd.IntN(6) > 0 {
+		return true
+	}
+	v.in.guest.(*tally).away = true
+	w.away = append(w.away, v)
+	return false
+}
+
+// comeBack ends the oldest of the visits that run long.
+func (w *world) comeBack() {
+	if len(w.away) > 0 {
+		v := w.away[0]
+		w.away = w.away[1:]
+		v.in.guest.(*tally).away = false
+		w.core.event(&event{kind: evReturned, call: v})
+	}
 }
 
 func (w *world) Lookup(t string) *Type {
