@@ -1,0 +1,87 @@
+// Account is an entity with a rule to keep: a balance never goes below zero.
+package main
+
+import hostd "github.com/hostd/hostd/guest-sdk/go"
+
+// State of an account.
+type State struct {
+	Balance int64 `json:"balance"`
+	Open    bool  `json:"open"`
+}
+
+// Transfer is the payload of deposit and withdraw.
+type Transfer struct {
+	Amount int64 `json:"amount"`
+}
+
+// Balance is what commands and the query answer.
+type Balance struct {
+	Balance int64 `json:"balance"`
+}
+
+// Events.
+type (
+	Opened    struct{}
+	Deposited struct {
+		Amount int64 `json:"amount"`
+	}
+	Withdrawn struct {
+		Amount int64 `json:"amount"`
+	}
+)
+
+// Account declares the entity type.
+func Account() *hostd.Type[State] {
+	account := hostd.Entity[State]("account", hostd.JSON)
+
+	hostd.Event(account, "opened", func(s *State, _ Opened) { s.Open = true })
+	hostd.Event(account, "deposited", func(s *State, e Deposited) { s.Balance += e.Amount })
+	hostd.Event(account, "withdrawn", func(s *State, e Withdrawn) { s.Balance -= e.Amount })
+
+	hostd.Command(account, "open", open)
+	hostd.Command(account, "deposit", deposit)
+	hostd.Command(account, "withdraw", withdraw)
+	hostd.Query(account, "balance", func(_ *hostd.View, s *State, _ hostd.None) (Balance, error) {
+		return Balance{s.Balance}, nil
+	})
+	return account
+}
+
+// open marks the account as open. Opening it again changes nothing: a caller
+// that is not sure may just open.
+func open(c *hostd.Context, s *State, _ hostd.None) (Balance, error) {
+	if !s.Open {
+		c.Emit(Opened{})
+	}
+	return Balance{s.Balance}, nil
+}
+
+// deposit adds to the balance. An account that nobody opened takes deposits
+// too: every id names an account with a balance of 0.
+func deposit(c *hostd.Context, s *State, cmd Transfer) (Balance, error) {
+	if cmd.Amount <= 0 {
+		return Balance{}, invalidAmount
+	}
+	if s.Balance+cmd.Amount < s.Balance {
+		return Balance{}, hostd.Reject("overflow", "the balance would not fit 64 bits")
+	}
+	c.Emit(Deposited{cmd.Amount})
+	return Balance{s.Balance}, nil
+}
+
+func withdraw(c *hostd.Context, s *State, cmd Transfer) (Balance, error) {
+	if cmd.Amount <= 0 {
+		return Balance{}, invalidAmount
+	}
+	if cmd.Amount > s.Balance {
+		return Balance{}, hostd.Reject("insufficient_funds", "the balance is smaller than the amount")
+	}
+	c.Emit(Withdrawn{cmd.Amount})
+	return Balance{s.Balance}, nil
+}
+
+var invalidAmount = hostd.Reject("invalid_amount", "the amount must be above 0")
+
+var _ = hostd.Serve("account", "1.0.0", Account())
+
+func main() {}

@@ -1,0 +1,160 @@
+package hostd
+
+import (
+	"reflect"
+	"unsafe"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// View is what a query may see. It is valid during the call.
+type View struct {
+	guest   *Guest
+	def     *definition
+	id      string
+	state   unsafe.Pointer
+	request abi.Request
+}
+
+// EntityType returns the name of the entity's type.
+func (v *View) EntityType() string { return v.def.name }
+
+// EntityID returns the entity's id.
+func (v *View) EntityID() string { return v.id }
+
+// Sequence returns the number of the entity's last event before this call.
+func (v *View) Sequence() uint64 { return v.request.Sequence }
+
+// Now returns the time the host fixed for this call. It never runs backwards
+// for an entity.
+func (v *View) Now() Instant { return Instant(v.request.Now) }
+
+// Log writes a line to the node's log. The host keeps 32 lines of 1 KiB a
+// call.
+func (v *View) Log(level abi.LogLevel, line string) { v.guest.Log(level, line) }
+
+// Context is what a command may see and do. It is valid during the call.
+type Context struct {
+	View
+	random uint64
+}
+
+// CommandID returns the id under which this command takes effect once.
+func (c *Context) CommandID() string { return string(c.request.CommandID) }
+
+// Source says who sent a command. EntityType and EntityID are set for
+// SourceEntity.
+type Source struct {
+	Kind       abi.SourceKind
+	EntityType string
+	EntityID   string
+}
+
+// Source returns who sent this command.
+func (c *Context) Source() Source {
+	s := c.request.Source
+	return Source{s.Kind, string(s.EntityType), string(s.EntityID)}
+}
+
+// Random returns the next number of the command's own stream: the same
+// command on the same state draws the same numbers. Not fit for secrets.
+func (c *Context) Random() uint64 { // splitmix64
+	c.random += 0x9e3779b97f4a7c15
+	z := c.random
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// Emit appends an event, a value of a type given to Event or a pointer to
+// one, and evolves the state by it before it returns. Streams of a tag are
+// readable across entities. It panics on a value that is no event of this
+// entity type.
+func (c *Context) Emit(value any, tags ...string) {
+	e := c.def.eventOf(reflect.TypeOf(value))
+	if e == nil {
+		e, value = c.pointedAt(value)
+	}
+	g := c.guest
+	out, mark := abi.BeginFrame(g.out, abi.OutEvent)
+	out = abi.AppendField(out, e.name)
+	payload := len(out)
+	out, err := e.append(out, value)
+	if err != nil {
+		panic("hostd: event " + e.name + ": " + err.Error())
+	}
+	abi.EndFrame(out, mark)
+	written := out[payload:]
+	for _, tag := range tags {
+		out = abi.AppendTag(out, tag)
+	}
+	g.out = out
+	if err := e.evolve(c.state, written); err != nil {
+		panic("hostd: event " + e.name + " cannot be read back: " + err.Error())
+	}
+}
+
+// pointedAt finds the event a pointer points at.
+func (c *Context) pointedAt(value any) (*event, any) {
+	v := reflect.ValueOf(value)
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		if e := c.def.eventOf(v.Type().Elem()); e != nil {
+			return e, v.Elem().Interface()
+		}
+	}
+	name := "nil"
+	if v.IsValid() {
+		name = v.Type().String()
+	}
+	panic("hostd: " + c.def.name + ": " + name + " is not an event of this type")
+}
+
+// Send sends a command to another entity, exactly once, after this command
+// has been stored. The payload is written in this entity type's encoding.
+func (c *Context) Send(entityType, entityID, command string, payload any) {
+	c.guest.out = abi.AppendSend(c.guest.out, abi.Send{
+		EntityType: []byte(entityType), EntityID: []byte(entityID), Command: []byte(command), Payload: c.payload(payload),
+	})
+}
+
+// Answer names the commands of this entity that get the outcome of a send.
+type Answer struct {
+	OnReply  string // its payload is the reply
+	OnReject string // its payload is {"code":...,"message":...}
+}
+
+// SendWithAnswer is Send, and the outcome comes back as a command.
+func (c *Context) SendWithAnswer(entityType, entityID, command string, payload any, answer Answer) {
+	c.guest.out = abi.AppendSend(c.guest.out, abi.Send{
+		EntityType: []byte(entityType), EntityID: []byte(entityID), Command: []byte(command), Payload: c.payload(payload),
+		WantsAnswer: true, OnReply: []byte(answer.OnReply), OnReject: []byte(answer.OnReject),
+	})
+}
+
+// SetTimer makes the host send this entity a command at the given time. A
+// timer of the same name is replaced.
+func (c *Context) SetTimer(name string, due Instant, command string, payload any) {
+	c.guest.out = abi.AppendSetTimer(c.guest.out, abi.Timer{
+		Name: []byte(name), Due: int64(due), Command: []byte(command), Payload: c.payload(payload),
+	})
+}
+
+// CancelTimer removes a timer, if there is one of that name.
+func (c *Context) CancelTimer(name string) {
+	c.guest.out = abi.AppendCancelTimer(c.guest.out, name)
+}
+
+// Passivate asks the host to drop the entity from memory after this command.
+func (c *Context) Passivate() { c.guest.out = abi.AppendPassivate(c.guest.out) }
+
+// Delete ends the entity's life after this command's events. Its id can be
+// used again; it then starts from the initial state.
+func (c *Context) Delete() { c.guest.out = abi.AppendDelete(c.guest.out) }
+
+func (c *Context) payload(value any) []byte {
+	payload, err := c.def.encode(nil, value)
+	if err != nil {
+		panic("hostd: " + c.def.name + ": payload: " + err.Error())
+	}
+	return payload
+}

@@ -1,0 +1,243 @@
+package hostd
+
+import (
+	"unsafe"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// Guest is a module as its host sees it: the calls of the ABI, with bytes
+// where the ABI has addresses. The Wasm exports are wrappers around one. Test
+// tools use it natively. Results are valid until the next call. What cannot
+// happen with a correct host, such as bytes that are no frames or a handle
+// that was not loaded, panics.
+type Guest struct {
+	// Log gets the lines of View.Log. Not nil.
+	Log func(level abi.LogLevel, line string)
+
+	name     string
+	version  string
+	types    []*definition
+	entities []entity // by handle
+	out      []byte
+	before   []byte // the state before a command of a durable-state type
+	command  Context
+	query    View
+}
+
+// entity is one entity, or a free handle where def is nil.
+type entity struct {
+	def   *definition
+	state unsafe.Pointer
+	id    string
+}
+
+// maxEntities bounds handles, so that a wrong one does not take all memory.
+const maxEntities = 1 << 26
+
+// NewGuest makes a module of the given types. It panics where there are none
+// or two have one name.
+func NewGuest(name, version string, types ...Registration) *Guest {
+	if err := abi.ValidateName("module", name); err != nil {
+		panic("hostd: " + err.Error())
+	}
+	if len(types) == 0 {
+		panic("hostd: a module needs an entity type")
+	}
+	g := &Guest{name: name, version: version, Log: func(abi.LogLevel, string) {}}
+	for _, t := range types {
+		d := t.definition()
+		for _, other := range g.types {
+			if other.name == d.name {
+				panic("hostd: entity type " + d.name + " is there twice")
+			}
+		}
+		g.types = append(g.types, d)
+	}
+	return g
+}
+
+// Load makes an entity of the given type, from a snapshot where the input has
+// one.
+func (g *Guest) Load(typ int32, handle int64, input []byte) abi.LoadStatus {
+	if typ < 0 || int(typ) >= len(g.types) {
+		panic("hostd: load of an unknown entity type")
+	}
+	if handle < 0 || handle >= maxEntities {
+		return abi.LoadNoRoom
+	}
+	request := g.parse(input)
+	for int(handle) >= len(g.entities) {
+		g.entities = append(g.entities, entity{})
+	}
+	d := g.types[typ]
+	state, status := d.load(request.Snapshot)
+	if status == abi.LoadDone {
+		g.entities[handle] = entity{d, state, string(request.EntityID)}
+	}
+	return status
+}
+
+func (d *definition) load(snapshot []byte) (unsafe.Pointer, abi.LoadStatus) {
+	if snapshot == nil {
+		return d.initial(), abi.LoadDone
+	}
+	state := d.blank()
+	if err := d.state.Decode(snapshot, state); err != nil {
+		return nil, abi.LoadUnreadable
+	}
+	return state, abi.LoadDone
+}
+
+// Apply evolves an entity by events of its history.
+func (g *Guest) Apply(handle int64, input []byte) int32 {
+	e := g.entity(handle)
+	reader := abi.NewReader(input)
+	for {
+		frame, ok, err := reader.Next()
+		if err != nil {
+			panic("hostd: " + err.Error())
+		}
+		if !ok {
+			return abi.ApplyDone
+		}
+		if frame.Kind != abi.InEvent {
+			continue
+		}
+		if err := e.apply(frame.Body); err != nil {
+			g.Log(abi.LogError, "apply: "+err.Error())
+			return applyFailed
+		}
+	}
+}
+
+// applyFailed is what Apply returns for an event this module cannot read.
+const applyFailed = 1
+
+func (e *entity) apply(body []byte) error {
+	in, err := abi.DecodeInputEvent(body)
+	if err != nil {
+		return err
+	}
+	event := e.def.event(string(in.Type))
+	if event == nil {
+		return &abi.NameError{Noun: "event type " + string(in.Type), Reason: "is not declared"}
+	}
+	return event.evolve(e.state, in.Payload)
+}
+
+// Handle runs a command and returns its output frames.
+func (g *Guest) Handle(handle int64, input []byte) []byte {
+	e := g.entity(handle)
+	c := &g.command
+	c.View = View{guest: g, def: e.def, id: e.id, state: e.state, request: g.parse(input)}
+	c.random = c.request.Seed
+	g.out = g.out[:0]
+	if e.def.durable {
+		g.before = e.snapshot(g.before[:0])
+	}
+	err := g.decide(c)
+	if err != nil {
+		r := rejectionOf(err)
+		g.out = abi.AppendReject(g.out, r.Code, r.Message)
+	}
+	if e.def.durable {
+		g.settle(e, err != nil)
+	}
+	return g.out
+}
+
+func (g *Guest) decide(c *Context) error {
+	command := c.def.command(string(c.request.Name))
+	if command == nil {
+		return &Rejection{CodeUnknownName, "no such command"}
+	}
+	return command.run(c, c.state, c.request.Payload)
+}
+
+// settle ends a command of a durable-state type: the state is emitted if it
+// changed, and put back if the command was rejected.
+func (g *Guest) settle(e *entity, rejected bool) {
+	if rejected {
+		state, status := e.def.load(g.before)
+		if status != abi.LoadDone {
+			panic("hostd: the state cannot be read back")
+		}
+		e.state = state
+		return
+	}
+	out, mark := abi.BeginFrame(g.out, abi.OutState)
+	out = e.snapshot(out)
+	if string(out[mark:]) == string(g.before) {
+		g.out = out[:mark-abi.HeaderBytes]
+		return
+	}
+	abi.EndFrame(out, mark)
+	g.out = out
+}
+
+// Query runs a query and returns its output frames.
+func (g *Guest) Query(handle int64, input []byte) []byte {
+	e := g.entity(handle)
+	v := &g.query
+	*v = View{guest: g, def: e.def, id: e.id, state: e.state, request: g.parse(input)}
+	g.out = g.out[:0]
+	var err error = &Rejection{CodeUnknownName, "no such query"}
+	if q := e.def.query(string(v.request.Name)); q != nil {
+		err = q.run(v, e.state, v.request.Payload)
+	}
+	if err != nil {
+		r := rejectionOf(err)
+		g.out = abi.AppendReject(g.out, r.Code, r.Message)
+	}
+	return g.out
+}
+
+// Snapshot returns an entity's state.
+func (g *Guest) Snapshot(handle int64) []byte {
+	g.out = g.entity(handle).snapshot(g.out[:0])
+	return g.out
+}
+
+func (e *entity) snapshot(dst []byte) []byte {
+	dst, err := e.def.state.Append(dst, e.state)
+	if err != nil {
+		panic("hostd: state of " + e.def.name + ": " + err.Error())
+	}
+	return dst
+}
+
+// Drop forgets an entity.
+func (g *Guest) Drop(handle int64) {
+	if handle >= 0 && handle < int64(len(g.entities)) {
+		g.entities[handle] = entity{}
+	}
+}
+
+func (g *Guest) entity(handle int64) *entity {
+	if handle < 0 || handle >= int64(len(g.entities)) || g.entities[handle].def == nil {
+		panic("hostd: no entity has this handle")
+	}
+	return &g.entities[handle]
+}
+
+func (g *Guest) parse(input []byte) (request abi.Request) {
+	if err := abi.ParseRequest(&request, input); err != nil {
+		panic("hostd: " + err.Error())
+	}
+	return request
+}
+
+// reply appends a reply frame, unless the reply is None.
+func (g *Guest) reply(c codec, value unsafe.Pointer) {
+	if _, none := c.(noCodec); none {
+		return
+	}
+	out, mark := abi.BeginFrame(g.out, abi.OutReply)
+	out, err := c.Append(out, value)
+	if err != nil {
+		panic("hostd: reply: " + err.Error())
+	}
+	abi.EndFrame(out, mark)
+	g.out = out
+}

@@ -1,0 +1,219 @@
+// Package hostdtest runs an entity natively under go test: given events,
+// when a command comes, then these events, this reply, this state.
+//
+//	d := hostdtest.New(t, Counter())
+//	d.Given(Added{2})
+//	d.When("add", Add{3}).Events(Added{3}).Reply(Total{5})
+//	d.Then(State{Total: 5})
+//
+// Everything goes through the bytes of the ABI, as it does inside a node. And
+// after every call the driver checks what a node relies on: the live state,
+// a replay of the whole history in other batches, and a state loaded from a
+// snapshot must be the same bytes; a rejected command and a query must leave
+// the state as it was; the output must keep the limits.
+//
+// It never starts a goroutine, and a Driver is for one test's goroutine.
+package hostdtest
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	hostd "github.com/hostd/hostd/guest-sdk/go"
+)
+
+// handles of the entities a Driver keeps in its guest.
+const (
+	live     = 0
+	replayed = 1
+)
+
+// Driver is one entity under test.
+type Driver[S any] struct {
+	t         testing.TB
+	typ       *hostd.Type[S]
+	guest     *hostd.Guest
+	id        string
+	history   []stored
+	durable   []byte // the stored state of a durable-state type
+	limits    abi.Limits
+	random    *rand.Rand
+	now       time.Time
+	commandID string
+	source    abi.Source
+	commands  int
+	lines     []string
+}
+
+type stored struct {
+	typ     string
+	payload []byte
+}
+
+// New returns a driver of a new entity with id "test". Time starts on 1
+// January 2026 and stands still until At moves it.
+func New[S any](t testing.TB, typ *hostd.Type[S]) *Driver[S] {
+	t.Helper()
+	d := &Driver[S]{
+		t: t, typ: typ, guest: hostd.NewGuest("test", "", typ), id: "test", limits: abi.DefaultLimits(),
+		random: rand.New(rand.NewPCG(1, 2)),
+		now:    time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		source: abi.Source{Kind: abi.SourceClient},
+	}
+	d.guest.Log = func(_ abi.LogLevel, line string) { d.lines = append(d.lines, line) }
+	d.reload(live)
+	return d
+}
+
+// ID sets the entity's id, and starts it anew.
+func (d *Driver[S]) ID(id string) *Driver[S] {
+	d.t.Helper()
+	if err := abi.ValidateEntityID(id); err != nil {
+		d.t.Fatal(err)
+	}
+	d.id = id
+	d.reload(live)
+	return d
+}
+
+// At sets the time of the commands and queries that follow.
+func (d *Driver[S]) At(now time.Time) *Driver[S] {
+	d.now = now
+	return d
+}
+
+// CommandID sets the id of the next command. Without one, ids are "command-1"
+// and so on.
+func (d *Driver[S]) CommandID(id string) *Driver[S] {
+	d.commandID = id
+	return d
+}
+
+// From makes the commands that follow come from another entity.
+func (d *Driver[S]) From(entityType, entityID string) *Driver[S] {
+	d.source = abi.Source{Kind: abi.SourceEntity, EntityType: []byte(entityType), EntityID: []byte(entityID)}
+	return d
+}
+
+// FromTimer makes the commands that follow come from a timer.
+func (d *Driver[S]) FromTimer() *Driver[S] {
+	d.source = abi.Source{Kind: abi.SourceTimer}
+	return d
+}
+
+// Given adds events to the entity's history.
+func (d *Driver[S]) Given(events ...any) *Driver[S] {
+	d.t.Helper()
+	for _, event := range events {
+		name, payload, err := d.typ.EncodeEvent(event)
+		if err != nil {
+			d.t.Fatalf("%T: %v", event, err)
+		}
+		d.history = append(d.history, stored{name, payload})
+	}
+	d.reload(live)
+	return d
+}
+
+// When sends a command. The payload is a value the type's encoding can write,
+// []byte or hostd.RawJSON for bytes as they are, or nil for none.
+func (d *Driver[S]) When(command string, payload any) *Result[S] {
+	d.t.Helper()
+	d.commands++
+	id := d.commandID
+	if d.commandID = ""; id == "" {
+		id = "command-" + strconv.Itoa(d.commands)
+	}
+	before := d.snapshot(live)
+	input := d.request(command, payload)
+	input = abi.AppendCommandID(input, id)
+	input = abi.AppendSeed(input, uint64(d.commands))
+	input = abi.AppendSource(input, d.source)
+	mode := abi.HandleEvents
+	if d.typ.IsDurable() {
+		mode = abi.HandleState
+	}
+	r := d.result(command, d.guest.Handle(live, input), mode)
+	d.settle(r, before)
+	return r
+}
+
+// settle stores what a command did and checks the state it left.
+func (d *Driver[S]) settle(r *Result[S], before []byte) {
+	d.t.Helper()
+	after := d.snapshot(live)
+	switch {
+	case r.output.Rejected && len(r.output.Events) > 0:
+		d.reload(live) // as a host does: the entity has evolved by events that are not stored
+		after = d.snapshot(live)
+		fallthrough
+	case r.output.Rejected:
+		if !bytes.Equal(before, after) {
+			d.t.Errorf("%s was rejected and changed the state\nfrom %s\nto   %s", r.name, before, after)
+		}
+		return
+	case d.typ.IsDurable():
+		if r.output.HasState {
+			d.durable = bytes.Clone(r.output.State)
+		}
+	}
+	for _, event := range r.output.Events {
+		d.history = append(d.history, stored{string(event.Type), event.Payload})
+	}
+	if r.output.Delete {
+		d.history, d.durable = nil, nil
+		d.reload(live)
+		return
+	}
+	d.compare(r.name, after)
+}
+
+// compare holds the live state to a replay and to its own snapshot.
+func (d *Driver[S]) compare(name string, after []byte) {
+	d.t.Helper()
+	d.reload(replayed)
+	if again := d.snapshot(replayed); !bytes.Equal(after, again) {
+		d.t.Errorf("after %s the live state is not what its history gives\nlive   %s\nreplay %s", name, after, again)
+	}
+	d.load(replayed, after)
+	if again := d.snapshot(replayed); !bytes.Equal(after, again) {
+		d.t.Errorf("after %s a loaded snapshot is not the state it was taken of\ntaken  %s\nloaded %s", name, after, again)
+	}
+}
+
+// Query asks a query. The payload is as for When.
+func (d *Driver[S]) Query(query string, payload any) *Result[S] {
+	d.t.Helper()
+	before := d.snapshot(live)
+	r := d.result(query, d.guest.Query(live, d.request(query, payload)), abi.QueryOnly)
+	if after := d.snapshot(live); !bytes.Equal(before, after) {
+		d.t.Errorf("query %s changed the state\nfrom %s\nto   %s", query, before, after)
+	}
+	return r
+}
+
+// State returns the entity's state.
+func (d *Driver[S]) State() S {
+	d.t.Helper()
+	state, err := d.typ.DecodeState(d.snapshot(live))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return state
+}
+
+// Then checks the entity's state.
+func (d *Driver[S]) Then(want S) *Driver[S] {
+	d.t.Helper()
+	if got, want := d.snapshot(live), d.encode(want); !bytes.Equal(got, want) {
+		d.t.Errorf("state is %s\nwant     %s", got, want)
+	}
+	return d
+}
+
+// Log returns the lines the entity has logged.
+func (d *Driver[S]) Log() []string { return d.lines }

@@ -1,0 +1,108 @@
+package hostdtest
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// Result is what a command or query answered. Its methods check and return
+// it, so that checks can follow one another.
+type Result[S any] struct {
+	driver *Driver[S]
+	t      testing.TB
+	name   string
+	output abi.Output
+}
+
+func (d *Driver[S]) result(name string, frames []byte, mode abi.Mode) *Result[S] {
+	d.t.Helper()
+	r := &Result[S]{driver: d, t: d.t, name: name}
+	if err := abi.ParseOutput(&r.output, bytes.Clone(frames), mode, &d.limits); err != nil {
+		d.t.Fatalf("%s: %v", name, err)
+	}
+	return r
+}
+
+// Output returns what was emitted: sends, timers and the rest.
+func (r *Result[S]) Output() *abi.Output { return &r.output }
+
+// Events checks that it was accepted and emitted exactly these.
+func (r *Result[S]) Events(want ...any) *Result[S] {
+	r.t.Helper()
+	r.accepted()
+	if len(r.output.Events) != len(want) {
+		r.t.Errorf("%s emitted %d events, want %d: %s", r.name, len(r.output.Events), len(want), r.list())
+		return r
+	}
+	for i, event := range r.output.Events {
+		name, payload, err := r.driver.typ.EncodeEvent(want[i])
+		if err != nil {
+			r.t.Fatalf("%T: %v", want[i], err)
+		}
+		if name != string(event.Type) || !bytes.Equal(payload, event.Payload) {
+			r.t.Errorf("%s: event %d is %s %s, want %s %s", r.name, i+1, event.Type, event.Payload, name, payload)
+		}
+	}
+	return r
+}
+
+func (r *Result[S]) list() string {
+	var text []byte
+	for _, event := range r.output.Events {
+		text = append(text, '\n')
+		text = append(text, event.Type...)
+		text = append(text, ' ')
+		text = append(text, event.Payload...)
+	}
+	return string(text)
+}
+
+// Reply checks that it was accepted with this reply, a value or bytes as for
+// Driver.When.
+func (r *Result[S]) Reply(want any) *Result[S] {
+	r.t.Helper()
+	r.accepted()
+	if want := r.driver.encode(want); !bytes.Equal(r.output.Reply, want) {
+		r.t.Errorf("%s replied %s, want %s", r.name, r.output.Reply, want)
+	}
+	return r
+}
+
+// Rejected checks that it was rejected with this code.
+func (r *Result[S]) Rejected(code string) *Result[S] {
+	r.t.Helper()
+	switch {
+	case !r.output.Rejected:
+		r.t.Errorf("%s was accepted, want it rejected with %s", r.name, code)
+	case string(r.output.Reject.Code) != code:
+		r.t.Errorf("%s was rejected with %s (%s), want %s", r.name, r.output.Reject.Code, r.output.Reject.Message, code)
+	}
+	return r
+}
+
+// Tags checks the tags of one event, counted from 1.
+func (r *Result[S]) Tags(event int, want ...string) *Result[S] {
+	r.t.Helper()
+	if event < 1 || event > len(r.output.Events) {
+		r.t.Errorf("%s emitted %d events, there is no event %d", r.name, len(r.output.Events), event)
+		return r
+	}
+	var got []string
+	for _, tag := range r.output.Events[event-1].Tags {
+		got = append(got, string(tag))
+	}
+	if !slices.Equal(got, want) {
+		r.t.Errorf("%s: event %d has the tags %q, want %q", r.name, event, got, want)
+	}
+	return r
+}
+
+func (r *Result[S]) accepted() {
+	r.t.Helper()
+	if r.output.Rejected {
+		r.t.Errorf("%s was rejected with %s: %s", r.name, r.output.Reject.Code, r.output.Reject.Message)
+	}
+}

@@ -1,0 +1,183 @@
+package hostd
+
+import (
+	"reflect"
+	"unsafe"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// definition is an entity type with its Go types out of sight.
+type definition struct {
+	name     string
+	encoding Encoding
+	durable  bool
+
+	snapshotEvery  int
+	passivateAfter Duration
+	remember       bool
+
+	initial  func() unsafe.Pointer // the state of a new entity
+	blank    func() unsafe.Pointer // a zero state, to read a snapshot into
+	state    codec
+	events   []event
+	commands []command
+	queries  []query
+	codecs   map[reflect.Type]codec
+}
+
+type event struct {
+	name   string
+	typ    reflect.Type
+	append func(dst []byte, value any) ([]byte, error)
+	evolve func(state unsafe.Pointer, payload []byte) error
+}
+
+type command struct {
+	name string
+	run  func(c *Context, state unsafe.Pointer, payload []byte) error
+}
+
+type query struct {
+	name string
+	run  func(v *View, state unsafe.Pointer, payload []byte) error
+}
+
+// Event declares an event: its name in the journal, its Go type and how it
+// changes the state. evolve must be deterministic and must not fail: the
+// event has happened. A Go type stands for one event only.
+func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
+	d := t.def
+	typ := reflect.TypeFor[E]()
+	if d.durable {
+		panic("hostd: " + d.name + ": a durable-state type has no events")
+	}
+	d.mustName("event type", name, func(name string) bool { return d.event(name) != nil })
+	if d.eventOf(typ) != nil {
+		panic("hostd: " + d.name + ": " + typ.String() + " is two events")
+	}
+	c := d.mustCodec(typ, "event "+name)
+	var value, zero E // reused: evolve gets a copy, and what it points to is fresh
+	d.events = append(d.events, event{
+		name: name,
+		typ:  typ,
+		append: func(dst []byte, given any) ([]byte, error) {
+			value = given.(E)
+			return c.Append(dst, unsafe.Pointer(&value))
+		},
+		evolve: func(state unsafe.Pointer, payload []byte) error {
+			value = zero
+			if err := decode(c, payload, unsafe.Pointer(&value)); err != nil {
+				return err
+			}
+			evolve((*S)(state), value)
+			return nil
+		},
+	})
+}
+
+// Command declares a command. The handler decides: it emits events through c,
+// which evolves s at once, and returns the reply; it changes s in no other
+// way, unless the type is durable-state. An error rejects the command:
+// nothing is stored. Reject makes one with a code; any other error has the
+// code "error". A payload that cannot be read has the code "invalid_payload".
+func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S, cmd C) (R, error)) {
+	d := t.def
+	d.mustName("command", name, func(name string) bool { return d.command(name) != nil })
+	in := d.mustCodec(reflect.TypeFor[C](), "command "+name)
+	out := d.mustCodec(reflect.TypeFor[R](), "reply of "+name)
+	var (
+		cmd, zero C // reused: the handler gets a copy
+		reply     R
+	)
+	d.commands = append(d.commands, command{name, func(c *Context, state unsafe.Pointer, payload []byte) (err error) {
+		cmd = zero
+		if err := decode(in, payload, unsafe.Pointer(&cmd)); err != nil {
+			return &Rejection{CodeInvalidPayload, err.Error()}
+		}
+		if reply, err = handler(c, (*S)(state), cmd); err != nil {
+			return err
+		}
+		c.guest.reply(out, unsafe.Pointer(&reply))
+		return nil
+	}})
+}
+
+// Query declares a query. The handler reads s and must not change it. An
+// error is answered as for Command.
+func Query[S, Q, R any](t *Type[S], name string, handler func(v *View, s *S, q Q) (R, error)) {
+	d := t.def
+	d.mustName("query", name, func(name string) bool { return d.query(name) != nil })
+	in := d.mustCodec(reflect.TypeFor[Q](), "query "+name)
+	out := d.mustCodec(reflect.TypeFor[R](), "reply of "+name)
+	var (
+		q, zero Q
+		reply   R
+	)
+	d.queries = append(d.queries, query{name, func(v *View, state unsafe.Pointer, payload []byte) (err error) {
+		q = zero
+		if err := decode(in, payload, unsafe.Pointer(&q)); err != nil {
+			return &Rejection{CodeInvalidPayload, err.Error()}
+		}
+		if reply, err = handler(v, (*S)(state), q); err != nil {
+			return err
+		}
+		v.guest.reply(out, unsafe.Pointer(&reply))
+		return nil
+	}})
+}
+
+func (d *definition) mustName(noun, name string, taken func(string) bool) {
+	if err := abi.ValidateName(noun, name); err != nil {
+		panic("hostd: " + d.name + ": " + err.Error())
+	}
+	if taken(name) {
+		panic("hostd: " + d.name + ": " + noun + " " + name + " is declared twice")
+	}
+}
+
+func (d *definition) mustCodec(typ reflect.Type, what string) codec {
+	c, err := d.codec(typ)
+	if err != nil {
+		panic("hostd: " + d.name + ": " + what + ": " + err.Error())
+	}
+	return c
+}
+
+// The look-ups below compare names in turn: types have a handful.
+
+func (d *definition) event(name string) *event {
+	for i := range d.events {
+		if d.events[i].name == name {
+			return &d.events[i]
+		}
+	}
+	return nil
+}
+
+func (d *definition) eventOf(typ reflect.Type) *event {
+	for i := range d.events {
+		if d.events[i].typ == typ {
+			return &d.events[i]
+		}
+	}
+	return nil
+}
+
+func (d *definition) command(name string) *command {
+	for i := range d.commands {
+		if d.commands[i].name == name {
+			return &d.commands[i]
+		}
+	}
+	return nil
+}
+
+func (d *definition) query(name string) *query {
+	for i := range d.queries {
+		if d.queries[i].name == name {
+			return &d.queries[i]
+		}
+	}
+	return nil
+}

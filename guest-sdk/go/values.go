@@ -1,0 +1,31 @@
+package hostd
+
+import (
+	"errors"
+	"reflect"
+	"unsafe"
+)
+
+// EncodeEvent returns an event's name and payload as Emit writes them, for
+// tests and tools.
+func (t *Type[S]) EncodeEvent(value any) (name string, payload []byte, err error) {
+	e := t.def.eventOf(reflect.TypeOf(value))
+	if e == nil {
+		return "", nil, errors.New("hostd: not an event of " + t.def.name)
+	}
+	payload, err = e.append(nil, value)
+	return e.name, payload, err
+}
+
+// Encode writes a command, query, reply or state in the type's encoding.
+func (t *Type[S]) Encode(value any) ([]byte, error) { return t.def.encode(nil, value) }
+
+// DecodeState reads a snapshot.
+func (t *Type[S]) DecodeState(snapshot []byte) (S, error) {
+	var state S
+	err := t.def.state.Decode(snapshot, unsafe.Pointer(&state))
+	return state, err
+}
+
+// IsDurable reports whether the type was made with Durable.
+func (t *Type[S]) IsDurable() bool { return t.def.durable }
