@@ -30,6 +30,9 @@ type Module struct {
 	closed bool
 }
 
+// shortDigest is how many hex digits of a digest stand in log lines.
+const shortDigest = 12
+
 // Compile admits and compiles a module, and asks it for its manifest in an
 // instance made for that. digest is the name it is known by: the SHA-256 of
 // wasm, which the caller has checked. wasm is not kept.
@@ -56,7 +59,7 @@ func (e *Engine) Compile(ctx context.Context, digest journal.Digest, wasm []byte
 		digest:      digest,
 		compiled:    compiled,
 		description: parsed.describe(),
-		logger:      e.logger.With("module_digest", digest.String()),
+		logger:      e.logger.With("module_digest", digest.String()[:shortDigest]),
 		users:       1,
 	}
 	if m.manifest, err = m.readManifest(ctx); err != nil {

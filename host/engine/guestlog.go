@@ -68,7 +68,9 @@ func (l *guestLog) write(data []byte) {
 }
 
 func (l *guestLog) endLine() {
-	l.line(abi.LogInfo, l.partial)
+	if len(l.partial) > 0 {
+		l.line(abi.LogInfo, l.partial)
+	}
 	l.partial = l.partial[:0]
 }
 

@@ -6,8 +6,9 @@ import (
 
 // prepare turns an admitted module into the module that is compiled. It is
 // the one place where a module is rewritten: here the node's bounds are
-// written into a memory or table that declares none, every custom section but
-// the functions' names is left out, and here metering belongs.
+// written into a memory or table that declares none, data segments are joined,
+// every custom section but the functions' names is left out, and here metering
+// belongs.
 //
 // The result is a function of the module and the limits alone: it is the key
 // of the compilation cache.
@@ -21,6 +22,8 @@ func prepare(m *parsedModule) []byte {
 			out = appendSection(out, s.id, m.tableSection())
 		case sectionMemory:
 			out = appendSection(out, s.id, appendResizable([]byte{1}, *m.memory))
+		case sectionData:
+			out = appendSection(out, s.id, m.mergedData(m.wasm[s.payload.start:s.payload.end]))
 		default:
 			out = appendSection(out, s.id, m.wasm[s.payload.start:s.payload.end])
 		}
