@@ -1,0 +1,110 @@
+package conformance
+
+import (
+	"crypto/sha256"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/tests/testkit"
+)
+
+// request is a command as a node writes it.
+func request(sequence uint64, command, payload string) []byte {
+	input := abi.AppendSequence(nil, sequence)
+	input = abi.AppendName(input, command)
+	input = abi.AppendPayload(input, []byte(payload))
+	input = abi.AppendCommandID(input, "3f2a9c4e-0000-4000-8000-000000000000")
+	input = abi.AppendNow(input, 1_700_000_000_000_000_000)
+	input = abi.AppendSeed(input, 42)
+	return abi.AppendSource(input, abi.Source{Kind: abi.SourceClient})
+}
+
+// benchmarkGuest is an example with entity 0 loaded.
+func benchmarkGuest(b *testing.B, name string) *engine.Instance {
+	b.Helper()
+	e, err := engine.New(b.Context(), engine.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { e.Close(b.Context()) })
+	wasm := testkit.BuildExample(b, name)
+	m, err := e.Compile(b.Context(), journal.Digest(sha256.Sum256(wasm)), wasm)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { m.Close() })
+	g, err := m.Instantiate(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { g.Close() })
+	if status, err := g.Load(0, 0, abi.AppendEntityID(nil, "e")); err != nil || status != abi.LoadDone {
+		b.Fatal(status, err)
+	}
+	return g
+}
+
+// BenchmarkGuestHandle is a whole command inside Wasm: frames read, payload
+// decoded, event encoded, read back and applied, reply encoded.
+func BenchmarkGuestHandle(b *testing.B) {
+	for _, c := range []struct{ guest, command, payload string }{
+		{"counter", "add", `{"amount":3}`},
+		{"account", "deposit", `{"amount":3}`},
+		{"account", "withdraw", `{"amount":3}`},
+		{"chain", "link", `{"n":3}`},
+	} {
+		b.Run(c.guest+"/"+c.command, func(b *testing.B) {
+			g := benchmarkGuest(b, c.guest)
+			input := request(1, c.command, c.payload)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := g.Handle(0, input, engine.Env{Now: 1, Seed: 2}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkGuestApply is the replay of one event, in batches of 64.
+func BenchmarkGuestApply(b *testing.B) {
+	g := benchmarkGuest(b, "counter")
+	const batch = 64
+	var input []byte
+	for i := range uint64(batch) {
+		input = abi.AppendInputEvent(input, i+1, 0, "added", []byte(`{"amount":3}`))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := g.Apply(0, input); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/batch, "ns/event")
+}
+
+// BenchmarkGuestQuery answers from a small state.
+func BenchmarkGuestQuery(b *testing.B) {
+	g := benchmarkGuest(b, "counter")
+	input := request(1, "total", "")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := g.Query(0, input, engine.Env{Now: 1, Seed: 2}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkGuestInstantiate is what a lane pays for another instance.
+func BenchmarkGuestInstantiate(b *testing.B) {
+	m := benchmarkGuest(b, "counter").Module()
+	for b.Loop() {
+		g, err := m.Instantiate(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		g.Close()
+	}
+}
