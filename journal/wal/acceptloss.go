@@ -14,15 +14,15 @@ type Loss struct {
 	Damage *DamageError
 	// Kept is where the log ends now; segment 0 if nothing could be kept.
 	Kept Position
-	// SetAside are the files that were renamed, by the name they have now.
+	// SetAside are the files that were renamed, by the name they have now, or copied.
 	SetAside []string
 }
 
 const lostSuffix = ".lost"
 
 // AcceptLoss cuts a damaged log off at its first damage, so that Open accepts what is before. What was acknowledged
-// behind it is lost to the node: that is for an operator to decide, who has no peer to rebuild the node from. Whole
-// files behind the damage are renamed to end in .lost and kept. It returns nil for a log without damage, which it
+// behind it is lost to the node: that is for an operator to decide, who has no peer to rebuild the node from. The files
+// as they were are kept under names that end in .lost, as far as they can be read. It returns nil for a log without damage, which it
 // leaves alone. After an error it can be called again.
 func AcceptLoss(fsys disk.FS, dir string) (*Loss, error) {
 	c := cutter{fs: fsys, dir: dir}
@@ -38,10 +38,9 @@ type cutter struct {
 	dir  string
 	id   LogID
 	mark mark
-	// kept is the mark of what is whole; unreadable says that the disk cannot read what is behind it.
-	kept       mark
-	unreadable bool
-	loss       Loss
+	// kept is the mark of what is whole.
+	kept mark
+	loss Loss
 }
 
 func (c *cutter) run() (*Loss, error) {
@@ -141,7 +140,6 @@ func (c *cutter) readTail(h segmentHeader) error {
 	for reason := ""; reason == "" && err == nil; {
 		_, reason, err = r.read()
 	}
-	c.unreadable = err != nil
 	c.kept.position, c.kept.epoch, c.kept.lastCRC = r.next, r.coder.epoch, r.lastCRC
 	return nil
 }
@@ -158,10 +156,8 @@ func (c *cutter) cut(names listing) error {
 	if c.kept.position.Segment == 0 {
 		return c.startOver(names)
 	}
-	if c.unreadable {
-		if err := c.copyTail(); err != nil {
-			return err
-		}
+	if err := c.copyTail(); err != nil {
+		return err
 	}
 	if err := c.fs.SyncDir(c.dir); err != nil {
 		return err
@@ -170,23 +166,31 @@ func (c *cutter) cut(names listing) error {
 	return createMark(c.fs, filepath.Join(c.dir, markName), c.id, c.kept)
 }
 
-// copyTail replaces the last segment by a copy of what is whole in it, with zeros behind.
+// copyTail replaces the last segment by a copy of what is whole in it, with zeros behind: what stands there may belong
+// to epochs that the log, which goes on from an earlier one, will use again.
 func (c *cutter) copyTail() error {
-	path := filepath.Join(c.dir, segmentName(c.kept.position.Segment))
+	name := segmentName(c.kept.position.Segment)
+	path := filepath.Join(c.dir, name)
 	info, err := c.fs.Stat(path)
 	if err != nil {
 		return err
 	}
-	data := make([]byte, info.Size)
-	from, err := c.fs.OpenFile(path, disk.ReadOnly)
+	if data, err := disk.ReadFile(c.fs, path); err == nil {
+		if err := disk.WriteFileAtomic(c.fs, path+lostSuffix, data); err != nil {
+			return err
+		}
+		c.loss.SetAside = append(c.loss.SetAside, name+lostSuffix)
+	}
+	file, err := c.fs.OpenFile(path, disk.ReadOnly)
 	if err != nil {
 		return err
 	}
-	defer from.Close()
-	if _, err := from.ReadAt(data[:c.kept.position.Offset], 0); err != nil {
+	defer file.Close()
+	whole := make([]byte, info.Size)
+	if _, err := file.ReadAt(whole[:c.kept.position.Offset], 0); err != nil {
 		return err
 	}
-	return disk.WriteFileAtomic(c.fs, path, data)
+	return disk.WriteFileAtomic(c.fs, path, whole)
 }
 
 // startOver leaves nothing that the next Open would take for a log.

@@ -323,3 +323,103 @@ func acceptLoss(t *testing.T, w *testLog) {
 		t.Errorf("a second loss in a whole log: %+v, %v", loss, err)
 	}
 }
+
+// TestAcceptLossSurvivesCrashes cuts the power during each operation of accepting a loss and accepts it again.
+func TestAcceptLossSurvivesCrashes(t *testing.T) {
+	for n := range 120 {
+		w := threeSegments(t)
+		if err := w.disk.Corrupt(path(segmentName(2)), 9000, 1); err != nil {
+			t.Fatal(err)
+		}
+		for range n {
+			w.opts.Rand() // another crash for each n: the disk draws from the same generator
+		}
+		w.disk.CutAfter(n % 24)
+		_, err := AcceptLoss(w.disk, testDir)
+		if err != nil && !errors.Is(err, disk.ErrPowerCut) {
+			t.Fatal(err)
+		}
+		w.disk.Crash()
+		if _, err := AcceptLoss(w.disk, testDir); err != nil {
+			t.Fatal(err)
+		}
+		w.open(t)
+		if got := replayed(t, w.Log); !slices.Equal(got, numbered(0, 16)) {
+			t.Fatalf("cut at operation %d: %v", n%24, got)
+		}
+	}
+}
+
+// TestLossIsNotReadAgain accepts a loss before an epoch record. The log then uses again the epoch that the lost
+// records behind it have, and must not meet them.
+func TestLossIsNotReadAgain(t *testing.T) {
+	w := newTestLog(t, Options{})
+	w.add(t, "kept")
+	lost := w.add(t, "lost")
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.open(t)
+	w.add(t, "lost too", "and this")
+	w.sync(t)
+	w.disk.Kill()
+	if err := w.disk.Corrupt(path(segmentName(1)), lost.Offset+50, 1); err != nil {
+		t.Fatal(err)
+	}
+	loss, err := AcceptLoss(w.disk, testDir)
+	if err != nil || loss == nil || loss.Kept != lost || len(loss.SetAside) != 1 {
+		t.Fatalf("%+v, %v", loss, err)
+	}
+	w.open(t)
+	w.add(t, "new") // as long as the lost one, so that the next record would begin where "lost too" did
+	w.sync(t)
+	w.disk.Kill()
+	w.open(t)
+	if got := replayed(t, w.Log); !slices.Equal(got, []string{"kept", "new"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// TestVerifyFindsAll damages a log in several places at once.
+func TestVerifyFindsAll(t *testing.T) {
+	w := threeSegments(t)
+	whole, err := Verify(w.disk, testDir)
+	if err != nil || len(whole.Findings) != 0 || whole.Records != 30 || whole.Bytes != 30000 || len(whole.Segments) != 3 ||
+		whole.Mark != whole.Tail || whole.ID != w.ID() {
+		t.Fatalf("a whole log: %+v, %v", whole, err)
+	}
+	at := func(record int) int64 { return headerBytes + int64(record)*1016 }
+	for _, place := range []struct {
+		segment uint64
+		offset  int64
+	}{{1, at(2) + 500}, {1, at(5) + 8}, {1, at(9) + 700}, {2, 100}, {3, at(1) + 50}, {3, at(3) + 50}} {
+		if err := w.disk.Corrupt(path(segmentName(place.segment)), place.offset, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := contents(t, w.disk)
+	report, err := Verify(w.disk, testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range report.Findings {
+		if f.Damage {
+			got = append(got, fmt.Sprintf("%s at %d", f.File, f.Offset))
+		}
+	}
+	if contents(t, w.disk) != before {
+		t.Error("verify wrote something")
+	}
+	expect := []string{
+		fmt.Sprintf("%s at %d", segmentName(2), 0),
+		fmt.Sprintf("%s at %d", segmentName(1), at(2)),
+		fmt.Sprintf("%s at %d", segmentName(1), at(5)),
+		fmt.Sprintf("%s at %d", segmentName(1), at(9)),
+		fmt.Sprintf("%s at %d", segmentName(3), at(1)),
+		fmt.Sprintf("%s at %d", segmentName(3), at(3)),
+	}
+	if !slices.Equal(got, expect) {
+		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(expect, "\n"))
+	}
+}

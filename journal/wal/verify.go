@@ -190,16 +190,18 @@ func (v *verifier) readRecords(h, next *segmentHeader) {
 	}
 	info := SegmentInfo{Number: h.number, Bytes: h.size}
 	var err error
+	certain := true
 	if next != nil {
 		info.End = next.previousEnd
 		err = checkSealed(v.fs, v.dir, *h, *next, v.count)
 	} else {
 		info.End, err = v.tail(*h)
+		certain = v.mark.position.Segment == h.number
 	}
 	v.report.Segments = append(v.report.Segments, info)
 	var damage *DamageError
 	if v.damage(err) && errors.As(err, &damage) && damage.File == segmentName(h.number) {
-		v.resume(*h, damage.Offset, info.End)
+		v.resume(*h, damage.Offset, info.End, certain)
 	}
 }
 
@@ -224,15 +226,19 @@ func (v *verifier) tail(h segmentHeader) (end int64, err error) {
 	if marked := v.mark.position; err == nil && marked.Segment <= h.number && marked != r.next {
 		v.remark(name, r.next.Offset, "the log ends here, its mark is at %v: %s", marked, reason)
 	}
-	if v.mark.position.Segment == h.number {
+	switch {
+	case err == nil || v.mark.position.Segment < h.number:
+		return r.next.Offset, err
+	case v.mark.position.Segment == h.number:
 		return max(r.next.Offset, v.mark.position.Offset), err
+	default:
+		return h.size, err
 	}
-	return r.next.Offset, err
 }
 
-// resume goes on behind the first damage of a segment whose records go up to end, to count what is whole and to name
-// what else is not. It can only do so inside the epoch in which the damage lies.
-func (v *verifier) resume(h segmentHeader, damage, end int64) {
+// resume goes on behind the first damage of a segment whose records go up to end, for certain or at most, to count
+// what is whole and to name what else is not. It can only do so inside the epoch in which the damage lies.
+func (v *verifier) resume(h segmentHeader, damage, end int64, certain bool) {
 	name := segmentName(h.number)
 	file, err := v.fs.OpenFile(filepath.Join(v.dir, name), disk.ReadOnly)
 	if err != nil {
@@ -245,8 +251,11 @@ func (v *verifier) resume(h segmentHeader, damage, end int64) {
 			return
 		}
 	}
-	for {
-		offset, err := r.find(r.next.Offset, -1)
+	for gap := damage; gap < end; gap = r.next.Offset {
+		offset, err := r.find(gap, -1)
+		if gap != damage && (offset != 0 || certain) {
+			v.damage(damaged(name, gap, "no whole record here either"))
+		}
 		if offset == 0 || err != nil {
 			return
 		}
@@ -258,9 +267,5 @@ func (v *verifier) resume(h segmentHeader, damage, end int64) {
 			}
 			v.count(rec)
 		}
-		if r.next.Offset >= end {
-			return
-		}
-		v.damage(damaged(name, r.next.Offset, "no whole record here either"))
 	}
 }
