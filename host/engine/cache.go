@@ -30,13 +30,18 @@ func openCompilationCache(dir string) (*compilationCache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compilation cache: %w", err)
 	}
-	return &compilationCache{dir: dir, files: files}, nil
+	c := &compilationCache{dir: dir, files: files}
+	// One engine has the directory, and no compilation is under way in a child
+	// of it that is not being waited for: these are leftovers of a kill.
+	return c, c.remove("*.tmp")
 }
 
 // clear removes every compiled module: which file is damaged only the runtime
 // knows, and all of them can be made again.
-func (c *compilationCache) clear() error {
-	names, err := filepath.Glob(filepath.Join(c.dir, "wazero-*", "*"))
+func (c *compilationCache) clear() error { return c.remove("*") }
+
+func (c *compilationCache) remove(pattern string) error {
+	names, err := filepath.Glob(filepath.Join(c.dir, "wazero-*", pattern))
 	if err != nil {
 		return fmt.Errorf("clear the compilation cache: %w", err)
 	}

@@ -37,8 +37,8 @@ const shortDigest = 12
 // instance made for that. digest is the name it is known by: the SHA-256 of
 // wasm, which the caller has checked. wasm is not kept.
 //
-// One module is compiled at a time; ctx bounds the wait for that, the
-// compilation itself cannot be stopped. The error is an *AdmissionError when
+// One module is compiled at a time; ctx bounds the wait for that and a child
+// process, but a compilation in this process cannot be stopped. The error is an *AdmissionError when
 // the module is at fault, a *Fault when it traps in _initialize or
 // hostd_describe.
 func (e *Engine) Compile(ctx context.Context, digest journal.Digest, wasm []byte) (*Module, error) {
@@ -77,6 +77,16 @@ func (e *Engine) compile(ctx context.Context, prepared []byte) (wazero.CompiledM
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait to compile a module: %w", ctx.Err())
 	}
+	if len(e.compileCommand) > 0 {
+		if err := e.compileInChild(ctx, prepared); err != nil {
+			return nil, err
+		}
+	}
+	return e.compileHere(ctx, prepared)
+}
+
+// compileHere compiles, or takes what is in the cache.
+func (e *Engine) compileHere(ctx context.Context, prepared []byte) (wazero.CompiledModule, error) {
 	compiled, err := e.compileContained(ctx, prepared)
 	if err != nil && e.cache != nil && strings.HasPrefix(err.Error(), damagedCachePrefix) {
 		e.logger.Warn("compilation cache is damaged, compiling again", "error", err)

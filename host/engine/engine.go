@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/tetratelabs/wazero"
@@ -21,6 +22,9 @@ type Engine struct {
 	budget  memoryBudget
 	runtime wazero.Runtime
 	cache   *compilationCache // nil without a directory
+
+	compileCommand []string // empty compiles in this process
+	compileTimeout time.Duration
 	// compiling holds one token: a compilation takes up to hundreds of MiB.
 	compiling chan struct{}
 
@@ -31,20 +35,17 @@ type Engine struct {
 
 // New makes an Engine. ctx is used only during the call.
 func New(ctx context.Context, opts Options) (*Engine, error) {
-	if opts.Limits == (abi.Limits{}) {
-		opts.Limits = abi.DefaultLimits()
-	}
+	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("engine options: %w", err)
 	}
 	e := &Engine{
-		limits:    opts.Limits,
-		logger:    opts.Logger,
-		budget:    memoryBudget{limit: opts.MemoryBytes},
-		compiling: make(chan struct{}, 1),
-	}
-	if e.logger == nil {
-		e.logger = slog.New(slog.DiscardHandler)
+		limits:         opts.Limits,
+		logger:         opts.Logger,
+		budget:         memoryBudget{limit: opts.MemoryBytes},
+		compileCommand: opts.CompileCommand,
+		compileTimeout: opts.CompileTimeout,
+		compiling:      make(chan struct{}, 1),
 	}
 	config := wazero.NewRuntimeConfigCompiler()
 	if opts.Interpreter {

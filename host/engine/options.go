@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/hostd/hostd/abi"
 )
@@ -20,13 +21,34 @@ type Options struct {
 	// CacheDir keeps compiled modules across restarts; it is made with mode
 	// 0700. Its files are code the node will run: nobody else may write there.
 	// Without it every start compiles each module again (1.3 s of CPU for a Go
-	// guest, against 50 ms).
+	// guest, against 50 ms). One engine at a time may have it.
 	CacheDir string
+	// CompileCommand, when set, is the program and arguments of a child process
+	// that compiles each module first; it must call CompileChild. It needs
+	// CacheDir. Without it a module is compiled in this process, where a module
+	// made to can hold a core for minutes: right for modules one trusts.
+	CompileCommand []string
+	// CompileTimeout bounds the child's time and CPU time; default 60 s. A Go
+	// guest takes 1 to 2 s on an idle core.
+	CompileTimeout time.Duration
 	// Interpreter runs guests without compiling them, some 10 to 100 times
 	// slower and with less stack. It is there to compare results with.
 	Interpreter bool
 	// Logger gets what guests log; discarded when nil.
 	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Limits == (abi.Limits{}) {
+		o.Limits = abi.DefaultLimits()
+	}
+	if o.CompileTimeout == 0 {
+		o.CompileTimeout = time.Minute
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
 }
 
 // validate joins all faults of the options.
@@ -56,6 +78,12 @@ func (o *Options) validate() error {
 	}
 	if o.MemoryBytes < 0 {
 		faults = append(faults, fmt.Errorf("MemoryBytes is %d, must not be negative", o.MemoryBytes))
+	}
+	if len(o.CompileCommand) > 0 && (o.CacheDir == "" || o.Interpreter) {
+		faults = append(faults, errors.New("CompileCommand needs CacheDir and the compiler"))
+	}
+	if o.CompileTimeout < time.Second {
+		faults = append(faults, fmt.Errorf("CompileTimeout is %v, must be at least 1s", o.CompileTimeout))
 	}
 	return errors.Join(faults...)
 }

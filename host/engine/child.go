@@ -1,0 +1,162 @@
+package engine
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/tetratelabs/wazero/experimental"
+	"golang.org/x/sys/unix"
+)
+
+// A module from outside is compiled in a child process first, which leaves the
+// result in the compilation cache: compiling cannot be cancelled, can take
+// minutes and gigabytes for a module made to, and a panic in one of the
+// compiler's workers ends its process.
+//
+// The child is this program again. It reads one line of JSON and the prepared
+// module from standard input, and says with its exit code how it went; why a
+// module is refused stands on standard error.
+
+// childOrder is the line before the module.
+type childOrder struct {
+	CacheDir         string        `json:"cacheDir"`
+	MemoryLimitPages uint32        `json:"memoryLimitPages"`
+	CPU              time.Duration `json:"cpu"`
+}
+
+const (
+	childRefused = 3 // exit code: the module is at fault; 2 is the exit code of a Go panic
+	childFailed  = 4 // exit code: the child could not do its work
+
+	childAddressSpace = 6 << 30 // bytes; a Go process reserves one or two before it does anything
+	childNiceness     = 10
+	childTextBytes    = 4 << 10
+	childOrderBytes   = 64 << 10
+)
+
+// CompileChild is what the command named by Options.CompileCommand must run:
+// it compiles one module into the cache and returns the exit code. It lowers
+// the limits and the priority of the process it is called in.
+func CompileChild(in io.Reader, errors io.Writer) (exitCode int) {
+	buffered := bufio.NewReaderSize(in, childOrderBytes)
+	line, err := buffered.ReadSlice('\n')
+	var order childOrder
+	if err == nil {
+		err = json.Unmarshal(line, &order)
+	}
+	var prepared []byte
+	if err == nil {
+		prepared, err = io.ReadAll(buffered)
+	}
+	if err == nil {
+		err = limitChild(order.CPU)
+	}
+	if err == nil {
+		err = compileIntoCache(order, prepared)
+	}
+	if err == nil {
+		return 0
+	}
+	exitCode = childFailed
+	if refused, ok := err.(*AdmissionError); ok {
+		exitCode, err = childRefused, fmt.Errorf("%s", refused.Reason)
+	}
+	fmt.Fprint(errors, err)
+	return exitCode
+}
+
+// limitChild bounds what the compiler may use. Where it is reached, the
+// kernel or the Go runtime ends the process.
+func limitChild(cpu time.Duration) error {
+	seconds := uint64(max(cpu/time.Second, 1))
+	limits := map[int]uint64{unix.RLIMIT_AS: childAddressSpace, unix.RLIMIT_CPU: seconds, unix.RLIMIT_CORE: 0}
+	for which, limit := range limits {
+		if err := unix.Setrlimit(which, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return fmt.Errorf("limit the compiler: %w", err)
+		}
+	}
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, childNiceness); err != nil {
+		return fmt.Errorf("lower the compiler's priority: %w", err)
+	}
+	return nil
+}
+
+func compileIntoCache(order childOrder, prepared []byte) error {
+	ctx := experimental.WithCompilationWorkers(context.Background(), runtime.GOMAXPROCS(0))
+	limits := abi.DefaultLimits()
+	limits.MemoryBytes = int(order.MemoryLimitPages) * pageBytes
+	limits.MemoryBytesMax = max(limits.MemoryBytesMax, limits.MemoryBytes)
+	e, err := New(ctx, Options{Limits: limits, CacheDir: order.CacheDir})
+	if err != nil {
+		return err
+	}
+	compiled, err := e.compileHere(ctx, prepared)
+	if err == nil {
+		err = compiled.Close(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return e.Close(ctx)
+}
+
+// compileInChild runs the child and waits for it.
+func (e *Engine) compileInChild(ctx context.Context, prepared []byte) error {
+	order, err := json.Marshal(childOrder{e.cache.dir, uint32(e.limits.MemoryBytes / pageBytes), e.compileTimeout})
+	if err != nil {
+		return fmt.Errorf("compile in a child process: %w", err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, e.compileTimeout)
+	defer cancel()
+	command := exec.CommandContext(bounded, e.compileCommand[0], e.compileCommand[1:]...)
+	command.Env = []string{"GOTRACEBACK=none"}
+	command.Stdin = io.MultiReader(bytes.NewReader(append(order, '\n')), bytes.NewReader(prepared))
+	said := &cappedBuffer{}
+	command.Stderr = said
+	command.WaitDelay = time.Second
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// The child is to die with this process, and the kernel takes the thread
+	// that started it for that.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return e.childOutcome(ctx, bounded, command.Run(), said.String())
+}
+
+func (e *Engine) childOutcome(ctx, bounded context.Context, err error, said string) error {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("compile a module: %w", ctx.Err())
+	case bounded.Err() != nil:
+		return refuse("code", "takes more than %v to compile; split large functions", e.compileTimeout)
+	case !errors.As(err, &exit):
+		return fmt.Errorf("compile in a child process: %w", err)
+	case exit.ExitCode() == childRefused:
+		return refuse("code", "%s", shorten(said))
+	case exit.ExitCode() == childFailed:
+		return fmt.Errorf("compile in a child process: %s", said)
+	}
+	e.logger.Warn("the compiler's process died", "state", exit.String(), "said", said)
+	return refuse("code", "the compiler crashed, or needed too much time or memory; split large functions and build it again")
+}
+
+// cappedBuffer keeps the first bytes written to it.
+type cappedBuffer struct{ strings.Builder }
+
+func (b *cappedBuffer) Write(data []byte) (int, error) {
+	b.Builder.Write(data[:min(len(data), childTextBytes-b.Len())])
+	return len(data), nil
+}
