@@ -1,4 +1,4 @@
-//go:build !mutant_3 && !mutant_4 && !mutant_6 && !mutant_8 && !mutant_12
+//go:build !mutant_3 && !mutant_6 && !mutant_8 && !mutant_12 && !mutant_15
 
 package raftgroup
 

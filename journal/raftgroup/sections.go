@@ -17,6 +17,16 @@ func (c *Core) Record() []byte {
 		if c.next > from && len(b)+size > c.opts.MaxRecordBytes {
 			break
 		}
+		if planted == 8 && p.s.hard != nil && len(p.s.ents) > 0 { // the hard state goes before its entries
+			if c.next > from {
+				break
+			}
+			first := section{shard: p.s.shard, replica: p.s.replica, hard: p.s.hard}
+			p.s.hard = nil
+			c.record = []pending{{p.g, first}}
+			c.buf = appendSection(b, &first)
+			return c.buf
+		}
 		if c.next == from && size > c.opts.MaxRecordBytes {
 			if first, rest, ok := p.s.split(c.opts.MaxRecordBytes); ok {
 				c.record = []pending{{p.g, first}}

@@ -23,7 +23,7 @@ func (w *World) heal() {
 	w.note("heal")
 	clear(w.cut)
 	for _, n := range w.nodes {
-		n.paused = 0
+		n.paused, n.stalled, n.slow = 0, 0, 4
 		n.disk.CutAfter(1 << 30)
 		if !n.up {
 			n.restart()
@@ -50,8 +50,8 @@ func (w *World) heal() {
 // probes are clients with one command for each shard, to be finished at any
 // price.
 func (w *World) probes() (out []*client) {
-	for _, name := range sorted(w.entity) {
-		out = append(out, &client{w: w, id: 1000 + len(out), op: nil, pause: len(name)})
+	for range w.entity {
+		out = append(out, &client{w: w, id: 1000 + len(out), patience: 80})
 	}
 	return out
 }
@@ -78,7 +78,7 @@ func (w *World) settled() bool {
 			if !n.up || w.outside(s, i) {
 				continue
 			}
-			if n.machine.shards[s].index != uint64(len(w.log[s])) || len(n.machine.queue) > 0 {
+			if n.machine.shards[s].index != uint64(len(w.log[s])) || len(n.machine.queue)+len(n.events) > 0 {
 				return false
 			}
 		}
@@ -141,6 +141,9 @@ func (w *World) verifyEntity(n *node, name string, e *entity, h *history) {
 		at[r.id] = r.sequence
 		if r.sequence != journal.Sequence(i+1) {
 			w.fail("I4: node %d %s has sequence %d in place %d", n.id, name, r.sequence, i+1)
+		}
+		if r.term != r.entry {
+			w.fail("I1: node %d %s: a writer of term %d wrote in term %d", n.id, name, r.term, r.entry)
 		}
 		if r.term < term {
 			w.fail("I1: node %d %s goes back to term %d from %d", n.id, name, r.term, term)

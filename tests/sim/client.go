@@ -61,7 +61,10 @@ type client struct {
 	op    *operation
 	call  *call
 	since int // of the call
-	pause int // no call before this step
+	// patience is how long it waits for an answer, in steps, and wander that it
+	// calls another node than the last one in a hundred operations.
+	patience, wander int
+	pause            int // no call before this step
 }
 
 // history is what the clients know of an entity.
@@ -78,13 +81,11 @@ func newHistory() *history {
 	return &history{acked: map[journal.CommandID]journal.Sequence{}, failed: map[journal.CommandID]bool{}, maybe: map[journal.CommandID]bool{}}
 }
 
-const patience = 80 // steps
-
 func (c *client) act() {
 	w := c.w
 	switch {
 	case c.call != nil:
-		if w.step-c.since > patience {
+		if w.step-c.since > c.patience {
 			c.call.answer = nil
 			c.settle(unknown, head{})
 		}
@@ -93,6 +94,9 @@ func (c *client) act() {
 		c.try()
 	case !w.healing && w.rng.IntN(3) == 0:
 		c.op = c.choose()
+		if w.rng.IntN(100) < c.wander {
+			c.node = w.rng.IntN(len(w.nodes))
+		}
 		c.try()
 	}
 }

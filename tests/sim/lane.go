@@ -117,6 +117,10 @@ func (l *lane) command(c *call) {
 		return
 	}
 	for _, o := range l.batch {
+		if o.entity == c.entity && l.n.stalled > l.n.w.step {
+			c.finish(refused, head{}) // the mailbox is full
+			return
+		}
 		if o.entity == c.entity {
 			l.propose()
 			break

@@ -50,7 +50,8 @@ type entity struct {
 type record struct {
 	id       journal.CommandID
 	sequence journal.Sequence
-	term     sharding.Term
+	term     sharding.Term // in which its writer was activated
+	entry    sharding.Term // of the raft entry it came in
 }
 
 func newMachine(n *node) *machine {
@@ -149,7 +150,7 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 	m.n.w.committed(m.n, shard, c)
 	if len(c.Data) == 0 {
 		if l != nil {
-			l.noop(c.Term)
+			m.n.events = append(m.n.events, func() { l.noop(c.Term) })
 		}
 		return
 	}
@@ -167,7 +168,7 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 		}
 	}
 	if l != nil {
-		l.verdict(e.Fence, e.Proposal, err)
+		m.n.events = append(m.n.events, func() { l.verdict(e.Fence, e.Proposal, err) })
 	}
 }
 
@@ -204,5 +205,5 @@ func (s *state) take(r *journal.Record, term sharding.Term) {
 	e.hash = chain.After(r)
 	e.sequence = r.Last()
 	e.byID[r.CommandID] = e.sequence
-	e.records = append(e.records, record{r.CommandID, e.sequence, r.Term})
+	e.records = append(e.records, record{r.CommandID, e.sequence, r.Term, term})
 }

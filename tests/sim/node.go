@@ -28,10 +28,17 @@ type node struct {
 	machine *machine
 	lanes   map[sharding.ShardID]*lane
 	inbox   [][]byte
+	// events wait for the lanes, which learn everything a little later than it
+	// happens, in order.
+	events []func()
+	// stalled: the lanes are busy with something until this step.
+	stalled int
+	// slow is how many steps the node's tick takes: clocks differ.
+	slow int
 }
 
 func newNode(w *World, id int) *node {
-	n := &node{w: w, id: id, disk: disk.NewCrashable(rand.New(rand.NewPCG(w.Seed, uint64(id)+100)))}
+	n := &node{w: w, id: id, slow: []int{4, 4, 4, 2, 12}[w.rng.IntN(5)], disk: disk.NewCrashable(rand.New(rand.NewPCG(w.Seed, uint64(id)+100)))}
 	n.machine = newMachine(n)
 	return n
 }
@@ -71,7 +78,7 @@ func (n *node) start() error {
 	if err != nil {
 		return err
 	}
-	n.log, n.inbox, n.up = log, nil, true
+	n.log, n.inbox, n.events, n.up = log, nil, nil, true
 	return n.create(rec)
 }
 
@@ -90,12 +97,12 @@ func (n *node) create(rec *raftgroup.Recovered) error {
 }
 
 // run is one pass of the node's loop: messages, then a turn.
-func (n *node) run(tick bool) {
+func (n *node) run() {
 	if !n.up || n.paused > n.w.step {
 		return
 	}
 	core := n.driver.Core()
-	if tick {
+	if n.w.rng.IntN(n.slow) == 0 {
 		n.check(n.driver.Tick())
 	}
 	for _, f := range n.inbox {
@@ -105,7 +112,9 @@ func (n *node) run(tick bool) {
 	}
 	n.inbox = nil
 	for _, s := range n.w.shards {
-		n.lanes[s].propose()
+		if n.stalled <= n.w.step {
+			n.lanes[s].propose()
+		}
 	}
 	if n.up && core.Busy() && n.w.rng.IntN(8) > 0 {
 		n.check(n.driver.Turn())
@@ -114,6 +123,7 @@ func (n *node) run(tick bool) {
 		return
 	}
 	n.machine.pump(n.w.rng.IntN(4))
+	n.tell()
 	for _, s := range n.w.shards {
 		n.lanes[s].answer()
 	}
@@ -122,6 +132,15 @@ func (n *node) run(tick bool) {
 	}
 	if n.w.rng.IntN(40) == 0 {
 		n.machine.settle()
+	}
+}
+
+// tell lets the lanes know of some of what happened.
+func (n *node) tell() {
+	for n.stalled <= n.w.step && len(n.events) > 0 && n.w.rng.IntN(10) > 0 {
+		event := n.events[0]
+		n.events = n.events[1:]
+		event()
 	}
 }
 
@@ -141,7 +160,7 @@ func (n *node) crash(power bool) {
 	n.w.note("crash %d %v", n.id, power)
 	n.w.count.crashes++
 	n.up = false
-	n.inbox = nil
+	n.inbox, n.events = nil, nil
 	for _, s := range n.w.shards {
 		n.lanes[s].abandon()
 	}
@@ -186,22 +205,22 @@ func (n *node) LeaderChanged(shard sharding.ShardID, term sharding.Term, leader 
 	if self {
 		n.w.leads(n, shard, term)
 	}
-	n.lanes[shard].leader(term, self)
+	n.events = append(n.events, func() { n.lanes[shard].leader(term, self) })
 }
 
 // ProposalDropped implements raftgroup.Sink.
 func (n *node) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error) {
-	n.lanes[shard].dropped(fence, proposal)
+	n.events = append(n.events, func() { n.lanes[shard].dropped(fence, proposal) })
 }
 
 // ReadConfirmed implements raftgroup.Sink.
 func (n *node) ReadConfirmed(shard sharding.ShardID, token, index uint64) {
-	n.lanes[shard].confirmed(token, index)
+	n.events = append(n.events, func() { n.lanes[shard].confirmed(token, index) })
 }
 
 // ReadFailed implements raftgroup.Sink.
 func (n *node) ReadFailed(shard sharding.ShardID, token uint64, err error) {
-	n.lanes[shard].unconfirmed(token)
+	n.events = append(n.events, func() { n.lanes[shard].unconfirmed(token) })
 }
 
 func (w *World) name(id int) sharding.NodeID { return sharding.NodeID(fmt.Sprintf("n%d", id)) }

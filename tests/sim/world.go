@@ -49,15 +49,16 @@ type flight struct {
 
 // Counts says what a run met: a fault that never happens tests nothing.
 type Counts struct {
-	Frames, Lost, Doubled             int
-	crashes, cuts, pauses, transfers  int
-	leads, changes, dropped, rejected int
-	acked, reads, unknown, resent     int
+	Frames, Lost, Doubled         int
+	crashes, cuts, pauses, stalls int
+	leads, transfers, changes     int
+	dropped, rejected             int
+	acked, reads, unknown, resent int
 }
 
 func (c *Counts) String() string {
-	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d transfers %d leaders %d members %d dropped %d rejected %d acked %d reads %d unknown %d resent %d",
-		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.acked, c.reads, c.unknown, c.resent)
+	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d transfers %d leaders %d members %d dropped %d rejected %d acked %d reads %d unknown %d resent %d",
+		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.acked, c.reads, c.unknown, c.resent)
 }
 
 // profile is how one seed's world behaves; seeds differ in everything.
@@ -69,7 +70,7 @@ type profile struct {
 	loss, double                            float64
 	delay                                   int
 	// one in so many steps; 0 never
-	crash, partition, pause, transfer, members int
+	crash, partition, heal, pause, stall, transfer, members int
 }
 
 func (w *World) choose() profile {
@@ -80,7 +81,7 @@ func (w *World) choose() profile {
 		segment: int64(pick(16<<10, 32<<10, 128<<10)), record: pick(400, 2000, 6000), cutTicks: pick(1, 5, 20),
 		message: uint64(pick(1, 500, 4000)), apply: uint64(pick(1, 800, 10000)),
 		loss: []float64{0, 0, 0.02, 0.1, 0.25}[r.IntN(5)], double: []float64{0, 0.02, 0.2}[r.IntN(3)], delay: pick(1, 3, 12),
-		crash: pick(0, 100, 250, 600), partition: pick(0, 150, 400), pause: pick(0, 200, 500),
+		crash: pick(0, 100, 250, 600), partition: pick(0, 150, 400), heal: pick(60, 120, 400), pause: pick(0, 200, 500), stall: pick(0, 0, 300),
 		transfer: pick(0, 100, 300), members: pick(0, 0, 40, 120),
 	}
 	return p
@@ -106,7 +107,7 @@ func New(seed uint64) *World {
 		w.entity[fmt.Sprintf("e%d", i)] = newHistory()
 	}
 	for i := range p.clients {
-		w.clients = append(w.clients, &client{w: w, id: i})
+		w.clients = append(w.clients, &client{w: w, id: i, patience: 15 + w.rng.IntN(70), wander: []int{0, 10, 50}[w.rng.IntN(3)]})
 	}
 	return w
 }
@@ -164,7 +165,7 @@ func (w *World) Run() error {
 func (w *World) pass() {
 	w.deliver()
 	for _, i := range w.rng.Perm(len(w.nodes)) {
-		w.nodes[i].run(w.rng.IntN(4) == 0)
+		w.nodes[i].run()
 	}
 	for _, c := range w.clients {
 		c.act()

@@ -1,0 +1,5 @@
+//go:build mutant_15
+
+package raftgroup
+
+const planted = 15

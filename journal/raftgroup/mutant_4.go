@@ -1,5 +1,0 @@
-//go:build mutant_4
-
-package raftgroup
-
-const planted = 4

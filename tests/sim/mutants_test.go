@@ -1,0 +1,46 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"testing"
+)
+
+var mutantsFlag = flag.Bool("mutants", false, "build and run the faults planted on purpose, each of which must be found")
+
+// TestMutants builds the simulator with one fault at a time and demands that
+// it is found. A harness that finds no planted fault proves nothing when it
+// finds no other.
+func TestMutants(t *testing.T) {
+	if !*mutantsFlag {
+		t.Skip("needs -mutants: builds the tests once for each fault")
+	}
+	mutants := []struct {
+		number int
+		fault  string
+		seeds  int
+	}{
+		{1, "acknowledged before the commit", 60},
+		{2, "the log is not synced", 60},
+		{3, "reads answered without asking the others", 200},
+		{6, "no fence, neither at proposal nor at apply", 300},
+		{8, "the hard state written before its entries", 200},
+		{12, "a change of members not applied on half of the replicas", 60},
+		{13, "an empty log after a restart under the same replica id", 60},
+		{15, "votes and append responses sent before the sync", 300},
+	}
+	violation := regexp.MustCompile(`seed \d+ step \d+: (I\d+|liveness|panic): .*`)
+	for _, m := range mutants {
+		t.Run(fmt.Sprint(m.number), func(t *testing.T) {
+			out, err := exec.Command("go", "test", fmt.Sprintf("-tags=mutant_%d", m.number), "-failfast",
+				"-run=TestSeeds", ".", "-seeds", fmt.Sprint(m.seeds)).CombinedOutput()
+			found := violation.Find(out)
+			if err == nil || found == nil {
+				t.Fatalf("%s: not found in %d seeds: %v\n%s", m.fault, m.seeds, err, out)
+			}
+			t.Logf("%s: %s", m.fault, found)
+		})
+	}
+}
