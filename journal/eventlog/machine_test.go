@@ -91,5 +91,14 @@ func TestMachineAgreesWithTwin(t *testing.T) {
 			}
 		}
 		checkMachine(t, m, src.twin, src.rng)
+		if flying != nil {
+			if err := flying.Write(st); err != nil {
+				t.Fatal(err)
+			}
+			m.Flushed(flying)
+		}
+		flush(t, m, st)
+		checkMachine(t, m, src.twin, src.rng)
+		verifyStore(t, st)
 	}
 }

@@ -127,6 +127,13 @@ func (s *Store) SetDiscard(version uint64) {
 	s.db.SetDiscardTs(ts)
 }
 
+// Discard is the version that SetDiscard was given last.
+func (s *Store) Discard() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.discard
+}
+
 // Close waits for open views, writes the memtables out and closes Badger.
 func (s *Store) Close() error {
 	s.mu.Lock()

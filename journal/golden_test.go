@@ -1,0 +1,107 @@
+package journal_test
+
+import (
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files instead of comparing with them")
+
+// records of every shape that the format has; golden files and round trips
+// share them. Append new ones only: golden lines are by number.
+func records() []journal.Record {
+	digest := func(b byte) (d [32]byte) {
+		for i := range d {
+			d[i] = b + byte(i)
+		}
+		return d
+	}
+	return []journal.Record{
+		{
+			Entity: sharding.EntityID{Type: "account", ID: "alice"}, Term: 3, RecordedAt: 1_700_000_000_000_000_000,
+			Module: digest(7), CommandID: "c-1", CommandHash: 0x1122334455667788, Reply: []byte("ok"),
+			Events: []journal.Event{{Type: "deposited", Payload: []byte(`{"amount":3}`), Tags: []string{"money", "eu"}}},
+		},
+		{
+			Entity: sharding.EntityID{Type: "account", ID: "alice"}, Term: 4, RecordedAt: -1, Expected: 1,
+			Prev: digest(1), Module: digest(7), CommandID: "c-2", Flags: journal.FlagServerID,
+		},
+		{
+			Entity: sharding.EntityID{Type: "cart", ID: "ünïcode id"}, Term: 1 << 40, RecordedAt: 1, Expected: 1 << 33,
+			Prev: digest(2), CommandID: journal.CommandID(strings.Repeat("x", journal.MaxCommandIDBytes)),
+			Flags: journal.FlagTombstone, Reply: []byte{},
+			Events: []journal.Event{{Type: "a"}, {Type: "b", Payload: []byte{0, 255}}, {Type: "c", Tags: []string{""}}},
+		},
+		{Entity: sharding.EntityID{Type: "t", ID: strings.Repeat("i", sharding.MaxEntityIDBytes)}},
+	}
+}
+
+// golden compares text with a file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: the bytes on disk have changed; if that is meant, run with -rewrite.\n got:\n%s\nwant:\n%s", name, got, want)
+	}
+}
+
+func TestRecordBytes(t *testing.T) {
+	var b strings.Builder
+	for i, r := range records() {
+		fmt.Fprintf(&b, "record %d\n%s", i, hex.Dump(journal.AppendRecord(nil, &r)))
+	}
+	golden(t, "records.txt", b.String())
+}
+
+func TestChainLinks(t *testing.T) {
+	var b strings.Builder
+	var chain journal.Chain
+	for i, r := range records() {
+		h := r.Prev
+		for e := range r.Events {
+			h = chain.Next(h, &r, e)
+			fmt.Fprintf(&b, "record %d event %d: %s\n", i, e, h)
+		}
+		if after := chain.After(&r); after != h {
+			t.Errorf("record %d: After is %s, its last Next %s", i, after, h)
+		}
+		fmt.Fprintf(&b, "record %d after: %s\n", i, h)
+	}
+	golden(t, "chain.txt", b.String())
+}
+
+func TestCommandHashes(t *testing.T) {
+	var b strings.Builder
+	var scratch []byte
+	for _, c := range []struct{ name, payload string }{{"", ""}, {"deposit", `{"amount":3}`}, {"deposi", `t{"amount":3}`}} {
+		var h uint64
+		h, scratch = journal.HashCommand(scratch, c.name, []byte(c.payload))
+		fmt.Fprintf(&b, "%q %q: %016x\n", c.name, c.payload, h)
+	}
+	golden(t, "commands.txt", b.String())
+}
+
+func TestEntryBytes(t *testing.T) {
+	r := records()[1]
+	b := journal.AppendEntryHeader(nil, journal.EntryRecords, 9, 1<<40+5)
+	b = journal.AppendRecord(b, &r)
+	m := append(journal.AppendEntryHeader(nil, journal.EntryMeta, 2, 1), "bind"...)
+	golden(t, "entries.txt", "records\n"+hex.Dump(b)+"metadata\n"+hex.Dump(m))
+}

@@ -1,0 +1,339 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Latest stands for the highest version in a store that was closed in peace.
+const Latest uint64 = math.MaxUint64
+
+// MaxProblems bounds the problems that a Report lists.
+const MaxProblems = 1000
+
+// Report is what a Verify found.
+type Report struct {
+	Version   uint64 // the store was verified as of it
+	Shards    int
+	Entities  uint64 // heads, deleted ones too
+	Records   uint64
+	Events    uint64
+	OrderRows uint64
+	Pairs     uint64 // of all classes
+	Bytes     uint64 // of all values
+	Problems  []DamageError
+	More      int // problems beyond MaxProblems
+}
+
+// Err is nil when there is no problem, else the first, with the number of all.
+func (r *Report) Err() error {
+	if len(r.Problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d problems, the first: %w", len(r.Problems)+r.More, &r.Problems[0])
+}
+
+func (r *Report) problem(where, format string, args ...any) {
+	if len(r.Problems) == MaxProblems {
+		r.More++
+		return
+	}
+	r.Problems = append(r.Problems, DamageError{Where: where, What: fmt.Sprintf(format, args...)})
+}
+
+// VerifyDir verifies the store of a stopped node as of a version: the
+// watermark that its log recorded, or Latest after a clean stop. It reads only,
+// unless a crash left the directory in a state that Badger has to mend first,
+// as the next start would. The error is about reading; what is wrong with the
+// data is in the Report.
+func VerifyDir(ctx context.Context, dir string, version uint64, opts Options) (*Report, error) {
+	opts.ReadOnly, opts.BallastBytes = true, 0
+	st, err := Open(dir, opts)
+	var damage *DamageError
+	if errors.As(err, &damage) {
+		return &Report{Version: version, Problems: []DamageError{*damage}}, nil
+	}
+	if err != nil {
+		opts.ReadOnly = false
+		if st, err = Open(dir, opts); err != nil {
+			return nil, err
+		}
+	}
+	r, err := st.Verify(ctx, version)
+	return r, errors.Join(err, st.Close())
+}
+
+// Verify reads everything as of the version and checks each value's and each
+// record's checksum, that every entity's records chain from the first to its
+// head, that the order packs list the same records, and that each shard's
+// applied mark agrees. It holds one entity's pack in memory at a time.
+func (s *Store) Verify(ctx context.Context, version uint64) (*Report, error) {
+	if version == Latest {
+		version = s.MaxVersion()
+	}
+	view, err := s.ViewAt(version)
+	if err != nil {
+		return nil, err
+	}
+	defer view.Close()
+	v := &verifier{ctx: ctx, view: view, Report: Report{Version: version}}
+	if err := view.scan(nil, nil, v.item); err != nil {
+		return nil, fmt.Errorf("verify journal store: %w", err)
+	}
+	v.endEntity()
+	v.endShard()
+	return &v.Report, nil
+}
+
+// verifier takes the pairs in key order: for each shard its mark, the heads,
+// the metadata, the order packs, then the records of one entity after another.
+type verifier struct {
+	Report
+	ctx  context.Context
+	view *View
+
+	shard   sharding.ShardID
+	any     bool // shard is set
+	marked  bool
+	mark    Applied
+	heads   uint64
+	living  uint64
+	ordered uint64      // index of the last order pack
+	order   fingerprint // of the rows
+	records fingerprint // of the records with events
+
+	entity  []byte // as keys hold it; nil between entities
+	at      journal.Position
+	seq     journal.Sequence
+	hash    journal.Hash
+	count   uint64
+	bytes   uint64
+	deleted bool
+	broken  bool // a problem of the entity is reported: say no more of it
+	chain   journal.Chain
+	rec     journal.RecordView
+}
+
+// fingerprint of a set of rows, whatever their order.
+type fingerprint struct{ n, sum uint64 }
+
+func (f *fingerprint) add(at journal.Position, typ, id []byte, first journal.Sequence, events int) {
+	h := fnv.New64a()
+	var b [32]byte
+	binary.LittleEndian.PutUint64(b[:], at.Index)
+	binary.LittleEndian.PutUint32(b[8:], at.Ordinal)
+	binary.LittleEndian.PutUint64(b[12:], uint64(first))
+	binary.LittleEndian.PutUint64(b[20:], uint64(events))
+	h.Write(b[:])
+	h.Write(typ)
+	h.Write([]byte{0})
+	h.Write(id)
+	f.n++
+	f.sum += h.Sum64()
+}
+
+func (v *verifier) item(item *badger.Item) error {
+	if err := v.ctx.Err(); err != nil {
+		return err
+	}
+	key := item.Key()
+	k, err := ParseKey(key)
+	if err != nil {
+		v.problem("keys", "a key that no release has written")
+		return nil
+	}
+	if !v.any || k.Shard != v.shard {
+		v.endEntity()
+		v.endShard()
+		v.beginShard(k.Shard)
+	}
+	v.Pairs++
+	return item.Value(func(value []byte) error {
+		v.Bytes += uint64(len(value))
+		body, err := openValue(key, value)
+		if err == nil {
+			err = v.pair(k, body)
+		}
+		if err != nil {
+			v.problem(DescribeKey(key), "%v", err)
+			v.broken = k.Class == ClassRecord
+		}
+		return nil
+	})
+}
+
+func (v *verifier) pair(k Key, body []byte) error {
+	switch k.Class {
+	case ClassApplied:
+		a, err := DecodeApplied(body)
+		v.mark, v.marked = a, err == nil
+		return err
+	case ClassEntity:
+		h, err := DecodeHead(body)
+		if err != nil {
+			return err
+		}
+		v.heads++
+		if !h.Deleted {
+			v.living++
+		}
+		v.Entities++
+		return nil
+	case ClassOrder:
+		return v.orderPack(k, body)
+	case ClassRecord:
+		return v.recordPack(k, body)
+	}
+	return nil
+}
+
+func (v *verifier) beginShard(id sharding.ShardID) {
+	v.Shards++
+	v.shard, v.any, v.marked, v.mark = id, true, false, Applied{}
+	v.heads, v.living, v.ordered = 0, 0, 0
+	v.order, v.records = fingerprint{}, fingerprint{}
+}
+
+func (v *verifier) endShard() {
+	if !v.any {
+		return
+	}
+	where := fmt.Sprintf("shard %d", v.shard)
+	switch {
+	case !v.marked:
+		v.problem(where, "it has no readable applied mark")
+		return
+	case v.mark.Heads != v.heads || v.mark.Entities != v.living:
+		v.problem(where, "%d entity heads, %d of them existing; its applied mark counts %d and %d",
+			v.heads, v.living, v.mark.Heads, v.mark.Entities)
+	case v.mark.Ordered != v.ordered:
+		v.problem(where, "its order ends at index %d; its applied mark says %d", v.ordered, v.mark.Ordered)
+	}
+	if v.order != v.records {
+		v.problem(where, "its order lists %d records with events, its entities have %d, or others", v.order.n, v.records.n)
+	}
+}
+
+func (v *verifier) orderPack(k Key, body []byte) error {
+	p, err := OpenOrderPack(body)
+	if err != nil {
+		return err
+	}
+	if p.Previous != v.ordered {
+		v.problem(fmt.Sprintf("order of shard %d", v.shard), "a pack follows index %d, the one before it ends at %d", p.Previous, v.ordered)
+	}
+	var row OrderRow
+	for {
+		more, err := p.Next(&row)
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+		v.order.add(row.At, row.Type, row.ID, row.First, row.Events)
+		v.OrderRows++
+	}
+	if len(k.Rest) != 8 || binary.BigEndian.Uint64(k.Rest) != row.At.Index {
+		return fmt.Errorf("%w: an order pack is not under its last index", journal.ErrDamaged)
+	}
+	v.ordered = row.At.Index
+	return nil
+}
+
+func (v *verifier) recordPack(k Key, body []byte) error {
+	if len(k.Rest) < recordSuffixBytes {
+		return fmt.Errorf("%w: a record key is short", journal.ErrDamaged)
+	}
+	entity := k.Rest[:len(k.Rest)-recordSuffixBytes]
+	if !bytes.Equal(entity, v.entity) {
+		v.endEntity()
+		v.entity = append([]byte{}, entity...)
+		v.at, v.seq, v.hash, v.count, v.bytes, v.deleted, v.broken = journal.Position{}, 0, journal.Hash{}, 0, 0, false, false
+	}
+	p, err := OpenPack(body)
+	if err != nil {
+		return err
+	}
+	if p.Previous != v.at {
+		v.entityProblem("a pack does not follow the pack before it")
+	}
+	for {
+		at, raw, err := p.Next()
+		if err != nil {
+			return err
+		}
+		if raw == nil {
+			break
+		}
+		if err := v.record(at, raw); err != nil {
+			return err
+		}
+	}
+	if !bytes.Equal(AppendRecordSuffix(nil, v.seq, v.at), k.Rest[len(entity):]) {
+		return fmt.Errorf("%w: a record pack is not under its last record", journal.ErrDamaged)
+	}
+	return nil
+}
+
+func (v *verifier) record(at journal.Position, raw []byte) error {
+	if err := v.rec.Parse(raw); err != nil {
+		return err
+	}
+	r := &v.rec
+	if !bytes.Equal(AppendEntity(nil, r.Type, r.ID), v.entity) {
+		return fmt.Errorf("%w: a record of another entity", journal.ErrDamaged)
+	}
+	if r.Expected != v.seq || r.Prev != v.hash || !v.at.Less(at) {
+		v.entityProblem("a record does not follow the one before it")
+	}
+	v.at, v.seq, v.hash = at, r.Last(), v.chain.AfterView(r.Prev, r)
+	v.deleted = r.Flags&journal.FlagTombstone != 0
+	v.count++
+	v.bytes += uint64(len(raw))
+	v.Records++
+	v.Events += uint64(r.EventCount)
+	if r.EventCount > 0 {
+		v.records.add(at, r.Type, r.ID, r.Expected+1, r.EventCount)
+	}
+	return nil
+}
+
+// endEntity compares the entity's records with its head.
+func (v *verifier) endEntity() {
+	if v.entity == nil {
+		return
+	}
+	key := append(AppendPrefix(nil, v.shard, 0, ClassEntity), v.entity...)
+	var h Head
+	found, err := v.view.Get(key, func(body []byte) (err error) {
+		h, err = DecodeHead(body)
+		return err
+	})
+	switch {
+	case err != nil:
+		// Its pair is reported already.
+	case !found:
+		v.entityProblem("its records have no head")
+	case h.Sequence != v.seq || h.Hash != v.hash || h.Last != v.at || h.Deleted != v.deleted || h.Records != v.count || h.Bytes != v.bytes:
+		v.entityProblem("its records end at sequence %d, its head is at %d, or they differ otherwise", v.seq, h.Sequence)
+	}
+	v.entity = nil
+}
+
+func (v *verifier) entityProblem(format string, args ...any) {
+	if !v.broken {
+		v.problem(fmt.Sprintf("an entity of shard %d", v.shard), format, args...)
+	}
+	v.broken = true
+}
