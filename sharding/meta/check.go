@@ -22,15 +22,15 @@ func checkMember(m Member) error {
 	return fmt.Errorf("%w: member status %.40q", ErrInvalid, string(m.Status))
 }
 
-// checkName holds names that become parts of keys to [a-z0-9._-].
+// checkName holds names that become parts of keys to [A-Za-z0-9._-].
 func checkName(what, name string, limit int) error {
 	if name == "" || len(name) > limit {
 		return fmt.Errorf("%w: the %s has %d bytes, 1 to %d are allowed", ErrInvalid, what, len(name), limit)
 	}
 	for i := 0; i < len(name); i++ {
 		c := name[i]
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
-			return fmt.Errorf("%w: the %s has a character outside [a-z0-9._-] at byte %d", ErrInvalid, what, i)
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+			return fmt.Errorf("%w: the %s has a character outside [A-Za-z0-9._-] at byte %d", ErrInvalid, what, i)
 		}
 	}
 	return nil

@@ -87,7 +87,7 @@ type KV struct{ Key, Value []byte }
 
 // Cluster is the identity that the create command fixed for ever.
 type Cluster struct {
-	ID        string `json:"id"`        // 1..64 bytes of [a-z0-9._-]
+	ID        string `json:"id"`        // 1..64 bytes of [A-Za-z0-9._-]
 	Format    uint32 `json:"format"`    // of everything on disk
 	Shards    uint32 `json:"shards"`    // data shards, numbered 1..Shards
 	CreatedAt int64  `json:"createdAt"` // unix nanoseconds

@@ -83,7 +83,7 @@ func TestCommandsAnswer(t *testing.T) {
 		{"setting", nil, meta.PutSetting("k", nil), nil, meta.Result{Changed: true}},
 		{"setting at the bound", nil, meta.PutSetting("k", make([]byte, meta.MaxSettingValueBytes)), nil, meta.Result{Changed: true}},
 		{"setting over the bound", nil, meta.PutSetting("k", make([]byte, meta.MaxSettingValueBytes+1)), meta.ErrInvalid, meta.Result{}},
-		{"setting of a bad name", nil, meta.PutSetting("K", nil), meta.ErrInvalid, meta.Result{}},
+		{"setting of a bad name", nil, meta.PutSetting("a b", nil), meta.ErrInvalid, meta.Result{}},
 		{"delete an absent setting", nil, meta.DeleteSetting("k"), nil, meta.Result{}},
 		{"not JSON", nil, []byte("{"), meta.ErrInvalid, meta.Result{}},
 		{"empty", nil, nil, meta.ErrInvalid, meta.Result{}},
