@@ -42,8 +42,13 @@ func (r *Report) Damaged() bool {
 
 // Verify reads the log in dir, of which no process may have a Log open, and reports every file, record and mark that
 // is not as it was written. It writes nothing. The error is that of a directory that cannot be listed.
-func Verify(fsys disk.FS, dir string) (Report, error) {
-	v := verifier{fs: fsys, dir: dir}
+func Verify(fsys disk.FS, dir string) (Report, error) { return VerifyEach(fsys, dir, nil) }
+
+// VerifyEach is Verify that also calls each with the whole records, as Replay
+// would; behind damage it goes on with what is whole. The payload is valid
+// during the call; an error of each ends the segment's reading.
+func VerifyEach(fsys disk.FS, dir string, each func(pos Position, kind byte, payload []byte) error) (Report, error) {
+	v := verifier{fs: fsys, dir: dir, each: each}
 	names, err := list(fsys, dir)
 	if err != nil {
 		return v.report, fmt.Errorf("verify write-ahead log: %w", err)
@@ -61,6 +66,7 @@ type verifier struct {
 	dir    string
 	mark   mark
 	report Report
+	each   func(pos Position, kind byte, payload []byte) error
 }
 
 // damage adds a finding if err is not nil, and reports whether it did.
@@ -209,6 +215,9 @@ func (v *verifier) count(rec record) error {
 	if rec.kind != epochKind {
 		v.report.Records++
 		v.report.Bytes += uint64(len(rec.payload))
+		if v.each != nil {
+			return v.each(rec.position, rec.kind, rec.payload)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,77 @@
+package host
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/host/config"
+)
+
+// diskPeriod is how often free space is looked at: at 1 GB/s the write paths
+// take 100 MB between two looks, well within the read-only mark.
+const diskPeriod = 100 * time.Millisecond
+
+// diskMark refuses writes while the data directory's file system is nearly
+// full: the store writes through memory maps, and a full disk would end the
+// process at each start.
+type diskMark struct {
+	dir      string
+	cfg      *config.Config
+	logger   *slog.Logger
+	readOnly atomic.Bool
+	free     atomic.Uint64
+	total    atomic.Uint64
+	warned   bool
+}
+
+// open takes the first look.
+func (d *diskMark) open(dir string, cfg *config.Config, logger *slog.Logger) error {
+	d.dir, d.cfg, d.logger = dir, cfg, logger
+	return d.look()
+}
+
+func (d *diskMark) look() error {
+	free, total, err := freeBytes(d.dir)
+	if err != nil {
+		return err
+	}
+	d.free.Store(free)
+	d.total.Store(total)
+	mark := max(total/100*uint64(d.cfg.DiskReadOnlyPercent), uint64(d.cfg.DiskReadOnlyBytes))
+	full := free < mark
+	// Writes return a tenth above the mark, so that the mark does not flap.
+	if d.readOnly.Load() && free < mark+mark/10 {
+		full = true
+	}
+	if was := d.readOnly.Swap(full); was != full {
+		if full {
+			d.logger.Error("the disk is nearly full: writes are refused, reads go on", "free_bytes", free, "mark_bytes", mark)
+		} else {
+			d.logger.Info("space has returned: writes are taken again", "free_bytes", free)
+		}
+	}
+	low := free < total/100*uint64(d.cfg.DiskWarnPercent)
+	if low && !d.warned {
+		d.logger.Warn("the disk is filling up", "free_bytes", free, "read_only_below_bytes", mark)
+	}
+	d.warned = low
+	return nil
+}
+
+// watch looks until ctx ends.
+func (d *diskMark) watch(ctx context.Context) {
+	every := time.NewTicker(diskPeriod)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+			if err := d.look(); err != nil {
+				d.logger.Error("the disk's free space cannot be read", "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}

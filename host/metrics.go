@@ -1,0 +1,75 @@
+package host
+
+import (
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/telemetry"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are what a node measures of itself.
+type metrics struct {
+	sync     prometheus.Histogram
+	registry *prometheus.Registry
+}
+
+func newMetrics(r *prometheus.Registry) *metrics {
+	m := &metrics{registry: r, sync: prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "hostd_wal_sync_seconds", Help: "Duration of a sync of the write-ahead log.", Buckets: telemetry.LatencyBuckets(),
+	})}
+	r.MustRegister(m.sync)
+	return m
+}
+
+func (m *metrics) observeSync(d time.Duration) { m.sync.Observe(d.Seconds()) }
+
+// watch registers what the node's parts count themselves.
+func (m *metrics) watch(n *Node) {
+	count := func(name, help string, fn func() float64) {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, fn))
+	}
+	gauge := func(name, help string, fn func() float64) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, fn))
+	}
+	lane := func(pick func(s entity.Stats) uint64) func() float64 {
+		return func() float64 {
+			var sum uint64
+			for _, s := range n.region.Stats() {
+				sum += pick(s)
+			}
+			return float64(sum)
+		}
+	}
+	count("hostd_commands_total", "Commands carried out.", lane(func(s entity.Stats) uint64 { return s.Commands }))
+	count("hostd_events_total", "Events of commands carried out.", lane(func(s entity.Stats) uint64 { return s.Events }))
+	count("hostd_queries_total", "Queries answered by guests.", lane(func(s entity.Stats) uint64 { return s.Queries }))
+	count("hostd_rejections_total", "Commands that handlers refused.", lane(func(s entity.Stats) uint64 { return s.Rejections }))
+	count("hostd_duplicates_total", "Commands answered with an earlier reply.", lane(func(s entity.Stats) uint64 { return s.Duplicates }))
+	count("hostd_guest_faults_total", "Guest calls that trapped or broke the contract.", lane(func(s entity.Stats) uint64 { return s.Faults }))
+	count("hostd_guest_overruns_total", "Guest calls that the lane went on without.", lane(func(s entity.Stats) uint64 { return s.Overruns }))
+	count("hostd_activations_total", "Entities loaded from their history.", lane(func(s entity.Stats) uint64 { return s.Loads }))
+	count("hostd_proposals_total", "Entries proposed; each carries one or more commands.", lane(func(s entity.Stats) uint64 { return s.Proposals }))
+	gauge("hostd_entities_resident", "Entities in the lanes.", lane(func(s entity.Stats) uint64 { return uint64(s.Entities) }))
+	gauge("hostd_guest_instances", "Guest instances open.", lane(func(s entity.Stats) uint64 { return uint64(s.Instances) }))
+	gauge("hostd_guest_memory_bytes", "Linear memory of guest instances.", lane(func(s entity.Stats) uint64 { return uint64(s.GuestBytes) }))
+	gauge("hostd_apply_backlog_bytes", "Committed and not yet in the store.", func() float64 { return float64(n.applier.Backlog()) })
+	gauge("hostd_disk_free_bytes", "Free space of the data directory's file system.", func() float64 { return float64(n.disk.free.Load()) })
+	gauge("hostd_disk_read_only", "1 while writes are refused for want of space.", func() float64 {
+		if n.disk.readOnly.Load() {
+			return 1
+		}
+		return 0
+	})
+	gauge("hostd_shards_led", "Shards that this node leads.", func() float64 {
+		led := 0
+		for _, l := range n.region.Leads() {
+			if l.Serving {
+				led++
+			}
+		}
+		return float64(led)
+	})
+	count("hostd_wal_syncs_total", "Syncs of the write-ahead log.", func() float64 { return float64(n.log.Stats().Syncs) })
+	count("hostd_wal_bytes_total", "Bytes written to the write-ahead log.", func() float64 { return float64(n.log.Stats().WrittenBytes) })
+}

@@ -1,0 +1,176 @@
+// Package region is a node's share of the entities: it takes requests to the
+// lane that owns the entity's shard, and the outcomes of the shards' logs back
+// to those lanes. It never decides anything about an entity and starts no
+// goroutine besides the lanes' own, which Close joins.
+package region
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Metadata takes what concerns the metadata shard, which no lane runs. No
+// method may block.
+type Metadata interface {
+	LeaderChanged(term sharding.Term, self bool)
+	Applied(eventlog.Verdict)
+	Dropped(fence sharding.Term, proposal uint64)
+	ReadConfirmed(token uint64)
+	ReadFailed(token uint64)
+}
+
+// Region owns the lanes of a node. It is safe for concurrent use.
+type Region struct {
+	lanes  []*entity.Lane
+	shards uint32 // data shards, 1..shards
+	meta   Metadata
+	leads  leads
+}
+
+// Options of a Region.
+type Options struct {
+	Lanes    int    // at least 1
+	Shards   uint32 // data shards of the cluster, at least 1
+	Metadata Metadata
+	Lane     entity.Options // of each lane
+	ReadOnly func() bool    // refuse commands while true
+}
+
+// New starts the lanes.
+func New(opts Options) (*Region, error) {
+	if opts.Lanes < 1 || opts.Shards < 1 {
+		return nil, fmt.Errorf("region: %d lanes and %d shards: at least one of each is needed", opts.Lanes, opts.Shards)
+	}
+	r := &Region{shards: opts.Shards, meta: opts.Metadata}
+	r.leads.init(opts.Shards)
+	for range opts.Lanes {
+		r.lanes = append(r.lanes, entity.NewLane(opts.Lane, opts.ReadOnly))
+	}
+	return r, nil
+}
+
+func (r *Region) lane(s sharding.ShardID) *entity.Lane {
+	return r.lanes[int(s)%len(r.lanes)]
+}
+
+// ShardOf returns the shard of an entity.
+func (r *Region) ShardOf(e sharding.EntityID) sharding.ShardID {
+	return sharding.ShardOf(e, r.shards)
+}
+
+// Submit takes requests in order to their lanes; order is kept per entity.
+// Each is completed exactly once. It never blocks and keeps no reference to
+// the slice.
+func (r *Region) Submit(reqs []*entity.Request) {
+	for _, q := range reqs {
+		q.Shard = r.ShardOf(q.Entity)
+	}
+	if len(r.lanes) == 1 {
+		r.lanes[0].Submit(reqs)
+		return
+	}
+	for i, l := range r.lanes {
+		var mine []*entity.Request
+		for _, q := range reqs {
+			if int(q.Shard)%len(r.lanes) == i {
+				mine = append(mine, q)
+			}
+		}
+		if len(mine) > 0 {
+			l.Submit(mine)
+		}
+	}
+}
+
+// LeaderChanged is told by the raft loop of every election.
+func (r *Region) LeaderChanged(shard sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool) {
+	r.leads.elected(shard, term, leader, self)
+	if shard == sharding.MetaShard {
+		r.meta.LeaderChanged(term, self)
+		return
+	}
+	r.lane(shard).LeaderChanged(shard, term, self)
+}
+
+// ProposalDropped is told by the raft loop of a proposal that never entered
+// the log.
+func (r *Region) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, _ error) {
+	if shard == sharding.MetaShard {
+		r.meta.Dropped(fence, proposal)
+		return
+	}
+	r.lane(shard).Dropped(shard, fence, proposal)
+}
+
+// ReadConfirmed is told by the raft loop of a confirmed read round.
+func (r *Region) ReadConfirmed(shard sharding.ShardID, token, _ uint64) {
+	if shard == sharding.MetaShard {
+		r.meta.ReadConfirmed(token)
+		return
+	}
+	r.lane(shard).ReadConfirmed(shard, token)
+}
+
+// ReadFailed is told by the raft loop of a read round that cannot be confirmed.
+func (r *Region) ReadFailed(shard sharding.ShardID, token uint64, _ error) {
+	if shard == sharding.MetaShard {
+		r.meta.ReadFailed(token)
+		return
+	}
+	r.lane(shard).ReadFailed(shard, token)
+}
+
+// Applied is told by the applier of the outcomes of entries, in order per shard.
+func (r *Region) Applied(vs []eventlog.Verdict) {
+	batches := make([][]entity.Applied, len(r.lanes))
+	for i := range vs {
+		v := &vs[i]
+		if v.NoOp {
+			r.leads.started(v.Shard, v.Term)
+		}
+		if v.Shard == sharding.MetaShard {
+			r.meta.Applied(*v)
+			continue
+		}
+		err := v.Err
+		switch {
+		case errors.Is(err, eventlog.ErrStopped):
+			// Other replicas may apply the entry.
+			err = fmt.Errorf("%w: %w", entity.ErrOutcomeUnknown, err)
+		case err != nil:
+			err = fmt.Errorf("%w: %w", entity.ErrNotApplied, err)
+		}
+		n := int(v.Shard) % len(r.lanes)
+		batches[n] = append(batches[n], entity.Applied{
+			Shard: v.Shard, Term: v.Term, NoOp: v.NoOp, Fence: v.Fence, Proposal: v.Proposal, Clock: v.Clock, Err: err,
+		})
+	}
+	for i, b := range batches {
+		if len(b) > 0 {
+			r.lanes[i].Applied(b)
+		}
+	}
+}
+
+// Stats returns the counters of each lane.
+func (r *Region) Stats() []entity.Stats {
+	out := make([]entity.Stats, len(r.lanes))
+	for i, l := range r.lanes {
+		out[i] = l.Stats()
+	}
+	return out
+}
+
+// Close stops the lanes.
+func (r *Region) Close(ctx context.Context) error {
+	var errs []error
+	for _, l := range r.lanes {
+		errs = append(errs, l.Close(ctx))
+	}
+	return errors.Join(errs...)
+}

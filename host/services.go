@@ -1,0 +1,225 @@
+package host
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/telemetry"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// services are the node's parts as the server sees them.
+func (n *Node) services() rpc.Deps {
+	return rpc.Deps{
+		Runtime: n.region, Types: typeService{n}, Histories: historyService{n},
+		Entities: entityService{n}, Modules: moduleService{n}, Cluster: clusterService{n},
+	}
+}
+
+type typeService struct{ n *Node }
+
+// Lookup says "unknown" only once this node has caught up with the metadata.
+func (s typeService) Lookup(entityType string) (rpc.Type, error) {
+	if t := s.n.bindings.served(entityType); t != nil {
+		return t.rpc, nil
+	}
+	if !s.n.caughtUp.Load() {
+		return rpc.Type{}, rpc.ErrNotReady
+	}
+	if _, bound := s.n.metadata.state.View().Binding(entityType); bound {
+		return rpc.Type{}, rpc.ErrNotReady // its module is being loaded, or cannot be
+	}
+	return rpc.Type{}, entity.ErrUnknownType
+}
+
+type historyService struct{ n *Node }
+
+func (s historyService) Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error {
+	return s.n.machine.Read(ctx, s.n.region.ShardOf(id), id, from, func(_ journal.Position, r *journal.Record) error { return fn(r) })
+}
+
+// followPeriod is how often a follower looks for records by itself when there
+// are too many to wake.
+const followPeriod = 200 * time.Millisecond
+
+func (s historyService) Watch(id sharding.EntityID) (<-chan struct{}, func()) {
+	wake, cancel, err := s.n.machine.Subscribe(s.n.region.ShardOf(id), id)
+	if err == nil {
+		return wake, cancel
+	}
+	ch, stop := make(chan struct{}, 1), make(chan struct{})
+	var once sync.Once
+	go func() {
+		every := time.NewTicker(followPeriod)
+		defer every.Stop()
+		for {
+			select {
+			case <-every.C:
+				select {
+				case ch <- struct{}{}:
+				default:
+				}
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return ch, func() { once.Do(func() { close(stop) }) }
+}
+
+type entityService struct{ n *Node }
+
+func (s entityService) Shards() uint32 { return s.n.id.Shards }
+
+func (s entityService) Get(ctx context.Context, id sharding.EntityID) (rpc.EntityInfo, error) {
+	shard := s.n.region.ShardOf(id)
+	head, err := s.n.machine.Info(shard, id)
+	if err != nil {
+		return rpc.EntityInfo{}, err
+	}
+	live, err := s.inspect(ctx, []sharding.EntityID{id})
+	if err != nil {
+		return rpc.EntityInfo{}, err
+	}
+	info := rpc.EntityInfo{Sequence: head.Sequence, Shard: shard, Node: s.n.id.Node, Status: "active", StateBytes: 0}
+	if t := s.n.bindings.Lookup(id.Type); t != nil {
+		info.Module = t.Digest
+	}
+	switch {
+	case head.Records == 0:
+		info.Status = "absent"
+	case head.Deleted:
+		info.Status = "deleted"
+	}
+	if l := live[0]; l != nil {
+		info.Resident, info.LastError = l.Resident, l.LastErr
+		if l.Status == "parked" {
+			info.Status = "parked"
+		}
+	}
+	return info, nil
+}
+
+func (s entityService) List(ctx context.Context, shard sharding.ShardID, q rpc.EntityQuery) ([]rpc.EntitySummary, error) {
+	var out []rpc.EntitySummary
+	for after := q.After; len(out) < q.Limit; {
+		page, err := s.n.machine.List(shard, q.Type, q.IDPrefix, after, q.Limit)
+		if err != nil || len(page) == 0 {
+			return out, err
+		}
+		ids := make([]sharding.EntityID, len(page))
+		for i := range page {
+			ids[i] = page[i].Entity
+		}
+		live, err := s.inspect(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			sum := rpc.EntitySummary{ID: page[i].Entity.ID, Sequence: page[i].Sequence, Status: "active"}
+			if live[i] != nil && live[i].Status == "parked" {
+				sum.Status = "parked"
+			}
+			if resident := live[i] != nil && live[i].Resident; (resident || !q.ResidentOnly) && len(out) < q.Limit {
+				out = append(out, sum)
+			}
+		}
+		if len(page) < q.Limit {
+			break
+		}
+		after = page[len(page)-1].Entity.ID
+	}
+	return out, nil
+}
+
+// inspect asks the lanes what they know of entities; nil where this node does
+// not lead the entity's shard.
+func (s entityService) inspect(ctx context.Context, ids []sharding.EntityID) ([]*entity.Info, error) {
+	w := inspection{left: len(ids), done: make(chan struct{})}
+	reqs := make([]*entity.Request, len(ids))
+	for i, id := range ids {
+		reqs[i] = &entity.Request{Kind: entity.Inspect, Entity: id, ExpectedSequence: entity.NoExpectation, Done: &w}
+	}
+	s.n.region.Submit(append([]*entity.Request(nil), reqs...))
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	out := make([]*entity.Info, len(ids))
+	for i, r := range reqs {
+		out[i] = r.Result.Info
+	}
+	return out, nil
+}
+
+// inspection waits for a number of requests.
+type inspection struct {
+	mu   sync.Mutex
+	left int
+	done chan struct{}
+}
+
+func (w *inspection) Complete(*entity.Request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.left--; w.left == 0 {
+		close(w.done)
+	}
+}
+
+type clusterService struct{ n *Node }
+
+func (s clusterService) Overview(context.Context) (rpc.Overview, error) {
+	leads := s.n.region.Leads()
+	o := rpc.Overview{ShardCount: s.n.id.Shards, Quorum: leads[sharding.MetaShard].Leader != 0}
+	if leads[sharding.MetaShard].Self {
+		o.Coordinator = s.n.id.Node
+	}
+	var leaders uint32
+	for _, l := range leads {
+		if l.Self {
+			leaders++
+		}
+	}
+	for _, m := range s.n.metadata.state.View().Members() {
+		member := rpc.Member{ID: m.Node, Address: m.Address, Status: string(m.Status), Roles: []string{"host"}}
+		if m.Node == s.n.id.Node {
+			member.Address, member.Reachable, member.Version = s.n.Addr(), true, telemetry.Version()
+			member.Leaders, member.Replicas = leaders, uint32(len(leads))
+		}
+		o.Members = append(o.Members, member)
+	}
+	return o, nil
+}
+
+func (s clusterService) Shards(context.Context) ([]rpc.Shard, error) {
+	statuses, err := s.n.raft.loop.Load().Statuses()
+	if err != nil {
+		return nil, err
+	}
+	view := s.n.metadata.state.View()
+	var out []rpc.Shard
+	for _, st := range statuses {
+		node := map[sharding.ReplicaID]sharding.NodeID{}
+		if p, ok := view.Placement(st.Shard); ok {
+			for _, r := range p.Replicas {
+				node[r.ID] = r.Node
+			}
+		}
+		applied, _ := s.n.machine.Applied(st.Shard)
+		sh := rpc.Shard{ID: st.Shard, Leader: node[st.Leader], Term: st.Term, Entities: s.n.machine.Entities(st.Shard), Applied: applied, Bytes: uint64(st.Bytes)}
+		for _, v := range st.Voters {
+			sh.Voters = append(sh.Voters, node[v])
+		}
+		for _, l := range st.Learners {
+			sh.Learners = append(sh.Learners, node[l])
+		}
+		out = append(out, sh)
+	}
+	return out, nil
+}

@@ -1,0 +1,136 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/hostd/hostd/host/registry"
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/journal/wal"
+)
+
+// Verify checks everything that a stopped node has on disk: the write-ahead
+// log, the store as of the log's watermark, and the modules. It prints what it
+// finds to out and returns the number of faults; it changes nothing. The error
+// is of what could not be looked at.
+func Verify(ctx context.Context, dir string, out io.Writer) (faults int, err error) {
+	lock, err := lockDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer lock.Close()
+	if _, err := readIdentity(filepath.Join(dir, identityFile)); err != nil {
+		fmt.Fprintf(out, "FAULT %v\n", err)
+		faults++
+	}
+	report, recovered, err := verifyLog(filepath.Join(dir, walDir))
+	if err != nil {
+		return faults, err
+	}
+	for _, f := range report.Findings {
+		word := "note "
+		if f.Damage {
+			word = "FAULT"
+			faults++
+		}
+		fmt.Fprintf(out, "%s %s/%s at byte %d: %s\n", word, walDir, f.File, f.Offset, f.Text)
+	}
+	version := store.Latest
+	switch {
+	case recovered.err != nil && !report.Damaged():
+		fmt.Fprintf(out, "FAULT %s: %v\n", walDir, recovered.err)
+		faults++
+	case recovered.err == nil:
+		version = recovered.rec.Watermark
+	}
+	fmt.Fprintf(out, "%s: %d records, %d bytes, %d groups\n", walDir, report.Records, report.Bytes, recovered.groups())
+	bad, err := verifyStore(ctx, filepath.Join(dir, storeDir), version, out)
+	if err != nil {
+		return faults, err
+	}
+	faults += bad
+	bad, err = verifyModules(filepath.Join(dir, modulesDir), out)
+	return faults + bad, err
+}
+
+// recovery is what the raft groups make of a log.
+type recovery struct {
+	rec *raftgroup.Recovered
+	err error
+}
+
+func (r recovery) groups() int {
+	if r.rec == nil {
+		return 0
+	}
+	return len(r.rec.Groups)
+}
+
+// replayOnly is a log that is only read.
+type replayOnly struct {
+	raftgroup.Log
+	replay func(func(wal.Position, byte, []byte) error) error
+}
+
+func (l replayOnly) Replay(fn func(wal.Position, byte, []byte) error) error { return l.replay(fn) }
+
+func verifyLog(dir string) (report wal.Report, r recovery, err error) {
+	r.rec, r.err = raftgroup.Recover(replayOnly{replay: func(fn func(wal.Position, byte, []byte) error) error {
+		var first error
+		report, err = wal.VerifyEach(disk.OS{}, dir, func(pos wal.Position, kind byte, payload []byte) error {
+			if first == nil {
+				first = fn(pos, kind, payload)
+			}
+			return nil
+		})
+		return errors.Join(err, first)
+	}})
+	return report, r, err
+}
+
+func verifyStore(ctx context.Context, dir string, version uint64, out io.Writer) (int, error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	r, err := store.VerifyDir(ctx, dir, version, store.Options{})
+	if err != nil {
+		return 0, err
+	}
+	for i := range r.Problems {
+		fmt.Fprintf(out, "FAULT %s: %v\n", storeDir, &r.Problems[i])
+	}
+	if r.More > 0 {
+		fmt.Fprintf(out, "FAULT %s: %d more\n", storeDir, r.More)
+	}
+	fmt.Fprintf(out, "%s: %d entities, %d records, %d events, %d bytes as of version %d\n", storeDir, r.Entities, r.Records, r.Events, r.Bytes, r.Version)
+	return len(r.Problems) + r.More, nil
+}
+
+func verifyModules(dir string, out io.Writer) (faults int, err error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	modules, err := registry.Open(registry.Options{Dir: dir, ModuleBytes: 1 << 30})
+	if err != nil {
+		return 0, err
+	}
+	digests, err := modules.List()
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range digests {
+		if _, err := modules.Get(d); err != nil {
+			fmt.Fprintf(out, "FAULT %s: %v\n", modulesDir, err)
+			faults++
+		}
+	}
+	fmt.Fprintf(out, "%s: %d modules\n", modulesDir, len(digests))
+	return faults, modules.Close()
+}
