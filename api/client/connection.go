@@ -123,6 +123,7 @@ func (s *Stream) receive(conn *bidi) (answered bool, err error) {
 	var m wire.Message
 	var nodeID string
 	for {
+		m.Bytes = m.Bytes[:0] // an empty message is not decoded at all
 		if err := in.Receive(&m); err != nil {
 			return answered, err
 		}

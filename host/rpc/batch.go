@@ -71,6 +71,8 @@ func (p *batches) put(b *batch) {
 	clear(b.items)
 	clear(b.submit)
 	b.items, b.submit = b.items[:0], b.submit[:0]
+	// An empty message is not decoded at all: it must not find the last one.
+	b.message.Bytes = b.message.Bytes[:0]
 	b.stream, b.prev, b.next, b.open = nil, nil, nil, 0
 	p.pool.Put(b)
 }

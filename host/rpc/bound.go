@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/api/wire"
 )
 
 // longLived says which procedures outlive the server's timeouts, and whether
@@ -27,13 +27,10 @@ var longLived = map[string]struct{ input bool }{
 	clusterv1connect.ClusterServiceWatchSettingsProcedure: {},
 }
 
-// envelopeBytes is the framing around a message in every protocol but unary
-// Connect.
-const envelopeBytes = 5
-
-// bound limits the body of every request but a SendStream's, whose messages
-// are limited one by one, and lifts the server's timeouts for streams.
+// bound limits what every request may carry and lifts the server's timeouts
+// for streams.
 func bound(next http.Handler, opts Options) http.Handler {
+	message, upload := tooLarge(opts.MaxMessageBytes), tooLarge(opts.MaxUploadBytes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		stream, long := longLived[r.URL.Path]
 		if long {
@@ -44,59 +41,57 @@ func bound(next http.Handler, opts Options) http.Handler {
 			}
 			r = r.WithContext(context.WithValue(r.Context(), connKey{}, conn))
 		}
-		if r.Body != nil && r.Body != http.NoBody && !stream.input {
-			limit := opts.MaxMessageBytes
-			if isUpload(r.URL.Path) || r.URL.Path == modulev1connect.ModuleServiceUploadStreamProcedure {
-				limit = opts.MaxUploadBytes
+		if r.Body != nil && r.Body != http.NoBody {
+			limit, over := opts.MaxMessageBytes, message
+			if isUpload(r.URL.Path) {
+				limit, over = opts.MaxUploadBytes, upload
 			}
-			r.Body = &limitedBody{body: r.Body, limit: limit, left: limit + framing(r)}
+			switch enveloped := isEnveloped(r); {
+			case r.URL.Path == modulev1connect.ModuleServiceUploadStreamProcedure:
+				whole := &limitedBody{body: r.Body, left: opts.MaxUploadBytes, over: upload}
+				r.Body = &wire.Envelopes{Body: whole, Limit: limit, OverLimit: over}
+			case enveloped:
+				r.Body = &wire.Envelopes{Body: r.Body, Limit: limit, OverLimit: over}
+			default:
+				r.Body = &limitedBody{body: r.Body, left: limit, over: over}
+			}
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-func framing(r *http.Request) int {
+// isEnveloped reports whether messages have prefixes, as they have in every
+// protocol but unary Connect.
+func isEnveloped(r *http.Request) bool {
 	kind := r.Header.Get("Content-Type")
-	if strings.HasPrefix(kind, "application/grpc") || strings.HasPrefix(kind, "application/connect+") {
-		return envelopeBytes
-	}
-	return 0
+	return strings.HasPrefix(kind, "application/grpc") || strings.HasPrefix(kind, "application/connect+")
 }
 
-// limitedBody fails with invalid_argument when a request is longer than its
-// limit: the caller's input is at fault, and a retry of it cannot succeed.
+// tooLarge is what a message over a limit gets: the caller's input is at
+// fault, and a retry of it cannot succeed.
+func tooLarge(limit int) *connect.Error {
+	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("a message is longer than %d bytes", limit))
+}
+
+// limitedBody fails when there is more of a request than its limit.
 type limitedBody struct {
-	body  io.ReadCloser
-	limit int
-	left  int
+	body io.ReadCloser
+	left int // below 0 once the limit is passed
+	over error
 }
 
 func (b *limitedBody) Read(p []byte) (int, error) {
 	if b.left < 0 {
-		return 0, tooLarge(b.limit)
+		return 0, b.over
 	}
 	if len(p) > b.left+1 {
 		p = p[:b.left+1]
 	}
 	n, err := b.body.Read(p)
 	if b.left -= n; b.left < 0 {
-		return 0, tooLarge(b.limit)
+		return 0, b.over
 	}
 	return n, err
 }
 
 func (b *limitedBody) Close() error { return b.body.Close() }
-
-func tooLarge(limit int) *connect.Error {
-	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the message is longer than %d bytes", limit))
-}
-
-// limitError gives a message over the limit of a stream the same code as one
-// over the limit of a call.
-func limitError(err error) error {
-	var over *connect.Error
-	if errors.As(err, &over) && over.Code() == connect.CodeResourceExhausted {
-		return connect.NewError(connect.CodeInvalidArgument, errors.New(over.Message()))
-	}
-	return err
-}

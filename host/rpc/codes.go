@@ -89,6 +89,8 @@ var sentinelCodes = []struct {
 	{entity.ErrOutcomeUnknown, connect.CodeDeadlineExceeded},
 	{entity.ErrDeadline, connect.CodeDeadlineExceeded},
 	{errNoOutcome, connect.CodeDeadlineExceeded},
+	{entity.ErrNotApplied, connect.CodeUnavailable},
+	{entity.ErrStopped, connect.CodeUnavailable},
 	{errStopping, connect.CodeUnavailable},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded},
 	{context.Canceled, connect.CodeCanceled},

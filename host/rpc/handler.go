@@ -12,10 +12,13 @@ import (
 	"connectrpc.com/grpchealth"
 	"connectrpc.com/grpcreflect"
 	"connectrpc.com/validate"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/api/wire"
 )
@@ -48,14 +51,16 @@ func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
 	)
 	mux := http.NewServeMux()
 	mount := func(path string, h http.Handler) { mux.Handle(path, h) }
-	mount(entityv1connect.NewEntityServiceHandler(entities, unary))
-	mount(entityv1connect.EntityServiceSendStreamProcedure, connect.NewBidiStreamHandler(
-		entityv1connect.EntityServiceSendStreamProcedure, streams.sendStream, common,
-		connect.WithSchema(entityv1.File_hostd_entity_v1_entity_proto.Services().ByName("EntityService").Methods().ByName("SendStream")),
-		connect.WithCodec(wire.Codec{}), connect.WithCodec(jsonCodec{"json"}), connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
-	))
-	mount(modulev1connect.NewModuleServiceHandler(modules, unary))
-	mount(clusterv1connect.NewClusterServiceHandler(clusters, unary))
+	_, h := entityv1connect.NewEntityServiceHandler(entities, unary)
+	mountService(mux, entityv1.File_hostd_entity_v1_entity_proto.Services().Get(0), map[string]http.Handler{
+		entityv1connect.EntityServiceSendStreamProcedure: connect.NewBidiStreamHandler(
+			entityv1connect.EntityServiceSendStreamProcedure, streams.sendStream, common,
+			connect.WithCodec(wire.Codec{}), connect.WithCodec(jsonCodec{"json"}), connect.WithCodec(jsonCodec{"json; charset=utf-8"})),
+	}, h)
+	_, h = modulev1connect.NewModuleServiceHandler(modules, unary)
+	mountService(mux, modulev1.File_hostd_module_v1_module_proto.Services().Get(0), nil, h)
+	_, h = clusterv1connect.NewClusterServiceHandler(clusters, unary)
+	mountService(mux, clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0), nil, h)
 
 	names := []string{entityv1connect.EntityServiceName, modulev1connect.ModuleServiceName, clusterv1connect.ClusterServiceName}
 	reflector := grpcreflect.NewStaticReflector(append(names, grpchealth.HealthV1ServiceName)...)
@@ -64,6 +69,19 @@ func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
 	mount(grpchealth.NewHandler(&healthChecker{ready: opts.Ready, services: names}, common))
 	mountPlain(mux, opts)
 	return bound(mux, opts)
+}
+
+// mountService mounts every procedure of a service: on its own handler where
+// it has one, on the service's otherwise.
+func mountService(mux *http.ServeMux, service protoreflect.ServiceDescriptor, own map[string]http.Handler, rest http.Handler) {
+	for i := range service.Methods().Len() {
+		procedure := "/" + string(service.FullName()) + "/" + string(service.Methods().Get(i).Name())
+		if h := own[procedure]; h != nil {
+			mux.Handle(procedure, h)
+		} else {
+			mux.Handle(procedure, rest)
+		}
+	}
 }
 
 // perProcedure returns the options in which procedures differ: uploads may be

@@ -61,7 +61,7 @@ func (s *moduleService) UploadStream(ctx context.Context, stream *connect.Client
 		activate = activate || piece.GetActivate()
 	}
 	if err := stream.Err(); err != nil {
-		return nil, publicError(s.log, limitError(err))
+		return nil, publicError(s.log, err)
 	}
 	if len(wasm) == 0 {
 		return nil, publicError(s.log, &argumentError{"the module is empty"})

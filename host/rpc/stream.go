@@ -104,7 +104,7 @@ func (st *sendStream) read() error {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
-			return limitError(err)
+			return err
 		}
 		st.submit(b)
 	}

@@ -1,0 +1,260 @@
+package wire_test
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/wire"
+)
+
+// TestRequestEqualsGenerated holds encoder and decoder against the generated
+// types, both ways, over random commands.
+func TestRequestEqualsGenerated(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		want := &entityv1.SendStreamRequest{}
+		var encoded []byte
+		for range rng.IntN(4) {
+			o, item := randomCommand(rng)
+			if got := len(wire.AppendCommand(nil, item.CorrelationId, &o)); got > o.Size() {
+				t.Fatalf("%d bytes, announced %d", got, o.Size())
+			}
+			encoded = wire.AppendCommand(encoded, item.CorrelationId, &o)
+			want.Requests = append(want.Requests, item)
+		}
+		var got entityv1.SendStreamRequest
+		if err := proto.Unmarshal(encoded, &got); err != nil {
+			t.Fatal(err)
+		}
+		if !proto.Equal(&got, want) {
+			t.Fatalf("generated code reads\n%v\nwanted\n%v", &got, want)
+		}
+		checkParsedRequest(t, encoded, want)
+	}
+}
+
+func randomCommand(rng *rand.Rand) (wire.Outgoing, *entityv1.SendStreamRequest_Item) {
+	o := wire.Outgoing{
+		EntityType: text(rng), EntityID: text(rng), Name: text(rng), Data: []byte(text(rng)), CommandID: text(rng),
+	}
+	request := &entityv1.SendRequest{
+		EntityType: o.EntityType, EntityId: o.EntityID, Command: o.Name, CommandId: o.CommandID,
+		Payload: &entityv1.SendRequest_Data{Data: o.Data},
+	}
+	if rng.IntN(2) == 0 {
+		o.HasExpected, o.Expected = true, number(rng)
+		request.ExpectedSequence = &o.Expected
+	}
+	return o, &entityv1.SendStreamRequest_Item{CorrelationId: number(rng), Request: request}
+}
+
+// checkParsedRequest checks that ParseRequest sees what the generated type saw.
+func checkParsedRequest(t *testing.T, encoded []byte, want *entityv1.SendStreamRequest) {
+	t.Helper()
+	i := 0
+	err := wire.ParseRequest(encoded, func(c *wire.Command) error {
+		if i >= len(want.Requests) {
+			t.Fatalf("more than %d commands", len(want.Requests))
+		}
+		item := want.Requests[i]
+		i++
+		r := item.GetRequest()
+		if c.Correlation != item.GetCorrelationId() || string(c.EntityType) != r.GetEntityType() || string(c.EntityID) != r.GetEntityId() ||
+			string(c.Name) != r.GetCommand() || string(c.CommandID) != r.GetCommandId() ||
+			c.HasExpected != (r != nil && r.ExpectedSequence != nil) || c.Expected != r.GetExpectedSequence() {
+			t.Fatalf("parsed %+v, wanted %v", c, item)
+		}
+		switch p := r.GetPayload().(type) {
+		case nil:
+			if c.Kind != wire.NoPayload {
+				t.Fatalf("kind %d, wanted none", c.Kind)
+			}
+		case *entityv1.SendRequest_Data:
+			if c.Kind != wire.DataPayload || string(c.Payload) != string(p.Data) {
+				t.Fatalf("payload %d %q, wanted data %q", c.Kind, c.Payload, p.Data)
+			}
+		case *entityv1.SendRequest_Json:
+			if c.Kind != wire.JSONPayload {
+				t.Fatalf("kind %d, wanted json", c.Kind)
+			}
+		}
+		return nil
+	})
+	if err != nil || i != len(want.Requests) {
+		t.Fatalf("parsed %d of %d commands: %v", i, len(want.Requests), err)
+	}
+}
+
+// TestResponseEqualsGenerated is the same for answers.
+func TestResponseEqualsGenerated(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		want := &entityv1.SendStreamResponse{}
+		var answers []wire.Answer
+		var encoded []byte
+		for range rng.IntN(4) {
+			a, item := randomAnswer(t, rng)
+			if got := len(wire.AppendAnswer(nil, &a)); got > a.Size() {
+				t.Fatalf("%d bytes, announced %d", got, a.Size())
+			}
+			encoded = wire.AppendAnswer(encoded, &a)
+			answers = append(answers, a)
+			want.Responses = append(want.Responses, item)
+		}
+		var got entityv1.SendStreamResponse
+		if err := proto.Unmarshal(encoded, &got); err != nil {
+			t.Fatal(err)
+		}
+		if !proto.Equal(&got, want) {
+			t.Fatalf("generated code reads\n%v\nwanted\n%v", &got, want)
+		}
+		generated, err := proto.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := 0
+		err = wire.ParseResponse(generated, func(a *wire.Answer) error {
+			if w := answers[i]; a.Correlation != w.Correlation || a.Kind != w.Kind || string(a.Payload) != string(w.Payload) ||
+				a.Sequence != w.Sequence || a.EventCount != w.EventCount || a.Duplicate != w.Duplicate || string(a.NodeID) != string(w.NodeID) ||
+				string(a.Code) != string(w.Code) || string(a.Message) != string(w.Message) || len(a.Details) != len(w.Details) {
+				t.Fatalf("parsed %+v, wanted %+v", a, w)
+			}
+			i++
+			return nil
+		})
+		if err != nil || i != len(answers) {
+			t.Fatalf("parsed %d of %d answers: %v", i, len(answers), err)
+		}
+	}
+}
+
+func randomAnswer(t *testing.T, rng *rand.Rand) (wire.Answer, *entityv1.SendStreamResponse_Item) {
+	t.Helper()
+	a := wire.Answer{Correlation: number(rng)}
+	item := &entityv1.SendStreamResponse_Item{CorrelationId: a.Correlation}
+	if rng.IntN(3) == 0 {
+		a.Code, a.Message = []byte("failed_precondition"), []byte(text(rng))
+		e := &entityv1.Error{Code: string(a.Code), Message: string(a.Message)}
+		packed, err := anypb.New(&entityv1.SequenceMismatch{Actual: number(rng)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Details = append(e.Details, packed)
+		detail, err := proto.Marshal(packed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Details = append(a.Details, detail)
+		item.Outcome = &entityv1.SendStreamResponse_Item_Error{Error: e}
+		return a, item
+	}
+	a.Sequence, a.EventCount, a.Duplicate, a.NodeID = number(rng), uint64(rng.Uint32()), rng.IntN(2) == 0, []byte(text(rng))
+	r := &entityv1.SendResponse{
+		Sequence: a.Sequence, EventCount: uint32(a.EventCount), Duplicate: a.Duplicate, NodeId: string(a.NodeID),
+	}
+	switch rng.IntN(3) {
+	case 0:
+		a.Kind, a.Payload = wire.DataPayload, []byte(text(rng))
+		r.Payload = &entityv1.SendResponse_Data{Data: a.Payload}
+	case 1:
+		v := structpb.NewStringValue(text(rng))
+		encoded, err := proto.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Kind, a.Payload = wire.JSONPayload, encoded
+		r.Payload = &entityv1.SendResponse_Json{Json: v}
+	}
+	item.Outcome = &entityv1.SendStreamResponse_Item_Response{Response: r}
+	return a, item
+}
+
+func text(rng *rand.Rand) string {
+	return strings.Repeat("aé", rng.IntN(200)*rng.IntN(2))
+}
+
+func number(rng *rand.Rand) uint64 {
+	return [...]uint64{0, 1, 127, 128, math.MaxUint32, math.MaxUint64, rng.Uint64()}[rng.IntN(7)]
+}
+
+func TestMalformed(t *testing.T) {
+	o := wire.Outgoing{EntityType: "counter", EntityID: "a", Name: "add", Data: []byte("{}"), CommandID: "c"}
+	whole := wire.AppendCommand(nil, 1, &o)
+	for name, msg := range map[string][]byte{
+		"cut":           whole[:len(whole)-1],
+		"field zero":    {0x02, 0x00},
+		"endless":       {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
+		"group":         {0x0c},
+		"length beyond": {0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f},
+	} {
+		nothing := func(*wire.Command) error { return nil }
+		if err := wire.ParseRequest(msg, nothing); !errors.Is(err, wire.ErrMalformed) {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if err := wire.ParseResponse(msg, func(*wire.Answer) error { return nil }); !errors.Is(err, wire.ErrMalformed) {
+			t.Errorf("%s as a response: error %v", name, err)
+		}
+	}
+	stop := errors.New("stop")
+	if err := wire.ParseRequest(whole, func(*wire.Command) error { return stop }); err != stop {
+		t.Errorf("error of the callback became %v", err)
+	}
+}
+
+// FuzzParseRequest: whatever generated code decodes, the decoder sees the same
+// in; and it never fails in another way than with an error.
+func FuzzParseRequest(f *testing.F) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 20 {
+		_, item := randomCommand(rng)
+		seed, err := proto.Marshal(&entityv1.SendStreamRequest{Requests: []*entityv1.SendStreamRequest_Item{item}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		var want entityv1.SendStreamRequest
+		if proto.Unmarshal(msg, &want) != nil {
+			wire.ParseRequest(msg, func(*wire.Command) error { return nil })
+			return
+		}
+		checkParsedRequest(t, msg, &want)
+	})
+}
+
+func BenchmarkParseRequest(b *testing.B) {
+	o := wire.Outgoing{
+		EntityType: "counter", EntityID: "entity-1234", Name: "add", Data: []byte(`{"amount":3}`),
+		CommandID: strings.Repeat("0", 32),
+	}
+	var msg []byte
+	for i := range uint64(64) {
+		msg = wire.AppendCommand(msg, i, &o)
+	}
+	b.Run("wire", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := wire.ParseRequest(msg, func(*wire.Command) error { return nil }); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("generated", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var m entityv1.SendStreamRequest
+			if err := proto.Unmarshal(msg, &m); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
