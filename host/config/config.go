@@ -35,7 +35,8 @@ const (
 )
 
 // Config is everything a node can be told. The zero value is not usable: start
-// from Default. Each field's key, unit and meaning is in Fields.
+// from Default. Each
+// key's unit and meaning is in Fields.
 type Config struct {
 	DataDir        string
 	Listen         string
@@ -61,6 +62,12 @@ type Config struct {
 	DiskWarnPercent     int
 	DiskReadOnlyPercent int
 	DiskReadOnlyBytes   Bytes
+
+	// CompileProgram is a path, not a key: the program sets it to its own. Run
+	// with the one argument compile-module it must call engine.CompileChild.
+	// When it is empty the node compiles modules in its own process, which a
+	// module made to can then hold for minutes.
+	CompileProgram string
 }
 
 // Default returns the defaults.

@@ -112,7 +112,7 @@ func TestImportTable(t *testing.T) {
 	for _, s := range sources(t) {
 		for _, imported := range s.imports {
 			to, own := local(imported)
-			if reason := banned(s.pkg, to); own && reason != "" {
+			if reason := banned(s.pkg, to, s.test); own && reason != "" {
 				t.Errorf("%s imports %s: %s", s.path, imported, reason)
 			}
 			if reason := notSole(s.pkg, imported); reason != "" {
@@ -199,9 +199,12 @@ func TestRulesFire(t *testing.T) {
 		{"cmd/hostd", "host", false},
 		{"cmd/hostd", "journal/wal", true},
 	} {
-		if got := banned(tt.pkg, tt.imported); (got != "") != tt.banned {
+		if got := banned(tt.pkg, tt.imported, false); (got != "") != tt.banned {
 			t.Errorf("%s imports %s: got %q, want banned=%v", tt.pkg, tt.imported, got, tt.banned)
 		}
+	}
+	if banned("host", "tests/testkit", true) != "" || banned("journal/wal", "abi", true) == "" {
+		t.Error("test files are judged wrongly")
 	}
 	if notSole("host", "go.etcd.io/raft/v3/raftpb") == "" || notSole("journal/raftgroup", "go.etcd.io/raft/v3") != "" {
 		t.Error("the rule of sole importers does not fire, or fires wrongly")

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/cmd/hostd/bench"
+	"github.com/hostd/hostd/host"
+)
+
+// The workloads of bench.
+const (
+	workEcho       = "echo"
+	workUnary      = "unary"
+	workStream     = "stream"
+	workHot        = "hot"
+	workEchoOne    = "echo-one"
+	workUnaryOne   = "unary-one"
+	workActivation = "activation"
+)
+
+var workloads = []string{workEcho, workUnary, workStream, workHot, workEchoOne, workUnaryOne, workActivation}
+
+// benchOptions are the flags of bench.
+type benchOptions struct {
+	addr        string
+	workloads   []string
+	concurrency int
+	outstanding int
+	duration    time.Duration
+	warmUp      time.Duration
+	keys        int
+	payload     int
+	events      int
+	module      string
+	source      string
+	dir         string
+}
+
+func newBench(std stdio) *cobra.Command {
+	var o benchOptions
+	var out *output
+	c := leaf("bench", "Measure a node", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		if err := errors.Join(out.check(), o.check()); err != nil {
+			return err
+		}
+		r, err := runBench(ctx, std, o)
+		if err != nil {
+			return err
+		}
+		return out.print(r, r.Write)
+	})
+	c.Long = `Measures a node over its API, with everything made durable, and a server that only echoes, for comparison.
+Without --addr it starts a node of its own in a temporary directory. Workloads:
+
+  echo        callers of a server that does nothing, one call after another
+  unary       the same callers sending durable commands over many entities
+  stream      one stream kept full, over many entities
+  hot         one stream kept full, all on one entity
+  echo-one    one caller of the echo
+  unary-one   one caller sending durable commands
+  activation  the first query on entities with a long history, on a node just started`
+	f := c.Flags()
+	f.StringVar(&o.addr, "addr", "", "`address` of a node to measure, where a counter is active")
+	f.StringSliceVar(&o.workloads, "workload", workloads, "`names` of what to run, with commas")
+	f.IntVar(&o.concurrency, "concurrency", 64, "`callers` of echo and unary")
+	f.IntVar(&o.outstanding, "outstanding", 256, "`commands` in flight on the stream")
+	f.DurationVar(&o.duration, "duration", 10*time.Second, "`time` each workload is measured")
+	f.DurationVar(&o.warmUp, "warm-up", time.Second, "`time` each workload runs before it is measured")
+	f.IntVar(&o.keys, "keys", 1000, "`entities` that commands are spread over")
+	f.IntVar(&o.payload, "payload", 0, "`bytes` of a command's payload, filled up with a member that the module ignores; 0 is the smallest")
+	f.IntVar(&o.events, "events", 10_000, "`length` of the histories of activation")
+	f.StringVar(&o.module, "module", "", "`file` of the counter module; built from source when it is not given")
+	f.StringVar(&o.source, "source", "", "checkout `directory` to build it from")
+	f.StringVar(&o.dir, "dir", "", "`directory` to make the temporary one in: the disk to measure")
+	out = addOutput(c, std)
+	return c
+}
+
+func (o *benchOptions) check() error {
+	for _, w := range o.workloads {
+		if !slices.Contains(workloads, w) {
+			return usagef("--workload %q is not one of %s", w, strings.Join(workloads, ", "))
+		}
+	}
+	if o.addr != "" && slices.Contains(o.workloads, workActivation) {
+		// A node that others use is not restarted for a measurement.
+		o.workloads = slices.DeleteFunc(slices.Clone(o.workloads), func(w string) bool { return w == workActivation })
+	}
+	for name, n := range map[string]int{"concurrency": o.concurrency, "outstanding": o.outstanding, "keys": o.keys, "events": o.events} {
+		if n < 1 || n > 1_000_000 {
+			return usagef("--%s is %d, must be from 1 to 1000000", name, n)
+		}
+	}
+	if o.duration < 100*time.Millisecond || o.warmUp < 0 {
+		return usagef("--duration must be at least 100ms, --warm-up at least 0")
+	}
+	if o.payload < 0 || o.payload > 256<<10 {
+		return usagef("--payload is %d, must be from 0 to %d", o.payload, 256<<10)
+	}
+	return nil
+}
+
+// benchPayload is a command of the counter, filled up to a size.
+func benchPayload(size int) []byte {
+	const least, head, tail = `{"amount":1}`, `{"amount":1,"fill":"`, `"}`
+	if size <= len(head)+len(tail) {
+		return []byte(least)
+	}
+	return []byte(head + strings.Repeat("x", size-len(head)-len(tail)) + tail)
+}
+
+func runBench(ctx context.Context, std stdio, o benchOptions) (_ *bench.Report, err error) {
+	b := &benchRun{std: std, o: o, report: bench.NewReport(host.Version(), len(benchPayload(o.payload)))}
+	defer func() { err = errors.Join(err, b.close()) }()
+	if err := b.open(ctx); err != nil {
+		return nil, err
+	}
+	for _, w := range workloads { // in the order in which they compare
+		if !slices.Contains(o.workloads, w) {
+			continue
+		}
+		fmt.Fprintf(std.err, "measuring %s\n", w)
+		res, err := b.measure(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		b.report.Add(res)
+	}
+	rate := func(l bench.Line) float64 { return l.PerSecond }
+	p50 := func(l bench.Line) float64 { return l.P50Us }
+	b.report.Compare("durable unary commands per echo", workUnary, workEcho, rate)
+	b.report.Compare("stream commands per unary command", workStream, workUnary, rate)
+	b.report.Compare("one hot entity per many entities, on the stream", workHot, workStream, rate)
+	b.report.Compare("p50 of one caller, durable command over echo", workUnaryOne, workEchoOne, p50)
+	return b.report, nil
+}
+
+// newEcho is the echo server as a command of this program, so that it is a
+// process of its own like the node.
+func newEcho(stdio) *cobra.Command {
+	var addrFile string
+	c := leaf("bench-echo", "Serve the echo of bench", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		if addrFile != "" {
+			if err := writePorts(addrFile, []nodeInfo{{NodeID: "echo", API: "http://" + l.Addr().String(), PID: os.Getpid()}}); err != nil {
+				return err
+			}
+		}
+		return bench.ServeEcho(ctx, l)
+	})
+	c.Hidden = true
+	c.Flags().StringVar(&addrFile, "ports-file", "", "`file` for the address")
+	return c
+}

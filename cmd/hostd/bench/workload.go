@@ -1,0 +1,204 @@
+// Package bench measures a node the way its clients see it: closed loops of
+// unary calls, a stream kept full, and the time to bring a long history back.
+// It never starts processes. Each workload owns its goroutines and joins them
+// before it returns.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+)
+
+// Load is what a workload sends.
+type Load struct {
+	EntityType  string
+	Command     string
+	Payload     []byte
+	Keys        int           // entities that commands go to, round robin
+	KeyPrefix   string        // tells the entities of one run from those of others
+	Concurrency int           // callers, or commands outstanding on the stream
+	WarmUp      time.Duration // before measuring
+	Duration    time.Duration // of measuring
+}
+
+// Result is what a workload measured. Latencies are of successful calls.
+type Result struct {
+	Workload    string
+	Concurrency int
+	Keys        int
+	Elapsed     time.Duration
+	Latency     Histogram
+	Errors      uint64
+	FirstError  error
+}
+
+// PerSecond returns the rate of successful calls.
+func (r *Result) PerSecond() float64 {
+	if r.Elapsed <= 0 {
+		return 0
+	}
+	return float64(r.Latency.Count()) / r.Elapsed.Seconds()
+}
+
+// keys returns the names of the entities.
+func (l Load) keys() []string {
+	names := make([]string, max(l.Keys, 1))
+	for i := range names {
+		names[i] = l.KeyPrefix + strconv.Itoa(i)
+	}
+	return names
+}
+
+// phase tells whether a call that began then counts: it must have begun after
+// the warm-up, and the loop ends with the measuring.
+type phase struct{ measure, end time.Time }
+
+func (l Load) phase() phase {
+	now := time.Now()
+	return phase{now.Add(l.WarmUp), now.Add(l.WarmUp + l.Duration)}
+}
+
+// Unary keeps Concurrency callers busy with one call after another.
+func Unary(ctx context.Context, name string, c *client.Client, l Load) (*Result, error) {
+	keys := l.keys()
+	parts := make([]Result, l.Concurrency)
+	p := l.phase()
+	var callers sync.WaitGroup
+	for i := range parts {
+		callers.Go(func() {
+			part := &parts[i]
+			for n := i; ; n += l.Concurrency {
+				began := time.Now()
+				if began.After(p.end) || ctx.Err() != nil {
+					return
+				}
+				_, err := c.Send(ctx, client.Command{EntityType: l.EntityType, EntityID: keys[n%len(keys)], Name: l.Command, Data: l.Payload})
+				part.record(p, began, err)
+			}
+		})
+	}
+	callers.Wait()
+	total := Result{Workload: name, Concurrency: l.Concurrency, Keys: l.Keys, Elapsed: l.Duration}
+	for i := range parts {
+		total.Latency.Merge(&parts[i].Latency)
+		total.Errors += parts[i].Errors
+		if total.FirstError == nil {
+			total.FirstError = parts[i].FirstError
+		}
+	}
+	return total.judged(ctx)
+}
+
+// record keeps the outcome of a call that counts.
+func (r *Result) record(p phase, began time.Time, err error) {
+	ended := time.Now()
+	switch {
+	case err != nil:
+		r.Errors++
+		if r.FirstError == nil {
+			r.FirstError = err
+		}
+	case !began.Before(p.measure) && !ended.After(p.end):
+		r.Latency.Record(ended.Sub(began))
+	}
+}
+
+// judged refuses a result that measured nothing.
+func (r *Result) judged(ctx context.Context) (*Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if r.Latency.Count() == 0 {
+		err := r.FirstError
+		if err == nil {
+			err = errors.New("no call ended in time")
+		}
+		return nil, fmt.Errorf("workload %s: %w", r.Workload, err)
+	}
+	return r, nil
+}
+
+// Stream keeps Concurrency commands outstanding on one stream.
+func Stream(ctx context.Context, name string, c *client.Client, l Load) (*Result, error) {
+	keys := l.keys()
+	s := c.Stream(client.StreamOptions{Outstanding: l.Concurrency})
+	r := &Result{Workload: name, Concurrency: l.Concurrency, Keys: l.Keys, Elapsed: l.Duration}
+	p := l.phase()
+	sending, cancel := context.WithDeadline(ctx, p.end)
+	defer cancel()
+	for n := 0; ; n++ {
+		began := time.Now()
+		if began.After(p.end) {
+			break
+		}
+		cmd := client.Command{EntityType: l.EntityType, EntityID: keys[n%len(keys)], Name: l.Command, Data: l.Payload}
+		// Answers come from the stream's one goroutine: r needs no lock until
+		// Close has joined it.
+		if err := s.Send(sending, cmd, func(_ client.Reply, err error) { r.record(p, began, err) }); err != nil {
+			if sending.Err() == nil {
+				closeStream(s)
+				return nil, fmt.Errorf("workload %s: %w", name, err)
+			}
+			break
+		}
+	}
+	if err := closeStream(s); err != nil {
+		return nil, fmt.Errorf("workload %s: %w", name, err)
+	}
+	return r.judged(ctx)
+}
+
+// drainPatience bounds the wait for what is outstanding at the end.
+const drainPatience = 30 * time.Second
+
+func closeStream(s *client.Stream) error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainPatience)
+	defer cancel()
+	return s.Close(ctx)
+}
+
+// Fill gives one entity a history of that many events, each command being one.
+func Fill(ctx context.Context, c *client.Client, l Load, key string, events int) error {
+	s := c.Stream(client.StreamOptions{Outstanding: 256})
+	var failed error // of the first command; read after Close
+	var sendErr error
+	for range events {
+		cmd := client.Command{EntityType: l.EntityType, EntityID: key, Name: l.Command, Data: l.Payload}
+		if sendErr = s.Send(ctx, cmd, func(_ client.Reply, err error) {
+			if err != nil && failed == nil {
+				failed = err
+			}
+		}); sendErr != nil {
+			break
+		}
+	}
+	if err := errors.Join(sendErr, closeStream(s), failed); err != nil {
+		return fmt.Errorf("fill an entity with %d events: %w", events, err)
+	}
+	return nil
+}
+
+// Activate asks each entity once, on a node that has none of them in memory.
+func Activate(ctx context.Context, name string, c *client.Client, entityType, query string, keys []string, wantSequence uint64) (*Result, error) {
+	r := &Result{Workload: name, Concurrency: 1, Keys: len(keys)}
+	for _, key := range keys {
+		began := time.Now()
+		answer, err := c.Query(ctx, client.Query{EntityType: entityType, EntityID: key, Name: query})
+		if err != nil {
+			return nil, fmt.Errorf("workload %s: %w", name, err)
+		}
+		if answer.Sequence != wantSequence {
+			return nil, fmt.Errorf("workload %s: the entity came back at sequence %d, not %d", name, answer.Sequence, wantSequence)
+		}
+		took := time.Since(began)
+		r.Latency.Record(took)
+		r.Elapsed += took
+	}
+	return r.judged(ctx)
+}

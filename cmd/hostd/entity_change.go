@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+)
+
+func newEntityTail(std stdio) *cobra.Command {
+	var r *remote
+	var out *output
+	req := &entityv1.SubscribeRequest{}
+	var once bool
+	c := leaf("tail TYPE", "Print the events of a whole type as they are committed", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		c, err := r.dial(ctx)
+		if err != nil {
+			return err
+		}
+		c.Close()
+		req.EntityType, req.Follow = args[0], !once
+		for m, err := range stream(ctx, r.services().entities.Subscribe, req) {
+			if err != nil {
+				return following(ctx, req.Follow, fmt.Errorf("tail: %w", err))
+			}
+			v := eventView{EntityID: m.GetEntityId(), Sequence: m.GetSequence(), EventType: m.GetEventType(),
+				payload: newPayload(answerBytes(m.GetData(), m.GetJson())), CommandID: m.GetCommandId(), RecordedAt: m.GetRecordedAt().AsTime(),
+				Tags: append([]string{}, m.GetTags()...), ModuleDigest: m.GetModuleDigest(), Cursor: m.GetCursor()}
+			if err := out.line(v, v.text()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	c.Flags().StringVar(&req.Tag, "tag", "", "only events with this `tag`")
+	c.Flags().StringVar(&req.Cursor, "cursor", "", "go on after the event that had this `cursor`")
+	c.Flags().BoolVar(&once, "once", false, "stop at the newest event")
+	r, out = addRemote(c), addOutput(c, std)
+	return c
+}
+
+func newEntityPassivate(std stdio) *cobra.Command {
+	var r *remote
+	c := leaf("passivate TYPE ID", "Drop an entity from memory; its next command loads it again", 2, 2, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		c, err := r.dial(ctx)
+		if err != nil {
+			return err
+		}
+		c.Close()
+		ctx, cancel := context.WithTimeout(ctx, r.timeout)
+		defer cancel()
+		_, err = r.services().entities.Passivate(ctx, connect.NewRequest(&entityv1.PassivateRequest{EntityType: args[0], EntityId: args[1]}))
+		if err != nil {
+			return fmt.Errorf("passivate: %w", publicError(err))
+		}
+		fmt.Fprintln(std.err, "passivated")
+		return nil
+	})
+	r = addRemote(c)
+	return c
+}
+
+func newEntityDelete(std stdio) *cobra.Command {
+	var r *remote
+	var out *output
+	var id string
+	c := leaf("delete TYPE ID", "Write an entity's tombstone; its history stays", 2, 2, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		c, err := r.dial(ctx)
+		if err != nil {
+			return err
+		}
+		c.Close()
+		if id == "" {
+			id = client.NewCommandID()
+		}
+		ctx, cancel := context.WithTimeout(ctx, r.timeout)
+		defer cancel()
+		res, err := r.services().entities.Delete(ctx, connect.NewRequest(&entityv1.DeleteRequest{EntityType: args[0], EntityId: args[1], CommandId: id}))
+		if err != nil {
+			return fmt.Errorf("delete: %w", publicError(err))
+		}
+		v := struct {
+			Sequence  uint64 `json:"sequence"`
+			CommandID string `json:"commandId"`
+		}{res.Msg.GetSequence(), id}
+		return out.print(v, func(w io.Writer) { fmt.Fprintf(w, "deleted at sequence %d\n", v.Sequence) })
+	})
+	c.Flags().StringVar(&id, "command-id", "", "`name` of the deletion; made up when it is not given")
+	r, out = addRemote(c), addOutput(c, std)
+	return c
+}

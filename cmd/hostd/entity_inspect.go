@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+)
+
+func newEntityGet(std stdio) *cobra.Command {
+	var r *remote
+	var out *output
+	c := leaf("get TYPE ID", "Describe an entity: where it lives and how far it is", 2, 2, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		c, err := r.dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		e, err := c.Entity(ctx, args[0], args[1])
+		if err != nil {
+			return fmt.Errorf("get: %w", err)
+		}
+		return printEntity(out, e)
+	})
+	r, out = addRemote(c), addOutput(c, std)
+	return c
+}
+
+type timerView struct {
+	Name    string    `json:"name"`
+	Due     time.Time `json:"due"`
+	Command string    `json:"command"`
+}
+
+func printEntity(out *output, e *entityv1.GetEntityResponse) error {
+	v := struct {
+		Status           string      `json:"status"`
+		Sequence         uint64      `json:"sequence"`
+		SnapshotSequence uint64      `json:"snapshotSequence"`
+		ShardID          uint32      `json:"shardId"`
+		NodeID           string      `json:"nodeId"`
+		ModuleDigest     string      `json:"moduleDigest"`
+		Resident         bool        `json:"resident"`
+		StateBytes       uint64      `json:"stateBytes"`
+		Timers           []timerView `json:"timers"`
+		LastError        string      `json:"lastError"`
+	}{
+		e.GetStatus(), e.GetSequence(), e.GetSnapshotSequence(), e.GetShardId(), e.GetNodeId(),
+		e.GetModuleDigest(), e.GetResident(), e.GetStateBytes(), []timerView{}, e.GetLastError(),
+	}
+	for _, t := range e.GetTimers() {
+		v.Timers = append(v.Timers, timerView{t.GetName(), t.GetDue().AsTime(), t.GetCommand()})
+	}
+	return out.print(v, func(w io.Writer) {
+		table(w, "STATUS\t"+v.Status, func(row func(...any)) {
+			row("sequence", v.Sequence)
+			row("snapshot at", v.SnapshotSequence)
+			row("shard", v.ShardID)
+			row("node", v.NodeID)
+			row("module", v.ModuleDigest)
+			row("resident", v.Resident)
+			row("state", fmt.Sprintf("%d bytes", v.StateBytes))
+			for _, t := range v.Timers {
+				row("timer "+t.Name, t.Due.UTC().Format(time.RFC3339Nano)+" "+t.Command)
+			}
+			row("last error", v.LastError)
+		})
+	})
+}
+
+func newEntityState(std stdio) *cobra.Command {
+	var r *remote
+	var out *output
+	var at uint64
+	c := leaf("state TYPE ID", "Print an entity's folded state, now or at an earlier sequence", 2, 2, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		c, err := r.dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(ctx, r.timeout)
+		defer cancel()
+		req := &entityv1.GetStateRequest{EntityType: args[0], EntityId: args[1]}
+		if cmd.Flags().Changed("at") {
+			req.AtSequence = &at
+		}
+		res, err := r.services().entities.GetState(ctx, connect.NewRequest(req))
+		if err != nil {
+			return fmt.Errorf("state: %w", publicError(err))
+		}
+		v := struct {
+			payload
+			Sequence uint64 `json:"sequence"`
+		}{newPayload(answerBytes(res.Msg.GetData(), res.Msg.GetJson())), res.Msg.GetSequence()}
+		return out.print(v, func(w io.Writer) {
+			fmt.Fprintln(w, v.text())
+			fmt.Fprintf(std.err, "sequence %d\n", v.Sequence)
+		})
+	})
+	c.Flags().Uint64Var(&at, "at", 0, "fold the events up to this `sequence` only")
+	r, out = addRemote(c), addOutput(c, std)
+	return c
+}
+
+// answerBytes returns a payload that came as bytes or as a JSON value.
+func answerBytes(data []byte, v *structpb.Value) []byte {
+	if v == nil {
+		return data
+	}
+	text, err := protojson.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+func newEntityList(std stdio) *cobra.Command {
+	var r *remote
+	var out *output
+	req := &entityv1.ListEntitiesRequest{}
+	var limit int
+	c := leaf("ls TYPE", "List the entities of a type", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		c, err := r.dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return listEntities(ctx, std, c, out, req, args[0], limit)
+	})
+	c.Flags().StringVar(&req.IdPrefix, "prefix", "", "only ids that begin with this `text`")
+	c.Flags().Uint32Var(&req.ShardId, "shard", 0, "only ids of this `shard`")
+	c.Flags().BoolVar(&req.ResidentOnly, "resident", false, "only entities whose state is in memory")
+	c.Flags().IntVar(&limit, "limit", 1000, "at most this `many`; 0 is all")
+	r, out = addRemote(c), addOutput(c, std)
+	return c
+}
+
+type entityLine struct {
+	EntityID string `json:"entityId"`
+	Sequence uint64 `json:"sequence"`
+	Status   string `json:"status"`
+}
+
+func listEntities(ctx context.Context, std stdio, c *client.Client, out *output, req *entityv1.ListEntitiesRequest, entityType string, limit int) error {
+	req.EntityType = entityType
+	v := struct {
+		Entities []entityLine `json:"entities"`
+	}{[]entityLine{}}
+	more := false
+	for e, err := range c.List(ctx, req) {
+		if err != nil {
+			return fmt.Errorf("ls: %w", err)
+		}
+		if limit > 0 && len(v.Entities) == limit {
+			more = true
+			break
+		}
+		v.Entities = append(v.Entities, entityLine{e.GetEntityId(), e.GetSequence(), e.GetStatus()})
+	}
+	err := out.print(v, func(w io.Writer) {
+		table(w, "ID\tSEQUENCE\tSTATUS", func(row func(...any)) {
+			for _, e := range v.Entities {
+				row(e.EntityID, e.Sequence, e.Status)
+			}
+		})
+	})
+	if more {
+		fmt.Fprintf(std.err, "there are more; see them with --limit\n")
+	}
+	return err
+}
+
+// eventView is an event as it is printed.
+type eventView struct {
+	EntityID  string `json:"entityId,omitempty"`
+	Sequence  uint64 `json:"sequence"`
+	EventType string `json:"eventType"`
+	payload
+	CommandID    string    `json:"commandId"`
+	RecordedAt   time.Time `json:"recordedAt"`
+	Tags         []string  `json:"tags"`
+	ModuleDigest string    `json:"moduleDigest"`
+	Cursor       string    `json:"cursor,omitempty"`
+}
+
+func (e eventView) text() string {
+	parts := []string{fmt.Sprint(e.Sequence), e.RecordedAt.UTC().Format("2006-01-02T15:04:05.000000Z"), clean(e.EventType), e.payload.text()}
+	if e.EntityID != "" {
+		parts = append([]string{clean(e.EntityID)}, parts...)
+	}
+	if len(e.Tags) > 0 {
+		parts = append(parts, "["+clean(strings.Join(e.Tags, " "))+"]")
+	}
+	return strings.Join(parts, "  ")
+}
+
+func newEntityEvents(std stdio) *cobra.Command {
+	var r *remote
+	var out *output
+	var from, to uint64
+	var follow bool
+	c := leaf("events TYPE ID", "Print an entity's events, one a line", 2, 2, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		c, err := r.dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if !follow {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, r.timeout)
+			defer cancel()
+		}
+		for e, err := range c.ReadEvents(ctx, client.EventRange{EntityType: args[0], EntityID: args[1], From: from, To: to, Follow: follow}) {
+			if err != nil {
+				return following(ctx, follow, fmt.Errorf("events: %w", err))
+			}
+			v := eventView{Sequence: e.Sequence, EventType: e.Type, payload: newPayload(e.Data), CommandID: e.CommandID,
+				RecordedAt: e.RecordedAt, Tags: append([]string{}, e.Tags...), ModuleDigest: e.ModuleDigest}
+			if err := out.line(v, v.text()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	c.Flags().Uint64Var(&from, "from", 0, "the first `sequence` wanted")
+	c.Flags().Uint64Var(&to, "to", 0, "the last `sequence` wanted")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events until interrupted")
+	r, out = addRemote(c), addOutput(c, std)
+	return c
+}
+
+// following drops the error that an interruption of a followed stream is.
+func following(ctx context.Context, follow bool, err error) error {
+	if follow && ctx.Err() != nil {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+)
+
+// hintedError carries its own next step.
+type hintedError struct {
+	err  error
+	next string
+}
+
+func (e *hintedError) Error() string { return e.err.Error() }
+func (e *hintedError) Unwrap() error { return e.err }
+
+// hint adds the next step to an error.
+func hint(err error, next string) error { return &hintedError{err, next} }
+
+// nextStep says what a person can do about a failure; "" when the failure says
+// it itself.
+func nextStep(err error) string {
+	var hinted *hintedError
+	if errors.As(err, &hinted) {
+		return hinted.next
+	}
+	var mismatch *client.SequenceMismatchError
+	if errors.As(err, &mismatch) {
+		return "Look at what happened with 'hostd entity events TYPE ID', then send again with the new --expected-sequence."
+	}
+	var failed *client.Error
+	if !errors.As(err, &failed) {
+		return ""
+	}
+	switch failed.Code {
+	case connect.CodeUnavailable:
+		return "It is safe to try again. 'hostd shard ls' shows which shards have no leader."
+	case connect.CodeDeadlineExceeded:
+		return "The outcome is unknown: send again with the same --command-id to learn it."
+	case connect.CodeResourceExhausted:
+		return "Nothing was written. Try again after a moment; if it lasts, look at the disk and at the node's log."
+	case connect.CodeNotFound:
+		if strings.Contains(failed.Message, "entity type") {
+			return "'hostd module ls' shows what is active; 'hostd module push FILE.wasm' adds a module."
+		}
+		return "'hostd module describe TYPE' lists the commands and queries of a type."
+	case connect.CodeInternal:
+		return "Nothing was written. The node's log says what the module did."
+	case connect.CodePermissionDenied:
+		return "The node allows this only with 'admin: full' in its configuration."
+	case connect.CodeUnimplemented:
+		return "This release does not do that yet; the CHANGELOG says what it does."
+	}
+	return ""
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/host"
+)
+
+func newVerify(std stdio) *cobra.Command {
+	c := leaf("verify DIR", "Check every checksum and chain of a stopped node's data", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		if info, err := os.Stat(args[0]); err != nil || !info.IsDir() {
+			return hint(fmt.Errorf("%s is not a directory", args[0]), "Give the data directory of a node, the one that its --data-dir names.")
+		}
+		faults, err := host.Verify(ctx, args[0], std.out)
+		if err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		if faults > 0 {
+			return hint(fmt.Errorf("%d faults", faults),
+				"Keep a copy of the directory. A node of a cluster can be replaced; a lone node's data must come from a backup.")
+		}
+		fmt.Fprintln(std.err, "no faults")
+		return nil
+	})
+	c.Long = "Reads everything that a stopped node has on disk and prints what it finds, without changing anything. " +
+		"It exits with 1 when a checksum, a length or a chain does not hold."
+	return c
+}
