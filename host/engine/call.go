@@ -71,7 +71,7 @@ func (g *Instance) decide(f guestFunction, handle uint64, frames []byte, env Env
 	g.deciding = true
 	g.clock = env.Now
 	g.random = stream{env.Seed}
-	g.system = stream{env.Seed ^ systemStream}
+	g.system = stream{systemSeed(env.Seed)}
 	if err := g.call(f); err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (g *Instance) Drop(handle uint64) error {
 // evolves state.
 func (g *Instance) begin() {
 	g.deciding = false
-	g.clock = g.pureClock
+	g.clock = pureNow(g.pureClock)
 	g.system = stream{g.pureSeed}
 	g.hostCalls = 0
 }
