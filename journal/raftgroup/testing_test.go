@@ -171,10 +171,16 @@ func newSingle(t testing.TB, opts Options) *single {
 	if opts.MaxRecordBytes == 0 {
 		opts.MaxRecordBytes = 16 << 10 // the segments are small
 	}
-	n := &single{t: t, fs: disk.NewCrashable(rand.New(rand.NewPCG(1, 2))), machine: newMachine(), opts: opts,
-		walOpts: wal.Options{SegmentBytes: 64 << 10, Rand: func() uint64 { return 7 }}}
+	n := &single{t: t, opts: opts}
+	n.prepare()
 	n.start()
 	return n
+}
+
+// prepare makes an empty node.
+func (n *single) prepare() {
+	n.fs, n.machine = disk.NewCrashable(rand.New(rand.NewPCG(1, 2))), newMachine()
+	n.walOpts = wal.Options{SegmentBytes: 64 << 10, Rand: func() uint64 { return 7 }}
 }
 
 func (n *single) start() {
@@ -196,7 +202,9 @@ func (n *single) tryStart() error {
 	opts := n.opts
 	opts.Log, opts.Machine, opts.Sink = log, n.machine, n.sink
 	opts.Applied = n.machine.index
-	opts.NewTicker = func(time.Duration) Ticker { return n.ticker }
+	if opts.NewTicker == nil {
+		opts.NewTicker = func(time.Duration) Ticker { return n.ticker }
+	}
 	opts.Fatal = func(err error) { n.fatal <- err }
 	n.loop, err = Start(n.rec, opts)
 	return err

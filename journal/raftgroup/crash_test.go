@@ -1,0 +1,173 @@
+package raftgroup
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/wal"
+	"github.com/hostd/hostd/sharding"
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+func appResp(from, to, term uint64) *pb.Message {
+	return &pb.Message{Type: pb.MsgAppResp.Enum(), From: new(from), To: new(to), Term: new(term), Index: new(uint64(1))}
+}
+
+// lonely is a node with a driver and no goroutine.
+type lonely struct {
+	fs      *disk.Crashable
+	log     *wal.Log
+	machine *machine
+	sink    *sink
+	driver  *Driver
+	rec     *Recovered
+}
+
+func (n *lonely) open() error {
+	log, err := wal.Open(n.fs, "wal", wal.Options{SegmentBytes: 8 << 10, Rand: func() uint64 { return 3 }})
+	if err != nil {
+		return err
+	}
+	rec, err := Recover(log)
+	if err != nil {
+		return err
+	}
+	n.log, n.rec, n.sink = log, rec, newSink()
+	n.driver, err = NewDriver(rec, Options{Log: log, Machine: n.machine, Sink: n.sink, Applied: n.machine.index, MaxRecordBytes: 1 << 10, CutTicks: 1})
+	return err
+}
+
+// work creates two groups and proposes to them, cutting the log in between,
+// until the power goes. It returns what was applied.
+func (n *lonely) work() error {
+	if len(n.rec.Groups) == 0 {
+		if err, _ := n.driver.Create(one(1, 2)); err != nil {
+			return err
+		}
+	}
+	for round := range 6 {
+		for n.driver.Core().Busy() {
+			if err := n.driver.Turn(); err != nil {
+				return err
+			}
+		}
+		for _, s := range []sharding.ShardID{1, 2} {
+			for i := range 4 {
+				data := fmt.Appendf(nil, "%d/%d/%d/%0300d", len(n.rec.Groups), round, i, 0)
+				if err := n.driver.Core().Propose(s, n.sink.leader(s).Term, uint64(i), data); err != nil {
+					return err
+				}
+			}
+		}
+		for n.driver.Core().Busy() {
+			if err := n.driver.Turn(); err != nil {
+				return err
+			}
+		}
+		if round%2 == 1 {
+			n.machine.flush()
+		}
+		if err := n.driver.Tick(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestPowerCutAtEveryWrite cuts the power at each operation of the disk in
+// turn: what was applied, and so acknowledged, is there after the restart, in
+// the same order.
+func TestPowerCutAtEveryWrite(t *testing.T) {
+	cuts := 0
+	for at := 0; ; at++ {
+		for seed := range uint64(3) {
+			n := &lonely{fs: disk.NewCrashable(rand.New(rand.NewPCG(uint64(at), seed))), machine: newMachine()}
+			n.fs.CutAfter(at)
+			err := n.open()
+			if err == nil {
+				err = n.work()
+			}
+			if err == nil {
+				if at < 60 {
+					t.Fatalf("only %d operations of the disk", at)
+				}
+				t.Logf("%d power cuts at %d places", cuts, at)
+				return
+			}
+			cuts++
+			acked := map[sharding.ShardID][]string{1: n.machine.data(1), 2: n.machine.data(2)}
+			n.fs.Crash()
+			n.machine = n.machine.reopen()
+			if err := n.open(); err != nil {
+				t.Fatalf("cut at operation %d, seed %d: %v", at, seed, err)
+			}
+			if n.rec.Watermark > n.machine.mark {
+				t.Fatalf("cut at %d: watermark %d of the log is ahead of %d", at, n.rec.Watermark, n.machine.mark)
+			}
+			if err := n.work(); err != nil {
+				t.Fatalf("cut at %d: after the restart: %v", at, err)
+			}
+			for s, want := range acked {
+				got := n.machine.data(s)
+				if len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
+					t.Fatalf("cut at operation %d, seed %d: shard %d has %d of %d", at, seed, s, len(got), len(want))
+				}
+			}
+			if len(n.machine.faults) > 0 {
+				t.Fatal(n.machine.faults)
+			}
+		}
+	}
+}
+
+// TestIdleGroupDoesNotHoldTheLog: the entries of a group that is not written
+// to any more, and that the machine does not call durable, move along.
+func TestIdleGroupDoesNotHoldTheLog(t *testing.T) {
+	n := &lonely{fs: disk.NewCrashable(rand.New(rand.NewPCG(1, 1))), machine: newMachine()}
+	if err := n.open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.work(); err != nil {
+		t.Fatal(err)
+	}
+	frozen := n.machine.durable[1]
+	for i := range 3 {
+		n.driver.Core().Propose(1, n.sink.leader(1).Term, 1, fmt.Append(nil, "idle ", i))
+	}
+	if err := n.driver.Turn(); err != nil {
+		t.Fatal(err)
+	}
+	idle := slices.Clone(n.machine.data(1))
+	for range 200 {
+		n.driver.Core().Propose(2, n.sink.leader(2).Term, 1, make([]byte, 900))
+		for n.driver.Core().Busy() {
+			if err := n.driver.Turn(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.machine.flush()
+		n.machine.durable[1] = frozen
+		if err := n.driver.Tick(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if segments := n.log.Segments(); len(segments) > 12 || segments[0].Number == 1 {
+		t.Fatalf("%d segments kept, the first is %d", len(segments), segments[0].Number)
+	}
+	n.fs.Crash()
+	n.machine = n.machine.reopen()
+	if err := n.open(); err != nil {
+		t.Fatal(err)
+	}
+	for n.driver.Core().Busy() {
+		if err := n.driver.Turn(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := n.machine.data(1); !slices.Equal(got, idle) {
+		t.Fatalf("the idle group has %d entries of %d", len(got), len(idle))
+	}
+}

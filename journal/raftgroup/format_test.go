@@ -1,0 +1,276 @@
+package raftgroup
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/wal"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func goldenConf() membership {
+	return membership{index: 9, state: &pb.ConfState{
+		Voters: []uint64{101, 102}, Learners: []uint64{103}, VotersOutgoing: []uint64{101}, LearnersNext: []uint64{104}, AutoLeave: new(true),
+	}}
+}
+
+func goldenEntries() []*pb.Entry {
+	return []*pb.Entry{
+		{Term: new(uint64(3)), Index: new(uint64(10)), Type: pb.EntryNormal.Enum()},
+		{Term: new(uint64(3)), Index: new(uint64(11)), Type: pb.EntryNormal.Enum(), Data: []byte("data")},
+		{Term: new(uint64(4)), Index: new(uint64(12)), Type: pb.EntryConfChangeV2.Enum(), Data: []byte{1, 2}},
+	}
+}
+
+// goldens are one payload of each kind, built by the code that writes them.
+func goldens() map[string][]byte {
+	conf := goldenConf()
+	g := newGroup(5, 101)
+	g.written = groupImage{shard: 5, replica: 101, hard: hardState{4, 102, 11}, cut: 9, cutTerm: 3, conf: conf}
+	c := &Core{watermark: 77, order: []*group{g}}
+	turn := appendSection([]byte{payloadVersion}, &section{shard: 5, replica: 101, hard: &hardState{4, 102, 11}, conf: &conf, first: 10, ents: goldenEntries()})
+	turn = appendSection(turn, &section{shard: 6, replica: 201, first: 1, ents: goldenEntries()[:1]})
+	cut := le.AppendUint32(le.AppendUint64([]byte{payloadVersion}, 77), 1)
+	cut = appendCut(cut, cutImage{5, 101, 9, 3})
+	create, err := (&Core{}).CreateRecord([]GroupConfig{{Shard: 5, Replica: 103, Voters: replicas([]uint64{101, 102}), Learners: replicas([]uint64{103})}})
+	if err != nil {
+		panic(err)
+	}
+	return map[string][]byte{
+		"checkpoint": c.Checkpoint(nil),
+		"turn":       turn,
+		"cut":        cut,
+		"create":     create,
+		"frame":      EncodeFrame(goldenMessages()),
+	}
+}
+
+func goldenMessages() []Message {
+	return []Message{
+		{5, &pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(101)), To: new(uint64(102)), Term: new(uint64(4)),
+			LogTerm: new(uint64(3)), Index: new(uint64(9)), Commit: new(uint64(8)), RejectHint: new(uint64(0)), Entries: goldenEntries()}},
+		{6, &pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(201)), To: new(uint64(202)), Term: new(uint64(7)),
+			LogTerm: new(uint64(6)), Index: new(uint64(20)), Commit: new(uint64(0)), RejectHint: new(uint64(15)), Reject: new(true)}},
+		{6, &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(202)), To: new(uint64(201)), Term: new(uint64(7)),
+			LogTerm: new(uint64(0)), Index: new(uint64(0)), Commit: new(uint64(19)), RejectHint: new(uint64(0)), Context: []byte("12345678")}},
+	}
+}
+
+func TestGoldenBytes(t *testing.T) {
+	for name, got := range goldens() {
+		path := filepath.Join("testdata", name+".hex")
+		if *update {
+			var b strings.Builder
+			for line := got; len(line) > 0; line = line[min(32, len(line)):] {
+				fmt.Fprintf(&b, "%x\n", line[:min(32, len(line))])
+			}
+			if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := hex.DecodeString(strings.ReplaceAll(string(text), "\n", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: wrote\n%x\nwant\n%x", name, got, want)
+		}
+	}
+}
+
+func TestGoldenBytesAreRead(t *testing.T) {
+	b := goldens()
+	r := &recovery{groups: map[uint32]*recovering{}}
+	r.begin(6, 201)
+	for i, name := range []string{"checkpoint", "turn", "cut"} {
+		kind := map[string]byte{"checkpoint": kindCheckpoint, "turn": kindTurn, "cut": kindCut}[name]
+		if err := r.record(wal.Position{Segment: 2, Offset: int64(i)}, kind, b[name]); err != nil {
+			t.Fatal(name, err)
+		}
+	}
+	g, err := r.groups[5].finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.replica != 101 || g.hard != (hardState{4, 102, 11}) || g.log.cut != 9 || g.log.cutTerm != 3 || g.log.last() != 12 || r.watermark != 77 {
+		t.Errorf("recovered %+v, log %d to %d", g, g.log.cut, g.log.last())
+	}
+	if !proto.Equal(g.conf.state, goldenConf().state) || g.conf.index != 9 {
+		t.Errorf("recovered members %v at %d", g.conf.state, g.conf.index)
+	}
+	for i, e := range g.log.ents {
+		if !proto.Equal(e, goldenEntries()[i]) {
+			t.Errorf("entry %v", e)
+		}
+	}
+	r = &recovery{groups: map[uint32]*recovering{}}
+	if err := r.record(wal.Position{Segment: 1}, kindCreate, b["create"]); err != nil {
+		t.Fatal(err)
+	}
+	if g := r.groups[5].g; g.replica != 103 || len(g.conf.state.Voters) != 2 || len(g.conf.state.Learners) != 1 {
+		t.Errorf("created %+v", g)
+	}
+	var got []Message
+	if err := DecodeFrame(b["frame"], func(m Message) { got = append(got, m) }); err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range goldenMessages() {
+		if got[i].Shard != m.Shard || !proto.Equal(got[i].Raft, m.Raft) {
+			t.Errorf("message %d: %v", i, got[i].Raft)
+		}
+	}
+}
+
+// TestDamageIsRefused flips each bit and cuts each length of a frame, and cuts
+// each length of the log records: nothing of it is taken for something else.
+func TestDamageIsRefused(t *testing.T) {
+	b := goldens()
+	frame := b["frame"]
+	for i := range frame {
+		for bit := range 8 {
+			bad := bytes.Clone(frame)
+			bad[i] ^= 1 << bit
+			if err := DecodeFrame(bad, func(Message) { t.Fatalf("a message of a frame with bit %d of byte %d flipped", bit, i) }); err == nil {
+				t.Fatalf("bit %d of byte %d flipped and no error", bit, i)
+			}
+		}
+		if err := DecodeFrame(frame[:i], func(Message) {}); err == nil && i > frameHeadBytes {
+			t.Fatalf("frame cut at %d and no error", i)
+		}
+	}
+	kinds := map[string]byte{"checkpoint": kindCheckpoint, "turn": kindTurn, "cut": kindCut, "create": kindCreate}
+	for name, kind := range kinds {
+		for i := range b[name] {
+			r := &recovery{groups: map[uint32]*recovering{}}
+			if name != "create" {
+				r.begin(5, 101)
+				r.begin(6, 201)
+			}
+			err := r.record(wal.Position{Segment: 1}, kind, b[name][:i])
+			if err == nil && !(name == "turn" && isSectionEnd(b[name], i)) {
+				t.Errorf("%s cut at %d and no error", name, i)
+			} else if err != nil && !IsDamage(err) {
+				t.Errorf("%s cut at %d: %v", name, i, err)
+			}
+		}
+	}
+	if _, err := open([]byte{payloadVersion + 1}); !errors.Is(err, journal.ErrUnsupported) {
+		t.Errorf("a later version: %v", err)
+	}
+}
+
+// isSectionEnd: sections follow each other to the record's end, whose length
+// the log checks.
+func isSectionEnd(b []byte, at int) bool {
+	r := &reader{b: b[1:]}
+	for len(r.b) > 0 && !r.bad {
+		if len(b)-len(r.b) == at {
+			return true
+		}
+		r.section()
+	}
+	return false
+}
+
+func TestFrameRefusesWhatRaftWouldNot(t *testing.T) {
+	base := func() *pb.Message { return proto.Clone(goldenMessages()[0].Raft).(*pb.Message) }
+	tests := map[string]func(m *pb.Message){
+		"local message":        func(m *pb.Message) { m.Type, m.Entries = pb.MsgHup.Enum(), nil },
+		"snapshot":             func(m *pb.Message) { m.Type, m.Entries = pb.MsgSnap.Enum(), nil },
+		"forwarded proposal":   func(m *pb.Message) { m.Type = pb.MsgProp.Enum() },
+		"unknown type":         func(m *pb.Message) { m.Type, m.Entries = pb.MessageType(77).Enum(), nil },
+		"from nobody":          func(m *pb.Message) { m.From = new(uint64(0)) },
+		"to itself":            func(m *pb.Message) { m.To = m.From },
+		"no term":              func(m *pb.Message) { m.Term, m.Entries, m.LogTerm = new(uint64(0)), nil, nil },
+		"entry of the future":  func(m *pb.Message) { m.Entries[2].Term = new(uint64(5)) },
+		"entry before its log": func(m *pb.Message) { m.Entries[0].Term = new(uint64(2)) },
+		"entries in a vote":    func(m *pb.Message) { m.Type = pb.MsgVote.Enum() },
+	}
+	for name, change := range tests {
+		m := base()
+		change(m)
+		if err := DecodeFrame(EncodeFrame([]Message{{5, m}}), func(Message) {}); !errors.Is(err, journal.ErrDamaged) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := DecodeFrame(EncodeFrame([]Message{{5, base()}}), func(Message) {}); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzDecodeFrame(f *testing.F) {
+	f.Add(goldens()["frame"])
+	f.Add(beginFrame(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) >= frameHeadBytes {
+			endFrame(b) // a right checksum, to reach what is behind it
+		}
+		var got []Message
+		if err := DecodeFrame(b, func(m Message) { got = append(got, m) }); err != nil {
+			return
+		}
+		again := EncodeFrame(got)
+		if !bytes.Equal(again, b) {
+			t.Fatalf("decoded and encoded:\n%x\n%x", b, again)
+		}
+	})
+}
+
+func FuzzLogRecord(f *testing.F) {
+	for name, b := range goldens() {
+		f.Add(map[string]byte{"checkpoint": kindCheckpoint, "turn": kindTurn, "cut": kindCut, "create": kindCreate}[name], b)
+	}
+	f.Fuzz(func(t *testing.T, kind byte, b []byte) {
+		r := &recovery{groups: map[uint32]*recovering{}}
+		r.begin(5, 101).g.conf = goldenConf()
+		r.begin(6, 201).g.conf = goldenConf()
+		if err := r.record(wal.Position{Segment: 1}, kind, b); err != nil {
+			return
+		}
+		for _, g := range r.groups {
+			if g, err := g.finish(); err == nil && g.hard.commit > g.log.last() {
+				t.Fatalf("commit %d in a log that ends at %d", g.hard.commit, g.log.last())
+			}
+		}
+	})
+}
+
+func TestSplitSectionsAreStatesOfTheirOwn(t *testing.T) {
+	s := section{shard: 5, replica: 101, hard: &hardState{4, 102, 12}, first: 10}
+	for i := range 20 {
+		s.ents = append(s.ents, &pb.Entry{Term: new(uint64(4)), Index: new(uint64(10 + i)), Type: pb.EntryNormal.Enum(), Data: make([]byte, 100)})
+	}
+	want := s.ents
+	var got []*pb.Entry
+	for s.bytes() > 500 {
+		first, rest, ok := s.split(500)
+		if !ok {
+			t.Fatal("not split")
+		}
+		if first.bytes() > 500+entryHeadBytes+100 || first.hard.commit > first.first+uint64(len(first.ents))-1 || first.hard.term != 4 || first.hard.vote != 102 {
+			t.Errorf("part of %d bytes: %+v, %d entries from %d", first.bytes(), first.hard, len(first.ents), first.first)
+		}
+		got = append(got, first.ents...)
+		s = rest
+	}
+	got = append(got, s.ents...)
+	if !reflect.DeepEqual(got, want) || *s.hard != (hardState{4, 102, 12}) {
+		t.Error("parts do not make the whole")
+	}
+}
