@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"hash/crc32"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"syscall"
@@ -48,61 +47,6 @@ func TestTornTailStaysCut(t *testing.T) {
 		w.open(t)
 		if got := replayed(t, w.Log); !slices.Equal(got, want) {
 			t.Errorf("after going on: %v, want %v", got, want)
-		}
-	}
-}
-
-// TestLaterRecordProvesDamage loses the mark's last second, as a power cut does, and damages what was synced in it: the
-// records behind know better than the mark.
-func TestLaterRecordProvesDamage(t *testing.T) {
-	w := newTestLog(t, Options{})
-	w.add(t, "one")
-	w.sync(t)
-	old, err := disk.ReadFile(w.disk, path(markName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	two := w.add(t, "two")
-	w.sync(t)
-	three := w.add(t, "three")
-	w.sync(t)
-	w.disk.Kill()
-	replace(t, w.disk, markName, func([]byte) []byte { return old })
-
-	if err := w.disk.Corrupt(path(segmentName(1)), two.Offset+100, 1); err != nil {
-		t.Fatal(err)
-	}
-	damage := refused(t, w, segmentName(1))
-	if damage.Offset != two.Offset {
-		t.Errorf("damage at %d, want %d: %v", damage.Offset, two.Offset, damage)
-	}
-	if err := w.disk.Corrupt(path(segmentName(1)), two.Offset+100, 1); err != nil {
-		t.Fatal(err)
-	}
-
-	// Nothing was written after the last record was synced, so its damage cannot be told from a torn write.
-	if err := w.disk.Corrupt(path(segmentName(1)), three.Offset+100, 1); err != nil {
-		t.Fatal(err)
-	}
-	w.open(t)
-	if got := replayed(t, w.Log); !slices.Equal(got, []string{"one", "two"}) {
-		t.Errorf("got %v", got)
-	}
-}
-
-// TestOneSlotOfTheMarkIsEnough damages each slot of the mark alone.
-func TestOneSlotOfTheMarkIsEnough(t *testing.T) {
-	for slot := range int64(markSlots) {
-		w := threeSegments(t)
-		if err := w.disk.Corrupt(path(markName), slot*markSlotBytes+50, 1); err != nil {
-			t.Fatal(err)
-		}
-		if report, err := Verify(w.disk, testDir); err != nil || report.Damaged() || len(report.Findings) == 0 {
-			t.Errorf("verify: %+v, %v", report, err)
-		}
-		w.open(t)
-		if got := replayed(t, w.Log); !slices.Equal(got, w.appended) {
-			t.Errorf("slot %d: %v", slot, got)
 		}
 	}
 }
@@ -317,86 +261,6 @@ func TestFullSegmentIsNotAppendedTo(t *testing.T) {
 		w.open(t)
 		if got := len(replayed(t, w.Log)); got != 2 {
 			t.Errorf("room of %d: %d records", room, got)
-		}
-	}
-}
-
-// TestMarkIsSyncedEachSecond counts the syncs of the mark while the clock moves.
-func TestMarkIsSyncedEachSecond(t *testing.T) {
-	w := newTestLog(t, Options{})
-	start := w.Stats().MarkSyncs
-	for range 30 {
-		w.now = w.now.Add(100 * time.Millisecond)
-		w.add(t, "x")
-		w.sync(t)
-		if _, err := w.Release(Position{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rolls := uint64(len(w.Segments()) - 1)
-	if got := w.Stats().MarkSyncs - start; got < 3 || got > 3+rolls {
-		t.Errorf("%d syncs of the mark in 3 s and %d new segments", got, rolls)
-	}
-	got := w.Stats().MarkSyncs
-	w.add(t, "y")
-	w.sync(t)
-	for range 30 {
-		w.now = w.now.Add(100 * time.Millisecond)
-		if err := w.SyncMark(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if w.Stats().MarkSyncs != got+1 {
-		t.Errorf("%d syncs of the mark of an idle log", w.Stats().MarkSyncs-got)
-	}
-}
-
-// TestNewSegmentSyncsTheMark cuts the power right after a roll: the mark must know the new segment.
-func TestNewSegmentSyncsTheMark(t *testing.T) {
-	w := newTestLog(t, Options{})
-	for want := uint64(2); want < 20; want++ {
-		for w.Tail().Segment < want {
-			w.add(t, "x")
-		}
-		w.sync(t)
-		w.disk.Crash()
-		report, err := Verify(w.disk, testDir)
-		if err != nil || report.Mark.Segment != want {
-			t.Errorf("mark at %v in segment %d, %v", report.Mark, want, err)
-		}
-		w.open(t)
-	}
-}
-
-// TestMarkOutlivesItsFailedSync fails the sync of the mark, lets the next process see the slot that is not on the
-// disk, and cuts the power during each of that one's first operations.
-func TestMarkOutlivesItsFailedSync(t *testing.T) {
-	for seed := range uint64(200) {
-		w := newTestLog(t, Options{Rand: rand.New(rand.NewPCG(seed, 3)).Uint64})
-		w.disk = disk.NewCrashable(rand.New(rand.NewPCG(seed, 4)))
-		w.open(t)
-		w.add(t, numbered(0, 30)...)
-		w.sync(t)
-		if freed, err := w.Release(w.Tail()); freed != 2 || err != nil {
-			t.Fatal(freed, err)
-		}
-		w.add(t, "last")
-		w.now = w.now.Add(markInterval)
-		w.disk.FailSync(2, syscall.EIO)
-		if _, err := w.Sync(); !errors.Is(err, ErrPoisoned) {
-			t.Fatal(err)
-		}
-		w.disk.Kill()
-		w.disk.CutAfter(int(seed % 10))
-		if log, err := Open(w.disk, testDir, w.opts); err != nil && !errors.Is(err, disk.ErrPowerCut) {
-			t.Fatal(err)
-		} else if err == nil {
-			log.closeFiles()
-		}
-		w.disk.Crash()
-		w.open(t)
-		if got := replayed(t, w.Log); len(got) < 6 {
-			t.Fatalf("seed %d: %v", seed, got)
 		}
 	}
 }

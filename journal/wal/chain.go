@@ -1,0 +1,194 @@
+package wal
+
+import (
+	"path/filepath"
+	"slices"
+
+	"github.com/hostd/hostd/journal/disk"
+)
+
+// listing is what a log's directory holds. Names that the log never makes are left alone.
+type listing struct {
+	mark     bool
+	segments []uint64 // ascending
+	free     []string
+	temps    []string
+}
+
+func list(fsys disk.FS, dir string) (listing, error) {
+	var found listing
+	names, err := fsys.List(dir)
+	if err != nil {
+		return found, err
+	}
+	for _, name := range names {
+		if number, ok := parseName(name, segmentSuffix); ok && number > 0 {
+			found.segments = append(found.segments, number)
+		} else if _, ok := parseName(name, freeSuffix); ok {
+			found.free = append(found.free, name)
+		} else if _, ok := parseName(name, segmentSuffix+tempSuffix); ok || name == markName+tempSuffix {
+			found.temps = append(found.temps, name)
+		} else if name == markName {
+			found.mark = true
+		}
+	}
+	slices.Sort(found.segments)
+	return found, nil
+}
+
+// loadHeaders reads the headers of the segments that were not released, and checks that none is missing and each
+// follows from the one before.
+func loadHeaders(fsys disk.FS, dir string, id LogID, numbers []uint64, m mark) ([]segmentHeader, error) {
+	from, _ := slices.BinarySearch(numbers, m.first)
+	numbers = numbers[from:]
+	last := max(m.first, m.position.Segment)
+	if len(numbers) > 0 {
+		last = max(last, numbers[len(numbers)-1])
+	}
+	var headers []segmentHeader
+	for number := m.first; number <= last; number++ {
+		if i := int(number - m.first); i >= len(numbers) || numbers[i] != number {
+			return headers, damaged(segmentName(number), 0, "missing")
+		}
+		h, err := loadHeader(fsys, dir, id, number)
+		if err != nil {
+			return headers, err
+		}
+		if err := checkFollows(h, headers, m); err != nil {
+			return headers, err
+		}
+		headers = append(headers, h)
+	}
+	return headers, nil
+}
+
+func checkFollows(h segmentHeader, before []segmentHeader, m mark) error {
+	name := segmentName(h.number)
+	if h.number == 1 {
+		if h.previousEnd != 0 || h.previousEpoch != 0 {
+			return damaged(name, 0, "the first segment names one before it")
+		}
+		return nil
+	}
+	if h.epoch != h.previousEpoch+1 {
+		return damaged(name, 0, "epoch %d does not follow %d", h.epoch, h.previousEpoch)
+	}
+	if len(before) == 0 {
+		return nil
+	}
+	p := before[len(before)-1]
+	switch {
+	case h.previousEnd < headerBytes || h.previousEnd > p.size:
+		return damaged(name, 0, "says that the segment before ends at %d of %d bytes", h.previousEnd, p.size)
+	case m.position.Segment == p.number && h.previousEnd < m.position.Offset:
+		return damaged(name, 0, "says that the segment before ends at %d, before the mark", h.previousEnd)
+	}
+	return nil
+}
+
+func loadHeader(fsys disk.FS, dir string, id LogID, number uint64) (h segmentHeader, err error) {
+	name := segmentName(number)
+	file, err := fsys.OpenFile(filepath.Join(dir, name), disk.ReadOnly)
+	if err != nil {
+		return h, unreadable(name, 0, err)
+	}
+	defer file.Close()
+	size, err := file.Size()
+	if err != nil {
+		return h, unreadable(name, 0, err)
+	}
+	if size < headerBytes {
+		return h, damaged(name, 0, "has %d bytes, not even a header", size)
+	}
+	page := make([]byte, headerBytes)
+	if _, err := file.ReadAt(page, 0); err != nil {
+		return h, unreadable(name, 0, err)
+	}
+	h, reason := decodeSegmentHeader(page)
+	switch {
+	case reason != "":
+		return h, damaged(name, 0, "%s", reason)
+	case h.id != id:
+		return h, damaged(name, 0, "belongs to log %v, this is %v", h.id, id)
+	case h.number != number:
+		return h, damaged(name, 0, "holds segment %d", h.number)
+	case h.size != size:
+		return h, damaged(name, 0, "has %d bytes instead of %d", size, h.size)
+	case h.size > maxSegmentBytes || h.size%headerBytes != 0:
+		return h, damaged(name, 0, "length %d is not one of a segment", h.size)
+	}
+	return h, nil
+}
+
+// checkSealed reads a segment that has a next one, which says where it ends: everything up to there was synced before
+// the next segment got its name. It gives fn, if there is one, each record.
+func checkSealed(fsys disk.FS, dir string, h, next segmentHeader, fn func(record) error) error {
+	name := segmentName(h.number)
+	file, err := fsys.OpenFile(filepath.Join(dir, name), disk.ReadOnly)
+	if err != nil {
+		return unreadable(name, 0, err)
+	}
+	defer file.Close()
+	r := newReader(file, h, next.previousEnd)
+	for r.next.Offset < r.limit {
+		rec, reason, err := r.read()
+		if err != nil {
+			return unreadable(name, r.next.Offset, err)
+		}
+		if reason != "" {
+			return damaged(name, r.next.Offset, "%s, and the segment goes on to %d", reason, r.limit)
+		}
+		if fn != nil {
+			if err := fn(rec); err != nil {
+				return err
+			}
+		}
+	}
+	if r.coder.epoch != next.previousEpoch {
+		return damaged(name, r.next.Offset, "ends in epoch %d, the next segment follows epoch %d",
+			r.coder.epoch, next.previousEpoch)
+	}
+	return nil
+}
+
+// findTail reads the last segment up to its last whole record and returns why there is no further one. What it finds
+// must agree with the mark, and nothing behind the tail may prove that there was more.
+func findTail(r *reader, m mark, fn func(record) error) (reason string, err error) {
+	name := segmentName(r.next.Segment)
+	marked := m.position.Segment == r.next.Segment
+	met := false
+	for reason == "" {
+		if marked && r.next == m.position {
+			met = true
+			if r.coder.epoch != m.epoch || r.lastCRC != m.lastCRC {
+				return "", damaged(name, r.next.Offset, "the records up to the mark are not those that were synced")
+			}
+		}
+		var rec record
+		if rec, reason, err = r.read(); err != nil {
+			return "", unreadable(name, r.next.Offset, err)
+		}
+		if reason == "" && fn != nil {
+			if err := fn(rec); err != nil {
+				return "", err
+			}
+		}
+	}
+	tail := r.next.Offset
+	switch {
+	case marked && tail < m.position.Offset:
+		return "", damaged(name, tail, "%s, and the log was synced up to %d", reason, m.position.Offset)
+	case marked && !met:
+		return "", damaged(name, m.position.Offset, "no record ends where the mark says")
+	case marked && m.final && tail == m.position.Offset:
+		return reason, nil
+	}
+	proof, err := r.provesDamage()
+	if err != nil {
+		return "", unreadable(name, tail, err)
+	}
+	if proof != 0 {
+		return "", damaged(name, tail, "%s, and a record at %d was written after this was synced", reason, proof)
+	}
+	return reason, nil
+}
