@@ -26,8 +26,13 @@ func (c *Core) Checkpoint(dst []byte) []byte {
 	return dst
 }
 
-// CutDue says whether anything was committed since the last cut.
-func (c *Core) CutDue() bool { return c.cutDue }
+// CutDue says whether the log may be cut further, now. It may not while an
+// applied membership is not written yet: a restart as of the new watermark
+// would not apply the change again, so the log must hold its outcome before it
+// holds the watermark.
+func (c *Core) CutDue() bool {
+	return c.cutDue && !slices.ContainsFunc(c.dirty, func(g *group) bool { return g.confUnwritten })
+}
 
 // CutRecord returns the payload of a record that moves the cuts of the groups
 // up to what the state machine holds durably, nil if nothing moves. It is
