@@ -95,17 +95,23 @@ func (d *durability) read(st *store.Store, dst map[sharding.ShardID]uint64) (rec
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	recorded = d.told
-	if w >= d.from && w > d.told {
-		n := 0
-		for n < len(d.marks) && d.marks[n].version <= w {
-			d.indexes[d.marks[n].shard] = d.marks[n].index
-			n++
-		}
-		d.marks = append(d.marks[:0], d.marks[n:]...)
-		d.told = w
-	}
+	d.take(w)
 	for id, index := range d.indexes {
 		dst[id] = index
 	}
 	return recorded, d.told
+}
+
+// take moves the marks up to the store's watermark into the indexes.
+func (d *durability) take(w uint64) {
+	if w < d.from || w <= d.told {
+		return
+	}
+	n := 0
+	for n < len(d.marks) && d.marks[n].version <= w {
+		d.indexes[d.marks[n].shard] = d.marks[n].index
+		n++
+	}
+	d.marks = append(d.marks[:0], d.marks[n:]...)
+	d.told = w
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-var seeds = flag.Int("seeds", 6, "number of seeds of the model tests")
+var seeds = flag.Int("seeds", 4, "number of seeds of the model tests")
 
 // smallStore has tables finished after a few batches.
 var smallStore = store.Options{MemTableBytes: 256 << 10, BlockCacheBytes: 1 << 20, IndexCacheBytes: 1 << 20}

@@ -187,7 +187,7 @@ func (r *journalRun) replay(log []logged, rng *rand.Rand) (applied int) {
 // while recovering, leaves what the log says.
 func TestRecoverAtEveryBatch(t *testing.T) {
 	var stats struct{ boundaries, ahead, lagging, again int }
-	for seed := range uint64(max(1, *seeds/6)) {
+	for seed := range uint64(max(1, *seeds/4)) {
 		src := newSource(seed+100, 3, 60)
 		base := t.TempDir()
 		run := &journalRun{t: t, dir: filepath.Join(base, "live")}
@@ -196,7 +196,7 @@ func TestRecoverAtEveryBatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log []logged
-		for batch := range 24 {
+		for batch := range 16 {
 			for range 20 + src.rng.IntN(50) {
 				id, c, want := src.next()
 				log = append(log, logged{id, c, want})

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -111,18 +110,15 @@ func (v *View) scan(prefix, from []byte, fn func(*badger.Item) error) (err error
 	return nil
 }
 
-// recovered turns a runtime error of Badger over broken bytes into damage. Any
-// other panic goes on.
+// recovered turns a panic of Badger over broken bytes into damage; one of the
+// caller's function goes on.
 func (v *View) recovered(key []byte, err *error) {
-	r := recover()
-	if r == nil {
+	if v.calling {
 		return
 	}
-	if re, ok := r.(runtime.Error); ok && !v.calling {
-		*err = &DamageError{Where: DescribeKey(key), What: "a table's block is broken: " + re.Error(), Action: actionRebuild}
-		return
+	if r := recover(); r != nil {
+		*err = &DamageError{Where: DescribeKey(key), What: "a table's block is broken", Action: actionRebuild}
 	}
-	panic(r)
 }
 
 // AppliedMarks returns the applied mark of every shard in the view. It costs a
@@ -163,4 +159,12 @@ func (v *View) AppliedMarks(whole bool) (marks map[sharding.ShardID]Applied, err
 		}
 	}
 	return marks, nil
+}
+
+// ScanRaw calls fn for every key with its value as stored, frame included and
+// unchecked: for tools. Key and value are valid during the call.
+func (v *View) ScanRaw(fn func(key, value []byte) error) error {
+	return v.scan(nil, nil, func(item *badger.Item) error {
+		return item.Value(func(value []byte) error { return fn(item.Key(), value) })
+	})
 }

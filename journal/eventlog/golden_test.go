@@ -1,0 +1,64 @@
+package eventlog_test
+
+import (
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/store"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files instead of comparing with them")
+
+// The pairs of every class, as one flush leaves them.
+func TestStoredBytes(t *testing.T) {
+	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
+	m := openMachine(t, st, 0, eventlog.Options{Metadata: &registry{pairs: make(map[string]string)}})
+	var chain journal.Chain
+	first := record("alice", 0, journal.Hash{}, 2)
+	first.Events[1].Tags = []string{"eu", "money"}
+	second := record("alice", 2, chain.After(&first), 0)
+	second.Flags = journal.FlagTombstone
+	for i, data := range [][]byte{nil, entry(1, first, record("bob", 0, journal.Hash{}, 1)), entry(1, second)} {
+		if v := apply1(m, 258, journal.Committed{Index: uint64(i + 1), Term: 1, Data: data}); v.Err != nil {
+			t.Fatal(v.Err)
+		}
+	}
+	meta := append(journal.AppendEntryHeader(nil, journal.EntryMeta, 1, 1), "key value"...)
+	if v := apply1(m, 0, journal.Committed{Index: 1, Term: 1, Data: meta}); v.Err != nil {
+		t.Fatal(v.Err)
+	}
+	flush(t, m, st)
+	view, err := st.ViewAt(st.MaxVersion())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer view.Close()
+	var b strings.Builder
+	err = view.ScanRaw(func(key, value []byte) error {
+		fmt.Fprintf(&b, "%s\nkey\n%svalue\n%s\n", store.DescribeKey(key), hex.Dump(key), hex.Dump(value))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", "stored.txt")
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(want) {
+		t.Errorf("the bytes on disk have changed; if that is meant, run with -rewrite.\n got:\n%s", b.String())
+	}
+}

@@ -1,0 +1,139 @@
+package eventlog
+
+import (
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Marks that share a version never tell more than was durable, and in the end
+// tell all.
+func TestCoarseMarksAreLateAndNeverEarly(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var d durability
+	d.open(0)
+	d.ready(0)
+	applied := make(map[sharding.ShardID]uint64)
+	var history []map[sharding.ShardID]uint64
+	for version := uint64(1); version <= 500; version++ {
+		b := &Batch{Version: version}
+		for range 1 + rng.IntN(3) {
+			id := sharding.ShardID(rng.IntN(5))
+			applied[id] += 1 + rng.Uint64N(3)
+			b.shards = append(b.shards, shardWrite{shard: &shard{id: id}, applied: store.Applied{Index: applied[id]}})
+		}
+		d.flushed(b)
+		history = append(history, maps.Clone(applied))
+		if version%100 == 50 {
+			d.coarsen()
+		}
+		if version%70 == 0 {
+			d.take(version - rng.Uint64N(60))
+			for id, index := range d.indexes {
+				if held := history[d.told-1][id]; index > held {
+					t.Fatalf("as of %d shard %d is durable to %d, not %d", d.told, id, held, index)
+				}
+			}
+		}
+	}
+	if len(d.marks) == 0 || d.step == 1 {
+		t.Fatal("nothing was left to coarsen")
+	}
+	d.take(500 + d.step)
+	if !maps.Equal(d.indexes, applied) || len(d.marks) != 0 {
+		t.Fatalf("in the end %v, applied %v", d.indexes, applied)
+	}
+}
+
+// span is a pack of an entity's records i..j, counted from 1.
+type span struct{ from, to int }
+
+// Packs of several packings, some of which are missing, are read as one
+// history if every record is in one, and as damage if not.
+func TestReadOverlappingPacks(t *testing.T) {
+	entity := sharding.EntityID{Type: "t", ID: "x"}
+	var recs []journal.Record
+	var chain journal.Chain
+	h, seq := journal.Hash{}, journal.Sequence(0)
+	for i := range 12 {
+		r := journal.Record{Entity: entity, Term: 1, Expected: seq, Prev: h, CommandID: "c"}
+		for range []int{0, 2, 0, 0, 1, 1, 0, 3, 0, 1, 1, 0}[i] {
+			r.Events = append(r.Events, journal.Event{Type: "e"})
+		}
+		h, seq = chain.After(&r), r.Last()
+		recs = append(recs, r)
+	}
+	at := func(i int) journal.Position { return journal.Position{Index: uint64(i), Ordinal: uint32(i % 2)} }
+	for _, tt := range []struct {
+		name  string
+		packs []span
+		whole bool
+	}{
+		{"one", []span{{1, 12}}, true},
+		{"several", []span{{1, 3}, {4, 4}, {5, 12}}, true},
+		{"overlap", []span{{1, 4}, {1, 10}, {5, 12}}, true},
+		{"older one starts late", []span{{5, 10}, {1, 12}}, true},
+		{"late after an eventless record", []span{{1, 5}, {8, 8}, {6, 9}, {10, 12}}, true},
+		{"late at an eventless record", []span{{1, 2}, {4, 5}, {3, 12}}, true},
+		{"hole", []span{{1, 4}, {6, 12}}, false},
+		{"hole of an eventless record", []span{{1, 6}, {8, 12}}, false},
+		{"no start", []span{{2, 12}}, false},
+		{"no end", []span{{1, 11}}, false},
+		{"nothing", nil, false},
+	} {
+		st, err := store.Open(filepath.Join(t.TempDir(), "store"), store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b store.Batch
+		for _, p := range tt.packs {
+			key := store.AppendEntityID(store.AppendPrefix(nil, 1, 0, store.ClassRecord), entity)
+			before := journal.Position{}
+			if p.from > 1 {
+				before = at(p.from - 1)
+			}
+			buf := store.AppendPackStart(b.Begin(store.AppendRecordSuffix(key, recs[p.to-1].Last(), at(p.to))), before)
+			for i := p.from; i <= p.to; i++ {
+				buf = store.AppendPackRecord(buf, at(i), journal.AppendRecord(nil, &recs[i-1]))
+			}
+			b.End(buf)
+		}
+		b.Put(store.AppendEntityID(store.AppendPrefix(nil, 1, 0, store.ClassEntity), entity),
+			store.AppendHead(nil, &store.Head{Sequence: seq, Hash: h, Last: at(12)}))
+		if err := st.Write(&b, 1); err != nil {
+			t.Fatal(err)
+		}
+		m := &Machine{st: st, readAt: 1}
+		for from := journal.Sequence(0); from <= seq+1; from++ {
+			checkSpans(t, tt.name, m, entity, recs, from, seq, tt.whole)
+		}
+		if err := st.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func checkSpans(t *testing.T, name string, m *Machine, e sharding.EntityID, recs []journal.Record, from, end journal.Sequence, whole bool) {
+	t.Helper()
+	want := 0
+	for want < len(recs) && recs[want].Last() < from {
+		want++
+	}
+	i := want
+	err := m.Read(t.Context(), 1, e, from, func(at journal.Position, rec *journal.Record) error {
+		if i == len(recs) || at.Index != uint64(i+1) || rec.Last() != recs[i].Last() {
+			t.Fatalf("%s: from %d: record at %v where number %d is due", name, from, at, i+1)
+		}
+		i++
+		return nil
+	})
+	complete := i == len(recs)
+	if err == nil && !complete || whole && err != nil || from == 0 && !whole && err == nil {
+		t.Errorf("%s: from %d: %d of %d records, error %v", name, from, i-want, len(recs)-want, err)
+	}
+}
