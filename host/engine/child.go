@@ -11,12 +11,10 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/tetratelabs/wazero/experimental"
-	"golang.org/x/sys/unix"
 )
 
 // A module from outside is compiled in a child process first, which leaves the
@@ -39,10 +37,8 @@ const (
 	childRefused = 3 // exit code: the module is at fault; 2 is the exit code of a Go panic
 	childFailed  = 4 // exit code: the child could not do its work
 
-	childAddressSpace = 6 << 30 // bytes; a Go process reserves one or two before it does anything
-	childNiceness     = 10
-	childTextBytes    = 4 << 10
-	childOrderBytes   = 64 << 10
+	childTextBytes  = 4 << 10
+	childOrderBytes = 64 << 10
 )
 
 // CompileChild is what the command named by Options.CompileCommand must run:
@@ -74,22 +70,6 @@ func CompileChild(in io.Reader, errors io.Writer) (exitCode int) {
 	}
 	fmt.Fprint(errors, err)
 	return exitCode
-}
-
-// limitChild bounds what the compiler may use. Where it is reached, the
-// kernel or the Go runtime ends the process.
-func limitChild(cpu time.Duration) error {
-	seconds := uint64(max(cpu/time.Second, 1))
-	limits := map[int]uint64{unix.RLIMIT_AS: childAddressSpace, unix.RLIMIT_CPU: seconds, unix.RLIMIT_CORE: 0}
-	for which, limit := range limits {
-		if err := unix.Setrlimit(which, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
-			return fmt.Errorf("limit the compiler: %w", err)
-		}
-	}
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, childNiceness); err != nil {
-		return fmt.Errorf("lower the compiler's priority: %w", err)
-	}
-	return nil
 }
 
 func compileIntoCache(order childOrder, prepared []byte) error {
@@ -125,7 +105,7 @@ func (e *Engine) compileInChild(ctx context.Context, prepared []byte) error {
 	said := &cappedBuffer{}
 	command.Stderr = said
 	command.WaitDelay = time.Second
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	command.SysProcAttr = childAttributes()
 	// The child is to die with this process, and the kernel takes the thread
 	// that started it for that.
 	runtime.LockOSThread()

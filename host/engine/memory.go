@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/tetratelabs/wazero/experimental"
-	"golang.org/x/sys/unix"
 )
 
 // memoryBudget counts the linear memory of all instances of an engine, and
@@ -49,7 +48,7 @@ func (m *linearMemory) Allocate(_, max uint64) experimental.LinearMemory {
 	if max == 0 {
 		return m
 	}
-	reserved, err := unix.Mmap(-1, 0, int(max), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	reserved, err := reserve(int(max))
 	if err != nil {
 		panic(fmt.Errorf("%w: reserve %d bytes of address space: %v", ErrNoMemory, max, err))
 	}
@@ -82,7 +81,7 @@ func (m *linearMemory) grow(size uint64) bool {
 	if more == 0 {
 		return true
 	}
-	if err := unix.Mprotect(m.reserved[m.length:size], unix.PROT_READ|unix.PROT_WRITE); err != nil {
+	if err := commit(m.reserved[m.length:size]); err != nil {
 		m.budget.give(more)
 		return false
 	}
@@ -96,7 +95,7 @@ func (m *linearMemory) Free() {
 		return
 	}
 	// Only a range that is no mapping can fail to unmap.
-	if err := unix.Munmap(m.reserved); err != nil {
+	if err := unreserve(m.reserved); err != nil {
 		panic(fmt.Errorf("unmap linear memory: %w", err))
 	}
 	m.budget.give(int64(m.length))
