@@ -6,12 +6,13 @@ GOTEST ?= $(GO) test
 TOOL = $(GO) tool -modfile=tools.mod
 FUZZTIME ?= 5s
 BENCHTIME ?= 1s
+SEEDS ?= 300
 
 # Packages with Go code; the examples are built for WebAssembly by their tests.
 PKGS = ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check fmt fmt-check vet lint generate generated fuzz bench mutants
+.PHONY: help build test race check fmt fmt-check vet lint generate generated fuzz bench sim mutants
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +57,9 @@ fuzz: ## run each fuzz target for FUZZTIME (default 5s)
 
 bench: ## run every benchmark for BENCHTIME (default 1s)
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKGS)
+
+sim: ## run the seeded simulator for SEEDS seeds (default 300)
+	$(GOTEST) -run '^TestSeeds$$' -count=1 -timeout 30m ./tests/sim -seeds $(SEEDS)
 
 mutants: ## plant each known fault in turn; a test must fail on it
 	$(GOTEST) -tags mutants -run '^TestMutantsAreCaught$$' -timeout 40m -count=1 ./tests/mutants

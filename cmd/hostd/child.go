@@ -82,7 +82,7 @@ func (c *child) stop(grace time.Duration) error {
 		return fmt.Errorf("%s did not stop within %s and was killed", c.name, grace)
 	}
 	var exit *exec.ExitError
-	if errors.As(c.err, &exit) {
+	if errors.As(c.err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
 		return fmt.Errorf("%s: %w", c.name, c.err)
 	}
 	return nil

@@ -63,7 +63,7 @@ func buildGuest(ctx context.Context, source, name string, talk io.Writer) ([]byt
 	}
 	defer os.RemoveAll(dir)
 	out := filepath.Join(dir, name+".wasm")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-buildmode=c-shared", "-o", out, "./examples/wasm/"+name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-buildmode=c-shared", "-o", out, "./examples/wasm/"+name)
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
 	cmd.Stdout, cmd.Stderr = talk, talk

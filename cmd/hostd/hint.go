@@ -44,10 +44,10 @@ func nextStep(err error) string {
 	case connect.CodeResourceExhausted:
 		return "Nothing was written. Try again after a moment; if it lasts, look at the disk and at the node's log."
 	case connect.CodeNotFound:
-		if strings.Contains(failed.Message, "entity type") {
-			return "'hostd module ls' shows what is active; 'hostd module push FILE.wasm' adds a module."
+		if strings.Contains(failed.Message, "no such command") || strings.Contains(failed.Message, "no such query") {
+			return "'hostd module describe TYPE' lists the commands and queries of a type."
 		}
-		return "'hostd module describe TYPE' lists the commands and queries of a type."
+		return "'hostd module ls' shows what is active; 'hostd module push FILE.wasm' adds a module."
 	case connect.CodeInternal:
 		return "Nothing was written. The node's log says what the module did."
 	case connect.CodePermissionDenied:

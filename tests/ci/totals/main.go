@@ -4,8 +4,9 @@
 //	N passed, N failed, N skipped
 //
 // Every test counts once for each run of it, subtests included. It exits 1 on
-// a failure, on a package that did not finish, on a skip that the list of
-// allowed skips does not give a reason for, and when nothing was run. It never
+// a failure, on a package that did not finish, on a test that every run
+// skipped and the list of allowed skips gives no reason for, and when nothing
+// was run. It never
 // runs tests itself and starts no goroutine.
 package main
 

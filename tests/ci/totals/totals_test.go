@@ -58,6 +58,20 @@ func TestTotals(t *testing.T) {
 	}
 }
 
+// A short run may skip what a full run has.
+func TestSkippedInOneRunOnly(t *testing.T) {
+	sum := newTotals()
+	for _, in := range []string{start + line("pass", "A") + end, start + line("skip", "A") + end} {
+		if err := sum.add(strings.NewReader(in)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out strings.Builder
+	if !sum.report(&out) || out.String() != "1 passed, 0 failed, 1 skipped\n" {
+		t.Errorf("got %q", out.String())
+	}
+}
+
 func TestRunsAddUp(t *testing.T) {
 	sum := newTotals()
 	for range 2 {

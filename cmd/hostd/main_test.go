@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/tests/testkit"
+)
+
+// asProgram makes the test binary behave as hostd, so that the children that
+// dev, demo and bench start are the code under test.
+const asProgram = "HOSTD_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Setenv(asProgram, "1")
+	os.Unsetenv("HOSTD_ADDR")
+	os.Exit(m.Run())
+}
+
+// lockedBuffer is written by a command and read by the test.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// outcome is how a command line ended.
+type outcome struct {
+	code     int
+	out, err string
+}
+
+// hostd runs one command line to its end.
+func hostd(t *testing.T, args ...string) outcome {
+	t.Helper()
+	return hostdIn(t, "", args...)
+}
+
+func hostdIn(t *testing.T, in string, args ...string) outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var out, errs lockedBuffer
+	code := run(ctx, args, stdio{in: strings.NewReader(in), out: &out, err: &errs})
+	return outcome{code, out.String(), errs.String()}
+}
+
+// running is a command line that goes on until it is stopped.
+type running struct {
+	interrupt context.CancelFunc
+	ended     chan struct{}
+	code      int // valid after ended
+	out, err  lockedBuffer
+}
+
+func start(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{interrupt: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(r.ended)
+		r.code = run(ctx, args, stdio{in: strings.NewReader(""), out: &r.out, err: &r.err})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-r.ended
+		if t.Failed() {
+			t.Logf("hostd %s:\n%s%s", strings.Join(args, " "), r.out.String(), r.err.String())
+		}
+	})
+	return r
+}
+
+// end waits for the command and returns its exit code.
+func (r *running) end(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-r.ended:
+	case <-time.After(time.Minute):
+		t.Fatal("the command does not end")
+	}
+	return r.code
+}
+
+// eventually waits for a condition; what says what it is.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// ready waits for the ports file of a command that goes on.
+func (r *running) ready(t *testing.T, ports string) nodeInfo {
+	t.Helper()
+	var p portsFile
+	eventually(t, "the ports file is written", func() bool {
+		select {
+		case <-r.ended:
+			t.Fatalf("it ended with %d: %s", r.code, r.err.String())
+		default:
+		}
+		var err error
+		p, err = readPorts(ports)
+		return err == nil
+	})
+	if len(p.Nodes) != 1 {
+		t.Fatalf("ports file: %+v", p)
+	}
+	return p.Nodes[0]
+}
+
+// counterFile writes the counter module to a file.
+func counterFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "counter.wasm")
+	if err := os.WriteFile(path, testkit.BuildExample(t, "counter"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// decode reads JSON that a command printed.
+func decode[T any](t *testing.T, text string) T {
+	t.Helper()
+	var v T
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&v); err != nil {
+		t.Fatalf("%v in:\n%s", err, text)
+	}
+	return v
+}

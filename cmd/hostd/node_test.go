@@ -1,0 +1,213 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hostd/hostd/cmd/hostd/bench"
+)
+
+// A node in development: what the client commands print, what is left when the
+// node is killed, and what verify says of the data.
+func TestDevelopmentNode(t *testing.T) {
+	dir := t.TempDir()
+	dev := []string{"dev", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--shards", "3", "--ports-file"}
+	ports := filepath.Join(dir, "first.json")
+	first := start(t, append(dev, ports, "--module", counterFile(t))...)
+	node := first.ready(t, ports)
+	t.Setenv("HOSTD_ADDR", node.API)
+	checkClientCommands(t, node)
+
+	if err := syscall.Kill(node.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if code := first.end(t); code != exitFailed || !strings.Contains(first.err.String(), "no node is left") {
+		t.Fatalf("dev without a node: exit code %d, %s", code, first.err.String())
+	}
+	ports = filepath.Join(dir, "second.json")
+	second := start(t, append(dev, ports)...)
+	node = second.ready(t, ports)
+	t.Setenv("HOSTD_ADDR", node.API)
+	if got := hostd(t, "entity", "query", "counter", "a b/ü", "total"); got.code != exitDone || got.out != "{\"total\":8}\n" {
+		t.Errorf("after the kill: %+v", got)
+	}
+	if got := hostd(t, "entity", "send", "counter", "a b/ü", "add", `{"amount":5}`, "--command-id", "five", "-o", "json"); !strings.Contains(got.out, `"duplicate": true`) {
+		t.Errorf("the command was run again: %+v", got)
+	}
+	second.interrupt()
+	if code := second.end(t); code != exitDone {
+		t.Fatalf("interrupted dev: exit code %d, %s", code, second.err.String())
+	}
+
+	if got := hostd(t, "verify", node.DataDir); got.code != exitDone {
+		t.Errorf("verify of sound data: %+v", got)
+	}
+	damage(t, node.DataDir)
+	if got := hostd(t, "verify", node.DataDir); got.code != exitFailed || !strings.Contains(got.err, "fault") {
+		t.Errorf("verify of damaged data: %+v", got)
+	}
+}
+
+// damage changes a byte in the first record of the log.
+func damage(t *testing.T, dataDir string) {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(dataDir, "wal", "*.wal"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("no log in %s: %v", dataDir, err)
+	}
+	f, err := os.OpenFile(logs[0], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const at = 4096 + 100 // behind the segment's header
+	var b [1]byte
+	if _, err := f.ReadAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 0x10
+	if _, err := f.WriteAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func checkClientCommands(t *testing.T, node nodeInfo) {
+	t.Helper()
+	type sent struct {
+		JSON       struct{ Total int } `json:"json"`
+		Sequence   uint64              `json:"sequence"`
+		EventCount int                 `json:"eventCount"`
+		Duplicate  bool                `json:"duplicate"`
+		NodeID     string              `json:"nodeId"`
+		CommandID  string              `json:"commandId"`
+	}
+	if got := hostd(t, "entity", "send", "counter", "a b/ü", "add", `{"amount":3}`); got.code != exitDone || got.out != "{\"total\":3}\n" {
+		t.Fatalf("send: %+v", got)
+	}
+	got := hostdIn(t, `{"amount":5}`, "entity", "send", "counter", "a b/ü", "add", "-", "--command-id", "five", "--expected-sequence", "1", "-o", "json")
+	if s := decode[sent](t, got.out); s.JSON.Total != 8 || s.Sequence != 2 || s.EventCount != 1 || s.Duplicate || s.NodeID != "n1" || s.CommandID != "five" {
+		t.Errorf("send from the standard input: %+v", got)
+	}
+	if got := hostd(t, "entity", "query", "counter", "a b/ü", "total", "-o", "json"); !strings.Contains(got.out, `"total": 8`) || !strings.Contains(got.out, `"sequence": 2`) {
+		t.Errorf("query: %+v", got)
+	}
+	if got := hostd(t, "entity", "events", "counter", "a b/ü", "-o", "json"); strings.Count(got.out, "\n") != 2 || decode[eventView](t, got.out).Sequence != 1 {
+		t.Errorf("events: %+v", got)
+	}
+	if got := hostd(t, "entity", "get", "counter", "a b/ü"); !strings.Contains(got.out, "active") || got.code != exitDone {
+		t.Errorf("get: %+v", got)
+	}
+	entities := decode[struct{ Entities []entityLine }](t, hostd(t, "entity", "ls", "counter", "-o", "json").out)
+	if len(entities.Entities) != 1 || entities.Entities[0].EntityID != "a b/ü" || entities.Entities[0].Sequence != 2 {
+		t.Errorf("entity ls: %+v", entities)
+	}
+	modules := decode[struct{ Modules []moduleView }](t, hostd(t, "module", "ls", "-o", "json").out).Modules
+	if len(modules) != 1 || modules[0].Name != "counter" || len(modules[0].ActiveFor) != 1 {
+		t.Fatalf("module ls: %+v", modules)
+	}
+	for _, name := range []string{"counter", modules[0].Digest, modules[0].Digest[:minDigestPrefix]} {
+		if got := hostd(t, "module", "describe", name); !strings.Contains(got.out, "add, reset") {
+			t.Errorf("module describe %s: %+v", name, got)
+		}
+	}
+	if got := hostd(t, "module", "activate", "counter", modules[0].Digest[:12]); got.code != exitDone {
+		t.Errorf("module activate: %+v", got)
+	}
+	cluster := decode[clusterView](t, hostd(t, "cluster", "status", "-o", "json").out)
+	if !cluster.Quorum || cluster.ShardCount != 3 || len(cluster.Members) != 1 || cluster.Members[0].NodeID != node.NodeID {
+		t.Errorf("cluster status: %+v", cluster)
+	}
+	shards := decode[struct{ Shards []shardView }](t, hostd(t, "shard", "ls", "-o", "json").out).Shards
+	if len(shards) != 4 || shards[1].Leader != node.NodeID {
+		t.Errorf("shard ls: %+v", shards)
+	}
+	for _, wrong := range []struct{ args, says string }{
+		{"entity send counter x explode", "module describe"},
+		{"entity send nothing x add", "module push"},
+		{"entity send counter a --expected-sequence 9 add", "the new --expected-sequence"},
+		{"entity send counter a reset --command-id five --expected-sequence 9", "--expected-sequence"},
+		{"module activate counter 00000000", "hostd module ls"},
+		{"module activate counter xyz", "is not a digest"},
+	} {
+		if got := hostd(t, strings.Fields(wrong.args)...); got.code == exitDone || !strings.Contains(got.err, wrong.says) {
+			t.Errorf("hostd %s: %+v", wrong.args, got)
+		}
+	}
+}
+
+// A parent that is killed cannot stop its nodes: the system must.
+func TestNodesDieWithTheirParent(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the system has no death signal for children")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports := filepath.Join(t.TempDir(), "ports.json")
+	parent := exec.Command(program, "dev", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--shards", "1", "--ports-file", ports)
+	if err := parent.Start(); err != nil { // it runs as hostd: see TestMain
+		t.Fatal(err)
+	}
+	defer parent.Wait()
+	defer parent.Process.Kill()
+	var p portsFile
+	eventually(t, "the ports file is written", func() bool {
+		p, err = readPorts(ports)
+		return err == nil
+	})
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the node is gone", func() bool {
+		return errors.Is(syscall.Kill(p.Nodes[0].PID, 0), syscall.ESRCH) || isZombie(p.Nodes[0].PID)
+	})
+}
+
+// isZombie reports that a process has ended and nobody has waited for it: its
+// new parent may be slow.
+func isZombie(pid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return true
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(rest, "Z")
+}
+
+func TestDemo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles three modules")
+	}
+	got := hostd(t, "demo")
+	if got.code != exitDone || !strings.Contains(got.out, "(duplicate: true)") || !strings.Contains(got.out, `{"total":7}`) {
+		t.Errorf("exit code %d\n%s%s", got.code, got.out, got.err)
+	}
+}
+
+func TestBenchMeasuresEveryWorkload(t *testing.T) {
+	got := hostd(t, "bench", "--module", counterFile(t), "--duration", "200ms", "--warm-up", "50ms", "--concurrency", "4", "--keys", "10",
+		"--events", "300", "--payload", "100", "-o", "json")
+	if got.code != exitDone {
+		t.Fatalf("exit code %d\n%s%s", got.code, got.out, got.err)
+	}
+	r := decode[bench.Report](t, got.out)
+	if len(r.Results) != len(workloads) || len(r.Ratios) != 4 || r.Payload != 100 {
+		t.Fatalf("%+v", r)
+	}
+	for i, line := range r.Results {
+		if line.Workload != workloads[i] || line.Operations == 0 || line.Errors != 0 || line.P50Us <= 0 || line.P50Us > line.P999Us || line.P999Us > line.MaxUs {
+			t.Errorf("%+v", line)
+		}
+	}
+	if strings.Contains(got.out, "starting") || !strings.Contains(got.err, "measuring activation") {
+		t.Errorf("data and talk are mixed:\n%s%s", got.out, got.err)
+	}
+}
