@@ -1,0 +1,211 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpcreflect"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/rpctest"
+)
+
+func TestModules(t *testing.T) {
+	s := serve(t, rpc.Options{})
+	upload := `{"wasm":"` + b64("\x00asm-one") + `"}`
+	status, first := s.post(t, modulePath+"Upload", upload)
+	if status != 200 || !strings.Contains(first, `"uploaded"`) {
+		t.Fatalf("status %d: %s", status, first)
+	}
+	if _, again := s.post(t, modulePath+"Upload", upload); again != first {
+		wantJSON(t, again, first)
+	}
+	c := modulev1connect.NewModuleServiceClient(s.h2, s.url)
+	two, err := c.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-two"), Activate: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := c.List(t.Context(), connect.NewRequest(&modulev1.ListRequest{}))
+	if err != nil || len(list.Msg.GetModules()) != 2 {
+		t.Fatal(list, err)
+	}
+	newest := list.Msg.GetModules()[0]
+	if newest.GetDigest() != two.Msg.GetDigest() || newest.GetSizeBytes() != 8 || strings.Join(newest.GetActiveFor(), " ") != "uploaded" {
+		t.Errorf("newest: %v", newest)
+	}
+	if oldest := list.Msg.GetModules()[1]; len(oldest.GetActiveFor()) != 0 {
+		t.Errorf("oldest: %v", oldest)
+	}
+	byType, err := c.Get(t.Context(), connect.NewRequest(&modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: "uploaded"}}))
+	if err != nil || byType.Msg.GetModule().GetDigest() != two.Msg.GetDigest() || byType.Msg.GetManifest().AsMap()["abi"] != 1.0 {
+		t.Errorf("by type: %v, %v", byType, err)
+	}
+	status, body := s.post(t, modulePath+"Activate", `{"entityType":"uploaded","digest":"`+list.Msg.GetModules()[1].GetDigest()+`"}`)
+	if status != 200 {
+		t.Fatalf("status %d: %s", status, body)
+	}
+	wantJSON(t, body, `{"revision":"7"}`)
+	download, err := c.Download(t.Context(), connect.NewRequest(&modulev1.DownloadRequest{Digest: two.Msg.GetDigest()}))
+	if err != nil || string(download.Msg.GetWasm()) != "\x00asm-two" {
+		t.Errorf("download: %v, %v", download, err)
+	}
+	unknown := strings.Repeat("ab", 32)
+	for _, c := range []struct {
+		path, body string
+		code       connect.Code
+	}{
+		{"Upload", `{}`, connect.CodeInvalidArgument},
+		{"Upload", `{"wasm":"AAAA"}`, connect.CodeInvalidArgument},
+		{"Get", `{}`, connect.CodeInvalidArgument},
+		{"Get", `{"digest":"xyz"}`, connect.CodeInvalidArgument},
+		{"Get", `{"digest":"` + unknown + `"}`, connect.CodeNotFound},
+		{"Get", `{"entityType":"nothing"}`, connect.CodeNotFound},
+		{"Download", `{"digest":"` + unknown + `"}`, connect.CodeNotFound},
+		{"Activate", `{"entityType":"uploaded","digest":"` + unknown + `"}`, connect.CodeNotFound},
+		{"Activate", `{"entityType":"UP","digest":"` + unknown + `"}`, connect.CodeInvalidArgument},
+		{"Activate", `{"entityType":"other","digest":"` + two.Msg.GetDigest() + `"}`, connect.CodeInvalidArgument},
+		{"Rollback", `{"entityType":"uploaded"}`, connect.CodeUnimplemented},
+	} {
+		_, body := s.post(t, modulePath+c.path, c.body)
+		wantCode(t, body, c.code)
+	}
+}
+
+func TestCluster(t *testing.T) {
+	s := serve(t, rpc.Options{})
+	_, body := s.post(t, clusterPath+"GetCluster", `{}`)
+	wantJSON(t, body, `{"members":[{"nodeId":"n1","address":"127.0.0.1:1","status":"up","reachable":true,"leaderCount":4,"replicaCount":5,"version":"test"}],
+		"coordinator":"n1","quorum":true,"nodeId":"n1","shardCount":4}`)
+	_, body = s.post(t, clusterPath+"ListShards", `{}`)
+	wantJSON(t, body, `{"shards":[{"shardId":1,"leader":"n1","term":"2","voters":["n1"],"appliedIndex":"9"}]}`)
+}
+
+// TestEveryProcedureIsServed: each rpc of the protos answers, and reads answer
+// GET too: what is not built says so.
+func TestEveryProcedureIsServed(t *testing.T) {
+	s := serve(t, rpc.Options{})
+	for _, file := range []protoreflect.FileDescriptor{
+		entityv1.File_hostd_entity_v1_entity_proto, modulev1.File_hostd_module_v1_module_proto, clusterv1.File_hostd_cluster_v1_cluster_proto,
+	} {
+		service := file.Services().Get(0)
+		for i := range service.Methods().Len() {
+			method := service.Methods().Get(i)
+			if method.IsStreamingClient() || method.IsStreamingServer() {
+				continue
+			}
+			path := "/" + string(service.FullName()) + "/" + string(method.Name())
+			status, body := s.post(t, path, `{}`)
+			if status == 404 && !strings.Contains(body, `"not_found"`) || strings.Contains(body, "no such procedure") {
+				t.Errorf("%s: %d %s", path, status, body)
+			}
+		}
+	}
+	ctx := t.Context()
+	watch, err := clusterv1connect.NewClusterServiceClient(s.h2, s.url).WatchCluster(ctx, connect.NewRequest(&clusterv1.WatchClusterRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if watch.Receive() || connect.CodeOf(watch.Err()) != connect.CodeUnimplemented {
+		t.Errorf("WatchCluster: %v", watch.Err())
+	}
+	watch.Close()
+}
+
+// TestReflection: a tool without the protos finds the services.
+func TestReflection(t *testing.T) {
+	s := serve(t, rpc.Options{})
+	stream := grpcreflect.NewClient(s.h2, s.url).NewStream(t.Context())
+	services, err := stream.ListServices()
+	if err != nil || len(services) != 4 {
+		t.Errorf("services %v, %v", services, err)
+	}
+	files, err := stream.FileContainingSymbol("hostd.entity.v1.EntityService")
+	if err != nil || len(files) == 0 || files[0].GetName() != "hostd/entity/v1/entity.proto" {
+		t.Errorf("files %v, %v", files, err)
+	}
+	if _, err := stream.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestShutdown: calls in flight are answered, streams end once what they have
+// read is answered, and following ones are told to go elsewhere.
+func TestShutdown(t *testing.T) {
+	w := rpctest.New()
+	defer w.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := rpc.NewServer(w.Deps(), rpc.Options{NodeID: "n1"})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	s := &site{world: w, url: "http://" + l.Addr().String(), h2: &http.Client{Transport: &http.Transport{Protocols: protocols}}}
+	defer s.h2.CloseIdleConnections()
+
+	stream := s.entities().SendStream(t.Context())
+	stream.Send(message(1, add("a", 1)))
+	collect(t, stream, 1)
+	follow, err := s.entities().ReadEvents(t.Context(), connect.NewRequest(&entityv1.ReadEventsRequest{EntityType: "counter", EntityId: "a", Follow: true}))
+	if err != nil || !follow.Receive() {
+		t.Fatal(err, follow.Err())
+	}
+	w.Pause()
+	stream.Send(message(2, add("a", 2)))
+	unary := make(chan error, 1)
+	go func() {
+		_, err := s.entities().Send(context.Background(), connect.NewRequest(add("a", 4)))
+		unary <- err
+	}()
+	eventually(t, "both commands to arrive", func() bool { now, _, _ := w.Queued(); return now == 2 })
+	stopped := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		stopped <- server.Shutdown(ctx)
+	}()
+	for follow.Receive() {
+	}
+	if connect.CodeOf(follow.Err()) != connect.CodeUnavailable {
+		t.Errorf("the following stream: %v", follow.Err())
+	}
+	w.Resume()
+	if a := collect(t, stream, 1)[0]; a.GetResponse() == nil {
+		t.Errorf("the command in flight: %v", a)
+	}
+	if _, err := stream.Receive(); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("the stream: %v", err)
+	}
+	if err := <-unary; err != nil {
+		t.Errorf("the call in flight: %v", err)
+	}
+	if err := errors.Join(<-stopped, <-ended); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOptionsValidate(t *testing.T) {
+	if err := (rpc.Options{}).Validate(); err != nil {
+		t.Errorf("the zero value: %v", err)
+	}
+	err := rpc.Options{MaxConns: -1, MaxStreams: -2, DefaultDeadline: time.Minute}.Validate()
+	for _, want := range []string{"MaxConns", "MaxStreams", "DefaultDeadline is above"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not name %s", err, want)
+		}
+	}
+}
