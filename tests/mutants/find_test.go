@@ -20,3 +20,14 @@ func TestSwitchedOnBy(t *testing.T) {
 		}
 	}
 }
+
+func TestFindsPlantedFaults(t *testing.T) {
+	all, err := find("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(all, func(m mutant) bool { return m.tag == "mutant_2" })
+	if at < 0 || !slices.Contains(all[at].packages, "./journal/wal") || !slices.Contains(all[at].packages, "./"+simulator) {
+		t.Errorf("the fault planted in the log is not found: %+v", all)
+	}
+}
