@@ -32,6 +32,9 @@ func (s *Stream) connection(ctx context.Context, n *node) (answered bool, err er
 	conn := n.stream.CallBidiStream(ctx)
 	s.mu.Lock()
 	s.unsent = s.list.first // all of it goes over this connection
+	for p := s.list.first; p != nil; p = p.next {
+		p.carried, p.sent = p.carried || p.sent, false
+	}
 	s.mu.Unlock()
 
 	received := make(chan error, 1)
@@ -109,6 +112,7 @@ func (s *Stream) fill(dst []byte) []byte {
 			break
 		}
 		dst = wire.AppendCommand(dst, p.correlation(), &o)
+		p.sent = true
 		s.unsent = p.next
 	}
 	return dst
@@ -151,10 +155,15 @@ func (s *Stream) answer(a *wire.Answer, nodeID *string) {
 		s.mu.Unlock()
 		return
 	}
+	carried := p.carried
 	done := s.finish(p)
 	s.mu.Unlock()
 	if len(a.Code) > 0 {
-		done(Reply{}, answerError(a))
+		err := answerError(a)
+		if carried && !settled(CodeOf(err)) {
+			err = unsettled(err)
+		}
+		done(Reply{}, err)
 	} else {
 		if string(a.NodeID) != *nodeID {
 			*nodeID = string(a.NodeID)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 
 	"connectrpc.com/connect"
 
@@ -75,29 +76,80 @@ func OutcomeUnknown(err error) bool {
 	return false
 }
 
-// retryable reports whether another attempt with the same command id may do
-// better: no leader, no connection, or an outcome that is not known yet.
-func retryable(code connect.Code) bool {
-	return code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded || code == connect.CodeUnknown
+// settled reports whether an answer with this code says what became of a
+// command in every attempt, not in the last one alone: a node looks a command
+// id up before it decides, but refuses for want of room before it looks.
+func settled(code connect.Code) bool {
+	switch code {
+	case connect.CodeFailedPrecondition, connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeUnimplemented:
+		return true
+	}
+	return false
+}
+
+// attemptFailure is what a failed attempt means for the call.
+type attemptFailure struct {
+	code    connect.Code
+	message string
+	// retry: another attempt may do better.
+	retry bool
+	// carried: the request may have reached a node that did not say what
+	// became of it.
+	carried bool
+}
+
+// judge looks at why an attempt failed. Failures on the way to a node have
+// codes that the RPC layer made up, some of them those of definite outcomes:
+// only what a node has said counts as one.
+func judge(err error) attemptFailure {
+	f := attemptFailure{code: connect.CodeOf(err), message: err.Error()}
+	if wire := (*connect.Error)(nil); errors.As(err, &wire) {
+		f.message = wire.Message()
+	}
+	if !connect.IsWireError(err) {
+		dial := (*net.OpError)(nil)
+		if errors.As(err, &dial) && dial.Op == "dial" {
+			return attemptFailure{code: connect.CodeUnavailable, message: f.message, retry: true}
+		}
+		f.retry = f.code != connect.CodeInvalidArgument && f.code != connect.CodeResourceExhausted && f.code != connect.CodeUnimplemented
+		f.carried = true
+		if f.code != connect.CodeDeadlineExceeded && f.code != connect.CodeCanceled && f.retry {
+			f.code = connect.CodeUnknown
+		}
+		return f
+	}
+	switch f.code {
+	case connect.CodeUnavailable:
+		f.retry = true
+	case connect.CodeDeadlineExceeded, connect.CodeUnknown, connect.CodeCanceled:
+		f.retry, f.carried = true, true
+	}
+	return f
 }
 
 // typed turns an error of the RPC layer into one of this package.
 func typed(err error) error {
 	var wire *connect.Error
-	if !errors.As(err, &wire) {
-		return err
-	}
-	for _, d := range wire.Details() {
-		value, err := d.Value()
-		if err != nil {
-			continue
+	if errors.As(err, &wire) {
+		for _, d := range wire.Details() {
+			value, err := d.Value()
+			if err != nil {
+				continue
+			}
+			switch m := value.(type) {
+			case *entityv1.Rejection:
+				return &RejectedError{Code: m.GetCode(), Message: m.GetMessage()}
+			case *entityv1.SequenceMismatch:
+				return &SequenceMismatchError{Actual: m.GetActual()}
+			}
 		}
-		switch m := value.(type) {
-		case *entityv1.Rejection:
-			return &RejectedError{Code: m.GetCode(), Message: m.GetMessage()}
-		case *entityv1.SequenceMismatch:
-			return &SequenceMismatchError{Actual: m.GetActual()}
-		}
 	}
-	return &Error{Code: wire.Code(), Message: wire.Message()}
+	f := judge(err)
+	return &Error{Code: f.code, Message: f.message}
+}
+
+// unsettled is the failure of a command that an earlier attempt may have
+// carried out.
+func unsettled(last error) error {
+	return &Error{Code: connect.CodeUnknown, Message: "an earlier attempt may have taken effect; the last one: " + last.Error()}
 }

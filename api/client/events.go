@@ -52,7 +52,7 @@ func (c *Client) ReadEvents(ctx context.Context, r EventRange) iter.Seq2[Event, 
 			}
 			next = reached
 			failures++
-			if !retryable(connect.CodeOf(err)) || ctx.Err() != nil || !r.Follow && failures > maxReadFailures {
+			if !judge(err).retry || ctx.Err() != nil || !r.Follow && failures > maxReadFailures {
 				yield(Event{}, typed(err))
 				return
 			}

@@ -19,19 +19,25 @@ func call[Req, Res any](ctx context.Context, c *Client, timeout time.Duration, r
 		defer cancel()
 	}
 	pause := newBackoff(c.opts)
+	carried := false
 	for {
 		n, at := c.current()
 		res, err := do(n, ctx, connect.NewRequest(req))
 		if err == nil {
 			return res.Msg, nil
 		}
-		if !retryable(connect.CodeOf(err)) || ctx.Err() != nil {
-			return nil, typed(err)
+		f := judge(err)
+		if f.retry && ctx.Err() == nil {
+			carried = carried || f.carried
+			c.next(at)
+			if pause.wait(ctx) == nil {
+				continue
+			}
 		}
-		c.next(at)
-		if pause.wait(ctx) != nil {
-			return nil, typed(err)
+		if carried && !settled(f.code) {
+			return nil, unsettled(typed(err))
 		}
+		return nil, typed(err)
 	}
 }
 

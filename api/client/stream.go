@@ -52,6 +52,8 @@ type pending struct {
 	generation uint32
 	cmd        Command
 	done       func(Reply, error)
+	carried    bool // by an earlier connection: it may have been carried out
+	sent       bool // on this connection
 	since      time.Time
 	prev, next *pending
 }
@@ -114,7 +116,7 @@ func (s *Stream) Send(ctx context.Context, cmd Command, done func(Reply, error))
 		return s.reason()
 	}
 	p.generation++
-	p.cmd, p.done, p.since = cmd, done, now
+	p.cmd, p.done, p.since, p.carried, p.sent = cmd, done, now, false, false
 	s.list.push(p)
 	first := s.unsent == nil
 	if first {

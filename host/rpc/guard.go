@@ -31,15 +31,19 @@ func newStreamGuard(limit int, stall time.Duration) *streamGuard {
 // guarded is one open stream.
 type guarded struct {
 	owner *streamGuard
-	conn  *http.ResponseController
 	timer *time.Timer
+
+	// The controller must not be used once the handler has returned; mu is
+	// held over its calls, which set a deadline and do not wait.
+	mu   sync.Mutex
+	conn *http.ResponseController // nil once the stream has ended
 }
 
 // enter admits a stream, or fails with ErrOverloaded or errStopping.
 func (g *streamGuard) enter(ctx context.Context) (*guarded, error) {
 	conn, _ := ctx.Value(connKey{}).(*http.ResponseController)
 	s := &guarded{owner: g, conn: conn}
-	s.timer = time.AfterFunc(time.Hour, func() { s.conn.SetWriteDeadline(time.Unix(1, 0)) })
+	s.timer = time.AfterFunc(time.Hour, s.cut)
 	s.timer.Stop()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -56,6 +60,9 @@ func (g *streamGuard) enter(ctx context.Context) (*guarded, error) {
 // leave is called when the stream ends.
 func (s *guarded) leave() {
 	s.timer.Stop()
+	s.mu.Lock()
+	s.conn = nil
+	s.mu.Unlock()
 	s.owner.mu.Lock()
 	delete(s.owner.open, s)
 	s.owner.mu.Unlock()
@@ -67,7 +74,22 @@ func (s *guarded) beginWrite() { s.timer.Reset(s.owner.stall) }
 func (s *guarded) endWrite()   { s.timer.Stop() }
 
 // abortRead makes the read under way, and all after it, fail.
-func (s *guarded) abortRead() { s.conn.SetReadDeadline(time.Unix(1, 0)) }
+func (s *guarded) abortRead() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		s.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// cut resets the stream.
+func (s *guarded) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		s.conn.SetWriteDeadline(time.Unix(1, 0))
+	}
+}
 
 func (g *streamGuard) isStopping() bool {
 	g.mu.Lock()
