@@ -205,8 +205,12 @@ func (n *Node) openEngine(ctx context.Context) error {
 	limits := abi.DefaultLimits()
 	limits.MemoryBytes = int(n.cfg.InstanceMemoryBytes)
 	limits.ModuleBytes = int(n.cfg.MaxModuleBytes)
+	var compile []string
+	if n.cfg.CompileProgram != "" {
+		compile = []string{n.cfg.CompileProgram, "compile-module"}
+	}
 	e, err := engine.New(ctx, engine.Options{
-		Limits: limits, MemoryBytes: 2 * int64(n.cfg.GuestMemoryBytes),
+		Limits: limits, MemoryBytes: 2 * int64(n.cfg.GuestMemoryBytes), CompileCommand: compile,
 		CacheDir: filepath.Join(n.cfg.DataDir, cacheDir), Logger: n.logger,
 	})
 	if err != nil {
