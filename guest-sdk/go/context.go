@@ -16,6 +16,14 @@ type View struct {
 	request abi.Request
 }
 
+// open makes v the view of a call.
+func (v *View) open(g *Guest, e *entity, input []byte) {
+	v.guest, v.def, v.id, v.state = g, e.def, e.id, e.state
+	if err := abi.ParseRequest(&v.request, input); err != nil {
+		panic("hostd: " + err.Error())
+	}
+}
+
 // EntityType returns the name of the entity's type.
 func (v *View) EntityType() string { return v.def.name }
 
@@ -71,7 +79,7 @@ func (c *Context) Random() uint64 { // splitmix64
 // readable across entities. It panics on a value that is no event of this
 // entity type.
 func (c *Context) Emit(value any, tags ...string) {
-	e := c.def.eventOf(reflect.TypeOf(value))
+	e := c.def.eventOf(typeWord(value))
 	if e == nil {
 		e, value = c.pointedAt(value)
 	}
@@ -98,7 +106,7 @@ func (c *Context) Emit(value any, tags ...string) {
 func (c *Context) pointedAt(value any) (*event, any) {
 	v := reflect.ValueOf(value)
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
-		if e := c.def.eventOf(v.Type().Elem()); e != nil {
+		if e := c.def.eventOf(typeWord(v.Elem().Interface())); e != nil {
 			return e, v.Elem().Interface()
 		}
 	}

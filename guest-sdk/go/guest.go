@@ -66,7 +66,10 @@ func (g *Guest) Load(typ int32, handle int64, input []byte) abi.LoadStatus {
 	if handle < 0 || handle >= maxEntities {
 		return abi.LoadNoRoom
 	}
-	request := g.parse(input)
+	var request abi.Request
+	if err := abi.ParseRequest(&request, input); err != nil {
+		panic("hostd: " + err.Error())
+	}
 	for int(handle) >= len(g.entities) {
 		g.entities = append(g.entities, entity{})
 	}
@@ -119,7 +122,7 @@ func (e *entity) apply(body []byte) error {
 	if err != nil {
 		return err
 	}
-	event := e.def.event(string(in.Type))
+	event := e.def.event(in.Type)
 	if event == nil {
 		return &abi.NameError{Noun: "event type " + string(in.Type), Reason: "is not declared"}
 	}
@@ -130,7 +133,7 @@ func (e *entity) apply(body []byte) error {
 func (g *Guest) Handle(handle int64, input []byte) []byte {
 	e := g.entity(handle)
 	c := &g.command
-	c.View = View{guest: g, def: e.def, id: e.id, state: e.state, request: g.parse(input)}
+	c.open(g, e, input)
 	c.random = c.request.Seed
 	g.out = g.out[:0]
 	if e.def.durable {
@@ -138,8 +141,7 @@ func (g *Guest) Handle(handle int64, input []byte) []byte {
 	}
 	err := g.decide(c)
 	if err != nil {
-		r := rejectionOf(err)
-		g.out = abi.AppendReject(g.out, r.Code, r.Message)
+		g.reject(err)
 	}
 	if e.def.durable {
 		g.settle(e, err != nil)
@@ -148,7 +150,7 @@ func (g *Guest) Handle(handle int64, input []byte) []byte {
 }
 
 func (g *Guest) decide(c *Context) error {
-	command := c.def.command(string(c.request.Name))
+	command := c.def.command(c.request.Name)
 	if command == nil {
 		return &Rejection{CodeUnknownName, "no such command"}
 	}
@@ -180,17 +182,25 @@ func (g *Guest) settle(e *entity, rejected bool) {
 func (g *Guest) Query(handle int64, input []byte) []byte {
 	e := g.entity(handle)
 	v := &g.query
-	*v = View{guest: g, def: e.def, id: e.id, state: e.state, request: g.parse(input)}
+	v.open(g, e, input)
 	g.out = g.out[:0]
-	var err error = &Rejection{CodeUnknownName, "no such query"}
-	if q := e.def.query(string(v.request.Name)); q != nil {
-		err = q.run(v, e.state, v.request.Payload)
-	}
-	if err != nil {
-		r := rejectionOf(err)
-		g.out = abi.AppendReject(g.out, r.Code, r.Message)
+	if err := v.answer(); err != nil {
+		g.reject(err)
 	}
 	return g.out
+}
+
+func (v *View) answer() error {
+	query := v.def.query(v.request.Name)
+	if query == nil {
+		return &Rejection{CodeUnknownName, "no such query"}
+	}
+	return query.run(v, v.state, v.request.Payload)
+}
+
+func (g *Guest) reject(err error) {
+	r := rejectionOf(err)
+	g.out = abi.AppendReject(g.out, r.Code, r.Message)
 }
 
 // Snapshot returns an entity's state.
@@ -219,13 +229,6 @@ func (g *Guest) entity(handle int64) *entity {
 		panic("hostd: no entity has this handle")
 	}
 	return &g.entities[handle]
-}
-
-func (g *Guest) parse(input []byte) (request abi.Request) {
-	if err := abi.ParseRequest(&request, input); err != nil {
-		panic("hostd: " + err.Error())
-	}
-	return request
 }
 
 // reply appends a reply frame, unless the reply is None.

@@ -28,7 +28,7 @@ type definition struct {
 
 type event struct {
 	name   string
-	typ    reflect.Type
+	typ    uintptr // see typeWord
 	append func(dst []byte, value any) ([]byte, error)
 	evolve func(state unsafe.Pointer, payload []byte) error
 }
@@ -48,19 +48,19 @@ type query struct {
 // event has happened. A Go type stands for one event only.
 func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
 	d := t.def
-	typ := reflect.TypeFor[E]()
 	if d.durable {
 		panic("hostd: " + d.name + ": a durable-state type has no events")
 	}
-	d.mustName("event type", name, func(name string) bool { return d.event(name) != nil })
-	if d.eventOf(typ) != nil {
-		panic("hostd: " + d.name + ": " + typ.String() + " is two events")
+	d.mustName("event type", name, func(name []byte) bool { return d.event(name) != nil })
+	word := typeWord(*new(E))
+	if d.eventOf(word) != nil {
+		panic("hostd: " + d.name + ": " + reflect.TypeFor[E]().String() + " is two events")
 	}
-	c := d.mustCodec(typ, "event "+name)
+	c := d.mustCodec(reflect.TypeFor[E](), "event "+name)
 	var value, zero E // reused: evolve gets a copy, and what it points to is fresh
 	d.events = append(d.events, event{
 		name: name,
-		typ:  typ,
+		typ:  word,
 		append: func(dst []byte, given any) ([]byte, error) {
 			value = given.(E)
 			return c.Append(dst, unsafe.Pointer(&value))
@@ -83,7 +83,7 @@ func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
 // code "error". A payload that cannot be read has the code "invalid_payload".
 func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S, cmd C) (R, error)) {
 	d := t.def
-	d.mustName("command", name, func(name string) bool { return d.command(name) != nil })
+	d.mustName("command", name, func(name []byte) bool { return d.command(name) != nil })
 	in := d.mustCodec(reflect.TypeFor[C](), "command "+name)
 	out := d.mustCodec(reflect.TypeFor[R](), "reply of "+name)
 	var (
@@ -107,7 +107,7 @@ func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S
 // error is answered as for Command.
 func Query[S, Q, R any](t *Type[S], name string, handler func(v *View, s *S, q Q) (R, error)) {
 	d := t.def
-	d.mustName("query", name, func(name string) bool { return d.query(name) != nil })
+	d.mustName("query", name, func(name []byte) bool { return d.query(name) != nil })
 	in := d.mustCodec(reflect.TypeFor[Q](), "query "+name)
 	out := d.mustCodec(reflect.TypeFor[R](), "reply of "+name)
 	var (
@@ -127,11 +127,11 @@ func Query[S, Q, R any](t *Type[S], name string, handler func(v *View, s *S, q Q
 	}})
 }
 
-func (d *definition) mustName(noun, name string, taken func(string) bool) {
+func (d *definition) mustName(noun, name string, taken func([]byte) bool) {
 	if err := abi.ValidateName(noun, name); err != nil {
 		panic("hostd: " + d.name + ": " + err.Error())
 	}
-	if taken(name) {
+	if taken([]byte(name)) {
 		panic("hostd: " + d.name + ": " + noun + " " + name + " is declared twice")
 	}
 }
@@ -144,18 +144,27 @@ func (d *definition) mustCodec(typ reflect.Type, what string) codec {
 	return c
 }
 
-// The look-ups below compare names in turn: types have a handful.
+// The look-ups below compare names in turn: types have a handful. They take
+// bytes, so that a name in a frame is not copied to be looked up.
 
-func (d *definition) event(name string) *event {
+func (d *definition) event(name []byte) *event {
 	for i := range d.events {
-		if d.events[i].name == name {
+		if d.events[i].name == string(name) {
 			return &d.events[i]
 		}
 	}
 	return nil
 }
 
-func (d *definition) eventOf(typ reflect.Type) *event {
+// typeWord is what tells the dynamic type of an interface value: its first
+// word, the same for equal types. Comparing it is cheaper than comparing
+// reflect.Types, on the path of every event.
+func typeWord(value any) uintptr { return *(*uintptr)(unsafe.Pointer(&value)) }
+
+func (d *definition) eventOf(typ uintptr) *event {
+	if typ == 0 {
+		return nil
+	}
 	for i := range d.events {
 		if d.events[i].typ == typ {
 			return &d.events[i]
@@ -164,18 +173,18 @@ func (d *definition) eventOf(typ reflect.Type) *event {
 	return nil
 }
 
-func (d *definition) command(name string) *command {
+func (d *definition) command(name []byte) *command {
 	for i := range d.commands {
-		if d.commands[i].name == name {
+		if d.commands[i].name == string(name) {
 			return &d.commands[i]
 		}
 	}
 	return nil
 }
 
-func (d *definition) query(name string) *query {
+func (d *definition) query(name []byte) *query {
 	for i := range d.queries {
-		if d.queries[i].name == name {
+		if d.queries[i].name == string(name) {
 			return &d.queries[i]
 		}
 	}

@@ -2,14 +2,13 @@ package hostd
 
 import (
 	"errors"
-	"reflect"
 	"unsafe"
 )
 
 // EncodeEvent returns an event's name and payload as Emit writes them, for
 // tests and tools.
 func (t *Type[S]) EncodeEvent(value any) (name string, payload []byte, err error) {
-	e := t.def.eventOf(reflect.TypeOf(value))
+	e := t.def.eventOf(typeWord(value))
 	if e == nil {
 		return "", nil, errors.New("hostd: not an event of " + t.def.name)
 	}

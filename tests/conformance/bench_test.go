@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"crypto/sha256"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/hostd/hostd/abi"
@@ -21,10 +23,21 @@ func request(sequence uint64, command, payload string) []byte {
 	return abi.AppendSource(input, abi.Source{Kind: abi.SourceClient})
 }
 
+// cacheDir keeps compiled guests for the next benchmark: the toolchain's own
+// names for their code change with the code.
+func cacheDir(b *testing.B) string {
+	b.Helper()
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return filepath.Join(dir, "hostd-conformance")
+}
+
 // benchmarkGuest is an example with entity 0 loaded.
 func benchmarkGuest(b *testing.B, name string) *engine.Instance {
 	b.Helper()
-	e, err := engine.New(b.Context(), engine.Options{})
+	e, err := engine.New(b.Context(), engine.Options{CacheDir: cacheDir(b)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -28,8 +28,6 @@ func (n *node) append(dst []byte, p unsafe.Pointer, depth int) ([]byte, error) {
 	switch n.op {
 	case opBool:
 		return strconv.AppendBool(dst, *(*bool)(p)), nil
-	case opInt:
-		return strconv.AppendInt(dst, int64(*(*int)(p)), 10), nil
 	case opInt8:
 		return strconv.AppendInt(dst, int64(*(*int8)(p)), 10), nil
 	case opInt16:
@@ -37,9 +35,7 @@ func (n *node) append(dst []byte, p unsafe.Pointer, depth int) ([]byte, error) {
 	case opInt32:
 		return strconv.AppendInt(dst, int64(*(*int32)(p)), 10), nil
 	case opInt64:
-		return strconv.AppendInt(dst, *(*int64)(p), 10), nil
-	case opUint:
-		return strconv.AppendUint(dst, uint64(*(*uint)(p)), 10), nil
+		return appendInt(dst, *(*int64)(p)), nil
 	case opUint8:
 		return strconv.AppendUint(dst, uint64(*(*uint8)(p)), 10), nil
 	case opUint16:
@@ -96,6 +92,10 @@ func (n *node) appendStruct(dst []byte, p unsafe.Pointer, depth int) ([]byte, er
 			dst = append(dst, ',')
 		}
 		dst = append(dst, f.key...)
+		if f.node.op == opInt64 {
+			dst = appendInt(dst, *(*int64)(value))
+			continue
+		}
 		var err error
 		if dst, err = f.node.append(dst, value, depth); err != nil {
 			return dst, err
@@ -147,6 +147,28 @@ func (n *node) appendMap(dst []byte, p unsafe.Pointer, depth int) ([]byte, error
 		}
 	}
 	return append(dst, '}'), nil
+}
+
+// appendInt is strconv.AppendInt in one call.
+func appendInt(dst []byte, v int64) []byte {
+	var digits [20]byte
+	u := uint64(v)
+	if v < 0 {
+		u = -u
+	}
+	i := len(digits)
+	for u >= 10 {
+		i--
+		digits[i] = byte('0' + u%10)
+		u /= 10
+	}
+	i--
+	digits[i] = byte('0' + u)
+	if v < 0 {
+		i--
+		digits[i] = '-'
+	}
+	return append(dst, digits[i:]...)
 }
 
 // empty is what omitempty leaves out.
@@ -217,13 +239,9 @@ const hexDigits = "0123456789abcdef"
 func appendString[T string | []byte](dst []byte, s T) []byte {
 	dst = append(dst, '"')
 	start := 0
-	for i := 0; i < len(s); {
+	for i := plainText(s, 0); i < len(s); i = plainText(s, i) {
 		c := s[i]
 		if c < utf8.RuneSelf {
-			if c >= 0x20 && c != '"' && c != '\\' {
-				i++
-				continue
-			}
 			dst = append(dst, s[start:i]...)
 			dst = appendEscape(dst, c)
 			i++

@@ -33,9 +33,9 @@ func (n *node) decode(d *decoder, p unsafe.Pointer) error {
 			*(*string)(p) = string(text)
 		}
 		return err
-	case opInt, opInt8, opInt16, opInt32, opInt64:
+	case opInt8, opInt16, opInt32, opInt64:
 		return n.decodeInt(d, p)
-	case opUint, opUint8, opUint16, opUint32, opUint64:
+	case opUint8, opUint16, opUint32, opUint64:
 		return n.decodeUint(d, p)
 	case opFloat32, opFloat64:
 		return n.decodeFloat(d, p)
@@ -57,46 +57,75 @@ func (n *node) decode(d *decoder, p unsafe.Pointer) error {
 	}
 }
 
+// decodeStruct expects members in the order of the fields and no white space,
+// which is how hosts and Append write them, and falls back a member at a time.
 func (n *node) decodeStruct(d *decoder, p unsafe.Pointer) error {
-	if d.null() {
-		return nil
+	if d.peek() != '{' {
+		if d.null() {
+			return nil
+		}
+		return d.unexpected("an object")
 	}
 	if err := d.open('{', "an object"); err != nil {
 		return err
 	}
-	next := 0 // members mostly come in the order of the fields
+	if more, err := d.more('}', true); err != nil || !more {
+		return err
+	}
+	next := 0
 	seen := uint64(0)
-	for first := true; ; first = false {
-		more, err := d.more('}', first)
-		if err != nil || !more {
-			return err
-		}
-		name, err := d.name()
+	for {
+		i, err := n.member(d, next)
 		if err != nil {
 			return err
 		}
-		i := n.find(name, next)
 		if i < 0 {
-			if err := d.skip(); err != nil {
-				return err
-			}
-			continue
-		}
-		f := &n.fields[i]
-		value := unsafe.Add(p, f.offset)
-		if bit := uint64(1) << (i & 63); seen&bit != 0 {
-			reflect.NewAt(f.node.typ, value).Elem().SetZero()
+			err = d.skip()
 		} else {
-			seen |= bit
+			f := &n.fields[i]
+			value := unsafe.Add(p, f.offset)
+			if bit := uint64(1) << (i & 63); seen&bit != 0 {
+				reflect.NewAt(f.node.typ, value).Elem().SetZero()
+			} else {
+				seen |= bit
+			}
+			next = i + 1
+			err = f.node.decode(d, value)
 		}
-		if err := f.node.decode(d, value); err != nil {
+		if err != nil {
 			return err
 		}
-		next = i + 1
+		if d.pos+1 < len(d.data) && d.data[d.pos] == ',' && d.data[d.pos+1] == '"' {
+			d.pos++
+			continue
+		}
+		if more, err := d.more('}', false); err != nil || !more {
+			return err
+		}
 	}
 }
 
-// find returns the field of that name, looking at next first, or -1.
+// member reads a member's name up to its value and returns its field, or -1.
+func (n *node) member(d *decoder, next int) (int, error) {
+	if next < len(n.fields) {
+		key := n.fields[next].key
+		if end := d.pos + len(key); end < len(d.data) && string(d.data[d.pos:end]) == key {
+			d.pos = end
+			if d.data[end] <= ' ' {
+				d.space()
+			}
+			return next, nil
+		}
+	}
+	name, err := d.name()
+	if err != nil {
+		return 0, err
+	}
+	return n.find(name, next), nil
+}
+
+// find returns the field of that name, looking at next first: the name may
+// have been written with an escape, or with white space behind it.
 func (n *node) find(name []byte, next int) int {
 	if next < len(n.fields) && n.fields[next].name == string(name) {
 		return next

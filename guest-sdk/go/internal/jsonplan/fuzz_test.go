@@ -140,3 +140,41 @@ func FuzzIntegers(f *testing.F) {
 		agree(t, value)
 	})
 }
+
+type flat struct {
+	A int64  `json:"a"`
+	S string `json:"s"`
+	T bool   `json:"t"`
+	Z int64  `json:"zed"`
+}
+
+// FuzzFlat is FuzzDecode for the structs decodeFlat is for. Integers in
+// strings, which encoding/json refuses, are accepted.
+func FuzzFlat(f *testing.F) {
+	for _, seed := range flatTexts {
+		f.Add([]byte(seed))
+	}
+	plan := planOf[flat](f)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var ours, theirs flat
+		ourError := plan.Decode(text, unsafe.Pointer(&ours))
+		if ourError == nil && !json.Valid(text) {
+			t.Fatalf("accepted what is not JSON: %q", text)
+		}
+		theirError := json.Unmarshal(text, &theirs)
+		if !likeForLike(text) || ourError == nil && theirError != nil {
+			return
+		}
+		if (ourError == nil) != (theirError == nil) || ourError == nil && ours != theirs {
+			t.Fatalf("%q: %+v %v, encoding/json says %+v %v", text, ours, ourError, theirs, theirError)
+		}
+	})
+}
+
+var flatTexts = []string{
+	`{}`, `{"a":1}`, `{"a":-1,"s":"x","t":true,"zed":9}`, `{"s":"","zed":0}`, `{"t":false}`, `{"zed":1,"a":2}`, `{"a":1,"a":2}`, `{"a":1,"u":2}`,
+	`{"a":01}`, `{"a":-}`, `{"a":--1}`, `{"a":-0}`, `{"a":00}`, `{"a":999999999999999999}`, `{"a":9999999999999999999}`, `{"a":-9223372036854775808}`,
+	`{"a":1`, `{"a":`, `{"a":1,`, `{"a":1,}`, `{"a":1}x`, `{"a":1} `, `{"a":1.0}`, `{"a":1e3}`, `{"a":null}`, `{"a":1,"s":null,"zed":3}`, `{"a" :1}`, `{"a": 1}`,
+	`{"s":"a`, `{"s":"a"`, `{"s":"a\n"}`, `{"s":"é"}`, `{"s":"` + "\x01" + `"}`, `{"s":"12345678"}`, `{"s":"1234567\"8"}`, `{"s":"12345678` + "\x7f" + `9"}`, `{"s":1}`,
+	`{"t":true`, `{"t":tru}`, `{"t":truex}`, `{"t":false,"zed":1}`, `{"t":1}`, `{`, `}`, `{x`, `{"a":1,"t":true,"s":"late"}`, `{"":1}`, `{"s":"x","s":"y"}`,
+}

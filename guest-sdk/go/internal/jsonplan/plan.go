@@ -10,6 +10,7 @@ package jsonplan
 
 import (
 	"cmp"
+	"math/bits"
 	"reflect"
 	"slices"
 	"strings"
@@ -49,6 +50,9 @@ func (p *Plan) Append(dst []byte, value unsafe.Pointer) ([]byte, error) {
 // of merging with it, and an integer may be written as a string of digits,
 // which is how numbers beyond 2^53 travel.
 func (p *Plan) Decode(text []byte, value unsafe.Pointer) error {
+	if p.root.op == opStruct && p.root.decodeFlat(text, value) {
+		return nil
+	}
 	d := decoder{data: text}
 	d.space()
 	if err := p.root.decode(&d, value); err != nil {
@@ -73,12 +77,10 @@ type op uint8
 
 const (
 	opBool op = iota
-	opInt
 	opInt8
 	opInt16
 	opInt32
 	opInt64
-	opUint
 	opUint8
 	opUint16
 	opUint32
@@ -94,6 +96,12 @@ const (
 	opStruct
 	opJSONMethods
 	opTextMethods
+)
+
+// Integers by the logarithm of their size: int and int64 are one.
+var (
+	intOps  = [...]op{opInt8, opInt16, opInt32, opInt64}
+	uintOps = [...]op{opUint8, opUint16, opUint32, opUint64}
 )
 
 // node is the plan of one type. Recursive types have cyclic nodes.
@@ -139,13 +147,13 @@ func (b *builder) fill(n *node, path string) error {
 		}
 	}
 	var err error
-	switch kind := n.typ.Kind(); kind {
+	switch n.typ.Kind() {
 	case reflect.Bool:
 		n.op = opBool
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		n.op = opInt + op(kind-reflect.Int)
+		n.op = intOps[bits.Len64(uint64(n.size))-1]
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		n.op = opUint + op(kind-reflect.Uint)
+		n.op = uintOps[bits.Len64(uint64(n.size))-1]
 	case reflect.Float32:
 		n.op = opFloat32
 	case reflect.Float64:

@@ -196,6 +196,7 @@ func TestAcceptsAndRefusesAsTheStandardLibrary(t *testing.T) {
 		same[map[string]int](t, text)
 		same[map[string]string](t, text)
 		same[inner](t, text)
+		same[flat](t, text)
 		same[*inner](t, text)
 		same[**int](t, text)
 		same[tree](t, text)
@@ -221,6 +222,26 @@ func same[T any](t *testing.T, text string) {
 	}
 	if ourError == nil && !reflect.DeepEqual(ours, theirs) {
 		t.Errorf("%T from %.80q: %#v, encoding/json says %#v", ours, text, ours, theirs)
+	}
+}
+
+// TestFlatStructs holds the short path to the standard library and to the
+// long path.
+func TestFlatStructs(t *testing.T) {
+	plan := planOf[flat](t)
+	for _, text := range flatTexts {
+		same[flat](t, text)
+		var short, long flat
+		shortError := plan.Decode([]byte(text), unsafe.Pointer(&short))
+		longError := plan.Decode([]byte(" "+text), unsafe.Pointer(&long))
+		if (shortError == nil) != (longError == nil) || shortError == nil && short != long {
+			t.Errorf("%q: %+v %v, by the long path %+v %v", text, short, shortError, long, longError)
+		}
+	}
+	for _, text := range flatTexts[:4] {
+		if !plan.root.decodeFlat([]byte(text), unsafe.Pointer(&flat{})) {
+			t.Errorf("%s took the long path", text)
+		}
 	}
 }
 

@@ -140,6 +140,9 @@ func (d *decoder) quoted() (raw []byte, plain bool, err error) {
 	d.pos++
 	start, escaped, ascii := d.pos, false, true
 	for d.pos < len(d.data) {
+		if d.pos = plainText(d.data, d.pos); d.pos == len(d.data) {
+			break
+		}
 		c := d.data[d.pos]
 		switch {
 		case c == '"':
@@ -154,7 +157,7 @@ func (d *decoder) quoted() (raw []byte, plain bool, err error) {
 		case c < 0x20:
 			return nil, false, d.fault("control character in a string")
 		default:
-			ascii = ascii && c < utf8.RuneSelf
+			ascii = false
 			d.pos++
 		}
 	}
