@@ -18,12 +18,11 @@ func (c *Counts) add(o *Counts) {
 	}
 }
 
-// missing names what never happened and should have. A refusal at apply is
-// not among it: it needs a proposal dropped under one built on it.
+// missing names what never happened and should have.
 func (c *Counts) missing() string {
 	var names []string
 	for _, name := range sorted(c.fields()) {
-		if name != "rejected" && *c.fields()[name] == 0 {
+		if *c.fields()[name] == 0 {
 			names = append(names, name)
 		}
 	}

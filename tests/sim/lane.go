@@ -190,7 +190,7 @@ func (l *lane) verdict(fence sharding.Term, number uint64, err error) {
 		}
 		delete(l.flight, id)
 	}
-	if err != nil && !l.broken {
+	if err != nil {
 		l.broken = true
 		l.n.w.count.rejected++
 	}

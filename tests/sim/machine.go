@@ -20,6 +20,8 @@ type machine struct {
 	// up to durable survive.
 	versions []version
 	durable  uint64
+
+	twin *twin // nil without a store
 }
 
 type batch struct {
@@ -52,6 +54,7 @@ type record struct {
 	sequence journal.Sequence
 	term     sharding.Term // in which its writer was activated
 	entry    sharding.Term // of the raft entry it came in
+	hash     journal.Hash  // of the entity after it
 }
 
 func newMachine(n *node) *machine {
@@ -72,15 +75,22 @@ func (m *machine) reopen(watermark uint64) *machine {
 		}
 		out.versions = append(out.versions, v)
 	}
-	if n := len(out.versions); n > 0 {
-		v := out.versions[n-1]
-		for _, s := range m.n.w.shards {
-			for _, e := range m.shards[s].log[:v.applied[s]] {
-				out.apply(s, e, nil)
-			}
+	for _, s := range m.n.w.shards {
+		for _, e := range m.shards[s].log[:out.appliedAt(watermark, s)] {
+			out.apply(s, e, nil)
 		}
 	}
 	return out
+}
+
+// appliedAt is how far a shard is applied as of a version.
+func (m *machine) appliedAt(number uint64, s sharding.ShardID) (index uint64) {
+	for _, v := range m.versions {
+		if v.number <= number {
+			index = v.applied[s]
+		}
+	}
+	return index
 }
 
 // Apply implements raftgroup.StateMachine.
@@ -96,13 +106,12 @@ func (m *machine) Backlog() int64 { return m.bytes }
 
 // Durable implements raftgroup.StateMachine.
 func (m *machine) Durable(dst map[sharding.ShardID]uint64) uint64 {
-	for _, v := range m.versions {
-		if v.number == m.durable {
-			for _, s := range m.n.w.shards {
-				if !m.n.w.joining[s] {
-					dst[s] = v.applied[s]
-				}
-			}
+	if m.twin != nil {
+		return m.twin.durable(m, dst)
+	}
+	for _, s := range m.n.w.shards {
+		if !m.n.w.joining[s] {
+			dst[s] = m.appliedAt(m.durable, s)
 		}
 	}
 	return m.durable
@@ -113,6 +122,12 @@ func (m *machine) flush() {
 	v := version{number: 1, applied: map[sharding.ShardID]uint64{}}
 	if n := len(m.versions); n > 0 {
 		v.number = m.versions[n-1].number + 1
+	}
+	if m.twin != nil {
+		var ok bool
+		if v.number, ok = m.twin.flush(m.n); !ok {
+			return
+		}
 	}
 	for _, s := range m.n.w.shards {
 		v.applied[s] = m.shards[s].index
@@ -149,6 +164,9 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 	s.log = append(s.log, c)
 	m.n.w.committed(m.n, shard, c)
 	if len(c.Data) == 0 {
+		if m.twin != nil {
+			m.twin.apply(m.n, shard, c, nil)
+		}
 		if l != nil {
 			m.n.events = append(m.n.events, func() { l.noop(c.Term) })
 		}
@@ -166,6 +184,9 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 		for i := range records {
 			s.take(&records[i], c.Term)
 		}
+	}
+	if m.twin != nil {
+		m.twin.apply(m.n, shard, c, err)
 	}
 	if l != nil {
 		m.n.events = append(m.n.events, func() { l.verdict(e.Fence, e.Proposal, err) })
@@ -205,5 +226,5 @@ func (s *state) take(r *journal.Record, term sharding.Term) {
 	e.hash = chain.After(r)
 	e.sequence = r.Last()
 	e.byID[r.CommandID] = e.sequence
-	e.records = append(e.records, record{r.CommandID, e.sequence, r.Term, term})
+	e.records = append(e.records, record{r.CommandID, e.sequence, r.Term, term, e.hash})
 }

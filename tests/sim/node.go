@@ -58,6 +58,11 @@ func (n *node) start() error {
 		return err
 	}
 	n.machine = n.machine.reopen(rec.Watermark)
+	if n.w.dir != "" {
+		if n.machine.twin, err = n.openTwin(rec); err != nil {
+			return err
+		}
+	}
 	n.lanes = map[sharding.ShardID]*lane{}
 	for _, s := range n.w.shards {
 		n.lanes[s] = newLane(n, s)
@@ -71,7 +76,7 @@ func (n *node) start() error {
 		MaxRecordBytes:  p.record,
 		MaxMessageBytes: p.message, MaxInflightMessages: 4, MaxInflightBytes: 1 << 20,
 		MaxApplyBytes:       p.apply,
-		MaxUncommittedBytes: 8 << 10,
+		MaxUncommittedBytes: p.uncommitted,
 		RetainBytes:         1 << 40, // followers that are behind cannot be helped by a snapshot yet
 		MaxPinnedSegments:   2,
 	})
@@ -104,6 +109,9 @@ func (n *node) run() {
 	core := n.driver.Core()
 	if n.w.rng.IntN(n.slow) == 0 {
 		n.check(n.driver.Tick())
+	}
+	if !n.up {
+		return
 	}
 	for _, f := range n.inbox {
 		if err := raftgroup.DecodeFrame(f, core.Step); err != nil {
@@ -164,6 +172,7 @@ func (n *node) crash(power bool) {
 	for _, s := range n.w.shards {
 		n.lanes[s].abandon()
 	}
+	n.machine.twin.close(n.w)
 	if power {
 		n.disk.Crash()
 	} else {
@@ -187,6 +196,9 @@ func (n *node) restart() {
 		return
 	}
 	n.up = false
+	if n.machine != before {
+		n.machine.twin.close(n.w)
+	}
 	if errors.Is(err, disk.ErrPowerCut) {
 		n.machine = before
 		n.disk.Crash()

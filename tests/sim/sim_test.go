@@ -18,7 +18,7 @@ var (
 
 // run runs one seed. Raft draws its election timeouts from crypto/rand, which
 // is made to follow the seed too.
-func run(t *testing.T, seed uint64) (w *World, err error) {
+func run(t *testing.T, seed uint64, dir string) (w *World, err error) {
 	cryptotest.SetGlobalRandom(t, seed)
 	defer func() {
 		if p := recover(); p != nil {
@@ -26,6 +26,8 @@ func run(t *testing.T, seed uint64) (w *World, err error) {
 		}
 	}()
 	w = New(seed)
+	w.UseStore(dir)
+	defer w.Close()
 	return w, w.Run()
 }
 
@@ -35,7 +37,7 @@ func seeds(t *testing.T) (out []uint64) {
 		first = 1
 	}
 	if n == 0 {
-		n = 40
+		n = 60
 		if testing.Short() {
 			n = 10
 		}
@@ -71,7 +73,7 @@ func TestSeeds(t *testing.T) {
 	var sum Counts
 	for _, seed := range seeds(t) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			w, err := run(t, seed)
+			w, err := run(t, seed, "")
 			if err != nil {
 				t.Fatalf("%v\nrun it again with: go test ./tests/sim -run TestSeeds -seeds 1 -seed %d", err, seed)
 			}
@@ -94,7 +96,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 		var traces [2]uint64
 		for i := range traces {
 			t.Run(fmt.Sprintf("%d/%d", seed, i), func(t *testing.T) {
-				w, err := run(t, seed)
+				w, err := run(t, seed, "")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -104,5 +106,26 @@ func TestSameSeedSameTrace(t *testing.T) {
 		if traces[0] != traces[1] {
 			t.Errorf("seed %d: traces %016x and %016x", seed, traces[0], traces[1])
 		}
+	}
+}
+
+// TestSeedsWithStore runs the product's state machine on its store beside the
+// model.
+func TestSeedsWithStore(t *testing.T) {
+	n := 5
+	if *seedsFlag > 0 {
+		n = *seedsFlag
+	} else if testing.Short() {
+		n = 2
+	}
+	for i := range n {
+		seed := max(*seedFlag, 1) + uint64(i)
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			w, err := run(t, seed, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(w.Counts())
+		})
 	}
 }

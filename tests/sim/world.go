@@ -16,6 +16,7 @@ type World struct {
 	rng     *rand.Rand
 	profile profile
 	step    int
+	dir     string // of the stores, empty without
 	shards  []sharding.ShardID
 	nodes   []*node
 	clients []*client
@@ -66,7 +67,7 @@ type profile struct {
 	nodes, shards, clients, entities, steps int
 	segment                                 int64
 	record, cutTicks                        int
-	message, apply                          uint64
+	message, apply, uncommitted             uint64
 	loss, double                            float64
 	delay                                   int
 	// one in so many steps; 0 never
@@ -79,7 +80,7 @@ func (w *World) choose() profile {
 	p := profile{
 		nodes: pick(1, 3, 3, 3, 3, 5), shards: pick(1, 2, 3, 4), clients: pick(2, 4, 8), entities: pick(2, 5, 10), steps: 2500,
 		segment: int64(pick(16<<10, 32<<10, 128<<10)), record: pick(400, 2000, 6000), cutTicks: pick(1, 5, 20),
-		message: uint64(pick(1, 500, 4000)), apply: uint64(pick(1, 800, 10000)),
+		message: uint64(pick(1, 500, 4000)), apply: uint64(pick(1, 800, 10000)), uncommitted: uint64(pick(700, 8000)),
 		loss: []float64{0, 0, 0.02, 0.1, 0.25}[r.IntN(5)], double: []float64{0, 0.02, 0.2}[r.IntN(3)], delay: pick(1, 3, 12),
 		crash: pick(0, 100, 250, 600), partition: pick(0, 150, 400), heal: pick(60, 120, 400), pause: pick(0, 200, 500), stall: pick(0, 0, 300),
 		transfer: pick(0, 100, 300), members: pick(0, 0, 40, 120),
@@ -159,6 +160,16 @@ func (w *World) Run() error {
 		w.verify()
 	}
 	return w.first
+}
+
+// Close gives the stores back.
+func (w *World) Close() {
+	for _, n := range w.nodes {
+		if n.up {
+			n.up = false
+			n.machine.twin.close(w)
+		}
+	}
 }
 
 // pass moves everything on by one step.

@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// twin is the product's state machine beside the simulator's own: it gets the
+// same entries, makes the batches durable, and must judge, recover and answer
+// the same. Its store is Badger in a real directory, whose tables appear when
+// its own goroutines make them, so a run with it does not repeat exactly.
+type twin struct {
+	store   *store.Store
+	machine *eventlog.Machine
+}
+
+// UseStore makes the nodes run the product's state machine too, with stores
+// below dir.
+func (w *World) UseStore(dir string) { w.dir = dir }
+
+// openTwin opens the product's machine as of the watermark that the log
+// recorded, and checks that it is where the model is.
+func (n *node) openTwin(rec *raftgroup.Recovered) (t *twin, err error) {
+	t = &twin{}
+	dir := filepath.Join(n.w.dir, strconv.Itoa(n.id))
+	if t.store, err = store.Open(dir, store.Options{Watermark: rec.Watermark, MemTableBytes: 1 << 20}); err != nil {
+		return nil, err
+	}
+	if t.machine, err = eventlog.Open(t.store, rec.Watermark, eventlog.Options{MaxHeads: 4}); err != nil {
+		return t, err
+	}
+	for _, s := range n.w.shards {
+		if index, _ := t.machine.Applied(s); index != n.machine.shards[s].index {
+			return t, fmt.Errorf("shard %d: as of watermark %d the store is at %d and should be at %d", s, rec.Watermark, index, n.machine.shards[s].index)
+		}
+	}
+	last := map[sharding.ShardID]uint64{}
+	for _, g := range rec.Groups {
+		last[g.Shard] = g.LastIndex
+	}
+	return t, t.machine.SetRecoveryTargets(last)
+}
+
+func (t *twin) close(w *World) {
+	if t == nil {
+		return
+	}
+	if err := t.store.Close(); err != nil {
+		w.fail("close store: %v", err)
+	}
+}
+
+// apply gives the twin an entry that the model has judged.
+func (t *twin) apply(n *node, shard sharding.ShardID, c journal.Committed, model error) {
+	for _, v := range t.machine.Apply(shard, []journal.Committed{c}) {
+		if v.Index != c.Index || v.Term != c.Term || v.NoOp != (len(c.Data) == 0) || (v.Err == nil) != (model == nil) {
+			n.w.fail("node %d shard %d entry %d: verdict %+v, expected %v", n.id, shard, c.Index, v, model)
+		}
+	}
+}
+
+// flush writes a batch and returns its version, false if there was nothing.
+func (t *twin) flush(n *node) (uint64, bool) {
+	if !t.machine.Pending() {
+		return 0, false
+	}
+	b := t.machine.TakeBatch()
+	if err := b.Write(t.store); err != nil {
+		n.w.fail("node %d: write batch: %v", n.id, err)
+		return 0, false
+	}
+	t.machine.Flushed(b)
+	return b.Version, true
+}
+
+// durable asks the twin what survives, and checks it against the batches.
+func (t *twin) durable(m *machine, dst map[sharding.ShardID]uint64) uint64 {
+	w := t.machine.Durable(dst)
+	for _, s := range m.n.w.shards {
+		if have := m.appliedAt(w, s); dst[s] > have {
+			m.n.w.fail("node %d shard %d: index %d is called durable as of version %d, which has %d", m.n.id, s, dst[s], w, have)
+		}
+		if m.n.w.joining[s] {
+			delete(dst, s)
+		}
+	}
+	return w
+}
+
+// verify compares every entity's head.
+func (t *twin) verify(n *node, shard sharding.ShardID, name string, e *entity) {
+	sequence, hash, _, err := t.machine.Head(shard, sharding.EntityID{Type: "chain", ID: name})
+	if err != nil || sequence != e.sequence || hash != e.hash {
+		n.w.fail("I5: node %d %s: the store has %d %v, the model %d %v: %v", n.id, name, sequence, hash, e.sequence, e.hash, err)
+	}
+}
