@@ -35,11 +35,14 @@ func (s *Store) ViewAt(version uint64) (*View, error) {
 // Close releases the view. It may be called once.
 func (v *View) Close() {
 	v.txn.Discard()
-	s := v.st
+	v.st.release(v.version)
+}
+
+func (s *Store) release(version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.views[v.version]--; s.views[v.version] == 0 {
-		delete(s.views, v.version)
+	if s.views[version]--; s.views[version] == 0 {
+		delete(s.views, version)
 	}
 	if len(s.views) == 0 {
 		s.idle.Broadcast()

@@ -27,7 +27,7 @@ func openValue(key, value []byte) ([]byte, error) {
 	if len(value) < frameBytes {
 		return nil, damagedValue(key, fmt.Sprintf("value of %d bytes", len(value)))
 	}
-	if sum(key, value[frameBytes:]) != binary.LittleEndian.Uint32(value[1:]) {
+	if verifyChecksums && sum(key, value[frameBytes:]) != binary.LittleEndian.Uint32(value[1:]) {
 		return nil, damagedValue(key, "checksum mismatch")
 	}
 	if value[0] != valueVersion {
