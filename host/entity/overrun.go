@@ -53,6 +53,8 @@ func (l *Lane) oversee() {
 			v := l.current.Load()
 			mark, n := v.state.Load(), l.turns.Load()
 			switch {
+			case mark == handed: // the lane's next goroutine has not run yet
+				rest = 0
 			case mark != 0 && mark == seen && v.state.CompareAndSwap(mark, handed):
 				l.stats.overruns.Add(1)
 				go l.run(true)
