@@ -13,8 +13,8 @@ type StreamOptions struct {
 	// Outstanding bounds the commands sent and not answered (256); Send waits
 	// for room.
 	Outstanding int
-	// ResendFor is how long a command is sent again over new connections
-	// before it fails with its outcome unknown (30 s).
+	// ResendFor is how long after its connection broke a command is sent again
+	// over new ones before it fails with its outcome unknown (30 s).
 	ResendFor time.Duration
 }
 
@@ -52,9 +52,9 @@ type pending struct {
 	generation uint32
 	cmd        Command
 	done       func(Reply, error)
-	carried    bool // by an earlier connection: it may have been carried out
-	sent       bool // on this connection
-	since      time.Time
+	carried    bool      // by an earlier connection: it may have been carried out
+	sent       bool      // on this connection
+	broken     time.Time // when a connection first broke under it
 	prev, next *pending
 }
 
@@ -108,7 +108,6 @@ func (s *Stream) Send(ctx context.Context, cmd Command, done func(Reply, error))
 	if cmd.ID == "" {
 		cmd.ID = NewCommandID()
 	}
-	now := time.Now()
 	s.mu.Lock()
 	if s.closing || s.fatal != nil {
 		s.mu.Unlock()
@@ -116,7 +115,7 @@ func (s *Stream) Send(ctx context.Context, cmd Command, done func(Reply, error))
 		return s.reason()
 	}
 	p.generation++
-	p.cmd, p.done, p.since, p.carried, p.sent = cmd, done, now, false, false
+	p.cmd, p.done, p.carried, p.sent, p.broken = cmd, done, false, false, time.Time{}
 	s.list.push(p)
 	first := s.unsent == nil
 	if first {
@@ -213,7 +212,7 @@ func (s *Stream) run(ctx context.Context) {
 			pause.reset()
 		}
 		s.c.next(at)
-		s.expire(time.Now().Add(-s.opts.ResendFor), err)
+		s.expire(time.Now(), err)
 		if pause.wait(ctx) != nil {
 			break
 		}
@@ -259,13 +258,21 @@ func (s *Stream) fail(err error) {
 // abandon fails every command that is left.
 func (s *Stream) abandon(err error) { s.drop(func(*pending) bool { return true }, err) }
 
-// expire fails the commands that were first sent before a time.
-func (s *Stream) expire(before time.Time, cause error) {
+// expire fails the commands that have been waiting for a connection too long;
+// one has just broken.
+func (s *Stream) expire(now time.Time, cause error) {
+	s.mu.Lock()
+	for p := s.list.first; p != nil; p = p.next {
+		if p.broken.IsZero() {
+			p.broken = now
+		}
+	}
+	s.mu.Unlock()
 	message := "the connection was lost before the answer came"
 	if cause != nil {
 		message += ": " + cause.Error()
 	}
-	s.drop(func(p *pending) bool { return p.since.Before(before) },
+	s.drop(func(p *pending) bool { return !p.broken.IsZero() && now.Sub(p.broken) >= s.opts.ResendFor },
 		&Error{Code: connect.CodeUnknown, Message: message})
 }
 

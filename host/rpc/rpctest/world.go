@@ -151,13 +151,13 @@ func (w *World) lane() {
 			w.arrived.Wait()
 		}
 		taken, w.queue = w.queue, taken[:0]
-		closed := w.closed
+		closed, now := w.closed, time.Now()
 		for _, r := range taken {
 			if closed {
 				r.Result = entity.Result{Err: entity.ErrOutcomeUnknown}
 				continue
 			}
-			r.Result = w.decide(r)
+			r.Result = w.decide(r, now)
 		}
 		w.mu.Unlock()
 		for i, r := range taken {
@@ -171,8 +171,8 @@ func (w *World) lane() {
 }
 
 // decide runs one request; the mutex is held.
-func (w *World) decide(r *entity.Request) entity.Result {
-	if !r.Deadline.IsZero() && time.Now().After(r.Deadline) {
+func (w *World) decide(r *entity.Request, now time.Time) entity.Result {
+	if !r.Deadline.IsZero() && now.After(r.Deadline) {
 		return entity.Result{Err: entity.ErrDeadline}
 	}
 	if r.Name == "echo" {
@@ -204,7 +204,7 @@ func (w *World) decide(r *entity.Request) entity.Result {
 		return entity.Result{Err: err}
 	}
 	rec := journal.Record{
-		Entity: r.Entity, RecordedAt: time.Now().UnixNano(), Expected: s.sequence,
+		Entity: r.Entity, RecordedAt: now.UnixNano(), Expected: s.sequence,
 		Module: ModuleDigest, CommandID: r.ID, CommandHash: hash, Reply: reply, Events: events,
 	}
 	s.records = append(s.records, rec)
