@@ -7,12 +7,13 @@ TOOL = $(GO) tool -modfile=tools.mod
 FUZZTIME ?= 5s
 BENCHTIME ?= 1s
 SEEDS ?= 300
+ROUNDS ?= 40
 
 # Packages with Go code; the examples are built for WebAssembly by their tests.
 PKGS = ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check fmt fmt-check vet lint generate generated fuzz bench sim mutants
+.PHONY: help build test race check fmt fmt-check vet lint generate generated fuzz bench sim kill mutants
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +61,9 @@ bench: ## run every benchmark for BENCHTIME (default 1s)
 
 sim: ## run the seeded simulator for SEEDS seeds (default 300)
 	$(GOTEST) -run '^TestSeeds$$' -count=1 -timeout 30m ./tests/sim -seeds $(SEEDS)
+
+kill: ## kill a node under load ROUNDS times (default 40) and check its history
+	$(GOTEST) -run '^TestKill' -count=1 -timeout 30m ./tests/cluster -rounds $(ROUNDS)
 
 mutants: ## plant each known fault in turn; a test must fail on it
 	$(GOTEST) -tags mutants -run '^TestMutantsAreCaught$$' -timeout 40m -count=1 ./tests/mutants
