@@ -76,6 +76,7 @@ func (st *sendStream) expire(late []*item, now time.Time) []*item {
 func (st *sendStream) send(out *wire.Message, items, late []*item) error {
 	out.Bytes = out.Bytes[:0]
 	var a wire.Answer
+	done := 0
 	for i := range len(items) + len(late) {
 		if i < len(items) {
 			st.answer(&a, items[i])
@@ -88,10 +89,14 @@ func (st *sendStream) send(out *wire.Message, items, late []*item) error {
 			}
 		}
 		out.Bytes = wire.AppendAnswer(out.Bytes, &a)
+		if len(a.Code) == 0 {
+			done++
+		}
 	}
 	if len(out.Bytes) == 0 {
 		return nil
 	}
+	st.svc.metrics.done.Add(float64(done))
 	return st.flush(out)
 }
 
@@ -160,6 +165,7 @@ func (st *sendStream) answer(a *wire.Answer, it *item) {
 // failure fills a with an error.
 func (st *sendStream) failure(a *wire.Answer, correlation uint64, err error) {
 	public := publicError(st.svc.log, err)
+	st.svc.metrics.items.WithLabelValues(public.Code().String()).Inc()
 	*a = wire.Answer{
 		Correlation: correlation,
 		Code:        []byte(public.Code().String()),

@@ -25,10 +25,11 @@ import (
 
 // newHandler mounts every service and endpoint.
 func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
+	count := newMetrics(opts.Registerer)
 	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard}
 	entities.calls.runtime = deps.Runtime
 	entities.calls.deadline = deadlines{standard: opts.DefaultDeadline, longest: opts.MaxDeadline}
-	streams := &streamService{entityService: entities, nodeIDBytes: []byte(opts.NodeID), maxInFlight: opts.MaxStreamInFlight}
+	streams := &streamService{entityService: entities, nodeIDBytes: []byte(opts.NodeID), maxInFlight: opts.MaxStreamInFlight, metrics: count}
 	modules := &moduleService{
 		modules: deps.Modules, types: deps.Types, log: opts.Logger,
 		uploads: make(chan struct{}, opts.MaxUploads),
@@ -40,6 +41,7 @@ func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
 		// Compressed input costs a server thousands of times what it costs the
 		// sender; the API is for near networks and small messages.
 		connect.WithCompression("gzip", nil, nil),
+		connect.WithInterceptors(count),
 		connect.WithRecover(recoverPanic(entities)),
 	)
 	unary := connect.WithHandlerOptions(

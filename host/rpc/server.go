@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 
 	"github.com/hostd/hostd/sharding"
@@ -23,6 +24,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Metrics answers /metrics; nil answers 404.
 	Metrics http.Handler
+	// Registerer gets the server's own metrics; nil drops them.
+	Registerer prometheus.Registerer
 	// Ready says why the node cannot serve yet, or nil; it answers /readyz and
 	// the health service. A nil func is always ready.
 	Ready func() error

@@ -3,8 +3,11 @@ package rpc_test
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -208,4 +211,60 @@ func TestOptionsValidate(t *testing.T) {
 			t.Errorf("%v does not name %s", err, want)
 		}
 	}
+}
+
+// panics is a registry of types with a fault.
+type panics struct{}
+
+func (panics) Lookup(string) (rpc.Type, error) { panic("index out of range in /work/types.go") }
+
+// TestPanicIsInternal: a fault of a handler fails its call, tells the caller
+// nothing, and leaves the server running.
+func TestPanicIsInternal(t *testing.T) {
+	w := rpctest.New()
+	defer w.Close()
+	deps := w.Deps()
+	deps.Types = panics{}
+	var logged strings.Builder
+	server := httptest.NewServer(rpc.NewServer(deps, rpc.Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))}).Handler())
+	defer server.Close()
+	s := &site{world: w, url: server.URL}
+	for range 2 {
+		status, body := s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"add"}`)
+		if status != 500 || strings.Contains(body, "index") {
+			t.Errorf("status %d: %s", status, body)
+		}
+		wantCode(t, body, connect.CodeInternal)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if !strings.Contains(logged.String(), "index out of range") {
+		t.Errorf("logged: %s", logged.String())
+	}
+}
+
+// TestStreamsOutliveTimeouts: what bounds a call does not bound a stream that
+// is idle for longer.
+func TestStreamsOutliveTimeouts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits longer than the server's timeouts")
+	}
+	s := serve(t, rpc.Options{MaxDeadline: 400 * time.Millisecond, DefaultDeadline: 400 * time.Millisecond})
+	stream := s.entities().SendStream(t.Context())
+	stream.Send(message(1, add("a", 1)))
+	collect(t, stream, 1)
+	follow, err := s.entities().ReadEvents(t.Context(), connect.NewRequest(&entityv1.ReadEventsRequest{EntityType: "counter", EntityId: "b", Follow: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(6500 * time.Millisecond) // the timeouts are 5.4 s and 5.8 s
+	stream.Send(message(2, add("b", 2)))
+	collect(t, stream, 1)
+	if !follow.Receive() || follow.Msg().GetSequence() != 1 {
+		t.Errorf("the following stream: %v, %v", follow.Msg(), follow.Err())
+	}
+	stream.CloseRequest()
+	if _, err := stream.Receive(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream: %v", err)
+	}
+	follow.Close()
 }

@@ -24,6 +24,7 @@ type streamService struct {
 	nodeIDBytes []byte
 	batches     batches
 	maxInFlight int
+	metrics     *metrics
 }
 
 // sendStream is one SendStream call. The goroutine of the call reads: every
