@@ -1,15 +1,12 @@
 package conformance
 
 import (
-	"crypto/sha256"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/engine"
-	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/tests/testkit"
 )
 
 // request is a command as a node writes it.
@@ -23,13 +20,13 @@ func request(sequence uint64, command, payload string) []byte {
 	return abi.AppendSource(input, abi.Source{Kind: abi.SourceClient})
 }
 
-// cacheDir keeps compiled guests for the next benchmark: the toolchain's own
-// names for their code change with the code.
-func cacheDir(b *testing.B) string {
-	b.Helper()
+// cacheDir keeps compiled guests for the next run; what is in it is named by
+// its content.
+func cacheDir(t testing.TB) string {
+	t.Helper()
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	return filepath.Join(dir, "hostd-conformance")
 }
@@ -37,22 +34,16 @@ func cacheDir(b *testing.B) string {
 // benchmarkGuest is an example with entity 0 loaded.
 func benchmarkGuest(b *testing.B, name string) *engine.Instance {
 	b.Helper()
-	e, err := engine.New(b.Context(), engine.Options{CacheDir: cacheDir(b)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { e.Close(b.Context()) })
-	wasm := testkit.BuildExample(b, name)
-	m, err := e.Compile(b.Context(), journal.Digest(sha256.Sum256(wasm)), wasm)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { m.Close() })
+	m := compile(b, name)
 	g, err := m.Instantiate(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { g.Close() })
+	b.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			b.Errorf("close instance: %v", err)
+		}
+	})
 	if status, err := g.Load(0, 0, abi.AppendEntityID(nil, "e")); err != nil || status != abi.LoadDone {
 		b.Fatal(status, err)
 	}
@@ -118,6 +109,8 @@ func BenchmarkGuestInstantiate(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		g.Close()
+		if err := g.Close(); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

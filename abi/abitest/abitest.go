@@ -1,0 +1,194 @@
+// Package abitest is the conformance suite of the guest contract: it runs any
+// module through everything a host relies on, and says what held.
+//
+// It knows no Wasm runtime: a module is an Opener of instances whose calls
+// take and return frames. It starts no goroutine; Run calls one instance at a
+// time, from its own goroutine.
+package abitest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
+)
+
+// Env is what the guest may know of the world during a command or query.
+type Env struct {
+	Now  int64 // unix nanoseconds
+	Seed uint64
+}
+
+// Opener makes instances of one module.
+type Opener interface {
+	// Describe returns the manifest's text.
+	Describe() ([]byte, error)
+	// Open makes an instance whose clock and random numbers outside handle
+	// and query come from seed: two instances with different seeds must
+	// still agree on every state.
+	Open(ctx context.Context, seed uint64) (Instance, error)
+}
+
+// Instance is one guest. A result is valid until the next call. An error is a
+// fault of the guest (a trap, a span outside memory, a status that is none),
+// after which the instance is only closed.
+type Instance interface {
+	Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus, error)
+	Apply(handle uint64, frames []byte) error
+	Handle(handle uint64, frames []byte, env Env) ([]byte, error)
+	Query(handle uint64, frames []byte, env Env) ([]byte, error)
+	Snapshot(handle uint64) ([]byte, error)
+	Drop(handle uint64) error
+	Close() error
+}
+
+// Samples are payloads to try, by entity type, then command or query.
+type Samples map[string]map[string][][]byte
+
+// Options of Run.
+type Options struct {
+	Seed     uint64     // of everything the suite chooses; the same seed is the same run
+	Commands int        // commands an entity gets; 60 when 0
+	Entities int        // entities of a type in one instance; 3 when 0
+	Samples  Samples    // without any, payloads are guessed
+	Limits   abi.Limits // abi.DefaultLimits when zero
+}
+
+// Status of a check.
+type Status string
+
+// Statuses.
+const (
+	Passed  Status = "passed"
+	Failed  Status = "failed"
+	Skipped Status = "skipped" // Detail says why
+)
+
+// Check is one thing that was looked at.
+type Check struct {
+	Name       string
+	EntityType string // empty where it is the module's
+	Status     Status
+	Detail     string // the first fault, or why it was skipped
+}
+
+// Report is what Run found.
+type Report struct {
+	Manifest *manifest.Manifest // nil where it could not be read
+	Checks   []Check
+}
+
+// OK reports whether nothing failed.
+func (r *Report) OK() bool {
+	for i := range r.Checks {
+		if r.Checks[i].Status == Failed {
+			return false
+		}
+	}
+	return true
+}
+
+// String is a line a check.
+func (r *Report) String() string {
+	var text strings.Builder
+	for _, c := range r.Checks {
+		name := c.Name
+		if c.EntityType != "" {
+			name = c.EntityType + "/" + name
+		}
+		fmt.Fprintf(&text, "%-7s %s", c.Status, name)
+		if c.Detail != "" {
+			text.WriteString(": " + c.Detail)
+		}
+		text.WriteByte('\n')
+	}
+	return text.String()
+}
+
+// Run puts a module through the suite. The error is ctx's or a failure to
+// open an instance for a reason that is not the module's; what is wrong with
+// the module is in the report.
+func Run(ctx context.Context, module Opener, options Options) (*Report, error) {
+	if options.Commands == 0 {
+		options.Commands = 60
+	}
+	if options.Entities == 0 {
+		options.Entities = 3
+	}
+	if options.Limits == (abi.Limits{}) {
+		options.Limits = abi.DefaultLimits()
+	}
+	report := &Report{}
+	s := &suite{ctx: ctx, module: module, options: options, report: report}
+	if s.check("describe", "", s.describe) {
+		for i := range report.Manifest.EntityTypes {
+			t := &typeSuite{suite: s, typ: uint32(i), def: &report.Manifest.EntityTypes[i]}
+			t.run()
+		}
+	}
+	return report, ctx.Err()
+}
+
+type suite struct {
+	ctx     context.Context
+	module  Opener
+	options Options
+	report  *Report
+}
+
+// skip is returned by a check that could not be made.
+type skip string
+
+func (s skip) Error() string { return string(s) }
+
+// check runs one check and reports it.
+func (s *suite) check(name, entityType string, run func() error) bool {
+	if s.ctx.Err() != nil {
+		return false
+	}
+	c := Check{Name: name, EntityType: entityType, Status: Passed}
+	err := run()
+	if reason, skipped := errors.AsType[skip](err); skipped {
+		c.Status, c.Detail = Skipped, string(reason)
+	} else if err != nil {
+		c.Status, c.Detail = Failed, err.Error()
+	}
+	if s.ctx.Err() == nil {
+		s.report.Checks = append(s.report.Checks, c)
+	}
+	return err == nil
+}
+
+// describe reads the manifest, twice: it is a constant of the module.
+func (s *suite) describe() error {
+	first, err := s.module.Describe()
+	if err != nil {
+		return err
+	}
+	text := string(first)
+	if len(text) > s.options.Limits.ManifestBytes {
+		return fmt.Errorf("the manifest has %d bytes, limit %d", len(text), s.options.Limits.ManifestBytes)
+	}
+	s.report.Manifest, err = manifest.Parse(first)
+	if err != nil {
+		return err
+	}
+	second, err := s.module.Describe()
+	if err != nil {
+		return err
+	}
+	if text != string(second) {
+		return errors.New("the manifest is not the same twice")
+	}
+	return nil
+}
+
+// random is a stream of its own for each purpose, so that checks do not
+// depend on one another's draws.
+func (s *suite) random(purpose uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(s.options.Seed, purpose))
+}

@@ -1,0 +1,284 @@
+package abitest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+	hostd "github.com/hostd/hostd/guest-sdk/go"
+)
+
+type (
+	cart struct {
+		Items map[string]int64 `json:"items"`
+		Last  string           `json:"last"`
+		Cache int64            `json:"-"`
+	}
+	put struct {
+		Item  string `json:"name"`
+		Count int64  `json:"count"`
+	}
+	wasPut  put
+	cleared struct{}
+	size    struct{ Size int }
+)
+
+// faults are ways to break the cart guest.
+type faults struct {
+	silentChange, queryChanges, rejectChanges, seedInState, clockInState, shared, traps, losesState, initialDiffers bool
+	seed                                                                                                            uint64
+}
+
+func cartGuest(f faults) *hostd.Guest {
+	c := hostd.Entity[cart]("cart", hostd.JSON)
+	sharedItems := map[string]int64{}
+	c.Initial(func() cart {
+		state := cart{Items: map[string]int64{}}
+		if f.shared {
+			state.Items = sharedItems
+		}
+		if f.initialDiffers && f.seed%2 == 1 {
+			state.Last = "odd"
+		}
+		return state
+	})
+	hostd.Event(c, "put", func(s *cart, e wasPut) {
+		s.Items[e.Item] += e.Count
+		s.Last = e.Item
+		s.Cache += e.Count
+		if f.seedInState {
+			s.Last += string(rune('a' + f.seed%26))
+		}
+		if f.losesState {
+			s.Last = string(rune('a' + s.Cache%26)) // of a field no snapshot has
+		}
+	})
+	hostd.Event(c, "cleared", func(s *cart, _ cleared) { *s = cart{Items: map[string]int64{}} })
+	hostd.Command(c, "put", func(c *hostd.Context, s *cart, cmd put) (size, error) {
+		if f.traps && cmd.Item == "" {
+			panic("no item")
+		}
+		if cmd.Count <= 0 {
+			if f.rejectChanges {
+				s.Last = "rejected"
+			}
+			return size{}, hostd.Reject("invalid_count", "the count must be above 0")
+		}
+		if f.silentChange {
+			s.Last = c.CommandID()
+			return size{}, nil
+		}
+		c.Emit(wasPut(cmd), "cart")
+		if cmd.Count > 7 {
+			return size{}, hostd.Reject("too_many", "rejected after emitting")
+		}
+		if f.clockInState {
+			s.Last = "now"
+		}
+		return size{len(s.Items)}, nil
+	})
+	hostd.Command(c, "clear", func(c *hostd.Context, _ *cart, _ hostd.None) (hostd.None, error) {
+		c.Emit(cleared{})
+		if c.Random()%4 == 0 {
+			c.Delete()
+		}
+		return hostd.None{}, nil
+	})
+	hostd.Query(c, "size", func(_ *hostd.View, s *cart, _ hostd.None) (size, error) {
+		if f.queryChanges {
+			s.Last = "asked"
+		}
+		return size{len(s.Items)}, nil
+	})
+	return hostd.NewGuest("cart", "1.0.0", c, note())
+}
+
+// note is a durable-state type with opaque payloads.
+func note() *hostd.Type[[]byte] {
+	n := hostd.Durable[[]byte]("note", hostd.Bytes)
+	hostd.Command(n, "write", func(_ *hostd.Context, s *[]byte, text []byte) (string, error) {
+		*s = append(*s, text...)
+		if len(*s) > 500 {
+			return "", hostd.Reject("full", "the note is full")
+		}
+		return string(text), nil
+	})
+	hostd.Query(n, "read", func(_ *hostd.View, s *[]byte, _ hostd.None) ([]byte, error) { return *s, nil })
+	return n
+}
+
+func guest(f faults) native {
+	return func(seed uint64) *hostd.Guest {
+		f.seed = seed
+		return cartGuest(f)
+	}
+}
+
+var samples = Samples{"cart": {"put": {[]byte(`{"name":"a","count":1}`), []byte(`{"name":"b","count":3}`), []byte(`{"name":"c","count":9}`)}}}
+
+func run(t *testing.T, module Opener, options Options) *Report {
+	t.Helper()
+	report, err := Run(t.Context(), module, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func TestSoundGuestPasses(t *testing.T) {
+	for seed := range uint64(20) {
+		report := run(t, guest(faults{}), Options{Seed: seed, Samples: samples})
+		if !report.OK() {
+			t.Fatalf("seed %d\n%s", seed, report)
+		}
+		for _, c := range report.Checks {
+			if c.Status != Passed {
+				t.Errorf("seed %d: %+v", seed, c)
+			}
+		}
+	}
+}
+
+func TestSoundGuestPassesWithGuessedPayloads(t *testing.T) {
+	if report := run(t, guest(faults{}), Options{Seed: 1}); !report.OK() {
+		t.Errorf("\n%s", report)
+	}
+}
+
+func TestSameSeedSameReport(t *testing.T) {
+	broken := guest(faults{rejectChanges: true})
+	first, second := run(t, broken, Options{Seed: 5}), run(t, broken, Options{Seed: 5})
+	if first.OK() || !reflect.DeepEqual(first.Checks, second.Checks) {
+		t.Errorf("\n%s\n%s", first, second)
+	}
+}
+
+// TestEveryFaultIsFound breaks a guest in one way after another and names the
+// check that must see it.
+func TestEveryFaultIsFound(t *testing.T) {
+	sound := guest(faults{})
+	wrap := func(bend func(Instance) Instance) Opener { return bent{sound, bend} }
+	for name, c := range map[string]struct {
+		module Opener
+		check  string
+	}{
+		"a command changes state without an event": {guest(faults{silentChange: true}), "cart/handle"},
+		"a rejected command changes state":         {guest(faults{rejectChanges: true}), "cart/handle"},
+		"a command changes state beside its event": {guest(faults{clockInState: true}), "cart/handle"},
+		"a command traps":                          {guest(faults{traps: true}), "cart/handle"},
+		"entities share state":                     {guest(faults{shared: true}), "cart/handle"},
+		"evolving depends on the instance":         {guest(faults{seedInState: true}), "cart/replay"},
+		"the initial state depends on it":          {guest(faults{initialDiffers: true}), "cart/load"},
+		"a snapshot leaves state out":              {guest(faults{losesState: true}), "cart/snapshot"},
+		"a query changes state":                    {guest(faults{queryChanges: true}), "cart/query"},
+		"drop does nothing":                        {wrap(func(g Instance) Instance { return keeper{g, map[uint64]bool{}} }), "note/handles"},
+		"unknown kinds are not skipped":            {wrap(func(g Instance) Instance { return strict{g} }), "cart/unknown-kinds"},
+		"a bad snapshot traps":                     {wrap(func(g Instance) Instance { return brittle{g} }), "cart/unreadable-snapshot"},
+		"the buffer is too small":                  {wrap(func(g Instance) Instance { return small{g} }), "cart/large-input"},
+		"an event the manifest does not list":      {wrap(func(g Instance) Instance { return emitter{g, abi.AppendEvent(nil, "surprise", nil)} }), "cart/handle"},
+		"output that is no frames":                 {wrap(func(g Instance) Instance { return emitter{g, []byte{1, 2, 3}} }), "cart/handle"},
+		"output over a limit":                      {wrap(func(g Instance) Instance { return emitter{g, abi.AppendEvent(nil, "put", make([]byte, 64<<10+1))} }), "cart/handle"},
+		"a durable state that is not the state":    {wrap(func(g Instance) Instance { return emitter{g, abi.AppendState(nil, []byte("other"))} }), "note/handle"},
+		"a manifest that is none":                  {describes(`{"abi":1}`), "describe"},
+		"a manifest of another version":            {describes(`{"abi":2,"name":"x","entityTypes":[]}`), "describe"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := run(t, c.module, Options{Seed: 3, Samples: samples})
+			if report.OK() || !strings.Contains(report.String(), "failed  "+c.check+":") {
+				t.Errorf("want %s to fail\n%s", c.check, report)
+			}
+		})
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, guest(faults{}), Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestNothingStoredIsSaid(t *testing.T) {
+	idle := native(func(uint64) *hostd.Guest {
+		e := hostd.Entity[struct{}]("idle", hostd.JSON)
+		hostd.Command(e, "never", func(*hostd.Context, *struct{}, hostd.None) (hostd.None, error) {
+			return hostd.None{}, hostd.Reject("no", "never")
+		})
+		return hostd.NewGuest("idle", "", e)
+	})
+	if text := run(t, idle, Options{}).String(); !strings.Contains(text, "skipped idle/replay: no command stored anything") {
+		t.Errorf("\n%s", text)
+	}
+}
+
+type describes string
+
+func (d describes) Describe() ([]byte, error) { return []byte(d), nil }
+func (describes) Open(context.Context, uint64) (Instance, error) {
+	return nil, errors.New("not to be opened")
+}
+
+// keeper forgets to drop, and keeps the old state on the next load.
+type keeper struct {
+	Instance
+	loaded map[uint64]bool
+}
+
+func (k keeper) Drop(uint64) error { return nil }
+func (k keeper) Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus, error) {
+	if k.loaded[handle] && !bytes.Contains(frames, []byte("damaged")) {
+		return abi.LoadDone, nil
+	}
+	status, err := k.Instance.Load(typ, handle, frames)
+	k.loaded[handle] = status == abi.LoadDone
+	return status, err
+}
+
+var errTrap = errors.New("trap")
+
+// strict faults at input kinds it does not know.
+type strict struct{ Instance }
+
+func (s strict) Apply(handle uint64, frames []byte) error {
+	if bytes.Contains(frames, []byte("of a later version")) {
+		return errTrap
+	}
+	return s.Instance.Apply(handle, frames)
+}
+
+// brittle traps on a snapshot it cannot read.
+type brittle struct{ Instance }
+
+func (b brittle) Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus, error) {
+	status, err := b.Instance.Load(typ, handle, frames)
+	if status == abi.LoadUnreadable {
+		return 0, errTrap
+	}
+	return status, err
+}
+
+// small has a buffer of 1 MiB and not a byte more.
+type small struct{ Instance }
+
+func (s small) Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus, error) {
+	if len(frames) > 1<<20 {
+		return 0, errTrap
+	}
+	return s.Instance.Load(typ, handle, frames)
+}
+
+// emitter appends bytes to what commands emit.
+type emitter struct {
+	Instance
+	more []byte
+}
+
+func (e emitter) Handle(handle uint64, frames []byte, env Env) ([]byte, error) {
+	out, err := e.Instance.Handle(handle, frames, env)
+	return append(bytes.Clone(out), e.more...), err
+}

@@ -1,0 +1,264 @@
+package abitest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
+)
+
+// with runs f on a new instance and closes it.
+func (t *typeSuite) with(seed uint64, f func(Instance) error) error {
+	g, err := t.module.Open(t.ctx, seed)
+	if err != nil {
+		return fmt.Errorf("open an instance: %w", err)
+	}
+	return errors.Join(f(g), g.Close())
+}
+
+func (t *typeSuite) run() {
+	name := t.def.Name
+	t.check("load", name, t.initial)
+	if !t.check("handle", name, t.handle) {
+		return // the other checks would only repeat the fault
+	}
+	t.check("replay", name, t.replay)
+	t.check("snapshot", name, t.roundTrip)
+	t.check("query", name, t.query)
+	t.check("unknown-kinds", name, t.unknownKinds)
+	t.check("unreadable-snapshot", name, t.unreadable)
+	t.check("large-input", name, t.large)
+	t.check("handles", name, t.handles)
+}
+
+// initial: a new entity's state is the same in any instance.
+func (t *typeSuite) initial() error {
+	var states [2][]byte
+	for i := range states {
+		err := t.with(t.options.Seed+uint64(i), func(g Instance) (err error) {
+			if err := t.loaded(g, 0, abi.AppendEntityID(nil, "initial")); err != nil {
+				return err
+			}
+			states[i], err = t.snapshot(g, 0)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return same("the initial state in two instances", states[0], states[1])
+}
+
+// same compares states and shows them from a little before where they part.
+func same(what string, a, b []byte) error {
+	if bytes.Equal(a, b) {
+		return nil
+	}
+	at := 0
+	for at < min(len(a), len(b)) && a[at] == b[at] {
+		at++
+	}
+	from := max(0, at-20)
+	return fmt.Errorf("%s differs at byte %d: %.80q and %.80q", what, at, a[from:], b[from:])
+}
+
+// handle runs commands on several entities of one instance in turn, and
+// leaves their histories for the other checks.
+func (t *typeSuite) handle() error {
+	names := named(t.def.Commands)
+	if len(names) == 0 {
+		for name := range t.options.Samples[t.def.Name] {
+			names = append(names, manifest.Named{Name: name})
+		}
+	}
+	if len(names) == 0 {
+		return skip("the manifest lists no command, and no samples were given")
+	}
+	random := t.random(uint64(t.typ)<<8 + 1)
+	return t.with(t.options.Seed, func(g Instance) error {
+		for i := range t.options.Entities {
+			e := &entity{id: fmt.Sprintf("entity-%d", i), handle: uint64(i)}
+			if err := t.load(g, e, e.handle, mark{}, random); err != nil {
+				return err
+			}
+			t.history = append(t.history, e)
+		}
+		for i := range t.options.Commands * t.options.Entities {
+			if t.ctx.Err() != nil {
+				return t.ctx.Err()
+			}
+			e := t.history[random.IntN(len(t.history))]
+			name := names[random.IntN(len(names))].Name
+			if i < len(names) { // each at least once
+				name = names[i].Name
+			}
+			if err := t.command(g, e, name, t.payload(name, random), random); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func named(list []manifest.Named) []manifest.Named { return append([]manifest.Named(nil), list...) }
+
+// stored reports whether any command had an effect to replay.
+func (t *typeSuite) stored() error {
+	for _, e := range t.history {
+		if len(e.events) > 0 || e.state != nil {
+			return nil
+		}
+	}
+	return skip("no command stored anything; give samples of payloads")
+}
+
+// replay: in an instance with another seed, in other batches, the same events
+// give the same bytes, at the end and on the way there.
+func (t *typeSuite) replay() error {
+	if err := t.stored(); err != nil {
+		return err
+	}
+	random := t.random(uint64(t.typ)<<8 + 2)
+	return t.with(^t.options.Seed, func(g Instance) error {
+		for _, e := range t.history {
+			for range 4 {
+				if len(e.marks) == 0 {
+					break
+				}
+				at := e.marks[random.IntN(len(e.marks))]
+				if err := t.replayed(g, e, at, random); err != nil {
+					return err
+				}
+			}
+			if len(e.marks) > 0 {
+				if err := t.replayed(g, e, e.marks[len(e.marks)-1], random); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (t *typeSuite) replayed(g Instance, e *entity, at mark, random *rand.Rand) error {
+	if err := t.load(g, e, e.handle, at, random); err != nil {
+		return err
+	}
+	state, err := t.snapshot(g, e.handle)
+	if err == nil {
+		err = same(fmt.Sprintf("the state after %d events, live and replayed,", at.events), at.snapshot, state)
+	}
+	return errors.Join(err, g.Drop(e.handle))
+}
+
+// roundTrip: a state loaded from a snapshot is that state, and goes on as the
+// live one went on.
+func (t *typeSuite) roundTrip() error {
+	if err := t.stored(); err != nil {
+		return err
+	}
+	random := t.random(uint64(t.typ)<<8 + 3)
+	return t.with(t.options.Seed+3, func(g Instance) error {
+		for _, e := range t.history {
+			for i := range e.marks {
+				if err := t.goOn(g, e, i, random); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// goOn loads the snapshot of a mark and, where there is a next mark, applies
+// the events between the two.
+func (t *typeSuite) goOn(g Instance, e *entity, i int, random *rand.Rand) error {
+	from := e.marks[i]
+	input := abi.AppendSnapshot(abi.AppendEntityID(nil, e.id), from.snapshot)
+	input = abi.AppendSequence(input, e.sequence-uint64(len(e.events)-from.events))
+	if err := t.loaded(g, e.handle, input); err != nil {
+		return err
+	}
+	state, err := t.snapshot(g, e.handle)
+	if err != nil {
+		return err
+	}
+	if err := same("a snapshot, taken and loaded,", from.snapshot, state); err != nil {
+		return err
+	}
+	if !t.durable() && i+1 < len(e.marks) {
+		next := e.marks[i+1]
+		if err := t.apply(g, e.handle, e.events[from.events:next.events], random); err != nil {
+			return err
+		}
+		if state, err = t.snapshot(g, e.handle); err != nil {
+			return err
+		}
+		if err := same("the state after a snapshot and the events behind it", next.snapshot, state); err != nil {
+			return err
+		}
+	}
+	return g.Drop(e.handle)
+}
+
+// query: queries answer with replies or rejections and change nothing.
+func (t *typeSuite) query() error {
+	names := named(t.def.Queries)
+	if len(names) == 0 {
+		return skip("the manifest lists no query")
+	}
+	random := t.random(uint64(t.typ)<<8 + 4)
+	return t.each(t.options.Seed+4, random, func(g Instance, e *entity) error {
+		before, err := t.snapshot(g, e.handle)
+		if err != nil {
+			return err
+		}
+		for range 4 {
+			for _, query := range names {
+				if err := t.ask(g, e, query.Name, nil, random); err != nil {
+					return err
+				}
+			}
+		}
+		after, err := t.snapshot(g, e.handle)
+		if err != nil {
+			return err
+		}
+		return same("the state before and after queries", before, after)
+	})
+}
+
+func (t *typeSuite) ask(g Instance, e *entity, name string, more []byte, random *rand.Rand) error {
+	payload := t.payload(name, random)
+	env := Env{Now: e.now(), Seed: random.Uint64()}
+	input := abi.AppendSequence(more, e.sequence)
+	input = abi.AppendName(input, name)
+	input = abi.AppendPayload(input, payload)
+	input = abi.AppendNow(input, env.Now)
+	frames, err := g.Query(e.handle, input, env)
+	if err == nil {
+		err = abi.ParseOutput(new(abi.Output), frames, abi.QueryOnly, &t.options.Limits)
+	}
+	if err != nil {
+		return fmt.Errorf("query %s with payload %.100q: %w", name, payload, err)
+	}
+	return nil
+}
+
+// each loads every entity's last state into a new instance and runs f on it.
+func (t *typeSuite) each(seed uint64, random *rand.Rand, f func(Instance, *entity) error) error {
+	return t.with(seed, func(g Instance) error {
+		for _, e := range t.history {
+			if err := t.load(g, e, e.handle, mark{events: len(e.events), state: e.state}, random); err != nil {
+				return err
+			}
+			if err := f(g, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

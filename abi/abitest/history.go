@@ -1,0 +1,217 @@
+package abitest
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
+)
+
+// start is the time of the first command; each is a second later.
+const start = 1_767_225_600_000_000_000 // 1 January 2026
+
+// typeSuite is the checks of one entity type.
+type typeSuite struct {
+	*suite
+	typ     uint32
+	def     *manifest.EntityType
+	history []*entity // made by the handle check
+}
+
+// entity is an entity of the suite and what a node would have stored of it.
+type entity struct {
+	id       string
+	handle   uint64
+	sequence uint64
+	events   []event // since the last tombstone
+	state    []byte  // durable-state: what was stored last
+	commands int
+	marks    []mark
+}
+
+type event struct {
+	sequence uint64
+	at       int64
+	typ      string
+	payload  []byte
+}
+
+// mark is the live state after a number of events.
+type mark struct {
+	events   int
+	state    []byte
+	snapshot []byte
+}
+
+func (t *typeSuite) durable() bool { return t.def.Kind == manifest.DurableState }
+
+func (t *typeSuite) mode() abi.Mode {
+	if t.durable() {
+		return abi.HandleState
+	}
+	return abi.HandleEvents
+}
+
+func (e *entity) now() int64 { return start + int64(e.commands)*1_000_000_000 }
+
+// load gives the instance the entity as of a mark: from its events, in
+// batches of random sizes, or from a snapshot.
+func (t *typeSuite) load(g Instance, e *entity, handle uint64, at mark, random *rand.Rand) error {
+	input := abi.AppendEntityID(nil, e.id)
+	if at.state != nil {
+		input = abi.AppendSnapshot(input, at.state)
+		input = abi.AppendSequence(input, e.sequence)
+	}
+	if err := t.loaded(g, handle, input); err != nil {
+		return err
+	}
+	return t.apply(g, handle, e.events[:at.events], random)
+}
+
+func (t *typeSuite) loaded(g Instance, handle uint64, input []byte) error {
+	status, err := g.Load(t.typ, handle, input)
+	if err == nil && status != abi.LoadDone {
+		err = fmt.Errorf("%s answers %d, want 0", abi.ExportLoad, status)
+	}
+	return err
+}
+
+// apply feeds events in batches of random sizes within the limit.
+func (t *typeSuite) apply(g Instance, handle uint64, events []event, random *rand.Rand) error {
+	for len(events) > 0 {
+		want := 1 + random.IntN(len(events))
+		var batch []byte
+		count := 0
+		for count < want {
+			e := events[count]
+			if count > 0 && len(batch)+abi.InputEventBytes(len(e.typ), len(e.payload)) > t.options.Limits.BatchBytes {
+				break
+			}
+			batch = abi.AppendInputEvent(batch, e.sequence, e.at, e.typ, e.payload)
+			count++
+		}
+		if err := g.Apply(handle, batch); err != nil {
+			return err
+		}
+		events = events[count:]
+	}
+	return nil
+}
+
+func (t *typeSuite) snapshot(g Instance, handle uint64) ([]byte, error) {
+	state, err := g.Snapshot(handle)
+	if err != nil {
+		return nil, err
+	}
+	if len(state) > t.options.Limits.SnapshotBytes {
+		return nil, fmt.Errorf("the snapshot has %d bytes, limit %d", len(state), t.options.Limits.SnapshotBytes)
+	}
+	return append([]byte{}, state...), nil
+}
+
+// command sends one command and stores what a node would store. It checks
+// the output, and that a rejection leaves no trace.
+func (t *typeSuite) command(g Instance, e *entity, name string, payload []byte, random *rand.Rand) error {
+	before, err := t.snapshot(g, e.handle)
+	if err != nil {
+		return err
+	}
+	out, err := t.send(g, e, name, payload, nil, random)
+	switch {
+	case err != nil:
+		return fmt.Errorf("command %s with payload %.100q: %w", name, payload, err)
+	case out.Rejected:
+		return t.rejected(g, e, name, out, before, random)
+	}
+	return t.store(g, e, name, out, before, random)
+}
+
+// send calls hostd_handle with the frames of a command behind first.
+func (t *typeSuite) send(g Instance, e *entity, name string, payload, first []byte, random *rand.Rand) (*abi.Output, error) {
+	e.commands++
+	env := Env{Now: e.now(), Seed: random.Uint64()}
+	input := abi.AppendSequence(first, e.sequence)
+	input = abi.AppendName(input, name)
+	input = abi.AppendPayload(input, payload)
+	input = abi.AppendCommandID(input, fmt.Sprintf("%s-%d", e.id, e.commands))
+	input = abi.AppendNow(input, env.Now)
+	input = abi.AppendSeed(input, env.Seed)
+	input = abi.AppendSource(input, abi.Source{Kind: abi.SourceClient})
+	frames, err := g.Handle(e.handle, input, env)
+	if err != nil {
+		return nil, err
+	}
+	out := new(abi.Output)
+	return out, abi.ParseOutput(out, bytes.Clone(frames), t.mode(), &t.options.Limits)
+}
+
+func (t *typeSuite) rejected(g Instance, e *entity, name string, out *abi.Output, before []byte, random *rand.Rand) error {
+	if len(out.Events) > 0 || out.HasState { // evolved by what is not stored: a host loads it again
+		if err := g.Drop(e.handle); err != nil {
+			return err
+		}
+		if err := t.load(g, e, e.handle, mark{events: len(e.events), state: e.state}, random); err != nil {
+			return err
+		}
+	}
+	after, err := t.snapshot(g, e.handle)
+	if err != nil {
+		return err
+	}
+	return same("command "+name+" was rejected; the state before and after", before, after)
+}
+
+func (t *typeSuite) store(g Instance, e *entity, name string, out *abi.Output, before []byte, random *rand.Rand) error {
+	for _, emitted := range out.Events {
+		e.sequence++
+		if err := t.declared(name, emitted.Type); err != nil {
+			return err
+		}
+		e.events = append(e.events, event{e.sequence, e.now(), string(emitted.Type), emitted.Payload})
+	}
+	after, err := t.snapshot(g, e.handle)
+	if err != nil {
+		return err
+	}
+	changed := len(out.Events) > 0 || out.HasState
+	if !changed {
+		err = same("command "+name+" emitted nothing; the state before and after", before, after)
+	}
+	if out.HasState {
+		e.state = out.State
+		err = same("the state command "+name+" stores and the snapshot", out.State, after)
+	}
+	if err != nil {
+		return err
+	}
+	e.marks = append(e.marks, mark{len(e.events), e.state, after})
+	if out.Delete {
+		return t.restart(g, e, random)
+	}
+	return nil
+}
+
+// declared holds an event to the manifest's list, if it has one.
+func (t *typeSuite) declared(command string, typ []byte) error {
+	if t.def.Events == nil {
+		return nil
+	}
+	for i := range t.def.Events {
+		if t.def.Events[i].Type == string(typ) {
+			return nil
+		}
+	}
+	return fmt.Errorf("command %s emitted an event of type %.100q, which the manifest does not list", command, typ)
+}
+
+// restart begins the entity's next life after its tombstone.
+func (t *typeSuite) restart(g Instance, e *entity, random *rand.Rand) error {
+	e.events, e.state, e.marks = nil, nil, nil
+	e.sequence++
+	if err := g.Drop(e.handle); err != nil {
+		return err
+	}
+	return t.load(g, e, e.handle, mark{}, random)
+}

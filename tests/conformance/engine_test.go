@@ -1,0 +1,86 @@
+package conformance
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"testing"
+
+	"github.com/hostd/hostd/abi/abitest"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/tests/testkit"
+)
+
+// opener puts a compiled module under the suite.
+type opener struct{ module *engine.Module }
+
+func (o opener) Describe() ([]byte, error) { return json.Marshal(o.module.Manifest()) }
+
+func (o opener) Open(ctx context.Context, _ uint64) (abitest.Instance, error) {
+	g, err := o.module.Instantiate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return instance{g}, nil
+}
+
+type instance struct{ *engine.Instance }
+
+func (i instance) Handle(handle uint64, frames []byte, env abitest.Env) ([]byte, error) {
+	return i.Instance.Handle(handle, frames, engine.Env{Now: env.Now, Seed: env.Seed})
+}
+
+func (i instance) Query(handle uint64, frames []byte, env abitest.Env) ([]byte, error) {
+	return i.Instance.Query(handle, frames, engine.Env{Now: env.Now, Seed: env.Seed})
+}
+
+// TestExamplesConform runs each example, compiled and metered as in a node,
+// through the whole suite, with payloads it can use and with guessed ones.
+func TestExamplesConform(t *testing.T) {
+	samples := abitest.Samples{
+		"counter": {"add": {[]byte(`{"amount":1}`), []byte(`{"amount":-3}`), []byte(`{"amount":"7"}`)}},
+		"account": {"deposit": {[]byte(`{"amount":5}`)}, "withdraw": {[]byte(`{"amount":3}`)}},
+		"chain":   {"link": {[]byte(`{"n":1}`), []byte(`{"n":-9}`)}},
+	}
+	for _, name := range []string{"counter", "account", "chain"} {
+		t.Run(name, func(t *testing.T) {
+			module := compile(t, name)
+			for _, options := range []abitest.Options{{Seed: 1, Samples: samples}, {Seed: 2}} {
+				report, err := abitest.Run(t.Context(), opener{module}, options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, check := range report.Checks {
+					if check.Status != abitest.Passed {
+						t.Errorf("seed %d: %+v", options.Seed, check)
+					}
+				}
+			}
+		})
+	}
+}
+
+func compile(t testing.TB, name string) *engine.Module {
+	t.Helper()
+	e, err := engine.New(t.Context(), engine.Options{CacheDir: cacheDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(context.Background()); err != nil {
+			t.Errorf("close engine: %v", err)
+		}
+	})
+	wasm := testkit.BuildExample(t, name)
+	m, err := e.Compile(t.Context(), journal.Digest(sha256.Sum256(wasm)), wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Errorf("close module: %v", err)
+		}
+	})
+	return m
+}
