@@ -1,7 +1,9 @@
-// Package testkit is what tests of several packages share: so far, the
-// example guests as Wasm.
+// Package testkit is what tests of several packages share: the example guests
+// as Wasm, the program, nodes as processes, and file systems whose power can
+// be cut or which can be filled.
 //
-// It is imported by tests only, never by the product. It starts no goroutine.
+// It is imported by tests only, never by the product. A Node waits for its
+// process in a goroutine that ends with it.
 package testkit
 
 import (
