@@ -43,9 +43,9 @@ func (s *Stream) connection(ctx context.Context, n *node) (answered bool, err er
 		answered, err = s.receive(conn)
 		received <- err
 	}()
-	sendErr, ended := s.transmit(conn, received)
-	if ended != nil {
-		err = ended.err
+	ended, sendErr := s.transmit(conn, received)
+	if ended {
+		err, sendErr = sendErr, nil
 	} else {
 		switch {
 		case sendErr == nil:
@@ -66,19 +66,16 @@ func (s *Stream) connection(ctx context.Context, n *node) (answered bool, err er
 	return answered, err
 }
 
-// receiveEnd is how the receiver ended.
-type receiveEnd struct{ err error }
-
 // transmit sends commands until the stream is drained, sending fails, or the
-// receiver ends, whose end it then returns.
-func (s *Stream) transmit(conn *bidi, received <-chan error) (error, *receiveEnd) {
+// receiver ends, and then err is the receiver's.
+func (s *Stream) transmit(conn *bidi, received <-chan error) (ended bool, err error) {
 	var out wire.Message
 	signal(s.wake) // what was left by the connection before
 	for {
 		select {
 		case <-s.wake:
 		case err := <-received:
-			return nil, &receiveEnd{err}
+			return true, err
 		}
 		for {
 			out.Bytes = s.fill(out.Bytes[:0])
@@ -86,11 +83,11 @@ func (s *Stream) transmit(conn *bidi, received <-chan error) (error, *receiveEnd
 				break
 			}
 			if err := conn.Send(&out); err != nil {
-				return err, nil
+				return false, err
 			}
 		}
 		if s.drained() {
-			return nil, nil
+			return false, nil
 		}
 	}
 }

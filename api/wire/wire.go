@@ -27,11 +27,12 @@ const (
 	DataPayload
 )
 
-// Numbers of fields and their wire types, as the .proto files give them.
+// Numbers of fields, as the .proto files give them, shifted over their wire
+// types: 2 is length-delimited, and 0, not written out, is a varint.
 const (
 	tagItem = 1<<3 | 2 // SendStreamRequest.requests, SendStreamResponse.responses
 
-	tagCorrelation = 1<<3 | 0
+	tagCorrelation = 1 << 3
 	tagRequest     = 2<<3 | 2
 	tagResponse    = 2<<3 | 2
 	tagError       = 3<<3 | 2
@@ -42,13 +43,13 @@ const (
 	tagInJSON     = 4<<3 | 2
 	tagInData     = 5<<3 | 2
 	tagCommandID  = 6<<3 | 2
-	tagExpected   = 7<<3 | 0
+	tagExpected   = 7 << 3
 
 	tagOutJSON    = 1<<3 | 2
 	tagOutData    = 2<<3 | 2
-	tagSequence   = 3<<3 | 0
-	tagEventCount = 4<<3 | 0
-	tagDuplicate  = 5<<3 | 0
+	tagSequence   = 3 << 3
+	tagEventCount = 4 << 3
+	tagDuplicate  = 5 << 3
 	tagNodeID     = 6<<3 | 2
 
 	tagCode    = 1<<3 | 2
