@@ -11,7 +11,17 @@ import (
 	"github.com/hostd/hostd/host"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/tests/testkit"
+	"golang.org/x/sys/unix"
 )
+
+// cpuTime is the processor time that the process has taken, all threads.
+func cpuTime(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
 
 // BenchmarkStream sends durable commands over one stream with 256 in flight:
 // node, client and guest share the process.
@@ -62,8 +72,10 @@ func BenchmarkStream(b *testing.B) {
 			send(2 * keys)
 			b.ReportAllocs()
 			b.ResetTimer()
+			before := cpuTime(b)
 			send(b.N)
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commands/s")
+			b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N)/1e3, "cpu-us/op")
 		})
 	}
 }

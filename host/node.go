@@ -271,7 +271,7 @@ func (n *Node) openEntities(context.Context) error {
 		return err
 	}
 	n.opened("lanes", n.region.Close)
-	n.applier, err = eventlog.StartApplier(n.machine, eventlog.ApplierOptions{Sink: n.region, Fatal: n.fatal, Logger: n.logger})
+	n.applier, err = eventlog.StartApplier(n.machine, eventlog.ApplierOptions{Sink: n.region, Fatal: n.fatal, Logger: n.logger, FlushBytes: 2 << 20, FlushInterval: 100 * time.Millisecond})
 	if err != nil {
 		return err
 	}
