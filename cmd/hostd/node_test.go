@@ -182,6 +182,29 @@ func isZombie(pid int) bool {
 	return strings.HasPrefix(rest, "Z")
 }
 
+func TestModuleCheck(t *testing.T) {
+	samples := filepath.Join(t.TempDir(), "samples.json")
+	if err := os.WriteFile(samples, []byte(`{"counter":{"add":[{"amount":2},{"amount":-1}]}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := hostd(t, "module", "check", counterFile(t), "--samples", samples, "-o", "json")
+	v := decode[checkView](t, got.out)
+	if got.code != exitDone || v.Name != "counter" || v.Functions == 0 || len(v.Checks) < 5 || v.failed() != 0 {
+		t.Errorf("%+v", got)
+	}
+	damaged := counterFile(t)
+	wasm, err := os.ReadFile(damaged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(damaged, wasm[:len(wasm)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := hostd(t, "module", "check", damaged); got.code != exitFailed || !strings.Contains(got.err, "abi/ABI.md") || got.out != "" {
+		t.Errorf("half a module: %+v", got)
+	}
+}
+
 func TestDemo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles three modules")
