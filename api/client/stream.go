@@ -44,22 +44,6 @@ type Stream struct {
 	empty   chan struct{} // closed when closing and nothing is left to answer
 }
 
-// pending is a command that is not answered. Its correlation number holds its
-// place among the slots and how often that place has been used, so an answer
-// that comes late is known for one.
-type pending struct {
-	index      uint32
-	generation uint32
-	cmd        Command
-	done       func(Reply, error)
-	carried    bool      // by an earlier connection: it may have been carried out
-	sent       bool      // on this connection
-	broken     time.Time // when a connection first broke under it
-	prev, next *pending
-}
-
-func (p *pending) correlation() uint64 { return uint64(p.generation)<<32 | uint64(p.index) }
-
 // Stream opens a stream. It connects in the background.
 func (c *Client) Stream(opts StreamOptions) *Stream {
 	if opts.Outstanding <= 0 {
@@ -313,31 +297,4 @@ func signal(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// pendingList is a list of commands in the order of Send.
-type pendingList struct{ first, last *pending }
-
-func (l *pendingList) push(p *pending) {
-	p.prev, p.next = l.last, nil
-	if l.last != nil {
-		l.last.next = p
-	} else {
-		l.first = p
-	}
-	l.last = p
-}
-
-func (l *pendingList) remove(p *pending) {
-	if p.prev != nil {
-		p.prev.next = p.next
-	} else {
-		l.first = p.next
-	}
-	if p.next != nil {
-		p.next.prev = p.prev
-	} else {
-		l.last = p.prev
-	}
-	p.prev, p.next = nil, nil
 }
