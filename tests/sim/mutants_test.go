@@ -24,12 +24,14 @@ func TestMutants(t *testing.T) {
 	}{
 		{1, "acknowledged before the commit", 60},
 		{2, "the log is not synced", 60},
-		{3, "reads answered without asking the others", 200},
-		{6, "no fence, neither at proposal nor at apply", 300},
+		{3, "reads answered without asking the others", 600},
+		{6, "no fence, neither at proposal nor at apply", 600},
 		{8, "the hard state written before its entries", 200},
 		{12, "a change of members not applied on half of the replicas", 60},
 		{13, "an empty log after a restart under the same replica id", 60},
 		{15, "votes and append responses sent before the sync", 300},
+		{17, "a log cut by a leader that has just stepped down", 600},
+		{7, "checksums of the log not checked", 600},
 	}
 	violation := regexp.MustCompile(`seed \d+ step \d+: (I\d+|liveness|panic): .*`)
 	for _, m := range mutants {

@@ -82,7 +82,7 @@ func (w *World) choose() profile {
 		segment: int64(pick(16<<10, 32<<10, 128<<10)), record: pick(400, 2000, 6000), cutTicks: pick(1, 5, 20),
 		message: uint64(pick(1, 500, 4000)), apply: uint64(pick(1, 800, 10000)), uncommitted: uint64(pick(700, 8000)),
 		loss: []float64{0, 0, 0.02, 0.1, 0.25}[r.IntN(5)], double: []float64{0, 0.02, 0.2}[r.IntN(3)], delay: pick(1, 3, 12),
-		crash: pick(0, 100, 250, 600), partition: pick(0, 150, 400), heal: pick(60, 120, 400), pause: pick(0, 200, 500), stall: pick(0, 0, 300),
+		crash: pick(0, 100, 250, 600), partition: pick(0, 150, 400), heal: pick(60, 120, 400), pause: pick(0, 200, 500), stall: pick(0, 100, 300),
 		transfer: pick(0, 100, 300), members: pick(0, 0, 40, 120),
 	}
 	return p

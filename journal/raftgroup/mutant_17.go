@@ -1,0 +1,5 @@
+//go:build mutant_17
+
+package raftgroup
+
+const planted = 17
