@@ -34,7 +34,7 @@ func cacheDir(t testing.TB) string {
 // benchmarkGuest is an example with entity 0 loaded.
 func benchmarkGuest(b *testing.B, name string) *engine.Instance {
 	b.Helper()
-	m := compile(b, name)
+	m := compile(b, "examples/wasm/"+name)
 	g, err := m.Instantiate(b.Context())
 	if err != nil {
 		b.Fatal(err)

@@ -22,58 +22,62 @@ import (
 // runtime for Wasm.
 const buildTimeout = 5 * time.Minute
 
-type example struct {
+type guest struct {
 	once sync.Once
 	wasm []byte
 	err  error
 	log  string
 }
 
-// examples holds what this test process has built, by name.
-var examples sync.Map
+// guests holds what this test process has built, by package.
+var guests sync.Map
 
-// BuildExample returns examples/wasm/<name> as a Wasm module, built with the
-// toolchain that runs the test, once a process. The toolchain's own cache
-// makes the next process quick. Callers must not change the bytes.
+// BuildExample returns examples/wasm/<name> as a Wasm module. See BuildGuest.
 func BuildExample(t testing.TB, name string) []byte {
 	t.Helper()
-	entry, _ := examples.LoadOrStore(name, new(example))
-	e := entry.(*example)
-	e.once.Do(e.build(name))
-	if e.err != nil {
-		t.Fatalf("build example %s: %v\n%s", name, e.err, e.log)
-	}
-	return e.wasm
+	return BuildGuest(t, "examples/wasm/"+name)
 }
 
-func (e *example) build(name string) func() {
-	return func() {
-		root, err := repositoryRoot()
-		if err != nil {
-			e.err = err
-			return
-		}
-		dir, err := os.MkdirTemp("", "hostd-example-")
-		if err != nil {
-			e.err = err
-			return
-		}
-		defer os.RemoveAll(dir)
-		file := filepath.Join(dir, name+".wasm")
-		ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
-		defer cancel()
-		build := exec.CommandContext(ctx, "go", "build",
-			"-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", file, "./examples/wasm/"+name)
-		build.Dir = root
-		build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
-		var log bytes.Buffer
-		build.Stdout, build.Stderr = &log, &log
-		if e.err = build.Run(); e.err != nil {
-			e.log = log.String()
-			return
-		}
-		e.wasm, e.err = os.ReadFile(file)
+// BuildGuest returns the package in dir, relative to the repository's root,
+// as a Wasm module, built with the toolchain in the path, once a process. The
+// toolchain's own cache makes the next process quick. Callers must not change
+// the bytes.
+func BuildGuest(t testing.TB, dir string) []byte {
+	t.Helper()
+	entry, _ := guests.LoadOrStore(dir, new(guest))
+	g := entry.(*guest)
+	g.once.Do(func() { g.err = g.build(dir) })
+	if g.err != nil {
+		t.Fatalf("build guest %s: %v\n%s", dir, g.err, g.log)
 	}
+	return g.wasm
+}
+
+func (g *guest) build(dir string) error {
+	root, err := repositoryRoot()
+	if err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp("", "hostd-guest-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	file := filepath.Join(scratch, "guest.wasm")
+	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+	defer cancel()
+	build := exec.CommandContext(ctx, "go", "build",
+		"-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", file, "./"+dir)
+	build.Dir = root
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
+	var log bytes.Buffer
+	build.Stdout, build.Stderr = &log, &log
+	if err := build.Run(); err != nil {
+		g.log = log.String()
+		return err
+	}
+	g.wasm, err = os.ReadFile(file)
+	return err
 }
 
 // repositoryRoot is the nearest directory above the test's own that has a
