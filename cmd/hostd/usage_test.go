@@ -11,7 +11,7 @@ import (
 // The nouns and verbs are public: scripts are written against them.
 func TestEveryCommandExists(t *testing.T) {
 	for _, path := range []string{
-		"version", "dev", "demo", "serve", "bench", "verify",
+		"version", "dev", "demo", "serve", "bench", "verify", "recover",
 		"module push", "module ls", "module describe", "module activate", "module rollback", "module verify", "module check",
 		"entity send", "entity query", "entity events", "entity get", "entity state", "entity ls", "entity tail",
 		"cluster status", "shard ls", "shard move", "node ls", "node drain", "node down",
@@ -80,6 +80,7 @@ func TestExitCodes(t *testing.T) {
 		{"module check " + text, exitFailed, "abi/ABI.md"},
 		{"module check absent.wasm", exitFailed, "Give the path of a .wasm file."},
 		{"verify " + text, exitFailed, "is not a directory"},
+		{"recover " + t.TempDir(), exitUsage, "--accept-loss"},
 		{"version", exitDone, ""},
 	} {
 		got := hostd(t, strings.Fields(tt.args)...)

@@ -21,7 +21,7 @@ func newVerify(std stdio) *cobra.Command {
 		}
 		if faults > 0 {
 			return hint(fmt.Errorf("%d faults", faults),
-				"Keep a copy of the directory. A node of a cluster can be replaced; a lone node's data must come from a backup.")
+				"Keep a copy of the directory. Restore a backup, or give up what lies behind the damage: hostd recover DIR --accept-loss.")
 		}
 		fmt.Fprintln(std.err, "no faults")
 		return nil
