@@ -43,6 +43,7 @@ const LoadExtraBytes = 1 << 10
 const (
 	MaxEntityTypeBytes = 64
 	MaxEntityIDBytes   = 256
+	MaxNameBytes       = 255 // of a command, query, event type, timer, tag or rejection code
 )
 
 // DefaultLimits returns the limits of the contract.
@@ -62,7 +63,7 @@ func DefaultLimits() Limits {
 		CommandSends:      128,
 		CommandTimers:     128,
 		CommandSendBytes:  256 << 10,
-		NameBytes:         255,
+		NameBytes:         MaxNameBytes,
 		MessageBytes:      4 << 10,
 		LogLines:          32,
 		LogLineBytes:      1 << 10,

@@ -53,16 +53,13 @@ func ValidateEntityID(id string) error {
 }
 
 // ValidateName checks a command, query, event type, timer, tag or rejection
-// code: 1 to Limits.NameBytes bytes by default, of the same characters as an
-// entity id. noun names it in the *NameError.
+// code: 1 to MaxNameBytes bytes of the same characters as an entity id. noun names it in the *NameError.
 func ValidateName(noun, name string) error {
-	if reason := textFault(name, defaultNameBytes); reason != "" {
+	if reason := textFault(name, MaxNameBytes); reason != "" {
 		return &NameError{noun, reason}
 	}
 	return nil
 }
-
-const defaultNameBytes = 256
 
 func lengthFault(length, limit int) string {
 	if length == 0 {

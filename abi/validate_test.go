@@ -62,6 +62,12 @@ func TestValidateNameNamesItsNoun(t *testing.T) {
 	if err := ValidateName("command", "add"); err != nil {
 		t.Error(err)
 	}
+	if err := ValidateName("tag", strings.Repeat("x", MaxNameBytes)); err != nil {
+		t.Error(err)
+	}
+	if err := ValidateName("tag", strings.Repeat("x", MaxNameBytes+1)); err == nil || err.Error() != "tag: 256 bytes, limit 255" {
+		t.Error(err)
+	}
 	if err := ValidateName("command", ""); err == nil || err.Error() != "command: is empty" {
 		t.Error(err)
 	}

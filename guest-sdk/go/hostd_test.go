@@ -1,0 +1,314 @@
+package hostd_test
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
+	hostd "github.com/hostd/hostd/guest-sdk/go"
+	"github.com/hostd/hostd/guest-sdk/go/hostdtest"
+)
+
+type (
+	order struct {
+		Lines  []string         `json:"lines"`
+		Counts map[string]int64 `json:"counts"`
+		Paid   bool             `json:"paid"`
+	}
+	addLine  struct{ Line string }
+	lineWas  struct{ Line string }
+	paid     struct{ At int64 }
+	orderLen struct {
+		Lines int `json:"lines"`
+	}
+)
+
+func orders() *hostd.Type[order] {
+	o := hostd.Entity[order]("order", hostd.JSON,
+		hostd.SnapshotEvery(50), hostd.PassivateAfter(90*hostd.Second), hostd.RememberEntities())
+	o.Initial(func() order { return order{Counts: map[string]int64{}} })
+	hostd.Event(o, "line-added", func(s *order, e lineWas) {
+		s.Lines = append(s.Lines, e.Line)
+		s.Counts[e.Line]++
+	})
+	hostd.Event(o, "paid", func(s *order, _ paid) { s.Paid = true })
+	hostd.Command(o, "add", func(c *hostd.Context, s *order, cmd addLine) (orderLen, error) {
+		switch cmd.Line {
+		case "":
+			return orderLen{}, hostd.Reject("empty_line", "a line needs text")
+		case "fail":
+			return orderLen{}, errors.New("out of luck")
+		case "late":
+			c.Emit(lineWas{"late"})
+			return orderLen{}, hostd.Reject("late", "rejected after emitting")
+		}
+		c.Emit(&lineWas{cmd.Line}, "lines", "line:"+cmd.Line)
+		if len(s.Lines) == 0 || s.Lines[len(s.Lines)-1] != cmd.Line {
+			panic("Emit has not evolved the state")
+		}
+		return orderLen{len(s.Lines)}, nil
+	})
+	hostd.Command(o, "pay", func(c *hostd.Context, s *order, _ hostd.None) (hostd.None, error) {
+		c.Emit(paid{int64(c.Now())})
+		c.Send("ledger", "main", "book", addLine{c.EntityID()})
+		c.SendWithAnswer("ledger", "main", "check", nil, hostd.Answer{OnReply: "ok", OnReject: "no"})
+		c.SetTimer("ship", c.Now().Add(hostd.Hour), "ship", orderLen{len(s.Lines)})
+		c.CancelTimer("remind")
+		c.Passivate()
+		c.Log(abi.LogWarn, "paid "+c.EntityType())
+		return hostd.None{}, nil
+	})
+	hostd.Command(o, "cancel", func(c *hostd.Context, _ *order, _ hostd.None) (hostd.None, error) {
+		c.Delete()
+		return hostd.None{}, nil
+	})
+	hostd.Command(o, "who", func(c *hostd.Context, _ *order, _ hostd.None) (hostd.RawJSON, error) {
+		text, err := json.Marshal(map[string]any{
+			"id": c.EntityID(), "command": c.CommandID(), "sequence": c.Sequence(), "now": c.Now(),
+			"source": c.Source(), "random": []uint64{c.Random(), c.Random()},
+		})
+		return text, err
+	})
+	hostd.Query(o, "length", func(v *hostd.View, s *order, _ hostd.None) (orderLen, error) {
+		return orderLen{len(s.Lines)}, nil
+	})
+	return o
+}
+
+func TestCommandsEventsAndReplies(t *testing.T) {
+	d := hostdtest.New(t, orders()).Given(lineWas{"a"})
+	d.When("add", addLine{"b"}).Events(lineWas{"b"}).Reply(orderLen{2}).Tags(1, "lines", "line:b")
+	d.When("add", addLine{""}).Rejected("empty_line")
+	d.When("add", addLine{"fail"}).Rejected(hostd.CodeError)
+	d.When("add", addLine{"late"}).Rejected("late")
+	d.When("add", hostd.RawJSON(`{"Line":7}`)).Rejected(hostd.CodeInvalidPayload)
+	d.When("none", nil).Rejected(hostd.CodeUnknownName)
+	d.Query("none", nil).Rejected(hostd.CodeUnknownName)
+	d.Query("length", nil).Reply(orderLen{2})
+	d.Then(order{Lines: []string{"a", "b"}, Counts: map[string]int64{"a": 1, "b": 1}})
+}
+
+func TestEverythingElseACommandCanDo(t *testing.T) {
+	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	d := hostdtest.New(t, orders()).ID("o-1").At(now)
+	r := d.When("pay", nil).Events(paid{now.UnixNano()})
+	out := r.Output()
+	if out.Reply != nil || !out.Passivate || out.Delete {
+		t.Errorf("%+v", out)
+	}
+	wantSends := []abi.Send{
+		{EntityType: []byte("ledger"), EntityID: []byte("main"), Command: []byte("book"), Payload: []byte(`{"Line":"o-1"}`)},
+		{EntityType: []byte("ledger"), EntityID: []byte("main"), Command: []byte("check"), Payload: []byte{}, WantsAnswer: true, OnReply: []byte("ok"), OnReject: []byte("no")},
+	}
+	if !reflect.DeepEqual(out.Sends, wantSends) {
+		t.Errorf("%+v", out.Sends)
+	}
+	wantTimers := []abi.Timer{
+		{Name: []byte("ship"), Due: now.Add(time.Hour).UnixNano(), Command: []byte("ship"), Payload: []byte(`{"lines":0}`)},
+		{Name: []byte("remind"), Cancel: true},
+	}
+	if !reflect.DeepEqual(out.Timers, wantTimers) {
+		t.Errorf("%+v", out.Timers)
+	}
+	if !reflect.DeepEqual(d.Log(), []string{"paid order"}) {
+		t.Errorf("%q", d.Log())
+	}
+	if d.When("cancel", nil); d.State().Paid {
+		t.Error("a deleted entity kept its state")
+	}
+}
+
+func TestContextTellsWhatTheHostSaid(t *testing.T) {
+	d := hostdtest.New(t, orders()).ID("o-9").At(time.Unix(5, 6)).Given(lineWas{"a"})
+	first := string(d.CommandID("c-7").When("who", nil).Output().Reply)
+	for _, want := range []string{`"id":"o-9"`, `"command":"c-7"`, `"sequence":1`, `"now":5000000006`, `"source":{"Kind":1,"EntityType":"","EntityID":""}`} {
+		if !strings.Contains(first, want) {
+			t.Errorf("%s\nlacks %s", first, want)
+		}
+	}
+	second := string(d.From("account", "a1").When("who", nil).Output().Reply)
+	if !strings.Contains(second, `"source":{"Kind":3,"EntityType":"account","EntityID":"a1"}`) {
+		t.Error(second)
+	}
+	if third := string(d.FromTimer().When("who", nil).Output().Reply); !strings.Contains(third, `"source":{"Kind":2,`) {
+		t.Error(third)
+	}
+	random := func(text string) string {
+		return text[strings.Index(text, `"random"`):strings.Index(text, `,"sequence"`)]
+	}
+	if random(first) == random(second) {
+		t.Error("two commands drew the same random numbers")
+	}
+}
+
+func TestDescribeIsAManifest(t *testing.T) {
+	g := hostd.NewGuest("shop", "2.0.0", orders(), notes())
+	m, err := manifest.Parse(g.Describe())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, n := m.EntityTypes[0], m.EntityTypes[1]
+	if m.Name != "shop" || m.Version != "2.0.0" || o.Kind != manifest.EventSourced || o.Encoding != manifest.JSON ||
+		o.SnapshotEvery != 50 || o.PassivateAfter != 90*time.Second || !o.RememberEntities ||
+		len(o.Commands) != 4 || o.Queries[0].Name != "length" || o.Events[1].Type != "paid" {
+		t.Errorf("%+v", m)
+	}
+	if n.Kind != manifest.DurableState || n.Encoding != manifest.Bytes || n.Events == nil || len(n.Events) != 0 {
+		t.Errorf("%+v", n)
+	}
+}
+
+func notes() *hostd.Type[note] {
+	n := hostd.Durable[note]("note", hostd.Bytes)
+	hostd.Command(n, "write", func(_ *hostd.Context, s *note, text string) (string, error) {
+		s.text = append(s.text, text...)
+		if len(s.text) > 10 {
+			return "", hostd.Reject("full", "the note is full")
+		}
+		return strings.ToUpper(text), nil
+	})
+	return n
+}
+
+// note has a format of its own.
+type note struct{ text []byte }
+
+func (n note) AppendBinary(dst []byte) ([]byte, error) {
+	return append(append(dst, '#'), n.text...), nil
+}
+
+func (n *note) UnmarshalBinary(data []byte) error {
+	if len(data) == 0 || data[0] != '#' {
+		return errors.New("not a note")
+	}
+	n.text = data[1:]
+	return nil
+}
+
+func TestDurableState(t *testing.T) {
+	d := hostdtest.New(t, notes())
+	if out := d.When("write", []byte("hello")).Reply([]byte("HELLO")).Output(); string(out.State) != "#hello" {
+		t.Errorf("%q", out.State)
+	}
+	if out := d.When("write", nil).Output(); out.HasState {
+		t.Error("a state that did not change was stored")
+	}
+	d.When("write", []byte("too much")).Rejected("full")
+	d.Then(note{[]byte("hello")})
+}
+
+func TestUnreadableSnapshot(t *testing.T) {
+	g := hostd.NewGuest("shop", "", orders(), notes())
+	for typ, snapshot := range []string{`{"lines":1}`, "no note"} {
+		if status := g.Load(int32(typ), 0, abi.AppendSnapshot(nil, []byte(snapshot))); status != abi.LoadUnreadable {
+			t.Errorf("type %d: %d", typ, status)
+		}
+	}
+	if status := g.Load(0, 1<<40, nil); status != abi.LoadNoRoom {
+		t.Errorf("a handle out of reach: %d", status)
+	}
+}
+
+func TestApplyRefusesWhatItCannotRead(t *testing.T) {
+	for name, batch := range map[string][]byte{
+		"unknown type": abi.AppendInputEvent(nil, 1, 0, "renamed", nil),
+		"bad payload":  abi.AppendInputEvent(nil, 1, 0, "line-added", []byte(`{"Line":1}`)),
+		"bad frame":    abi.AppendFrame(nil, abi.InEvent, "short"),
+	} {
+		g := hostd.NewGuest("shop", "", orders())
+		g.Load(0, 0, nil)
+		if status := g.Apply(0, batch); status == abi.ApplyDone {
+			t.Errorf("%s was applied", name)
+		}
+	}
+}
+
+func TestWhatCannotHappenPanics(t *testing.T) {
+	g := hostd.NewGuest("shop", "", orders())
+	g.Load(0, 0, nil)
+	for name, f := range map[string]func(){
+		"unknown type":    func() { g.Load(1, 0, nil) },
+		"unknown handle":  func() { g.Handle(7, nil) },
+		"negative handle": func() { g.Snapshot(-1) },
+		"dropped handle":  func() { g.Load(0, 3, nil); g.Drop(3); g.Query(3, nil) },
+		"no frames":       func() { g.Handle(0, []byte{1}) },
+	} {
+		mustPanic(t, name, "", f)
+	}
+}
+
+func TestRegistrationSaysWhatIsWrong(t *testing.T) {
+	handler := func(*hostd.Context, *order, hostd.None) (hostd.None, error) { return hostd.None{}, nil }
+	entity := func() *hostd.Type[order] { return hostd.Entity[order]("order", hostd.JSON) }
+	for want, f := range map[string]func(){
+		"entity type: only a-z":               func() { hostd.Entity[order]("Order", hostd.JSON) },
+		"state: hostd_test.note.text: is not": func() { hostd.Entity[note]("note", hostd.JSON) },
+		"chan int: with the bytes encoding":   func() { hostd.Entity[chan int]("c", hostd.Bytes) },
+		"command add is declared twice":       func() { o := entity(); hostd.Command(o, "add", handler); hostd.Command(o, "add", handler) },
+		"command: is empty":                   func() { hostd.Command(entity(), "", handler) },
+		"hostd_test.paid is two events": func() {
+			o := entity()
+			hostd.Event(o, "a", func(*order, paid) {})
+			hostd.Event(o, "b", func(*order, paid) {})
+		},
+		"a durable-state type has no events": func() { hostd.Event(notes(), "a", func(*note, string) {}) },
+		"a module needs an entity type":      func() { hostd.NewGuest("m", "") },
+		"entity type order is there twice":   func() { hostd.NewGuest("m", "", entity(), entity()) },
+		"module: is empty":                   func() { hostd.NewGuest("", "", entity()) },
+		"int is not an event of this type": func() {
+			o := entity()
+			hostd.Command(o, "bad", func(c *hostd.Context, _ *order, _ hostd.None) (hostd.None, error) {
+				c.Emit(5)
+				return hostd.None{}, nil
+			})
+			hostdtest.New(t, o).When("bad", nil)
+		},
+		"nil is not an event of this type": func() {
+			o := entity()
+			hostd.Command(o, "bad", func(c *hostd.Context, _ *order, _ hostd.None) (hostd.None, error) {
+				c.Emit(nil)
+				return hostd.None{}, nil
+			})
+			hostdtest.New(t, o).When("bad", nil)
+		},
+	} {
+		mustPanic(t, want, want, f)
+	}
+}
+
+func mustPanic(t *testing.T, name, want string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		text, _ := recover().(string)
+		if !strings.HasPrefix(text, "hostd: ") || !strings.Contains(text, want) {
+			t.Errorf("%s: panic %q, want %q in it", name, text, want)
+		}
+	}()
+	f()
+}
+
+// TestHandleDoesNotAllocate: a command on a small state costs no garbage but
+// what its own types need.
+func TestHandleDoesNotAllocate(t *testing.T) {
+	type total struct{ N int64 }
+	type added struct{ N int64 }
+	e := hostd.Entity[total]("t", hostd.JSON)
+	hostd.Event(e, "added", func(s *total, a added) { s.N += a.N })
+	hostd.Command(e, "add", func(c *hostd.Context, s *total, a added) (total, error) {
+		c.Emit(a)
+		return *s, nil
+	})
+	g := hostd.NewGuest("m", "", e)
+	g.Load(0, 0, nil)
+	input := abi.AppendPayload(abi.AppendName(nil, "add"), []byte(`{"N":3}`))
+	g.Handle(0, input)
+	if n := testing.AllocsPerRun(100, func() { g.Handle(0, input) }); n > 1 { // the event, boxed for Emit
+		t.Errorf("%v allocations", n)
+	}
+}
