@@ -176,15 +176,32 @@ func (c *Core) flushReads(g *group) {
 }
 
 func (c *Core) failReads(g *group) {
-	for _, r := range g.rounds {
-		c.failTokens(g, r.tokens)
+	for _, token := range g.takeReads() {
+		c.turn.Reads = append(c.turn.Reads, ReadResult{Shard: g.shard, Token: token, Err: ErrNotLeader})
 	}
-	c.failTokens(g, g.reads)
-	g.rounds, g.reads, g.waiting = nil, nil, 0
 }
 
-func (c *Core) failTokens(g *group, tokens []uint64) {
-	for _, t := range tokens {
-		c.turn.Reads = append(c.turn.Reads, ReadResult{Shard: g.shard, Token: t, Err: ErrNotLeader})
+// takeReads returns all reads that are not confirmed, for good.
+func (g *group) takeReads() (tokens []uint64) {
+	for _, r := range g.rounds {
+		tokens = append(tokens, r.tokens...)
 	}
+	tokens = append(tokens, g.reads...)
+	g.rounds, g.reads, g.waiting = nil, nil, 0
+	return tokens
+}
+
+// Abandon returns what will not be done any more when no further turn comes:
+// proposals that did not reach raft, and reads without a confirmation.
+func (c *Core) Abandon() (dropped []Dropped, reads []ReadResult) {
+	for _, g := range c.order {
+		for _, p := range g.proposals {
+			dropped = append(dropped, Dropped{g.shard, p.fence, p.number, ErrStopped})
+		}
+		g.proposals = nil
+		for _, token := range g.takeReads() {
+			reads = append(reads, ReadResult{Shard: g.shard, Token: token, Err: ErrStopped})
+		}
+	}
+	return dropped, reads
 }

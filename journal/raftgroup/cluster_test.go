@@ -350,6 +350,23 @@ func TestOneToThreeMembers(t *testing.T) {
 	c.stop()
 }
 
+func TestCloseAnswersWaitingReads(t *testing.T) {
+	c := newCluster(t)
+	c.create([]sharding.ReplicaID{0, 1, 2}, 1)
+	c.write(1, "x", 0, 1, 2)
+	m, _ := c.leader(1, 0, 1, 2)
+	c.net.isolate(m.id)
+	if err := m.loop.ReadIndex(1, 5); err != nil {
+		t.Fatal(err)
+	}
+	sink := m.sink
+	c.stop()
+	// It was cut off before the close, or that came first.
+	if r, ok := sink.read(5); !ok || !errors.Is(r.Err, ErrStopped) && !errors.Is(r.Err, ErrNotLeader) {
+		t.Errorf("the read was answered %v with %+v", ok, r)
+	}
+}
+
 func TestMessagesToOtherReplicasAreDropped(t *testing.T) {
 	c := newCluster(t)
 	c.create([]sharding.ReplicaID{0, 1, 2}, 1)

@@ -266,8 +266,15 @@ func (l *Loop) drain() {
 	}
 }
 
-// refuse answers what came too late to be done.
+// refuse answers what will not be done any more. What raft has stays unknown.
 func (l *Loop) refuse(w work) {
+	dropped, reads := l.core.Abandon()
+	for _, p := range dropped {
+		l.opts.Sink.ProposalDropped(p.Shard, p.Fence, p.Proposal, p.Err)
+	}
+	for _, r := range reads {
+		l.opts.Sink.ReadFailed(r.Shard, r.Token, r.Err)
+	}
 	for _, p := range w.proposals {
 		l.opts.Sink.ProposalDropped(p.shard, p.fence, p.number, ErrStopped)
 	}
