@@ -1,0 +1,115 @@
+package abi
+
+import (
+	"encoding/hex"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestWorkedExample holds every byte of the worked example in ABI.md to the
+// code, and the sizes in its text to the bytes.
+func TestWorkedExample(t *testing.T) {
+	text, err := os.ReadFile("ABI.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, ok := strings.Cut(string(text), "## A worked example")
+	if !ok {
+		t.Fatal("the example is gone")
+	}
+	const now = 1_700_000_000_000_000_000
+	added := []byte(`{"amount":1}`)
+
+	handle := AppendSequence(nil, 7)
+	handle = AppendName(handle, "add")
+	handle = AppendPayload(handle, added)
+	handle = AppendCommandID(handle, "c-1")
+	handle = AppendNow(handle, now)
+	handle = AppendSeed(handle, 42)
+	handle = AppendSource(handle, Source{Kind: SourceClient})
+	handle = AppendFrame(handle, 250, "new")
+
+	output := AppendEvent(nil, "added", added)
+	output = AppendTag(output, "small")
+	output = AppendReply(output, []byte(`{"total":42}`))
+
+	load := AppendEntityID(nil, "c1")
+	load = AppendSnapshot(load, []byte(`{"total":41}`))
+	load = AppendSequence(load, 7)
+
+	apply := AppendInputEvent(nil, 8, now, "added", added)
+	reject := AppendReject(nil, "invalid_amount", "must be > 0")
+
+	blocks := strings.Split(example, "```")
+	for i, want := range [][]byte{handle, output, load, apply, reject} {
+		if got := blockBytes(t, blocks[2*i+1]); got != hex.EncodeToString(want) {
+			t.Errorf("block %d\nis     %s\nshould %x", i+1, got, want)
+		}
+	}
+	for i, size := range map[int]string{
+		0: "hostd_handle(entity, " + decimal(len(handle)) + ")", 2: "<< 32 | " + decimal(len(output)) + "`",
+		4: "hostd_load(0, entity, " + decimal(len(load)) + ")", 6: "hostd_apply(entity, " + decimal(len(apply)) + ")",
+	} {
+		if !strings.Contains(blocks[i], size) {
+			t.Errorf("the text before block %d does not say %q", i/2+1, size)
+		}
+	}
+	for _, frames := range [][]byte{output, reject} {
+		limits := DefaultLimits()
+		if err := ParseOutput(new(Output), frames, HandleEvents, &limits); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+var hexField = regexp.MustCompile(`^([0-9a-f]{2})+$`)
+
+// blockBytes is the hexadecimal fields that begin each line of a block: two
+// spaces or more end them.
+func blockBytes(t *testing.T, block string) string {
+	t.Helper()
+	var all strings.Builder
+	for line := range strings.Lines(block) {
+		fields, _, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		for field := range strings.SplitSeq(fields, " ") {
+			if field != "" && !hexField.MatchString(field) {
+				t.Fatalf("%q is not hexadecimal", field)
+			}
+			all.WriteString(field)
+		}
+	}
+	return all.String()
+}
+
+func decimal(n int) string {
+	return strings.TrimLeft(string([]byte{'0' + byte(n/100%10), '0' + byte(n/10%10), '0' + byte(n%10)}), "0")
+}
+
+// TestDocumentNamesEverything keeps the tables complete.
+func TestDocumentNamesEverything(t *testing.T) {
+	text, err := os.ReadFile("ABI.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{
+		ExportMemory, ExportInitialize, ExportABI, ExportDescribe, ExportBuffer, ExportLoad, ExportApply, ExportHandle,
+		ExportQuery, ExportSnapshot, ExportDrop, ImportModule, ImportLog, ImportNow, ImportRandom, ImportWASI,
+	} {
+		if !strings.Contains(string(text), "`"+name+"`") {
+			t.Errorf("ABI.md does not name %s", name)
+		}
+	}
+	for _, name := range regexp.MustCompile("`([a-z]+(_[a-z]+)+)`").FindAllStringSubmatch(section(string(text), "## Imports"), -1) {
+		if name[1] != ImportWASI && name[1] != "wasi_snapshot_preview" && !IsWASIFunction(name[1]) {
+			t.Errorf("ABI.md allows %s, the code does not", name[1])
+		}
+	}
+}
+
+func section(text, heading string) string {
+	_, text, _ = strings.Cut(text, heading)
+	text, _, _ = strings.Cut(text, "\n## ")
+	return text
+}
