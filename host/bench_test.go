@@ -1,9 +1,11 @@
 package host_test
 
 import (
+	"context"
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,33 +25,88 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// startBench runs a node with an active counter.
+func startBench(b *testing.B) *client.Client {
+	b.Helper()
+	cfg := config.Default()
+	cfg.DataDir, cfg.Listen, cfg.Admin = b.TempDir(), "127.0.0.1:0", config.AdminFull
+	n, err := host.Start(b.Context(), cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := n.Stop(context.Background()); err != nil {
+			b.Error(err)
+		}
+	})
+	for !n.Ready() {
+		time.Sleep(time.Millisecond)
+	}
+	c, err := client.Dial("http://" + n.Addr())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { c.Close() })
+	if _, err := c.Upload(b.Context(), testkit.BuildExample(b, "counter"), true); err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+func entityIDs(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = "k" + strconv.Itoa(i)
+	}
+	return ids
+}
+
+// report adds throughput and processor time per operation.
+func report(b *testing.B, cpu time.Duration) {
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commands/s")
+	b.ReportMetric(float64(cpu)/float64(b.N)/1e3, "cpu-us/op")
+}
+
+// BenchmarkUnary sends durable commands from 64 callers, each one at a time:
+// node, clients and guest share the process.
+func BenchmarkUnary(b *testing.B) {
+	c, ids := startBench(b), entityIDs(1000)
+	var next atomic.Int64
+	callers := func() {
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() {
+				for {
+					i := int(next.Add(-1))
+					if i < 0 {
+						return
+					}
+					_, err := c.Send(b.Context(), client.Command{EntityType: "counter", EntityID: ids[i%len(ids)], Name: "add", Data: []byte(`{"amount":1}`)})
+					if err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	next.Store(2000)
+	callers()
+	next.Store(int64(b.N))
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := cpuTime(b)
+	callers()
+	report(b, cpuTime(b)-before)
+}
+
 // BenchmarkStream sends durable commands over one stream with 256 in flight:
 // node, client and guest share the process.
 func BenchmarkStream(b *testing.B) {
 	for _, keys := range []int{1, 1000} {
 		b.Run("keys="+strconv.Itoa(keys), func(b *testing.B) {
-			cfg := config.Default()
-			cfg.DataDir, cfg.Listen, cfg.Admin = b.TempDir(), "127.0.0.1:0", config.AdminFull
-			n, err := host.Start(b.Context(), cfg, slog.New(slog.DiscardHandler))
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer n.Stop(b.Context())
-			for !n.Ready() {
-				time.Sleep(time.Millisecond)
-			}
-			c, err := client.Dial("http://" + n.Addr())
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer c.Close()
-			if _, err := c.Upload(b.Context(), testkit.BuildExample(b, "counter"), true); err != nil {
-				b.Fatal(err)
-			}
-			ids := make([]string, keys)
-			for i := range ids {
-				ids[i] = "k" + strconv.Itoa(i)
-			}
+			c, ids := startBench(b), entityIDs(keys)
 			s := c.Stream(client.StreamOptions{})
 			defer s.Close(b.Context())
 			var left sync.WaitGroup
@@ -74,8 +131,7 @@ func BenchmarkStream(b *testing.B) {
 			b.ResetTimer()
 			before := cpuTime(b)
 			send(b.N)
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commands/s")
-			b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N)/1e3, "cpu-us/op")
+			report(b, cpuTime(b)-before)
 		})
 	}
 }

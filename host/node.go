@@ -293,7 +293,7 @@ func (n *Node) openEntities(context.Context) error {
 
 func (n *Node) openServer(context.Context) error {
 	opts := rpc.Options{
-		NodeID: n.id.Node, Logger: n.logger, Metrics: telemetry.Handler(n.prom, n.logger), Ready: n.readiness,
+		NodeID: n.id.Node, Logger: n.logger, Metrics: telemetry.Handler(n.prom, n.logger), Registerer: n.prom, Ready: n.readiness,
 		DefaultDeadline: n.cfg.DefaultDeadline, MaxDeadline: n.cfg.MaxDeadline,
 		MaxMessageBytes: int(n.cfg.MaxMessageBytes),
 	}

@@ -21,6 +21,7 @@ const (
 type call struct {
 	kind   callKind
 	in     *instance
+	guest  Guest // the instance's; opened by the visit if the instance has none
 	entity *entity
 	req    *Request // of handle and query
 	env    Env
@@ -46,30 +47,28 @@ type runner interface{ visit(*call) bool }
 
 var errRefusedLoad = errors.New("the guest refused to make an initial state")
 
-// exec visits the guest.
+// exec visits the guest, opening it first if the instance is new.
 func (v *call) exec() {
-	in := v.in
-	if in.guest == nil {
-		in.guest, v.err = in.pool.typ.Instantiate(context.Background())
-		if v.err != nil {
-			in.guest = nil
+	if v.guest == nil {
+		if v.guest, v.err = v.in.pool.typ.Instantiate(context.Background()); v.err != nil {
+			v.guest = nil
 			return
 		}
 	}
 	switch v.kind {
 	case callHandle:
-		v.out, v.err = in.guest.Handle(v.handle, v.frames, v.env)
+		v.out, v.err = v.guest.Handle(v.handle, v.frames, v.env)
 	case callQuery:
-		v.out, v.err = in.guest.Query(v.handle, v.frames, v.env)
+		v.out, v.err = v.guest.Query(v.handle, v.frames, v.env)
 	case callLoad:
 		if len(v.begin) > 0 {
 			var ok bool
-			if ok, v.err = in.guest.Load(v.chunk.load.typ.Index, v.handle, v.begin); v.err == nil && !ok {
+			if ok, v.err = v.guest.Load(v.chunk.load.typ.Index, v.handle, v.begin); v.err == nil && !ok {
 				v.err = errRefusedLoad
 			}
 		}
 		if v.err == nil && len(v.chunk.frames) > 0 {
-			v.err = in.guest.Apply(v.handle, v.chunk.frames)
+			v.err = v.guest.Apply(v.handle, v.chunk.frames)
 		}
 	}
 }
@@ -78,6 +77,7 @@ func (v *call) exec() {
 // lane goes on without it.
 func (c *core) visit(v *call) {
 	v.in.busy = true
+	v.guest = v.in.guest
 	if c.runner.visit(v) {
 		c.returned(v)
 	} else {
@@ -104,7 +104,7 @@ func (c *core) cameBack(v *call) {
 func (c *core) returned(v *call) {
 	in, e := v.in, v.entity
 	in.busy = false
-	if in.guest != nil {
+	if in.guest = v.guest; in.guest != nil {
 		in.bytes = in.guest.MemoryBytes()
 	}
 	stays := !in.dead && e.inst == in && e.handle == v.handle
@@ -126,7 +126,7 @@ func (c *core) returned(v *call) {
 	default:
 		c.queried(e, v)
 	}
-	v.req, v.chunk, v.out, v.err, v.begin = nil, nil, nil, nil, v.begin[:0]
+	v.guest, v.req, v.chunk, v.out, v.err, v.begin = nil, nil, nil, nil, nil, v.begin[:0]
 	if in.dead {
 		c.shut(in)
 		return

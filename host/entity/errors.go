@@ -11,11 +11,11 @@ import (
 // error is definite: nothing was written.
 var (
 	// ErrUnknownType: no module is active for the entity type.
-	ErrUnknownType = errors.New("no module is active for this entity type")
+	ErrUnknownType = errors.New("no module is active for this entity type; push one with hostd module push FILE.wasm")
 	// ErrUnknownCommand: the manifest lists commands and not this one.
-	ErrUnknownCommand = errors.New("the entity type has no such command")
+	ErrUnknownCommand = errors.New("the entity type has no such command; hostd module describe lists them")
 	// ErrUnknownQuery: the manifest lists queries and not this one.
-	ErrUnknownQuery = errors.New("the entity type has no such query")
+	ErrUnknownQuery = errors.New("the entity type has no such query; hostd module describe lists them")
 	// ErrCommandIDReused: the command id was used before with another command
 	// or payload.
 	ErrCommandIDReused = errors.New("the command id was used before for something else")

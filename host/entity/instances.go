@@ -5,7 +5,7 @@ import "slices"
 // instance is a guest and the entities whose states it holds, by handle.
 // Handles are dense and used again after a drop.
 type instance struct {
-	guest    Guest // nil until the first visit
+	guest    Guest // nil until the first visit has returned
 	pool     *pool
 	entities []*entity // by handle; nil where free
 	free     []uint32
@@ -38,7 +38,7 @@ func (c *core) place(t *Type, alone bool) *instance {
 	if !alone {
 		for i := len(p.instances) - 1; i >= 0; i-- {
 			in := p.instances[i]
-			opening := in.guest == nil || in.busy && in.bytes == 0
+			opening := in.guest == nil
 			if !in.alone && in.bytes < c.opts.InstanceBytes && (!in.busy || opening) {
 				return in
 			}

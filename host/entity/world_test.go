@@ -191,7 +191,7 @@ func (w *world) visit(v *call) bool {
 	if w.rnd.IntN(6) > 0 {
 		return true
 	}
-	v.in.guest.(*tally).away = true
+	v.guest.(*tally).away = true
 	w.away = append(w.away, v)
 	return false
 }
@@ -201,7 +201,7 @@ func (w *world) comeBack() {
 	if len(w.away) > 0 {
 		v := w.away[0]
 		w.away = w.away[1:]
-		v.in.guest.(*tally).away = false
+		v.guest.(*tally).away = false
 		w.core.event(&event{kind: evReturned, call: v})
 	}
 }
