@@ -1,0 +1,205 @@
+package history
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// call is the input of an operation: what was asked of which type of entity.
+type call struct {
+	entityType, name string
+	query            bool
+	number           int64
+	commandID        string
+	final            bool // the query that ends the history
+	seen             *seen
+}
+
+// seen is what all answers of one entity's history say about its sequence. It
+// bounds the search: without it the checker tries the unknown operations in
+// every order.
+type seen struct {
+	claimed map[uint64]bool // sequences that known commands gave the entity
+	last    uint64          // the sequence once everything known had ended
+	final   time.Duration   // when the last query began
+}
+
+// answer is the output of an operation. An unknown one may be anything.
+type answer struct {
+	outcome    Outcome
+	code       string
+	reply      string
+	sequence   uint64
+	eventCount int
+}
+
+// model is the example entities as a porcupine model, for one entity.
+var model = porcupine.Model{
+	Init: func() any { return state{} },
+	Step: func(before, input, output any) (bool, any) {
+		return step(before.(state), input.(call), output.(answer))
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
+}
+
+// step reports whether the state allows the answer, and the state after it.
+func step(s state, in call, out answer) (bool, state) {
+	if in.query {
+		after := s
+		after.over = in.final
+		return out.sequence == s.sequence && out.reply == s.reply(in.entityType), after
+	}
+	if out.outcome == Unknown {
+		return stepUnknown(s, in)
+	}
+	emitted, rejection := s.decide(in.entityType, in.name, in.number)
+	if out.outcome == Rejected || rejection != "" {
+		return out.outcome == Rejected && out.code == rejection, s
+	}
+	after, events := s.emit(in, emitted)
+	return out.sequence == after.sequence && out.eventCount == events && out.reply == after.reply(in.entityType), after
+}
+
+// stepUnknown is the step of a command that may or may not have taken effect.
+// Its operation never ends, so one without an effect is put at the end, behind
+// all that is known. One with an effect is put where it makes an event that no
+// known command has made.
+func stepUnknown(s state, in call) (bool, state) {
+	if s.over || s.sequence >= in.seen.last || in.seen.claimed[s.sequence+1] {
+		return s.over, s
+	}
+	emitted, _ := s.decide(in.entityType, in.name, in.number)
+	after, _ := s.emit(in, emitted)
+	return emitted != "", after
+}
+
+// emit applies the event that the command emits, if any.
+func (s state) emit(in call, emitted string) (after state, events int) {
+	if emitted == "" {
+		return s, 0
+	}
+	after, err := s.apply(in.entityType, event{name: emitted, number: in.number, commandID: in.commandID})
+	if err != nil {
+		panic(err) // the model decides on an event that it does not know
+	}
+	return after, 1
+}
+
+// operations turns the attempts on one entity into operations. All attempts of
+// one command make one operation, because they take effect once: it begins
+// with the first that may have had an effect and ends with the first
+// acknowledgement, or never. A rejection is an operation of its own, since a
+// command that was rejected is decided anew when it is sent again. Attempts
+// that had no effect are none.
+//
+// The last known operation must be a query that begins after all others have
+// ended: it says which sequence the history ends with.
+func operations(attempts []Attempt) ([]porcupine.Operation, error) {
+	s, err := whatIsSeen(attempts)
+	if err != nil {
+		return nil, err
+	}
+	var ops []porcupine.Operation
+	add := func(a Attempt, start, end time.Duration) {
+		out := answer{a.Outcome, a.Code, a.Reply, a.Sequence, a.EventCount}
+		if a.Outcome == Unknown {
+			out, end = answer{}, math.MaxInt64
+		}
+		ops = append(ops, porcupine.Operation{
+			Input: call{a.Entity.Type, a.Name, a.Query, a.Number, a.CommandID, a.Query && a.Start == s.final, s}, Output: out, Call: int64(start), Return: int64(end),
+		})
+	}
+	byID := map[string][]Attempt{}
+	for _, a := range attempts {
+		switch {
+		case a.Query && a.Outcome == OK, a.Outcome == Rejected:
+			add(a, a.Start, a.End)
+		case !a.Query && a.Outcome != Failed:
+			byID[a.CommandID] = append(byID[a.CommandID], a)
+		}
+	}
+	for _, same := range byID {
+		start, told := same[0].Start, same[0]
+		for _, a := range same[1:] {
+			start = min(start, a.Start)
+			if a.Outcome == OK && (told.Outcome != OK || a.End < told.End) {
+				told = a
+			}
+		}
+		add(told, start, told.End)
+	}
+	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	return ops, nil
+}
+
+func whatIsSeen(attempts []Attempt) (*seen, error) {
+	s := &seen{claimed: map[uint64]bool{}}
+	var end time.Duration
+	var final *Attempt
+	for i, a := range attempts {
+		if a.Outcome == Unknown || a.Outcome == Failed {
+			continue
+		}
+		if a.Query {
+			if final == nil || a.Start > final.Start {
+				final = &attempts[i]
+			}
+		} else if a.EventCount > 0 {
+			s.claimed[a.Sequence] = true
+		}
+	}
+	for i, a := range attempts {
+		if &attempts[i] != final && a.Outcome != Unknown && a.Outcome != Failed {
+			end = max(end, a.End)
+		}
+	}
+	if final == nil || final.Start <= end {
+		return nil, errors.New("no query is made after everything else has ended")
+	}
+	s.last, s.final = final.Sequence, final.Start
+	return s, nil
+}
+
+// Linearizable checks that what was told of each entity of the types can have
+// happened one operation at a time, each between its start and its end. It
+// gives an entity that long; to come to no verdict is an error, too. It returns
+// how many operations it has checked.
+func (h *History) Linearizable(perEntity time.Duration, types ...string) (checked int, err error) {
+	for _, e := range h.Entities() {
+		if !slices.Contains(types, e.Type) {
+			continue
+		}
+		attempts := h.Attempts(e)
+		ops, err := operations(attempts)
+		if err != nil {
+			return checked, fmt.Errorf("%s: %w", e, err)
+		}
+		if verdict := porcupine.CheckOperationsTimeout(model, ops, perEntity); verdict != porcupine.Ok {
+			return checked, fmt.Errorf("%s: the verdict on %d operations is %s\n%s", e, len(ops), verdict, excerpt(attempts))
+		}
+		checked += len(ops)
+	}
+	return checked, nil
+}
+
+// excerptLines bounds what a report shows of one entity.
+const excerptLines = 60
+
+func excerpt(attempts []Attempt) string {
+	var b strings.Builder
+	if more := len(attempts) - excerptLines; more > 0 {
+		fmt.Fprintf(&b, "%d more, and\n", more)
+		attempts = attempts[more:]
+	}
+	for _, a := range attempts {
+		fmt.Fprintln(&b, a)
+	}
+	return b.String()
+}
