@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -25,20 +26,15 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// startBench runs a node with an active counter.
-func startBench(b *testing.B) *client.Client {
+// startBenchOn runs a node on a directory, the caller stops it.
+func startBenchOn(b *testing.B, dir string) (*host.Node, *client.Client) {
 	b.Helper()
 	cfg := config.Default()
-	cfg.DataDir, cfg.Listen, cfg.Admin = b.TempDir(), "127.0.0.1:0", config.AdminFull
+	cfg.DataDir, cfg.Listen, cfg.Admin = dir, "127.0.0.1:0", config.AdminFull
 	n, err := host.Start(b.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() {
-		if err := n.Stop(context.Background()); err != nil {
-			b.Error(err)
-		}
-	})
 	for !n.Ready() {
 		time.Sleep(time.Millisecond)
 	}
@@ -47,6 +43,18 @@ func startBench(b *testing.B) *client.Client {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { c.Close() })
+	return n, c
+}
+
+// startBench runs a node with an active counter.
+func startBench(b *testing.B) *client.Client {
+	b.Helper()
+	n, c := startBenchOn(b, b.TempDir())
+	b.Cleanup(func() {
+		if err := n.Stop(context.Background()); err != nil {
+			b.Error(err)
+		}
+	})
 	if _, err := c.Upload(b.Context(), testkit.BuildExample(b, "counter"), true); err != nil {
 		b.Fatal(err)
 	}
@@ -134,4 +142,44 @@ func BenchmarkStream(b *testing.B) {
 			report(b, cpuTime(b)-before)
 		})
 	}
+}
+
+// BenchmarkActivation asks entities of 10,000 events for their totals right
+// after a start: each is replayed from its first event. Run it with at most
+// 20x.
+func BenchmarkActivation(b *testing.B) {
+	const entities, events = 20, 10_000
+	dir, ids := b.TempDir(), entityIDs(entities)
+	n, c := startBenchOn(b, dir)
+	if _, err := c.Upload(b.Context(), testkit.BuildExample(b, "counter"), true); err != nil {
+		b.Fatal(err)
+	}
+	s := c.Stream(client.StreamOptions{Outstanding: 1024})
+	for i := range entities * events {
+		cmd := client.Command{EntityType: "counter", EntityID: ids[i%entities], Name: "add", Data: []byte(`{"amount":1}`)}
+		if err := s.Send(b.Context(), cmd, func(_ client.Reply, err error) {
+			if err != nil {
+				b.Error(err)
+			}
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := errors.Join(s.Close(b.Context()), n.Stop(b.Context())); err != nil {
+		b.Fatal(err)
+	}
+	n, c = startBenchOn(b, dir)
+	defer n.Stop(b.Context())
+	if _, err := c.Query(b.Context(), client.Query{EntityType: "counter", EntityID: "warm", Name: "total"}); err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	before := cpuTime(b)
+	for i := range b.N {
+		a, err := c.Query(b.Context(), client.Query{EntityType: "counter", EntityID: ids[i%entities], Name: "total"})
+		if err != nil || a.Sequence != events {
+			b.Fatal(a.Sequence, err)
+		}
+	}
+	report(b, cpuTime(b)-before)
 }
