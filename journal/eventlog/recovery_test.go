@@ -187,7 +187,10 @@ func (r *journalRun) replay(log []logged, rng *rand.Rand) (applied int) {
 // while recovering, leaves what the log says.
 func TestRecoverAtEveryBatch(t *testing.T) {
 	var stats struct{ boundaries, ahead, lagging, again int }
-	for seed := range uint64(max(1, *seeds/4)) {
+	want := uint64(max(1, *seeds/4))
+	// Whether Badger has finished a table at a crash is a matter of timing: go
+	// on for a few seeds until one had.
+	for seed := uint64(0); seed < want || stats.lagging == 0 && seed < want+8; seed++ {
 		src := newSource(seed+100, 3, 60)
 		base := t.TempDir()
 		run := &journalRun{t: t, dir: filepath.Join(base, "live")}
