@@ -67,12 +67,15 @@ type History struct {
 
 	mu       sync.Mutex
 	attempts map[Entity][]Attempt
+	order    map[Entity]map[string]uint64 // of commands, where the events have been read
 	counts   [Failed + 1]int
 	resent   int
 }
 
 // New returns an empty history that begins now.
-func New() *History { return &History{began: time.Now(), attempts: map[Entity][]Attempt{}} }
+func New() *History {
+	return &History{began: time.Now(), attempts: map[Entity][]Attempt{}, order: map[Entity]map[string]uint64{}}
+}
 
 // Now is the time since the history began.
 func (h *History) Now() time.Duration { return time.Since(h.began) }
@@ -115,4 +118,17 @@ func (h *History) Attempts(e Entity) []Attempt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.attempts[e])
+}
+
+// settle remembers at which sequence each command of an entity was found.
+func (h *History) settle(e Entity, at map[string]uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.order[e] = at
+}
+
+func (h *History) settled(e Entity) map[string]uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.order[e]
 }

@@ -89,6 +89,30 @@ func withdrawn(id string, start, end int, number, left int64, sequence uint64) A
 	return with(deposit(id, start, end, number, left, sequence), func(a *Attempt) { a.Name = "withdraw" })
 }
 
+// TestEventsSettleTheUnknown checks that the order of the events is part of
+// what must be possible.
+func TestEventsSettleTheUnknown(t *testing.T) {
+	for name, test := range map[string]struct {
+		wrong  bool
+		events []Event
+		reads  []Attempt
+	}{
+		"took effect between the reads": {false, events("1", "2"), []Attempt{balance(40, 50, 5, 1), balance(60, 70, 10, 2)}},
+		"took effect before its start":  {true, events("2", "1"), []Attempt{balance(40, 50, 10, 2), balance(60, 70, 10, 2)}},
+		"is not there":                  {false, events("1"), []Attempt{balance(40, 50, 5, 1), balance(60, 70, 5, 1)}},
+		"was seen and is not there":     {true, events("1"), []Attempt{balance(40, 50, 10, 2), balance(60, 70, 10, 2)}},
+	} {
+		h := New()
+		for _, a := range append(test.reads, deposit("1", 0, 10, 5, 5, 1), unknown(deposit("2", 20, 30, 5, 0, 0))) {
+			h.Add(a)
+		}
+		_, _ = h.CheckEvents(acc, test.events) // what it says is not of interest here
+		if _, err := h.Linearizable(verdictTime, "account"); test.wrong != (err != nil) {
+			t.Errorf("%s: wrong is %t, the checker says: %v", name, test.wrong, err)
+		}
+	}
+}
+
 // TestChainStaleRead is the same for chains, in a history of many callers.
 func TestChainStaleRead(t *testing.T) {
 	record := func(stale bool) *History {

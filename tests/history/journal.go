@@ -38,11 +38,13 @@ func (f *faults) add(format string, args ...any) {
 //   - all acknowledgements of one command are the same, and each after the
 //     first is marked as a duplicate.
 //
-// It returns the reply of a query on the state that the events make.
+// It returns the reply of a query on the state that the events make, and
+// remembers the events' order for Linearizable.
 func (h *History) CheckEvents(e Entity, events []Event) (now string, err error) {
 	f := &faults{entity: e}
 	first := checkReplies(f, h.Attempts(e))
 	states, at := fold(f, events)
+	h.settle(e, at)
 	for id, a := range first {
 		end, there := at[id]
 		switch {

@@ -29,6 +29,9 @@ type seen struct {
 	claimed map[uint64]bool // sequences that known commands gave the entity
 	last    uint64          // the sequence once everything known had ended
 	final   time.Duration   // when the last query began
+	// order is where commands were found when the events were read at the end;
+	// nil when they were not.
+	order map[string]uint64
 }
 
 // answer is the output of an operation. An unknown one may be anything.
@@ -70,8 +73,12 @@ func step(s state, in call, out answer) (bool, state) {
 // stepUnknown is the step of a command that may or may not have taken effect.
 // Its operation never ends, so one without an effect is put at the end, behind
 // all that is known. One with an effect is put where it makes an event that no
-// known command has made.
+// known command has made; where that is has been read at the end, or is tried
+// out.
 func stepUnknown(s state, in call) (bool, state) {
+	if at, found := in.seen.order[in.commandID]; in.seen.order != nil && (!found || at != s.sequence+1) {
+		return s.over && !found, s
+	}
 	if s.over || s.sequence >= in.seen.last || in.seen.claimed[s.sequence+1] {
 		return s.over, s
 	}
@@ -101,11 +108,12 @@ func (s state) emit(in call, emitted string) (after state, events int) {
 //
 // The last known operation must be a query that begins after all others have
 // ended: it says which sequence the history ends with.
-func operations(attempts []Attempt) ([]porcupine.Operation, error) {
+func operations(attempts []Attempt, order map[string]uint64) ([]porcupine.Operation, error) {
 	s, err := whatIsSeen(attempts)
 	if err != nil {
 		return nil, err
 	}
+	s.order = order
 	var ops []porcupine.Operation
 	add := func(a Attempt, start, end time.Duration) {
 		out := answer{a.Outcome, a.Code, a.Reply, a.Sequence, a.EventCount}
@@ -171,18 +179,23 @@ func whatIsSeen(attempts []Attempt) (*seen, error) {
 // happened one operation at a time, each between its start and its end. It
 // gives an entity that long; to come to no verdict is an error, too. It returns
 // how many operations it has checked.
+//
+// Where CheckEvents has been given an entity's events they count as one more
+// reading at the end, which tells what became of the commands with an unknown
+// outcome. Without it all possibilities are tried, which takes a long time when
+// there are many.
 func (h *History) Linearizable(perEntity time.Duration, types ...string) (checked int, err error) {
 	for _, e := range h.Entities() {
 		if !slices.Contains(types, e.Type) {
 			continue
 		}
 		attempts := h.Attempts(e)
-		ops, err := operations(attempts)
+		ops, err := operations(attempts, h.settled(e))
 		if err != nil {
 			return checked, fmt.Errorf("%s: %w", e, err)
 		}
 		if verdict := porcupine.CheckOperationsTimeout(model, ops, perEntity); verdict != porcupine.Ok {
-			return checked, fmt.Errorf("%s: the verdict on %d operations is %s\n%s", e, len(ops), verdict, excerpt(attempts))
+			return checked, fmt.Errorf("%s: the verdict on %d operations is %s\n%s%s", e, len(ops), verdict, contradictions(ops), excerpt(attempts))
 		}
 		checked += len(ops)
 	}
@@ -202,4 +215,31 @@ func excerpt(attempts []Attempt) string {
 		fmt.Fprintln(&b, a)
 	}
 	return b.String()
+}
+
+// contradictions names pairs of known operations whose order in the entity's
+// sequence is against their order in time: what most wrong histories have, and
+// easier to read than a verdict.
+func contradictions(ops []porcupine.Operation) string {
+	// By place in the sequence, a query behind the command that it sees.
+	var known []porcupine.Operation
+	for _, op := range ops {
+		if out := op.Output.(answer); out.outcome == OK && (op.Input.(call).query || out.eventCount > 0) {
+			known = append(known, op)
+		}
+	}
+	slices.SortStableFunc(known, func(a, b porcupine.Operation) int {
+		return cmp.Or(cmp.Compare(a.Output.(answer).sequence, b.Output.(answer).sequence), cmp.Compare(b.Output.(answer).eventCount, a.Output.(answer).eventCount))
+	})
+	var b strings.Builder
+	for i, late := range known {
+		for _, early := range known[i+1:] {
+			same := early.Input.(call).query && late.Input.(call).query && early.Output.(answer).sequence == late.Output.(answer).sequence
+			if early.Return < late.Call && !same {
+				fmt.Fprintf(&b, "%+v -> %+v ended before\n%+v -> %+v began\n", early.Input, early.Output, late.Input, late.Output)
+				return b.String()
+			}
+		}
+	}
+	return ""
 }

@@ -1,0 +1,72 @@
+package workload
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/tests/history"
+)
+
+// call sends one command or query after another until the load is stopped.
+func (l *Load) call(rng *rand.Rand) {
+	for l.ctx.Err() == nil {
+		a := l.next(rng)
+		patience := l.opts.Patience
+		if rng.IntN(100) < giveUpShare {
+			patience = time.Duration(1 + rng.Int64N(int64(50*time.Millisecond)))
+		}
+		outcome := l.try(a, patience)
+		for outcome == history.Unknown && !a.Query && rng.IntN(100) < persistShare && l.ctx.Err() == nil {
+			outcome = l.try(a, l.opts.Patience)
+		}
+	}
+}
+
+// try makes one attempt. It does not end with the load, so that most outcomes
+// become known.
+func (l *Load) try(a history.Attempt, patience time.Duration) history.Outcome {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), patience)
+	defer cancel()
+	a.Start = l.opts.History.Now()
+	if a.Query {
+		answer, err := l.opts.Client.Query(ctx, client.Query{EntityType: a.Entity.Type, EntityID: a.Entity.ID, Name: a.Name})
+		return l.record(a, client.Reply{Data: answer.Data, Sequence: answer.Sequence}, err)
+	}
+	reply, err := l.opts.Client.Send(ctx, command(a))
+	return l.record(a, reply, err)
+}
+
+// refusedPause is how long a stream waits after a node refused a command: a
+// node that is not ready yet refuses thousands a second.
+const refusedPause = 5 * time.Millisecond
+
+// stream keeps commands in flight on one stream until the load is stopped,
+// then waits for what is left.
+func (l *Load) stream(rng *rand.Rand) {
+	var refused atomic.Bool
+	s := l.opts.Client.Stream(client.StreamOptions{Outstanding: l.opts.Outstanding, ResendFor: l.opts.Patience})
+	for l.ctx.Err() == nil {
+		a := l.next(rng)
+		if a.Query {
+			continue
+		}
+		if refused.Swap(false) {
+			time.Sleep(refusedPause)
+		}
+		a.Start = l.opts.History.Now()
+		err := s.Send(l.ctx, command(a), func(reply client.Reply, err error) {
+			if l.record(a, reply, err) == history.Failed {
+				refused.Store(true)
+			}
+		})
+		if err != nil {
+			break // the load is stopped
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), l.opts.Patience)
+	defer cancel()
+	_ = s.Close(ctx) // what was not answered has been recorded as unknown
+}
