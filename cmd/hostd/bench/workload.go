@@ -32,10 +32,13 @@ type Result struct {
 	Workload    string
 	Concurrency int
 	Keys        int
-	Elapsed     time.Duration
+	Elapsed     time.Duration // from the first moment that counts to the last answer
 	Latency     Histogram
 	Errors      uint64
 	FirstError  error
+
+	calls uint64    // that count, with those that failed
+	last  time.Time // end of the last of them
 }
 
 // PerSecond returns the rate of successful calls.
@@ -55,9 +58,12 @@ func (l Load) keys() []string {
 	return names
 }
 
-// phase tells whether a call that began then counts: it must have begun after
-// the warm-up, and the loop ends with the measuring.
+// phase tells which calls count: those that begin after the warm-up. No call
+// begins after the end, unless none has counted so far: a slow machine is
+// measured too.
 type phase struct{ measure, end time.Time }
+
+func (p phase) counts(began time.Time) bool { return !began.Before(p.measure) }
 
 func (l Load) phase() phase {
 	now := time.Now()
@@ -75,7 +81,7 @@ func Unary(ctx context.Context, name string, c *client.Client, l Load) (*Result,
 			part := &parts[i]
 			for n := i; ; n += l.Concurrency {
 				began := time.Now()
-				if began.After(p.end) || ctx.Err() != nil {
+				if began.After(p.end) && part.calls > 0 || ctx.Err() != nil {
 					return
 				}
 				_, err := c.Send(ctx, client.Command{EntityType: l.EntityType, EntityID: keys[n%len(keys)], Name: l.Command, Data: l.Payload})
@@ -84,8 +90,9 @@ func Unary(ctx context.Context, name string, c *client.Client, l Load) (*Result,
 		})
 	}
 	callers.Wait()
-	total := Result{Workload: name, Concurrency: l.Concurrency, Keys: l.Keys, Elapsed: l.Duration}
+	total := Result{Workload: name, Concurrency: l.Concurrency, Keys: l.Keys}
 	for i := range parts {
+		total.Elapsed = max(total.Elapsed, parts[i].last.Sub(p.measure))
 		total.Latency.Merge(&parts[i].Latency)
 		total.Errors += parts[i].Errors
 		if total.FirstError == nil {
@@ -95,18 +102,22 @@ func Unary(ctx context.Context, name string, c *client.Client, l Load) (*Result,
 	return total.judged(ctx)
 }
 
-// record keeps the outcome of a call that counts.
+// record keeps the outcome of a call that counts. A failure before that is
+// kept for its text.
 func (r *Result) record(p phase, began time.Time, err error) {
-	ended := time.Now()
-	switch {
-	case err != nil:
-		r.Errors++
-		if r.FirstError == nil {
-			r.FirstError = err
-		}
-	case !began.Before(p.measure) && !ended.After(p.end):
-		r.Latency.Record(ended.Sub(began))
+	if err != nil && r.FirstError == nil {
+		r.FirstError = err
 	}
+	if !p.counts(began) {
+		return
+	}
+	r.calls++
+	r.last = time.Now()
+	if err != nil {
+		r.Errors++
+		return
+	}
+	r.Latency.Record(r.last.Sub(began))
 }
 
 // judged refuses a result that measured nothing.
@@ -117,7 +128,7 @@ func (r *Result) judged(ctx context.Context) (*Result, error) {
 	if r.Latency.Count() == 0 {
 		err := r.FirstError
 		if err == nil {
-			err = errors.New("no call ended in time")
+			err = errors.New("no call was made")
 		}
 		return nil, fmt.Errorf("workload %s: %w", r.Workload, err)
 	}
@@ -128,29 +139,26 @@ func (r *Result) judged(ctx context.Context) (*Result, error) {
 func Stream(ctx context.Context, name string, c *client.Client, l Load) (*Result, error) {
 	keys := l.keys()
 	s := c.Stream(client.StreamOptions{Outstanding: l.Concurrency})
-	r := &Result{Workload: name, Concurrency: l.Concurrency, Keys: l.Keys, Elapsed: l.Duration}
+	r := &Result{Workload: name, Concurrency: l.Concurrency, Keys: l.Keys}
 	p := l.phase()
-	sending, cancel := context.WithDeadline(ctx, p.end)
-	defer cancel()
+	counted := false // a command that counts has been sent
 	for n := 0; ; n++ {
 		began := time.Now()
-		if began.After(p.end) {
+		if began.After(p.end) && counted || ctx.Err() != nil {
 			break
 		}
+		counted = counted || p.counts(began)
 		cmd := client.Command{EntityType: l.EntityType, EntityID: keys[n%len(keys)], Name: l.Command, Data: l.Payload}
 		// Answers come from the stream's one goroutine: r needs no lock until
 		// Close has joined it.
-		if err := s.Send(sending, cmd, func(_ client.Reply, err error) { r.record(p, began, err) }); err != nil {
-			if sending.Err() == nil {
-				closeStream(s)
-				return nil, fmt.Errorf("workload %s: %w", name, err)
-			}
-			break
+		if err := s.Send(ctx, cmd, func(_ client.Reply, err error) { r.record(p, began, err) }); err != nil {
+			return nil, fmt.Errorf("workload %s: %w", name, errors.Join(err, closeStream(s)))
 		}
 	}
 	if err := closeStream(s); err != nil {
 		return nil, fmt.Errorf("workload %s: %w", name, err)
 	}
+	r.Elapsed = r.last.Sub(p.measure)
 	return r.judged(ctx)
 }
 
