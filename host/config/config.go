@@ -57,7 +57,6 @@ type Config struct {
 	MaxDeadline         time.Duration
 	InstanceMemoryBytes Bytes
 	GuestMemoryBytes    Bytes
-	CommandCPU          time.Duration
 	WALSegmentBytes     Bytes
 	DiskWarnPercent     int
 	DiskReadOnlyPercent int
@@ -90,7 +89,6 @@ func Default() Config {
 		MaxDeadline:         30 * time.Second,
 		InstanceMemoryBytes: 64 << 20,
 		GuestMemoryBytes:    2 << 30,
-		CommandCPU:          100 * time.Millisecond,
 		WALSegmentBytes:     64 << 20,
 		DiskWarnPercent:     20,
 		DiskReadOnlyPercent: 5,
@@ -177,7 +175,6 @@ func (c *Config) ranges() []bound {
 		{"max-deadline", int64(c.MaxDeadline), int64(time.Millisecond), int64(5 * time.Minute), span},
 		{"instance-memory-bytes", int64(c.InstanceMemoryBytes), minInstanceBytes, maxInstanceBytes, bytes},
 		{"guest-memory-bytes", int64(c.GuestMemoryBytes), int64(c.InstanceMemoryBytes), 1 << 40, bytes},
-		{"command-cpu", int64(c.CommandCPU), int64(time.Millisecond), int64(10 * time.Second), span},
 		{"wal-segment-bytes", int64(c.WALSegmentBytes), minSegmentBytes, maxSegmentBytes, bytes},
 		{"disk-warn-percent", int64(c.DiskWarnPercent), 0, 90, number},
 		{"disk-read-only-percent", int64(c.DiskReadOnlyPercent), 0, 90, number},

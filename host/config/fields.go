@@ -59,7 +59,6 @@ func (c *Config) Fields() []Field {
 		duration("max-deadline", "longest deadline a call may have, a `time`", &c.MaxDeadline),
 		bytesField("instance-memory-bytes", "`size` a module instance's memory may grow to, up to 256MiB", &c.InstanceMemoryBytes),
 		bytesField("guest-memory-bytes", "`size` of the memory of all module instances together; states are evicted above it", &c.GuestMemoryBytes),
-		duration("command-cpu", "CPU `time` of one command, charged as fuel", &c.CommandCPU),
 		bytesField("wal-segment-bytes", "`size` of one write-ahead log file; a few are kept", &c.WALSegmentBytes),
 		number("disk-warn-percent", "warn when less than this `percent` of the disk is free", &c.DiskWarnPercent),
 		number("disk-read-only-percent", "refuse writes when less than this `percent` of the disk is free", &c.DiskReadOnlyPercent),
