@@ -7,6 +7,8 @@ TOOL = $(GO) tool -modfile=tools.mod
 FUZZTIME ?= 5s
 BENCHTIME ?= 1s
 SEEDS ?= 300
+CYCLES ?= 200
+CUTS ?= 30
 ROUNDS ?= 40
 
 # Packages with Go code; the examples are built for WebAssembly by their tests.
@@ -63,8 +65,12 @@ bench: ## run every benchmark for BENCHTIME (default 1s)
 sim: ## run the seeded simulator for SEEDS seeds (default 300)
 	$(GOTEST) -run '^TestSeeds$$' -count=1 -timeout 30m ./tests/sim -seeds $(SEEDS)
 
-kill: ## kill a node under load ROUNDS times (default 40) and check its history
+kill: ## kill nodes under load, ROUNDS (40) and CYCLES (200) times, and check all they said
 	$(GOTEST) -run '^TestKill' -count=1 -timeout 30m ./tests/cluster -rounds $(ROUNDS)
+	$(GOTEST) -run '^TestKill' -count=1 -timeout 40m ./tests/kill -cycles $(CYCLES)
+
+powerloss: ## cut a node's power under load CUTS times (default 30); needs root
+	$(GOTEST) -run '^TestPowerLoss' -count=1 -timeout 20m ./tests/faults -cuts=$(CUTS)
 
 mutants: ## plant each known fault in turn; a test must fail on it
 	$(GOTEST) -tags mutants -run '^TestMutantsAreCaught$$' -timeout 40m -count=1 ./tests/mutants

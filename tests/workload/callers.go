@@ -28,7 +28,7 @@ func (l *Load) call(rng *rand.Rand) {
 // try makes one attempt. It does not end with the load, so that most outcomes
 // become known.
 func (l *Load) try(a history.Attempt, patience time.Duration) history.Outcome {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), patience)
+	ctx, cancel := context.WithTimeout(l.calls, patience)
 	defer cancel()
 	a.Start = l.opts.History.Now()
 	if a.Query {
@@ -66,7 +66,7 @@ func (l *Load) stream(rng *rand.Rand) {
 			break // the load is stopped
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), l.opts.Patience)
+	ctx, cancel := context.WithTimeout(l.calls, l.opts.Patience)
 	defer cancel()
 	_ = s.Close(ctx) // what was not answered has been recorded as unknown
 }

@@ -1,7 +1,8 @@
 // Package workload puts a cluster under a load that shows lost, repeated and
 // stale work: many callers, few entities, commands sent again long after their
 // first reply, calls given up half-way. It records everything it is told and
-// judges nothing. Load.Stop joins the goroutines that Start starts.
+// judges nothing. Load.Stop and Load.Abandon join the goroutines that Start
+// starts.
 package workload
 
 import (
@@ -33,6 +34,9 @@ type Options struct {
 	// Patience is how long a call is tried that is not given up on purpose;
 	// 30 s when 0.
 	Patience time.Duration
+	// Prefix begins the command ids and the entities' ids of this load, where a
+	// history has several.
+	Prefix string
 	// Refused are codes of definite failures that the test expects.
 	Refused []connect.Code
 }
@@ -51,10 +55,12 @@ const (
 // Load is a load that runs.
 type Load struct {
 	opts       Options
-	generation atomic.Int64 // of entities
-	serial     atomic.Int64 // of command ids
-	ctx        context.Context
+	generation atomic.Int64    // of entities
+	serial     atomic.Int64    // of command ids
+	ctx        context.Context // ends when no more is sent
 	stop       context.CancelFunc
+	calls      context.Context // ends when what was sent is given up
+	giveUp     context.CancelFunc
 	workers    sync.WaitGroup
 
 	mu    sync.Mutex
@@ -73,7 +79,8 @@ func Start(opts Options) *Load {
 		opts.Patience = 30 * time.Second
 	}
 	l := &Load{opts: opts, rng: rand.New(rand.NewPCG(opts.Seed, 0))}
-	l.ctx, l.stop = context.WithCancel(context.Background())
+	l.calls, l.giveUp = context.WithCancel(context.Background())
+	l.ctx, l.stop = context.WithCancel(l.calls)
 	for i := range opts.Callers {
 		rng := rand.New(rand.NewPCG(opts.Seed, uint64(1+i)))
 		l.workers.Go(func() { l.call(rng) })
@@ -103,7 +110,15 @@ func (l *Load) Acknowledged() int { return l.opts.History.Count(history.OK) }
 func (l *Load) Stop() error {
 	l.stop()
 	l.workers.Wait()
+	l.giveUp()
 	return l.Fault()
+}
+
+// Abandon ends the load when nobody is left to answer it. The outcome of what
+// was sent is unknown.
+func (l *Load) Abandon() {
+	l.giveUp()
+	l.workers.Wait()
 }
 
 // Fault is the error that Stop would return now.
@@ -148,12 +163,12 @@ func (l *Load) fresh(rng *rand.Rand) history.Attempt {
 	for place < l.opts.Entities-1 && rng.IntN(2) == 0 {
 		place++
 	}
-	a := history.Attempt{Entity: history.Entity{Type: entityType, ID: fmt.Sprintf("g%d-%d", l.generation.Load(), place)}}
+	a := history.Attempt{Entity: history.Entity{Type: entityType, ID: fmt.Sprintf("%sg%d-%d", l.opts.Prefix, l.generation.Load(), place)}}
 	if rng.IntN(100) < queryShare {
 		a.Query, a.Name = true, Query(entityType)
 		return a
 	}
-	a.CommandID = fmt.Sprintf("%s-%d", entityType, l.serial.Add(1))
+	a.CommandID = fmt.Sprintf("%s%s-%d", l.opts.Prefix, entityType, l.serial.Add(1))
 	a.Number = 1 + rng.Int64N(1_000_000)
 	switch entityType {
 	case "account":
