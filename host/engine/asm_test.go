@@ -78,7 +78,6 @@ func op(code byte, operands ...[]byte) []byte { return cat([]byte{code}, cat(ope
 func i32c(v int32) []byte   { return op(opI32Const, sleb(int64(v))) }
 func i64c(v int64) []byte   { return op(opI64Const, sleb(v)) }
 func get(i uint64) []byte   { return op(opLocalGet, uleb(i)) }
-func set(i uint64) []byte   { return op(opLocalSet, uleb(i)) }
 func call(i uint64) []byte  { return op(opCall, uleb(i)) }
 func aligned(a byte) []byte { return []byte{a, 0} } // alignment and offset of a memory access
 

@@ -125,10 +125,9 @@ func (e *entity) unload() {
 
 // run is the lane's part of a Request.
 type run struct {
-	entity *entity
-	gate   uint64 // the proposal whose commit releases the outcome
-	round  uint64 // the read round that must confirm; 0 when none is needed
-	asks   bool   // needs a read round that is not asked for yet
+	gate  uint64 // the proposal whose commit releases the outcome
+	round uint64 // the read round that must confirm; 0 when none is needed
+	asks  bool   // needs a read round that is not asked for yet
 }
 
 // loader starts reading an entity's history; chunks come back as loadChunk.
@@ -157,7 +156,6 @@ type core struct {
 	readOnly  func() bool
 
 	chain   journal.Chain
-	frames  []byte
 	scratch []byte
 	record  journal.Record
 	output  abi.Output

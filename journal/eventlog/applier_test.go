@@ -33,15 +33,6 @@ func (c *collector) Applied(vs []eventlog.Verdict) {
 	}
 }
 
-func (c *collector) count() (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, vs := range c.verdicts {
-		n += len(vs)
-	}
-	return n
-}
-
 func startApplier(t *testing.T, m *eventlog.Machine, opts eventlog.ApplierOptions) *eventlog.Applier {
 	t.Helper()
 	if opts.Fatal == nil {

@@ -18,11 +18,7 @@ type Message struct {
 const (
 	frameVersion   = 1
 	frameHeadBytes = 8
-	// messageHeadBytes is what a message takes beside its context and entries.
-	messageHeadBytes = 4 + 8 + 8 + 1 + 1 + 5*8 + 1 + 4
-	maxContextBytes  = 255
-
-	messageReject = 1 << 0
+	messageReject  = 1 << 0
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -383,11 +383,13 @@ func TestTypesThatCannotBeJSON(t *testing.T) {
 }
 
 type (
+	//lint:ignore U1000 an unexported field is what is refused
 	hidden      struct{ secret int }
 	quotedField struct {
 		N int `json:",string"` //nolint:staticcheck // refused on purpose
 	}
 	quoteField struct {
+		//lint:ignore SA5008 a malformed tag is what is refused
 		A int `json:"a\"b"`
 	}
 	twiceField struct {
