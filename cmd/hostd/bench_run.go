@@ -87,7 +87,7 @@ func (b *benchRun) startNode(ctx context.Context) (err error) {
 		flags: []string{"--admin", "full", "--log-level", "warn"}}); err != nil {
 		return err
 	}
-	b.toNode, err = client.Dial(b.node.info.API)
+	b.toNode, err = b.node.client()
 	return err
 }
 

@@ -120,7 +120,7 @@ func (d *demo) start(ctx context.Context, listen string) error {
 		return err
 	}
 	d.node = node
-	d.client, err = client.New([]string{node.info.API}, client.Options{Timeout: 30 * time.Second})
+	d.client, err = node.client()
 	return err
 }
 

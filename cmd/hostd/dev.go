@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/hostd/hostd/api/client"
 )
 
 // devOptions are the flags of dev.
@@ -100,7 +98,7 @@ func devReady(ctx context.Context, std stdio, o devOptions, nodes []*nodeProcess
 		infos = append(infos, n.info)
 	}
 	for _, file := range o.modules {
-		if err := pushFile(ctx, std, nodes[0].info.API, file); err != nil {
+		if err := pushFile(ctx, std, nodes[0], file); err != nil {
 			return err
 		}
 	}
@@ -118,12 +116,12 @@ func devReady(ctx context.Context, std stdio, o devOptions, nodes []*nodeProcess
 	return nil
 }
 
-func pushFile(ctx context.Context, std stdio, api, file string) error {
+func pushFile(ctx context.Context, std stdio, n *nodeProcess, file string) error {
 	wasm, err := readModule(file)
 	if err != nil {
 		return err
 	}
-	c, err := client.Dial(api)
+	c, err := n.client()
 	if err != nil {
 		return err
 	}

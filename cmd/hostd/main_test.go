@@ -25,6 +25,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Setenv(asProgram, "1")
+	// The race detector makes the compiler of modules slower than a server waits.
+	os.Setenv("HOSTD_MAX_DEADLINE", "5m")
 	os.Unsetenv("HOSTD_ADDR")
 	os.Exit(m.Run())
 }

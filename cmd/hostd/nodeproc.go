@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/hostd/hostd/api/client"
 )
 
 // nodeProcess is a node that runs as a child.
@@ -30,6 +32,12 @@ const (
 	startPatience = 60 * time.Second
 	stopPatience  = 15 * time.Second
 )
+
+// client makes a client of the node that waits for a module to be compiled,
+// on a busy machine too.
+func (n *nodeProcess) client() (*client.Client, error) {
+	return client.New([]string{n.info.API}, client.Options{Timeout: startPatience})
+}
 
 // startNode starts a node and returns once it serves all its shards. The node
 // is what `hostd serve` runs, with everything that is durable made durable.

@@ -76,7 +76,7 @@ func (n *node) start() {
 	}
 	ports := filepath.Join(n.t.TempDir(), "ports.json")
 	n.log.Reset()
-	n.cmd = exec.Command(path, "serve", "--data-dir", n.data(), "--listen", n.listen, "--shards", "4", "--admin", "full", "--ports-file", ports)
+	n.cmd = exec.Command(path, "serve", "--data-dir", n.data(), "--listen", n.listen, "--shards", "4", "--admin", "full", "--max-deadline", "5m", "--ports-file", ports)
 	n.cmd.Stderr = &n.log
 	if err := n.cmd.Start(); err != nil {
 		n.t.Fatal(err)
