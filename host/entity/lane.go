@@ -149,9 +149,9 @@ func (l *Lane) Applied(as []Applied) {
 	l.signal()
 }
 
-// Dropped tells that a proposal never entered the log.
-func (l *Lane) Dropped(shard sharding.ShardID, fence sharding.Term, proposal uint64) {
-	l.put(event{kind: evDecided, shard: shard, term: fence, number: proposal, err: ErrBusy})
+// Dropped tells that a proposal never entered the log, and why.
+func (l *Lane) Dropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, why error) {
+	l.put(event{kind: evDecided, shard: shard, term: fence, number: proposal, err: notApplied(why)})
 }
 
 // ReadConfirmed tells that this node led the shard after the round was asked.

@@ -136,7 +136,7 @@ func (c *core) loadFault(e *entity, err error) {
 // the lane has room. It runs on a loader's goroutine.
 func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 	ch := &loadChunk{load: l}
-	err := h.Read(l.ctx, l.shard, l.id, 1, func(rec *journal.Record, after journal.Hash) error {
+	err := h.Read(l.ctx, l.shard, l.id, 0, func(rec *journal.Record, after journal.Hash) error {
 		for i := range rec.Events {
 			ev := &rec.Events[i]
 			if n := abi.InputEventBytes(len(ev.Type), len(ev.Payload)); len(ch.frames) > 0 && len(ch.frames)+n > chunkBytes {

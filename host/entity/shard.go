@@ -1,6 +1,8 @@
 package entity
 
 import (
+	"fmt"
+
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -156,6 +158,10 @@ func (c *core) stepDown(s *shard) {
 	}
 }
 
+// notApplied is the definite outcome of commands whose entry the journal
+// refused.
+func notApplied(why error) error { return fmt.Errorf("%w: %w", ErrNotApplied, why) }
+
 func notLeader(s *shard) error { return &sharding.NotLeaderError{Shard: s.id, Term: s.term} }
 
 // settlePending completes the commands of a proposal, with their own results
@@ -186,7 +192,7 @@ func (c *core) propose(s *shard) {
 	s.proposed = append(s.proposed, proposal{number: n, bytes: len(b.data), pending: b.pending})
 	s.bytes += len(b.data)
 	if err := c.opts.Journal.Propose(s.id, s.term, n, b.data); err != nil {
-		c.decide(s, s.term, n, ErrBusy)
+		c.decide(s, s.term, n, notApplied(err))
 	}
 }
 

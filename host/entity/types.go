@@ -62,8 +62,9 @@ type Journal interface {
 }
 
 // Histories reads what has been applied, whether or not it has reached the
-// store, in order and verified: every record that ends at from or later, and
-// the chain's link after it. The record is valid during fn only.
+// store, in order and verified: every record that ends at from or later (from 0
+// all of them, those of commands before the first event too), and the chain's
+// link after it. The record is valid during fn only.
 type Histories interface {
 	Read(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, from journal.Sequence,
 		fn func(rec *journal.Record, after journal.Hash) error) error

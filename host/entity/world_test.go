@@ -235,12 +235,12 @@ func (w *world) start(l *load) {
 	})
 }
 
-func (w *world) Read(_ context.Context, _ sharding.ShardID, id sharding.EntityID, _ journal.Sequence,
+func (w *world) Read(_ context.Context, _ sharding.ShardID, id sharding.EntityID, from journal.Sequence,
 	fn func(*journal.Record, journal.Hash) error) error {
 	var chain journal.Chain
 	for i := range w.log {
 		r := w.log[i]
-		if r.Entity == id {
+		if r.Entity == id && r.Last() >= from {
 			if err := fn(&r, chain.After(&r)); err != nil {
 				return err
 			}

@@ -99,12 +99,12 @@ func (r *Region) LeaderChanged(shard sharding.ShardID, term sharding.Term, leade
 
 // ProposalDropped is told by the raft loop of a proposal that never entered
 // the log.
-func (r *Region) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, _ error) {
+func (r *Region) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error) {
 	if shard == sharding.MetaShard {
 		r.meta.Dropped(fence, proposal)
 		return
 	}
-	r.lane(shard).Dropped(shard, fence, proposal)
+	r.lane(shard).Dropped(shard, fence, proposal, err)
 }
 
 // ReadConfirmed is told by the raft loop of a confirmed read round.

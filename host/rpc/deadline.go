@@ -10,6 +10,10 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 )
 
+// compileDeadline bounds the calls that may compile a module, which takes
+// seconds of CPU for a large one, and more on a machine that is busy.
+const compileDeadline = time.Minute
+
 // deadlines bounds how long a call may take.
 type deadlines struct {
 	standard time.Duration // of a call that brings none
@@ -39,8 +43,9 @@ func (d deadlines) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		case entityv1connect.EntityServiceSendProcedure, entityv1connect.EntityServiceQueryProcedure:
 			return next(ctx, req) // calls.run bounds its wait without a context
 		case modulev1connect.ModuleServiceUploadProcedure, modulev1connect.ModuleServiceActivateProcedure:
-			if _, given := ctx.Deadline(); !given {
-				until = now.Add(d.longest) // compiling takes seconds
+			until = now.Add(max(d.longest, compileDeadline))
+			if given, ok := ctx.Deadline(); ok && given.Before(until) {
+				until = given
 			}
 		}
 		ctx, cancel := context.WithDeadline(ctx, until)
