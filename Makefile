@@ -15,7 +15,7 @@ ROUNDS ?= 40
 PKGS = ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check fmt fmt-check vet lint generate generated fuzz bench sim kill mutants
+.PHONY: help build test race check fmt fmt-check vet lint generate generated fuzz bench sim kill powerloss mutants
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,10 @@ import (
 // diskPeriod is how often free space is looked at: at 1 GB/s the write paths
 // take 100 MB between two looks, well within the read-only mark.
 const diskPeriod = 100 * time.Millisecond
+
+// startBytes is more than opening the journal writes before the mark can stop
+// it: what the log holds beyond the store's tables is stored again.
+const startBytes = 128 << 20
 
 // diskMark refuses writes while the data directory's file system is nearly
 // full: the store writes through memory maps, and a full disk would end the
@@ -26,10 +31,22 @@ type diskMark struct {
 	warned   bool
 }
 
-// open takes the first look.
+// open takes the first look. It refuses a disk without room to start on: the
+// process would be killed by a signal, with no word of why.
 func (d *diskMark) open(dir string, cfg *config.Config, logger *slog.Logger) error {
 	d.dir, d.cfg, d.logger = dir, cfg, logger
-	return d.look()
+	if err := d.look(); err != nil {
+		return err
+	}
+	if free, need := d.free.Load(), min(startBytes, d.mark()); free < need {
+		return fmt.Errorf("the disk is full: %d MiB are free, %d MiB are needed to open the journal; free some space and start again", free>>20, need>>20)
+	}
+	return nil
+}
+
+// mark is the free space below which writes are refused, as of the last look.
+func (d *diskMark) mark() uint64 {
+	return max(d.total.Load()/100*uint64(d.cfg.DiskReadOnlyPercent), uint64(d.cfg.DiskReadOnlyBytes))
 }
 
 func (d *diskMark) look() error {
@@ -39,7 +56,7 @@ func (d *diskMark) look() error {
 	}
 	d.free.Store(free)
 	d.total.Store(total)
-	mark := max(total/100*uint64(d.cfg.DiskReadOnlyPercent), uint64(d.cfg.DiskReadOnlyBytes))
+	mark := d.mark()
 	full := free < mark
 	// Writes return a tenth above the mark, so that the mark does not flap.
 	if d.readOnly.Load() && free < mark+mark/10 {

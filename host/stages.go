@@ -67,6 +67,9 @@ func (n *Node) openDirectory(context.Context) error {
 		return err
 	}
 	n.opened("lock", func(context.Context) error { return lock.Close() })
+	if err := n.disk.open(dir, &n.cfg, n.logger); err != nil {
+		return err
+	}
 	id, _, err := openIdentity(dir, &n.cfg)
 	if err != nil {
 		return err
@@ -75,7 +78,7 @@ func (n *Node) openDirectory(context.Context) error {
 		n.logger.Warn("the number of shards is fixed when a cluster is created; the configured one is not used", "configured", n.cfg.Shards, "shards", id.Shards)
 	}
 	n.id = id
-	return n.disk.open(dir, &n.cfg, n.logger)
+	return nil
 }
 
 func (n *Node) openListener(context.Context) error {

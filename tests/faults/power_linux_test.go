@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/hostd/hostd/tests/history"
 	"github.com/hostd/hostd/tests/testkit"
 	"github.com/hostd/hostd/tests/workload"
@@ -37,7 +39,10 @@ func powerCuts(t *testing.T, h *history.History, cuts int, tags ...string) error
 	node.Push(workload.Types...)
 	c := patient(node)
 	for i := range cuts {
-		load := workload.Start(workload.Options{Client: c, History: h, Seed: rng.Uint64(), Patience: testkit.Patience, Prefix: fmt.Sprintf("cut%d-", i)})
+		load := workload.Start(workload.Options{
+			Client: c, History: h, Seed: rng.Uint64(), Patience: testkit.Patience, Prefix: fmt.Sprintf("cut%d-", i),
+			Refused: []connect.Code{connect.CodeResourceExhausted}, // a file system that was shut down has no space
+		})
 		goesOn(t, node, load, 200+rng.IntN(600))
 		time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Millisecond)))) // into any part of a turn
 		disk.Cut()

@@ -1,15 +1,23 @@
 package testkit
 
-import "sync"
+import (
+	"fmt"
+	"sync"
+)
 
-// tailBytes is how much of a process's output is kept.
-const tailBytes = 64 << 10
+// How much of a process's output is kept: its beginning and its end. What a
+// runtime says first of a crash is worth more than the stacks behind it.
+const (
+	headBytes = 16 << 10
+	tailBytes = 64 << 10
+)
 
-// tail is a writer that keeps the end of what is written to it. It is safe for
-// concurrent use.
+// tail is a writer that keeps the beginning and the end of what is written to
+// it. It is safe for concurrent use.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
+	lost int // bytes between the two
 }
 
 // Write never fails.
@@ -17,8 +25,9 @@ func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text = append(t.text, p...)
-	if over := len(t.text) - tailBytes; over > tailBytes {
-		t.text = append(t.text[:0], t.text[over:]...)
+	if over := len(t.text) - headBytes - tailBytes; over > tailBytes {
+		t.text = append(t.text[:headBytes], t.text[headBytes+over:]...)
+		t.lost += over
 	}
 	return len(p), nil
 }
@@ -26,11 +35,14 @@ func (t *tail) Write(p []byte) (int, error) {
 func (t *tail) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.text = t.text[:0]
+	t.text, t.lost = t.text[:0], 0
 }
 
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return string(t.text)
+	if t.lost == 0 {
+		return string(t.text)
+	}
+	return fmt.Sprintf("%s\n... %d bytes ...\n%s", t.text[:headBytes], t.lost, t.text[headBytes:])
 }
