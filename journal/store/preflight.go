@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -43,6 +44,55 @@ func removeEmptyLogs(dir string) (removed int, err error) {
 	return removed, nil
 }
 
+// The store is not encrypted: its files name key 0, and its registry of keys is
+// empty.
+const (
+	keyIDBytes    = 8
+	actionLog     = "keep a copy, then remove it: what it holds is in the write-ahead log too"
+	actionSpare   = "keep a copy, then remove it: the store keeps nothing in it"
+	actionNewKeys = "keep a copy, then remove it: the store is not encrypted and makes another"
+)
+
+// checkHeaders looks at the files besides the tables that Badger refuses to
+// open when their beginning is damaged, though nothing in them is needed.
+func checkHeaders(dir string) error {
+	for _, kind := range []struct{ pattern, action string }{{"*.mem", actionLog}, {"*.vlog", actionSpare}} {
+		names, err := filepath.Glob(filepath.Join(dir, kind.pattern))
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := checkKeyID(name, kind.action); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, badger.KeyRegistryFileName)); err != nil {
+		return nil // a store that is new, or makes another
+	}
+	keys, err := badger.OpenKeyRegistry(badger.KeyRegistryOptions{Dir: dir, ReadOnly: true})
+	if err != nil {
+		return &DamageError{Where: badger.KeyRegistryFileName, What: firstLine(err), Action: actionNewKeys}
+	}
+	return keys.Close()
+}
+
+func checkKeyID(name, action string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var id [keyIDBytes]byte
+	if _, err := io.ReadFull(f, id[:]); err != nil {
+		return nil // Badger knows what to do with one that is cut short
+	}
+	if id != [keyIDBytes]byte{} {
+		return &DamageError{Where: filepath.Base(name), What: "its header names an encryption key, and there is none", Action: action}
+	}
+	return nil
+}
+
 // preflight checks the manifest and the tables that it lists, and returns the
 // highest version in them.
 func preflight(dir string, scan bool) (maxVersion uint64, err error) {
@@ -54,6 +104,9 @@ func preflight(dir string, scan bool) (maxVersion uint64, err error) {
 		return 0, err
 	}
 	defer f.Close()
+	if err := checkHeaders(dir); err != nil {
+		return 0, err
+	}
 	m, _, err := badger.ReplayManifestFile(f, 0, badger.DefaultOptions(dir))
 	if err != nil {
 		return 0, &DamageError{Where: badger.ManifestFilename, What: err.Error(), Action: actionRebuild}

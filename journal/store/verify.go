@@ -58,6 +58,9 @@ func (r *Report) problem(where, format string, args ...any) {
 // data is in the Report.
 func VerifyDir(ctx context.Context, dir string, version uint64, opts Options) (*Report, error) {
 	opts.ReadOnly, opts.BallastBytes = true, 0
+	if version != Latest {
+		opts.Watermark = version
+	}
 	st, err := Open(dir, opts)
 	var damage *DamageError
 	if errors.As(err, &damage) {
