@@ -50,7 +50,8 @@ func Verify(ctx context.Context, dir string, out io.Writer) (faults int, err err
 	case recovered.err == nil:
 		version = recovered.rec.Watermark
 	}
-	fmt.Fprintf(out, "%s: %d records, %d bytes, %d groups\n", walDir, report.Records, report.Bytes, recovered.groups())
+	fmt.Fprintf(out, "%s: %d records, %d bytes; %d groups with %d entries behind the last cut, which a start applies again\n",
+		walDir, report.Records, report.Bytes, recovered.groups(), recovered.entries())
 	bad, err := verifyStore(ctx, filepath.Join(dir, storeDir), version, out)
 	if err != nil {
 		return faults, err
@@ -71,6 +72,17 @@ func (r recovery) groups() int {
 		return 0
 	}
 	return len(r.rec.Groups)
+}
+
+// entries counts what lies behind the last cut.
+func (r recovery) entries() (n uint64) {
+	if r.rec == nil {
+		return 0
+	}
+	for _, g := range r.rec.Groups {
+		n += g.LastIndex - g.CutIndex
+	}
+	return n
 }
 
 // replayOnly is a log that is only read.
@@ -109,7 +121,7 @@ func verifyStore(ctx context.Context, dir string, version uint64, out io.Writer)
 	if r.More > 0 {
 		fmt.Fprintf(out, "FAULT %s: %d more\n", storeDir, r.More)
 	}
-	fmt.Fprintf(out, "%s: %d entities, %d records, %d events, %d bytes as of version %d\n", storeDir, r.Entities, r.Records, r.Events, r.Bytes, r.Version)
+	fmt.Fprintf(out, "%s: %d entities, %d records, %d events, %d bytes as of the last cut (version %d)\n", storeDir, r.Entities, r.Records, r.Events, r.Bytes, r.Version)
 	return len(r.Problems) + r.More, nil
 }
 

@@ -40,7 +40,7 @@ func nextStep(err error) string {
 	case connect.CodeUnavailable:
 		return "It is safe to try again. 'hostd shard ls' shows which shards have no leader."
 	case connect.CodeDeadlineExceeded:
-		return "The outcome is unknown: send again with the same --command-id to learn it."
+		return "The outcome is unknown. Ask a query again; send a command again with the same --command-id to learn its outcome."
 	case connect.CodeResourceExhausted:
 		return "Nothing was written. Try again after a moment; if it lasts, look at the disk and at the node's log."
 	case connect.CodeNotFound:

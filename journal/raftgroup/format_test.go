@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+var update = flag.Bool("rewrite", false, "rewrite the golden files")
 
 func goldenConf() membership {
 	return membership{index: 9, state: &pb.ConfState{

@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-var update = flag.Bool("wal.update", false, "write testdata anew with the format of this release")
+var update = flag.Bool("rewrite", false, "write testdata anew with the format of this release")
 
 const goldenDir = "testdata/v1"
 

@@ -17,7 +17,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/golden.txt from what the code does")
+var update = flag.Bool("rewrite", false, "rewrite testdata/golden.txt from what the code does")
 
 var (
 	cluster = meta.Cluster{ID: "c1", Format: 1, Shards: 3, CreatedAt: 1_700_000_000_000_000_000}
