@@ -13,10 +13,13 @@ const damagedCachePrefix = "compilationcache:"
 
 // compilationCache is the directory of compiled modules. The runtime names
 // and reads its files; a file is keyed by the prepared module, the runtime's
-// version and the CPU's features, and carries a checksum.
+// version and the CPU's features.
 type compilationCache struct {
 	dir   string
 	files wazero.CompilationCache
+	// sums are the recorded checksums by file. One compilation at a time uses
+	// them.
+	sums map[string]uint32
 }
 
 func openCompilationCache(dir string) (*compilationCache, error) {
@@ -30,7 +33,7 @@ func openCompilationCache(dir string) (*compilationCache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compilation cache: %w", err)
 	}
-	c := &compilationCache{dir: dir, files: files}
+	c := &compilationCache{dir: dir, files: files, sums: map[string]uint32{}}
 	// One engine has the directory, and no compilation is under way in a child
 	// of it that is not being waited for: these are leftovers of a kill.
 	return c, c.remove("*.tmp")
@@ -38,7 +41,10 @@ func openCompilationCache(dir string) (*compilationCache, error) {
 
 // clear removes every compiled module: which file is damaged only the runtime
 // knows, and all of them can be made again.
-func (c *compilationCache) clear() error { return c.remove("*") }
+func (c *compilationCache) clear() error {
+	c.sums = map[string]uint32{}
+	return c.remove("*")
+}
 
 func (c *compilationCache) remove(pattern string) error {
 	names, err := filepath.Glob(filepath.Join(c.dir, "wazero-*", pattern))

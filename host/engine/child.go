@@ -77,7 +77,7 @@ func compileIntoCache(order childOrder, prepared []byte) error {
 	limits := abi.DefaultLimits()
 	limits.MemoryBytes = int(order.MemoryLimitPages) * pageBytes
 	limits.MemoryBytesMax = max(limits.MemoryBytesMax, limits.MemoryBytes)
-	e, err := New(ctx, Options{Limits: limits, CacheDir: order.CacheDir})
+	e, err := New(ctx, Options{Limits: limits, CacheDir: order.CacheDir, cacheIsVerified: true})
 	if err != nil {
 		return err
 	}

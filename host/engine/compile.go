@@ -82,7 +82,13 @@ func (e *Engine) compile(ctx context.Context, prepared []byte) (wazero.CompiledM
 			return nil, err
 		}
 	}
-	return e.compileHere(ctx, prepared)
+	compiled, err := e.compileHere(ctx, prepared)
+	if err == nil && e.cache != nil {
+		if err := e.cache.record(); err != nil {
+			e.logger.Warn("what was compiled is not recorded and will be compiled again after the next start", "error", err)
+		}
+	}
+	return compiled, err
 }
 
 // compileHere compiles, or takes what is in the cache.

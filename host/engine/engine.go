@@ -60,6 +60,15 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 			return nil, err
 		}
 		e.cache = cache
+		if !opts.cacheIsVerified {
+			damaged, err := cache.verify()
+			if err != nil {
+				return nil, err
+			}
+			if damaged > 0 {
+				e.logger.Warn("compilation cache is damaged, compiling again", "files", damaged)
+			}
+		}
 		config = config.WithCompilationCache(cache.files)
 	}
 	e.runtime = wazero.NewRuntimeWithConfig(ctx, config)

@@ -23,6 +23,8 @@ type Options struct {
 	// Without it every start compiles each module again (1.3 s of CPU for a Go
 	// guest, against 50 ms). One engine at a time may have it.
 	CacheDir string
+	// cacheIsVerified is for a child: the engine that started it has CacheDir.
+	cacheIsVerified bool
 	// CompileCommand, when set, is the program and arguments of a child process
 	// that compiles each module first; it must call CompileChild. It needs
 	// CacheDir. Without it a module is compiled in this process, where a module
