@@ -32,6 +32,9 @@ const (
 )
 
 func TestKillUnderLoad(t *testing.T) {
+	if testing.Short() {
+		*cycles = min(*cycles, 2)
+	}
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
@@ -87,9 +90,8 @@ func TestKillUnderLoad(t *testing.T) {
 	if _, err := workload.ReadBack(t.Context(), c, h); err != nil {
 		t.Fatalf("after a stop in order: %v", err)
 	}
-	if h.Duplicates() < *cycles || h.Count(history.Rejected) == 0 || h.Count(history.Unknown) == 0 {
-		t.Errorf("the load was too tame: %d duplicates, %d rejections, %d unknown outcomes",
-			h.Duplicates(), h.Count(history.Rejected), h.Count(history.Unknown))
+	if h.Duplicates() < *cycles || h.Count(history.Unknown) == 0 {
+		t.Errorf("the load was too tame: %d duplicates, %d unknown outcomes", h.Duplicates(), h.Count(history.Unknown))
 	}
 	t.Logf("%d kills; %d acknowledged, %d rejected, %d failed, %d unknown, %d answered again; %d events of %d entities; %d operations linearizable",
 		*cycles, h.Count(history.OK), h.Count(history.Rejected), h.Count(history.Failed), h.Count(history.Unknown), h.Duplicates(),
