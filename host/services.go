@@ -31,7 +31,7 @@ func (s typeService) Lookup(entityType string) (rpc.Type, error) {
 		return rpc.Type{}, rpc.ErrNotReady
 	}
 	if _, bound := s.n.metadata.state.View().Binding(entityType); bound {
-		return rpc.Type{}, rpc.ErrNotReady // its module is being loaded, or cannot be
+		return rpc.Type{}, rpc.ErrModuleNotLoaded
 	}
 	return rpc.Type{}, entity.ErrUnknownType
 }

@@ -19,6 +19,9 @@ var (
 	// ErrNotReady: the node has not caught up with the cluster yet, so it
 	// cannot tell what exists. Retry after a moment.
 	ErrNotReady = errors.New("this node has not caught up with the cluster yet")
+	// ErrModuleNotLoaded: a module serves the type, and this node cannot load
+	// it, or not yet. Retry after a moment; if it lasts, push the module again.
+	ErrModuleNotLoaded = errors.New("the module of this entity type is not loaded on this node; if it lasts, push it again with hostd module push")
 	// ErrUnknownModule: no module with this digest is stored.
 	ErrUnknownModule = errors.New("no module with this digest is stored")
 	// ErrOverloaded: the server has too many calls in flight. Nothing was
@@ -86,6 +89,7 @@ var sentinelCodes = []struct {
 	{entity.ErrReadOnly, connect.CodeResourceExhausted},
 	{ErrOverloaded, connect.CodeResourceExhausted},
 	{ErrNotReady, connect.CodeUnavailable},
+	{ErrModuleNotLoaded, connect.CodeUnavailable},
 	{entity.ErrOutcomeUnknown, connect.CodeDeadlineExceeded},
 	{entity.ErrDeadline, connect.CodeDeadlineExceeded},
 	{errNoOutcome, connect.CodeDeadlineExceeded},

@@ -48,6 +48,7 @@ func TestCodes(t *testing.T) {
 		{"journal.ErrUnsupported", journal.ErrUnsupported, connect.CodeInternal},
 		{"journal.ErrTooLarge", journal.ErrTooLarge, connect.CodeInternal},
 		{"rpc.ErrNotReady", ErrNotReady, connect.CodeUnavailable},
+		{"rpc.ErrModuleNotLoaded", ErrModuleNotLoaded, connect.CodeUnavailable},
 		{"rpc.ErrUnknownModule", ErrUnknownModule, connect.CodeNotFound},
 		{"rpc.ErrOverloaded", ErrOverloaded, connect.CodeResourceExhausted},
 		{"rpc.InvalidModuleError", &InvalidModuleError{"bad"}, connect.CodeInvalidArgument},

@@ -48,7 +48,8 @@ type Type struct {
 // asked for every command.
 type Types interface {
 	// Lookup fails with entity.ErrUnknownType only when the node knows that
-	// no module serves the type, and with ErrNotReady until then.
+	// no module serves the type, and with ErrNotReady until then; with
+	// ErrModuleNotLoaded when one does and is not at hand.
 	Lookup(entityType string) (Type, error)
 }
 
