@@ -4,7 +4,7 @@ GO ?= go
 # What runs tests; the continuous run replaces it to count them.
 GOTEST ?= $(GO) test
 TOOL = $(GO) tool -modfile=tools.mod
-FUZZTIME ?= 5s
+FUZZTIME ?= 30000x
 BENCHTIME ?= 1s
 SEEDS ?= 300
 CYCLES ?= 200
@@ -50,7 +50,7 @@ generate: ## generate api/gen from api/proto
 generated: ## fail when the committed generated code is not what the sources give
 	api/generate.sh check
 
-fuzz: ## run each fuzz target for FUZZTIME (default 5s)
+fuzz: ## run each fuzz target FUZZTIME times (30000x), or for a time such as 1m
 	@set -e; git grep -l '^func Fuzz' -- '*_test.go' | while read -r file; do \
 		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
 			echo "fuzz $$(dirname "$$file") $$target"; \
