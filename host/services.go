@@ -85,7 +85,7 @@ func (s entityService) Get(ctx context.Context, id sharding.EntityID) (rpc.Entit
 	if err != nil {
 		return rpc.EntityInfo{}, err
 	}
-	info := rpc.EntityInfo{Sequence: head.Sequence, Shard: shard, Node: s.n.id.Node, Status: "active", StateBytes: 0}
+	info := rpc.EntityInfo{Sequence: head.Sequence, Shard: shard, Node: s.n.id.Node, Status: "active"}
 	if t := s.n.bindings.Lookup(id.Type); t != nil {
 		info.Module = t.Digest
 	}

@@ -145,7 +145,6 @@ type core struct {
 	pools     map[journal.Digest]*pool
 	instances []*instance          // oldest first
 	ready     []*entity            // have a turn to take
-	readyBuf  []*entity            // memory of ready, used again
 	call      *call                // the next visit
 	visits    map[*call]struct{}   // under way without the lane
 	dirty     []*shard             // have an open batch or unasked reads
@@ -276,7 +275,7 @@ func (c *core) pump() {
 		e := c.ready[0]
 		c.ready[0] = nil
 		if c.ready = c.ready[1:]; len(c.ready) == 0 {
-			c.ready = c.readyBuf[:0]
+			c.ready = nil
 		}
 		e.queued = false
 		c.turn(e)

@@ -48,7 +48,7 @@ func (c *core) place(t *Type, alone bool) *instance {
 	in := &instance{pool: p, alone: alone}
 	p.instances = append(p.instances, in)
 	c.instances = append(c.instances, in)
-	c.pools[t.Digest] = p
+	c.pools[t.Digest] = p // making room may have emptied and forgotten it
 	return in
 }
 
