@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding/meta"
@@ -15,7 +16,7 @@ import (
 // bindings keeps the entity types that this node can serve: the metadata's
 // bindings, each with its module compiled. Look-ups never block.
 type bindings struct {
-	metadata *metadata
+	metadata *cluster.Metadata
 	compile  func(ctx context.Context, b meta.Binding) (*servedType, error)
 	logger   *slog.Logger
 
@@ -23,7 +24,7 @@ type bindings struct {
 	mu    sync.Mutex // one refresh at a time
 }
 
-func newBindings(m *metadata, logger *slog.Logger, compile func(context.Context, meta.Binding) (*servedType, error)) *bindings {
+func newBindings(m *cluster.Metadata, logger *slog.Logger, compile func(context.Context, meta.Binding) (*servedType, error)) *bindings {
 	b := &bindings{metadata: m, compile: compile, logger: logger}
 	b.types.Store(&map[string]*servedType{})
 	return b
@@ -50,7 +51,7 @@ func (b *bindings) refresh(ctx context.Context) error {
 	old := *b.types.Load()
 	next := make(map[string]*servedType, len(old))
 	var first error
-	for _, binding := range b.metadata.state.View().Bindings() {
+	for _, binding := range b.metadata.View().Bindings() {
 		t := old[binding.EntityType]
 		if t == nil || t.Digest != journal.Digest(binding.Digest) || t.Revision != binding.Revision {
 			made, err := b.compile(ctx, binding)
@@ -75,8 +76,8 @@ func (b *bindings) refresh(ctx context.Context) error {
 func (b *bindings) run(ctx context.Context) {
 	var seen uint64
 	for {
-		changed := b.metadata.watch()
-		if rev := b.metadata.state.View().Revision(); rev != seen {
+		changed := b.metadata.Changed()
+		if rev := b.metadata.View().Revision(); rev != seen {
 			if err := b.refresh(ctx); err == nil {
 				seen = rev
 			}

@@ -31,10 +31,10 @@ func (n *Node) openCluster(ctx context.Context) error {
 			return fmt.Errorf("create the metadata group: %w", err)
 		}
 	}
-	if err := n.metadata.caughtUp(ctx); err != nil {
+	if err := n.metadata.CatchUp(ctx); err != nil {
 		return err
 	}
-	view := n.metadata.state.View()
+	view := n.metadata.View()
 	if cluster, ok := view.Cluster(); ok && (cluster.ID != n.id.Cluster || cluster.Shards != n.id.Shards) {
 		return fmt.Errorf("%s names cluster %s, the journal holds cluster %s: they do not belong together", identityFile, n.id.Cluster, cluster.ID)
 	}
@@ -58,7 +58,7 @@ func (n *Node) openCluster(ctx context.Context) error {
 func (n *Node) found(ctx context.Context) error {
 	cluster := meta.Cluster{ID: n.id.Cluster, Format: dataFormat, Shards: n.id.Shards, CreatedAt: time.Now().UnixNano()}
 	founder := meta.Member{Node: n.id.Node, Address: n.Addr(), Status: meta.StatusUp}
-	if _, err := n.metadata.do(ctx, meta.CreateCluster(cluster, founder)); err != nil {
+	if _, err := n.metadata.Do(ctx, meta.CreateCluster(cluster, founder)); err != nil {
 		return fmt.Errorf("create the cluster: %w", err)
 	}
 	return nil
@@ -78,7 +78,7 @@ func (n *Node) createMissing(have map[sharding.ShardID]bool) error {
 	if len(ask) == 0 {
 		return nil
 	}
-	res, err := n.metadata.do(ctx, meta.Place(ask...))
+	res, err := n.metadata.Do(ctx, meta.Place(ask...))
 	if err != nil {
 		return fmt.Errorf("place the shards: %w", err)
 	}
@@ -95,49 +95,6 @@ func (n *Node) createMissing(have map[sharding.ShardID]bool) error {
 	}
 	if err := n.raft.loop.Load().CreateGroups(groups); err != nil {
 		return fmt.Errorf("create the shards' groups: %w", err)
-	}
-	return nil
-}
-
-// caughtUp waits until this node has applied everything that the metadata
-// shard had committed before the call.
-func (m *metadata) caughtUp(ctx context.Context) error {
-	for {
-		m.mu.Lock()
-		leads, changed := m.leads(), m.changed
-		m.mu.Unlock()
-		if leads {
-			return m.confirm(ctx)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("the metadata shard has no leader: %w", ctx.Err())
-		}
-	}
-}
-
-// confirm asks for proof that this node leads the metadata shard now.
-func (m *metadata) confirm(ctx context.Context) error {
-	ch := make(chan error, 1)
-	m.mu.Lock()
-	m.tokens++
-	token := m.tokens
-	m.reading[token] = ch
-	err := m.log.ReadIndex(sharding.MetaShard, token)
-	m.mu.Unlock()
-	if err == nil {
-		select {
-		case err = <-ch:
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-	}
-	if err != nil {
-		m.mu.Lock()
-		delete(m.reading, token)
-		m.mu.Unlock()
-		return fmt.Errorf("read the metadata: %w", err)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/region"
@@ -39,7 +40,7 @@ type Node struct {
 	applier  *eventlog.Applier
 	engine   *engine.Engine
 	modules  *registry.Registry
-	metadata *metadata
+	metadata *cluster.Metadata
 	bindings *bindings
 	region   *region.Region
 	raft     raftLog

@@ -30,7 +30,7 @@ func (s typeService) Lookup(entityType string) (rpc.Type, error) {
 	if !s.n.caughtUp.Load() {
 		return rpc.Type{}, rpc.ErrNotReady
 	}
-	if _, bound := s.n.metadata.state.View().Binding(entityType); bound {
+	if _, bound := s.n.metadata.View().Binding(entityType); bound {
 		return rpc.Type{}, rpc.ErrModuleNotLoaded
 	}
 	return rpc.Type{}, entity.ErrUnknownType
@@ -186,7 +186,7 @@ func (s clusterService) Overview(context.Context) (rpc.Overview, error) {
 			leaders++
 		}
 	}
-	for _, m := range s.n.metadata.state.View().Members() {
+	for _, m := range s.n.metadata.View().Members() {
 		member := rpc.Member{ID: m.Node, Address: m.Address, Status: string(m.Status), Roles: []string{"host"}}
 		if m.Node == s.n.id.Node {
 			member.Address, member.Reachable, member.Version = s.n.Addr(), true, telemetry.Version()
@@ -202,7 +202,7 @@ func (s clusterService) Shards(context.Context) ([]rpc.Shard, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := s.n.metadata.state.View()
+	view := s.n.metadata.View()
 	var out []rpc.Shard
 	for _, st := range statuses {
 		node := map[sharding.ReplicaID]sharding.NodeID{}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/region"
@@ -146,7 +147,7 @@ func (n *Node) openEntities(context.Context) error {
 	}
 	n.opened("store", func(context.Context) error { return n.store.Close() })
 	state := meta.New()
-	n.machine, err = eventlog.Open(n.store, rec.Watermark, eventlog.Options{Metadata: metaMachine{state}, Logger: n.logger})
+	n.machine, err = eventlog.Open(n.store, rec.Watermark, eventlog.Options{Metadata: cluster.Machine{State: state}, Logger: n.logger})
 	if err != nil {
 		return err
 	}
@@ -157,7 +158,8 @@ func (n *Node) openEntities(context.Context) error {
 	if err := n.machine.SetRecoveryTargets(targets); err != nil {
 		return err
 	}
-	n.metadata = newMetadata(state)
+	applied, _ := n.machine.Applied(sharding.MetaShard)
+	n.metadata = cluster.NewMetadata(state, applied)
 	n.bindings = newBindings(n.metadata, n.logger, n.loadType)
 	lanes := n.cfg.Lanes
 	if lanes == 0 {
@@ -195,7 +197,7 @@ func (n *Node) openEntities(context.Context) error {
 	}
 	n.raft.loop.Store(loop)
 	n.opened("raft groups", loop.Close)
-	n.metadata.start(&n.raft)
+	n.metadata.Start(&n.raft, nil, nil)
 	n.metrics.watch(n)
 	return nil
 }

@@ -46,7 +46,7 @@ func (s moduleService) Upload(ctx context.Context, wasm []byte) (rpc.Module, err
 	for _, t := range m.Manifest().EntityTypes {
 		mod.EntityTypes = append(mod.EntityTypes, t.Name)
 	}
-	if _, err := n.metadata.do(ctx, meta.PutModule(mod)); err != nil {
+	if _, err := n.metadata.Do(ctx, meta.PutModule(mod)); err != nil {
 		if errors.Is(err, meta.ErrInvalid) {
 			return rpc.Module{}, &rpc.InvalidModuleError{Reason: err.Error()}
 		}
@@ -66,7 +66,7 @@ func invalidModule(err error) error {
 }
 
 func (s moduleService) List(context.Context) ([]rpc.Module, error) {
-	modules := s.n.metadata.state.View().Modules()
+	modules := s.n.metadata.View().Modules()
 	out := make([]rpc.Module, 0, len(modules))
 	for i := len(modules) - 1; i >= 0; i-- {
 		out = append(out, describe(modules[i]))
@@ -82,7 +82,7 @@ func describe(m meta.Module) rpc.Module {
 }
 
 func (s moduleService) Get(ctx context.Context, digest journal.Digest) (rpc.Module, error) {
-	m, ok := s.n.metadata.state.View().Module(meta.Digest(digest))
+	m, ok := s.n.metadata.View().Module(meta.Digest(digest))
 	if !ok {
 		return rpc.Module{}, rpc.ErrUnknownModule
 	}
@@ -98,7 +98,7 @@ func (s moduleService) Get(ctx context.Context, digest journal.Digest) (rpc.Modu
 }
 
 func (s moduleService) Download(_ context.Context, digest journal.Digest) ([]byte, error) {
-	if _, ok := s.n.metadata.state.View().Module(meta.Digest(digest)); !ok {
+	if _, ok := s.n.metadata.View().Module(meta.Digest(digest)); !ok {
 		return nil, rpc.ErrUnknownModule
 	}
 	wasm, err := s.n.modules.Get(digest)
@@ -112,7 +112,7 @@ func (s moduleService) Download(_ context.Context, digest journal.Digest) ([]byt
 // serve it.
 func (s moduleService) Activate(ctx context.Context, entityType string, digest journal.Digest) (uint64, error) {
 	n := s.n
-	if _, ok := n.metadata.state.View().Module(meta.Digest(digest)); !ok {
+	if _, ok := n.metadata.View().Module(meta.Digest(digest)); !ok {
 		return 0, rpc.ErrUnknownModule
 	}
 	m, err := n.modules.Module(ctx, digest)
@@ -126,7 +126,7 @@ func (s moduleService) Activate(ctx context.Context, entityType string, digest j
 	case t.Kind == manifest.DurableState:
 		return 0, &rpc.InvalidModuleError{Reason: fmt.Sprintf("entity type %q is of kind durable-state, which this release does not host; use event-sourced", entityType)}
 	}
-	res, err := n.metadata.do(ctx, meta.Bind(entityType, meta.Digest(digest), time.Now().UnixNano()))
+	res, err := n.metadata.Do(ctx, meta.Bind(entityType, meta.Digest(digest), time.Now().UnixNano()))
 	if err != nil {
 		return 0, err
 	}

@@ -17,10 +17,10 @@ import (
 // Metadata takes what concerns the metadata shard, which no lane runs. No
 // method may block.
 type Metadata interface {
-	LeaderChanged(term sharding.Term, self bool)
+	LeaderChanged(term sharding.Term, leader sharding.ReplicaID, self bool)
 	Applied(eventlog.Verdict)
 	Dropped(fence sharding.Term, proposal uint64)
-	ReadConfirmed(token uint64)
+	ReadConfirmed(token, index uint64)
 	ReadFailed(token uint64)
 }
 
@@ -91,7 +91,7 @@ func (r *Region) Submit(reqs []*entity.Request) {
 func (r *Region) LeaderChanged(shard sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool) {
 	r.leads.elected(shard, term, leader, self)
 	if shard == sharding.MetaShard {
-		r.meta.LeaderChanged(term, self)
+		r.meta.LeaderChanged(term, leader, self)
 		return
 	}
 	r.lane(shard).LeaderChanged(shard, term, self)
@@ -108,9 +108,9 @@ func (r *Region) ProposalDropped(shard sharding.ShardID, fence sharding.Term, pr
 }
 
 // ReadConfirmed is told by the raft loop of a confirmed read round.
-func (r *Region) ReadConfirmed(shard sharding.ShardID, token, _ uint64) {
+func (r *Region) ReadConfirmed(shard sharding.ShardID, token, index uint64) {
 	if shard == sharding.MetaShard {
-		r.meta.ReadConfirmed(token)
+		r.meta.ReadConfirmed(token, index)
 		return
 	}
 	r.lane(shard).ReadConfirmed(shard, token)

@@ -1,0 +1,364 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// ErrUnknownOutcome: a metadata command was in flight when the leadership of
+// the metadata shard, or the link to its leader, was lost. It may take effect.
+var ErrUnknownOutcome = errors.New("the outcome of the metadata command is unknown")
+
+// Log is what a metadata command travels through on the node that leads.
+type Log interface {
+	Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error
+	ReadIndex(shard sharding.ShardID, token uint64) error
+}
+
+// Remote reaches the metadata shard where another node leads it.
+type Remote interface {
+	// Propose has the node carry a command out and returns what its state
+	// machine answered. An error that wraps a *sharding.NotLeaderError had no
+	// effect; after any other the outcome is unknown.
+	Propose(ctx context.Context, node sharding.NodeID, command []byte) (result []byte, err error)
+	// ReadMeta returns an index of the metadata shard at or behind all that
+	// was committed before the call.
+	ReadMeta(ctx context.Context, node sharding.NodeID) (index uint64, err error)
+}
+
+// retryPause lies between two attempts to reach the metadata leader.
+const retryPause = 50 * time.Millisecond
+
+// Metadata reads and writes the metadata shard, from any node. It holds at
+// most one waiter per proposal and read; callers bound themselves by their
+// contexts.
+type Metadata struct {
+	state  *meta.State
+	locate func(replica sharding.ReplicaID) (sharding.NodeID, bool)
+
+	mu      sync.Mutex
+	log     Log
+	remote  Remote
+	leader  sharding.ReplicaID
+	elected sharding.Term // this node was elected in it; 0 when it does not lead
+	noop    sharding.Term // highest term whose first entry is applied
+	applied uint64        // index of the metadata shard
+	next    uint64
+	tokens  uint64
+	waiting map[uint64]chan outcome // by proposal of the elected term
+	reading map[uint64]chan read    // by token
+	changed chan struct{}           // closed and replaced when leadership or the state changes
+}
+
+type outcome struct {
+	result []byte
+	err    error
+}
+
+type read struct {
+	index uint64
+	err   error
+}
+
+// NewMetadata serves the state machine's view; applied is how far it is.
+func NewMetadata(state *meta.State, applied uint64) *Metadata {
+	return &Metadata{
+		state: state, applied: applied,
+		waiting: map[uint64]chan outcome{}, reading: map[uint64]chan read{}, changed: make(chan struct{}),
+	}
+}
+
+// Start gives the metadata its log and its way to other nodes; nothing can be
+// proposed before. locate names the node of a replica of the metadata shard.
+func (m *Metadata) Start(log Log, remote Remote, locate func(sharding.ReplicaID) (sharding.NodeID, bool)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.log, m.remote, m.locate = log, remote, locate
+	m.announce()
+}
+
+// View returns the metadata as this node has applied it. It may be behind.
+func (m *Metadata) View() *meta.View { return m.state.View() }
+
+// Changed returns a channel that is closed at the next change of leadership or
+// state. Take it before looking.
+func (m *Metadata) Changed() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changed
+}
+
+// announce is called with the lock held.
+func (m *Metadata) announce() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// leads is called with the lock held.
+func (m *Metadata) leads() bool { return m.log != nil && m.elected != 0 && m.elected == m.noop }
+
+// Leads reports whether this node leads the metadata shard, and in which term.
+func (m *Metadata) Leads() (sharding.Term, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.elected, m.leads()
+}
+
+// Leader names the node that leads the metadata shard as far as this one knows.
+func (m *Metadata) Leader() (sharding.NodeID, bool) {
+	m.mu.Lock()
+	leader, locate := m.leader, m.locate
+	m.mu.Unlock()
+	if leader == 0 || locate == nil {
+		return "", false
+	}
+	return locate(leader)
+}
+
+// Do carries a command out, here or where the metadata shard is led, and
+// returns what the state machine answered. It waits for a leader until ctx
+// ends; an error that wraps ErrUnknownOutcome may have taken effect, any other
+// had none.
+func (m *Metadata) Do(ctx context.Context, command []byte) (meta.Result, error) {
+	for {
+		result, err := m.attempt(ctx, command)
+		var elsewhere *sharding.NotLeaderError
+		switch {
+		case err == nil:
+			return meta.DecodeResult(result)
+		case !errors.As(err, &elsewhere):
+			return meta.Result{}, fmt.Errorf("metadata: %w", err)
+		}
+		if err := m.pause(ctx, elsewhere); err != nil {
+			return meta.Result{}, fmt.Errorf("metadata: %w", err)
+		}
+	}
+}
+
+// pause waits for a reason to try again, or a moment; at the end of ctx it
+// returns the reason for the last failure.
+func (m *Metadata) pause(ctx context.Context, reason error) error {
+	changed := m.Changed()
+	wait := time.NewTimer(retryPause)
+	defer wait.Stop()
+	select {
+	case <-changed:
+	case <-wait.C:
+	case <-ctx.Done():
+		return reason
+	}
+	return nil
+}
+
+// attempt tries once. An error without a *sharding.NotLeaderError is final.
+func (m *Metadata) attempt(ctx context.Context, command []byte) ([]byte, error) {
+	m.mu.Lock()
+	leads, remote := m.leads(), m.remote
+	m.mu.Unlock()
+	if leads {
+		return m.DoHere(ctx, command)
+	}
+	node, known := m.Leader()
+	if !known || remote == nil {
+		return nil, &sharding.NotLeaderError{Shard: sharding.MetaShard}
+	}
+	result, err := remote.Propose(ctx, node, command)
+	var elsewhere *sharding.NotLeaderError
+	if err != nil && !errors.As(err, &elsewhere) {
+		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+	}
+	return result, err
+}
+
+// DoHere carries a command out as the leader of the metadata shard, or fails
+// with a *sharding.NotLeaderError, which had no effect.
+func (m *Metadata) DoHere(ctx context.Context, command []byte) ([]byte, error) {
+	m.mu.Lock()
+	if !m.leads() {
+		m.mu.Unlock()
+		return nil, m.notLeader()
+	}
+	m.next++
+	number, ch := m.next, make(chan outcome, 1)
+	m.waiting[number] = ch
+	entry := append(journal.AppendEntryHeader(nil, journal.EntryMeta, m.elected, number), command...)
+	err := m.log.Propose(sharding.MetaShard, m.elected, number, entry)
+	if err != nil {
+		delete(m.waiting, number)
+	}
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case out := <-ch:
+		return out.result, out.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
+	}
+}
+
+func (m *Metadata) notLeader() error {
+	node, _ := m.Leader()
+	return &sharding.NotLeaderError{Shard: sharding.MetaShard, Leader: node}
+}
+
+// CatchUp waits until this node has applied everything that the metadata shard
+// had committed before the call.
+func (m *Metadata) CatchUp(ctx context.Context) error {
+	for {
+		index, err := m.readIndex(ctx)
+		if err == nil {
+			return m.await(ctx, index)
+		}
+		if err := m.pause(ctx, err); err != nil {
+			return fmt.Errorf("read the metadata: %w", err)
+		}
+	}
+}
+
+func (m *Metadata) readIndex(ctx context.Context) (uint64, error) {
+	m.mu.Lock()
+	leads, remote := m.leads(), m.remote
+	m.mu.Unlock()
+	if leads {
+		return m.ReadHere(ctx)
+	}
+	node, known := m.Leader()
+	if !known || remote == nil {
+		return 0, m.notLeader()
+	}
+	return remote.ReadMeta(ctx, node)
+}
+
+// ReadHere asks for proof that this node leads the metadata shard now and
+// returns the index that a reader must have applied.
+func (m *Metadata) ReadHere(ctx context.Context) (uint64, error) {
+	ch := make(chan read, 1)
+	m.mu.Lock()
+	if !m.leads() {
+		m.mu.Unlock()
+		return 0, m.notLeader()
+	}
+	m.tokens++
+	token := m.tokens
+	m.reading[token] = ch
+	err := m.log.ReadIndex(sharding.MetaShard, token)
+	m.mu.Unlock()
+	if err == nil {
+		select {
+		case r := <-ch:
+			return r.index, r.err
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	m.mu.Lock()
+	delete(m.reading, token)
+	m.mu.Unlock()
+	return 0, err
+}
+
+// await waits until the index is applied here.
+func (m *Metadata) await(ctx context.Context, index uint64) error {
+	for {
+		m.mu.Lock()
+		done, changed := m.applied >= index, m.changed
+		m.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("catch up with the metadata: %w", ctx.Err())
+		}
+	}
+}
+
+// LeaderChanged implements region.Metadata.
+func (m *Metadata) LeaderChanged(term sharding.Term, leader sharding.ReplicaID, self bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.leader = leader
+	if self && term == m.elected {
+		return
+	}
+	m.elected = 0
+	if self {
+		m.elected = term
+	}
+	m.next = 0
+	for n, ch := range m.waiting {
+		ch <- outcome{err: ErrUnknownOutcome}
+		delete(m.waiting, n)
+	}
+	m.announce()
+}
+
+// Applied implements region.Metadata.
+func (m *Metadata) Applied(v eventlog.Verdict) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.applied = max(m.applied, v.Index)
+	if v.NoOp {
+		m.noop = max(m.noop, v.Term)
+	} else if v.Fence == m.elected {
+		if ch := m.waiting[v.Proposal]; ch != nil {
+			ch <- outcome{result: v.Meta, err: v.Err}
+			delete(m.waiting, v.Proposal)
+		}
+	}
+	m.announce()
+}
+
+// Dropped implements region.Metadata.
+func (m *Metadata) Dropped(fence sharding.Term, proposal uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ch := m.waiting[proposal]; ch != nil && fence == m.elected {
+		ch <- outcome{err: &sharding.NotLeaderError{Shard: sharding.MetaShard, Term: fence}}
+		delete(m.waiting, proposal)
+	}
+}
+
+// ReadConfirmed implements region.Metadata.
+func (m *Metadata) ReadConfirmed(token, index uint64) { m.answer(token, read{index: index}) }
+
+// ReadFailed implements region.Metadata.
+func (m *Metadata) ReadFailed(token uint64) {
+	m.answer(token, read{err: &sharding.NotLeaderError{Shard: sharding.MetaShard}})
+}
+
+func (m *Metadata) answer(token uint64, r read) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ch := m.reading[token]; ch != nil {
+		ch <- r
+		delete(m.reading, token)
+	}
+}
+
+// Machine lets the journal apply metadata commands to a state.
+type Machine struct{ State *meta.State }
+
+// Apply implements eventlog.Metadata.
+func (a Machine) Apply(index uint64, body []byte) ([]eventlog.KV, []byte) {
+	writes, result := a.State.Apply(index, body)
+	out := make([]eventlog.KV, len(writes))
+	for i, w := range writes {
+		out[i] = eventlog.KV{Key: w.Key, Value: w.Value}
+	}
+	return out, result
+}
+
+// Restore implements eventlog.Metadata.
+func (a Machine) Restore(key, value []byte) error { return a.State.Restore(key, value) }
