@@ -2,14 +2,14 @@
 // units, and the three places they come from. A key has one name everywhere:
 // `max-entity-in-flight` in the file, HOSTD_MAX_ENTITY_IN_FLIGHT in the
 // environment, --max-entity-in-flight on the command line. It never opens
-// anything but the configuration file and starts no goroutine.
+// anything but the configuration file and, when asked, the file of the gossip
+// key, and starts no goroutine.
 package config
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/hostd/hostd/sharding"
@@ -49,6 +49,19 @@ type Config struct {
 	LogFormat      LogFormat
 	StopTimeout    time.Duration
 
+	Seeds              []string
+	Bootstrap          bool
+	Advertise          string
+	ClusterName        string
+	GossipKeyFile      string
+	Roles              []Role
+	Zone               string
+	MinMembers         int
+	Replication        int
+	DeadAfter          time.Duration
+	RebalanceThreshold int
+	RebalanceMoves     int
+
 	MaxMessageBytes     Bytes
 	MaxModuleBytes      Bytes
 	MaxEntityInFlight   int
@@ -80,6 +93,14 @@ func Default() Config {
 		LogLevel:    slog.LevelInfo,
 		LogFormat:   LogAuto,
 		StopTimeout: 10 * time.Second,
+
+		ClusterName:        "hostd",
+		Roles:              []Role{RoleHost},
+		MinMembers:         1,
+		Replication:        3,
+		DeadAfter:          5 * time.Minute,
+		RebalanceThreshold: 2,
+		RebalanceMoves:     8,
 
 		MaxMessageBytes:     1 << 20,
 		MaxModuleBytes:      16 << 20,
@@ -120,12 +141,11 @@ func (c *Config) Validate() error {
 	if c.DataDir == "" {
 		fault("data-dir", "is empty")
 	}
-	if err := c.checkListen(); err != nil {
-		fault("listen", "%w", err)
-	}
-	if err := checkNodeID(c.NodeID); err != nil {
+	if err := checkName(string(c.NodeID)); err != nil {
 		fault("node-id", "%w", err)
 	}
+	c.checkAddresses(fault)
+	c.checkCluster(fault)
 	if c.Admin != AdminReadOnly && c.Admin != AdminFull {
 		fault("admin", "is %q, must be %s or %s", c.Admin, AdminReadOnly, AdminFull)
 	}
@@ -176,52 +196,13 @@ func (c *Config) ranges() []bound {
 		{"instance-memory-bytes", int64(c.InstanceMemoryBytes), minInstanceBytes, maxInstanceBytes, bytes},
 		{"guest-memory-bytes", int64(c.GuestMemoryBytes), int64(c.InstanceMemoryBytes), 1 << 40, bytes},
 		{"wal-segment-bytes", int64(c.WALSegmentBytes), minSegmentBytes, maxSegmentBytes, bytes},
+		{"min-members", int64(c.MinMembers), 1, maxMembers, number},
+		{"replication", int64(c.Replication), 1, maxReplication, number},
+		{"dead-after", int64(c.DeadAfter), int64(10 * time.Second), int64(30 * 24 * time.Hour), span},
+		{"rebalance-threshold", int64(c.RebalanceThreshold), 2, maxShards, number},
+		{"rebalance-moves", int64(c.RebalanceMoves), 1, 256, number},
 		{"disk-warn-percent", int64(c.DiskWarnPercent), 0, 90, number},
 		{"disk-read-only-percent", int64(c.DiskReadOnlyPercent), 0, 90, number},
 		{"disk-read-only-bytes", int64(c.DiskReadOnlyBytes), 0, 1 << 40, bytes},
 	}
-}
-
-// checkListen refuses an address that others can reach, unless that was asked
-// for by name: calls are not authenticated yet.
-func (c *Config) checkListen() error {
-	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		return fmt.Errorf("is %q, must be HOST:PORT", c.Listen)
-	}
-	if c.InsecureListen || c.Loopback() {
-		return nil
-	}
-	if host == "" {
-		host = "every interface"
-	}
-	return fmt.Errorf("is %s, which is not a loopback address: calls are not authenticated, so anybody who reaches the port owns the node; "+
-		"listen on 127.0.0.1, or pass --insecure-listen when something else guards the port", host)
-}
-
-// Loopback reports whether Listen can be reached from this machine only. A
-// name counts only when it is localhost: others may resolve to anything.
-func (c *Config) Loopback() bool {
-	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
-}
-
-func checkNodeID(id sharding.NodeID) error {
-	if id == "" || len(id) > 64 {
-		return fmt.Errorf("has %d bytes, must have 1 to 64", len(id))
-	}
-	for i := 0; i < len(id); i++ {
-		c := id[i]
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
-			return fmt.Errorf("has a character outside [a-z0-9._-] at byte %d", i)
-		}
-	}
-	return nil
 }

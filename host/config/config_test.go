@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func TestDefaultIsValidAndLocal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c != config.Default() {
+	if !reflect.DeepEqual(c, config.Default()) {
 		t.Errorf("got %+v", c)
 	}
 	if c.Admin != config.AdminReadOnly || !c.Loopback() || c.InsecureListen {
@@ -52,7 +53,7 @@ func TestLaterSourcesWin(t *testing.T) {
 	want := config.Default()
 	want.Shards, want.Lanes, want.LogLevel, want.MaxDeadline, want.MaxModuleBytes = 3, 5, slog.LevelDebug, time.Minute, 4<<20
 	want.StopTimeout, want.NodeID, want.Listen, want.InsecureListen = 3*time.Second, "flag", "0.0.0.0:1", true
-	if c != want {
+	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
 	}
 }
@@ -130,6 +131,12 @@ func TestBounds(t *testing.T) {
 		{set("node-id", strings.Repeat("n", 64)), true}, {set("node-id", strings.Repeat("n", 65)), false}, {set("node-id", "N1"), false},
 		{set("admin", "full"), true}, {set("admin", "all"), false}, {set("log-format", "xml"), false}, {set("data-dir", ""), false},
 		{set("guest-memory-bytes", "1MiB"), false},
+		{set("replication", "0"), false}, {set("replication", "1"), true}, {set("replication", "7"), true}, {set("replication", "8"), false},
+		{set("min-members", "0"), false}, {set("min-members", "256"), true}, {set("min-members", "257"), false},
+		{set("dead-after", "9s"), false}, {set("dead-after", "10s"), true},
+		{set("rebalance-threshold", "1"), false}, {set("rebalance-threshold", "2"), true}, {set("rebalance-moves", "0"), false},
+		{set("cluster-name", ""), false}, {set("cluster-name", strings.Repeat("c", 65)), false}, {set("cluster-name", "a/b"), false},
+		{set("zone", "rack-1"), true}, {set("zone", "Rack 1"), false},
 	} {
 		_, err := config.Load(config.Sources{Flags: tt.flags})
 		if (err == nil) != tt.ok {
@@ -147,6 +154,7 @@ func TestBounds(t *testing.T) {
 // used.
 func TestFieldsRoundTrip(t *testing.T) {
 	from, to := config.Default(), config.Config{}
+	from.Seeds = []string{"a.example:1", "[::1]:2"}
 	target := map[string]config.Field{}
 	for _, f := range to.Fields() {
 		target[f.Name] = f
@@ -159,7 +167,7 @@ func TestFieldsRoundTrip(t *testing.T) {
 			t.Errorf("%s: %v", f.Name, err)
 		}
 	}
-	if from != to {
+	if !reflect.DeepEqual(from, to) {
 		t.Errorf("got  %+v\nwant %+v", to, from)
 	}
 }

@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// kindList is the kind of a field that may be a sequence in the file.
+const kindList = "list"
+
 // Field is one key of the configuration. It has the methods that flag
 // packages want of a value.
 type Field struct {
@@ -51,6 +54,19 @@ func (c *Config) Fields() []Field {
 		text("log-format", "`format` of log lines: auto (text on a terminal, JSON otherwise), text or json", &c.LogFormat),
 		duration("stop-timeout", "`time` a stopping node gives what is in flight", &c.StopTimeout),
 
+		list("seeds", "`addresses` HOST:PORT of nodes to join through, names of DNS too; a node without data and without seeds founds a cluster of one", &c.Seeds),
+		boolean("bootstrap", "found the cluster when no seed knows one; for the first start of one node", &c.Bootstrap),
+		text("advertise", "`address` HOST:PORT that the other nodes and the clients reach; listen unless it is given", &c.Advertise),
+		text("cluster-name", "`label` of the cluster, [a-z0-9._-]; nodes with different ones do not hear each other", &c.ClusterName),
+		text("gossip-key-file", "`file` with the key of the gossip, 16, 24 or 32 bytes in base64, the same on every node; none leaves it readable", &c.GossipKeyFile),
+		list("roles", "what the node takes on, `role` host or proxy: a proxy routes and holds no shards", &c.Roles),
+		text("zone", "`name` of what fails together, [a-z0-9._-]; the replicas of a shard are kept in different ones where that is possible", &c.Zone),
+		number("min-members", "place no shard before this `number` of nodes is up", &c.MinMembers),
+		number("replication", "replicas of a shard, a `number` from 1 to 7, as far as there are nodes", &c.Replication),
+		duration("dead-after", "replace the replicas of a node that was unreachable for this `time`", &c.DeadAfter),
+		number("rebalance-threshold", "even out when two nodes differ by this `number` of shards, at least 2", &c.RebalanceThreshold),
+		number("rebalance-moves", "shards that move at a time, a `number`", &c.RebalanceMoves),
+
 		bytesField("max-message-bytes", "`size` of one request; modules have their own limit", &c.MaxMessageBytes),
 		bytesField("max-module-bytes", "`size` of an uploaded module", &c.MaxModuleBytes),
 		number("max-entity-in-flight", "`commands` waiting on one entity; more are refused", &c.MaxEntityInFlight),
@@ -68,6 +84,25 @@ func (c *Config) Fields() []Field {
 
 func text[T ~string](name, usage string, p *T) Field {
 	return Field{name, usage, "string", func(s string) error { *p = T(s); return nil }, func() string { return string(*p) }}
+}
+
+// list is several values with commas between them. Setting it replaces all.
+func list[T ~string](name, usage string, p *[]T) Field {
+	return Field{name, usage, kindList, func(s string) error {
+		*p = nil
+		for item := range strings.SplitSeq(s, ",") {
+			if item = strings.TrimSpace(item); item != "" {
+				*p = append(*p, T(item))
+			}
+		}
+		return nil
+	}, func() string {
+		items := make([]string, len(*p))
+		for i, item := range *p {
+			items[i] = string(item)
+		}
+		return strings.Join(items, ",")
+	}}
 }
 
 func boolean(name, usage string, p *bool) Field {

@@ -106,10 +106,8 @@ func readYAML(r io.Reader, name string, fields map[string]Field) error {
 			err = fmt.Errorf("there is no such key")
 		case seen[key.Value]:
 			err = fmt.Errorf("the key is given twice")
-		case value.Kind != yaml.ScalarNode:
-			err = fmt.Errorf("not a single value")
 		default:
-			err = f.Set(value.Value)
+			err = setNode(f, value)
 		}
 		seen[key.Value] = true
 		if err != nil {
@@ -117,4 +115,22 @@ func readYAML(r io.Reader, name string, fields map[string]Field) error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// setNode sets a key from its value, which for a list may be a sequence.
+func setNode(f Field, value *yaml.Node) error {
+	if f.kind != kindList || value.Kind != yaml.SequenceNode {
+		if value.Kind != yaml.ScalarNode {
+			return fmt.Errorf("not a single value")
+		}
+		return f.Set(value.Value)
+	}
+	items := make([]string, len(value.Content))
+	for i, item := range value.Content {
+		if item.Kind != yaml.ScalarNode || strings.Contains(item.Value, ",") {
+			return fmt.Errorf("item %d is not a single value", i+1)
+		}
+		items[i] = item.Value
+	}
+	return f.Set(strings.Join(items, ","))
 }

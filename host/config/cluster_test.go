@@ -1,0 +1,131 @@
+package config_test
+
+import (
+	"encoding/base64"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/host/config"
+)
+
+func TestSeedsComeAsASequenceOrWithCommas(t *testing.T) {
+	want := []string{"a.example:7070", "127.0.0.1:7071"}
+	for _, src := range []config.Sources{
+		{File: file(t, "seeds: [a.example:7070, '127.0.0.1:7071']\n")},
+		{File: file(t, "seeds:\n  - a.example:7070\n  - 127.0.0.1:7071\n")},
+		{File: file(t, "seeds: a.example:7070, 127.0.0.1:7071\n")},
+		{LookupEnv: env(map[string]string{"HOSTD_SEEDS": "a.example:7070,127.0.0.1:7071,"})},
+		{File: file(t, "seeds: [b:1, c:2]\n"), Flags: map[string]string{"seeds": "a.example:7070,127.0.0.1:7071"}},
+	} {
+		c, err := config.Load(src)
+		if err != nil || !slices.Equal(c.Seeds, want) {
+			t.Errorf("%+v: got %q, %v", src, c.Seeds, err)
+		}
+	}
+	for _, text := range []string{"seeds: [[a:1]]\n", "seeds: ['a:1,b:2']\n", "seeds: {a: 1}\n"} {
+		if _, err := config.Load(config.Sources{File: file(t, text)}); err == nil || !strings.Contains(err.Error(), "single value") {
+			t.Errorf("%q: got %v", text, err)
+		}
+	}
+	many := strings.Repeat("a:1,", 65)
+	for _, bad := range []string{"a", ":1", "a:0", "a:65536", "a:http", "http://a:1", many} {
+		if _, err := config.Load(config.Sources{Flags: map[string]string{"seeds": bad}}); err == nil || !strings.Contains(err.Error(), "seeds: ") {
+			t.Errorf("%.20q: got %v", bad, err)
+		}
+	}
+}
+
+// Whatever others are told to reach is as open as what is listened on.
+func TestAdvertisedAddress(t *testing.T) {
+	for _, tt := range []struct {
+		listen, advertise, seeds string
+		insecure, ok             bool
+	}{
+		{"127.0.0.1:1", "127.0.0.1:2", "", false, true},
+		{"127.0.0.1:1", "localhost:2", "", false, true},
+		{"127.0.0.1:1", "10.0.0.1:2", "", false, false},
+		{"127.0.0.1:1", "node.example:2", "", false, false},
+		{"127.0.0.1:1", "node.example:2", "", true, true},
+		{"127.0.0.1:1", "node.example", "", true, false},
+		{"0.0.0.0:1", "", "", true, true},           // alone, nobody needs to reach it
+		{"0.0.0.0:1", "", "b:1", true, false},       // the others would get 0.0.0.0
+		{"0.0.0.0:1", "0.0.0.0:1", "", true, false}, // names no host
+		{"0.0.0.0:1", ":1", "", true, false},
+		{"0.0.0.0:1", "10.0.0.1:1", "b:1", true, true},
+	} {
+		c := config.Default()
+		c.Listen, c.Advertise, c.InsecureListen = tt.listen, tt.advertise, tt.insecure
+		if tt.seeds != "" {
+			c.Seeds = []string{tt.seeds}
+		}
+		if err := c.Validate(); (err == nil) != tt.ok {
+			t.Errorf("%+v: got %v", tt, err)
+		}
+	}
+	listening := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7}
+	for advertise, want := range map[string]string{"": "127.0.0.1:7", "a:9": "a:9", "a:0": "a:7", "[::1]:0": "[::1]:7"} {
+		c := config.Config{Advertise: advertise}
+		if got := c.Addr(listening); got != want {
+			t.Errorf("advertise %q: got %s, want %s", advertise, got, want)
+		}
+	}
+	c := config.Default()
+	if c.Advertise = "10.0.0.1:1"; c.Loopback() {
+		t.Error("a node that is advertised to others counts as loopback")
+	}
+}
+
+func TestRoles(t *testing.T) {
+	for _, tt := range []struct {
+		flags map[string]string
+		ok    bool
+		proxy bool
+	}{
+		{map[string]string{"roles": "host"}, true, false},
+		{map[string]string{"roles": "proxy", "seeds": "a:1"}, true, true},
+		{map[string]string{"roles": "proxy"}, false, false},
+		{map[string]string{"roles": "proxy", "seeds": "a:1", "bootstrap": "true"}, false, false},
+		{map[string]string{"roles": "host,proxy", "seeds": "a:1"}, false, false},
+		{map[string]string{"roles": "", "seeds": "a:1"}, false, false},
+		{map[string]string{"roles": "voter", "seeds": "a:1"}, false, false},
+	} {
+		c, err := config.Load(config.Sources{Flags: tt.flags})
+		if (err == nil) != tt.ok || c.Proxy() != tt.proxy {
+			t.Errorf("%v: got %v, %v", tt.flags, c.Roles, err)
+		}
+	}
+}
+
+func TestGossipKey(t *testing.T) {
+	var none config.Config
+	if key, err := none.GossipKey(); key != nil || err != nil {
+		t.Errorf("without a file: %q, %v", key, err)
+	}
+	secret := "0123456789abcdef0123456789abcdef"
+	good := base64.StdEncoding.EncodeToString([]byte(secret))
+	for text, ok := range map[string]bool{
+		good + "\n": true, good: true, good[:24] + "\n": false, good + good: false, "not base64!": false, "": false,
+		base64.StdEncoding.EncodeToString([]byte(secret[:16])): true,
+		base64.StdEncoding.EncodeToString([]byte(secret[:17])): false,
+	} {
+		c := config.Config{GossipKeyFile: filepath.Join(t.TempDir(), "key")}
+		if err := os.WriteFile(c.GossipKeyFile, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		key, err := c.GossipKey()
+		if (err == nil) != ok || ok && !strings.HasPrefix(secret, string(key)) {
+			t.Errorf("%q: got %q, %v", text, key, err)
+		}
+		if err != nil && text != "" && strings.Contains(err.Error(), text[:min(8, len(text))]) {
+			t.Errorf("the error shows the key: %v", err)
+		}
+	}
+	absent := config.Config{GossipKeyFile: filepath.Join(t.TempDir(), "absent")}
+	if _, err := absent.GossipKey(); err == nil || !strings.Contains(err.Error(), "gossip-key-file") {
+		t.Errorf("an absent file: %v", err)
+	}
+}
