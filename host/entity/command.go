@@ -53,6 +53,9 @@ type Request struct {
 	// Shard is the entity's shard; the region sets it.
 	Shard sharding.ShardID
 
+	// Route is the router's.
+	Route Route
+
 	run
 }
 
@@ -71,5 +74,6 @@ type Result struct {
 	EventCount int
 	Duplicate  bool // the stored reply of an earlier command with this id
 	Info       *Info
+	Node       sharding.NodeID // that ran it; empty is this node
 	Err        error
 }
