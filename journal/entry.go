@@ -17,6 +17,10 @@ const (
 	EntryRecords EntryKind = 1
 	// EntryMeta carries one command of the metadata state machine.
 	EntryMeta EntryKind = 2
+	// EntryBindings carries the revision of the bindings of entity types to
+	// modules under which the shard's commands run from here on: a leader
+	// commits it before the first command under it.
+	EntryBindings EntryKind = 3
 )
 
 // EntryHeaderBytes is the length of an entry's header.
@@ -31,7 +35,8 @@ type Entry struct {
 	// Proposal is the proposer's number for the entry, by which it knows it
 	// again when it is applied; it counts up within a fence.
 	Proposal uint64
-	// Body is the records one after another, or the metadata command.
+	// Body is the records one after another, the metadata command, or the
+	// revision.
 	Body []byte
 }
 
@@ -57,10 +62,24 @@ func DecodeEntry(data []byte) (Entry, error) {
 		Proposal: binary.LittleEndian.Uint64(data[10:]),
 		Body:     data[EntryHeaderBytes:],
 	}
-	if e.Kind != EntryRecords && e.Kind != EntryMeta {
+	if e.Kind < EntryRecords || e.Kind > EntryBindings {
 		return Entry{}, fmt.Errorf("%w: entry kind %d", ErrUnsupported, e.Kind)
 	}
 	return e, nil
+}
+
+// AppendBindingsEntry appends a whole entry that carries a binding revision.
+func AppendBindingsEntry(dst []byte, fence sharding.Term, proposal, revision uint64) []byte {
+	dst = AppendEntryHeader(dst, EntryBindings, fence, proposal)
+	return binary.LittleEndian.AppendUint64(dst, revision)
+}
+
+// BindingsRevision returns the revision in the body of a bindings entry.
+func (e *Entry) BindingsRevision() (revision uint64, ok bool) {
+	if e.Kind != EntryBindings || len(e.Body) != 8 {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(e.Body), true
 }
 
 // Committed is a raft entry that a quorum has made durable, on its way to the

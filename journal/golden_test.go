@@ -103,5 +103,6 @@ func TestEntryBytes(t *testing.T) {
 	b := journal.AppendEntryHeader(nil, journal.EntryRecords, 9, 1<<40+5)
 	b = journal.AppendRecord(b, &r)
 	m := append(journal.AppendEntryHeader(nil, journal.EntryMeta, 2, 1), "bind"...)
-	golden(t, "entries.txt", "records\n"+hex.Dump(b)+"metadata\n"+hex.Dump(m))
+	r3 := journal.AppendBindingsEntry(nil, 4, 7, 1<<33+2)
+	golden(t, "entries.txt", "records\n"+hex.Dump(b)+"metadata\n"+hex.Dump(m)+"bindings\n"+hex.Dump(r3))
 }

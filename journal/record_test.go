@@ -140,7 +140,7 @@ func TestDecodeEntry(t *testing.T) {
 		{"empty", nil, journal.ErrDamaged},
 		{"short", good[:journal.EntryHeaderBytes-1], journal.ErrDamaged},
 		{"version", append([]byte{2}, good[1:]...), journal.ErrUnsupported},
-		{"kind", append([]byte{1, 3}, good[2:]...), journal.ErrUnsupported},
+		{"kind", append([]byte{1, 9}, good[2:]...), journal.ErrUnsupported},
 	} {
 		if _, err := journal.DecodeEntry(tt.data); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v", tt.name, err)

@@ -3,6 +3,7 @@ package entity
 import (
 	"context"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/hostd/hostd/abi"
@@ -15,8 +16,12 @@ type Options struct {
 	Journal   Journal
 	Histories Histories
 	Types     Types
-	Logger    *slog.Logger
-	Now       func() time.Time // the wall clock; time.Now when nil
+	// Bindings returns the revision up to which this node serves every binding
+	// of a type to a module. A lane leads a shard only when that is at least
+	// the shard's own. It must not block. Nil: any shard may be led.
+	Bindings func() uint64
+	Logger   *slog.Logger
+	Now      func() time.Time // the wall clock; time.Now when nil
 
 	Window          Window // of remembered commands; the same on every node
 	EntityInFlight  int    // requests waiting on one entity, default 1,024
@@ -63,6 +68,9 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Bindings == nil {
+		o.Bindings = func() uint64 { return math.MaxUint64 }
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -107,6 +115,7 @@ type entity struct {
 	waiting []*Request
 	queued  bool // in core.ready
 	blocked bool // in its instance's blocked
+	held    bool // in its shard's held
 
 	load     *load
 	faults   int
@@ -257,7 +266,7 @@ func (c *core) dispatch(s *shard, r *Request) {
 
 // enqueue lets an entity take its turn with a guest.
 func (c *core) enqueue(e *entity) {
-	if !e.queued && !e.blocked {
+	if !e.queued && !e.blocked && !e.held {
 		e.queued = true
 		c.ready = append(c.ready, e)
 	}
@@ -300,7 +309,9 @@ func (c *core) turn(e *entity) {
 				c.enqueue(e)
 				return
 			}
-			c.serve(e)
+			if !c.serve(e) {
+				return
+			}
 		default:
 			return
 		}
@@ -341,15 +352,20 @@ func (c *core) failWaiting(e *entity, err error) {
 	c.revive(e)
 }
 
-// serve decides the first request of a resident entity's queue.
-func (c *core) serve(e *entity) {
+// serve decides the first request of a resident entity's queue. It returns
+// false when the queue has to wait for the shard.
+func (c *core) serve(e *entity) bool {
 	t := c.opts.Types.Lookup(e.id.Type)
 	if t != nil && t != e.typ {
 		// Another module is active now: the state is built again from history.
 		c.away[e] = struct{}{}
 		c.evict(e)
 		c.revive(e)
-		return
+		return true
+	}
+	if t != nil && t.Revision > e.shard.revision {
+		c.bind(e, t.Revision)
+		return false
 	}
 	r := e.waiting[0]
 	e.waiting[0] = nil
@@ -364,6 +380,7 @@ func (c *core) serve(e *entity) {
 	default:
 		c.query(e, r)
 	}
+	return true
 }
 
 func (c *core) inspect(e *entity, r *Request) {

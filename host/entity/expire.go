@@ -15,6 +15,9 @@ func (c *core) expire() {
 				}
 			}
 		}
+		if len(s.held) > 0 {
+			c.touch(s)
+		}
 		s.gated = c.expireFrom(s, s.gated)
 		s.deferred = c.expireFrom(s, s.deferred)
 		c.resume(s)

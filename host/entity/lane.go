@@ -31,6 +31,7 @@ const (
 	evReadFailed
 	evChunk
 	evReturned
+	evBindings
 )
 
 // event is an input of the core other than a request.
@@ -41,6 +42,7 @@ type event struct {
 	term   sharding.Term
 	number uint64 // proposal, or read round
 	clock  int64
+	bound  uint64 // the shard's binding revision
 	err    error
 	chunk  *loadChunk
 	call   *call
@@ -130,8 +132,9 @@ type Applied struct {
 	NoOp     bool          // a new leader's first entry: everything before it is applied
 	Fence    sharding.Term
 	Proposal uint64
-	Clock    int64 // the shard's log clock after it
-	Err      error // nil: the entry took effect
+	Clock    int64  // the shard's log clock after it
+	Revision uint64 // the shard's binding revision after it
+	Err      error  // nil: the entry took effect
 }
 
 // Applied tells the outcomes of entries.
@@ -139,7 +142,7 @@ func (l *Lane) Applied(as []Applied) {
 	l.mu.Lock()
 	for i := range as {
 		a := &as[i]
-		ev := event{kind: evDecided, shard: a.Shard, term: a.Fence, number: a.Proposal, clock: a.Clock, err: a.Err}
+		ev := event{kind: evDecided, shard: a.Shard, term: a.Fence, number: a.Proposal, clock: a.Clock, bound: a.Revision, err: a.Err}
 		if a.NoOp {
 			ev.kind, ev.term = evTerm, a.Term
 		}
@@ -148,6 +151,9 @@ func (l *Lane) Applied(as []Applied) {
 	l.mu.Unlock()
 	l.signal()
 }
+
+// BindingsMoved tells that Options.Bindings returns more than before.
+func (l *Lane) BindingsMoved() { l.put(event{kind: evBindings}) }
 
 // Dropped tells that a proposal never entered the log, and why.
 func (l *Lane) Dropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, why error) {
@@ -276,7 +282,7 @@ func (c *core) event(ev *event) {
 	case evLeader:
 		c.leaderChanged(ev.shard, ev.term, ev.self)
 	case evTerm:
-		c.termStarted(ev.shard, ev.term, ev.clock)
+		c.termStarted(ev.shard, ev.term, ev.clock, ev.bound)
 	case evDecided:
 		if s := c.shards[ev.shard]; s != nil {
 			c.decide(s, ev.term, ev.number, ev.err)
@@ -289,6 +295,8 @@ func (c *core) event(ev *event) {
 		c.loaded(ev.chunk)
 	case evReturned:
 		c.cameBack(ev.call)
+	case evBindings:
+		c.bindingsMoved()
 	}
 }
 

@@ -96,7 +96,9 @@ func (c *core) chunkApplied(e *entity, v *call) {
 	l.cancel()
 	e.load = nil
 	e.phase, e.sequence, e.hash = resident, ch.sequence, ch.hash
-	delete(c.away, e)
+	if !e.held {
+		delete(c.away, e)
+	}
 	c.enqueue(e)
 }
 

@@ -75,7 +75,7 @@ func (w *world) play(steps int) {
 		case p < 98:
 			w.elect()
 		default:
-			w.typ = &Type{Name: "tally", Revision: w.typ.Revision + 1, Digest: w.typ.Digest, Instantiate: w.typ.Instantiate}
+			w.catchUp(uint64(w.rnd.IntN(3)))
 		}
 		w.core.pump()
 		w.core.endTurn()
@@ -89,6 +89,7 @@ func (w *world) settle() {
 	if w.electing {
 		w.elect()
 	}
+	w.catchUp(0)
 	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0 || len(w.away) > 0); i++ {
 		w.now = w.now.Add(time.Millisecond)
 		w.core.now = w.now
@@ -291,6 +292,7 @@ func (w *world) chunk() {
 func (w *world) elect() {
 	if !w.electing {
 		w.electing = true
+		w.serve(w.newest - min(w.newest, uint64(w.rnd.IntN(3)))) // another node's
 		w.core.event(&event{kind: evLeader, shard: worldShard, term: w.term + 1, self: true})
 		return
 	}
@@ -302,5 +304,5 @@ func (w *world) elect() {
 	}
 	w.flights, w.rounds = nil, nil
 	w.term++
-	w.core.event(&event{kind: evTerm, shard: worldShard, term: w.term})
+	w.core.event(&event{kind: evTerm, shard: worldShard, term: w.term, bound: w.revision})
 }

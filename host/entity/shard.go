@@ -8,7 +8,8 @@ import (
 
 // leadership of a shard as its lane sees it:
 //
-//	            elected and the no-op of that term applied
+//	  elected, the no-op of that term applied, and no binding
+//	      of this node is older than the shard's revision
 //	following ----------------------------------------------> leading
 //	    ^                                                        |
 //	    +--------------------------------------------------------+
@@ -28,7 +29,8 @@ type shard struct {
 	elected sharding.Term // this node was elected in it
 	noop    sharding.Term // highest term whose no-op has been applied here
 	clock   int64         // highest recordedAt seen: the log clock never runs back
-	dirty   bool          // in core.dirty
+	binding
+	dirty bool // in core.dirty
 
 	open     batch
 	next     uint64     // number of the open batch
@@ -44,17 +46,27 @@ type shard struct {
 	undecided int        // requests not yet completed
 }
 
+// binding is under which revision of the bindings the shard's commands run.
+type binding struct {
+	revision uint64    // in the shard's log; it never falls
+	wanted   uint64    // by the entities held
+	asked    bool      // a proposal with a revision is under way
+	held     []*entity // wait for it
+}
+
 // batch is an entry being filled.
 type batch struct {
 	data    []byte
 	pending []pending
 }
 
-// proposal is an entry on its way through the log.
+// proposal is an entry on its way through the log: pending commands, or a
+// revision.
 type proposal struct {
-	number  uint64
-	bytes   int
-	pending []pending
+	number   uint64
+	bytes    int
+	pending  []pending
+	revision uint64
 }
 
 // pending is a command whose record is proposed. req is nil once its caller
@@ -107,15 +119,16 @@ func (c *core) leaderChanged(id sharding.ShardID, term sharding.Term, self bool)
 	}
 }
 
-func (c *core) termStarted(id sharding.ShardID, term sharding.Term, clock int64) {
+func (c *core) termStarted(id sharding.ShardID, term sharding.Term, clock int64, revision uint64) {
 	s := c.shard(id)
 	s.noop = max(s.noop, term)
 	s.clock = max(s.clock, clock)
+	s.revision = max(s.revision, revision)
 	c.activate(s)
 }
 
 func (c *core) activate(s *shard) {
-	if s.state == following && s.elected > s.term && s.elected == s.noop {
+	if s.state == following && s.elected > s.term && s.elected == s.noop && c.opts.Bindings() >= s.revision {
 		s.state, s.term = leading, s.elected
 		s.next, s.decided = 1, 0
 	}
@@ -130,6 +143,7 @@ func (c *core) stepDown(s *shard) {
 	proposed, open, gated, deferred := s.proposed, s.open, s.gated, s.deferred
 	s.proposed, s.open, s.gated, s.deferred, s.bytes, s.asks = nil, batch{}, nil, nil, 0, false
 	s.decided, s.next, s.draining = 0, 1, nil
+	s.unhold()
 	for _, p := range proposed {
 		c.settlePending(s, p.pending, ErrOutcomeUnknown)
 	}
@@ -187,12 +201,17 @@ func (c *core) propose(s *shard) {
 	n := s.next
 	s.open = batch{}
 	s.next++
-	c.stats.Proposals++
 	c.stats.ProposedRecords += uint64(len(b.pending))
-	s.proposed = append(s.proposed, proposal{number: n, bytes: len(b.data), pending: b.pending})
-	s.bytes += len(b.data)
-	if err := c.opts.Journal.Propose(s.id, s.term, n, b.data); err != nil {
-		c.decide(s, s.term, n, notApplied(err))
+	c.send(s, proposal{number: n, bytes: len(b.data), pending: b.pending}, b.data)
+}
+
+// send hands an entry to the log.
+func (c *core) send(s *shard, p proposal, data []byte) {
+	c.stats.Proposals++
+	s.proposed = append(s.proposed, p)
+	s.bytes += p.bytes
+	if err := c.opts.Journal.Propose(s.id, s.term, p.number, data); err != nil {
+		c.decide(s, s.term, p.number, notApplied(err))
 	}
 }
 
@@ -229,6 +248,9 @@ func (c *core) decide(s *shard, fence sharding.Term, number uint64, err error) {
 				c.evict(x.entity)
 			}
 		}
+	}
+	if p.revision > 0 {
+		c.bound(s, p.revision, err)
 	}
 	c.settlePending(s, p.pending, err)
 	for _, x := range p.pending {
@@ -359,6 +381,7 @@ func (c *core) endTurn() {
 			}
 			c.askReads(s)
 			c.propose(s)
+			c.proposeBindings(s)
 		}
 		if c.dirty == nil {
 			c.dirty = dirty[:0]

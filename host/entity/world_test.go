@@ -20,6 +20,7 @@ import (
 // query "sum" are the sum in decimal.
 type tally struct {
 	w    *world
+	rev  uint64 // of the binding it was made for, or the other one of its module
 	sums map[uint64]int64
 	dead bool
 	away bool // a visit is under way elsewhere
@@ -64,7 +65,16 @@ func (g *tally) Apply(h uint64, frames []byte) error {
 	}
 }
 
+// bound checks that what runs is what the log says: no older binding than was
+// written, and none before it is written.
+func (g *tally) bound() {
+	if g.rev/2 != g.w.revision/2 {
+		g.w.problem("a guest of revision %d ran, the log is at %d", g.rev, g.w.revision)
+	}
+}
+
 func (g *tally) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
+	g.bound()
 	var req abi.Request
 	if err := abi.ParseRequest(&req, frames); err != nil {
 		return nil, err
@@ -96,6 +106,7 @@ func (g *tally) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 }
 
 func (g *tally) Query(h uint64, _ []byte, _ Env) ([]byte, error) {
+	g.bound()
 	return abi.AppendReply(nil, strconv.AppendInt(nil, g.sums[h], 10)), nil
 }
 
@@ -134,9 +145,12 @@ type world struct {
 	t    *testing.T
 	rnd  *rand.Rand
 	core *core
-	typ  *Type
+	typ  *Type // the node's
 	now  time.Time
 	open int // guest instances
+
+	newest   uint64 // revision that any node serves
+	revision uint64 // in the log
 
 	term    sharding.Term
 	flights []flight
@@ -174,15 +188,30 @@ func newWorld(t *testing.T, seed uint64) *world {
 		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1_700_000_000, 0),
 		heads: map[string]*head{}, sent: map[journal.CommandID]*sent{}, reads: true,
 	}
-	w.typ = &Type{Name: "tally", Instantiate: func(context.Context) (Guest, error) {
-		w.open++
-		return &tally{w: w, sums: map[uint64]int64{}}, nil
-	}}
+	w.serve(0)
 	w.core = newCore(Options{
 		Journal: w, Histories: w, Types: w, Now: func() time.Time { return w.now },
+		Bindings:      func() uint64 { return w.typ.Revision },
 		InstanceBytes: 3, LaneBytes: 1 << 40, ProposedBytes: 8 << 10, LoadChunkBytes: 60, ParkFor: time.Millisecond,
 	}, w, w)
 	return w
+}
+
+// serve makes the node serve a revision of the binding. Every other revision
+// is the same module.
+func (w *world) serve(revision uint64) {
+	w.newest = max(w.newest, revision)
+	w.typ = &Type{Name: "tally", Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
+	w.typ.Instantiate = func(context.Context) (Guest, error) {
+		w.open++
+		return &tally{w: w, rev: revision, sums: map[uint64]int64{}}, nil
+	}
+}
+
+// catchUp makes the node serve what the newest node does, and more.
+func (w *world) catchUp(more uint64) {
+	w.serve(w.newest + more)
+	w.core.event(&event{kind: evBindings})
 }
 
 // visit lets some visits run long: they are executed now and come back later.
@@ -267,6 +296,10 @@ func (w *world) apply(f flight) error {
 	}
 	if e.Fence != w.term {
 		return errors.New("fenced")
+	}
+	if r, ok := e.BindingsRevision(); ok {
+		w.revision = max(w.revision, r)
+		return nil
 	}
 	var recs []journal.Record
 	heads := map[string]head{}

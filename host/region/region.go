@@ -97,6 +97,12 @@ func (r *Region) LeaderChanged(shard sharding.ShardID, term sharding.Term, leade
 	r.lane(shard).LeaderChanged(shard, term, self)
 }
 
+// QuorumChanged is told by the raft loop whether this node hears a quorum of
+// the shard's voters.
+func (r *Region) QuorumChanged(shard sharding.ShardID, ok bool) {
+	r.leads.quorum(shard, ok)
+}
+
 // ProposalDropped is told by the raft loop of a proposal that never entered
 // the log.
 func (r *Region) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error) {
@@ -147,13 +153,21 @@ func (r *Region) Applied(vs []eventlog.Verdict) {
 		}
 		n := int(v.Shard) % len(r.lanes)
 		batches[n] = append(batches[n], entity.Applied{
-			Shard: v.Shard, Term: v.Term, NoOp: v.NoOp, Fence: v.Fence, Proposal: v.Proposal, Clock: v.Clock, Err: err,
+			Shard: v.Shard, Term: v.Term, NoOp: v.NoOp, Fence: v.Fence, Proposal: v.Proposal, Clock: v.Clock, Revision: v.Revision, Err: err,
 		})
 	}
 	for i, b := range batches {
 		if len(b) > 0 {
 			r.lanes[i].Applied(b)
 		}
+	}
+}
+
+// BindingsMoved is told when the revision up to which this node serves every
+// binding has risen.
+func (r *Region) BindingsMoved() {
+	for _, l := range r.lanes {
+		l.BindingsMoved()
 	}
 }
 

@@ -37,7 +37,7 @@ func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []Verd
 		v.Shard, v.Index, v.Term = id, e.Index, e.Term
 		m.judged = m.judged[:0]
 		m.applyEntry(sh, e, v)
-		v.Clock = sh.applied.Clock
+		v.Clock, v.Revision = sh.applied.Clock, sh.applied.Revision
 		m.subs.notify(id, m.judged)
 		m.shrinkHeads()
 	}
@@ -92,6 +92,8 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 		v.Err = fmt.Errorf("%w: kind %d in shard %d", ErrInvalid, entry.Kind, sh.id)
 	case entry.Kind == journal.EntryMeta:
 		return m.applyMeta(sh, e, entry.Body, v)
+	case entry.Kind == journal.EntryBindings:
+		v.Err = m.applyBindings(sh, &entry)
 	default:
 		m.judging++
 		if err := m.judge(sh, e, entry.Body); err != nil {
@@ -123,6 +125,18 @@ func (m *Machine) applyMeta(sh *shard, e *journal.Committed, body []byte, v *Ver
 		m.unflushed.Add(int64(len(w.Key) + len(w.Value) + overlayBytes))
 	}
 	m.commit(sh, e)
+	return nil
+}
+
+// applyBindings raises the shard's binding revision; it never falls.
+func (m *Machine) applyBindings(sh *shard, entry *journal.Entry) error {
+	revision, ok := entry.BindingsRevision()
+	if !ok {
+		return fmt.Errorf("%w: bindings of %d bytes", ErrInvalid, len(entry.Body))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sh.applied.Revision = max(sh.applied.Revision, revision)
 	return nil
 }
 

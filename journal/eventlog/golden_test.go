@@ -30,6 +30,9 @@ func TestStoredBytes(t *testing.T) {
 			t.Fatal(v.Err)
 		}
 	}
+	if v := apply1(m, 258, journal.Committed{Index: 4, Term: 1, Data: journal.AppendBindingsEntry(nil, 1, 3, 5)}); v.Err != nil || v.Revision != 5 {
+		t.Fatal(v.Err, v.Revision)
+	}
 	meta := append(journal.AppendEntryHeader(nil, journal.EntryMeta, 1, 1), "key value"...)
 	if v := apply1(m, 0, journal.Committed{Index: 1, Term: 1, Data: meta}); v.Err != nil {
 		t.Fatal(v.Err)

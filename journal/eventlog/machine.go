@@ -189,6 +189,17 @@ func (m *Machine) Clock(id sharding.ShardID) int64 {
 	return 0
 }
 
+// BindingRevision is the highest binding revision that the shard's log has
+// carried: whoever leads it runs no older bindings.
+func (m *Machine) BindingRevision(id sharding.ShardID) uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if sh := m.shards[id]; sh != nil {
+		return sh.applied.Revision
+	}
+	return 0
+}
+
 // Entities is how many entities of the shard exist.
 func (m *Machine) Entities(id sharding.ShardID) uint64 {
 	m.mu.RLock()

@@ -26,6 +26,7 @@ type twinShard struct {
 	index    uint64
 	term     sharding.Term
 	clock    int64
+	revision uint64
 	entities map[sharding.EntityID]*twinEntity
 	rows     []string // order, as text
 	rowIndex []uint64
@@ -62,6 +63,14 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 	}
 	if e.Fence != c.Term {
 		return eventlog.ErrFenced
+	}
+	if e.Kind == journal.EntryBindings {
+		if len(e.Body) != 8 {
+			return eventlog.ErrInvalid
+		}
+		r, _ := e.BindingsRevision()
+		sh.revision = max(sh.revision, r)
+		return nil
 	}
 	type step struct {
 		rec journal.Record
@@ -174,6 +183,9 @@ func (s *source) data(sh *twinShard, term sharding.Term) []byte {
 		fence--
 	}
 	s.number++
+	if s.rng.IntN(20) == 0 {
+		return s.bindings(sh, fence)
+	}
 	b := journal.AppendEntryHeader(nil, journal.EntryRecords, fence, s.number)
 	type state struct {
 		seq  journal.Sequence
@@ -197,6 +209,15 @@ func (s *source) data(sh *twinShard, term sharding.Term) []byte {
 		}
 		b = journal.AppendRecord(b, &r)
 		after[e] = state{r.Last(), chain.After(&r)}
+	}
+	return b
+}
+
+// bindings is an entry with a revision that is higher than the shard's, or not.
+func (s *source) bindings(sh *twinShard, fence sharding.Term) []byte {
+	b := journal.AppendBindingsEntry(nil, fence, s.number, max(1, sh.revision+s.rng.Uint64N(5))-1)
+	if s.wrong && s.rng.IntN(4) == 0 {
+		b = b[:len(b)-s.rng.IntN(8)-1]
 	}
 	return b
 }
@@ -245,6 +266,9 @@ func checkMachine(t *testing.T, m *eventlog.Machine, want *twin, rng *rand.Rand)
 		}
 		if c := m.Clock(id); c != sh.clock {
 			t.Fatalf("shard %d: clock %d, want %d", id, c, sh.clock)
+		}
+		if r := m.BindingRevision(id); r != sh.revision {
+			t.Fatalf("shard %d: binding revision %d, want %d", id, r, sh.revision)
 		}
 		live := uint64(0)
 		for e, ent := range sh.entities {

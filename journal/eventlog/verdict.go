@@ -52,6 +52,8 @@ type Verdict struct {
 	NoOp bool
 	// Clock is the shard's log clock after the entry, unix nanoseconds.
 	Clock int64
+	// Revision is the shard's binding revision after the entry.
+	Revision uint64
 	// Meta is the metadata machine's result; the receiver's to keep.
 	Meta []byte
 }

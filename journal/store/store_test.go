@@ -105,9 +105,17 @@ func TestBodiesRoundTrip(t *testing.T) {
 	if got, err := DecodeHead(AppendHead(nil, &h)); err != nil || got != h {
 		t.Errorf("head %+v %v", got, err)
 	}
-	a := Applied{Index: 1, Term: 2, Clock: -3, Ordered: 4, Entities: 5, Heads: 6}
-	if got, err := DecodeApplied(AppendApplied(nil, &a)); err != nil || got != a {
+	a := Applied{Index: 1, Term: 2, Clock: -3, Ordered: 4, Entities: 5, Heads: 6, Revision: 7}
+	body := AppendApplied(nil, &a)
+	if got, err := DecodeApplied(body); err != nil || got != a {
 		t.Errorf("applied %+v %v", got, err)
+	}
+	a.Revision = 0 // marks of earlier releases have none
+	if got, err := DecodeApplied(body[:48]); err != nil || got != a {
+		t.Errorf("applied before revisions %+v %v", got, err)
+	}
+	if _, err := DecodeApplied(body[:55]); !errors.Is(err, journal.ErrDamaged) {
+		t.Errorf("short mark: %v", err)
 	}
 }
 

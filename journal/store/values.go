@@ -93,34 +93,46 @@ type Applied struct {
 	Ordered  uint64        // index of the last order pack, 0 for none
 	Entities uint64        // that exist: heads without the deleted ones
 	Heads    uint64        // entity heads, the deleted ones too
+	Revision uint64        // highest binding revision written to the shard's log
 }
 
-const appliedBytes = 6 * 8
+const (
+	appliedBytes = 7 * 8
+	// appliedBytesBefore is the length before marks had a revision.
+	appliedBytesBefore = 6 * 8
+)
 
 // AppendApplied appends the body of a shard's applied mark. Layout, little
-// endian: index u64, term u64, clock i64, ordered u64, entities u64, heads u64.
+// endian: index u64, term u64, clock i64, ordered u64, entities u64, heads u64,
+// revision u64.
 func AppendApplied(dst []byte, a *Applied) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, a.Index)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(a.Term))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(a.Clock))
 	dst = binary.LittleEndian.AppendUint64(dst, a.Ordered)
 	dst = binary.LittleEndian.AppendUint64(dst, a.Entities)
-	return binary.LittleEndian.AppendUint64(dst, a.Heads)
+	dst = binary.LittleEndian.AppendUint64(dst, a.Heads)
+	return binary.LittleEndian.AppendUint64(dst, a.Revision)
 }
 
-// DecodeApplied is the inverse of AppendApplied.
+// DecodeApplied is the inverse of AppendApplied. A mark of an earlier release
+// has no revision: it is 0.
 func DecodeApplied(b []byte) (Applied, error) {
-	if len(b) != appliedBytes {
+	if len(b) != appliedBytes && len(b) != appliedBytesBefore {
 		return Applied{}, fmt.Errorf("%w: applied mark of %d bytes", journal.ErrDamaged, len(b))
 	}
-	return Applied{
+	a := Applied{
 		Index:    binary.LittleEndian.Uint64(b),
 		Term:     sharding.Term(binary.LittleEndian.Uint64(b[8:])),
 		Clock:    int64(binary.LittleEndian.Uint64(b[16:])),
 		Ordered:  binary.LittleEndian.Uint64(b[24:]),
 		Entities: binary.LittleEndian.Uint64(b[32:]),
 		Heads:    binary.LittleEndian.Uint64(b[40:]),
-	}, nil
+	}
+	if len(b) == appliedBytes {
+		a.Revision = binary.LittleEndian.Uint64(b[48:])
+	}
+	return a, nil
 }
 
 const positionBytes = 12

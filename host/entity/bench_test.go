@@ -1,0 +1,134 @@
+package entity
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// counter is a guest that costs next to nothing, so that a benchmark shows the
+// lane's own work.
+type counter struct {
+	sums map[uint64]int64
+	out  []byte
+}
+
+func (g *counter) Load(_ uint32, h uint64, _ []byte) (bool, error) { g.sums[h] = 0; return true, nil }
+func (g *counter) Apply(h uint64, _ []byte) error                  { g.sums[h]++; return nil }
+func (g *counter) Drop(h uint64) error                             { delete(g.sums, h); return nil }
+func (g *counter) MemoryBytes() int64                              { return 1 << 20 }
+func (g *counter) Close() error                                    { return nil }
+
+func (g *counter) Handle(h uint64, _ []byte, _ Env) ([]byte, error) {
+	g.sums[h]++
+	g.out = abi.AppendEvent(g.out[:0], "added", []byte(`{"amount":1}`))
+	g.out = abi.AppendReply(g.out, []byte(`{"total":1}`))
+	return g.out, nil
+}
+
+func (g *counter) Query(uint64, []byte, Env) ([]byte, error) {
+	g.out = abi.AppendReply(g.out[:0], []byte(`{"total":1}`))
+	return g.out, nil
+}
+
+// bench is a journal that commits what it is given when the driver says so,
+// and forgets it.
+type bench struct {
+	core    *core
+	flights []flight
+	rounds  []uint64
+	done    int
+}
+
+func (j *bench) visit(v *call) bool { v.exec(); return true }
+
+func (j *bench) Propose(_ sharding.ShardID, fence sharding.Term, n uint64, _ []byte) error {
+	j.flights = append(j.flights, flight{term: fence, proposal: n})
+	return nil
+}
+
+func (j *bench) ReadIndex(_ sharding.ShardID, token uint64) error {
+	j.rounds = append(j.rounds, token)
+	return nil
+}
+
+func (j *bench) Busy() bool        { return false }
+func (j *bench) Complete(*Request) { j.done++ }
+
+func (j *bench) start(l *load) { j.core.loaded(&loadChunk{load: l, last: true}) }
+
+func (j *bench) Read(context.Context, sharding.ShardID, sharding.EntityID, journal.Sequence,
+	func(*journal.Record, journal.Hash) error) error {
+	return nil
+}
+
+// turn takes requests through the core, the log and back.
+func (j *bench) turn(reqs []*Request) {
+	c := j.core
+	c.submit(c.now, reqs)
+	c.pump()
+	c.endTurn()
+	for _, f := range j.flights {
+		c.event(&event{kind: evDecided, shard: worldShard, term: f.term, number: f.proposal})
+	}
+	for _, r := range j.rounds {
+		c.event(&event{kind: evReadConfirmed, shard: worldShard, number: r})
+	}
+	j.flights, j.rounds = j.flights[:0], j.rounds[:0]
+}
+
+func newBench() *bench {
+	j := &bench{}
+	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) {
+		return &counter{sums: map[uint64]int64{}}, nil
+	}}
+	j.core = newCore(Options{Journal: j, Histories: j, Types: oneType{typ}}, j, j)
+	j.core.now = time.Unix(1_700_000_000, 0)
+	j.core.event(&event{kind: evLeader, shard: worldShard, term: 1, self: true})
+	j.core.event(&event{kind: evTerm, shard: worldShard, term: 1})
+	return j
+}
+
+// One operation is one command, 16 a turn, over 64 resident entities.
+func BenchmarkCommand(b *testing.B) {
+	benchmarkLane(b, func(r *Request, n int) {
+		r.Kind, r.Name, r.ID = Command, "add", journal.CommandID(fmt.Sprintf("01890a5d-ac96-774b-bcce-%012d", n))
+	})
+}
+
+// One operation is one query, 16 a turn.
+func BenchmarkQuery(b *testing.B) {
+	benchmarkLane(b, func(r *Request, _ int) { r.Kind, r.Name = Query, "total" })
+}
+
+func benchmarkLane(b *testing.B, fill func(*Request, int)) {
+	const batch, entities = 16, 64
+	j := newBench()
+	reqs := make([]*Request, batch)
+	ids := make([]sharding.EntityID, entities)
+	for i := range ids {
+		ids[i] = sharding.EntityID{Type: "t", ID: fmt.Sprintf("entity-%d", i)}
+	}
+	for i := range reqs {
+		reqs[i] = &Request{Shard: worldShard, ExpectedSequence: NoExpectation, Done: j, Payload: []byte(`{"amount":1}`)}
+	}
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		if n%batch == 0 && n > 0 {
+			j.turn(reqs)
+		}
+		r := reqs[n%batch]
+		r.Entity, r.Result = ids[n%entities], Result{}
+		fill(r, n)
+		n++
+	}
+	if want := (n - 1) / batch * batch; j.done != want {
+		b.Fatalf("%d of %d requests were answered", j.done, want)
+	}
+}
