@@ -1,0 +1,226 @@
+package memnet
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// pipeBytes is what one direction of a connection holds; more waits, as with
+// TCP's buffers.
+const pipeBytes = 256 << 10
+
+// pipe is one direction of a connection. Its fields are guarded by the lock of
+// the network.
+type pipe struct {
+	net      *Network
+	from, to string
+	changed  *sync.Cond
+
+	segments []segment
+	size     int
+	end      error // what the reader gets behind the last segment, once it is sent
+	endAt    time.Time
+	gone     bool // the reader is
+	broken   bool // reset: nothing more is read or written
+
+	readBy, writeBy deadline
+}
+
+// segment is bytes under way.
+type segment struct {
+	data []byte
+	at   time.Time // they arrive
+}
+
+// deadline wakes a pipe when it passes.
+type deadline struct {
+	at    time.Time
+	timer *time.Timer
+}
+
+func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
+
+// set is called with the lock held.
+func (d *deadline) set(p *pipe, at time.Time) {
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	d.at = at
+	if wait := time.Until(at); !at.IsZero() && wait > 0 {
+		d.timer = time.AfterFunc(wait, p.wake)
+	}
+	p.changed.Broadcast()
+}
+
+func (n *Network) newPipe(from, to string) *pipe {
+	return &pipe{net: n, from: from, to: to, changed: sync.NewCond(&n.mu)}
+}
+
+func (p *pipe) wake() {
+	p.net.mu.Lock()
+	defer p.net.mu.Unlock()
+	p.changed.Broadcast()
+}
+
+// arrival is when something sent now arrives; the reader is woken then.
+func (p *pipe) arrival() time.Time {
+	delay := p.net.link(p.from, p.to).delay
+	if delay > 0 {
+		time.AfterFunc(delay, p.wake)
+	}
+	return time.Now().Add(delay)
+}
+
+func (p *pipe) arrived(at time.Time) bool {
+	return !p.net.held(p.from, p.to) && !time.Now().Before(at)
+}
+
+// Conn is one end of a connection.
+type Conn struct {
+	net           *Network
+	in, out       *pipe
+	local, remote addr
+	closed        bool
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(b []byte) (int, error) {
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	p := c.in
+	for {
+		switch {
+		case c.closed:
+			return 0, c.fault("read", net.ErrClosed)
+		case p.broken:
+			return 0, c.fault("read", syscall.ECONNRESET)
+		case p.readBy.passed():
+			return 0, c.fault("read", os.ErrDeadlineExceeded)
+		case len(b) == 0:
+			return 0, nil
+		case len(p.segments) > 0 && p.arrived(p.segments[0].at):
+			return p.take(b), nil
+		case len(p.segments) == 0 && p.end != nil && p.arrived(p.endAt):
+			if errors.Is(p.end, io.EOF) {
+				return 0, io.EOF
+			}
+			return 0, c.fault("read", p.end)
+		}
+		p.changed.Wait()
+	}
+}
+
+// take moves what has arrived into b.
+func (p *pipe) take(b []byte) (n int) {
+	for n < len(b) && len(p.segments) > 0 && p.arrived(p.segments[0].at) {
+		s := &p.segments[0]
+		copied := copy(b[n:], s.data)
+		n += copied
+		if s.data = s.data[copied:]; len(s.data) == 0 {
+			p.segments[0] = segment{}
+			p.segments = p.segments[1:]
+		}
+	}
+	p.size -= n
+	p.changed.Broadcast()
+	return n
+}
+
+// Write implements net.Conn.
+func (c *Conn) Write(b []byte) (written int, err error) {
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	p := c.out
+	for {
+		switch {
+		case c.closed:
+			return written, c.fault("write", net.ErrClosed)
+		case p.broken || p.gone && !c.net.held(p.to, p.from):
+			return written, c.fault("write", syscall.ECONNRESET)
+		case p.writeBy.passed():
+			return written, c.fault("write", os.ErrDeadlineExceeded)
+		case written == len(b):
+			return written, nil
+		case p.size < pipeBytes && !c.net.hosts[p.from].frozen:
+			n := min(len(b)-written, pipeBytes-p.size)
+			p.segments = append(p.segments, segment{append([]byte(nil), b[written:written+n]...), p.arrival()})
+			p.size += n
+			written += n
+			p.changed.Broadcast()
+			continue
+		}
+		p.changed.Wait()
+	}
+}
+
+func (c *Conn) fault(op string, err error) error {
+	return &net.OpError{Op: op, Net: "mem", Source: c.local, Addr: c.remote, Err: err}
+}
+
+// Close implements net.Conn. What was written still arrives.
+func (c *Conn) Close() error {
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	if c.closed {
+		return c.fault("close", net.ErrClosed)
+	}
+	c.close(io.EOF)
+	return nil
+}
+
+// close is called with the lock held; end is what the other end reads last.
+func (c *Conn) close(end error) {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	c.in.gone = true
+	c.in.segments, c.in.size = nil, 0
+	if c.out.end == nil {
+		c.out.end, c.out.endAt = end, c.out.arrival()
+	}
+	c.in.readBy.set(c.in, time.Time{})
+	c.out.writeBy.set(c.out, time.Time{})
+	delete(c.net.conns, c)
+}
+
+// reset breaks the connection at both ends; it is called with the lock held.
+func (c *Conn) reset() {
+	for _, p := range []*pipe{c.in, c.out} {
+		p.broken = true
+		p.changed.Broadcast()
+	}
+}
+
+// LocalAddr implements net.Conn.
+func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr implements net.Conn.
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// SetDeadline implements net.Conn.
+func (c *Conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(c.in, &c.in.readBy, t) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(c.out, &c.out.writeBy, t) }
+
+func (c *Conn) setDeadline(p *pipe, d *deadline, t time.Time) error {
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	if c.closed {
+		return c.fault("set", net.ErrClosed)
+	}
+	d.set(p, t)
+	return nil
+}

@@ -1,0 +1,275 @@
+package network
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// GossipPreface is the first bytes of a gossip connection. No HTTP request and
+// no TLS handshake begins like it.
+const GossipPreface = "hostdgs\x01"
+
+// Bounds of a split listener.
+const (
+	// decideTimeout is how long a connection may take to say what it is.
+	decideTimeout = 5 * time.Second
+	// maxUndecided bounds the connections that have not said it. One more cuts
+	// the one that has been silent for longest: honest ones speak at once.
+	maxUndecided = 256
+	// maxUnaccepted bounds the connections of a kind that nobody has accepted
+	// yet; more are closed, as a kernel does with its backlog.
+	maxUnaccepted = 1024
+)
+
+// Split tells the gossip connections of a listener from all others, which it
+// takes for HTTP, by their first bytes. A gossip connection is accepted without
+// its preface. Both listeners have the address of l; l is theirs from now on:
+// it is closed, and the goroutines of Split are joined, when both are. While
+// only one is closed, connections of its kind are refused.
+func Split(l net.Listener) (http, gossip net.Listener) {
+	s := &splitter{base: l, undecided: list.New(), done: make(chan struct{})}
+	s.http.init(s)
+	s.gossip.init(s)
+	s.tasks.Go(s.accept)
+	return &s.http, &s.gossip
+}
+
+// DialGossip dials a gossip connection.
+func DialGossip(ctx context.Context, n Network, address string) (net.Conn, error) {
+	conn, err := n.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		conn.SetWriteDeadline(deadline)
+	}
+	if _, err := io.WriteString(conn, GossipPreface); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("dial: %w", err)
+	}
+	conn.SetWriteDeadline(time.Time{})
+	return conn, nil
+}
+
+type splitter struct {
+	base         net.Listener
+	http, gossip half
+	tasks        sync.WaitGroup
+	done         chan struct{} // closed when both halves are
+
+	mu        sync.Mutex
+	undecided *list.List // of net.Conn, the oldest in front
+	closed    int        // halves that are
+}
+
+// half is one of the two listeners.
+type half struct {
+	splitter *splitter
+	accepted chan net.Conn
+	failed   chan struct{} // closed when the listener below has failed
+	err      error         // why, valid after failed
+	closed   chan struct{}
+	once     sync.Once
+}
+
+func (h *half) init(s *splitter) {
+	h.splitter = s
+	h.accepted = make(chan net.Conn, maxUnaccepted)
+	h.failed, h.closed = make(chan struct{}), make(chan struct{})
+}
+
+// Accept implements net.Listener.
+func (h *half) Accept() (net.Conn, error) {
+	select {
+	case <-h.closed:
+		return nil, net.ErrClosed
+	default:
+	}
+	select {
+	case conn := <-h.accepted:
+		return conn, nil
+	case <-h.failed:
+		return nil, h.err
+	case <-h.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Addr implements net.Listener.
+func (h *half) Addr() net.Addr { return h.splitter.base.Addr() }
+
+// Close implements net.Listener. The second of the two to be closed waits for
+// the goroutines of both.
+func (h *half) Close() (err error) {
+	h.once.Do(func() {
+		close(h.closed)
+		err = h.splitter.halfClosed()
+		h.drain()
+	})
+	return err
+}
+
+func (h *half) drain() {
+	for {
+		select {
+		case conn := <-h.accepted:
+			conn.Close()
+		default:
+			return
+		}
+	}
+}
+
+// give hands a connection to Accept, or closes it.
+func (h *half) give(conn net.Conn) {
+	select {
+	case <-h.closed:
+		conn.Close()
+		return
+	default:
+	}
+	select {
+	case h.accepted <- conn:
+	default:
+		conn.Close()
+	}
+}
+
+func (s *splitter) halfClosed() error {
+	s.mu.Lock()
+	s.closed++
+	last := s.closed == 2
+	if last {
+		for e := s.undecided.Front(); e != nil; e = e.Next() {
+			e.Value.(net.Conn).Close()
+		}
+	}
+	s.mu.Unlock()
+	if !last {
+		return nil
+	}
+	close(s.done)
+	err := s.base.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	s.tasks.Wait()
+	s.http.drain()
+	s.gossip.drain()
+	return err
+}
+
+// accept is the goroutine that takes connections off the listener below. Like
+// net/http it rides out a lack of file descriptors.
+func (s *splitter) accept() {
+	var pause time.Duration
+	for {
+		conn, err := s.base.Accept()
+		if err == nil {
+			pause = 0
+			s.enter(conn)
+			continue
+		}
+		var temporary interface{ Temporary() bool }
+		if !errors.As(err, &temporary) || !temporary.Temporary() {
+			s.fail(err)
+			return
+		}
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		if !s.sleep(pause) {
+			s.fail(net.ErrClosed)
+			return
+		}
+	}
+}
+
+// sleep reports whether a half is still open after d.
+func (s *splitter) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.done:
+		return false
+	}
+}
+
+func (s *splitter) fail(err error) {
+	for _, h := range []*half{&s.http, &s.gossip} {
+		h.err = err
+		close(h.failed)
+	}
+}
+
+// enter starts to find out what a connection is.
+func (s *splitter) enter(conn net.Conn) {
+	s.mu.Lock()
+	if s.closed == 2 {
+		s.mu.Unlock()
+		conn.Close()
+		return
+	}
+	if s.undecided.Len() >= maxUndecided {
+		oldest := s.undecided.Front()
+		s.undecided.Remove(oldest)
+		defer oldest.Value.(net.Conn).Close()
+	}
+	e := s.undecided.PushBack(conn)
+	s.mu.Unlock()
+	s.tasks.Go(func() {
+		decided, h := s.decide(conn)
+		s.mu.Lock()
+		s.undecided.Remove(e) // nothing, where it was cut
+		s.mu.Unlock()
+		if h == nil {
+			conn.Close()
+			return
+		}
+		h.give(decided)
+	})
+}
+
+// decide reads until the bytes are the preface or cannot become it.
+func (s *splitter) decide(conn net.Conn) (net.Conn, *half) {
+	conn.SetReadDeadline(time.Now().Add(decideTimeout))
+	c := &sniffed{Conn: conn}
+	for c.have < len(c.head) {
+		n, err := conn.Read(c.head[c.have:])
+		c.have += n
+		if string(c.head[:c.have]) != GossipPreface[:c.have] {
+			break
+		}
+		if err != nil && c.have < len(c.head) {
+			return nil, nil
+		}
+	}
+	conn.SetReadDeadline(time.Time{})
+	if string(c.head[:c.have]) == GossipPreface {
+		return conn, &s.gossip
+	}
+	return c, &s.http
+}
+
+// sniffed is a connection whose first bytes are read already.
+type sniffed struct {
+	net.Conn
+	head        [len(GossipPreface)]byte
+	given, have int
+}
+
+// Read implements net.Conn.
+func (c *sniffed) Read(p []byte) (int, error) {
+	if c.given < c.have {
+		n := copy(p, c.head[c.given:c.have])
+		c.given += n
+		return n, nil
+	}
+	return c.Conn.Read(p)
+}
