@@ -15,11 +15,29 @@ func checkMember(m Member) error {
 	if err := checkText("address", m.Address, maxAddressBytes); err != nil {
 		return err
 	}
-	switch m.Status {
-	case StatusUp, StatusLeaving, StatusDown:
-		return nil
+	if m.Disk != "" {
+		if err := checkName("disk id", m.Disk, maxNodeIDBytes); err != nil {
+			return err
+		}
 	}
-	return fmt.Errorf("%w: member status %.40q", ErrInvalid, string(m.Status))
+	if len(m.Roles) > MaxRoles {
+		return fmt.Errorf("%w: a member of %d roles, at most %d are allowed", ErrInvalid, len(m.Roles), MaxRoles)
+	}
+	for _, role := range m.Roles {
+		if err := checkName("role", role, maxNodeIDBytes); err != nil {
+			return err
+		}
+	}
+	if err := checkText("version", m.Version, maxNameBytes); err != nil {
+		return err
+	}
+	if err := checkText("zone", m.Zone, maxNameBytes); err != nil {
+		return err
+	}
+	if _, ok := successors[m.Status]; !ok {
+		return fmt.Errorf("%w: member status %.40q", ErrInvalid, string(m.Status))
+	}
+	return nil
 }
 
 // checkName holds names that become parts of keys to [A-Za-z0-9._-].

@@ -20,6 +20,11 @@ const (
 	opBind          = "bind"
 	opRollback      = "rollback"
 	opPutSetting    = "put_setting"
+	opJoin          = "join"
+	opSetStatus     = "set_status"
+	opRemoveMember  = "remove_member"
+	opChange        = "change"
+	opPutPolicy     = "put_policy"
 )
 
 // command is the bytes of one metadata command: a JSON object whose members
@@ -36,12 +41,38 @@ type command struct {
 	Digest     *Digest     `json:"digest,omitempty"`
 	At         int64       `json:"at,omitempty"`
 	Setting    *settingSet `json:"setting,omitempty"`
+	Status     *statusSet  `json:"status,omitempty"`
+	Change     *Change     `json:"change,omitempty"`
+	Policy     *Policy     `json:"policy,omitempty"`
 }
 
 type settingSet struct {
 	Key    string `json:"key"`
 	Value  []byte `json:"value,omitempty"`
 	Delete bool   `json:"delete,omitempty"`
+}
+
+type statusSet struct {
+	Node        sharding.NodeID `json:"node"`
+	Incarnation uint64          `json:"incarnation,omitempty"`
+	Status      MemberStatus    `json:"status,omitempty"`
+	Downed      bool            `json:"downed,omitempty"`
+}
+
+// Change changes the replicas of one shard, all at once or not at all. What is
+// as asked already is left, so that a change may be sent again.
+type Change struct {
+	Shard sharding.ShardID `json:"shard"`
+	// Add gives the nodes replicas with fresh ids, as learners. A node that has
+	// one keeps it.
+	Add []sharding.NodeID `json:"add,omitempty"`
+	// Promote makes learners voters, Demote voters learners.
+	Promote []sharding.ReplicaID `json:"promote,omitempty"`
+	Demote  []sharding.ReplicaID `json:"demote,omitempty"`
+	// Retire lets replicas leave; Forget drops those that have left. Ids that
+	// the placement does not have are passed over by these two.
+	Retire []sharding.ReplicaID `json:"retire,omitempty"`
+	Forget []sharding.ReplicaID `json:"forget,omitempty"`
 }
 
 // PlaceOn asks for voting replicas of a shard on the nodes, in order.
@@ -62,8 +93,63 @@ func CreateCluster(c Cluster, founder Member) []byte {
 // shard: the first number of the counter.
 const FounderReplica sharding.ReplicaID = 1
 
-// PutMember makes the command that admits a member or changes its address or
-// status.
+// Join makes the command that admits a node, or admits it again after a start.
+// The status of m is passed over. A node that is new, or that has another disk
+// than before, becomes a joining member and gets a fresh learner of the
+// metadata shard; the replicas of the lost disk leave. A node that is known by
+// its disk keeps its status, one that was down is up again. The result's
+// Joined says what to begin with. An incarnation below the member's is
+// ErrConflict: a newer start of the node has joined already. That the node's
+// earlier start does not run any more is for the caller to know.
+func Join(m Member) []byte { return encode(command{Op: opJoin, Member: &m}) }
+
+// SetStatus makes the command that moves a member on in its life. With an
+// incarnation other than 0 it is ErrConflict when the member's is another.
+func SetStatus(node sharding.NodeID, incarnation uint64, status MemberStatus) []byte {
+	return encode(command{Op: opSetStatus, Status: &statusSet{Node: node, Incarnation: incarnation, Status: status}})
+}
+
+// Down makes the command of an operator that takes a node for dead. Hearing
+// from it does not bring it back; a new start of it that joins does.
+func Down(node sharding.NodeID) []byte {
+	return encode(command{Op: opSetStatus, Status: &statusSet{Node: node, Status: StatusDown, Downed: true}})
+}
+
+// RemoveMember makes the command that drops a member that is leaving or down
+// and holds no replica any more. One that is gone already is accepted.
+func RemoveMember(node sharding.NodeID) []byte {
+	return encode(command{Op: opRemoveMember, Status: &statusSet{Node: node}})
+}
+
+// AddReplica makes the command that gives the nodes learners of the shard.
+func AddReplica(shard sharding.ShardID, nodes ...sharding.NodeID) []byte {
+	return ChangeReplicas(Change{Shard: shard, Add: nodes})
+}
+
+// Promote makes the command that makes learners voters.
+func Promote(shard sharding.ShardID, ids ...sharding.ReplicaID) []byte {
+	return ChangeReplicas(Change{Shard: shard, Promote: ids})
+}
+
+// Retire makes the command that lets replicas leave their group.
+func Retire(shard sharding.ShardID, ids ...sharding.ReplicaID) []byte {
+	return ChangeReplicas(Change{Shard: shard, Retire: ids})
+}
+
+// Forget makes the command that drops replicas that have left.
+func Forget(shard sharding.ShardID, ids ...sharding.ReplicaID) []byte {
+	return ChangeReplicas(Change{Shard: shard, Forget: ids})
+}
+
+// ChangeReplicas makes the command of a change. The result's Placements has
+// the shard's placement after it.
+func ChangeReplicas(c Change) []byte { return encode(command{Op: opChange, Change: &c}) }
+
+// PutPolicy makes the command that sets the cluster's policy.
+func PutPolicy(p Policy) []byte { return encode(command{Op: opPutPolicy, Policy: &p}) }
+
+// PutMember makes the command that admits a member or changes what is known of
+// it. Nodes are admitted by Join.
 func PutMember(m Member) []byte { return encode(command{Op: opPutMember, Member: &m}) }
 
 // Place makes the command that gives each shard without a placement replicas

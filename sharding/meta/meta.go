@@ -10,8 +10,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-
-	"github.com/hostd/hostd/sharding"
 )
 
 // Bounds of what the metadata shard holds. A command over one of them is
@@ -20,7 +18,9 @@ const (
 	MaxCommandBytes      = 512 << 10
 	MaxShards            = 4096
 	MaxMembers           = 128
-	MaxReplicas          = 9 // of one shard
+	MaxReplicas          = 9              // of one data shard, those that leave included
+	MaxMetaReplicas      = 2 * MaxMembers // of the metadata shard, likewise
+	MaxRoles             = 16             // of one member
 	MaxModules           = 4096
 	MaxTypesPerModule    = 64
 	MaxBindings          = 4096
@@ -54,6 +54,10 @@ var (
 	ErrUnknownType = errors.New("metadata: unknown entity type")
 	// ErrNoPrevious: there is no earlier module to roll back to.
 	ErrNoPrevious = errors.New("metadata: no earlier module to roll back to")
+	// ErrConflict: the state has moved on and the command does not fit it: a
+	// replica that is gone, a change that would leave a shard without a quorum,
+	// a node that may not hold what it was given. Look again and decide anew.
+	ErrConflict = errors.New("metadata: the command does not fit the state")
 	// ErrCorrupt: a stored key or value that this version did not write.
 	ErrCorrupt = errors.New("metadata: unreadable stored value")
 )
@@ -91,37 +95,6 @@ type Cluster struct {
 	Format    uint32 `json:"format"`    // of everything on disk
 	Shards    uint32 `json:"shards"`    // data shards, numbered 1..Shards
 	CreatedAt int64  `json:"createdAt"` // unix nanoseconds
-}
-
-// MemberStatus is a member's place in its life: joining members are not known
-// here, removed ones are gone.
-type MemberStatus string
-
-// The states of a member.
-const (
-	StatusUp      MemberStatus = "up"
-	StatusLeaving MemberStatus = "leaving"
-	StatusDown    MemberStatus = "down"
-)
-
-// Member is a node that was admitted to the cluster.
-type Member struct {
-	Node    sharding.NodeID `json:"node"`
-	Address string          `json:"address"` // host:port that other nodes reach it at
-	Status  MemberStatus    `json:"status"`
-}
-
-// Replica is one copy of a shard. Its id is never used again, for any shard.
-type Replica struct {
-	ID      sharding.ReplicaID `json:"id"`
-	Node    sharding.NodeID    `json:"node"`
-	Learner bool               `json:"learner,omitempty"`
-}
-
-// Placement says where a shard's replicas live. Replicas is not modified.
-type Placement struct {
-	Shard    sharding.ShardID `json:"shard"`
-	Replicas []Replica        `json:"replicas"`
 }
 
 // Module describes an uploaded module. Its bytes live in each node's registry

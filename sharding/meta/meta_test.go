@@ -66,7 +66,8 @@ func TestCommandsAnswer(t *testing.T) {
 		{"member of a bad name", nil, meta.PutMember(meta.Member{Node: "n/2", Address: "a", Status: meta.StatusUp}), meta.ErrInvalid, meta.Result{}},
 		{"member without an address", nil, meta.PutMember(meta.Member{Node: "n2", Status: meta.StatusUp}), meta.ErrInvalid, meta.Result{}},
 		{"place", [][]byte{meta.PutMember(two)}, meta.Place(meta.PlaceOn{Shard: 2, Nodes: []sharding.NodeID{"n2", "n1"}}), nil, meta.Result{Changed: true,
-			Placements: []meta.Placement{{Shard: 2, Replicas: []meta.Replica{{ID: 2, Node: "n2"}, {ID: 3, Node: "n1"}}}}}},
+			Placements: []meta.Placement{{Shard: 2, First: []sharding.ReplicaID{2, 3},
+				Replicas: []meta.Replica{{ID: 2, Node: "n2", State: meta.ReplicaVoter}, {ID: 3, Node: "n1", State: meta.ReplicaVoter}}}}}},
 		{"place beyond the shards", nil, meta.Place(meta.PlaceOn{Shard: 4, Nodes: []sharding.NodeID{"n1"}}), meta.ErrUnknownShard, meta.Result{}},
 		{"place on a stranger", nil, meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n9"}}), meta.ErrUnknownNode, meta.Result{}},
 		{"place twice on one node", nil, meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1", "n1"}}), meta.ErrInvalid, meta.Result{}},
@@ -80,8 +81,8 @@ func TestCommandsAnswer(t *testing.T) {
 		{"module of no type", nil, meta.PutModule(module(1)), meta.ErrInvalid, meta.Result{}},
 		{"module of one type twice", nil, meta.PutModule(module(1, "a", "a")), meta.ErrInvalid, meta.Result{}},
 		{"module of a bad type", nil, meta.PutModule(module(1, "A")), meta.ErrInvalid, meta.Result{}},
-		{"setting", nil, meta.PutSetting("k", nil), nil, meta.Result{Changed: true}},
-		{"setting at the bound", nil, meta.PutSetting("k", make([]byte, meta.MaxSettingValueBytes)), nil, meta.Result{Changed: true}},
+		{"setting", nil, meta.PutSetting("k", nil), nil, meta.Result{Changed: true, Revision: 1}},
+		{"setting at the bound", nil, meta.PutSetting("k", make([]byte, meta.MaxSettingValueBytes)), nil, meta.Result{Changed: true, Revision: 1}},
 		{"setting over the bound", nil, meta.PutSetting("k", make([]byte, meta.MaxSettingValueBytes+1)), meta.ErrInvalid, meta.Result{}},
 		{"setting of a bad name", nil, meta.PutSetting("a b", nil), meta.ErrInvalid, meta.Result{}},
 		{"delete an absent setting", nil, meta.DeleteSetting("k"), nil, meta.Result{}},
@@ -266,11 +267,12 @@ func randomCommand(rng *rand.Rand) []byte {
 func dump(v *meta.View) string {
 	var out strings.Builder
 	c, ok := v.Cluster()
-	fmt.Fprintln(&out, c, ok, v.Revision())
+	policy, set := v.Policy()
+	fmt.Fprintln(&out, c, ok, v.Revision(), v.SettingRevision(), policy, set)
 	fmt.Fprintf(&out, "%+v\n%+v\n%+v\n%+v\n", v.Members(), v.Placements(), v.Modules(), v.Bindings())
 	for _, k := range v.SettingKeys() {
 		value, _ := v.Setting(k)
-		fmt.Fprintf(&out, "%s=%q\n", k, value)
+		fmt.Fprintf(&out, "%s=%q %d\n", k, value.Value, value.Revision)
 	}
 	return out.String()
 }
@@ -291,6 +293,19 @@ func TestGolden(t *testing.T) {
 		meta.Bind("account", digest(0xee), 8),
 		meta.PutSetting("log.level", []byte("debug")),
 		meta.DeleteSetting("log.level"),
+		meta.PutPolicy(meta.Policy{Replication: 3, MinMembers: 2, Rebalance: true}),
+		meta.Join(meta.Member{Node: "n3", Address: "127.0.0.1:7072", Disk: "d3", Incarnation: 9, Roles: []string{"data"}, Version: "1.0", Zone: "z"}),
+		meta.SetStatus("n3", 9, meta.StatusUp),
+		meta.AddReplica(2, "n3"),
+		meta.ChangeReplicas(meta.Change{Shard: 2, Promote: []sharding.ReplicaID{6}, Retire: []sharding.ReplicaID{4}}),
+		meta.Forget(2, 4),
+		meta.Down("n3"),
+		meta.Join(meta.Member{Node: "n3", Address: "127.0.0.1:7072", Disk: "other", Incarnation: 10}),
+		meta.Join(meta.Member{Node: "n4", Address: "127.0.0.1:7073", Disk: "d4", Incarnation: 1}),
+		meta.SetStatus("n4", 0, meta.StatusLeaving),
+		meta.Retire(0, 8),
+		meta.Forget(0, 8),
+		meta.RemoveMember("n4"),
 	} {
 		writes, result := s.Apply(uint64(i+1), body)
 		fmt.Fprintf(&out, "command %s\n", body)
@@ -344,6 +359,8 @@ func FuzzApply(f *testing.F) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for range 50 {
 		f.Add(randomCommand(rng))
+		_, body := randomClusterCommand(rng, meta.New().View())
+		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s := created(t, meta.PutModule(module(1, "a", "b")), meta.Bind("a", digest(1), 1))
@@ -355,6 +372,9 @@ func FuzzApply(f *testing.F) {
 		}
 		if len(writes) == 0 && dump(s.View()) != base {
 			t.Fatalf("%s changed the state without a write", body)
+		}
+		if loaded := meta.New(); loaded.Load(50, s.Dump()) != nil || dump(loaded.View()) != dump(s.View()) {
+			t.Fatalf("%s left a state that does not load from its dump", body)
 		}
 		for _, w := range writes {
 			disk[string(w.Key)] = w.Value

@@ -9,12 +9,16 @@ const resultVersion = 1
 
 // Result is the outcome of an accepted command.
 type Result struct {
-	// Revision of the binding after Bind or Rollback.
+	// Revision of the binding after Bind or Rollback, of the setting after
+	// PutSetting.
 	Revision uint64 `json:"revision,omitempty"`
 	// Changed is false when the command found everything as it asked.
 	Changed bool `json:"changed,omitempty"`
-	// Placements of the shards that Place asked for, in the order asked.
+	// Placements of the shards that Place asked for, in the order asked, or of
+	// the one that Change changed.
 	Placements []Placement `json:"placements,omitempty"`
+	// Joined answers Join.
+	Joined *Joined `json:"joined,omitempty"`
 }
 
 type resultBytes struct {
@@ -37,6 +41,7 @@ var resultCodes = []struct {
 	{"unknown_module", ErrUnknownModule},
 	{"unknown_type", ErrUnknownType},
 	{"no_previous", ErrNoPrevious},
+	{"conflict", ErrConflict},
 }
 
 func encodeResult(r Result, err error) []byte {

@@ -1,11 +1,8 @@
 package meta
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
-	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/hostd/hostd/sharding"
@@ -14,15 +11,17 @@ import (
 // Stored keys. Values are JSON with a version; they are part of the format.
 //
 //	cluster            Cluster
-//	counters           the next replica id and the newest binding revision
+//	counters           the next replica id and the newest revisions
+//	policy             Policy
 //	member/NODE        Member
 //	shard/NUMBER       Placement (ten decimal digits, so that keys sort)
 //	module/DIGEST      Module
 //	binding/TYPE       Binding
-//	setting/KEY        the value's bytes
+//	setting/KEY        version 1: the bytes; version 2: the bytes and a revision
 const (
 	keyCluster    = "cluster"
 	keyCounters   = "counters"
+	keyPolicy     = "policy"
 	prefixMember  = "member/"
 	prefixShard   = "shard/"
 	prefixModule  = "module/"
@@ -30,17 +29,15 @@ const (
 	prefixSetting = "setting/"
 )
 
-const valueVersion = 1
-
-// stored is the envelope of a value.
-type stored struct {
-	Version int             `json:"v"`
-	Value   json.RawMessage `json:"value"`
-}
+const (
+	valueVersion   = 1
+	settingVersion = 2
+)
 
 type counters struct {
-	NextReplica sharding.ReplicaID `json:"nextReplica"`
-	Revision    uint64             `json:"revision"`
+	NextReplica     sharding.ReplicaID `json:"nextReplica"`
+	Revision        uint64             `json:"revision"`
+	SettingRevision uint64             `json:"settingRevision,omitempty"`
 }
 
 // State is the metadata machine. Apply and Restore belong to one goroutine at
@@ -52,15 +49,19 @@ type State struct {
 // New returns the state of a metadata shard that was never written.
 func New() *State {
 	s := &State{}
-	s.current.Store(&View{
-		nextReplica: FounderReplica,
-		members:     map[sharding.NodeID]Member{},
-		placements:  map[sharding.ShardID]Placement{},
-		modules:     map[Digest]Module{},
-		bindings:    map[string]Binding{},
-		settings:    map[string][]byte{},
-	})
+	s.current.Store(empty())
 	return s
+}
+
+func empty() *View {
+	return &View{
+		counters:   counters{NextReplica: FounderReplica},
+		members:    map[sharding.NodeID]Member{},
+		placements: map[sharding.ShardID]Placement{},
+		modules:    map[Digest]Module{},
+		bindings:   map[string]Binding{},
+		settings:   map[string]Setting{},
+	}
 }
 
 // View returns the metadata as of the last command applied. It never blocks.
@@ -91,52 +92,12 @@ func (s *State) Apply(index uint64, body []byte) (writes []KV, result []byte) {
 // fit for use. Neither slice is kept.
 func (s *State) Restore(key, value []byte) error {
 	next := *s.current.Load()
+	next.members, next.placements = maps.Clone(next.members), maps.Clone(next.placements)
+	next.modules, next.bindings, next.settings = maps.Clone(next.modules), maps.Clone(next.bindings), maps.Clone(next.settings)
 	if err := next.restore(string(key), value); err != nil {
 		return fmt.Errorf("%w: key %q", ErrCorrupt, key)
 	}
 	s.current.Store(&next)
-	return nil
-}
-
-func (v *View) restore(key string, value []byte) error {
-	kind, name, _ := strings.Cut(key, "/")
-	switch kind + key[len(kind):len(key)-len(name)] {
-	case keyCluster:
-		v.created = true
-		return unwrap(value, &v.cluster)
-	case keyCounters:
-		var c counters
-		err := unwrap(value, &c)
-		v.nextReplica, v.revision = c.NextReplica, c.Revision
-		return err
-	case prefixMember:
-		return restoreInto(&v.members, sharding.NodeID(name), value)
-	case prefixShard:
-		n, err := strconv.ParseUint(name, 10, 32)
-		if err != nil {
-			return err
-		}
-		return restoreInto(&v.placements, sharding.ShardID(n), value)
-	case prefixModule:
-		var d Digest
-		if err := d.UnmarshalText([]byte(name)); err != nil {
-			return err
-		}
-		return restoreInto(&v.modules, d, value)
-	case prefixBinding:
-		return restoreInto(&v.bindings, name, value)
-	case prefixSetting:
-		return restoreInto(&v.settings, name, value)
-	}
-	return fmt.Errorf("unknown key")
-}
-
-func restoreInto[K comparable, V any](m *map[K]V, key K, value []byte) error {
-	var decoded V
-	if err := unwrap(value, &decoded); err != nil {
-		return err
-	}
-	put(m, key, decoded)
 	return nil
 }
 
@@ -146,18 +107,3 @@ func put[K comparable, V any](m *map[K]V, key K, value V) {
 	next[key] = value
 	*m = next
 }
-
-func wrap(v any) []byte { return mustJSON(stored{Version: valueVersion, Value: mustJSON(v)}) }
-
-func unwrap(value []byte, into any) error {
-	var s stored
-	if err := strictJSON(value, &s); err != nil {
-		return err
-	}
-	if s.Version != valueVersion {
-		return fmt.Errorf("version %d", s.Version)
-	}
-	return strictJSON(s.Value, into)
-}
-
-func shardKey(shard sharding.ShardID) string { return fmt.Sprintf("%s%010d", prefixShard, shard) }

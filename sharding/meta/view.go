@@ -11,20 +11,20 @@ import (
 // View is the metadata as of one log index. It is immutable and shared:
 // nothing that it returns may be modified, and any goroutine may read it.
 type View struct {
-	index       uint64
-	cluster     Cluster
-	created     bool
-	nextReplica sharding.ReplicaID // the next id to hand out
-	revision    uint64             // of the newest binding change
-	members     map[sharding.NodeID]Member
-	placements  map[sharding.ShardID]Placement
-	modules     map[Digest]Module
-	bindings    map[string]Binding
-	settings    map[string][]byte
+	index      uint64
+	cluster    Cluster
+	created    bool
+	counters   counters
+	policy     *Policy // nil until set
+	members    map[sharding.NodeID]Member
+	placements map[sharding.ShardID]Placement
+	modules    map[Digest]Module
+	bindings   map[string]Binding
+	settings   map[string]Setting
 }
 
 // Index returns the log index of the last command applied since the state was
-// made; 0 right after a restore.
+// made, or that it was loaded at; 0 right after a restore.
 func (v *View) Index() uint64 { return v.index }
 
 // Cluster returns the cluster's identity; false until it is created.
@@ -32,7 +32,7 @@ func (v *View) Cluster() (Cluster, bool) { return v.cluster, v.created }
 
 // Revision returns the revision of the newest binding change. It counts up by
 // one with each of them, over all entity types.
-func (v *View) Revision() uint64 { return v.revision }
+func (v *View) Revision() uint64 { return v.counters.Revision }
 
 // Member returns a member by node id.
 func (v *View) Member(node sharding.NodeID) (Member, bool) {
@@ -51,6 +51,34 @@ func (v *View) Placement(shard sharding.ShardID) (Placement, bool) {
 
 // Placements returns all placements by shard.
 func (v *View) Placements() []Placement { return sorted(v.placements) }
+
+// ReplicaNode returns the node that a replica of the shard is placed on.
+func (v *View) ReplicaNode(shard sharding.ShardID, id sharding.ReplicaID) (sharding.NodeID, bool) {
+	r, ok := v.placements[shard].Replica(id)
+	return r.Node, ok
+}
+
+// Hosted is a replica that a node's disk holds or is to hold.
+type Hosted struct {
+	Shard   sharding.ShardID
+	Replica Replica
+	// First are the shard group's first voters, to create the replica with.
+	First []sharding.ReplicaID
+}
+
+// HostedBy returns what the node is to hold, by shard. Whatever else is on its
+// disk, and a replica of one of these shards under another id, is void once
+// the node has caught up with the metadata.
+func (v *View) HostedBy(node sharding.NodeID) []Hosted {
+	var out []Hosted
+	for _, p := range v.placements {
+		if r, ok := p.On(node); ok {
+			out = append(out, Hosted{Shard: p.Shard, Replica: r, First: p.First})
+		}
+	}
+	slices.SortFunc(out, func(a, b Hosted) int { return cmp.Compare(a.Shard, b.Shard) })
+	return out
+}
 
 // Module returns a module by digest.
 func (v *View) Module(digest Digest) (Module, bool) {
@@ -76,10 +104,23 @@ func (v *View) Binding(entityType string) (Binding, bool) {
 // Bindings returns all bindings by entity type.
 func (v *View) Bindings() []Binding { return sorted(v.bindings) }
 
-// Setting returns a setting's value.
-func (v *View) Setting(key string) ([]byte, bool) {
-	value, ok := v.settings[key]
-	return value, ok
+// Setting returns a setting.
+func (v *View) Setting(key string) (Setting, bool) {
+	s, ok := v.settings[key]
+	return s, ok
+}
+
+// SettingRevision returns the revision of the newest change of a setting,
+// removals included.
+func (v *View) SettingRevision() uint64 { return v.counters.SettingRevision }
+
+// Policy returns the cluster's policy; false while none was set, and it is
+// DefaultPolicy then.
+func (v *View) Policy() (Policy, bool) {
+	if v.policy == nil {
+		return DefaultPolicy, false
+	}
+	return *v.policy, true
 }
 
 // SettingKeys returns the keys of all settings, sorted.

@@ -1,0 +1,162 @@
+package meta
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+func (t *transition) putMember(m Member) error {
+	if err := checkMember(m); err != nil {
+		return err
+	}
+	old, known := t.view.members[m.Node]
+	if known && old.Incarnation > m.Incarnation {
+		return staleIncarnation(old, m.Incarnation)
+	}
+	return t.admit(m)
+}
+
+func staleIncarnation(m Member, got uint64) error {
+	return fmt.Errorf("%w: incarnation %d of node %s, the member's is %d", ErrConflict, got, m.Node, m.Incarnation)
+}
+
+// admit stores a member that was checked, if anything about it is new.
+func (t *transition) admit(m Member) error {
+	old, known := t.view.members[m.Node]
+	if known && old.Equal(m) {
+		return nil
+	}
+	if !known && len(t.view.members) >= MaxMembers {
+		return fmt.Errorf("%w: the cluster has %d members already", ErrInvalid, MaxMembers)
+	}
+	put(&t.view.members, m.Node, m)
+	t.store(prefixMember+string(m.Node), m)
+	return nil
+}
+
+func (t *transition) join(m Member) (Result, error) {
+	m.Status, m.Downed = StatusJoining, false
+	if err := checkMember(m); err != nil {
+		return Result{}, err
+	}
+	if m.Disk == "" || m.Incarnation == 0 {
+		return Result{}, fmt.Errorf("%w: node %s joins without a disk or an incarnation", ErrInvalid, m.Node)
+	}
+	old, known := t.view.members[m.Node]
+	if known && (old.Incarnation > m.Incarnation || old.Downed && old.Incarnation == m.Incarnation) {
+		return Result{}, staleIncarnation(old, m.Incarnation)
+	}
+	t.view.placements = maps.Clone(t.view.placements)
+	if known && old.Disk != "" && old.Disk != m.Disk {
+		t.loseDisk(m.Node)
+	} else if known {
+		m.Status = old.Status
+	}
+	replica, fresh, err := t.metaReplica(m.Node)
+	if err != nil {
+		return Result{}, err
+	}
+	if m.Status == StatusDown {
+		m.Status = StatusUp
+		if fresh {
+			m.Status = StatusJoining
+		}
+	}
+	if err := t.admit(m); err != nil {
+		return Result{}, err
+	}
+	first := t.view.placements[sharding.MetaShard].First
+	return Result{Joined: &Joined{Member: m, Replica: replica, First: first, Fresh: fresh}}, nil
+}
+
+// loseDisk marks what the node held: none of it can vote again. It leaves,
+// except for the only voter of a shard, whose data is gone with it: that one
+// stays to say so. The caller has made the map of placements its own.
+func (t *transition) loseDisk(node sharding.NodeID) {
+	for _, old := range t.view.Placements() {
+		p, changed := old.clone(), false
+		for i := range p.Replicas {
+			r := &p.Replicas[i]
+			if r.Node != node || r.Lost {
+				continue
+			}
+			r.Lost, changed = true, true
+			others := slices.ContainsFunc(p.Replicas, func(o Replica) bool { return o.State == ReplicaVoter && !o.Lost })
+			if r.State != ReplicaVoter || others {
+				r.State = ReplicaLeaving
+			}
+		}
+		if changed {
+			t.view.placements[p.Shard] = p
+			t.store(shardKey(p.Shard), p)
+		}
+	}
+}
+
+// metaReplica returns the node's replica of the metadata shard, a fresh
+// learner if it has none that stays. The caller has made the map of placements
+// its own.
+func (t *transition) metaReplica(node sharding.NodeID) (id sharding.ReplicaID, fresh bool, err error) {
+	p := t.view.placements[sharding.MetaShard].clone()
+	for i := range p.Replicas {
+		r := &p.Replicas[i]
+		switch {
+		case r.Node != node || r.Lost:
+		case r.State != ReplicaLeaving:
+			return r.ID, false, nil
+		default: // it may have been removed from the group, for ever
+			r.Lost = true
+		}
+	}
+	if len(p.Replicas) >= MaxMetaReplicas {
+		return 0, false, fmt.Errorf("%w: the metadata shard has %d replicas already", ErrInvalid, MaxMetaReplicas)
+	}
+	r := t.newReplica(node, ReplicaLearner)
+	p.Replicas = append(p.Replicas, r)
+	t.view.placements[p.Shard] = p
+	t.store(shardKey(p.Shard), p)
+	t.storeCounters()
+	return r.ID, true, nil
+}
+
+func (t *transition) setStatus(s statusSet) error {
+	m, known := t.view.members[s.Node]
+	if !known {
+		return fmt.Errorf("%w: %.64q", ErrUnknownNode, string(s.Node))
+	}
+	if s.Incarnation != 0 && s.Incarnation != m.Incarnation {
+		return staleIncarnation(m, s.Incarnation)
+	}
+	switch {
+	case s.Downed && s.Status != StatusDown:
+		return fmt.Errorf("%w: an operator's word that a node is %.40q", ErrInvalid, string(s.Status))
+	case s.Status == m.Status:
+	case !slices.Contains(successors[m.Status], s.Status) || m.Downed:
+		return fmt.Errorf("%w: node %s is %s and cannot become %.40q", ErrConflict, m.Node, m.Status, string(s.Status))
+	}
+	m.Status, m.Downed = s.Status, m.Downed || s.Downed
+	return t.admit(m)
+}
+
+func (t *transition) removeMember(node sharding.NodeID) error {
+	m, known := t.view.members[node]
+	if !known {
+		return nil
+	}
+	if m.Status != StatusLeaving && m.Status != StatusDown {
+		return fmt.Errorf("%w: node %s is %s and cannot be removed", ErrConflict, node, m.Status)
+	}
+	for _, p := range t.view.Placements() {
+		if slices.ContainsFunc(p.Replicas, func(r Replica) bool { return r.Node == node }) {
+			return fmt.Errorf("%w: node %s still has a replica of shard %d", ErrConflict, node, p.Shard)
+		}
+	}
+	next := maps.Clone(t.view.members)
+	delete(next, node)
+	t.view.members = next
+	t.writes = append(t.writes, KV{Key: []byte(prefixMember + string(node))})
+	return nil
+}

@@ -1,0 +1,91 @@
+package meta
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+func (t *transition) putModule(m Module) error {
+	if _, known := t.view.modules[m.Digest]; known {
+		return nil
+	}
+	if len(t.view.modules) >= MaxModules {
+		return fmt.Errorf("%w: the cluster has %d modules already", ErrInvalid, MaxModules)
+	}
+	if m.Size <= 0 {
+		return fmt.Errorf("%w: a module of %d bytes", ErrInvalid, m.Size)
+	}
+	if err := checkText("module name", m.Name, maxNameBytes); err != nil {
+		return err
+	}
+	if err := checkText("module version", m.Version, maxNameBytes); err != nil {
+		return err
+	}
+	if len(m.EntityTypes) == 0 || len(m.EntityTypes) > MaxTypesPerModule {
+		return fmt.Errorf("%w: a module of %d entity types, 1 to %d are allowed", ErrInvalid, len(m.EntityTypes), MaxTypesPerModule)
+	}
+	for i, typ := range m.EntityTypes {
+		if err := sharding.ValidateEntityType(typ); err != nil {
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		if slices.Contains(m.EntityTypes[:i], typ) {
+			return fmt.Errorf("%w: the module names entity type %s twice", ErrInvalid, typ)
+		}
+	}
+	put(&t.view.modules, m.Digest, m)
+	t.store(prefixModule+m.Digest.String(), m)
+	return nil
+}
+
+func (t *transition) bind(entityType string, digest Digest, at int64) (Result, error) {
+	m, known := t.view.modules[digest]
+	if !known {
+		return Result{}, fmt.Errorf("%w: %s", ErrUnknownModule, digest)
+	}
+	place := slices.Index(m.EntityTypes, entityType)
+	if place < 0 {
+		return Result{}, fmt.Errorf("%w: the module does not serve %.64q", ErrUnknownType, entityType)
+	}
+	b, bound := t.view.bindings[entityType]
+	switch {
+	case bound && b.Digest == digest:
+		return Result{Revision: b.Revision}, nil
+	case bound:
+		b.History = append(slices.Clone(b.History), b.Bound)
+		if over := len(b.History) - MaxBindingHistory; over > 0 {
+			b.History = b.History[over:]
+		}
+	case len(t.view.bindings) >= MaxBindings:
+		return Result{}, fmt.Errorf("%w: the cluster has %d entity types already", ErrInvalid, MaxBindings)
+	}
+	b.EntityType = entityType
+	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: at}), nil
+}
+
+func (t *transition) rollback(entityType string, at int64) (Result, error) {
+	b, bound := t.view.bindings[entityType]
+	if !bound {
+		return Result{}, fmt.Errorf("%w: %.64q", ErrUnknownType, entityType)
+	}
+	last := len(b.History) - 1
+	if last < 0 {
+		return Result{}, fmt.Errorf("%w: %s", ErrNoPrevious, entityType)
+	}
+	previous := b.History[last]
+	previous.At = at
+	b.History = slices.Clone(b.History[:last])
+	return t.rebind(b, previous), nil
+}
+
+// rebind makes to what serves b's entity type, under the next revision.
+func (t *transition) rebind(b Binding, to Bound) Result {
+	t.view.counters.Revision++
+	to.Revision = t.view.counters.Revision
+	b.Bound = to
+	put(&t.view.bindings, b.EntityType, b)
+	t.store(prefixBinding+b.EntityType, b)
+	t.storeCounters()
+	return Result{Revision: to.Revision}
+}

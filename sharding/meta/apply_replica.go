@@ -1,0 +1,217 @@
+package meta
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+func (t *transition) place(asked []PlaceOn) (Result, error) {
+	for _, on := range asked {
+		if err := t.checkPlaceOn(on); err != nil {
+			return Result{}, err
+		}
+	}
+	t.view.placements = maps.Clone(t.view.placements)
+	first := t.view.counters.NextReplica
+	res := Result{Placements: make([]Placement, 0, len(asked))}
+	for _, on := range asked {
+		p, placed := t.view.placements[on.Shard]
+		if !placed {
+			for _, node := range on.Nodes {
+				if err := t.checkHost(on.Shard, node); err != nil {
+					return Result{}, err
+				}
+			}
+			p = t.allocate(on)
+		}
+		res.Placements = append(res.Placements, p)
+	}
+	if t.view.counters.NextReplica != first {
+		t.storeCounters()
+	}
+	return res, nil
+}
+
+func (t *transition) checkPlaceOn(on PlaceOn) error {
+	if uint32(on.Shard) > t.view.cluster.Shards {
+		return fmt.Errorf("%w: %d, the cluster has %d", ErrUnknownShard, on.Shard, t.view.cluster.Shards)
+	}
+	if len(on.Nodes) == 0 || len(on.Nodes) > MaxReplicas {
+		return fmt.Errorf("%w: %d replicas of shard %d, 1 to %d are allowed", ErrInvalid, len(on.Nodes), on.Shard, MaxReplicas)
+	}
+	for i, node := range on.Nodes {
+		if _, ok := t.view.members[node]; !ok {
+			return fmt.Errorf("%w: %.64q", ErrUnknownNode, string(node))
+		}
+		if slices.Contains(on.Nodes[:i], node) {
+			return fmt.Errorf("%w: two replicas of shard %d on one node", ErrInvalid, on.Shard)
+		}
+	}
+	return nil
+}
+
+// newReplica takes the next number of the counter. The counter only counts up,
+// so no replica id is ever used twice.
+func (t *transition) newReplica(node sharding.NodeID, state ReplicaState) Replica {
+	r := Replica{ID: t.view.counters.NextReplica, Node: node, State: state}
+	t.view.counters.NextReplica++
+	return r
+}
+
+// allocate makes the voters of a shard that has no placement. The caller has
+// made the map of placements its own.
+func (t *transition) allocate(on PlaceOn) Placement {
+	p := Placement{Shard: on.Shard, Replicas: make([]Replica, 0, len(on.Nodes))}
+	for _, node := range on.Nodes {
+		p.Replicas = append(p.Replicas, t.newReplica(node, ReplicaVoter))
+	}
+	p.First = p.IDs(ReplicaVoter)
+	t.view.placements[on.Shard] = p
+	t.store(shardKey(on.Shard), p)
+	return p
+}
+
+// checkHost judges whether the node may be given a replica of the shard.
+func (t *transition) checkHost(shard sharding.ShardID, node sharding.NodeID) error {
+	m, ok := t.view.members[node]
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: %.64q", ErrUnknownNode, string(node))
+	case shard != sharding.MetaShard && m.Has(RoleProxy):
+		return fmt.Errorf("%w: node %s is a proxy and holds no data", ErrConflict, node)
+	case m.Status == StatusUp, shard == sharding.MetaShard && m.Status == StatusJoining:
+		return nil
+	}
+	return fmt.Errorf("%w: node %s is %s and gets no replica", ErrConflict, node, m.Status)
+}
+
+// change carries a change out on a copy of the placement and judges what has
+// become of it.
+func (t *transition) change(c Change) (Result, error) {
+	old, placed := t.view.placements[c.Shard]
+	if !placed {
+		return Result{}, fmt.Errorf("%w: %d is not placed", ErrUnknownShard, c.Shard)
+	}
+	if n := len(c.Add) + len(c.Promote) + len(c.Demote) + len(c.Retire) + len(c.Forget); n == 0 || n > MaxMetaReplicas {
+		return Result{}, fmt.Errorf("%w: a change of %d replicas", ErrInvalid, n)
+	}
+	p := old.clone()
+	for _, step := range []func(*Placement, Change) error{forget, t.promote, demote, retire, t.add} {
+		if err := step(&p, c); err != nil {
+			return Result{}, err
+		}
+	}
+	if slices.Equal(p.Replicas, old.Replicas) {
+		return Result{Placements: []Placement{p}}, nil
+	}
+	if err := t.checkChanged(old, p); err != nil {
+		return Result{}, err
+	}
+	put(&t.view.placements, p.Shard, p)
+	t.store(shardKey(p.Shard), p)
+	if len(c.Add) > 0 {
+		t.storeCounters()
+	}
+	return Result{Placements: []Placement{p}}, nil
+}
+
+func forget(p *Placement, c Change) error {
+	for _, id := range c.Forget {
+		if r, ok := p.Replica(id); ok && r.State != ReplicaLeaving {
+			return fmt.Errorf("%w: replica %d of shard %d is a %s and cannot be forgotten", ErrConflict, id, p.Shard, r.State)
+		}
+		p.Replicas = slices.DeleteFunc(p.Replicas, func(r Replica) bool { return r.ID == id })
+	}
+	return nil
+}
+
+func (t *transition) promote(p *Placement, c Change) error {
+	for _, id := range c.Promote {
+		r := p.find(id)
+		if r == nil || r.State == ReplicaLeaving || r.Lost {
+			return fmt.Errorf("%w: shard %d has no replica %d to promote", ErrConflict, p.Shard, id)
+		}
+		m, ok := t.view.members[r.Node]
+		if r.State != ReplicaVoter && (!ok || m.Status != StatusUp || m.Has(RoleProxy)) {
+			return fmt.Errorf("%w: node %s gets no vote in shard %d", ErrConflict, r.Node, p.Shard)
+		}
+		r.State = ReplicaVoter
+	}
+	return nil
+}
+
+func demote(p *Placement, c Change) error {
+	for _, id := range c.Demote {
+		r := p.find(id)
+		if r == nil || r.State == ReplicaLeaving {
+			return fmt.Errorf("%w: shard %d has no replica %d to demote", ErrConflict, p.Shard, id)
+		}
+		r.State = ReplicaLearner
+	}
+	return nil
+}
+
+func retire(p *Placement, c Change) error {
+	for _, id := range c.Retire {
+		if r := p.find(id); r != nil {
+			r.State = ReplicaLeaving
+		}
+	}
+	return nil
+}
+
+func (t *transition) add(p *Placement, c Change) error {
+	for _, node := range c.Add {
+		if r, has := p.On(node); has {
+			if r.State == ReplicaLeaving {
+				return fmt.Errorf("%w: replica %d of shard %d is still leaving node %s", ErrConflict, r.ID, p.Shard, node)
+			}
+			continue
+		}
+		if err := t.checkHost(p.Shard, node); err != nil {
+			return err
+		}
+		p.Replicas = append(p.Replicas, t.newReplica(node, ReplicaLearner))
+	}
+	return nil
+}
+
+// checkChanged refuses a change that would cost a shard its quorum or most of
+// its copies.
+func (t *transition) checkChanged(old, p Placement) error {
+	limit := MaxReplicas
+	if p.Shard == sharding.MetaShard {
+		limit = MaxMetaReplicas
+	}
+	if len(p.Replicas) > limit {
+		return fmt.Errorf("%w: %d replicas of shard %d, %d are allowed", ErrInvalid, len(p.Replicas), p.Shard, limit)
+	}
+	var voters, alive, kept, fewer int
+	for _, r := range p.Replicas {
+		before, _ := old.Replica(r.ID)
+		if before.State == ReplicaVoter && r.State != ReplicaVoter {
+			fewer++
+		}
+		if r.State != ReplicaLeaving && (before.State == ReplicaVoter || r.State == ReplicaVoter) {
+			kept++
+		}
+		if r.State == ReplicaVoter {
+			voters++
+			if m, ok := t.view.members[r.Node]; ok && m.Status != StatusDown && !r.Lost {
+				alive++
+			}
+		}
+	}
+	switch {
+	case fewer == 0:
+		return nil
+	case alive < voters/2+1:
+		return fmt.Errorf("%w: shard %d would have %d voters, %d of them alive", ErrConflict, p.Shard, voters, alive)
+	case kept < old.count(ReplicaVoter)/2+1:
+		return fmt.Errorf("%w: shard %d would keep %d copies of the %d that vote", ErrConflict, p.Shard, kept, old.count(ReplicaVoter))
+	}
+	return nil
+}

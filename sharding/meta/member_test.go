@@ -1,0 +1,283 @@
+package meta_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+func node(name, disk string, incarnation uint64, roles ...string) meta.Member {
+	return meta.Member{Node: sharding.NodeID(name), Address: name + ":1", Disk: disk, Incarnation: incarnation, Roles: roles, Version: "1.0"}
+}
+
+// run applies the commands and returns the result of the last; all of them
+// must be accepted.
+func run(t *testing.T, s *meta.State, commands ...[]byte) (last meta.Result) {
+	t.Helper()
+	for _, c := range commands {
+		_, result := s.Apply(s.View().Index()+1, c)
+		res, err := meta.DecodeResult(result)
+		if err != nil {
+			t.Fatalf("%s: %v", c, err)
+		}
+		last = res
+	}
+	return last
+}
+
+func refused(t *testing.T, s *meta.State, want error, command []byte) {
+	t.Helper()
+	before := dump(s.View())
+	_, result := s.Apply(s.View().Index()+1, command)
+	if _, err := meta.DecodeResult(result); !errors.Is(err, want) {
+		t.Fatalf("%s: got %v, want %v", command, err, want)
+	}
+	if dump(s.View()) != before {
+		t.Fatalf("%s: refused, and changed the state", command)
+	}
+}
+
+// three returns a cluster of n1, n2 and n3, all up, whose shard 1 has the
+// voters 4, 5 and 6 on them.
+func three(t *testing.T) *meta.State {
+	t.Helper()
+	s := created(t, meta.Join(node("n2", "b", 1)), meta.SetStatus("n2", 0, meta.StatusUp),
+		meta.Join(node("n3", "c", 1)), meta.SetStatus("n3", 0, meta.StatusUp))
+	run(t, s, meta.Promote(0, 2, 3), meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1", "n2", "n3"}}))
+	return s
+}
+
+func shape(s *meta.State, shard sharding.ShardID) string {
+	p, _ := s.View().Placement(shard)
+	var out []string
+	for _, r := range p.Replicas {
+		lost := ""
+		if r.Lost {
+			lost = "!"
+		}
+		out = append(out, fmt.Sprintf("%d@%s:%s%s", r.ID, r.Node, r.State, lost))
+	}
+	return strings.Join(out, " ")
+}
+
+func wantShape(t *testing.T, s *meta.State, shard sharding.ShardID, want string) {
+	t.Helper()
+	if got := shape(s, shard); got != want {
+		t.Fatalf("shard %d is %s, want %s", shard, got, want)
+	}
+}
+
+func TestJoinAdmitsANewNode(t *testing.T) {
+	s := created(t)
+	got := run(t, s, meta.Join(node("n2", "b", 7))).Joined
+	member := node("n2", "b", 7)
+	member.Status = meta.StatusJoining
+	want := &meta.Joined{Member: member, Replica: 2, First: []sharding.ReplicaID{1}, Fresh: true}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v, want %+v", got, want)
+	}
+	wantShape(t, s, 0, "1@n1:voter 2@n2:learner")
+	again := run(t, s, meta.Join(node("n2", "b", 7)))
+	if again.Joined.Replica != 2 || again.Joined.Fresh || again.Changed {
+		t.Fatalf("the same join again: %+v", again)
+	}
+}
+
+func TestJoinKeepsWhatARestartedNodeHas(t *testing.T) {
+	s := three(t)
+	j := run(t, s, meta.Join(node("n2", "b", 2))).Joined
+	if j.Replica != 2 || j.Fresh || j.Member.Status != meta.StatusUp || j.Member.Incarnation != 2 {
+		t.Fatalf("got %+v", j)
+	}
+	wantShape(t, s, 1, "4@n1:voter 5@n2:voter 6@n3:voter")
+	refused(t, s, meta.ErrConflict, meta.Join(node("n2", "b", 1)))
+	refused(t, s, meta.ErrInvalid, meta.Join(node("n2", "", 3)))
+	refused(t, s, meta.ErrInvalid, meta.Join(node("n2", "b", 0)))
+}
+
+// A founder that was written before disks were known adopts its own.
+func TestJoinAdoptsTheFirstDisk(t *testing.T) {
+	s := created(t)
+	if j := run(t, s, meta.Join(node("n1", "a", 1))).Joined; j.Replica != 1 || j.Fresh || j.Member.Status != meta.StatusUp {
+		t.Fatalf("got %+v", j)
+	}
+	if j := run(t, s, meta.Join(node("n1", "z", 2))).Joined; j.Replica != 2 || !j.Fresh {
+		t.Fatalf("got %+v", j)
+	}
+}
+
+func TestJoinOfAWipedNodeLosesItsReplicas(t *testing.T) {
+	s := three(t)
+	run(t, s, meta.Place(meta.PlaceOn{Shard: 2, Nodes: []sharding.NodeID{"n2"}}))
+	j := run(t, s, meta.Join(node("n2", "new", 2))).Joined
+	if j.Replica != 8 || !j.Fresh || j.Member.Status != meta.StatusJoining {
+		t.Fatalf("got %+v", j)
+	}
+	wantShape(t, s, 0, "1@n1:voter 2@n2:leaving! 3@n3:voter 8@n2:learner")
+	wantShape(t, s, 1, "4@n1:voter 5@n2:leaving! 6@n3:voter")
+	wantShape(t, s, 2, "7@n2:voter!") // its data is gone: nobody may forget that
+	refused(t, s, meta.ErrConflict, meta.Retire(2, 7))
+	run(t, s, meta.SetStatus("n2", 2, meta.StatusUp), meta.AddReplica(1, "n2"))
+	wantShape(t, s, 1, "4@n1:voter 5@n2:leaving! 6@n3:voter 9@n2:learner")
+	if r, ok := mustPlacement(t, s, 1).On("n2"); !ok || r.ID != 9 {
+		t.Fatalf("n2 holds %+v of shard 1", r)
+	}
+}
+
+func mustPlacement(t *testing.T, s *meta.State, shard sharding.ShardID) meta.Placement {
+	t.Helper()
+	p, ok := s.View().Placement(shard)
+	if !ok {
+		t.Fatalf("shard %d is not placed", shard)
+	}
+	return p
+}
+
+func TestDownNodeComesBack(t *testing.T) {
+	s := three(t)
+	run(t, s, meta.SetStatus("n2", 1, meta.StatusDown))
+	refused(t, s, meta.ErrConflict, meta.SetStatus("n2", 9, meta.StatusUp))
+	run(t, s, meta.SetStatus("n2", 1, meta.StatusUp), meta.SetStatus("n2", 1, meta.StatusDown))
+	if j := run(t, s, meta.Join(node("n2", "b", 2))).Joined; j.Fresh || j.Member.Status != meta.StatusUp {
+		t.Fatalf("with its replicas: %+v", j)
+	}
+	run(t, s, meta.SetStatus("n2", 0, meta.StatusDown), meta.Retire(0, 2))
+	if j := run(t, s, meta.Join(node("n2", "b", 3))).Joined; !j.Fresh || j.Replica != 7 || j.Member.Status != meta.StatusJoining {
+		t.Fatalf("without its replica of the metadata: %+v", j)
+	}
+	wantShape(t, s, 0, "1@n1:voter 2@n2:leaving! 3@n3:voter 7@n2:learner")
+}
+
+func TestOperatorsDownHolds(t *testing.T) {
+	s := three(t)
+	run(t, s, meta.Down("n2"), meta.Down("n2"))
+	refused(t, s, meta.ErrConflict, meta.SetStatus("n2", 0, meta.StatusUp))
+	refused(t, s, meta.ErrConflict, meta.Join(node("n2", "b", 1)))
+	run(t, s, meta.Join(node("n2", "b", 2)))
+	if m, _ := s.View().Member("n2"); m.Status != meta.StatusUp || m.Downed {
+		t.Fatalf("got %+v", m)
+	}
+}
+
+func TestStatusMovesOnlyForward(t *testing.T) {
+	for _, tt := range []struct {
+		from, to meta.MemberStatus
+		ok       bool
+	}{
+		{meta.StatusJoining, meta.StatusUp, true}, {meta.StatusJoining, meta.StatusLeaving, true}, {meta.StatusJoining, meta.StatusDown, true},
+		{meta.StatusUp, meta.StatusLeaving, true}, {meta.StatusUp, meta.StatusDown, true}, {meta.StatusUp, meta.StatusJoining, false},
+		{meta.StatusLeaving, meta.StatusUp, true}, {meta.StatusLeaving, meta.StatusDown, true}, {meta.StatusLeaving, meta.StatusJoining, false},
+		{meta.StatusDown, meta.StatusUp, true}, {meta.StatusDown, meta.StatusLeaving, false}, {meta.StatusDown, meta.StatusJoining, false},
+		{meta.StatusUp, "odd", false},
+	} {
+		s := created(t)
+		m := node("n2", "b", 1)
+		m.Status = tt.from
+		run(t, s, meta.PutMember(m))
+		if tt.ok {
+			run(t, s, meta.SetStatus("n2", 1, tt.to))
+		} else {
+			refused(t, s, meta.ErrConflict, meta.SetStatus("n2", 1, tt.to))
+		}
+	}
+}
+
+func TestRemoveMember(t *testing.T) {
+	s := three(t)
+	refused(t, s, meta.ErrConflict, meta.RemoveMember("n3"))
+	run(t, s, meta.SetStatus("n3", 0, meta.StatusLeaving))
+	refused(t, s, meta.ErrConflict, meta.RemoveMember("n3"))
+	run(t, s, meta.Retire(1, 6), meta.Forget(1, 6), meta.Retire(0, 3))
+	refused(t, s, meta.ErrConflict, meta.RemoveMember("n3"))
+	run(t, s, meta.Forget(0, 3), meta.RemoveMember("n3"), meta.RemoveMember("n3"))
+	if _, known := s.View().Member("n3"); known {
+		t.Fatal("n3 is still a member")
+	}
+}
+
+func TestMembersAreBounded(t *testing.T) {
+	s := created(t)
+	for i := 1; i < meta.MaxMembers; i++ {
+		run(t, s, meta.Join(node(fmt.Sprintf("x%d", i), "d", 1)))
+	}
+	refused(t, s, meta.ErrInvalid, meta.Join(node("one-more", "d", 1)))
+	roles := make([]string, meta.MaxRoles)
+	for i := range roles {
+		roles[i] = fmt.Sprintf("r%d", i)
+	}
+	run(t, s, meta.Join(node("x1", "d", 1, roles...)))
+	refused(t, s, meta.ErrInvalid, meta.Join(node("x1", "d", 1, append(roles, "more")...)))
+}
+
+// The first release kept one node; what it stored, and the commands in its
+// log, must still be read.
+func TestReadsTheSingleNodeFormat(t *testing.T) {
+	f, err := os.Open("testdata/golden_single_node.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	replayed, disk, index := meta.New(), map[string][]byte{}, uint64(0)
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		kind, rest, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
+		key, value, _ := strings.Cut(rest, " ")
+		switch kind {
+		case "command":
+			index++
+			replayed.Apply(index, []byte(rest))
+		case "store":
+			disk[key] = []byte(value)
+			if err := meta.New().Restore([]byte(key), []byte(value)); err != nil {
+				t.Errorf("%s: %v", lines.Text(), err)
+			}
+		case "delete":
+			delete(disk, key)
+		case "result":
+			if _, err := meta.DecodeResult([]byte(rest)); errors.Is(err, meta.ErrCorrupt) {
+				t.Errorf("%s: %v", rest, err)
+			}
+		}
+	}
+	if index < 10 || len(disk) < 8 {
+		t.Fatalf("the golden file has %d commands and %d pairs", index, len(disk))
+	}
+	// Setting revisions are new: the old form has none.
+	got, want := dump(restored(t, disk).View()), dump(replayed.View())
+	if got = strings.Replace(got, "true 3 0 ", "true 3 2 ", 1); got != want {
+		t.Errorf("restored\n%s\nreplayed\n%s", got, want)
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	s := created(t)
+	if p, set := s.View().Policy(); set || p != meta.DefaultPolicy {
+		t.Fatalf("got %+v, %v before any was set", p, set)
+	}
+	want := meta.Policy{Replication: 5, MinMembers: 4}
+	run(t, s, meta.PutPolicy(want))
+	if p, set := s.View().Policy(); !set || p != want {
+		t.Fatalf("got %+v, %v", p, set)
+	}
+	if run(t, s, meta.PutPolicy(want)).Changed {
+		t.Error("the same policy again changed something")
+	}
+	for _, p := range []meta.Policy{{}, {Replication: 2, MinMembers: 1}, {Replication: 9, MinMembers: 1}, {Replication: 3}, {Replication: 3, MinMembers: meta.MaxMembers + 1}} {
+		refused(t, s, meta.ErrInvalid, meta.PutPolicy(p))
+	}
+}
+
+func TestSettingsHaveRevisions(t *testing.T) {
+	s := created(t)
+	run(t, s, meta.PutSetting("a", []byte("1")), meta.PutSetting("b", []byte("2")), meta.PutSetting("a", []byte("3")), meta.DeleteSetting("b"))
+	a, _ := s.View().Setting("a")
+	if _, has := s.View().Setting("b"); has || a.Revision != 3 || string(a.Value) != "3" || s.View().SettingRevision() != 4 {
+		t.Fatalf("got %+v at revision %d", a, s.View().SettingRevision())
+	}
+}

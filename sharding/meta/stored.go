@@ -1,0 +1,166 @@
+package meta
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// Dump returns the whole state as stored pairs, sorted by key. They are the
+// caller's. Load of them makes an equal state.
+func (s *State) Dump() []KV { return s.View().dump() }
+
+func (v *View) dump() []KV {
+	var out []KV
+	add := func(key string, value []byte) { out = append(out, KV{Key: []byte(key), Value: value}) }
+	for _, b := range v.Bindings() {
+		add(prefixBinding+b.EntityType, wrap(b))
+	}
+	if v.created {
+		add(keyCluster, wrap(v.cluster))
+		add(keyCounters, wrap(v.counters))
+	}
+	for _, m := range v.Members() {
+		add(prefixMember+string(m.Node), wrap(m))
+	}
+	for _, m := range v.Modules() {
+		add(prefixModule+m.Digest.String(), wrap(m))
+	}
+	if v.policy != nil {
+		add(keyPolicy, wrap(v.policy))
+	}
+	for _, k := range v.SettingKeys() {
+		add(prefixSetting+k, wrapSetting(v.settings[k]))
+	}
+	for _, p := range v.Placements() {
+		add(shardKey(p.Shard), wrap(p))
+	}
+	return sortPairs(out)
+}
+
+// Load replaces the whole state by the pairs, as of the log index, at once and
+// in any order of the pairs. After ErrCorrupt the state is as it was. The
+// slices are not kept.
+func (s *State) Load(index uint64, pairs []KV) error {
+	next := empty()
+	next.index = index
+	for _, kv := range pairs {
+		if err := next.restore(string(kv.Key), kv.Value); err != nil {
+			return fmt.Errorf("%w: key %q", ErrCorrupt, kv.Key)
+		}
+	}
+	s.current.Store(next)
+	return nil
+}
+
+// restore puts one pair back into a view whose maps are its own.
+func (v *View) restore(key string, value []byte) error {
+	kind, name, _ := strings.Cut(key, "/")
+	switch kind + key[len(kind):len(key)-len(name)] {
+	case keyCluster:
+		v.created = true
+		return unwrap(value, &v.cluster)
+	case keyCounters:
+		return unwrap(value, &v.counters)
+	case keyPolicy:
+		v.policy = new(Policy)
+		return unwrap(value, v.policy)
+	case prefixMember:
+		return restoreInto(v.members, sharding.NodeID(name), value)
+	case prefixShard:
+		n, err := strconv.ParseUint(name, 10, 32)
+		if err != nil {
+			return err
+		}
+		return v.restorePlacement(sharding.ShardID(n), value)
+	case prefixModule:
+		var d Digest
+		if err := d.UnmarshalText([]byte(name)); err != nil {
+			return err
+		}
+		return restoreInto(v.modules, d, value)
+	case prefixBinding:
+		return restoreInto(v.bindings, name, value)
+	case prefixSetting:
+		set, err := unwrapSetting(name, value)
+		v.settings[name] = set
+		return err
+	}
+	return fmt.Errorf("unknown key")
+}
+
+// restorePlacement fills in First where it was not stored yet: no placement
+// had ever changed then.
+func (v *View) restorePlacement(shard sharding.ShardID, value []byte) error {
+	var p Placement
+	if err := unwrap(value, &p); err != nil {
+		return err
+	}
+	if len(p.First) == 0 {
+		p.First = p.IDs(ReplicaVoter)
+	}
+	v.placements[shard] = p
+	return nil
+}
+
+func restoreInto[K comparable, V any](m map[K]V, key K, value []byte) error {
+	var decoded V
+	if err := unwrap(value, &decoded); err != nil {
+		return err
+	}
+	m[key] = decoded
+	return nil
+}
+
+// stored is the envelope of a value.
+type stored struct {
+	Version int             `json:"v"`
+	Value   json.RawMessage `json:"value"`
+}
+
+func wrap(v any) []byte { return mustJSON(stored{Version: valueVersion, Value: mustJSON(v)}) }
+
+func unwrap(value []byte, into any) error {
+	var s stored
+	if err := strictJSON(value, &s); err != nil {
+		return err
+	}
+	if s.Version != valueVersion {
+		return fmt.Errorf("version %d", s.Version)
+	}
+	return strictJSON(s.Value, into)
+}
+
+func wrapSetting(s Setting) []byte {
+	return mustJSON(stored{Version: settingVersion, Value: mustJSON(storedSetting{Value: s.Value, Revision: s.Revision})})
+}
+
+func unwrapSetting(key string, value []byte) (Setting, error) {
+	var s stored
+	if err := strictJSON(value, &s); err != nil {
+		return Setting{}, err
+	}
+	var in storedSetting
+	var err error
+	switch s.Version {
+	case valueVersion:
+		err = strictJSON(s.Value, &in.Value)
+	case settingVersion:
+		err = strictJSON(s.Value, &in)
+	default:
+		err = fmt.Errorf("version %d", s.Version)
+	}
+	return Setting{Key: key, Value: in.Value, Revision: in.Revision}, err
+}
+
+func sortPairs(pairs []KV) []KV {
+	slices.SortFunc(pairs, func(a, b KV) int { return bytes.Compare(a.Key, b.Key) })
+	return pairs
+}
+
+func shardKey(shard sharding.ShardID) string { return fmt.Sprintf("%s%010d", prefixShard, shard) }
