@@ -11,13 +11,49 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// clusterService answers the ClusterService. Methods it does not have are
-// unimplemented.
+// clusterService answers the reads of the ClusterService.
 type clusterService struct {
-	clusterv1connect.UnimplementedClusterServiceHandler
 	cluster Cluster
 	nodeID  string
 	log     *slog.Logger
+	guard   *streamGuard
+}
+
+// clusterHandler is the ClusterService of a node: reads, orders and settings.
+// What the node cannot do yet is unimplemented.
+type clusterHandler struct {
+	*clusterService
+	orderHandler
+	settingHandler
+}
+
+// orderHandler and settingHandler are parts of the service that a node may
+// lack.
+type orderHandler interface {
+	MoveShard(context.Context, *connect.Request[clusterv1.MoveShardRequest]) (*connect.Response[clusterv1.MoveShardResponse], error)
+	Drain(context.Context, *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error)
+	Down(context.Context, *connect.Request[clusterv1.DownRequest]) (*connect.Response[clusterv1.DownResponse], error)
+	Rebalance(context.Context, *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error)
+}
+
+type settingHandler interface {
+	PutSetting(context.Context, *connect.Request[clusterv1.PutSettingRequest]) (*connect.Response[clusterv1.PutSettingResponse], error)
+	GetSetting(context.Context, *connect.Request[clusterv1.GetSettingRequest]) (*connect.Response[clusterv1.GetSettingResponse], error)
+	ListSettings(context.Context, *connect.Request[clusterv1.ListSettingsRequest]) (*connect.Response[clusterv1.ListSettingsResponse], error)
+	WatchSettings(context.Context, *connect.Request[clusterv1.WatchSettingsRequest], *connect.ServerStream[clusterv1.WatchSettingsResponse]) error
+}
+
+func newClusterHandler(deps Deps, opts Options, guard *streamGuard) clusterv1connect.ClusterServiceHandler {
+	reads := &clusterService{cluster: deps.Cluster, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard}
+	h := clusterHandler{clusterService: reads,
+		orderHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, settingHandler: clusterv1connect.UnimplementedClusterServiceHandler{}}
+	if deps.Orders != nil {
+		h.orderHandler = &orderService{orders: deps.Orders, cluster: deps.Cluster, log: opts.Logger}
+	}
+	if deps.Settings != nil {
+		h.settingHandler = &settingService{settings: deps.Settings, log: opts.Logger, guard: guard}
+	}
+	return h
 }
 
 // GetCluster describes the members.
@@ -26,19 +62,24 @@ func (s *clusterService) GetCluster(ctx context.Context, _ *connect.Request[clus
 	if err != nil {
 		return nil, publicError(s.log, err)
 	}
-	out := &clusterv1.GetClusterResponse{
+	return connect.NewResponse(&clusterv1.GetClusterResponse{
+		Members:     members(o),
 		Coordinator: string(o.Coordinator),
 		Quorum:      o.Quorum,
 		NodeId:      s.nodeID,
 		ShardCount:  o.ShardCount,
-	}
-	for _, m := range o.Members {
-		out.Members = append(out.Members, &clusterv1.Member{
+	}), nil
+}
+
+func members(o Overview) []*clusterv1.Member {
+	out := make([]*clusterv1.Member, len(o.Members))
+	for i, m := range o.Members {
+		out[i] = &clusterv1.Member{
 			NodeId: string(m.ID), Address: m.Address, Status: m.Status, Reachable: m.Reachable, Roles: m.Roles,
 			LeaderCount: m.Leaders, ReplicaCount: m.Replicas, Version: m.Version,
-		})
+		}
 	}
-	return connect.NewResponse(out), nil
+	return out
 }
 
 // ListShards describes the shards.

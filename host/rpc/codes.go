@@ -61,14 +61,18 @@ func codeOf(err error) (code connect.Code, known bool) {
 		fault     *entity.GuestFaultError
 		module    *InvalidModuleError
 		argument  *argumentError
+		refused   *RefusedError
+		going     *unfinishedError
 	)
 	switch {
 	case errors.As(err, &argument), errors.As(err, &module):
 		return connect.CodeInvalidArgument, true
-	case errors.As(err, &rejected), errors.As(err, &mismatch):
+	case errors.As(err, &rejected), errors.As(err, &mismatch), errors.As(err, &refused):
 		return connect.CodeFailedPrecondition, true
 	case errors.As(err, &notLeader):
 		return connect.CodeUnavailable, true
+	case errors.As(err, &going):
+		return connect.CodeDeadlineExceeded, true
 	case errors.As(err, &fault):
 		return connect.CodeInternal, true
 	}
@@ -85,6 +89,10 @@ var sentinelCodes = []struct {
 	{entity.ErrUnknownCommand, connect.CodeNotFound},
 	{entity.ErrUnknownQuery, connect.CodeNotFound},
 	{ErrUnknownModule, connect.CodeNotFound},
+	{ErrUnknownNode, connect.CodeNotFound},
+	{ErrUnknownShard, connect.CodeNotFound},
+	{ErrUnknownSetting, connect.CodeNotFound},
+	{errReadOnly, connect.CodePermissionDenied},
 	{entity.ErrBusy, connect.CodeResourceExhausted},
 	{entity.ErrReadOnly, connect.CodeResourceExhausted},
 	{ErrOverloaded, connect.CodeResourceExhausted},

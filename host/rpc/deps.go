@@ -10,7 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Deps are what the server stands on. Every member is needed.
+// Deps are what the server stands on. Every member is needed, but for Orders
+// and Settings: without them their calls are unimplemented.
 type Deps struct {
 	Runtime   Runtime
 	Types     Types
@@ -18,6 +19,8 @@ type Deps struct {
 	Entities  Entities
 	Modules   Modules
 	Cluster   Cluster
+	Orders    Orders
+	Settings  Settings
 }
 
 // Runtime runs commands and queries.
@@ -132,42 +135,4 @@ type Module struct {
 	UploadedAt  time.Time
 	EntityTypes []string
 	Manifest    json.RawMessage // as the module gave it
-}
-
-// Cluster describes the cluster as this node sees it.
-type Cluster interface {
-	Overview(ctx context.Context) (Overview, error)
-	Shards(ctx context.Context) ([]Shard, error)
-}
-
-// Overview is the cluster's members.
-type Overview struct {
-	Members     []Member        // ordered by id
-	Coordinator sharding.NodeID // empty while none is known
-	Quorum      bool            // of the metadata group
-	ShardCount  uint32
-}
-
-// Member is one node.
-type Member struct {
-	ID        sharding.NodeID
-	Address   string // host:port of its API
-	Status    string
-	Reachable bool
-	Roles     []string
-	Leaders   uint32
-	Replicas  uint32
-	Version   string
-}
-
-// Shard is one shard.
-type Shard struct {
-	ID       sharding.ShardID
-	Leader   sharding.NodeID // empty while none is known
-	Term     sharding.Term
-	Voters   []sharding.NodeID
-	Learners []sharding.NodeID
-	Entities uint64
-	Applied  uint64 // last log index applied on this node
-	Bytes    uint64 // estimated size on disk
 }

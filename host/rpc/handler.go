@@ -34,7 +34,7 @@ func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
 		modules: deps.Modules, types: deps.Types, log: opts.Logger,
 		uploads: make(chan struct{}, opts.MaxUploads),
 	}
-	clusters := &clusterService{cluster: deps.Cluster, nodeID: string(opts.NodeID), log: opts.Logger}
+	clusters := newClusterHandler(deps, opts, guard)
 
 	common := connect.WithHandlerOptions(
 		connect.WithReadMaxBytes(opts.MaxMessageBytes),
@@ -61,7 +61,7 @@ func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
 	}, h)
 	_, h = modulev1connect.NewModuleServiceHandler(modules, unary)
 	mountService(mux, modulev1.File_hostd_module_v1_module_proto.Services().Get(0), nil, h)
-	_, h = clusterv1connect.NewClusterServiceHandler(clusters, unary)
+	_, h = clusterv1connect.NewClusterServiceHandler(clusters, unary, connect.WithInterceptors(permission{full: opts.Admin, log: opts.Logger}))
 	mountService(mux, clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0), nil, h)
 
 	names := []string{entityv1connect.EntityServiceName, modulev1connect.ModuleServiceName, clusterv1connect.ClusterServiceName}

@@ -22,6 +22,9 @@ type Options struct {
 	NodeID sharding.NodeID
 	// Logger gets what operators should see; nil discards it.
 	Logger *slog.Logger
+	// Admin lets callers change the cluster; without it such calls answer
+	// permission_denied.
+	Admin bool
 	// Metrics answers /metrics; nil answers 404.
 	Metrics http.Handler
 	// Registerer gets the server's own metrics; nil drops them.

@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
-	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
@@ -86,15 +85,6 @@ func TestModules(t *testing.T) {
 	}
 }
 
-func TestCluster(t *testing.T) {
-	s := serve(t, rpc.Options{})
-	_, body := s.post(t, clusterPath+"GetCluster", `{}`)
-	wantJSON(t, body, `{"members":[{"nodeId":"n1","address":"127.0.0.1:1","status":"up","reachable":true,"leaderCount":4,"replicaCount":5,"version":"test"}],
-		"coordinator":"n1","quorum":true,"nodeId":"n1","shardCount":4}`)
-	_, body = s.post(t, clusterPath+"ListShards", `{}`)
-	wantJSON(t, body, `{"shards":[{"shardId":1,"leader":"n1","term":"2","voters":["n1"],"appliedIndex":"9"}]}`)
-}
-
 // TestEveryProcedureIsServed: each rpc of the protos answers, and reads answer
 // GET too: what is not built says so.
 func TestEveryProcedureIsServed(t *testing.T) {
@@ -115,15 +105,6 @@ func TestEveryProcedureIsServed(t *testing.T) {
 			}
 		}
 	}
-	ctx := t.Context()
-	watch, err := clusterv1connect.NewClusterServiceClient(s.h2, s.url).WatchCluster(ctx, connect.NewRequest(&clusterv1.WatchClusterRequest{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if watch.Receive() || connect.CodeOf(watch.Err()) != connect.CodeUnimplemented {
-		t.Errorf("WatchCluster: %v", watch.Err())
-	}
-	watch.Close()
 }
 
 // TestReflection: a tool without the protos finds the services.

@@ -166,16 +166,3 @@ func (w roleModules) Activate(_ context.Context, entityType string, digest journ
 	w.types[entityType] = rpc.Type{Encoding: rpc.JSON, Module: digest}
 	return 7, nil
 }
-
-type roleCluster struct{}
-
-func (roleCluster) Overview(context.Context) (rpc.Overview, error) {
-	return rpc.Overview{
-		Members:     []rpc.Member{{ID: "n1", Address: "127.0.0.1:1", Status: "up", Reachable: true, Leaders: 4, Replicas: 5, Version: "test"}},
-		Coordinator: "n1", Quorum: true, ShardCount: 4,
-	}, nil
-}
-
-func (roleCluster) Shards(context.Context) ([]rpc.Shard, error) {
-	return []rpc.Shard{{ID: 1, Leader: "n1", Term: 2, Voters: []sharding.NodeID{"n1"}, Applied: 9}}, nil
-}

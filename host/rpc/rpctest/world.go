@@ -39,6 +39,8 @@ type World struct {
 	// Fail maps names of commands to the errors they fail with. It is set
 	// before the first request.
 	Fail map[string]error
+	// Nodes is the cluster that the world is in.
+	Nodes *Cluster
 
 	mu       sync.Mutex
 	queue    []*entity.Request
@@ -81,7 +83,8 @@ func New() *World {
 			Counter: {Encoding: rpc.JSON, Module: ModuleDigest},
 			Blob:    {Encoding: rpc.Bytes, Module: ModuleDigest},
 		},
-		done: make(chan struct{}),
+		done:  make(chan struct{}),
+		Nodes: NewCluster(),
 	}
 	w.arrived = sync.NewCond(&w.mu)
 	go w.lane()
@@ -90,7 +93,7 @@ func New() *World {
 
 // Deps returns the world in every role.
 func (w *World) Deps() rpc.Deps {
-	return rpc.Deps{Runtime: w, Types: w, Histories: w, Entities: roleEntities{w}, Modules: roleModules{w}, Cluster: roleCluster{}}
+	return rpc.Deps{Runtime: w, Types: w, Histories: w, Entities: roleEntities{w}, Modules: roleModules{w}, Cluster: w.Nodes, Orders: w.Nodes, Settings: w.Nodes}
 }
 
 // Close ends the world; requests in it fail with an unknown outcome.

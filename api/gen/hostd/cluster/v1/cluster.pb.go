@@ -148,9 +148,10 @@ type Shard struct {
 	Voters []string `protobuf:"bytes,4,rep,name=voters,proto3" json:"voters,omitempty"`
 	// The nodes whose replicas follow without a vote.
 	Learners []string `protobuf:"bytes,5,rep,name=learners,proto3" json:"learners,omitempty"`
-	// How many entities it holds.
+	// How many entities it holds, as far as the answering node knows.
 	EntityCount uint64 `protobuf:"varint,6,opt,name=entity_count,json=entityCount,proto3" json:"entity_count,omitempty"`
-	// The last log index applied on the answering node.
+	// The last log index applied on the answering node, or, where it holds no
+	// replica, on the leader as far as it has said.
 	AppliedIndex uint64 `protobuf:"varint,7,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	// Estimated size of its journal on disk, in bytes.
 	Bytes         uint64 `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
@@ -491,7 +492,11 @@ type WatchClusterResponse struct {
 	// The node that leads the metadata group; empty while none is known.
 	Coordinator string `protobuf:"bytes,2,opt,name=coordinator,proto3" json:"coordinator,omitempty"`
 	// Whether the metadata group has a quorum.
-	Quorum        bool `protobuf:"varint,3,opt,name=quorum,proto3" json:"quorum,omitempty"`
+	Quorum bool `protobuf:"varint,3,opt,name=quorum,proto3" json:"quorum,omitempty"`
+	// The answering node.
+	NodeId string `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// How many data shards the cluster has.
+	ShardCount    uint32 `protobuf:"varint,5,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -545,6 +550,20 @@ func (x *WatchClusterResponse) GetQuorum() bool {
 		return x.Quorum
 	}
 	return false
+}
+
+func (x *WatchClusterResponse) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *WatchClusterResponse) GetShardCount() uint32 {
+	if x != nil {
+		return x.ShardCount
+	}
+	return 0
 }
 
 // MoveShardRequest names a shard and where its leadership goes.
@@ -964,7 +983,7 @@ func (x *Setting) GetRevision() uint64 {
 // PutSettingRequest writes a setting.
 type PutSettingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name: 1 to 128 bytes.
+	// Its name: 1 to 128 bytes of [A-Za-z0-9._-].
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Its value: up to 16 KiB. Empty removes the setting.
 	Value         string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
@@ -1154,6 +1173,107 @@ func (x *GetSettingResponse) GetSetting() *Setting {
 	return nil
 }
 
+// ListSettingsRequest selects settings.
+type ListSettingsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only names that begin with this.
+	KeyPrefix     string `protobuf:"bytes,1,opt,name=key_prefix,json=keyPrefix,proto3" json:"key_prefix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSettingsRequest) Reset() {
+	*x = ListSettingsRequest{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSettingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSettingsRequest) ProtoMessage() {}
+
+func (x *ListSettingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSettingsRequest.ProtoReflect.Descriptor instead.
+func (*ListSettingsRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ListSettingsRequest) GetKeyPrefix() string {
+	if x != nil {
+		return x.KeyPrefix
+	}
+	return ""
+}
+
+// ListSettingsResponse lists settings.
+type ListSettingsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The settings, ordered by name.
+	Settings []*Setting `protobuf:"bytes,1,rep,name=settings,proto3" json:"settings,omitempty"`
+	// The number of the last change of any setting that this node knows.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSettingsResponse) Reset() {
+	*x = ListSettingsResponse{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSettingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSettingsResponse) ProtoMessage() {}
+
+func (x *ListSettingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSettingsResponse.ProtoReflect.Descriptor instead.
+func (*ListSettingsResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ListSettingsResponse) GetSettings() []*Setting {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *ListSettingsResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // WatchSettingsRequest selects settings.
 type WatchSettingsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1165,7 +1285,7 @@ type WatchSettingsRequest struct {
 
 func (x *WatchSettingsRequest) Reset() {
 	*x = WatchSettingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1297,7 @@ func (x *WatchSettingsRequest) String() string {
 func (*WatchSettingsRequest) ProtoMessage() {}
 
 func (x *WatchSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1310,7 @@ func (x *WatchSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSettingsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchSettingsRequest) GetKeyPrefix() string {
@@ -1211,7 +1331,7 @@ type WatchSettingsResponse struct {
 
 func (x *WatchSettingsResponse) Reset() {
 	*x = WatchSettingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1343,7 @@ func (x *WatchSettingsResponse) String() string {
 func (*WatchSettingsResponse) ProtoMessage() {}
 
 func (x *WatchSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1356,7 @@ func (x *WatchSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSettingsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchSettingsResponse) GetSetting() *Setting {
@@ -1280,11 +1400,14 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x11ListShardsRequest\"E\n" +
 	"\x12ListShardsResponse\x12/\n" +
 	"\x06shards\x18\x01 \x03(\v2\x17.hostd.cluster.v1.ShardR\x06shards\"\x15\n" +
-	"\x13WatchClusterRequest\"\x84\x01\n" +
+	"\x13WatchClusterRequest\"\xbe\x01\n" +
 	"\x14WatchClusterResponse\x122\n" +
 	"\amembers\x18\x01 \x03(\v2\x18.hostd.cluster.v1.MemberR\amembers\x12 \n" +
 	"\vcoordinator\x18\x02 \x01(\tR\vcoordinator\x12\x16\n" +
-	"\x06quorum\x18\x03 \x01(\bR\x06quorum\"R\n" +
+	"\x06quorum\x18\x03 \x01(\bR\x06quorum\x12\x17\n" +
+	"\anode_id\x18\x04 \x01(\tR\x06nodeId\x12\x1f\n" +
+	"\vshard_count\x18\x05 \x01(\rR\n" +
+	"shardCount\"R\n" +
 	"\x10MoveShardRequest\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12#\n" +
 	"\ato_node\x18\x02 \x01(\tB\n" +
@@ -1305,10 +1428,9 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\aSetting\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"R\n" +
-	"\x11PutSettingRequest\x12\x1c\n" +
-	"\x03key\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x03key\x12\x1f\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"e\n" +
+	"\x11PutSettingRequest\x12/\n" +
+	"\x03key\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x18 \x01(\x80\x012\x11^[A-Za-z0-9._-]+$R\x03key\x12\x1f\n" +
 	"\x05value\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x01R\x05value\"0\n" +
 	"\x12PutSettingResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\"1\n" +
@@ -1316,12 +1438,18 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x03key\"I\n" +
 	"\x12GetSettingResponse\x123\n" +
-	"\asetting\x18\x01 \x01(\v2\x19.hostd.cluster.v1.SettingR\asetting\"?\n" +
+	"\asetting\x18\x01 \x01(\v2\x19.hostd.cluster.v1.SettingR\asetting\">\n" +
+	"\x13ListSettingsRequest\x12'\n" +
+	"\n" +
+	"key_prefix\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tkeyPrefix\"i\n" +
+	"\x14ListSettingsResponse\x125\n" +
+	"\bsettings\x18\x01 \x03(\v2\x19.hostd.cluster.v1.SettingR\bsettings\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"?\n" +
 	"\x14WatchSettingsRequest\x12'\n" +
 	"\n" +
 	"key_prefix\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tkeyPrefix\"L\n" +
 	"\x15WatchSettingsResponse\x123\n" +
-	"\asetting\x18\x01 \x01(\v2\x19.hostd.cluster.v1.SettingR\asetting2\x8f\a\n" +
+	"\asetting\x18\x01 \x01(\v2\x19.hostd.cluster.v1.SettingR\asetting2\xf3\a\n" +
 	"\x0eClusterService\x12\\\n" +
 	"\n" +
 	"GetCluster\x12#.hostd.cluster.v1.GetClusterRequest\x1a$.hostd.cluster.v1.GetClusterResponse\"\x03\x90\x02\x01\x12\\\n" +
@@ -1335,7 +1463,8 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"PutSetting\x12#.hostd.cluster.v1.PutSettingRequest\x1a$.hostd.cluster.v1.PutSettingResponse\x12\\\n" +
 	"\n" +
-	"GetSetting\x12#.hostd.cluster.v1.GetSettingRequest\x1a$.hostd.cluster.v1.GetSettingResponse\"\x03\x90\x02\x01\x12g\n" +
+	"GetSetting\x12#.hostd.cluster.v1.GetSettingRequest\x1a$.hostd.cluster.v1.GetSettingResponse\"\x03\x90\x02\x01\x12b\n" +
+	"\fListSettings\x12%.hostd.cluster.v1.ListSettingsRequest\x1a&.hostd.cluster.v1.ListSettingsResponse\"\x03\x90\x02\x01\x12g\n" +
 	"\rWatchSettings\x12&.hostd.cluster.v1.WatchSettingsRequest\x1a'.hostd.cluster.v1.WatchSettingsResponse\"\x03\x90\x02\x010\x01B;Z9github.com/hostd/hostd/api/gen/hostd/cluster/v1;clusterv1b\x06proto3"
 
 var (
@@ -1350,7 +1479,7 @@ func file_hostd_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_hostd_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*Member)(nil),                // 0: hostd.cluster.v1.Member
 	(*Shard)(nil),                 // 1: hostd.cluster.v1.Shard
@@ -1373,40 +1502,45 @@ var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*PutSettingResponse)(nil),    // 18: hostd.cluster.v1.PutSettingResponse
 	(*GetSettingRequest)(nil),     // 19: hostd.cluster.v1.GetSettingRequest
 	(*GetSettingResponse)(nil),    // 20: hostd.cluster.v1.GetSettingResponse
-	(*WatchSettingsRequest)(nil),  // 21: hostd.cluster.v1.WatchSettingsRequest
-	(*WatchSettingsResponse)(nil), // 22: hostd.cluster.v1.WatchSettingsResponse
+	(*ListSettingsRequest)(nil),   // 21: hostd.cluster.v1.ListSettingsRequest
+	(*ListSettingsResponse)(nil),  // 22: hostd.cluster.v1.ListSettingsResponse
+	(*WatchSettingsRequest)(nil),  // 23: hostd.cluster.v1.WatchSettingsRequest
+	(*WatchSettingsResponse)(nil), // 24: hostd.cluster.v1.WatchSettingsResponse
 }
 var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	0,  // 0: hostd.cluster.v1.GetClusterResponse.members:type_name -> hostd.cluster.v1.Member
 	1,  // 1: hostd.cluster.v1.ListShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
 	0,  // 2: hostd.cluster.v1.WatchClusterResponse.members:type_name -> hostd.cluster.v1.Member
 	16, // 3: hostd.cluster.v1.GetSettingResponse.setting:type_name -> hostd.cluster.v1.Setting
-	16, // 4: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
-	2,  // 5: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
-	4,  // 6: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
-	6,  // 7: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
-	8,  // 8: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
-	10, // 9: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
-	12, // 10: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
-	14, // 11: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
-	17, // 12: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
-	19, // 13: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
-	21, // 14: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
-	3,  // 15: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
-	5,  // 16: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
-	7,  // 17: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
-	9,  // 18: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
-	11, // 19: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
-	13, // 20: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
-	15, // 21: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
-	18, // 22: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
-	20, // 23: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
-	22, // 24: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
-	15, // [15:25] is the sub-list for method output_type
-	5,  // [5:15] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	16, // 4: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
+	16, // 5: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
+	2,  // 6: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
+	4,  // 7: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
+	6,  // 8: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
+	8,  // 9: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
+	10, // 10: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
+	12, // 11: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
+	14, // 12: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
+	17, // 13: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
+	19, // 14: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
+	21, // 15: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
+	23, // 16: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
+	3,  // 17: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
+	5,  // 18: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
+	7,  // 19: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
+	9,  // 20: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
+	11, // 21: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
+	13, // 22: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
+	15, // 23: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
+	18, // 24: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
+	20, // 25: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
+	22, // 26: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
+	24, // 27: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
+	17, // [17:28] is the sub-list for method output_type
+	6,  // [6:17] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_hostd_cluster_v1_cluster_proto_init() }
@@ -1420,7 +1554,7 @@ func file_hostd_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_cluster_v1_cluster_proto_rawDesc), len(file_hostd_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

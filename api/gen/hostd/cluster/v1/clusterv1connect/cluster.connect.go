@@ -61,6 +61,9 @@ const (
 	// ClusterServiceGetSettingProcedure is the fully-qualified name of the ClusterService's GetSetting
 	// RPC.
 	ClusterServiceGetSettingProcedure = "/hostd.cluster.v1.ClusterService/GetSetting"
+	// ClusterServiceListSettingsProcedure is the fully-qualified name of the ClusterService's
+	// ListSettings RPC.
+	ClusterServiceListSettingsProcedure = "/hostd.cluster.v1.ClusterService/ListSettings"
 	// ClusterServiceWatchSettingsProcedure is the fully-qualified name of the ClusterService's
 	// WatchSettings RPC.
 	ClusterServiceWatchSettingsProcedure = "/hostd.cluster.v1.ClusterService/WatchSettings"
@@ -72,20 +75,30 @@ type ClusterServiceClient interface {
 	GetCluster(context.Context, *connect.Request[v1.GetClusterRequest]) (*connect.Response[v1.GetClusterResponse], error)
 	// ListShards describes the shards as this node sees them.
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
-	// WatchCluster sends the cluster as it is, and again at every change.
+	// WatchCluster sends the cluster as it is, and again after changes; changes
+	// that follow each other closely come as one.
 	WatchCluster(context.Context, *connect.Request[v1.WatchClusterRequest]) (*connect.ServerStreamForClient[v1.WatchClusterResponse], error)
-	// MoveShard moves a shard's leadership to a node.
+	// MoveShard moves a shard's leadership to a node that votes in the shard. It
+	// returns when the node leads; a deadline that passes before does not take
+	// the order back.
 	MoveShard(context.Context, *connect.Request[v1.MoveShardRequest]) (*connect.Response[v1.MoveShardResponse], error)
-	// Drain moves everything a node leads to other nodes, so that it can stop.
+	// Drain moves everything a node leads to other nodes, so that it can stop,
+	// and gives it nothing new. It returns when the node leads nothing; a deadline
+	// that passes before does not take the order back.
 	Drain(context.Context, *connect.Request[v1.DrainRequest]) (*connect.Response[v1.DrainResponse], error)
-	// Down declares a node dead; its replicas are replaced.
+	// Down declares a node dead; its replicas are replaced. It returns when the
+	// decision is durable. It is for a node that will not come back with its
+	// data: one that does starts again with empty replicas.
 	Down(context.Context, *connect.Request[v1.DownRequest]) (*connect.Response[v1.DownResponse], error)
-	// Rebalance evens out leaders and replicas now.
+	// Rebalance evens out leaders and replicas now. It returns when the moves are
+	// decided; WatchCluster shows them happen.
 	Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error)
 	// PutSetting writes a setting; it returns when the value is durable.
 	PutSetting(context.Context, *connect.Request[v1.PutSettingRequest]) (*connect.Response[v1.PutSettingResponse], error)
 	// GetSetting reads a setting from this node's copy.
 	GetSetting(context.Context, *connect.Request[v1.GetSettingRequest]) (*connect.Response[v1.GetSettingResponse], error)
+	// ListSettings lists settings from this node's copy, ordered by name.
+	ListSettings(context.Context, *connect.Request[v1.ListSettingsRequest]) (*connect.Response[v1.ListSettingsResponse], error)
 	// WatchSettings sends every setting under a prefix, then every change.
 	WatchSettings(context.Context, *connect.Request[v1.WatchSettingsRequest]) (*connect.ServerStreamForClient[v1.WatchSettingsResponse], error)
 }
@@ -159,6 +172,13 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		listSettings: connect.NewClient[v1.ListSettingsRequest, v1.ListSettingsResponse](
+			httpClient,
+			baseURL+ClusterServiceListSettingsProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ListSettings")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		watchSettings: connect.NewClient[v1.WatchSettingsRequest, v1.WatchSettingsResponse](
 			httpClient,
 			baseURL+ClusterServiceWatchSettingsProcedure,
@@ -180,6 +200,7 @@ type clusterServiceClient struct {
 	rebalance     *connect.Client[v1.RebalanceRequest, v1.RebalanceResponse]
 	putSetting    *connect.Client[v1.PutSettingRequest, v1.PutSettingResponse]
 	getSetting    *connect.Client[v1.GetSettingRequest, v1.GetSettingResponse]
+	listSettings  *connect.Client[v1.ListSettingsRequest, v1.ListSettingsResponse]
 	watchSettings *connect.Client[v1.WatchSettingsRequest, v1.WatchSettingsResponse]
 }
 
@@ -228,6 +249,11 @@ func (c *clusterServiceClient) GetSetting(ctx context.Context, req *connect.Requ
 	return c.getSetting.CallUnary(ctx, req)
 }
 
+// ListSettings calls hostd.cluster.v1.ClusterService.ListSettings.
+func (c *clusterServiceClient) ListSettings(ctx context.Context, req *connect.Request[v1.ListSettingsRequest]) (*connect.Response[v1.ListSettingsResponse], error) {
+	return c.listSettings.CallUnary(ctx, req)
+}
+
 // WatchSettings calls hostd.cluster.v1.ClusterService.WatchSettings.
 func (c *clusterServiceClient) WatchSettings(ctx context.Context, req *connect.Request[v1.WatchSettingsRequest]) (*connect.ServerStreamForClient[v1.WatchSettingsResponse], error) {
 	return c.watchSettings.CallServerStream(ctx, req)
@@ -239,20 +265,30 @@ type ClusterServiceHandler interface {
 	GetCluster(context.Context, *connect.Request[v1.GetClusterRequest]) (*connect.Response[v1.GetClusterResponse], error)
 	// ListShards describes the shards as this node sees them.
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
-	// WatchCluster sends the cluster as it is, and again at every change.
+	// WatchCluster sends the cluster as it is, and again after changes; changes
+	// that follow each other closely come as one.
 	WatchCluster(context.Context, *connect.Request[v1.WatchClusterRequest], *connect.ServerStream[v1.WatchClusterResponse]) error
-	// MoveShard moves a shard's leadership to a node.
+	// MoveShard moves a shard's leadership to a node that votes in the shard. It
+	// returns when the node leads; a deadline that passes before does not take
+	// the order back.
 	MoveShard(context.Context, *connect.Request[v1.MoveShardRequest]) (*connect.Response[v1.MoveShardResponse], error)
-	// Drain moves everything a node leads to other nodes, so that it can stop.
+	// Drain moves everything a node leads to other nodes, so that it can stop,
+	// and gives it nothing new. It returns when the node leads nothing; a deadline
+	// that passes before does not take the order back.
 	Drain(context.Context, *connect.Request[v1.DrainRequest]) (*connect.Response[v1.DrainResponse], error)
-	// Down declares a node dead; its replicas are replaced.
+	// Down declares a node dead; its replicas are replaced. It returns when the
+	// decision is durable. It is for a node that will not come back with its
+	// data: one that does starts again with empty replicas.
 	Down(context.Context, *connect.Request[v1.DownRequest]) (*connect.Response[v1.DownResponse], error)
-	// Rebalance evens out leaders and replicas now.
+	// Rebalance evens out leaders and replicas now. It returns when the moves are
+	// decided; WatchCluster shows them happen.
 	Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error)
 	// PutSetting writes a setting; it returns when the value is durable.
 	PutSetting(context.Context, *connect.Request[v1.PutSettingRequest]) (*connect.Response[v1.PutSettingResponse], error)
 	// GetSetting reads a setting from this node's copy.
 	GetSetting(context.Context, *connect.Request[v1.GetSettingRequest]) (*connect.Response[v1.GetSettingResponse], error)
+	// ListSettings lists settings from this node's copy, ordered by name.
+	ListSettings(context.Context, *connect.Request[v1.ListSettingsRequest]) (*connect.Response[v1.ListSettingsResponse], error)
 	// WatchSettings sends every setting under a prefix, then every change.
 	WatchSettings(context.Context, *connect.Request[v1.WatchSettingsRequest], *connect.ServerStream[v1.WatchSettingsResponse]) error
 }
@@ -322,6 +358,13 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceListSettingsHandler := connect.NewUnaryHandler(
+		ClusterServiceListSettingsProcedure,
+		svc.ListSettings,
+		connect.WithSchema(clusterServiceMethods.ByName("ListSettings")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	clusterServiceWatchSettingsHandler := connect.NewServerStreamHandler(
 		ClusterServiceWatchSettingsProcedure,
 		svc.WatchSettings,
@@ -349,6 +392,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServicePutSettingHandler.ServeHTTP(w, r)
 		case ClusterServiceGetSettingProcedure:
 			clusterServiceGetSettingHandler.ServeHTTP(w, r)
+		case ClusterServiceListSettingsProcedure:
+			clusterServiceListSettingsHandler.ServeHTTP(w, r)
 		case ClusterServiceWatchSettingsProcedure:
 			clusterServiceWatchSettingsHandler.ServeHTTP(w, r)
 		default:
@@ -394,6 +439,10 @@ func (UnimplementedClusterServiceHandler) PutSetting(context.Context, *connect.R
 
 func (UnimplementedClusterServiceHandler) GetSetting(context.Context, *connect.Request[v1.GetSettingRequest]) (*connect.Response[v1.GetSettingResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.GetSetting is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) ListSettings(context.Context, *connect.Request[v1.ListSettingsRequest]) (*connect.Response[v1.ListSettingsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.ListSettings is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) WatchSettings(context.Context, *connect.Request[v1.WatchSettingsRequest], *connect.ServerStream[v1.WatchSettingsResponse]) error {

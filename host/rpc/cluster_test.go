@@ -1,0 +1,291 @@
+package rpc_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/sharding"
+)
+
+func (s *site) cluster() clusterv1connect.ClusterServiceClient {
+	return clusterv1connect.NewClusterServiceClient(s.h2, s.url)
+}
+
+func TestCluster(t *testing.T) {
+	s := serve(t, rpc.Options{})
+	_, body := s.post(t, clusterPath+"GetCluster", `{}`)
+	node := func(n, leads int) string {
+		return fmt.Sprintf(`{"nodeId":"n%d","address":"127.0.0.1:%d","status":"up","reachable":true,"roles":["host"],"leaderCount":%d,"replicaCount":4,"version":"test"}`, n, n, leads)
+	}
+	wantJSON(t, body, `{"members":[`+node(1, 2)+`,`+node(2, 1)+`,`+node(3, 1)+`],"coordinator":"n1","quorum":true,"nodeId":"n1","shardCount":4}`)
+	_, body = s.post(t, clusterPath+"ListShards", `{}`)
+	shard := func(n int, leader string) string {
+		return fmt.Sprintf(`{"shardId":%d,"leader":%q,"term":"2","voters":["n1","n2","n3"],"appliedIndex":"9"}`, n, leader)
+	}
+	wantJSON(t, body, `{"shards":[`+shard(1, "n1")+`,`+shard(2, "n2")+`,`+shard(3, "n3")+`,`+shard(4, "n1")+`]}`)
+}
+
+// adminRows says of every rpc of the ClusterService whether it changes
+// something, with a request that is valid.
+var adminRows = map[string]struct {
+	changes bool
+	body    string
+}{
+	"GetCluster":    {false, `{}`},
+	"ListShards":    {false, `{}`},
+	"WatchCluster":  {false, ""},
+	"MoveShard":     {true, `{"shardId":1,"toNode":"n1"}`},
+	"Drain":         {true, `{"nodeId":"n3"}`},
+	"Down":          {true, `{"nodeId":"n3"}`},
+	"Rebalance":     {true, `{}`},
+	"PutSetting":    {true, `{"key":"a","value":"b"}`},
+	"GetSetting":    {false, `{"key":"a"}`},
+	"ListSettings":  {false, `{}`},
+	"WatchSettings": {false, ""},
+}
+
+// Who may not change the cluster changes nothing, by any rpc: a new one needs
+// a row.
+func TestAdmin(t *testing.T) {
+	service := clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0)
+	if service.Methods().Len() != len(adminRows) {
+		t.Errorf("the service has %d rpcs, the table %d rows", service.Methods().Len(), len(adminRows))
+	}
+	for _, admin := range []bool{false, true} {
+		s := serve(t, rpc.Options{Admin: admin})
+		stepping(t, s)
+		for i := range service.Methods().Len() {
+			method := service.Methods().Get(i)
+			row, ok := adminRows[string(method.Name())]
+			if !ok {
+				t.Errorf("%s has no row", method.Name())
+				continue
+			}
+			reads := method.Options().(*descriptorpb.MethodOptions).GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
+			if reads == row.changes {
+				t.Errorf("%s: the proto says that it only reads: %v, the table that it changes: %v", method.Name(), reads, row.changes)
+			}
+			if method.IsStreamingServer() {
+				continue // each has a test of its own
+			}
+			status, body := s.post(t, clusterPath+string(method.Name()), row.body)
+			if row.changes && !admin {
+				wantCode(t, body, connect.CodePermissionDenied)
+				if !strings.Contains(body, "'admin: full'") {
+					t.Errorf("%s: the next step is missing: %s", method.Name(), body)
+				}
+			} else if strings.Contains(body, "permission_denied") || status == 501 {
+				t.Errorf("%s with admin=%v: %d %s", method.Name(), admin, status, body)
+			}
+		}
+		o, _ := s.world.Nodes.Overview(t.Context())
+		if changed := o.Members[2].Status != "up"; changed != admin {
+			t.Errorf("with admin=%v: %+v", admin, o.Members[2])
+		}
+	}
+}
+
+// stepping has the coordinator carry out orders until the test ends.
+func stepping(t *testing.T, s *site) {
+	t.Helper()
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				s.world.Nodes.Step()
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(stop)
+		<-done
+	})
+}
+
+// An order returns when it has had its effect.
+func TestOrders(t *testing.T) {
+	s := serve(t, rpc.Options{Admin: true})
+	stepping(t, s)
+	if _, err := s.cluster().MoveShard(t.Context(), connect.NewRequest(&clusterv1.MoveShardRequest{ShardId: 2, ToNode: "n3"})); err != nil {
+		t.Fatal(err)
+	}
+	if shards, _ := s.world.Nodes.Shards(t.Context()); shards[1].Leader != "n3" {
+		t.Errorf("shard 2 is led by %s", shards[1].Leader)
+	}
+	drained, err := s.cluster().Drain(t.Context(), connect.NewRequest(&clusterv1.DrainRequest{NodeId: "n3"}))
+	if err != nil || drained.Msg.GetMoved() != 2 {
+		t.Fatal(drained, err)
+	}
+	if o, _ := s.world.Nodes.Overview(t.Context()); o.Members[2].Leaders != 0 || o.Members[2].Status != "leaving" {
+		t.Errorf("after the drain: %+v", o.Members[2])
+	}
+	if _, err := s.cluster().Down(t.Context(), connect.NewRequest(&clusterv1.DownRequest{NodeId: "n3"})); err != nil {
+		t.Fatal(err)
+	}
+	moves, err := s.cluster().Rebalance(t.Context(), connect.NewRequest(&clusterv1.RebalanceRequest{}))
+	if err != nil || moves.Msg.GetMoves() != 1 {
+		t.Error(moves, err)
+	}
+	for _, c := range []struct {
+		path, body string
+		code       connect.Code
+	}{
+		{"MoveShard", `{"shardId":1,"toNode":"n9"}`, connect.CodeNotFound},
+		{"MoveShard", `{"shardId":9,"toNode":"n1"}`, connect.CodeNotFound},
+		{"MoveShard", `{"shardId":1,"toNode":"n3"}`, connect.CodeFailedPrecondition},
+		{"MoveShard", `{"shardId":1}`, connect.CodeInvalidArgument},
+		{"Drain", `{"nodeId":"n9"}`, connect.CodeNotFound},
+		{"Drain", `{}`, connect.CodeInvalidArgument},
+		{"Down", `{"nodeId":"n9"}`, connect.CodeNotFound},
+		{"PutSetting", `{"key":"a b"}`, connect.CodeInvalidArgument},
+		{"PutSetting", `{"value":"x"}`, connect.CodeInvalidArgument},
+		{"PutSetting", `{"key":"a","value":"` + strings.Repeat("x", 16385) + `"}`, connect.CodeInvalidArgument},
+		{"GetSetting", `{"key":"absent"}`, connect.CodeNotFound},
+	} {
+		_, body := s.post(t, clusterPath+c.path, c.body)
+		wantCode(t, body, c.code)
+	}
+	s.world.Nodes.Fail(&sharding.NotLeaderError{})
+	for path, row := range adminRows {
+		if row.body != "" {
+			_, body := s.post(t, clusterPath+path, row.body)
+			wantCode(t, body, connect.CodeUnavailable)
+		}
+	}
+}
+
+// An order that takes longer than the call says what is still going on.
+func TestOrdersThatTakeLonger(t *testing.T) {
+	s := serve(t, rpc.Options{Admin: true, DefaultDeadline: 300 * time.Millisecond})
+	for path, want := range map[string]string{
+		"MoveShard": "shard 1 is led by n1 and goes on moving to n2",
+		"Drain":     "n1 still leads 2 of 2 shards",
+	} {
+		_, body := s.post(t, clusterPath+path, map[string]string{"MoveShard": `{"shardId":1,"toNode":"n2"}`, "Drain": `{"nodeId":"n1"}`}[path])
+		wantCode(t, body, connect.CodeDeadlineExceeded)
+		if !strings.Contains(body, want) {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+	for s.world.Nodes.Step() { // the orders stand
+	}
+	if o, _ := s.world.Nodes.Overview(t.Context()); o.Members[0].Leaders != 0 {
+		t.Errorf("n1 leads %d shards", o.Members[0].Leaders)
+	}
+}
+
+// A watch shows the cluster as it is, then what became of it, and many
+// changes between two looks as one.
+func TestWatchCluster(t *testing.T) {
+	s := serve(t, rpc.Options{Admin: true})
+	watch, err := s.cluster().WatchCluster(t.Context(), connect.NewRequest(&clusterv1.WatchClusterRequest{}))
+	if err != nil || !watch.Receive() {
+		t.Fatal(err, watch.Err())
+	}
+	first := proto.Clone(watch.Msg()).(*clusterv1.WatchClusterResponse)
+	if len(first.GetMembers()) != 3 || first.GetMembers()[0].GetLeaderCount() != 2 || first.GetNodeId() != "n1" || first.GetShardCount() != 4 || !first.GetQuorum() {
+		t.Errorf("first: %v", first)
+	}
+	for range 1000 {
+		s.world.Nodes.MoveShard(t.Context(), 1, "n2")
+		s.world.Nodes.MoveShard(t.Context(), 1, "n3")
+		for s.world.Nodes.Step() {
+		}
+	}
+	s.world.Nodes.Down(t.Context(), "n2")
+	for n := 0; ; n++ {
+		if !watch.Receive() {
+			t.Fatal(watch.Err())
+		}
+		if m := watch.Msg().GetMembers(); m[1].GetStatus() == "down" && m[2].GetLeaderCount() == 2 {
+			break
+		}
+		if n > 100 {
+			t.Fatal("a message for every change")
+		}
+	}
+	s.world.Nodes.Fail(rpc.ErrNotReady)
+	if watch.Receive() || connect.CodeOf(watch.Err()) != connect.CodeUnavailable {
+		t.Errorf("a node that cannot tell: %v, %v", watch.Msg(), watch.Err())
+	}
+	watch.Close()
+}
+
+func TestSettings(t *testing.T) {
+	s := serve(t, rpc.Options{Admin: true})
+	put := func(key, value string, revision uint64) {
+		t.Helper()
+		res, err := s.cluster().PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: key, Value: value}))
+		if err != nil || res.Msg.GetRevision() != revision {
+			t.Fatal(res, err)
+		}
+	}
+	put("a.one", "1", 1)
+	put("b.two", "2", 2)
+	_, body := s.post(t, clusterPath+"GetSetting", `{"key":"b.two"}`)
+	wantJSON(t, body, `{"setting":{"key":"b.two","value":"2","revision":"2"}}`)
+
+	watch, err := s.cluster().WatchSettings(t.Context(), connect.NewRequest(&clusterv1.WatchSettingsRequest{KeyPrefix: "a."}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func(want string) {
+		t.Helper()
+		if !watch.Receive() {
+			t.Fatal(watch.Err())
+		}
+		m := watch.Msg().GetSetting()
+		if got := fmt.Sprintf("%s=%s@%d", m.GetKey(), m.GetValue(), m.GetRevision()); got != want {
+			t.Fatalf("got %s, want %s", got, want)
+		}
+	}
+	next("a.one=1@1")
+	put("b.three", "3", 3) // not asked for
+	put("a.one", "11", 4)
+	next("a.one=11@4")
+	put("a.one", "", 5)
+	next("a.one=@5")
+	put("a.one", "again", 6)
+	next("a.one=again@6")
+	watch.Close()
+
+	_, body = s.post(t, clusterPath+"ListSettings", `{"keyPrefix":"b."}`)
+	wantJSON(t, body, `{"settings":[{"key":"b.three","value":"3","revision":"3"},{"key":"b.two","value":"2","revision":"2"}],"revision":"6"}`)
+}
+
+// A watch ends when the server stops, so that its client goes elsewhere.
+func TestWatchesAreBounded(t *testing.T) {
+	s := serve(t, rpc.Options{MaxStreams: 2})
+	one, err := s.cluster().WatchCluster(t.Context(), connect.NewRequest(&clusterv1.WatchClusterRequest{}))
+	if err != nil || !one.Receive() {
+		t.Fatal(err, one.Err())
+	}
+	defer one.Close()
+	s.world.Nodes.Put(t.Context(), "a", "b")
+	two, err := s.cluster().WatchSettings(t.Context(), connect.NewRequest(&clusterv1.WatchSettingsRequest{}))
+	if err != nil || !two.Receive() {
+		t.Fatal(err, two.Err())
+	}
+	defer two.Close()
+	three, err := s.cluster().WatchCluster(t.Context(), connect.NewRequest(&clusterv1.WatchClusterRequest{}))
+	if err == nil && three.Receive() {
+		t.Error("a third stream was let in")
+	}
+	if err := errors.Join(err, three.Err()); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("the third: %v", err)
+	}
+}

@@ -1,0 +1,107 @@
+package rpc
+
+import (
+	"context"
+	"log/slog"
+
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+)
+
+// settingService answers the calls about the replicated map.
+type settingService struct {
+	settings Settings
+	log      *slog.Logger
+	guard    *streamGuard
+}
+
+func settingMessage(s Setting) *clusterv1.Setting {
+	return &clusterv1.Setting{Key: s.Key, Value: s.Value, Revision: s.Revision}
+}
+
+// PutSetting writes a setting.
+func (s *settingService) PutSetting(ctx context.Context, req *connect.Request[clusterv1.PutSettingRequest]) (*connect.Response[clusterv1.PutSettingResponse], error) {
+	revision, err := s.settings.Put(ctx, req.Msg.GetKey(), req.Msg.GetValue())
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.PutSettingResponse{Revision: revision}), nil
+}
+
+// GetSetting reads one.
+func (s *settingService) GetSetting(_ context.Context, req *connect.Request[clusterv1.GetSettingRequest]) (*connect.Response[clusterv1.GetSettingResponse], error) {
+	setting, err := s.settings.Get(req.Msg.GetKey())
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.GetSettingResponse{Setting: settingMessage(setting)}), nil
+}
+
+// ListSettings lists those with a prefix.
+func (s *settingService) ListSettings(_ context.Context, req *connect.Request[clusterv1.ListSettingsRequest]) (*connect.Response[clusterv1.ListSettingsResponse], error) {
+	list, revision, err := s.settings.List(req.Msg.GetKeyPrefix())
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	out := &clusterv1.ListSettingsResponse{Revision: revision}
+	for _, setting := range list {
+		out.Settings = append(out.Settings, settingMessage(setting))
+	}
+	return connect.NewResponse(out), nil
+}
+
+// WatchSettings sends every setting with a prefix, then every change. It keeps
+// the revisions of what it sent and compares: a client that is slow gets the
+// latest value of each, without those in between.
+func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request[clusterv1.WatchSettingsRequest], out *connect.ServerStream[clusterv1.WatchSettingsResponse]) error {
+	open, err := s.guard.enter(ctx)
+	if err != nil {
+		return publicError(s.log, err)
+	}
+	defer open.leave()
+	sent := make(map[string]uint64)
+	for {
+		changed := s.settings.Changed() // before the look: what comes after is not missed
+		list, revision, err := s.settings.List(req.Msg.GetKeyPrefix())
+		if err != nil {
+			return publicError(s.log, err)
+		}
+		for _, setting := range difference(sent, list, revision) {
+			open.beginWrite()
+			err := out.Send(&clusterv1.WatchSettingsResponse{Setting: settingMessage(setting)})
+			open.endWrite()
+			if err != nil {
+				return err
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return publicError(s.log, ctx.Err())
+		case <-s.guard.stopCh:
+			return publicError(s.log, errStopping)
+		}
+	}
+}
+
+// difference returns what is new in the list against what was sent, and brings
+// sent up to date. What is gone has no value and the number of the last change.
+func difference(sent map[string]uint64, list []Setting, revision uint64) []Setting {
+	var out []Setting
+	have := make(map[string]bool, len(list))
+	for _, setting := range list {
+		have[setting.Key] = true
+		if before, ok := sent[setting.Key]; !ok || before != setting.Revision {
+			out = append(out, setting)
+			sent[setting.Key] = setting.Revision
+		}
+	}
+	for key := range sent {
+		if !have[key] {
+			out = append(out, Setting{Key: key, Revision: revision})
+			delete(sent, key)
+		}
+	}
+	return out
+}

@@ -1,0 +1,54 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+)
+
+// watchInterval is how often a watched cluster is looked at: changes within it
+// come as one, and a client gets at most so many messages.
+const watchInterval = 200 * time.Millisecond
+
+// WatchCluster sends the cluster, and again whenever it looks different. It
+// compares what it sent last, so it holds one message and no queue: a slow
+// client misses states in between and never the latest.
+func (s *clusterService) WatchCluster(ctx context.Context, _ *connect.Request[clusterv1.WatchClusterRequest], out *connect.ServerStream[clusterv1.WatchClusterResponse]) error {
+	open, err := s.guard.enter(ctx)
+	if err != nil {
+		return publicError(s.log, err)
+	}
+	defer open.leave()
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	var last *clusterv1.WatchClusterResponse
+	for {
+		o, err := s.cluster.Overview(ctx)
+		if err != nil {
+			return publicError(s.log, err)
+		}
+		now := &clusterv1.WatchClusterResponse{
+			Members: members(o), Coordinator: string(o.Coordinator), Quorum: o.Quorum, NodeId: s.nodeID, ShardCount: o.ShardCount,
+		}
+		if last == nil || !proto.Equal(last, now) {
+			open.beginWrite()
+			err := out.Send(now)
+			open.endWrite()
+			if err != nil {
+				return err
+			}
+			last = now
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return publicError(s.log, ctx.Err())
+		case <-s.guard.stopCh:
+			return publicError(s.log, errStopping)
+		}
+	}
+}
