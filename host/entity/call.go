@@ -151,7 +151,7 @@ func (c *core) returned(v *call) {
 // answers it if the shard is no longer led here.
 func (c *core) requeue(v *call) {
 	s := v.entity.shard
-	if s.state != leading || c.entities[v.entity.id] != v.entity {
+	if s.state != leading || s.entities[v.entity.id] != v.entity {
 		c.settle(s, v.req, Result{Err: notLeader(s)})
 		return
 	}

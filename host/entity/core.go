@@ -150,7 +150,6 @@ type core struct {
 	loader    loader
 	runner    runner
 	shards    map[sharding.ShardID]*shard
-	entities  map[sharding.EntityID]*entity
 	pools     map[journal.Digest]*pool
 	instances []*instance          // oldest first
 	ready     []*entity            // have a turn to take
@@ -159,6 +158,7 @@ type core struct {
 	dirty     []*shard             // have an open batch or unasked reads
 	away      map[*entity]struct{} // may have requests waiting
 	now       time.Time            // of this turn
+	known     int                  // entities of all shards
 	owed      int                  // requests of all shards not yet completed
 	rounds    uint64               // read rounds asked by this lane, over all shards
 	readOnly  func() bool
@@ -188,7 +188,6 @@ func newCore(opts Options, l loader, r runner) *core {
 		call:     &call{},
 		visits:   make(map[*call]struct{}),
 		shards:   make(map[sharding.ShardID]*shard),
-		entities: make(map[sharding.EntityID]*entity),
 		pools:    make(map[journal.Digest]*pool),
 		away:     make(map[*entity]struct{}),
 		names:    make(map[string]string),
@@ -242,10 +241,11 @@ func (c *core) admit(r *Request) {
 
 // dispatch brings a request to its entity's queue.
 func (c *core) dispatch(s *shard, r *Request) {
-	e := c.entities[r.Entity]
+	e := s.entities[r.Entity]
 	if e == nil {
 		e = &entity{id: r.Entity, shard: s}
-		c.entities[r.Entity] = e
+		s.entities[r.Entity] = e
+		c.known++
 	}
 	if r.Kind == Inspect {
 		c.inspect(e, r)
@@ -332,8 +332,8 @@ func (c *core) revive(e *entity) {
 	}
 	e.phase = cold
 	if len(e.waiting) == 0 {
-		if e.faults == 0 && c.entities[e.id] == e {
-			delete(c.entities, e.id)
+		if e.faults == 0 {
+			c.forget(e)
 		}
 		return
 	}
@@ -342,6 +342,14 @@ func (c *core) revive(e *entity) {
 		return
 	}
 	c.startLoad(e)
+}
+
+// forget takes an entity out of its shard's.
+func (c *core) forget(e *entity) {
+	if e.shard.entities[e.id] == e {
+		delete(e.shard.entities, e.id)
+		c.known--
+	}
 }
 
 func (c *core) failWaiting(e *entity, err error) {

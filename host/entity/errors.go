@@ -8,7 +8,15 @@ import (
 )
 
 // Outcomes of a Request other than success. Unless it says otherwise the
-// error is definite: nothing was written.
+// error is definite: nothing was written, and nothing will be.
+//
+// What a router may do depends on three of them. A *sharding.NotLeaderError
+// says that this lane does not lead the shard, or lost it before the request
+// was proposed; the request can go to the leader under any command id.
+// ErrNotApplied says that it was proposed and that the log refused it, as it
+// does during a transfer of leadership: the same holds. ErrOutcomeUnknown says
+// that it was proposed and that its fate is another leader's: it may go there
+// with the same command id only. Queries never end in the last two.
 var (
 	// ErrUnknownType: no module is active for the entity type.
 	ErrUnknownType = errors.New("no module is active for this entity type; push one with hostd module push FILE.wasm")
@@ -33,7 +41,8 @@ var (
 	// ErrStopped: the node is stopping. Retry at another node with the same
 	// command id.
 	ErrStopped = errors.New("the node is stopping")
-	// ErrDeadline: the deadline passed before the command was decided.
+	// ErrDeadline: the deadline passed before the outcome was known. The
+	// command may have been proposed, so its outcome is unknown.
 	ErrDeadline = errors.New("the deadline passed while the command waited")
 	// ErrParked: the entity faulted repeatedly and is held back.
 	ErrParked = errors.New("the entity faulted repeatedly and is parked")

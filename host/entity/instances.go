@@ -140,6 +140,15 @@ func (c *core) closeInstance(in *instance) {
 	}
 }
 
+// closeEmpty gives up the instances that no entity is in.
+func (c *core) closeEmpty() {
+	for _, in := range slices.Clone(c.instances) {
+		if in.resident == 0 {
+			c.closeInstance(in)
+		}
+	}
+}
+
 func (c *core) shut(in *instance) {
 	if in.guest == nil {
 		return

@@ -303,7 +303,7 @@ func (c *core) event(ev *event) {
 func (l *Lane) publish() {
 	c := l.core
 	st := c.stats
-	st.Entities = len(c.entities)
+	st.Entities = c.known
 	st.Instances, st.GuestBytes = c.usage()
 	l.stats.latest.Store(&st)
 }

@@ -1,6 +1,7 @@
 package entity
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"strconv"
@@ -104,7 +105,7 @@ func (w *world) settle() {
 	if w.core.owed != 0 {
 		w.problem("%d requests were never answered", w.core.owed)
 	}
-	for id, e := range w.core.entities {
+	for id, e := range w.core.shard(worldShard).entities {
 		if len(e.waiting) > 0 {
 			w.problem("requests wait on %s for ever", id)
 		}
@@ -132,6 +133,8 @@ func (w *world) once() {
 	for id, s := range w.sent {
 		if n := count[id]; n > 1 || s.acked != nil && n != 1 {
 			w.problem("command %s is in the log %d times (acknowledged: %v)", id, n, s.acked != nil)
+		} else if n == 1 && s.acked == nil && !s.unknown {
+			w.problem("command %s is in the log, and every attempt failed for certain", id)
 		}
 	}
 }
@@ -201,6 +204,12 @@ func (c *client) Complete(r *Request) {
 		}
 	case r.Kind == Command && res.Err == nil:
 		c.acknowledged(r)
+	case r.Kind == Query:
+		if errors.Is(res.Err, ErrOutcomeUnknown) || errors.Is(res.Err, ErrNotApplied) {
+			c.w.problem("a query of %s ended in %v", r.Entity, res.Err)
+		}
+	case errors.Is(res.Err, ErrOutcomeUnknown) || errors.Is(res.Err, ErrDeadline):
+		c.w.sent[c.id].unknown = true
 	case r.Kind == Command:
 		if rej, ok := res.Err.(*RejectedError); ok && rej.Code == "denied" {
 			sum, _ := strconv.ParseInt(rej.Message, 10, 64)

@@ -32,6 +32,7 @@ type shard struct {
 	binding
 	dirty bool // in core.dirty
 
+	entities map[sharding.EntityID]*entity
 	open     batch
 	next     uint64     // number of the open batch
 	decided  uint64     // every proposal up to this one is applied or lost
@@ -84,7 +85,7 @@ func (s *shard) full(c *core) bool {
 func (c *core) shard(id sharding.ShardID) *shard {
 	s := c.shards[id]
 	if s == nil {
-		s = &shard{id: id, next: 1}
+		s = &shard{id: id, next: 1, entities: make(map[sharding.EntityID]*entity)}
 		c.shards[id] = s
 	}
 	return s
@@ -134,9 +135,9 @@ func (c *core) activate(s *shard) {
 	}
 }
 
-// stepDown fails what is under way and drops the shard's entities. What was
-// proposed may yet be committed by the next leader: its outcome is unknown.
-// Everything else is definite.
+// stepDown fails what is under way, drops the shard's entities and gives back
+// the instances that are empty then. What was proposed may yet be committed by
+// the next leader: its outcome is unknown. Everything else is definite.
 func (c *core) stepDown(s *shard) {
 	s.state = following
 	lost := notLeader(s)
@@ -158,18 +159,19 @@ func (c *core) stepDown(s *shard) {
 	for _, r := range deferred {
 		c.settle(s, r, Result{Err: lost})
 	}
-	for _, e := range c.entities {
-		if e.shard != s {
-			continue
-		}
+	entities := s.entities
+	s.entities = make(map[sharding.EntityID]*entity)
+	c.known -= len(entities)
+	for _, e := range entities {
 		waiting := e.waiting
 		e.waiting, e.last = nil, 0
 		c.evict(e)
 		for _, r := range waiting {
 			c.settle(s, r, Result{Err: lost})
 		}
-		delete(c.entities, e.id)
+		delete(c.away, e)
 	}
+	c.closeEmpty()
 }
 
 // notApplied is the definite outcome of commands whose entry the journal

@@ -161,6 +161,7 @@ type world struct {
 	log      []journal.Record // applied, in order
 	heads    map[string]*head
 	busy     bool
+	prompt   bool    // no visit runs long
 	away     []*call // visits to guests that the core went on without
 	electing bool
 	problems []string
@@ -179,6 +180,7 @@ type head struct {
 type sent struct {
 	entity, name, payload string
 	acked                 *Result
+	unknown               bool // an attempt may have had an effect
 }
 
 const worldShard = sharding.ShardID(1)
@@ -217,7 +219,7 @@ func (w *world) catchUp(more uint64) {
 // visit lets some visits run long: they are executed now and come back later.
 func (w *world) visit(v *call) bool {
 	v.exec()
-	if w.rnd.IntN(6) > 0 {
+	if w.prompt || w.rnd.IntN(6) > 0 {
 		return true
 	}
 	v.guest.(*tally).away = true
