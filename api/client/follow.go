@@ -1,0 +1,83 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+)
+
+// Rebalance starts to even out the cluster and returns how many moves that
+// takes.
+func (c *Client) Rebalance(ctx context.Context) (moves uint32, err error) {
+	res, err := call(ctx, c, c.slow(), &clusterv1.RebalanceRequest{},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error) {
+			return n.cluster.Rebalance(ctx, r)
+		})
+	return res.GetMoves(), err
+}
+
+// WatchCluster iterates over the cluster as it is and as it becomes, as long
+// as ctx lasts. When a node goes away it goes on at another; NodeId says whose
+// view each is. An error ends it.
+func (c *Client) WatchCluster(ctx context.Context) iter.Seq2[*clusterv1.WatchClusterResponse, error] {
+	return func(yield func(*clusterv1.WatchClusterResponse, error) bool) {
+		err := follow(ctx, c, func(n *node, ctx context.Context) (*connect.ServerStreamForClient[clusterv1.WatchClusterResponse], bool, error) {
+			s, err := n.cluster.WatchCluster(ctx, connect.NewRequest(&clusterv1.WatchClusterRequest{}))
+			return s, true, err
+		}, func(m *clusterv1.WatchClusterResponse) bool { return yield(m, nil) })
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// maxFollowFailures is how many attempts in a row may fail before following
+// gives up.
+const maxFollowFailures = 20
+
+// follow opens a stream at one node after another and shows what comes, until
+// show, or open, wants no more or the attempts fail for good.
+func follow[Res any](ctx context.Context, c *Client, open func(*node, context.Context) (*connect.ServerStreamForClient[Res], bool, error), show func(*Res) bool) error {
+	pause := newBackoff(c.opts)
+	for failures := 0; ; {
+		n, at := c.current()
+		came, wanted, err := followOnce(ctx, n, open, show)
+		if !wanted {
+			return nil
+		}
+		if came {
+			failures = 0
+			pause.reset()
+		}
+		failures++
+		if err != nil && (!judge(err).retry || failures > maxFollowFailures) || ctx.Err() != nil {
+			return typed(err)
+		}
+		c.next(at)
+		if pause.wait(ctx) != nil {
+			return typed(err)
+		}
+	}
+}
+
+// followOnce shows what one node sends and says whether anything came, whether
+// more is wanted, and why the stream ended.
+func followOnce[Res any](ctx context.Context, n *node, open func(*node, context.Context) (*connect.ServerStreamForClient[Res], bool, error), show func(*Res) bool) (came, wanted bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, wanted, err := open(n, ctx)
+	if err != nil || !wanted {
+		return false, wanted, err
+	}
+	defer s.Close()
+	for s.Receive() {
+		came = true
+		if !show(s.Msg()) {
+			return came, false, nil
+		}
+	}
+	return came, true, s.Err()
+}

@@ -1,0 +1,95 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+)
+
+// PutSetting writes a setting, or removes it where value is empty, and returns
+// the number of the change, which is durable.
+func (c *Client) PutSetting(ctx context.Context, key, value string) (revision uint64, err error) {
+	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.PutSettingRequest{Key: key, Value: value},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.PutSettingRequest]) (*connect.Response[clusterv1.PutSettingResponse], error) {
+			return n.cluster.PutSetting(ctx, r)
+		})
+	return res.GetRevision(), err
+}
+
+// Setting reads a setting from the answering node's copy; IsNotFound tells of
+// the error of one that is not set.
+func (c *Client) Setting(ctx context.Context, key string) (*clusterv1.Setting, error) {
+	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.GetSettingRequest{Key: key},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.GetSettingRequest]) (*connect.Response[clusterv1.GetSettingResponse], error) {
+			return n.cluster.GetSetting(ctx, r)
+		})
+	return res.GetSetting(), err
+}
+
+// Settings lists the settings whose names begin with prefix, ordered by name,
+// with the number of the last change of any, from the answering node's copy.
+func (c *Client) Settings(ctx context.Context, prefix string) (settings []*clusterv1.Setting, revision uint64, err error) {
+	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.ListSettingsRequest{KeyPrefix: prefix},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.ListSettingsRequest]) (*connect.Response[clusterv1.ListSettingsResponse], error) {
+			return n.cluster.ListSettings(ctx, r)
+		})
+	return res.GetSettings(), res.GetRevision(), err
+}
+
+// WatchSettings iterates over the settings whose names begin with prefix, then
+// over their changes, as long as ctx lasts. When a node goes away it goes on at
+// another. Values that were replaced at once may be left out, the latest never
+// is. An error ends it.
+func (c *Client) WatchSettings(ctx context.Context, prefix string) iter.Seq2[*clusterv1.Setting, error] {
+	return func(yield func(*clusterv1.Setting, error) bool) {
+		type known struct {
+			revision uint64
+			set      bool
+		}
+		seen := make(map[string]known)
+		newest := uint64(0)
+		// Another node may be behind the one before: what is older is not shown.
+		show := func(s *clusterv1.Setting) bool {
+			before, set := seen[s.GetKey()], s.GetValue() != ""
+			if before.revision >= s.GetRevision() || !set && !before.set {
+				return true
+			}
+			seen[s.GetKey()] = known{s.GetRevision(), set}
+			newest = max(newest, s.GetRevision())
+			return yield(s, nil)
+		}
+		// What was removed between two streams is in neither.
+		gone := func(n *node, ctx context.Context) (bool, error) {
+			if len(seen) == 0 {
+				return true, nil
+			}
+			res, err := n.cluster.ListSettings(ctx, connect.NewRequest(&clusterv1.ListSettingsRequest{KeyPrefix: prefix}))
+			if err != nil || res.Msg.GetRevision() < newest {
+				return true, err // a node that is behind does not know
+			}
+			have := make(map[string]bool)
+			for _, s := range res.Msg.GetSettings() {
+				have[s.GetKey()] = true
+			}
+			for key, before := range seen {
+				if before.set && !have[key] && !show(&clusterv1.Setting{Key: key, Revision: res.Msg.GetRevision()}) {
+					return false, nil
+				}
+			}
+			return true, nil
+		}
+		err := follow(ctx, c, func(n *node, ctx context.Context) (*connect.ServerStreamForClient[clusterv1.WatchSettingsResponse], bool, error) {
+			if wanted, err := gone(n, ctx); err != nil || !wanted {
+				return nil, wanted, err
+			}
+			s, err := n.cluster.WatchSettings(ctx, connect.NewRequest(&clusterv1.WatchSettingsRequest{KeyPrefix: prefix}))
+			return s, true, err
+		}, func(m *clusterv1.WatchSettingsResponse) bool { return show(m.GetSetting()) })
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/rpctest"
+)
+
+// Two nodes of one cluster; the first goes away while it is watched.
+func TestWatchesGoOnAtAnotherNode(t *testing.T) {
+	w := rpctest.New()
+	defer w.Close()
+	first, one := start(t, w, "127.0.0.1:0", rpc.Options{Admin: true})
+	second, two := start(t, w, "127.0.0.1:0", rpc.Options{Admin: true})
+	defer second.stop(t, 10*time.Second)
+	c := dial(t, one, two)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for _, key := range []string{"a", "b", "c"} {
+		if _, err := c.PutSetting(ctx, key, "old"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, step := []string{}, 0
+	for s, err := range c.WatchSettings(ctx, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("%s=%s@%d", s.GetKey(), s.GetValue(), s.GetRevision()))
+		if step++; step == 3 {
+			first.stop(t, 10*time.Second)
+			w.Nodes.Put(ctx, "b", "") // while nobody is watched
+			w.Nodes.Put(ctx, "c", "new")
+		}
+		if step == 5 {
+			break
+		}
+	}
+	if want := "[a=old@1 b=old@2 c=old@3 b=@5 c=new@5]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+	n := 0
+	for view, err := range c.WatchCluster(ctx) {
+		if err != nil || len(view.GetMembers()) != 3 {
+			t.Fatal(view, err)
+		}
+		if n++; n == 2 {
+			if view.GetMembers()[2].GetStatus() != "down" {
+				t.Errorf("%v", view)
+			}
+			break
+		}
+		if err := c.Down(ctx, "n3"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	w := rpctest.New()
+	_, addr := serve(t, w)
+	c := dial(t, addr)
+	if _, err := c.PutSetting(t.Context(), "a", "b"); client.CodeOf(err).String() != "permission_denied" {
+		t.Errorf("without permission: %v", err)
+	}
+	w.Nodes.Put(t.Context(), "a", "b")
+	if s, err := c.Setting(t.Context(), "a"); err != nil || s.GetValue() != "b" {
+		t.Error(s, err)
+	}
+	if _, err := c.Setting(t.Context(), "absent"); !client.IsNotFound(err) {
+		t.Errorf("an absent one: %v", err)
+	}
+	if list, revision, err := c.Settings(t.Context(), ""); err != nil || len(list) != 1 || revision != 1 {
+		t.Error(list, revision, err)
+	}
+	if _, err := c.Rebalance(t.Context()); client.CodeOf(err).String() != "permission_denied" {
+		t.Errorf("rebalance without permission: %v", err)
+	}
+	// A watch that nobody may keep ends with the reason.
+	w.Nodes.Fail(rpc.ErrUnknownNode)
+	for _, err := range c.WatchCluster(t.Context()) {
+		if !client.IsNotFound(err) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
