@@ -13,6 +13,10 @@ type Lead struct {
 	Self   bool
 	// Serving: this node leads, and the first entry of its term is applied.
 	Serving bool
+	// Quorum: the nodes that this one hears, itself included, are a quorum of
+	// the shard's voters. Always so for a group of one; false while this node
+	// has no replica of the shard.
+	Quorum bool
 }
 
 // leads keeps the latest leadership of each shard for listings and readiness.
@@ -31,7 +35,15 @@ func (l *leads) elected(s sharding.ShardID, term sharding.Term, leader sharding.
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if int(s) < len(l.shards) && term >= l.shards[s].Term {
-		l.shards[s] = Lead{Term: term, Leader: leader, Self: self, Serving: self && l.noop[s] == term}
+		l.shards[s] = Lead{Term: term, Leader: leader, Self: self, Serving: self && l.noop[s] == term, Quorum: l.shards[s].Quorum}
+	}
+}
+
+func (l *leads) quorum(s sharding.ShardID, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if int(s) < len(l.shards) {
+		l.shards[s].Quorum = ok
 	}
 }
 

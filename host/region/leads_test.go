@@ -40,3 +40,23 @@ func TestLedOnlyWhenServing(t *testing.T) {
 	check(false, "shard 1 lost its leader")
 	r.leads.elected(sharding.ShardID(99), 1, 1, true) // unknown shards are ignored
 }
+
+// TestQuorumOutlivesElections: what a node hears of the others does not change
+// with who leads.
+func TestQuorumOutlivesElections(t *testing.T) {
+	r := Region{}
+	r.leads.init(1)
+	if r.Leads()[1].Quorum {
+		t.Fatal("a shard without a replica here has a quorum")
+	}
+	r.QuorumChanged(1, true)
+	r.leads.elected(1, 3, 8, true)
+	if l := r.Leads()[1]; !l.Quorum || !l.Self {
+		t.Fatalf("after an election: %+v", l)
+	}
+	r.QuorumChanged(1, false)
+	r.QuorumChanged(99, true) // unknown shards are ignored
+	if l := r.Leads()[1]; l.Quorum || l.Leader != 8 {
+		t.Fatalf("without a quorum: %+v", l)
+	}
+}

@@ -29,10 +29,14 @@ func (t *Turn) reset() {
 	clear(t.Applied)
 	clear(t.Dropped)
 	clear(t.Reads)
-	*t = Turn{Early: t.Early[:0], Late: t.Late[:0], Leaders: t.Leaders[:0], Applied: t.Applied[:0], Dropped: t.Dropped[:0], Reads: t.Reads[:0]}
+	*t = Turn{Early: t.Early[:0], Late: t.Late[:0], Leaders: t.Leaders[:0], Quorums: t.Quorums[:0], Applied: t.Applied[:0], Dropped: t.Dropped[:0], Reads: t.Reads[:0]}
 }
 
 func (c *Core) begin(g *group) {
+	if !g.told || g.toldQuorum != g.quorum {
+		g.told, g.toldQuorum = true, g.quorum
+		c.turn.Quorums = append(c.turn.Quorums, QuorumChange{g.shard, g.quorum})
+	}
 	if g.held {
 		// What came meanwhile waits for the next turn.
 		c.touch(g)
@@ -74,11 +78,23 @@ func (c *Core) take(g *group) {
 		// everything else speaks of what this replica has on disk.
 		early := !promised && (m.GetType() == pb.MsgApp || m.GetType() == pb.MsgHeartbeat)
 		if early || planted == 15 { // votes and append responses leave before the sync
-			c.turn.Early = append(c.turn.Early, Message{g.shard, m})
+			c.turn.Early = c.post(c.turn.Early, g, m)
 		} else {
-			c.turn.Late = append(c.turn.Late, Message{g.shard, m})
+			c.turn.Late = c.post(c.turn.Late, g, m)
 		}
 	}
+}
+
+// post adds a message for the node of its replica, or drops it if nobody knows
+// that.
+func (c *Core) post(box []Message, g *group, m *pb.Message) []Message {
+	p := c.locate(g, m.GetTo())
+	if p == nil {
+		c.stats.MessagesUnlocated++
+		return box
+	}
+	c.stats.MessagesSent++
+	return append(box, Message{Shard: g.shard, Raft: m, to: p})
 }
 
 // section is what has to be written of the group.

@@ -14,8 +14,37 @@ import (
 // network carries frames between loops in memory; links can be cut.
 type network struct {
 	mu    sync.Mutex
-	loops map[sharding.NodeID]chan []byte
+	loops map[sharding.NodeID]chan delivery
+	up    map[sharding.NodeID]*Loop
 	cut   map[[2]sharding.NodeID]bool
+	heard map[[2]sharding.NodeID]time.Time
+}
+
+type delivery struct {
+	from  sharding.NodeID
+	frame []byte
+}
+
+// listen tells every node which others it hears and which it did not for the
+// time of silence, as a process does that pings its peers.
+func (n *network) listen(silence time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	for at, loop := range n.up {
+		for from := range n.up {
+			if link := [2]sharding.NodeID{from, at}; from != at && !n.cut[link] {
+				n.heard[link] = now
+				loop.PeerHeard(from)
+			}
+		}
+		for link, last := range n.heard {
+			if link[1] == at && now.Sub(last) > silence {
+				delete(n.heard, link)
+				loop.PeerSilent(link[0])
+			}
+		}
+	}
 }
 
 // port is a node's end of the network.
@@ -31,7 +60,7 @@ func (p port) Send(to sharding.NodeID, frame []byte) {
 		return
 	}
 	select {
-	case p.net.loops[to] <- frame:
+	case p.net.loops[to] <- delivery{p.from, frame}:
 	default: // full: lost
 	}
 }
@@ -54,6 +83,8 @@ type cluster struct {
 	t     *testing.T
 	net   *network
 	nodes []*member
+	quit  chan struct{}
+	wait  sync.WaitGroup
 }
 
 type member struct {
@@ -65,7 +96,10 @@ type member struct {
 }
 
 func newCluster(t *testing.T) *cluster {
-	c := &cluster{t: t, net: &network{loops: map[sharding.NodeID]chan []byte{}, cut: map[[2]sharding.NodeID]bool{}}}
+	c := &cluster{t: t, quit: make(chan struct{}), net: &network{
+		loops: map[sharding.NodeID]chan delivery{}, up: map[sharding.NodeID]*Loop{},
+		cut: map[[2]sharding.NodeID]bool{}, heard: map[[2]sharding.NodeID]time.Time{},
+	}}
 	for i := range 3 {
 		m := &member{c: c, id: sharding.NodeID(fmt.Sprint("n", i))}
 		m.single = &single{t: t}
@@ -73,31 +107,44 @@ func newCluster(t *testing.T) *cluster {
 		m.single.opts = Options{
 			Self: m.id, Transport: port{c.net, m.id}, MaxRecordBytes: 16 << 10, RetainBytes: 1 << 40, CutTicks: 3,
 			NewTicker: func(time.Duration) Ticker { return wallTicker{time.NewTicker(5 * time.Millisecond)} },
-			Locate: func(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
-				return sharding.NodeID(fmt.Sprint("n", r%10)), true
-			},
+			Locate:    nodeOf,
 		}
 		m.single.prepare()
 		m.begin()
 	}
+	c.wait.Go(func() {
+		for {
+			select {
+			case <-c.quit:
+				return
+			case <-time.After(10 * time.Millisecond):
+				c.net.listen(35 * time.Millisecond)
+			}
+		}
+	})
 	return c
+}
+
+// nodeOf places replica 12 on n2.
+func nodeOf(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
+	return sharding.NodeID(fmt.Sprint("n", r%10)), true
 }
 
 // begin starts the node and what delivers its frames.
 func (m *member) begin() {
 	m.c.t.Helper()
 	m.single.start()
-	frames := make(chan []byte, 256)
+	frames := make(chan delivery, 256)
 	m.quit = make(chan struct{})
 	m.c.net.mu.Lock()
-	m.c.net.loops[m.id] = frames
+	m.c.net.loops[m.id], m.c.net.up[m.id] = frames, m.loop
 	m.c.net.mu.Unlock()
 	loop, quit := m.loop, m.quit
 	m.wait.Go(func() {
 		for {
 			select {
 			case f := <-frames:
-				if err := loop.Receive(f); err != nil && !errors.Is(err, ErrStopped) {
+				if err := loop.Receive(f.from, f.frame); err != nil && !errors.Is(err, ErrStopped) {
 					m.c.t.Error(err)
 				}
 			case <-quit:
@@ -110,6 +157,7 @@ func (m *member) begin() {
 func (m *member) end(end func()) {
 	m.c.net.mu.Lock()
 	delete(m.c.net.loops, m.id)
+	delete(m.c.net.up, m.id)
 	m.c.net.mu.Unlock()
 	end()
 	close(m.quit)
@@ -117,6 +165,8 @@ func (m *member) end(end func()) {
 }
 
 func (c *cluster) stop() {
+	close(c.quit)
+	c.wait.Wait()
 	for _, m := range c.nodes {
 		m.end(m.single.stop)
 		if len(m.machine.faults) > 0 {
@@ -378,17 +428,17 @@ func TestMessagesToOtherReplicasAreDropped(t *testing.T) {
 	}
 	from := uint64(replicaOf(1, (slices.Index(c.nodes, m)+1)%3))
 	frame := func(to sharding.ReplicaID) []byte {
-		return EncodeFrame([]Message{{1, appResp(from, uint64(to), uint64(term)+5)}})
+		return EncodeFrame([]Message{{Shard: 1, Raft: appResp(from, uint64(to), uint64(term)+5)}})
 	}
 	// To an earlier replica of this node: nothing happens. To this one: the
 	// higher term ends the leadership.
-	if err := m.loop.Receive(frame(99)); err != nil {
+	if err := m.loop.Receive("", frame(99)); err != nil {
 		t.Fatal(err)
 	}
 	if after, _ := m.loop.Status(1); after.Term != s.Term || !after.Self {
 		t.Fatalf("a message to another replica was taken: %+v", after)
 	}
-	m.loop.Receive(frame(s.Replica))
+	m.loop.Receive("", frame(s.Replica))
 	eventually(t, "new term", func() bool { after, _ := m.loop.Status(1); return after.Term >= s.Term+5 })
 	c.stop()
 }

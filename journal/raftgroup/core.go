@@ -24,6 +24,18 @@ type Core struct {
 	dirty   []*group
 	spare   []*group // the other buffer of dirty
 
+	// now counts ticks. peers are in the order in which they became known;
+	// unheard is how many of them were neither heard nor given up.
+	now     uint64
+	byNode  map[sharding.NodeID]*peer
+	peers   []*peer
+	unheard int
+	// hunting groups campaign soon; unlocated ones have a voter whose node
+	// nobody knows.
+	hunting   []*group
+	unlocated []*group
+	stats     counters
+
 	// watermark is the state machine's as of the last cut written.
 	watermark uint64
 	context   uint64
@@ -50,8 +62,10 @@ type Turn struct {
 	Early []Message
 	// MustSync says that the records must be durable before Finish.
 	MustSync bool
-	// Leaders are reported before Applied, Dropped and Reads after it.
+	// Leaders and Quorums are reported before Applied, Dropped and Reads after
+	// it.
 	Leaders []LeaderChange
+	Quorums []QuorumChange
 	Applied []Batch
 	Dropped []Dropped
 	Reads   []ReadResult
@@ -65,6 +79,12 @@ type LeaderChange struct {
 	Term   sharding.Term
 	Leader sharding.ReplicaID
 	Self   bool
+}
+
+// QuorumChange is a call of Sink.QuorumChanged.
+type QuorumChange struct {
+	Shard sharding.ShardID
+	OK    bool
 }
 
 // Batch is a call of StateMachine.Apply.
@@ -92,7 +112,7 @@ type ReadResult struct {
 // NewCore starts the recovered groups. Groups whose only voter is this replica
 // campaign in the first turn.
 func NewCore(rec *Recovered, opts Options) (*Core, error) {
-	c := &Core{opts: opts.withDefaults(), groups: map[sharding.ShardID]*group{}, watermark: rec.Watermark}
+	c := &Core{opts: opts.withDefaults(), groups: map[sharding.ShardID]*group{}, byNode: map[sharding.NodeID]*peer{}, watermark: rec.Watermark}
 	for _, g := range rec.groups {
 		applied := g.log.cut
 		if opts.Applied != nil {
@@ -111,6 +131,7 @@ func (c *Core) add(g *group) {
 	i, _ := slices.BinarySearchFunc(c.order, g.shard, func(g *group, s sharding.ShardID) int { return int(int64(g.shard) - int64(s)) })
 	c.order = slices.Insert(c.order, i, g)
 	c.settle(g)
+	c.reckon(g)
 	c.touch(g)
 }
 
@@ -138,6 +159,12 @@ func (c *Core) Busy() bool { return len(c.dirty) > 0 }
 
 // Tick moves the clock of the groups that need one.
 func (c *Core) Tick() {
+	c.now++
+	c.expire()
+	for _, g := range slices.Clone(c.unlocated) {
+		c.reckon(g)
+	}
+	c.campaigns()
 	for _, g := range c.ticking {
 		g.node.Tick()
 		c.touch(g)
@@ -178,12 +205,19 @@ func (c *Core) Created(configs []GroupConfig) error {
 	return nil
 }
 
-// Step takes a message from a peer. One for a replica that is not here is
-// dropped: its sender knows an earlier one of this node.
-func (c *Core) Step(m Message) {
+// Step takes a message that came from a node. One for a replica that is not
+// here is dropped: its sender knows an earlier one of this node.
+func (c *Core) Step(from sharding.NodeID, m Message) {
 	g := c.groups[m.Shard]
 	if g == nil || m.Raft.GetTo() != g.replica || !isCarried(m.Raft.GetType()) {
+		c.stats.MessagesRefused++
 		return
+	}
+	c.stats.MessagesReceived++
+	c.learn(g, m.Raft.GetFrom(), from)
+	if t := m.Raft.GetType(); (t == pb.MsgPreVote || t == pb.MsgVote) && m.Raft.GetTerm() > g.term && m.Raft.GetFrom() == g.lead {
+		// Who asks for votes of a later term leads no more.
+		c.forget(g)
 	}
 	// Errors say that the message was ignored, which is right.
 	_ = g.node.Step(m.Raft)

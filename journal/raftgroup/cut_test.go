@@ -43,13 +43,13 @@ func agree(c *Core, m *pb.Message) {
 	default:
 		return
 	}
-	c.Step(Message{1, r})
+	c.Step("", Message{Shard: 1, Raft: r})
 }
 
 // TestCutKeepsWhatAFollowerMisses: also in the moment in which raft has lost a
 // leadership that is not reported yet and knows nothing of its followers.
 func TestCutKeepsWhatAFollowerMisses(t *testing.T) {
-	c, err := NewCore(&Recovered{}, Options{RetainBytes: 1 << 30})
+	c, err := NewCore(&Recovered{}, Options{RetainBytes: 1 << 30, Locate: nodeOf})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,12 +81,12 @@ func TestCutKeepsWhatAFollowerMisses(t *testing.T) {
 	if g.applied != 6 || cut(1) != 0 {
 		t.Fatalf("applied %d, cut at %d past replica 13", g.applied, g.log.cut)
 	}
-	c.Step(Message{1, &pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(13)), To: new(uint64(11)), Term: new(g.term), Index: new(uint64(4))}})
+	c.Step("", Message{Shard: 1, Raft: &pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(13)), To: new(uint64(11)), Term: new(g.term), Index: new(uint64(4))}})
 	pass(t, c)
 	if cut(2) != 4 {
 		t.Fatalf("cut at %d, the slowest follower is at 4", g.log.cut)
 	}
-	c.Step(Message{1, &pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(12)), To: new(uint64(11)), Term: new(g.term + 1), Index: new(uint64(6))}})
+	c.Step("", Message{Shard: 1, Raft: &pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(12)), To: new(uint64(11)), Term: new(g.term + 1), Index: new(uint64(6))}})
 	if cut(3) != 4 {
 		t.Fatalf("cut at %d by a leader that is none", g.log.cut)
 	}

@@ -17,8 +17,7 @@ type Driver struct {
 	core *Core
 
 	durable map[sharding.ShardID]uint64
-	frames  map[sharding.NodeID][]byte
-	nodes   []sharding.NodeID // of frames, in the order of use
+	peers   []*peer // with a frame under way
 	ticks   int
 	segment uint64 // of the log's end at the last cut
 }
@@ -39,7 +38,6 @@ func NewDriver(rec *Recovered, opts Options) (*Driver, error) {
 		opts:    opts,
 		core:    core,
 		durable: map[sharding.ShardID]uint64{},
-		frames:  map[sharding.NodeID][]byte{},
 		segment: opts.Log.Tail().Segment,
 	}, nil
 }
@@ -93,6 +91,9 @@ func (d *Driver) Turn() error {
 func (d *Driver) report(t *Turn) {
 	for _, c := range t.Leaders {
 		d.opts.Sink.LeaderChanged(c.Shard, c.Term, c.Leader, c.Self)
+	}
+	for _, q := range t.Quorums {
+		d.opts.Sink.QuorumChanged(q.Shard, q.OK)
 	}
 	for _, b := range t.Applied {
 		d.opts.Machine.Apply(b.Shard, b.Entries)

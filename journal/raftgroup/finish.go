@@ -34,7 +34,7 @@ func (c *Core) finish(g *group) {
 		g.note(second.HardState)
 		for _, m := range second.Messages {
 			if isCarried(m.GetType()) {
-				c.turn.Late = append(c.turn.Late, Message{g.shard, m})
+				c.turn.Late = c.post(c.turn.Late, g, m)
 			}
 		}
 		c.complete(g, &second)
@@ -74,6 +74,12 @@ func (c *Core) observe(g *group, s *raft.SoftState) {
 	}
 	if leader != g.leader || g.hard.term != g.term {
 		g.readable = false
+	}
+	if leader && !g.leader {
+		c.stats.Elections++
+	}
+	if g.hard.term != g.term && lead == raft.None {
+		g.huntAt = max(g.huntAt, c.now+huntTurn) // somebody else asks for votes
 	}
 	g.term, g.lead, g.leader = g.hard.term, lead, leader
 	g.campaign = g.soleVoter() && !leader
@@ -118,5 +124,7 @@ func (c *Core) changeMembers(g *group, e *pb.Entry) {
 	}
 	g.conf = membership{index: e.GetIndex(), state: g.node.ApplyConfChange(change)}
 	g.confUnwritten = true
+	g.forgetRoutes()
 	c.settle(g)
+	c.reckon(g)
 }

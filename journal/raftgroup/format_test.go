@@ -59,11 +59,11 @@ func goldens() map[string][]byte {
 
 func goldenMessages() []Message {
 	return []Message{
-		{5, &pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(101)), To: new(uint64(102)), Term: new(uint64(4)),
+		{Shard: 5, Raft: &pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(101)), To: new(uint64(102)), Term: new(uint64(4)),
 			LogTerm: new(uint64(3)), Index: new(uint64(9)), Commit: new(uint64(8)), RejectHint: new(uint64(0)), Entries: goldenEntries()}},
-		{6, &pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(201)), To: new(uint64(202)), Term: new(uint64(7)),
+		{Shard: 6, Raft: &pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(201)), To: new(uint64(202)), Term: new(uint64(7)),
 			LogTerm: new(uint64(6)), Index: new(uint64(20)), Commit: new(uint64(0)), RejectHint: new(uint64(15)), Reject: new(true)}},
-		{6, &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(202)), To: new(uint64(201)), Term: new(uint64(7)),
+		{Shard: 6, Raft: &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(202)), To: new(uint64(201)), Term: new(uint64(7)),
 			LogTerm: new(uint64(0)), Index: new(uint64(0)), Commit: new(uint64(19)), RejectHint: new(uint64(0)), Context: []byte("12345678")}},
 	}
 }
@@ -205,11 +205,11 @@ func TestFrameRefusesWhatRaftWouldNot(t *testing.T) {
 	for name, change := range tests {
 		m := base()
 		change(m)
-		if err := DecodeFrame(EncodeFrame([]Message{{5, m}}), func(Message) {}); !errors.Is(err, journal.ErrDamaged) {
+		if err := DecodeFrame(EncodeFrame([]Message{{Shard: 5, Raft: m}}), func(Message) {}); !errors.Is(err, journal.ErrDamaged) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := DecodeFrame(EncodeFrame([]Message{{5, base()}}), func(Message) {}); err != nil {
+	if err := DecodeFrame(EncodeFrame([]Message{{Shard: 5, Raft: base()}}), func(Message) {}); err != nil {
 		t.Error(err)
 	}
 }

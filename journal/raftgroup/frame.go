@@ -13,6 +13,8 @@ import (
 type Message struct {
 	Shard sharding.ShardID
 	Raft  *pb.Message
+
+	to *peer // in a Turn
 }
 
 const (

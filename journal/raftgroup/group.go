@@ -43,6 +43,17 @@ type group struct {
 	// campaign: the only voter is this replica, and it is to lead at once.
 	campaign bool
 
+	routes []route
+	// quorum: the nodes heard are a quorum of the voters; toldQuorum is what
+	// was last reported of it, if anything was.
+	quorum, toldQuorum, told bool
+	unlocated                bool // a voter's node is not known
+	// hunting: without a leader, and to campaign at a tick; hunts counts how
+	// often it did.
+	hunting bool
+	huntAt  uint64
+	hunts   int
+
 	proposals []proposal
 	reads     []uint64
 	waiting   int // reads in rounds

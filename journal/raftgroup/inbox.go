@@ -1,6 +1,7 @@
 package raftgroup
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/hostd/hostd/sharding"
@@ -20,8 +21,9 @@ type inbox struct {
 type work struct {
 	proposals []proposed
 	reads     []asked
-	messages  []Message
+	messages  []received
 	frames    int64 // bytes of the frames of messages
+	peers     []peerEvent
 	calls     []func()
 }
 
@@ -30,6 +32,36 @@ type proposed struct {
 	fence  sharding.Term
 	number uint64
 	data   []byte
+}
+
+type received struct {
+	from sharding.NodeID
+	Message
+}
+
+// peerEvent is a call of PeerHeard or PeerSilent.
+type peerEvent struct {
+	node  sharding.NodeID
+	heard bool
+}
+
+// peer adds an event. Of each node the last two are kept, which is all that
+// matters: more than these only repeat each other.
+func (w *work) peer(e peerEvent) {
+	first, n := 0, 0
+	for i := len(w.peers) - 1; i >= 0; i-- {
+		if w.peers[i].node != e.node {
+			continue
+		}
+		if n == 0 && w.peers[i].heard == e.heard {
+			return
+		}
+		first, n = i, n+1
+	}
+	if n == 2 {
+		w.peers = slices.Delete(w.peers, first, first+1)
+	}
+	w.peers = append(w.peers, e)
 }
 
 type asked struct {
@@ -92,7 +124,7 @@ func (b *inbox) take(last work) work {
 	clear(last.calls)
 	b.mu.Lock()
 	w := b.work
-	b.work = work{proposals: last.proposals[:0], reads: last.reads[:0], messages: last.messages[:0], calls: last.calls[:0]}
+	b.work = work{proposals: last.proposals[:0], reads: last.reads[:0], messages: last.messages[:0], peers: last.peers[:0], calls: last.calls[:0]}
 	b.bytes = 0
 	b.mu.Unlock()
 	return w

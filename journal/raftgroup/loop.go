@@ -70,17 +70,18 @@ func (l *Loop) ReadIndex(shard sharding.ShardID, token uint64) error {
 	})
 }
 
-// Receive takes a frame from a peer. The frame becomes the loop's. What does
-// not fit is dropped, which the peer survives; an error says that the frame is
-// not one.
-func (l *Loop) Receive(frame []byte) error {
+// Receive takes a frame that came from a node. The frame becomes the loop's.
+// What does not fit is dropped, which the peer survives; an error says that the
+// frame is not one. The node is remembered as the one of the replicas that the
+// frame's messages are from. Whether it is heard, PeerHeard says.
+func (l *Loop) Receive(from sharding.NodeID, frame []byte) error {
 	overloaded := l.opts.Machine.Backlog() > 2*l.opts.MaxBacklogBytes
-	var messages []Message
+	var messages []received
 	err := DecodeFrame(frame, func(m Message) {
 		// A follower that cannot keep up loses appends; the leader then sends
 		// no more than it has room for.
 		if !overloaded || m.Raft.GetType() != pb.MsgApp || len(m.Raft.GetEntries()) == 0 {
-			messages = append(messages, m)
+			messages = append(messages, received{from, m})
 		}
 	})
 	if err != nil {
@@ -98,6 +99,20 @@ func (l *Loop) Receive(frame []byte) error {
 		return nil
 	}
 	return err
+}
+
+// PeerHeard says that bytes came from a node. To say it again is cheap.
+func (l *Loop) PeerHeard(node sharding.NodeID) { l.peer(peerEvent{node, true}) }
+
+// PeerSilent says that no byte came from a node for about SilenceTicks, or
+// that another incarnation of it was seen: the process that was there is gone.
+// The groups that it led look for another leader, and those led here that hear
+// no quorum without it have none. The loop does not find silence by itself.
+func (l *Loop) PeerSilent(node sharding.NodeID) { l.peer(peerEvent{node, false}) }
+
+// peer queues an event; a loop that has stopped needs none.
+func (l *Loop) peer(e peerEvent) {
+	_ = l.inbox.put(func(w *work) error { w.peer(e); return nil })
 }
 
 // call runs fn on the loop's goroutine and waits for it.
@@ -245,8 +260,15 @@ func (l *Loop) cycle(ticker Ticker) error {
 func (l *Loop) drain() {
 	l.last = l.inbox.take(l.last)
 	w := &l.last
+	for _, e := range w.peers {
+		if e.heard {
+			l.core.PeerHeard(e.node)
+		} else {
+			l.core.PeerSilent(e.node)
+		}
+	}
 	for i := range w.messages {
-		l.core.Step(w.messages[i])
+		l.core.Step(w.messages[i].from, w.messages[i].Message)
 	}
 	for i := range w.proposals {
 		p := &w.proposals[i]

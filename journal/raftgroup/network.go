@@ -1,9 +1,5 @@
 package raftgroup
 
-import (
-	"github.com/hostd/hostd/sharding"
-)
-
 // send puts messages into frames, one stream of them for each node, and gives
 // them to the transport. Order between two nodes is kept within a call.
 func (d *Driver) send(messages []Message) {
@@ -11,30 +7,32 @@ func (d *Driver) send(messages []Message) {
 		return
 	}
 	for i := range messages {
-		m := &messages[i]
-		node, ok := d.opts.Locate(m.Shard, sharding.ReplicaID(m.Raft.GetTo()))
-		if !ok {
-			continue
+		p := messages[i].to
+		if p.frame == nil {
+			p.frame = beginFrame(make([]byte, 0, p.hint))
+			d.peers = append(d.peers, p)
 		}
-		frame := d.frames[node]
-		if frame == nil {
-			frame = beginFrame(nil)
-			d.nodes = append(d.nodes, node)
+		p.frame = appendMessage(p.frame, &messages[i])
+		if len(p.frame) >= d.opts.MaxFrameBytes {
+			d.emit(p)
+			p.frame = beginFrame(nil)
 		}
-		frame = appendMessage(frame, m)
-		if len(frame) >= d.opts.MaxFrameBytes {
-			d.opts.Transport.Send(node, endFrame(frame))
-			frame = beginFrame(nil)
-		}
-		d.frames[node] = frame
 	}
-	for _, node := range d.nodes {
-		if frame := d.frames[node]; len(frame) > frameHeadBytes {
-			d.opts.Transport.Send(node, endFrame(frame))
+	for _, p := range d.peers {
+		if len(p.frame) > frameHeadBytes {
+			d.emit(p)
 		}
-		delete(d.frames, node)
+		p.frame = nil
 	}
-	d.nodes = d.nodes[:0]
+	d.peers = d.peers[:0]
+}
+
+// emit gives a node's frame to the transport, whose it is from then on.
+func (d *Driver) emit(p *peer) {
+	p.hint = len(p.frame) + len(p.frame)/4
+	d.core.stats.FramesSent++
+	d.core.stats.BytesSent += uint64(len(p.frame))
+	d.opts.Transport.Send(p.node, endFrame(p.frame))
 }
 
 // EncodeFrame returns a frame of the messages.

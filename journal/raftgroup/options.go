@@ -55,6 +55,11 @@ type Sink interface {
 	// start or the end of this replica's leadership. When it ends, what was
 	// proposed in it and not applied yet has an unknown outcome.
 	LeaderChanged(shard sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool)
+	// QuorumChanged reports whether the nodes this replica hears, its own
+	// included, are a quorum of the shard's voters; of both halves while its
+	// membership is joint. It is called once for each replica that starts, and
+	// then at changes. While it is false nothing can commit or be confirmed.
+	QuorumChanged(shard sharding.ShardID, ok bool)
 	// ProposalDropped reports a proposal that will never commit.
 	ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error)
 	// ReadConfirmed reports that this replica led the shard after the read was
@@ -86,7 +91,9 @@ type Options struct {
 	Machine StateMachine
 	Sink    Sink
 	// Transport and Locate are required for groups with other members. Locate
-	// names the node of a replica; it is called from the loop's goroutine.
+	// names the node of a replica, always the same one; it is called from the
+	// loop's goroutine. What it does not know is learned from where the
+	// replica's messages come from; messages to other replicas are dropped.
 	Transport Transport
 	Locate    func(shard sharding.ShardID, replica sharding.ReplicaID) (sharding.NodeID, bool)
 	// Applied is the last index of a shard that the machine holds as it was
@@ -103,6 +110,13 @@ type Options struct {
 	ElectionTicks int
 	// HeartbeatTicks lie between two heartbeats of a leader; default 1.
 	HeartbeatTicks int
+	// SilenceTicks is how long a node that was never heard counts as heard,
+	// from when it became known; default 7. The caller who says PeerSilent
+	// waits as long.
+	SilenceTicks int
+	// MaxCampaigns bounds the groups that campaign in a tick because their
+	// leader's node went silent; default 64.
+	MaxCampaigns int
 	// NewTicker makes the beat; default time.NewTicker.
 	NewTicker func(time.Duration) Ticker
 	// CutTicks lie between two attempts to cut the log; default 10.
@@ -154,6 +168,8 @@ func (o Options) withDefaults() Options {
 	o.Tick = or(o.Tick, 100*time.Millisecond)
 	o.ElectionTicks = or(o.ElectionTicks, 10)
 	o.HeartbeatTicks = or(o.HeartbeatTicks, 1)
+	o.SilenceTicks = or(o.SilenceTicks, 7)
+	o.MaxCampaigns = or(o.MaxCampaigns, 64)
 	o.CutTicks = or(o.CutTicks, 10)
 	o.MaxEntryBytes = or(o.MaxEntryBytes, 1<<20)
 	o.MaxQueueBytes = or(o.MaxQueueBytes, 16<<20)
@@ -205,6 +221,9 @@ func (o Options) Validate() error {
 	}
 	if o.HeartbeatTicks < 1 || o.ElectionTicks <= o.HeartbeatTicks {
 		errs = append(errs, fmt.Errorf("election ticks %d must be above heartbeat ticks %d, at least 1", o.ElectionTicks, o.HeartbeatTicks))
+	}
+	if o.SilenceTicks < 1 || o.MaxCampaigns < 1 {
+		errs = append(errs, fmt.Errorf("silence ticks %d and max campaigns %d must be at least 1", o.SilenceTicks, o.MaxCampaigns))
 	}
 	if o.MaxInflightBytes < o.MaxMessageBytes {
 		errs = append(errs, fmt.Errorf("max inflight bytes %d are below max message bytes %d", o.MaxInflightBytes, o.MaxMessageBytes))

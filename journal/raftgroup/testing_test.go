@@ -99,18 +99,31 @@ func (m *machine) index(shard sharding.ShardID) uint64 {
 type sink struct {
 	mu      sync.Mutex
 	leaders map[sharding.ShardID]LeaderChange
+	quorums map[sharding.ShardID]bool
 	dropped []Dropped
 	reads   map[uint64]ReadResult
 }
 
 func newSink() *sink {
-	return &sink{leaders: map[sharding.ShardID]LeaderChange{}, reads: map[uint64]ReadResult{}}
+	return &sink{leaders: map[sharding.ShardID]LeaderChange{}, quorums: map[sharding.ShardID]bool{}, reads: map[uint64]ReadResult{}}
 }
 
 func (s *sink) LeaderChanged(shard sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leaders[shard] = LeaderChange{shard, term, leader, self}
+}
+
+func (s *sink) QuorumChanged(shard sharding.ShardID, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.quorums[shard] = ok
+}
+
+func (s *sink) quorum(shard sharding.ShardID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.quorums[shard]
 }
 
 func (s *sink) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error) {

@@ -27,7 +27,12 @@ type node struct {
 	driver  *raftgroup.Driver
 	machine *machine
 	lanes   map[sharding.ShardID]*lane
-	inbox   [][]byte
+	inbox   []arrival
+	// silence counts ticks since something came from each other node, and quiet
+	// are those that count as silent: what the process does that pings.
+	silence map[int]int
+	quiet   map[int]bool
+	quorum  map[sharding.ShardID]bool
 	// events wait for the lanes, which learn everything a little later than it
 	// happens, in order.
 	events []func()
@@ -35,10 +40,21 @@ type node struct {
 	stalled int
 	// slow is how many steps the node's tick takes: clocks differ.
 	slow int
+	// knows: from this step on it knows where all replicas are.
+	knows int
+}
+
+// arrival is what came from another node: a frame, or a ping if it is nil.
+type arrival struct {
+	from  int
+	frame []byte
 }
 
 func newNode(w *World, id int) *node {
 	n := &node{w: w, id: id, slow: []int{4, 4, 4, 2, 12}[w.rng.IntN(5)], disk: disk.NewCrashable(rand.New(rand.NewPCG(w.Seed, uint64(id)+100)))}
+	if id > 0 && w.profile.blind > 0 {
+		n.knows = w.rng.IntN(w.profile.blind)
+	}
 	n.machine = newMachine(n)
 	return n
 }
@@ -69,7 +85,7 @@ func (n *node) start() error {
 	}
 	p := &n.w.profile
 	n.driver, err = raftgroup.NewDriver(rec, raftgroup.Options{
-		Self: n.w.name(n.id), Log: log, Machine: n.machine, Sink: n, Transport: n, Locate: n.w.locate,
+		Self: n.w.name(n.id), Log: log, Machine: n.machine, Sink: n, Transport: n, Locate: n.locate,
 		Applied:         func(s sharding.ShardID) uint64 { return n.machine.shards[s].index },
 		CutTicks:        p.cutTicks,
 		MaxEntryBytes:   2 << 10,
@@ -84,6 +100,7 @@ func (n *node) start() error {
 		return err
 	}
 	n.log, n.inbox, n.events, n.up = log, nil, nil, true
+	n.silence, n.quiet, n.quorum = map[int]int{}, map[int]bool{}, map[sharding.ShardID]bool{}
 	return n.create(rec)
 }
 
@@ -109,12 +126,18 @@ func (n *node) run() {
 	core := n.driver.Core()
 	if n.w.rng.IntN(n.slow) == 0 {
 		n.check(n.driver.Tick())
+		n.ping()
 	}
 	if !n.up {
 		return
 	}
-	for _, f := range n.inbox {
-		if err := raftgroup.DecodeFrame(f, core.Step); err != nil {
+	for _, a := range n.inbox {
+		n.hear(a.from)
+		if a.frame == nil {
+			continue
+		}
+		step := func(m raftgroup.Message) { core.Step(n.w.name(a.from), m) }
+		if err := raftgroup.DecodeFrame(a.frame, step); err != nil {
 			n.w.fail("node %d got a bad frame: %v", n.id, err)
 		}
 	}
@@ -220,6 +243,15 @@ func (n *node) LeaderChanged(shard sharding.ShardID, term sharding.Term, leader 
 	n.events = append(n.events, func() { n.lanes[shard].leader(term, self) })
 }
 
+// QuorumChanged implements raftgroup.Sink.
+func (n *node) QuorumChanged(shard sharding.ShardID, ok bool) {
+	n.w.note("quorum %d %d %v", n.id, shard, ok)
+	if was, told := n.quorum[shard]; told && was == ok {
+		n.w.fail("node %d shard %d: told twice that its quorum is %v", n.id, shard, ok)
+	}
+	n.quorum[shard] = ok
+}
+
 // ProposalDropped implements raftgroup.Sink.
 func (n *node) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error) {
 	n.events = append(n.events, func() { n.lanes[shard].dropped(fence, proposal) })
@@ -244,8 +276,9 @@ func (w *World) replica(s sharding.ShardID, node int) sharding.ReplicaID {
 	return sharding.ReplicaID(uint64(s)*10 + uint64(node) + 1)
 }
 
-func (w *World) locate(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
-	return w.name(int(r%10) - 1), true
+// locate knows where replicas are, on some nodes only after a while.
+func (n *node) locate(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
+	return n.w.name(int(r%10) - 1), n.w.step >= n.knows || n.w.healing
 }
 
 // sorted returns a map's keys in order: nothing may depend on the map's own.

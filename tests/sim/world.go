@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 	"hash"
 	"hash/fnv"
@@ -41,7 +42,7 @@ type leadership struct {
 	term  sharding.Term
 }
 
-// flight is a frame on its way.
+// flight is a frame on its way, or a ping if it is nil.
 type flight struct {
 	at       int
 	from, to int
@@ -52,14 +53,15 @@ type flight struct {
 type Counts struct {
 	Frames, Lost, Doubled         int
 	crashes, cuts, pauses, stalls int
+	silences                      int
 	leads, transfers, changes     int
 	dropped, rejected             int
 	acked, reads, unknown, resent int
 }
 
 func (c *Counts) String() string {
-	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d transfers %d leaders %d members %d dropped %d rejected %d acked %d reads %d unknown %d resent %d",
-		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.acked, c.reads, c.unknown, c.resent)
+	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d transfers %d leaders %d members %d dropped %d rejected %d acked %d reads %d unknown %d resent %d",
+		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.acked, c.reads, c.unknown, c.resent)
 }
 
 // profile is how one seed's world behaves; seeds differ in everything.
@@ -72,6 +74,8 @@ type profile struct {
 	delay                                   int
 	// one in so many steps; 0 never
 	crash, partition, heal, pause, stall, transfer, members int
+	// blind: some nodes do not know where replicas are for so many steps.
+	blind int
 }
 
 func (w *World) choose() profile {
@@ -84,6 +88,7 @@ func (w *World) choose() profile {
 		loss: []float64{0, 0, 0.02, 0.1, 0.25}[r.IntN(5)], double: []float64{0, 0.02, 0.2}[r.IntN(3)], delay: pick(1, 3, 12),
 		crash: pick(0, 100, 250, 600), partition: pick(0, 150, 400), heal: pick(60, 120, 400), pause: pick(0, 200, 500), stall: pick(0, 100, 300),
 		transfer: pick(0, 100, 300), members: pick(0, 0, 40, 120),
+		blind: pick(0, 0, 1500),
 	}
 	return p
 }
@@ -187,6 +192,11 @@ func (w *World) send(from, to int, frame []byte) {
 	w.count.Frames++
 	w.note("send %d %d", from, to)
 	w.trace.Write(frame)
+	w.fly(from, to, frame)
+}
+
+// fly puts a frame or a ping on a link.
+func (w *World) fly(from, to int, frame []byte) {
 	copies := 1
 	if !w.healing {
 		if w.cut[[2]int{from, to}] || w.rng.Float64() < w.profile.loss {
@@ -201,7 +211,7 @@ func (w *World) send(from, to int, frame []byte) {
 	for range copies {
 		// Each copy is its own: entries keep pointing into the frame.
 		at := w.step + 1 + w.rng.IntN(w.profile.delay)
-		w.flights = append(w.flights, flight{at, from, to, append([]byte(nil), frame...)})
+		w.flights = append(w.flights, flight{at, from, to, bytes.Clone(frame)})
 	}
 }
 
@@ -223,7 +233,7 @@ func (w *World) deliver() {
 	w.rng.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
 	for _, f := range due {
 		if n := w.nodes[f.to]; n.up {
-			n.inbox = append(n.inbox, f.frame)
+			n.inbox = append(n.inbox, arrival{f.from, f.frame})
 		}
 	}
 }
