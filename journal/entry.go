@@ -21,6 +21,8 @@ const (
 	// modules under which the shard's commands run from here on: a leader
 	// commits it before the first command under it.
 	EntryBindings EntryKind = 3
+	// EntrySnapshot carries one Snapshot of an entity at its last event.
+	EntrySnapshot EntryKind = 4
 )
 
 // EntryHeaderBytes is the length of an entry's header.
@@ -35,8 +37,8 @@ type Entry struct {
 	// Proposal is the proposer's number for the entry, by which it knows it
 	// again when it is applied; it counts up within a fence.
 	Proposal uint64
-	// Body is the records one after another, the metadata command, or the
-	// revision.
+	// Body is the records one after another, the metadata command, the
+	// revision, or the snapshot.
 	Body []byte
 }
 
@@ -62,7 +64,7 @@ func DecodeEntry(data []byte) (Entry, error) {
 		Proposal: binary.LittleEndian.Uint64(data[10:]),
 		Body:     data[EntryHeaderBytes:],
 	}
-	if e.Kind < EntryRecords || e.Kind > EntryBindings {
+	if e.Kind < EntryRecords || e.Kind > EntrySnapshot {
 		return Entry{}, fmt.Errorf("%w: entry kind %d", ErrUnsupported, e.Kind)
 	}
 	return e, nil

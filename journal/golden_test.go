@@ -105,4 +105,21 @@ func TestEntryBytes(t *testing.T) {
 	m := append(journal.AppendEntryHeader(nil, journal.EntryMeta, 2, 1), "bind"...)
 	r3 := journal.AppendBindingsEntry(nil, 4, 7, 1<<33+2)
 	golden(t, "entries.txt", "records\n"+hex.Dump(b)+"metadata\n"+hex.Dump(m)+"bindings\n"+hex.Dump(r3))
+	s := journal.Snapshot{
+		Entity: sharding.EntityID{Type: "account", ID: "alice"}, Sequence: 9, Hash: journal.Hash(records()[1].Prev),
+		Module: records()[0].Module, Window: 3, Keep: 2, State: []byte(`{"balance":3}`),
+	}
+	raw := journal.AppendSnapshot(nil, &s)
+	golden(t, "snapshots.txt", hex.Dump(raw))
+	var got journal.Snapshot
+	if err := got.Decode(raw); err != nil || string(got.State) != string(s.State) || got.Window != 3 || got.Entity != s.Entity || got.Hash != s.Hash || got.Module != s.Module {
+		t.Errorf("%+v %v", got, err)
+	}
+	for i := range raw {
+		flipped := append([]byte(nil), raw...)
+		flipped[i] ^= 4
+		if err := got.Decode(flipped); err == nil {
+			t.Errorf("a flipped bit in byte %d is not seen", i)
+		}
+	}
 }

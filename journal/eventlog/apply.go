@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -94,14 +95,17 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 		return m.applyMeta(sh, e, entry.Body, v)
 	case entry.Kind == journal.EntryBindings:
 		v.Err = m.applyBindings(sh, &entry)
+	case entry.Kind == journal.EntrySnapshot:
+		err = m.applySnapshot(sh, entry.Body)
 	default:
 		m.judging++
-		if err := m.judge(sh, e, entry.Body); err != nil {
-			if !definite(err) {
-				return fmt.Errorf("index %d: %w", e.Index, err)
-			}
-			v.Err = err
-		}
+		err = m.judge(sh, e, entry.Body)
+	}
+	if err != nil && !definite(err) {
+		return fmt.Errorf("index %d: %w", e.Index, err)
+	}
+	if err != nil {
+		v.Err = err
 	}
 	if v.Err != nil {
 		m.judged = m.judged[:0]
@@ -225,6 +229,10 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 		hd := &j.head.Head
 		hd.Sequence, hd.Hash, hd.Last, hd.Deleted = j.seq, j.hash, at, j.deleted
 		hd.UpdatedAt = j.recordedAt
+		if j.deleted && hd.Snapshots.Len() > 0 {
+			j.head.dropSnapshots(append([]journal.Sequence{}, hd.Snapshots[:hd.Snapshots.Len()]...))
+			hd.Snapshots = store.Snapshots{}
+		}
 		hd.Records++
 		hd.Bytes += uint64(len(j.raw))
 		sh.applied.Clock = max(sh.applied.Clock, j.recordedAt)
@@ -251,7 +259,7 @@ func (m *Machine) link(j *judged, at journal.Position) *applied {
 	r.at, r.seq, r.raw, r.head = at, j.seq, j.raw, h
 	if h.pending == nil {
 		h.pending = r
-		m.dirty = append(m.dirty, h)
+		m.listDirty(h)
 	}
 	if h.first == nil {
 		h.first, h.base = r, h.Last

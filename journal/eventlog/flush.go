@@ -27,8 +27,10 @@ type Batch struct {
 type headWrite struct {
 	head        *head
 	state       store.Head
-	first, last *applied
+	first, last *applied // nil when only the head has changed
 	before      journal.Position
+	snaps       []appliedSnapshot
+	gone        []journal.Sequence // snapshots to delete
 }
 
 // shardWrite is how far a shard is applied, and its records in order.
@@ -56,9 +58,14 @@ func (m *Machine) TakeBatch() *Batch {
 	}
 	m.moved = m.moved[:0]
 	for i, h := range m.dirty {
-		b.heads = append(b.heads, headWrite{head: h, state: h.Head, first: h.pending, last: h.last, before: h.before})
-		h.pending, h.before = nil, h.last.at
-		m.dirty[i] = nil
+		w := headWrite{head: h, state: h.Head, before: h.before}
+		w.snaps, w.gone = h.snaps.take()
+		if h.pending != nil {
+			w.first, w.last = h.pending, h.last
+			h.pending, h.before = nil, h.last.at
+		}
+		b.heads = append(b.heads, w)
+		h.listed, m.dirty[i] = false, nil
 	}
 	m.dirty = m.dirty[:0]
 	b.meta, m.meta = m.meta, nil
@@ -90,6 +97,10 @@ func (m *Machine) Flushed(b *Batch) {
 	for i := range b.heads {
 		w := &b.heads[i]
 		h := w.head
+		h.flushedSnapshots()
+		if w.last == nil {
+			continue
+		}
 		if h.first, h.base = w.last.next, w.last.at; h.first == nil {
 			h.last = nil
 		}
@@ -110,6 +121,7 @@ func (b *Batch) Write(st *store.Store) error {
 	b.kvs.Reset()
 	for i := range b.heads {
 		b.putRecords(&b.heads[i])
+		b.putSnapshots(&b.heads[i])
 		b.putHead(&b.heads[i])
 	}
 	for i := range b.shards {
@@ -132,7 +144,7 @@ func (b *Batch) prefix(sh *shard, class store.Class) []byte {
 // putRecords packs an entity's records, as many to a value as fit.
 func (b *Batch) putRecords(w *headWrite) {
 	sh := w.head.shard
-	for first, before := w.first, w.before; ; {
+	for first, before := w.first, w.before; first != nil; {
 		end, size := first, store.PackRecordBytes(len(first.raw))
 		for end != w.last {
 			if size += store.PackRecordBytes(len(end.next.raw)); size > b.pack {

@@ -12,7 +12,10 @@ import (
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
 )
+
+func ptr[T any](v T) *T { return &v }
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files instead of comparing with them")
 
@@ -32,6 +35,12 @@ func TestStoredBytes(t *testing.T) {
 	}
 	if v := apply1(m, 258, journal.Committed{Index: 4, Term: 1, Data: journal.AppendBindingsEntry(nil, 1, 3, 5)}); v.Err != nil || v.Revision != 5 {
 		t.Fatal(v.Err, v.Revision)
+	}
+	h := chain.After(ptr(record("bob", 0, journal.Hash{}, 1)))
+	snap := journal.Snapshot{Entity: sharding.EntityID{Type: first.Entity.Type, ID: "bob"}, Sequence: 1, Hash: h, Keep: 2, State: []byte("state")}
+	body := journal.AppendSnapshot(journal.AppendEntryHeader(nil, journal.EntrySnapshot, 1, 4), &snap)
+	if v := apply1(m, 258, journal.Committed{Index: 5, Term: 1, Data: body}); v.Err != nil {
+		t.Fatal(v.Err)
 	}
 	meta := append(journal.AppendEntryHeader(nil, journal.EntryMeta, 1, 1), "key value"...)
 	if v := apply1(m, 0, journal.Committed{Index: 1, Term: 1, Data: meta}); v.Err != nil {

@@ -23,6 +23,8 @@ type head struct {
 	// the one before pending.
 	first, last, pending *applied
 	base, before         journal.Position
+	snaps                *snapshots // nil while none is on its way to the store
+	listed               bool       // in the Machine's dirty heads
 
 	slot int  // in the clock
 	used bool // since the hand passed
@@ -38,7 +40,7 @@ type applied struct {
 	next *applied
 }
 
-func (h *head) pinned() bool { return h.first != nil }
+func (h *head) pinned() bool { return h.first != nil || h.snaps != nil }
 
 // headClock chooses which head leaves the memory: second chance, by a hand
 // that goes round.

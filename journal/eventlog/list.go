@@ -77,7 +77,7 @@ func (m *Machine) freshHeads(id sharding.ShardID, prefix []byte) ([]freshHead, *
 	}
 	if m.flight != nil {
 		for i := range m.flight.heads {
-			if h := m.flight.heads[i].head; h.pending == nil {
+			if h := m.flight.heads[i].head; !h.listed {
 				add(h)
 			}
 		}

@@ -16,6 +16,7 @@ type snapshot struct {
 	exists      bool
 	first, last *applied
 	base        journal.Position
+	snaps       []appliedSnapshot // in the overlay
 	view        *store.View
 	shard       sharding.ShardID
 	generation  uint32
@@ -46,6 +47,9 @@ func (m *Machine) capture(s *snapshot) (err error) {
 		if h := sh.heads[string(s.key)]; h != nil && h.exists {
 			s.Head, s.exists = h.Head, true
 			s.first, s.last, s.base = h.first, h.last, h.base
+			if h.snaps != nil {
+				s.snaps = append(append(s.snaps, h.snaps.taken...), h.snaps.fresh...)
+			}
 		}
 	}
 	s.view, err = m.st.ViewAt(m.readAt)

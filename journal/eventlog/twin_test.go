@@ -36,6 +36,7 @@ type twinEntity struct {
 	seq     journal.Sequence
 	hash    journal.Hash
 	deleted bool
+	snaps   []journal.Snapshot
 	records [][]byte
 	at      []journal.Position
 	last    []journal.Sequence
@@ -71,6 +72,9 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 		r, _ := e.BindingsRevision()
 		sh.revision = max(sh.revision, r)
 		return nil
+	}
+	if e.Kind == journal.EntrySnapshot {
+		return sh.snapshot(e.Body)
 	}
 	type step struct {
 		rec journal.Record
@@ -113,7 +117,9 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 		}
 		at := journal.Position{Index: c.Index, Ordinal: uint32(i)}
 		ent.seq, ent.hash = s.rec.Last(), chain.After(&s.rec)
-		ent.deleted = s.rec.Flags&journal.FlagTombstone != 0
+		if ent.deleted = s.rec.Flags&journal.FlagTombstone != 0; ent.deleted {
+			ent.snaps = nil
+		}
 		ent.records = append(ent.records, bytes.Clone(s.raw))
 		ent.at, ent.last = append(ent.at, at), append(ent.last, ent.seq)
 		sh.clock = max(sh.clock, s.rec.RecordedAt)
@@ -122,6 +128,26 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 			sh.rowIndex = append(sh.rowIndex, c.Index)
 		}
 	}
+	return nil
+}
+
+func (sh *twinShard) snapshot(body []byte) error {
+	var s journal.Snapshot
+	if err := s.Decode(bytes.Clone(body)); err != nil {
+		panic(err)
+	}
+	ent := sh.entities[s.Entity]
+	switch {
+	case ent == nil || ent.deleted || ent.seq != s.Sequence:
+		return eventlog.ErrSequence
+	case ent.hash != s.Hash:
+		return eventlog.ErrChain
+	}
+	if n := len(ent.snaps); n > 0 && ent.snaps[n-1].Sequence == s.Sequence {
+		ent.snaps = ent.snaps[:n-1]
+	}
+	ent.snaps = append(ent.snaps, s)
+	ent.snaps = ent.snaps[max(0, len(ent.snaps)-int(s.Keep)):]
 	return nil
 }
 
@@ -186,6 +212,11 @@ func (s *source) data(sh *twinShard, term sharding.Term) []byte {
 	if s.rng.IntN(20) == 0 {
 		return s.bindings(sh, fence)
 	}
+	if s.rng.IntN(4) == 0 {
+		if b := s.snapshot(sh, fence); b != nil {
+			return b
+		}
+	}
 	b := journal.AppendEntryHeader(nil, journal.EntryRecords, fence, s.number)
 	type state struct {
 		seq  journal.Sequence
@@ -220,6 +251,28 @@ func (s *source) bindings(sh *twinShard, fence sharding.Term) []byte {
 		b = b[:len(b)-s.rng.IntN(8)-1]
 	}
 	return b
+}
+
+// snapshot is an entry with a snapshot of some entity that has events, at its
+// head or not.
+func (s *source) snapshot(sh *twinShard, fence sharding.Term) []byte {
+	e := s.entity()
+	ent := sh.entities[e]
+	if ent == nil || ent.seq == 0 {
+		return nil
+	}
+	snap := journal.Snapshot{
+		Entity: e, Sequence: ent.seq, Hash: ent.hash, Module: journal.Digest{byte(s.rng.IntN(2))},
+		Keep: uint8(1 + s.rng.IntN(journal.MaxSnapshots)), State: s.bytes(500),
+	}
+	if s.wrong && s.rng.IntN(10) == 0 {
+		snap.Sequence += journal.Sequence(s.rng.IntN(2))
+	}
+	if s.wrong && s.rng.IntN(10) == 0 {
+		snap.Hash[s.rng.IntN(32)] ^= 1
+	}
+	snap.Window = journal.Sequence(s.rng.Uint64N(uint64(snap.Sequence) + 1))
+	return journal.AppendSnapshot(journal.AppendEntryHeader(nil, journal.EntrySnapshot, fence, s.number), &snap)
 }
 
 func (s *source) record(e sharding.EntityID, term sharding.Term) journal.Record {
@@ -291,6 +344,7 @@ func checkEntity(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e shard
 	if err != nil || seq != want.seq || hash != want.hash || exists == want.deleted {
 		t.Fatalf("head of %s: %d %v %v %v, want %d %v deleted %v", e, seq, hash, exists, err, want.seq, want.hash, want.deleted)
 	}
+	checkSnapshots(t, m, id, e, want)
 	for _, from := range []journal.Sequence{0, journal.Sequence(rng.Uint64N(uint64(want.seq) + 2))} {
 		first := 0
 		for first < len(want.last) && want.last[first] < from {
@@ -309,6 +363,32 @@ func checkEntity(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e shard
 		})
 		if err != nil || i != len(want.records) {
 			t.Fatalf("read %s from %d: %d of %d records: %v", e, from, i-first, len(want.records)-first, err)
+		}
+	}
+}
+
+// checkSnapshots compares every snapshot that a load could ask for.
+func checkSnapshots(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, want *twinEntity) {
+	t.Helper()
+	for module := range byte(2) {
+		below := journal.Sequence(0)
+		for i := len(want.snaps); i >= 0; i-- {
+			var next *journal.Snapshot
+			if i > 0 {
+				if next = &want.snaps[i-1]; next.Module != (journal.Digest{module}) {
+					continue
+				}
+			}
+			got, err := m.Snapshot(context.Background(), id, e, journal.Digest{module}, below)
+			if err != nil || (got == nil) != (next == nil) {
+				t.Fatalf("snapshot of %s by module %d below %d: %+v %v, want %+v", e, module, below, got, err, next)
+			}
+			if next != nil {
+				if !bytes.Equal(journal.AppendSnapshot(nil, got), journal.AppendSnapshot(nil, next)) {
+					t.Fatalf("snapshot of %s below %d: %+v, want %+v", e, below, got, next)
+				}
+				below = next.Sequence
+			}
 		}
 	}
 }

@@ -20,6 +20,8 @@ const (
 	ClassMeta    Class = 'm' // a pair of the metadata machine
 	ClassOrder   Class = 'o' // which records each raft entry held: order pack
 	ClassRecord  Class = 'r' // records of one entity: record pack
+	// ClassSnapshot is a snapshot of an entity, as in its raft entry.
+	ClassSnapshot Class = 's'
 )
 
 const prefixBytes = 9
@@ -70,6 +72,11 @@ func AppendRecordSuffix(dst []byte, last journal.Sequence, at journal.Position) 
 	return binary.BigEndian.AppendUint32(dst, at.Ordinal)
 }
 
+// AppendSnapshotSuffix appends the end of a snapshot key.
+func AppendSnapshotSuffix(dst []byte, sequence journal.Sequence) []byte {
+	return binary.BigEndian.AppendUint64(dst, uint64(sequence))
+}
+
 // AppendIndex appends the end of an order key.
 func AppendIndex(dst []byte, index uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, index)
@@ -95,7 +102,7 @@ func ParseKey(key []byte) (Key, error) {
 		Rest:       key[prefixBytes:],
 	}
 	switch k.Class {
-	case ClassApplied, ClassEntity, ClassMeta, ClassOrder, ClassRecord:
+	case ClassApplied, ClassEntity, ClassMeta, ClassOrder, ClassRecord, ClassSnapshot:
 		return k, nil
 	}
 	return Key{}, fmt.Errorf("%w: key class %#x", journal.ErrDamaged, byte(k.Class))
@@ -109,7 +116,7 @@ func DescribeKey(key []byte) string {
 	}
 	names := map[Class]string{
 		ClassApplied: "applied mark", ClassEntity: "entity head", ClassMeta: "metadata pair",
-		ClassOrder: "order pack", ClassRecord: "record pack",
+		ClassOrder: "order pack", ClassRecord: "record pack", ClassSnapshot: "entity snapshot",
 	}
 	return fmt.Sprintf("%s of shard %d", names[k.Class], k.Shard)
 }

@@ -105,6 +105,16 @@ func TestBodiesRoundTrip(t *testing.T) {
 	if got, err := DecodeHead(AppendHead(nil, &h)); err != nil || got != h {
 		t.Errorf("head %+v %v", got, err)
 	}
+	h.Snapshots = Snapshots{3, 5}
+	if got, err := DecodeHead(AppendHead(nil, &h)); err != nil || got != h {
+		t.Errorf("head with snapshots %+v %v", got, err)
+	}
+	if gone := h.Snapshots.Add(9, 2); len(gone) != 1 || gone[0] != 3 || h.Snapshots != (Snapshots{5, 9}) {
+		t.Errorf("gone %v, left %v", gone, h.Snapshots)
+	}
+	if gone := h.Snapshots.Add(10, 1); len(gone) != 2 || h.Snapshots != (Snapshots{10}) {
+		t.Errorf("gone %v, left %v", gone, h.Snapshots)
+	}
 	a := Applied{Index: 1, Term: 2, Clock: -3, Ordered: 4, Entities: 5, Heads: 6, Revision: 7}
 	body := AppendApplied(nil, &a)
 	if got, err := DecodeApplied(body); err != nil || got != a {

@@ -45,20 +45,55 @@ type Head struct {
 	UpdatedAt int64            // recordedAt of its last record
 	Records   uint64           // ever written
 	Bytes     uint64           // of those records, as encoded
+	Snapshots Snapshots        // in the store
+}
+
+// Snapshots are the sequences of an entity's snapshots, oldest first; zeros
+// follow the last.
+type Snapshots [journal.MaxSnapshots]journal.Sequence
+
+// Len is how many there are.
+func (s *Snapshots) Len() int {
+	n := 0
+	for n < len(s) && s[n] != 0 {
+		n++
+	}
+	return n
+}
+
+// Add adds the newest, which may take the place of one at the same sequence,
+// and returns those that must go so that keep stay.
+func (s *Snapshots) Add(newest journal.Sequence, keep int) (gone []journal.Sequence) {
+	all := append([]journal.Sequence{}, s[:s.Len()]...)
+	if n := len(all); n == 0 || all[n-1] < newest {
+		all = append(all, newest)
+	}
+	if n := len(all) - keep; n > 0 {
+		gone, all = all[:n:n], all[n:]
+	}
+	*s = Snapshots{}
+	copy(s[:], all)
+	return gone
 }
 
 const (
-	headBytes   = 1 + 8 + 32 + 8 + 4 + 8 + 8 + 8
-	headDeleted = 1 << 0
+	headBytes     = 1 + 8 + 32 + 8 + 4 + 8 + 8 + 8
+	headDeleted   = 1 << 0
+	headSnapshots = 1 << 1
 )
 
 // AppendHead appends the body of an entity's value. Layout, little endian:
-// flags u8 (bit 0: deleted), sequence u64, hash [32], last index u64, last
-// ordinal u32, updatedAt i64, records u64, bytes u64.
+// flags u8 (bit 0: deleted, bit 1: has snapshots), sequence u64, hash [32],
+// last index u64, last ordinal u32, updatedAt i64, records u64, bytes u64, and
+// with bit 1 count u8 and the sequence u64 of each snapshot, oldest first.
 func AppendHead(dst []byte, h *Head) []byte {
 	var flags byte
 	if h.Deleted {
 		flags |= headDeleted
+	}
+	n := h.Snapshots.Len()
+	if n > 0 {
+		flags |= headSnapshots
 	}
 	dst = append(dst, flags)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Sequence))
@@ -66,12 +101,20 @@ func AppendHead(dst []byte, h *Head) []byte {
 	dst = appendPosition(dst, h.Last)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.UpdatedAt))
 	dst = binary.LittleEndian.AppendUint64(dst, h.Records)
-	return binary.LittleEndian.AppendUint64(dst, h.Bytes)
+	dst = binary.LittleEndian.AppendUint64(dst, h.Bytes)
+	if n > 0 {
+		dst = append(dst, byte(n))
+		for _, s := range h.Snapshots[:n] {
+			dst = binary.LittleEndian.AppendUint64(dst, uint64(s))
+		}
+	}
+	return dst
 }
 
 // DecodeHead is the inverse of AppendHead.
 func DecodeHead(b []byte) (Head, error) {
-	if len(b) != headBytes || b[0]&^headDeleted != 0 {
+	snapshots, ok := headTail(b)
+	if !ok {
 		return Head{}, fmt.Errorf("%w: entity head of %d bytes", journal.ErrDamaged, len(b))
 	}
 	return Head{
@@ -82,7 +125,29 @@ func DecodeHead(b []byte) (Head, error) {
 		UpdatedAt: int64(binary.LittleEndian.Uint64(b[53:])),
 		Records:   binary.LittleEndian.Uint64(b[61:]),
 		Bytes:     binary.LittleEndian.Uint64(b[69:]),
+		Snapshots: snapshots,
 	}, nil
+}
+
+// headTail reads what follows the fixed part of a head.
+func headTail(b []byte) (s Snapshots, ok bool) {
+	if len(b) < headBytes || b[0]&^(headDeleted|headSnapshots) != 0 {
+		return s, false
+	}
+	tail := b[headBytes:]
+	if b[0]&headSnapshots == 0 {
+		return s, len(tail) == 0
+	}
+	if len(tail) < 1 || tail[0] == 0 || int(tail[0]) > len(s) || len(tail) != 1+8*int(tail[0]) {
+		return s, false
+	}
+	for i := range int(tail[0]) {
+		s[i] = journal.Sequence(binary.LittleEndian.Uint64(tail[1+8*i:]))
+		if s[i] == 0 || i > 0 && s[i] <= s[i-1] {
+			return s, false
+		}
+	}
+	return s, true
 }
 
 // Applied is how far a shard is applied.

@@ -29,6 +29,7 @@ type Report struct {
 	Records   uint64
 	Events    uint64
 	OrderRows uint64
+	Snapshots uint64 // of entities
 	Pairs     uint64 // of all classes
 	Bytes     uint64 // of all values
 	Problems  []DamageError
@@ -111,6 +112,8 @@ type verifier struct {
 	mark    Applied
 	heads   uint64
 	living  uint64
+	listed  uint64      // snapshots, by the heads
+	found   uint64      // snapshots
 	ordered uint64      // index of the last order pack
 	order   fingerprint // of the rows
 	records fingerprint // of the records with events
@@ -190,12 +193,17 @@ func (v *verifier) pair(k Key, body []byte) error {
 		if !h.Deleted {
 			v.living++
 		}
+		v.listed += uint64(h.Snapshots.Len())
 		v.Entities++
 		return nil
 	case ClassOrder:
 		return v.orderPack(k, body)
 	case ClassRecord:
 		return v.recordPack(k, body)
+	case ClassSnapshot:
+		v.found++
+		v.Snapshots++
+		return v.snapshot(k, body)
 	}
 	return nil
 }
@@ -203,7 +211,7 @@ func (v *verifier) pair(k Key, body []byte) error {
 func (v *verifier) beginShard(id sharding.ShardID) {
 	v.Shards++
 	v.shard, v.any, v.marked, v.mark = id, true, false, Applied{}
-	v.heads, v.living, v.ordered = 0, 0, 0
+	v.heads, v.living, v.ordered, v.listed, v.found = 0, 0, 0, 0, 0
 	v.order, v.records = fingerprint{}, fingerprint{}
 }
 
@@ -221,6 +229,8 @@ func (v *verifier) endShard() {
 			v.heads, v.living, v.mark.Heads, v.mark.Entities)
 	case v.mark.Ordered != v.ordered:
 		v.problem(where, "its order ends at index %d; its applied mark says %d", v.ordered, v.mark.Ordered)
+	case v.listed != v.found:
+		v.problem(where, "%d snapshots of entities, their heads list %d", v.found, v.listed)
 	}
 	if v.order != v.records {
 		v.problem(where, "its order lists %d records with events, its entities have %d, or others", v.order.n, v.records.n)

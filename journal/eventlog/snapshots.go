@@ -1,0 +1,184 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// snapshots is the part of an entity's overlay that is about snapshots.
+type snapshots struct {
+	fresh []appliedSnapshot // taken by no batch
+	taken []appliedSnapshot // in the batch on its way
+	gone  []journal.Sequence
+}
+
+type appliedSnapshot struct {
+	seq journal.Sequence
+	raw []byte
+}
+
+// applySnapshot makes a snapshot visible if the entity is exactly where the
+// snapshot says.
+func (m *Machine) applySnapshot(sh *shard, body []byte) error {
+	var s journal.Snapshot
+	if err := s.Decode(body); err != nil {
+		return err
+	}
+	if len(body) > MaxRecordBytes {
+		return fmt.Errorf("%w: a snapshot has %d bytes", ErrInvalid, len(body))
+	}
+	typ, id := []byte(s.Entity.Type), []byte(s.Entity.ID)
+	if !validName(typ, sharding.MaxEntityTypeBytes) || !validName(id, sharding.MaxEntityIDBytes) {
+		return fmt.Errorf("%w: an entity's name cannot be a key", ErrInvalid)
+	}
+	h, err := m.head(sh, typ, id)
+	if err != nil {
+		m.failStore(err)
+		return err
+	}
+	if h.Sequence != s.Sequence || h.Deleted {
+		return fmt.Errorf("%w: it is at %d, the snapshot at %d", ErrSequence, h.Sequence, s.Sequence)
+	}
+	if h.Hash != s.Hash {
+		return ErrChain
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.listDirty(h)
+	h.dropSnapshots(h.Snapshots.Add(s.Sequence, int(s.Keep)))
+	h.dropFresh(s.Sequence)
+	h.snaps.gone = slices.DeleteFunc(h.snaps.gone, func(seq journal.Sequence) bool { return seq == s.Sequence })
+	h.snaps.fresh = append(h.snaps.fresh, appliedSnapshot{s.Sequence, body})
+	m.unflushed.Add(int64(len(body) + overlayBytes))
+	return nil
+}
+
+// dropSnapshots forgets snapshots. The next batch deletes them from the store,
+// where an older one of the same sequence may be even if this one is not.
+func (h *head) dropSnapshots(gone []journal.Sequence) {
+	if h.snaps == nil {
+		h.snaps = &snapshots{}
+	}
+	for _, seq := range gone {
+		h.dropFresh(seq)
+		h.snaps.gone = append(h.snaps.gone, seq)
+	}
+}
+
+// dropFresh takes a snapshot out that no batch has taken.
+func (h *head) dropFresh(seq journal.Sequence) {
+	h.snaps.fresh = slices.DeleteFunc(h.snaps.fresh, func(s appliedSnapshot) bool { return s.seq == seq })
+}
+
+// take hands the fresh snapshots and the deletions to a batch.
+func (s *snapshots) take() (fresh []appliedSnapshot, gone []journal.Sequence) {
+	if s == nil {
+		return nil, nil
+	}
+	fresh, gone = s.fresh, s.gone
+	s.fresh, s.taken, s.gone = nil, fresh, nil
+	return fresh, gone
+}
+
+// flushed is told that what was taken is in the store.
+func (h *head) flushedSnapshots() {
+	if h.snaps == nil {
+		return
+	}
+	if h.snaps.taken = nil; len(h.snaps.fresh) == 0 && len(h.snaps.gone) == 0 {
+		h.snaps = nil
+	}
+}
+
+// listDirty makes the next batch write the head.
+func (m *Machine) listDirty(h *head) {
+	if !h.listed {
+		h.listed = true
+		m.dirty = append(m.dirty, h)
+	}
+}
+
+// Snapshot returns the entity's newest snapshot before the sequence below, 0
+// for any, that was made by the module; nil if there is none. A damaged one is
+// passed over and logged: the events that it stands for are still there. The
+// result is the caller's to keep and not to modify.
+func (m *Machine) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.EntityID, module journal.Digest, below journal.Sequence) (*journal.Snapshot, error) {
+	s, err := m.snapshot(id, e)
+	if err != nil {
+		return nil, fmt.Errorf("read snapshots in shard %d: %w", id, err)
+	}
+	defer s.view.Close()
+	for i := s.Snapshots.Len() - 1; i >= 0; i-- {
+		seq := s.Snapshots[i]
+		if below != 0 && seq >= below {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		snap, err := s.snapshotAt(seq)
+		if err != nil && !errors.Is(err, journal.ErrDamaged) && !errors.Is(err, journal.ErrUnsupported) {
+			return nil, fmt.Errorf("read snapshot in shard %d: %w", id, err)
+		}
+		if err != nil {
+			m.opts.Logger.Error("a snapshot is passed over", "shard_id", uint64(id), "entity_type", e.Type, "error", err)
+			continue
+		}
+		if snap.Module == module {
+			return snap, nil
+		}
+	}
+	return nil, nil
+}
+
+// snapshotAt returns one of the snapshots that the head lists.
+func (s *snapshot) snapshotAt(seq journal.Sequence) (*journal.Snapshot, error) {
+	var raw []byte
+	for _, o := range s.snaps {
+		if o.seq == seq {
+			raw = o.raw
+		}
+	}
+	if raw == nil {
+		key := append(store.AppendPrefix(nil, s.shard, s.generation, store.ClassSnapshot), s.key...)
+		found, err := s.view.Get(store.AppendSnapshotSuffix(key, seq), func(body []byte) error {
+			raw = slices.Clone(body)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			return nil, &store.DamageError{Where: "the snapshots of an entity", What: "one is missing"}
+		}
+	}
+	out := &journal.Snapshot{}
+	if err := out.Decode(raw); err != nil {
+		return nil, err
+	}
+	if out.Sequence != seq || string(store.AppendEntityID(nil, out.Entity)) != string(s.key) {
+		return nil, &store.DamageError{Where: "the snapshots of an entity", What: "one is in another's place"}
+	}
+	return out, nil
+}
+
+func (b *Batch) putSnapshots(w *headWrite) {
+	if len(w.snaps) == 0 && len(w.gone) == 0 {
+		return
+	}
+	for i := range w.snaps {
+		s := &w.snaps[i]
+		key := append(b.prefix(w.head.shard, store.ClassSnapshot), w.head.key...)
+		b.kvs.Put(store.AppendSnapshotSuffix(key, s.seq), s.raw)
+	}
+	for _, seq := range w.gone {
+		key := append(b.prefix(w.head.shard, store.ClassSnapshot), w.head.key...)
+		b.kvs.Delete(store.AppendSnapshotSuffix(key, seq))
+	}
+}

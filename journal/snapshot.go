@@ -1,0 +1,87 @@
+package journal
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+const snapshotVersion = 1
+
+// MaxSnapshots bounds how many snapshots of one entity are kept.
+const MaxSnapshots = 4
+
+// Snapshot is an entity's state after its event Sequence, as the module's own
+// bytes. It stands for the events up to there when the entity is loaded, for
+// the same module only. It does not stand for the window of remembered
+// commands: the records that make it are read besides, from Window on.
+type Snapshot struct {
+	Entity   sharding.EntityID
+	Sequence Sequence // at least 1
+	Hash     Hash     // the chain's link at Sequence
+	Module   Digest   // that made State
+	// Window is the last sequence of the oldest record that was remembered at
+	// Sequence, at most Sequence.
+	Window Sequence
+	// Keep is how many snapshots of the entity stay, this one included: 1 to
+	// MaxSnapshots.
+	Keep  uint8
+	State []byte
+}
+
+// AppendSnapshot appends the encoding of s. Layout, little endian:
+//
+//	length u32 of body, crc32c u32 of body, body:
+//	  version u8, keep u8, entity type (len u8), entity id (len u16)
+//	  sequence u64, hash [32], module [32], window u64, state to the end
+//
+// It panics on names that its fields cannot hold.
+func AppendSnapshot(dst []byte, s *Snapshot) []byte {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
+	dst = append(dst, snapshotVersion, s.Keep)
+	dst = append8(dst, s.Entity.Type)
+	dst = append16(dst, s.Entity.ID)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.Sequence))
+	dst = append(dst, s.Hash[:]...)
+	dst = append(dst, s.Module[:]...)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.Window))
+	dst = append(dst, s.State...)
+	body := dst[start+8:]
+	binary.LittleEndian.PutUint32(dst[start:], uint32(len(body)))
+	binary.LittleEndian.PutUint32(dst[start+4:], crc32.Checksum(body, castagnoli))
+	return dst
+}
+
+// Decode fills s from raw, one whole snapshot, and checks its checksum and its
+// numbers. State aliases raw; names are copies. The errors are those of
+// Record.Decode.
+func (s *Snapshot) Decode(raw []byte) error {
+	raw, rest, err := SplitRecord(raw)
+	if err != nil {
+		return err
+	}
+	if len(rest) != 0 {
+		return fmt.Errorf("%w: bytes after a snapshot", ErrDamaged)
+	}
+	d := decoder{b: raw[8:]}
+	if v := d.u8(); v != snapshotVersion {
+		return fmt.Errorf("%w: snapshot version %d", ErrUnsupported, v)
+	}
+	s.Keep = d.u8()
+	s.Entity = sharding.EntityID{Type: string(d.take(int(d.u8()))), ID: string(d.take(int(d.u16())))}
+	s.Sequence = Sequence(d.u64())
+	copy(s.Hash[:], d.take(32))
+	copy(s.Module[:], d.take(32))
+	s.Window = Sequence(d.u64())
+	s.State = d.b
+	if d.bad {
+		return fmt.Errorf("%w: fields run past the snapshot's end", ErrDamaged)
+	}
+	if s.Sequence == 0 || s.Window > s.Sequence || s.Keep == 0 || s.Keep > MaxSnapshots {
+		return fmt.Errorf("%w: snapshot at %d, window %d, keeping %d", ErrDamaged, s.Sequence, s.Window, s.Keep)
+	}
+	return nil
+}
