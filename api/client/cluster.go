@@ -25,18 +25,48 @@ func (c *Client) Shards(ctx context.Context) ([]*clusterv1.Shard, error) {
 	return res.GetShards(), err
 }
 
-// MoveShard moves a shard's leadership to a node.
+// order is call for an order to the cluster. What a node says of one that is
+// still under way when the time is over is the answer, and no reason to ask
+// another.
+func order[Req, Res any](ctx context.Context, c *Client, req *Req,
+	do func(*node, context.Context, *connect.Request[Req]) (*connect.Response[Res], error)) (*Res, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.slow())
+		defer cancel()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var going error
+	res, err := call(ctx, c, c.slow(), req, func(n *node, ctx context.Context, r *connect.Request[Req]) (*connect.Response[Res], error) {
+		res, err := do(n, ctx, r)
+		if connect.IsWireError(err) && connect.CodeOf(err) == connect.CodeDeadlineExceeded {
+			going = typed(err)
+			cancel()
+		}
+		return res, err
+	})
+	if going != nil {
+		return nil, going
+	}
+	return res, err
+}
+
+// MoveShard moves a shard's leadership to a node. When the time is over before
+// it leads, the error has the code deadline_exceeded and the order stands.
 func (c *Client) MoveShard(ctx context.Context, shard uint32, toNode string) error {
-	_, err := call(ctx, c, c.slow(), &clusterv1.MoveShardRequest{ShardId: shard, ToNode: toNode},
+	_, err := order(ctx, c, &clusterv1.MoveShardRequest{ShardId: shard, ToNode: toNode},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.MoveShardRequest]) (*connect.Response[clusterv1.MoveShardResponse], error) {
 			return n.cluster.MoveShard(ctx, r)
 		})
 	return err
 }
 
-// Drain moves everything a node leads to other nodes and returns how much.
+// Drain moves everything a node leads to other nodes and returns how much. When
+// the time is over before that is done, the error has the code
+// deadline_exceeded and the order stands.
 func (c *Client) Drain(ctx context.Context, nodeID string) (moved uint32, err error) {
-	res, err := call(ctx, c, c.slow(), &clusterv1.DrainRequest{NodeId: nodeID},
+	res, err := order(ctx, c, &clusterv1.DrainRequest{NodeId: nodeID},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error) {
 			return n.cluster.Drain(ctx, r)
 		})
@@ -45,9 +75,19 @@ func (c *Client) Drain(ctx context.Context, nodeID string) (moved uint32, err er
 
 // Down declares a node dead.
 func (c *Client) Down(ctx context.Context, nodeID string) error {
-	_, err := call(ctx, c, c.slow(), &clusterv1.DownRequest{NodeId: nodeID},
+	_, err := order(ctx, c, &clusterv1.DownRequest{NodeId: nodeID},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.DownRequest]) (*connect.Response[clusterv1.DownResponse], error) {
 			return n.cluster.Down(ctx, r)
 		})
 	return err
+}
+
+// Rebalance starts to even out the cluster and returns how many moves that
+// takes.
+func (c *Client) Rebalance(ctx context.Context) (moves uint32, err error) {
+	res, err := order(ctx, c, &clusterv1.RebalanceRequest{},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error) {
+			return n.cluster.Rebalance(ctx, r)
+		})
+	return res.GetMoves(), err
 }

@@ -9,16 +9,6 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
-// Rebalance starts to even out the cluster and returns how many moves that
-// takes.
-func (c *Client) Rebalance(ctx context.Context) (moves uint32, err error) {
-	res, err := call(ctx, c, c.slow(), &clusterv1.RebalanceRequest{},
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error) {
-			return n.cluster.Rebalance(ctx, r)
-		})
-	return res.GetMoves(), err
-}
-
 // WatchCluster iterates over the cluster as it is and as it becomes, as long
 // as ctx lasts. When a node goes away it goes on at another; NodeId says whose
 // view each is. An error ends it.

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,5 +88,30 @@ func TestSettings(t *testing.T) {
 		if !client.IsNotFound(err) {
 			t.Errorf("got %v", err)
 		}
+	}
+}
+
+// What a node says of an order that takes longer reaches the caller.
+func TestOrdersThatTakeLonger(t *testing.T) {
+	w := rpctest.New()
+	defer w.Close()
+	r, addr := start(t, w, "127.0.0.1:0", rpc.Options{Admin: true})
+	defer r.stop(t, 10*time.Second)
+	c, err := client.New([]string{addr}, client.Options{Timeout: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.MoveShard(t.Context(), 1, "n2")
+	if client.CodeOf(err).String() != "deadline_exceeded" || !strings.Contains(err.Error(), "goes on moving to n2") {
+		t.Errorf("a move that nobody carries out: %v", err)
+	}
+	moved := make(chan error, 1)
+	go func() { moved <- c.MoveShard(context.Background(), 2, "n3") }()
+	for len(moved) == 0 {
+		w.Nodes.Step()
+	}
+	if err := <-moved; err != nil {
+		t.Error(err)
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,15 +13,7 @@ import (
 )
 
 func newCluster(std stdio) *cobra.Command {
-	return group("cluster", "Look at the cluster", newClusterStatus(std))
-}
-
-func newShard(std stdio) *cobra.Command {
-	return group("shard", "Look at shards and move them", newShardList(std), newShardMove(std))
-}
-
-func newNode(std stdio) *cobra.Command {
-	return group("node", "Look at nodes and take them out", newNodeList(std), newNodeDrain(std), newNodeDown(std))
+	return group("cluster", "Look at the cluster and even it out", newClusterStatus(std), newClusterWatch(std), newClusterRebalance(std))
 }
 
 // memberView is a member as it is printed.
@@ -44,9 +36,18 @@ type clusterView struct {
 	Members     []memberView `json:"members"`
 }
 
-func viewCluster(res *clusterv1.GetClusterResponse) clusterView {
-	v := clusterView{NodeID: res.GetNodeId(), Coordinator: res.GetCoordinator(), Quorum: res.GetQuorum(), ShardCount: res.GetShardCount(), Members: []memberView{}}
-	for _, m := range res.GetMembers() {
+// clusterState is what a call or a watch says of the cluster.
+type clusterState interface {
+	GetNodeId() string
+	GetCoordinator() string
+	GetQuorum() bool
+	GetShardCount() uint32
+	GetMembers() []*clusterv1.Member
+}
+
+func viewCluster(s clusterState) clusterView {
+	v := clusterView{NodeID: s.GetNodeId(), Coordinator: s.GetCoordinator(), Quorum: s.GetQuorum(), ShardCount: s.GetShardCount(), Members: []memberView{}}
+	for _, m := range s.GetMembers() {
 		v.Members = append(v.Members, memberView{m.GetNodeId(), m.GetAddress(), m.GetStatus(), m.GetReachable(),
 			append([]string{}, m.GetRoles()...), m.GetLeaderCount(), m.GetReplicaCount(), m.GetVersion()})
 	}
@@ -61,155 +62,111 @@ func memberTable(w io.Writer, members []memberView) {
 	})
 }
 
+func clusterTable(w io.Writer, v clusterView) {
+	coordinator, quorum := v.Coordinator, "yes"
+	if coordinator == "" {
+		coordinator = "none known"
+	}
+	if !v.Quorum {
+		quorum = "NO"
+	}
+	fmt.Fprintf(w, "coordinator %s, quorum %s, %d shards, seen by %s\n\n", clean(coordinator), quorum, v.ShardCount, clean(v.NodeID))
+	memberTable(w, v.Members)
+}
+
 func newClusterStatus(std stdio) *cobra.Command {
-	return clusterListing(std, "status", "Show the members, the coordinator and whether there is a quorum", func(out *output, v clusterView) error {
-		return out.print(v, func(w io.Writer) {
-			coordinator, quorum := v.Coordinator, "yes"
-			if coordinator == "" {
-				coordinator = "none known"
+	var watch bool
+	c := clusterCommand(std, "status", "Show the members, the coordinator and whether there is a quorum", func(ctx context.Context, r *remote, out *output) error {
+		c, err := r.dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if !watch {
+			res, err := c.Cluster(ctx)
+			if err != nil {
+				return err
 			}
-			if !v.Quorum {
-				quorum = "NO"
+			v := viewCluster(res)
+			return out.print(v, func(w io.Writer) { clusterTable(w, v) })
+		}
+		for s, err := range c.WatchCluster(ctx) {
+			if err != nil {
+				return following(ctx, true, err)
 			}
-			fmt.Fprintf(w, "coordinator %s, quorum %s, %d shards, seen by %s\n\n", clean(coordinator), quorum, v.ShardCount, clean(v.NodeID))
-			memberTable(w, v.Members)
-		})
+			v := viewCluster(s)
+			if err := out.each(v, func(w io.Writer) {
+				fmt.Fprintf(w, "%s\n", time.Now().UTC().Format(time.RFC3339))
+				clusterTable(w, v)
+				fmt.Fprintln(w)
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "show it again after every change, until interrupted")
+	return c
+}
+
+func newClusterWatch(std stdio) *cobra.Command {
+	return clusterCommand(std, "watch", "Print what changes in the cluster, a line for each change", func(ctx context.Context, r *remote, out *output) error {
+		c, err := r.dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		var before *clusterView
+		for s, err := range c.WatchCluster(ctx) {
+			if err != nil {
+				return following(ctx, true, err)
+			}
+			v := viewCluster(s)
+			for _, change := range clusterChanges(before, v) {
+				change.Time = time.Now().UTC()
+				if err := out.line(change, change.text()); err != nil {
+					return err
+				}
+			}
+			before = &v
+		}
+		return nil
 	})
 }
 
-func newNodeList(std stdio) *cobra.Command {
-	return clusterListing(std, "ls", "List the nodes of the cluster", func(out *output, v clusterView) error {
-		members := struct {
-			Members []memberView `json:"members"`
-		}{v.Members}
-		return out.print(members, func(w io.Writer) { memberTable(w, v.Members) })
+func newClusterRebalance(std stdio) *cobra.Command {
+	var r *remote
+	c := leaf("rebalance", "Even out leaders and replicas now", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		c, err := r.dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		moves, err := c.Rebalance(ctx)
+		if err != nil {
+			return fmt.Errorf("rebalance: %w", err)
+		}
+		if moves == 0 {
+			fmt.Fprintln(std.err, "the cluster is even: nothing moves")
+			return nil
+		}
+		fmt.Fprintf(std.err, "%d moves started; 'hostd cluster watch' shows them\n", moves)
+		return nil
 	})
+	r = addRemote(c)
+	return c
 }
 
-// clusterListing makes a command that prints something of the cluster.
-func clusterListing(std stdio, use, short string, show func(*output, clusterView) error) *cobra.Command {
+// clusterCommand makes a command that prints something of the cluster.
+func clusterCommand(std stdio, use, short string, do func(context.Context, *remote, *output) error) *cobra.Command {
 	var r *remote
 	var out *output
 	c := leaf(use, short, 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		if err := out.check(); err != nil {
 			return err
 		}
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		res, err := c.Cluster(ctx)
-		if err != nil {
-			return err
-		}
-		return show(out, viewCluster(res))
+		return do(ctx, r, out)
 	})
 	r, out = addRemote(c), addOutput(c, std)
-	return c
-}
-
-type shardView struct {
-	ShardID      uint32   `json:"shardId"`
-	Leader       string   `json:"leader"`
-	Term         uint64   `json:"term"`
-	Voters       []string `json:"voters"`
-	Learners     []string `json:"learners"`
-	EntityCount  uint64   `json:"entityCount"`
-	AppliedIndex uint64   `json:"appliedIndex"`
-	Bytes        uint64   `json:"bytes"`
-}
-
-func newShardList(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
-	c := leaf("ls", "List the shards: who leads them and how far they are", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		shards, err := c.Shards(ctx)
-		if err != nil {
-			return err
-		}
-		v := struct {
-			Shards []shardView `json:"shards"`
-		}{[]shardView{}}
-		for _, s := range shards {
-			v.Shards = append(v.Shards, shardView{s.GetShardId(), s.GetLeader(), s.GetTerm(), append([]string{}, s.GetVoters()...),
-				append([]string{}, s.GetLearners()...), s.GetEntityCount(), s.GetAppliedIndex(), s.GetBytes()})
-		}
-		return out.print(v, func(w io.Writer) {
-			table(w, "SHARD\tLEADER\tTERM\tVOTERS\tLEARNERS\tENTITIES\tAPPLIED\tBYTES", func(row func(...any)) {
-				for _, s := range v.Shards {
-					row(s.ShardID, s.Leader, s.Term, strings.Join(s.Voters, ","), strings.Join(s.Learners, ","), s.EntityCount, s.AppliedIndex, s.Bytes)
-				}
-			})
-		})
-	})
-	r, out = addRemote(c), addOutput(c, std)
-	return c
-}
-
-func newShardMove(std stdio) *cobra.Command {
-	var r *remote
-	c := leaf("move SHARD NODE", "Move a shard's leadership to a node", 2, 2, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		shard, err := strconv.ParseUint(args[0], 10, 32)
-		if err != nil {
-			return usagef("%q is not a shard's number", args[0])
-		}
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		if err := c.MoveShard(ctx, uint32(shard), args[1]); err != nil {
-			return fmt.Errorf("move: %w", err)
-		}
-		fmt.Fprintf(std.err, "shard %d is led by %s\n", shard, args[1])
-		return nil
-	})
-	r = addRemote(c)
-	return c
-}
-
-func newNodeDrain(std stdio) *cobra.Command {
-	var r *remote
-	c := leaf("drain NODE", "Move everything that a node leads to other nodes", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		moved, err := c.Drain(ctx, args[0])
-		if err != nil {
-			return fmt.Errorf("drain: %w", err)
-		}
-		fmt.Fprintf(std.err, "%s leads nothing any more, %d shards moved\n", args[0], moved)
-		return nil
-	})
-	r = addRemote(c)
-	return c
-}
-
-func newNodeDown(std stdio) *cobra.Command {
-	var r *remote
-	c := leaf("down NODE", "Declare a node dead; its replicas are replaced", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		if err := c.Down(ctx, args[0]); err != nil {
-			return fmt.Errorf("down: %w", err)
-		}
-		fmt.Fprintf(std.err, "%s is down\n", args[0])
-		return nil
-	})
-	r = addRemote(c)
 	return c
 }

@@ -27,21 +27,25 @@ const defaultAddr = "http://127.0.0.1:7070"
 type remote struct {
 	addr    string
 	timeout time.Duration
+	alive   int // place of the first address that answered
 }
 
 // addRemote gives a command the flags --addr and --timeout.
-func addRemote(c *cobra.Command) *remote {
+func addRemote(c *cobra.Command) *remote { return addRemoteFor(c, 10*time.Second) }
+
+// addRemoteFor is addRemote for a command that takes its time.
+func addRemoteFor(c *cobra.Command, timeout time.Duration) *remote {
 	r := &remote{}
 	addr := os.Getenv("HOSTD_ADDR")
 	if addr == "" {
 		addr = defaultAddr
 	}
 	c.Flags().StringVar(&r.addr, "addr", addr, "`address` of a node, or several with commas between them; HOSTD_ADDR sets it too")
-	c.Flags().DurationVar(&r.timeout, "timeout", 10*time.Second, "`time` for the whole command, retries included")
+	c.Flags().DurationVar(&r.timeout, "timeout", timeout, "`time` for the whole command, retries included")
 	return r
 }
 
-// addrs returns the addresses of the nodes.
+// addrs returns the addresses of the nodes, from the one that answered on.
 func (r *remote) addrs() []string {
 	var out []string
 	for _, a := range strings.Split(r.addr, ",") {
@@ -49,25 +53,26 @@ func (r *remote) addrs() []string {
 			out = append(out, a)
 		}
 	}
-	return out
+	return append(out[r.alive:len(out):len(out)], out[:r.alive]...)
 }
 
 // dial makes a client after seeing that something listens: the client's own
 // patience is for clusters that are electing, not for those that are not there.
+// Of several nodes the first that listens is asked first.
 func (r *remote) dial(ctx context.Context) (*client.Client, error) {
 	if r.timeout <= 0 {
 		return nil, usagef("--timeout must be above zero")
 	}
-	c, err := client.New(r.addrs(), client.Options{Timeout: r.timeout})
-	if err != nil {
+	if _, err := client.New(r.addrs(), client.Options{}); err != nil {
 		return nil, &usageError{err}
 	}
-	for _, a := range r.addrs() {
+	var err error
+	for i, a := range r.addrs() {
 		if err = probe(ctx, a, min(r.timeout, 2*time.Second)); err == nil {
-			return c, nil
+			r.alive = i
+			return client.New(r.addrs(), client.Options{Timeout: r.timeout})
 		}
 	}
-	c.Close()
 	return nil, hint(fmt.Errorf("no node answers at %s: %w", r.addr, err),
 		"Start one with 'hostd dev', or name another with --addr or HOSTD_ADDR.")
 }
@@ -94,7 +99,7 @@ func probe(ctx context.Context, addr string, timeout time.Duration) error {
 }
 
 // services are the calls that the Go client has no method for, at the first
-// address.
+// address that answered.
 type services struct {
 	entities entityv1connect.EntityServiceClient
 	modules  modulev1connect.ModuleServiceClient

@@ -36,6 +36,9 @@ func nextStep(err error) string {
 	if !errors.As(err, &failed) {
 		return ""
 	}
+	if strings.Contains(failed.Message, "hostd ") {
+		return "" // the node has said it
+	}
 	switch failed.Code {
 	case connect.CodeUnavailable:
 		return "It is safe to try again. 'hostd shard ls' shows which shards have no leader."
@@ -50,8 +53,6 @@ func nextStep(err error) string {
 		return "'hostd module ls' shows what is active; 'hostd module push FILE.wasm' adds a module."
 	case connect.CodeInternal:
 		return "Nothing was written. The node's log says what the module did."
-	case connect.CodePermissionDenied:
-		return "The node allows this only with 'admin: full' in its configuration."
 	case connect.CodeUnimplemented:
 		return "This release does not do that yet; the CHANGELOG says what it does."
 	}

@@ -42,6 +42,16 @@ func (o *output) print(v any, human func(w io.Writer)) error {
 	return nil
 }
 
+// each writes one of several values: as JSON on one line, or whatever human
+// writes.
+func (o *output) each(v any, human func(w io.Writer)) error {
+	if o.json() {
+		return writeJSON(o.w, v, "")
+	}
+	human(o.w)
+	return nil
+}
+
 // line writes one line of a stream: v as JSON on one line, or text.
 func (o *output) line(v any, text string) error {
 	if o.json() {

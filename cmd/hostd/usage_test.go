@@ -14,7 +14,8 @@ func TestEveryCommandExists(t *testing.T) {
 		"version", "dev", "demo", "serve", "bench", "verify", "recover",
 		"module push", "module ls", "module describe", "module activate", "module rollback", "module verify", "module check",
 		"entity send", "entity query", "entity events", "entity get", "entity state", "entity ls", "entity tail",
-		"cluster status", "shard ls", "shard move", "node ls", "node drain", "node down",
+		"cluster status", "cluster watch", "cluster rebalance", "shard ls", "shard move", "node ls", "node drain", "node down",
+		"setting get", "setting put", "setting ls", "setting watch",
 	} {
 		args := strings.Fields(path)
 		c, rest, err := newRoot(stdio{}).Find(args)
@@ -29,7 +30,8 @@ func TestEveryCommandExists(t *testing.T) {
 }
 
 func TestListingsHaveJSON(t *testing.T) {
-	for _, path := range []string{"module ls", "entity ls", "entity events", "entity get", "cluster status", "shard ls", "node ls", "bench", "version"} {
+	for _, path := range []string{"module ls", "entity ls", "entity events", "entity get", "cluster status", "cluster watch", "shard ls", "node ls",
+		"setting get", "setting ls", "setting watch", "bench", "version"} {
 		c, _, _ := newRoot(stdio{}).Find(strings.Fields(path))
 		if f := c.Flags().ShorthandLookup("o"); f == nil || f.Name != "output" {
 			t.Errorf("hostd %s has no flag -o", path)

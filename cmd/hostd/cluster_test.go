@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+)
+
+// threeNodes is the ClusterService of three nodes, the first of which hands
+// over one of its four shards with every call of Drain.
+type threeNodes struct {
+	clusterv1connect.UnimplementedClusterServiceHandler
+	mu       sync.Mutex
+	leads    [3]uint32
+	changed  chan struct{}
+	settings map[string]string
+	revision uint64
+}
+
+// serveThreeNodes serves them and returns an address.
+func serveThreeNodes(t *testing.T) (*threeNodes, string) {
+	t.Helper()
+	f := &threeNodes{leads: [3]uint32{4, 3, 3}, changed: make(chan struct{}), settings: map[string]string{}}
+	_, h := clusterv1connect.NewClusterServiceHandler(f)
+	mux := http.NewServeMux()
+	mux.Handle("/", h)
+	s := httptest.NewUnstartedServer(mux)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return f, s.URL
+}
+
+func (f *threeNodes) announce() {
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *threeNodes) members() []*clusterv1.Member {
+	var out []*clusterv1.Member
+	for i, id := range []string{"n1", "n2", "n3"} {
+		out = append(out, &clusterv1.Member{NodeId: id, Address: "127.0.0.1:1", Status: "up", Reachable: id != "n3", Roles: []string{"host"},
+			LeaderCount: f.leads[i], ReplicaCount: 10, Version: "test"})
+	}
+	return out
+}
+
+func (f *threeNodes) GetCluster(context.Context, *connect.Request[clusterv1.GetClusterRequest]) (*connect.Response[clusterv1.GetClusterResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return connect.NewResponse(&clusterv1.GetClusterResponse{Members: f.members(), Coordinator: "n2", Quorum: true, NodeId: "n1", ShardCount: 10}), nil
+}
+
+func (f *threeNodes) WatchCluster(ctx context.Context, _ *connect.Request[clusterv1.WatchClusterRequest], out *connect.ServerStream[clusterv1.WatchClusterResponse]) error {
+	for {
+		f.mu.Lock()
+		m, changed := &clusterv1.WatchClusterResponse{Members: f.members(), Coordinator: "n2", Quorum: true, NodeId: "n1", ShardCount: 10}, f.changed
+		f.mu.Unlock()
+		if err := out.Send(m); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (f *threeNodes) Drain(_ context.Context, r *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.Msg.GetNodeId() != "n1" {
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("no such node; hostd node ls shows them"))
+	}
+	f.leads[0]--
+	f.leads[1]++
+	f.announce()
+	if f.leads[0] > 0 {
+		return nil, connect.NewError(connect.CodeDeadlineExceeded, errors.New("n1 still leads shards; hostd node ls shows it"))
+	}
+	return connect.NewResponse(&clusterv1.DrainResponse{Moved: 1}), nil
+}
+
+func (f *threeNodes) Rebalance(context.Context, *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error) {
+	return connect.NewResponse(&clusterv1.RebalanceResponse{Moves: 3}), nil
+}
+
+func (f *threeNodes) MoveShard(context.Context, *connect.Request[clusterv1.MoveShardRequest]) (*connect.Response[clusterv1.MoveShardResponse], error) {
+	return nil, connect.NewError(connect.CodePermissionDenied, errors.New("this node lets nobody change the cluster; set 'admin: full' in its configuration"))
+}
+
+func (f *threeNodes) PutSetting(_ context.Context, r *connect.Request[clusterv1.PutSettingRequest]) (*connect.Response[clusterv1.PutSettingResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.revision++
+	f.settings[r.Msg.GetKey()] = r.Msg.GetValue()
+	f.announce()
+	return connect.NewResponse(&clusterv1.PutSettingResponse{Revision: f.revision}), nil
+}
+
+func (f *threeNodes) GetSetting(_ context.Context, r *connect.Request[clusterv1.GetSettingRequest]) (*connect.Response[clusterv1.GetSettingResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v, ok := f.settings[r.Msg.GetKey()]
+	if !ok {
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("there is no such setting; hostd setting ls shows them"))
+	}
+	return connect.NewResponse(&clusterv1.GetSettingResponse{Setting: &clusterv1.Setting{Key: r.Msg.GetKey(), Value: v, Revision: f.revision}}), nil
+}
+
+func (f *threeNodes) ListSettings(context.Context, *connect.Request[clusterv1.ListSettingsRequest]) (*connect.Response[clusterv1.ListSettingsResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := &clusterv1.ListSettingsResponse{Revision: f.revision}
+	for k, v := range f.settings {
+		out.Settings = append(out.Settings, &clusterv1.Setting{Key: k, Value: v, Revision: f.revision})
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (f *threeNodes) WatchSettings(ctx context.Context, _ *connect.Request[clusterv1.WatchSettingsRequest], out *connect.ServerStream[clusterv1.WatchSettingsResponse]) error {
+	for {
+		f.mu.Lock()
+		changed, revision, all := f.changed, f.revision, map[string]string{}
+		for k, v := range f.settings {
+			all[k] = v
+		}
+		f.mu.Unlock()
+		for k, v := range all {
+			if err := out.Send(&clusterv1.WatchSettingsResponse{Setting: &clusterv1.Setting{Key: k, Value: v, Revision: revision}}); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func TestClusterCommands(t *testing.T) {
+	f, addr := serveThreeNodes(t)
+	// A node that is not there is passed over.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOSTD_ADDR", l.Addr().String()+", "+addr)
+	l.Close()
+
+	v := decode[clusterView](t, hostd(t, "cluster", "status", "-o", "json").out)
+	if len(v.Members) != 3 || v.Coordinator != "n2" || v.NodeID != "n1" || !v.Quorum || v.ShardCount != 10 || v.Members[2].Reachable {
+		t.Errorf("cluster status: %+v", v)
+	}
+	if got := hostd(t, "node", "ls"); !strings.HasPrefix(got.out, "NODE ") || strings.Count(got.out, "\n") != 4 {
+		t.Errorf("node ls: %+v", got)
+	}
+	if got := hostd(t, "cluster", "rebalance"); got.code != exitDone || !strings.Contains(got.err, "3 moves") || got.out != "" {
+		t.Errorf("cluster rebalance: %+v", got)
+	}
+	if got := hostd(t, "shard", "move", "1", "n2"); got.code != exitFailed || !strings.Contains(got.err, "'admin: full'") {
+		t.Errorf("shard move without permission: %+v", got)
+	}
+	if got := hostd(t, "node", "drain", "n9"); got.code != exitFailed || !strings.Contains(got.err, "hostd node ls") {
+		t.Errorf("drain of a stranger: %+v", got)
+	}
+
+	watch := start(t, "cluster", "watch", "-o", "json")
+	eventually(t, "the watch shows the members", func() bool { return strings.Count(watch.out.String(), "\n") == 11 })
+	status := start(t, "cluster", "status", "--watch")
+	eventually(t, "the status is shown", func() bool { return strings.Contains(status.out.String(), "seen by n1") })
+	if got := hostd(t, "node", "drain", "n1"); got.code != exitDone || !strings.Contains(got.err, "n1 still leads 3 shards") || !strings.Contains(got.err, "can be stopped") {
+		t.Errorf("node drain: %+v", got)
+	}
+	if f.leads != [3]uint32{0, 7, 3} {
+		t.Errorf("after the drain: %v", f.leads)
+	}
+	eventually(t, "the watch shows the end", func() bool {
+		return strings.Contains(watch.out.String(), `"from":1,"to":0`) || strings.Contains(watch.out.String(), `"to":0`)
+	})
+	eventually(t, "the status is shown again", func() bool { return strings.Count(status.out.String(), "seen by n1") > 1 })
+	for _, r := range []*running{watch, status} {
+		r.interrupt()
+		if code := r.end(t); code != exitDone {
+			t.Errorf("an interrupted watch: exit code %d, %s", code, r.err.String())
+		}
+	}
+	for line := range strings.Lines(watch.out.String()) {
+		if c := decode[clusterChange](t, line); c.What == "" || c.Time.IsZero() || c.From == c.To {
+			t.Errorf("a change that is none: %s", line)
+		}
+	}
+}
+
+func TestSettingCommands(t *testing.T) {
+	_, addr := serveThreeNodes(t)
+	t.Setenv("HOSTD_ADDR", addr)
+	if got := hostd(t, "setting", "put", "a.b", "one two"); got.code != exitDone || got.err != "revision 1\n" || got.out != "" {
+		t.Errorf("put: %+v", got)
+	}
+	if got := hostd(t, "setting", "get", "a.b"); got.out != "one two\n" {
+		t.Errorf("get: %+v", got)
+	}
+	if got := hostd(t, "setting", "get", "x"); got.code != exitFailed || !strings.Contains(got.err, "hostd setting ls") || strings.Contains(got.err, "module") {
+		t.Errorf("get of what is not set: %+v", got)
+	}
+	list := decode[struct {
+		Settings []settingView
+		Revision uint64
+	}](t, hostd(t, "setting", "ls", "-o", "json").out)
+	if len(list.Settings) != 1 || list.Settings[0] != (settingView{"a.b", "one two", 1}) || list.Revision != 1 {
+		t.Errorf("ls: %+v", list)
+	}
+	watch := start(t, "setting", "watch", "a")
+	eventually(t, "the watch shows the setting", func() bool { return watch.out.String() == "1  a.b  one two\n" })
+	hostd(t, "setting", "put", "a.b", "three")
+	eventually(t, "the watch shows the change", func() bool { return strings.HasSuffix(watch.out.String(), "2  a.b  three\n") })
+	watch.interrupt()
+	if code := watch.end(t); code != exitDone {
+		t.Errorf("an interrupted watch: exit code %d, %s", code, watch.err.String())
+	}
+}
+
+func TestClusterChanges(t *testing.T) {
+	one := memberView{NodeID: "n1", Address: "a:1", Status: "up", Reachable: true, LeaderCount: 2, ReplicaCount: 5, Version: "1"}
+	two := memberView{NodeID: "n2", Address: "b:1", Status: "joining"}
+	moved := one
+	moved.Address, moved.Reachable, moved.LeaderCount = "a:2", false, 0
+	texts := func(before *clusterView, now clusterView) string {
+		var out []string
+		for _, c := range clusterChanges(before, now) {
+			c.Time = time.Unix(0, 0).UTC()
+			_, text, _ := strings.Cut(c.text(), "  ")
+			out = append(out, text)
+		}
+		return strings.Join(out, "; ")
+	}
+	first := clusterView{Coordinator: "n1", Quorum: true, Members: []memberView{one}}
+	for _, tt := range []struct {
+		before *clusterView
+		now    clusterView
+		want   string
+	}{
+		{nil, first, "cluster  coordinator  - -> n1; cluster  quorum  - -> true; node n1  member  - -> up; node n1  leaderCount  0 -> 2; node n1  replicaCount  0 -> 5"},
+		{&first, first, ""},
+		{&first, clusterView{Quorum: false, Members: []memberView{moved}},
+			"cluster  coordinator  n1 -> -; cluster  quorum  true -> false; node n1  reachable  true -> false; node n1  address  a:1 -> a:2; node n1  leaderCount  2 -> 0"},
+		{&first, clusterView{Coordinator: "n1", Quorum: true, Members: []memberView{two}}, "node n2  member  - -> joining; node n1  member  up -> -"},
+	} {
+		if got := texts(tt.before, tt.now); got != tt.want {
+			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
+	}
+}
