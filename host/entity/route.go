@@ -10,6 +10,10 @@ type Route struct {
 	Done Completer
 	// Number orders the requests of a shard as they arrived.
 	Number uint64
+	// Round counts how often what the shard had out has been called back. Once
+	// requests of a round are lost on the way to a node, no other of that round
+	// may still go there.
+	Round uint64
 	// Unknown: an earlier attempt may have taken effect.
 	Unknown bool
 	// Self: the last attempt went to this node.

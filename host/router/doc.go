@@ -1,0 +1,58 @@
+// Package router takes requests from any node to the entities they are for:
+// entity to shard, shard to the node that leads it, this one or another. While
+// a leader is being looked for it holds requests back within bounds, and it
+// sends again what is known not to have run, and what may have run under the
+// command id that makes a repetition harmless.
+//
+// It never decides a command, and never lets one overtake an earlier one of
+// the same entity by routing it again. A Router owns one goroutine, which
+// Close joins.
+//
+// The decisions live in flow, one for each shard, which has no goroutine, lock
+// or clock, so that a model can drive it step by step; router.go is the thin
+// shell around them.
+package router
+
+import (
+	"errors"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/sharding"
+)
+
+// ErrUnreachable: the request could not be handed to the node that leads the
+// shard. It did not run; the router sends it again.
+var ErrUnreachable = errors.New("the node that leads the shard cannot be reached")
+
+// Local runs requests on this node. Submit never blocks, keeps no reference to
+// the slice and completes every request exactly once, in a lane or before it
+// returns. A request that this node must not run, because it does not lead the
+// shard, fails with a *sharding.NotLeaderError.
+type Local interface {
+	Submit(reqs []*entity.Request)
+}
+
+// Remote runs requests on another node as Local does on this one, in the order
+// submitted per entity. What certainly did not run fails with an error that
+// wraps ErrUnreachable, what may have run with entity.ErrOutcomeUnknown. Once
+// it has failed a request of a shard for the sake of the way there, it fails
+// all others with the same Route.Round or a lower one that are given to it
+// later: they could overtake.
+type Remote interface {
+	Submit(to sharding.NodeID, reqs []*entity.Request)
+}
+
+// Leaders is what this node knows of the leaders of shards. No method blocks.
+type Leaders interface {
+	// Leader names the node that leads the shard; self says that it is this
+	// one, which serves. known is false while no leader is known.
+	Leader(shard sharding.ShardID) (node sharding.NodeID, self, known bool)
+	// Candidates are the nodes with a replica of the shard. A node that is not
+	// among them hears of no election and asks them in turn.
+	Candidates(shard sharding.ShardID) []sharding.NodeID
+	// Quorum is false while this node hears no quorum of the shard.
+	Quorum(shard sharding.ShardID) bool
+	// Changed returns a channel that gets a value, or is closed, when anything
+	// that was told before the call has changed.
+	Changed() <-chan struct{}
+}

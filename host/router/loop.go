@@ -1,0 +1,118 @@
+package router
+
+import (
+	"time"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// run hands over what is held once its leader is known, and answers what has
+// waited too long.
+func (r *Router) run() {
+	defer close(r.done)
+	timer := time.NewTimer(refreshEvery)
+	defer timer.Stop()
+	active := make(map[*shardSlot]struct{}) // hold something
+	var asked time.Time
+	for {
+		changed := r.opts.Leaders.Changed()
+		now := r.opts.Clock()
+		next := asked.Add(refreshEvery)
+		if !now.Before(next) {
+			asked, next = now, now.Add(refreshEvery)
+			r.refresh()
+		}
+		for _, s := range r.takeReady() {
+			active[s] = struct{}{}
+		}
+		for s := range active {
+			at := r.pump(s, now)
+			if at.IsZero() {
+				delete(active, s)
+			}
+			next = sooner(next, at)
+		}
+		timer.Reset(max(next.Sub(now), 200*time.Microsecond))
+		select {
+		case <-r.wake:
+		case <-timer.C:
+		case <-changed:
+			asked = time.Time{}
+		case <-r.stop:
+			for i := range r.slots {
+				r.shut(&r.slots[i])
+			}
+			return
+		}
+	}
+}
+
+func (r *Router) takeReady() []*shardSlot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ready := r.ready
+	r.ready = nil
+	for _, s := range ready {
+		s.queued = false
+	}
+	return ready
+}
+
+// refresh tells every flow of its leader.
+func (r *Router) refresh() {
+	for i := range r.slots {
+		if sharding.ShardID(i) == sharding.MetaShard {
+			continue
+		}
+		s := &r.slots[i]
+		l := r.ask(sharding.ShardID(i))
+		s.mu.Lock()
+		s.flow.heard(l)
+		answers := s.flow.takeAnswers()
+		pending := s.flow.pending()
+		s.mu.Unlock()
+		finishAll(answers)
+		if pending {
+			r.look(s)
+		}
+	}
+}
+
+func (r *Router) ask(shard sharding.ShardID) lead {
+	l := lead{quorum: r.opts.Leaders.Quorum(shard)}
+	if node, self, known := r.opts.Leaders.Leader(shard); known {
+		l.to = target{node: node, self: self}
+	} else {
+		l.candidates = r.opts.Leaders.Candidates(shard)
+	}
+	return l
+}
+
+// pump hands over what a shard holds. It returns when to look again; zero is
+// when told to.
+func (r *Router) pump(s *shardSlot, now time.Time) time.Time {
+	for {
+		s.mu.Lock()
+		s.flow.expire(now)
+		batch := s.flow.next(now, r.batch[:0], batchRequests)
+		to := s.flow.to
+		answers := s.flow.takeAnswers()
+		at := s.flow.wakeAt()
+		s.mu.Unlock()
+		finishAll(answers)
+		if len(batch) == 0 {
+			return at
+		}
+		r.dispatch(to, batch)
+		clear(batch)
+		r.batch = batch
+	}
+}
+
+func (r *Router) shut(s *shardSlot) {
+	s.mu.Lock()
+	s.flow.close()
+	answers := s.flow.takeAnswers()
+	s.mu.Unlock()
+	finishAll(answers)
+}

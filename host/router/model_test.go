@@ -1,0 +1,300 @@
+package router
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/sharding"
+)
+
+var (
+	modelSeed  = flag.Uint64("seed", 0, "run the model with this seed alone")
+	modelSeeds = flag.Int("seeds", 400, "how many seeds the model runs")
+)
+
+// TestModel drives the flows of one node through a cluster whose leaders move,
+// whose links break and whose proposals get lost, one random step after the
+// other, and checks what callers see against what took effect.
+func TestModel(t *testing.T) {
+	first, last := uint64(1), uint64(*modelSeeds)
+	if *modelSeed != 0 {
+		first, last = *modelSeed, *modelSeed
+	}
+	sums := map[string]int{}
+	for seed := first; seed <= last; seed++ {
+		w := newModel(seed)
+		w.play(1500)
+		w.heal()
+		if err := w.check(); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for what, n := range w.seen {
+			sums[what] += n
+		}
+	}
+	if *modelSeed == 0 {
+		for _, what := range []string{"ok", "duplicate", "unknown", "rejected", "busy", "deadline", "unavailable", "moved", "broken", "dropped"} {
+			if sums[what] == 0 {
+				t.Errorf("the model never saw %q: %v", what, sums)
+			}
+		}
+	}
+}
+
+// asked is a request of a caller.
+type asked struct {
+	req      entity.Request
+	stream   int
+	index    int
+	finished int
+	result   entity.Result
+	executed int  // step of the decision that took effect
+	refused  bool // by a node whose answer was lost
+}
+
+// copyOf is a request at a node.
+type copyOf struct {
+	*asked
+	node int
+	link int // number of the link it came over
+}
+
+// op is a decision of a lane that waits for its outcome.
+type op struct {
+	copyOf
+	decided int
+	result  entity.Result
+	write   bool
+}
+
+// lane is a shard at a node.
+type lane struct {
+	inbox    []copyOf
+	proposed []op
+	// refused is the highest round of which a request was sent back. A lane
+	// takes what is in its queue before it can lead again, and the far end of
+	// a link looks at the round: so nothing else of that round runs here.
+	refused uint64
+}
+
+// actor hands requests over in the order in which it took them.
+type actor struct {
+	to   target
+	reqs []*asked
+}
+
+type model struct {
+	rng   *rand.Rand
+	now   time.Time
+	step  int
+	seen  map[string]int
+	fault error
+
+	flows  []flow
+	lanes  [][]lane // by node, shard
+	leader []int    // by shard; -1 is none
+	links  []int    // number of the link to each node
+	wire   [][]copyOf
+	backs  [][]op                          // replies on their way from each node
+	lost   [modelNodes][modelShards]uint64 // highest round that a link lost
+
+	actors  []actor // the streams, then the loop
+	indexes []int
+	all     []*asked
+	byReq   map[*entity.Request]*asked
+}
+
+const (
+	modelNodes    = 3
+	modelShards   = 2
+	modelStreams  = 3
+	modelEntities = 2 // of a shard
+)
+
+func nodeName(i int) sharding.NodeID { return sharding.NodeID(fmt.Sprint("n", i)) }
+
+func newModel(seed uint64) *model {
+	w := &model{
+		rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1000, 0), seen: map[string]int{},
+		links: make([]int, modelNodes), wire: make([][]copyOf, modelNodes), backs: make([][]op, modelNodes),
+		actors: make([]actor, modelStreams+1), indexes: make([]int, modelStreams), byReq: map[*entity.Request]*asked{},
+	}
+	l := &limits{requests: 40, bytes: 1 << 20, total: &budget{limit: 1 << 20}, minPause: time.Millisecond, maxPause: 8 * time.Millisecond, self: nodeName(0)}
+	for range modelNodes {
+		w.lanes = append(w.lanes, make([]lane, modelShards))
+	}
+	for s := range modelShards {
+		w.flows = append(w.flows, newFlow(sharding.ShardID(s), l))
+		w.leader = append(w.leader, s%modelNodes)
+		w.tell(s, true)
+	}
+	return w
+}
+
+func (w *model) play(steps int) {
+	for range steps {
+		w.step++
+		switch n := w.rng.IntN(100); {
+		case n < 14:
+			w.submit(w.rng.IntN(modelStreams))
+		case n < 24:
+			w.pump()
+		case n < 38:
+			w.handOver(w.rng.IntN(len(w.actors)))
+		case n < 50:
+			w.deliver(w.rng.IntN(modelNodes))
+		case n < 68:
+			w.decide(w.rng.IntN(modelNodes), w.rng.IntN(modelShards))
+		case n < 80:
+			w.commit(w.rng.IntN(modelShards))
+		case n < 90:
+			w.reply(w.rng.IntN(modelNodes))
+		case n < 92:
+			w.move(w.rng.IntN(modelShards), w.rng.IntN(modelNodes+1)-1)
+		case n < 94:
+			w.tell(w.rng.IntN(modelShards), w.rng.IntN(12) > 0)
+		case n < 95:
+			w.breakLink(1 + w.rng.IntN(modelNodes-1))
+		case n < 97:
+			w.drop(w.rng.IntN(modelShards))
+		default:
+			w.now = w.now.Add(time.Duration(w.rng.IntN(3)) * time.Millisecond)
+		}
+	}
+}
+
+// heal lets everything go right until all is answered.
+func (w *model) heal() {
+	for s := range modelShards {
+		w.move(s, s%modelNodes)
+	}
+	for range 400 {
+		w.step++
+		for s := range modelShards {
+			w.tell(s, true)
+			w.commit(s)
+		}
+		for a := range w.actors {
+			w.handOver(a)
+		}
+		w.pump()
+		for n := range modelNodes {
+			w.deliver(n)
+			w.reply(n)
+			for s := range modelShards {
+				w.decide(n, s)
+			}
+		}
+		w.now = w.now.Add(2 * time.Millisecond)
+	}
+}
+
+// submit has a stream send a few commands to entities of any shard.
+func (w *model) submit(stream int) {
+	a := &w.actors[stream]
+	if len(a.reqs) > 0 {
+		return
+	}
+	shard := w.rng.IntN(modelShards)
+	for range 1 + w.rng.IntN(3) {
+		w.indexes[stream]++
+		q := &asked{stream: stream, index: w.indexes[stream]}
+		q.req = entity.Request{
+			Kind: entity.Command, Shard: sharding.ShardID(shard), Deadline: w.now.Add(10 * time.Second),
+			Entity: sharding.EntityID{Type: "t", ID: fmt.Sprint("e", shard, w.rng.IntN(modelEntities))},
+		}
+		if w.rng.IntN(10) == 0 {
+			q.req.Deadline = w.now.Add(3 * time.Millisecond)
+		}
+		w.all = append(w.all, q)
+		w.byReq[&q.req] = q
+		f := &w.flows[shard]
+		switch v := f.admit(&q.req); v {
+		case answer:
+			w.finish(q)
+		case send:
+			if len(a.reqs) > 0 && a.to != f.to {
+				panic("two ways within a step")
+			}
+			a.to = f.to
+			a.reqs = append(a.reqs, q)
+		}
+		if f.held.len() > f.limits.requests+len(w.all) {
+			w.fault = errors.New("more is held than allowed")
+		}
+	}
+}
+
+// pump is a turn of the router's loop.
+func (w *model) pump() {
+	a := &w.actors[modelStreams]
+	if len(a.reqs) > 0 {
+		return
+	}
+	s := w.rng.IntN(modelShards)
+	f := &w.flows[s]
+	f.expire(w.now)
+	batch := f.next(w.now, nil, 1+w.rng.IntN(5))
+	w.answers(f)
+	for _, q := range batch {
+		a.to = f.to
+		a.reqs = append(a.reqs, w.byReq[q])
+	}
+}
+
+// handOver ends an actor's dispatch.
+func (w *model) handOver(i int) {
+	a := &w.actors[i]
+	for _, q := range a.reqs {
+		node := int(a.to.node[1] - '0')
+		c := copyOf{q, node, w.links[node]}
+		if q.req.Route.Round <= w.lost[node][q.req.Shard] {
+			w.complete(q, entity.Result{Err: ErrUnreachable})
+		} else if node == 0 {
+			w.lanes[0][q.req.Shard].inbox = append(w.lanes[0][q.req.Shard].inbox, c)
+		} else {
+			w.wire[node] = append(w.wire[node], c)
+		}
+	}
+	a.reqs = nil
+}
+
+// deliver takes one request over a link.
+func (w *model) deliver(node int) {
+	if len(w.wire[node]) == 0 {
+		return
+	}
+	c := w.wire[node][0]
+	w.wire[node] = w.wire[node][1:]
+	l := &w.lanes[node][c.req.Shard]
+	l.inbox = append(l.inbox, c)
+}
+
+func (w *model) finish(q *asked) {
+	q.finished++
+	q.result = q.req.Result
+	if q.finished > 1 && w.fault == nil {
+		w.fault = fmt.Errorf("command %d of stream %d is completed twice", q.index, q.stream)
+	}
+}
+
+func (w *model) answers(f *flow) {
+	for _, q := range f.takeAnswers() {
+		w.finish(w.byReq[q])
+	}
+}
+
+// complete gives an outcome to the flow.
+func (w *model) complete(q *asked, result entity.Result) {
+	f := &w.flows[q.req.Shard]
+	q.req.Result = result
+	if f.completed(&q.req, w.now) == answer {
+		w.finish(q)
+	}
+	w.answers(f)
+}

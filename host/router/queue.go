@@ -1,0 +1,91 @@
+package router
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+)
+
+// budget is memory that the flows of a router share.
+type budget struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// queue holds requests back, in the order of their numbers.
+type queue struct {
+	items   []*entity.Request // items[head:] are held
+	head    int
+	bytes   int
+	total   *budget
+	soonest time.Time // no held deadline is before; zero when none is known
+}
+
+// costBytes is what a held request counts for: its payload and a share of all
+// else that is kept for it.
+func costBytes(q *entity.Request) int {
+	return 512 + len(q.Payload) + len(q.Entity.ID) + len(q.ID)
+}
+
+func (h *queue) len() int { return len(h.items) - h.head }
+
+// room reports whether q fits within the limits.
+func (h *queue) room(l *limits, q *entity.Request) bool {
+	cost := costBytes(q)
+	return h.len() < l.requests && h.bytes+cost <= l.bytes && h.total.used.Load()+int64(cost) <= h.total.limit
+}
+
+func (h *queue) account(bytes int) {
+	h.bytes += bytes
+	h.total.used.Add(int64(bytes))
+}
+
+func (h *queue) push(q *entity.Request) {
+	h.account(costBytes(q))
+	h.soonest = sooner(h.soonest, q.Deadline)
+	h.items = append(h.items, q)
+}
+
+func (h *queue) pop() *entity.Request {
+	q := h.items[h.head]
+	h.items[h.head] = nil
+	h.head++
+	h.account(-costBytes(q))
+	if h.head == len(h.items) {
+		h.items, h.head, h.soonest = h.items[:0], 0, time.Time{}
+		if cap(h.items) > 64 {
+			h.items = nil
+		}
+	}
+	return q
+}
+
+// prepend puts requests in front, whatever the limits: they had been let in.
+func (h *queue) prepend(qs []*entity.Request) {
+	if len(qs) == 0 {
+		return
+	}
+	for _, q := range qs {
+		h.account(costBytes(q))
+		h.soonest = sooner(h.soonest, q.Deadline)
+	}
+	h.items = append(append(make([]*entity.Request, 0, len(qs)+h.len()), qs...), h.items[h.head:]...)
+	h.head = 0
+}
+
+// remove takes out what which says.
+func (h *queue) remove(which func(*entity.Request) bool) {
+	keep := h.items[:0]
+	h.soonest = time.Time{}
+	for _, q := range h.items[h.head:] {
+		if which(q) {
+			h.account(-costBytes(q))
+			continue
+		}
+		h.soonest = sooner(h.soonest, q.Deadline)
+		keep = append(keep, q)
+	}
+	clear(h.items[len(keep):])
+	h.items, h.head = keep, 0
+}

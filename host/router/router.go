@@ -1,0 +1,244 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Options of a Router. The zero value of a bound means its default.
+type Options struct {
+	Self   sharding.NodeID
+	Shards uint32 // data shards of the cluster, at least 1
+
+	Local   Local
+	Remote  Remote // nil where there is no other node
+	Leaders Leaders
+	Clock   func() time.Time // time.Now when nil
+
+	// HeldRequests and HeldBytes bound what one shard holds back while its
+	// leader is looked for (4,096; 4 MiB), HeldTotalBytes what all do (64 MiB).
+	// What is beyond fails with entity.ErrBusy.
+	HeldRequests, HeldBytes, HeldTotalBytes int
+	// MinPause and MaxPause bound the pause before a request goes again to a
+	// node that sent it back; it doubles from one to the other (1 ms, 50 ms).
+	MinPause, MaxPause time.Duration
+}
+
+const (
+	// batchRequests are handed over at once when a shard has found its leader.
+	batchRequests = 256
+	// refreshEvery is how often leaders are asked for without being told of a
+	// change.
+	refreshEvery = time.Second
+)
+
+// Router implements the server's runtime for the whole cluster. It is safe for
+// concurrent use.
+type Router struct {
+	opts   Options
+	self   target
+	limits limits
+	slots  []shardSlot // by shard
+	splits sync.Pool
+	batch  []*entity.Request // the loop's
+
+	wake chan struct{}
+	stop chan struct{}
+	done chan struct{}
+
+	mu     sync.Mutex
+	ready  []*shardSlot // for the loop to look at
+	closed bool
+}
+
+// shardSlot is a flow and its lock, which is never held over a call to
+// somewhere else.
+type shardSlot struct {
+	mu     sync.Mutex
+	flow   flow
+	queued bool // in ready; guarded by the router's mutex
+}
+
+// New starts a router.
+func New(opts Options) (*Router, error) {
+	if opts.Shards < 1 || opts.Local == nil || opts.Leaders == nil {
+		return nil, errors.New("router: shards, this node's region and the leaders are needed")
+	}
+	number := func(v *int, standard int) {
+		if *v == 0 {
+			*v = standard
+		}
+	}
+	number(&opts.HeldRequests, 4096)
+	number(&opts.HeldBytes, 4<<20)
+	number(&opts.HeldTotalBytes, 64<<20)
+	if opts.MinPause == 0 {
+		opts.MinPause = time.Millisecond
+	}
+	if opts.MaxPause == 0 {
+		opts.MaxPause = 50 * time.Millisecond
+	}
+	if opts.Clock == nil {
+		opts.Clock = time.Now
+	}
+	if opts.Remote == nil {
+		opts.Remote = nowhere{}
+	}
+	r := &Router{
+		opts: opts,
+		self: target{node: opts.Self, self: true},
+		limits: limits{
+			requests: opts.HeldRequests, bytes: opts.HeldBytes, total: &budget{limit: int64(opts.HeldTotalBytes)},
+			minPause: opts.MinPause, maxPause: opts.MaxPause, self: opts.Self,
+		},
+		slots: make([]shardSlot, opts.Shards+1),
+		wake:  make(chan struct{}, 1),
+		stop:  make(chan struct{}),
+		done:  make(chan struct{}),
+	}
+	for i := range r.slots {
+		r.slots[i].flow = newFlow(sharding.ShardID(i), &r.limits)
+	}
+	r.refresh()
+	go r.run()
+	return r, nil
+}
+
+// Submit takes requests in order; each is completed exactly once, possibly
+// before Submit returns. It never blocks and keeps no reference to the slice.
+// Requests to one entity run in the order submitted.
+func (r *Router) Submit(reqs []*entity.Request) {
+	var to target
+	for i, q := range reqs {
+		where, v := r.admit(q)
+		if v == send && i == 0 {
+			to = where
+		} else if v != send || where != to {
+			r.split(reqs, i, to, where, v)
+			return
+		}
+	}
+	r.dispatch(to, reqs)
+}
+
+// admit takes one request. Where the verdict is send the caller dispatches it.
+func (r *Router) admit(q *entity.Request) (target, verdict) {
+	if q.Kind == entity.Inspect {
+		return r.self, send
+	}
+	q.Shard = sharding.ShardOf(q.Entity, r.opts.Shards)
+	q.Route = entity.Route{Done: q.Done}
+	s := &r.slots[q.Shard]
+	s.mu.Lock()
+	v := s.flow.admit(q)
+	to, pending := s.flow.to, false
+	if v != answer {
+		q.Done = r
+		pending = v == hold && s.flow.pending()
+	}
+	s.mu.Unlock()
+	if v == answer {
+		finish(q)
+	}
+	if pending {
+		r.look(s)
+	}
+	return to, v
+}
+
+// dispatch hands requests over. They are not touched again until they come
+// back through Complete.
+func (r *Router) dispatch(to target, reqs []*entity.Request) {
+	switch {
+	case len(reqs) == 0:
+	case to.self:
+		r.opts.Local.Submit(reqs)
+	default:
+		r.opts.Remote.Submit(to.node, reqs)
+	}
+}
+
+// Complete takes the outcome of a request that was out; it is called from
+// lanes and does not block.
+func (r *Router) Complete(q *entity.Request) {
+	var now time.Time
+	if q.Result.Err != nil {
+		now = r.opts.Clock()
+	} else if q.Result.Node == "" {
+		q.Result.Node = q.Route.Node
+	}
+	s := &r.slots[q.Shard]
+	s.mu.Lock()
+	v := s.flow.completed(q, now)
+	answers := s.flow.takeAnswers()
+	pending := s.flow.pending()
+	s.mu.Unlock()
+	if v == answer {
+		finish(q)
+	}
+	finishAll(answers)
+	if pending {
+		r.look(s)
+	}
+}
+
+// finish gives a request back to its caller.
+func finish(q *entity.Request) {
+	if q.Route.Done != nil {
+		q.Done = q.Route.Done
+	}
+	q.Route = entity.Route{}
+	q.Done.Complete(q)
+}
+
+func finishAll(qs []*entity.Request) {
+	for _, q := range qs {
+		finish(q)
+	}
+}
+
+// look makes the loop look at a shard.
+func (r *Router) look(s *shardSlot) {
+	r.mu.Lock()
+	if !s.queued {
+		s.queued = true
+		r.ready = append(r.ready, s)
+	}
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Close answers what is held, and joins the router's goroutine. What is out is
+// completed by those who have it.
+func (r *Router) Close(ctx context.Context) error {
+	r.mu.Lock()
+	if !r.closed {
+		r.closed = true
+		close(r.stop)
+	}
+	r.mu.Unlock()
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// nowhere is the Remote of a node that is alone.
+type nowhere struct{}
+
+func (nowhere) Submit(_ sharding.NodeID, reqs []*entity.Request) {
+	for _, q := range reqs {
+		q.Result = entity.Result{Err: ErrUnreachable}
+		q.Done.Complete(q)
+	}
+}
