@@ -90,8 +90,7 @@ func (t *transition) loseDisk(node sharding.NodeID) {
 			}
 		}
 		if changed {
-			t.view.placements[p.Shard] = p
-			t.store(shardKey(p.Shard), p)
+			t.putPlacement(p)
 		}
 	}
 }
@@ -116,8 +115,7 @@ func (t *transition) metaReplica(node sharding.NodeID) (id sharding.ReplicaID, f
 	}
 	r := t.newReplica(node, ReplicaLearner)
 	p.Replicas = append(p.Replicas, r)
-	t.view.placements[p.Shard] = p
-	t.store(shardKey(p.Shard), p)
+	t.putPlacement(p)
 	t.storeCounters()
 	return r.ID, true, nil
 }

@@ -69,8 +69,15 @@ func (t *transition) allocate(on PlaceOn) Placement {
 		p.Replicas = append(p.Replicas, t.newReplica(node, ReplicaVoter))
 	}
 	p.First = p.IDs(ReplicaVoter)
-	t.view.placements[on.Shard] = p
-	t.store(shardKey(on.Shard), p)
+	return t.putPlacement(p)
+}
+
+// putPlacement stores a placement that changed. The caller has made the map of
+// placements its own.
+func (t *transition) putPlacement(p Placement) Placement {
+	p.Changed = t.view.index
+	t.view.placements[p.Shard] = p
+	t.store(shardKey(p.Shard), p)
 	return p
 }
 
@@ -110,8 +117,8 @@ func (t *transition) change(c Change) (Result, error) {
 	if err := t.checkChanged(old, p); err != nil {
 		return Result{}, err
 	}
-	put(&t.view.placements, p.Shard, p)
-	t.store(shardKey(p.Shard), p)
+	t.view.placements = maps.Clone(t.view.placements)
+	p = t.putPlacement(p)
 	if len(c.Add) > 0 {
 		t.storeCounters()
 	}

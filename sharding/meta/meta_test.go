@@ -67,7 +67,7 @@ func TestCommandsAnswer(t *testing.T) {
 		{"member without an address", nil, meta.PutMember(meta.Member{Node: "n2", Status: meta.StatusUp}), meta.ErrInvalid, meta.Result{}},
 		{"place", [][]byte{meta.PutMember(two)}, meta.Place(meta.PlaceOn{Shard: 2, Nodes: []sharding.NodeID{"n2", "n1"}}), nil, meta.Result{Changed: true,
 			Placements: []meta.Placement{{Shard: 2, First: []sharding.ReplicaID{2, 3},
-				Replicas: []meta.Replica{{ID: 2, Node: "n2", State: meta.ReplicaVoter}, {ID: 3, Node: "n1", State: meta.ReplicaVoter}}}}}},
+				Replicas: []meta.Replica{{ID: 2, Node: "n2", State: meta.ReplicaVoter}, {ID: 3, Node: "n1", State: meta.ReplicaVoter}}, Changed: 99}}}},
 		{"place beyond the shards", nil, meta.Place(meta.PlaceOn{Shard: 4, Nodes: []sharding.NodeID{"n1"}}), meta.ErrUnknownShard, meta.Result{}},
 		{"place on a stranger", nil, meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n9"}}), meta.ErrUnknownNode, meta.Result{}},
 		{"place twice on one node", nil, meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1", "n1"}}), meta.ErrInvalid, meta.Result{}},

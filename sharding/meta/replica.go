@@ -82,6 +82,8 @@ type Placement struct {
 	// change: every replica that is ever made of the shard is made with them.
 	First    []sharding.ReplicaID `json:"first,omitempty"`
 	Replicas []Replica            `json:"replicas"`
+	// Changed is the log index of the last change of Replicas.
+	Changed uint64 `json:"changed,omitempty"`
 }
 
 // Replica returns the replica with the id.

@@ -58,6 +58,10 @@ func (v *View) ReplicaNode(shard sharding.ShardID, id sharding.ReplicaID) (shard
 	return r.Node, ok
 }
 
+// NextReplica is the id that the next replica will get: an id from there on is
+// newer than the view.
+func (v *View) NextReplica() sharding.ReplicaID { return v.counters.NextReplica }
+
 // Hosted is a replica that a node's disk holds or is to hold.
 type Hosted struct {
 	Shard   sharding.ShardID
