@@ -2,10 +2,16 @@ package network
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
 )
+
+// ErrNotConnected is wrapped by the error of a call for which no connection was
+// made: nothing of it was sent.
+var ErrNotConnected = errors.New("not connected")
 
 // HTTPOptions tune a client. The zero value of a field means its default.
 type HTTPOptions struct {
@@ -41,10 +47,13 @@ func NewHTTPTransport(n Network, o HTTPOptions) *http.Transport {
 			ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
 			defer cancel()
 			conn, err := n.Dial(ctx, address)
-			if err == nil && o.Dialed != nil {
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrNotConnected, err)
+			}
+			if o.Dialed != nil {
 				conn = o.Dialed(conn)
 			}
-			return conn, err
+			return conn, nil
 		},
 		DisableCompression: true,
 		IdleConnTimeout:    time.Minute,

@@ -1,0 +1,115 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
+	"github.com/hostd/hostd/sharding"
+)
+
+// anyAddress is the base of URLs whose host is replaced by the node's address.
+const anyAddress = "http://peer"
+
+func newClient(transport http.RoundTripper, base string) peerv1connect.PeerServiceClient {
+	return peerv1connect.NewPeerServiceClient(&http.Client{Transport: transport}, base,
+		noCompression, connect.WithReadMaxBytes(maxCallBytes), connect.WithSendMaxBytes(maxCallBytes))
+}
+
+// Client returns an HTTP client and a base URL for other services of a node.
+// Calls go to where the node listens at the time, carry this node's hello, and
+// fail where another node answers; the node serves them behind Admit. A
+// deadline is the caller's business. It fails while the node is not known.
+func (p *Peers) Client(node sharding.NodeID) (client *http.Client, baseURL string, err error) {
+	q, err := p.known(node)
+	if err != nil {
+		return nil, "", err
+	}
+	return &http.Client{Transport: &caller{base: p.calls, peers: p, to: q, follow: true}}, anyAddress, nil
+}
+
+func (p *Peers) known(node sharding.NodeID) (*peer, error) {
+	q := (*p.table.Load())[node]
+	if q == nil {
+		return nil, fmt.Errorf("%w: the address of node %s is not known", ErrUnreachable, node)
+	}
+	return q, nil
+}
+
+// bounded gives a context without a deadline one.
+func (p *Peers) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, p.opts.CallTimeout)
+}
+
+// call makes one call to a node that does not stream.
+func call[Req, Res any](ctx context.Context, p *Peers, node sharding.NodeID, method func(peerv1connect.PeerServiceClient, context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
+	q, err := p.known(node)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := p.bounded(ctx)
+	defer cancel()
+	res, err := method(q.calls, ctx, connect.NewRequest(req))
+	if err != nil {
+		return nil, decodeError(node, err)
+	}
+	return res.Msg, nil
+}
+
+// Probe asks who answers at an address.
+func (p *Peers) Probe(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
+	ctx, cancel := p.bounded(ctx)
+	defer cancel()
+	client := newClient(&caller{base: p.calls, peers: p}, "http://"+address)
+	res, err := client.Probe(ctx, connect.NewRequest(&peerv1.ProbeRequest{}))
+	if err != nil {
+		return nil, decodeError(sharding.NodeID(address), err)
+	}
+	return res.Msg, nil
+}
+
+// Join asks the node at an address to admit this one.
+func (p *Peers) Join(ctx context.Context, address string, r *peerv1.JoinRequest) (*peerv1.JoinResponse, error) {
+	ctx, cancel := p.bounded(ctx)
+	defer cancel()
+	client := newClient(&caller{base: p.calls, peers: p}, "http://"+address)
+	res, err := client.Join(ctx, connect.NewRequest(r))
+	if err != nil {
+		return nil, decodeError(sharding.NodeID(address), err)
+	}
+	return res.Msg, nil
+}
+
+// Propose has a node carry a metadata command out and returns what the state
+// machine answered. After an error that wraps ErrUnknownOutcome it may take
+// effect; after any other it had none.
+func (p *Peers) Propose(ctx context.Context, node sharding.NodeID, command []byte) (result []byte, err error) {
+	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.Propose, &peerv1.ProposeRequest{Command: command})
+	return res.GetResult(), err
+}
+
+// ReadMeta returns an index of the metadata shard at or behind all that was
+// committed before the call.
+func (p *Peers) ReadMeta(ctx context.Context, node sharding.NodeID) (index uint64, err error) {
+	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.ReadMeta, &peerv1.ReadMetaRequest{})
+	return res.GetIndex(), err
+}
+
+// SendReport tells the leader of the metadata shard what this node sees.
+func (p *Peers) SendReport(ctx context.Context, leader sharding.NodeID, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error) {
+	return call(ctx, p, leader, peerv1connect.PeerServiceClient.Report, r)
+}
+
+// Prepare has a node fetch a module, from holder where that is not empty, and
+// returns when it can run there.
+func (p *Peers) Prepare(ctx context.Context, node sharding.NodeID, module Digest, holder sharding.NodeID) error {
+	_, err := call(ctx, p, node, peerv1connect.PeerServiceClient.Prepare, &peerv1.PrepareRequest{Digest: module[:], Holder: string(holder)})
+	return err
+}

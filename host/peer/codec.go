@@ -1,0 +1,140 @@
+package peer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Numbers of fields as peer.proto gives them, over their wire types.
+const (
+	tagFrames   = 1<<3 | 2 // LinkRequest.frames
+	tagBeat     = 2 << 3   // LinkRequest.beat
+	tagEcho     = 1 << 3   // LinkResponse.beat
+	tagReceived = 2 << 3   // LinkResponse.received_bytes
+)
+
+// errMalformed: a message of a link is not one; the link is made anew.
+var errMalformed = errors.New("malformed message on a link")
+
+// batch is a LinkRequest.
+type batch struct {
+	frames [][]byte
+	beat   uint64
+}
+
+// echo is a LinkResponse.
+type echo struct {
+	beat, received uint64
+}
+
+// linkCodec encodes and decodes the two messages of a link as peer.proto
+// describes them. Encoding allocates nothing that the caller does not give;
+// decoding a batch allocates its bytes once, and its frames share them.
+type linkCodec struct{}
+
+// Name implements connect.Codec.
+func (linkCodec) Name() string { return "proto" }
+
+// Marshal implements connect.Codec.
+func (c linkCodec) Marshal(msg any) ([]byte, error) { return c.MarshalAppend(nil, msg) }
+
+// MarshalAppend appends an encoded message.
+func (linkCodec) MarshalAppend(dst []byte, msg any) ([]byte, error) {
+	switch m := msg.(type) {
+	case *batch:
+		return m.append(dst), nil
+	case *echo:
+		dst = protowire.AppendVarint(append(dst, tagEcho), m.beat)
+		return protowire.AppendVarint(append(dst, tagReceived), m.received), nil
+	}
+	return nil, fmt.Errorf("%T is no message of a link", msg)
+}
+
+func (b *batch) append(dst []byte) []byte {
+	size := 0
+	for _, f := range b.frames {
+		size += frameSize(f)
+	}
+	dst = slices.Grow(dst, size+1+protowire.SizeVarint(b.beat))
+	for _, f := range b.frames {
+		dst = protowire.AppendVarint(append(dst, tagFrames), uint64(len(f)))
+		dst = append(dst, f...)
+	}
+	if b.beat != 0 {
+		dst = protowire.AppendVarint(append(dst, tagBeat), b.beat)
+	}
+	return dst
+}
+
+// frameSize is what a frame takes in a message.
+func frameSize(frame []byte) int { return 1 + protowire.SizeBytes(len(frame)) }
+
+// Unmarshal implements connect.Codec. data belongs to the caller.
+func (linkCodec) Unmarshal(data []byte, msg any) error {
+	switch m := msg.(type) {
+	case *batch:
+		return m.parse(slices.Clone(data))
+	case *echo:
+		return m.parse(data)
+	}
+	return fmt.Errorf("%T is no message of a link", msg)
+}
+
+// parse takes msg apart; the frames alias it. An empty frame is none.
+func (b *batch) parse(msg []byte) error {
+	clear(b.frames)
+	b.frames, b.beat = b.frames[:0], 0
+	return fields(msg, func(tag, n uint64, value []byte) {
+		switch {
+		case tag == tagBeat:
+			b.beat = n
+		case tag == tagFrames && len(value) > 0:
+			b.frames = append(b.frames, value)
+		}
+	})
+}
+
+func (e *echo) parse(msg []byte) error {
+	*e = echo{}
+	return fields(msg, func(tag, n uint64, _ []byte) {
+		switch tag {
+		case tagEcho:
+			e.beat = n
+		case tagReceived:
+			e.received = n
+		}
+	})
+}
+
+// fields calls fn for each varint and length-delimited field; others are
+// skipped.
+func fields(msg []byte, fn func(tag, n uint64, value []byte)) error {
+	for len(msg) > 0 {
+		number, kind, used := protowire.ConsumeTag(msg)
+		if used < 0 {
+			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(used))
+		}
+		msg = msg[used:]
+		var n uint64
+		var value []byte
+		switch kind {
+		case protowire.VarintType:
+			n, used = protowire.ConsumeVarint(msg)
+		case protowire.BytesType:
+			value, used = protowire.ConsumeBytes(msg)
+		default:
+			used = protowire.ConsumeFieldValue(number, kind, msg)
+		}
+		if used < 0 {
+			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(used))
+		}
+		msg = msg[used:]
+		if kind == protowire.VarintType || kind == protowire.BytesType {
+			fn(uint64(number)<<3|uint64(kind), n, value[:len(value):len(value)])
+		}
+	}
+	return nil
+}

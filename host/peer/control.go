@@ -1,0 +1,170 @@
+package peer
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"time"
+
+	"connectrpc.com/connect"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Digest names a module by its bytes.
+type Digest = [sha256.Size]byte
+
+// MaxBlobBytes bounds a module on its way between nodes.
+const MaxBlobBytes = 64 << 20
+
+// Control is what a node answers other nodes. Its methods are called
+// concurrently; their contexts end with the call, at most 30 s after it began;
+// CallerOf names the caller. An error wraps one of this package's, or a
+// *sharding.NotLeaderError, where it is known that nothing was done; any other
+// reaches the caller as ErrUnknownOutcome. Requests are the callee's; answers
+// must not change afterwards.
+type Control interface {
+	// Probe says what the node knows of its cluster; strangers may ask.
+	Probe(ctx context.Context) (*peerv1.ProbeResponse, error)
+	// Join admits a node, on the leader of the metadata shard.
+	Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.JoinResponse, error)
+	// Propose carries a metadata command out, on the leader.
+	Propose(ctx context.Context, command []byte) (result []byte, err error)
+	// ReadMeta returns a confirmed index of the metadata shard, on the leader.
+	ReadMeta(ctx context.Context) (index uint64, err error)
+	// Report takes what a node sees, on the leader of the metadata shard.
+	Report(ctx context.Context, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error)
+	// Prepare fetches a module, from holder where that is not empty, and
+	// returns when it can run.
+	Prepare(ctx context.Context, module Digest, holder sharding.NodeID) error
+	// OpenBlob opens a module's bytes, of the given size; the caller closes it.
+	OpenBlob(ctx context.Context, module Digest) (blob io.ReadCloser, size int64, err error)
+	// PutBlob stores a module's bytes and returns when they are durable. blob
+	// ends with io.EOF after size bytes that have the digest, or fails.
+	PutBlob(ctx context.Context, module Digest, size int64, blob io.Reader) error
+	// ReceiveSnapshot takes a snapshot. body ends with io.EOF only where it is
+	// whole; it is valid during the call, which may last as long as bytes
+	// arrive.
+	ReceiveSnapshot(ctx context.Context, from sharding.NodeID, header []byte, body io.Reader) error
+}
+
+// NoControl refuses every call. A type that embeds it refuses what it does not
+// have.
+type NoControl struct{}
+
+var errNoControl = fmt.Errorf("%w: the node does not answer this", ErrUnavailable)
+
+// Probe implements Control.
+func (NoControl) Probe(context.Context) (*peerv1.ProbeResponse, error) { return nil, errNoControl }
+
+// Join implements Control.
+func (NoControl) Join(context.Context, *peerv1.JoinRequest) (*peerv1.JoinResponse, error) {
+	return nil, errNoControl
+}
+
+// Propose implements Control.
+func (NoControl) Propose(context.Context, []byte) ([]byte, error) { return nil, errNoControl }
+
+// ReadMeta implements Control.
+func (NoControl) ReadMeta(context.Context) (uint64, error) { return 0, errNoControl }
+
+// Report implements Control.
+func (NoControl) Report(context.Context, *peerv1.ReportRequest) (*peerv1.ReportResponse, error) {
+	return nil, errNoControl
+}
+
+// Prepare implements Control.
+func (NoControl) Prepare(context.Context, Digest, sharding.NodeID) error { return errNoControl }
+
+// OpenBlob implements Control.
+func (NoControl) OpenBlob(context.Context, Digest) (io.ReadCloser, int64, error) {
+	return nil, 0, errNoControl
+}
+
+// PutBlob implements Control.
+func (NoControl) PutBlob(context.Context, Digest, int64, io.Reader) error { return errNoControl }
+
+// ReceiveSnapshot implements Control.
+func (NoControl) ReceiveSnapshot(context.Context, sharding.NodeID, []byte, io.Reader) error {
+	return errNoControl
+}
+
+// maxCallTime bounds a call that does not stream.
+const maxCallTime = 30 * time.Second
+
+// controlService answers calls through the node's Control.
+type controlService struct{ peers *Peers }
+
+// answer runs fn within the bounds of a call.
+func answer[Res any](ctx context.Context, p *Peers, fn func(context.Context) (*Res, error)) (*connect.Response[Res], error) {
+	ctx, cancel := context.WithTimeout(ctx, maxCallTime)
+	defer cancel()
+	res, err := fn(ctx)
+	if err != nil {
+		return nil, p.encodeError(err)
+	}
+	return connect.NewResponse(res), nil
+}
+
+// Link is served by Peers.link.
+func (s *controlService) Link(context.Context, *connect.BidiStream[peerv1.LinkRequest, peerv1.LinkResponse]) error {
+	return s.peers.encodeError(errNoControl)
+}
+
+func (s *controlService) Probe(ctx context.Context, _ *connect.Request[peerv1.ProbeRequest]) (*connect.Response[peerv1.ProbeResponse], error) {
+	return answer(ctx, s.peers, s.peers.opts.Control.Probe)
+}
+
+func (s *controlService) Join(ctx context.Context, r *connect.Request[peerv1.JoinRequest]) (*connect.Response[peerv1.JoinResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.JoinResponse, error) {
+		m, caller := r.Msg.GetMember(), CallerOf(ctx)
+		if m.GetNodeId() != string(caller.Node) || m.GetIncarnation() != caller.Incarnation {
+			return nil, fmt.Errorf("%w: node %s asks for the admission of %.200q", ErrRefused, caller.Node, m.GetNodeId())
+		}
+		return s.peers.opts.Control.Join(ctx, r.Msg)
+	})
+}
+
+func (s *controlService) Propose(ctx context.Context, r *connect.Request[peerv1.ProposeRequest]) (*connect.Response[peerv1.ProposeResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.ProposeResponse, error) {
+		result, err := s.peers.opts.Control.Propose(ctx, r.Msg.GetCommand())
+		return &peerv1.ProposeResponse{Result: result}, err
+	})
+}
+
+func (s *controlService) ReadMeta(ctx context.Context, _ *connect.Request[peerv1.ReadMetaRequest]) (*connect.Response[peerv1.ReadMetaResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.ReadMetaResponse, error) {
+		index, err := s.peers.opts.Control.ReadMeta(ctx)
+		return &peerv1.ReadMetaResponse{Index: index}, err
+	})
+}
+
+func (s *controlService) Report(ctx context.Context, r *connect.Request[peerv1.ReportRequest]) (*connect.Response[peerv1.ReportResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.ReportResponse, error) {
+		caller := CallerOf(ctx)
+		if r.Msg.GetNodeId() != string(caller.Node) || r.Msg.GetIncarnation() != caller.Incarnation {
+			return nil, fmt.Errorf("%w: node %s reports for %.200q", ErrRefused, caller.Node, r.Msg.GetNodeId())
+		}
+		return s.peers.opts.Control.Report(ctx, r.Msg)
+	})
+}
+
+func (s *controlService) Prepare(ctx context.Context, r *connect.Request[peerv1.PrepareRequest]) (*connect.Response[peerv1.PrepareResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.PrepareResponse, error) {
+		module, err := toDigest(r.Msg.GetDigest())
+		if err == nil {
+			err = s.peers.opts.Control.Prepare(ctx, module, sharding.NodeID(r.Msg.GetHolder()))
+		}
+		return &peerv1.PrepareResponse{}, err
+	})
+}
+
+func toDigest(b []byte) (d Digest, err error) {
+	if len(b) != len(d) {
+		return d, fmt.Errorf("%w: a digest of %d bytes", ErrRefused, len(b))
+	}
+	copy(d[:], b)
+	return d, nil
+}

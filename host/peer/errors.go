@@ -1,0 +1,170 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Errors of calls between nodes. A Control returns errors that wrap them, and
+// the caller gets errors that wrap the same.
+var (
+	// ErrWrongCluster: the two nodes are of different clusters. A retry cannot
+	// succeed.
+	ErrWrongCluster = errors.New("wrong cluster")
+	// ErrWrongNode: another node answers at the address. The address is old.
+	ErrWrongNode = errors.New("wrong node")
+	// ErrOldIncarnation: a newer start of the calling or answering node is
+	// known. This process should not be running.
+	ErrOldIncarnation = errors.New("old incarnation")
+	// ErrFormat: the nodes speak different versions.
+	ErrFormat = errors.New("unknown format")
+	// ErrUnavailable: nothing was done; another attempt may succeed.
+	ErrUnavailable = errors.New("unavailable")
+	// ErrUnreachable: the call did not leave this node. It is an ErrUnavailable.
+	ErrUnreachable = fmt.Errorf("unreachable: %w", ErrUnavailable)
+	// ErrRefused: nothing was done, and the same request can never succeed.
+	ErrRefused = errors.New("refused")
+	// ErrNotFound: what was asked for is not there.
+	ErrNotFound = errors.New("not found")
+	// ErrTooLarge: a request or an answer is above its bound.
+	ErrTooLarge = errors.New("too large")
+	// ErrUnknownOutcome: the call was made and its end was not seen; it may
+	// have taken effect.
+	ErrUnknownOutcome = errors.New("unknown outcome")
+	// ErrClosed: Peers is closed.
+	ErrClosed = errors.New("peers are closed")
+)
+
+// NotLeaderError is a *sharding.NotLeaderError from another node, with the
+// address of the leader, which is empty where that is not known. Nothing was
+// done.
+type NotLeaderError struct {
+	sharding.NotLeaderError
+	Address string
+}
+
+// Unwrap returns the *sharding.NotLeaderError.
+func (e *NotLeaderError) Unwrap() error { return &e.NotLeaderError }
+
+// faults is the one place where errors become codes and kinds.
+var faults = []struct {
+	err  error
+	kind peerv1.Fault_Kind
+	code connect.Code
+}{
+	{ErrWrongCluster, peerv1.Fault_KIND_WRONG_CLUSTER, connect.CodePermissionDenied},
+	{ErrWrongNode, peerv1.Fault_KIND_WRONG_NODE, connect.CodeFailedPrecondition},
+	{ErrOldIncarnation, peerv1.Fault_KIND_OLD_INCARNATION, connect.CodeAborted},
+	{ErrFormat, peerv1.Fault_KIND_FORMAT, connect.CodeUnimplemented},
+	{ErrUnavailable, peerv1.Fault_KIND_UNAVAILABLE, connect.CodeUnavailable},
+	{ErrRefused, peerv1.Fault_KIND_REFUSED, connect.CodeInvalidArgument},
+	{ErrNotFound, peerv1.Fault_KIND_NOT_FOUND, connect.CodeNotFound},
+	{ErrTooLarge, peerv1.Fault_KIND_TOO_LARGE, connect.CodeResourceExhausted},
+	{ErrUnknownOutcome, peerv1.Fault_KIND_UNKNOWN_OUTCOME, connect.CodeUnknown},
+}
+
+// encodeError turns an error into what goes over the wire. What is none of
+// this package's may have had an effect.
+func (p *Peers) encodeError(err error) *connect.Error {
+	var already *connect.Error
+	if errors.As(err, &already) {
+		return already
+	}
+	var elsewhere *sharding.NotLeaderError
+	if errors.As(err, &elsewhere) {
+		return withFault(connect.CodeFailedPrecondition, err, &peerv1.Fault{
+			Kind: peerv1.Fault_KIND_NOT_LEADER, ShardId: uint32(elsewhere.Shard), Term: uint64(elsewhere.Term),
+			Leader: string(elsewhere.Leader), LeaderAddress: p.addressOf(elsewhere.Leader),
+		})
+	}
+	for _, f := range faults {
+		if errors.Is(err, f.err) {
+			return withFault(f.code, err, &peerv1.Fault{Kind: f.kind})
+		}
+	}
+	code := connect.CodeUnknown
+	if errors.Is(err, context.DeadlineExceeded) {
+		code = connect.CodeDeadlineExceeded
+	}
+	return withFault(code, err, &peerv1.Fault{Kind: peerv1.Fault_KIND_UNKNOWN_OUTCOME})
+}
+
+func withFault(code connect.Code, err error, fault *peerv1.Fault) *connect.Error {
+	out := connect.NewError(code, err)
+	if detail, err := connect.NewErrorDetail(fault); err == nil {
+		out.AddDetail(detail)
+	}
+	return out
+}
+
+// decodeError turns what a call failed with into this package's errors.
+func decodeError(node sharding.NodeID, err error) error {
+	if err == nil {
+		return nil
+	}
+	if own := ownError(err); own != nil {
+		return fmt.Errorf("call node %s: %w", node, own)
+	}
+	var remote *connect.Error
+	if !errors.As(err, &remote) {
+		return fmt.Errorf("call node %s: %w: %w", node, ErrUnknownOutcome, err)
+	}
+	for _, detail := range remote.Details() {
+		value, derr := detail.Value()
+		fault, ok := value.(*peerv1.Fault)
+		if derr == nil && ok {
+			return fmt.Errorf("node %s: %w", node, decodeFault(fault, remote.Message()))
+		}
+	}
+	if remote.Code() == connect.CodeResourceExhausted {
+		return fmt.Errorf("call node %s: %w: %w", node, ErrTooLarge, err)
+	}
+	return fmt.Errorf("call node %s: %w: %w", node, ErrUnknownOutcome, err)
+}
+
+// ownError returns an error that this side made before or after the call.
+func ownError(err error) error {
+	var local *localError
+	if errors.As(err, &local) {
+		return local.err
+	}
+	return nil
+}
+
+// localError is an error of this side on its way through the HTTP client.
+type localError struct{ err error }
+
+func (e *localError) Error() string { return e.err.Error() }
+func (e *localError) Unwrap() error { return e.err }
+
+func decodeFault(f *peerv1.Fault, text string) error {
+	if f.GetKind() == peerv1.Fault_KIND_NOT_LEADER {
+		return &NotLeaderError{
+			NotLeaderError: sharding.NotLeaderError{
+				Shard: sharding.ShardID(f.GetShardId()), Term: sharding.Term(f.GetTerm()), Leader: sharding.NodeID(f.GetLeader()),
+			},
+			Address: f.GetLeaderAddress(),
+		}
+	}
+	for _, known := range faults {
+		if known.kind == f.GetKind() {
+			return &faultError{known.err, text}
+		}
+	}
+	return &faultError{ErrUnknownOutcome, text}
+}
+
+// faultError is an error of another node: its text, and what it wraps there.
+type faultError struct {
+	kind error
+	text string
+}
+
+func (e *faultError) Error() string { return e.text }
+func (e *faultError) Unwrap() error { return e.kind }

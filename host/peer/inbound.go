@@ -1,0 +1,188 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+)
+
+// served is one call that another node makes here and that may last.
+type served struct {
+	hello Hello
+	peer  *peer // nil for a stranger's Probe
+	body  *heardBody
+	ended atomic.Bool // aborted: what still arrives is not looked at
+
+	// The controller must not be used once the handler has returned; mu is
+	// held over its calls, which set a deadline and do not wait.
+	mu         sync.Mutex
+	controller *http.ResponseController
+}
+
+type servedKey struct{}
+
+func servedOf(ctx context.Context) *served {
+	s, _ := ctx.Value(servedKey{}).(*served)
+	return s
+}
+
+// abort makes reads and writes of the call fail, those under way too.
+func (s *served) abort() {
+	s.ended.Store(true)
+	s.deadline(time.Unix(1, 0))
+}
+
+// lift takes the server's limits off a call that lasts.
+func (s *served) lift() { s.deadline(time.Time{}) }
+
+func (s *served) deadline(t time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.controller != nil {
+		s.controller.SetReadDeadline(t)
+		s.controller.SetWriteDeadline(t)
+	}
+}
+
+// heardBody is a body from another node: every byte of it is heard.
+type heardBody struct {
+	io.ReadCloser
+	peer  *peer
+	bytes atomic.Uint64
+}
+
+// Read implements io.Reader.
+func (b *heardBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.bytes.Add(uint64(n))
+		b.peer.touch()
+	}
+	return n, err
+}
+
+// enter registers a stream, so that Close ends it and waits for it.
+func (p *Peers) enter(s *served) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	p.served[s] = struct{}{}
+	p.active.Add(1)
+	return nil
+}
+
+func (p *Peers) leave(s *served) {
+	p.mu.Lock()
+	delete(p.served, s)
+	p.mu.Unlock()
+	p.active.Done()
+}
+
+// link serves a link from another node: its goroutine reads frames, a second
+// one beats. A node has one link to here; a new one ends the one before.
+func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo]) error {
+	s := servedOf(ctx)
+	if err := p.enter(s); err != nil {
+		return p.encodeError(err)
+	}
+	defer p.leave(s)
+	if err := s.peer.replace(s); err != nil {
+		return p.encodeError(err)
+	}
+	defer s.peer.ended(s)
+	s.lift()
+	if s.ended.Load() {
+		return p.encodeError(ErrClosed) // between enter and lift
+	}
+	var heard atomic.Uint64 // the last beat
+	stop := make(chan struct{})
+	var beating sync.WaitGroup
+	beating.Go(func() { p.beat(stream, s, &heard, stop) })
+	err := p.receive(stream, s, &heard)
+	s.abort()
+	close(stop)
+	beating.Wait()
+	return p.encodeError(err)
+}
+
+// receive hands frames on until the stream ends, which is always an error for
+// the other side: it shall make the link again.
+func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Uint64) error {
+	var b batch
+	for {
+		if err := stream.Conn().Receive(&b); err != nil {
+			if s.ended.Load() {
+				return ErrUnavailable
+			}
+			return errors.Join(ErrUnavailable, err)
+		}
+		if s.ended.Load() {
+			return ErrUnavailable
+		}
+		if b.beat != 0 {
+			heard.Store(b.beat)
+		}
+		for _, f := range b.frames {
+			p.opts.Receive(s.peer.id, f)
+		}
+	}
+}
+
+// beat writes to the other side in each period, and ends a link on which
+// nothing arrives: its other end must have made a new one long ago.
+func (p *Peers) beat(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Uint64, stop chan struct{}) {
+	ticker := time.NewTicker(p.opts.Beat)
+	defer ticker.Stop()
+	var received uint64
+	progress := p.now()
+	for {
+		if now := s.body.bytes.Load(); now != received {
+			received, progress = now, p.now()
+		} else if time.Duration(p.now()-progress) > 3*p.opts.StuckAfter {
+			s.abort()
+			return
+		}
+		if err := stream.Conn().Send(&echo{heard.Load(), received}); err != nil {
+			s.abort()
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-stop:
+			return
+		}
+	}
+}
+
+// replace makes s the link from the node.
+func (q *peer) replace(s *served) error {
+	q.mu.Lock()
+	if q.incarnation.Load() != s.hello.Incarnation {
+		q.mu.Unlock()
+		return ErrOldIncarnation
+	}
+	old := q.inbound
+	q.inbound = s
+	q.mu.Unlock()
+	if old != nil {
+		old.abort()
+	}
+	return nil
+}
+
+// ended forgets the link from the node, unless there is another by now.
+func (q *peer) ended(s *served) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.inbound == s {
+		q.inbound = nil
+	}
+}

@@ -1,0 +1,75 @@
+package peer
+
+import (
+	"context"
+	"time"
+)
+
+// States of a peer:
+//
+//	unknown --heard--> heard <--> silent
+//	unknown --------------------> silent
+const (
+	stateUnknown = iota
+	stateHeard
+	stateSilent
+)
+
+// touch notes that something arrived from the node just now.
+func (q *peer) touch() {
+	q.last.Store(q.owner.now())
+	q.spoke.Store(true)
+	if q.state.Load() != stateHeard {
+		select {
+		case q.owner.noticed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// watch looks at who is silent until ctx ends. It looks seven times within the
+// time after which a node counts as silent.
+//
+// A process that was stopped or starved wakes up with everyone's last word
+// long ago, and their words since unread. So where its own looks lie far
+// apart, it gives everyone a new span.
+func (p *Peers) watch(ctx context.Context) {
+	every := p.opts.SilentAfter / 7
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	looked, since := p.now(), int64(0)
+	for {
+		select {
+		case <-ticker.C:
+			now := p.now()
+			if now-looked > int64(3*every) {
+				since = now
+			}
+			looked = now
+		case <-p.noticed:
+		case <-ctx.Done():
+			return
+		}
+		for _, q := range *p.table.Load() {
+			q.look(p.now(), since)
+		}
+	}
+}
+
+// look moves the state of a peer and says so. Nothing before since counts as
+// silence.
+func (q *peer) look(now, since int64) {
+	last := q.last.Load()
+	silent := now-max(last, since) >= int64(q.owner.opts.SilentAfter)
+	switch state := q.state.Load(); {
+	case silent && state != stateSilent:
+		q.state.Store(stateSilent)
+		q.owner.opts.Logger.Debug("a node fell silent", "node_id", q.id)
+		q.owner.opts.OnSilent(q.id)
+	case state != stateHeard && q.spoke.Load() && now-last < int64(q.owner.opts.SilentAfter):
+		q.state.Store(stateHeard)
+		q.owner.opts.Logger.Debug("a node is heard", "node_id", q.id)
+		q.again()
+		q.owner.opts.OnHeard(q.id)
+	}
+}

@@ -1,0 +1,232 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
+	"github.com/hostd/hostd/host/network"
+)
+
+// Bounds of the link to a peer.
+const (
+	// batchBytes is where a message of several frames ends; a larger frame is
+	// a message of its own. It is also what one small frame can keep in memory
+	// at the receiver, whose frames share their message.
+	batchBytes = 64 << 10
+	// maxMessageBytes bounds a message of a link.
+	maxMessageBytes = MaxFrameBytes + 64
+	minPause        = 25 * time.Millisecond
+	maxPause        = time.Second
+)
+
+var (
+	errMoved = errors.New("the node has moved or started anew")
+	errStuck = errors.New("the link makes no progress")
+	errEnded = errors.New("the node ended the link")
+)
+
+// run keeps the link until ctx ends.
+func (q *peer) run(ctx context.Context) {
+	pause := minPause
+	for ctx.Err() == nil {
+		q.mu.Lock()
+		address := q.address
+		q.mu.Unlock()
+		began := q.owner.now()
+		if address != "" && q.owner.Cluster() != "" {
+			err := q.link(ctx, address)
+			q.owner.opts.Logger.Debug("a link ended", "node_id", q.id, "address", address, "error", err)
+		}
+		q.queue.discard()
+		if time.Duration(q.owner.now()-began) > 2*q.owner.opts.StuckAfter {
+			pause = minPause
+		}
+		if q.rest(ctx, address, pause/2+rand.N(pause/2)) {
+			pause = minPause
+		} else {
+			pause = min(2*pause, maxPause)
+		}
+	}
+}
+
+// rest waits for d, or for a reason not to, which it reports. Without an
+// address it waits for a reason alone.
+func (q *peer) rest(ctx context.Context, address string, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	elapsed := timer.C
+	if address == "" {
+		elapsed = nil
+	}
+	select {
+	case <-elapsed:
+		return false
+	case <-q.kick:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// outbound is one link to a peer: a stream on a connection of its own.
+type outbound struct {
+	peer   *peer
+	stream *connect.BidiStreamForClient[batch, echo]
+	cancel context.CancelCauseFunc
+	stuck  *time.Timer
+
+	mu     sync.Mutex
+	failed bool
+	conn   net.Conn
+}
+
+// link makes a link and returns why it ended.
+func (q *peer) link(parent context.Context, address string) error {
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	opts := &q.owner.opts
+	l := &outbound{peer: q, cancel: cancel}
+	transport := network.NewHTTPTransport(opts.Network, network.HTTPOptions{DialTimeout: opts.StuckAfter, Dialed: l.dialed})
+	defer transport.CloseIdleConnections()
+	client := connect.NewClient[batch, echo](
+		&http.Client{Transport: &caller{base: transport, peers: q.owner, to: q}},
+		"http://"+address+peerv1connect.PeerServiceLinkProcedure,
+		connect.WithCodec(linkCodec{}), connect.WithReadMaxBytes(1<<10), noCompression,
+	)
+	l.stuck = time.AfterFunc(opts.StuckAfter, func() { l.fail(errStuck) })
+	defer l.stuck.Stop()
+	q.mu.Lock()
+	q.cut = l.fail
+	moved := q.address != address
+	q.mu.Unlock()
+	defer func() {
+		q.mu.Lock()
+		q.cut = nil
+		q.mu.Unlock()
+	}()
+	if moved {
+		return errMoved
+	}
+	l.stream = client.CallBidiStream(ctx)
+	var reader sync.WaitGroup
+	reader.Go(l.read)
+	l.write(ctx)
+	if ctx.Err() == nil {
+		reader.Wait() // it knows why
+	}
+	l.fail(errEnded)
+	l.stream.CloseRequest()
+	l.stream.CloseResponse()
+	reader.Wait()
+	return decodeError(q.id, context.Cause(ctx))
+}
+
+// dialed keeps the connection, so that it can be closed whatever the layers
+// above wait for.
+func (l *outbound) dialed(conn net.Conn) net.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed {
+		conn.Close()
+	}
+	l.conn = conn
+	return conn
+}
+
+// fail ends the link; the first reason counts.
+func (l *outbound) fail(err error) {
+	l.cancel(err)
+	l.mu.Lock()
+	conn := l.conn
+	l.failed = true
+	l.mu.Unlock()
+	if conn != nil {
+		conn.Close()
+	}
+}
+
+// read takes the peer's beats until the stream ends. The link is stuck when
+// the peer has received nothing new for too long.
+func (l *outbound) read() {
+	var received uint64
+	var e echo
+	conn, err := l.stream.Conn()
+	for {
+		if err == nil {
+			err = conn.Receive(&e)
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errEnded
+			}
+			l.fail(err)
+			return
+		}
+		if e.received > received {
+			received = e.received
+			l.stuck.Reset(l.peer.owner.opts.StuckAfter)
+		}
+	}
+}
+
+// write sends what is queued, and a beat in each period, until the stream
+// ends.
+func (l *outbound) write(ctx context.Context) {
+	q := l.peer
+	ticker := time.NewTicker(q.owner.opts.Beat)
+	defer ticker.Stop()
+	out := &batch{beat: 1}
+	var taken [][]byte
+	for beat := uint64(1); ; {
+		if taken = q.queue.take(taken); !l.send(out, taken) {
+			return
+		}
+		select {
+		case <-q.queue.wake:
+		case <-ticker.C:
+			beat++
+			out.beat = beat
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// send sends the beat of out, where it has one, and the frames, in as few
+// messages as their bounds allow. It reports whether all went out.
+func (l *outbound) send(out *batch, frames [][]byte) bool {
+	for sent := 0; sent < len(frames) || out.beat != 0; {
+		count, bytes := 0, 0
+		for _, f := range frames[sent:] {
+			if count > 0 && bytes+frameSize(f) > batchBytes {
+				break
+			}
+			bytes += frameSize(f)
+			count++
+		}
+		out.frames = frames[sent : sent+count]
+		err := l.stream.Send(out)
+		for _, f := range out.frames {
+			bytes -= frameSize(f) - len(f)
+		}
+		l.peer.queue.release(count, bytes)
+		out.frames, out.beat = nil, 0
+		sent += count
+		if err != nil {
+			for _, f := range frames[sent:] {
+				l.peer.queue.release(1, len(f))
+			}
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,84 @@
+package peer
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
+	"github.com/hostd/hostd/sharding"
+)
+
+// peer is what this node knows of another.
+type peer struct {
+	owner *Peers
+	id    sharding.NodeID
+	queue queue
+	kick  chan struct{} // one slot: try the link now
+	calls peerv1connect.PeerServiceClient
+	bulk  peerv1connect.PeerServiceClient
+
+	incarnation atomic.Uint64 // the newest that was heard
+	last        atomic.Int64  // when something arrived, or the peer was made
+	spoke       atomic.Bool   // something arrived ever
+	state       atomic.Int32  // written by watch alone
+
+	mu      sync.Mutex
+	address string // where it listens; "" where no link shall be
+	running bool   // the goroutine of the link is
+	cut     func(error)
+	inbound *served // the link from the node
+}
+
+func (p *Peers) newPeer(id sharding.NodeID) *peer {
+	q := &peer{owner: p, id: id, kick: make(chan struct{}, 1)}
+	q.calls = newClient(&caller{base: p.calls, peers: p, to: q, follow: true}, anyAddress)
+	q.bulk = newClient(&caller{base: p.bulk, peers: p, to: q, follow: true}, anyAddress)
+	q.queue.init(p.opts.QueueFrames, p.opts.QueueBytes)
+	q.last.Store(p.now())
+	return q
+}
+
+// move sets the address, and starts or breaks the link as needed.
+func (q *peer) move(address string) {
+	p := q.owner
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p.closed || q.address == address {
+		return
+	}
+	q.address = address
+	if q.cut != nil {
+		q.cut(errMoved)
+	}
+	if !q.running {
+		q.running = true
+		p.tasks.Go(func() { q.run(p.ctx) })
+	}
+	q.again()
+}
+
+// again has the link tried without waiting for the end of a pause.
+func (q *peer) again() {
+	select {
+	case q.kick <- struct{}{}:
+	default:
+	}
+}
+
+// restarted ends the links to and from the older start of the node.
+func (q *peer) restarted(incarnation uint64) {
+	q.owner.opts.Logger.Info("a node has started anew", "node_id", q.id, "incarnation", incarnation)
+	q.mu.Lock()
+	old, cut := q.inbound, q.cut
+	q.inbound = nil
+	q.mu.Unlock()
+	if cut != nil {
+		cut(errMoved)
+	}
+	if old != nil {
+		old.abort()
+	}
+	q.again()
+}

@@ -1,0 +1,214 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/host/network"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Peers is this node's side of all links and calls between nodes. Its methods
+// are safe for concurrent use.
+type Peers struct {
+	opts    Options
+	started time.Time
+	cluster atomic.Pointer[string]
+	table   atomic.Pointer[map[sharding.NodeID]*peer] // replaced, never changed
+	handler http.Handler
+	// calls and bulk are connections of their own, so that a snapshot does not
+	// stand before a call, nor either before a beat.
+	calls, bulk *http.Transport
+	snapshots   chan struct{} // one for each snapshot that is received
+	noticed     chan struct{} // one slot: a node that was not heard was
+
+	mu     sync.Mutex
+	closed bool
+	served map[*served]struct{} // streams that are served now
+	active sync.WaitGroup       // of served
+	ctx    context.Context      // of the links
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+}
+
+// New begins to watch; it makes no connection before SetAddresses.
+func New(opts Options) (*Peers, error) {
+	if err := opts.Validate(); err != nil {
+		return nil, fmt.Errorf("peers: %w", err)
+	}
+	opts = opts.withDefaults()
+	p := &Peers{
+		opts: opts, started: time.Now(),
+		calls:     network.NewHTTPTransport(opts.Network, network.HTTPOptions{}),
+		bulk:      network.NewHTTPTransport(opts.Network, network.HTTPOptions{}),
+		snapshots: make(chan struct{}, opts.MaxSnapshots),
+		noticed:   make(chan struct{}, 1),
+		served:    map[*served]struct{}{},
+	}
+	p.cluster.Store(&opts.Cluster)
+	p.table.Store(&map[sharding.NodeID]*peer{})
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.handler = p.newHandler()
+	p.tasks.Go(func() { p.watch(p.ctx) })
+	return p, nil
+}
+
+// Cluster is the cluster that this node is of; empty while it is of none.
+func (p *Peers) Cluster() string { return *p.cluster.Load() }
+
+// SetCluster names the cluster of a node that had none. Calls other than Probe
+// are refused, and none but Probe and Join succeed, before.
+func (p *Peers) SetCluster(id string) error {
+	if !validName(id) {
+		return fmt.Errorf("cluster id %q is empty, too long or not printable ASCII", id)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if own := p.Cluster(); own != "" && own != id {
+		return fmt.Errorf("%w: this node is of %q", ErrWrongCluster, own)
+	}
+	p.cluster.Store(&id)
+	for _, q := range *p.table.Load() {
+		q.again()
+	}
+	return nil
+}
+
+// SetAddresses says where nodes listen, host:port, and that links to exactly
+// these are kept; this node itself is skipped. The map is not kept.
+func (p *Peers) SetAddresses(addresses map[sharding.NodeID]string) {
+	for id, address := range addresses {
+		if id == p.opts.Self || address == "" {
+			continue
+		}
+		q, err := p.remember(id)
+		if err != nil {
+			p.opts.Logger.Warn("no link is made to a node", "node_id", id, "error", err)
+			continue
+		}
+		q.move(address)
+	}
+	for id, q := range *p.table.Load() {
+		if addresses[id] == "" {
+			q.move("")
+		}
+	}
+}
+
+// Send implements raftgroup.Transport: it takes a frame of at most
+// MaxFrameBytes for a node. It never blocks, and drops the frame where the node
+// has no address or its queue is full. The frame must not change afterwards.
+func (p *Peers) Send(to sharding.NodeID, frame []byte) {
+	if q := (*p.table.Load())[to]; q != nil && len(frame) > 0 {
+		q.queue.push(frame)
+	}
+}
+
+// Heard reports whether anything arrived from the node within SilentAfter, as
+// of the last look.
+func (p *Peers) Heard(node sharding.NodeID) bool {
+	q := (*p.table.Load())[node]
+	return q != nil && q.state.Load() == stateHeard
+}
+
+// Dropped counts the frames for a node that did not go out.
+func (p *Peers) Dropped(node sharding.NodeID) uint64 {
+	if q := (*p.table.Load())[node]; q != nil {
+		return q.queue.lost()
+	}
+	return 0
+}
+
+// Handler returns what the node serves to others, and the path it lies under.
+func (p *Peers) Handler() (path string, h http.Handler) { return servicePath, p.handler }
+
+// Close ends all links and served streams, and waits for them or for ctx. It
+// comes before the HTTP server's end, which waits for what is served.
+func (p *Peers) Close(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	open := make([]*served, 0, len(p.served))
+	for s := range p.served {
+		open = append(open, s)
+	}
+	p.mu.Unlock()
+	p.cancel()
+	for _, s := range open {
+		s.abort()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.tasks.Wait()
+		p.active.Wait()
+		p.calls.CloseIdleConnections()
+		p.bulk.CloseIdleConnections()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close peers: %w", ctx.Err())
+	}
+}
+
+// addressOf returns where a node listens; "" where it is not known.
+func (p *Peers) addressOf(id sharding.NodeID) string {
+	q := (*p.table.Load())[id]
+	if q == nil {
+		return ""
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.address
+}
+
+// remember returns what is known of a node, from now on. Nodes are forgotten
+// only where there is no room: an older start of a node must be known as such.
+func (p *Peers) remember(id sharding.NodeID) (*peer, error) {
+	if q := (*p.table.Load())[id]; q != nil {
+		return q, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	table := *p.table.Load()
+	if q := table[id]; q != nil {
+		return q, nil
+	}
+	switch {
+	case p.closed:
+		return nil, ErrClosed
+	case !validName(string(id)):
+		return nil, fmt.Errorf("%w: node id %.200q", ErrRefused, id)
+	}
+	table = maps.Clone(table)
+	if len(table) >= maxPeers && !evict(table) {
+		return nil, fmt.Errorf("%w: %d nodes are known already", ErrUnavailable, maxPeers)
+	}
+	q := p.newPeer(id)
+	table[id] = q
+	p.table.Store(&table)
+	return q, nil
+}
+
+// evict forgets one node that nothing goes to and nothing comes from.
+func evict(table map[sharding.NodeID]*peer) bool {
+	for id, q := range table {
+		q.mu.Lock()
+		idle := q.address == "" && !q.running && q.inbound == nil && q.state.Load() == stateSilent
+		q.mu.Unlock()
+		if idle {
+			delete(table, id)
+			return true
+		}
+	}
+	return false
+}
+
+// now is the time since the start.
+func (p *Peers) now() int64 { return int64(time.Since(p.started)) }

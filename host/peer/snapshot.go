@@ -1,0 +1,187 @@
+package peer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"connectrpc.com/connect"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/sharding"
+)
+
+// progressTime is how long a snapshot or a module may stand still.
+const progressTime = 10 * time.Second
+
+// errStalled: nothing moved for progressTime.
+var errStalled = fmt.Errorf("%w: the transfer stands still", ErrUnavailable)
+
+// progress ends a transfer that stands still.
+type progress struct {
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+}
+
+// watchProgress returns a context that ends when moved is not called for
+// progressTime. stop must be called.
+func watchProgress(ctx context.Context) (watched context.Context, w *progress) {
+	w = &progress{}
+	watched, w.cancel = context.WithCancelCause(ctx)
+	w.timer = time.AfterFunc(progressTime, func() { w.cancel(errStalled) })
+	return watched, w
+}
+
+func (w *progress) moved() { w.timer.Reset(progressTime) }
+
+func (w *progress) stop() {
+	w.timer.Stop()
+	w.cancel(nil)
+}
+
+// SendSnapshot sends what body brings, under a header of at most 64 KiB, and
+// returns when the node has taken it, or with an error when it has not. It
+// lasts as long as bytes move; the receiver paces it. A node takes a few at a
+// time and answers ErrUnavailable to more.
+func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []byte, body io.Reader) error {
+	q, err := p.known(to)
+	if err != nil {
+		return err
+	}
+	if len(header) > maxHeadBytes {
+		return fmt.Errorf("%w: a snapshot's header of %d bytes", ErrTooLarge, len(header))
+	}
+	ctx, w := watchProgress(ctx)
+	defer w.stop()
+	stream := q.bulk.SendSnapshot(ctx)
+	first := &peerv1.SendSnapshotRequest{Header: header}
+	err = sendChunks(body, func(chunk []byte, last bool) error {
+		defer w.moved()
+		m := &peerv1.SendSnapshotRequest{Chunk: chunk, Last: last}
+		if first != nil {
+			m.Header, first = first.Header, nil
+		}
+		return stream.Send(m)
+	})
+	if err != nil && !errors.Is(err, io.EOF) {
+		w.cancel(err) // the receiver must not take it for whole
+		stream.CloseAndReceive()
+		return fmt.Errorf("send a snapshot to node %s: %w", to, err)
+	}
+	w.moved()
+	_, err = stream.CloseAndReceive()
+	return transferError(ctx, to, err)
+}
+
+// transferError prefers the reason why this side gave up.
+func transferError(ctx context.Context, node sharding.NodeID, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
+		return fmt.Errorf("call node %s: %w", node, errStalled)
+	}
+	return decodeError(node, err)
+}
+
+// sendChunks reads r to its end and calls send with what it brought, in chunks
+// of at most maxChunkBytes, at least once. The chunk is send's for ever. An
+// io.EOF from send means that the receiver knows more.
+func sendChunks(r io.Reader, send func(chunk []byte, last bool) error) error {
+	for {
+		chunk := make([]byte, maxChunkBytes)
+		n, err := io.ReadFull(r, chunk)
+		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !last {
+			return fmt.Errorf("read what is sent: %w", err)
+		}
+		if err := send(chunk[:n], last); err != nil {
+			return err
+		}
+		if last {
+			return nil
+		}
+	}
+}
+
+// SendSnapshot serves a snapshot that another node sends.
+func (s *controlService) SendSnapshot(ctx context.Context, stream *connect.ClientStream[peerv1.SendSnapshotRequest]) (*connect.Response[peerv1.SendSnapshotResponse], error) {
+	p, in := s.peers, servedOf(ctx)
+	select {
+	case p.snapshots <- struct{}{}:
+		defer func() { <-p.snapshots }()
+	default:
+		return nil, p.encodeError(fmt.Errorf("%w: node %s receives %d snapshots already", ErrUnavailable, p.opts.Self, cap(p.snapshots)))
+	}
+	if err := p.enter(in); err != nil {
+		return nil, p.encodeError(err)
+	}
+	defer p.leave(in)
+	body := &chunks{in: in, next: func() ([]byte, bool, error) {
+		if !stream.Receive() {
+			return nil, false, cmp.Or(stream.Err(), io.ErrUnexpectedEOF)
+		}
+		return stream.Msg().GetChunk(), stream.Msg().GetLast(), nil
+	}}
+	if err := body.fill(); err != nil {
+		return nil, p.encodeError(err)
+	}
+	header := stream.Msg().GetHeader()
+	if len(header) > maxHeadBytes {
+		return nil, p.encodeError(fmt.Errorf("%w: a snapshot's header of %d bytes", ErrTooLarge, len(header)))
+	}
+	if err := p.opts.Control.ReceiveSnapshot(ctx, in.peer.id, header, body); err != nil {
+		return nil, p.encodeError(err)
+	}
+	if !body.ended() {
+		return nil, p.encodeError(fmt.Errorf("%w: the snapshot was not read to its end", ErrUnknownOutcome))
+	}
+	return connect.NewResponse(&peerv1.SendSnapshotResponse{}), nil
+}
+
+// chunks reads the messages of a transfer as bytes. io.EOF comes only behind
+// the last one; a transfer cut short fails.
+type chunks struct {
+	in    *served
+	next  func() (chunk []byte, last bool, err error)
+	chunk []byte
+	last  bool
+	err   error
+}
+
+// Read implements io.Reader.
+func (c *chunks) Read(p []byte) (int, error) {
+	for len(c.chunk) == 0 {
+		if c.last {
+			return 0, io.EOF
+		}
+		if err := c.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, c.chunk)
+	c.chunk = c.chunk[n:]
+	return n, nil
+}
+
+// fill reads the next message, which must come within progressTime.
+func (c *chunks) fill() error {
+	if c.err != nil {
+		return c.err
+	}
+	if c.in.ended.Load() {
+		return ErrClosed
+	}
+	c.in.deadline(time.Now().Add(progressTime))
+	if c.in.ended.Load() {
+		c.in.abort()
+	}
+	c.chunk, c.last, c.err = c.next()
+	c.in.deadline(time.Now().Add(maxCallTime)) // to work on it, and to answer
+	return c.err
+}
+
+// ended reports whether everything was read.
+func (c *chunks) ended() bool {
+	return c.err == nil && c.last && len(c.chunk) == 0
+}
