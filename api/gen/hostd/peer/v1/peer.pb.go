@@ -107,7 +107,7 @@ func (x Fault_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Fault_Kind.Descriptor instead.
 func (Fault_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{25, 0}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{27, 0}
 }
 
 // LinkRequest is a batch of frames and a beat.
@@ -391,7 +391,9 @@ type Member struct {
 	// Its release.
 	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	// Its status.
-	Status        string `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	Status string `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	// What fails together with it; empty where that is not known.
+	Zone          string `protobuf:"bytes,8,opt,name=zone,proto3" json:"zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -471,6 +473,13 @@ func (x *Member) GetVersion() string {
 func (x *Member) GetStatus() string {
 	if x != nil {
 		return x.Status
+	}
+	return ""
+}
+
+func (x *Member) GetZone() string {
+	if x != nil {
+		return x.Zone
 	}
 	return ""
 }
@@ -867,7 +876,11 @@ type ReportRequest struct {
 	// The highest index of the metadata shard that it has applied.
 	MetaApplied uint64 `protobuf:"varint,6,opt,name=meta_applied,json=metaApplied,proto3" json:"meta_applied,omitempty"`
 	// The digests of the modules that it can run, 32 bytes each.
-	Modules       [][]byte `protobuf:"bytes,7,rep,name=modules,proto3" json:"modules,omitempty"`
+	Modules [][]byte `protobuf:"bytes,7,rep,name=modules,proto3" json:"modules,omitempty"`
+	// Counts the reports of this start up.
+	Seq uint64 `protobuf:"varint,8,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The index of the metadata by which it last looked at all groups it leads.
+	View          uint64 `protobuf:"varint,9,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -951,6 +964,20 @@ func (x *ReportRequest) GetModules() [][]byte {
 	return nil
 }
 
+func (x *ReportRequest) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *ReportRequest) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
 // ShardReport is one shard as a node's replica sees it.
 type ShardReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -975,7 +1002,11 @@ type ShardReport struct {
 	// How many entities the shard holds.
 	Entities uint64 `protobuf:"varint,10,opt,name=entities,proto3" json:"entities,omitempty"`
 	// The estimated size of its journal, in bytes.
-	Bytes         uint64 `protobuf:"varint,11,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Bytes uint64 `protobuf:"varint,11,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// The replica.
+	Replica uint64 `protobuf:"varint,12,opt,name=replica,proto3" json:"replica,omitempty"`
+	// The last index of its log.
+	Last          uint64 `protobuf:"varint,13,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1087,6 +1118,20 @@ func (x *ShardReport) GetBytes() uint64 {
 	return 0
 }
 
+func (x *ShardReport) GetReplica() uint64 {
+	if x != nil {
+		return x.Replica
+	}
+	return 0
+}
+
+func (x *ShardReport) GetLast() uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
 // Progress is how far a replica is.
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1146,7 +1191,11 @@ func (x *Progress) GetMatch() uint64 {
 type ReportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Leaderships to give away.
-	Transfers     []*Transfer `protobuf:"bytes,1,rep,name=transfers,proto3" json:"transfers,omitempty"`
+	Transfers []*Transfer `protobuf:"bytes,1,rep,name=transfers,proto3" json:"transfers,omitempty"`
+	// Every shard as the coordinator knows it from the reports.
+	Shards []*ShardState `protobuf:"bytes,2,rep,name=shards,proto3" json:"shards,omitempty"`
+	// Every node that has reported.
+	Nodes         []*NodeState `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1188,6 +1237,193 @@ func (x *ReportResponse) GetTransfers() []*Transfer {
 	return nil
 }
 
+func (x *ReportResponse) GetShards() []*ShardState {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+func (x *ReportResponse) GetNodes() []*NodeState {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// ShardState is a shard as its leader last reported it.
+type ShardState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The shard.
+	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// The node that leads it; empty while none is known.
+	Leader string `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
+	// The term.
+	Term uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	// Voters of the group, as replica ids.
+	Voters []uint64 `protobuf:"varint,4,rep,packed,name=voters,proto3" json:"voters,omitempty"`
+	// Learners of the group, as replica ids.
+	Learners []uint64 `protobuf:"varint,5,rep,packed,name=learners,proto3" json:"learners,omitempty"`
+	// How many entities it holds.
+	Entities uint64 `protobuf:"varint,6,opt,name=entities,proto3" json:"entities,omitempty"`
+	// The applied index.
+	Applied uint64 `protobuf:"varint,7,opt,name=applied,proto3" json:"applied,omitempty"`
+	// The estimated size of its journal, in bytes.
+	Bytes         uint64 `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShardState) Reset() {
+	*x = ShardState{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShardState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShardState) ProtoMessage() {}
+
+func (x *ShardState) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShardState.ProtoReflect.Descriptor instead.
+func (*ShardState) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ShardState) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *ShardState) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *ShardState) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *ShardState) GetVoters() []uint64 {
+	if x != nil {
+		return x.Voters
+	}
+	return nil
+}
+
+func (x *ShardState) GetLearners() []uint64 {
+	if x != nil {
+		return x.Learners
+	}
+	return nil
+}
+
+func (x *ShardState) GetEntities() uint64 {
+	if x != nil {
+		return x.Entities
+	}
+	return 0
+}
+
+func (x *ShardState) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *ShardState) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// NodeState is a node as it last reported.
+type NodeState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Whether it was heard lately.
+	Reachable bool `protobuf:"varint,2,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	// How many replicas it holds.
+	Replicas      uint32 `protobuf:"varint,3,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeState) Reset() {
+	*x = NodeState{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeState) ProtoMessage() {}
+
+func (x *NodeState) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
+func (*NodeState) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *NodeState) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *NodeState) GetReachable() bool {
+	if x != nil {
+		return x.Reachable
+	}
+	return false
+}
+
+func (x *NodeState) GetReplicas() uint32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
 // Transfer is a leadership that shall move.
 type Transfer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1203,7 +1439,7 @@ type Transfer struct {
 
 func (x *Transfer) Reset() {
 	*x = Transfer{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1451,7 @@ func (x *Transfer) String() string {
 func (*Transfer) ProtoMessage() {}
 
 func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1464,7 @@ func (x *Transfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
 func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Transfer) GetShardId() uint32 {
@@ -1265,7 +1501,7 @@ type PrepareRequest struct {
 
 func (x *PrepareRequest) Reset() {
 	*x = PrepareRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1513,7 @@ func (x *PrepareRequest) String() string {
 func (*PrepareRequest) ProtoMessage() {}
 
 func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1526,7 @@ func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareRequest.ProtoReflect.Descriptor instead.
 func (*PrepareRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PrepareRequest) GetDigest() []byte {
@@ -1316,7 +1552,7 @@ type PrepareResponse struct {
 
 func (x *PrepareResponse) Reset() {
 	*x = PrepareResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1564,7 @@ func (x *PrepareResponse) String() string {
 func (*PrepareResponse) ProtoMessage() {}
 
 func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1577,7 @@ func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareResponse.ProtoReflect.Descriptor instead.
 func (*PrepareResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 // GetBlobRequest names a module.
@@ -1355,7 +1591,7 @@ type GetBlobRequest struct {
 
 func (x *GetBlobRequest) Reset() {
 	*x = GetBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1603,7 @@ func (x *GetBlobRequest) String() string {
 func (*GetBlobRequest) ProtoMessage() {}
 
 func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1616,7 @@ func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobRequest.ProtoReflect.Descriptor instead.
 func (*GetBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetBlobRequest) GetDigest() []byte {
@@ -1403,7 +1639,7 @@ type GetBlobResponse struct {
 
 func (x *GetBlobResponse) Reset() {
 	*x = GetBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1651,7 @@ func (x *GetBlobResponse) String() string {
 func (*GetBlobResponse) ProtoMessage() {}
 
 func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1664,7 @@ func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobResponse.ProtoReflect.Descriptor instead.
 func (*GetBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetBlobResponse) GetChunk() []byte {
@@ -1460,7 +1696,7 @@ type PutBlobRequest struct {
 
 func (x *PutBlobRequest) Reset() {
 	*x = PutBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1472,7 +1708,7 @@ func (x *PutBlobRequest) String() string {
 func (*PutBlobRequest) ProtoMessage() {}
 
 func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1485,7 +1721,7 @@ func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobRequest.ProtoReflect.Descriptor instead.
 func (*PutBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PutBlobRequest) GetChunk() []byte {
@@ -1518,7 +1754,7 @@ type PutBlobResponse struct {
 
 func (x *PutBlobResponse) Reset() {
 	*x = PutBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1766,7 @@ func (x *PutBlobResponse) String() string {
 func (*PutBlobResponse) ProtoMessage() {}
 
 func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1779,7 @@ func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobResponse.ProtoReflect.Descriptor instead.
 func (*PutBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 // SendSnapshotRequest is a piece of a snapshot.
@@ -1561,7 +1797,7 @@ type SendSnapshotRequest struct {
 
 func (x *SendSnapshotRequest) Reset() {
 	*x = SendSnapshotRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1809,7 @@ func (x *SendSnapshotRequest) String() string {
 func (*SendSnapshotRequest) ProtoMessage() {}
 
 func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1822,7 @@ func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SendSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SendSnapshotRequest) GetHeader() []byte {
@@ -1619,7 +1855,7 @@ type SendSnapshotResponse struct {
 
 func (x *SendSnapshotResponse) Reset() {
 	*x = SendSnapshotResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1867,7 @@ func (x *SendSnapshotResponse) String() string {
 func (*SendSnapshotResponse) ProtoMessage() {}
 
 func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1880,7 @@ func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SendSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 // Fault is the detail of every error that a node answers another with.
@@ -1666,7 +1902,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1914,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1927,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Fault) GetKind() Fault_Kind {
@@ -1752,7 +1988,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\vshard_count\x18\a \x01(\rR\n" +
 	"shardCount\x12!\n" +
 	"\fcluster_name\x18\b \x01(\tR\vclusterName\x12\x18\n" +
-	"\aversion\x18\t \x01(\tR\aversion\"\xbe\x01\n" +
+	"\aversion\x18\t \x01(\tR\aversion\"\xd2\x01\n" +
 	"\x06Member\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12 \n" +
@@ -1760,7 +1996,8 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\adisk_id\x18\x04 \x01(\tR\x06diskId\x12\x14\n" +
 	"\x05roles\x18\x05 \x03(\tR\x05roles\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12\x16\n" +
-	"\x06status\x18\a \x01(\tR\x06status\"<\n" +
+	"\x06status\x18\a \x01(\tR\x06status\x12\x12\n" +
+	"\x04zone\x18\b \x01(\tR\x04zone\"<\n" +
 	"\vJoinRequest\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.hostd.peer.v1.MemberR\x06member\"\xec\x01\n" +
 	"\fJoinResponse\x12\x1d\n" +
@@ -1783,7 +2020,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x06result\x18\x01 \x01(\fR\x06result\"\x11\n" +
 	"\x0fReadMetaRequest\"(\n" +
 	"\x10ReadMetaResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"\xf3\x01\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"\x99\x02\n" +
 	"\rReportRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x122\n" +
@@ -1791,7 +2028,9 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\breplicas\x18\x04 \x01(\rR\breplicas\x12\x1a\n" +
 	"\bdraining\x18\x05 \x01(\bR\bdraining\x12!\n" +
 	"\fmeta_applied\x18\x06 \x01(\x04R\vmetaApplied\x12\x18\n" +
-	"\amodules\x18\a \x03(\fR\amodules\"\xbd\x02\n" +
+	"\amodules\x18\a \x03(\fR\amodules\x12\x10\n" +
+	"\x03seq\x18\b \x01(\x04R\x03seq\x12\x12\n" +
+	"\x04view\x18\t \x01(\x04R\x04view\"\xeb\x02\n" +
 	"\vShardReport\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x16\n" +
@@ -1804,12 +2043,30 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\bprogress\x18\t \x03(\v2\x17.hostd.peer.v1.ProgressR\bprogress\x12\x1a\n" +
 	"\bentities\x18\n" +
 	" \x01(\x04R\bentities\x12\x14\n" +
-	"\x05bytes\x18\v \x01(\x04R\x05bytes\":\n" +
+	"\x05bytes\x18\v \x01(\x04R\x05bytes\x12\x18\n" +
+	"\areplica\x18\f \x01(\x04R\areplica\x12\x12\n" +
+	"\x04last\x18\r \x01(\x04R\x04last\":\n" +
 	"\bProgress\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\x04R\areplica\x12\x14\n" +
-	"\x05match\x18\x02 \x01(\x04R\x05match\"G\n" +
+	"\x05match\x18\x02 \x01(\x04R\x05match\"\xaa\x01\n" +
 	"\x0eReportResponse\x125\n" +
-	"\ttransfers\x18\x01 \x03(\v2\x17.hostd.peer.v1.TransferR\ttransfers\"I\n" +
+	"\ttransfers\x18\x01 \x03(\v2\x17.hostd.peer.v1.TransferR\ttransfers\x121\n" +
+	"\x06shards\x18\x02 \x03(\v2\x19.hostd.peer.v1.ShardStateR\x06shards\x12.\n" +
+	"\x05nodes\x18\x03 \x03(\v2\x18.hostd.peer.v1.NodeStateR\x05nodes\"\xd3\x01\n" +
+	"\n" +
+	"ShardState\x12\x19\n" +
+	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x16\n" +
+	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x16\n" +
+	"\x06voters\x18\x04 \x03(\x04R\x06voters\x12\x1a\n" +
+	"\blearners\x18\x05 \x03(\x04R\blearners\x12\x1a\n" +
+	"\bentities\x18\x06 \x01(\x04R\bentities\x12\x18\n" +
+	"\aapplied\x18\a \x01(\x04R\aapplied\x12\x14\n" +
+	"\x05bytes\x18\b \x01(\x04R\x05bytes\"^\n" +
+	"\tNodeState\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
+	"\treachable\x18\x02 \x01(\bR\treachable\x12\x1a\n" +
+	"\breplicas\x18\x03 \x01(\rR\breplicas\"I\n" +
 	"\bTransfer\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
@@ -1877,7 +2134,7 @@ func file_hostd_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(Fault_Kind)(0),              // 0: hostd.peer.v1.Fault.Kind
 	(*LinkRequest)(nil),          // 1: hostd.peer.v1.LinkRequest
@@ -1896,16 +2153,18 @@ var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(*ShardReport)(nil),          // 14: hostd.peer.v1.ShardReport
 	(*Progress)(nil),             // 15: hostd.peer.v1.Progress
 	(*ReportResponse)(nil),       // 16: hostd.peer.v1.ReportResponse
-	(*Transfer)(nil),             // 17: hostd.peer.v1.Transfer
-	(*PrepareRequest)(nil),       // 18: hostd.peer.v1.PrepareRequest
-	(*PrepareResponse)(nil),      // 19: hostd.peer.v1.PrepareResponse
-	(*GetBlobRequest)(nil),       // 20: hostd.peer.v1.GetBlobRequest
-	(*GetBlobResponse)(nil),      // 21: hostd.peer.v1.GetBlobResponse
-	(*PutBlobRequest)(nil),       // 22: hostd.peer.v1.PutBlobRequest
-	(*PutBlobResponse)(nil),      // 23: hostd.peer.v1.PutBlobResponse
-	(*SendSnapshotRequest)(nil),  // 24: hostd.peer.v1.SendSnapshotRequest
-	(*SendSnapshotResponse)(nil), // 25: hostd.peer.v1.SendSnapshotResponse
-	(*Fault)(nil),                // 26: hostd.peer.v1.Fault
+	(*ShardState)(nil),           // 17: hostd.peer.v1.ShardState
+	(*NodeState)(nil),            // 18: hostd.peer.v1.NodeState
+	(*Transfer)(nil),             // 19: hostd.peer.v1.Transfer
+	(*PrepareRequest)(nil),       // 20: hostd.peer.v1.PrepareRequest
+	(*PrepareResponse)(nil),      // 21: hostd.peer.v1.PrepareResponse
+	(*GetBlobRequest)(nil),       // 22: hostd.peer.v1.GetBlobRequest
+	(*GetBlobResponse)(nil),      // 23: hostd.peer.v1.GetBlobResponse
+	(*PutBlobRequest)(nil),       // 24: hostd.peer.v1.PutBlobRequest
+	(*PutBlobResponse)(nil),      // 25: hostd.peer.v1.PutBlobResponse
+	(*SendSnapshotRequest)(nil),  // 26: hostd.peer.v1.SendSnapshotRequest
+	(*SendSnapshotResponse)(nil), // 27: hostd.peer.v1.SendSnapshotResponse
+	(*Fault)(nil),                // 28: hostd.peer.v1.Fault
 }
 var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	5,  // 0: hostd.peer.v1.ProbeResponse.members:type_name -> hostd.peer.v1.Member
@@ -1913,33 +2172,35 @@ var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	8,  // 2: hostd.peer.v1.JoinResponse.meta_replicas:type_name -> hostd.peer.v1.ReplicaAddress
 	14, // 3: hostd.peer.v1.ReportRequest.shards:type_name -> hostd.peer.v1.ShardReport
 	15, // 4: hostd.peer.v1.ShardReport.progress:type_name -> hostd.peer.v1.Progress
-	17, // 5: hostd.peer.v1.ReportResponse.transfers:type_name -> hostd.peer.v1.Transfer
-	0,  // 6: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
-	1,  // 7: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
-	3,  // 8: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
-	6,  // 9: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
-	9,  // 10: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
-	11, // 11: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
-	13, // 12: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
-	18, // 13: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
-	20, // 14: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
-	22, // 15: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
-	24, // 16: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
-	2,  // 17: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
-	4,  // 18: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
-	7,  // 19: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
-	10, // 20: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
-	12, // 21: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
-	16, // 22: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
-	19, // 23: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
-	21, // 24: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
-	23, // 25: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
-	25, // 26: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
-	17, // [17:27] is the sub-list for method output_type
-	7,  // [7:17] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	19, // 5: hostd.peer.v1.ReportResponse.transfers:type_name -> hostd.peer.v1.Transfer
+	17, // 6: hostd.peer.v1.ReportResponse.shards:type_name -> hostd.peer.v1.ShardState
+	18, // 7: hostd.peer.v1.ReportResponse.nodes:type_name -> hostd.peer.v1.NodeState
+	0,  // 8: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
+	1,  // 9: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
+	3,  // 10: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
+	6,  // 11: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
+	9,  // 12: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
+	11, // 13: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
+	13, // 14: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
+	20, // 15: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
+	22, // 16: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
+	24, // 17: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
+	26, // 18: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
+	2,  // 19: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
+	4,  // 20: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
+	7,  // 21: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
+	10, // 22: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
+	12, // 23: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
+	16, // 24: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
+	21, // 25: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
+	23, // 26: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
+	25, // 27: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
+	27, // 28: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
+	19, // [19:29] is the sub-list for method output_type
+	9,  // [9:19] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_hostd_peer_v1_peer_proto_init() }
@@ -1953,7 +2214,7 @@ func file_hostd_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_peer_v1_peer_proto_rawDesc), len(file_hostd_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
