@@ -70,7 +70,7 @@ func (w *model) decide(node, shard int) {
 		o.result.Duplicate = true
 	case slices.ContainsFunc(l.proposed, func(p op) bool { return p.asked == c.asked && p.write }):
 		o.result.Duplicate = true
-	case n < 5:
+	case n < 8:
 		o.result.Err = &entity.RejectedError{Code: "no"}
 	default:
 		o.write = true
@@ -90,7 +90,7 @@ func (w *model) commit(shard int) {
 	}
 	// A rejection may wait for its read round while later commands commit.
 	i := 0
-	for i < len(l.proposed)-1 && l.proposed[i].result.Err != nil && w.rng.IntN(2) == 0 {
+	for i < len(l.proposed)-1 && l.proposed[i].result.Err != nil && w.rng.IntN(4) > 0 {
 		i++
 	}
 	o := l.proposed[i]

@@ -154,7 +154,7 @@ func (w *model) play(steps int) {
 			w.commit(w.rng.IntN(modelShards))
 		case n < 90:
 			w.reply(w.rng.IntN(modelNodes))
-		case n < 92:
+		case n < 93:
 			w.move(w.rng.IntN(modelShards), w.rng.IntN(modelNodes+1)-1)
 		case n < 94:
 			w.tell(w.rng.IntN(modelShards), w.rng.IntN(12) > 0)
