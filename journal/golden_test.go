@@ -65,7 +65,11 @@ func golden(t *testing.T, name, got string) {
 func TestRecordBytes(t *testing.T) {
 	var b strings.Builder
 	for i, r := range records() {
-		fmt.Fprintf(&b, "record %d\n%s", i, hex.Dump(journal.AppendRecord(nil, &r)))
+		raw := journal.AppendRecord(nil, &r)
+		if n := journal.RecordBytes(&r); n != len(raw) {
+			t.Errorf("record %d: %d bytes, not %d", i, len(raw), n)
+		}
+		fmt.Fprintf(&b, "record %d\n%s", i, hex.Dump(raw))
 	}
 	golden(t, "records.txt", b.String())
 }

@@ -68,6 +68,19 @@ func AppendRecord(dst []byte, r *Record) []byte {
 	return dst
 }
 
+// RecordBytes is the length of r's encoding.
+func RecordBytes(r *Record) int {
+	n := 8 + 2 + 1 + len(r.Entity.Type) + 2 + len(r.Entity.ID) + recordFixedBytes + 1 + len(r.CommandID) + 4 + len(r.Reply) + 2
+	for i := range r.Events {
+		e := &r.Events[i]
+		n += 1 + len(e.Type) + 4 + len(e.Payload) + 1 + len(e.Tags)
+		for _, t := range e.Tags {
+			n += len(t)
+		}
+	}
+	return n
+}
+
 func append8(b []byte, s string) []byte {
 	if len(s) > 0xff {
 		panic("journal: name over 255 bytes")

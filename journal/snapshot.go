@@ -10,8 +10,12 @@ import (
 
 const snapshotVersion = 1
 
-// MaxSnapshots bounds how many snapshots of one entity are kept.
-const MaxSnapshots = 4
+const (
+	// MaxSnapshots bounds how many snapshots of one entity are kept.
+	MaxSnapshots = 4
+	// MaxSnapshotBytes bounds an encoded snapshot.
+	MaxSnapshotBytes = 1<<20 - 1<<10
+)
 
 // Snapshot is an entity's state after its event Sequence, as the module's own
 // bytes. It stands for the events up to there when the entity is loaded, for

@@ -21,6 +21,7 @@ type counter struct {
 func (g *counter) Load(_ uint32, h uint64, _ []byte) (bool, error) { g.sums[h] = 0; return true, nil }
 func (g *counter) Apply(h uint64, _ []byte) error                  { g.sums[h]++; return nil }
 func (g *counter) Drop(h uint64) error                             { delete(g.sums, h); return nil }
+func (g *counter) Snapshot(h uint64) ([]byte, error)               { return []byte{byte(g.sums[h])}, nil }
 func (g *counter) MemoryBytes() int64                              { return 1 << 20 }
 func (g *counter) Close() error                                    { return nil }
 
@@ -65,6 +66,10 @@ func (j *bench) start(l *load) { j.core.loaded(&loadChunk{load: l, last: true}) 
 func (j *bench) Read(context.Context, sharding.ShardID, sharding.EntityID, journal.Sequence,
 	func(*journal.Record, journal.Hash) error) error {
 	return nil
+}
+
+func (j *bench) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.Digest, journal.Sequence) (*journal.Snapshot, error) {
+	return nil, nil
 }
 
 // turn takes requests through the core, the log and back.

@@ -14,6 +14,7 @@ const (
 	callHandle callKind = iota
 	callQuery
 	callLoad // open the instance if it is new, load the entity if it is new, apply a chunk
+	callSnapshot
 )
 
 // call is one visit to a guest. exec may run long, and then on a goroutine
@@ -39,6 +40,9 @@ type call struct {
 	state atomic.Uint64
 }
 
+// keepBytes bounds the buffer that is kept for the next visit.
+const keepBytes = 64 << 10
+
 const handed = ^uint64(0)
 
 // runner visits guests. visit returns true when the call has been executed; a
@@ -60,6 +64,8 @@ func (v *call) exec() {
 		v.out, v.err = v.guest.Handle(v.handle, v.frames, v.env)
 	case callQuery:
 		v.out, v.err = v.guest.Query(v.handle, v.frames, v.env)
+	case callSnapshot:
+		v.out, v.err = v.guest.Snapshot(v.handle)
 	case callLoad:
 		if len(v.begin) > 0 {
 			var ok bool
@@ -118,6 +124,10 @@ func (c *core) returned(v *call) {
 		} else if stays {
 			c.chunkApplied(e, v)
 		}
+	case v.kind == callSnapshot:
+		if stays {
+			c.snapshotTaken(e, v)
+		}
 	case v.req == nil: // answered when the lane closed
 	case !stays:
 		c.requeue(v)
@@ -127,6 +137,9 @@ func (c *core) returned(v *call) {
 		c.queried(e, v)
 	}
 	v.guest, v.req, v.chunk, v.out, v.err, v.begin = nil, nil, nil, nil, nil, v.begin[:0]
+	if cap(v.begin) > keepBytes {
+		v.begin = nil
+	}
 	if in.dead {
 		c.shut(in)
 		return

@@ -32,6 +32,8 @@ type Options struct {
 	LaneBytes       int64  // guest memory of the lane, above which the oldest instance goes, default 2 GiB
 	LoadChunkBytes  int    // events handed to a guest at once, default 128 KiB
 	Loaders         int    // loads at the same time, default 8
+	SnapshotEvents  int    // to replay, at which a snapshot is due for types that do not say; default 256
+	SnapshotBytes   int    // of records to replay, the same; default 64 KiB
 	Limits          abi.Limits
 	ParkAfterFaults int // faults in a row before an entity is parked, default 3
 	ParkFor         time.Duration
@@ -49,6 +51,8 @@ func (o Options) withDefaults() Options {
 	def(&o.ProposedBytes, 4<<20)
 	def(&o.LoadChunkBytes, 128<<10)
 	def(&o.Loaders, 8)
+	def(&o.SnapshotEvents, 256)
+	def(&o.SnapshotBytes, 64<<10)
 	def(&o.ParkAfterFaults, 3)
 	if o.InstanceBytes == 0 {
 		o.InstanceBytes = 24 << 20
@@ -108,6 +112,7 @@ type entity struct {
 	sequence journal.Sequence
 	hash     journal.Hash
 	seen     dedupe
+	replay   replay
 
 	// last is the newest proposal that carries a record of this entity.
 	last uint64
@@ -118,6 +123,7 @@ type entity struct {
 	held    bool // in its shard's held
 
 	load     *load
+	below    journal.Sequence // snapshots from here on do not load; 0 for none of them
 	faults   int
 	lastErr  string
 	parkedTo time.Time
@@ -129,7 +135,7 @@ func (e *entity) unload() {
 		e.load.cancel()
 		e.load = nil
 	}
-	e.phase, e.inst, e.typ, e.seen = cold, nil, nil, dedupe{}
+	e.phase, e.inst, e.typ, e.seen, e.replay = cold, nil, nil, dedupe{}, replay{}
 }
 
 // run is the lane's part of a Request.
@@ -162,6 +168,8 @@ type core struct {
 	owed      int                  // requests of all shards not yet completed
 	rounds    uint64               // read rounds asked by this lane, over all shards
 	readOnly  func() bool
+	// Modules that failed to make a snapshot, and until when none is asked for.
+	noSnapshots map[journal.Digest]time.Time
 
 	chain   journal.Chain
 	scratch []byte
@@ -176,22 +184,25 @@ type Stats struct {
 	Commands, Queries, Rejections, Duplicates, Faults, Loads, Events uint64
 	Overruns                                                         uint64 // visits to guests that the lane went on without
 	Proposals, ProposedRecords                                       uint64
+	Snapshots, SnapshotLoads                                         uint64 // proposed, and used by loads
 	Entities, Instances                                              int
 	GuestBytes                                                       int64
 }
 
 func newCore(opts Options, l loader, r runner) *core {
 	return &core{
-		opts:     opts.withDefaults(),
-		loader:   l,
-		runner:   r,
-		call:     &call{},
-		visits:   make(map[*call]struct{}),
-		shards:   make(map[sharding.ShardID]*shard),
-		pools:    make(map[journal.Digest]*pool),
-		away:     make(map[*entity]struct{}),
-		names:    make(map[string]string),
-		readOnly: func() bool { return false },
+		opts:   opts.withDefaults(),
+		loader: l,
+		runner: r,
+		call:   &call{},
+		visits: make(map[*call]struct{}),
+		shards: make(map[sharding.ShardID]*shard),
+		pools:  make(map[journal.Digest]*pool),
+		away:   make(map[*entity]struct{}),
+		names:  make(map[string]string),
+
+		noSnapshots: make(map[journal.Digest]time.Time),
+		readOnly:    func() bool { return false },
 	}
 }
 
@@ -203,9 +214,11 @@ type load struct {
 	typ    *Type
 	ctx    context.Context
 	cancel context.CancelFunc
+	below  journal.Sequence // of the entity
 	begun  bool
-	chunks []*loadChunk  // arrived and not applied yet
-	credit chan struct{} // one token per chunk that the lane has taken
+	from   journal.Sequence // the snapshot's; 0 from the first event on
+	chunks []*loadChunk     // arrived and not applied yet
+	credit chan struct{}    // one token per chunk that the lane has taken
 }
 
 // submit takes requests in order.
@@ -304,6 +317,8 @@ func (c *core) turn(e *entity) {
 			return
 		case e.phase == loading && len(e.load.chunks) > 0:
 			c.applyChunk(e)
+		case e.phase == resident && c.wantsSnapshot(e):
+			c.takeSnapshot(e)
 		case e.phase == resident && len(e.waiting) > 0:
 			if n >= turnRequests {
 				c.enqueue(e)

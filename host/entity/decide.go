@@ -105,6 +105,7 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 	if s.open.data == nil {
 		s.open.data = journal.AppendEntryHeader(make([]byte, 0, 1024), journal.EntryRecords, s.term, s.next)
 	}
+	before := len(s.open.data)
 	s.open.data = journal.AppendRecord(s.open.data, rec)
 	reply := bytes.Clone(rec.Reply)
 	r.Result = Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events)}
@@ -113,6 +114,7 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 		id: r.ID, hash: hash, reply: reply, recordedAt: env.Now, sequence: e.sequence,
 		proposal: s.next, events: uint16(len(rec.Events)), server: r.ServerID,
 	})
+	e.replay.add(len(rec.Events), len(s.open.data)-before)
 	c.stats.Commands++
 	c.stats.Events += uint64(len(rec.Events))
 	c.touch(s)

@@ -14,6 +14,8 @@ import (
 // lane: events as the guest's apply takes them, and what to remember.
 type loadChunk struct {
 	load     *load
+	snapshot *journal.Snapshot // the first chunk's, if there is one
+	replay   replay            // of all chunks so far
 	frames   []byte
 	seen     []remembered
 	sequence journal.Sequence // after the chunk
@@ -22,8 +24,9 @@ type loadChunk struct {
 	err      error
 }
 
-// startLoad asks for the entity's history from its first event. Nothing of
-// the entity is in flight, so what has been applied is all there is.
+// startLoad asks for the entity's history, from its newest snapshot that is of
+// use. Nothing of the entity is in flight, so what has been applied is all
+// there is.
 func (c *core) startLoad(e *entity) {
 	t := c.opts.Types.Lookup(e.id.Type)
 	if t == nil {
@@ -32,7 +35,7 @@ func (c *core) startLoad(e *entity) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e.phase, e.typ = loading, t
-	e.load = &load{entity: e, id: e.id, shard: e.shard.id, typ: t, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2)}
+	e.load = &load{entity: e, id: e.id, shard: e.shard.id, typ: t, below: e.below, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2)}
 	c.stats.Loads++
 	c.loader.start(e.load)
 }
@@ -66,7 +69,15 @@ func (c *core) applyChunk(e *entity) {
 	v.begin = v.begin[:0]
 	if !l.begun {
 		v.begin = abi.AppendEntityID(v.begin, e.id.ID)
-		v.begin = abi.AppendSequence(v.begin, 0)
+		snap := v.chunk.snapshot
+		if snap != nil {
+			l.from = snap.Sequence
+		}
+		v.begin = abi.AppendSequence(v.begin, uint64(l.from))
+		if snap != nil {
+			v.begin = abi.AppendSnapshot(v.begin, snap.State)
+			c.stats.SnapshotLoads++
+		}
 	}
 	l.chunks = l.chunks[1:]
 	l.begun = true
@@ -77,6 +88,10 @@ func (c *core) applyChunk(e *entity) {
 func (c *core) chunkApplied(e *entity, v *call) {
 	l, ch := e.load, v.chunk
 	if l == nil || l != ch.load {
+		return
+	}
+	if v.err != nil && l.from > 0 {
+		c.fallBack(e, v.err)
 		return
 	}
 	if v.err != nil {
@@ -95,7 +110,7 @@ func (c *core) chunkApplied(e *entity, v *call) {
 	}
 	l.cancel()
 	e.load = nil
-	e.phase, e.sequence, e.hash = resident, ch.sequence, ch.hash
+	e.phase, e.sequence, e.hash, e.replay, e.below = resident, ch.sequence, ch.hash, ch.replay, 0
 	if !e.held {
 		delete(c.away, e)
 	}
@@ -134,20 +149,53 @@ func (c *core) loadFault(e *entity, err error) {
 	c.giveUp(e, &GuestFaultError{Message: err.Error()})
 }
 
+// fallBack loads an entity again without the snapshot on which the guest
+// failed: from an older one, or from the first event.
+func (c *core) fallBack(e *entity, err error) {
+	e.below = e.load.from
+	c.opts.Logger.Warn("a snapshot does not load", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)
+	if errors.Is(err, errRefusedLoad) {
+		e.load.begun = false // there is no state to drop
+		c.evict(e)
+	} else {
+		c.stats.Faults++
+		c.closeInstance(e.inst)
+	}
+	c.revive(e)
+}
+
 // read reads the history of a load and emits it in chunks; emit blocks until
 // the lane has room. It runs on a loader's goroutine.
 func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 	ch := &loadChunk{load: l}
-	err := h.Read(l.ctx, l.shard, l.id, 0, func(rec *journal.Record, after journal.Hash) error {
+	var from, start journal.Sequence
+	var met bool
+	snap, err := h.Snapshot(l.ctx, l.shard, l.id, l.typ.Digest, l.below)
+	if snap != nil {
+		ch.snapshot, from, start = snap, snap.Window, snap.Sequence
+		ch.replay.snapshot = len(snap.State)
+	}
+	visit := func(rec *journal.Record, after journal.Hash) error {
+		if rec.Last() == start && start > 0 {
+			if met = after == snap.Hash; !met {
+				return errStraySnapshot
+			}
+		}
 		for i := range rec.Events {
+			if rec.Last() <= start {
+				break // in the snapshot
+			}
 			ev := &rec.Events[i]
 			if n := abi.InputEventBytes(len(ev.Type), len(ev.Payload)); len(ch.frames) > 0 && len(ch.frames)+n > chunkBytes {
 				if err := emit(ch); err != nil {
 					return err
 				}
-				ch = &loadChunk{load: l, frames: make([]byte, 0, chunkBytes)}
+				ch = &loadChunk{load: l, replay: ch.replay, frames: make([]byte, 0, chunkBytes)}
 			}
 			ch.frames = abi.AppendInputEvent(ch.frames, uint64(rec.Expected)+uint64(i)+1, rec.RecordedAt, ev.Type, ev.Payload)
+		}
+		if rec.Last() > start {
+			ch.replay.add(len(rec.Events), journal.RecordBytes(rec))
 		}
 		ch.sequence, ch.hash = rec.Last(), after
 		ch.seen = append(ch.seen, remembered{
@@ -155,7 +203,13 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 			sequence: rec.Last(), events: uint16(len(rec.Events)), server: rec.Flags&journal.FlagServerID != 0,
 		})
 		return nil
-	})
+	}
+	if err == nil {
+		err = h.Read(l.ctx, l.shard, l.id, from, visit)
+	}
+	if err == nil && snap != nil && !met {
+		err = errStraySnapshot
+	}
 	switch {
 	case errors.Is(err, context.Canceled):
 		return

@@ -27,12 +27,23 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 	if testing.Short() {
 		n = 60
 	}
+	var met Stats
+	taken := 0
 	for seed := *modelSeed; seed < *modelSeed+n; seed++ {
 		w := newWorld(t, seed)
 		w.play(600)
+		for _, s := range w.snaps {
+			taken += len(s)
+		}
+		met.Snapshots += w.core.stats.Snapshots
+		met.SnapshotLoads += w.core.stats.SnapshotLoads
 		if len(w.problems) > 0 {
 			t.Fatalf("seed %d (replay with -model.seed=%d -model.seeds=1): %s", seed, seed, w.problems[0])
 		}
+	}
+	t.Logf("%d snapshots proposed, %d taken, %d loads from one", met.Snapshots, taken, met.SnapshotLoads)
+	if n >= 60 && (met.SnapshotLoads == 0 || taken < int(met.Snapshots)/2) {
+		t.Error("the runs show too little of snapshots")
 	}
 }
 

@@ -24,6 +24,8 @@ type Guest interface {
 	Apply(handle uint64, frames []byte) error
 	Handle(handle uint64, frames []byte, env Env) ([]byte, error)
 	Query(handle uint64, frames []byte, env Env) ([]byte, error)
+	// Snapshot returns the state's bytes.
+	Snapshot(handle uint64) ([]byte, error)
 	Drop(handle uint64) error
 	MemoryBytes() int64
 	Close() error
@@ -37,6 +39,10 @@ type Type struct {
 	Revision uint64 // of the binding, counts up
 	// Commands and Queries are the listed names; nil lets the guest decide.
 	Commands, Queries map[string]bool
+	// SnapshotEvery is the number of events between snapshots of an entity; 0
+	// leaves it to the lane, a negative number takes none. SnapshotKeep is how
+	// many of them stay, 0 for two, at most journal.MaxSnapshots.
+	SnapshotEvery, SnapshotKeep int
 	// Instantiate makes a new instance of the module.
 	Instantiate func(context.Context) (Guest, error)
 }
@@ -68,6 +74,10 @@ type Journal interface {
 type Histories interface {
 	Read(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, from journal.Sequence,
 		fn func(rec *journal.Record, after journal.Hash) error) error
+	// Snapshot returns the entity's newest snapshot that was made by the module
+	// before the sequence below, 0 for any; nil if there is none.
+	Snapshot(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, module journal.Digest,
+		below journal.Sequence) (*journal.Snapshot, error)
 }
 
 // Info is what a lane knows of an entity.

@@ -28,15 +28,46 @@ type tally struct {
 
 var errTrap = errors.New("unreachable")
 
-func (g *tally) Load(_ uint32, h uint64, _ []byte) (bool, error) {
+func (g *tally) Load(_ uint32, h uint64, frames []byte) (bool, error) {
 	if g.dead {
 		panic("a dead guest was called")
 	}
 	if _, ok := g.sums[h]; ok {
 		panic("a handle was loaded twice")
 	}
-	g.sums[h] = 0
+	var req abi.Request
+	if err := abi.ParseRequest(&req, frames); err != nil {
+		return false, err
+	}
+	if req.Snapshot == nil {
+		g.sums[h] = 0
+		return true, nil
+	}
+	n := g.w.rnd.IntN(12)
+	if g.w.prompt {
+		n = g.w.bad
+	}
+	switch n {
+	case 0:
+		return false, nil
+	case 1:
+		g.dead = true
+		return false, errTrap
+	}
+	sum, err := strconv.ParseInt(string(req.Snapshot), 10, 64)
+	if want := g.w.sumAt(sharding.EntityID{Type: "tally", ID: string(req.EntityID)}, journal.Sequence(req.Sequence)); err != nil || sum != want {
+		g.w.problem("a snapshot of %s at %d has %q, the log %d", req.EntityID, req.Sequence, req.Snapshot, want)
+	}
+	g.sums[h] = sum
 	return true, nil
+}
+
+func (g *tally) Snapshot(h uint64) ([]byte, error) {
+	if g.w.noSnapshot || !g.w.prompt && g.w.rnd.IntN(40) == 0 {
+		g.dead = true
+		return nil, errTrap
+	}
+	return strconv.AppendInt(nil, g.sums[h], 10), nil
 }
 
 func (g *tally) evolve(h uint64, kind, payload string) {
@@ -158,13 +189,16 @@ type world struct {
 	reads   bool // rounds are confirmed
 	chunks  []*loadChunk
 
-	log      []journal.Record // applied, in order
-	heads    map[string]*head
-	busy     bool
-	prompt   bool    // no visit runs long
-	away     []*call // visits to guests that the core went on without
-	electing bool
-	problems []string
+	log        []journal.Record // applied, in order
+	heads      map[string]*head
+	snaps      map[string][]journal.Snapshot
+	busy       bool
+	prompt     bool // no visit runs long or faults by chance
+	noSnapshot bool
+	bad        int     // with prompt: 0 refuses snapshots, 1 traps on them
+	away       []*call // visits to guests that the core went on without
+	electing   bool
+	problems   []string
 
 	sent map[journal.CommandID]*sent
 	done int
@@ -188,13 +222,13 @@ const worldShard = sharding.ShardID(1)
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1_700_000_000, 0),
-		heads: map[string]*head{}, sent: map[journal.CommandID]*sent{}, reads: true,
+		heads: map[string]*head{}, snaps: map[string][]journal.Snapshot{}, sent: map[journal.CommandID]*sent{}, reads: true,
 	}
 	w.serve(0)
 	w.core = newCore(Options{
 		Journal: w, Histories: w, Types: w, Now: func() time.Time { return w.now },
 		Bindings:      func() uint64 { return w.typ.Revision },
-		InstanceBytes: 3, LaneBytes: 1 << 40, ProposedBytes: 8 << 10, LoadChunkBytes: 60, ParkFor: time.Millisecond,
+		InstanceBytes: 3, LaneBytes: 1 << 40, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), ParkFor: time.Millisecond,
 	}, w, w)
 	return w
 }
@@ -280,6 +314,33 @@ func (w *world) Read(_ context.Context, _ sharding.ShardID, id sharding.EntityID
 	return nil
 }
 
+func (w *world) Snapshot(_ context.Context, _ sharding.ShardID, id sharding.EntityID, module journal.Digest, below journal.Sequence) (*journal.Snapshot, error) {
+	snaps := w.snaps[id.ID]
+	for i := len(snaps) - 1; i >= 0; i-- {
+		if s := snaps[i]; s.Module == module && (below == 0 || s.Sequence < below) {
+			return &s, nil
+		}
+	}
+	return nil, nil
+}
+
+// applySnapshot is the journal's rule for snapshots.
+func (w *world) applySnapshot(body []byte) error {
+	var s journal.Snapshot
+	if err := s.Decode(body); err != nil {
+		w.t.Fatal(err)
+	}
+	h := w.head(s.Entity.ID)
+	if s.Sequence != h.sequence || s.Hash != h.hash {
+		return errors.New("a snapshot of another history")
+	}
+	if string(s.State) != strconv.FormatInt(h.sum, 10) {
+		w.problem("a snapshot of %s at %d has %s, the log %d", s.Entity, s.Sequence, s.State, h.sum)
+	}
+	w.snaps[s.Entity.ID] = append(w.snaps[s.Entity.ID], s)
+	return nil
+}
+
 func (w *world) head(id string) *head {
 	h := w.heads[id]
 	if h == nil {
@@ -302,6 +363,9 @@ func (w *world) apply(f flight) error {
 	if r, ok := e.BindingsRevision(); ok {
 		w.revision = max(w.revision, r)
 		return nil
+	}
+	if e.Kind == journal.EntrySnapshot {
+		return w.applySnapshot(e.Body)
 	}
 	var recs []journal.Record
 	heads := map[string]head{}

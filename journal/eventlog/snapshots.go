@@ -30,7 +30,7 @@ func (m *Machine) applySnapshot(sh *shard, body []byte) error {
 	if err := s.Decode(body); err != nil {
 		return err
 	}
-	if len(body) > MaxRecordBytes {
+	if len(body) > journal.MaxSnapshotBytes {
 		return fmt.Errorf("%w: a snapshot has %d bytes", ErrInvalid, len(body))
 	}
 	typ, id := []byte(s.Entity.Type), []byte(s.Entity.ID)

@@ -1,0 +1,91 @@
+package entity
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hostd/hostd/journal"
+)
+
+// A snapshot is taken of the state that the entity has in memory, which may be
+// ahead of the commit. Its entry follows those of the events it holds in the
+// log, with the last event's sequence and link: if any of them is lost, the
+// snapshot is refused where it is applied.
+
+// replay is what a load of an entity would have to go through.
+type replay struct {
+	events   int // since the newest snapshot
+	bytes    int // of their records
+	snapshot int // bytes of its state
+}
+
+func (r *replay) add(events, bytes int) {
+	r.events += events
+	r.bytes += bytes
+}
+
+// noSnapshotsFor is how long a module that failed to make a snapshot is not
+// asked for another.
+const noSnapshotsFor = time.Minute
+
+var errStraySnapshot = fmt.Errorf("%w: a snapshot is not of the entity's history", journal.ErrDamaged)
+
+// wantsSnapshot reports whether it is time for a snapshot: it is due, and the
+// entity has nothing else to do, or it has been due for long.
+func (c *core) wantsSnapshot(e *entity) bool {
+	r, events, bytes := &e.replay, c.opts.SnapshotEvents, c.opts.SnapshotBytes
+	// A large state is written again only when as much has come in records.
+	worth := r.bytes
+	if every := e.typ.SnapshotEvery; every != 0 {
+		events, bytes, worth = every, 1<<62, 4*r.bytes
+	}
+	if r.events < events && r.bytes < bytes || r.events == 0 || events < 0 || worth < r.snapshot {
+		return false
+	}
+	if len(e.waiting) > 0 && r.events < 2*events && r.bytes/2 < bytes {
+		return false
+	}
+	return !e.shard.full(c) && !c.readOnly() && !c.noSnapshots[e.typ.Digest].After(c.now)
+}
+
+func (c *core) takeSnapshot(e *entity) {
+	v := c.call
+	v.kind, v.in, v.entity, v.handle = callSnapshot, e.inst, e, e.handle
+	c.visit(v)
+}
+
+// snapshotTaken proposes what the guest answered, behind the entity's records.
+func (c *core) snapshotTaken(e *entity, v *call) {
+	s := e.shard
+	if v.err != nil {
+		c.opts.Logger.Warn("a guest failed to make a snapshot", "entity_type", e.id.Type, "shard_id", s.id, "error", v.err)
+		c.stats.Faults++
+		c.noSnapshots[e.typ.Digest] = c.now.Add(noSnapshotsFor)
+		c.closeInstance(e.inst)
+		return
+	}
+	e.replay = replay{snapshot: len(v.out)}
+	snap := journal.Snapshot{
+		Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: e.sequence,
+		Keep: uint8(min(max(e.typ.SnapshotKeep, 0), journal.MaxSnapshots)), State: v.out,
+	}
+	if snap.Keep == 0 {
+		snap.Keep = 2
+	}
+	if e.seen.count > 0 {
+		snap.Window = min(snap.Window, e.seen.at(0).sequence)
+	}
+	data := make([]byte, journal.EntryHeaderBytes, journal.EntryHeaderBytes+len(v.out)+512)
+	if data = journal.AppendSnapshot(data, &snap); len(data) > journal.MaxSnapshotBytes {
+		return // it is loaded from its events
+	}
+	c.propose(s)
+	if s.state != leading || e.phase != resident {
+		return // the log refused the records it stands on
+	}
+	journal.AppendEntryHeader(data[:0], journal.EntrySnapshot, s.term, s.next)
+	p := proposal{number: s.next, bytes: len(data)}
+	s.next++
+	c.stats.Snapshots++
+	c.send(s, p, data)
+}

@@ -1,0 +1,172 @@
+package entity
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// asked is one request's outcome.
+type asked struct{ got *Result }
+
+func (a *asked) Complete(r *Request) { res := r.Result; a.got = &res }
+
+// ask sends one request and lets the world work until it is answered.
+func (w *world) ask(kind Kind, name, id string) Result {
+	w.t.Helper()
+	var a asked
+	r := &Request{
+		Kind: kind, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Shard: worldShard, Name: name, Payload: []byte("1"),
+		ID: journal.CommandID(id), ExpectedSequence: NoExpectation, Done: &a,
+	}
+	w.core.submit(w.now, []*Request{r})
+	for range 100 {
+		w.core.pump()
+		w.core.endTurn()
+		w.chunk()
+		w.commit()
+		if len(w.rounds) > 0 {
+			w.core.event(&event{kind: evReadConfirmed, shard: worldShard, number: w.rounds[0]})
+			w.rounds = w.rounds[1:]
+		}
+		if a.got != nil && len(w.flights) == 0 {
+			return *a.got
+		}
+	}
+	w.t.Fatalf("%s %s is never answered", name, id)
+	return Result{}
+}
+
+// quiet is a world without chance, led by the lane.
+func quiet(t *testing.T) *world {
+	w := newWorld(t, 1)
+	w.prompt, w.bad = true, -1
+	w.elect()
+	w.elect()
+	return w
+}
+
+// handOver makes every entity cold: the lane loses the shard and wins it back.
+func (w *world) handOver() {
+	w.elect()
+	w.serve(w.newest)
+	w.elect()
+}
+
+// TestBadSnapshotsAreFallenBackFrom: a guest that refuses snapshots, or traps
+// on them, gets an older one, then the events from the first; the requests
+// that wait see nothing of it, and the entity is not blamed.
+func TestBadSnapshotsAreFallenBackFrom(t *testing.T) {
+	for bad, name := range []string{"refused", "trap", "good"} {
+		t.Run(name, func(t *testing.T) {
+			w := quiet(t)
+			for i := range 20 {
+				if res := w.ask(Command, "add", fmt.Sprintf("c%d", i)); res.Err != nil {
+					t.Fatal(res.Err)
+				}
+			}
+			snaps := len(w.snaps["x"])
+			if snaps < 3 {
+				t.Fatalf("%d snapshots", snaps)
+			}
+			w.bad = bad
+			w.handOver()
+			res := w.ask(Query, "sum", "")
+			if res.Err != nil || string(res.Payload) != "20" || res.Sequence != 20 {
+				t.Fatalf("%q at %d: %v", res.Payload, res.Sequence, res.Err)
+			}
+			want := snaps
+			if name == "good" {
+				want = 1
+			}
+			if n := w.core.stats.SnapshotLoads; int(n) != want {
+				t.Errorf("%d snapshots tried, want %d", n, want)
+			}
+			if e := w.core.shard(worldShard).entities[sharding.EntityID{Type: "tally", ID: "x"}]; e.faults != 0 || e.below != 0 {
+				t.Errorf("faults %d, below %d", e.faults, e.below)
+			}
+			if len(w.problems) > 0 {
+				t.Error(w.problems[0])
+			}
+		})
+	}
+}
+
+// TestSnapshotKeepsTheWindow: what is remembered of the commands before a
+// snapshot is the same after a load from it.
+func TestSnapshotKeepsTheWindow(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.Window.Commands = 6
+	const n = 20
+	for i := range n {
+		w.ask(Command, "add", fmt.Sprintf("c%d", i))
+	}
+	w.handOver()
+	for i := n - 6; i < n; i++ {
+		res := w.ask(Command, "add", fmt.Sprintf("c%d", i))
+		if !res.Duplicate || int(res.Sequence) != i+1 || string(res.Payload) != fmt.Sprint(i+1) {
+			t.Errorf("command %d again: %+v", i, res)
+		}
+	}
+	if w.core.stats.SnapshotLoads != 1 {
+		t.Errorf("%d loads from a snapshot", w.core.stats.SnapshotLoads)
+	}
+	if res := w.ask(Command, "add", fmt.Sprintf("c%d", n-7)); res.Duplicate || res.Err != nil {
+		t.Errorf("a forgotten command: %+v", res)
+	}
+}
+
+// TestFailedSnapshotIsNotAskedForAgain: a module that traps when it makes a
+// snapshot is left alone for a while, and its entities go on.
+func TestFailedSnapshotIsNotAskedForAgain(t *testing.T) {
+	w := quiet(t)
+	w.noSnapshot = true
+	for i := range 50 {
+		if res := w.ask(Command, "add", fmt.Sprintf("c%d", i)); res.Err != nil || int(res.Sequence) != i+1 {
+			t.Fatalf("command %d: %+v", i, res)
+		}
+	}
+	if f := w.core.stats.Faults; f != 1 {
+		t.Errorf("%d faults", f)
+	}
+	w.noSnapshot = false
+	w.now = w.now.Add(noSnapshotsFor + time.Second)
+	w.ask(Command, "add", "last")
+	if len(w.snaps["x"]) != 1 {
+		t.Errorf("%d snapshots after the pause", len(w.snaps["x"]))
+	}
+}
+
+// TestSnapshotsFollowTheCost: by events for a type that says how many; by
+// events or bytes otherwise; a large state is not written again for little.
+func TestSnapshotsFollowTheCost(t *testing.T) {
+	c := newCore(Options{Journal: &bench{}}, nil, nil)
+	for _, tt := range []struct {
+		name    string
+		every   int
+		replay  replay
+		waiting int
+		want    bool
+	}{
+		{"few events", 0, replay{255, 20_000, 0}, 0, false},
+		{"many events", 0, replay{256, 20_000, 0}, 0, true},
+		{"many bytes", 0, replay{3, 64 << 10, 0}, 0, true},
+		{"a state larger than that", 0, replay{3, 64 << 10, 64<<10 + 1}, 0, false},
+		{"busy", 0, replay{256, 20_000, 0}, 1, false},
+		{"busy for long", 0, replay{512, 20_000, 0}, 1, true},
+		{"no events", 0, replay{0, 1 << 20, 0}, 0, false},
+		{"every 10, early", 10, replay{9, 1 << 20, 0}, 0, false},
+		{"every 10", 10, replay{10, 1000, 4000}, 0, true},
+		{"every 10, large state", 10, replay{10, 1000, 4001}, 0, false},
+		{"never", -1, replay{1 << 20, 1 << 30, 0}, 0, false},
+	} {
+		s := c.shard(1)
+		e := &entity{shard: s, typ: &Type{SnapshotEvery: tt.every}, replay: tt.replay, waiting: make([]*Request, tt.waiting)}
+		if got := c.wantsSnapshot(e); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
