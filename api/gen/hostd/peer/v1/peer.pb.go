@@ -867,20 +867,17 @@ type ReportRequest struct {
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// Its present start.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// The shards that it leads or that changed.
-	Shards []*ShardReport `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"`
-	// How many replicas it holds.
-	Replicas uint32 `protobuf:"varint,4,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	// Counts the node's reports of this start.
+	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The index of the metadata as of the node's last whole pass over what it
+	// leads.
+	View uint64 `protobuf:"varint,4,opt,name=view,proto3" json:"view,omitempty"`
+	// The replicas that the coordinator wants to know of.
+	Shards []*ShardReport `protobuf:"bytes,5,rep,name=shards,proto3" json:"shards,omitempty"`
+	// How many replicas the node holds.
+	Replicas uint32 `protobuf:"varint,6,opt,name=replicas,proto3" json:"replicas,omitempty"`
 	// Whether it wants to lead nothing.
-	Draining bool `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
-	// The highest index of the metadata shard that it has applied.
-	MetaApplied uint64 `protobuf:"varint,6,opt,name=meta_applied,json=metaApplied,proto3" json:"meta_applied,omitempty"`
-	// The digests of the modules that it can run, 32 bytes each.
-	Modules [][]byte `protobuf:"bytes,7,rep,name=modules,proto3" json:"modules,omitempty"`
-	// Counts the reports of this start up.
-	Seq uint64 `protobuf:"varint,8,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The index of the metadata by which it last looked at all groups it leads.
-	View          uint64 `protobuf:"varint,9,opt,name=view,proto3" json:"view,omitempty"`
+	Draining      bool `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -929,6 +926,20 @@ func (x *ReportRequest) GetIncarnation() uint64 {
 	return 0
 }
 
+func (x *ReportRequest) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *ReportRequest) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
 func (x *ReportRequest) GetShards() []*ShardReport {
 	if x != nil {
 		return x.Shards
@@ -950,63 +961,31 @@ func (x *ReportRequest) GetDraining() bool {
 	return false
 }
 
-func (x *ReportRequest) GetMetaApplied() uint64 {
-	if x != nil {
-		return x.MetaApplied
-	}
-	return 0
-}
-
-func (x *ReportRequest) GetModules() [][]byte {
-	if x != nil {
-		return x.Modules
-	}
-	return nil
-}
-
-func (x *ReportRequest) GetSeq() uint64 {
-	if x != nil {
-		return x.Seq
-	}
-	return 0
-}
-
-func (x *ReportRequest) GetView() uint64 {
-	if x != nil {
-		return x.View
-	}
-	return 0
-}
-
 // ShardReport is one shard as a node's replica sees it.
 type ShardReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// The term.
-	Term uint64 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
-	// Whether the node leads it.
-	Leader bool `protobuf:"varint,3,opt,name=leader,proto3" json:"leader,omitempty"`
-	// The voters of the group, in force.
-	Voters []uint64 `protobuf:"varint,4,rep,packed,name=voters,proto3" json:"voters,omitempty"`
-	// Its learners.
-	Learners []uint64 `protobuf:"varint,5,rep,packed,name=learners,proto3" json:"learners,omitempty"`
-	// Voters on their way out of a joint configuration.
-	Outgoing []uint64 `protobuf:"varint,6,rep,packed,name=outgoing,proto3" json:"outgoing,omitempty"`
-	// The commit index.
-	Commit uint64 `protobuf:"varint,7,opt,name=commit,proto3" json:"commit,omitempty"`
-	// The applied index.
-	Applied uint64 `protobuf:"varint,8,opt,name=applied,proto3" json:"applied,omitempty"`
-	// How far the leader knows the replicas to be.
-	Progress []*Progress `protobuf:"bytes,9,rep,name=progress,proto3" json:"progress,omitempty"`
-	// How many entities the shard holds.
-	Entities uint64 `protobuf:"varint,10,opt,name=entities,proto3" json:"entities,omitempty"`
-	// The estimated size of its journal, in bytes.
-	Bytes uint64 `protobuf:"varint,11,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// The replica.
-	Replica uint64 `protobuf:"varint,12,opt,name=replica,proto3" json:"replica,omitempty"`
-	// The last index of its log.
-	Last          uint64 `protobuf:"varint,13,opt,name=last,proto3" json:"last,omitempty"`
+	Replica uint64 `protobuf:"varint,2,opt,name=replica,proto3" json:"replica,omitempty"`
+	// The term.
+	Term uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	// Whether the replica leads.
+	Leader bool `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	// The commit index.
+	Commit uint64 `protobuf:"varint,5,opt,name=commit,proto3" json:"commit,omitempty"`
+	// The applied index.
+	Applied uint64 `protobuf:"varint,6,opt,name=applied,proto3" json:"applied,omitempty"`
+	// The last index of the log.
+	Last uint64 `protobuf:"varint,7,opt,name=last,proto3" json:"last,omitempty"`
+	// The voters as the replica has applied them; of a leader.
+	Voters []uint64 `protobuf:"varint,8,rep,packed,name=voters,proto3" json:"voters,omitempty"`
+	// The learners.
+	Learners []uint64 `protobuf:"varint,9,rep,packed,name=learners,proto3" json:"learners,omitempty"`
+	// Voters on their way out of a joint configuration.
+	Outgoing []uint64 `protobuf:"varint,10,rep,packed,name=outgoing,proto3" json:"outgoing,omitempty"`
+	// How far the leader knows the replicas to be.
+	Progress      []*Progress `protobuf:"bytes,11,rep,name=progress,proto3" json:"progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1048,6 +1027,13 @@ func (x *ShardReport) GetShardId() uint32 {
 	return 0
 }
 
+func (x *ShardReport) GetReplica() uint64 {
+	if x != nil {
+		return x.Replica
+	}
+	return 0
+}
+
 func (x *ShardReport) GetTerm() uint64 {
 	if x != nil {
 		return x.Term
@@ -1060,6 +1046,27 @@ func (x *ShardReport) GetLeader() bool {
 		return x.Leader
 	}
 	return false
+}
+
+func (x *ShardReport) GetCommit() uint64 {
+	if x != nil {
+		return x.Commit
+	}
+	return 0
+}
+
+func (x *ShardReport) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *ShardReport) GetLast() uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
 }
 
 func (x *ShardReport) GetVoters() []uint64 {
@@ -1083,53 +1090,11 @@ func (x *ShardReport) GetOutgoing() []uint64 {
 	return nil
 }
 
-func (x *ShardReport) GetCommit() uint64 {
-	if x != nil {
-		return x.Commit
-	}
-	return 0
-}
-
-func (x *ShardReport) GetApplied() uint64 {
-	if x != nil {
-		return x.Applied
-	}
-	return 0
-}
-
 func (x *ShardReport) GetProgress() []*Progress {
 	if x != nil {
 		return x.Progress
 	}
 	return nil
-}
-
-func (x *ShardReport) GetEntities() uint64 {
-	if x != nil {
-		return x.Entities
-	}
-	return 0
-}
-
-func (x *ShardReport) GetBytes() uint64 {
-	if x != nil {
-		return x.Bytes
-	}
-	return 0
-}
-
-func (x *ShardReport) GetReplica() uint64 {
-	if x != nil {
-		return x.Replica
-	}
-	return 0
-}
-
-func (x *ShardReport) GetLast() uint64 {
-	if x != nil {
-		return x.Last
-	}
-	return 0
 }
 
 // Progress is how far a replica is.
@@ -2020,32 +1985,28 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x06result\x18\x01 \x01(\fR\x06result\"\x11\n" +
 	"\x0fReadMetaRequest\"(\n" +
 	"\x10ReadMetaResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"\x99\x02\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"\xdc\x01\n" +
 	"\rReportRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x122\n" +
-	"\x06shards\x18\x03 \x03(\v2\x1a.hostd.peer.v1.ShardReportR\x06shards\x12\x1a\n" +
-	"\breplicas\x18\x04 \x01(\rR\breplicas\x12\x1a\n" +
-	"\bdraining\x18\x05 \x01(\bR\bdraining\x12!\n" +
-	"\fmeta_applied\x18\x06 \x01(\x04R\vmetaApplied\x12\x18\n" +
-	"\amodules\x18\a \x03(\fR\amodules\x12\x10\n" +
-	"\x03seq\x18\b \x01(\x04R\x03seq\x12\x12\n" +
-	"\x04view\x18\t \x01(\x04R\x04view\"\xeb\x02\n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x12\n" +
+	"\x04view\x18\x04 \x01(\x04R\x04view\x122\n" +
+	"\x06shards\x18\x05 \x03(\v2\x1a.hostd.peer.v1.ShardReportR\x06shards\x12\x1a\n" +
+	"\breplicas\x18\x06 \x01(\rR\breplicas\x12\x1a\n" +
+	"\bdraining\x18\a \x01(\bR\bdraining\"\xb9\x02\n" +
 	"\vShardReport\x12\x19\n" +
-	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x12\n" +
-	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x16\n" +
-	"\x06leader\x18\x03 \x01(\bR\x06leader\x12\x16\n" +
-	"\x06voters\x18\x04 \x03(\x04R\x06voters\x12\x1a\n" +
-	"\blearners\x18\x05 \x03(\x04R\blearners\x12\x1a\n" +
-	"\boutgoing\x18\x06 \x03(\x04R\boutgoing\x12\x16\n" +
-	"\x06commit\x18\a \x01(\x04R\x06commit\x12\x18\n" +
-	"\aapplied\x18\b \x01(\x04R\aapplied\x123\n" +
-	"\bprogress\x18\t \x03(\v2\x17.hostd.peer.v1.ProgressR\bprogress\x12\x1a\n" +
-	"\bentities\x18\n" +
-	" \x01(\x04R\bentities\x12\x14\n" +
-	"\x05bytes\x18\v \x01(\x04R\x05bytes\x12\x18\n" +
-	"\areplica\x18\f \x01(\x04R\areplica\x12\x12\n" +
-	"\x04last\x18\r \x01(\x04R\x04last\":\n" +
+	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x18\n" +
+	"\areplica\x18\x02 \x01(\x04R\areplica\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x16\n" +
+	"\x06leader\x18\x04 \x01(\bR\x06leader\x12\x16\n" +
+	"\x06commit\x18\x05 \x01(\x04R\x06commit\x12\x18\n" +
+	"\aapplied\x18\x06 \x01(\x04R\aapplied\x12\x12\n" +
+	"\x04last\x18\a \x01(\x04R\x04last\x12\x16\n" +
+	"\x06voters\x18\b \x03(\x04R\x06voters\x12\x1a\n" +
+	"\blearners\x18\t \x03(\x04R\blearners\x12\x1a\n" +
+	"\boutgoing\x18\n" +
+	" \x03(\x04R\boutgoing\x123\n" +
+	"\bprogress\x18\v \x03(\v2\x17.hostd.peer.v1.ProgressR\bprogress\":\n" +
 	"\bProgress\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\x04R\areplica\x12\x14\n" +
 	"\x05match\x18\x02 \x01(\x04R\x05match\"\xaa\x01\n" +

@@ -1,0 +1,83 @@
+package peer
+
+import (
+	"maps"
+	"slices"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/coordinator"
+)
+
+func encodeReport(r coordinator.Report) *peerv1.ReportRequest {
+	out := &peerv1.ReportRequest{
+		NodeId: string(r.Node), Incarnation: r.Incarnation, Seq: r.Seq, View: r.View,
+		Replicas: r.Replicas, Draining: r.Draining, Shards: make([]*peerv1.ShardReport, len(r.Shards)),
+	}
+	for i := range r.Shards {
+		s := &r.Shards[i]
+		o := &peerv1.ShardReport{
+			ShardId: uint32(s.Shard), Replica: uint64(s.Replica), Term: uint64(s.Term), Leader: s.Leader,
+			Commit: s.Commit, Applied: s.Applied, Last: s.Last,
+			Voters: convert[uint64](s.Voters), Learners: convert[uint64](s.Learners), Outgoing: convert[uint64](s.Outgoing),
+		}
+		for _, replica := range slices.Sorted(maps.Keys(s.Match)) {
+			o.Progress = append(o.Progress, &peerv1.Progress{Replica: uint64(replica), Match: s.Match[replica]})
+		}
+		out.Shards[i] = o
+	}
+	return out
+}
+
+func decodeReport(r *peerv1.ReportRequest) coordinator.Report {
+	out := coordinator.Report{
+		Node: sharding.NodeID(r.GetNodeId()), Incarnation: r.GetIncarnation(), Seq: r.GetSeq(), View: r.GetView(),
+		Replicas: r.GetReplicas(), Draining: r.GetDraining(), Shards: make([]coordinator.ShardReport, len(r.GetShards())),
+	}
+	for i, s := range r.GetShards() {
+		o := coordinator.ShardReport{
+			Shard: sharding.ShardID(s.GetShardId()), Replica: sharding.ReplicaID(s.GetReplica()),
+			Term: sharding.Term(s.GetTerm()), Leader: s.GetLeader(),
+			Commit: s.GetCommit(), Applied: s.GetApplied(), Last: s.GetLast(),
+			Voters:   convert[sharding.ReplicaID](s.GetVoters()),
+			Learners: convert[sharding.ReplicaID](s.GetLearners()),
+			Outgoing: convert[sharding.ReplicaID](s.GetOutgoing()),
+		}
+		if len(s.GetProgress()) > 0 {
+			o.Match = make(map[sharding.ReplicaID]uint64, len(s.GetProgress()))
+		}
+		for _, p := range s.GetProgress() {
+			o.Match[sharding.ReplicaID(p.GetReplica())] = p.GetMatch()
+		}
+		out.Shards[i] = o
+	}
+	return out
+}
+
+func encodeTransfers(transfers []coordinator.Transfer) *peerv1.ReportResponse {
+	out := &peerv1.ReportResponse{Transfers: make([]*peerv1.Transfer, len(transfers))}
+	for i, t := range transfers {
+		out.Transfers[i] = &peerv1.Transfer{ShardId: uint32(t.Shard), From: string(t.From), To: string(t.To)}
+	}
+	return out
+}
+
+func decodeTransfers(r *peerv1.ReportResponse) []coordinator.Transfer {
+	var out []coordinator.Transfer
+	for _, t := range r.GetTransfers() {
+		out = append(out, coordinator.Transfer{Shard: sharding.ShardID(t.GetShardId()), From: sharding.NodeID(t.GetFrom()), To: sharding.NodeID(t.GetTo())})
+	}
+	return out
+}
+
+// convert copies numbers of one type into another of the same size.
+func convert[To, From ~uint64](in []From) []To {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]To, len(in))
+	for i, v := range in {
+		out[i] = To(v)
+	}
+	return out
+}
