@@ -70,7 +70,7 @@ func (b *benchRun) startEcho(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	var p portsFile
-	if err := poll(ctx, b.echo.done, func() (err error) { p, err = readPorts(ports); return err }); err != nil {
+	if err := poll(ctx, b.echo.done, pollPeriod, func() (err error) { p, err = readPorts(ports); return err }); err != nil {
 		return errors.New("the echo server did not start")
 	}
 	b.toEcho, err = client.Dial(p.Nodes[0].API)

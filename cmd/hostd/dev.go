@@ -12,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// maxDevNodes bounds the nodes of one machine.
+const maxDevNodes = 16
+
 // devOptions are the flags of dev.
 type devOptions struct {
 	nodes    int
@@ -30,8 +33,8 @@ func newDev(std stdio) *cobra.Command {
 		if o.nodes < 1 {
 			return usagef("--nodes is %d, must be at least 1", o.nodes)
 		}
-		if o.nodes > 1 {
-			return usagef("--nodes is %d: this release runs one node, several come with clustering", o.nodes)
+		if o.nodes > maxDevNodes {
+			return usagef("--nodes is %d, at most %d run on one machine", o.nodes, maxDevNodes)
 		}
 		return dev(ctx, std, o)
 	})
@@ -65,20 +68,24 @@ func dev(ctx context.Context, std stdio, o devOptions) error {
 	if o.shards > 0 {
 		flags = append(flags, "--shards", fmt.Sprint(o.shards))
 	}
-	fmt.Fprintln(std.err, "starting n1")
-	node, err := startNode(ctx, nodeStart{nodeID: "n1", dataDir: filepath.Join(o.data, "n1"), listen: o.listen, flags: flags, stderr: std.err})
+	fmt.Fprintf(std.err, "starting %s\n", nodeNamesUpTo(o.nodes))
+	c, err := startCluster(ctx, localStart{nodes: o.nodes, data: o.data, listen: o.listen, flags: flags, stderr: std.err})
 	if err != nil {
 		return err
 	}
-	nodes := []*nodeProcess{node}
-	err = devReady(ctx, std, o, nodes, began)
+	err = devReady(ctx, std, o, c, began)
 	if err == nil {
-		err = watch(ctx, std, nodes)
+		err = watch(ctx, std, c.nodes)
 	}
-	for _, n := range nodes {
-		err = errors.Join(err, stopNode(n))
+	return errors.Join(err, c.stop())
+}
+
+// nodeNamesUpTo names n nodes for people.
+func nodeNamesUpTo(n int) string {
+	if n == 1 {
+		return "n1"
 	}
-	return err
+	return fmt.Sprintf("n1 to n%d", n)
 }
 
 // stopNode stops a node that has not ended by itself.
@@ -92,13 +99,10 @@ func stopNode(n *nodeProcess) error {
 }
 
 // devReady uploads the modules and tells where the nodes are.
-func devReady(ctx context.Context, std stdio, o devOptions, nodes []*nodeProcess, began time.Time) error {
-	infos := make([]nodeInfo, 0, len(nodes))
-	for _, n := range nodes {
-		infos = append(infos, n.info)
-	}
+func devReady(ctx context.Context, std stdio, o devOptions, cluster *localCluster, began time.Time) error {
+	infos := cluster.infos()
 	for _, file := range o.modules {
-		if err := pushFile(ctx, std, nodes[0], file); err != nil {
+		if err := pushFile(ctx, std, cluster, file); err != nil {
 			return err
 		}
 	}
@@ -116,12 +120,12 @@ func devReady(ctx context.Context, std stdio, o devOptions, nodes []*nodeProcess
 	return nil
 }
 
-func pushFile(ctx context.Context, std stdio, n *nodeProcess, file string) error {
+func pushFile(ctx context.Context, std stdio, cluster *localCluster, file string) error {
 	wasm, err := readModule(file)
 	if err != nil {
 		return err
 	}
-	c, err := n.client()
+	c, err := cluster.client()
 	if err != nil {
 		return err
 	}

@@ -80,10 +80,13 @@ func askReady(ctx context.Context, api string) error {
 	return nil
 }
 
-// poll calls ask every few milliseconds until it returns nil, and returns its
-// last error when ctx ends or stop is closed.
-func poll(ctx context.Context, stop <-chan struct{}, ask func() error) error {
-	ticker := time.NewTicker(5 * time.Millisecond)
+// pollPeriod is short beside what a node needs to start.
+const pollPeriod = 5 * time.Millisecond
+
+// poll calls ask again and again until it returns nil, and returns its last
+// error when ctx ends or stop is closed.
+func poll(ctx context.Context, stop <-chan struct{}, every time.Duration, ask func() error) error {
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
 		err := ask()

@@ -73,7 +73,7 @@ func serveUntil(ctx context.Context, cfg config.Config, node *host.Node, ports s
 		}
 		return nil
 	}
-	if poll(ctx, nil, ask) != nil {
+	if poll(ctx, nil, pollPeriod, ask) != nil {
 		return nil // asked to stop before it was ready
 	}
 	if ports != "" {
