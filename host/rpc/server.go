@@ -32,6 +32,12 @@ type Options struct {
 	// Ready says why the node cannot serve yet, or nil; it answers /readyz and
 	// the health service. A nil func is always ready.
 	Ready func() error
+	// Opened says why the node can take no RPC at all yet, or nil; before that
+	// only /livez, /readyz and /metrics and what is Internal are served. A nil
+	// func is always open.
+	Opened func() error
+	// Internal are the services between nodes, by the prefix of their paths.
+	Internal map[string]http.Handler
 
 	// DefaultDeadline is given to calls that bring none (5 s), MaxDeadline is
 	// the most a call can have (30 s).
@@ -116,7 +122,7 @@ type Server struct {
 func NewServer(deps Deps, opts Options) *Server {
 	opts = opts.withDefaults()
 	s := &Server{opts: opts, guard: newStreamGuard(opts.MaxStreams, opts.WriteStall)}
-	s.handler = newHandler(deps, opts, s.guard)
+	s.handler = gate(newHandler(deps, opts, s.guard), opts)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
