@@ -29,6 +29,8 @@ type NodeOptions struct {
 	Tags    []string // build tags of the program
 	Shards  int      // 8 when 0
 	Flags   []string // more flags of serve
+	ID      string   // its name; that of serve when empty
+	Listen  string   // its address; one of its own when empty
 }
 
 // Node is one node as a process of its own. It is started, killed and started
@@ -39,6 +41,7 @@ type Node struct {
 	opts   NodeOptions
 	path   string
 	listen string
+	ports  string // file that the process writes when it is ready
 	log    tail
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed when the process has been waited for
@@ -54,17 +57,24 @@ func NewNode(t testing.TB, opts NodeOptions) *Node {
 	if opts.Shards == 0 {
 		opts.Shards = 8
 	}
-	// An address of the node's own within the loopback network: nothing else
-	// takes its port while the node is down, not even a client that dials it.
-	listen := fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(250), rand.IntN(256), 1+rand.IntN(250))
-	n := &Node{t: t, opts: opts, path: Program(t, opts.Tags...), listen: listen}
+	if opts.Listen == "" {
+		opts.Listen = loopbackHost() + ":0"
+	}
+	n := &Node{t: t, opts: opts, path: Program(t, opts.Tags...), listen: opts.Listen}
 	t.Cleanup(func() {
 		n.Kill()
 		if t.Failed() {
-			t.Logf("the end of the node's log:\n%s", n.Log())
+			t.Logf("the end of the log of %s:\n%s", n.ID(), n.Log())
 		}
 	})
 	return n
+}
+
+// loopbackHost is an address of a node's own within the loopback network:
+// nothing else takes its ports while the node is down, not even a client that
+// dials it.
+func loopbackHost() string {
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(256), 1+rand.IntN(250))
 }
 
 // StartNode returns a node that serves.
@@ -87,12 +97,25 @@ func (n *Node) Start() {
 // ended, and Log why.
 func (n *Node) TryStart() error {
 	n.t.Helper()
-	ports := filepath.Join(n.t.TempDir(), "ports.json")
+	if err := n.Launch(); err != nil {
+		return err
+	}
+	return n.AwaitReady()
+}
+
+// Launch starts the process and returns at once.
+func (n *Node) Launch() error {
+	n.t.Helper()
+	n.ports = filepath.Join(n.t.TempDir(), "ports.json")
 	n.log.reset()
-	n.cmd = exec.Command(n.path, append([]string{
+	args := []string{
 		"serve", "--data-dir", n.opts.DataDir, "--listen", n.listen, "--shards", strconv.Itoa(n.opts.Shards), "--admin", "full",
-		"--wal-segment-bytes", "8MiB", "--log-format", "text", "--ports-file", ports,
-	}, n.opts.Flags...)...)
+		"--wal-segment-bytes", "8MiB", "--log-format", "text", "--ports-file", n.ports,
+	}
+	if n.opts.ID != "" {
+		args = append(args, "--node-id", n.opts.ID)
+	}
+	n.cmd = exec.Command(n.path, append(args, n.opts.Flags...)...)
 	n.cmd.Stderr = &n.log
 	n.cmd.WaitDelay = Patience
 	if err := n.cmd.Start(); err != nil {
@@ -104,9 +127,14 @@ func (n *Node) TryStart() error {
 		defer close(ended)
 		_ = cmd.Wait() // its outcome is in ProcessState
 	}(n.cmd, n.ended)
+	return nil
+}
+
+// AwaitReady waits until the node that was launched serves.
+func (n *Node) AwaitReady() error {
 	var file struct{ Nodes []struct{ API string } }
 	if err := n.wait(func() bool {
-		text, err := os.ReadFile(ports)
+		text, err := os.ReadFile(n.ports)
 		return err == nil && json.Unmarshal(text, &file) == nil && len(file.Nodes) == 1
 	}); err != nil {
 		return err
@@ -170,16 +198,38 @@ func (n *Node) Kill() {
 // Stop asks the node to stop, and demands that it does so in order.
 func (n *Node) Stop() {
 	n.t.Helper()
+	if err := n.stop(); err != nil {
+		n.t.Fatalf("%v\n%s", err, n.Log())
+	}
+}
+
+// stop is Stop for any goroutine.
+func (n *Node) stop() error {
 	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		n.t.Fatal(err)
+		return fmt.Errorf("stop %s: %w", n.ID(), err)
 	}
 	select {
 	case <-n.ended:
 	case <-time.After(Patience):
-		n.t.Fatalf("the node does not stop\n%s", n.Log())
+		return fmt.Errorf("%s does not stop", n.ID())
 	}
 	if code := n.ExitCode(); code != 0 {
-		n.t.Fatalf("the node stopped with exit code %d\n%s", code, n.Log())
+		return fmt.Errorf("%s stopped with exit code %d", n.ID(), code)
+	}
+	return nil
+}
+
+// Pause stops the process with SIGSTOP: it holds its connections and answers
+// nothing until Continue.
+func (n *Node) Pause() { n.signal(syscall.SIGSTOP) }
+
+// Continue undoes Pause.
+func (n *Node) Continue() { n.signal(syscall.SIGCONT) }
+
+func (n *Node) signal(s syscall.Signal) {
+	n.t.Helper()
+	if err := n.cmd.Process.Signal(s); err != nil {
+		n.t.Fatalf("send %v to the node: %v", s, err)
 	}
 }
 
@@ -216,6 +266,14 @@ func (n *Node) DataDir() string { return n.opts.DataDir }
 
 // Log is the end of what the process that was started last has written.
 func (n *Node) Log() string { return n.log.String() }
+
+// ID is the node's name.
+func (n *Node) ID() string {
+	if n.opts.ID == "" {
+		return "n1" // the default of serve
+	}
+	return n.opts.ID
+}
 
 // Client returns a client of the node that is closed with the test.
 func (n *Node) Client(opts client.Options) *client.Client {
