@@ -1,0 +1,245 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// OrderKind says what an operator asks for.
+type OrderKind int
+
+// The orders. What Leave and Down ask for is written into the metadata and goes
+// on whoever coordinates; the others end with the coordinator that took them.
+const (
+	// OrderMove: Node is to lead Shard. If it holds no replica that votes, one
+	// is moved there first. Balance alone does not undo it while Node leads.
+	OrderMove OrderKind = iota + 1
+	// OrderDrain: Node is to lead nothing until it starts anew or is resumed.
+	// It is done when all is handed over that another node votes in; Remaining
+	// then counts the rest.
+	OrderDrain
+	// OrderResume takes OrderDrain back, and OrderLeave as long as the node is
+	// a member.
+	OrderResume
+	// OrderLeave: Node is to leave the cluster. It is done when the node is no
+	// member any more.
+	OrderLeave
+	// OrderDown: Node is to be taken for dead now.
+	OrderDown
+	// OrderRebalance: replicas and leaders are to be evened out, even where the
+	// policy has rebalancing off.
+	OrderRebalance
+)
+
+// Order is what an operator asks for. The caller numbers its orders; numbers
+// are not used again.
+type Order struct {
+	ID    uint64
+	Kind  OrderKind
+	Shard sharding.ShardID
+	Node  sharding.NodeID
+}
+
+// Progress is how far an order is.
+type Progress struct {
+	ID   uint64
+	Done bool
+	// Err is why a Done order was not carried out: ErrRefused or ErrTimeout,
+	// wrapped.
+	Err error
+	// Remaining counts what is left: leaderships to move, replicas to move or
+	// to build.
+	Remaining int
+}
+
+// Errors of orders.
+var (
+	// ErrRefused: the order cannot be carried out in the cluster as it is.
+	ErrRefused = errors.New("coordinator: order refused")
+	// ErrTimeout: the order got nowhere for too long. What it began is brought
+	// to an end or taken back by itself.
+	ErrTimeout = errors.New("coordinator: order not carried out in time")
+)
+
+// order is one under way.
+type order struct {
+	Order
+	since time.Time // of its last progress
+	left  int       // Remaining as of then
+	// quiet counts the steps in a row in which a rebalance had nothing to do.
+	quiet int
+	done  *Progress
+}
+
+func (o *order) refuse(format string, args ...any) {
+	o.done = &Progress{ID: o.ID, Done: true, Err: fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))}
+}
+
+// takeOrders begins new orders. A second order to move a shard replaces the
+// first.
+func (s *scene) takeOrders(orders []Order) {
+	for _, o := range orders {
+		for _, other := range s.orders {
+			if o.Kind == OrderMove && other.Kind == OrderMove && other.Shard == o.Shard && other.done == nil {
+				other.refuse("another order moves shard %d to node %s", o.Shard, o.Node)
+			}
+		}
+		taken := &order{Order: o, since: s.now}
+		s.orders = append(s.orders, taken)
+		s.begin(taken)
+	}
+}
+
+// begin does what an order asks for once.
+func (s *scene) begin(o *order) {
+	n := s.byID[o.Node]
+	if n == nil && o.Kind != OrderRebalance {
+		o.refuse("node %s is no member", o.Node)
+		return
+	}
+	switch o.Kind {
+	case OrderDrain:
+		s.drained[o.Node] = n.Incarnation
+		n.draining = true
+		s.closeTo(n)
+	case OrderResume:
+		delete(s.drained, o.Node)
+		if n.Status == meta.StatusLeaving {
+			s.setStatus(n, meta.StatusUp)
+		}
+	case OrderLeave:
+		if n.Status == meta.StatusDown {
+			o.refuse("node %s is down: what it held is being replaced, and it is removed then", o.Node)
+		} else if n.Status != meta.StatusLeaving {
+			s.setStatus(n, meta.StatusLeaving)
+		}
+	case OrderDown:
+		s.command(meta.Down(o.Node))
+	case OrderRebalance:
+		clear(s.pins)
+	case OrderMove:
+	default:
+		o.refuse("order of kind %d", o.Kind)
+	}
+}
+
+// closeTo lets the strategy give the node nothing more.
+func (s *scene) closeTo(n *node) {
+	for i := range s.state.Nodes {
+		if s.state.Nodes[i].ID == n.Node {
+			s.state.Nodes[i].Hosts, s.state.Nodes[i].Leads = false, false
+		}
+	}
+}
+
+// followOrders takes the next steps of orders to move.
+func (s *scene) followOrders() {
+	for _, o := range s.orders {
+		if o.done == nil && o.Kind == OrderMove {
+			s.followMove(o)
+		}
+	}
+}
+
+func (s *scene) followMove(o *order) {
+	n, sh := s.byID[o.Node], s.shard(o.Shard)
+	switch {
+	case n == nil || !n.host():
+		o.refuse("node %s may not hold shard %d", o.Node, o.Shard)
+		return
+	case sh == nil:
+		o.refuse("shard %d is not placed", o.Shard)
+		return
+	case n.draining:
+		o.refuse("node %s is being drained", o.Node)
+		return
+	case sh.lead == nil || sh.busy:
+		return
+	}
+	r, holds := sh.On(o.Node)
+	switch {
+	case sh.leader == n:
+		o.done = &Progress{ID: o.ID, Done: true}
+		s.pins[o.Shard] = o.Node
+	case slices.Contains(s.heirs(sh), n):
+		s.handOver(sh, n)
+	case !holds && sh.index >= 0 && n.able():
+		s.build(sh, []sharding.NodeID{o.Node})
+	case holds && r.State == meta.ReplicaLearner && sh.settled && slices.Contains(sh.ripe, r):
+		s.exchange(sh, r)
+	}
+}
+
+// exchange gives the learner the vote of another replica, which stays.
+func (s *scene) exchange(sh *shard, learner meta.Replica) {
+	var have []sharding.NodeID
+	for _, r := range sh.Replicas {
+		if r.State == meta.ReplicaVoter && !slices.Contains(sh.badVoters, r) {
+			have = append(have, r.Node)
+		}
+	}
+	if r, ok := sh.On(s.opts.Strategy.Evict(s.state, have, nil)); ok {
+		s.change(sh, meta.Change{Promote: []sharding.ReplicaID{learner.ID}, Demote: []sharding.ReplicaID{r.ID}})
+	}
+}
+
+// report says how far the orders are, and drops those that are done.
+func (s *scene) report() {
+	for _, o := range s.orders {
+		p := Progress{ID: o.ID}
+		if o.done != nil {
+			p = *o.done
+		} else {
+			p = s.progress(o)
+			if p.Remaining != o.left {
+				o.left, o.since = p.Remaining, s.now
+			}
+			if !p.Done && s.now.Sub(o.since) > s.opts.OrderTimeout {
+				p.Done, p.Err = true, fmt.Errorf("%w: %d steps are left", ErrTimeout, p.Remaining)
+			}
+		}
+		o.done = &p
+		s.plan.Progress = append(s.plan.Progress, p)
+	}
+	s.orders = slices.DeleteFunc(s.orders, func(o *order) bool { return o.done.Done })
+	for _, o := range s.orders {
+		o.done = nil
+	}
+}
+
+func (s *scene) progress(o *order) Progress {
+	p := Progress{ID: o.ID, Remaining: 1}
+	n := s.byID[o.Node]
+	switch o.Kind {
+	case OrderDrain:
+		if n == nil {
+			return Progress{ID: o.ID, Done: true}
+		}
+		all, movable := s.leading(o.Node)
+		return Progress{ID: o.ID, Remaining: all, Done: movable == 0 && n.heard != nil}
+	case OrderResume:
+		p.Done = n == nil || n.Status != meta.StatusLeaving
+	case OrderLeave:
+		if n == nil {
+			return Progress{ID: o.ID, Done: true}
+		}
+		p.Remaining = n.replicas + 1
+	case OrderDown:
+		p.Done = n == nil || n.Downed
+	case OrderRebalance:
+		p.Remaining = s.building + len(s.moving)
+		if o.quiet++; p.Remaining > 0 || len(s.plan.Commands)+len(s.plan.Transfers) > 0 {
+			o.quiet = 0
+		}
+		p.Done = o.quiet >= 2
+	}
+	if p.Done {
+		p.Remaining = 0
+	}
+	return p
+}

@@ -1,0 +1,269 @@
+package coordinator
+
+import (
+	"slices"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+	"github.com/hostd/hostd/sharding/placement"
+)
+
+func newShard(id sharding.ShardID, on []sharding.NodeID) placement.Shard {
+	return placement.Shard{ID: id, Replicas: on, Leader: on[0], Pinned: true, PinnedLeader: true}
+}
+
+// repair changes placements, the most urgent first: voters that must go, then
+// shards with too few or too many copies, then balance.
+func (s *scene) repair() {
+	for _, sh := range s.shards {
+		if len(sh.badVoters) > 0 {
+			s.repairShard(sh)
+		}
+	}
+	for _, sh := range s.shards {
+		if len(sh.badVoters) == 0 {
+			s.repairShard(sh)
+		}
+	}
+	s.rebalance()
+}
+
+// repairShard takes the next step of one shard, if there is one to take.
+func (s *scene) repairShard(sh *shard) {
+	if sh.index < 0 {
+		s.repairMeta(sh)
+		return
+	}
+	switch {
+	case len(sh.badLearners) > 0:
+		s.change(sh, meta.Change{Retire: ids(sh.badLearners)})
+	case sh.lead == nil:
+	case len(sh.badVoters) > 0:
+		s.replace(sh)
+	case sh.voters < s.votes() && s.promote(sh):
+	case sh.copies < s.copies():
+		s.grow(sh, s.copies()-sh.copies)
+	case sh.voters > s.policy.Replication && sh.settled:
+		s.demote(sh)
+	case sh.victim != "":
+		s.evict(sh)
+	}
+}
+
+// change asks for a change of the shard; one a step.
+func (s *scene) change(sh *shard, c meta.Change) {
+	c.Shard = sh.Shard
+	sh.busy = true
+	if sh.index >= 0 {
+		s.state.Shards[sh.index].Pinned = true
+	}
+	s.command(meta.ChangeReplicas(c))
+}
+
+func ids(replicas []meta.Replica) []sharding.ReplicaID {
+	out := make([]sharding.ReplicaID, len(replicas))
+	for i, r := range replicas {
+		out[i] = r.ID
+	}
+	return out
+}
+
+// replace swaps voters that must go for learners that could vote, and has
+// learners built where there are not enough.
+func (s *scene) replace(sh *shard) {
+	bad := sh.badVoters
+	if n := min(len(bad), len(sh.ripe)); n > 0 {
+		s.change(sh, meta.Change{Promote: s.spare(sh, n), Retire: ids(bad[:n])})
+		return
+	}
+	if building := sh.copies + len(bad) - sh.voters; building < len(bad) {
+		wanted := s.allocate(sh, len(bad)-building)
+		if len(wanted) > 0 {
+			s.build(sh, wanted)
+			return
+		}
+		if building == 0 {
+			s.shrink(sh)
+		}
+	}
+}
+
+// shrink lets voters leave that nobody can replace, because the cluster becomes
+// smaller. A dead voter is no reason: it may come back, and a cluster does not
+// take fewer copies for granted.
+func (s *scene) shrink(sh *shard) {
+	leave := slices.DeleteFunc(slices.Clone(sh.badVoters), func(r meta.Replica) bool {
+		n := s.byID[r.Node]
+		return n == nil || r.Lost || n.Status == meta.StatusDown
+	})
+	if len(leave) == 0 || !sh.settled || slices.ContainsFunc(leave, func(r meta.Replica) bool { return r.ID == sh.lead.Replica }) {
+		return
+	}
+	var stay []meta.Replica // the leader first
+	for _, r := range sh.Replicas {
+		if r.State == meta.ReplicaVoter && !slices.Contains(sh.badVoters, r) {
+			if r.ID == sh.lead.Replica {
+				stay = append([]meta.Replica{r}, stay...)
+			} else {
+				stay = append(stay, r)
+			}
+		}
+	}
+	if len(stay) == 0 || len(stay) < s.copies() {
+		return // there is a host for another copy, it is only out of reach
+	}
+	c := meta.Change{Retire: ids(leave)}
+	if extra := len(stay) - s.votes(); extra > 0 {
+		c.Demote = ids(stay[s.votes():])
+	}
+	s.change(sh, c)
+}
+
+// promote lets learners vote, all that are wanted in one change.
+func (s *scene) promote(sh *shard) bool {
+	need := s.votes() - sh.voters
+	if !sh.settled || len(sh.ripe) < need {
+		return false
+	}
+	s.change(sh, meta.Change{Promote: s.spare(sh, need)})
+	return true
+}
+
+// demote takes the votes that the policy does not want any more, not the
+// leader's.
+func (s *scene) demote(sh *shard) {
+	var have []sharding.NodeID
+	for _, r := range sh.Replicas {
+		if r.State == meta.ReplicaVoter {
+			have = append(have, r.Node)
+		}
+	}
+	var out []sharding.ReplicaID
+	for range sh.voters - s.votes() {
+		node := s.opts.Strategy.Evict(s.state, have, []sharding.NodeID{sh.leader.Node})
+		if r, ok := sh.On(node); ok {
+			out = append(out, r.ID)
+		}
+		have = slices.DeleteFunc(have, func(id sharding.NodeID) bool { return id == node })
+	}
+	if len(out) > 0 {
+		s.change(sh, meta.Change{Demote: out})
+	}
+}
+
+// evict lets the copy go that the shard is best without. If that one votes, a
+// learner takes its place, once it can.
+func (s *scene) evict(sh *shard) {
+	r, ok := sh.On(sh.victim)
+	if !ok || r.State == meta.ReplicaLeaving {
+		return
+	}
+	if r.State == meta.ReplicaLearner {
+		s.change(sh, meta.Change{Retire: []sharding.ReplicaID{r.ID}})
+		return
+	}
+	if !sh.settled || len(sh.ripe) == 0 {
+		return
+	}
+	heir := s.spare(sh, 1)[0]
+	for _, o := range s.orders {
+		if to, ok := sh.On(o.Node); ok && o.Kind == OrderMove && o.Shard == sh.Shard && slices.Contains(sh.ripe, to) {
+			heir = to.ID
+		}
+	}
+	s.change(sh, meta.Change{Promote: []sharding.ReplicaID{heir}, Retire: []sharding.ReplicaID{r.ID}})
+}
+
+// grow has copies built where the shard has too few.
+func (s *scene) grow(sh *shard, n int) {
+	if on := s.allocate(sh, n); len(on) > 0 {
+		s.build(sh, on)
+	}
+}
+
+// allocate names nodes for more copies of the shard, within the bounds of what
+// is built at one time. A node that is at its bound is waited for: another one
+// would be worse for longer.
+func (s *scene) allocate(sh *shard, n int) []sharding.NodeID {
+	var have []sharding.NodeID
+	for _, r := range sh.Replicas {
+		if !r.Lost {
+			have = append(have, r.Node)
+		}
+	}
+	return s.opts.Strategy.Allocate(s.state, have, n)
+}
+
+// build asks for learners on those of the nodes that are not at their bound.
+func (s *scene) build(sh *shard, on []sharding.NodeID) bool {
+	var add []sharding.NodeID
+	for _, id := range on {
+		if n := s.byID[id]; n.building < s.opts.MaxMovesPerNode && s.building < s.opts.MaxMovesInFlight {
+			n.building++
+			s.building++
+			add = append(add, id)
+		}
+	}
+	if len(add) == 0 {
+		return false
+	}
+	st := &s.state.Shards[sh.index]
+	st.Replicas = append(slices.Clone(st.Replicas), add...)
+	s.change(sh, meta.Change{Add: add})
+	return true
+}
+
+// rebalance begins moves of replicas for balance alone, in a cluster that has
+// nothing worse to do.
+func (s *scene) rebalance() {
+	forced := slices.ContainsFunc(s.orders, func(o *order) bool { return o.Kind == OrderRebalance })
+	if !s.policy.Rebalance && !forced {
+		return
+	}
+	for _, m := range s.opts.Strategy.Rebalance(s.state) {
+		sh := s.shard(m.Shard)
+		switch {
+		case sh == nil || sh.busy:
+		case m.Leader:
+			if len(s.moving) < s.opts.MaxTransfers {
+				s.handOver(sh, s.byID[m.To])
+			}
+		case s.calm && sh.lead != nil:
+			s.build(sh, []sharding.NodeID{m.To})
+		}
+	}
+}
+
+func (s *scene) shard(id sharding.ShardID) *shard {
+	for _, sh := range s.shards {
+		if sh.Shard == id {
+			return sh
+		}
+	}
+	return nil
+}
+
+// repairMeta keeps the voters of the metadata shard, which every member has a
+// replica of. The replica of a member that goes is its last.
+func (s *scene) repairMeta(sh *shard) {
+	var last []meta.Replica
+	for _, r := range sh.badLearners {
+		if n := s.byID[r.Node]; n == nil || n.replicas == 0 {
+			last = append(last, r)
+		}
+	}
+	switch {
+	case len(last) > 0:
+		s.change(sh, meta.Change{Retire: ids(last)})
+	case sh.lead == nil:
+	case len(sh.badVoters) > 0 && len(sh.ripe) > 0:
+		n := min(len(sh.badVoters), len(sh.ripe))
+		s.change(sh, meta.Change{Promote: s.spare(sh, n), Retire: ids(sh.badVoters[:n])})
+	case len(sh.badVoters) > 0:
+		s.shrink(sh)
+	case sh.voters < s.votes():
+		s.promote(sh)
+	case sh.voters > s.policy.Replication && sh.settled:
+		s.demote(sh)
+	}
+}

@@ -1,0 +1,332 @@
+package coordinator
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+	"github.com/hostd/hostd/sharding/placement"
+)
+
+// scene is the cluster as one step sees it, and what the step has decided.
+type scene struct {
+	*Coordinator
+	now    time.Time
+	view   *meta.View
+	policy meta.Policy
+	nodes  []*node // members, by id
+	byID   map[sharding.NodeID]*node
+	shards []*shard // placed ones, by number
+	// hosts is the number of members that may hold data.
+	hosts int
+	// state is what the strategy is asked about; the shards in it are the data
+	// shards of shards, in that order.
+	state *placement.State
+	// building counts the replicas that are being built.
+	building int
+	// calm: nothing is being repaired and every host is heard.
+	calm bool
+	plan Plan
+}
+
+// node is a member.
+type node struct {
+	meta.Member
+	heard *heard // its report, if it is of this incarnation
+	// reachable, and fresh: with a report that counts.
+	reachable, fresh bool
+	draining         bool
+	replicas         int // of data shards, those that leave included
+	building         int
+	leads            int // as if every handover under way were done
+}
+
+// host says that the node may hold data.
+func (n *node) host() bool { return n.Status == meta.StatusUp && !n.Has(meta.RoleProxy) }
+
+// able says that the node may be given something now.
+func (n *node) able() bool { return n.host() && n.fresh && !n.draining }
+
+// shard is a placed shard.
+type shard struct {
+	meta.Placement
+	// lead is the report of the leader on node leader; nil while none counts.
+	lead   *ShardReport
+	leader *node
+	// settled: the group's membership is the placement, leaving ones apart.
+	settled bool
+	// bad are the replicas that must go, of either kind; ripe are learners that
+	// could vote now.
+	badVoters, badLearners, ripe []meta.Replica
+	voters, copies               int // copies stay: voters and learners that are not bad
+	// victim is the node that a shard with a copy too many is best without.
+	victim sharding.NodeID
+	index  int // in state, -1 for the metadata shard
+	busy   bool
+}
+
+// look takes the reports in and draws the scene.
+func (c *Coordinator) look(in Input) *scene {
+	s := &scene{Coordinator: c, now: in.Now, view: in.View, byID: map[sharding.NodeID]*node{}, state: &placement.State{}}
+	c.hear(in)
+	policy, set := in.View.Policy()
+	if !set {
+		policy.Replication, policy.MinMembers = c.opts.Replication, c.opts.MinMembers
+	}
+	s.policy = policy
+	s.lookAtNodes(in)
+	for _, p := range in.View.Placements() {
+		s.lookAt(p)
+	}
+	s.lookForSurplus()
+	s.calm = s.calm && !slices.ContainsFunc(s.shards, func(sh *shard) bool { return sh.index >= 0 && (len(sh.badVoters) > 0 || sh.lead == nil) })
+	return s
+}
+
+// hear keeps the newest report of each node and the highest terms.
+func (c *Coordinator) hear(in Input) {
+	for _, r := range in.Reports {
+		old := c.nodes[r.Node]
+		if old != nil && cmp.Or(cmp.Compare(r.Incarnation, old.report.Incarnation), cmp.Compare(r.Seq, old.report.Seq)) <= 0 {
+			continue
+		}
+		h := &heard{report: r, at: in.Now, shards: make(map[sharding.ShardID]*ShardReport, len(r.Shards))}
+		for i := range r.Shards {
+			sr := &r.Shards[i]
+			h.shards[sr.Shard] = sr
+			c.terms[sr.Shard] = max(c.terms[sr.Shard], sr.Term)
+		}
+		c.nodes[r.Node] = h
+	}
+	for id, h := range c.nodes {
+		if _, member := in.View.Member(id); !member && in.Now.Sub(h.at) > c.opts.Fresh {
+			delete(c.nodes, id)
+		}
+	}
+}
+
+func (s *scene) lookAtNodes(in Input) {
+	s.calm = true
+	for _, m := range in.View.Members() {
+		n := &node{Member: m, reachable: in.Reachable[m.Node]}
+		if h := s.Coordinator.nodes[m.Node]; h != nil && (m.Incarnation == 0 || h.report.Incarnation == m.Incarnation) {
+			n.heard = h
+			recent := in.Now.Sub(h.at) <= s.opts.Fresh
+			// A report is word from the node, whatever gossip believes.
+			n.fresh = recent && (n.reachable || in.Now.Sub(h.at) <= s.opts.Fresh/2)
+			n.reachable = n.reachable || n.fresh
+			n.draining = h.report.Draining
+		}
+		if incarnation, ordered := s.drained[m.Node]; ordered {
+			if incarnation == m.Incarnation {
+				n.draining = true
+			} else {
+				delete(s.drained, m.Node) // it started anew
+			}
+		}
+		if n.host() {
+			s.hosts++
+			s.calm = s.calm && n.fresh
+		}
+		s.calm = s.calm && (n.Status == meta.StatusUp || n.Status == meta.StatusJoining)
+		s.nodes = append(s.nodes, n)
+		s.byID[m.Node] = n
+		s.state.Nodes = append(s.state.Nodes, placement.Node{ID: m.Node, Zone: m.Zone, Hosts: n.able(), Leads: n.able()})
+	}
+	maps.DeleteFunc(s.silent, func(id sharding.NodeID, _ time.Time) bool {
+		n := s.byID[id]
+		return n == nil || n.reachable
+	})
+	for _, n := range s.nodes {
+		if _, known := s.silent[n.Node]; !known && !n.reachable {
+			s.silent[n.Node] = s.now
+		}
+	}
+}
+
+// lookAt draws one shard.
+func (s *scene) lookAt(p meta.Placement) {
+	sh := &shard{Placement: p, index: -1}
+	sh.lead, sh.leader = s.leaderOf(p.Shard)
+	sh.settled = sh.lead != nil && settled(p, sh.lead)
+	var on []sharding.NodeID
+	for _, r := range p.Replicas {
+		n := s.byID[r.Node]
+		if n != nil && p.Shard != sharding.MetaShard {
+			n.replicas++
+		}
+		bad := n == nil || r.Lost || n.Status == meta.StatusLeaving || n.Status == meta.StatusDown ||
+			p.Shard != sharding.MetaShard && n.Has(meta.RoleProxy)
+		switch {
+		case r.State == meta.ReplicaLeaving:
+			continue
+		case r.State == meta.ReplicaVoter && bad:
+			sh.badVoters = append(sh.badVoters, r)
+		case bad:
+			sh.badLearners = append(sh.badLearners, r)
+		default:
+			sh.copies++
+			on = append(on, r.Node)
+		}
+		if r.State == meta.ReplicaVoter {
+			sh.voters++
+			continue
+		}
+		if ripe := !bad && n.able() && sh.caughtUp(r.ID); ripe {
+			sh.ripe = append(sh.ripe, r)
+		} else if n != nil && p.Shard != sharding.MetaShard {
+			n.building++
+			s.building++
+		}
+	}
+	s.shards = append(s.shards, sh)
+	if p.Shard != sharding.MetaShard {
+		sh.index = len(s.state.Shards)
+		s.state.Shards = append(s.state.Shards, placement.Shard{ID: p.Shard, Replicas: on})
+	}
+	s.lookAtLeader(sh)
+}
+
+// lookAtLeader notes who leads the shard, or will once a handover is through.
+func (s *scene) lookAtLeader(sh *shard) {
+	if sh.lead == nil {
+		return
+	}
+	at := sh.leader
+	if m, moving := s.moving[sh.Shard]; moving {
+		to := s.byID[m.to]
+		if m.term != sh.lead.Term || s.now.Sub(m.at) > s.opts.TransferTimeout || to == nil {
+			delete(s.moving, sh.Shard)
+		} else {
+			at = to
+		}
+	}
+	at.leads++
+	if sh.index < 0 {
+		return
+	}
+	st := &s.state.Shards[sh.index]
+	st.Leader = at.Node
+	_, st.PinnedLeader = s.moving[sh.Shard]
+	st.PinnedLeader = st.PinnedLeader || !sh.settled
+	for _, n := range s.heirs(sh) {
+		st.Able = append(st.Able, n.Node)
+	}
+}
+
+// leaderOf returns the report of the shard's leader, if it still counts.
+func (s *scene) leaderOf(id sharding.ShardID) (*ShardReport, *node) {
+	for _, n := range s.nodes {
+		if n.heard == nil || s.now.Sub(n.heard.at) > s.opts.Fresh {
+			continue
+		}
+		if r := n.shardReport(id); r != nil && r.Leader && r.Term == s.terms[id] {
+			return r, n
+		}
+	}
+	return nil, nil
+}
+
+// shardReport is the node's last word on its replica of the shard.
+func (n *node) shardReport(id sharding.ShardID) *ShardReport {
+	if n.heard == nil {
+		return nil
+	}
+	return n.heard.shards[id]
+}
+
+// heirs are the nodes that the shard's leadership could move to now, by id.
+func (s *scene) heirs(sh *shard) (out []*node) {
+	if sh.lead == nil || len(sh.lead.Outgoing) > 0 {
+		return nil
+	}
+	for _, r := range sh.Replicas {
+		n := s.byID[r.Node]
+		if r.State == meta.ReplicaVoter && !r.Lost && n != nil && n != sh.leader && n.able() &&
+			slices.Contains(sh.lead.Voters, r.ID) && CaughtUp(sh.lead.Match[r.ID], sh.lead.Commit) {
+			out = append(out, n)
+		}
+	}
+	slices.SortFunc(out, func(a, b *node) int { return cmp.Compare(a.Node, b.Node) })
+	return out
+}
+
+// caughtUp says whether the leader counts the replica as a member whose log is
+// near its own.
+func (sh *shard) caughtUp(id sharding.ReplicaID) bool {
+	return sh.lead != nil && len(sh.lead.Outgoing) == 0 &&
+		(slices.Contains(sh.lead.Learners, id) || slices.Contains(sh.lead.Voters, id)) && CaughtUp(sh.lead.Match[id], sh.lead.Commit)
+}
+
+// settled says whether the group is what its placement wants, learners that
+// were not added yet apart.
+func settled(p meta.Placement, r *ShardReport) bool {
+	if len(r.Outgoing) > 0 {
+		return false
+	}
+	for _, id := range slices.Concat(r.Voters, r.Learners) {
+		if m, known := p.Replica(id); !known || m.State == meta.ReplicaLeaving {
+			return false
+		}
+	}
+	voters := 0
+	for _, m := range p.Replicas {
+		if m.State == meta.ReplicaVoter {
+			voters++
+			if !slices.Contains(r.Voters, m.ID) {
+				return false
+			}
+		}
+	}
+	return voters == len(r.Voters)
+}
+
+// lookForSurplus finds what shards with a copy too many are best without, and
+// counts them as if it were gone already.
+func (s *scene) lookForSurplus() {
+	for _, sh := range s.shards {
+		if sh.index < 0 {
+			continue
+		}
+		st := &s.state.Shards[sh.index]
+		to, ordered := s.ordered(sh.Shard)
+		if sh.surplus(s) {
+			sh.victim = s.opts.Strategy.Evict(s.state, st.Replicas, to)
+			st.Replicas = slices.DeleteFunc(slices.Clone(st.Replicas), func(id sharding.NodeID) bool { return id == sh.victim })
+		}
+		if at, pinned := s.pins[sh.Shard]; pinned && sh.lead != nil && sh.leader.Node != at {
+			delete(s.pins, sh.Shard)
+		} else if pinned {
+			ordered = true
+		}
+		st.Pinned = ordered || !sh.settled || sh.victim != "" || len(sh.badVoters)+len(sh.badLearners) > 0 ||
+			sh.copies != s.copies() || len(sh.ripe)+sh.voters < sh.copies
+		st.PinnedLeader = st.PinnedLeader || ordered
+	}
+}
+
+// ordered returns where operators want the shard led.
+func (s *scene) ordered(id sharding.ShardID) (to []sharding.NodeID, ordered bool) {
+	for _, o := range s.orders {
+		if o.Kind == OrderMove && o.Shard == id {
+			to = append(to, o.Node)
+		}
+	}
+	return to, len(to) > 0
+}
+
+// copies is the number of replicas that a data shard is to have.
+func (s *scene) copies() int { return min(s.hosts, s.policy.Replication) }
+
+// votes is the number of voters that a shard is to have: an odd number, since
+// another one would add a vote to ask for and none to spare.
+func (s *scene) votes() int { return max(1, (s.copies()-1)/2*2+1) }
+
+// surplus says whether the shard has more copies than it is to have: one is
+// being moved, or less is wanted.
+func (sh *shard) surplus(s *scene) bool {
+	return len(sh.badVoters) == 0 && sh.copies > max(s.copies(), sh.voters)
+}
