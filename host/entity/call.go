@@ -111,7 +111,9 @@ func (c *core) returned(v *call) {
 	in, e := v.in, v.entity
 	in.busy = false
 	if in.guest = v.guest; in.guest != nil {
-		in.bytes = in.guest.MemoryBytes()
+		if n := in.guest.MemoryBytes(); n != in.bytes {
+			in.bytes, in.capacity = n, in.resident
+		}
 	}
 	stays := !in.dead && e.inst == in && e.handle == v.handle
 	if !stays && v.err != nil {

@@ -21,6 +21,10 @@ const (
 	// Inspect asks the lane what it knows of the entity (Result.Info); it does
 	// not load it.
 	Inspect
+	// Passivate lets the entity leave memory once what came before it is
+	// decided. It succeeds, without loading it, when the entity is not in
+	// memory.
+	Passivate
 )
 
 // NoExpectation is the ExpectedSequence of a command that accepts any.

@@ -23,17 +23,18 @@ type Options struct {
 	Logger   *slog.Logger
 	Now      func() time.Time // the wall clock; time.Now when nil
 
-	Window          Window // of remembered commands; the same on every node
-	EntityInFlight  int    // requests waiting on one entity, default 1,024
-	ShardInFlight   int    // requests a shard has undecided, default 4,096
-	BatchBytes      int    // an entry is proposed when it reaches this, default 256 KiB
-	ProposedBytes   int    // proposed and undecided per shard, default 4 MiB
-	InstanceBytes   int64  // guest memory at which a module gets another instance, default 24 MiB
-	LaneBytes       int64  // guest memory of the lane, above which the oldest instance goes, default 2 GiB
-	LoadChunkBytes  int    // events handed to a guest at once, default 128 KiB
-	Loaders         int    // loads at the same time, default 8
-	SnapshotEvents  int    // to replay, at which a snapshot is due for types that do not say; default 256
-	SnapshotBytes   int    // of records to replay, the same; default 64 KiB
+	Window          Window        // of remembered commands; the same on every node
+	EntityInFlight  int           // requests waiting on one entity, default 1,024
+	ShardInFlight   int           // requests a shard has undecided, default 4,096
+	BatchBytes      int           // an entry is proposed when it reaches this, default 256 KiB
+	ProposedBytes   int           // proposed and undecided per shard, default 4 MiB
+	InstanceBytes   int64         // guest memory at which a module gets another instance, default 24 MiB
+	LaneBytes       int64         // guest memory of the lane, at which entities leave to make room, default 2 GiB
+	LoadChunkBytes  int           // events handed to a guest at once, default 128 KiB
+	Loaders         int           // loads at the same time, default 8
+	PassivateAfter  time.Duration // idle time for types that do not say, default 2 min
+	SnapshotEvents  int           // to replay, at which a snapshot is due for types that do not say; default 256
+	SnapshotBytes   int           // of records to replay, the same; default 64 KiB
 	Limits          abi.Limits
 	ParkAfterFaults int // faults in a row before an entity is parked, default 3
 	ParkFor         time.Duration
@@ -59,6 +60,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.LaneBytes == 0 {
 		o.LaneBytes = 2 << 30
+	}
+	if o.PassivateAfter == 0 {
+		o.PassivateAfter = 2 * time.Minute
 	}
 	if o.ParkFor == 0 {
 		o.ParkFor = 10 * time.Second
@@ -113,6 +117,9 @@ type entity struct {
 	hash     journal.Hash
 	seen     dedupe
 	replay   replay
+	touched  int64 // unix nanoseconds, up to touchEvery late
+	place    node
+	idler    idler
 
 	// last is the newest proposal that carries a record of this entity.
 	last uint64
@@ -157,7 +164,8 @@ type core struct {
 	runner    runner
 	shards    map[sharding.ShardID]*shard
 	pools     map[journal.Digest]*pool
-	instances []*instance          // oldest first
+	instances []*instance // oldest first
+	residents residents
 	ready     []*entity            // have a turn to take
 	call      *call                // the next visit
 	visits    map[*call]struct{}   // under way without the lane
@@ -166,6 +174,7 @@ type core struct {
 	now       time.Time            // of this turn
 	known     int                  // entities of all shards
 	owed      int                  // requests of all shards not yet completed
+	sweepAt   int64                // when idle entities are looked for, unix nanoseconds; 0 for never
 	rounds    uint64               // read rounds asked by this lane, over all shards
 	readOnly  func() bool
 	// Modules that failed to make a snapshot, and until when none is asked for.
@@ -185,6 +194,8 @@ type Stats struct {
 	Overruns                                                         uint64 // visits to guests that the lane went on without
 	Proposals, ProposedRecords                                       uint64
 	Snapshots, SnapshotLoads                                         uint64 // proposed, and used by loads
+	Passivations, Shed, Recycled                                     uint64 // entities that were idle or asked to, that made room; instances
+	Resident                                                         int    // entities in memory
 	Entities, Instances                                              int
 	GuestBytes                                                       int64
 }
@@ -199,7 +210,9 @@ func newCore(opts Options, l loader, r runner) *core {
 		shards: make(map[sharding.ShardID]*shard),
 		pools:  make(map[journal.Digest]*pool),
 		away:   make(map[*entity]struct{}),
-		names:  make(map[string]string),
+
+		residents: residents{idle: make(map[string]*idle)},
+		names:     make(map[string]string),
 
 		noSnapshots: make(map[journal.Digest]time.Time),
 		readOnly:    func() bool { return false },
@@ -262,6 +275,11 @@ func (c *core) dispatch(s *shard, r *Request) {
 	}
 	if r.Kind == Inspect {
 		c.inspect(e, r)
+		return
+	}
+	if r.Kind == Passivate && e.phase == cold && len(e.waiting) == 0 {
+		c.settle(s, r, Result{})
+		c.revive(e)
 		return
 	}
 	if len(e.waiting) >= c.opts.EntityInFlight {
@@ -378,6 +396,7 @@ func (c *core) failWaiting(e *entity, err error) {
 // serve decides the first request of a resident entity's queue. It returns
 // false when the queue has to wait for the shard.
 func (c *core) serve(e *entity) bool {
+	c.asked(e)
 	t := c.opts.Types.Lookup(e.id.Type)
 	if t != nil && t != e.typ {
 		// Another module is active now: the state is built again from history.
@@ -396,6 +415,8 @@ func (c *core) serve(e *entity) bool {
 		e.waiting = nil
 	}
 	switch {
+	case r.Kind == Passivate:
+		c.passivate(e, r)
 	case t == nil:
 		c.settle(e.shard, r, Result{Err: ErrUnknownType})
 	case r.Kind == Command:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // command decides one command on a resident entity: remembered, refused, or
@@ -33,7 +34,7 @@ func (c *core) command(e *entity, r *Request) {
 	}
 	v := c.call
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, e.handle, r, hash
-	v.env = Env{Now: now, Seed: seed(e, r.ID)}
+	v.env = Env{Now: now, Seed: seed(e.id, e.sequence, r.ID)}
 	v.frames = commandFrames(v.frames[:0], e, r, v.env)
 	c.visit(v)
 }
@@ -132,7 +133,7 @@ func (c *core) query(e *entity, r *Request) {
 	}
 	v := c.call
 	v.kind, v.in, v.entity, v.handle, v.req = callQuery, e.inst, e, e.handle, r
-	v.env = Env{Now: c.logNow(s), Seed: seed(e, "")}
+	v.env = Env{Now: c.logNow(s), Seed: seed(e.id, e.sequence, "")}
 	f := abi.AppendSequence(v.frames[:0], uint64(e.sequence))
 	f = abi.AppendName(f, r.Name)
 	f = abi.AppendPayload(f, r.Payload)
@@ -204,16 +205,16 @@ func (c *core) name(b []byte) string {
 
 // seed is the number a call's random stream starts from: FNV-1a over entity,
 // sequence and command id, mixed. It is not fit for secrets.
-func seed(e *entity, id journal.CommandID) uint64 {
+func seed(e sharding.EntityID, at journal.Sequence, id journal.CommandID) uint64 {
 	const prime = 1099511628211
 	h := uint64(14695981039346656037)
-	for _, s := range [...]string{e.id.Type, e.id.ID, string(id)} {
+	for _, s := range [...]string{e.Type, e.ID, string(id)} {
 		for i := 0; i < len(s); i++ {
 			h = (h ^ uint64(s[i])) * prime
 		}
 		h *= prime
 	}
-	h ^= uint64(e.sequence)
+	h ^= uint64(at)
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
 	h ^= h >> 33

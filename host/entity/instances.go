@@ -11,6 +11,7 @@ type instance struct {
 	free     []uint32
 	bytes    int64 // of guest memory, after the last visit
 	resident int
+	capacity int  // most entities that it held at this size
 	alone    bool // reserved for one entity that faulted before
 	dead     bool
 
@@ -24,6 +25,7 @@ type instance struct {
 // pool is a lane's instances of one module.
 type pool struct {
 	typ       *Type // any type of the module: they share Instantiate
+	most      int64 // bytes at which an instance is full
 	instances []*instance
 }
 
@@ -32,19 +34,19 @@ type pool struct {
 func (c *core) place(t *Type, alone bool) *instance {
 	p := c.pools[t.Digest]
 	if p == nil {
-		p = &pool{typ: t}
+		p = &pool{typ: t, most: c.opts.InstanceBytes}
 		c.pools[t.Digest] = p
 	}
 	if !alone {
-		for i := len(p.instances) - 1; i >= 0; i-- {
-			in := p.instances[i]
-			opening := in.guest == nil
-			if !in.alone && in.bytes < c.opts.InstanceBytes && (!in.busy || opening) {
-				return in
-			}
+		if in := p.roomy(); in != nil {
+			return in
 		}
 	}
-	c.makeRoom()
+	if c.makeRoom(p); !alone {
+		if in := p.roomy(); in != nil {
+			return in
+		}
+	}
 	in := &instance{pool: p, alone: alone}
 	p.instances = append(p.instances, in)
 	c.instances = append(c.instances, in)
@@ -52,9 +54,27 @@ func (c *core) place(t *Type, alone bool) *instance {
 	return in
 }
 
-// makeRoom closes the oldest instances while the lane's guest memory is over
-// its budget. Their entities load again when they are next asked for.
-func (c *core) makeRoom() {
+// roomy returns an instance with room, nil when there is none: one that has
+// not grown to its bound yet, or holds less than it did at its size.
+func (p *pool) roomy() *instance {
+	for i := len(p.instances) - 1; i >= 0; i-- {
+		in := p.instances[i]
+		opening := in.guest == nil
+		if !in.alone && (in.bytes < p.most || in.resident < in.capacity) && (!in.busy || opening) {
+			return in
+		}
+	}
+	return nil
+}
+
+// makeRoom keeps the lane's guest memory in its budget: entities leave until
+// an instance of the pool has room again, or instances that are mostly empty
+// are closed, or at last the oldest ones.
+func (c *core) makeRoom(p *pool) {
+	if _, sum := c.usage(); sum <= c.opts.LaneBytes || c.shed(p) {
+		return
+	}
+	c.recycle()
 	_, sum := c.usage()
 	for len(c.instances) > 0 && sum > c.opts.LaneBytes {
 		sum -= c.instances[0].bytes
@@ -73,12 +93,14 @@ func (in *instance) attach(e *entity) {
 		in.entities = append(in.entities, e)
 	}
 	in.resident++
+	in.capacity = max(in.capacity, in.resident)
 	e.inst, e.handle = in, uint64(h)
 }
 
 // evict makes the entity's state leave its instance; it loads again when next
 // asked for. A guest that faults while it forgets loses the whole instance.
 func (c *core) evict(e *entity) {
+	c.leaves(e)
 	in := e.inst
 	if in == nil {
 		e.unload()
@@ -130,6 +152,7 @@ func (c *core) closeInstance(in *instance) {
 	}
 	for _, e := range entities {
 		if e != nil {
+			c.leaves(e)
 			e.inst = nil
 			e.unload()
 			c.revive(e)

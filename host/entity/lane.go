@@ -223,7 +223,7 @@ func (l *Lane) run(resumed bool) {
 	}
 	timer := time.NewTimer(expireEvery)
 	timer.Stop()
-	armed := false
+	var due time.Time // of the timer; zero when it is not set
 	var reqs []*Request
 	var events []event
 	for {
@@ -233,9 +233,10 @@ func (l *Lane) run(resumed bool) {
 			close(l.done)
 			return
 		case <-timer.C:
-			armed = false
+			due = time.Time{}
 			l.core.now = l.now()
 			l.core.expire()
+			l.core.passivateIdle()
 			l.core.pump()
 			l.core.endTurn()
 		case <-l.wake:
@@ -257,12 +258,27 @@ func (l *Lane) run(resumed bool) {
 			}
 			l.turn(events, reqs)
 		}
-		if !armed && l.core.owed > 0 {
-			timer.Reset(expireEvery)
-			armed = true
-		}
+		due = l.arm(timer, due)
 		l.publish()
 	}
+}
+
+// arm sets the timer for what is due first: deadlines, or entities that have
+// been idle. A timer that goes off too early costs nothing but a look.
+func (l *Lane) arm(timer *time.Timer, due time.Time) time.Time {
+	c := l.core
+	at := c.now.Add(expireEvery)
+	if c.owed == 0 {
+		if c.sweepAt == 0 {
+			return due
+		}
+		at = c.now.Add(max(time.Millisecond, time.Duration(c.sweepAt-c.now.UnixNano())))
+	}
+	if !due.IsZero() && !at.Before(due) {
+		return due
+	}
+	timer.Reset(at.Sub(c.now))
+	return at
 }
 
 // turn feeds the core one round of inputs, outcomes before requests.
@@ -303,7 +319,7 @@ func (c *core) event(ev *event) {
 func (l *Lane) publish() {
 	c := l.core
 	st := c.stats
-	st.Entities = c.known
+	st.Entities, st.Resident = c.known, c.residents.cache.count
 	st.Instances, st.GuestBytes = c.usage()
 	l.stats.latest.Store(&st)
 }

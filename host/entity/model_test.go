@@ -37,11 +37,18 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 		}
 		met.Snapshots += w.core.stats.Snapshots
 		met.SnapshotLoads += w.core.stats.SnapshotLoads
+		met.Passivations += w.core.stats.Passivations
+		met.Shed += w.core.stats.Shed
+		met.Recycled += w.core.stats.Recycled
 		if len(w.problems) > 0 {
 			t.Fatalf("seed %d (replay with -model.seed=%d -model.seeds=1): %s", seed, seed, w.problems[0])
 		}
 	}
 	t.Logf("%d snapshots proposed, %d taken, %d loads from one", met.Snapshots, taken, met.SnapshotLoads)
+	t.Logf("%d passivations, %d entities shed, %d instances recycled", met.Passivations, met.Shed, met.Recycled)
+	if n >= 60 && (met.Passivations == 0 || met.Shed == 0 || met.Recycled == 0) {
+		t.Error("the runs show too little of passivation")
+	}
 	if n >= 60 && (met.SnapshotLoads == 0 || taken < int(met.Snapshots)/2) {
 		t.Error("the runs show too little of snapshots")
 	}
@@ -84,6 +91,7 @@ func (w *world) play(steps int) {
 			w.busy = !w.busy
 		case p < 97:
 			w.core.expire()
+			w.core.passivateIdle()
 		case p < 98:
 			w.elect()
 		default:
@@ -124,7 +132,19 @@ func (w *world) settle() {
 			w.problem("%s is at %d in memory and at %d in the log", id, e.sequence, w.head(id.ID).sequence)
 		}
 	}
+	in := 0
+	for _, e := range w.core.shard(worldShard).entities {
+		if e.phase == resident {
+			in++
+		}
+	}
+	if n := w.core.residents.cache.count; n != in {
+		w.problem("%d entities are resident, %d accounted for", in, n)
+	}
 	w.core.stepDown(w.core.shard(worldShard))
+	if n := w.core.residents.cache.count; n != 0 || len(w.core.residents.idle) != 0 {
+		w.problem("%d entities are accounted for after a step-down", n)
+	}
 	for len(w.core.instances) > 0 {
 		w.core.closeInstance(w.core.instances[0])
 	}
@@ -157,9 +177,12 @@ func (w *world) request() {
 		Entity: sharding.EntityID{Type: "tally", ID: entity}, Shard: worldShard,
 		ExpectedSequence: NoExpectation, Done: c,
 	}
-	if w.rnd.IntN(4) == 0 {
+	switch w.rnd.IntN(16) {
+	case 0, 1, 2, 3:
 		c.req.Kind, c.req.Name = Query, "sum"
-	} else {
+	case 4:
+		c.req.Kind = Passivate
+	default:
 		w.commandFor(c)
 	}
 	if w.rnd.IntN(50) == 0 {
@@ -215,7 +238,7 @@ func (c *client) Complete(r *Request) {
 		}
 	case r.Kind == Command && res.Err == nil:
 		c.acknowledged(r)
-	case r.Kind == Query:
+	case r.Kind != Command:
 		if errors.Is(res.Err, ErrOutcomeUnknown) || errors.Is(res.Err, ErrNotApplied) {
 			c.w.problem("a query of %s ended in %v", r.Entity, res.Err)
 		}

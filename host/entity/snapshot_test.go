@@ -15,11 +15,13 @@ type asked struct{ got *Result }
 func (a *asked) Complete(r *Request) { res := r.Result; a.got = &res }
 
 // ask sends one request and lets the world work until it is answered.
-func (w *world) ask(kind Kind, name, id string) Result {
+func (w *world) ask(kind Kind, name, id string) Result { return w.send("x", kind, name, id) }
+
+func (w *world) send(entity string, kind Kind, name, id string) Result {
 	w.t.Helper()
 	var a asked
 	r := &Request{
-		Kind: kind, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Shard: worldShard, Name: name, Payload: []byte("1"),
+		Kind: kind, Entity: sharding.EntityID{Type: "tally", ID: entity}, Shard: worldShard, Name: name, Payload: []byte("1"),
 		ID: journal.CommandID(id), ExpectedSequence: NoExpectation, Done: &a,
 	}
 	w.core.submit(w.now, []*Request{r})

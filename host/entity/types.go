@@ -2,6 +2,7 @@ package entity
 
 import (
 	"context"
+	"time"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -43,6 +44,9 @@ type Type struct {
 	// leaves it to the lane, a negative number takes none. SnapshotKeep is how
 	// many of them stay, 0 for two, at most journal.MaxSnapshots.
 	SnapshotEvery, SnapshotKeep int
+	// PassivateAfter is how long an entity may be idle in memory; 0 leaves it
+	// to the lane, a negative one keeps it.
+	PassivateAfter time.Duration
 	// Instantiate makes a new instance of the module.
 	Instantiate func(context.Context) (Guest, error)
 }

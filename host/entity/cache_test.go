@@ -1,0 +1,158 @@
+package entity
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// lru is what the cache is measured against: the least recently used leaves.
+type lru struct{ list }
+
+func (l *lru) add(n *node)    { l.push(n); n.seg = inWindow }
+func (l *lru) touch(n *node)  { l.take(n); l.push(n) }
+func (l *lru) remove(n *node) { l.take(n); n.seg = outside }
+func (l *lru) victim() *node  { return l.front() }
+
+type policy interface {
+	add(*node)
+	touch(*node)
+	remove(*node)
+	victim() *node
+}
+
+// trace is a sequence of keys; scans of keys asked for once come between.
+func trace(skew float64, scan bool, n int) []int {
+	const keys = 100_000
+	rng := rand.New(rand.NewPCG(1, 2))
+	zipf := rand.NewZipf(rng, skew, 1, keys-1)
+	out := make([]int, n)
+	for i := range out {
+		out[i] = int(zipf.Uint64())
+		if scan && i/5000%4 == 3 {
+			out[i] = keys + i
+		}
+	}
+	return out
+}
+
+// hits is the share of a trace that finds its entity resident, in percent.
+func hits(p policy, keys []int, room int) float64 {
+	nodes := map[int]*node{}
+	resident, hit := 0, 0
+	for _, k := range keys {
+		n := nodes[k]
+		if n == nil {
+			n = &node{key: uint64(k) * 0x9e3779b97f4a7c15}
+			nodes[k] = n
+		}
+		if n.seg != outside {
+			hit++
+			p.touch(n)
+			continue
+		}
+		if resident == room {
+			p.remove(p.victim())
+			resident--
+		}
+		p.add(n)
+		resident++
+	}
+	return 100 * float64(hit) / float64(len(keys))
+}
+
+var traces = []struct {
+	name string
+	skew float64
+	scan bool
+	room int
+	gain float64 // points that the cache must be ahead of LRU
+}{
+	{"zipf 1.01 in 2%", 1.01, false, 2_000, 4},
+	{"zipf 1.01 in 10%", 1.01, false, 10_000, 2},
+	{"zipf 1.2 in 1%", 1.2, false, 1_000, 2},
+	{"zipf 1.01 with scans in 5%", 1.01, true, 5_000, 4},
+}
+
+// TestCacheKeepsWhatIsAskedFor: on skewed traces the cache finds more resident
+// than LRU does.
+func TestCacheKeepsWhatIsAskedFor(t *testing.T) {
+	for _, tt := range traces {
+		keys := trace(tt.skew, tt.scan, 400_000)
+		tiny, least := hits(&cache{}, keys, tt.room), hits(&lru{}, keys, tt.room)
+		t.Logf("%s: %.1f %% of requests find their entity, with LRU %.1f %%", tt.name, tiny, least)
+		if tiny < least+tt.gain {
+			t.Errorf("%s: %.1f %%, LRU %.1f %%", tt.name, tiny, least)
+		}
+	}
+}
+
+// TestCacheForgetsOldFame: what was asked for often and no longer is makes way.
+func TestCacheForgetsOldFame(t *testing.T) {
+	var keys []int
+	rng := rand.New(rand.NewPCG(3, 4))
+	for phase := range 4 {
+		for range 50_000 {
+			keys = append(keys, phase*1000+rng.IntN(400))
+		}
+	}
+	if got := hits(&cache{}, keys, 500); got < 90 {
+		t.Errorf("%.1f %% of requests find their entity when the set changes", got)
+	}
+}
+
+// TestCacheListsAgree: whatever is done, every node that is in is in one list,
+// and there is a victim until none is left.
+func TestCacheListsAgree(t *testing.T) {
+	var c cache
+	rng := rand.New(rand.NewPCG(5, 6))
+	nodes := make([]*node, 300)
+	for i := range nodes {
+		nodes[i] = &node{key: rng.Uint64()}
+	}
+	in := 0
+	for range 20_000 {
+		n := nodes[rng.IntN(len(nodes))]
+		switch k := rng.IntN(10); {
+		case n.seg == outside:
+			c.add(n)
+			in++
+		case k < 6:
+			c.touch(n)
+		case k < 8:
+			c.remove(n)
+			in--
+		default:
+			c.remove(c.victim())
+			in--
+		}
+		if got := c.window.len + c.probation.len + c.protected.len; got != in || c.count != in {
+			t.Fatalf("%d nodes in the lists, count %d, want %d", got, c.count, in)
+		}
+	}
+	for ; in > 0; in-- {
+		c.remove(c.victim())
+	}
+	if c.victim() != nil {
+		t.Error("a victim of an empty cache")
+	}
+}
+
+// One operation is one request of a Zipf trace; hit% is the share that finds
+// its entity resident.
+func BenchmarkCache(b *testing.B) {
+	for _, tt := range traces {
+		keys := trace(tt.skew, tt.scan, 400_000)
+		for _, p := range []struct {
+			name string
+			make func() policy
+		}{{"tinylfu", func() policy { return &cache{} }}, {"lru", func() policy { return &lru{} }}} {
+			b.Run(tt.name+"/"+p.name, func(b *testing.B) {
+				var share float64
+				for done := 0; done < b.N; done += len(keys) {
+					share = hits(p.make(), keys[:min(b.N, len(keys))], tt.room)
+				}
+				b.ReportMetric(share, "hit%")
+			})
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package entity
+
+import (
+	"slices"
+	"time"
+)
+
+// An entity leaves memory when its handler or a caller asks for it, when it was
+// idle for as long as its type says, and when the lane is short of memory. It
+// leaves only between two requests and with nothing in flight; a request that
+// comes meanwhile waits for its next life.
+
+const (
+	// touchEvery is how fine a lane knows when an entity was last asked for.
+	touchEvery = 100 * time.Millisecond
+	// sweepEntities bounds the entities that one sweep looks at.
+	sweepEntities = 1024
+	// makeRoomTries bounds the entities that leave to make room for one.
+	makeRoomTries = 64
+)
+
+// residents are a lane's entities in memory, by what makes them leave.
+type residents struct {
+	cache cache
+	idle  map[string]*idle // by type
+}
+
+// idle is the entities of one type, the one that was asked for longest ago
+// first.
+type idle struct {
+	first, last *entity
+	after       time.Duration // 0: they stay
+}
+
+func (l *idle) push(e *entity) {
+	if e.idler = (idler{prev: l.last, in: true}); l.last != nil {
+		l.last.idler.next = e
+	} else {
+		l.first = e
+	}
+	l.last = e
+}
+
+func (l *idle) take(e *entity) {
+	if e.idler.prev != nil {
+		e.idler.prev.idler.next = e.idler.next
+	} else {
+		l.first = e.idler.next
+	}
+	if e.idler.next != nil {
+		e.idler.next.idler.prev = e.idler.prev
+	} else {
+		l.last = e.idler.prev
+	}
+	e.idler = idler{}
+}
+
+// idler is an entity's place among the idle.
+type idler struct {
+	prev, next *entity
+	in         bool
+}
+
+// resides takes note of an entity that has come into memory.
+func (c *core) resides(e *entity) {
+	e.touched = c.now.UnixNano()
+	e.place = node{key: seed(e.id, 0, ""), entity: e}
+	c.residents.cache.add(&e.place)
+	l := c.residents.idle[e.id.Type]
+	if l == nil {
+		l = &idle{}
+		c.residents.idle[e.id.Type] = l
+	}
+	l.after = c.idleAfter(e.typ)
+	l.push(e)
+	if l.after > 0 {
+		c.look(e.touched + int64(l.after))
+	}
+}
+
+// look has idle entities looked for by then.
+func (c *core) look(at int64) {
+	if c.sweepAt == 0 || at < c.sweepAt {
+		c.sweepAt = at
+	}
+}
+
+func (c *core) idleAfter(t *Type) time.Duration {
+	switch {
+	case t.PassivateAfter < 0:
+		return 0
+	case t.PassivateAfter == 0:
+		return c.opts.PassivateAfter
+	}
+	return t.PassivateAfter
+}
+
+// leaves takes note of an entity that leaves memory, for whatever reason.
+func (c *core) leaves(e *entity) {
+	if !e.idler.in {
+		return
+	}
+	c.residents.cache.remove(&e.place)
+	l := c.residents.idle[e.id.Type]
+	if l.take(e); l.first == nil {
+		delete(c.residents.idle, e.id.Type)
+	}
+}
+
+// asked takes note of a request for a resident entity.
+func (c *core) asked(e *entity) {
+	now := c.now.UnixNano()
+	if now-e.touched < int64(touchEvery) {
+		return
+	}
+	e.touched = now
+	c.residents.cache.touch(&e.place)
+	l := c.residents.idle[e.id.Type]
+	l.take(e)
+	l.push(e)
+}
+
+// restful reports that an entity can leave now without anyone noticing.
+func (e *entity) restful() bool {
+	return e.phase == resident && len(e.waiting) == 0 && !e.inst.busy && e.last <= e.shard.decided
+}
+
+// passivateIdle lets go of entities that were idle for long, and of instances
+// that are mostly empty then.
+func (c *core) passivateIdle() {
+	now, looked, left := c.now.UnixNano(), 0, false
+	if c.sweepAt == 0 || now < c.sweepAt {
+		return
+	}
+	c.sweepAt = 0
+	for _, l := range c.residents.idle {
+		for l.after > 0 && looked < sweepEntities {
+			e := l.first
+			if e == nil {
+				break
+			}
+			if due := e.touched + int64(l.after); due > now {
+				c.look(due)
+				break
+			}
+			looked++
+			if e.restful() {
+				c.stats.Passivations++
+				c.evict(e)
+				c.revive(e)
+				left = true
+				continue
+			}
+			e.touched = now
+			l.take(e)
+			l.push(e)
+		}
+	}
+	if looked == sweepEntities {
+		c.look(now + 1)
+	}
+	if left {
+		c.recycle()
+	}
+}
+
+// recycle closes instances that are empty or, once they have grown, hold less
+// than a quarter of what they could: their memory never shrinks. The entities
+// in them load again when they are next asked for.
+func (c *core) recycle() {
+	for _, in := range slices.Clone(c.instances) {
+		mostly := in.bytes >= c.opts.InstanceBytes/2 && in.resident*4 < in.capacity
+		if !in.busy && in.guest != nil && (in.resident == 0 || mostly && c.settled(in)) {
+			c.stats.Recycled++
+			c.closeInstance(in)
+		}
+	}
+}
+
+// settled reports that no entity of the instance would be missed at once.
+func (c *core) settled(in *instance) bool {
+	for _, e := range in.entities {
+		if e != nil && !e.restful() {
+			return false
+		}
+	}
+	return true
+}
+
+// shed lets the entities go that the lane can do without until the pool has
+// room for another, and reports whether it has.
+func (c *core) shed(p *pool) bool {
+	for range makeRoomTries {
+		n := c.residents.cache.victim()
+		if n == nil {
+			return false
+		}
+		e := n.entity
+		if !e.restful() {
+			c.residents.cache.touch(n)
+			continue
+		}
+		c.stats.Shed++
+		c.evict(e)
+		c.revive(e)
+		if p.roomy() != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// passivate carries out a request to let an entity leave, in the order of the
+// entity's queue; one that is not in memory has left already.
+func (c *core) passivate(e *entity, r *Request) {
+	c.stats.Passivations++
+	c.away[e] = struct{}{}
+	c.evict(e)
+	c.settle(e.shard, r, Result{})
+	c.revive(e)
+}
