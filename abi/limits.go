@@ -12,6 +12,13 @@ type Limits struct {
 	SnapshotBytes int // hostd_snapshot, and the payload of a state frame
 	ManifestBytes int // hostd_describe
 
+	// Fuel of one call, in the units of FUEL.md: half a nanosecond, roughly.
+	CommandFuel int // hostd_handle
+	QueryFuel   int // hostd_query
+	EventFuel   int // hostd_apply, for each event in its input
+	LoadFuel    int // hostd_load, hostd_snapshot, hostd_drop and hostd_buffer
+	StartFuel   int // _initialize, hostd_abi and hostd_describe
+
 	// Of one command.
 	EventBytes        int // payload of one event, and of one send or timer
 	CommandEvents     int // number of events
@@ -55,6 +62,12 @@ func DefaultLimits() Limits {
 		ReplyBytes:    256 << 10,
 		SnapshotBytes: 1 << 20,
 		ManifestBytes: 64 << 10,
+
+		CommandFuel: 200_000_000,
+		QueryFuel:   200_000_000,
+		EventFuel:   100_000_000,
+		LoadFuel:    1_000_000_000,
+		StartFuel:   2_000_000_000,
 
 		EventBytes:        64 << 10,
 		CommandEvents:     128,

@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"slices"
+	"testing"
 
 	"github.com/hostd/hostd/abi"
 )
@@ -50,27 +51,13 @@ func asmBody(locals []byte, code ...[]byte) []byte {
 	return cat(uleb(uint64(len(body))), body)
 }
 
-// Instructions.
+// Instructions that only tests write.
 const (
-	opUnreachable = 0x00
-	opNop         = 0x01
-	opBlock       = 0x02
-	opLoop        = 0x03
-	opBr          = 0x0c
-	opCall        = 0x10
-	opDrop        = 0x1a
-	opLocalGet    = 0x20
-	opLocalSet    = 0x21
-	opI64Load     = 0x29
-	opI64Store    = 0x37
-	opMemoryGrow  = 0x40
-	opI32Add      = 0x6a
-	opI32Mul      = 0x6c
-	opI32Eqz      = 0x45
-	opI64Add      = 0x7c
-	opI32WrapI64  = 0xa7
-	opI64Extend   = 0xad
-	blockVoid     = 0x40
+	opI64Load    = 0x29
+	opI64Store   = 0x37
+	opI32Mul     = 0x6c
+	opI32WrapI64 = 0xa7
+	opI64Extend  = opI64ExtendU
 )
 
 func op(code byte, operands ...[]byte) []byte { return cat([]byte{code}, cat(operands...)) }
@@ -247,4 +234,19 @@ func (t *testGuest) importing(module, name string) *testGuest {
 	t.imports = append(t.imports, imported{module: module, name: name})
 	t.wanted = append(t.wanted, f.signature)
 	return t
+}
+
+// sectionOf returns the payload of a section of a well-formed module.
+func sectionOf(t testing.TB, wasm []byte, id byte) []byte {
+	t.Helper()
+	c := &cursor{data: wasm, pos: 8, end: len(wasm)}
+	for c.ok() && c.left() > 0 {
+		got := c.byte("an id")
+		start := c.skip(c.u32("a size"), "a section")
+		if got == id {
+			return wasm[start:c.pos]
+		}
+	}
+	t.Fatalf("no section %d", id)
+	return nil
 }

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/tetratelabs/wazero/api"
 )
 
 func (f guestFunction) name() string { return requiredExports[f].name }
@@ -20,7 +22,7 @@ func (g *Instance) Load(typeIndex uint32, handle uint64, frames []byte) (abi.Loa
 	}
 	g.stack = [3]uint64{uint64(typeIndex), handle, uint64(len(frames))}
 	g.begin()
-	if err := g.call(fnLoad); err != nil {
+	if err := g.call(fnLoad, g.budgets.Load); err != nil {
 		return 0, err
 	}
 	status := abi.LoadStatus(int32(g.stack[0]))
@@ -39,7 +41,10 @@ func (g *Instance) Apply(handle uint64, frames []byte) error {
 	}
 	g.stack = [3]uint64{handle, uint64(len(frames))}
 	g.begin()
-	if err := g.call(fnApply); err != nil {
+	g.applying = frames
+	err := g.call(fnApply, g.budgets.Event)
+	g.applying = nil
+	if err != nil {
 		return err
 	}
 	if status := int32(g.stack[0]); status != abi.ApplyDone {
@@ -53,15 +58,15 @@ func (g *Instance) Apply(handle uint64, frames []byte) error {
 // the instance; whether they are frames of the contract is the caller's to
 // check. frames is not kept.
 func (g *Instance) Handle(handle uint64, frames []byte, env Env) ([]byte, error) {
-	return g.decide(fnHandle, handle, frames, env)
+	return g.decide(fnHandle, handle, frames, env, g.budgets.Command)
 }
 
 // Query reads the state. The result is as Handle's.
 func (g *Instance) Query(handle uint64, frames []byte, env Env) ([]byte, error) {
-	return g.decide(fnQuery, handle, frames, env)
+	return g.decide(fnQuery, handle, frames, env, g.budgets.Query)
 }
 
-func (g *Instance) decide(f guestFunction, handle uint64, frames []byte, env Env) ([]byte, error) {
+func (g *Instance) decide(f guestFunction, handle uint64, frames []byte, env Env, budget int64) ([]byte, error) {
 	limits := &g.module.engine.limits
 	if err := g.put(frames, limits.RequestBytes); err != nil {
 		return nil, err
@@ -72,7 +77,8 @@ func (g *Instance) decide(f guestFunction, handle uint64, frames []byte, env Env
 	g.clock = env.Now
 	g.random = stream{env.Seed}
 	g.system = stream{systemSeed(env.Seed)}
-	if err := g.call(f); err != nil {
+	g.meter.deadline = env.Deadline
+	if err := g.call(f, budget); err != nil {
 		return nil, err
 	}
 	return g.take(f, limits.OutputBytes)
@@ -83,7 +89,7 @@ func (g *Instance) decide(f guestFunction, handle uint64, frames []byte, env Env
 func (g *Instance) Snapshot(handle uint64) ([]byte, error) {
 	g.stack = [3]uint64{handle}
 	g.begin()
-	if err := g.call(fnSnapshot); err != nil {
+	if err := g.call(fnSnapshot, g.budgets.Load); err != nil {
 		return nil, err
 	}
 	return g.take(fnSnapshot, g.module.engine.limits.SnapshotBytes)
@@ -93,7 +99,7 @@ func (g *Instance) Snapshot(handle uint64) ([]byte, error) {
 func (g *Instance) Drop(handle uint64) error {
 	g.stack = [3]uint64{handle}
 	g.begin()
-	return g.call(fnDrop)
+	return g.call(fnDrop, g.budgets.Load)
 }
 
 // begin resets what host functions answer to what a guest sees while it
@@ -103,11 +109,12 @@ func (g *Instance) begin() {
 	g.clock = pureNow(g.pureClock)
 	g.system = stream{g.pureSeed}
 	g.hostCalls = 0
+	g.meter.deadline = time.Time{}
 }
 
 // call calls a function with the parameters in g.stack and leaves its result
-// in g.stack[0].
-func (g *Instance) call(f guestFunction) (err error) {
+// in g.stack[0]. It may spend budget.
+func (g *Instance) call(f guestFunction, budget int64) error {
 	if g.dead {
 		return ErrInstanceDead
 	}
@@ -118,16 +125,23 @@ func (g *Instance) call(f guestFunction) (err error) {
 		}
 		g.functions[f] = fn
 	}
+	return g.run(f.name(), fn, budget)
+}
+
+// run calls fn on g.stack.
+func (g *Instance) run(export string, fn api.Function, budget int64) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			g.dead = true
-			err = recovered(f.name(), r)
+			err = recovered(export, r)
 		}
+		g.meter.close()
 		g.log.end()
 	}()
+	g.meter.open(budget)
 	if err := fn.CallWithStack(g.ctx, g.stack[:]); err != nil {
 		g.dead = true
-		return faultOf(f.name(), err)
+		return faultOf(export, err)
 	}
 	return nil
 }
@@ -167,7 +181,7 @@ func (g *Instance) growBuffer(need, limit int) error {
 	size := min(max(1<<bits.Len(uint(need-1)), smallestBuffer), max(limit, need))
 	g.stack = [3]uint64{uint64(size)}
 	g.begin()
-	if err := g.call(fnBuffer); err != nil {
+	if err := g.call(fnBuffer, g.budgets.Load); err != nil {
 		return err
 	}
 	address := uint32(g.stack[0])
@@ -202,15 +216,16 @@ func (g *Instance) take(f guestFunction, limit int) ([]byte, error) {
 // describe calls the two functions that say what the module is, in this
 // order: its version of the contract and its manifest.
 func (g *Instance) describe() ([]byte, error) {
+	startFuel := int64(g.module.engine.limits.StartFuel)
 	g.begin()
-	if err := g.call(fnABI); err != nil {
+	if err := g.call(fnABI, startFuel); err != nil {
 		return nil, err
 	}
 	if version := int32(g.stack[0]); version != abi.Version {
 		return nil, refuse("export "+abi.ExportABI, "returns %d; this host runs modules of version %d of the contract", version, abi.Version)
 	}
 	g.begin()
-	if err := g.call(fnDescribe); err != nil {
+	if err := g.call(fnDescribe, startFuel); err != nil {
 		return nil, err
 	}
 	text, err := g.take(fnDescribe, g.module.engine.limits.ManifestBytes)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -72,7 +73,7 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 		config = config.WithCompilationCache(cache.files)
 	}
 	e.runtime = wazero.NewRuntimeWithConfig(ctx, config)
-	if err := e.registerHostFunctions(ctx); err != nil {
+	if err := errors.Join(e.registerHostFunctions(ctx), e.registerMeter(ctx)); err != nil {
 		return nil, fmt.Errorf("register host functions: %w", err)
 	}
 	return e, nil

@@ -21,6 +21,12 @@ var (
 	// ErrInputTooLarge: the input is over its limit and the guest was not
 	// called. The instance lives. A retry is of no use.
 	ErrInputTooLarge = errors.New("input of a guest call is over its limit")
+	// ErrDeadline: the call was ended at its deadline. The instance is dead;
+	// the guest is not at fault.
+	ErrDeadline = errors.New("guest call ended at its deadline")
+	// ErrInterrupted: Interrupt ended the call. The instance is dead; the guest
+	// is not at fault.
+	ErrInterrupted = errors.New("guest call was interrupted")
 )
 
 // FaultKind says how a guest broke the contract.
@@ -35,10 +41,12 @@ const (
 	FaultFrames                     // an output that is no frames of the contract
 	FaultNoBuffer                   // hostd_buffer refused
 	FaultForbidden                  // a host function where it may not be called, or too often
+	FaultFuel                       // the call's budget of fuel is spent
+	FaultStack                      // calls within calls, too deep
 )
 
 var faultNames = [...]string{"trap", "span outside memory", "bad status", "output over limit", "bad frames",
-	"no input buffer", "forbidden call"}
+	"no input buffer", "forbidden call", "fuel spent", "stack spent"}
 
 func (k FaultKind) String() string { return faultNames[k] }
 
@@ -65,16 +73,33 @@ type exited uint32
 
 func (e exited) Error() string { return fmt.Sprintf("the guest exited with code %d", uint32(e)) }
 
-// faultOf turns what a call into the runtime failed with into a Fault.
-func faultOf(export string, err error) *Fault {
+// faultOf turns what a call into the runtime failed with into a *Fault, or
+// into one of the sentinels that are no fault of the guest.
+func faultOf(export string, err error) error {
+	for _, sentinel := range []error{ErrDeadline, ErrInterrupted} {
+		if errors.Is(err, sentinel) {
+			return sentinel
+		}
+	}
 	f := &Fault{Kind: FaultTrap, Export: export}
 	var stop forbidden
 	if errors.As(err, &stop) {
 		f.Kind = FaultForbidden
 	}
+	var spent exhausted
+	if errors.As(err, &spent) {
+		f.Kind = spent.kind
+	}
 	f.Message, f.Trace = publicText(err)
+	if f.Message == runtimeStackOverflow {
+		f.Kind = FaultStack
+	}
 	return f
 }
+
+// runtimeStackOverflow is what the runtime says at its own bound of the stack,
+// which the interpreter comes to first.
+const runtimeStackOverflow = "stack overflow"
 
 const (
 	maxFaultMessage  = 256
@@ -98,7 +123,7 @@ func publicText(err error) (message string, trace []string) {
 		return shorten(message), nil
 	}
 	for line := range strings.Lines(frames) {
-		if line = strings.TrimSpace(line); line != "" {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, meterModule+".") {
 			trace = append(trace, shorten(line))
 		}
 		if len(trace) == maxTraceLines {

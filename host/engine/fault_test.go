@@ -41,7 +41,7 @@ func TestFaults(t *testing.T) {
 		{"unreachable in query", replacing(abi.ExportQuery, op(opUnreachable)), query, FaultTrap, abi.ExportQuery, "unreachable"},
 		{"division by zero", replacing(abi.ExportApply, cat(i32c(1), i32c(0), op(0x6d))), apply, FaultTrap, abi.ExportApply, "divide by zero"},
 		{"load outside memory", replacing(abi.ExportDrop, cat(i32c(-8), op(opI64Load, aligned(3)), op(opDrop))), drop, FaultTrap, abi.ExportDrop, "out of bounds"},
-		{"stack overflow", replacing(abi.ExportDrop, cat(get(0), call(8))), drop, FaultTrap, abi.ExportDrop, "stack overflow"},
+		{"stack overflow", replacing(abi.ExportDrop, cat(get(0), call(8))), drop, FaultStack, abi.ExportDrop, "stack"},
 
 		{"span behind memory", replacing(abi.ExportHandle, spanc(24*pageBytes, 1)), handle, FaultSpan, abi.ExportHandle, "inside memory"},
 		{"span over the end of memory", replacing(abi.ExportQuery, spanc(24*pageBytes-7, 8)), query, FaultSpan, abi.ExportQuery, "inside memory"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/tetratelabs/wazero"
@@ -16,6 +17,10 @@ import (
 type Env struct {
 	Now  int64  // unix nanoseconds
 	Seed uint64 // of the call's random numbers
+	// Deadline ends the call with ErrDeadline when it has passed, if it is
+	// set: a caller who no longer waits needs no answer. It is looked at when
+	// a slice of fuel is spent, and the guest sees nothing of it.
+	Deadline time.Time
 }
 
 // guestFunction indexes an instance's functions.
@@ -69,13 +74,16 @@ type Instance struct {
 	system    stream
 	hostCalls int
 	log       guestLog
+	meter     meter
+	budgets   Budgets
+	applying  []byte // input of the Apply being made
 
 	pureClock int64  // clock while the guest evolves state
 	pureSeed  uint64 // of the system stream while the guest evolves state
 }
 
-// Instantiate makes an instance and runs the module's _initialize. ctx bounds
-// nothing but the start: a guest cannot be stopped. The error is a *Fault, or
+// Instantiate makes an instance and runs the module's _initialize. ctx is
+// not looked at: the module's fuel bounds the start. The error is a *Fault, or
 // wraps ErrNoMemory or ErrClosed.
 func (m *Module) Instantiate(ctx context.Context) (*Instance, error) {
 	return m.instantiate(ctx, fixedInstant, fixedSeed)
@@ -93,23 +101,38 @@ func (m *Module) instantiate(ctx context.Context, pureClock int64, pureSeed uint
 		pureClock: pureClock,
 		pureSeed:  pureSeed,
 	}
+	g.SetBudgets(Budgets{})
 	if err := g.start(ctx); err != nil {
-		g.memory.Free()
-		return nil, errors.Join(err, m.release())
+		return nil, errors.Join(err, g.abandon())
 	}
 	return g, nil
 }
 
+// start makes the guest and lets it initialize itself.
 func (g *Instance) start(ctx context.Context) (err error) {
+	if err := g.open(ctx); err != nil {
+		return err
+	}
+	if err := g.meter.attach(g.guest); err != nil {
+		return err
+	}
+	initialize := g.guest.ExportedFunction(abi.ExportInitialize)
+	if initialize == nil {
+		return nil
+	}
+	g.begin()
+	return g.run(abi.ExportInitialize, initialize, int64(g.module.engine.limits.StartFuel))
+}
+
+// open makes the guest; nothing of it runs.
+func (g *Instance) open(ctx context.Context) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = recovered(abi.ExportInitialize, r)
 		}
 	}()
-	g.begin()
-	defer g.log.end()
-	config := wazero.NewModuleConfig().WithName("").WithStartFunctions(abi.ExportInitialize)
-	starting := &callContext{experimental.WithMemoryAllocator(context.WithoutCancel(ctx), g.memory), g}
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
+	starting := experimental.WithMemoryAllocator(context.WithoutCancel(ctx), g.memory)
 	guest, err := g.module.engine.runtime.InstantiateModule(starting, g.module.compiled, config)
 	if err != nil {
 		return faultOf(abi.ExportInitialize, err)
@@ -117,6 +140,15 @@ func (g *Instance) start(ctx context.Context) (err error) {
 	g.guest = guest
 	g.ctx = &callContext{context.Background(), g}
 	return nil
+}
+
+// abandon gives back what a start that failed has taken.
+func (g *Instance) abandon() error {
+	if g.guest != nil {
+		return g.Close()
+	}
+	g.memory.Free()
+	return g.module.release()
 }
 
 // recovered turns a panic that came through the runtime into an error.

@@ -34,7 +34,7 @@ func (m *parsedModule) mergedData(payload []byte) []byte {
 	out := binary.AppendUvarint(make([]byte, 0, len(payload)), uint64(len(merged)))
 	for _, s := range merged {
 		out = append(out, 0, opI32Const)
-		out = appendSigned(out, int32(s.offset))
+		out = appendSigned(out, int64(int32(s.offset)))
 		out = append(out, opEnd)
 		out = binary.AppendUvarint(out, uint64(len(s.data)))
 		out = append(out, s.data...)
@@ -107,16 +107,4 @@ func (c *cursor) signed() int32 {
 		}
 	}
 	return 0
-}
-
-// appendSigned appends a signed LEB128.
-func appendSigned(dst []byte, value int32) []byte {
-	for {
-		b := byte(value & 0x7f)
-		value >>= 7
-		if value == 0 && b&0x40 == 0 || value == -1 && b&0x40 != 0 {
-			return append(dst, b)
-		}
-		dst = append(dst, b|0x80)
-	}
 }

@@ -95,7 +95,7 @@ func TestJoinedSegmentsFillMemoryAlike(t *testing.T) {
 
 func TestSignedNumbers(t *testing.T) {
 	for _, want := range []int32{0, 1, -1, 63, 64, -64, -65, 8191, 8192, -8193, 1<<31 - 1, -1 << 31, 1<<28 - 1, -1 << 28, 1 << 30} {
-		encoded := appendSigned(nil, want)
+		encoded := appendSigned(nil, int64(want))
 		if !bytes.Equal(encoded, sleb(int64(want))) {
 			t.Errorf("%d is written % x", want, encoded)
 		}

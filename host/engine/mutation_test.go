@@ -122,30 +122,3 @@ func TestDeepNesting(t *testing.T) {
 		t.Fatal(err)
 	}
 }
-
-// FuzzAdmit feeds arbitrary bytes to the parser: it must not panic, and what
-// it admits must be admitted again, unchanged, once prepared.
-func FuzzAdmit(f *testing.F) {
-	f.Add([]byte(nil))
-	f.Add((&testGuest{}).build())
-	f.Add(wideGuest().build())
-	f.Add(asmModule(asmSection(sectionCustom, cat(text("name"), []byte{1, 5}, uleb(1<<32-1)))))
-	limits := abi.DefaultLimits()
-	f.Fuzz(func(t *testing.T, wasm []byte) {
-		m, err := admit(wasm, limits)
-		if err != nil {
-			if _, ok := err.(*AdmissionError); !ok {
-				t.Fatalf("error is %T", err)
-			}
-			return
-		}
-		prepared := prepare(m)
-		again, err := admit(prepared, limits)
-		if err != nil {
-			t.Fatalf("prepared module is refused: %v", err)
-		}
-		if !bytes.Equal(prepare(again), prepared) {
-			t.Fatal("preparing twice changes the module")
-		}
-	})
-}

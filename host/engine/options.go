@@ -71,6 +71,11 @@ func (o *Options) validate() error {
 	positive("OutputBytes", l.OutputBytes)
 	positive("SnapshotBytes", l.SnapshotBytes)
 	positive("ManifestBytes", l.ManifestBytes)
+	positive("CommandFuel", l.CommandFuel)
+	positive("QueryFuel", l.QueryFuel)
+	positive("EventFuel", l.EventFuel)
+	positive("LoadFuel", l.LoadFuel)
+	positive("StartFuel", l.StartFuel)
 	if l.MemoryBytes < pageBytes || l.MemoryBytes%pageBytes != 0 || l.MemoryBytes > l.MemoryBytesMax {
 		faults = append(faults, fmt.Errorf("limit MemoryBytes is %d, must be a multiple of %d up to %d",
 			l.MemoryBytes, pageBytes, l.MemoryBytesMax))

@@ -66,7 +66,8 @@ type imported struct {
 
 // parsedModule is a module whose shape has been checked: every section is in
 // its place, every count is bounded and every index that the host relies on
-// is in range. Instructions are not looked at: the runtime validates them.
+// is in range. Of the instructions only what rewriting needs is checked: the
+// runtime validates the rest.
 type parsedModule struct {
 	wasm      []byte
 	sections  []section // without custom ones
@@ -80,6 +81,11 @@ type parsedModule struct {
 	bodies    []stretch // locals and instructions of each defined function
 	dataCount int       // -1 without a data count section
 	names     stretch   // well-formed function names of the name section, or empty
+
+	plans     []bodyPlan // how each defined function is metered
+	bulk      []bulkUse  // bulk instructions in use, each once
+	bulkIndex map[bulkUse]int
+	frames    []frame // spare memory of planBody
 
 	limits abi.Limits
 }

@@ -44,7 +44,9 @@ func (m *parsedModule) skipConstant(c *cursor) {
 	case op == opF64Const:
 		c.skip(8, "an f64")
 	case op == opGlobalGet:
-		c.u32("a global index")
+		if index := c.u32("a global index"); c.ok() && int64(index) >= int64(m.globals) {
+			c.damaged(fmt.Sprintf("no global %d", index))
+		}
 	case op == opRefNull:
 		c.referenceType("a null")
 	case op == opRefFunc:
@@ -119,12 +121,13 @@ func (m *parsedModule) readCode(c *cursor) {
 			c.refuse("%d bytes, limit %d; split the function or build with less inlining", size, m.limits.FunctionBodyBytes)
 		}
 		start := c.skip(size, "a function body")
-		m.checkLocals(c, stretch{start, c.pos})
+		m.readBody(c, stretch{start, c.pos})
 		m.bodies = append(m.bodies, stretch{start, c.pos})
 	}
 }
 
-func (m *parsedModule) checkLocals(outer *cursor, body stretch) {
+// readBody checks a function's locals and plans how to meter it.
+func (m *parsedModule) readBody(outer *cursor, body stretch) {
 	if !outer.ok() {
 		return
 	}
@@ -138,8 +141,9 @@ func (m *parsedModule) checkLocals(outer *cursor, body stretch) {
 			c.refuse("more than %d locals; split the function or build with less inlining", m.limits.FunctionLocals)
 		}
 	}
-	if c.ok() && (c.left() == 0 || m.wasm[c.end-1] != opEnd) {
-		c.damaged("a function body without an end")
+	if c.ok() {
+		params := m.types[m.functions[len(m.bodies)]].params
+		m.plans = append(m.plans, m.planBody(c, len(params), int(sum)))
 	}
 	outer.fault = c.fault
 }

@@ -1,0 +1,162 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/tetratelabs/wazero/api"
+)
+
+const (
+	// sliceFuel is what a guest gets at a time. When it is spent the guest
+	// calls the host, where the collector can stop it and other goroutines get
+	// their turn: a fraction of a millisecond at worst.
+	sliceFuel = 100_000
+	// stackBytes bounds the frames of a call, as frameBytes counts them. The
+	// compiler's own bound is 100 MB and more an instance.
+	stackBytes = 4 << 20
+)
+
+// Budgets are what one call may spend, in units of fuel. 0 is the limit of the
+// engine.
+type Budgets struct {
+	Command int64 // Handle
+	Query   int64
+	Event   int64 // Apply, for each event: how a history is cut into batches decides nothing
+	Load    int64 // Load, Snapshot and Drop
+}
+
+func (b Budgets) withDefaults(l *abi.Limits) Budgets {
+	for _, budget := range []struct {
+		value *int64
+		limit int
+	}{{&b.Command, l.CommandFuel}, {&b.Query, l.QueryFuel}, {&b.Event, l.EventFuel}, {&b.Load, l.LoadFuel}} {
+		if *budget.value == 0 {
+			*budget.value = int64(budget.limit)
+		}
+	}
+	return b
+}
+
+// meter keeps the account of the call being made. The guest's own counter
+// holds what is left of a slice; the rest of the budget stays here.
+type meter struct {
+	fuel, stack api.MutableGlobal
+	budget      int64
+	rest        int64 // of the budget, not given to the guest yet
+	used        int64 // by the last call
+	deadline    time.Time
+	interrupted atomic.Bool
+}
+
+// attach finds the guest's counters.
+func (m *meter) attach(guest api.Module) error {
+	var fuel, stack bool
+	m.fuel, fuel = guest.ExportedGlobal(exportFuel).(api.MutableGlobal)
+	m.stack, stack = guest.ExportedGlobal(exportStack).(api.MutableGlobal)
+	if !fuel || !stack {
+		return errors.New("the module is not metered")
+	}
+	return nil
+}
+
+// open begins a call that may spend budget.
+func (m *meter) open(budget int64) {
+	m.budget, m.rest = budget, budget
+	m.give()
+}
+
+func (m *meter) give() {
+	slice := min(sliceFuel, m.rest)
+	m.rest -= slice
+	m.fuel.Set(uint64(slice))
+}
+
+// close ends the account.
+func (m *meter) close() {
+	m.used = m.budget - m.rest - int64(m.fuel.Get())
+}
+
+// spend charges for work of the host. The guest meets it at its next check.
+func (m *meter) spend(units int64) {
+	m.fuel.Set(m.fuel.Get() - uint64(units))
+}
+
+// refuel is the function a guest calls when its slice or its stack is spent.
+func (g *Instance) refuel() {
+	m := &g.meter
+	if int64(m.stack.Get()) < 0 {
+		panic(exhausted{FaultStack, "the call stack is spent: the guest recurses too deeply"})
+	}
+	m.rest += int64(m.fuel.Get()) // what it spent beyond its slice
+	m.fuel.Set(0)
+	if m.rest <= 0 {
+		g.widen()
+	}
+	if m.rest <= 0 {
+		panic(exhausted{FaultFuel, "the call's fuel is spent"})
+	}
+	if m.interrupted.Load() {
+		panic(ErrInterrupted)
+	}
+	if !m.deadline.IsZero() && time.Now().After(m.deadline) {
+		panic(ErrDeadline)
+	}
+	runtime.Gosched()
+	m.give()
+}
+
+// widen gives an Apply the budget of all its events. They are counted only
+// here, where one event's fuel did not do.
+func (g *Instance) widen() {
+	if g.applying == nil {
+		return
+	}
+	events := int64(0)
+	for reader := abi.NewReader(g.applying); ; events++ {
+		if _, ok, err := reader.Next(); err != nil || !ok {
+			break
+		}
+	}
+	g.applying = nil
+	if events > 1 {
+		added := g.meter.budget * (events - 1)
+		g.meter.budget += added
+		g.meter.rest += added
+	}
+}
+
+// exhausted is what refuel panics with to end a call.
+type exhausted struct {
+	kind FaultKind
+	text string
+}
+
+func (e exhausted) Error() string { return e.text }
+
+// Fuel is what the last call spent, whether it returned or not. The same calls
+// on a new instance spend the same, on every node.
+func (g *Instance) Fuel() int64 { return g.meter.used }
+
+// SetBudgets sets what the calls after it may spend.
+func (g *Instance) SetBudgets(b Budgets) {
+	g.budgets = b.withDefaults(&g.module.engine.limits)
+}
+
+// Interrupt makes the call being made, or the next one that spends a slice,
+// end with ErrInterrupted. It may be called from any goroutine, until Close.
+func (g *Instance) Interrupt() { g.meter.interrupted.Store(true) }
+
+// registerMeter makes the import module of metering in the runtime.
+func (e *Engine) registerMeter(ctx context.Context) error {
+	refuel := func(ctx context.Context, _ api.Module, _ []uint64) {
+		ctx.(*callContext).instance.refuel()
+	}
+	_, err := e.runtime.NewHostModuleBuilder(meterModule).NewFunctionBuilder().
+		WithGoModuleFunction(api.GoModuleFunc(refuel), nil, nil).Export(meterRefuel).Instantiate(ctx)
+	return err
+}

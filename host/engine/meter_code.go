@@ -1,0 +1,77 @@
+package engine
+
+import "encoding/binary"
+
+// code is a function body being written.
+type code struct{ bytes []byte }
+
+func (c *code) emit(bytes ...byte) { c.bytes = append(c.bytes, bytes...) }
+
+// index emits an instruction and the index it names.
+func (c *code) index(op byte, index uint32) {
+	c.bytes = binary.AppendUvarint(append(c.bytes, op), uint64(index))
+}
+
+func (c *code) i32(value int32) { c.bytes = appendSigned(append(c.bytes, opI32Const), int64(value)) }
+
+func (c *code) i64(value int64) { c.bytes = appendSigned(append(c.bytes, opI64Const), value) }
+
+// metering is what a module gets beyond its own: indices in the rewritten
+// module.
+type metering struct {
+	refuel uint32 // the imported function, behind the module's own imports
+	settle uint32 // the first function behind the module's own
+	fuel   uint32 // global: what is left of the slice
+	stack  uint32 // global: bytes of stack left, as frames are counted
+}
+
+// shifted is the new index of a function: the host's comes between those the
+// module imports and those it defines.
+func (w *metering) shifted(function uint32) uint32 {
+	if function < w.refuel {
+		return function
+	}
+	return function + 1
+}
+
+// charge takes cost from the slice.
+func (w *metering) charge(c *code, cost uint32) {
+	c.index(opGlobalGet, w.fuel)
+	c.i64(int64(cost))
+	c.emit(opI64Sub)
+	c.index(opGlobalSet, w.fuel)
+}
+
+// check calls the host when the slice is spent.
+func (w *metering) check(c *code) {
+	c.index(opGlobalGet, w.fuel)
+	w.refuelIfNegative(c)
+}
+
+func (w *metering) refuelIfNegative(c *code) {
+	c.i64(0)
+	c.emit(opI64LtS, opIf, blockVoid)
+	c.index(opCall, w.refuel)
+	c.emit(opEnd)
+}
+
+// move adds amount to a global.
+func move(c *code, global uint32, amount int64) {
+	c.index(opGlobalGet, global)
+	c.i64(amount)
+	c.emit(opI64Add)
+	c.index(opGlobalSet, global)
+}
+
+// settleBody is the function (spent i64) -> i64 that charges what a loop has
+// kept pending, and returns 0.
+func (w *metering) settleBody() []byte {
+	c := &code{}
+	c.index(opGlobalGet, w.fuel)
+	c.index(opLocalGet, 0)
+	c.emit(opI64Sub)
+	c.index(opGlobalSet, w.fuel)
+	w.check(c)
+	c.i64(0)
+	return c.bytes
+}
