@@ -10,7 +10,6 @@ import (
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
 	"github.com/hostd/hostd/sharding"
-	"github.com/hostd/hostd/sharding/coordinator"
 )
 
 // anyAddress is the base of URLs whose host is replaced by the node's address.
@@ -104,10 +103,9 @@ func (p *Peers) ReadMeta(ctx context.Context, node sharding.NodeID) (index uint6
 }
 
 // Report tells the leader of the metadata shard what this node sees, and
-// returns the leaderships that this node should hand over.
-func (p *Peers) Report(ctx context.Context, leader sharding.NodeID, r coordinator.Report) ([]coordinator.Transfer, error) {
-	res, err := call(ctx, p, leader, peerv1connect.PeerServiceClient.Report, encodeReport(r))
-	return decodeTransfers(res), err
+// returns what that one asks of it and knows of the cluster.
+func (p *Peers) Report(ctx context.Context, leader sharding.NodeID, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error) {
+	return call(ctx, p, leader, peerv1connect.PeerServiceClient.Report, r)
 }
 
 // Prepare has a node fetch a module, from holder where that is not empty, and

@@ -11,7 +11,6 @@ import (
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/sharding"
-	"github.com/hostd/hostd/sharding/coordinator"
 )
 
 // Digest names a module by its bytes.
@@ -36,7 +35,7 @@ type Control interface {
 	// ReadMeta returns a confirmed index of the metadata shard, on the leader.
 	ReadMeta(ctx context.Context) (index uint64, err error)
 	// Report takes what a node sees, on the leader of the metadata shard.
-	Report(ctx context.Context, r coordinator.Report) ([]coordinator.Transfer, error)
+	Report(ctx context.Context, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error)
 	// Prepare fetches a module, from holder where that is not empty, and
 	// returns when it can run.
 	Prepare(ctx context.Context, module Digest, holder sharding.NodeID) error
@@ -72,7 +71,7 @@ func (NoControl) Propose(context.Context, []byte) ([]byte, error) { return nil, 
 func (NoControl) ReadMeta(context.Context) (uint64, error) { return 0, errNoControl }
 
 // Report implements Control.
-func (NoControl) Report(context.Context, coordinator.Report) ([]coordinator.Transfer, error) {
+func (NoControl) Report(context.Context, *peerv1.ReportRequest) (*peerv1.ReportResponse, error) {
 	return nil, errNoControl
 }
 
@@ -148,8 +147,7 @@ func (s *controlService) Report(ctx context.Context, r *connect.Request[peerv1.R
 		if r.Msg.GetNodeId() != string(caller.Node) || r.Msg.GetIncarnation() != caller.Incarnation {
 			return nil, fmt.Errorf("%w: node %s reports for %.200q", ErrRefused, caller.Node, r.Msg.GetNodeId())
 		}
-		transfers, err := s.peers.opts.Control.Report(ctx, decodeReport(r.Msg))
-		return encodeTransfers(transfers), err
+		return s.peers.opts.Control.Report(ctx, r.Msg)
 	})
 }
 

@@ -46,9 +46,9 @@ func (c *control) Propose(ctx context.Context, command []byte) ([]byte, error) {
 
 func (c *control) ReadMeta(context.Context) (uint64, error) { return 42, c.err }
 
-func (c *control) Report(_ context.Context, r coordinator.Report) ([]coordinator.Transfer, error) {
-	c.report = r
-	return []coordinator.Transfer{{Shard: 3, From: "a", To: "b"}}, c.err
+func (c *control) Report(_ context.Context, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error) {
+	c.report = peer.DecodeReport(r)
+	return &peerv1.ReportResponse{Transfers: []*peerv1.Transfer{{ShardId: 3, From: "a", To: "b"}}}, c.err
 }
 
 func (c *control) Prepare(_ context.Context, module peer.Digest, holder sharding.NodeID) error {
@@ -127,14 +127,14 @@ func TestControlCalls(t *testing.T) {
 			{Shard: 15, Replica: 16},
 		},
 	}
-	transfers, err := a.Report(ctx, "b", want)
-	if err != nil || len(transfers) != 1 || transfers[0] != (coordinator.Transfer{Shard: 3, From: "a", To: "b"}) {
-		t.Errorf("report: %v, %v", transfers, err)
+	answer, err := a.Report(ctx, "b", peer.EncodeReport(want))
+	if ts := answer.GetTransfers(); err != nil || len(ts) != 1 || ts[0].GetShardId() != 3 || ts[0].GetFrom() != "a" || ts[0].GetTo() != "b" {
+		t.Errorf("report: %v, %v", answer, err)
 	}
 	if !reflect.DeepEqual(c.report, want) {
 		t.Errorf("reported %+v\nwanted %+v", c.report, want)
 	}
-	if _, err := a.Report(ctx, "b", coordinator.Report{Node: "c", Incarnation: 1}); !errors.Is(err, peer.ErrRefused) {
+	if _, err := a.Report(ctx, "b", &peerv1.ReportRequest{NodeId: "c", Incarnation: 1}); !errors.Is(err, peer.ErrRefused) {
 		t.Errorf("a node reported for another: %v", err)
 	}
 }

@@ -9,7 +9,9 @@ import (
 	"github.com/hostd/hostd/sharding/coordinator"
 )
 
-func encodeReport(r coordinator.Report) *peerv1.ReportRequest {
+// EncodeReport makes the message of a report; how large the shards are is left
+// to the caller to add.
+func EncodeReport(r coordinator.Report) *peerv1.ReportRequest {
 	out := &peerv1.ReportRequest{
 		NodeId: string(r.Node), Incarnation: r.Incarnation, Seq: r.Seq, View: r.View,
 		Replicas: r.Replicas, Draining: r.Draining, Shards: make([]*peerv1.ShardReport, len(r.Shards)),
@@ -29,7 +31,8 @@ func encodeReport(r coordinator.Report) *peerv1.ReportRequest {
 	return out
 }
 
-func decodeReport(r *peerv1.ReportRequest) coordinator.Report {
+// DecodeReport reads one.
+func DecodeReport(r *peerv1.ReportRequest) coordinator.Report {
 	out := coordinator.Report{
 		Node: sharding.NodeID(r.GetNodeId()), Incarnation: r.GetIncarnation(), Seq: r.GetSeq(), View: r.GetView(),
 		Replicas: r.GetReplicas(), Draining: r.GetDraining(), Shards: make([]coordinator.ShardReport, len(r.GetShards())),
@@ -50,22 +53,6 @@ func decodeReport(r *peerv1.ReportRequest) coordinator.Report {
 			o.Match[sharding.ReplicaID(p.GetReplica())] = p.GetMatch()
 		}
 		out.Shards[i] = o
-	}
-	return out
-}
-
-func encodeTransfers(transfers []coordinator.Transfer) *peerv1.ReportResponse {
-	out := &peerv1.ReportResponse{Transfers: make([]*peerv1.Transfer, len(transfers))}
-	for i, t := range transfers {
-		out.Transfers[i] = &peerv1.Transfer{ShardId: uint32(t.Shard), From: string(t.From), To: string(t.To)}
-	}
-	return out
-}
-
-func decodeTransfers(r *peerv1.ReportResponse) []coordinator.Transfer {
-	var out []coordinator.Transfer
-	for _, t := range r.GetTransfers() {
-		out = append(out, coordinator.Transfer{Shard: sharding.ShardID(t.GetShardId()), From: sharding.NodeID(t.GetFrom()), To: sharding.NodeID(t.GetTo())})
 	}
 	return out
 }

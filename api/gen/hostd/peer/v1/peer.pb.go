@@ -985,7 +985,11 @@ type ShardReport struct {
 	// Voters on their way out of a joint configuration.
 	Outgoing []uint64 `protobuf:"varint,10,rep,packed,name=outgoing,proto3" json:"outgoing,omitempty"`
 	// How far the leader knows the replicas to be.
-	Progress      []*Progress `protobuf:"bytes,11,rep,name=progress,proto3" json:"progress,omitempty"`
+	Progress []*Progress `protobuf:"bytes,11,rep,name=progress,proto3" json:"progress,omitempty"`
+	// How many entities the shard holds; of a leader.
+	Entities uint64 `protobuf:"varint,12,opt,name=entities,proto3" json:"entities,omitempty"`
+	// The estimated size of its journal, in bytes; of a leader.
+	Bytes         uint64 `protobuf:"varint,13,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1095,6 +1099,20 @@ func (x *ShardReport) GetProgress() []*Progress {
 		return x.Progress
 	}
 	return nil
+}
+
+func (x *ShardReport) GetEntities() uint64 {
+	if x != nil {
+		return x.Entities
+	}
+	return 0
+}
+
+func (x *ShardReport) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
 }
 
 // Progress is how far a replica is.
@@ -1993,7 +2011,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x04view\x18\x04 \x01(\x04R\x04view\x122\n" +
 	"\x06shards\x18\x05 \x03(\v2\x1a.hostd.peer.v1.ShardReportR\x06shards\x12\x1a\n" +
 	"\breplicas\x18\x06 \x01(\rR\breplicas\x12\x1a\n" +
-	"\bdraining\x18\a \x01(\bR\bdraining\"\xb9\x02\n" +
+	"\bdraining\x18\a \x01(\bR\bdraining\"\xeb\x02\n" +
 	"\vShardReport\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\x04R\areplica\x12\x12\n" +
@@ -2006,7 +2024,9 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\blearners\x18\t \x03(\x04R\blearners\x12\x1a\n" +
 	"\boutgoing\x18\n" +
 	" \x03(\x04R\boutgoing\x123\n" +
-	"\bprogress\x18\v \x03(\v2\x17.hostd.peer.v1.ProgressR\bprogress\":\n" +
+	"\bprogress\x18\v \x03(\v2\x17.hostd.peer.v1.ProgressR\bprogress\x12\x1a\n" +
+	"\bentities\x18\f \x01(\x04R\bentities\x12\x14\n" +
+	"\x05bytes\x18\r \x01(\x04R\x05bytes\":\n" +
 	"\bProgress\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\x04R\areplica\x12\x14\n" +
 	"\x05match\x18\x02 \x01(\x04R\x05match\"\xaa\x01\n" +
