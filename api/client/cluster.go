@@ -73,6 +73,26 @@ func (c *Client) Drain(ctx context.Context, nodeID string) (moved uint32, err er
 	return res.GetMoved(), err
 }
 
+// Resume takes Drain back, and Leave as long as the node is a member.
+func (c *Client) Resume(ctx context.Context, nodeID string) error {
+	_, err := order(ctx, c, &clusterv1.ResumeRequest{NodeId: nodeID},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.ResumeRequest]) (*connect.Response[clusterv1.ResumeResponse], error) {
+			return n.cluster.Resume(ctx, r)
+		})
+	return err
+}
+
+// Leave takes a node out of the cluster for good. When the time is over before
+// it is no member any more, the error has the code deadline_exceeded and the
+// order stands.
+func (c *Client) Leave(ctx context.Context, nodeID string) error {
+	_, err := order(ctx, c, &clusterv1.LeaveRequest{NodeId: nodeID},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error) {
+			return n.cluster.Leave(ctx, r)
+		})
+	return err
+}
+
 // Down declares a node dead.
 func (c *Client) Down(ctx context.Context, nodeID string) error {
 	_, err := order(ctx, c, &clusterv1.DownRequest{NodeId: nodeID},

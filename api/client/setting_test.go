@@ -114,4 +114,15 @@ func TestOrdersThatTakeLonger(t *testing.T) {
 	if err := <-moved; err != nil {
 		t.Error(err)
 	}
+	left := make(chan error, 1)
+	go func() { left <- c.Leave(context.Background(), "n3") }()
+	for len(left) == 0 {
+		w.Nodes.Step()
+	}
+	if err := <-left; err != nil {
+		t.Error(err)
+	}
+	if err := c.Resume(t.Context(), "n3"); !client.IsNotFound(err) {
+		t.Errorf("resume of a node that has left: %v", err)
+	}
 }

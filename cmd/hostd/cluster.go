@@ -26,6 +26,7 @@ type memberView struct {
 	LeaderCount  uint32   `json:"leaderCount"`
 	ReplicaCount uint32   `json:"replicaCount"`
 	Version      string   `json:"version"`
+	Zone         string   `json:"zone"`
 }
 
 type clusterView struct {
@@ -49,15 +50,15 @@ func viewCluster(s clusterState) clusterView {
 	v := clusterView{NodeID: s.GetNodeId(), Coordinator: s.GetCoordinator(), Quorum: s.GetQuorum(), ShardCount: s.GetShardCount(), Members: []memberView{}}
 	for _, m := range s.GetMembers() {
 		v.Members = append(v.Members, memberView{m.GetNodeId(), m.GetAddress(), m.GetStatus(), m.GetReachable(),
-			append([]string{}, m.GetRoles()...), m.GetLeaderCount(), m.GetReplicaCount(), m.GetVersion()})
+			append([]string{}, m.GetRoles()...), m.GetLeaderCount(), m.GetReplicaCount(), m.GetVersion(), m.GetZone()})
 	}
 	return v
 }
 
 func memberTable(w io.Writer, members []memberView) {
-	table(w, "NODE\tADDRESS\tSTATUS\tREACHABLE\tLEADS\tREPLICAS\tROLES\tVERSION", func(row func(...any)) {
+	table(w, "NODE\tADDRESS\tSTATUS\tREACHABLE\tLEADS\tREPLICAS\tROLES\tZONE\tVERSION", func(row func(...any)) {
 		for _, m := range members {
-			row(m.NodeID, m.Address, m.Status, m.Reachable, m.LeaderCount, m.ReplicaCount, strings.Join(m.Roles, ","), m.Version)
+			row(m.NodeID, m.Address, m.Status, m.Reachable, m.LeaderCount, m.ReplicaCount, strings.Join(m.Roles, ","), m.Zone, m.Version)
 		}
 	})
 }

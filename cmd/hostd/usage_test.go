@@ -14,7 +14,7 @@ func TestEveryCommandExists(t *testing.T) {
 		"version", "dev", "demo", "serve", "bench", "verify", "recover",
 		"module push", "module ls", "module describe", "module activate", "module rollback", "module verify", "module check",
 		"entity send", "entity query", "entity events", "entity get", "entity state", "entity ls", "entity tail",
-		"cluster status", "cluster watch", "cluster rebalance", "shard ls", "shard move", "node ls", "node drain", "node down",
+		"cluster status", "cluster watch", "cluster rebalance", "shard ls", "shard move", "node ls", "node drain", "node resume", "node leave", "node down",
 		"setting get", "setting put", "setting ls", "setting watch",
 	} {
 		args := strings.Fields(path)

@@ -49,6 +49,9 @@ func (c *Config) checkCluster(fault func(key, format string, args ...any)) {
 	if len(c.Roles) != 1 || !slices.Contains([]Role{RoleHost, RoleProxy}, c.Roles[0]) {
 		fault("roles", "is %q, must be %s or %s", c.Roles, RoleHost, RoleProxy)
 	}
+	if c.Replication%2 == 0 {
+		fault("replication", "is %d, must be odd: an even replica more asks for a vote more and spares none", c.Replication)
+	}
 	if c.Proxy() && len(c.Seeds) == 0 {
 		fault("roles", "is %s and there are no seeds: a node that holds nothing cannot found a cluster", RoleProxy)
 	}

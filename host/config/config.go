@@ -100,7 +100,7 @@ func Default() Config {
 		Replication:        3,
 		DeadAfter:          5 * time.Minute,
 		RebalanceThreshold: 2,
-		RebalanceMoves:     8,
+		RebalanceMoves:     64,
 
 		MaxMessageBytes:     1 << 20,
 		MaxModuleBytes:      16 << 20,
@@ -200,7 +200,7 @@ func (c *Config) ranges() []bound {
 		{"replication", int64(c.Replication), 1, maxReplication, number},
 		{"dead-after", int64(c.DeadAfter), int64(10 * time.Second), int64(30 * 24 * time.Hour), span},
 		{"rebalance-threshold", int64(c.RebalanceThreshold), 2, maxShards, number},
-		{"rebalance-moves", int64(c.RebalanceMoves), 1, 256, number},
+		{"rebalance-moves", int64(c.RebalanceMoves), 1, 1024, number},
 		{"disk-warn-percent", int64(c.DiskWarnPercent), 0, 90, number},
 		{"disk-read-only-percent", int64(c.DiskReadOnlyPercent), 0, 90, number},
 		{"disk-read-only-bytes", int64(c.DiskReadOnlyBytes), 0, 1 << 40, bytes},

@@ -131,7 +131,7 @@ func TestBounds(t *testing.T) {
 		{set("node-id", strings.Repeat("n", 64)), true}, {set("node-id", strings.Repeat("n", 65)), false}, {set("node-id", "N1"), false},
 		{set("admin", "full"), true}, {set("admin", "all"), false}, {set("log-format", "xml"), false}, {set("data-dir", ""), false},
 		{set("guest-memory-bytes", "1MiB"), false},
-		{set("replication", "0"), false}, {set("replication", "1"), true}, {set("replication", "7"), true}, {set("replication", "8"), false},
+		{set("replication", "0"), false}, {set("replication", "1"), true}, {set("replication", "7"), true}, {set("replication", "9"), false}, {set("replication", "2"), false},
 		{set("min-members", "0"), false}, {set("min-members", "256"), true}, {set("min-members", "257"), false},
 		{set("dead-after", "9s"), false}, {set("dead-after", "10s"), true},
 		{set("rebalance-threshold", "1"), false}, {set("rebalance-threshold", "2"), true}, {set("rebalance-moves", "0"), false},

@@ -62,7 +62,7 @@ func (c *Config) Fields() []Field {
 		list("roles", "what the node takes on, `role` host or proxy: a proxy routes and holds no shards", &c.Roles),
 		text("zone", "`name` of what fails together, [a-z0-9._-]; the replicas of a shard are kept in different ones where that is possible", &c.Zone),
 		number("min-members", "place no shard before this `number` of nodes is up", &c.MinMembers),
-		number("replication", "replicas of a shard, a `number` from 1 to 7, as far as there are nodes", &c.Replication),
+		number("replication", "replicas of a shard, a `number` of 1, 3, 5 or 7, as far as there are nodes", &c.Replication),
 		duration("dead-after", "replace the replicas of a node that was unreachable for this `time`", &c.DeadAfter),
 		number("rebalance-threshold", "even out when two nodes differ by this `number` of shards, at least 2", &c.RebalanceThreshold),
 		number("rebalance-moves", "shards that move at a time, a `number`", &c.RebalanceMoves),

@@ -32,6 +32,8 @@ type clusterHandler struct {
 type orderHandler interface {
 	MoveShard(context.Context, *connect.Request[clusterv1.MoveShardRequest]) (*connect.Response[clusterv1.MoveShardResponse], error)
 	Drain(context.Context, *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error)
+	Resume(context.Context, *connect.Request[clusterv1.ResumeRequest]) (*connect.Response[clusterv1.ResumeResponse], error)
+	Leave(context.Context, *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error)
 	Down(context.Context, *connect.Request[clusterv1.DownRequest]) (*connect.Response[clusterv1.DownResponse], error)
 	Rebalance(context.Context, *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error)
 }
@@ -76,7 +78,7 @@ func members(o Overview) []*clusterv1.Member {
 	for i, m := range o.Members {
 		out[i] = &clusterv1.Member{
 			NodeId: string(m.ID), Address: m.Address, Status: m.Status, Reachable: m.Reachable, Roles: m.Roles,
-			LeaderCount: m.Leaders, ReplicaCount: m.Replicas, Version: m.Version,
+			LeaderCount: m.Leaders, ReplicaCount: m.Replicas, Version: m.Version, Zone: m.Zone,
 		}
 	}
 	return out

@@ -46,6 +46,8 @@ var adminRows = map[string]struct {
 	"WatchCluster":  {false, ""},
 	"MoveShard":     {true, `{"shardId":1,"toNode":"n1"}`},
 	"Drain":         {true, `{"nodeId":"n3"}`},
+	"Resume":        {true, `{"nodeId":"n3"}`},
+	"Leave":         {true, `{"nodeId":"n2"}`},
 	"Down":          {true, `{"nodeId":"n3"}`},
 	"Rebalance":     {true, `{}`},
 	"PutSetting":    {true, `{"key":"a","value":"b"}`},
@@ -89,8 +91,8 @@ func TestAdmin(t *testing.T) {
 			}
 		}
 		o, _ := s.world.Nodes.Overview(t.Context())
-		if changed := o.Members[2].Status != "up"; changed != admin {
-			t.Errorf("with admin=%v: %+v", admin, o.Members[2])
+		if changed := o.Members[len(o.Members)-1].Status == "down" && len(o.Members) == 2; changed != admin {
+			t.Errorf("with admin=%v: %+v", admin, o.Members)
 		}
 	}
 }
@@ -130,8 +132,14 @@ func TestOrders(t *testing.T) {
 	if err != nil || drained.Msg.GetMoved() != 2 {
 		t.Fatal(drained, err)
 	}
-	if o, _ := s.world.Nodes.Overview(t.Context()); o.Members[2].Leaders != 0 || o.Members[2].Status != "leaving" {
+	if o, _ := s.world.Nodes.Overview(t.Context()); o.Members[2].Leaders != 0 || o.Members[2].Status != "draining" {
 		t.Errorf("after the drain: %+v", o.Members[2])
+	}
+	if _, err := s.cluster().Resume(t.Context(), connect.NewRequest(&clusterv1.ResumeRequest{NodeId: "n3"})); err != nil {
+		t.Fatal(err)
+	}
+	if o, _ := s.world.Nodes.Overview(t.Context()); o.Members[2].Status != "up" {
+		t.Errorf("resumed: %+v", o.Members[2])
 	}
 	if _, err := s.cluster().Down(t.Context(), connect.NewRequest(&clusterv1.DownRequest{NodeId: "n3"})); err != nil {
 		t.Fatal(err)
@@ -151,6 +159,8 @@ func TestOrders(t *testing.T) {
 		{"Drain", `{"nodeId":"n9"}`, connect.CodeNotFound},
 		{"Drain", `{}`, connect.CodeInvalidArgument},
 		{"Down", `{"nodeId":"n9"}`, connect.CodeNotFound},
+		{"Leave", `{"nodeId":"n9"}`, connect.CodeNotFound},
+		{"Resume", `{"nodeId":"n9"}`, connect.CodeNotFound},
 		{"PutSetting", `{"key":"a b"}`, connect.CodeInvalidArgument},
 		{"PutSetting", `{"value":"x"}`, connect.CodeInvalidArgument},
 		{"PutSetting", `{"key":"a","value":"` + strings.Repeat("x", 16385) + `"}`, connect.CodeInvalidArgument},
@@ -174,8 +184,11 @@ func TestOrdersThatTakeLonger(t *testing.T) {
 	for path, want := range map[string]string{
 		"MoveShard": "shard 1 is led by n1 and goes on moving to n2",
 		"Drain":     "n1 still leads 2 of 2 shards",
+		"Leave":     "n3 is leaving and still holds 4 replicas",
 	} {
-		_, body := s.post(t, clusterPath+path, map[string]string{"MoveShard": `{"shardId":1,"toNode":"n2"}`, "Drain": `{"nodeId":"n1"}`}[path])
+		_, body := s.post(t, clusterPath+path, map[string]string{
+			"MoveShard": `{"shardId":1,"toNode":"n2"}`, "Drain": `{"nodeId":"n1"}`, "Leave": `{"nodeId":"n3"}`,
+		}[path])
 		wantCode(t, body, connect.CodeDeadlineExceeded)
 		if !strings.Contains(body, want) {
 			t.Errorf("%s: %s", path, body)
@@ -183,8 +196,8 @@ func TestOrdersThatTakeLonger(t *testing.T) {
 	}
 	for s.world.Nodes.Step() { // the orders stand
 	}
-	if o, _ := s.world.Nodes.Overview(t.Context()); o.Members[0].Leaders != 0 {
-		t.Errorf("n1 leads %d shards", o.Members[0].Leaders)
+	if o, _ := s.world.Nodes.Overview(t.Context()); o.Members[0].Leaders != 0 || len(o.Members) != 2 {
+		t.Errorf("%+v", o.Members)
 	}
 }
 

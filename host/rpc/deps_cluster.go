@@ -35,6 +35,7 @@ type Member struct {
 	Leaders   uint32
 	Replicas  uint32
 	Version   string
+	Zone      string
 }
 
 // Shard is one shard.
@@ -59,8 +60,14 @@ type Shard struct {
 type Orders interface {
 	// MoveShard asks the coordinator to have the shard led by the node.
 	MoveShard(ctx context.Context, shard sharding.ShardID, to sharding.NodeID) error
-	// Drain makes it durable that the node shall lead nothing and get nothing.
+	// Drain asks the coordinator that the node lead nothing and get nothing,
+	// until it starts again or is resumed.
 	Drain(ctx context.Context, node sharding.NodeID) error
+	// Resume takes Drain back, and Leave as long as the node is a member.
+	Resume(ctx context.Context, node sharding.NodeID) error
+	// Leave makes it durable that the node is to leave the cluster: it is no
+	// member any more when its replicas are elsewhere.
+	Leave(ctx context.Context, node sharding.NodeID) error
 	// Down makes it durable that the node is dead.
 	Down(ctx context.Context, node sharding.NodeID) error
 	// Rebalance evens out leaders and replicas without regard to the threshold

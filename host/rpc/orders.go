@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -73,6 +74,33 @@ func (s *orderService) Drain(ctx context.Context, req *connect.Request[clusterv1
 	return connect.NewResponse(&clusterv1.DrainResponse{Moved: before}), nil
 }
 
+// Resume lets a node lead again.
+func (s *orderService) Resume(ctx context.Context, req *connect.Request[clusterv1.ResumeRequest]) (*connect.Response[clusterv1.ResumeResponse], error) {
+	if err := s.orders.Resume(ctx, sharding.NodeID(req.Msg.GetNodeId())); err != nil {
+		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.ResumeResponse{}), nil
+}
+
+// Leave takes a node out of the cluster.
+func (s *orderService) Leave(ctx context.Context, req *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error) {
+	node := sharding.NodeID(req.Msg.GetNodeId())
+	err := s.orders.Leave(ctx, node)
+	if err == nil {
+		err = s.await(ctx, func() (string, error) {
+			m, err := s.member(ctx, node)
+			if errors.Is(err, ErrUnknownNode) {
+				return "", nil
+			}
+			return fmt.Sprintf("%s is %s and still holds %d replicas; it goes on leaving, and hostd node ls shows it", node, m.Status, m.Replicas), err
+		})
+	}
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.LeaveResponse{}), nil
+}
+
 // Down gives up a node.
 func (s *orderService) Down(ctx context.Context, req *connect.Request[clusterv1.DownRequest]) (*connect.Response[clusterv1.DownResponse], error) {
 	if err := s.orders.Down(ctx, sharding.NodeID(req.Msg.GetNodeId())); err != nil {
@@ -92,16 +120,21 @@ func (s *orderService) Rebalance(ctx context.Context, _ *connect.Request[cluster
 
 // leaders returns how many shards a member leads.
 func (s *orderService) leaders(ctx context.Context, node sharding.NodeID) (uint32, error) {
+	m, err := s.member(ctx, node)
+	return m.Leaders, err
+}
+
+func (s *orderService) member(ctx context.Context, node sharding.NodeID) (Member, error) {
 	o, err := s.cluster.Overview(ctx)
 	if err != nil {
-		return 0, err
+		return Member{}, err
 	}
 	for _, m := range o.Members {
 		if m.ID == node {
-			return m.Leaders, nil
+			return m, nil
 		}
 	}
-	return 0, ErrUnknownNode
+	return Member{}, ErrUnknownNode
 }
 
 // await looks until pending is empty, which is what is left to do, or until

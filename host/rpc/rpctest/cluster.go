@@ -26,6 +26,8 @@ type Cluster struct {
 	err      error // of every call
 }
 
+// move is a shard that gets another leader, or, without a shard, a member that
+// goes.
 type move struct {
 	shard sharding.ShardID
 	to    sharding.NodeID
@@ -64,6 +66,10 @@ func (c *Cluster) Step() bool {
 	}
 	m := c.moves[0]
 	c.moves = c.moves[1:]
+	if m.shard == 0 {
+		c.members = slices.DeleteFunc(c.members, func(member rpc.Member) bool { return member.ID == m.to && member.Status == "leaving" })
+		return true
+	}
 	sh := &c.shards[m.shard-1]
 	sh.Leader = m.to
 	sh.Term++
@@ -122,11 +128,38 @@ func (c *Cluster) MoveShard(_ context.Context, shard sharding.ShardID, to shardi
 func (c *Cluster) Drain(_ context.Context, node sharding.NodeID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.empty(node, "draining")
+}
+
+// Resume implements rpc.Orders.
+func (c *Cluster) Resume(_ context.Context, node sharding.NodeID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m, err := c.member(node)
+	if err == nil {
+		m.Status = "up"
+	}
+	return err
+}
+
+// Leave implements rpc.Orders.
+func (c *Cluster) Leave(_ context.Context, node sharding.NodeID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.empty(node, "leaving"); err != nil {
+		return err
+	}
+	c.moves = append(c.moves, move{to: node})
+	return nil
+}
+
+// empty gives a member a status and all that it leads to the first that is up.
+func (c *Cluster) empty(node sharding.NodeID, status string) error {
 	m, err := c.member(node)
 	if err != nil {
 		return err
 	}
-	m.Status = "leaving"
+	m.Status = status
 	for _, sh := range c.shards {
 		if to := (slices.IndexFunc(c.members, func(m rpc.Member) bool { return m.Status == "up" })); sh.Leader == node && to >= 0 {
 			c.moves = append(c.moves, move{sh.ID, c.members[to].ID})

@@ -50,6 +50,10 @@ const (
 	ClusterServiceMoveShardProcedure = "/hostd.cluster.v1.ClusterService/MoveShard"
 	// ClusterServiceDrainProcedure is the fully-qualified name of the ClusterService's Drain RPC.
 	ClusterServiceDrainProcedure = "/hostd.cluster.v1.ClusterService/Drain"
+	// ClusterServiceResumeProcedure is the fully-qualified name of the ClusterService's Resume RPC.
+	ClusterServiceResumeProcedure = "/hostd.cluster.v1.ClusterService/Resume"
+	// ClusterServiceLeaveProcedure is the fully-qualified name of the ClusterService's Leave RPC.
+	ClusterServiceLeaveProcedure = "/hostd.cluster.v1.ClusterService/Leave"
 	// ClusterServiceDownProcedure is the fully-qualified name of the ClusterService's Down RPC.
 	ClusterServiceDownProcedure = "/hostd.cluster.v1.ClusterService/Down"
 	// ClusterServiceRebalanceProcedure is the fully-qualified name of the ClusterService's Rebalance
@@ -83,9 +87,17 @@ type ClusterServiceClient interface {
 	// the order back.
 	MoveShard(context.Context, *connect.Request[v1.MoveShardRequest]) (*connect.Response[v1.MoveShardResponse], error)
 	// Drain moves everything a node leads to other nodes, so that it can stop,
-	// and gives it nothing new. It returns when the node leads nothing; a deadline
-	// that passes before does not take the order back.
+	// and gives it nothing new until it starts again or is resumed. It returns
+	// when the node leads nothing; a deadline that passes before does not take
+	// the order back.
 	Drain(context.Context, *connect.Request[v1.DrainRequest]) (*connect.Response[v1.DrainResponse], error)
+	// Resume takes Drain back, and Leave as long as the node is a member.
+	Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error)
+	// Leave takes a node out of the cluster for good: its replicas move to other
+	// nodes as far as there are any, then it is no member any more and can be
+	// switched off. It returns when that is so; a deadline that passes before does
+	// not take the order back.
+	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
 	// Down declares a node dead; its replicas are replaced. It returns when the
 	// decision is durable. It is for a node that will not come back with its
 	// data: one that does starts again with empty replicas.
@@ -147,6 +159,18 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("Drain")),
 			connect.WithClientOptions(opts...),
 		),
+		resume: connect.NewClient[v1.ResumeRequest, v1.ResumeResponse](
+			httpClient,
+			baseURL+ClusterServiceResumeProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Resume")),
+			connect.WithClientOptions(opts...),
+		),
+		leave: connect.NewClient[v1.LeaveRequest, v1.LeaveResponse](
+			httpClient,
+			baseURL+ClusterServiceLeaveProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Leave")),
+			connect.WithClientOptions(opts...),
+		),
 		down: connect.NewClient[v1.DownRequest, v1.DownResponse](
 			httpClient,
 			baseURL+ClusterServiceDownProcedure,
@@ -196,6 +220,8 @@ type clusterServiceClient struct {
 	watchCluster  *connect.Client[v1.WatchClusterRequest, v1.WatchClusterResponse]
 	moveShard     *connect.Client[v1.MoveShardRequest, v1.MoveShardResponse]
 	drain         *connect.Client[v1.DrainRequest, v1.DrainResponse]
+	resume        *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
+	leave         *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
 	down          *connect.Client[v1.DownRequest, v1.DownResponse]
 	rebalance     *connect.Client[v1.RebalanceRequest, v1.RebalanceResponse]
 	putSetting    *connect.Client[v1.PutSettingRequest, v1.PutSettingResponse]
@@ -227,6 +253,16 @@ func (c *clusterServiceClient) MoveShard(ctx context.Context, req *connect.Reque
 // Drain calls hostd.cluster.v1.ClusterService.Drain.
 func (c *clusterServiceClient) Drain(ctx context.Context, req *connect.Request[v1.DrainRequest]) (*connect.Response[v1.DrainResponse], error) {
 	return c.drain.CallUnary(ctx, req)
+}
+
+// Resume calls hostd.cluster.v1.ClusterService.Resume.
+func (c *clusterServiceClient) Resume(ctx context.Context, req *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error) {
+	return c.resume.CallUnary(ctx, req)
+}
+
+// Leave calls hostd.cluster.v1.ClusterService.Leave.
+func (c *clusterServiceClient) Leave(ctx context.Context, req *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error) {
+	return c.leave.CallUnary(ctx, req)
 }
 
 // Down calls hostd.cluster.v1.ClusterService.Down.
@@ -273,9 +309,17 @@ type ClusterServiceHandler interface {
 	// the order back.
 	MoveShard(context.Context, *connect.Request[v1.MoveShardRequest]) (*connect.Response[v1.MoveShardResponse], error)
 	// Drain moves everything a node leads to other nodes, so that it can stop,
-	// and gives it nothing new. It returns when the node leads nothing; a deadline
-	// that passes before does not take the order back.
+	// and gives it nothing new until it starts again or is resumed. It returns
+	// when the node leads nothing; a deadline that passes before does not take
+	// the order back.
 	Drain(context.Context, *connect.Request[v1.DrainRequest]) (*connect.Response[v1.DrainResponse], error)
+	// Resume takes Drain back, and Leave as long as the node is a member.
+	Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error)
+	// Leave takes a node out of the cluster for good: its replicas move to other
+	// nodes as far as there are any, then it is no member any more and can be
+	// switched off. It returns when that is so; a deadline that passes before does
+	// not take the order back.
+	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
 	// Down declares a node dead; its replicas are replaced. It returns when the
 	// decision is durable. It is for a node that will not come back with its
 	// data: one that does starts again with empty replicas.
@@ -333,6 +377,18 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("Drain")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceResumeHandler := connect.NewUnaryHandler(
+		ClusterServiceResumeProcedure,
+		svc.Resume,
+		connect.WithSchema(clusterServiceMethods.ByName("Resume")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceLeaveHandler := connect.NewUnaryHandler(
+		ClusterServiceLeaveProcedure,
+		svc.Leave,
+		connect.WithSchema(clusterServiceMethods.ByName("Leave")),
+		connect.WithHandlerOptions(opts...),
+	)
 	clusterServiceDownHandler := connect.NewUnaryHandler(
 		ClusterServiceDownProcedure,
 		svc.Down,
@@ -384,6 +440,10 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceMoveShardHandler.ServeHTTP(w, r)
 		case ClusterServiceDrainProcedure:
 			clusterServiceDrainHandler.ServeHTTP(w, r)
+		case ClusterServiceResumeProcedure:
+			clusterServiceResumeHandler.ServeHTTP(w, r)
+		case ClusterServiceLeaveProcedure:
+			clusterServiceLeaveHandler.ServeHTTP(w, r)
 		case ClusterServiceDownProcedure:
 			clusterServiceDownHandler.ServeHTTP(w, r)
 		case ClusterServiceRebalanceProcedure:
@@ -423,6 +483,14 @@ func (UnimplementedClusterServiceHandler) MoveShard(context.Context, *connect.Re
 
 func (UnimplementedClusterServiceHandler) Drain(context.Context, *connect.Request[v1.DrainRequest]) (*connect.Response[v1.DrainResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.Drain is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.Resume is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.Leave is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) Down(context.Context, *connect.Request[v1.DownRequest]) (*connect.Response[v1.DownResponse], error) {
