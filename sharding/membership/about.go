@@ -1,0 +1,78 @@
+package membership
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// about is what a node says of itself: memberlist's meta data of it.
+type about struct {
+	node        sharding.NodeID
+	incarnation uint64
+	address     string
+	cluster     string
+	disk        string
+	leaving     bool
+}
+
+const (
+	aboutVersion = 1
+	flagLeaving  = 1 << 0
+)
+
+// errMalformed: the meta data of a node is not what this package writes; the
+// node is not seen.
+var errMalformed = errors.New("malformed meta data")
+
+// name is the node's name in memberlist. It holds the incarnation, because
+// memberlist refuses a name at a new address until the old one is long dead.
+func (a *about) name() string {
+	return string(a.node) + "#" + strconv.FormatUint(a.incarnation, 16)
+}
+
+// encode returns at most 414 bytes for fields within their bounds.
+func (a *about) encode() []byte {
+	var flags byte
+	if a.leaving {
+		flags |= flagLeaving
+	}
+	b := []byte{aboutVersion, flags}
+	b = binary.LittleEndian.AppendUint64(b, a.incarnation)
+	for _, s := range []string{string(a.node), a.address, a.cluster, a.disk} {
+		b = append(append(b, byte(len(s))), s...)
+	}
+	return b
+}
+
+func decodeAbout(b []byte) (a about, err error) {
+	if len(b) < 10 {
+		return a, fmt.Errorf("%w: %d bytes", errMalformed, len(b))
+	}
+	if b[0] != aboutVersion {
+		return a, fmt.Errorf("%w: version %d", errMalformed, b[0])
+	}
+	a.leaving = b[1]&flagLeaving != 0
+	a.incarnation = binary.LittleEndian.Uint64(b[2:])
+	b = b[10:]
+	var node string
+	for _, field := range []struct {
+		to  *string
+		max int
+	}{{&node, maxNodeBytes}, {&a.address, maxAddressBytes}, {&a.cluster, maxIDBytes}, {&a.disk, maxIDBytes}} {
+		if len(b) == 0 || int(b[0]) > field.max || int(b[0]) > len(b)-1 {
+			return about{}, fmt.Errorf("%w: a field runs past its end or bound", errMalformed)
+		}
+		*field.to = string(b[1 : 1+int(b[0])])
+		b = b[1+int(b[0]):]
+	}
+	a.node = sharding.NodeID(node)
+	// What follows belongs to later versions.
+	if a.node == "" || a.incarnation == 0 || checkAddress(a.address) != nil {
+		return about{}, fmt.Errorf("%w: a field is missing", errMalformed)
+	}
+	return a, nil
+}

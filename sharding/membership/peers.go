@@ -1,0 +1,166 @@
+package membership
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// Peer is a node as gossip knows it. This node is not among the peers.
+type Peer struct {
+	ID          sharding.NodeID
+	Incarnation uint64 // the newest that was seen
+	Address     string // host:port, as the node gave it
+	Cluster     string // empty while the node belongs to none
+	Disk        string
+	// Reachable: it answers this node or others that this node sees.
+	Reachable bool
+	// Left: it said that it stops, and is gone.
+	Left bool
+}
+
+// maxPeers bounds the peers that are remembered; the first to go is one that
+// is out of sight.
+const maxPeers = 1024
+
+// peers is what was seen. It takes memberlist's callbacks, which come with
+// memberlist's lock held: they only write here.
+type peers struct {
+	self sharding.NodeID
+
+	mu      sync.Mutex
+	cluster string
+	known   map[sharding.NodeID]*seen
+	changed chan struct{} // closed and replaced at each change
+}
+
+type seen struct {
+	Peer
+	gossip  string // IP address and port
+	leaving bool
+}
+
+func newPeers(self sharding.NodeID, cluster string) *peers {
+	return &peers{self: self, cluster: cluster, known: map[sharding.NodeID]*seen{}, changed: make(chan struct{})}
+}
+
+// NotifyAlive implements memberlist.AliveDelegate: an error keeps a node out.
+func (p *peers) NotifyAlive(n *memberlist.Node) error {
+	a, err := decodeAbout(n.Meta)
+	if err != nil {
+		return err
+	}
+	if a.name() != n.Name {
+		return errMalformed
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cluster != "" && a.cluster != "" && a.cluster != p.cluster {
+		return errOtherCluster
+	}
+	return nil
+}
+
+// NotifyJoin implements memberlist.EventDelegate.
+func (p *peers) NotifyJoin(n *memberlist.Node) { p.note(n, true) }
+
+// NotifyUpdate implements memberlist.EventDelegate.
+func (p *peers) NotifyUpdate(n *memberlist.Node) { p.note(n, true) }
+
+// NotifyLeave implements memberlist.EventDelegate.
+func (p *peers) NotifyLeave(n *memberlist.Node) { p.note(n, false) }
+
+func (p *peers) note(n *memberlist.Node, alive bool) {
+	a, err := decodeAbout(n.Meta)
+	if err != nil || a.node == p.self {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.known[a.node]
+	switch {
+	case s == nil && (!alive || !p.room()):
+		return
+	case s == nil:
+		s = &seen{}
+		p.known[a.node] = s
+	case a.incarnation < s.Incarnation:
+		return // an older start of the node
+	}
+	before := *s
+	*s = seen{
+		Peer: Peer{
+			ID: a.node, Incarnation: a.incarnation, Address: a.address, Cluster: a.cluster, Disk: a.disk,
+			Reachable: alive, Left: !alive && a.leaving,
+		},
+		gossip:  n.Address(),
+		leaving: a.leaving,
+	}
+	if *s != before {
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
+}
+
+// room is called with the lock held: it forgets a peer out of sight where
+// there is no room for another.
+func (p *peers) room() bool {
+	if len(p.known) < maxPeers {
+		return true
+	}
+	for id, s := range p.known {
+		if !s.Reachable {
+			delete(p.known, id)
+			return true
+		}
+	}
+	return false
+}
+
+func (p *peers) setCluster(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cluster = id
+}
+
+// list returns the peers ordered by id, without those of another cluster, which
+// may have been seen before this node was of one.
+func (p *peers) list() []Peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]Peer, 0, len(p.known))
+	for _, s := range p.known {
+		if p.cluster == "" || s.Cluster == "" || s.Cluster == p.cluster {
+			out = append(out, s.Peer)
+		}
+	}
+	slices.SortFunc(out, func(a, b Peer) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// missing returns the gossip addresses of peers that are out of sight without
+// having left, and those of the peers in sight.
+func (p *peers) missing() (lost []string, inSight map[string]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	inSight = map[string]bool{}
+	for _, s := range p.known {
+		if s.Reachable {
+			inSight[s.gossip] = true
+		} else if !s.Left {
+			lost = append(lost, s.gossip)
+		}
+	}
+	slices.Sort(lost)
+	return lost, inSight
+}
+
+func (p *peers) change() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}

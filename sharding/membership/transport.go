@@ -1,0 +1,240 @@
+package membership
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Bounds of the transport.
+const (
+	// streamTimeout bounds a dial, and a read or write of a stream.
+	streamTimeout = 3 * time.Second
+	// kindTimeout is how long a connection may take to say what it carries.
+	kindTimeout = 5 * time.Second
+	// maxConns bounds the connections that others have made; more are closed.
+	maxConns = 1024
+	// maxPacketBytes is what a length of two bytes can tell; memberlist's
+	// packets are much smaller.
+	maxPacketBytes = 1<<16 - 1
+)
+
+// The byte that says what a connection carries.
+const (
+	kindPackets = 'p'
+	kindStream  = 's'
+)
+
+// transport carries memberlist's packets and streams over connections of the
+// node's port. Packets go over one connection per target and direction, and
+// are dropped where they cannot go at once, as UDP's are.
+type transport struct {
+	port    Transport
+	logger  *slog.Logger
+	ip      net.IP
+	portNum int
+	packets chan *memberlist.Packet
+	streams chan net.Conn
+	ctx     context.Context // ends with Shutdown
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	conns   map[*tracked]struct{}
+	inbound int
+	links   map[string]*packetLink // by address
+}
+
+var _ memberlist.NodeAwareTransport = (*transport)(nil)
+
+func newTransport(port Transport, logger *slog.Logger, ip net.IP, portNum int) *transport {
+	t := &transport{
+		port: port, logger: logger, ip: ip, portNum: portNum,
+		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
+		conns: map[*tracked]struct{}{}, links: map[string]*packetLink{},
+	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.tasks.Go(t.accept)
+	return t
+}
+
+// FinalAdvertiseAddr implements memberlist.Transport.
+func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+	return t.ip, t.portNum, nil
+}
+
+// PacketCh implements memberlist.Transport.
+func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
+
+// StreamCh implements memberlist.Transport.
+func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
+
+// WriteTo implements memberlist.Transport. A packet that cannot go is lost
+// without an error.
+func (t *transport) WriteTo(b []byte, address string) (time.Time, error) {
+	now := time.Now()
+	if len(b) > maxPacketBytes {
+		return now, fmt.Errorf("a packet of %d bytes", len(b))
+	}
+	t.send(address, append([]byte(nil), b...))
+	return now, nil
+}
+
+// WriteToAddress implements memberlist.NodeAwareTransport.
+func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
+	return t.WriteTo(b, a.Addr)
+}
+
+// DialTimeout implements memberlist.Transport.
+func (t *transport) DialTimeout(address string, timeout time.Duration) (net.Conn, error) {
+	return t.dial(address, kindStream, timeout)
+}
+
+// DialAddressTimeout implements memberlist.NodeAwareTransport.
+func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return t.DialTimeout(a.Addr, timeout)
+}
+
+// Shutdown implements memberlist.Transport: it closes every connection and
+// waits for the goroutines.
+func (t *transport) Shutdown() error {
+	t.mu.Lock()
+	t.closed = true
+	open := make([]*tracked, 0, len(t.conns))
+	for c := range t.conns {
+		open = append(open, c)
+	}
+	t.mu.Unlock()
+	t.cancel()
+	err := t.port.Close()
+	for _, c := range open {
+		c.Close()
+	}
+	t.tasks.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// dial makes a connection of a kind.
+func (t *transport) dial(address string, kind byte, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(t.ctx, timeout)
+	defer cancel()
+	conn, err := t.port.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	c, err := t.track(conn, false)
+	if err != nil {
+		return nil, err
+	}
+	c.SetWriteDeadline(time.Now().Add(timeout))
+	if _, err := c.Write([]byte{kind}); err != nil {
+		c.Close()
+		return nil, err
+	}
+	c.SetWriteDeadline(time.Time{})
+	return c, nil
+}
+
+// tracked is a connection that Shutdown closes.
+type tracked struct {
+	net.Conn
+	owner   *transport
+	inbound bool
+}
+
+// track registers a connection, or closes it.
+func (t *transport) track(conn net.Conn, inbound bool) (*tracked, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || inbound && t.inbound >= maxConns {
+		conn.Close()
+		return nil, ErrClosed
+	}
+	c := &tracked{conn, t, inbound}
+	t.conns[c] = struct{}{}
+	if inbound {
+		t.inbound++
+	}
+	return c, nil
+}
+
+// Close implements net.Conn.
+func (c *tracked) Close() error {
+	t := c.owner
+	t.mu.Lock()
+	if _, open := t.conns[c]; open {
+		delete(t.conns, c)
+		if c.inbound {
+			t.inbound--
+		}
+	}
+	t.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// accept takes connections until the port is closed.
+func (t *transport) accept() {
+	for {
+		conn, err := t.port.Accept()
+		if err != nil {
+			if t.ctx.Err() == nil {
+				t.logger.Error("gossip is not accepted any more", "error", err)
+			}
+			return
+		}
+		if c, err := t.track(conn, true); err == nil {
+			t.tasks.Go(func() { t.serve(c) })
+		}
+	}
+}
+
+// serve finds out what a connection carries.
+func (t *transport) serve(c *tracked) {
+	var kind [1]byte
+	c.SetReadDeadline(time.Now().Add(kindTimeout))
+	if _, err := io.ReadFull(c, kind[:]); err != nil {
+		c.Close()
+		return
+	}
+	c.SetReadDeadline(time.Time{})
+	switch kind[0] {
+	case kindStream:
+		select {
+		case t.streams <- c: // memberlist closes it
+		case <-t.ctx.Done():
+			c.Close()
+		}
+	case kindPackets:
+		t.receive(c)
+		c.Close()
+	default:
+		c.Close()
+	}
+}
+
+// readSized reads what has its length of two bytes in front.
+func readSized(r io.Reader) ([]byte, error) {
+	var head [2]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	b := make([]byte, binary.BigEndian.Uint16(head[:]))
+	_, err := io.ReadFull(r, b)
+	return b, err
+}
+
+func appendSized[T string | []byte](dst []byte, b T) []byte {
+	return append(binary.BigEndian.AppendUint16(dst, uint16(len(b))), b...)
+}

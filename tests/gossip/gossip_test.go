@@ -1,0 +1,286 @@
+package gossip
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/sharding/membership"
+)
+
+func TestJoinThroughAnySeed(t *testing.T) {
+	for n := 3; n <= 7; n++ {
+		for seed := 1; seed <= n; seed++ {
+			inBubble(t, func(w *world) {
+				for i := 1; i <= n; i++ {
+					w.start(i, 1, seeds(seed))
+				}
+				w.allSee(upTo(n), 30*time.Second)
+				p := w.nodes[1].Nodes()[0]
+				if p.Address != address(2) || p.Disk != "disk2" || p.Cluster != "c1" {
+					t.Errorf("n1 sees %+v", p)
+				}
+			})
+		}
+	}
+}
+
+// A chain of seeds is one cluster: gossip passes names on.
+func TestJoinThroughAChain(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for i := 5; i >= 1; i-- {
+			w.start(i, 1, seeds(i-1))
+		}
+		w.allSee(upTo(5), 30*time.Second)
+	})
+}
+
+func TestCrashIsSeen(t *testing.T) {
+	for n := 3; n <= 7; n += 2 {
+		inBubble(t, func(w *world) {
+			for i := 1; i <= n; i++ {
+				w.start(i, 1, seeds(1, 2))
+			}
+			w.allSee(upTo(n), 30*time.Second)
+			changed := w.nodes[1].Changed()
+			w.crash(n)
+			want := upTo(n)
+			delete(want, n)
+			for i := 1; i < n; i++ {
+				took := w.until(i, fmt.Sprintf("%s n%d.1(lost)", others(i, want), n), 20*time.Second)
+				t.Logf("%d nodes: n%d saw it after %v more", n, i, took)
+			}
+			select {
+			case <-changed:
+			default:
+				t.Error("nobody was told")
+			}
+		})
+	}
+}
+
+// A node that is frozen, and not gone, is seen as lost, and again when it goes
+// on.
+func TestFrozenNodeComesBack(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for i := 1; i <= 3; i++ {
+			w.start(i, 1, seeds(1))
+		}
+		w.allSee(upTo(3), 10*time.Second)
+		w.net.Host(host(3)).Freeze()
+		w.until(1, "n2.1 n3.1(lost)", 20*time.Second)
+		time.Sleep(2 * time.Minute)
+		w.net.Host(host(3)).Thaw()
+		w.allSee(upTo(3), 30*time.Second)
+	})
+}
+
+// A node comes back under its id with a newer incarnation, at once or after the
+// others have forgotten it, at its address or at another one.
+func TestRestart(t *testing.T) {
+	for _, pause := range []time.Duration{0, 2 * time.Second, time.Minute} {
+		inBubble(t, func(w *world) {
+			for i := 1; i <= 3; i++ {
+				w.start(i, 1, seeds(1, 2, 3))
+			}
+			w.allSee(upTo(3), 10*time.Second)
+			w.crash(3)
+			time.Sleep(pause)
+			w.start(3, 2, seeds(1, 2, 3))
+			w.allSee(map[int]uint64{1: 1, 2: 1, 3: 2}, 10*time.Second)
+			// The death of the older start changes nothing any more.
+			time.Sleep(time.Minute)
+			w.allSee(map[int]uint64{1: 1, 2: 1, 3: 2}, 0)
+		})
+	}
+}
+
+func TestRestartElsewhere(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for i := 1; i <= 3; i++ {
+			w.start(i, 1, seeds(1))
+		}
+		w.allSee(upTo(3), 10*time.Second)
+		w.crash(3)
+		w.start(4, 2, seeds(1), func(o *membership.Options) { o.Node = id(3) })
+		for _, i := range []int{1, 2} {
+			w.until(i, fmt.Sprintf("n%d.1 n3.2", 3-i), 10*time.Second)
+			if p := w.nodes[i].Nodes()[1]; p.Address != address(4) {
+				t.Errorf("n%d looks for n3 at %s", i, p.Address)
+			}
+		}
+	})
+}
+
+// However all nodes stop and start, they find each other, also when only one
+// seed of two comes back.
+func TestAllRestartInAnyOrder(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for round := range 12 {
+		n := 3 + rng.IntN(5)
+		inBubble(t, func(w *world) {
+			for i := 1; i <= n; i++ {
+				w.start(i, 1, seeds(1, 2))
+			}
+			w.allSee(upTo(n), 30*time.Second)
+			for _, i := range rng.Perm(n) {
+				w.crash(i + 1)
+			}
+			time.Sleep(time.Duration(rng.Int64N(int64(time.Minute))))
+			want := map[int]uint64{}
+			for _, i := range rng.Perm(n) {
+				if i == 0 && round%2 == 0 {
+					continue // the first seed stays away
+				}
+				want[i+1] = 2
+				w.start(i+1, 2, seeds(1, 2))
+				time.Sleep(time.Duration(rng.Int64N(int64(3 * time.Second))))
+			}
+			w.allSee(want, 30*time.Second)
+		})
+	}
+}
+
+// Nodes of another cluster, by name, by key or by id, see nothing and are not
+// seen, though they know the seeds.
+func TestOthersAreRefused(t *testing.T) {
+	key := []byte("0123456789abcdef")
+	for name, change := range map[string]setting{
+		"label":   func(o *membership.Options) { o.Label = "other" },
+		"key":     func(o *membership.Options) { o.Key = []byte("fedcba9876543210") },
+		"no key":  func(o *membership.Options) { o.Key = nil },
+		"cluster": func(o *membership.Options) { o.Cluster = "c2" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				keyed := func(o *membership.Options) { o.Key = key }
+				for i := 1; i <= 3; i++ {
+					w.start(i, 1, seeds(1, 2, 3), keyed)
+				}
+				w.start(4, 1, seeds(1, 2, 3), keyed, change)
+				time.Sleep(2 * time.Minute)
+				for i := 1; i <= 3; i++ {
+					if got, want := w.sees(i), others(i, upTo(3)); got != want {
+						t.Errorf("n%d sees %q, wanted %q", i, got, want)
+					}
+				}
+				if got := w.sees(4); got != "" {
+					t.Errorf("n4 sees %q", got)
+				}
+			})
+		})
+	}
+}
+
+// A node that is of no cluster yet is seen, and sees; once it is of another it
+// is gone.
+func TestClusterIsLearnt(t *testing.T) {
+	for _, cluster := range []string{"c1", "c2"} {
+		inBubble(t, func(w *world) {
+			for i := 1; i <= 2; i++ {
+				w.start(i, 1, seeds(1))
+			}
+			joiner := w.start(3, 1, seeds(1), func(o *membership.Options) { o.Cluster = "" })
+			w.allSee(upTo(3), 10*time.Second)
+			if err := joiner.SetCluster(cluster); err != nil {
+				t.Fatal(err)
+			}
+			if cluster == "c2" {
+				w.until(3, "", time.Second)
+				return
+			}
+			for began := time.Now(); w.nodes[1].Nodes()[1].Cluster != cluster; time.Sleep(100 * time.Millisecond) {
+				if time.Since(began) > 10*time.Second {
+					t.Fatal("n1 did not learn the cluster of n3")
+				}
+			}
+		})
+	}
+}
+
+// Both halves of a cluster that was cut for long find each other when it is
+// healed, though only one has the seeds.
+func TestPartitionHeals(t *testing.T) {
+	for _, length := range []time.Duration{3 * time.Second, 20 * time.Second, 10 * time.Minute} {
+		inBubble(t, func(w *world) {
+			for i := 1; i <= 5; i++ {
+				w.start(i, 1, seeds(1))
+			}
+			w.allSee(upTo(5), 30*time.Second)
+			w.net.Partition([]string{host(1), host(2)}, []string{host(3), host(4), host(5)})
+			if length > 15*time.Second {
+				w.until(1, "n2.1 n3.1(lost) n4.1(lost) n5.1(lost)", 30*time.Second)
+				w.until(5, "n1.1(lost) n2.1(lost) n3.1 n4.1", 30*time.Second)
+			}
+			time.Sleep(length)
+			w.net.HealAll()
+			w.allSee(upTo(5), 30*time.Second)
+		})
+	}
+}
+
+// One direction between two nodes is cut: the third speaks for both.
+func TestOneWayCutIsNoDeath(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for i := 1; i <= 3; i++ {
+			w.start(i, 1, seeds(1))
+		}
+		w.allSee(upTo(3), 10*time.Second)
+		w.net.Cut(host(1), host(2))
+		for range 60 {
+			time.Sleep(time.Second)
+			w.allSee(upTo(3), 0)
+		}
+		w.net.HealAll()
+		w.allSee(upTo(3), 0)
+	})
+}
+
+func TestLeave(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for i := 1; i <= 3; i++ {
+			w.start(i, 1, seeds(1))
+		}
+		w.allSee(upTo(3), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := w.nodes[3].Leave(ctx); err != nil {
+			t.Errorf("leave: %v", err)
+		}
+		w.stop(3)
+		for i := 1; i <= 2; i++ {
+			took := w.until(i, fmt.Sprintf("n%d.1 n3.1(left)", 3-i), 3*time.Second)
+			t.Logf("n%d saw it after %v", i, took)
+		}
+		w.start(3, 2, seeds(1))
+		w.allSee(map[int]uint64{1: 1, 2: 1, 3: 2}, 10*time.Second)
+	})
+}
+
+// A seed that is a name stands for all its addresses, as of each attempt.
+func TestSeedIsAName(t *testing.T) {
+	inBubble(t, func(w *world) {
+		known := []string{host(9)} // nobody is there
+		named := func(o *membership.Options) {
+			o.Seeds = []string{"cluster.test:7000"}
+			o.Resolve = func(_ context.Context, name string) ([]string, error) {
+				if name != "cluster.test" {
+					return nil, fmt.Errorf("no such host: %s", name)
+				}
+				return known, nil
+			}
+		}
+		w.net.Host(host(9))
+		for i := 1; i <= 3; i++ {
+			w.start(i, 1, named)
+		}
+		time.Sleep(10 * time.Second)
+		if got := w.sees(1); got != "" {
+			t.Errorf("n1 sees %q", got)
+		}
+		known = []string{host(9), host(2), host(3)}
+		w.allSee(upTo(3), 10*time.Second)
+	})
+}

@@ -1,0 +1,176 @@
+// Package gossip tests package membership with several nodes at once, over a
+// network in memory and on a clock that the tests own.
+package gossip
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hostd/hostd/host/network"
+	"github.com/hostd/hostd/host/network/memnet"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/membership"
+)
+
+// world is some nodes on one network.
+type world struct {
+	t     *testing.T
+	net   *memnet.Network
+	nodes map[int]*node
+}
+
+type node struct {
+	*membership.Membership
+	http interface{ Close() error }
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{t: t, net: memnet.New(), nodes: map[int]*node{}}
+}
+
+// lastProbe is how long a probe of memberlist can outlive its end: it cannot be
+// cancelled, and a node that takes itself for slow waits for eight seconds.
+const lastProbe = 10 * time.Second
+
+// inBubble runs a test on a clock of its own, and fails it when a goroutine is
+// left.
+func inBubble(t *testing.T, test func(w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer func() {
+			for i := range w.nodes {
+				w.stop(i)
+			}
+			time.Sleep(lastProbe)
+		}()
+		test(w)
+	})
+}
+
+func host(i int) string          { return fmt.Sprintf("10.0.0.%d", i) }
+func address(i int) string       { return host(i) + ":7000" }
+func id(i int) sharding.NodeID   { return sharding.NodeID(fmt.Sprintf("n%d", i)) }
+func seeds(nodes ...int) setting { return func(o *membership.Options) { o.Seeds = addresses(nodes) } }
+
+func addresses(nodes []int) []string {
+	var out []string
+	for _, i := range nodes {
+		out = append(out, address(i))
+	}
+	return out
+}
+
+type setting func(*membership.Options)
+
+// start starts a node; its incarnation counts its starts.
+func (w *world) start(i int, incarnation uint64, settings ...setting) *node {
+	w.t.Helper()
+	on := w.net.Host(host(i))
+	l, err := on.Listen(":7000")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	http, gossip := network.Split(l)
+	opts := membership.Options{
+		Node: id(i), Incarnation: incarnation, Address: address(i), Cluster: "c1", Disk: fmt.Sprint("disk", i), Label: "test",
+		Transport: network.NewGossip(on, gossip),
+		Resolve: func(context.Context, string) ([]string, error) {
+			w.t.Error("a name was looked up")
+			return nil, nil
+		},
+	}
+	for _, s := range settings {
+		s(&opts)
+	}
+	m, err := membership.Start(w.t.Context(), opts)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n := &node{m, http}
+	w.nodes[i] = n
+	return n
+}
+
+// stop ends a node without a word to the others.
+func (w *world) stop(i int) {
+	w.t.Helper()
+	n := w.nodes[i]
+	delete(w.nodes, i)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := n.Close(ctx); err != nil {
+		w.t.Errorf("close %s: %v", id(i), err)
+	}
+	if err := n.http.Close(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// crash ends a node's process.
+func (w *world) crash(i int) {
+	w.t.Helper()
+	w.net.Host(host(i)).Kill()
+	w.stop(i)
+}
+
+// sees describes what a node sees: the names of the reachable, then those of
+// others with what is known of them.
+func (w *world) sees(i int) string {
+	var out []string
+	for _, p := range w.nodes[i].Nodes() {
+		s := fmt.Sprintf("%s.%d", p.ID, p.Incarnation)
+		switch {
+		case p.Left:
+			s += "(left)"
+		case !p.Reachable:
+			s += "(lost)"
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, " ")
+}
+
+// until lets time pass until a node sees what it should, and returns how much.
+func (w *world) until(i int, want string, limit time.Duration) time.Duration {
+	w.t.Helper()
+	began := time.Now()
+	for w.sees(i) != want {
+		if time.Since(began) > limit {
+			w.t.Fatalf("%s sees %q after %v, wanted %q", id(i), w.sees(i), limit, want)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// allSee waits until every node sees all others alive.
+func (w *world) allSee(incarnations map[int]uint64, limit time.Duration) {
+	w.t.Helper()
+	for i := range w.nodes {
+		w.until(i, others(i, incarnations), limit)
+	}
+}
+
+// others is what a node sees when all is well.
+func others(of int, incarnations map[int]uint64) string {
+	var out []string
+	for i := range 10 {
+		if n, ok := incarnations[i]; ok && i != of {
+			out = append(out, fmt.Sprintf("%s.%d", id(i), n))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// upTo is nodes 1 to n in their first start.
+func upTo(n int) map[int]uint64 {
+	all := map[int]uint64{}
+	for i := 1; i <= n; i++ {
+		all[i] = 1
+	}
+	return all
+}
