@@ -153,10 +153,11 @@ var standardOnly = []struct {
 var standardOnlyExcept = []string{"abi/abitest", "sharding/membership"}
 
 // topLevel is everything that may lie at the root of the repository; names
-// that begin with a dot may too.
+// that begin with a dot may too. OPERATIONS.md and COMPARISON.md lie there
+// because people look for them before they know the code.
 var topLevel = []string{
 	"go.mod", "go.sum", "tools.mod", "tools.sum", "Makefile", "dev-cluster.sh",
-	"README.md", "ARCHITECTURE.md", "RATIONALE.md", "CHANGELOG.md", "CONTRIBUTING.md", "BENCHMARKS.md", "RELIABILITY.md", "LICENSE",
+	"README.md", "ARCHITECTURE.md", "RATIONALE.md", "CHANGELOG.md", "CONTRIBUTING.md", "BENCHMARKS.md", "RELIABILITY.md", "OPERATIONS.md", "COMPARISON.md", "LICENSE",
 	"cmd", "host", "abi", "sharding", "journal", "guest-sdk", "examples", "api", "tests",
 }
 
