@@ -13,6 +13,7 @@ func (c *Core) Begin() *Turn {
 	clear(c.sections)
 	c.taken, c.sections, c.next, c.record = c.taken[:0], c.sections[:0], 0, nil
 	c.turn.reset()
+	c.stats.Turns++
 	dirty := c.dirty
 	c.dirty = c.spare[:0]
 	for _, g := range dirty {
@@ -20,6 +21,9 @@ func (c *Core) Begin() *Turn {
 		c.begin(g)
 	}
 	c.spare = dirty[:0]
+	c.turn.Late = append(c.turn.Late, c.outbox...)
+	clear(c.outbox)
+	c.outbox = c.outbox[:0]
 	return &c.turn
 }
 
@@ -57,6 +61,9 @@ func (c *Core) begin(g *group) {
 			g.ready = g.node.Ready()
 		}
 		g.held = false
+		if g.asleep || g.ready.SoftState != nil || len(g.ready.Entries)+len(g.ready.CommittedEntries) > 0 {
+			c.wake(g)
+		}
 		c.take(g)
 	}
 	if has && g.ready.MustSync || g.confUnwritten {
@@ -140,6 +147,9 @@ func (c *Core) flushProposals(g *group) {
 		if err != nil || len(ents) < n {
 			c.drop(g, all[:n], err)
 		}
+		if err == nil {
+			c.stats.Proposals += uint64(len(ents))
+		}
 		all = all[n:]
 	}
 	clear(g.proposals)
@@ -161,6 +171,7 @@ func (c *Core) drop(g *group, proposals []proposal, err error) {
 		case err == raft.ErrProposalDropped:
 			reason = ErrDropped
 		}
+		c.stats.ProposalsDropped++
 		c.turn.Dropped = append(c.turn.Dropped, Dropped{g.shard, p.fence, p.number, reason})
 	}
 }
@@ -174,11 +185,11 @@ func (c *Core) flushReads(g *group) {
 		c.failReads(g)
 		return
 	}
-	if planted == 3 { // reads are answered without asking the others
+	if planted == 3 || g.unasked { // reads are answered without asking the others
 		for _, token := range g.reads {
 			c.turn.Reads = append(c.turn.Reads, ReadResult{Shard: g.shard, Token: token, Index: g.applied})
 		}
-		g.reads = nil
+		g.reads, g.unasked = nil, false
 		return
 	}
 	if !g.readable || len(g.rounds) >= maxRounds {

@@ -202,6 +202,17 @@ func (r *reader) u64() uint64 {
 	return 0
 }
 
+// uvarint reads a number of 7 bits a byte, in the fewest bytes.
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if r.bad || n <= 0 || n > 1 && r.b[n-1] == 0 {
+		r.bad = true
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
 func (r *reader) hard() hardState { return hardState{r.u64(), r.u64(), r.u64()} }
 
 func (r *reader) membership() membership {

@@ -19,7 +19,8 @@ type Core struct {
 	opts   Options
 	groups map[sharding.ShardID]*group
 	// order has the groups by shard: what is written never depends on a map.
-	order   []*group
+	order []*group
+	// ticking are the groups whose clock goes: they are awake and not alone.
 	ticking []*group
 	dirty   []*group
 	spare   []*group // the other buffer of dirty
@@ -34,7 +35,9 @@ type Core struct {
 	// nobody knows.
 	hunting   []*group
 	unlocated []*group
-	stats     counters
+	stats     Counters
+	led       int       // groups that lead
+	outbox    []Message // of no ready; they leave with the next turn
 
 	// watermark is the state machine's as of the last cut written.
 	watermark uint64
@@ -135,14 +138,28 @@ func (c *Core) add(g *group) {
 	c.touch(g)
 }
 
-// settle follows a change of membership: who is alone needs no ticks.
+// remove takes a group out of everything that knows it.
+func (c *Core) remove(g *group) {
+	if g.leader {
+		c.led--
+	}
+	c.stopClock(g)
+	delete(c.groups, g.shard)
+	same := func(o *group) bool { return o == g }
+	c.order = slices.DeleteFunc(c.order, same)
+	c.dirty = slices.DeleteFunc(c.dirty, same)
+	c.hunting = slices.DeleteFunc(c.hunting, same)
+	c.unlocated = slices.DeleteFunc(c.unlocated, same)
+}
+
+// settle follows a change of membership: who is alone needs no clock.
 func (c *Core) settle(g *group) {
 	g.campaign = g.soleVoter() && !g.leader
-	i := slices.Index(c.ticking, g)
-	if tick := !g.alone(); tick && i < 0 {
-		c.ticking = append(c.ticking, g)
-	} else if !tick && i >= 0 {
-		c.ticking = slices.Delete(c.ticking, i, i+1)
+	c.wake(g)
+	if g.alone() {
+		c.stopClock(g)
+	} else {
+		c.startClock(g)
 	}
 }
 
@@ -155,9 +172,10 @@ func (c *Core) touch(g *group) {
 }
 
 // Busy says whether a turn has anything to do.
-func (c *Core) Busy() bool { return len(c.dirty) > 0 }
+func (c *Core) Busy() bool { return len(c.dirty)+len(c.outbox) > 0 }
 
-// Tick moves the clock of the groups that need one.
+// Tick moves the clock of the groups that are awake; it does not look at the
+// others.
 func (c *Core) Tick() {
 	c.now++
 	c.expire()
@@ -165,9 +183,16 @@ func (c *Core) Tick() {
 		c.reckon(g)
 	}
 	c.campaigns()
-	for _, g := range c.ticking {
+	for i := 0; i < len(c.ticking); {
+		g := c.ticking[i]
+		if c.rest(g) {
+			continue // another took its place
+		}
+		g.idle++
+		c.listen(g)
 		g.node.Tick()
 		c.touch(g)
+		i++
 	}
 }
 
@@ -215,9 +240,21 @@ func (c *Core) Step(from sharding.NodeID, m Message) {
 	}
 	c.stats.MessagesReceived++
 	c.learn(g, m.Raft.GetFrom(), from)
-	if t := m.Raft.GetType(); (t == pb.MsgPreVote || t == pb.MsgVote) && m.Raft.GetTerm() > g.term && m.Raft.GetFrom() == g.lead {
-		// Who asks for votes of a later term leads no more.
-		c.forget(g)
+	if t := m.Raft.GetType(); t == pb.MsgPreVote || t == pb.MsgVote {
+		if m.Raft.GetTerm() > g.term && m.Raft.GetFrom() == g.lead {
+			c.forget(g) // who asks for votes of a later term leads no more
+		}
+		c.asked(g, m.Raft)
+	}
+	if m.note != noteNone && c.told(g, &m) {
+		return
+	}
+	c.heed(g, m.Raft)
+	if m.Raft.GetType() == pb.MsgAppResp && m.Raft.GetTerm() == g.term && m.Raft.GetIndex() == 0 && !m.Raft.GetReject() {
+		// It told the leader of an earlier term of this one. The leader of this
+		// one would take it for the state of an empty log, and where it has
+		// entry 1 no more, want to send a snapshot.
+		return
 	}
 	// Errors say that the message was ignored, which is right.
 	_ = g.node.Step(m.Raft)
@@ -235,6 +272,7 @@ func (c *Core) Propose(shard sharding.ShardID, fence sharding.Term, number uint6
 		return ErrTooLarge
 	}
 	g.proposals = append(g.proposals, proposal{fence, number, &pb.Entry{Data: data}})
+	c.wake(g)
 	c.touch(g)
 	return nil
 }
@@ -249,6 +287,8 @@ func (c *Core) ReadIndex(shard sharding.ShardID, token uint64) error {
 		return ErrBusy
 	}
 	g.reads = append(g.reads, token)
+	g.unasked = g.asleep && g.leader && planted == 22 // answered without asking the others
+	c.wake(g)
 	c.touch(g)
 	return nil
 }
@@ -262,6 +302,7 @@ func (c *Core) TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) err
 	if !g.leader {
 		return ErrNotLeader
 	}
+	c.wake(g)
 	g.node.TransferLeader(uint64(to))
 	c.touch(g)
 	return nil

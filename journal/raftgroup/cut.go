@@ -50,7 +50,13 @@ func (c *Core) CutRecord(watermark uint64, durable map[sharding.ShardID]uint64) 
 	n := uint32(0)
 	moved := watermark > c.watermark
 	for _, g := range c.order {
+		if !g.uncut {
+			continue
+		}
 		index := g.cutTarget(durable[g.shard], c.opts.RetainBytes)
+		// Behind all that is durable, a follower cuts no more until it applies
+		// more; a leader may be waiting for its followers.
+		g.uncut = durable[g.shard] < g.applied || g.leader && index < g.applied
 		if index <= g.written.cut {
 			continue
 		}
@@ -64,7 +70,7 @@ func (c *Core) CutRecord(watermark uint64, durable map[sharding.ShardID]uint64) 
 		moved = true
 	}
 	c.buf = b
-	c.cutDue = slices.ContainsFunc(c.order, func(g *group) bool { return g.written.cut < g.applied })
+	c.cutDue = slices.ContainsFunc(c.order, func(g *group) bool { return g.uncut })
 	if !moved {
 		return nil
 	}

@@ -24,6 +24,7 @@ type drilled struct {
 	d       *drill
 	i       int
 	up      bool
+	fs      *disk.Crashable
 	driver  *Driver
 	machine *machine
 	sink    *sink
@@ -55,22 +56,37 @@ func (d *drill) fill(shards int) {
 func newEmptyDrill(t testing.TB, nodes int) *drill {
 	d := &drill{t: t, cut: map[[2]int]bool{}}
 	for i := range nodes {
-		n := &drilled{d: d, i: i, up: true, machine: newMachine(), sink: newSink(), last: make([]int, nodes)}
-		log, err := wal.Open(disk.NewCrashable(rand.New(rand.NewPCG(1, uint64(i)))), "wal", wal.Options{Rand: func() uint64 { return 7 }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		rec, err := Recover(log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.driver, err = NewDriver(rec, Options{Self: d.name(i), Log: log, Machine: n.machine, Sink: n.sink, Transport: n, Locate: n.locate})
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := &drilled{d: d, i: i, up: true, machine: newMachine(), last: make([]int, nodes)}
+		n.fs = disk.NewCrashable(rand.New(rand.NewPCG(1, uint64(i))))
+		n.start()
 		d.nodes = append(d.nodes, n)
 	}
 	return d
+}
+
+// start starts the node on what its disk holds.
+func (n *drilled) start() {
+	n.d.t.Helper()
+	log, err := wal.Open(n.fs, "wal", wal.Options{Rand: func() uint64 { return 7 }})
+	if err != nil {
+		n.d.t.Fatal(err)
+	}
+	rec, err := Recover(log)
+	if err != nil {
+		n.d.t.Fatal(err)
+	}
+	n.machine, n.sink = n.machine.reopen(rec.Watermark), newSink()
+	n.driver, err = NewDriver(rec, Options{Self: n.d.name(n.i), Log: log, Machine: n.machine, Sink: n.sink, Transport: n, Locate: n.locate})
+	if err != nil {
+		n.d.t.Fatal(err)
+	}
+}
+
+// restart kills the process and starts it again at once.
+func (n *drilled) restart() {
+	n.fs.Kill()
+	n.inbox = nil
+	n.start()
 }
 
 func (d *drill) name(i int) sharding.NodeID { return sharding.NodeID(fmt.Sprint("n", i)) }

@@ -75,13 +75,15 @@ func (c *Core) observe(g *group, s *raft.SoftState) {
 	if leader != g.leader || g.hard.term != g.term {
 		g.readable = false
 	}
-	if leader && !g.leader {
+	switch {
+	case leader && !g.leader:
 		c.stats.Elections++
-	}
-	if g.hard.term != g.term && lead == raft.None {
-		g.huntAt = max(g.huntAt, c.now+huntTurn) // somebody else asks for votes
+		c.led++
+	case !leader && g.leader:
+		c.led--
 	}
 	g.term, g.lead, g.leader = g.hard.term, lead, leader
+	g.unheard = 0
 	g.campaign = g.soleVoter() && !leader
 	c.turn.Leaders = append(c.turn.Leaders, LeaderChange{g.shard, sharding.Term(g.term), sharding.ReplicaID(lead), leader})
 }
@@ -102,7 +104,7 @@ func (c *Core) commit(g *group, ents []*pb.Entry) {
 	}
 	last := ents[len(ents)-1]
 	g.applied = last.GetIndex()
-	c.cutDue = true
+	g.uncut, c.cutDue = true, true
 	if g.leader && last.GetTerm() == g.term && !g.readable {
 		g.readable = true
 		if len(g.reads) > 0 {

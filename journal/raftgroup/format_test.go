@@ -64,7 +64,11 @@ func goldenMessages() []Message {
 		{Shard: 6, Raft: &pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(201)), To: new(uint64(202)), Term: new(uint64(7)),
 			LogTerm: new(uint64(6)), Index: new(uint64(20)), Commit: new(uint64(0)), RejectHint: new(uint64(15)), Reject: new(true)}},
 		{Shard: 6, Raft: &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(202)), To: new(uint64(201)), Term: new(uint64(7)),
-			LogTerm: new(uint64(0)), Index: new(uint64(0)), Commit: new(uint64(19)), RejectHint: new(uint64(0)), Context: []byte("12345678")}},
+			Commit: new(uint64(19)), Context: []byte("12345678")}},
+		{Shard: 300, Raft: &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: new(uint64(201)), To: new(uint64(202)), Term: new(uint64(7))}},
+		{Shard: 6, note: noteSleep, Raft: &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(202)), To: new(uint64(201)), Term: new(uint64(7)),
+			Commit: new(uint64(19))}},
+		{Shard: 6, note: noteWake, Raft: &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: new(uint64(201)), To: new(uint64(202)), Term: new(uint64(7))}},
 	}
 }
 

@@ -1,8 +1,10 @@
 package raftgroup
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -14,13 +16,31 @@ type Message struct {
 	Shard sharding.ShardID
 	Raft  *pb.Message
 
-	to *peer // in a Turn
+	note byte
+	to   *peer // in a Turn
 }
 
+// Notes are what replicas tell each other beside raft. To sleep is said in the
+// form of a heartbeat, to wake in that of an answer to one.
 const (
-	frameVersion   = 1
+	noteNone = iota
+	noteSleep
+	noteWake
+)
+
+const (
+	frameVersion   = 2
 	frameHeadBytes = 8
 	messageReject  = 1 << 0
+)
+
+// Forms of a message in a frame. What an idle group sends is short.
+const (
+	formFull = iota
+	formHeartbeat
+	formHeartbeatResp
+	formSleep
+	formWake
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -40,6 +60,45 @@ func beginFrame(b []byte) []byte {
 }
 
 func appendMessage(b []byte, m *Message) []byte {
+	switch form := m.form(); form {
+	case formFull:
+		return appendFull(append(b, formFull), m)
+	default:
+		return appendShort(append(b, form), m, form)
+	}
+}
+
+func (m *Message) form() byte {
+	switch t := m.Raft.GetType(); {
+	case m.note == noteSleep:
+		return formSleep
+	case m.note == noteWake:
+		return formWake
+	case t == pb.MsgHeartbeat:
+		return formHeartbeat
+	case t == pb.MsgHeartbeatResp:
+		return formHeartbeatResp
+	}
+	return formFull
+}
+
+func appendShort(b []byte, m *Message, form byte) []byte {
+	r := m.Raft
+	b = binary.AppendUvarint(b, uint64(m.Shard))
+	b = binary.AppendUvarint(b, r.GetFrom())
+	b = binary.AppendUvarint(b, r.GetTo())
+	b = binary.AppendUvarint(b, r.GetTerm())
+	if form == formHeartbeat || form == formSleep {
+		b = binary.AppendUvarint(b, r.GetCommit())
+	}
+	if form == formHeartbeat || form == formHeartbeatResp {
+		b = append(b, byte(len(r.GetContext())))
+		b = append(b, r.GetContext()...)
+	}
+	return b
+}
+
+func appendFull(b []byte, m *Message) []byte {
 	r := m.Raft
 	b = le.AppendUint32(b, uint32(m.Shard))
 	b = le.AppendUint64(b, r.GetFrom())
@@ -100,37 +159,103 @@ func DecodeFrame(frame []byte, fn func(Message)) error {
 	return nil
 }
 
-func (r *reader) message() Message {
-	m := &pb.Message{}
-	out := Message{Shard: sharding.ShardID(r.u32()), Raft: m}
-	m.From, m.To = new(r.u64()), new(r.u64())
-	m.Type = pb.MessageType(r.u8()).Enum()
-	flags := r.u8()
-	m.Term, m.LogTerm, m.Index = new(r.u64()), new(r.u64()), new(r.u64())
-	m.Commit, m.RejectHint = new(r.u64()), new(r.u64())
-	if flags&messageReject != 0 {
-		m.Reject = new(true)
+// wire is a message and what its fields point to, in one piece of memory.
+type wire struct {
+	m                              pb.Message
+	from, to, term, logTerm, index uint64
+	commit, rejectHint             uint64
+	kind                           pb.MessageType
+	reject                         bool
+}
+
+func newWire(kind pb.MessageType) *wire {
+	w := &wire{kind: kind}
+	w.m.Type, w.m.From, w.m.To, w.m.Term = &w.kind, &w.from, &w.to, &w.term
+	return w
+}
+
+func (r *reader) message() (m Message) {
+	switch form := r.u8(); form {
+	case formFull:
+		m = r.full()
+	case formHeartbeat, formSleep:
+		m = r.short(newWire(pb.MsgHeartbeat), form)
+	case formHeartbeatResp, formWake:
+		m = r.short(newWire(pb.MsgHeartbeatResp), form)
+	default:
+		r.bad = true
+		return m
 	}
+	if m.Raft.GetFrom() == 0 || m.Raft.GetTo() == 0 || m.Raft.GetFrom() == m.Raft.GetTo() || m.Raft.GetTerm() == 0 {
+		r.bad = true
+	}
+	return m
+}
+
+func (r *reader) short(w *wire, form byte) Message {
+	shard := r.uvarint()
+	if shard > math.MaxUint32 {
+		r.bad = true
+	}
+	out := Message{Shard: sharding.ShardID(shard), Raft: &w.m}
+	w.from, w.to, w.term = r.uvarint(), r.uvarint(), r.uvarint()
+	if form == formHeartbeat || form == formSleep {
+		w.commit = r.uvarint()
+		w.m.Commit = &w.commit
+	}
+	switch form {
+	case formSleep:
+		out.note = noteSleep
+	case formWake:
+		out.note = noteWake
+	default:
+		w.m.Context = r.context()
+	}
+	return out
+}
+
+func (r *reader) context() []byte {
 	if context := r.take(int(r.u8())); len(context) > 0 {
-		m.Context = append([]byte(nil), context...)
+		return append([]byte(nil), context...)
 	}
+	return nil
+}
+
+func (r *reader) full() Message {
+	shard := sharding.ShardID(r.u32())
+	from, to := r.u64(), r.u64()
+	w := newWire(pb.MessageType(r.u8()))
+	m := &w.m
+	flags := r.u8()
+	w.from, w.to, w.term, w.logTerm, w.index = from, to, r.u64(), r.u64(), r.u64()
+	w.commit, w.rejectHint = r.u64(), r.u64()
+	m.LogTerm, m.Index, m.Commit, m.RejectHint = &w.logTerm, &w.index, &w.commit, &w.rejectHint
+	if flags&messageReject != 0 {
+		w.reject = true
+		m.Reject = &w.reject
+	}
+	m.Context = r.context()
 	n := int(r.u32())
-	if !isCarried(m.GetType()) || flags&^messageReject != 0 || n > len(r.b)/entryHeadBytes || n > 0 && m.GetType() != pb.MsgApp {
+	if !isCarried(w.kind) || w.kind == pb.MsgHeartbeat || w.kind == pb.MsgHeartbeatResp || flags&^messageReject != 0 ||
+		n > len(r.b)/entryHeadBytes || n > 0 && w.kind != pb.MsgApp {
 		r.bad = true
+		return Message{Shard: shard, Raft: m}
 	}
-	if m.GetFrom() == 0 || m.GetTo() == 0 || m.GetFrom() == m.GetTo() || m.GetTerm() == 0 {
-		r.bad = true
-	}
-	// Terms never fall along a log and never exceed the sender's.
+	r.entries(m, n)
+	return Message{Shard: shard, Raft: m}
+}
+
+// entries reads those of an append. Terms never fall along a log and never
+// exceed the sender's.
+func (r *reader) entries(m *pb.Message, n int) {
 	last := m.GetLogTerm()
 	for i := 0; i < n && !r.bad; i++ {
 		e := r.entry(m.GetIndex()+1+uint64(i), false)
 		if e == nil || e.GetTerm() < last || e.GetTerm() > m.GetTerm() {
 			r.bad = true
-			break
+			return
 		}
 		last = e.GetTerm()
 		m.Entries = append(m.Entries, e)
 	}
-	return out
 }

@@ -32,6 +32,7 @@ type group struct {
 	marks   []mark
 	rewrite bool
 	applied uint64
+	uncut   bool // the log may be cut further, now or when more is durable
 
 	// Leadership as last reported. Only while it is ours do proposals and
 	// reads reach raft; raft itself refuses what comes after it lost it.
@@ -42,6 +43,9 @@ type group struct {
 	readable bool
 	// campaign: the only voter is this replica, and it is to lead at once.
 	campaign bool
+
+	sleeping
+	unasked bool // by a planted fault
 
 	routes []route
 	// quorum: the nodes heard are a quorum of the voters; toldQuorum is what
@@ -142,7 +146,7 @@ func (g *group) newNode(o *Options, applied uint64) error {
 		g.hard.term, g.hard.vote = term, 0
 	}
 	g.hardUnwritten = g.hard != g.written.hard
-	g.applied = applied
+	g.applied, g.uncut = applied, true
 	g.term = g.hard.term
 	g.log.hard, g.log.conf = g.hard.proto(), g.conf.state
 	node, err := raft.NewRawNode(&raft.Config{

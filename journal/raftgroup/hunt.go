@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
 )
 
 // A replica that knows its leader is gone does not wait for raft's election
@@ -36,10 +37,9 @@ func (c *Core) hunt(g *group) {
 // turnOf is the replica's place among the voters that are heard, which begins
 // at another voter for each group.
 func (c *Core) turnOf(g *group) uint64 {
-	voters := g.conf.state.GetVoters()
 	var heard []uint64
-	for _, id := range voters {
-		if p := c.locate(g, id); id == g.replica || p != nil && !p.silent {
+	for _, id := range g.conf.state.GetVoters() {
+		if id == g.replica || c.heard(g, id) {
 			heard = append(heard, id)
 		}
 	}
@@ -68,12 +68,18 @@ func (c *Core) campaigns() {
 			g.hunting = false
 			continue
 		}
+		if g.node.BasicStatus().GetTerm() != g.term {
+			// It has just voted, and hunts again if that leads to nothing.
+			g.huntAt = c.now + huntRetry
+			kept = append(kept, g)
+			continue
+		}
 		budget--
 		_ = g.node.Campaign()
 		c.stats.Campaigns++
 		c.touch(g)
 		g.hunts++
-		g.huntAt = c.now + huntRetry + uint64(g.hunts)
+		g.huntAt = c.now + huntRetry + uint64(g.hunts) + c.turnOf(g)
 		if g.hunts >= huntAttempts || !g.quorum {
 			g.hunting = false
 			continue
@@ -82,6 +88,21 @@ func (c *Core) campaigns() {
 	}
 	clear(c.hunting[len(kept):])
 	c.hunting = kept
+}
+
+// asked follows a request for a vote: who hunts too lets the other one have its
+// time, unless that cannot win because entries are missing to it.
+func (c *Core) asked(g *group, m *pb.Message) {
+	if !g.hunting {
+		return
+	}
+	last := g.log.last()
+	term, _ := g.log.Term(last)
+	if m.GetLogTerm() < term || m.GetLogTerm() == term && m.GetIndex() < last {
+		g.huntAt = min(g.huntAt, c.now+1)
+	} else {
+		g.huntAt = max(g.huntAt, c.now+huntRetry)
+	}
 }
 
 // idleHunt says that there is nothing to hunt for: a leader is known.

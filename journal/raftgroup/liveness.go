@@ -102,9 +102,13 @@ func (c *Core) lose(p *peer) {
 // looks for another.
 func (c *Core) lost(g *group, p *peer) {
 	c.reckon(g)
+	if planted == 21 { // silence wakes nobody
+		return
+	}
 	status := g.node.BasicStatus()
 	switch {
 	case status.RaftState == raft.StateLeader:
+		c.wake(g)
 		if !g.quorum {
 			c.stepAside(g)
 			c.hunt(g)
@@ -120,11 +124,14 @@ func (c *Core) lost(g *group, p *peer) {
 	}
 }
 
-// gained follows a node that is heard again: a group without a leader may have
-// a quorum now.
+// gained follows a node that is heard again: a member on it may have missed
+// something, and a group without a leader may have a quorum now.
 func (c *Core) gained(g *group) {
 	c.reckon(g)
-	if status := g.node.BasicStatus(); status.Lead == raft.None {
+	switch status := g.node.BasicStatus(); {
+	case status.RaftState == raft.StateLeader:
+		c.wake(g)
+	case status.Lead == raft.None:
 		c.hunt(g)
 	}
 }
@@ -132,6 +139,7 @@ func (c *Core) gained(g *group) {
 // forget makes the replica one without a leader, which may vote at once, and
 // campaign soon.
 func (c *Core) forget(g *group) {
+	c.wake(g)
 	_ = g.node.ForgetLeader()
 	c.hunt(g)
 	c.touch(g)
@@ -142,6 +150,7 @@ func (c *Core) forget(g *group) {
 // finds no quorum of them. Nothing can come in between, and what the leader
 // had proposed is of an unknown outcome, as with any lost leadership.
 func (c *Core) stepAside(g *group) {
+	c.wake(g)
 	for range 2 {
 		_ = g.node.Step(&pb.Message{Type: pb.MsgCheckQuorum.Enum(), From: new(raft.LocalAppendThread)})
 	}
@@ -159,6 +168,9 @@ func (c *Core) reckon(g *group) {
 	if g.quorum != ok {
 		g.quorum = ok
 		c.touch(g)
+	}
+	for _, list := range [][]uint64{s.GetLearners(), s.GetLearnersNext()} {
+		c.majority(g, list)
 	}
 	if i := slices.Index(c.unlocated, g); g.unlocated && i < 0 {
 		c.unlocated = append(c.unlocated, g)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hostd/hostd/sharding"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -18,6 +19,9 @@ type Loop struct {
 	core   *Core // the driver's
 	inbox  *inbox
 	last   work
+
+	published atomic.Pointer[Stats]
+	overrun   atomic.Uint64 // messages
 
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -40,6 +44,7 @@ func Start(rec *Recovered, opts Options) (*Loop, error) {
 		stop:   make(chan struct{}),
 		done:   make(chan struct{}),
 	}
+	l.publish()
 	go l.run()
 	return l, nil
 }
@@ -96,6 +101,7 @@ func (l *Loop) Receive(from sharding.NodeID, frame []byte) error {
 		return nil
 	})
 	if errors.Is(err, ErrBusy) {
+		l.overrun.Add(uint64(len(messages)))
 		return nil
 	}
 	return err
@@ -228,7 +234,7 @@ func (l *Loop) cycle(ticker Ticker) error {
 			case <-l.stop:
 				return nil
 			case <-ticker.C():
-				if err := l.driver.Tick(); err != nil {
+				if err := l.tick(); err != nil {
 					return err
 				}
 			default:
@@ -238,7 +244,7 @@ func (l *Loop) cycle(ticker Ticker) error {
 			case <-l.stop:
 				return nil
 			case <-ticker.C():
-				if err := l.driver.Tick(); err != nil {
+				if err := l.tick(); err != nil {
 					return err
 				}
 			case <-l.inbox.wake:
@@ -254,6 +260,12 @@ func (l *Loop) cycle(ticker Ticker) error {
 			}
 		}
 	}
+}
+
+func (l *Loop) tick() error {
+	err := l.driver.Tick()
+	l.publish()
+	return err
 }
 
 // drain gives everything that waited to the core.

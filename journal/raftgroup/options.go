@@ -117,6 +117,8 @@ type Options struct {
 	// MaxCampaigns bounds the groups that campaign in a tick because their
 	// leader's node went silent; default 64.
 	MaxCampaigns int
+	// QuiesceTicks without work let a group sleep; default 5.
+	QuiesceTicks int
 	// NewTicker makes the beat; default time.NewTicker.
 	NewTicker func(time.Duration) Ticker
 	// CutTicks lie between two attempts to cut the log; default 10.
@@ -169,6 +171,7 @@ func (o Options) withDefaults() Options {
 	o.ElectionTicks = or(o.ElectionTicks, 10)
 	o.HeartbeatTicks = or(o.HeartbeatTicks, 1)
 	o.SilenceTicks = or(o.SilenceTicks, 7)
+	o.QuiesceTicks = or(o.QuiesceTicks, 5)
 	o.MaxCampaigns = or(o.MaxCampaigns, 64)
 	o.CutTicks = or(o.CutTicks, 10)
 	o.MaxEntryBytes = or(o.MaxEntryBytes, 1<<20)

@@ -68,6 +68,12 @@ func (c *Core) locate(g *group, replica uint64) *peer {
 	return r.peer
 }
 
+// heard says whether the node of another replica is known and heard.
+func (c *Core) heard(g *group, replica uint64) bool {
+	p := c.locate(g, replica)
+	return p != nil && !p.silent
+}
+
 // forgetRoutes drops what is known of replicas that are no members any more.
 func (g *group) forgetRoutes() {
 	g.routes = slices.DeleteFunc(g.routes, func(r route) bool { return !g.member(r.replica) })

@@ -14,6 +14,9 @@ type Status struct {
 	Term    sharding.Term
 	Leader  sharding.ReplicaID // 0 while none is known
 	Self    bool               // this replica leads
+	// Quorum: the nodes heard are a quorum of the voters. Quiescent: the group
+	// sleeps.
+	Quorum, Quiescent bool
 	// Commit, Applied, First and Last are raft indexes; First-1 is the cut.
 	Commit, Applied, First, Last uint64
 	// Bytes is what the entries in memory take.
@@ -46,7 +49,7 @@ func (g *group) status() Status {
 	st := g.node.Status()
 	s := Status{
 		Shard: g.shard, Replica: sharding.ReplicaID(g.replica), Term: sharding.Term(g.term),
-		Leader: sharding.ReplicaID(g.lead), Self: g.leader,
+		Leader: sharding.ReplicaID(g.lead), Self: g.leader, Quorum: g.quorum, Quiescent: g.asleep,
 		Commit: st.GetCommit(), Applied: g.applied, First: g.log.cut + 1, Last: g.log.last(), Bytes: g.log.bytes,
 		Voters: replicas(g.conf.state.GetVoters()), Learners: replicas(g.conf.state.GetLearners()),
 		Outgoing: replicas(g.conf.state.GetVotersOutgoing()),
@@ -103,6 +106,7 @@ func (c *Core) ChangeMembers(shard sharding.ShardID, fence sharding.Term, change
 	if err != nil {
 		return err
 	}
+	c.wake(g)
 	err = g.node.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: new(g.replica),
 		Entries: []*pb.Entry{{Type: pb.EntryConfChangeV2.Enum(), Data: data}}})
 	c.touch(g)

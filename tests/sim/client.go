@@ -65,6 +65,8 @@ type client struct {
 	// calls another node than the last one in a hundred operations.
 	patience, wander int
 	pause            int // no call before this step
+	// wise: it calls the node that leads, as far as anybody can know.
+	wise bool
 }
 
 // history is what the clients know of an entity.
@@ -92,13 +94,18 @@ func (c *client) act() {
 	case w.step < c.pause:
 	case c.op != nil:
 		c.try()
-	case !w.healing && w.rng.IntN(3) == 0:
+	case !w.healing && !w.resting() && w.rng.IntN(3) == 0:
 		c.op = c.choose()
 		if w.rng.IntN(100) < c.wander {
 			c.node = w.rng.IntN(len(w.nodes))
 		}
 		c.try()
 	}
+}
+
+// resting says whether this is a time in which clients leave all alone.
+func (w *World) resting() bool {
+	return w.profile.calm > 0 && w.step/w.profile.calm%2 == 1
 }
 
 func (c *client) choose() *operation {
@@ -137,6 +144,9 @@ func (c *client) try() {
 		}
 	}
 	n := w.nodes[c.node%len(w.nodes)]
+	if leader := w.leader(w.shardOf(op.entity)); c.wise && leader != nil {
+		n = leader
+	}
 	if !n.up || n.paused > w.step {
 		k.finish(refused, head{})
 		return

@@ -31,6 +31,9 @@ func TestMutants(t *testing.T) {
 		{13, "an empty log after a restart under the same replica id", 60},
 		{15, "votes and append responses sent before the sync", 300},
 		{17, "a log cut by a leader that has just stepped down", 600},
+		{20, "a group sleeps without comparing logs and commits", 600},
+		{21, "a silent node wakes nobody", 60},
+		{22, "a leader that slept answers reads from what it had applied", 60},
 		{7, "checksums of the log not checked", 600},
 	}
 	violation := regexp.MustCompile(`seed \d+ step \d+: (I\d+|liveness|panic): .*`)

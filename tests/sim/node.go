@@ -124,7 +124,7 @@ func (n *node) run() {
 		return
 	}
 	core := n.driver.Core()
-	if n.w.rng.IntN(n.slow) == 0 {
+	if n.w.rng.IntN(n.slow) == 0 && !n.w.healing || n.w.healing && n.w.step%n.slow == 0 {
 		n.check(n.driver.Tick())
 		n.ping()
 	}
@@ -190,6 +190,7 @@ func (n *node) check(err error) {
 func (n *node) crash(power bool) {
 	n.w.note("crash %d %v", n.id, power)
 	n.w.count.crashes++
+	n.tally()
 	n.up = false
 	n.inbox, n.events = nil, nil
 	for _, s := range n.w.shards {
@@ -200,6 +201,15 @@ func (n *node) crash(power bool) {
 		n.disk.Crash()
 	} else {
 		n.disk.Kill()
+	}
+}
+
+// tally adds what the process counted.
+func (n *node) tally() {
+	if n.up {
+		s := n.driver.Core().Stats()
+		n.w.count.sleeps += int(s.Sleeps)
+		n.w.count.wakes += int(s.Wakes)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 var (
 	seedFlag  = flag.Uint64("seed", 0, "first seed, or the only one with -seeds 1; 0: 1")
 	seedsFlag = flag.Int("seeds", 0, "number of seeds; 0: a few")
+	storyFlag = flag.Bool("story", false, "print everything that happens")
 )
 
 // run runs one seed. Raft draws its election timeouts from crypto/rand, which
@@ -27,6 +28,9 @@ func run(t *testing.T, seed uint64, dir string) (w *World, err error) {
 	}()
 	w = New(seed)
 	w.UseStore(dir)
+	if *storyFlag {
+		w.Story = os.Stdout
+	}
 	defer w.Close()
 	return w, w.Run()
 }

@@ -5,15 +5,19 @@ import (
 	"fmt"
 	"hash"
 	"hash/fnv"
+	"io"
 	"math/rand/v2"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/sharding"
 )
 
 // World is one run. It belongs to one goroutine.
 type World struct {
-	Seed    uint64
+	Seed uint64
+	// Story gets a line for everything that happens, unless it is nil.
+	Story   io.Writer
 	rng     *rand.Rand
 	profile profile
 	step    int
@@ -32,6 +36,7 @@ type World struct {
 
 	leaders map[leadership]int
 	log     map[sharding.ShardID][]journal.Committed
+	asked   int // rounds of commands in the calm
 	first   error
 	trace   hash.Hash64
 	count   Counts
@@ -53,15 +58,15 @@ type flight struct {
 type Counts struct {
 	Frames, Lost, Doubled         int
 	crashes, cuts, pauses, stalls int
-	silences                      int
+	silences, sleeps, wakes       int
 	leads, transfers, changes     int
 	dropped, rejected             int
 	acked, reads, unknown, resent int
 }
 
 func (c *Counts) String() string {
-	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d transfers %d leaders %d members %d dropped %d rejected %d acked %d reads %d unknown %d resent %d",
-		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.acked, c.reads, c.unknown, c.resent)
+	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d acked %d reads %d unknown %d resent %d",
+		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.acked, c.reads, c.unknown, c.resent)
 }
 
 // profile is how one seed's world behaves; seeds differ in everything.
@@ -76,6 +81,8 @@ type profile struct {
 	crash, partition, heal, pause, stall, transfer, members int
 	// blind: some nodes do not know where replicas are for so many steps.
 	blind int
+	// calm: the clients rest every other so many steps, never for 0.
+	calm int
 }
 
 func (w *World) choose() profile {
@@ -88,7 +95,7 @@ func (w *World) choose() profile {
 		loss: []float64{0, 0, 0.02, 0.1, 0.25}[r.IntN(5)], double: []float64{0, 0.02, 0.2}[r.IntN(3)], delay: pick(1, 3, 12),
 		crash: pick(0, 100, 250, 600), partition: pick(0, 150, 400), heal: pick(60, 120, 400), pause: pick(0, 200, 500), stall: pick(0, 100, 300),
 		transfer: pick(0, 100, 300), members: pick(0, 0, 40, 120),
-		blind: pick(0, 0, 1500),
+		blind: pick(0, 0, 1500), calm: pick(0, 100, 300, 800),
 	}
 	return p
 }
@@ -139,6 +146,10 @@ func (w *World) note(format string, args ...any) {
 	fmt.Fprintf(w.trace, "%d ", w.step)
 	fmt.Fprintf(w.trace, format, args...)
 	w.trace.Write([]byte{'\n'})
+	if w.Story != nil {
+		fmt.Fprintf(w.Story, "%d ", w.step)
+		fmt.Fprintf(w.Story, format+"\n", args...)
+	}
 }
 
 // Trace is the hash of everything that happened.
@@ -161,8 +172,14 @@ func (w *World) Run() error {
 	if w.first == nil {
 		w.heal()
 	}
+	if w.first == nil && len(w.nodes) > 1 {
+		w.calm()
+	}
 	if w.first == nil {
 		w.verify()
+	}
+	for _, n := range w.nodes {
+		n.tally()
 	}
 	return w.first
 }
@@ -192,14 +209,21 @@ func (w *World) send(from, to int, frame []byte) {
 	w.count.Frames++
 	w.note("send %d %d", from, to)
 	w.trace.Write(frame)
+	if w.Story != nil {
+		_ = raftgroup.DecodeFrame(frame, func(m raftgroup.Message) { fmt.Fprintf(w.Story, "  shard %d %v\n", m.Shard, m.Raft) })
+	}
 	w.fly(from, to, frame)
 }
 
 // fly puts a frame or a ping on a link.
 func (w *World) fly(from, to int, frame []byte) {
 	copies := 1
+	if w.cut[[2]int{from, to}] {
+		w.count.Lost++
+		return
+	}
 	if !w.healing {
-		if w.cut[[2]int{from, to}] || w.rng.Float64() < w.profile.loss {
+		if w.rng.Float64() < w.profile.loss {
 			w.count.Lost++
 			return
 		}
@@ -208,9 +232,13 @@ func (w *World) fly(from, to int, frame []byte) {
 			copies = 2
 		}
 	}
+	delay := w.profile.delay
+	if w.healing {
+		delay = min(delay, 3)
+	}
 	for range copies {
 		// Each copy is its own: entries keep pointing into the frame.
-		at := w.step + 1 + w.rng.IntN(w.profile.delay)
+		at := w.step + 1 + w.rng.IntN(delay)
 		w.flights = append(w.flights, flight{at, from, to, bytes.Clone(frame)})
 	}
 }

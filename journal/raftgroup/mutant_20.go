@@ -1,0 +1,5 @@
+//go:build mutant_20
+
+package raftgroup
+
+const planted = 20

@@ -1,0 +1,5 @@
+//go:build mutant_21
+
+package raftgroup
+
+const planted = 21
