@@ -20,12 +20,15 @@ type bindings struct {
 	compile  func(ctx context.Context, b meta.Binding) (*servedType, error)
 	logger   *slog.Logger
 
-	types atomic.Pointer[map[string]*servedType]
-	mu    sync.Mutex // one refresh at a time
+	moved    func() // told when the revision has risen
+	types    atomic.Pointer[map[string]*servedType]
+	revision atomic.Uint64 // every binding up to it is served
+	mu       sync.Mutex    // one refresh at a time
+	changed  chan struct{} // closed and made anew after a refresh; guarded by mu
 }
 
 func newBindings(m *cluster.Metadata, logger *slog.Logger, compile func(context.Context, meta.Binding) (*servedType, error)) *bindings {
-	b := &bindings{metadata: m, compile: compile, logger: logger}
+	b := &bindings{metadata: m, compile: compile, logger: logger, moved: func() {}, changed: make(chan struct{})}
 	b.types.Store(&map[string]*servedType{})
 	return b
 }
@@ -51,7 +54,8 @@ func (b *bindings) refresh(ctx context.Context) error {
 	old := *b.types.Load()
 	next := make(map[string]*servedType, len(old))
 	var first error
-	for _, binding := range b.metadata.View().Bindings() {
+	view := b.metadata.View()
+	for _, binding := range view.Bindings() {
 		t := old[binding.EntityType]
 		if t == nil || t.Digest != journal.Digest(binding.Digest) || t.Revision != binding.Revision {
 			made, err := b.compile(ctx, binding)
@@ -69,7 +73,30 @@ func (b *bindings) refresh(ctx context.Context) error {
 		}
 	}
 	b.types.Store(&next)
+	if first == nil && view.Revision() > b.revision.Load() {
+		b.revision.Store(view.Revision())
+		b.moved()
+		close(b.changed)
+		b.changed = make(chan struct{})
+	}
 	return first
+}
+
+// await waits until every binding up to the revision is served here.
+func (b *bindings) await(ctx context.Context, revision uint64) error {
+	for {
+		b.mu.Lock()
+		changed := b.changed
+		b.mu.Unlock()
+		if b.revision.Load() >= revision {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("serve binding revision %d: %w", revision, ctx.Err())
+		}
+	}
 }
 
 // run refreshes after each change of the metadata until ctx ends.

@@ -2,99 +2,198 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/network"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/coordinator"
+	"github.com/hostd/hostd/sharding/membership"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// openCluster brings the node's groups to what the metadata says: a new node
-// founds the cluster, places every shard on itself and creates the groups; one
-// that was stopped half-way goes on where it was.
-func (n *Node) openCluster(ctx context.Context) error {
-	loop := n.raft.loop.Load()
-	have := make(map[sharding.ShardID]bool)
-	statuses, err := loop.Statuses()
+// describe is this node as a member.
+func (n *Node) describe() meta.Member {
+	m := meta.Member{
+		Node: n.id.Node, Address: n.advertised(), Disk: n.id.Disk, Incarnation: n.id.Incarnation,
+		Version: telemetry.Version(), Zone: n.cfg.Zone,
+	}
+	for _, role := range n.cfg.Roles {
+		m.Roles = append(m.Roles, string(role))
+	}
+	return m
+}
+
+// enterCluster makes an empty directory's node a member of a cluster: of that
+// of its seeds, or of one that it founds.
+func (n *Node) enterCluster(ctx context.Context) error {
+	if n.id.member() {
+		if n.id.Shards != n.cfg.Shards {
+			n.logger.Warn("the number of shards is fixed when a cluster is created; the configured one is not used", "configured", n.cfg.Shards, "shards", n.id.Shards)
+		}
+		return n.peers.SetCluster(n.id.Cluster)
+	}
+	var joined *cluster.Joined
+	if len(n.cfg.Seeds) > 0 {
+		var err error
+		joined, err = cluster.Entry{
+			Peers: n.peers, Self: n.describe(), Seeds: n.cfg.Seeds, Bootstrap: n.cfg.Bootstrap, Logger: n.logger,
+		}.Enter(ctx)
+		if err != nil {
+			return err
+		}
+	}
+	if joined == nil {
+		n.id.Cluster, n.id.Shards = randomID(), n.cfg.Shards
+		n.id.MetaReplica, n.id.MetaVoters = meta.FounderReplica, []sharding.ReplicaID{meta.FounderReplica}
+		n.logger.Info("founding a cluster", "cluster_id", n.id.Cluster, "shards", n.id.Shards)
+		if err := n.peers.SetCluster(n.id.Cluster); err != nil {
+			return err
+		}
+		return n.id.write(n.cfg.DataDir)
+	}
+	if joined.Format != dataFormat {
+		return fmt.Errorf("the cluster's data has format %d, this release reads %d", joined.Format, dataFormat)
+	}
+	n.id.Cluster, n.id.Shards = joined.Cluster, joined.Shards
+	n.id.MetaReplica, n.id.MetaVoters = joined.Replica, joined.First
+	n.book.Joined(joined)
+	n.logger.Info("admitted to the cluster", "cluster_id", n.id.Cluster, "shards", n.id.Shards)
+	return n.id.write(n.cfg.DataDir)
+}
+
+// openPeers makes the links and the calls to other nodes.
+func (n *Node) openPeers() error {
+	n.control = &cluster.Control{}
+	n.control.Name(n.id.Node, n.id.Incarnation)
+	peers, err := peer.New(peer.Options{
+		Self: n.id.Node, Incarnation: n.id.Incarnation, Network: n.network, Control: n.control, Logger: n.logger,
+		Receive: n.raft.receive, OnHeard: n.raft.heard, OnSilent: n.raft.silent,
+	})
 	if err != nil {
 		return err
 	}
-	for _, s := range statuses {
-		have[s.Shard] = true
-	}
-	if !have[sharding.MetaShard] {
+	n.peers = peers
+	n.book = cluster.NewBook(n.id.Node, peers.SetAddresses)
+	n.closeLast("peers", peers.Close)
+	return nil
+}
+
+// openMembership brings the node's replica of the metadata shard to life and
+// then keeps the node in step with the cluster. A founder that was stopped
+// half-way goes on where it was.
+func (n *Node) openMembership(ctx context.Context) error {
+	loop := n.raft.loop.Load()
+	if _, err := loop.Status(sharding.MetaShard); err != nil {
 		err := loop.CreateGroups([]raftgroup.GroupConfig{{
-			Shard: sharding.MetaShard, Replica: meta.FounderReplica, Voters: []sharding.ReplicaID{meta.FounderReplica},
+			Shard: sharding.MetaShard, Replica: n.id.MetaReplica, Voters: n.id.MetaVoters,
 		}})
 		if err != nil {
 			return fmt.Errorf("create the metadata group: %w", err)
 		}
 	}
-	if err := n.metadata.CatchUp(ctx); err != nil {
-		return err
-	}
-	view := n.metadata.View()
-	if cluster, ok := view.Cluster(); ok && (cluster.ID != n.id.Cluster || cluster.Shards != n.id.Shards) {
-		return fmt.Errorf("%s names cluster %s, the journal holds cluster %s: they do not belong together", identityFile, n.id.Cluster, cluster.ID)
-	}
-	if _, created := view.Cluster(); !created {
+	if n.founder() {
 		if err := n.found(ctx); err != nil {
 			return err
 		}
 	}
-	if err := n.createMissing(have); err != nil {
+	if cluster, ok := n.metadata.View().Cluster(); ok && (cluster.ID != n.id.Cluster || cluster.Shards != n.id.Shards) {
+		return fmt.Errorf("%s names cluster %s, the journal holds cluster %s: they do not belong together", identityFile, n.id.Cluster, cluster.ID)
+	}
+	if err := n.openGossip(ctx); err != nil {
 		return err
 	}
-	if err := n.bindings.refresh(ctx); err != nil {
-		n.logger.Error("not every active module could be loaded; its entity types are not served", "error", err)
-	}
-	n.caughtUp.Store(true)
+	member := cluster.Start(cluster.Options{
+		Node: n.id.Node, Disk: n.id.Disk, Incarnation: n.id.Incarnation,
+		Metadata: n.metadata, Raft: loop, Peers: n.peers, Describe: n.describe,
+		Heard: func(node sharding.NodeID) bool { return node == n.id.Node || n.peers.Heard(node) },
+		Size: func(shard sharding.ShardID) (entities, bytes uint64) {
+			return n.machine.Entities(shard), 0
+		},
+		Told: n.told,
+		Coordinator: coordinator.Options{
+			Replication: n.cfg.Replication, MinMembers: n.cfg.MinMembers, DeadAfter: n.cfg.DeadAfter,
+		},
+		Logger: n.logger,
+	})
+	n.member = member
+	n.closeLast("membership of the cluster", member.Close)
+	n.control.Serve(member)
 	return nil
 }
 
-// found writes the cluster's first metadata: its name, this member, and a
-// place for every shard.
+// founder says whether the metadata shard began on this node.
+func (n *Node) founder() bool { return n.id.MetaReplica == meta.FounderReplica }
+
+// found writes the cluster's first metadata, if that is not there yet. Once
+// another node votes on the metadata, it is.
 func (n *Node) found(ctx context.Context) error {
-	cluster := meta.Cluster{ID: n.id.Cluster, Format: dataFormat, Shards: n.id.Shards, CreatedAt: time.Now().UnixNano()}
-	founder := meta.Member{Node: n.id.Node, Address: n.Addr(), Status: meta.StatusUp}
-	if _, err := n.metadata.Do(ctx, meta.CreateCluster(cluster, founder)); err != nil {
+	st, err := n.raft.loop.Load().Status(sharding.MetaShard)
+	if err != nil || len(st.Voters) != 1 || st.Voters[0] != meta.FounderReplica {
+		return err
+	}
+	if err := n.metadata.CatchUp(ctx); err != nil {
+		return err
+	}
+	if _, created := n.metadata.View().Cluster(); created {
+		return nil
+	}
+	c := meta.Cluster{ID: n.id.Cluster, Format: dataFormat, Shards: n.id.Shards, CreatedAt: time.Now().UnixNano()}
+	founder := n.describe()
+	founder.Status = meta.StatusUp
+	if _, err := n.metadata.Do(ctx, meta.CreateCluster(c, founder)); err != nil {
 		return fmt.Errorf("create the cluster: %w", err)
 	}
 	return nil
 }
 
-// createMissing creates the replicas that the metadata places here and that
-// the log does not hold.
-func (n *Node) createMissing(have map[sharding.ShardID]bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	var ask []meta.PlaceOn
-	for s := sharding.ShardID(1); s <= sharding.ShardID(n.id.Shards); s++ {
-		if !have[s] {
-			ask = append(ask, meta.PlaceOn{Shard: s, Nodes: []sharding.NodeID{n.id.Node}})
+// told keeps what the coordinator says of who leads what.
+func (n *Node) told(p *cluster.Picture) {
+	nodes := make([]sharding.NodeID, n.id.Shards+1)
+	for shard, s := range p.Shards {
+		if int(shard) < len(nodes) {
+			nodes[shard] = s.Leader
 		}
 	}
-	if len(ask) == 0 {
-		return nil
-	}
-	res, err := n.metadata.Do(ctx, meta.Place(ask...))
+	n.leaders.tell(nodes)
+}
+
+// openGossip begins to gossip: it finds the addresses of nodes that moved
+// while this one was away.
+func (n *Node) openGossip(ctx context.Context) error {
+	key, err := n.cfg.GossipKey()
 	if err != nil {
-		return fmt.Errorf("place the shards: %w", err)
+		return err
 	}
-	var groups []raftgroup.GroupConfig
-	for _, p := range res.Placements {
-		g := raftgroup.GroupConfig{Shard: p.Shard}
-		for _, r := range p.Replicas {
-			g.Voters = append(g.Voters, r.ID)
-			if r.Node == n.id.Node {
-				g.Replica = r.ID
-			}
-		}
-		groups = append(groups, g)
+	m, err := membership.Start(ctx, membership.Options{
+		Node: n.id.Node, Incarnation: n.id.Incarnation, Address: n.advertised(), Cluster: n.id.Cluster, Disk: n.id.Disk,
+		Label: n.cfg.ClusterName, Seeds: n.cfg.Seeds, Key: key, Logger: n.logger,
+		Transport: network.NewGossip(n.network, n.gossip),
+	})
+	if err != nil {
+		return err
 	}
-	if err := n.raft.loop.Load().CreateGroups(groups); err != nil {
-		return fmt.Errorf("create the shards' groups: %w", err)
-	}
+	n.gossiped = m
+	n.closeLast("gossip", func(ctx context.Context) error {
+		return errors.Join(m.Leave(ctx), m.Close(ctx))
+	})
 	return nil
+}
+
+// hear keeps the addresses up to what gossip brings.
+func (n *Node) hear(ctx context.Context) {
+	for {
+		changed := n.gossiped.Changed()
+		n.book.Hear(n.gossiped.Nodes())
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }

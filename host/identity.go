@@ -9,22 +9,37 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
-	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/journal/disk"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 // dataFormat is the version of everything in a data directory.
 const dataFormat = 1
 
-// identity is what a data directory is for ever; it lies in node.json.
+// identity is what a data directory is; it lies in node.json. The cluster and
+// what follows it are empty until the node has founded or joined one, and then
+// fixed for ever.
 type identity struct {
-	Format  uint32          `json:"format"`
-	Node    sharding.NodeID `json:"nodeId"`
-	Cluster string          `json:"clusterId"`
-	Shards  uint32          `json:"shards"`
+	Format uint32          `json:"format"`
+	Node   sharding.NodeID `json:"nodeId"`
+	// Disk is random and made with the directory: the same node with another
+	// one has lost what its replicas promised.
+	Disk string `json:"diskId,omitempty"`
+	// Incarnation is higher at each start.
+	Incarnation uint64 `json:"incarnation,omitempty"`
+	Cluster     string `json:"clusterId,omitempty"`
+	Shards      uint32 `json:"shards,omitempty"`
+	// MetaReplica is the node's replica of the metadata shard as it was
+	// founded or joined, MetaVoters are that shard's first voters.
+	MetaReplica sharding.ReplicaID   `json:"metaReplica,omitempty"`
+	MetaVoters  []sharding.ReplicaID `json:"metaVoters,omitempty"`
 }
+
+// member says whether the directory belongs to a cluster.
+func (id *identity) member() bool { return id.Cluster != "" }
 
 // Files and folders of a data directory.
 const (
@@ -36,23 +51,38 @@ const (
 	cacheDir     = "cache"
 )
 
-// openIdentity reads the directory's identity, or founds a cluster of one in
-// an empty directory.
-func openIdentity(dir string, cfg *config.Config) (id identity, founded bool, err error) {
-	name := filepath.Join(dir, identityFile)
-	id, err = readIdentity(name)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return id, false, err
+// openIdentity reads the directory's identity, or gives an empty directory
+// one, and counts the start.
+func openIdentity(dir string, node sharding.NodeID, now time.Time) (identity, error) {
+	id, err := readIdentity(filepath.Join(dir, identityFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if left, err := hasJournal(dir); err != nil || left {
+			return id, errors.Join(fmt.Errorf("%s is missing beside a journal: restore it from a backup, or start with an empty data directory", identityFile), err)
+		}
+		id = identity{Format: dataFormat, Node: node}
+	case err != nil:
+		return id, err
 	}
-	if left, err := hasJournal(dir); err != nil || left {
-		return id, false, errors.Join(fmt.Errorf("%s is missing beside a journal: restore it from a backup, or start with an empty data directory", identityFile), err)
+	if id.Disk == "" {
+		id.Disk = randomID()
 	}
-	id = identity{Format: dataFormat, Node: cfg.NodeID, Cluster: strings.ToLower(rand.Text()), Shards: cfg.Shards}
+	if id.member() && id.MetaReplica == 0 { // written before there were clusters of several nodes
+		id.MetaReplica, id.MetaVoters = meta.FounderReplica, []sharding.ReplicaID{meta.FounderReplica}
+	}
+	id.Incarnation = max(id.Incarnation+1, uint64(now.UnixMilli()))
+	return id, id.write(dir)
+}
+
+func randomID() string { return strings.ToLower(rand.Text()) }
+
+// write replaces the directory's node.json durably.
+func (id *identity) write(dir string) error {
 	out, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
-		return id, false, err
+		return err
 	}
-	return id, true, disk.WriteFileAtomic(disk.OS{}, name, append(out, '\n'))
+	return disk.WriteFileAtomic(disk.OS{}, filepath.Join(dir, identityFile), append(out, '\n'))
 }
 
 // readIdentity reads and checks a node.json.
@@ -67,7 +97,7 @@ func readIdentity(name string) (id identity, err error) {
 	if id.Format != dataFormat {
 		return id, fmt.Errorf("the data directory has format %d, this release reads %d", id.Format, dataFormat)
 	}
-	if id.Shards == 0 || id.Node == "" || id.Cluster == "" {
+	if id.Node == "" || (id.Cluster == "") != (id.Shards == 0) {
 		return id, fmt.Errorf("%s is damaged: restore it from a backup", identityFile)
 	}
 	return id, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -16,14 +17,19 @@ import (
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/forward"
+	"github.com/hostd/hostd/host/network"
+	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/host/registry"
+	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/membership"
 )
 
 // Node is one running node. Its methods are safe for concurrent use.
@@ -32,22 +38,35 @@ type Node struct {
 	logger *slog.Logger
 	id     identity
 
-	listener net.Listener
-	server   *rpc.Server
-	log      *wal.Log
-	store    *store.Store
-	machine  *eventlog.Machine
-	applier  *eventlog.Applier
-	engine   *engine.Engine
-	modules  *registry.Registry
-	metadata *cluster.Metadata
-	bindings *bindings
-	region   *region.Region
-	raft     raftLog
-	metrics  *metrics
-	prom     *prometheus.Registry
-	disk     diskMark
+	network    network.Network
+	http       net.Listener // the two halves of the node's port
+	gossip     net.Listener
+	server     *rpc.Server
+	control    *cluster.Control
+	peers      *peer.Peers
+	gossiped   *membership.Membership
+	book       *cluster.Book
+	log        *wal.Log
+	store      *store.Store
+	machine    *eventlog.Machine
+	applier    *eventlog.Applier
+	engine     *engine.Engine
+	modules    *registry.Registry
+	metadata   *cluster.Metadata
+	member     *cluster.Member
+	bindings   *bindings
+	region     *region.Region
+	leaders    *leaders
+	router     *router.Router
+	forward    *forward.Client
+	forwarded  http.Handler // what other nodes forward
+	stopServer func() error
+	raft       raftLog
+	metrics    *metrics
+	prom       *prometheus.Registry
+	disk       diskMark
 
+	joined   atomic.Bool // the node belongs to a cluster, and its parts are open
 	caughtUp atomic.Bool // the metadata is as fresh as the cluster's, and its modules are loaded
 	stopping atomic.Bool
 	cancel   context.CancelFunc // of background
@@ -63,17 +82,23 @@ type closer struct {
 	close func(context.Context) error
 }
 
-// Start opens the data directory, founding a cluster of one in an empty one,
-// and returns once the node listens. Ready says when it serves. A fault of the
-// disk later ends the process: after a failed sync nothing that was written
-// can be trusted.
+// Start opens the data directory and returns once the node belongs to a
+// cluster: in an empty directory it founds one, or joins that of its seeds,
+// however long that takes; ctx ends the attempt. Ready says when it serves. A
+// fault of the disk later ends the process: after a failed sync nothing that
+// was written can be trusted.
 func Start(ctx context.Context, cfg config.Config, logger *slog.Logger) (*Node, error) {
+	return StartOn(ctx, cfg, logger, network.TCP{})
+}
+
+// StartOn is Start on a network of the caller's.
+func StartOn(ctx context.Context, cfg config.Config, logger *slog.Logger, on network.Network) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	background, cancel := context.WithCancel(context.Background())
-	n := &Node{cfg: cfg, logger: logger, cancel: cancel}
-	n.opened("background work", func(context.Context) error {
+	n := &Node{cfg: cfg, logger: logger, network: on, cancel: cancel}
+	n.closeLast("background work", func(context.Context) error {
 		cancel()
 		n.tasks.Wait()
 		return nil
@@ -84,11 +109,13 @@ func Start(ctx context.Context, cfg config.Config, logger *slog.Logger) (*Node, 
 	}{
 		{"data directory", n.openDirectory},
 		{"listener", n.openListener},
+		{"server", n.openServer},
+		{"cluster", n.enterCluster},
 		{"journal", n.openJournal},
 		{"engine", n.openEngine},
 		{"entities", n.openEntities},
-		{"server", n.openServer},
-		{"cluster", n.openCluster},
+		{"requests", n.openRequests},
+		{"membership", n.openMembership},
 	}
 	for _, s := range stages {
 		if err := s.open(ctx); err != nil {
@@ -100,7 +127,7 @@ func Start(ctx context.Context, cfg config.Config, logger *slog.Logger) (*Node, 
 	return n, nil
 }
 
-func (n *Node) opened(name string, close func(context.Context) error) {
+func (n *Node) closeLast(name string, close func(context.Context) error) {
 	n.closers = append(n.closers, closer{name, close})
 }
 
@@ -116,29 +143,54 @@ func (n *Node) fatal(err error) {
 }
 
 // Addr is the address the node listens on, host:port.
-func (n *Node) Addr() string { return n.listener.Addr().String() }
+func (n *Node) Addr() string { return n.http.Addr().String() }
+
+// advertised is the address that others reach the node at.
+func (n *Node) advertised() string {
+	if n.cfg.Advertise != "" {
+		return n.cfg.Advertise
+	}
+	return n.Addr()
+}
 
 // ID is the node's name.
 func (n *Node) ID() sharding.NodeID { return n.id.Node }
 
-// Ready reports whether the node serves: it is caught up and every shard has
-// a leader.
+// Ready reports whether the node serves: it is caught up, every shard has
+// replicas, and those with one here have a leader.
 func (n *Node) Ready() bool { return n.readiness() == nil }
 
 var (
+	errJoining    = errors.New("the node is waiting to join its cluster")
 	errCatchingUp = errors.New("the node is catching up with the metadata")
+	errPlacing    = errors.New("the cluster waits for more nodes before it places its shards")
 	errElecting   = errors.New("shards are electing their leaders")
 	errStopping   = errors.New("the node is stopping")
 )
 
 func (n *Node) readiness() error {
+	if err := n.opened(); err != nil {
+		return err
+	}
+	places := n.leaders.places.Load()
+	switch {
+	case !n.caughtUp.Load():
+		return errCatchingUp
+	case !places.placed:
+		return errPlacing
+	case !n.region.Led(places.hosted):
+		return errElecting
+	}
+	return nil
+}
+
+// opened says why the node takes no RPC yet.
+func (n *Node) opened() error {
 	switch {
 	case n.stopping.Load():
 		return errStopping
-	case !n.caughtUp.Load():
-		return errCatchingUp
-	case !n.region.Led():
-		return errElecting
+	case !n.joined.Load():
+		return errJoining
 	}
 	return nil
 }
@@ -163,6 +215,10 @@ func (n *Node) Stop(ctx context.Context) error {
 // run starts the background work.
 func (n *Node) run(ctx context.Context) {
 	n.tasks.Go(func() { n.bindings.run(ctx) })
+	n.tasks.Go(func() { n.leaders.run(ctx) })
+	n.tasks.Go(func() { n.follow(ctx) })
+	n.tasks.Go(func() { n.catchUp(ctx) })
+	n.tasks.Go(func() { n.hear(ctx) })
 	n.tasks.Go(func() { n.disk.watch(ctx) })
 	if n.cfg.InsecureListen {
 		n.tasks.Go(func() { n.warnInsecure(ctx) })

@@ -7,7 +7,6 @@ import (
 
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -15,8 +14,9 @@ import (
 // services are the node's parts as the server sees them.
 func (n *Node) services() rpc.Deps {
 	return rpc.Deps{
-		Runtime: n.region, Types: typeService{n}, Histories: historyService{n},
+		Runtime: requests{n}, Types: typeService{n}, Histories: historyService{n},
 		Entities: entityService{n}, Modules: moduleService{n}, Cluster: clusterService{n},
+		Orders: orderService{n}, Settings: settingService{n},
 	}
 }
 
@@ -170,56 +170,4 @@ func (w *inspection) Complete(*entity.Request) {
 	if w.left--; w.left == 0 {
 		close(w.done)
 	}
-}
-
-type clusterService struct{ n *Node }
-
-func (s clusterService) Overview(context.Context) (rpc.Overview, error) {
-	leads := s.n.region.Leads()
-	o := rpc.Overview{ShardCount: s.n.id.Shards, Quorum: leads[sharding.MetaShard].Leader != 0}
-	if leads[sharding.MetaShard].Self {
-		o.Coordinator = s.n.id.Node
-	}
-	var leaders uint32
-	for _, l := range leads {
-		if l.Self {
-			leaders++
-		}
-	}
-	for _, m := range s.n.metadata.View().Members() {
-		member := rpc.Member{ID: m.Node, Address: m.Address, Status: string(m.Status), Roles: []string{"host"}}
-		if m.Node == s.n.id.Node {
-			member.Address, member.Reachable, member.Version = s.n.Addr(), true, telemetry.Version()
-			member.Leaders, member.Replicas = leaders, uint32(len(leads))
-		}
-		o.Members = append(o.Members, member)
-	}
-	return o, nil
-}
-
-func (s clusterService) Shards(context.Context) ([]rpc.Shard, error) {
-	statuses, err := s.n.raft.loop.Load().Statuses()
-	if err != nil {
-		return nil, err
-	}
-	view := s.n.metadata.View()
-	var out []rpc.Shard
-	for _, st := range statuses {
-		node := map[sharding.ReplicaID]sharding.NodeID{}
-		if p, ok := view.Placement(st.Shard); ok {
-			for _, r := range p.Replicas {
-				node[r.ID] = r.Node
-			}
-		}
-		applied, _ := s.n.machine.Applied(st.Shard)
-		sh := rpc.Shard{ID: st.Shard, Leader: node[st.Leader], Term: st.Term, Entities: s.n.machine.Entities(st.Shard), Applied: applied, Bytes: uint64(st.Bytes)}
-		for _, v := range st.Voters {
-			sh.Voters = append(sh.Voters, node[v])
-		}
-		for _, l := range st.Learners {
-			sh.Learners = append(sh.Learners, node[l])
-		}
-		out = append(out, sh)
-	}
-	return out, nil
 }

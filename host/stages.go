@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,9 +13,9 @@ import (
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/host/registry"
-	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/journal/disk"
 	"github.com/hostd/hostd/journal/eventlog"
@@ -37,6 +36,25 @@ func (r *raftLog) Propose(shard sharding.ShardID, fence sharding.Term, proposal 
 		return l.Propose(shard, fence, proposal, data)
 	}
 	return raftgroup.ErrStopped
+}
+
+// receive, heard and silent pass on what the peers bring.
+func (r *raftLog) receive(from sharding.NodeID, frame []byte) {
+	if l := r.loop.Load(); l != nil {
+		_ = l.Receive(from, frame) // a frame that is none is a stranger's fault
+	}
+}
+
+func (r *raftLog) heard(node sharding.NodeID) {
+	if l := r.loop.Load(); l != nil {
+		l.PeerHeard(node)
+	}
+}
+
+func (r *raftLog) silent(node sharding.NodeID) {
+	if l := r.loop.Load(); l != nil {
+		l.PeerSilent(node)
+	}
 }
 
 func (r *raftLog) ReadIndex(shard sharding.ShardID, token uint64) error {
@@ -67,36 +85,24 @@ func (n *Node) openDirectory(context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.opened("lock", func(context.Context) error { return lock.Close() })
+	n.closeLast("lock", func(context.Context) error { return lock.Close() })
 	if err := n.disk.open(dir, &n.cfg, n.logger); err != nil {
 		return err
 	}
-	id, _, err := openIdentity(dir, &n.cfg)
-	if err != nil {
-		return err
-	}
-	if id.Shards != n.cfg.Shards {
-		n.logger.Warn("the number of shards is fixed when a cluster is created; the configured one is not used", "configured", n.cfg.Shards, "shards", id.Shards)
-	}
-	n.id = id
-	return nil
+	n.id, err = openIdentity(dir, n.cfg.NodeID, time.Now())
+	return err
 }
 
 func (n *Node) openListener(context.Context) error {
-	l, err := net.Listen("tcp", n.cfg.Listen)
+	l, err := n.network.Listen(n.cfg.Listen)
 	if err != nil {
 		return err
 	}
-	n.listener = l
-	n.opened("listener", func(context.Context) error {
-		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		return nil
-	})
+	n.http, n.gossip = network.Split(l)
+	n.closeLast("listener", func(context.Context) error { return errors.Join(n.http.Close(), n.gossip.Close()) })
 	n.prom = telemetry.NewRegistry(telemetry.Version())
 	n.metrics = newMetrics(n.prom)
-	return nil
+	return n.openPeers()
 }
 
 func (n *Node) openJournal(context.Context) error {
@@ -107,7 +113,7 @@ func (n *Node) openJournal(context.Context) error {
 		return err
 	}
 	n.log = log
-	n.opened("write-ahead log", func(context.Context) error { return log.Close() })
+	n.closeLast("write-ahead log", func(context.Context) error { return log.Close() })
 	return nil
 }
 
@@ -127,12 +133,12 @@ func (n *Node) openEngine(ctx context.Context) error {
 		return err
 	}
 	n.engine = e
-	n.opened("engine", e.Close)
+	n.closeLast("engine", e.Close)
 	n.modules, err = registry.Open(registry.Options{Dir: filepath.Join(n.cfg.DataDir, modulesDir), Engine: e})
 	if err != nil {
 		return err
 	}
-	n.opened("modules", func(context.Context) error { return n.modules.Close() })
+	n.closeLast("modules", func(context.Context) error { return n.modules.Close() })
 	return nil
 }
 
@@ -145,7 +151,7 @@ func (n *Node) openEntities(context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.opened("store", func(context.Context) error { return n.store.Close() })
+	n.closeLast("store", func(context.Context) error { return n.store.Close() })
 	state := meta.New()
 	n.machine, err = eventlog.Open(n.store, rec.Watermark, eventlog.Options{Metadata: cluster.Machine{State: state}, Logger: n.logger})
 	if err != nil {
@@ -171,6 +177,7 @@ func (n *Node) openEntities(context.Context) error {
 			Journal:        proposalLog{&n.raft, func() int64 { return n.applier.Backlog() }},
 			Histories:      eventlog.History{Machine: n.machine},
 			Types:          n.bindings,
+			Bindings:       n.bindings.revision.Load,
 			Logger:         n.logger,
 			EntityInFlight: n.cfg.MaxEntityInFlight,
 			ShardInFlight:  n.cfg.MaxShardInFlight,
@@ -181,14 +188,16 @@ func (n *Node) openEntities(context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.opened("lanes", n.region.Close)
+	n.bindings.moved = n.region.BindingsMoved
+	n.closeLast("lanes", n.region.Close)
 	n.applier, err = eventlog.StartApplier(n.machine, eventlog.ApplierOptions{Sink: n.region, Fatal: n.fatal, Logger: n.logger, FlushBytes: 2 << 20, FlushInterval: 100 * time.Millisecond})
 	if err != nil {
 		return err
 	}
-	n.opened("applier", n.applier.Close)
+	n.closeLast("applier", n.applier.Close)
 	loop, err := raftgroup.Start(rec, raftgroup.Options{
 		Self: n.id.Node, Log: n.log, Machine: n.applier, Sink: n.region, Fatal: n.fatal, Logger: n.logger,
+		Transport: n.peers, Locate: n.book.Locate,
 		Applied:         func(s sharding.ShardID) uint64 { index, _ := n.machine.Applied(s); return index },
 		MaxBacklogBytes: 2 * backlogBytes,
 	})
@@ -196,26 +205,7 @@ func (n *Node) openEntities(context.Context) error {
 		return err
 	}
 	n.raft.loop.Store(loop)
-	n.opened("raft groups", loop.Close)
-	n.metadata.Start(&n.raft, nil, nil)
+	n.closeLast("raft groups", loop.Close)
 	n.metrics.watch(n)
-	return nil
-}
-
-func (n *Node) openServer(context.Context) error {
-	opts := rpc.Options{
-		NodeID: n.id.Node, Logger: n.logger, Metrics: telemetry.Handler(n.prom, n.logger), Registerer: n.prom, Ready: n.readiness,
-		DefaultDeadline: n.cfg.DefaultDeadline, MaxDeadline: n.cfg.MaxDeadline,
-		MaxMessageBytes: int(n.cfg.MaxMessageBytes),
-	}
-	if err := opts.Validate(); err != nil {
-		return err
-	}
-	n.server = rpc.NewServer(n.services(), opts)
-	served := make(chan error, 1)
-	go func() { served <- n.server.Serve(n.listener) }()
-	n.opened("server", func(ctx context.Context) error {
-		return errors.Join(n.server.Shutdown(ctx), <-served)
-	})
 	return nil
 }

@@ -22,7 +22,7 @@ type servedType struct {
 
 // loadType compiles the module of a binding.
 func (n *Node) loadType(ctx context.Context, b meta.Binding) (*servedType, error) {
-	m, err := n.modules.Module(ctx, journal.Digest(b.Digest))
+	m, err := n.module(ctx, journal.Digest(b.Digest), "")
 	if err != nil {
 		return nil, err
 	}

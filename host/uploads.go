@@ -10,7 +10,6 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity"
-	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding/meta"
@@ -19,7 +18,7 @@ import (
 type moduleService struct{ n *Node }
 
 // Upload keeps a module that compiles and describes itself: its bytes in the
-// registry first, then what it is in the metadata.
+// registries of a majority of the nodes first, then what it is in the metadata.
 func (s moduleService) Upload(ctx context.Context, wasm []byte) (rpc.Module, error) {
 	n := s.n
 	if n.disk.readOnly.Load() {
@@ -45,6 +44,9 @@ func (s moduleService) Upload(ctx context.Context, wasm []byte) (rpc.Module, err
 	}
 	for _, t := range m.Manifest().EntityTypes {
 		mod.EntityTypes = append(mod.EntityTypes, t.Name)
+	}
+	if err := n.spread(ctx, digest, wasm); err != nil {
+		return rpc.Module{}, err
 	}
 	if _, err := n.metadata.Do(ctx, meta.PutModule(mod)); err != nil {
 		if errors.Is(err, meta.ErrInvalid) {
@@ -87,7 +89,7 @@ func (s moduleService) Get(ctx context.Context, digest journal.Digest) (rpc.Modu
 		return rpc.Module{}, rpc.ErrUnknownModule
 	}
 	out := describe(m)
-	compiled, err := s.n.modules.Module(ctx, digest)
+	compiled, err := s.n.module(ctx, digest, "")
 	if err != nil {
 		return rpc.Module{}, err
 	}
@@ -97,25 +99,31 @@ func (s moduleService) Get(ctx context.Context, digest journal.Digest) (rpc.Modu
 	return out, nil
 }
 
-func (s moduleService) Download(_ context.Context, digest journal.Digest) ([]byte, error) {
+func (s moduleService) Download(ctx context.Context, digest journal.Digest) ([]byte, error) {
 	if _, ok := s.n.metadata.View().Module(meta.Digest(digest)); !ok {
 		return nil, rpc.ErrUnknownModule
 	}
-	wasm, err := s.n.modules.Get(digest)
-	if errors.Is(err, registry.ErrNotFound) {
-		return nil, rpc.ErrUnknownModule
+	if err := s.n.fetch(ctx, digest, ""); err != nil {
+		return nil, err
 	}
-	return wasm, err
+	return s.n.modules.Get(digest)
 }
 
-// Activate loads the module, binds the type to it, and returns once lanes
-// serve it.
+// Activate has every node that can be reached fetch and compile the module,
+// then binds the type to it, and returns when all of them serve it. A node that
+// cannot be reached catches up before it serves: a shard that it comes to lead
+// knows the revision that its commands ran under.
 func (s moduleService) Activate(ctx context.Context, entityType string, digest journal.Digest) (uint64, error) {
 	n := s.n
 	if _, ok := n.metadata.View().Module(meta.Digest(digest)); !ok {
-		return 0, rpc.ErrUnknownModule
+		if err := n.metadata.CatchUp(ctx); err != nil {
+			return 0, err
+		}
+		if _, ok := n.metadata.View().Module(meta.Digest(digest)); !ok {
+			return 0, rpc.ErrUnknownModule
+		}
 	}
-	m, err := n.modules.Module(ctx, digest)
+	m, err := n.module(ctx, digest, "")
 	if err != nil {
 		return 0, err
 	}
@@ -126,9 +134,19 @@ func (s moduleService) Activate(ctx context.Context, entityType string, digest j
 	case t.Kind == manifest.DurableState:
 		return 0, &rpc.InvalidModuleError{Reason: fmt.Sprintf("entity type %q is of kind durable-state, which this release does not host; use event-sourced", entityType)}
 	}
+	if err := n.prepareEverywhere(ctx, digest); err != nil {
+		return 0, err
+	}
 	res, err := n.metadata.Do(ctx, meta.Bind(entityType, meta.Digest(digest), time.Now().UnixNano()))
 	if err != nil {
 		return 0, err
 	}
-	return res.Revision, n.bindings.refresh(ctx)
+	// What was bound is applied where it was decided, and maybe not here yet.
+	if err := n.metadata.CatchUp(ctx); err != nil {
+		return 0, err
+	}
+	if err := n.bindings.refresh(ctx); err != nil {
+		return 0, err
+	}
+	return res.Revision, n.servedEverywhere(ctx, res.Revision)
 }

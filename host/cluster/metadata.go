@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
@@ -26,8 +27,9 @@ type Log interface {
 // Remote reaches the metadata shard where another node leads it.
 type Remote interface {
 	// Propose has the node carry a command out and returns what its state
-	// machine answered. An error that wraps a *sharding.NotLeaderError had no
-	// effect; after any other the outcome is unknown.
+	// machine answered. An error that wraps a *sharding.NotLeaderError or
+	// peer.ErrUnavailable had no effect; after any other the outcome is
+	// unknown.
 	Propose(ctx context.Context, node sharding.NodeID, command []byte) (result []byte, err error)
 	// ReadMeta returns an index of the metadata shard at or behind all that
 	// was committed before the call.
@@ -130,17 +132,23 @@ func (m *Metadata) Leader() (sharding.NodeID, bool) {
 func (m *Metadata) Do(ctx context.Context, command []byte) (meta.Result, error) {
 	for {
 		result, err := m.attempt(ctx, command)
-		var elsewhere *sharding.NotLeaderError
 		switch {
 		case err == nil:
 			return meta.DecodeResult(result)
-		case !errors.As(err, &elsewhere):
+		case !undone(err):
 			return meta.Result{}, fmt.Errorf("metadata: %w", err)
 		}
-		if err := m.pause(ctx, elsewhere); err != nil {
+		if err := m.pause(ctx, err); err != nil {
 			return meta.Result{}, fmt.Errorf("metadata: %w", err)
 		}
 	}
+}
+
+// undone says whether an error means that nothing was done, and that another
+// attempt may succeed.
+func undone(err error) bool {
+	var elsewhere *sharding.NotLeaderError
+	return errors.As(err, &elsewhere) || errors.Is(err, peer.ErrUnavailable)
 }
 
 // pause waits for a reason to try again, or a moment; at the end of ctx it
@@ -158,7 +166,7 @@ func (m *Metadata) pause(ctx context.Context, reason error) error {
 	return nil
 }
 
-// attempt tries once. An error without a *sharding.NotLeaderError is final.
+// attempt tries once.
 func (m *Metadata) attempt(ctx context.Context, command []byte) ([]byte, error) {
 	m.mu.Lock()
 	leads, remote := m.leads(), m.remote
@@ -171,8 +179,7 @@ func (m *Metadata) attempt(ctx context.Context, command []byte) ([]byte, error) 
 		return nil, &sharding.NotLeaderError{Shard: sharding.MetaShard}
 	}
 	result, err := remote.Propose(ctx, node, command)
-	var elsewhere *sharding.NotLeaderError
-	if err != nil && !errors.As(err, &elsewhere) {
+	if err != nil && !undone(err) {
 		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	return result, err
@@ -219,6 +226,7 @@ func (m *Metadata) CatchUp(ctx context.Context) error {
 		if err == nil {
 			return m.await(ctx, index)
 		}
+		// Reading again is harmless, whatever the error.
 		if err := m.pause(ctx, err); err != nil {
 			return fmt.Errorf("read the metadata: %w", err)
 		}

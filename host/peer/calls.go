@@ -114,3 +114,9 @@ func (p *Peers) Prepare(ctx context.Context, node sharding.NodeID, module Digest
 	_, err := call(ctx, p, node, peerv1connect.PeerServiceClient.Prepare, &peerv1.PrepareRequest{Digest: module[:], Holder: string(holder)})
 	return err
 }
+
+// AwaitBindings returns when a node serves every binding up to the revision.
+func (p *Peers) AwaitBindings(ctx context.Context, node sharding.NodeID, revision uint64) error {
+	_, err := call(ctx, p, node, peerv1connect.PeerServiceClient.AwaitBindings, &peerv1.AwaitBindingsRequest{Revision: revision})
+	return err
+}

@@ -39,6 +39,9 @@ type Control interface {
 	// Prepare fetches a module, from holder where that is not empty, and
 	// returns when it can run.
 	Prepare(ctx context.Context, module Digest, holder sharding.NodeID) error
+	// AwaitBindings returns when the node serves every binding up to the
+	// revision.
+	AwaitBindings(ctx context.Context, revision uint64) error
 	// OpenBlob opens a module's bytes, of the given size; the caller closes it.
 	OpenBlob(ctx context.Context, module Digest) (blob io.ReadCloser, size int64, err error)
 	// PutBlob stores a module's bytes and returns when they are durable. blob
@@ -77,6 +80,9 @@ func (NoControl) Report(context.Context, *peerv1.ReportRequest) (*peerv1.ReportR
 
 // Prepare implements Control.
 func (NoControl) Prepare(context.Context, Digest, sharding.NodeID) error { return errNoControl }
+
+// AwaitBindings implements Control.
+func (NoControl) AwaitBindings(context.Context, uint64) error { return errNoControl }
 
 // OpenBlob implements Control.
 func (NoControl) OpenBlob(context.Context, Digest) (io.ReadCloser, int64, error) {
@@ -158,6 +164,12 @@ func (s *controlService) Prepare(ctx context.Context, r *connect.Request[peerv1.
 			err = s.peers.opts.Control.Prepare(ctx, module, sharding.NodeID(r.Msg.GetHolder()))
 		}
 		return &peerv1.PrepareResponse{}, err
+	})
+}
+
+func (s *controlService) AwaitBindings(ctx context.Context, r *connect.Request[peerv1.AwaitBindingsRequest]) (*connect.Response[peerv1.AwaitBindingsResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.AwaitBindingsResponse, error) {
+		return &peerv1.AwaitBindingsResponse{}, s.peers.opts.Control.AwaitBindings(ctx, r.Msg.GetRevision())
 	})
 }
 

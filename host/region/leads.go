@@ -24,18 +24,30 @@ type leads struct {
 	mu     sync.Mutex
 	shards []Lead          // by shard id; 0 is the metadata shard
 	noop   []sharding.Term // highest term whose first entry is applied
+	// changed is closed, and made anew, when anything of it changes.
+	changed chan struct{}
 }
 
 func (l *leads) init(shards uint32) {
 	l.shards = make([]Lead, shards+1)
 	l.noop = make([]sharding.Term, shards+1)
+	l.changed = make(chan struct{})
+}
+
+// set is called with the lock held.
+func (l *leads) set(s sharding.ShardID, to Lead) {
+	if l.shards[s] != to {
+		l.shards[s] = to
+		close(l.changed)
+		l.changed = make(chan struct{})
+	}
 }
 
 func (l *leads) elected(s sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if int(s) < len(l.shards) && term >= l.shards[s].Term {
-		l.shards[s] = Lead{Term: term, Leader: leader, Self: self, Serving: self && l.noop[s] == term, Quorum: l.shards[s].Quorum}
+		l.set(s, Lead{Term: term, Leader: leader, Self: self, Serving: self && l.noop[s] == term, Quorum: l.shards[s].Quorum})
 	}
 }
 
@@ -43,7 +55,9 @@ func (l *leads) quorum(s sharding.ShardID, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if int(s) < len(l.shards) {
-		l.shards[s].Quorum = ok
+		to := l.shards[s]
+		to.Quorum = ok
+		l.set(s, to)
 	}
 }
 
@@ -52,7 +66,9 @@ func (l *leads) started(s sharding.ShardID, term sharding.Term) {
 	defer l.mu.Unlock()
 	if int(s) < len(l.shards) {
 		l.noop[s] = max(l.noop[s], term)
-		l.shards[s].Serving = l.shards[s].Self && l.noop[s] == l.shards[s].Term
+		to := l.shards[s]
+		to.Serving = to.Self && l.noop[s] == to.Term
+		l.set(s, to)
 	}
 }
 
@@ -64,12 +80,34 @@ func (r *Region) Leads() []Lead {
 	return append([]Lead(nil), r.leads.shards...)
 }
 
-// Led reports whether every shard has a leader and those of this node serve.
-func (r *Region) Led() bool {
+// Lead returns the leadership of a shard.
+func (r *Region) Lead(shard sharding.ShardID) Lead {
 	r.leads.mu.Lock()
 	defer r.leads.mu.Unlock()
-	for _, s := range r.leads.shards {
-		if s.Leader == 0 || s.Self && !s.Serving {
+	if int(shard) >= len(r.leads.shards) {
+		return Lead{}
+	}
+	return r.leads.shards[shard]
+}
+
+// LeadsChanged returns a channel that is closed at the next change of any
+// leadership. Take it before looking.
+func (r *Region) LeadsChanged() <-chan struct{} {
+	r.leads.mu.Lock()
+	defer r.leads.mu.Unlock()
+	return r.leads.changed
+}
+
+// Led reports whether each of the shards has a leader and those of this node
+// serve.
+func (r *Region) Led(shards []sharding.ShardID) bool {
+	r.leads.mu.Lock()
+	defer r.leads.mu.Unlock()
+	for _, id := range shards {
+		if int(id) >= len(r.leads.shards) {
+			return false
+		}
+		if s := r.leads.shards[id]; s.Leader == 0 || s.Self && !s.Serving {
 			return false
 		}
 	}

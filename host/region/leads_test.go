@@ -14,7 +14,7 @@ func TestLedOnlyWhenServing(t *testing.T) {
 	r.leads.init(2)
 	check := func(want bool, when string) {
 		t.Helper()
-		if r.Led() != want {
+		if r.Led([]sharding.ShardID{0, 1, 2}) != want {
 			t.Fatalf("%s: led is %v", when, !want)
 		}
 	}

@@ -22,6 +22,9 @@ var (
 	// ErrModuleNotLoaded: a module serves the type, and this node cannot load
 	// it, or not yet. Retry after a moment; if it lasts, push the module again.
 	ErrModuleNotLoaded = errors.New("the module of this entity type is not loaded on this node; if it lasts, push it again with hostd module push")
+	// ErrNoMajority: too few other nodes can be reached for what was asked.
+	// Retry after a moment.
+	ErrNoMajority = errors.New("not enough nodes of the cluster can be reached for this; retry after a moment")
 	// ErrUnknownModule: no module with this digest is stored.
 	ErrUnknownModule = errors.New("no module with this digest is stored")
 	// ErrOverloaded: the server has too many calls in flight. Nothing was
@@ -98,6 +101,7 @@ var sentinelCodes = []struct {
 	{ErrOverloaded, connect.CodeResourceExhausted},
 	{ErrNotReady, connect.CodeUnavailable},
 	{ErrModuleNotLoaded, connect.CodeUnavailable},
+	{ErrNoMajority, connect.CodeUnavailable},
 	{entity.ErrOutcomeUnknown, connect.CodeDeadlineExceeded},
 	{entity.ErrDeadline, connect.CodeDeadlineExceeded},
 	{errNoOutcome, connect.CodeDeadlineExceeded},

@@ -49,6 +49,7 @@ func TestCodes(t *testing.T) {
 		{"journal.ErrTooLarge", journal.ErrTooLarge, connect.CodeInternal},
 		{"rpc.ErrNotReady", ErrNotReady, connect.CodeUnavailable},
 		{"rpc.ErrModuleNotLoaded", ErrModuleNotLoaded, connect.CodeUnavailable},
+		{"rpc.ErrNoMajority", ErrNoMajority, connect.CodeUnavailable},
 		{"rpc.ErrUnknownModule", ErrUnknownModule, connect.CodeNotFound},
 		{"rpc.ErrOverloaded", ErrOverloaded, connect.CodeResourceExhausted},
 		{"rpc.InvalidModuleError", &InvalidModuleError{"bad"}, connect.CodeInvalidArgument},

@@ -107,7 +107,7 @@ func (x Fault_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Fault_Kind.Descriptor instead.
 func (Fault_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{27, 0}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29, 0}
 }
 
 // LinkRequest is a batch of frames and a beat.
@@ -1563,6 +1563,89 @@ func (*PrepareResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
+// AwaitBindingsRequest is how far the bindings shall be.
+type AwaitBindingsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision.
+	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitBindingsRequest) Reset() {
+	*x = AwaitBindingsRequest{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitBindingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitBindingsRequest) ProtoMessage() {}
+
+func (x *AwaitBindingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitBindingsRequest.ProtoReflect.Descriptor instead.
+func (*AwaitBindingsRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *AwaitBindingsRequest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// AwaitBindingsResponse says that they are.
+type AwaitBindingsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitBindingsResponse) Reset() {
+	*x = AwaitBindingsResponse{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitBindingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitBindingsResponse) ProtoMessage() {}
+
+func (x *AwaitBindingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitBindingsResponse.ProtoReflect.Descriptor instead.
+func (*AwaitBindingsResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+}
+
 // GetBlobRequest names a module.
 type GetBlobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1574,7 +1657,7 @@ type GetBlobRequest struct {
 
 func (x *GetBlobRequest) Reset() {
 	*x = GetBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1669,7 @@ func (x *GetBlobRequest) String() string {
 func (*GetBlobRequest) ProtoMessage() {}
 
 func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1682,7 @@ func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobRequest.ProtoReflect.Descriptor instead.
 func (*GetBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetBlobRequest) GetDigest() []byte {
@@ -1622,7 +1705,7 @@ type GetBlobResponse struct {
 
 func (x *GetBlobResponse) Reset() {
 	*x = GetBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1717,7 @@ func (x *GetBlobResponse) String() string {
 func (*GetBlobResponse) ProtoMessage() {}
 
 func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1730,7 @@ func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobResponse.ProtoReflect.Descriptor instead.
 func (*GetBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetBlobResponse) GetChunk() []byte {
@@ -1679,7 +1762,7 @@ type PutBlobRequest struct {
 
 func (x *PutBlobRequest) Reset() {
 	*x = PutBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +1774,7 @@ func (x *PutBlobRequest) String() string {
 func (*PutBlobRequest) ProtoMessage() {}
 
 func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +1787,7 @@ func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobRequest.ProtoReflect.Descriptor instead.
 func (*PutBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PutBlobRequest) GetChunk() []byte {
@@ -1737,7 +1820,7 @@ type PutBlobResponse struct {
 
 func (x *PutBlobResponse) Reset() {
 	*x = PutBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1832,7 @@ func (x *PutBlobResponse) String() string {
 func (*PutBlobResponse) ProtoMessage() {}
 
 func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1845,7 @@ func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobResponse.ProtoReflect.Descriptor instead.
 func (*PutBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 // SendSnapshotRequest is a piece of a snapshot.
@@ -1780,7 +1863,7 @@ type SendSnapshotRequest struct {
 
 func (x *SendSnapshotRequest) Reset() {
 	*x = SendSnapshotRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1875,7 @@ func (x *SendSnapshotRequest) String() string {
 func (*SendSnapshotRequest) ProtoMessage() {}
 
 func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1888,7 @@ func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SendSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SendSnapshotRequest) GetHeader() []byte {
@@ -1838,7 +1921,7 @@ type SendSnapshotResponse struct {
 
 func (x *SendSnapshotResponse) Reset() {
 	*x = SendSnapshotResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +1933,7 @@ func (x *SendSnapshotResponse) String() string {
 func (*SendSnapshotResponse) ProtoMessage() {}
 
 func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +1946,7 @@ func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SendSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 // Fault is the detail of every error that a node answers another with.
@@ -1885,7 +1968,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +1980,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +1993,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Fault) GetKind() Fault_Kind {
@@ -2055,7 +2138,10 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x0ePrepareRequest\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\"\x11\n" +
-	"\x0fPrepareResponse\"(\n" +
+	"\x0fPrepareResponse\"2\n" +
+	"\x14AwaitBindingsRequest\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"\x17\n" +
+	"\x15AwaitBindingsResponse\"(\n" +
 	"\x0eGetBlobRequest\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\";\n" +
 	"\x0fGetBlobResponse\x12\x14\n" +
@@ -2089,7 +2175,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x0eKIND_NOT_FOUND\x10\b\x12\x12\n" +
 	"\x0eKIND_TOO_LARGE\x10\t\x12\x18\n" +
 	"\x14KIND_UNKNOWN_OUTCOME\x10\n" +
-	"2\x81\x06\n" +
+	"2\xe2\x06\n" +
 	"\vPeerService\x12C\n" +
 	"\x04Link\x12\x1a.hostd.peer.v1.LinkRequest\x1a\x1b.hostd.peer.v1.LinkResponse(\x010\x01\x12G\n" +
 	"\x05Probe\x12\x1b.hostd.peer.v1.ProbeRequest\x1a\x1c.hostd.peer.v1.ProbeResponse\"\x03\x90\x02\x01\x12?\n" +
@@ -2097,7 +2183,8 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\aPropose\x12\x1d.hostd.peer.v1.ProposeRequest\x1a\x1e.hostd.peer.v1.ProposeResponse\x12P\n" +
 	"\bReadMeta\x12\x1e.hostd.peer.v1.ReadMetaRequest\x1a\x1f.hostd.peer.v1.ReadMetaResponse\"\x03\x90\x02\x01\x12E\n" +
 	"\x06Report\x12\x1c.hostd.peer.v1.ReportRequest\x1a\x1d.hostd.peer.v1.ReportResponse\x12H\n" +
-	"\aPrepare\x12\x1d.hostd.peer.v1.PrepareRequest\x1a\x1e.hostd.peer.v1.PrepareResponse\x12O\n" +
+	"\aPrepare\x12\x1d.hostd.peer.v1.PrepareRequest\x1a\x1e.hostd.peer.v1.PrepareResponse\x12_\n" +
+	"\rAwaitBindings\x12#.hostd.peer.v1.AwaitBindingsRequest\x1a$.hostd.peer.v1.AwaitBindingsResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\aGetBlob\x12\x1d.hostd.peer.v1.GetBlobRequest\x1a\x1e.hostd.peer.v1.GetBlobResponse\"\x03\x90\x02\x010\x01\x12J\n" +
 	"\aPutBlob\x12\x1d.hostd.peer.v1.PutBlobRequest\x1a\x1e.hostd.peer.v1.PutBlobResponse(\x01\x12Y\n" +
 	"\fSendSnapshot\x12\".hostd.peer.v1.SendSnapshotRequest\x1a#.hostd.peer.v1.SendSnapshotResponse(\x01B5Z3github.com/hostd/hostd/api/gen/hostd/peer/v1;peerv1b\x06proto3"
@@ -2115,37 +2202,39 @@ func file_hostd_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_hostd_peer_v1_peer_proto_goTypes = []any{
-	(Fault_Kind)(0),              // 0: hostd.peer.v1.Fault.Kind
-	(*LinkRequest)(nil),          // 1: hostd.peer.v1.LinkRequest
-	(*LinkResponse)(nil),         // 2: hostd.peer.v1.LinkResponse
-	(*ProbeRequest)(nil),         // 3: hostd.peer.v1.ProbeRequest
-	(*ProbeResponse)(nil),        // 4: hostd.peer.v1.ProbeResponse
-	(*Member)(nil),               // 5: hostd.peer.v1.Member
-	(*JoinRequest)(nil),          // 6: hostd.peer.v1.JoinRequest
-	(*JoinResponse)(nil),         // 7: hostd.peer.v1.JoinResponse
-	(*ReplicaAddress)(nil),       // 8: hostd.peer.v1.ReplicaAddress
-	(*ProposeRequest)(nil),       // 9: hostd.peer.v1.ProposeRequest
-	(*ProposeResponse)(nil),      // 10: hostd.peer.v1.ProposeResponse
-	(*ReadMetaRequest)(nil),      // 11: hostd.peer.v1.ReadMetaRequest
-	(*ReadMetaResponse)(nil),     // 12: hostd.peer.v1.ReadMetaResponse
-	(*ReportRequest)(nil),        // 13: hostd.peer.v1.ReportRequest
-	(*ShardReport)(nil),          // 14: hostd.peer.v1.ShardReport
-	(*Progress)(nil),             // 15: hostd.peer.v1.Progress
-	(*ReportResponse)(nil),       // 16: hostd.peer.v1.ReportResponse
-	(*ShardState)(nil),           // 17: hostd.peer.v1.ShardState
-	(*NodeState)(nil),            // 18: hostd.peer.v1.NodeState
-	(*Transfer)(nil),             // 19: hostd.peer.v1.Transfer
-	(*PrepareRequest)(nil),       // 20: hostd.peer.v1.PrepareRequest
-	(*PrepareResponse)(nil),      // 21: hostd.peer.v1.PrepareResponse
-	(*GetBlobRequest)(nil),       // 22: hostd.peer.v1.GetBlobRequest
-	(*GetBlobResponse)(nil),      // 23: hostd.peer.v1.GetBlobResponse
-	(*PutBlobRequest)(nil),       // 24: hostd.peer.v1.PutBlobRequest
-	(*PutBlobResponse)(nil),      // 25: hostd.peer.v1.PutBlobResponse
-	(*SendSnapshotRequest)(nil),  // 26: hostd.peer.v1.SendSnapshotRequest
-	(*SendSnapshotResponse)(nil), // 27: hostd.peer.v1.SendSnapshotResponse
-	(*Fault)(nil),                // 28: hostd.peer.v1.Fault
+	(Fault_Kind)(0),               // 0: hostd.peer.v1.Fault.Kind
+	(*LinkRequest)(nil),           // 1: hostd.peer.v1.LinkRequest
+	(*LinkResponse)(nil),          // 2: hostd.peer.v1.LinkResponse
+	(*ProbeRequest)(nil),          // 3: hostd.peer.v1.ProbeRequest
+	(*ProbeResponse)(nil),         // 4: hostd.peer.v1.ProbeResponse
+	(*Member)(nil),                // 5: hostd.peer.v1.Member
+	(*JoinRequest)(nil),           // 6: hostd.peer.v1.JoinRequest
+	(*JoinResponse)(nil),          // 7: hostd.peer.v1.JoinResponse
+	(*ReplicaAddress)(nil),        // 8: hostd.peer.v1.ReplicaAddress
+	(*ProposeRequest)(nil),        // 9: hostd.peer.v1.ProposeRequest
+	(*ProposeResponse)(nil),       // 10: hostd.peer.v1.ProposeResponse
+	(*ReadMetaRequest)(nil),       // 11: hostd.peer.v1.ReadMetaRequest
+	(*ReadMetaResponse)(nil),      // 12: hostd.peer.v1.ReadMetaResponse
+	(*ReportRequest)(nil),         // 13: hostd.peer.v1.ReportRequest
+	(*ShardReport)(nil),           // 14: hostd.peer.v1.ShardReport
+	(*Progress)(nil),              // 15: hostd.peer.v1.Progress
+	(*ReportResponse)(nil),        // 16: hostd.peer.v1.ReportResponse
+	(*ShardState)(nil),            // 17: hostd.peer.v1.ShardState
+	(*NodeState)(nil),             // 18: hostd.peer.v1.NodeState
+	(*Transfer)(nil),              // 19: hostd.peer.v1.Transfer
+	(*PrepareRequest)(nil),        // 20: hostd.peer.v1.PrepareRequest
+	(*PrepareResponse)(nil),       // 21: hostd.peer.v1.PrepareResponse
+	(*AwaitBindingsRequest)(nil),  // 22: hostd.peer.v1.AwaitBindingsRequest
+	(*AwaitBindingsResponse)(nil), // 23: hostd.peer.v1.AwaitBindingsResponse
+	(*GetBlobRequest)(nil),        // 24: hostd.peer.v1.GetBlobRequest
+	(*GetBlobResponse)(nil),       // 25: hostd.peer.v1.GetBlobResponse
+	(*PutBlobRequest)(nil),        // 26: hostd.peer.v1.PutBlobRequest
+	(*PutBlobResponse)(nil),       // 27: hostd.peer.v1.PutBlobResponse
+	(*SendSnapshotRequest)(nil),   // 28: hostd.peer.v1.SendSnapshotRequest
+	(*SendSnapshotResponse)(nil),  // 29: hostd.peer.v1.SendSnapshotResponse
+	(*Fault)(nil),                 // 30: hostd.peer.v1.Fault
 }
 var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	5,  // 0: hostd.peer.v1.ProbeResponse.members:type_name -> hostd.peer.v1.Member
@@ -2164,21 +2253,23 @@ var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	11, // 13: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
 	13, // 14: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
 	20, // 15: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
-	22, // 16: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
-	24, // 17: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
-	26, // 18: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
-	2,  // 19: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
-	4,  // 20: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
-	7,  // 21: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
-	10, // 22: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
-	12, // 23: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
-	16, // 24: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
-	21, // 25: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
-	23, // 26: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
-	25, // 27: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
-	27, // 28: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
-	19, // [19:29] is the sub-list for method output_type
-	9,  // [9:19] is the sub-list for method input_type
+	22, // 16: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
+	24, // 17: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
+	26, // 18: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
+	28, // 19: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
+	2,  // 20: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
+	4,  // 21: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
+	7,  // 22: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
+	10, // 23: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
+	12, // 24: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
+	16, // 25: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
+	21, // 26: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
+	23, // 27: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
+	25, // 28: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
+	27, // 29: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
+	29, // 30: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
+	20, // [20:31] is the sub-list for method output_type
+	9,  // [9:20] is the sub-list for method input_type
 	9,  // [9:9] is the sub-list for extension type_name
 	9,  // [9:9] is the sub-list for extension extendee
 	0,  // [0:9] is the sub-list for field type_name
@@ -2195,7 +2286,7 @@ func file_hostd_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_peer_v1_peer_proto_rawDesc), len(file_hostd_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   28,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -50,6 +50,9 @@ const (
 	PeerServiceReportProcedure = "/hostd.peer.v1.PeerService/Report"
 	// PeerServicePrepareProcedure is the fully-qualified name of the PeerService's Prepare RPC.
 	PeerServicePrepareProcedure = "/hostd.peer.v1.PeerService/Prepare"
+	// PeerServiceAwaitBindingsProcedure is the fully-qualified name of the PeerService's AwaitBindings
+	// RPC.
+	PeerServiceAwaitBindingsProcedure = "/hostd.peer.v1.PeerService/AwaitBindings"
 	// PeerServiceGetBlobProcedure is the fully-qualified name of the PeerService's GetBlob RPC.
 	PeerServiceGetBlobProcedure = "/hostd.peer.v1.PeerService/GetBlob"
 	// PeerServicePutBlobProcedure is the fully-qualified name of the PeerService's PutBlob RPC.
@@ -77,6 +80,8 @@ type PeerServiceClient interface {
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
 	// Prepare asks the node to fetch and compile a module.
 	Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error)
+	// AwaitBindings returns when the node serves every binding up to a revision.
+	AwaitBindings(context.Context, *connect.Request[v1.AwaitBindingsRequest]) (*connect.Response[v1.AwaitBindingsResponse], error)
 	// GetBlob returns a module's bytes.
 	GetBlob(context.Context, *connect.Request[v1.GetBlobRequest]) (*connect.ServerStreamForClient[v1.GetBlobResponse], error)
 	// PutBlob stores a module's bytes; it returns when they are durable.
@@ -140,6 +145,13 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("Prepare")),
 			connect.WithClientOptions(opts...),
 		),
+		awaitBindings: connect.NewClient[v1.AwaitBindingsRequest, v1.AwaitBindingsResponse](
+			httpClient,
+			baseURL+PeerServiceAwaitBindingsProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("AwaitBindings")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		getBlob: connect.NewClient[v1.GetBlobRequest, v1.GetBlobResponse](
 			httpClient,
 			baseURL+PeerServiceGetBlobProcedure,
@@ -164,16 +176,17 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 
 // peerServiceClient implements PeerServiceClient.
 type peerServiceClient struct {
-	link         *connect.Client[v1.LinkRequest, v1.LinkResponse]
-	probe        *connect.Client[v1.ProbeRequest, v1.ProbeResponse]
-	join         *connect.Client[v1.JoinRequest, v1.JoinResponse]
-	propose      *connect.Client[v1.ProposeRequest, v1.ProposeResponse]
-	readMeta     *connect.Client[v1.ReadMetaRequest, v1.ReadMetaResponse]
-	report       *connect.Client[v1.ReportRequest, v1.ReportResponse]
-	prepare      *connect.Client[v1.PrepareRequest, v1.PrepareResponse]
-	getBlob      *connect.Client[v1.GetBlobRequest, v1.GetBlobResponse]
-	putBlob      *connect.Client[v1.PutBlobRequest, v1.PutBlobResponse]
-	sendSnapshot *connect.Client[v1.SendSnapshotRequest, v1.SendSnapshotResponse]
+	link          *connect.Client[v1.LinkRequest, v1.LinkResponse]
+	probe         *connect.Client[v1.ProbeRequest, v1.ProbeResponse]
+	join          *connect.Client[v1.JoinRequest, v1.JoinResponse]
+	propose       *connect.Client[v1.ProposeRequest, v1.ProposeResponse]
+	readMeta      *connect.Client[v1.ReadMetaRequest, v1.ReadMetaResponse]
+	report        *connect.Client[v1.ReportRequest, v1.ReportResponse]
+	prepare       *connect.Client[v1.PrepareRequest, v1.PrepareResponse]
+	awaitBindings *connect.Client[v1.AwaitBindingsRequest, v1.AwaitBindingsResponse]
+	getBlob       *connect.Client[v1.GetBlobRequest, v1.GetBlobResponse]
+	putBlob       *connect.Client[v1.PutBlobRequest, v1.PutBlobResponse]
+	sendSnapshot  *connect.Client[v1.SendSnapshotRequest, v1.SendSnapshotResponse]
 }
 
 // Link calls hostd.peer.v1.PeerService.Link.
@@ -211,6 +224,11 @@ func (c *peerServiceClient) Prepare(ctx context.Context, req *connect.Request[v1
 	return c.prepare.CallUnary(ctx, req)
 }
 
+// AwaitBindings calls hostd.peer.v1.PeerService.AwaitBindings.
+func (c *peerServiceClient) AwaitBindings(ctx context.Context, req *connect.Request[v1.AwaitBindingsRequest]) (*connect.Response[v1.AwaitBindingsResponse], error) {
+	return c.awaitBindings.CallUnary(ctx, req)
+}
+
 // GetBlob calls hostd.peer.v1.PeerService.GetBlob.
 func (c *peerServiceClient) GetBlob(ctx context.Context, req *connect.Request[v1.GetBlobRequest]) (*connect.ServerStreamForClient[v1.GetBlobResponse], error) {
 	return c.getBlob.CallServerStream(ctx, req)
@@ -244,6 +262,8 @@ type PeerServiceHandler interface {
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
 	// Prepare asks the node to fetch and compile a module.
 	Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error)
+	// AwaitBindings returns when the node serves every binding up to a revision.
+	AwaitBindings(context.Context, *connect.Request[v1.AwaitBindingsRequest]) (*connect.Response[v1.AwaitBindingsResponse], error)
 	// GetBlob returns a module's bytes.
 	GetBlob(context.Context, *connect.Request[v1.GetBlobRequest], *connect.ServerStream[v1.GetBlobResponse]) error
 	// PutBlob stores a module's bytes; it returns when they are durable.
@@ -303,6 +323,13 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("Prepare")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceAwaitBindingsHandler := connect.NewUnaryHandler(
+		PeerServiceAwaitBindingsProcedure,
+		svc.AwaitBindings,
+		connect.WithSchema(peerServiceMethods.ByName("AwaitBindings")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	peerServiceGetBlobHandler := connect.NewServerStreamHandler(
 		PeerServiceGetBlobProcedure,
 		svc.GetBlob,
@@ -338,6 +365,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceReportHandler.ServeHTTP(w, r)
 		case PeerServicePrepareProcedure:
 			peerServicePrepareHandler.ServeHTTP(w, r)
+		case PeerServiceAwaitBindingsProcedure:
+			peerServiceAwaitBindingsHandler.ServeHTTP(w, r)
 		case PeerServiceGetBlobProcedure:
 			peerServiceGetBlobHandler.ServeHTTP(w, r)
 		case PeerServicePutBlobProcedure:
@@ -379,6 +408,10 @@ func (UnimplementedPeerServiceHandler) Report(context.Context, *connect.Request[
 
 func (UnimplementedPeerServiceHandler) Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.Prepare is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) AwaitBindings(context.Context, *connect.Request[v1.AwaitBindingsRequest]) (*connect.Response[v1.AwaitBindingsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.AwaitBindings is not implemented"))
 }
 
 func (UnimplementedPeerServiceHandler) GetBlob(context.Context, *connect.Request[v1.GetBlobRequest], *connect.ServerStream[v1.GetBlobResponse]) error {

@@ -1,0 +1,188 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/coordinator"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// The beats of a member. All of it also happens at once when something
+// changed.
+const (
+	passPeriod    = 250 * time.Millisecond
+	reportPeriod  = 500 * time.Millisecond
+	reportTimeout = time.Second
+	catchUpWait   = 5 * time.Second
+)
+
+// Peers are the calls to other nodes that a member makes by itself.
+type Peers interface {
+	// Report tells the node that leads the metadata shard what this one
+	// sees, and returns what that one asks for.
+	Report(ctx context.Context, leader sharding.NodeID, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error)
+}
+
+// Options of a Member. Every field is needed.
+type Options struct {
+	Node        sharding.NodeID
+	Disk        string
+	Incarnation uint64
+	Metadata    *Metadata
+	Raft        Raft
+	Peers       Peers
+	// Describe returns this node as a member: its address, roles and so on.
+	Describe func() meta.Member
+	// Heard reports whether this node hears another, or is it.
+	Heard func(sharding.NodeID) bool
+	// Size measures a shard on this node.
+	Size Size
+	// Told is given each new picture of the cluster; it must not block.
+	Told        func(*Picture)
+	Coordinator coordinator.Options
+	Logger      *slog.Logger
+}
+
+// Member keeps a node in step with its cluster.
+type Member struct {
+	opts  Options
+	kick  chan struct{} // one slot: look at the replicas now
+	told  chan struct{} // one slot: report now
+	coord leading
+
+	fresh     chan struct{} // closed when the metadata was caught up with
+	draining  atomic.Bool
+	converged atomic.Uint64 // index of the view of the last pass
+	picture   atomic.Pointer[Picture]
+	seq       uint64 // of reports
+
+	tasks  sync.WaitGroup
+	cancel context.CancelFunc
+}
+
+// Start begins the member's work. The node's replica of the metadata shard
+// exists and runs.
+func Start(opts Options) *Member {
+	ctx, cancel := context.WithCancel(context.Background())
+	m := &Member{opts: opts, kick: make(chan struct{}, 1), told: make(chan struct{}, 1), fresh: make(chan struct{}), cancel: cancel}
+	m.picture.Store(&Picture{})
+	m.coord.init(m)
+	m.tasks.Go(func() { m.follow(ctx) })
+	m.tasks.Go(func() { m.report(ctx) })
+	m.tasks.Go(func() { m.coord.run(ctx) })
+	return m
+}
+
+// Close ends the member's work and waits for it.
+func (m *Member) Close(ctx context.Context) error {
+	m.cancel()
+	done := make(chan struct{})
+	go func() {
+		m.tasks.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// WaitFresh waits until the metadata was caught up with since the start.
+func (m *Member) WaitFresh(ctx context.Context) error {
+	select {
+	case <-m.fresh:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Kick makes the member look and report at once: leadership moved.
+func (m *Member) Kick() {
+	wake(m.kick)
+	wake(m.told)
+}
+
+func wake(slot chan struct{}) {
+	select {
+	case slot <- struct{}{}:
+	default:
+	}
+}
+
+// Drain makes this node hand all its leaderships over; it is about to stop.
+func (m *Member) Drain() {
+	m.draining.Store(true)
+	wake(m.told)
+}
+
+// Picture is the cluster as the coordinator last told it.
+func (m *Member) Picture() *Picture { return m.picture.Load() }
+
+// follow catches up with the metadata, announces this start, and then keeps
+// the node's replicas in step.
+func (m *Member) follow(ctx context.Context) {
+	for !m.catchUp(ctx) {
+		if ctx.Err() != nil {
+			return
+		}
+	}
+	close(m.fresh)
+	every := time.NewTicker(passPeriod)
+	defer every.Stop()
+	announced := m.announce(ctx)
+	for {
+		changed := m.opts.Metadata.Changed()
+		if !announced {
+			announced = m.announce(ctx)
+		}
+		view := m.opts.Metadata.View()
+		if statuses, err := m.opts.Raft.Statuses(); err == nil {
+			m.reconcile(view, statuses)
+			m.converged.Store(view.Index())
+		}
+		select {
+		case <-changed:
+		case <-m.kick:
+		case <-every.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (m *Member) catchUp(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
+	defer cancel()
+	err := m.opts.Metadata.CatchUp(ctx)
+	var elsewhere *sharding.NotLeaderError
+	if err != nil && !errors.As(err, &elsewhere) && !errors.Is(err, context.Canceled) {
+		m.opts.Logger.Warn("waiting for the metadata shard", "error", err)
+	}
+	return err == nil
+}
+
+// announce makes this start known: its incarnation, its address. A node that
+// was down is up again by it.
+func (m *Member) announce(ctx context.Context) bool {
+	self := m.opts.Describe()
+	if known, ok := m.opts.Metadata.View().Member(self.Node); ok && known.Incarnation == self.Incarnation && known.Address == self.Address && known.Disk == self.Disk {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
+	defer cancel()
+	_, err := m.opts.Metadata.Do(ctx, meta.Join(self))
+	if err != nil && ctx.Err() == nil {
+		m.opts.Logger.Warn("the cluster did not take this start of the node", "error", err)
+	}
+	return err == nil
+}

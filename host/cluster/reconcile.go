@@ -1,0 +1,110 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/coordinator"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Raft is the node's replicas.
+type Raft interface {
+	CreateGroups([]raftgroup.GroupConfig) error
+	ChangeMembers(shard sharding.ShardID, fence sharding.Term, change raftgroup.Change) error
+	TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) error
+	Statuses() ([]raftgroup.Status, error)
+}
+
+// maxCreated bounds the replicas that one pass makes, so that the loop's other
+// work goes on in between.
+const maxCreated = 512
+
+// reconcile brings this node's replicas to what the metadata says, and the
+// membership of the groups that it leads to their placements. statuses are
+// the groups of this node by shard.
+//
+// The view must be at least as new as any that this node has acted on before
+// in its life: an older one may place a replica here that was removed since,
+// and made again it would not know what it promised. Metadata is caught up
+// with once at the start, and a view never goes back after that. A view of a
+// time when the node had another disk is not acted on at all.
+func (m *Member) reconcile(view *meta.View, statuses []raftgroup.Status) {
+	self, admitted := view.Member(m.opts.Node)
+	if !admitted || self.Disk != m.opts.Disk {
+		return
+	}
+	have := make(map[sharding.ShardID]sharding.ReplicaID, len(statuses))
+	for i := range statuses {
+		have[statuses[i].Shard] = statuses[i].Replica
+	}
+	if err := m.createPlaced(view, have); err != nil {
+		m.opts.Logger.Error("replicas not created", "error", err)
+	}
+	for i := range statuses {
+		if st := &statuses[i]; st.Self {
+			m.converge(view, st)
+		}
+	}
+}
+
+// createPlaced creates the replicas that are placed here and are not there.
+func (m *Member) createPlaced(view *meta.View, have map[sharding.ShardID]sharding.ReplicaID) error {
+	var create []raftgroup.GroupConfig
+	for _, h := range view.HostedBy(m.opts.Node) {
+		if _, there := have[h.Shard]; there || h.Replica.State == meta.ReplicaLeaving || len(create) == maxCreated {
+			continue
+		}
+		create = append(create, raftgroup.GroupConfig{Shard: h.Shard, Replica: h.Replica.ID, Voters: h.First})
+	}
+	if len(create) == 0 {
+		return nil
+	}
+	if err := m.opts.Raft.CreateGroups(create); err != nil {
+		return fmt.Errorf("create %d replicas: %w", len(create), err)
+	}
+	m.opts.Logger.Info("replicas created", "count", len(create))
+	return nil
+}
+
+// converge takes the next step from a led group's members to its placement.
+func (m *Member) converge(view *meta.View, st *raftgroup.Status) {
+	p, placed := view.Placement(st.Shard)
+	if !placed {
+		return
+	}
+	change, needed := coordinator.Converge(p, m.confOf(view, st))
+	if !needed {
+		return
+	}
+	var err error
+	if change.Transfer != 0 {
+		err = m.opts.Raft.TransferLeader(st.Shard, change.Transfer)
+	} else {
+		err = m.opts.Raft.ChangeMembers(st.Shard, st.Term, raftgroup.Change{
+			AddLearners: change.AddLearners, AddVoters: change.AddVoters, Remove: change.Remove,
+		})
+	}
+	// The leadership may just have moved, or another change may be under way:
+	// the next pass sees what came of it.
+	if err != nil && !errors.Is(err, raftgroup.ErrNotLeader) && !errors.Is(err, raftgroup.ErrFenced) && !errors.Is(err, raftgroup.ErrDropped) {
+		m.opts.Logger.Warn("membership of a shard not changed", "shard_id", uint32(st.Shard), "error", err)
+	}
+}
+
+// confOf is a led group's membership as Converge wants it.
+func (m *Member) confOf(view *meta.View, st *raftgroup.Status) coordinator.Conf {
+	conf := coordinator.Conf{
+		Self: st.Replica, Voters: st.Voters, Learners: st.Learners, Outgoing: st.Outgoing,
+		Match: st.Match, Commit: st.Commit, Next: view.NextReplica(),
+	}
+	for _, id := range slices.Concat(st.Voters, st.Learners) {
+		if node, known := view.ReplicaNode(st.Shard, id); !known || !m.opts.Heard(node) {
+			conf.Silent = append(conf.Silent, id)
+		}
+	}
+	return conf
+}

@@ -1,0 +1,358 @@
+package peer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hostd/hostd/host/network/memnet"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/sharding"
+)
+
+// bubble is two or more nodes on a network in memory and a clock of their own.
+// It fails where a goroutine is left.
+type bubble struct {
+	*testing.T
+	net   *memnet.Network
+	nodes map[sharding.NodeID]*node
+}
+
+func inBubble(t *testing.T, names string, test func(b *bubble)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bubble{t, memnet.New(), map[sharding.NodeID]*node{}}
+		defer func() {
+			for _, d := range b.nodes {
+				d.stop(t)
+			}
+			time.Sleep(time.Minute) // idle connections of the servers
+		}()
+		for _, name := range strings.Fields(names) {
+			b.start(name, 1)
+		}
+		b.meet()
+		test(b)
+	})
+}
+
+func (b *bubble) start(name string, incarnation uint64, changes ...setup) *node {
+	changes = append(changes, func(o *peer.Options) { o.Incarnation = incarnation })
+	d := start(b, b.net.Host(name), ":7000", sharding.NodeID(name), changes...)
+	b.nodes[d.id] = d
+	return d
+}
+
+func (b *bubble) kill(d *node) {
+	b.net.Host(string(d.id)).Kill()
+	d.stop(b)
+	delete(b.nodes, d.id)
+}
+
+// meet has all know of all, and waits until all hear all.
+func (b *bubble) meet() {
+	b.Helper()
+	var all []*node
+	for _, d := range b.nodes {
+		all = append(all, d)
+	}
+	connectAll(all...)
+	for _, d := range all {
+		for _, other := range all {
+			if d != other {
+				d.until(b, fmt.Sprint("hearing ", other.id), func() bool {
+					s := d.state[other.id]
+					return len(s) > 0 && s[len(s)-1] == "heard"
+				})
+			}
+		}
+	}
+}
+
+// carries waits until a frame sent now arrives.
+func (b *bubble) carries(from, to *node) time.Duration {
+	b.Helper()
+	began := time.Now()
+	probe := fmt.Sprint("probe ", began.UnixNano())
+	for time.Since(began) < 10*time.Second {
+		from.Send(to.id, []byte(probe))
+		time.Sleep(10 * time.Millisecond)
+		to.mu.Lock()
+		arrived := len(to.frames) > 0 && to.frames[len(to.frames)-1].data == probe
+		to.mu.Unlock()
+		if arrived {
+			return time.Since(began)
+		}
+	}
+	b.Fatalf("nothing goes from %s to %s", from.id, to.id)
+	return 0
+}
+
+// A process that is stopped keeps its connections; only its silence tells.
+func TestFrozenPeer(t *testing.T) {
+	for _, length := range []time.Duration{2 * time.Second, 10 * time.Second, 10 * time.Minute} {
+		inBubble(t, "a b", func(b *bubble) {
+			na, nb := b.nodes["a"], b.nodes["b"]
+			b.carries(na, nb)
+			b.net.Host("b").Freeze()
+			began := time.Now()
+			na.untilState(t, "b", "heard", "silent")
+			if took := time.Since(began); took < 500*time.Millisecond || took > time.Second {
+				t.Errorf("its silence was noticed after %v", took)
+			}
+			time.Sleep(length)
+			if na.Heard("b") {
+				t.Error("a frozen node is heard")
+			}
+			b.net.Host("b").Thaw()
+			na.untilState(t, "b", "heard", "silent", "heard")
+			t.Logf("frozen for %v: frames go after %v", length, b.carries(na, nb))
+			b.carries(nb, na)
+		})
+	}
+}
+
+// With one direction cut, one side is deaf and the other is not; once it is
+// healed frames go at once, although TCP would wait for a minute.
+func TestOneWayCut(t *testing.T) {
+	for _, length := range []time.Duration{2 * time.Second, 10 * time.Minute} {
+		inBubble(t, "a b", func(b *bubble) {
+			na, nb := b.nodes["a"], b.nodes["b"]
+			b.net.Cut("a", "b")
+			nb.untilState(t, "a", "heard", "silent")
+			if !na.Heard("b") {
+				t.Error("a does not hear b, whose words arrive")
+			}
+			for range 100 {
+				na.Send("b", make([]byte, 1<<20)) // more than the connection holds
+			}
+			time.Sleep(length)
+			b.net.Heal("a", "b")
+			nb.untilState(t, "a", "heard", "silent", "heard")
+			t.Logf("cut for %v: frames go after %v", length, b.carries(na, nb))
+			b.carries(nb, na)
+		})
+	}
+}
+
+func TestBrokenConnections(t *testing.T) {
+	inBubble(t, "a b c", func(b *bubble) {
+		for range 20 {
+			b.net.Break("a", "b")
+			b.carries(b.nodes["a"], b.nodes["b"])
+			b.carries(b.nodes["b"], b.nodes["a"])
+		}
+		for _, d := range b.nodes {
+			for id, s := range d.state {
+				if len(s) != 1 {
+					t.Errorf("%s heard of %s: %v", d.id, id, s)
+				}
+			}
+		}
+	})
+}
+
+func TestRestartedPeer(t *testing.T) {
+	inBubble(t, "a b", func(b *bubble) {
+		na := b.nodes["a"]
+		b.kill(b.nodes["b"])
+		na.untilState(t, "b", "heard", "silent")
+		time.Sleep(time.Minute)
+		nb := b.start("b", 2)
+		b.meet()
+		b.carries(na, nb)
+		b.carries(nb, na)
+	})
+}
+
+// While an older start of a node still runs, nothing of it is taken after the
+// newer one was heard.
+func TestOlderStartIsRefused(t *testing.T) {
+	inBubble(t, "a b", func(b *bubble) {
+		na, old := b.nodes["a"], b.nodes["b"]
+		b.carries(old, na)
+		newer := start(b, b.net.Host("b2"), ":7000", "b", func(o *peer.Options) { o.Incarnation = 2 })
+		defer newer.stop(t)
+		newer.SetAddresses(map[sharding.NodeID]string{"a": na.addr})
+		b.carries(newer, na)
+		for range 100 {
+			old.Send("a", []byte("stale"))
+			time.Sleep(20 * time.Millisecond)
+		}
+		for _, f := range na.frames {
+			if f.data == "stale" {
+				t.Fatal("a frame of the older start was taken")
+			}
+		}
+		if _, err := old.Propose(t.Context(), "a", nil); !errors.Is(err, peer.ErrOldIncarnation) {
+			t.Errorf("a call of the older start: %v", err)
+		}
+		// a still has the address of the older one.
+		if _, err := na.Propose(t.Context(), "b", nil); !errors.Is(err, peer.ErrOldIncarnation) {
+			t.Errorf("a call to the older start: %v", err)
+		}
+		na.SetAddresses(map[sharding.NodeID]string{"b": newer.addr})
+		b.carries(na, newer)
+	})
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	inBubble(t, "a b", func(b *bubble) {
+		na, nb := b.nodes["a"], b.nodes["b"]
+		c := b.start("c", 1, func(o *peer.Options) { o.Cluster = "other" })
+		c.SetAddresses(map[sharding.NodeID]string{"a": na.addr})
+		na.SetAddresses(map[sharding.NodeID]string{"b": nb.addr, "c": c.addr, "d": nb.addr})
+		for range 100 {
+			c.Send("a", []byte("from another cluster"))
+			na.Send("c", []byte("to another cluster"))
+			na.Send("d", []byte("to another node"))
+			time.Sleep(20 * time.Millisecond)
+		}
+		for _, d := range b.nodes {
+			for _, f := range d.frames {
+				t.Errorf("%s got %q", d.id, f.data)
+			}
+		}
+		if c.Heard("a") || na.Heard("c") || na.Heard("d") {
+			t.Error("a stranger is heard")
+		}
+		if _, err := c.Propose(t.Context(), "a", nil); !errors.Is(err, peer.ErrWrongCluster) {
+			t.Errorf("a call from another cluster: %v", err)
+		}
+		if _, err := na.Propose(t.Context(), "d", nil); !errors.Is(err, peer.ErrWrongNode) {
+			t.Errorf("a call to another node: %v", err)
+		}
+		if _, err := c.Probe(t.Context(), na.addr); !errors.Is(err, peer.ErrUnavailable) { // a has no Control
+			t.Errorf("a probe from another cluster: %v", err)
+		}
+		na.untilState(t, "b", "heard")
+	})
+}
+
+// A node that belongs to no cluster yet calls nobody and is called by nobody,
+// until it does.
+func TestClusterIsLearnt(t *testing.T) {
+	inBubble(t, "a", func(b *bubble) {
+		na := b.nodes["a"]
+		c := b.start("c", 1, func(o *peer.Options) { o.Cluster = "" })
+		connectAll(na, c)
+		time.Sleep(5 * time.Second)
+		if na.Heard("c") || c.Heard("a") {
+			t.Error("a node of no cluster is heard")
+		}
+		if err := c.SetCluster("test"); err != nil {
+			t.Fatal(err)
+		}
+		b.carries(c, na)
+		b.carries(na, c)
+		if err := c.SetCluster("another"); !errors.Is(err, peer.ErrWrongCluster) {
+			t.Errorf("a second cluster: %v", err)
+		}
+	})
+}
+
+// A receiver that stands still costs the sender nothing but what its queue
+// holds, and takes frames again afterwards, in order and without doubles.
+func TestSlowReader(t *testing.T) {
+	inBubble(t, "a", func(b *bubble) {
+		na := b.nodes["a"]
+		hold := make(chan struct{})
+		slow := start(b, b.net.Host("s"), ":7000", "s")
+		b.nodes["s"] = slow
+		slow.hold = hold
+		connectAll(na, slow)
+		na.untilState(t, "s", "heard")
+		const frames = 1000
+		for i := range frames {
+			na.Send("s", fmt.Appendf(make([]byte, 0, 64<<10), "%-65536d", i))
+		}
+		time.Sleep(20 * time.Second)
+		if na.Dropped("s") == 0 {
+			t.Error("64 MiB are queued")
+		}
+		close(hold)
+		b.carries(na, slow)
+		last := -1
+		for _, f := range slow.frames[:len(slow.frames)-1] {
+			var n int
+			if strings.HasPrefix(f.data, "probe") {
+				continue
+			}
+			if _, err := fmt.Sscan(f.data, &n); err != nil || n <= last {
+				t.Fatalf("frame %d follows %d: %v", n, last, err)
+			}
+			last = n
+		}
+	})
+}
+
+// Calls to a node that is frozen end, by their own deadline or the link's.
+func TestCallsToFrozenPeerEnd(t *testing.T) {
+	inBubble(t, "a b", func(b *bubble) {
+		b.net.Host("b").Freeze()
+		began := time.Now()
+		_, err := b.nodes["a"].Propose(t.Context(), "b", []byte("x"))
+		if err == nil || errors.Is(err, peer.ErrUnavailable) || time.Since(began) > 6*time.Second {
+			t.Errorf("a call without a deadline: %v after %v", err, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began = time.Now()
+		if _, err := b.nodes["a"].ReadMeta(ctx, "b"); err == nil || time.Since(began) > time.Second {
+			t.Errorf("a call with a deadline: %v after %v", err, time.Since(began))
+		}
+		sent := make(chan error)
+		body := strings.NewReader(strings.Repeat("x", 10<<20))
+		go func() { sent <- b.nodes["a"].SendSnapshot(t.Context(), "b", nil, body) }()
+		if err := <-sent; err == nil {
+			t.Error("a frozen node took a snapshot")
+		}
+		b.net.Host("b").Thaw()
+		b.carries(b.nodes["a"], b.nodes["b"])
+	})
+}
+
+// A node that is taken out of the addresses gets no link any more, and one
+// that moves is found at its new place.
+func TestAddressesChange(t *testing.T) {
+	inBubble(t, "a b", func(b *bubble) {
+		na, nb := b.nodes["a"], b.nodes["b"]
+		na.SetAddresses(nil)
+		nb.untilState(t, "a", "heard", "silent")
+		na.Send("b", []byte("nowhere"))
+		na.SetAddresses(map[sharding.NodeID]string{"b": nb.addr, "a": na.addr})
+		nb.untilState(t, "a", "heard", "silent", "heard")
+		b.kill(nb)
+		moved := start(b, b.net.Host("elsewhere"), ":7000", "b", func(o *peer.Options) { o.Incarnation = 2 })
+		b.nodes["b"] = moved
+		b.meet()
+		b.carries(na, moved)
+	})
+}
+
+// A slow network with large frames is no silence.
+func TestLargeFramesAreNoSilence(t *testing.T) {
+	inBubble(t, "a b", func(b *bubble) {
+		na, nb := b.nodes["a"], b.nodes["b"]
+		b.net.Delay("a", "b", 100*time.Millisecond) // 256 KiB in flight: 2.5 MiB a second
+		b.net.Delay("b", "a", 100*time.Millisecond)
+		for range 4 {
+			na.Send("b", make([]byte, peer.MaxFrameBytes))
+		}
+		na.Send("b", make([]byte, peer.MaxFrameBytes+1))
+		nb.until(t, "4 frames of 4 MiB", func() bool { return len(nb.frames) == 4 })
+		for _, d := range []*node{na, nb} {
+			for id, s := range d.state {
+				if len(s) != 1 {
+					t.Errorf("%s heard of %s: %v", d.id, id, s)
+				}
+			}
+		}
+		if na.Dropped("b") != 1 {
+			t.Errorf("%d frames were dropped, wanted the one that is too large", na.Dropped("b"))
+		}
+	})
+}

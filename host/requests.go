@@ -1,0 +1,119 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+
+	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/forward"
+	"github.com/hostd/hostd/host/router"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/telemetry"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+const forwardPath = "/" + peerv1connect.ForwardServiceName + "/"
+
+// openServer begins to serve: probes of other nodes and the health endpoints
+// at once, everything else when the node is open.
+func (n *Node) openServer(context.Context) error {
+	path, peers := n.peers.Handler()
+	opts := rpc.Options{
+		NodeID: n.id.Node, Logger: n.logger, Metrics: telemetry.Handler(n.prom, n.logger), Registerer: n.prom,
+		Ready: n.readiness, Opened: n.opened, Admin: n.cfg.Admin == config.AdminFull,
+		DefaultDeadline: n.cfg.DefaultDeadline, MaxDeadline: n.cfg.MaxDeadline,
+		MaxMessageBytes: int(n.cfg.MaxMessageBytes),
+		Internal: map[string]http.Handler{
+			path:        peers,
+			forwardPath: http.HandlerFunc(n.serveForwarded),
+		},
+	}
+	if err := opts.Validate(); err != nil {
+		return err
+	}
+	n.server = rpc.NewServer(n.services(), opts)
+	served := make(chan error, 1)
+	go func() { served <- n.server.Serve(n.http) }()
+	n.stopServer = sync.OnceValue(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), n.cfg.StopTimeout)
+		defer cancel()
+		return errors.Join(n.peers.Close(ctx), n.server.Shutdown(ctx), <-served)
+	})
+	n.closeLast("server", func(context.Context) error { return n.stopServer() })
+	return nil
+}
+
+// serveForwarded serves other nodes' requests once there is something to run
+// them.
+func (n *Node) serveForwarded(w http.ResponseWriter, r *http.Request) {
+	if !n.joined.Load() {
+		http.Error(w, errJoining.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	n.forwarded.ServeHTTP(w, r)
+}
+
+// openRequests opens the way of a request from any node to the one that leads
+// its shard.
+func (n *Node) openRequests(context.Context) (err error) {
+	n.leaders = newLeaders(n.id.Node, n.region)
+	n.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger})
+	if err != nil {
+		return err
+	}
+	n.closeLast("forwarding", n.forward.Close)
+	n.router, err = router.New(router.Options{
+		Self: n.id.Node, Shards: n.id.Shards, Local: n.region, Remote: n.forward, Leaders: n.leaders,
+	})
+	if err != nil {
+		return err
+	}
+	n.closeLast("router", n.router.Close)
+	server, err := forward.NewServer(forward.ServerOptions{Local: n.region, Leaders: n.leaders, Shards: n.id.Shards, Logger: n.logger})
+	if err != nil {
+		return err
+	}
+	_, handler := server.Handler()
+	n.forwarded = n.peers.Admit(handler)
+	n.closeLast("forwarded requests", server.Close)
+	n.metadata.Start(&n.raft, n.peers, func(r sharding.ReplicaID) (sharding.NodeID, bool) {
+		return n.book.Locate(sharding.MetaShard, r)
+	})
+	n.control.Open(cluster.ControlOptions{
+		Self: n.id.Node, Version: telemetry.Version(), Name: n.cfg.ClusterName, Metadata: n.metadata,
+		Blobs: n.modules, Prepare: n.prepareModule, AwaitBindings: n.bindings.await,
+		Snapshot: n.raft.snapshot,
+	})
+	n.joined.Store(true)
+	// Calls in flight are answered before what answers them is closed.
+	n.closeLast("server", func(context.Context) error { return n.stopServer() })
+	return nil
+}
+
+// requests is the router, which is made after the server.
+type requests struct{ n *Node }
+
+func (r requests) Submit(reqs []*entity.Request) { r.n.router.Submit(reqs) }
+
+// follow keeps what is derived from the metadata up to it, and marks the node
+// as caught up once it has the cluster's metadata and its modules.
+func (n *Node) follow(ctx context.Context) {
+	n.book.Follow(ctx, n.metadata, func(view *meta.View) { n.leaders.learn(view, n.id.Shards) })
+}
+
+// catchUp waits for the metadata and loads the modules that serve by it.
+func (n *Node) catchUp(ctx context.Context) {
+	if n.member.WaitFresh(ctx) != nil {
+		return
+	}
+	if err := n.bindings.refresh(ctx); err != nil {
+		n.logger.Error("not every active module could be loaded; its entity types are not served", "error", err)
+	}
+	n.caughtUp.Store(true)
+}
