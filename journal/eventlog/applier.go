@@ -97,6 +97,7 @@ type queued struct {
 	shard   sharding.ShardID
 	entries []journal.Committed
 	bytes   int64
+	do      func() // instead of entries
 }
 
 // StartApplier starts the two goroutines; Close ends them. The Machine's
@@ -129,6 +130,10 @@ func (a *Applier) Apply(shard sharding.ShardID, entries []journal.Committed) {
 	for i := range entries {
 		n += int64(len(entries[i].Data)) + overlayBytes
 	}
+	a.put(queued{shard: shard, entries: entries, bytes: n})
+}
+
+func (a *Applier) put(q queued) {
 	a.mu.Lock()
 	for a.bytes > a.opts.QueueBytes && !a.ended {
 		a.space.Wait()
@@ -137,10 +142,10 @@ func (a *Applier) Apply(shard sharding.ShardID, entries []journal.Committed) {
 		a.mu.Unlock()
 		return
 	}
-	a.queue = append(a.queue, queued{shard, entries, n})
-	a.bytes += n
+	a.queue = append(a.queue, q)
+	a.bytes += q.bytes
 	a.mu.Unlock()
-	a.backlog.Add(n)
+	a.backlog.Add(q.bytes)
 	select {
 	case a.wake <- struct{}{}:
 	default:
@@ -148,7 +153,7 @@ func (a *Applier) Apply(shard sharding.ShardID, entries []journal.Committed) {
 }
 
 // Backlog is the bytes that were given to Apply and are not in the store.
-func (a *Applier) Backlog() int64 { return a.backlog.Load() + a.m.Unflushed() }
+func (a *Applier) Backlog() int64 { return a.backlog.Load() + a.m.Unflushed() + a.m.Waiting() }
 
 // Flushes counts the batches written.
 func (a *Applier) Flushes() uint64 { return a.flushes.Load() }
@@ -187,9 +192,17 @@ func (a *Applier) run() {
 		closing  bool
 		due      bool
 		inFlight *Batch
+		ready    = make(chan struct{})
 	)
+	close(ready)
 	for {
+		var idle chan struct{}
+		if a.m.Working() {
+			idle = ready
+		}
 		select {
+		case <-idle:
+			a.work()
 		case <-a.wake:
 		case <-timer:
 			timer, due = nil, true
@@ -233,12 +246,19 @@ func (a *Applier) drain() (empty bool) {
 	a.mu.Unlock()
 	for i := range work {
 		w := &work[i]
-		verdicts := a.m.Apply(w.shard, w.entries)
+		var verdicts []Verdict
+		if w.do != nil {
+			w.do()
+		} else {
+			verdicts = a.m.Apply(w.shard, w.entries)
+		}
 		a.backlog.Add(-w.bytes)
 		if a.m.Failed() != nil {
 			return false
 		}
-		a.opts.Sink.Applied(verdicts)
+		if len(verdicts) > 0 {
+			a.opts.Sink.Applied(verdicts)
+		}
 		*w = queued{}
 	}
 	a.mu.Lock()

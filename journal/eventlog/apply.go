@@ -25,14 +25,21 @@ type judged struct {
 // for each. An entry takes effect as a whole or not at all. The entries' data
 // is kept until it is in the store, and must never be modified.
 //
+// While a snapshot of the shard is being installed there are no verdicts: the
+// entries wait for it, and Work returns theirs.
+//
 // A shard that has stopped gets verdicts that wrap ErrStopped. After an error
 // of the store itself, every shard does, and Failed returns it.
 func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []Verdict {
-	sh := m.shard(id)
-	out := make([]Verdict, len(entries))
 	if !m.started && m.failed == nil {
 		m.failed = m.start()
 	}
+	sh := m.shard(id)
+	if in := sh.installing; in != nil {
+		m.hold(in, entries)
+		return nil
+	}
+	out := make([]Verdict, len(entries))
 	for i := range entries {
 		e, v := &entries[i], &out[i]
 		v.Shard, v.Index, v.Term = id, e.Index, e.Term

@@ -17,6 +17,7 @@ type durability struct {
 	from    uint64 // below it the watermark of the store does not count
 	told    uint64 // the answer of the last call, 0 before the first
 	indexes map[sharding.ShardID]uint64
+	lives   map[sharding.ShardID]uint32 // the generation that counts
 	marks   []mark
 	step    uint64 // versions are rounded up to a multiple of it
 }
@@ -25,6 +26,8 @@ type mark struct {
 	version uint64
 	shard   sharding.ShardID
 	index   uint64
+
+	generation uint32
 }
 
 // maxMarks bounds the marks kept apart; over it neighbouring versions share
@@ -32,11 +35,24 @@ type mark struct {
 const maxMarks = 1 << 16
 
 func (d *durability) open(watermark uint64) {
-	d.told, d.indexes, d.step = watermark, make(map[sharding.ShardID]uint64), 1
+	d.told, d.step = watermark, 1
+	d.indexes, d.lives = make(map[sharding.ShardID]uint64), make(map[sharding.ShardID]uint32)
 	d.from = math.MaxUint64
 }
 
 func (d *durability) set(id sharding.ShardID, index uint64) { d.indexes[id] = index }
+
+// begin is told that from now on only the generation counts: what an earlier
+// life of the shard had is not durable in it.
+func (d *durability) begin(id sharding.ShardID, generation uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now, ok := d.lives[id]; ok && generation <= now {
+		return
+	}
+	d.lives[id] = generation
+	delete(d.indexes, id)
+}
 
 // ready: versions up to from may be a crash's remains.
 func (d *durability) ready(from uint64) {
@@ -50,7 +66,10 @@ func (d *durability) flushed(b *Batch) {
 	defer d.mu.Unlock()
 	for i := range b.shards {
 		w := &b.shards[i]
-		d.marks = append(d.marks, mark{d.round(b.Version), w.shard.id, w.applied.Index})
+		d.marks = append(d.marks, mark{d.round(b.Version), w.shard.id, w.applied.Index, w.shard.generation})
+	}
+	for _, in := range b.background.of {
+		d.marks = append(d.marks, mark{d.round(b.Version), in.shard.id, in.Index, in.shard.generation})
 	}
 	for len(d.marks) > maxMarks && d.step < 1<<40 {
 		d.coarsen()
@@ -68,7 +87,7 @@ func (d *durability) coarsen() {
 	kept := d.marks[:0]
 	for _, m := range d.marks {
 		m.version = d.round(m.version)
-		k := mark{version: m.version, shard: m.shard}
+		k := mark{version: m.version, shard: m.shard, generation: m.generation}
 		if i, ok := seen[k]; ok {
 			kept[i].index = m.index
 			continue
@@ -109,7 +128,9 @@ func (d *durability) take(w uint64) {
 	}
 	n := 0
 	for n < len(d.marks) && d.marks[n].version <= w {
-		d.indexes[d.marks[n].shard] = d.marks[n].index
+		if m := &d.marks[n]; m.generation == d.lives[m.shard] {
+			d.indexes[m.shard] = m.index
+		}
 		n++
 	}
 	d.marks = append(d.marks[:0], d.marks[n:]...)

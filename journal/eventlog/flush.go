@@ -21,6 +21,8 @@ type Batch struct {
 
 	view journal.RecordView
 	kvs  store.Batch
+
+	background batchBackground
 }
 
 // headWrite is an entity's records first..last and its head after them.
@@ -45,7 +47,7 @@ type shardWrite struct {
 // nothing, or a batch is not flushed yet. The Batch is the Machine's: after
 // Flushed it is used again.
 func (m *Machine) TakeBatch() *Batch {
-	if m.flight != nil || m.failed != nil || len(m.moved) == 0 {
+	if m.flight != nil || m.failed != nil || !m.Pending() {
 		return nil
 	}
 	b := &m.batch
@@ -69,6 +71,7 @@ func (m *Machine) TakeBatch() *Batch {
 	}
 	m.dirty = m.dirty[:0]
 	b.meta, m.meta = m.meta, nil
+	m.takeBackground(b)
 	b.bytes, b.pack = m.unflushed.Load(), m.opts.PackBytes
 	b.Version = m.next
 	m.next++
@@ -87,16 +90,20 @@ func (sh *shard) take() shardWrite {
 }
 
 // Pending reports whether there is something for a batch to take.
-func (m *Machine) Pending() bool { return len(m.moved) > 0 }
+func (m *Machine) Pending() bool { return len(m.moved) > 0 || len(m.background.pieces) > 0 }
 
 // Flushed is told that the batch is in the store: its records leave the
 // overlay. Readers that began before keep what they saw.
 func (m *Machine) Flushed(b *Batch) {
 	m.mu.Lock()
 	m.readAt = b.Version
+	m.flushedBackground(b)
 	for i := range b.heads {
 		w := &b.heads[i]
 		h := w.head
+		if h.shard.replaced {
+			continue
+		}
 		h.flushedSnapshots()
 		if w.last == nil {
 			continue
@@ -111,7 +118,7 @@ func (m *Machine) Flushed(b *Batch) {
 	m.durable.flushed(b)
 	clear(b.heads)
 	clear(b.shards)
-	b.meta = nil
+	b.meta, b.background = nil, batchBackground{}
 	m.shrinkHeads()
 }
 
@@ -131,6 +138,7 @@ func (b *Batch) Write(st *store.Store) error {
 		b.putApplied(&b.shards[i])
 	}
 	b.putMeta()
+	b.putPieces()
 	if err := st.Write(&b.kvs, b.Version); err != nil {
 		return fmt.Errorf("flush event log: %w", err)
 	}
@@ -223,7 +231,7 @@ func (b *Batch) putMeta() {
 		if last[string(kv.Key)] != i {
 			continue
 		}
-		key := append(store.AppendPrefix(b.kvs.Key(), sharding.MetaShard, 0, store.ClassMeta), kv.Key...)
+		key := append(store.AppendPrefix(b.kvs.Key(), sharding.MetaShard, b.background.metaGeneration, store.ClassMeta), kv.Key...)
 		if kv.Value == nil {
 			b.kvs.Delete(key)
 		} else {

@@ -63,13 +63,17 @@ type freshHead struct {
 func (m *Machine) freshHeads(id sharding.ShardID, prefix []byte) ([]freshHead, *store.View, uint32, error) {
 	var out []freshHead
 	add := func(h *head) {
-		if h.shard.id == id && strings.HasPrefix(h.key, string(prefix)) {
+		if h.shard.id == id && !h.shard.replaced && strings.HasPrefix(h.key, string(prefix)) {
 			out = append(out, freshHead{h.key, h.Head})
 		}
 	}
 	m.mu.RLock()
 	var generation uint32
 	if sh := m.shards[id]; sh != nil {
+		if sh.installing != nil {
+			m.mu.RUnlock()
+			return nil, nil, 0, ErrInstalling
+		}
 		generation = sh.generation
 	}
 	for _, h := range m.dirty {

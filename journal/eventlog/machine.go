@@ -57,6 +57,8 @@ type Machine struct {
 	meta    []KV     // not taken by a batch
 	durable durability
 	subs    subscriptions
+
+	background background // of the applying goroutine
 }
 
 // shard is one shard's state; guarded like the Machine.
@@ -64,7 +66,10 @@ type shard struct {
 	id         sharding.ShardID
 	generation uint32
 	applied    store.Applied
+	flushed    store.Applied // of it, what the store holds at readAt
 	stopped    *StoppedError
+	installing *install // the life begins with it, and it is not read in yet
+	replaced   bool     // another life of the shard has taken its place
 	heads      map[string]*head
 	order      []*applied // records with events that no batch has taken
 	moved      bool       // it is in the Machine's list
@@ -89,19 +94,13 @@ func Open(st *store.Store, watermark uint64, opts Options) (*Machine, error) {
 		return nil, err
 	}
 	defer view.Close()
-	marks, err := view.AppliedMarks(true)
-	if err != nil {
+	if err := m.openLives(view); err != nil {
 		return nil, fmt.Errorf("open event log: %w", err)
-	}
-	for id, a := range marks {
-		sh := m.shard(id)
-		sh.applied = a
-		m.durable.set(id, a.Index)
 	}
 	if m.opts.Metadata == nil {
 		return m, nil
 	}
-	prefix := store.AppendPrefix(nil, sharding.MetaShard, 0, store.ClassMeta)
+	prefix := store.AppendPrefix(nil, sharding.MetaShard, m.shard(sharding.MetaShard).generation, store.ClassMeta)
 	err = view.Scan(prefix, nil, func(key, body []byte) error {
 		return m.opts.Metadata.Restore(key[len(prefix):], body)
 	})
@@ -124,16 +123,20 @@ func (m *Machine) SetRecoveryTargets(last map[sharding.ShardID]uint64) error {
 	if err != nil {
 		return err
 	}
-	marks, err := view.AppliedMarks(false)
+	lives, err := view.Lives()
 	view.Close()
 	if err != nil {
 		return fmt.Errorf("ready event log: %w", err)
 	}
-	for id, a := range marks {
-		if end, known := last[id]; known && a.Index > end {
+	for i := range lives {
+		l := &lives[i]
+		if sh := m.shards[l.Shard]; sh != nil && l.Generation != sh.generation {
+			continue
+		}
+		if end, known := last[l.Shard]; known && l.Applied.Index > end {
 			return &store.DamageError{
-				Where: fmt.Sprintf("log of shard %d", id),
-				What:  fmt.Sprintf("it ends at index %d, index %d was applied", end, a.Index),
+				Where: fmt.Sprintf("log of shard %d", l.Shard),
+				What:  fmt.Sprintf("it ends at index %d, index %d was applied", end, l.Applied.Index),
 			}
 		}
 	}
@@ -151,7 +154,7 @@ func (m *Machine) start() error {
 	m.durable.ready(at)
 	m.next = max(m.st.MaxVersion(), at) + 1
 	m.started = true
-	return nil
+	return m.finishInstalls()
 }
 
 // shard returns the shard's state, made at its first mention. It is for the
@@ -168,11 +171,15 @@ func (m *Machine) shard(id sharding.ShardID) *shard {
 }
 
 // Applied returns how far the shard is applied: right after Open, as of the
-// watermark, which is raft's Config.Applied.
+// watermark, which is raft's Config.Applied. A snapshot that is to be installed
+// counts.
 func (m *Machine) Applied(id sharding.ShardID) (index uint64, term sharding.Term) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if sh := m.shards[id]; sh != nil {
+		if in := sh.installing; in != nil {
+			return in.Index, in.Term
+		}
 		return sh.applied.Index, sh.applied.Term
 	}
 	return 0, 0

@@ -3,6 +3,8 @@ package eventlog
 import (
 	"errors"
 	"log/slog"
+
+	"github.com/hostd/hostd/journal/statefile"
 )
 
 // KV is one stored pair of the metadata machine. A nil Value deletes the key.
@@ -18,10 +20,23 @@ type Metadata interface {
 	Restore(key, value []byte) error
 }
 
+// MetadataReplacer is a Metadata that can take another state in place of its
+// own: needed where shard 0 may be removed, or installed from a snapshot.
+type MetadataReplacer interface {
+	// Replace forgets everything and takes the pairs that restore puts, as of
+	// the log index; readers see the old state or the new one. It is called
+	// from the applying goroutine. The slices are lent. After an error, that
+	// of restore included, the old state is in place.
+	Replace(index uint64, restore func(put func(key, value []byte) error) error) error
+}
+
 // Options of a Machine. The zero value of a field is its default.
 type Options struct {
 	// Metadata takes the commands of shard 0; nil stops shard 0 at the first.
 	Metadata Metadata
+	// Lives says which life of a shard is the present one, as the log has it.
+	// Of a shard that is not in it the store's highest is taken.
+	Lives []statefile.Life
 	// MaxHeads bounds the entities whose head is kept in memory, but for those
 	// with records on their way to the store. About 300 bytes each. Default
 	// 100,000.

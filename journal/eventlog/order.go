@@ -60,6 +60,9 @@ func (m *Machine) orderSnapshot(id sharding.ShardID) (o orderSnapshot, err error
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if sh := m.shards[id]; sh != nil {
+		if sh.installing != nil {
+			return o, ErrInstalling
+		}
 		o.generation, o.index, o.stored = sh.generation, sh.applied.Index, sh.applied.Ordered
 		if m.flight != nil {
 			for i := range m.flight.shards {

@@ -43,6 +43,9 @@ func (m *Machine) capture(s *snapshot) (err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if sh := m.shards[s.shard]; sh != nil {
+		if sh.installing != nil {
+			return ErrInstalling
+		}
 		s.generation = sh.generation
 		if h := sh.heads[string(s.key)]; h != nil && h.exists {
 			s.Head, s.exists = h.Head, true

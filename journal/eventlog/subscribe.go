@@ -83,6 +83,23 @@ func (t *subscriptions) notify(id sharding.ShardID, records []judged) {
 	t.wake = t.wake[:0]
 }
 
+// wakeShard wakes the subscribers of all entities of a shard.
+func (t *subscriptions) wakeShard(id sharding.ShardID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for to, subs := range t.by {
+		if to.shard != id {
+			continue
+		}
+		for _, s := range subs {
+			select {
+			case s.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
 func (t *subscriptions) collect(id sharding.ShardID, records []judged) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,11 +14,15 @@ func (c *Core) Begin() *Turn {
 	c.taken, c.sections, c.next, c.record = c.taken[:0], c.sections[:0], 0, nil
 	c.turn.reset()
 	c.stats.Turns++
+	clear(c.installs)
+	c.installs, c.installed = c.installs[:0], 0
 	dirty := c.dirty
 	c.dirty = c.spare[:0]
 	for _, g := range dirty {
 		g.dirty = false
-		c.begin(g)
+		if !g.removed {
+			c.begin(g)
+		}
 	}
 	c.spare = dirty[:0]
 	c.turn.Late = append(c.turn.Late, c.outbox...)
@@ -33,7 +37,10 @@ func (t *Turn) reset() {
 	clear(t.Applied)
 	clear(t.Dropped)
 	clear(t.Reads)
-	*t = Turn{Early: t.Early[:0], Late: t.Late[:0], Leaders: t.Leaders[:0], Quorums: t.Quorums[:0], Applied: t.Applied[:0], Dropped: t.Dropped[:0], Reads: t.Reads[:0]}
+	clear(t.Installs)
+	clear(t.Snapshots)
+	*t = Turn{Early: t.Early[:0], Late: t.Late[:0], Leaders: t.Leaders[:0], Quorums: t.Quorums[:0], Applied: t.Applied[:0], Dropped: t.Dropped[:0], Reads: t.Reads[:0],
+		Installs: t.Installs[:0], Snapshots: t.Snapshots[:0]}
 }
 
 func (c *Core) begin(g *group) {
@@ -55,9 +62,10 @@ func (c *Core) begin(g *group) {
 		g.rewrite = false // one section, and so one record: written in parts, the first would cut the rest off
 		c.sections = append(c.sections, pending{g, section{shard: uint32(g.shard), replica: g.replica, first: g.log.cut + 1, ents: g.log.ents}})
 	}
-	has := g.held || g.node.HasReady()
+	held := g.held
+	has := held || g.node.HasReady()
 	if has {
-		if !g.held {
+		if !held {
 			g.ready = g.node.Ready()
 		}
 		g.held = false
@@ -65,6 +73,9 @@ func (c *Core) begin(g *group) {
 			c.wake(g)
 		}
 		c.take(g)
+	}
+	if in := g.incoming; in != nil && in.stepped && !held && c.adopt(g, has) {
+		return
 	}
 	if has && g.ready.MustSync || g.confUnwritten {
 		c.sections = append(c.sections, pending{g, g.section(has)})
@@ -78,6 +89,10 @@ func (c *Core) take(g *group) {
 	c.turn.MustSync = c.turn.MustSync || rd.MustSync
 	promised := g.note(rd.HardState)
 	for _, m := range rd.Messages {
+		if m.GetType() == pb.MsgSnap {
+			c.ship(g, m)
+			continue
+		}
 		if !isCarried(m.GetType()) {
 			continue
 		}

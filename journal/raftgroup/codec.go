@@ -15,9 +15,16 @@ const (
 	kindTurn       = wal.CheckpointKind + 1
 	kindCut        = wal.CheckpointKind + 2
 	kindCreate     = wal.CheckpointKind + 3
+	kindRemove     = wal.CheckpointKind + 4
+	kindInstall    = wal.CheckpointKind + 5
 )
 
-const payloadVersion = 1
+const (
+	payloadVersion = 1
+	// checkpointVersion is the one written; version 1 knew neither lives nor
+	// snapshots.
+	checkpointVersion = 2
+)
 
 // Flags of a group's section in a turn record.
 const (
@@ -132,6 +139,11 @@ type groupImage struct {
 	hard         hardState
 	cut, cutTerm uint64
 	conf         membership
+	// generation counts the lives of the shard on this node.
+	generation uint32
+	// install is the snapshot that this life began with, while the state
+	// machine may need it; its index is 0 for none.
+	install installImage
 }
 
 func appendImage(b []byte, g *groupImage) []byte {
@@ -140,7 +152,12 @@ func appendImage(b []byte, g *groupImage) []byte {
 	b = appendHard(b, g.hard)
 	b = le.AppendUint64(b, g.cut)
 	b = le.AppendUint64(b, g.cutTerm)
-	return appendMembership(b, g.conf)
+	b = appendMembership(b, g.conf)
+	b = le.AppendUint32(b, g.generation)
+	if g.install.index == 0 {
+		return append(b, 0)
+	}
+	return appendInstallImage(append(b, 1), g.install)
 }
 
 // cutImage is what a cut record says of one group.
@@ -278,22 +295,34 @@ func (r *reader) section() section {
 	return s
 }
 
-func (r *reader) image() groupImage {
+func (r *reader) image(version byte) groupImage {
 	g := groupImage{shard: r.u32(), replica: r.u64(), hard: r.hard(), cut: r.u64(), cutTerm: r.u64()}
 	g.conf = r.membership()
+	if version < 2 {
+		return g
+	}
+	g.generation = r.u32()
+	switch r.u8() {
+	case 0:
+	case 1:
+		g.install = r.installImage()
+	default:
+		r.bad = true
+	}
 	return g
 }
 
 // open starts reading a payload and checks its version.
-func open(payload []byte) (*reader, error) {
-	r := &reader{b: payload}
-	if v := r.u8(); v != payloadVersion {
-		if r.bad {
-			return nil, fmt.Errorf("%w: empty log record", journal.ErrDamaged)
-		}
-		return nil, fmt.Errorf("%w: log record version %d", journal.ErrUnsupported, v)
+func open(kind byte, payload []byte) (r *reader, version byte, err error) {
+	r = &reader{b: payload}
+	version = r.u8()
+	switch {
+	case r.bad:
+		return nil, 0, fmt.Errorf("%w: empty log record", journal.ErrDamaged)
+	case version == payloadVersion || kind == kindCheckpoint && version == checkpointVersion:
+		return r, version, nil
 	}
-	return r, nil
+	return nil, 0, fmt.Errorf("%w: log record version %d", journal.ErrUnsupported, version)
 }
 
 // done says whether the payload was read to its end.

@@ -39,6 +39,14 @@ type Core struct {
 	led       int       // groups that lead
 	outbox    []Message // of no ready; they leave with the next turn
 
+	// former has the shards of which a replica was removed.
+	former formerLives
+	// sending counts the snapshots handed out; unsent ones of a turn are to be
+	// reported, and obsolete files to be removed.
+	sending  int
+	unsent   []*Outgoing
+	obsolete []string
+
 	// watermark is the state machine's as of the last cut written.
 	watermark uint64
 	context   uint64
@@ -49,7 +57,11 @@ type Core struct {
 	sections []pending // of this turn
 	next     int       // the first section that is in no record yet
 	record   []pending // in the record handed out
-	buf      []byte
+	// installs are groups whose ready has a snapshot, installed those of them
+	// that are in a record.
+	installs  []*group
+	installed int
+	buf       []byte
 }
 
 // pending is a section and the group it is of.
@@ -69,9 +81,13 @@ type Turn struct {
 	// it.
 	Leaders []LeaderChange
 	Quorums []QuorumChange
-	Applied []Batch
-	Dropped []Dropped
-	Reads   []ReadResult
+	// Installs come before Applied.
+	Installs []Installation
+	Applied  []Batch
+	Dropped  []Dropped
+	Reads    []ReadResult
+	// Snapshots are to be sent after the sync.
+	Snapshots []*Outgoing
 	// Late messages leave after the sync.
 	Late []Message
 }
@@ -115,18 +131,30 @@ type ReadResult struct {
 // NewCore starts the recovered groups. Groups whose only voter is this replica
 // campaign in the first turn.
 func NewCore(rec *Recovered, opts Options) (*Core, error) {
-	c := &Core{opts: opts.withDefaults(), groups: map[sharding.ShardID]*group{}, byNode: map[sharding.NodeID]*peer{}, watermark: rec.Watermark}
+	c := &Core{
+		opts: opts.withDefaults(), groups: map[sharding.ShardID]*group{}, byNode: map[sharding.NodeID]*peer{},
+		former: rec.former, watermark: rec.Watermark,
+		cutDue: slices.ContainsFunc(rec.groups, func(g *group) bool { return g.install.index != 0 }),
+	}
 	for _, g := range rec.groups {
 		applied := g.log.cut
 		if opts.Applied != nil {
 			applied = opts.Applied(g.shard)
 		}
-		if err := g.newNode(&c.opts, applied); err != nil {
+		if err := c.newNode(g, applied); err != nil {
 			return nil, err
 		}
 		c.add(g)
 	}
 	return c, nil
+}
+
+// newNode starts raft for a group.
+func (c *Core) newNode(g *group, applied uint64) error {
+	if c.opts.Snapshots != nil {
+		g.log.describe = func() (*pb.Snapshot, error) { return c.describe(g) }
+	}
+	return g.newNode(&c.opts, applied)
 }
 
 func (c *Core) add(g *group) {
@@ -206,6 +234,9 @@ func (c *Core) CreateRecord(configs []GroupConfig) ([]byte, error) {
 			return nil, err
 		}
 		same := func(o GroupConfig) bool { return o.Shard == config.Shard }
+		if config.Replica <= c.former[config.Shard].replica {
+			return nil, fmt.Errorf("create shard %d: %w", config.Shard, ErrReplicaRemoved)
+		}
 		if c.groups[config.Shard] != nil || slices.ContainsFunc(configs[:i], same) {
 			return nil, fmt.Errorf("create shard %d: %w", config.Shard, ErrGroupExists)
 		}
@@ -222,7 +253,10 @@ func (c *Core) Created(configs []GroupConfig) error {
 	for _, config := range configs {
 		g := newGroup(config.Shard, uint64(config.Replica))
 		g.conf, g.written.conf = config.membership(), config.membership()
-		if err := g.newNode(&c.opts, 0); err != nil {
+		if f, ok := c.former[config.Shard]; ok {
+			g.generation, g.written.generation = f.generation+1, f.generation+1
+		}
+		if err := c.newNode(g, 0); err != nil {
 			return err
 		}
 		c.add(g)

@@ -17,13 +17,13 @@ const (
 // Checkpoint appends to dst what a reader must know who starts here: the
 // groups as the records appended so far left them.
 func (c *Core) Checkpoint(dst []byte) []byte {
-	dst = append(dst, payloadVersion)
+	dst = append(dst, checkpointVersion)
 	dst = le.AppendUint64(dst, c.watermark)
 	dst = le.AppendUint32(dst, uint32(len(c.order)))
 	for _, g := range c.order {
 		dst = appendImage(dst, &g.written)
 	}
-	return dst
+	return appendFormer(dst, c.former)
 }
 
 // CutDue says whether the log may be cut further, now. It may not while an
@@ -70,7 +70,7 @@ func (c *Core) CutRecord(watermark uint64, durable map[sharding.ShardID]uint64) 
 		moved = true
 	}
 	c.buf = b
-	c.cutDue = slices.ContainsFunc(c.order, func(g *group) bool { return g.uncut })
+	c.cutDue = slices.ContainsFunc(c.order, func(g *group) bool { return g.uncut || g.install.index != 0 })
 	if !moved {
 		return nil
 	}

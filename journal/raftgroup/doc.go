@@ -5,7 +5,8 @@
 // Core is the pure part: inputs go in, Begin and Finish hand out what a turn
 // has to write, send, apply and report. It has no goroutine, no clock, no
 // randomness of its own and does no I/O. Loop is the thin driver around it and
-// owns the one goroutine of the package; Close joins it.
+// owns the goroutines of the package, its own and those that send snapshots;
+// Close joins them.
 //
 // It never interprets the data of an entry, never answers a read from a lease,
 // never sends a vote or an append response before what it promises is synced,

@@ -20,6 +20,11 @@ type Driver struct {
 	peers   []*peer // with a frame under way
 	ticks   int
 	segment uint64 // of the log's end at the last cut
+
+	files *snapshotFiles // nil without a directory
+	// ship takes snapshots to be sent; without it they gather in outgoing.
+	ship     func(*Outgoing) error
+	outgoing []*Outgoing
 }
 
 // NewDriver starts the recovered groups. The machine must be open, as of
@@ -34,12 +39,13 @@ func NewDriver(rec *Recovered, opts Options) (*Driver, error) {
 		return nil, err
 	}
 	opts.Log.SetCheckpoint(core.Checkpoint)
-	return &Driver{
+	d := &Driver{
 		opts:    opts,
 		core:    core,
 		durable: map[sharding.ShardID]uint64{},
 		segment: opts.Log.Tail().Segment,
-	}, nil
+	}
+	return d, d.openFiles(rec)
 }
 
 // Core takes the inputs.
@@ -66,6 +72,12 @@ func (d *Driver) Create(configs []GroupConfig) (err error, logged bool) {
 func (d *Driver) Turn() error {
 	t := d.core.Begin()
 	d.send(t.Early)
+	for p := d.core.InstallRecord(); p != nil; p = d.core.InstallRecord() {
+		if _, err := d.opts.Log.Append(KindInstall, p); err != nil {
+			return err
+		}
+		d.core.InstallAppended()
+	}
 	for p := d.core.Record(); p != nil; p = d.core.Record() {
 		pos, err := d.opts.Log.Append(KindTurn, p)
 		if err != nil {
@@ -80,7 +92,12 @@ func (d *Driver) Turn() error {
 	}
 	d.core.Finish()
 	d.send(t.Late)
+	if err := d.hand(t.Installs); err != nil {
+		return err
+	}
 	d.report(t)
+	d.dispatch(t.Snapshots)
+	d.removeFiles()
 	if d.opts.Log.Tail().Segment != d.segment {
 		return d.cut()
 	}
@@ -150,8 +167,10 @@ func (d *Driver) cut() error {
 		return nil
 	}
 	clear(d.durable)
-	payload := d.core.CutRecord(d.opts.Machine.Durable(d.durable), d.durable)
+	watermark := d.opts.Machine.Durable(d.durable)
+	payload := d.core.CutRecord(watermark, d.durable)
 	if payload == nil {
+		d.spend(watermark)
 		return nil
 	}
 	if _, err := log.Append(KindCut, payload); err != nil {
@@ -168,7 +187,17 @@ func (d *Driver) cut() error {
 		d.opts.Logger.Warn("log segments not given back", "error", err)
 	}
 	d.segment = log.Tail().Segment
+	d.spend(watermark)
 	return nil
+}
+
+// spend removes the snapshots that a restart does not need, now that the
+// watermark is in the log.
+func (d *Driver) spend(watermark uint64) {
+	if watermark == d.core.watermark {
+		d.core.spend(d.durable)
+		d.removeFiles()
+	}
 }
 
 // Rest writes what is known and not written yet, so that the next start begins

@@ -16,9 +16,13 @@ func (c *Core) Finish() {
 	for _, g := range c.taken {
 		c.finish(g)
 	}
+	c.failUnsent()
 }
 
 func (c *Core) finish(g *group) {
+	if !raft.IsEmptySnap(g.ready.Snapshot) {
+		c.install(g)
+	}
 	g.log.append(g.ready.Entries)
 	c.complete(g, &g.ready)
 	g.ready = raft.Ready{}
@@ -33,7 +37,9 @@ func (c *Core) finish(g *group) {
 		}
 		g.note(second.HardState)
 		for _, m := range second.Messages {
-			if isCarried(m.GetType()) {
+			if m.GetType() == pb.MsgSnap {
+				c.ship(g, m)
+			} else if isCarried(m.GetType()) {
 				c.turn.Late = c.post(c.turn.Late, g, m)
 			}
 		}

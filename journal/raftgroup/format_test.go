@@ -14,6 +14,7 @@ import (
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/wal"
+	"github.com/hostd/hostd/sharding"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 )
@@ -38,8 +39,17 @@ func goldenEntries() []*pb.Entry {
 func goldens() map[string][]byte {
 	conf := goldenConf()
 	g := newGroup(5, 101)
-	g.written = groupImage{shard: 5, replica: 101, hard: hardState{4, 102, 11}, cut: 9, cutTerm: 3, conf: conf}
-	c := &Core{watermark: 77, order: []*group{g}}
+	g.written = groupImage{shard: 5, replica: 101, hard: hardState{4, 102, 11}, cut: 9, cutTerm: 3, conf: conf, generation: 2, install: goldenInstall()}
+	c := &Core{watermark: 77, order: []*group{g}, groups: map[sharding.ShardID]*group{5: g}, former: formerLives{5: {99, 1}, 8: {301, 0}}}
+	in := &incoming{SnapshotHeader: goldenHeader(), digest: goldenInstall().digest}
+	adopting := newGroup(5, 102)
+	adopting.hard, adopting.generation, adopting.incoming = hardState{4, 0, 11}, 1, in
+	install := (&Core{installs: []*group{adopting}}).InstallRecord()
+	remove, _, err := c.RemoveRecord([]ReplicaRef{{5, 101}})
+	if err != nil {
+		panic(err)
+	}
+	header := goldenHeader()
 	turn := appendSection([]byte{payloadVersion}, &section{shard: 5, replica: 101, hard: &hardState{4, 102, 11}, conf: &conf, first: 10, ents: goldenEntries()})
 	turn = appendSection(turn, &section{shard: 6, replica: 201, first: 1, ents: goldenEntries()[:1]})
 	cut := le.AppendUint32(le.AppendUint64([]byte{payloadVersion}, 77), 1)
@@ -49,12 +59,27 @@ func goldens() map[string][]byte {
 		panic(err)
 	}
 	return map[string][]byte{
+		"remove":     bytes.Clone(remove),
+		"install":    install,
+		"snapshot":   header.append(nil),
 		"checkpoint": c.Checkpoint(nil),
 		"turn":       turn,
 		"cut":        cut,
 		"create":     create,
 		"frame":      EncodeFrame(goldenMessages()),
 	}
+}
+
+func goldenInstall() installImage {
+	i := installImage{index: 9, term: 3}
+	for b := range i.digest {
+		i.digest[b] = byte(b)
+	}
+	return i
+}
+
+func goldenHeader() SnapshotHeader {
+	return SnapshotHeader{Shard: 5, From: 101, To: 102, Term: 4, Index: 9, IndexTerm: 3, members: goldenConf()}
 }
 
 func goldenMessages() []Message {
@@ -100,7 +125,7 @@ func TestGoldenBytes(t *testing.T) {
 
 func TestGoldenBytesAreRead(t *testing.T) {
 	b := goldens()
-	r := &recovery{groups: map[uint32]*recovering{}}
+	r := newRecovery()
 	r.begin(6, 201)
 	for i, name := range []string{"checkpoint", "turn", "cut"} {
 		kind := map[string]byte{"checkpoint": kindCheckpoint, "turn": kindTurn, "cut": kindCut}[name]
@@ -123,7 +148,37 @@ func TestGoldenBytesAreRead(t *testing.T) {
 			t.Errorf("entry %v", e)
 		}
 	}
-	r = &recovery{groups: map[uint32]*recovering{}}
+	if g.generation != 2 || g.install != goldenInstall() || r.former[5] != (formerLife{99, 1}) || r.former[8] != (formerLife{301, 0}) {
+		t.Errorf("recovered life %d, snapshot %v, former %v", g.generation, g.install, r.former)
+	}
+	if err := r.record(wal.Position{Segment: 2, Offset: 9}, kindRemove, b["remove"]); err != nil || r.groups[5] != nil || r.former[5] != (formerLife{101, 2}) {
+		t.Errorf("removed: %v, former %v", err, r.former)
+	}
+	r = newRecovery()
+	r.begin(5, 102)
+	r.groups[5].g.generation = 1
+	if err := r.record(wal.Position{Segment: 1}, kindInstall, b["install"]); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := r.groups[5].finish(); err != nil || g.generation != 2 || g.install != goldenInstall() || g.log.cut != 9 || g.hard != (hardState{4, 0, 9}) || g.conf.index != 9 {
+		t.Errorf("installed %+v, %v", g, err)
+	}
+	if h, err := readSnapshotHeader(bytes.NewReader(b["snapshot"])); err != nil || !reflect.DeepEqual(h.append(nil), b["snapshot"]) || h.Index != 9 || h.members.index != 9 {
+		t.Errorf("header %+v, %v", h, err)
+	}
+	old, err := os.ReadFile(filepath.Join("testdata", "checkpoint_v1.hex"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := hex.DecodeString(strings.ReplaceAll(string(old), "\n", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = newRecovery()
+	if err := r.record(wal.Position{Segment: 2}, kindCheckpoint, first); err != nil || r.groups[5].g.replica != 101 || r.groups[5].g.generation != 0 {
+		t.Errorf("version 1: %v", err)
+	}
+	r = newRecovery()
 	if err := r.record(wal.Position{Segment: 1}, kindCreate, b["create"]); err != nil {
 		t.Fatal(err)
 	}
@@ -158,11 +213,15 @@ func TestDamageIsRefused(t *testing.T) {
 			t.Fatalf("frame cut at %d and no error", i)
 		}
 	}
-	kinds := map[string]byte{"checkpoint": kindCheckpoint, "turn": kindTurn, "cut": kindCut, "create": kindCreate}
+	kinds := map[string]byte{"checkpoint": kindCheckpoint, "turn": kindTurn, "cut": kindCut, "create": kindCreate, "remove": kindRemove, "install": kindInstall}
 	for name, kind := range kinds {
-		for i := range b[name] {
-			r := &recovery{groups: map[uint32]*recovering{}}
-			if name != "create" {
+		for i := range len(b[name]) {
+			r := newRecovery()
+			switch name {
+			case "create":
+			case "install":
+				r.begin(5, 102)
+			default:
 				r.begin(5, 101)
 				r.begin(6, 201)
 			}
@@ -174,7 +233,7 @@ func TestDamageIsRefused(t *testing.T) {
 			}
 		}
 	}
-	if _, err := open([]byte{payloadVersion + 1}); !errors.Is(err, journal.ErrUnsupported) {
+	if _, _, err := open(kindTurn, []byte{payloadVersion + 1}); !errors.Is(err, journal.ErrUnsupported) {
 		t.Errorf("a later version: %v", err)
 	}
 }
@@ -238,10 +297,10 @@ func FuzzDecodeFrame(f *testing.F) {
 
 func FuzzLogRecord(f *testing.F) {
 	for name, b := range goldens() {
-		f.Add(map[string]byte{"checkpoint": kindCheckpoint, "turn": kindTurn, "cut": kindCut, "create": kindCreate}[name], b)
+		f.Add(map[string]byte{"checkpoint": kindCheckpoint, "turn": kindTurn, "cut": kindCut, "create": kindCreate, "remove": kindRemove, "install": kindInstall}[name], b)
 	}
 	f.Fuzz(func(t *testing.T, kind byte, b []byte) {
-		r := &recovery{groups: map[uint32]*recovering{}}
+		r := newRecovery()
 		r.begin(5, 101).g.conf = goldenConf()
 		r.begin(6, 201).g.conf = goldenConf()
 		if err := r.record(wal.Position{Segment: 1}, kind, b); err != nil {
@@ -276,5 +335,22 @@ func TestSplitSectionsAreStatesOfTheirOwn(t *testing.T) {
 	got = append(got, s.ents...)
 	if !reflect.DeepEqual(got, want) || *s.hard != (hardState{4, 102, 12}) {
 		t.Error("parts do not make the whole")
+	}
+}
+
+// TestDamagedSnapshotHeadersAreRefused flips each bit and cuts each length.
+func TestDamagedSnapshotHeadersAreRefused(t *testing.T) {
+	b := goldens()["snapshot"]
+	for i := range b {
+		if _, err := readSnapshotHeader(bytes.NewReader(b[:i])); err == nil {
+			t.Fatalf("cut at %d and no error", i)
+		}
+		for bit := range 8 {
+			bad := bytes.Clone(b)
+			bad[i] ^= 1 << bit
+			if _, err := readSnapshotHeader(bytes.NewReader(bad)); err == nil {
+				t.Fatalf("bit %d of byte %d flipped and no error", bit, i)
+			}
+		}
 	}
 }

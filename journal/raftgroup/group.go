@@ -33,6 +33,16 @@ type group struct {
 	rewrite bool
 	applied uint64
 	uncut   bool // the log may be cut further, now or when more is durable
+	// generation counts the lives of the shard on this node; install is the
+	// snapshot this one began with, until the state machine needs it no more.
+	generation uint32
+	install    installImage
+	incoming   *incoming
+	// After failed snapshots no other is sent until the tick.
+	failures int
+	retryAt  uint64
+	// removed: it is no replica of this node any more.
+	removed bool
 
 	// Leadership as last reported. Only while it is ours do proposals and
 	// reads reach raft; raft itself refuses what comes after it lost it.

@@ -12,7 +12,8 @@ import (
 )
 
 // Loop drives a Core with a log, a state machine, a clock and the network. Its
-// methods may be called from any goroutine.
+// methods may be called from any goroutine. Beside its own goroutine it has
+// MaxSnapshotsOut that send snapshots.
 type Loop struct {
 	opts   Options
 	driver *Driver
@@ -27,6 +28,9 @@ type Loop struct {
 	stopOnce sync.Once
 	done     chan struct{}
 	err      error // why the loop ended, valid after done
+
+	sending  sending
+	incoming chan struct{} // has room for MaxSnapshotsIn
 }
 
 // Start starts the recovered groups and the goroutine that drives them. The
@@ -45,6 +49,7 @@ func Start(rec *Recovered, opts Options) (*Loop, error) {
 		done:   make(chan struct{}),
 	}
 	l.publish()
+	l.startSnapshots()
 	go l.run()
 	return l, nil
 }
@@ -202,7 +207,7 @@ func (l *Loop) Err() error {
 func (l *Loop) Close(ctx context.Context) error {
 	l.stopOnce.Do(func() { close(l.stop) })
 	select {
-	case <-l.done:
+	case <-l.sending.done:
 		return l.err
 	case <-ctx.Done():
 		return ctx.Err()
@@ -212,6 +217,7 @@ func (l *Loop) Close(ctx context.Context) error {
 // run is the loop's goroutine.
 func (l *Loop) run() {
 	defer close(l.done)
+	defer l.stopSnapshots()
 	ticker := l.opts.NewTicker(l.opts.Tick)
 	defer ticker.Stop()
 	err := l.cycle(ticker)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/disk"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -96,6 +97,23 @@ type Options struct {
 	// replica's messages come from; messages to other replicas are dropped.
 	Transport Transport
 	Locate    func(shard sharding.ShardID, replica sharding.ReplicaID) (sharding.NodeID, bool)
+	// Snapshots is the state machine's side of snapshots and removals. Without
+	// it followers behind the cut wait, and no replica can be removed.
+	Snapshots Snapshots
+	// SnapshotFS and SnapshotDir are where received snapshots lie until the
+	// state machine holds them durably; the directory is the loop's alone.
+	// They are set with Snapshots.
+	SnapshotFS  disk.FS
+	SnapshotDir string
+	// Sender carries snapshots to other nodes, at most MaxSnapshotsOut at a
+	// time (default 8) while MaxSnapshotsQueued wait (default 64), each within
+	// SnapshotTimeout (default 10 minutes). At most MaxSnapshotsIn are received
+	// at a time (default 8), others wait.
+	Sender             SnapshotSender
+	MaxSnapshotsOut    int
+	MaxSnapshotsQueued int
+	MaxSnapshotsIn     int
+	SnapshotTimeout    time.Duration
 	// Applied is the last index of a shard that the machine holds as it was
 	// opened, as of the recovered watermark; nil: nothing beyond the log's cut.
 	Applied func(shard sharding.ShardID) uint64
@@ -188,6 +206,10 @@ func (o Options) withDefaults() Options {
 	o.MaxFrameBytes = or(o.MaxFrameBytes, 2<<20)
 	o.RetainBytes = or(o.RetainBytes, 1<<20)
 	o.MaxPinnedSegments = or(o.MaxPinnedSegments, 8)
+	o.MaxSnapshotsOut = or(o.MaxSnapshotsOut, 8)
+	o.MaxSnapshotsQueued = or(o.MaxSnapshotsQueued, 64)
+	o.MaxSnapshotsIn = or(o.MaxSnapshotsIn, 8)
+	o.SnapshotTimeout = or(o.SnapshotTimeout, 10*time.Minute)
 	if o.NewTicker == nil {
 		o.NewTicker = func(d time.Duration) Ticker { return wallTicker{time.NewTicker(d)} }
 	}
@@ -221,6 +243,12 @@ func (o Options) Validate() error {
 	}
 	if (o.Transport == nil) != (o.Locate == nil) {
 		errs = append(errs, errors.New("transport and locate are set together"))
+	}
+	if o.Snapshots != nil && (o.SnapshotFS == nil || o.SnapshotDir == "") {
+		errs = append(errs, errors.New("snapshots need a file system and a directory"))
+	}
+	if o.MaxSnapshotsOut < 1 || o.MaxSnapshotsQueued < 0 || o.MaxSnapshotsIn < 1 {
+		errs = append(errs, errors.New("bounds of snapshots must be positive"))
 	}
 	if o.HeartbeatTicks < 1 || o.ElectionTicks <= o.HeartbeatTicks {
 		errs = append(errs, fmt.Errorf("election ticks %d must be above heartbeat ticks %d, at least 1", o.ElectionTicks, o.HeartbeatTicks))
@@ -259,6 +287,9 @@ var (
 	ErrUnknownShard = errors.New("raftgroup: no replica of the shard on this node")
 	// ErrGroupExists: this node already holds a replica of the shard.
 	ErrGroupExists = errors.New("raftgroup: a replica of the shard exists")
+	// ErrReplicaRemoved: the replica, or a later one of its shard, was removed
+	// from this node. It can never be created again.
+	ErrReplicaRemoved = errors.New("raftgroup: the replica was removed from this node")
 	// ErrTooLarge: a proposal above MaxEntryBytes. It will never be taken.
 	ErrTooLarge = errors.New("raftgroup: proposal too large")
 	// ErrFenced: the proposal was made for another term than the group's. It

@@ -25,6 +25,7 @@ type Recovered struct {
 	Groups []RecoveredGroup
 
 	groups []*group
+	former formerLives
 }
 
 // RecoveredGroup describes a replica as the log left it.
@@ -37,6 +38,12 @@ type RecoveredGroup struct {
 	// CutIndex is before the first entry, LastIndex is the last entry's.
 	CutIndex, LastIndex uint64
 	Voters, Learners    []sharding.ReplicaID
+	// Generation counts the lives of the shard on this node: one begins with
+	// each replica created after one was removed, and with each snapshot.
+	Generation uint32
+	// Snapshot is the index of the snapshot that this life began with and that
+	// the state machine may still have to read, 0 for none.
+	Snapshot uint64
 }
 
 // LastIndex is the shard's last index in the log, 0 if there is no replica of
@@ -54,11 +61,11 @@ func (r *Recovered) LastIndex(shard sharding.ShardID) uint64 {
 // Recover replays the log. An error that wraps journal.ErrDamaged is final:
 // the node must not serve with this log.
 func Recover(log Log) (*Recovered, error) {
-	r := &recovery{groups: map[uint32]*recovering{}}
+	r := newRecovery()
 	if err := log.Replay(r.record); err != nil {
 		return nil, fmt.Errorf("recover groups: %w", err)
 	}
-	rec := &Recovered{Watermark: r.watermark}
+	rec := &Recovered{Watermark: r.watermark, former: r.former}
 	for _, shard := range slices.Sorted(maps.Keys(r.groups)) {
 		g, err := r.groups[shard].finish()
 		if err != nil {
@@ -69,6 +76,7 @@ func Recover(log Log) (*Recovered, error) {
 			Shard: g.shard, Replica: sharding.ReplicaID(g.replica), Term: sharding.Term(g.hard.term), Commit: g.hard.commit,
 			CutIndex: g.log.cut, LastIndex: g.log.last(),
 			Voters: replicas(g.conf.state.GetVoters()), Learners: replicas(g.conf.state.GetLearners()),
+			Generation: g.generation, Snapshot: g.install.index,
 		})
 	}
 	return rec, nil
@@ -86,7 +94,12 @@ func replicas(ids []uint64) []sharding.ReplicaID {
 type recovery struct {
 	watermark uint64
 	groups    map[uint32]*recovering
+	former    formerLives
 	begun     bool
+}
+
+func newRecovery() *recovery {
+	return &recovery{groups: map[uint32]*recovering{}, former: formerLives{}}
 }
 
 // recovering is a group of which older segments may be gone: entries before
@@ -102,17 +115,21 @@ func (r *recovery) record(pos wal.Position, kind byte, payload []byte) error {
 		return fmt.Errorf("%w: the first segment kept has no checkpoint", errRecovery)
 	}
 	r.begun = true
-	d, err := open(payload)
+	d, version, err := open(kind, payload)
 	if err == nil {
 		switch kind {
 		case kindCheckpoint:
-			err = r.checkpoint(d)
+			err = r.checkpoint(d, version)
 		case kindTurn:
 			err = r.turn(d, pos)
 		case kindCut:
 			err = r.cut(d)
 		case kindCreate:
 			err = r.create(d)
+		case kindRemove:
+			err = r.remove(d)
+		case kindInstall:
+			err = r.install(d)
 		default:
 			err = fmt.Errorf("%w: kind %d", journal.ErrUnsupported, kind)
 		}
@@ -138,10 +155,10 @@ func (r *recovery) begin(shard uint32, replica uint64) *recovering {
 	return g
 }
 
-func (r *recovery) checkpoint(d *reader) error {
+func (r *recovery) checkpoint(d *reader, version byte) error {
 	r.watermark = max(r.watermark, d.u64())
 	for n := d.u32(); n > 0 && !d.bad; n-- {
-		i := d.image()
+		i := d.image(version)
 		if d.bad || i.replica == 0 {
 			d.bad = true
 			break
@@ -153,7 +170,11 @@ func (r *recovery) checkpoint(d *reader) error {
 			return fmt.Errorf("%w: checkpoint of replica %d of shard %d, which is replica %d", errRecovery, i.replica, i.shard, g.g.replica)
 		}
 		g.g.hard, g.g.conf = i.hard, i.conf
+		g.g.generation, g.g.install = i.generation, i.install
 		g.cut(i.cut, i.cutTerm)
+	}
+	if version >= 2 {
+		r.readFormer(d)
 	}
 	return d.done()
 }
@@ -168,7 +189,14 @@ func (r *recovery) create(d *reader) error {
 		if r.groups[shard] != nil {
 			return fmt.Errorf("%w: shard %d was created twice", errRecovery, shard)
 		}
-		r.begin(shard, replica).g.conf = conf
+		g := r.begin(shard, replica).g
+		g.conf = conf
+		if f, ok := r.former[sharding.ShardID(shard)]; ok {
+			if sharding.ReplicaID(replica) <= f.replica {
+				return fmt.Errorf("%w: replica %d of shard %d was created after %d was removed", errRecovery, replica, shard, f.replica)
+			}
+			g.generation = f.generation + 1
+		}
 	}
 	return d.done()
 }
@@ -251,6 +279,7 @@ func (r *recovering) finish() (*group, error) {
 	g.log.append(r.ents)
 	g.written.hard, g.written.conf = g.hard, g.conf
 	g.written.cut, g.written.cutTerm = g.log.cut, g.log.cutTerm
+	g.written.generation, g.written.install = g.generation, g.install
 	g.hard.commit = max(g.hard.commit, g.log.cut)
 	if g.conf.state == nil {
 		return nil, fmt.Errorf("%w: shard %d has no members", errRecovery, g.shard)

@@ -23,6 +23,8 @@ type entries struct {
 	// hard and conf are what raft starts from.
 	hard *pb.HardState
 	conf *pb.ConfState
+	// describe says what a snapshot would be of; nil: there are none.
+	describe func() (*pb.Snapshot, error)
 }
 
 var _ raft.Storage = (*entries)(nil)
@@ -74,11 +76,13 @@ func (s *entries) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	return out[:len(out):len(out)], nil
 }
 
-// Snapshot is not available: a follower behind the cut waits. Streaming the
-// state machine to it goes here: a descriptor is returned, the transport moves
-// the state beside the messages.
+// Snapshot describes the state that a follower behind the cut gets: the state
+// itself moves beside the messages.
 func (s *entries) Snapshot() (*pb.Snapshot, error) {
-	return nil, raft.ErrSnapshotTemporarilyUnavailable
+	if s.describe == nil {
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	return s.describe()
 }
 
 // append adds entries, in the place of those that conflict with them.

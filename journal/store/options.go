@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+
+	"github.com/hostd/hostd/sharding"
 )
 
 // Options of a Store. The zero value of a field is its default.
@@ -30,6 +32,10 @@ type Options struct {
 	// costs about a second less for each GiB, and damage is found when it is
 	// read, by the values' own checksums, or not at all when it hides a key.
 	SkipTableScan bool
+	// Leftover tells Verify whether a life of a shard may be incomplete, where
+	// the log knows: it is being deleted, or its snapshot is read in again by
+	// the next start. Default: one beside a complete life of the shard may be.
+	Leftover func(shard sharding.ShardID, generation uint32) bool
 	// ReadOnly opens without writing anything: for Verify.
 	ReadOnly bool
 	// Logger gets what Badger warns of. Default: discarded.

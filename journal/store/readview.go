@@ -3,11 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/dgraph-io/badger/v4"
-
-	"github.com/hostd/hostd/sharding"
 )
 
 // View reads the store as of one version. It serves one goroutine, and holds
@@ -122,46 +119,6 @@ func (v *View) recovered(key []byte, err *error) {
 	if r := recover(); r != nil {
 		*err = &DamageError{Where: DescribeKey(key), What: "a table's block is broken", Action: actionRebuild}
 	}
-}
-
-// AppliedMarks returns the applied mark of every shard in the view. It costs a
-// seek for each shard. With whole, a shard with keys and no mark is damage; a
-// view above the watermark may show one after a crash.
-func (v *View) AppliedMarks(whole bool) (marks map[sharding.ShardID]Applied, err error) {
-	defer v.recovered([]byte{}, &err)
-	marks = make(map[sharding.ShardID]Applied)
-	it := v.txn.NewIterator(badger.IteratorOptions{})
-	defer it.Close()
-	for shard := uint64(0); shard <= math.MaxUint32; shard++ {
-		it.Seek(AppendPrefix(nil, sharding.ShardID(shard), 0, ClassApplied))
-		if !it.Valid() {
-			break
-		}
-		key := it.Item().Key()
-		k, err := ParseKey(key)
-		if err != nil {
-			return nil, err
-		}
-		shard = uint64(k.Shard)
-		if k.Class != ClassApplied {
-			if !whole {
-				continue
-			}
-			return nil, &DamageError{Where: DescribeKey(key), What: "its shard has no applied mark", Action: actionRebuild}
-		}
-		err = it.Item().Value(func(value []byte) error {
-			body, err := openValue(key, value)
-			if err != nil {
-				return err
-			}
-			marks[k.Shard], err = DecodeApplied(body)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return marks, nil
 }
 
 // ScanRaw calls fn for every key with its value as stored, frame included and

@@ -25,6 +25,8 @@ const MaxProblems = 1000
 type Report struct {
 	Version   uint64 // the store was verified as of it
 	Shards    int
+	Lives     []Life // of the shards, leftovers too
+	Leftovers uint64 // pairs of lives that are incomplete by right
 	Entities  uint64 // heads, deleted ones too
 	Records   uint64
 	Events    uint64
@@ -90,7 +92,10 @@ func (s *Store) Verify(ctx context.Context, version uint64) (*Report, error) {
 		return nil, err
 	}
 	defer view.Close()
-	v := &verifier{ctx: ctx, view: view, Report: Report{Version: version}}
+	v := &verifier{ctx: ctx, view: view, leftover: s.opts.Leftover, Report: Report{Version: version}}
+	if err := v.findLives(); err != nil {
+		return nil, fmt.Errorf("verify journal store: %w", err)
+	}
 	if err := view.scan(nil, nil, v.item); err != nil {
 		return nil, fmt.Errorf("verify journal store: %w", err)
 	}
@@ -106,8 +111,12 @@ type verifier struct {
 	ctx  context.Context
 	view *View
 
+	leftover func(sharding.ShardID, uint32) bool
+
 	shard   sharding.ShardID
-	any     bool // shard is set
+	life    uint32
+	any     bool // shard and life are set
+	skip    bool // the life is a leftover
 	marked  bool
 	mark    Applied
 	heads   uint64
@@ -158,10 +167,14 @@ func (v *verifier) item(item *badger.Item) error {
 		v.problem("keys", "a key that no release has written")
 		return nil
 	}
-	if !v.any || k.Shard != v.shard {
+	if !v.any || k.Shard != v.shard || k.Generation != v.life {
 		v.endEntity()
 		v.endShard()
-		v.beginShard(k.Shard)
+		v.beginShard(k.Shard, k.Generation)
+	}
+	if v.skip {
+		v.Leftovers++
+		return nil
 	}
 	v.Pairs++
 	return item.Value(func(value []byte) error {
@@ -208,15 +221,17 @@ func (v *verifier) pair(k Key, body []byte) error {
 	return nil
 }
 
-func (v *verifier) beginShard(id sharding.ShardID) {
-	v.Shards++
-	v.shard, v.any, v.marked, v.mark = id, true, false, Applied{}
+func (v *verifier) beginShard(id sharding.ShardID, life uint32) {
+	if v.skip = v.isLeftover(id, life); !v.skip {
+		v.Shards++
+	}
+	v.shard, v.life, v.any, v.marked, v.mark = id, life, true, false, Applied{}
 	v.heads, v.living, v.ordered, v.listed, v.found = 0, 0, 0, 0, 0
 	v.order, v.records = fingerprint{}, fingerprint{}
 }
 
 func (v *verifier) endShard() {
-	if !v.any {
+	if !v.any || v.skip {
 		return
 	}
 	where := fmt.Sprintf("shard %d", v.shard)
@@ -327,7 +342,7 @@ func (v *verifier) endEntity() {
 	if v.entity == nil {
 		return
 	}
-	key := append(AppendPrefix(nil, v.shard, 0, ClassEntity), v.entity...)
+	key := append(AppendPrefix(nil, v.shard, v.life, ClassEntity), v.entity...)
 	var h Head
 	found, err := v.view.Get(key, func(body []byte) (err error) {
 		h, err = DecodeHead(body)

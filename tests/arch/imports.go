@@ -88,6 +88,11 @@ var bans = []ban{
 		reason: "the store keeps what the event log gives it",
 	},
 	{
+		from:   []string{"journal/statefile"},
+		to:     []string{"journal/raftgroup", "journal/eventlog", "journal/store", "journal/wal", "journal/disk"},
+		reason: "a stream of pairs is the same whatever made it and wherever it lies",
+	},
+	{
 		from:   []string{"journal/raftgroup"},
 		to:     []string{"journal/store", "journal/eventlog"},
 		reason: "consensus orders bytes; the state machine is an interface",

@@ -1,0 +1,171 @@
+package statefile
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/hostd/hostd/journal"
+)
+
+// Reader reads a stream chunk by chunk and checks every byte of it. Its errors
+// are those of the reader beneath, journal.ErrDamaged (also for a stream that
+// ends early) and journal.ErrUnsupported.
+type Reader struct {
+	from   io.Reader
+	tee    io.Writer
+	head   Header
+	sum    hash.Hash
+	number uint64
+	pairs  uint64
+	bytes  uint64
+	tail   Trailer
+	ended  bool
+	buf    []byte
+}
+
+// NewReader reads the header of a stream. What it reads it writes to tee, if
+// that is not nil, before it is checked.
+func NewReader(from io.Reader, tee io.Writer) (*Reader, error) {
+	r := &Reader{from: from, tee: tee, sum: sha256.New()}
+	b, err := r.read(nil, headBytes)
+	if err != nil {
+		return nil, err
+	}
+	r.head, err = decodeHeader(b)
+	r.sum.Write(b)
+	return r, err
+}
+
+// Header is the stream's.
+func (r *Reader) Header() Header { return r.head }
+
+// read appends n bytes of the stream to b.
+func (r *Reader) read(b []byte, n int) ([]byte, error) {
+	start := len(b)
+	if cap(b)-start < n {
+		b = append(make([]byte, 0, start+n), b...)
+	}
+	b = b[:start+n]
+	if _, err := io.ReadFull(r.from, b[start:]); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("%w: the snapshot ends early", journal.ErrDamaged)
+		}
+		return nil, err
+	}
+	if r.tee != nil {
+		if _, err := r.tee.Write(b[start:]); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// Next returns the next chunk, or io.EOF once the trailer has confirmed all
+// that came before it. With own the chunk is the caller's, otherwise it is
+// valid until the next call.
+func (r *Reader) Next(own bool) (Chunk, error) {
+	if r.ended {
+		return nil, io.EOF
+	}
+	b := r.buf[:0]
+	if own {
+		b = nil
+	}
+	var head [frameBytes]byte
+	frame, err := r.read(head[:0], frameBytes)
+	if err != nil {
+		return nil, err
+	}
+	n := int(le.Uint32(frame))
+	if n == 0 {
+		return nil, r.end(frame)
+	}
+	if n > maxChunkBytes {
+		return nil, fmt.Errorf("%w: a snapshot's chunk of %d bytes", journal.ErrDamaged, n)
+	}
+	if b, err = r.read(b, n); err != nil {
+		return nil, err
+	}
+	if chunkSum(b, r.number) != le.Uint32(frame[4:]) {
+		return nil, fmt.Errorf("%w: chunk %d of a snapshot fails its checksum", journal.ErrDamaged, r.number)
+	}
+	r.sum.Write(frame)
+	r.sum.Write(b)
+	r.number++
+	if !own {
+		r.buf = b
+	}
+	err = Chunk(b).Each(func(key, value []byte) error {
+		r.pairs++
+		r.bytes += uint64(len(key) + len(value))
+		return nil
+	})
+	return b, err
+}
+
+// end checks the trailer.
+func (r *Reader) end(frame []byte) error {
+	b, err := r.read(make([]byte, 0, tailBytes), tailBytes-frameBytes)
+	if err != nil {
+		return err
+	}
+	r.sum.Write(frame)
+	r.sum.Write(b[:16])
+	r.tail = Trailer{Pairs: le.Uint64(b), Bytes: le.Uint64(b[8:]), Digest: Digest(b[16:])}
+	var sum Digest
+	r.sum.Sum(sum[:0])
+	if chunkSum(b[:16], r.number) != le.Uint32(frame[4:]) || sum != r.tail.Digest || r.tail.Pairs != r.pairs || r.tail.Bytes != r.bytes {
+		return fmt.Errorf("%w: a snapshot's trailer contradicts it", journal.ErrDamaged)
+	}
+	r.ended = true
+	return io.EOF
+}
+
+// Trailer is the stream's, once Next returned io.EOF.
+func (r *Reader) Trailer() Trailer { return r.tail }
+
+// Verify reads the rest of a stream, which must have the digest.
+func (r *Reader) Verify(want Digest) error {
+	for {
+		switch _, err := r.Next(false); {
+		case errors.Is(err, io.EOF):
+			if r.tail.Digest != want {
+				return fmt.Errorf("%w: another snapshot than the log names", journal.ErrDamaged)
+			}
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// Chunk is some pairs, checked.
+type Chunk []byte
+
+// Each calls fn with every pair; the slices alias the chunk.
+func (c Chunk) Each(fn func(key, value []byte) error) error {
+	for b := []byte(c); len(b) > 0; {
+		key, rest, ok := field(b)
+		value, rest, ok2 := field(rest)
+		if !ok || !ok2 {
+			return fmt.Errorf("%w: a pair runs past its snapshot's chunk", journal.ErrDamaged)
+		}
+		if err := fn(key, value); err != nil {
+			return err
+		}
+		b = rest
+	}
+	return nil
+}
+
+func field(b []byte) (field, rest []byte, ok bool) {
+	n, size := binary.Uvarint(b)
+	if size <= 0 || n > uint64(len(b)-size) {
+		return nil, nil, false
+	}
+	return b[size : size+int(n) : size+int(n)], b[size+int(n):], true
+}

@@ -1,0 +1,127 @@
+package store
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// Life is what the store has of one generation of a shard.
+type Life struct {
+	Shard      sharding.ShardID
+	Generation uint32
+	// Marked: it has an applied mark. A life without one is being deleted, or
+	// is a snapshot that was not installed to its end.
+	Marked  bool
+	Applied Applied
+}
+
+// Lives returns every generation of every shard that has a key in the view, in
+// order. It costs a seek or two for each.
+func (v *View) Lives() (lives []Life, err error) {
+	defer v.recovered([]byte{}, &err)
+	it := v.txn.NewIterator(badger.IteratorOptions{})
+	defer it.Close()
+	for next := []byte{0}; ; {
+		if it.Seek(next); !it.Valid() {
+			return lives, nil
+		}
+		k, err := ParseKey(it.Item().Key())
+		if err != nil {
+			return nil, err
+		}
+		life := Life{Shard: k.Shard, Generation: k.Generation}
+		life.Marked, err = v.Get(AppendPrefix(nil, k.Shard, k.Generation, ClassApplied), func(body []byte) (err error) {
+			life.Applied, err = DecodeApplied(body)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		lives = append(lives, life)
+		switch {
+		case k.Generation < math.MaxUint32:
+			next = AppendPrefix(next[:0], k.Shard, k.Generation+1, 0)
+		case k.Shard < math.MaxUint32:
+			next = AppendPrefix(next[:0], k.Shard+1, 0, 0)
+		default:
+			return lives, nil
+		}
+	}
+}
+
+// LifePrefix is what all keys of a shard's generation start with.
+func LifePrefix(shard sharding.ShardID, generation uint32) []byte {
+	return AppendPrefix(nil, shard, generation, 0)[:lifePrefixBytes]
+}
+
+const lifePrefixBytes = prefixBytes - 1
+
+// MissingMark is the damage of a life that has keys and should have a mark.
+func MissingMark(shard sharding.ShardID) error {
+	return &DamageError{Where: fmt.Sprintf("shard %d", shard), What: "it has keys and no applied mark", Action: actionRebuild}
+}
+
+// ScanKeys calls fn for up to limit keys with the prefix that are not before
+// from (nil: all), in order, and says whether there are more. It reads no
+// value. The key is valid during the call; fn must not panic.
+func (v *View) ScanKeys(prefix, from []byte, limit int, fn func(key []byte)) (more bool, err error) {
+	err = v.scan(prefix, from, func(item *badger.Item) error {
+		if limit == 0 {
+			more = true
+			return ErrStop
+		}
+		limit--
+		fn(item.Key())
+		return nil
+	})
+	if err == ErrStop {
+		err = nil
+	}
+	return more, err
+}
+
+// Cursor walks the pairs of a view in the order of their keys, one at a call.
+type Cursor struct {
+	view   *View
+	prefix []byte
+	it     *badger.Iterator
+	value  []byte
+}
+
+// Cursor returns a cursor before the first key with the prefix. It must be
+// closed before the view is.
+func (v *View) Cursor(prefix []byte) *Cursor {
+	return &Cursor{view: v, prefix: prefix, it: v.txn.NewIterator(badger.IteratorOptions{Prefix: prefix})}
+}
+
+// Next moves to the next pair and returns it, checked; a nil key is the end.
+// Both slices are valid until the next call.
+func (c *Cursor) Next() (key, body []byte, err error) {
+	defer c.view.recovered(c.prefix, &err)
+	if c.value == nil {
+		c.value = []byte{}
+		c.it.Seek(c.prefix)
+	} else {
+		c.it.Next()
+	}
+	if !c.it.Valid() {
+		return nil, nil, nil
+	}
+	item := c.it.Item()
+	key = item.Key()
+	if c.value, err = item.ValueCopy(c.value); err != nil {
+		return nil, nil, fmt.Errorf("read %s: %w", DescribeKey(key), err)
+	}
+	if c.value == nil {
+		c.value = []byte{}
+	}
+	body, err = openValue(key, c.value)
+	return key, body, err
+}
+
+// Close releases the cursor.
+func (c *Cursor) Close() { c.it.Close() }
