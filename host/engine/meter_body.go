@@ -27,8 +27,17 @@ type bodyWriter struct {
 	plan    *bodyPlan
 	params  int
 	next    int // point
-	depth   int // of blocks that are open
 	wrapped bool
+	// open are the blocks that are open, as uploaded, and height how many are
+	// as written.
+	open   []openBlock
+	height int
+}
+
+// openBlock is a block of the module.
+type openBlock struct {
+	label int  // its height as written
+	outer bool // a loop that was given one around it
 }
 
 // body returns a function's locals and instructions with metering.
@@ -49,6 +58,7 @@ func (r *rewriter) body(function int) []byte {
 		b.emit(opBlock)
 		b.bytes = appendSigned(b.bytes, r.blockType(signature.results))
 	}
+	b.push(false)
 	b.instructions()
 	if b.wrapped {
 		b.leave()
@@ -117,13 +127,22 @@ func (b *bodyWriter) instructions() {
 
 func (b *bodyWriter) instruction(i *instruction) {
 	switch i.op {
-	case opBlock, opLoop, opIf:
-		b.depth++
+	case opLoop:
+		b.loop(i)
+		return
+	case opBlock, opIf:
+		b.push(false)
 	case opEnd:
-		b.depth--
+		b.end()
+		return
+	case opBr, opBrIf:
+		i.a = b.label(i.a)
+	case opBrTable:
+		b.branchTable(i)
+		return
 	case opReturn:
 		if b.wrapped {
-			b.index(opBr, uint32(b.depth))
+			b.index(opBr, b.label(uint32(len(b.open)-1)))
 			return
 		}
 	case opCall, opRefFunc:
@@ -138,6 +157,71 @@ func (b *bodyWriter) instruction(i *instruction) {
 	b.bytes = appendInstruction(b.bytes, b.m.wasm, i)
 }
 
+func (b *bodyWriter) push(outer bool) {
+	b.open = append(b.open, openBlock{b.height, outer})
+	b.height++
+}
+
+// label is the number of a label as written.
+func (b *bodyWriter) label(label uint32) uint32 {
+	return uint32(b.height - 1 - b.open[len(b.open)-1-int(label)].label)
+}
+
+func (b *bodyWriter) branchTable(i *instruction) {
+	b.emit(opBrTable)
+	b.bytes = binary.AppendUvarint(b.bytes, uint64(i.count-1))
+	c := &cursor{data: b.m.wasm, pos: i.targets.start, end: i.targets.end}
+	for range i.count {
+		b.bytes = binary.AppendUvarint(b.bytes, uint64(b.label(c.u32("a label"))))
+	}
+}
+
+// loop begins a loop. One that calls nothing is put into another, which is
+// where it settles: a call inside the loop, however rarely made, would have
+// its variables live in memory.
+func (b *bodyWriter) loop(i *instruction) {
+	outer := b.plan.pending(b.plan.points[b.next]) && !b.hasParameters(i.value)
+	if outer {
+		b.bytes = appendInstruction(b.bytes, b.m.wasm, i)
+		b.height++
+		b.settleIfMuch()
+	}
+	b.bytes = appendInstruction(b.bytes, b.m.wasm, i)
+	b.push(outer)
+}
+
+// hasParameters reports whether a block of the type takes operands.
+func (b *bodyWriter) hasParameters(blockType int64) bool {
+	return blockType >= 0 && b.m.types[blockType].params != ""
+}
+
+func (b *bodyWriter) end() {
+	last := b.open[len(b.open)-1]
+	b.open = b.open[:len(b.open)-1]
+	b.height--
+	b.emit(opEnd)
+	if last.outer {
+		b.emit(opEnd)
+		b.height--
+	}
+}
+
+// much leaves 1 when the pending fuel is worth settling.
+func (b *bodyWriter) much() {
+	b.index(opLocalGet, b.pendingLocal())
+	b.i64(pendingLimit)
+	b.emit(opI64GtU)
+}
+
+func (b *bodyWriter) settleIfMuch() {
+	b.much()
+	b.emit(opIf, blockVoid)
+	b.index(opLocalGet, b.pendingLocal())
+	b.index(opCall, b.settle)
+	b.index(opLocalSet, b.pendingLocal())
+	b.emit(opEnd)
+}
+
 // point charges where the plan says to.
 func (b *bodyWriter) point(p point) {
 	if !b.plan.pending(p) {
@@ -147,19 +231,20 @@ func (b *bodyWriter) point(p point) {
 		}
 		return
 	}
-	local := b.pendingLocal()
-	b.index(opLocalGet, local)
+	if p.kind == pointHeader {
+		if b.open[len(b.open)-1].outer {
+			// The compiler makes one compare and branch of an if, and five
+			// instructions of a br_if.
+			b.much()
+			b.emit(opIf, blockVoid)
+			b.index(opBr, 2)
+			b.emit(opEnd)
+		} else {
+			b.settleIfMuch()
+		}
+	}
+	b.index(opLocalGet, b.pendingLocal())
 	b.i64(int64(p.cost))
 	b.emit(opI64Add)
-	if p.kind != pointHeader {
-		b.index(opLocalSet, local)
-		return
-	}
-	b.index(opLocalTee, local)
-	b.i64(pendingLimit)
-	b.emit(opI64GtU, opIf, blockVoid)
-	b.index(opLocalGet, local)
-	b.index(opCall, b.settle)
-	b.index(opLocalSet, local)
-	b.emit(opEnd)
+	b.index(opLocalSet, b.pendingLocal())
 }

@@ -1,0 +1,159 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+)
+
+// kernels builds testdata/kernels with the compiler of a language. What is not
+// installed is skipped: Debian has clang, lld, rustc and libstd-rust-dev-wasm32,
+// and HOSTD_ASC names the asc of npm's assemblyscript.
+func kernels(t testing.TB, language string) []byte {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "kernels.wasm")
+	var command *exec.Cmd
+	need := func(program string) string {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			t.Skipf("no %s here: %v", program, err)
+		}
+		return path
+	}
+	switch language {
+	case "c":
+		need("wasm-ld")
+		command = exec.Command(need("clang"), "--target=wasm32", "-O2", "-nostdlib", "-fno-builtin", "-Wl,--no-entry", "-Wl,--strip-all",
+			"-o", out, "testdata/kernels/kernels.c")
+	case "rust":
+		command = exec.Command(need("/usr/bin/rustc"), "--edition", "2021", "--target", "wasm32-unknown-unknown", "-C", "opt-level=3",
+			"-C", "panic=abort", "-C", "lto=fat", "-C", "strip=symbols", "--crate-type", "cdylib", "-o", out, "testdata/kernels/kernels.rs")
+	case "assemblyscript":
+		asc := os.Getenv("HOSTD_ASC")
+		if asc == "" {
+			t.Skip("HOSTD_ASC does not name asc, the AssemblyScript compiler")
+		}
+		command = exec.Command(need(asc), "testdata/kernels/kernels.ts", "-O3", "--runtime", "incremental", "--noAssert",
+			"--use", "abort=", "--exportStart", "_initialize", "-o", out)
+	case "go":
+		command = exec.Command(need("go"), "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", out, "./testdata/kernels/go")
+		command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	}
+	if said, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, said)
+	}
+	wasm, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wasm
+}
+
+var kernelLanguages = []string{"c", "rust", "assemblyscript", "go"}
+
+// kernel is a module with kernels, as it came or metered.
+type kernel struct {
+	guest api.Module
+	meter *meter // nil as it came
+	ctx   context.Context
+}
+
+func openKernel(t testing.TB, e *Engine, wasm []byte, metered bool) *kernel {
+	t.Helper()
+	if metered {
+		m, fault := parseModule(wasm, e.limits)
+		if fault != nil {
+			t.Fatal(fault)
+		}
+		wasm = prepare(m)
+	}
+	compiled, err := e.runtime.CompileModule(t.Context(), wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
+	guest, err := e.runtime.InstantiateModule(t.Context(), compiled, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	instance := &Instance{module: &Module{engine: e}, guest: guest, pureClock: fixedInstant}
+	k := &kernel{guest: guest, ctx: &callContext{context.Background(), instance}}
+	instance.begin()
+	if metered {
+		if err := instance.meter.attach(guest); err != nil {
+			t.Fatal(err)
+		}
+		k.meter = &instance.meter
+	}
+	t.Cleanup(func() {
+		guest.Close(context.Background())
+		compiled.Close(context.Background())
+	})
+	if guest.ExportedFunction(abi.ExportInitialize) != nil {
+		k.run(t, abi.ExportInitialize)
+	}
+	return k
+}
+
+// run calls a function and returns its result and its fuel.
+func (k *kernel) run(t testing.TB, name string, params ...uint64) (result uint64, fuel int64) {
+	t.Helper()
+	if k.meter != nil {
+		k.meter.open(math.MaxInt64)
+	}
+	stack := make([]uint64, 8)
+	copy(stack, params)
+	if err := k.guest.ExportedFunction(name).CallWithStack(k.ctx, stack); err != nil {
+		t.Fatal(err)
+	}
+	if k.meter != nil {
+		k.meter.close()
+		fuel = k.meter.used
+	}
+	return uint64(uint32(stack[0])), fuel
+}
+
+// BenchmarkKernels is what metering costs: each tight loop as it came and
+// metered, by turns, the quickest of each against each other, and the
+// nanoseconds that a unit of fuel stands for.
+func BenchmarkKernels(b *testing.B) {
+	for _, language := range kernelLanguages {
+		b.Run(language, func(b *testing.B) {
+			wasm := kernels(b, language)
+			e := newEngine(b, Options{})
+			plain, metered := openKernel(b, e, wasm, false), openKernel(b, e, wasm, true)
+			for _, name := range []string{"spin", "sum", "fib", "sieve", "machine"} {
+				if plain.guest.ExportedFunction(name) == nil {
+					continue
+				}
+				b.Run(name, func(b *testing.B) { compareKernels(b, plain, metered, name) })
+			}
+		})
+	}
+}
+
+func compareKernels(b *testing.B, plain, metered *kernel, name string) {
+	const n = 100_000
+	least := [2]time.Duration{math.MaxInt64, math.MaxInt64}
+	fuel := int64(0)
+	for b.Loop() {
+		for i, k := range [2]*kernel{plain, metered} {
+			began := time.Now()
+			_, fuel = k.run(b, name, n)
+			least[i] = min(least[i], time.Since(began))
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(least[0])/1e3, "us-plain")
+	b.ReportMetric(float64(least[1])/1e3, "us-metered")
+	b.ReportMetric(float64(least[1])/float64(least[0]), "x")
+	b.ReportMetric(float64(least[1])/float64(fuel), "ns/unit")
+}
