@@ -163,6 +163,9 @@ func (n *Node) told(p *cluster.Picture) {
 	n.leaders.tell(nodes)
 }
 
+// leaveTimeout bounds how long a stop waits for others to hear of it.
+const leaveTimeout = time.Second
+
 // openGossip begins to gossip: it finds the addresses of nodes that moved
 // while this one was away.
 func (n *Node) openGossip(ctx context.Context) error {
@@ -180,7 +183,13 @@ func (n *Node) openGossip(ctx context.Context) error {
 	}
 	n.gossiped = m
 	n.closeLast("gossip", func(ctx context.Context) error {
-		return errors.Join(m.Leave(ctx), m.Close(ctx))
+		leaving, cancel := context.WithTimeout(ctx, leaveTimeout)
+		defer cancel()
+		if err := m.Leave(leaving); err != nil {
+			// The others find out by themselves.
+			n.logger.Debug("nobody was told that this node stops", "error", err)
+		}
+		return m.Close(ctx)
 	})
 	return nil
 }

@@ -193,10 +193,12 @@ func (c *Control) PutBlob(_ context.Context, _ peer.Digest, size int64, blob io.
 	if err != nil {
 		return err
 	}
-	wasm := make([]byte, size)
-	if _, err := io.ReadFull(blob, wasm); err != nil {
+	wasm := make([]byte, 0, size+1) // one more, to read the end of it
+	kept := bytes.NewBuffer(wasm)
+	if _, err := kept.ReadFrom(blob); err != nil {
 		return err
 	}
+	wasm = kept.Bytes()
 	_, _, err = o.Blobs.Put(wasm)
 	return err
 }

@@ -63,15 +63,16 @@ type Member struct {
 	picture   atomic.Pointer[Picture]
 	seq       uint64 // of reports
 
-	tasks  sync.WaitGroup
-	cancel context.CancelFunc
+	tasks   sync.WaitGroup
+	stopped context.Context
+	cancel  context.CancelFunc
 }
 
 // Start begins the member's work. The node's replica of the metadata shard
 // exists and runs.
 func Start(opts Options) *Member {
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &Member{opts: opts, kick: make(chan struct{}, 1), told: make(chan struct{}, 1), fresh: make(chan struct{}), cancel: cancel}
+	m := &Member{opts: opts, kick: make(chan struct{}, 1), told: make(chan struct{}, 1), fresh: make(chan struct{}), stopped: ctx, cancel: cancel}
 	m.picture.Store(&Picture{})
 	m.coord.init(m)
 	m.tasks.Go(func() { m.follow(ctx) })

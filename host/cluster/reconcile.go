@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/sharding"
@@ -16,6 +17,7 @@ type Raft interface {
 	CreateGroups([]raftgroup.GroupConfig) error
 	ChangeMembers(shard sharding.ShardID, fence sharding.Term, change raftgroup.Change) error
 	TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) error
+	Campaign(shards []sharding.ShardID) error
 	Statuses() ([]raftgroup.Status, error)
 }
 
@@ -54,11 +56,15 @@ func (m *Member) reconcile(view *meta.View, statuses []raftgroup.Status) {
 // createPlaced creates the replicas that are placed here and are not there.
 func (m *Member) createPlaced(view *meta.View, have map[sharding.ShardID]sharding.ReplicaID) error {
 	var create []raftgroup.GroupConfig
+	var stand []sharding.ShardID
 	for _, h := range view.HostedBy(m.opts.Node) {
 		if _, there := have[h.Shard]; there || h.Replica.State == meta.ReplicaLeaving || len(create) == maxCreated {
 			continue
 		}
 		create = append(create, raftgroup.GroupConfig{Shard: h.Shard, Replica: h.Replica.ID, Voters: h.First})
+		if h.First[0] == h.Replica.ID {
+			stand = append(stand, h.Shard)
+		}
 	}
 	if len(create) == 0 {
 		return nil
@@ -67,7 +73,28 @@ func (m *Member) createPlaced(view *meta.View, have map[sharding.ShardID]shardin
 		return fmt.Errorf("create %d replicas: %w", len(create), err)
 	}
 	m.opts.Logger.Info("replicas created", "count", len(create))
+	if len(stand) > 0 {
+		m.tasks.Go(func() { m.stand(stand) })
+	}
 	return nil
+}
+
+// standAfter gives the other nodes time to create their replicas.
+const standAfter = 150 * time.Millisecond
+
+// stand lets this node's replicas of new groups stand for election where they
+// are the first that was placed: so leaderships are spread as replicas are,
+// without waiting for an election timeout.
+func (m *Member) stand(shards []sharding.ShardID) {
+	wait := time.NewTimer(standAfter)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		if err := m.opts.Raft.Campaign(shards); err != nil {
+			m.opts.Logger.Debug("new groups do not stand for election", "error", err)
+		}
+	case <-m.stopped.Done():
+	}
 }
 
 // converge takes the next step from a led group's members to its placement.
