@@ -41,6 +41,15 @@ func records() []journal.Record {
 			Events: []journal.Event{{Type: "a"}, {Type: "b", Payload: []byte{0, 255}}, {Type: "c", Tags: []string{""}}},
 		},
 		{Entity: sharding.EntityID{Type: "t", ID: strings.Repeat("i", sharding.MaxEntityIDBytes)}},
+		{
+			Entity: sharding.EntityID{Type: "cart", ID: "c"}, Term: 2, RecordedAt: 5, CommandID: "timer", Sections: []journal.Section{
+				{Kind: journal.SectionFuel, Data: []byte{1, 2, 0, 0, 0, 0, 0, 0}},
+				{Kind: journal.SectionSource, Data: journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte("expire"), Due: 1 << 60})},
+				{Kind: journal.SectionTimers, Data: journal.AppendTimerOp(journal.AppendTimerOp(nil,
+					journal.TimerOp{Name: []byte("expire"), Due: 1<<60 + 1, Command: []byte("close"), Payload: []byte("{}")}),
+					journal.TimerOp{Name: []byte("remind"), Cancel: true})},
+			},
+		},
 	}
 }
 

@@ -92,6 +92,7 @@ type Record struct {
 	CommandHash uint64 // of the command's name and payload, see HashCommand
 	Reply       []byte
 	Events      []Event
+	Sections    []Section // ascending by kind
 }
 
 // Last returns the entity's sequence after the record.

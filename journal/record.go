@@ -26,7 +26,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //	  prev [32], module [32], command hash u64
 //	  command id (len u8), reply (len u32)
 //	  event count u16, each: type (len u8), payload (len u32), tag count u8, each tag (len u8)
-//	  sections: kind u8, len u32, bytes, to the end (none are defined in version 1)
+//	  sections: kind u8, len u32, bytes, to the end
 //
 // The names must be valid and within their bounds; AppendRecord panics on a
 // length that its field cannot hold.
@@ -62,6 +62,7 @@ func AppendRecord(dst []byte, r *Record) []byte {
 			dst = append8(dst, t)
 		}
 	}
+	dst = appendSections(dst, r.Sections)
 	body := dst[start+8:]
 	binary.LittleEndian.PutUint32(dst[start:], uint32(len(body)))
 	binary.LittleEndian.PutUint32(dst[start+4:], crc32.Checksum(body, castagnoli))
@@ -78,7 +79,7 @@ func RecordBytes(r *Record) int {
 			n += len(t)
 		}
 	}
-	return n
+	return n + sectionsBytes(r.Sections)
 }
 
 func append8(b []byte, s string) []byte {
@@ -115,7 +116,8 @@ func SplitRecord(b []byte) (raw, rest []byte, err error) {
 }
 
 // Decode fills r from raw, one whole record as SplitRecord returned it. Byte
-// slices of r alias raw; strings are copies. r.Events is reused.
+// slices of r alias raw; strings are copies. r.Events and r.Sections are
+// reused.
 func (r *Record) Decode(raw []byte) error {
 	if len(raw) < 10 {
 		return fmt.Errorf("%w: short record", ErrDamaged)
@@ -147,8 +149,14 @@ func (r *Record) Decode(raw []byte) error {
 	if d.bad {
 		return fmt.Errorf("%w: fields run past the record's end", ErrDamaged)
 	}
-	if len(d.b) != 0 {
-		return fmt.Errorf("%w: unknown section %d", ErrUnsupported, d.b[0])
+	r.Sections = r.Sections[:0]
+	for last := SectionKind(0); len(d.b) > 0; {
+		s, rest, err := nextSection(d.b, last)
+		if err != nil {
+			return err
+		}
+		r.Sections = append(r.Sections, s)
+		d.b, last = rest, s.Kind
 	}
 	return nil
 }

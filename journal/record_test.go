@@ -109,7 +109,7 @@ func TestRecordOfAnotherReleaseIsUnsupported(t *testing.T) {
 	raw := journal.AppendRecord(nil, &r)
 	version := bytes.Clone(raw)
 	version[8] = 2
-	section := append(bytes.Clone(raw), 1, 2, 0, 0, 0, 'x', 'y')
+	section := append(bytes.Clone(raw), 99, 2, 0, 0, 0, 'x', 'y')
 	for name, b := range map[string][]byte{"version": version, "section": section} {
 		raw, _, err := journal.SplitRecord(reseal(b))
 		if err != nil {

@@ -25,7 +25,7 @@ type RecordView struct {
 	Reply       []byte
 	EventCount  int
 
-	events []byte
+	events, sections []byte
 }
 
 // recordFixedBytes is what lies between the entity id and the command id.
@@ -72,11 +72,19 @@ func (v *RecordView) Parse(raw []byte) error {
 	if c.bad {
 		return errRunsPast()
 	}
-	if len(c.b) != 0 {
-		return fmt.Errorf("%w: unknown section %d", ErrUnsupported, c.b[0])
+	v.sections = c.b
+	for b, last := c.b, SectionKind(0); len(b) > 0; {
+		s, rest, err := nextSection(b, last)
+		if err != nil {
+			return err
+		}
+		b, last = rest, s.Kind
 	}
 	return nil
 }
+
+// HasSections reports whether the record has any section.
+func (v *RecordView) HasSections() bool { return len(v.sections) > 0 }
 
 // Last returns the entity's sequence after the record.
 func (v *RecordView) Last() Sequence { return v.Expected + Sequence(v.EventCount) }

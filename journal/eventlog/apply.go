@@ -19,6 +19,7 @@ type judged struct {
 	recordedAt int64
 	deleted    bool
 	events     bool
+	steps      int // of m.steps, after those of the records before it
 }
 
 // Apply applies committed entries of a shard, in order, and returns a verdict
@@ -43,7 +44,7 @@ func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []Verd
 	for i := range entries {
 		e, v := &entries[i], &out[i]
 		v.Shard, v.Index, v.Term = id, e.Index, e.Term
-		m.judged = m.judged[:0]
+		m.judged, m.steps = m.judged[:0], m.steps[:0]
 		m.applyEntry(sh, e, v)
 		v.Clock, v.Revision = sh.applied.Clock, sh.applied.Revision
 		m.subs.notify(id, m.judged)
@@ -185,9 +186,21 @@ func (m *Machine) judge(sh *shard, e *journal.Committed, body []byte) error {
 			return ErrChain
 		}
 		h.seq, h.hash = v.Last(), m.chain.AfterView(v.Prev, v)
+		before := len(m.steps)
+		deleted := v.Flags&journal.FlagTombstone != 0
+		if v.HasSections() {
+			if err := m.judgeTimers(sh, h, v); err != nil {
+				return err
+			}
+		}
+		if deleted {
+			if err := m.judgeDeletion(sh, h); err != nil {
+				return err
+			}
+		}
 		m.judged = append(m.judged, judged{
-			head: h, raw: raw, seq: h.seq, hash: h.hash, recordedAt: v.RecordedAt,
-			deleted: v.Flags&journal.FlagTombstone != 0, events: v.EventCount > 0,
+			steps: len(m.steps) - before, head: h, raw: raw, seq: h.seq, hash: h.hash, recordedAt: v.RecordedAt,
+			deleted: deleted, events: v.EventCount > 0,
 		})
 	}
 	return nil
@@ -220,7 +233,7 @@ func validName(name []byte, most int) bool {
 
 // commit makes the judged records visible and moves the shard past the entry.
 func (m *Machine) commit(sh *shard, e *journal.Committed) {
-	size := 0
+	size, steps := 0, m.steps
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.judged {
@@ -230,6 +243,10 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 		size += len(j.raw) + overlayBytes
 		if j.events {
 			sh.order = append(sh.order, r)
+		}
+		if j.steps > 0 {
+			sh.changeTimers(j.head, steps[:j.steps])
+			steps, size = steps[j.steps:], size+j.steps*timerBytes
 		}
 		sh.count(j.head, j.deleted)
 		j.head.exists = true

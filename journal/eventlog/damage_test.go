@@ -160,8 +160,8 @@ func flipInPlace(t *testing.T, name string, rng *rand.Rand) {
 		return // compaction is removing it
 	}
 	b := make([]byte, 1)
-	// The last tenth holds the index, which a running Badger trusts.
-	at := rng.Int64N(fi.Size() * 9 / 10)
+	// The last third holds the index, which a running Badger trusts.
+	at := rng.Int64N(fi.Size() * 2 / 3)
 	if _, err := f.ReadAt(b, at); err != nil {
 		t.Fatal(err)
 	}

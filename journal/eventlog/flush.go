@@ -18,6 +18,7 @@ type Batch struct {
 	meta   []KV
 	bytes  int64
 	pack   int
+	keys   []string // of timers
 
 	view journal.RecordView
 	kvs  store.Batch
@@ -40,6 +41,7 @@ type shardWrite struct {
 	shard   *shard
 	applied store.Applied
 	order   []*applied
+	timers  map[string]timerChange
 	before  uint64 // index of the last order pack before these
 }
 
@@ -80,7 +82,7 @@ func (m *Machine) TakeBatch() *Batch {
 }
 
 func (sh *shard) take() shardWrite {
-	w := shardWrite{shard: sh, order: sh.order, before: sh.applied.Ordered}
+	w := shardWrite{shard: sh, order: sh.order, timers: sh.timers.take(), before: sh.applied.Ordered}
 	if n := len(sh.order); n > 0 {
 		sh.applied.Ordered = sh.order[n-1].at.Index
 	}
@@ -112,6 +114,9 @@ func (m *Machine) Flushed(b *Batch) {
 			h.last = nil
 		}
 	}
+	for i := range b.shards {
+		b.shards[i].shard.timers.taken = nil
+	}
 	m.flight = nil
 	m.mu.Unlock()
 	m.unflushed.Add(-b.bytes)
@@ -135,6 +140,7 @@ func (b *Batch) Write(st *store.Store) error {
 		if err := b.putOrder(&b.shards[i]); err != nil {
 			return err
 		}
+		b.putTimers(&b.shards[i])
 		b.putApplied(&b.shards[i])
 	}
 	b.putMeta()

@@ -42,6 +42,12 @@ func TestStoredBytes(t *testing.T) {
 	if v := apply1(m, 258, journal.Committed{Index: 5, Term: 1, Data: body}); v.Err != nil {
 		t.Fatal(v.Err)
 	}
+	timed := record("carol", 0, journal.Hash{}, 0)
+	timed.Sections = []journal.Section{{Kind: journal.SectionTimers, Data: journal.AppendTimerOp(nil,
+		journal.TimerOp{Name: []byte("expire"), Due: 5, Command: []byte("close"), Payload: []byte("{}")})}}
+	if v := apply1(m, 258, journal.Committed{Index: 6, Term: 1, Data: entry(1, timed)}); v.Err != nil {
+		t.Fatal(v.Err)
+	}
 	meta := append(journal.AppendEntryHeader(nil, journal.EntryMeta, 1, 1), "key value"...)
 	if v := apply1(m, 0, journal.Committed{Index: 1, Term: 1, Data: meta}); v.Err != nil {
 		t.Fatal(v.Err)

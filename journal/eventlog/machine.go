@@ -35,6 +35,7 @@ type Machine struct {
 	chain   journal.Chain
 	view    journal.RecordView
 	judged  []judged
+	steps   []timerStep
 	judging uint64 // number of the entry being judged
 	key     []byte
 	slab    []applied
@@ -72,7 +73,8 @@ type shard struct {
 	replaced   bool     // another life of the shard has taken its place
 	heads      map[string]*head
 	order      []*applied // records with events that no batch has taken
-	moved      bool       // it is in the Machine's list
+	timers     timers
+	moved      bool // it is in the Machine's list
 }
 
 // Open returns the Machine as it was at the watermark that the log recorded.

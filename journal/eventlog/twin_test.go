@@ -2,9 +2,12 @@ package eventlog_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -37,6 +40,7 @@ type twinEntity struct {
 	hash    journal.Hash
 	deleted bool
 	snaps   []journal.Snapshot
+	timers  map[string]journal.Timer
 	records [][]byte
 	at      []journal.Position
 	last    []journal.Sequence
@@ -93,8 +97,10 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 		if err := r.Decode(raw); err != nil {
 			panic(err)
 		}
+		r.Sections = slices.Clone(r.Sections)
 		at, ok := after[r.Entity]
-		if cur := sh.entities[r.Entity]; !ok && cur != nil {
+		cur := sh.entities[r.Entity]
+		if !ok && cur != nil {
 			at = twinEntity{seq: cur.seq, hash: cur.hash}
 		}
 		switch {
@@ -104,6 +110,8 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 			return eventlog.ErrSequence
 		case r.Prev != at.hash:
 			return eventlog.ErrChain
+		case !cur.fires(&r):
+			return eventlog.ErrInvalid
 		}
 		at.seq, at.hash = r.Last(), chain.After(&r)
 		after[r.Entity] = at
@@ -120,6 +128,7 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 		if ent.deleted = s.rec.Flags&journal.FlagTombstone != 0; ent.deleted {
 			ent.snaps = nil
 		}
+		ent.changeTimers(&s.rec)
 		ent.records = append(ent.records, bytes.Clone(s.raw))
 		ent.at, ent.last = append(ent.at, at), append(ent.last, ent.seq)
 		sh.clock = max(sh.clock, s.rec.RecordedAt)
@@ -129,6 +138,48 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 		}
 	}
 	return nil
+}
+
+// fires reports that the timer that made a record is set before its entry.
+func (t *twinEntity) fires(r *journal.Record) bool {
+	data := r.Section(journal.SectionSource)
+	if data == nil {
+		return true
+	}
+	s, err := journal.DecodeTimerSource(data)
+	if err != nil {
+		panic(err)
+	}
+	if t == nil {
+		return false
+	}
+	timer, ok := t.timers[string(s.Name)]
+	return ok && timer.Due == s.Due
+}
+
+func (t *twinEntity) changeTimers(r *journal.Record) {
+	if t.timers == nil {
+		t.timers = make(map[string]journal.Timer)
+	}
+	if data := r.Section(journal.SectionSource); data != nil {
+		s, _ := journal.DecodeTimerSource(data)
+		delete(t.timers, string(s.Name))
+	}
+	for ops := r.Section(journal.SectionTimers); len(ops) > 0; {
+		op, rest, err := journal.NextTimerOp(ops)
+		if err != nil {
+			panic(err)
+		}
+		ops = rest
+		if delete(t.timers, string(op.Name)); !op.Cancel {
+			t.timers[string(op.Name)] = journal.Timer{
+				Entity: r.Entity, Name: string(op.Name), Due: op.Due, Command: bytes.Clone(op.Command), Payload: bytes.Clone(op.Payload),
+			}
+		}
+	}
+	if t.deleted {
+		t.timers = nil
+	}
 }
 
 func (sh *twinShard) snapshot(body []byte) error {
@@ -231,6 +282,7 @@ func (s *source) data(sh *twinShard, term sharding.Term) []byte {
 			at = state{cur.seq, cur.hash}
 		}
 		r := s.record(e, term)
+		s.timers(&r, sh.entities[e])
 		r.Expected, r.Prev = at.seq, at.hash
 		if s.wrong && s.rng.IntN(40) == 0 {
 			r.Expected += journal.Sequence(s.rng.IntN(3)) - 1
@@ -294,6 +346,34 @@ func (s *source) record(e sharding.EntityID, term sharding.Term) journal.Record 
 	return r
 }
 
+// timers makes a record set and cancel timers, or be made by one.
+func (s *source) timers(r *journal.Record, cur *twinEntity) {
+	if s.rng.IntN(3) > 0 {
+		return
+	}
+	due := func() int64 { return int64(s.rng.IntN(40)) - 10 }
+	if cur != nil && len(cur.timers) > 0 && s.rng.IntN(2) == 0 {
+		names := slices.Sorted(maps.Keys(cur.timers))
+		t := cur.timers[names[s.rng.IntN(len(names))]]
+		if s.wrong && s.rng.IntN(10) == 0 {
+			t.Due++
+		}
+		r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionSource,
+			Data: journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte(t.Name), Due: t.Due})})
+	}
+	var ops []byte
+	for n := s.rng.IntN(4); n > 0; n-- {
+		op := journal.TimerOp{Name: fmt.Appendf(nil, "t%d", s.rng.IntN(4)), Cancel: s.rng.IntN(3) == 0}
+		if !op.Cancel {
+			op.Due, op.Command, op.Payload = due(), []byte("tick"), s.bytes(20)
+		}
+		ops = journal.AppendTimerOp(ops, op)
+	}
+	if len(ops) > 0 {
+		r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionTimers, Data: ops})
+	}
+}
+
 func (s *source) bytes(most int) []byte {
 	b := make([]byte, s.rng.IntN(most+1))
 	for i := range b {
@@ -335,6 +415,7 @@ func checkMachine(t *testing.T, m *eventlog.Machine, want *twin, rng *rand.Rand)
 		}
 		checkList(t, m, id, sh, rng)
 		checkOrder(t, m, id, sh, rng)
+		checkTimers(t, m, id, sh, rng)
 	}
 }
 
@@ -419,6 +500,38 @@ func checkList(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *twinS
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("list of shard %d, prefix %q after %q limit %d:\n got %q\nwant %q", id, prefix, after, limit, got, want)
+	}
+}
+
+func checkTimers(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *twinShard, rng *rand.Rand) {
+	t.Helper()
+	by, limit, odd := int64(rng.IntN(50))-12, 1+rng.IntN(30), rng.IntN(2) == 0
+	skip := func(e sharding.EntityID, name string, due int64) bool { return odd && name == "t1" }
+	var want []journal.Timer
+	for e, ent := range sh.entities {
+		info, err := m.Info(id, e)
+		if err != nil || int(info.Timers) != len(ent.timers) {
+			t.Fatalf("%s has %d timers, want %d: %v", e, info.Timers, len(ent.timers), err)
+		}
+		for _, timer := range ent.timers {
+			if !skip(e, timer.Name, timer.Due) {
+				want = append(want, timer)
+			}
+		}
+	}
+	slices.SortFunc(want, func(a, b journal.Timer) int {
+		return cmp.Or(cmp.Compare(a.Due, b.Due), strings.Compare(a.Entity.Type+"\x00"+a.Entity.ID+"\x00"+a.Name, b.Entity.Type+"\x00"+b.Entity.ID+"\x00"+b.Name))
+	})
+	n, next := 0, int64(math.MaxInt64)
+	for n < len(want) && n < limit && want[n].Due <= by {
+		n++
+	}
+	if n < len(want) {
+		next = want[n].Due
+	}
+	got, after, err := m.DueTimers(context.Background(), id, by, limit, skip)
+	if err != nil || after != next || fmt.Sprint(got) != fmt.Sprint(want[:n]) {
+		t.Fatalf("timers of shard %d by %d limit %d: next %d, want %d, %v\n got %v\nwant %v", id, by, limit, after, next, err, got, want[:n])
 	}
 }
 

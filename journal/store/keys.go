@@ -16,12 +16,15 @@ type Class byte
 // endian) and the class.
 const (
 	ClassApplied Class = 'a' // how far a shard is applied: Applied
+	ClassDue     Class = 'd' // a timer, by its due time: Timer
 	ClassEntity  Class = 'e' // the head of an entity: Head
 	ClassMeta    Class = 'm' // a pair of the metadata machine
 	ClassOrder   Class = 'o' // which records each raft entry held: order pack
 	ClassRecord  Class = 'r' // records of one entity: record pack
 	// ClassSnapshot is a snapshot of an entity, as in its raft entry.
 	ClassSnapshot Class = 's'
+	// ClassTimer is the due time of a timer, by its entity and name.
+	ClassTimer Class = 't'
 )
 
 const prefixBytes = 9
@@ -102,7 +105,7 @@ func ParseKey(key []byte) (Key, error) {
 		Rest:       key[prefixBytes:],
 	}
 	switch k.Class {
-	case ClassApplied, ClassEntity, ClassMeta, ClassOrder, ClassRecord, ClassSnapshot:
+	case ClassApplied, ClassEntity, ClassMeta, ClassOrder, ClassRecord, ClassSnapshot, ClassDue, ClassTimer:
 		return k, nil
 	}
 	return Key{}, fmt.Errorf("%w: key class %#x", journal.ErrDamaged, byte(k.Class))
@@ -117,6 +120,7 @@ func DescribeKey(key []byte) string {
 	names := map[Class]string{
 		ClassApplied: "applied mark", ClassEntity: "entity head", ClassMeta: "metadata pair",
 		ClassOrder: "order pack", ClassRecord: "record pack", ClassSnapshot: "entity snapshot",
+		ClassDue: "due timer", ClassTimer: "timer",
 	}
 	return fmt.Sprintf("%s of shard %d", names[k.Class], k.Shard)
 }

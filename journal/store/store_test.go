@@ -109,6 +109,10 @@ func TestBodiesRoundTrip(t *testing.T) {
 	if got, err := DecodeHead(AppendHead(nil, &h)); err != nil || got != h {
 		t.Errorf("head with snapshots %+v %v", got, err)
 	}
+	h.Timers = 7
+	if got, err := DecodeHead(AppendHead(nil, &h)); err != nil || got != h {
+		t.Errorf("head with timers %+v %v", got, err)
+	}
 	if gone := h.Snapshots.Add(9, 2); len(gone) != 1 || gone[0] != 3 || h.Snapshots != (Snapshots{5, 9}) {
 		t.Errorf("gone %v, left %v", gone, h.Snapshots)
 	}

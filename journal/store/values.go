@@ -46,6 +46,7 @@ type Head struct {
 	Records   uint64           // ever written
 	Bytes     uint64           // of those records, as encoded
 	Snapshots Snapshots        // in the store
+	Timers    uint32           // that are set
 }
 
 // Snapshots are the sequences of an entity's snapshots, oldest first; zeros
@@ -80,12 +81,14 @@ const (
 	headBytes     = 1 + 8 + 32 + 8 + 4 + 8 + 8 + 8
 	headDeleted   = 1 << 0
 	headSnapshots = 1 << 1
+	headTimers    = 1 << 2
 )
 
 // AppendHead appends the body of an entity's value. Layout, little endian:
-// flags u8 (bit 0: deleted, bit 1: has snapshots), sequence u64, hash [32],
+// flags u8 (bit 0: deleted, bit 1: has snapshots, bit 2: has timers), sequence u64, hash [32],
 // last index u64, last ordinal u32, updatedAt i64, records u64, bytes u64, and
-// with bit 1 count u8 and the sequence u64 of each snapshot, oldest first.
+// with bit 1 count u8 and the sequence u64 of each snapshot, oldest first, and
+// with bit 2 their number u32.
 func AppendHead(dst []byte, h *Head) []byte {
 	var flags byte
 	if h.Deleted {
@@ -94,6 +97,9 @@ func AppendHead(dst []byte, h *Head) []byte {
 	n := h.Snapshots.Len()
 	if n > 0 {
 		flags |= headSnapshots
+	}
+	if h.Timers > 0 {
+		flags |= headTimers
 	}
 	dst = append(dst, flags)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Sequence))
@@ -108,12 +114,15 @@ func AppendHead(dst []byte, h *Head) []byte {
 			dst = binary.LittleEndian.AppendUint64(dst, uint64(s))
 		}
 	}
+	if h.Timers > 0 {
+		dst = binary.LittleEndian.AppendUint32(dst, h.Timers)
+	}
 	return dst
 }
 
 // DecodeHead is the inverse of AppendHead.
 func DecodeHead(b []byte) (Head, error) {
-	snapshots, ok := headTail(b)
+	snapshots, timers, ok := headTail(b)
 	if !ok {
 		return Head{}, fmt.Errorf("%w: entity head of %d bytes", journal.ErrDamaged, len(b))
 	}
@@ -126,28 +135,36 @@ func DecodeHead(b []byte) (Head, error) {
 		Records:   binary.LittleEndian.Uint64(b[61:]),
 		Bytes:     binary.LittleEndian.Uint64(b[69:]),
 		Snapshots: snapshots,
+		Timers:    timers,
 	}, nil
 }
 
 // headTail reads what follows the fixed part of a head.
-func headTail(b []byte) (s Snapshots, ok bool) {
-	if len(b) < headBytes || b[0]&^(headDeleted|headSnapshots) != 0 {
-		return s, false
+func headTail(b []byte) (s Snapshots, timers uint32, ok bool) {
+	if len(b) < headBytes || b[0]&^(headDeleted|headSnapshots|headTimers) != 0 {
+		return s, 0, false
 	}
 	tail := b[headBytes:]
+	if b[0]&headTimers != 0 {
+		n := len(tail) - 4
+		if n < 0 {
+			return s, 0, false
+		}
+		timers, tail = binary.LittleEndian.Uint32(tail[n:]), tail[:n]
+	}
 	if b[0]&headSnapshots == 0 {
-		return s, len(tail) == 0
+		return s, timers, len(tail) == 0
 	}
 	if len(tail) < 1 || tail[0] == 0 || int(tail[0]) > len(s) || len(tail) != 1+8*int(tail[0]) {
-		return s, false
+		return s, 0, false
 	}
 	for i := range int(tail[0]) {
 		s[i] = journal.Sequence(binary.LittleEndian.Uint64(tail[1+8*i:]))
 		if s[i] == 0 || i > 0 && s[i] <= s[i-1] {
-			return s, false
+			return s, 0, false
 		}
 	}
-	return s, true
+	return s, timers, true
 }
 
 // Applied is how far a shard is applied.

@@ -32,6 +32,7 @@ type Report struct {
 	Events    uint64
 	OrderRows uint64
 	Snapshots uint64 // of entities
+	Timers    uint64
 	Pairs     uint64 // of all classes
 	Bytes     uint64 // of all values
 	Problems  []DamageError
@@ -121,8 +122,11 @@ type verifier struct {
 	mark    Applied
 	heads   uint64
 	living  uint64
-	listed  uint64      // snapshots, by the heads
-	found   uint64      // snapshots
+	listed  uint64 // snapshots, by the heads
+	found   uint64 // snapshots
+	set     uint64 // timers, by the heads
+	timers  uint64
+	dues    uint64
 	ordered uint64      // index of the last order pack
 	order   fingerprint // of the rows
 	records fingerprint // of the records with events
@@ -207,6 +211,7 @@ func (v *verifier) pair(k Key, body []byte) error {
 			v.living++
 		}
 		v.listed += uint64(h.Snapshots.Len())
+		v.set += uint64(h.Timers)
 		v.Entities++
 		return nil
 	case ClassOrder:
@@ -217,6 +222,13 @@ func (v *verifier) pair(k Key, body []byte) error {
 		v.found++
 		v.Snapshots++
 		return v.snapshot(k, body)
+	case ClassTimer:
+		v.timers++
+		v.Timers++
+		return v.timer(k, body)
+	case ClassDue:
+		v.dues++
+		return v.dueTimer(k, body)
 	}
 	return nil
 }
@@ -227,6 +239,7 @@ func (v *verifier) beginShard(id sharding.ShardID, life uint32) {
 	}
 	v.shard, v.life, v.any, v.marked, v.mark = id, life, true, false, Applied{}
 	v.heads, v.living, v.ordered, v.listed, v.found = 0, 0, 0, 0, 0
+	v.set, v.timers, v.dues = 0, 0, 0
 	v.order, v.records = fingerprint{}, fingerprint{}
 }
 
@@ -246,6 +259,8 @@ func (v *verifier) endShard() {
 		v.problem(where, "its order ends at index %d; its applied mark says %d", v.ordered, v.mark.Ordered)
 	case v.listed != v.found:
 		v.problem(where, "%d snapshots of entities, their heads list %d", v.found, v.listed)
+	case v.set != v.timers || v.set != v.dues:
+		v.problem(where, "%d timers, %d by due time; the entity heads count %d", v.timers, v.dues, v.set)
 	}
 	if v.order != v.records {
 		v.problem(where, "its order lists %d records with events, its entities have %d, or others", v.order.n, v.records.n)

@@ -1,0 +1,326 @@
+package eventlog
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// timerChange is what an entry did to one timer: it is set, or gone.
+type timerChange struct {
+	timer store.Timer // Command is empty when it is gone
+	// stored is the due time under which the layer below has the timer; only
+	// with has.
+	stored int64
+	has    bool
+}
+
+func (t *timerChange) gone() bool { return len(t.timer.Command) == 0 }
+
+// timers are a shard's timers that are not in the store yet, by entity and
+// name as keys hold them: first those that no batch has taken, then those of
+// the batch on its way.
+type timers struct {
+	fresh, taken map[string]timerChange
+}
+
+// timerStep is one change that a record being judged makes.
+type timerStep struct {
+	key   string
+	timer store.Timer
+	due   int64 // as of before the entry; only with has
+	has   bool
+}
+
+// judgeTimers checks what a record says about timers and leaves the changes in
+// m.steps.
+func (m *Machine) judgeTimers(sh *shard, h *head, v *journal.RecordView) error {
+	if source := v.Section(journal.SectionSource); source != nil {
+		s, err := journal.DecodeTimerSource(source)
+		if err != nil {
+			return err
+		}
+		step, err := m.timerStep(sh, h, s.Name)
+		if err != nil {
+			return err
+		}
+		if !step.has || step.due != s.Due {
+			return fmt.Errorf("%w: its timer is not set", ErrInvalid)
+		}
+		m.steps = append(m.steps, step)
+	}
+	for ops := v.Section(journal.SectionTimers); len(ops) > 0; {
+		op, rest, err := journal.NextTimerOp(ops)
+		if err != nil {
+			return err
+		}
+		ops = rest
+		if bytes.IndexByte(op.Name, 0) >= 0 {
+			return fmt.Errorf("%w: a timer's name cannot be a key", ErrInvalid)
+		}
+		step, err := m.timerStep(sh, h, op.Name)
+		if err != nil {
+			return err
+		}
+		step.timer = store.Timer{Due: op.Due, Command: op.Command, Payload: op.Payload}
+		m.steps = append(m.steps, step)
+	}
+	return nil
+}
+
+// timerStep finds a timer as it is before the entry.
+func (m *Machine) timerStep(sh *shard, h *head, name []byte) (s timerStep, err error) {
+	s.key = h.key + string(name)
+	s.due, s.has, err = m.timerDue(sh, s.key)
+	return s, err
+}
+
+func (m *Machine) timerDue(sh *shard, key string) (due int64, has bool, err error) {
+	for _, layer := range [...]map[string]timerChange{sh.timers.fresh, sh.timers.taken} {
+		if t, ok := layer[key]; ok {
+			return t.timer.Due, !t.gone(), nil
+		}
+	}
+	view, err := m.st.ViewAt(m.readAt)
+	if err != nil {
+		m.failStore(err)
+		return 0, false, err
+	}
+	defer view.Close()
+	full := append(store.AppendPrefix(nil, sh.id, sh.generation, store.ClassTimer), key...)
+	has, err = view.Get(full, func(body []byte) (err error) {
+		due, err = store.DecodeDue(body)
+		return err
+	})
+	if err != nil {
+		m.failStore(err)
+	}
+	return due, has, err
+}
+
+// changeTimers makes the steps visible. The caller holds the lock.
+func (sh *shard) changeTimers(h *head, steps []timerStep) {
+	for i := range steps {
+		s := &steps[i]
+		if sh.timers.fresh == nil {
+			sh.timers.fresh = make(map[string]timerChange)
+		}
+		change, again := sh.timers.fresh[s.key]
+		had := s.has
+		if again {
+			had = !change.gone()
+		} else {
+			change.stored, change.has = s.due, s.has
+		}
+		change.timer = s.timer
+		sh.timers.fresh[s.key] = change
+		switch has := !change.gone(); {
+		case has && !had:
+			h.Timers++
+		case had && !has:
+			h.Timers--
+		}
+	}
+}
+
+// timerBytes is about what a change costs in memory beside its record.
+const timerBytes = 200
+
+// judgeDeletion leaves the end of all the entity's timers in m.steps.
+func (m *Machine) judgeDeletion(sh *shard, h *head) error {
+	if h.Timers == 0 && len(m.steps) == 0 {
+		return nil
+	}
+	keys := make(map[string]struct{})
+	for _, layer := range [...]map[string]timerChange{sh.timers.fresh, sh.timers.taken} {
+		for key := range layer {
+			if len(key) > len(h.key) && key[:len(h.key)] == h.key {
+				keys[key] = struct{}{}
+			}
+		}
+	}
+	for i := range m.steps {
+		if key := m.steps[i].key; len(key) > len(h.key) && key[:len(h.key)] == h.key {
+			keys[key] = struct{}{}
+		}
+	}
+	view, err := m.st.ViewAt(m.readAt)
+	if err != nil {
+		m.failStore(err)
+		return err
+	}
+	defer view.Close()
+	class := store.AppendPrefix(nil, sh.id, sh.generation, store.ClassTimer)
+	err = view.Scan(append(class[:len(class):len(class)], h.key...), nil, func(key, _ []byte) error {
+		keys[string(key[len(class):])] = struct{}{}
+		return nil
+	})
+	if err != nil {
+		m.failStore(err)
+		return err
+	}
+	for key := range keys {
+		s := timerStep{key: key}
+		if s.due, s.has, err = m.timerDue(sh, key); err != nil {
+			return err
+		}
+		m.steps = append(m.steps, s)
+	}
+	return nil
+}
+
+func (t *timers) take() map[string]timerChange {
+	t.taken, t.fresh = t.fresh, nil
+	return t.taken
+}
+
+// putTimers writes the timers of a shard that have changed.
+func (b *Batch) putTimers(w *shardWrite) {
+	keys := b.keys[:0]
+	for key := range w.timers {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		t := w.timers[key]
+		if t.has && (t.gone() || t.stored != t.timer.Due) {
+			b.kvs.Delete(append(store.AppendDue(b.prefix(w.shard, store.ClassDue), t.stored), key...))
+		}
+		if t.gone() {
+			if t.has {
+				b.kvs.Delete(append(b.prefix(w.shard, store.ClassTimer), key...))
+			}
+			continue
+		}
+		b.kvs.Put(append(b.prefix(w.shard, store.ClassTimer), key...), store.AppendDue(nil, t.timer.Due))
+		b.kvs.Put(append(store.AppendDue(b.prefix(w.shard, store.ClassDue), t.timer.Due), key...), store.AppendTimer(nil, &t.timer))
+	}
+	b.keys = keys
+}
+
+// DueTimers returns the timers of a shard that are due by then, the oldest
+// first, at most limit of those that skip does not refuse, and when the next
+// one after them is due, math.MaxInt64 for none. It reads the store and what
+// was applied since as of one moment. The slices are the caller's.
+func (m *Machine) DueTimers(ctx context.Context, id sharding.ShardID, by int64, limit int,
+	skip func(e sharding.EntityID, name string, due int64) bool) (due []journal.Timer, next int64, err error) {
+	c := timerCursor{skip: skip, limit: limit, by: by, next: math.MaxInt64, ctx: ctx}
+	view, generation, err := m.timerLayers(id, &c)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read timers of shard %d: %w", id, err)
+	}
+	defer view.Close()
+	class := store.AppendPrefix(nil, id, generation, store.ClassDue)
+	err = view.Scan(class, nil, func(key, body []byte) error { return c.stored(key[len(class):], body) })
+	if err == nil && !c.done {
+		err = c.rest(math.MaxInt64, "")
+	}
+	if err != nil && !c.done {
+		return nil, 0, fmt.Errorf("read timers of shard %d: %w", id, err)
+	}
+	return c.due, c.next, nil
+}
+
+// timerLayers copies the overlay, and returns the view below it.
+func (m *Machine) timerLayers(id sharding.ShardID, c *timerCursor) (*store.View, uint32, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var generation uint32
+	c.changed = make(map[string]struct{})
+	if sh := m.shards[id]; sh != nil {
+		generation = sh.generation
+		for _, layer := range [...]map[string]timerChange{sh.timers.fresh, sh.timers.taken} {
+			for key, t := range layer {
+				if _, newer := c.changed[key]; newer {
+					continue
+				}
+				c.changed[key] = struct{}{}
+				if !t.gone() {
+					c.fresh = append(c.fresh, freshTimer{key, t.timer})
+				}
+			}
+		}
+	}
+	slices.SortFunc(c.fresh, func(a, b freshTimer) int {
+		return cmp.Or(cmp.Compare(a.timer.Due, b.timer.Due), cmp.Compare(a.key, b.key))
+	})
+	view, err := m.st.ViewAt(m.readAt)
+	return view, generation, err
+}
+
+type freshTimer struct {
+	key   string
+	timer store.Timer
+}
+
+// timerCursor merges the timers of the store with those of the overlay, in the
+// order of their due times.
+type timerCursor struct {
+	ctx     context.Context
+	fresh   []freshTimer
+	changed map[string]struct{}
+	skip    func(sharding.EntityID, string, int64) bool
+	limit   int
+	by      int64
+	due     []journal.Timer
+	next    int64
+	done    bool // next is known
+}
+
+func (c *timerCursor) stored(rest, body []byte) error {
+	due, key, err := store.CutDue(rest)
+	if err != nil {
+		return err
+	}
+	if err := c.rest(due, string(key)); err != nil {
+		return err
+	}
+	if _, newer := c.changed[string(key)]; newer {
+		return c.ctx.Err()
+	}
+	t, err := store.DecodeTimer(body, due)
+	if err != nil {
+		return err
+	}
+	return c.add(string(key), t)
+}
+
+// rest adds what the overlay has before a timer of the store.
+func (c *timerCursor) rest(due int64, key string) error {
+	for len(c.fresh) > 0 {
+		f := c.fresh[0]
+		if key != "" && (f.timer.Due > due || f.timer.Due == due && f.key > key) {
+			return nil
+		}
+		c.fresh = c.fresh[1:]
+		if err := c.add(f.key, f.timer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *timerCursor) add(key string, t store.Timer) error {
+	e, name, err := store.SplitEntity([]byte(key))
+	if err != nil {
+		return err
+	}
+	if c.skip != nil && c.skip(e, string(name), t.Due) {
+		return c.ctx.Err()
+	}
+	if t.Due > c.by || len(c.due) == c.limit {
+		c.next, c.done = t.Due, true
+		return store.ErrStop
+	}
+	c.due = append(c.due, journal.Timer{
+		Entity: e, Name: string(name), Due: t.Due, Command: bytes.Clone(t.Command), Payload: bytes.Clone(t.Payload),
+	})
+	return c.ctx.Err()
+}

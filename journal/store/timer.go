@@ -1,0 +1,82 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+)
+
+// A timer is stored twice: under its entity and name with its due time, and
+// under its due time, entity and name with what it holds.
+
+// Timer is what is stored of a timer beside its entity and name.
+type Timer struct {
+	Due              int64 // unix nanoseconds
+	Command, Payload []byte
+}
+
+const dueBytes = 8
+
+// AppendDue appends a due time so that earlier ones sort first: u64 big endian
+// with the sign bit flipped. It starts the rest of a due key, and is the body
+// of a timer's value.
+func AppendDue(dst []byte, due int64) []byte {
+	return binary.BigEndian.AppendUint64(dst, uint64(due)^1<<63)
+}
+
+// DecodeDue is the inverse of AppendDue.
+func DecodeDue(body []byte) (int64, error) {
+	if len(body) != dueBytes {
+		return 0, fmt.Errorf("%w: due time of %d bytes", journal.ErrDamaged, len(body))
+	}
+	return int64(binary.BigEndian.Uint64(body) ^ 1<<63), nil
+}
+
+// CutDue takes the due time off the rest of a due key.
+func CutDue(rest []byte) (due int64, timer []byte, err error) {
+	if len(rest) <= dueBytes {
+		return 0, nil, fmt.Errorf("%w: due key of %d bytes", journal.ErrDamaged, len(rest))
+	}
+	due, err = DecodeDue(rest[:dueBytes])
+	return due, rest[dueBytes:], err
+}
+
+// AppendTimer appends the body of a due value: command (len u8), payload to
+// the end.
+func AppendTimer(dst []byte, t *Timer) []byte {
+	dst = append(dst, byte(len(t.Command)))
+	dst = append(dst, t.Command...)
+	return append(dst, t.Payload...)
+}
+
+// DecodeTimer is the inverse of AppendTimer; its slices alias body.
+func DecodeTimer(body []byte, due int64) (Timer, error) {
+	if len(body) < 2 || body[0] == 0 || len(body)-1 < int(body[0]) {
+		return Timer{}, fmt.Errorf("%w: timer of %d bytes", journal.ErrDamaged, len(body))
+	}
+	n := 1 + int(body[0])
+	return Timer{Due: due, Command: body[1:n:n], Payload: body[n:]}, nil
+}
+
+// timer checks that a timer is under its due time too.
+func (v *verifier) timer(k Key, body []byte) error {
+	due, err := DecodeDue(body)
+	if err != nil {
+		return err
+	}
+	key := append(AppendDue(AppendPrefix(nil, k.Shard, k.Generation, ClassDue), due), k.Rest...)
+	found, err := v.view.Get(key, func([]byte) error { return nil })
+	if err == nil && !found {
+		v.problem(fmt.Sprintf("a timer of shard %d", k.Shard), "it is not under its due time")
+	}
+	return nil
+}
+
+func (v *verifier) dueTimer(k Key, body []byte) error {
+	due, _, err := CutDue(k.Rest)
+	if err == nil {
+		_, err = DecodeTimer(body, due)
+	}
+	return err
+}
