@@ -41,35 +41,34 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.check(res); err != nil {
+	member, err := c.check(res)
+	if err != nil {
 		res.Body.Close()
 		return nil, &localError{err}
 	}
-	if c.to != nil {
+	if member {
 		c.to.touch()
 		res.Body = &heardBody{ReadCloser: res.Body, peer: c.to}
 	}
 	return res, nil
 }
 
-// check judges who answered. An answer without a hello is no node's: a proxy's,
-// or an older release's. A refusal carries its reason to the caller.
-func (c *caller) check(res *http.Response) error {
+// check judges who answered, and reports whether it is the node that was
+// called, as a member of this cluster. An answer without a hello is no node's:
+// a proxy's, or an older release's.
+func (c *caller) check(res *http.Response) (member bool, err error) {
 	h, err := readHello(res.Header)
-	if err != nil {
-		return err
-	}
-	if c.to == nil {
-		return nil
+	if err != nil || c.to == nil {
+		return false, err
 	}
 	if h.Node != c.to.id {
-		return wrongNode(string(c.to.id), h.Node)
+		return false, wrongNode(string(c.to.id), h.Node)
 	}
 	if h.Cluster == "" {
-		return nil // it refuses by itself
+		return false, nil // it refuses by itself
 	}
 	_, err = c.peers.accept(h)
-	return err
+	return err == nil, err
 }
 
 func wrongNode(wanted string, answers sharding.NodeID) error {

@@ -187,11 +187,11 @@ func TestOlderStartIsRefused(t *testing.T) {
 				t.Fatal("a frame of the older start was taken")
 			}
 		}
-		if _, err := old.Propose(t.Context(), "a", nil); !errors.Is(err, peer.ErrOldIncarnation) {
+		if _, err := old.Propose(b.Context(), "a", nil); !errors.Is(err, peer.ErrOldIncarnation) {
 			t.Errorf("a call of the older start: %v", err)
 		}
 		// a still has the address of the older one.
-		if _, err := na.Propose(t.Context(), "b", nil); !errors.Is(err, peer.ErrOldIncarnation) {
+		if _, err := na.Propose(b.Context(), "b", nil); !errors.Is(err, peer.ErrOldIncarnation) {
 			t.Errorf("a call to the older start: %v", err)
 		}
 		na.SetAddresses(map[sharding.NodeID]string{"b": newer.addr})
@@ -219,13 +219,13 @@ func TestStrangersAreRefused(t *testing.T) {
 		if c.Heard("a") || na.Heard("c") || na.Heard("d") {
 			t.Error("a stranger is heard")
 		}
-		if _, err := c.Propose(t.Context(), "a", nil); !errors.Is(err, peer.ErrWrongCluster) {
+		if _, err := c.Propose(b.Context(), "a", nil); !errors.Is(err, peer.ErrWrongCluster) {
 			t.Errorf("a call from another cluster: %v", err)
 		}
-		if _, err := na.Propose(t.Context(), "d", nil); !errors.Is(err, peer.ErrWrongNode) {
+		if _, err := na.Propose(b.Context(), "d", nil); !errors.Is(err, peer.ErrWrongNode) {
 			t.Errorf("a call to another node: %v", err)
 		}
-		if _, err := c.Probe(t.Context(), na.addr); !errors.Is(err, peer.ErrUnavailable) { // a has no Control
+		if _, err := c.Probe(b.Context(), na.addr); !errors.Is(err, peer.ErrUnavailable) { // a has no Control
 			t.Errorf("a probe from another cluster: %v", err)
 		}
 		na.untilState(t, "b", "heard")
@@ -294,11 +294,11 @@ func TestCallsToFrozenPeerEnd(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		b.net.Host("b").Freeze()
 		began := time.Now()
-		_, err := b.nodes["a"].Propose(t.Context(), "b", []byte("x"))
+		_, err := b.nodes["a"].Propose(b.Context(), "b", []byte("x"))
 		if err == nil || errors.Is(err, peer.ErrUnavailable) || time.Since(began) > 6*time.Second {
 			t.Errorf("a call without a deadline: %v after %v", err, time.Since(began))
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(b.Context(), 100*time.Millisecond)
 		defer cancel()
 		began = time.Now()
 		if _, err := b.nodes["a"].ReadMeta(ctx, "b"); err == nil || time.Since(began) > time.Second {
@@ -306,7 +306,7 @@ func TestCallsToFrozenPeerEnd(t *testing.T) {
 		}
 		sent := make(chan error)
 		body := strings.NewReader(strings.Repeat("x", 10<<20))
-		go func() { sent <- b.nodes["a"].SendSnapshot(t.Context(), "b", nil, body) }()
+		go func() { sent <- b.nodes["a"].SendSnapshot(b.Context(), "b", nil, body) }()
 		if err := <-sent; err == nil {
 			t.Error("a frozen node took a snapshot")
 		}
@@ -321,6 +321,11 @@ func TestAddressesChange(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na, nb := b.nodes["a"], b.nodes["b"]
 		na.SetAddresses(nil)
+		time.Sleep(5 * time.Second)
+		if !na.Heard("b") || !nb.Heard("a") {
+			t.Error("the link from b is not enough to be heard")
+		}
+		nb.SetAddresses(nil)
 		nb.untilState(t, "a", "heard", "silent")
 		na.Send("b", []byte("nowhere"))
 		na.SetAddresses(map[sharding.NodeID]string{"b": nb.addr, "a": na.addr})
@@ -337,7 +342,7 @@ func TestAddressesChange(t *testing.T) {
 func TestLargeFramesAreNoSilence(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na, nb := b.nodes["a"], b.nodes["b"]
-		b.net.Delay("a", "b", 100*time.Millisecond) // 256 KiB in flight: 2.5 MiB a second
+		b.net.Delay("a", "b", 100*time.Millisecond) // 1 MiB in flight: 5 MiB a second
 		b.net.Delay("b", "a", 100*time.Millisecond)
 		for range 4 {
 			na.Send("b", make([]byte, peer.MaxFrameBytes))

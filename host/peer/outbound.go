@@ -24,8 +24,11 @@ const (
 	batchBytes = 64 << 10
 	// maxMessageBytes bounds a message of a link.
 	maxMessageBytes = MaxFrameBytes + 64
-	minPause        = 25 * time.Millisecond
-	maxPause        = time.Second
+	// minPause and maxPause lie between attempts to make a link. The longest is
+	// shorter than the time after which a node counts as silent, so that a link
+	// that breaks often is no silence.
+	minPause = 25 * time.Millisecond
+	maxPause = 400 * time.Millisecond
 )
 
 var (
@@ -47,7 +50,7 @@ func (q *peer) run(ctx context.Context) {
 			q.owner.opts.Logger.Debug("a link ended", "node_id", q.id, "address", address, "error", err)
 		}
 		q.queue.discard()
-		if time.Duration(q.owner.now()-began) > 2*q.owner.opts.StuckAfter {
+		if time.Duration(q.owner.now()-began) > q.owner.opts.StuckAfter {
 			pause = minPause
 		}
 		if q.rest(ctx, address, pause/2+rand.N(pause/2)) {

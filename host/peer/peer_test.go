@@ -2,7 +2,9 @@ package peer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"testing"
@@ -85,7 +87,7 @@ func (d *node) stop(t testing.TB) {
 	if err := d.Close(ctx); err != nil {
 		t.Errorf("close %s: %v", d.id, err)
 	}
-	if err := d.server.Shutdown(ctx); err != nil {
+	if err := d.server.Shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
 		t.Errorf("shut down %s: %v", d.id, err)
 	}
 	<-d.served

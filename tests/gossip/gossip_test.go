@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -211,8 +212,8 @@ func TestPartitionHeals(t *testing.T) {
 			w.allSee(upTo(5), 30*time.Second)
 			w.net.Partition([]string{host(1), host(2)}, []string{host(3), host(4), host(5)})
 			if length > 15*time.Second {
-				w.until(1, "n2.1 n3.1(lost) n4.1(lost) n5.1(lost)", 30*time.Second)
-				w.until(5, "n1.1(lost) n2.1(lost) n3.1 n4.1", 30*time.Second)
+				w.until(1, "n2.1 n3.1(lost) n4.1(lost) n5.1(lost)", time.Minute)
+				w.until(5, "n1.1(lost) n2.1(lost) n3.1 n4.1", time.Minute)
 			}
 			time.Sleep(length)
 			w.net.HealAll()
@@ -262,14 +263,15 @@ func TestLeave(t *testing.T) {
 // A seed that is a name stands for all its addresses, as of each attempt.
 func TestSeedIsAName(t *testing.T) {
 	inBubble(t, func(w *world) {
-		known := []string{host(9)} // nobody is there
+		var known atomic.Pointer[[]string]
+		known.Store(&[]string{host(9)}) // nobody is there
 		named := func(o *membership.Options) {
 			o.Seeds = []string{"cluster.test:7000"}
 			o.Resolve = func(_ context.Context, name string) ([]string, error) {
 				if name != "cluster.test" {
 					return nil, fmt.Errorf("no such host: %s", name)
 				}
-				return known, nil
+				return *known.Load(), nil
 			}
 		}
 		w.net.Host(host(9))
@@ -280,7 +282,7 @@ func TestSeedIsAName(t *testing.T) {
 		if got := w.sees(1); got != "" {
 			t.Errorf("n1 sees %q", got)
 		}
-		known = []string{host(9), host(2), host(3)}
+		known.Store(&[]string{host(9), host(2), host(3)})
 		w.allSee(upTo(3), 10*time.Second)
 	})
 }

@@ -11,8 +11,10 @@ import (
 )
 
 // pipeBytes is what one direction of a connection holds; more waits, as with
-// TCP's buffers.
-const pipeBytes = 256 << 10
+// TCP's buffers. It is above what HTTP/2 lets be under way: its implementation
+// writes with a mutex held, and the clock of a bubble stands still while a
+// goroutine waits for one.
+const pipeBytes = 16 << 20
 
 // pipe is one direction of a connection. Its fields are guarded by the lock of
 // the network.
@@ -147,7 +149,7 @@ func (c *Conn) Write(b []byte) (written int, err error) {
 			return written, c.fault("write", os.ErrDeadlineExceeded)
 		case written == len(b):
 			return written, nil
-		case p.size < pipeBytes && !c.net.hosts[p.from].frozen:
+		case p.size < pipeBytes:
 			n := min(len(b)-written, pipeBytes-p.size)
 			p.segments = append(p.segments, segment{append([]byte(nil), b[written:written+n]...), p.arrival()})
 			p.size += n
