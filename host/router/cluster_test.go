@@ -35,12 +35,15 @@ func (w *model) reply(node int) {
 	}
 }
 
-// lose notes that a node refused a command and nobody hears of it. A refusal
-// is not remembered: sent again, the command is decided anew, and its order
-// with later ones is not kept.
+// lose notes that a node's answer is lost. A refusal is not remembered: sent
+// again, the command is decided anew, and its order with later ones is not
+// kept. Nor is it where the refusal was not confirmed and the later one's
+// success is not known.
 func (o op) lose() {
 	if o.result.Err != nil {
 		o.refused = true
+	} else {
+		o.unheard = true
 	}
 }
 
@@ -125,11 +128,13 @@ func (w *model) move(shard, to int) {
 	for i, o := range proposed {
 		if i < kept {
 			w.execute(o)
+			o.unheard = true
 		}
 		if o.write || o.result.Duplicate {
 			o.result = entity.Result{Err: entity.ErrOutcomeUnknown}
 		} else {
 			o.result = entity.Result{Err: &sharding.NotLeaderError{}}
+			o.unconfirmed = true
 		}
 		w.answerFrom(o)
 	}
@@ -257,7 +262,7 @@ func (w *model) check() error {
 			continue
 		}
 		k := way{q.stream, q.req.Entity}
-		if before := last[k]; before != nil && !before.refused && before.executed > q.executed {
+		if before := last[k]; before != nil && !before.refused && !(before.unconfirmed && q.unheard) && before.executed > q.executed {
 			return fmt.Errorf("%s was decided at %d, before number %d at %d", name, q.executed, before.index, before.executed)
 		}
 		last[k] = q

@@ -213,12 +213,14 @@ func (f *flow) drained() {
 		}
 		return 1
 	})
-	// A command that did not run must not follow one that may have run.
+	// Where a node does not lead, nothing later of the round has run there. But
+	// it goes on after it lost a proposal: a command that was in it must not
+	// follow one that may have run.
 	var unknown [ranSlots]bool
 	for i, q := range slices.Backward(f.back) {
 		switch {
 		case q.Kind != entity.Command:
-		case f.overtaken(q), !isUnknown(q) && unknown[slot(q)]:
+		case f.overtaken(q), errors.Is(q.Result.Err, entity.ErrNotApplied) && unknown[slot(q)]:
 			f.give(q, q.Result.Err)
 			f.back[i] = nil
 		case isUnknown(q):

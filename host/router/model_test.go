@@ -55,6 +55,9 @@ type asked struct {
 	result   entity.Result
 	executed int  // step of the decision that took effect
 	refused  bool // by a node whose answer was lost
+
+	unconfirmed bool // a node refused it and lost its leadership before it could say so
+	unheard     bool // it took effect, and the answer was lost
 }
 
 // copyOf is a request at a node.

@@ -9,6 +9,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
+// SentBack reports that a router at another node sends a request with this
+// outcome again.
+func SentBack(err error) bool {
+	return comesBack(&entity.Request{Kind: entity.Query, Result: entity.Result{Err: err}})
+}
+
 // comesBack reports that a failed request may be sent again: it did not run,
 // or it may have, and then its command id makes the repetition harmless.
 func comesBack(q *entity.Request) bool {

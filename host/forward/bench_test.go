@@ -1,0 +1,72 @@
+package forward
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/router"
+	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/sharding"
+)
+
+// window keeps a number of requests outstanding.
+type window struct {
+	free chan *entity.Request
+	all  sync.WaitGroup
+}
+
+func (w *window) Complete(q *entity.Request) {
+	w.free <- q
+	w.all.Done()
+}
+
+// BenchmarkCommand is one command to a node and back, "local" and "forwarded"
+// over a connection on loopback, both sides in this process. The node behind
+// is the same lane in memory, which answers at once.
+func BenchmarkCommand(b *testing.B) {
+	w := rpctest.New()
+	defer w.Close()
+	n2 := newSite(b, "n2", w, newLeads("n2"))
+	c := newTestClient(b, newNetwork(b, n2))
+	for _, outstanding := range []int{1, 16, 64, 256, 1024} {
+		for _, way := range []struct {
+			name string
+			to   router.Local
+		}{{"local", n2.gate}, {"forwarded", toNode{c, "n2"}}} {
+			b.Run(fmt.Sprintf("%s/outstanding=%d", way.name, outstanding), func(b *testing.B) {
+				run := &window{free: make(chan *entity.Request, outstanding)}
+				for i := range outstanding {
+					e := sharding.EntityID{Type: rpctest.Counter, ID: fmt.Sprintf("entity-%d", i)}
+					run.free <- &entity.Request{
+						Kind: entity.Command, Entity: e, Name: "echo", Payload: []byte(`{"amount":3}`),
+						Shard: sharding.ShardOf(e, testShards), ID: commandID(), ExpectedSequence: entity.NoExpectation, Done: run,
+					}
+				}
+				one := make([]*entity.Request, 1)
+				b.ReportAllocs()
+				b.ResetTimer()
+				before := cpuTime(b)
+				for range b.N {
+					one[0] = <-run.free
+					run.all.Add(1)
+					way.to.Submit(one)
+				}
+				run.all.Wait()
+				b.StopTimer()
+				b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N)/1e3, "cpu-us/op")
+			})
+		}
+	}
+}
+
+func cpuTime(b *testing.B) int64 {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}

@@ -1,0 +1,191 @@
+package forward
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// errMalformed is wrapped by every failure to decode a message.
+var errMalformed = errors.New("malformed message")
+
+// asked is one request on the wire. Decoded, its slices alias the message.
+type asked struct {
+	correlation uint64
+	kind        uint64
+	entityType  []byte
+	entityID    []byte
+	name        []byte
+	payload     []byte
+	commandID   []byte
+	serverID    bool
+	expected    uint64 // one above; 0 is none
+	remaining   uint64 // microseconds; 0 is no deadline
+	round       uint64
+}
+
+// answered is one outcome on the wire. Decoded, its slices alias the message.
+type answered struct {
+	correlation uint64
+	payload     []byte
+	sequence    uint64
+	events      uint64
+	duplicate   bool
+	failure     []byte // an encoded error, where failed
+	failed      bool
+}
+
+// Fields as the .proto file gives them: numbers shifted over wire types, of
+// which 2 is length-delimited and 0 a varint.
+const (
+	tagItem        = 1<<3 | 2
+	tagCorrelation = 1 << 3
+
+	tagKind       = 2 << 3
+	tagEntityType = 3<<3 | 2
+	tagEntityID   = 4<<3 | 2
+	tagName       = 5<<3 | 2
+	tagAskPayload = 6<<3 | 2
+	tagCommandID  = 7<<3 | 2
+	tagServerID   = 8 << 3
+	tagExpected   = 9 << 3
+	tagRemaining  = 10 << 3
+	tagRound      = 11 << 3
+
+	tagPayload   = 2<<3 | 2
+	tagSequence  = 3 << 3
+	tagEvents    = 4 << 3
+	tagDuplicate = 5 << 3
+	tagError     = 6<<3 | 2
+)
+
+// fields calls fn for every field of an encoded message, in order: varints as
+// n, length-delimited fields as b, which aliases msg. Others are skipped.
+func fields(msg []byte, fn func(tag, n uint64, b []byte) error) error {
+	for len(msg) > 0 {
+		tag, used := protowire.ConsumeVarint(msg)
+		if used < 0 || tag>>3 == 0 || tag>>32 != 0 {
+			return fmt.Errorf("%w: bad field tag", errMalformed)
+		}
+		msg = msg[used:]
+		var n uint64
+		var b []byte
+		switch tag & 7 {
+		case 0:
+			n, used = protowire.ConsumeVarint(msg)
+		case 2:
+			b, used = protowire.ConsumeBytes(msg)
+		default:
+			if used = protowire.ConsumeFieldValue(protowire.Number(tag>>3), protowire.Type(tag&7), msg); used >= 0 {
+				msg = msg[used:]
+				continue
+			}
+		}
+		if used < 0 {
+			return fmt.Errorf("%w: a field runs past its message", errMalformed)
+		}
+		msg = msg[used:]
+		if err := fn(tag, n, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// items calls fn for every item of a message.
+func items(msg []byte, fn func(item []byte) error) error {
+	return fields(msg, func(tag, _ uint64, b []byte) error {
+		if tag != tagItem {
+			return nil
+		}
+		return fn(b)
+	})
+}
+
+func (a *asked) parse(item []byte) error {
+	*a = asked{}
+	return fields(item, func(tag, n uint64, b []byte) error {
+		switch tag {
+		case tagCorrelation:
+			a.correlation = n
+		case tagKind:
+			a.kind = n
+		case tagEntityType:
+			a.entityType = b
+		case tagEntityID:
+			a.entityID = b
+		case tagName:
+			a.name = b
+		case tagAskPayload:
+			a.payload = b
+		case tagCommandID:
+			a.commandID = b
+		case tagServerID:
+			a.serverID = n != 0
+		case tagExpected:
+			a.expected = n
+		case tagRemaining:
+			a.remaining = n
+		case tagRound:
+			a.round = n
+		}
+		return nil
+	})
+}
+
+func (a *answered) parse(item []byte) error {
+	*a = answered{}
+	return fields(item, func(tag, n uint64, b []byte) error {
+		switch tag {
+		case tagCorrelation:
+			a.correlation = n
+		case tagPayload:
+			a.payload = b
+		case tagSequence:
+			a.sequence = n
+		case tagEvents:
+			a.events = n
+		case tagDuplicate:
+			a.duplicate = n != 0
+		case tagError:
+			a.failure, a.failed = b, true
+		}
+		return nil
+	})
+}
+
+func varintSize(v uint64) int {
+	if v == 0 {
+		return 0
+	}
+	return 1 + protowire.SizeVarint(v)
+}
+
+func bytesSize(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return 1 + protowire.SizeBytes(n)
+}
+
+func appendVarint(dst []byte, tag byte, v uint64) []byte {
+	if v == 0 {
+		return dst
+	}
+	return protowire.AppendVarint(append(dst, tag), v)
+}
+
+func appendBytes[T string | []byte](dst []byte, tag byte, v T) []byte {
+	if len(v) == 0 {
+		return dst
+	}
+	return append(protowire.AppendVarint(append(dst, tag), uint64(len(v))), v...)
+}
+
+func bit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,268 @@
+package forward
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/router"
+	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+func commandID() journal.CommandID {
+	return journal.CommandID(fmt.Sprintf("%032d", commandNumber.Add(1)))
+}
+
+// TestOutcomes: what a node answers arrives as it would have here.
+func TestOutcomes(t *testing.T) {
+	w := rpctest.New()
+	defer w.Close()
+	n2 := newSite(t, "n2", w, newLeads("n2"))
+	to := toNode{newTestClient(t, newNetwork(t, n2)), "n2"}
+
+	add := command("a", "add", amount(3))
+	run(t, to, add)
+	if r := add.Result; r.Err != nil || string(r.Payload) != `{"total":3}` || r.Sequence != 1 || r.EventCount != 1 || r.Duplicate {
+		t.Errorf("add: %+v", r)
+	}
+	again := command("a", "add", amount(3))
+	again.ID = add.ID
+	run(t, to, again)
+	if r := again.Result; r.Err != nil || !r.Duplicate || string(r.Payload) != `{"total":3}` {
+		t.Errorf("again: %+v", r)
+	}
+	total := command("a", "total", "")
+	total.Kind, total.ID = entity.Query, ""
+	run(t, to, total)
+	if r := total.Result; r.Err != nil || string(r.Payload) != `{"total":3}` || r.Sequence != 1 {
+		t.Errorf("query: %+v", r)
+	}
+	expecting := command("a", "add", amount(1))
+	expecting.ExpectedSequence = 7
+	run(t, to, expecting)
+	var mismatch *entity.SequenceMismatchError
+	if !errors.As(expecting.Result.Err, &mismatch) || mismatch.Expected != 7 || mismatch.Actual != 1 {
+		t.Errorf("expecting: %v", expecting.Result.Err)
+	}
+	expecting = command("b", "add", amount(1))
+	expecting.ExpectedSequence = 0
+	run(t, to, expecting)
+	if r := expecting.Result; r.Err != nil {
+		t.Errorf("expecting the start: %+v", r)
+	}
+	reject := command("a", "reject", "")
+	run(t, to, reject)
+	var rejected *entity.RejectedError
+	if !errors.As(reject.Result.Err, &rejected) || *rejected != (entity.RejectedError{Code: "insufficient_funds", Message: "the balance is too low"}) {
+		t.Errorf("reject: %v", reject.Result.Err)
+	}
+	late := command("a", "add", amount(1))
+	late.Deadline = time.Now().Add(-time.Second)
+	run(t, to, late)
+	if !errors.Is(late.Result.Err, entity.ErrDeadline) {
+		t.Errorf("late: %v", late.Result.Err)
+	}
+	if w.Total("a") != 3 {
+		t.Errorf("total %d", w.Total("a"))
+	}
+}
+
+// TestOrder: requests to an entity run in the order of Submit, whatever the
+// size of messages, and each is completed once with its own outcome.
+func TestOrder(t *testing.T) {
+	w := rpctest.New()
+	defer w.Close()
+	n2 := newSite(t, "n2", w, newLeads("n2"))
+	c := newTestClient(t, newNetwork(t, n2))
+	const entities, each = 10, 1000
+	var reqs []*entity.Request
+	for i := range each {
+		for e := range entities {
+			reqs = append(reqs, command(fmt.Sprint("e", e), "add", amount(i)))
+		}
+	}
+	all := collect(len(reqs), nil)
+	for i := 0; i < len(reqs); i += 7 {
+		for _, q := range reqs[i:min(i+7, len(reqs))] {
+			q.Done = all
+		}
+		c.Submit("n2", reqs[i:min(i+7, len(reqs))])
+	}
+	all.wait(t)
+	for k, q := range reqs {
+		if i := k / entities; q.Result.Err != nil || q.Result.Sequence != journal.Sequence(i+1) || string(q.Result.Payload) != fmt.Sprintf(`{"total":%d}`, i*(i+1)/2) {
+			t.Fatalf("command %d: %+v", k, q.Result)
+		}
+	}
+	big := command("big", "echo", string(make([]byte, 1<<20)))
+	run(t, toNode{c, "n2"}, big)
+	if len(big.Result.Payload) != 1<<20 {
+		t.Errorf("a large reply: %d bytes, %v", len(big.Result.Payload), big.Result.Err)
+	}
+}
+
+// TestWrongNode: a node that does not lead a shard says who does and runs
+// nothing, also not what comes later in the same round.
+func TestWrongNode(t *testing.T) {
+	w := rpctest.New()
+	defer w.Close()
+	l := newLeads("n3")
+	n2 := newSite(t, "n2", w, l)
+	to := toNode{newTestClient(t, newNetwork(t, n2)), "n2"}
+	first := command("a", "add", amount(1))
+	first.Route.Round = 5
+	run(t, to, first)
+	var notLeader *sharding.NotLeaderError
+	if !errors.As(first.Result.Err, &notLeader) || notLeader.Leader != "n3" || notLeader.Shard != first.Shard {
+		t.Fatalf("first: %v", first.Result.Err)
+	}
+	l.move(first.Shard, "n2")
+	for _, c := range []struct {
+		round uint64
+		runs  bool
+	}{{5, false}, {4, false}, {6, true}, {0, true}} {
+		q := command("a", "add", amount(1))
+		q.Route.Round = c.round
+		run(t, to, q)
+		if (q.Result.Err == nil) != c.runs {
+			t.Errorf("round %d: %v", c.round, q.Result.Err)
+		}
+	}
+}
+
+// TestBrokenStream: what was sent is unknown, what was not is unreachable, and
+// the stream is opened again; the round that was lost stays lost.
+func TestBrokenStream(t *testing.T) {
+	w := rpctest.New()
+	defer w.Close()
+	n2 := newSite(t, "n2", w, newLeads("n2"))
+	net := newNetwork(t, n2)
+	c := newTestClient(t, net)
+	w.Pause()
+	sent := command("a", "add", amount(1))
+	sent.Route.Round = 1
+	done := collect(1, nil)
+	sent.Done = done
+	c.Submit("n2", []*entity.Request{sent})
+	eventually(t, "the request to arrive", func() bool { now, _, _ := w.Queued(); return now == 1 })
+	n2.conns.cut()
+	done.wait(t)
+	w.Resume()
+	if !errors.Is(sent.Result.Err, entity.ErrOutcomeUnknown) {
+		t.Errorf("sent: %v", sent.Result.Err)
+	}
+	c.PeerHeard("n2") // no pause
+	old := command("a", "add", amount(1))
+	old.Route.Round = 1
+	run(t, toNode{c, "n2"}, old)
+	if !errors.Is(old.Result.Err, router.ErrUnreachable) {
+		t.Errorf("of the same round: %v", old.Result.Err)
+	}
+	repeat := command("a", "add", amount(1))
+	repeat.ID, repeat.Route.Round = sent.ID, 2
+	run(t, toNode{c, "n2"}, repeat)
+	if repeat.Result.Err != nil || w.Total("a") != 1 {
+		t.Errorf("again: %+v, total %d", repeat.Result, w.Total("a"))
+	}
+	c.PeerSilent("n2")
+	dead := command("a", "add", amount(1))
+	run(t, toNode{c, "n2"}, dead)
+	if !errors.Is(dead.Result.Err, router.ErrUnreachable) {
+		t.Errorf("to a silent node: %v", dead.Result.Err)
+	}
+	nowhere := command("a", "add", amount(1))
+	run(t, toNode{c, "n9"}, nowhere)
+	if !errors.Is(nowhere.Result.Err, router.ErrUnreachable) {
+		t.Errorf("to an unknown node: %v", nowhere.Result.Err)
+	}
+}
+
+// TestStalledPeer: a node that accepts and does nothing never blocks Submit;
+// its queue is bounded, and its silence ends what waits.
+func TestStalledPeer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() // it never accepts: the kernel does
+	n := newNetwork(t)
+	n.sites["n2"] = l.Addr().String()
+	c := newTestClient(t, n, func(o *Options) { o.StreamRequests, o.OpenTimeout = 100, time.Minute })
+	const all = 150
+	busy := 0
+	done := collect(all, nil)
+	var reqs []*entity.Request
+	for range all {
+		q := command("a", "add", amount(1))
+		q.Done = done
+		reqs = append(reqs, q)
+		c.Submit("n2", []*entity.Request{q})
+	}
+	c.PeerSilent("n2")
+	done.wait(t)
+	for _, q := range reqs {
+		switch {
+		case errors.Is(q.Result.Err, entity.ErrBusy):
+			busy++
+		case !errors.Is(q.Result.Err, router.ErrUnreachable):
+			t.Fatalf("%v", q.Result.Err)
+		}
+	}
+	if busy != all-100 {
+		t.Errorf("%d were refused", busy)
+	}
+}
+
+// TestNewStreamEndsTheOlder: once a node has opened a stream again, nothing that
+// it sent over the one before runs any more.
+func TestNewStreamEndsTheOlder(t *testing.T) {
+	w := rpctest.New()
+	defer w.Close()
+	n2 := newSite(t, "n2", w, newLeads("n2"))
+	net := newNetwork(t, n2)
+	held, entered := make(chan struct{}), make(chan struct{}, 1)
+	first := true
+	n2.gate.hook = func([]*entity.Request) {
+		if first { // the reading goroutine of the first stream
+			first = false
+			entered <- struct{}{}
+			<-held
+		}
+	}
+	one := newTestClient(t, net)
+	var reqs []*entity.Request
+	unknown := collect(2, nil)
+	for range 2 {
+		q := command("a", "add", amount(1))
+		q.Done = unknown
+		reqs = append(reqs, q)
+	}
+	one.Submit("n2", reqs[:1])
+	<-entered
+	one.Submit("n2", reqs[1:]) // is behind the first
+	eventually(t, "both to be sent", func() bool {
+		l := one.links("n2")[int(reqs[0].Shard)%4]
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.queue) == 0
+	})
+	two := newTestClient(t, net) // the same name: the node has started again
+	later := command("a", "add", amount(1))
+	after := collect(1, nil)
+	later.Done = after
+	two.Submit("n2", []*entity.Request{later})
+	time.AfterFunc(20*time.Millisecond, func() { close(held) })
+	after.wait(t)
+	unknown.wait(t)
+	if later.Result.Err != nil || later.Result.Sequence != 2 {
+		t.Errorf("over the new stream: %+v", later.Result)
+	}
+	if w.Total("a") != 2 {
+		t.Errorf("%d commands ran", w.Total("a"))
+	}
+}

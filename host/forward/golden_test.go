@@ -1,0 +1,49 @@
+package forward
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/sharding"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+
+// TestGolden pins the bytes between nodes: those of two releases are the same.
+func TestGolden(t *testing.T) {
+	var out strings.Builder
+	for i, q := range requests {
+		fmt.Fprintf(&out, "request %d %.120x\n", i, appendRequest(nil, uint64(i+1), q, time.Unix(1000, 0)))
+	}
+	ok := entity.Result{Payload: []byte("reply"), Sequence: 9, EventCount: 2, Duplicate: true}
+	fmt.Fprintf(&out, "result %x\n", appendResult(nil, 7, &ok, nil))
+	failures := []error{
+		&sharding.NotLeaderError{Shard: 3, Term: 9, Leader: "n2"}, &entity.RejectedError{Code: "no", Message: "never"},
+		&entity.SequenceMismatchError{Expected: 4, Actual: 5}, &entity.GuestFaultError{Message: "trap"}, errors.New("other"),
+	}
+	for _, s := range sentinels {
+		failures = append(failures, s.err, fmt.Errorf("layer: %w", s.err))
+	}
+	for _, err := range failures {
+		fmt.Fprintf(&out, "error %x\n", appendError(nil, err))
+	}
+	const file = "testdata/golden.txt"
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != string(want) {
+		t.Errorf("the bytes have changed:\n%s", out.String())
+	}
+}

@@ -1,0 +1,237 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/router"
+	"github.com/hostd/hostd/sharding"
+)
+
+const (
+	// maxMessageItems and maxMessageBytes are where a message is cut; an item
+	// above the bytes travels alone.
+	maxMessageItems = 1024
+	maxMessageBytes = 256 << 10
+)
+
+// link is the way to a node over one stream, which is opened again when there
+// is something to send. Its run goroutine sends; a second one receives while
+// there is a stream.
+type link struct {
+	client *Client
+	to     sharding.NodeID
+	name   string
+	wake   chan struct{} // one slot: there is something to send
+
+	mu     sync.Mutex
+	queue  []*entity.Request // not sent
+	slots  []slot            // sent and not answered, by the low half of the correlation
+	free   []uint32
+	count  int // in queue and slots
+	bytes  int
+	lost   map[sharding.ShardID]uint64 // highest round of which something was lost
+	silent bool                        // nothing is heard of the node: no attempt
+	down   time.Time                   // no attempt before
+	pause  time.Duration
+	cut    context.CancelFunc // of the stream; nil without one
+	closed bool
+}
+
+// slot is a request that was sent. The generation tells its answer from one to
+// an earlier request in the same slot.
+type slot struct {
+	req        *entity.Request
+	generation uint32
+}
+
+func newLink(c *Client, to sharding.NodeID, index int) *link {
+	return &link{
+		client: c, to: to, name: fmt.Sprintf("%s/%d", c.opts.Self, index),
+		wake: make(chan struct{}, 1), lost: make(map[sharding.ShardID]uint64),
+	}
+}
+
+// put queues requests, or fails them.
+func (l *link) put(reqs []*entity.Request) {
+	var failed [8]*entity.Request
+	unreachable, busy := failed[:0], []*entity.Request(nil)
+	o := &l.client.opts
+	l.mu.Lock()
+	first := len(l.queue) == 0
+	isDown := l.closed || l.silent || !l.down.IsZero() && o.Clock().Before(l.down)
+	for _, q := range reqs {
+		cost := requestSize(q)
+		switch {
+		case isDown || q.Route.Round > 0 && q.Route.Round <= l.lost[q.Shard]:
+			l.lose(q)
+			unreachable = append(unreachable, q)
+		case l.count >= o.StreamRequests || l.bytes+cost > o.StreamBytes:
+			busy = append(busy, q)
+		default:
+			l.count++
+			l.bytes += cost
+			l.queue = append(l.queue, q)
+		}
+	}
+	work := first && len(l.queue) > 0
+	l.mu.Unlock()
+	if work {
+		signal(l.wake)
+	}
+	complete(unreachable, router.ErrUnreachable)
+	complete(busy, entity.ErrBusy)
+}
+
+// lose notes that a request was not delivered; the mutex is held.
+func (l *link) lose(q *entity.Request) {
+	if q.Route.Round > l.lost[q.Shard] {
+		l.lost[q.Shard] = q.Route.Round
+	}
+}
+
+// take encodes what is queued, up to the size of a message, and returns what
+// has waited too long.
+func (l *link) take(dst []byte) (msg []byte, late []*entity.Request) {
+	now := l.client.opts.Clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for items := 0; n < len(l.queue) && items < maxMessageItems; n++ {
+		q := l.queue[n]
+		if !q.Deadline.IsZero() && q.Deadline.Before(now) {
+			l.let(q)
+			late = append(late, q)
+			continue
+		}
+		if len(dst) > 0 && len(dst)+requestSize(q) > maxMessageBytes {
+			break
+		}
+		items++
+		dst = appendRequest(dst, l.occupy(q), q, now)
+	}
+	rest := copy(l.queue, l.queue[n:])
+	clear(l.queue[rest:])
+	l.queue = l.queue[:rest]
+	return dst, late
+}
+
+// let takes a request out of the account; the mutex is held.
+func (l *link) let(q *entity.Request) {
+	l.count--
+	l.bytes -= requestSize(q)
+}
+
+// occupy finds a slot for a request and returns its correlation.
+func (l *link) occupy(q *entity.Request) uint64 {
+	if len(l.free) == 0 {
+		l.slots = append(l.slots, slot{})
+		l.free = append(l.free, uint32(len(l.slots)-1))
+	}
+	at := l.free[len(l.free)-1]
+	l.free = l.free[:len(l.free)-1]
+	s := &l.slots[at]
+	s.generation++
+	s.req = q
+	return uint64(s.generation)<<32 | uint64(at)
+}
+
+// release returns the request of a correlation, or nil for an answer that
+// nobody waits for; the mutex is held.
+func (l *link) release(correlation uint64) *entity.Request {
+	at, generation := uint32(correlation), uint32(correlation>>32)
+	if int(at) >= len(l.slots) || l.slots[at].generation != generation || l.slots[at].req == nil {
+		return nil
+	}
+	q := l.slots[at].req
+	l.slots[at].req = nil
+	l.free = append(l.free, at)
+	l.let(q)
+	return q
+}
+
+// answered completes the requests of a message. The message is theirs.
+func (l *link) answered(msg []byte, done []*entity.Request) ([]*entity.Request, error) {
+	done = done[:0]
+	var a answered
+	l.mu.Lock()
+	err := items(msg, func(item []byte) error {
+		if err := a.parse(item); err != nil {
+			return err
+		}
+		res, err := a.result()
+		if err != nil {
+			return err
+		}
+		if q := l.release(a.correlation); q != nil {
+			q.Result = res
+			done = append(done, q)
+		}
+		return nil
+	})
+	l.pause = 0
+	l.mu.Unlock()
+	for _, q := range done {
+		q.Done.Complete(q)
+	}
+	clear(done)
+	return done, err
+}
+
+// broke fails everything: what was sent may have run. Another stream is not
+// tried for a while.
+func (l *link) broke(closed bool) {
+	o := &l.client.opts
+	l.mu.Lock()
+	l.closed = closed
+	l.pause = min(max(2*l.pause, o.MinPause), o.MaxPause)
+	l.down = o.Clock().Add(l.pause)
+	queued := l.queue
+	l.queue = nil
+	var sent []*entity.Request
+	for i := range l.slots {
+		if q := l.slots[i].req; q != nil {
+			l.slots[i].req = nil
+			l.free = append(l.free, uint32(i))
+			sent = append(sent, q)
+		}
+	}
+	for _, list := range [2][]*entity.Request{sent, queued} {
+		for _, q := range list {
+			l.lose(q)
+			l.let(q)
+		}
+	}
+	l.mu.Unlock()
+	complete(sent, entity.ErrOutcomeUnknown)
+	complete(queued, router.ErrUnreachable)
+}
+
+// sever breaks the stream, and opens none until revive.
+func (l *link) sever() {
+	l.mu.Lock()
+	l.silent = true
+	cut := l.cut
+	l.mu.Unlock()
+	if cut != nil {
+		cut()
+	}
+}
+
+// revive lets the next request try again.
+func (l *link) revive() {
+	l.mu.Lock()
+	l.silent, l.down, l.pause = false, time.Time{}, 0
+	l.mu.Unlock()
+}
+
+// signal puts a value into a one-slot channel unless there is one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,104 @@
+package forward
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Numbers of the kinds of requests on the wire.
+const (
+	wireCommand = iota
+	wireQuery
+	wireStaleQuery
+)
+
+// requestSize is an upper bound of the bytes of an item.
+func requestSize(q *entity.Request) int {
+	return 96 + len(q.Entity.Type) + len(q.Entity.ID) + len(q.Name) + len(q.Payload) + len(q.ID)
+}
+
+// appendRequest appends an item of a ForwardRequest.
+func appendRequest(dst []byte, correlation uint64, q *entity.Request, now time.Time) []byte {
+	kind := uint64(wireCommand)
+	switch q.Kind {
+	case entity.Query:
+		kind = wireQuery
+	case entity.StaleQuery:
+		kind = wireStaleQuery
+	}
+	expected := uint64(q.ExpectedSequence + 1) // NoExpectation is -1
+	remaining := uint64(0)
+	if !q.Deadline.IsZero() {
+		remaining = uint64(max(q.Deadline.Sub(now).Microseconds(), 1))
+	}
+	size := varintSize(correlation) + varintSize(kind) + bytesSize(len(q.Entity.Type)) + bytesSize(len(q.Entity.ID)) +
+		bytesSize(len(q.Name)) + bytesSize(len(q.Payload)) + bytesSize(len(q.ID)) + varintSize(bit(q.ServerID)) +
+		varintSize(expected) + varintSize(remaining) + varintSize(q.Route.Round)
+	dst = protowire.AppendVarint(append(dst, tagItem), uint64(size))
+	dst = appendVarint(dst, tagCorrelation, correlation)
+	dst = appendVarint(dst, tagKind, kind)
+	dst = appendBytes(dst, tagEntityType, q.Entity.Type)
+	dst = appendBytes(dst, tagEntityID, q.Entity.ID)
+	dst = appendBytes(dst, tagName, q.Name)
+	dst = appendBytes(dst, tagAskPayload, q.Payload)
+	dst = appendBytes(dst, tagCommandID, string(q.ID))
+	dst = appendVarint(dst, tagServerID, bit(q.ServerID))
+	dst = appendVarint(dst, tagExpected, expected)
+	dst = appendVarint(dst, tagRemaining, remaining)
+	return appendVarint(dst, tagRound, q.Route.Round)
+}
+
+// fill makes the request that an item describes. Entity id and command id
+// share one allocation; the payload aliases the item's message.
+func (a *asked) fill(q *entity.Request, names *names, scratch []byte, now time.Time) ([]byte, error) {
+	switch a.kind {
+	case wireCommand:
+		q.Kind = entity.Command
+	case wireQuery:
+		q.Kind = entity.Query
+	case wireStaleQuery:
+		q.Kind = entity.StaleQuery
+	default:
+		return scratch, fmt.Errorf("%w: request of kind %d", errMalformed, a.kind)
+	}
+	scratch = append(append(scratch[:0], a.entityID...), a.commandID...)
+	joint := string(scratch)
+	q.Entity = sharding.EntityID{Type: names.get(a.entityType), ID: joint[:len(a.entityID)]}
+	q.ID, q.ServerID = journal.CommandID(joint[len(a.entityID):]), a.serverID
+	q.Name, q.Payload = names.get(a.name), a.payload
+	q.ExpectedSequence = int64(a.expected) - 1
+	if q.ExpectedSequence < entity.NoExpectation {
+		return scratch, fmt.Errorf("%w: expected sequence %d", errMalformed, a.expected)
+	}
+	if a.remaining > 0 {
+		q.Deadline = now.Add(time.Duration(min(a.remaining, uint64(longestDeadline/time.Microsecond))) * time.Microsecond)
+	}
+	return scratch, q.Entity.Validate()
+}
+
+// longestDeadline bounds what another node may ask for.
+const longestDeadline = 10 * time.Minute
+
+// names makes strings of bytes that repeat, such as entity types. It serves
+// one goroutine and holds on to a bounded number.
+type names struct{ known map[string]string }
+
+func (n *names) get(b []byte) string {
+	if s, ok := n.known[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	if len(s) <= 64 && len(n.known) < 256 {
+		if n.known == nil {
+			n.known = make(map[string]string)
+		}
+		n.known[s] = s
+	}
+	return s
+}

@@ -1,0 +1,46 @@
+package forward
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/journal"
+)
+
+// appendResult appends an item of a ForwardResponse. failure is the encoded
+// error of a result that has one.
+func appendResult(dst []byte, correlation uint64, res *entity.Result, failure []byte) []byte {
+	size := varintSize(correlation) + bytesSize(len(res.Payload)) + varintSize(uint64(res.Sequence)) +
+		varintSize(uint64(res.EventCount)) + varintSize(bit(res.Duplicate))
+	if res.Err != nil {
+		size += 1 + protowire.SizeBytes(len(failure))
+	}
+	dst = protowire.AppendVarint(append(dst, tagItem), uint64(size))
+	dst = appendVarint(dst, tagCorrelation, correlation)
+	dst = appendBytes(dst, tagPayload, res.Payload)
+	dst = appendVarint(dst, tagSequence, uint64(res.Sequence))
+	dst = appendVarint(dst, tagEvents, uint64(res.EventCount))
+	dst = appendVarint(dst, tagDuplicate, bit(res.Duplicate))
+	if res.Err != nil {
+		dst = protowire.AppendVarint(append(dst, tagError), uint64(len(failure)))
+		dst = append(dst, failure...)
+	}
+	return dst
+}
+
+// resultSize is an upper bound of the bytes of an item.
+func resultSize(res *entity.Result, failure []byte) int {
+	return 64 + len(res.Payload) + len(failure)
+}
+
+// result is the outcome that an item describes; its payload aliases the item's
+// message.
+func (a *answered) result() (entity.Result, error) {
+	if a.failed {
+		failure, err := parseError(a.failure)
+		return entity.Result{Err: failure}, err
+	}
+	return entity.Result{
+		Payload: a.payload, Sequence: journal.Sequence(a.sequence), EventCount: int(a.events), Duplicate: a.duplicate,
+	}, nil
+}

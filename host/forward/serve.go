@@ -1,0 +1,257 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/router"
+	"github.com/hostd/hostd/sharding"
+)
+
+// serverStream is one stream from another node. The goroutine of the call
+// reads: every message becomes one batch and one Submit. A second one writes
+// whatever has been completed when it looks, as one message.
+type serverStream struct {
+	server     *Server
+	conn       *connect.BidiStream[wire.Message, wire.Message]
+	controller *controller
+	name       string
+	names      names
+	scratch    []byte
+
+	wake chan struct{} // one slot: something was completed, or input ended
+	room chan struct{} // one slot: requests in flight have become fewer
+	gone chan struct{} // closed when the writer has ended
+
+	// handing is held while a batch is handed over: whoever takes this
+	// stream's place waits for it. Handing over does not wait.
+	handing  sync.Mutex
+	replaced atomic.Bool
+
+	mu       sync.Mutex
+	done     []*item
+	inFlight int
+	bytes    int
+	// sentBack is the highest round of a request of a shard that was sent back.
+	sentBack map[sharding.ShardID]uint64
+	eof      bool
+	closed   bool
+}
+
+func (s *Server) forward(ctx context.Context, conn *connect.BidiStream[wire.Message, wire.Message]) error {
+	st := &serverStream{
+		server: s, conn: conn, name: conn.RequestHeader().Get(headerLink),
+		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{}),
+	}
+	st.controller, _ = ctx.Value(controllerKey{}).(*controller)
+	if st.name == "" || st.controller == nil {
+		return connect.NewError(connect.CodeInvalidArgument, errors.New("the stream has no name"))
+	}
+	if err := s.enter(st); err != nil {
+		return err
+	}
+	defer s.leave(st)
+	if err := conn.Send(&wire.Message{}); err != nil { // the greeting
+		return err
+	}
+	var writeErr error
+	go func() {
+		defer close(st.gone)
+		if writeErr = st.write(ctx); writeErr != nil {
+			st.controller.stopReading()
+		}
+	}()
+	readErr := st.read()
+	st.endInput()
+	<-st.gone
+	st.close()
+	if readErr == nil && writeErr == nil {
+		return nil
+	}
+	return connect.NewError(connect.CodeUnavailable, errors.Join(readErr, writeErr))
+}
+
+// read takes messages until the client's half-close, which is no error.
+func (st *serverStream) read() error {
+	for {
+		b := st.server.batches.get()
+		b.stream = st
+		err := st.conn.Conn().Receive(&b.message)
+		if err == nil {
+			err = st.parse(b)
+		}
+		if err == nil {
+			err = st.reserve(b)
+		}
+		if err != nil {
+			st.server.batches.put(b)
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if err := st.submit(b); err != nil {
+			return err
+		}
+	}
+}
+
+// parse turns a message into the items of its batch. Another node's message is
+// right as a whole or ends the stream.
+func (st *serverStream) parse(b *batch) error {
+	now := st.server.opts.Clock()
+	var a asked
+	return items(b.message.Bytes, func(encoded []byte) error {
+		if len(b.items) == maxMessageItems {
+			return errors.New("a message carries too many requests")
+		}
+		if err := a.parse(encoded); err != nil {
+			return err
+		}
+		b.items = append(b.items, item{batch: b, correlation: a.correlation, round: a.round})
+		it := &b.items[len(b.items)-1]
+		var err error
+		st.scratch, err = a.fill(&it.req, &st.names, st.scratch, now)
+		it.req.Shard = sharding.ShardOf(it.req.Entity, st.server.opts.Shards)
+		return err
+	})
+}
+
+// reserve waits until the batch fits among the requests in flight.
+func (st *serverStream) reserve(b *batch) error {
+	o := &st.server.opts
+	if len(b.items) == 0 {
+		return nil
+	}
+	for {
+		st.mu.Lock()
+		if st.inFlight == 0 || st.inFlight+len(b.items) <= o.StreamRequests && st.bytes+len(b.message.Bytes) <= o.StreamBytes {
+			st.inFlight += len(b.items)
+			st.bytes += len(b.message.Bytes)
+			st.mu.Unlock()
+			return nil
+		}
+		st.mu.Unlock()
+		select {
+		case <-st.room:
+		case <-st.gone:
+			return io.ErrClosedPipe
+		}
+	}
+}
+
+// submit hands the batch to this node's region, unless the stream is replaced.
+func (st *serverStream) submit(b *batch) error {
+	b.refs.Store(int32(len(b.items)) + 1)
+	for i := range b.items {
+		it := &b.items[i]
+		it.req.Done, it.req.Tag = b, uint64(i)
+		if it.req.Result.Err = st.refusal(it); it.req.Result.Err == nil {
+			b.submit = append(b.submit, &it.req)
+		}
+	}
+	st.handing.Lock()
+	if st.replaced.Load() {
+		st.handing.Unlock()
+		b.release(int32(len(b.items)) + 1)
+		return errReplaced
+	}
+	if len(b.submit) < len(b.items) {
+		for i := range b.items {
+			if it := &b.items[i]; it.req.Result.Err != nil {
+				b.Complete(&it.req)
+			}
+		}
+	}
+	if len(b.submit) > 0 {
+		st.server.opts.Local.Submit(b.submit)
+	}
+	st.handing.Unlock()
+	b.release(1)
+	return nil
+}
+
+// refusal says why a request must not run: another of its round was sent back,
+// and this one may be later.
+func (st *serverStream) refusal(it *item) error {
+	if it.round == 0 {
+		return nil
+	}
+	st.mu.Lock()
+	round := st.sentBack[it.req.Shard]
+	st.mu.Unlock()
+	if it.round <= round {
+		return &sharding.NotLeaderError{Shard: it.req.Shard}
+	}
+	return nil
+}
+
+// replace keeps the stream from handing over anything more, and ends it.
+func (st *serverStream) replace() {
+	st.replaced.Store(true)
+	st.handing.Lock() // for what is being handed over
+	st.handing.Unlock()
+	st.controller.deadline(pastTime)
+}
+
+// completed queues an item's answer; it is called from lanes and does not
+// block.
+func (st *serverStream) completed(it *item) {
+	st.mu.Lock()
+	if err := it.req.Result.Err; err != nil && router.SentBack(err) && it.round > st.sentBack[it.req.Shard] {
+		if st.sentBack == nil {
+			st.sentBack = make(map[sharding.ShardID]uint64)
+		}
+		st.sentBack[it.req.Shard] = it.round
+	}
+	if st.closed {
+		st.mu.Unlock()
+		it.batch.release(1)
+		return
+	}
+	st.done = append(st.done, it)
+	first := len(st.done) == 1
+	st.mu.Unlock()
+	if first {
+		signal(st.wake)
+	}
+}
+
+// endInput lets the writer end once everything read has been answered.
+func (st *serverStream) endInput() {
+	st.mu.Lock()
+	st.eof = true
+	ended := st.inFlight == 0
+	st.mu.Unlock()
+	if ended {
+		signal(st.wake)
+	}
+}
+
+// close gives up what the writer did not write.
+func (st *serverStream) close() {
+	st.mu.Lock()
+	st.closed = true
+	rest := st.done
+	st.done = nil
+	st.mu.Unlock()
+	for _, it := range rest {
+		it.batch.release(1)
+	}
+}
+
+// hint names the leader to a caller that asked the wrong node.
+func (st *serverStream) hint(res *entity.Result) error {
+	var notLeader *sharding.NotLeaderError
+	if errors.As(res.Err, &notLeader) && notLeader.Leader == "" {
+		return &sharding.NotLeaderError{Shard: notLeader.Shard, Term: notLeader.Term, Leader: st.server.leaderOf(notLeader.Shard)}
+	}
+	return res.Err
+}
