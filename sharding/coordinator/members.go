@@ -84,7 +84,7 @@ func (s *scene) outside(id sharding.NodeID, incarnation uint64) bool {
 	if n == nil || n.Incarnation < incarnation {
 		return true
 	}
-	if n.Status != meta.StatusDown || n.Downed || n.Incarnation != incarnation {
+	if n.Status == meta.StatusLeaving || n.Downed || n.Incarnation != incarnation {
 		return false
 	}
 	p, _ := s.view.Placement(sharding.MetaShard)

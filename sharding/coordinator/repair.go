@@ -113,8 +113,11 @@ func (s *scene) shrink(sh *shard) {
 		return // there is a host for another copy, it is only out of reach
 	}
 	c := meta.Change{Retire: ids(leave)}
+	if sh.index < 0 {
+		c.Retire, c.Demote = nil, c.Retire
+	}
 	if extra := len(stay) - s.votes(); extra > 0 {
-		c.Demote = ids(stay[s.votes():])
+		c.Demote = append(c.Demote, ids(stay[s.votes():])...)
 	}
 	s.change(sh, c)
 }
@@ -220,6 +223,11 @@ func (s *scene) rebalance() {
 	if !s.policy.Rebalance && !forced {
 		return
 	}
+	if !s.calm {
+		for i := range s.state.Shards {
+			s.state.Shards[i].Pinned = true
+		}
+	}
 	for _, m := range s.opts.Strategy.Rebalance(s.state) {
 		sh := s.shard(m.Shard)
 		switch {
@@ -228,7 +236,7 @@ func (s *scene) rebalance() {
 			if len(s.moving) < s.opts.MaxTransfers {
 				s.handOver(sh, s.byID[m.To])
 			}
-		case s.calm && sh.lead != nil:
+		default:
 			s.build(sh, []sharding.NodeID{m.To})
 		}
 	}
@@ -244,11 +252,13 @@ func (s *scene) shard(id sharding.ShardID) *shard {
 }
 
 // repairMeta keeps the voters of the metadata shard, which every member has a
-// replica of. The replica of a member that goes is its last.
+// replica of. The replica of a member that goes is its last: until it holds
+// nothing else it has to hear what becomes of the rest, so it loses its vote
+// first and leaves later.
 func (s *scene) repairMeta(sh *shard) {
 	var last []meta.Replica
 	for _, r := range sh.badLearners {
-		if n := s.byID[r.Node]; n == nil || n.replicas == 0 {
+		if n := s.byID[r.Node]; (n == nil || n.replicas == 0) && sh.settled {
 			last = append(last, r)
 		}
 	}
@@ -258,7 +268,7 @@ func (s *scene) repairMeta(sh *shard) {
 	case sh.lead == nil:
 	case len(sh.badVoters) > 0 && len(sh.ripe) > 0:
 		n := min(len(sh.badVoters), len(sh.ripe))
-		s.change(sh, meta.Change{Promote: s.spare(sh, n), Retire: ids(sh.badVoters[:n])})
+		s.change(sh, meta.Change{Promote: s.spare(sh, n), Demote: ids(sh.badVoters[:n])})
 	case len(sh.badVoters) > 0:
 		s.shrink(sh)
 	case sh.voters < s.votes():

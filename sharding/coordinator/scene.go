@@ -36,19 +36,20 @@ type scene struct {
 type node struct {
 	meta.Member
 	heard *heard // its report, if it is of this incarnation
-	// reachable, and fresh: with a report that counts.
-	reachable, fresh bool
-	draining         bool
-	replicas         int // of data shards, those that leave included
-	building         int
-	leads            int // as if every handover under way were done
+	// linked: this node hears it. reachable: that, or a report that just came.
+	// fresh: reachable, with a report that counts.
+	linked, reachable, fresh bool
+	draining                 bool
+	replicas                 int // of data shards, those that leave included
+	building                 int
+	leads                    int // as if every handover under way were done
 }
 
 // host says that the node may hold data.
 func (n *node) host() bool { return n.Status == meta.StatusUp && !n.Has(meta.RoleProxy) }
 
 // able says that the node may be given something now.
-func (n *node) able() bool { return n.host() && n.fresh && !n.draining }
+func (n *node) able() bool { return n.host() && n.linked && n.fresh && !n.draining }
 
 // shard is a placed shard.
 type shard struct {
@@ -111,7 +112,7 @@ func (c *Coordinator) hear(in Input) {
 func (s *scene) lookAtNodes(in Input) {
 	s.calm = true
 	for _, m := range in.View.Members() {
-		n := &node{Member: m, reachable: in.Reachable[m.Node]}
+		n := &node{Member: m, linked: in.Reachable[m.Node], reachable: in.Reachable[m.Node]}
 		if h := s.Coordinator.nodes[m.Node]; h != nil && (m.Incarnation == 0 || h.report.Incarnation == m.Incarnation) {
 			n.heard = h
 			recent := in.Now.Sub(h.at) <= s.opts.Fresh

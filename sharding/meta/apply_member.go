@@ -96,19 +96,15 @@ func (t *transition) loseDisk(node sharding.NodeID) {
 }
 
 // metaReplica returns the node's replica of the metadata shard, a fresh
-// learner if it has none that stays. The caller has made the map of placements
-// its own.
+// learner if it has none. One that is leaving and not forgotten yet may still
+// be a voter that the group needs, so the node must not drop it. The caller has
+// made the map of placements its own.
 func (t *transition) metaReplica(node sharding.NodeID) (id sharding.ReplicaID, fresh bool, err error) {
 	p := t.view.placements[sharding.MetaShard].clone()
-	for i := range p.Replicas {
-		r := &p.Replicas[i]
-		switch {
-		case r.Node != node || r.Lost:
-		case r.State != ReplicaLeaving:
-			return r.ID, false, nil
-		default: // it may have been removed from the group, for ever
-			r.Lost = true
-		}
+	if r, has := p.On(node); has && r.State == ReplicaLeaving {
+		return 0, false, fmt.Errorf("%w: replica %d of the metadata shard is still leaving node %s", ErrConflict, r.ID, node)
+	} else if has {
+		return r.ID, false, nil
 	}
 	if len(p.Replicas) >= MaxMetaReplicas {
 		return 0, false, fmt.Errorf("%w: the metadata shard has %d replicas already", ErrInvalid, MaxMetaReplicas)

@@ -106,7 +106,7 @@ func (t *transition) change(c Change) (Result, error) {
 		return Result{}, fmt.Errorf("%w: a change of %d replicas", ErrInvalid, n)
 	}
 	p := old.clone()
-	for _, step := range []func(*Placement, Change) error{forget, t.promote, demote, retire, t.add} {
+	for _, step := range []func(*Placement, Change) error{forget, t.promote, demote, t.retire, t.add} {
 		if err := step(&p, c); err != nil {
 			return Result{}, err
 		}
@@ -161,11 +161,19 @@ func demote(p *Placement, c Change) error {
 	return nil
 }
 
-func retire(p *Placement, c Change) error {
+// retire lets replicas leave. A member that is to stay keeps its replica of the
+// metadata shard: it would not hear what becomes of it.
+func (t *transition) retire(p *Placement, c Change) error {
 	for _, id := range c.Retire {
-		if r := p.find(id); r != nil {
-			r.State = ReplicaLeaving
+		r := p.find(id)
+		if r == nil {
+			continue
 		}
+		m, ok := t.view.members[r.Node]
+		if p.Shard == sharding.MetaShard && ok && !r.Lost && (m.Status == StatusUp || m.Status == StatusJoining) {
+			return fmt.Errorf("%w: node %s is %s and keeps its replica of the metadata shard", ErrConflict, r.Node, m.Status)
+		}
+		r.State = ReplicaLeaving
 	}
 	return nil
 }

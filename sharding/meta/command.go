@@ -98,9 +98,11 @@ const FounderReplica sharding.ReplicaID = 1
 // than before, becomes a joining member and gets a fresh learner of the
 // metadata shard; the replicas of the lost disk leave. A node that is known by
 // its disk keeps its status, one that was down is up again. The result's
-// Joined says what to begin with. An incarnation below the member's is
-// ErrConflict: a newer start of the node has joined already. That the node's
-// earlier start does not run any more is for the caller to know.
+// Joined says what to begin with. ErrConflict means that a newer start of the
+// node has joined already, if the incarnation is below the member's; else that
+// the node's replica of the metadata shard is still leaving: the node keeps it
+// and joins again later. That the node's earlier start does not run any more
+// is for the caller to know.
 func Join(m Member) []byte { return encode(command{Op: opJoin, Member: &m}) }
 
 // SetStatus makes the command that moves a member on in its life. With an

@@ -76,7 +76,9 @@ type Joined struct {
 	Member Member `json:"member"`
 	// Replica is its replica of the metadata shard, to be created with First
 	// as the group's first voters. Another replica of that shard on the node's
-	// disk is void and must be removed before.
+	// disk was forgotten and must be removed before. A node that creates the
+	// replica acts on no view of the metadata before it has caught up again:
+	// it passes through views of before the replica was made.
 	Replica sharding.ReplicaID   `json:"replica"`
 	First   []sharding.ReplicaID `json:"first"`
 	// Fresh says that Replica was made by this command.

@@ -150,10 +150,12 @@ func TestDownNodeComesBack(t *testing.T) {
 		t.Fatalf("with its replicas: %+v", j)
 	}
 	run(t, s, meta.SetStatus("n2", 0, meta.StatusDown), meta.Retire(0, 2))
+	refused(t, s, meta.ErrConflict, meta.Join(node("n2", "b", 3))) // its vote may still be needed
+	run(t, s, meta.Forget(0, 2))
 	if j := run(t, s, meta.Join(node("n2", "b", 3))).Joined; !j.Fresh || j.Replica != 7 || j.Member.Status != meta.StatusJoining {
 		t.Fatalf("without its replica of the metadata: %+v", j)
 	}
-	wantShape(t, s, 0, "1@n1:voter 2@n2:leaving! 3@n3:voter 7@n2:learner")
+	wantShape(t, s, 0, "1@n1:voter 3@n3:voter 7@n2:learner")
 }
 
 func TestOperatorsDownHolds(t *testing.T) {
