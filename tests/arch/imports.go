@@ -103,6 +103,16 @@ var bans = []ban{
 		reason: "the state machine is the same however its entries were ordered",
 	},
 	{
+		from:   []string{"host/network"},
+		to:     []string{"sharding", "journal", "abi", "api", "host/config", "host/telemetry", "host/rpc", "host/peer", "host/cluster"},
+		reason: "connections carry whatever is put on them",
+	},
+	{
+		from:   []string{"host/peer"},
+		to:     []string{"journal", "abi", "host/engine", "host/registry", "host/entity", "host/region", "host/rpc", "host/cluster"},
+		reason: "peers carry bytes and calls; what they mean is their users' business",
+	},
+	{
 		from:   []string{"cmd"},
 		to:     []string{"journal", "host/entity", "host/region", "host/rpc", "host/registry"},
 		reason: "the command line composes a node through host and talks to one through the API",
