@@ -30,11 +30,15 @@ type background struct {
 	bytes   int64      // of pieces
 	ending  []*install // read to their end, the last of it in pieces
 	landed  []*install // in the store
+	// ended: a life has, and the next batch accounts for what it had on its
+	// way to the store, even if there is nothing else in it.
+	ended   bool
 	waiting atomic.Int64
 }
 
 // garbage is a generation that nobody reads: its keys are deleted, those from
-// next on, once the version after is in the store.
+// next on, once the version after is in the store. What a batch that was on
+// its way wrote of it is in a version before that.
 type garbage struct {
 	shard      sharding.ShardID
 	generation uint32
@@ -80,7 +84,7 @@ func (m *Machine) takeBackground(b *Batch) {
 	if sh := m.shards[sharding.MetaShard]; sh != nil {
 		b.background.metaGeneration = sh.generation
 	}
-	g.pieces, g.ending, g.bytes = nil, nil, 0
+	g.pieces, g.ending, g.bytes, g.ended = nil, nil, 0, false
 }
 
 // flushedBackground is called with the lock held.
@@ -90,6 +94,8 @@ func (m *Machine) flushedBackground(b *Batch) {
 	}
 	m.background.landed = append(m.background.landed, b.background.of...)
 }
+
+func (g *background) pending() bool { return g.ended || len(g.pieces) > 0 }
 
 func (b *Batch) putPieces() {
 	for i := range b.background.pieces {

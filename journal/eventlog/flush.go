@@ -92,7 +92,7 @@ func (sh *shard) take() shardWrite {
 }
 
 // Pending reports whether there is something for a batch to take.
-func (m *Machine) Pending() bool { return len(m.moved) > 0 || len(m.background.pieces) > 0 }
+func (m *Machine) Pending() bool { return len(m.moved) > 0 || m.background.pending() }
 
 // Flushed is told that the batch is in the store: its records leave the
 // overlay. Readers that began before keep what they saw.

@@ -58,6 +58,15 @@ func (m *Machine) Install(id sharding.ShardID, generation uint32, s statefile.In
 	m.background.reading = append(m.background.reading, in)
 }
 
+// Installing says whether a snapshot of the shard is being installed: until
+// that is done the metadata machine, for shard 0, has its state from before.
+func (m *Machine) Installing(id sharding.ShardID) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	sh := m.shards[id]
+	return sh != nil && sh.installing != nil
+}
+
 // openInstalls checks the snapshots that have to be read in again, before
 // anything is written.
 func (m *Machine) openInstalls() error {

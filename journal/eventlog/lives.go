@@ -65,37 +65,30 @@ func (m *Machine) Drop(id sharding.ShardID, next uint32) {
 // replace puts an empty life of the shard in the place of the one there is.
 func (m *Machine) replace(id sharding.ShardID, generation uint32) *shard {
 	old := m.shard(id)
+	if keysOfOldLives {
+		generation = old.generation
+	}
 	sh := &shard{id: id, generation: generation, heads: make(map[string]*head)}
-	var lost int64
 	m.mu.Lock()
 	m.shards[id] = sh
 	old.replaced = true
 	for _, h := range old.heads {
-		for r := h.pending; r != nil; r = r.next {
-			lost += int64(len(r.raw)) + overlayBytes
-		}
-		if h.snaps != nil {
-			for i := range h.snaps.fresh {
-				lost += int64(len(h.snaps.fresh[i].raw)) + overlayBytes
-			}
-		}
 		h.pending, h.first, h.last, h.snaps = nil, nil, nil, nil
 	}
 	m.dirty = keep(m.dirty, func(h *head) bool { return h.shard != old })
 	m.moved = keep(m.moved, func(s *shard) bool { return s != old })
 	if id == sharding.MetaShard {
-		for _, w := range m.meta {
-			lost += int64(len(w.Key) + len(w.Value) + overlayBytes)
-		}
 		m.meta = nil
 	}
 	m.mu.Unlock()
-	m.unflushed.Add(-lost)
+	m.background.ended = true
 	m.durable.begin(id, generation)
 	if old.installing != nil {
 		m.background.abandon(old.installing)
 	}
-	m.background.garbage = append(m.background.garbage, garbage{shard: id, generation: old.generation, after: m.nextVersion()})
+	if old.generation != generation {
+		m.background.garbage = append(m.background.garbage, garbage{shard: id, generation: old.generation, after: m.next})
+	}
 	m.subs.wakeShard(id)
 	return sh
 }
@@ -111,18 +104,6 @@ func keep[T any](all []*T, wanted func(*T) bool) []*T {
 	}
 	clear(all[n:])
 	return all[:n]
-}
-
-// nextVersion is the version after which nothing of what was given to the
-// machine so far is still on its way to the store.
-func (m *Machine) nextVersion() uint64 {
-	switch {
-	case m.Pending():
-		return m.next
-	case m.flight != nil:
-		return m.flight.Version
-	}
-	return m.readAt
 }
 
 func (m *Machine) replaceMetadata(index uint64, restore func(put func(key, value []byte) error) error) error {

@@ -101,7 +101,7 @@ func (c *Core) adopt(g *group, has bool) bool {
 	// What else there was to be written is of a log that is gone.
 	c.sections = slices.DeleteFunc(c.sections, func(p pending) bool { return p.g == g })
 	c.installs = append(c.installs, g)
-	c.turn.MustSync = true
+	c.turn.MustSync = c.turn.MustSync || planted != 30 // a snapshot acknowledged before its record is synced
 	if len(g.ready.Entries) > 0 {
 		h := g.hard
 		c.sections = append(c.sections, pending{g, section{
@@ -188,7 +188,7 @@ func (c *Core) forgetSnapshots(g *group) {
 // as of the recorded watermark: a restart finds their lives whole.
 func (c *Core) spend(durable map[sharding.ShardID]uint64) {
 	for _, g := range c.order {
-		if g.install.index != 0 && durable[g.shard] >= g.install.index {
+		if g.install.index != 0 && (durable[g.shard] >= g.install.index || planted == 31) { // a file removed before the store holds it
 			c.obsolete = append(c.obsolete, g.fileName())
 			g.install, g.written.install = installImage{}, installImage{}
 		}

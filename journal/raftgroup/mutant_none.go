@@ -1,4 +1,4 @@
-//go:build !mutant_3 && !mutant_6 && !mutant_8 && !mutant_12 && !mutant_15 && !mutant_17 && !mutant_20 && !mutant_21 && !mutant_22
+//go:build !mutant_3 && !mutant_6 && !mutant_8 && !mutant_12 && !mutant_15 && !mutant_17 && !mutant_20 && !mutant_21 && !mutant_22 && !mutant_30 && !mutant_31
 
 package raftgroup
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"testing"
@@ -146,6 +147,9 @@ func state(t *testing.T, n *node, s sharding.ShardID) (out []string, err error) 
 	t.Helper()
 	index, term := n.machine.Applied(s)
 	out = append(out, fmt.Sprintf("applied %d term %d clock %d entities %d", index, term, n.machine.Clock(s), n.machine.Entities(s)))
+	if n.machine.Installing(s) {
+		return nil, eventlog.ErrInstalling
+	}
 	if s == sharding.MetaShard {
 		for _, k := range slices.Sorted(maps.Keys(n.meta.pairs)) {
 			out = append(out, k+"="+n.meta.pairs[k])
@@ -276,3 +280,27 @@ func (l *load) settle(n *node) {
 
 func fillerShard(n *node) sharding.ShardID     { return sharding.ShardID(100 + n.id) }
 func fillerReplica(n *node) sharding.ReplicaID { return sharding.ReplicaID(9000 + n.id) }
+
+func readAll(r io.ReadCloser) ([]byte, error) {
+	data, err := io.ReadAll(r)
+	return data, errors.Join(err, r.Close())
+}
+
+// reads are the errors of all ways to read a shard's state.
+func reads(n *node, s sharding.ShardID) map[string]error {
+	_, _, _, head := n.machine.Head(s, entity("e1"))
+	_, list := n.machine.List(s, "thing", "", "", 10)
+	_, inOrder := n.machine.ReadOrder(context.Background(), s, 0, func(*store.OrderRow) error { return nil })
+	_, snap := n.machine.Snapshot(context.Background(), s, entity("e1"), journal.Digest{}, 0)
+	return map[string]error{
+		"head": head, "list": list, "order": inOrder, "snapshot": snap,
+		"records": n.machine.Read(context.Background(), s, entity("e1"), 0, func(journal.Position, *journal.Record) error { return nil }),
+	}
+}
+
+func order(n *node, s sharding.ShardID, after uint64, rows *[]string) (uint64, error) {
+	return n.machine.ReadOrder(context.Background(), s, after, func(row *store.OrderRow) error {
+		*rows = append(*rows, fmt.Sprintf("%v %s %s %d %d", row.At, row.Type, row.ID, row.First, row.Events))
+		return nil
+	})
+}

@@ -41,7 +41,10 @@ type world struct {
 	sent, refused int
 	// hold keeps snapshots from arriving.
 	hold bool
-	opts func(*raftgroup.Options)
+	// revive starts nodes whose power was cut; crashes counts the cuts.
+	revive  bool
+	crashes int
+	opts    func(*raftgroup.Options)
 }
 
 type shipment struct {
@@ -324,6 +327,10 @@ func (w *world) step() {
 					w.t.Fatalf("node %d: %v", n.id, err)
 				}
 				n.crash()
+				w.crashes++
+				if w.revive {
+					n.restart()
+				}
 			}
 		}
 	}

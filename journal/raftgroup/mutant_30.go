@@ -1,0 +1,5 @@
+//go:build mutant_30
+
+package raftgroup
+
+const planted = 30

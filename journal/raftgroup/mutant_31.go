@@ -1,0 +1,5 @@
+//go:build mutant_31
+
+package raftgroup
+
+const planted = 31
