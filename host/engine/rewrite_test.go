@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"bytes"
+	"flag"
+	"math/rand/v2"
+	"testing"
+)
+
+var (
+	programSeed  = flag.Uint64("program-seed", 1, "first seed of the random programs")
+	programCount = flag.Int("programs", 300, "number of random programs")
+)
+
+// TestMeteredProgramsAreTheSame runs random programs as they came, metered,
+// and counting every instruction: metering changes no result, and charges at
+// least what ran.
+func TestMeteredProgramsAreTheSame(t *testing.T) {
+	bothEngines(t, func(t *testing.T, opts Options) {
+		e := newEngine(t, opts)
+		most := 0.0
+		for seed := *programSeed; seed < *programSeed+uint64(*programCount); seed++ {
+			build := func(counting bool) []byte {
+				random := rand.New(rand.NewPCG(seed, 0))
+				p := &program{random: random, counting: counting}
+				return p.build(1 + random.IntN(4))
+			}
+			plain, counted := openKernel(t, e, build(false), false), openKernel(t, e, build(true), false)
+			metered := openKernel(t, e, build(false), true)
+			for argument := range uint64(3) {
+				want, _ := plain.run(t, programFunction, argument)
+				got, fuel := metered.run(t, programFunction, argument)
+				before := counted.guest.ExportedGlobal("spent").Get()
+				again, _ := counted.run(t, programFunction, argument)
+				ran := int64(counted.guest.ExportedGlobal("spent").Get() - before)
+				if again != want {
+					t.Fatalf("seed %d: counting changes the result: the test is wrong", seed)
+				}
+				if got != want {
+					t.Fatalf("seed %d: run(%d) is %d as it came and %d metered", seed, argument, want, got)
+				}
+				if fuel < ran {
+					t.Fatalf("seed %d: run(%d) spent %d, instructions worth %d ran", seed, argument, fuel, ran)
+				}
+				most = max(most, float64(fuel)/float64(ran+1))
+				if left := int64(metered.meter.stack.Get()); left != stackBytes {
+					t.Fatalf("seed %d: %d bytes of stack are left, want %d", seed, left, stackBytes)
+				}
+			}
+		}
+		t.Logf("charged at most %.1f times what ran", most)
+	})
+}
+
+// TestEveryPathIsCharged: a path around the cases of a big switch pays for
+// what it runs, which the last case before it in the file does not.
+func TestEveryPathIsCharged(t *testing.T) {
+	const work = 300
+	heavy := cat(bytes.Repeat(cat(get(0), i32c(3), op(opI32Add), op(opLocalSet, uleb(0))), work/3)) // a constant, an addition and a local.set: 3 units
+	cases := cat(bytes.Repeat(op(opBlock, []byte{blockVoid}), 7), get(0),
+		op(opBrTable, vec(uleb(0), uleb(1), uleb(2), uleb(3), uleb(4), uleb(5)), uleb(6)), bytes.Repeat([]byte{opEnd, opNop}, 7))
+	void := []byte{blockVoid}
+	for name, code := range map[string][]byte{
+		"else arm":              cat(get(0), op(opIf, void), cases, []byte{opElse}, heavy, []byte{opEnd}),
+		"after an if":           cat(get(0), op(opIf, void), cases, []byte{opEnd}, heavy),
+		"after an else":         cat(get(0), op(opIf, void), cases, []byte{opElse, opNop, opEnd}, heavy),
+		"branch around":         cat(op(opBlock, void), get(0), op(opI32Eqz), op(opBrIf, uleb(0)), cases, []byte{opEnd}, heavy),
+		"branch out of a loop":  cat(op(opBlock, void), op(opLoop, void), op(opBr, uleb(1)), []byte{opEnd}, cases, []byte{opEnd}, heavy),
+		"after a loop":          cat(op(opLoop, void), get(0), op(opIf, void), cases, []byte{opEnd, opEnd}, heavy),
+		"default of the switch": cat(bytes.Repeat(op(opBlock, void), 7), i32c(100), op(opBrTable, vec(uleb(0), uleb(1), uleb(2), uleb(3), uleb(4), uleb(5)), uleb(6)), bytes.Repeat([]byte{opEnd}, 7), heavy),
+		"nested in the else":    cat(get(0), op(opIf, void), cases, []byte{opElse}, op(opBlock, void), heavy, []byte{opEnd, opEnd}),
+	} {
+		wasm := asmModule(asmSection(sectionType, vec(asmType(signature{i32, i32}))), asmSection(sectionFunction, vec(uleb(0))),
+			asmSection(sectionMemory, vec(memoryBounds(1, 1))), asmSection(sectionExport, vec(cat(text("run"), []byte{kindFunction, 0}))),
+			asmSection(sectionCode, vec(asmBody(nil, code, get(0)))))
+		e := newEngine(t, Options{})
+		plain, metered := openKernel(t, e, wasm, false), openKernel(t, e, wasm, true)
+		want, _ := plain.run(t, "run", 0)
+		got, fuel := metered.run(t, "run", 0)
+		if got != want || want != work {
+			t.Errorf("%s: the result is %d as it came and %d metered, want %d", name, want, got, work)
+		}
+		if fuel < work {
+			t.Errorf("%s: %d units for instructions worth %d", name, fuel, work)
+		}
+	}
+}
