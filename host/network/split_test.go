@@ -1,0 +1,264 @@
+package network_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hostd/hostd/host/network"
+	"github.com/hostd/hostd/host/network/memnet"
+)
+
+// port is a split listener with an echo behind each half, which says first
+// which half it is.
+type port struct {
+	http, gossip net.Listener
+	addr         string
+	ended        chan error
+}
+
+func open(t testing.TB, n network.Network, address string) *port {
+	t.Helper()
+	l, err := n.Listen(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &port{addr: l.Addr().String(), ended: make(chan error, 2)}
+	p.http, p.gossip = network.Split(l)
+	serve := func(l net.Listener, name string) {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				p.ended <- err
+				return
+			}
+			go func() {
+				defer conn.Close()
+				io.WriteString(conn, name+"\n")
+				io.Copy(conn, conn)
+			}()
+		}
+	}
+	go serve(p.http, "http")
+	go serve(p.gossip, "gossip")
+	return p
+}
+
+func (p *port) close(t testing.TB) {
+	t.Helper()
+	for _, l := range []net.Listener{p.http, p.gossip} {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for range 2 {
+		if err := <-p.ended; !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	}
+}
+
+// ask writes pieces one by one and returns the name of the half and what it
+// echoes.
+func ask(t testing.TB, n network.Network, address string, pieces ...string) (half, echo string) {
+	t.Helper()
+	conn, err := n.Dial(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for i, p := range pieces {
+		if i > 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if _, err := io.WriteString(conn, p); err != nil {
+			return "", ""
+		}
+	}
+	if half, err := conn.(interface{ CloseWrite() error }); err {
+		half.CloseWrite()
+	}
+	r := bufio.NewReader(conn)
+	name, err := r.ReadString('\n')
+	if err != nil {
+		return "", ""
+	}
+	want := strings.TrimPrefix(strings.Join(pieces, ""), network.GossipPreface)
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(r, got); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(name), string(got)
+}
+
+func TestSplit(t *testing.T) {
+	networks := map[string]func() (network.Network, string){
+		"tcp": func() (network.Network, string) { return network.TCP{}, "127.0.0.1:0" },
+		"mem": func() (network.Network, string) { return memnet.New().Host("a"), ":0" },
+	}
+	for name, make := range networks {
+		t.Run(name, func(t *testing.T) {
+			n, address := make()
+			p := open(t, n, address)
+			defer p.close(t)
+			for _, c := range []struct {
+				pieces []string
+				half   string
+				echo   string
+			}{
+				{[]string{"GET / HTTP/1.1\r\n\r\n"}, "http", "GET / HTTP/1.1\r\n\r\n"},
+				{[]string{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}, "http", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"},
+				{[]string{"G", "E", "T /"}, "http", "GET /"},
+				{[]string{"hostdgs\x02gossip of another version"}, "http", "hostdgs\x02gossip of another version"},
+				{[]string{"host", "dhttp"}, "http", "hostdhttp"},
+				{[]string{network.GossipPreface + "hello"}, "gossip", "hello"},
+				{[]string{"hos", "tdgs", "\x01", "hello"}, "gossip", "hello"},
+				{[]string{network.GossipPreface, "a", "b"}, "gossip", "ab"},
+				{[]string{"\x16\x03\x01\x02\x00"}, "http", "\x16\x03\x01\x02\x00"},
+			} {
+				if half, echo := ask(t, n, p.addr, c.pieces...); half != c.half || echo != c.echo {
+					t.Errorf("%q went to %q as %q, wanted %q as %q", c.pieces, half, echo, c.half, c.echo)
+				}
+			}
+			conn, err := network.DialGossip(t.Context(), n, p.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if name, _ := bufio.NewReader(conn).ReadString('\n'); name != "gossip\n" {
+				t.Errorf("a dialed gossip connection went to %q", name)
+			}
+		})
+	}
+}
+
+// A connection that says nothing is closed in time, and too many of them do not
+// keep others out.
+func TestSilentConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New()
+		a, b := n.Host("a"), n.Host("b")
+		p := open(t, a, ":1")
+		var silent []net.Conn
+		for range 300 {
+			conn, err := b.Dial(t.Context(), p.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			silent = append(silent, conn)
+			synctest.Wait()
+		}
+		if half, _ := ask(t, b, p.addr, "GET"); half != "http" {
+			t.Errorf("among silent ones, a connection went to %q", half)
+		}
+		closed := func() (n int) {
+			for _, c := range silent {
+				c.SetReadDeadline(time.Now().Add(time.Nanosecond))
+				if _, err := c.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
+					n++
+				}
+			}
+			return n
+		}
+		if got := closed(); got < 44 || got > 46 {
+			t.Errorf("%d of 300 silent connections were closed at once, 256 may stay", got)
+		}
+		time.Sleep(6 * time.Second)
+		if got := closed(); got != 300 {
+			t.Errorf("%d of 300 silent connections were closed after 6 s", got)
+		}
+		p.close(t)
+	})
+}
+
+// Closing one half leaves the other; closing both ends all.
+func TestSplitCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New()
+		p := open(t, n.Host("a"), ":1")
+		b := n.Host("b")
+		p.http.Close()
+		if half, _ := ask(t, b, p.addr, "GET"); half != "" {
+			t.Errorf("a closed half answers as %q", half)
+		}
+		if half, _ := ask(t, b, p.addr, network.GossipPreface+"x"); half != "gossip" {
+			t.Errorf("the open half answers as %q", half)
+		}
+		conn, err := b.Dial(t.Context(), p.addr) // undecided
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		p.close(t)
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("an undecided connection: %v", err)
+		}
+		if _, err := b.Dial(t.Context(), p.addr); err == nil {
+			t.Error("a closed port accepts")
+		}
+	})
+}
+
+// What the listener below fails with reaches both halves.
+func TestSplitFails(t *testing.T) {
+	l, err := network.TCP{}.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	http, gossip := network.Split(l)
+	l.Close()
+	for _, h := range []net.Listener{http, gossip} {
+		if _, err := h.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("accept: %v", err)
+		}
+		if err := h.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+}
+
+// HTTP over a split port is what it is over any other.
+func TestHTTPOverSplit(t *testing.T) {
+	l, err := network.TCP{}.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	httpHalf, gossip := network.Split(l)
+	defer gossip.Close()
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Proto)
+	})}
+	go server.Serve(httpHalf)
+	defer server.Shutdown(context.Background())
+	h2 := network.NewHTTPTransport(network.TCP{}, network.HTTPOptions{})
+	defer h2.CloseIdleConnections()
+	h1 := &http.Transport{}
+	defer h1.CloseIdleConnections()
+	for want, transport := range map[string]http.RoundTripper{"HTTP/2.0": h2, "HTTP/1.1": h1} {
+		res, err := (&http.Client{Transport: transport}).Get("http://" + l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if string(body) != want || err != nil {
+			t.Errorf("%q, %v, wanted %q", body, err, want)
+		}
+	}
+	server.Close()
+	gossip.Close()
+	if _, err := (&http.Client{Transport: h2}).Get("http://" + l.Addr().String()); !errors.Is(err, network.ErrNotConnected) {
+		t.Errorf("a call to a closed port: %v", err)
+	}
+}
