@@ -258,6 +258,7 @@ func TestHTTPOverSplit(t *testing.T) {
 	}
 	server.Close()
 	gossip.Close()
+	h2.CloseIdleConnections()
 	if _, err := (&http.Client{Transport: h2}).Get("http://" + l.Addr().String()); !errors.Is(err, network.ErrNotConnected) {
 		t.Errorf("a call to a closed port: %v", err)
 	}

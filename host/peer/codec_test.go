@@ -1,0 +1,230 @@
+package peer
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/sharding"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite testdata")
+
+func randomFrames(rng *rand.Rand) [][]byte {
+	var frames [][]byte
+	for range rng.IntN(5) {
+		f := make([]byte, 1+rng.IntN(300))
+		for i := range f {
+			f[i] = byte(rng.Uint32())
+		}
+		frames = append(frames, f)
+	}
+	return frames
+}
+
+// The codec is that of the generated types, both ways.
+func TestCodecEqualsGenerated(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		b := batch{frames: randomFrames(rng), beat: rng.Uint64N(3) * rng.Uint64()}
+		want := &peerv1.LinkRequest{Frames: b.frames, Beat: b.beat}
+		encoded, err := linkCodec{}.Marshal(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got peerv1.LinkRequest
+		if err := proto.Unmarshal(encoded, &got); err != nil || !proto.Equal(&got, want) {
+			t.Fatalf("generated code reads %v, %v, wanted %v", &got, err, want)
+		}
+		generated, err := proto.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back batch
+		back.frames = randomFrames(rng) // what was there is gone
+		if err := (linkCodec{}).Unmarshal(generated, &back); err != nil || back.beat != b.beat || !slices.EqualFunc(back.frames, b.frames, bytes.Equal) {
+			t.Fatalf("%v becomes %v, %v", b, back, err)
+		}
+		e := echo{rng.Uint64(), rng.Uint64()}
+		encoded, err = linkCodec{}.Marshal(&e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answer peerv1.LinkResponse
+		if err := proto.Unmarshal(encoded, &answer); err != nil || answer.Beat != e.beat || answer.ReceivedBytes != e.received {
+			t.Fatalf("generated code reads %v, %v, wanted %v", &answer, err, e)
+		}
+		var same echo
+		if err := (linkCodec{}).Unmarshal(encoded, &same); err != nil || same != e {
+			t.Fatalf("%v becomes %v, %v", e, same, err)
+		}
+	}
+}
+
+// A frame never aliases what the codec was given, and cannot grow into the next.
+func TestFramesAreTheirOwn(t *testing.T) {
+	data := (&batch{frames: [][]byte{[]byte("one"), []byte("two")}}).append(nil)
+	var b batch
+	if err := (linkCodec{}).Unmarshal(data, &b); err != nil {
+		t.Fatal(err)
+	}
+	clear(data)
+	_ = append(b.frames[0], "xxx"...)
+	if string(b.frames[0]) != "one" || string(b.frames[1]) != "two" {
+		t.Errorf("frames became %q", b.frames)
+	}
+}
+
+func FuzzLinkCodec(f *testing.F) {
+	f.Add((&batch{frames: [][]byte{[]byte("a"), []byte("bc")}, beat: 7}).append(nil))
+	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var b batch
+		err := linkCodec{}.Unmarshal(data, &b)
+		if err != nil && !errors.Is(err, errMalformed) {
+			t.Fatal(err)
+		}
+		if err == nil {
+			var again batch
+			if err := (linkCodec{}).Unmarshal(b.append(nil), &again); err != nil || again.beat != b.beat || !slices.EqualFunc(again.frames, b.frames, bytes.Equal) {
+				t.Fatalf("%v becomes %v, %v", b, again, err)
+			}
+		}
+		var e echo
+		if err := (linkCodec{}).Unmarshal(data, &e); err != nil && !errors.Is(err, errMalformed) {
+			t.Fatal(err)
+		}
+	})
+}
+
+// The bytes on the wire are those that FORMAT.md describes.
+func TestFormat(t *testing.T) {
+	var out strings.Builder
+	show := func(name string, msg any) {
+		data, err := linkCodec{}.Marshal(msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&out, "%s\n%s", name, hex.Dump(data))
+	}
+	show("LinkRequest: a beat", &batch{beat: 1})
+	show("LinkRequest: two frames", &batch{frames: [][]byte{[]byte("frame 1"), []byte("frame two")}})
+	show("LinkRequest: a frame and a beat", &batch{frames: [][]byte{bytes.Repeat([]byte{0xaa}, 200)}, beat: 300})
+	show("LinkResponse", &echo{beat: 300, received: 70000})
+	header := http.Header{}
+	Hello{Cluster: "cluster", Node: "n1", Incarnation: 1763701234}.write(header)
+	out.WriteString("Hello\n")
+	header.Write(&out)
+	got := strings.ReplaceAll(out.String(), "\r\n", "\n")
+	const name = "testdata/format.txt"
+	if *rewrite {
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the format changed:\n%s\nwanted\n%s", got, want)
+	}
+}
+
+func TestHelloIsChecked(t *testing.T) {
+	good := func() http.Header {
+		h := http.Header{}
+		Hello{Cluster: "c", Node: "n", Incarnation: 3}.write(h)
+		return h
+	}
+	if h, err := readHello(good()); err != nil || h != (Hello{"c", "n", 3}) {
+		t.Errorf("%v, %v", h, err)
+	}
+	for _, c := range [][2]string{
+		{headerFormat, "2"}, {headerFormat, ""}, {headerIncarnation, "0"}, {headerIncarnation, "x"}, {headerIncarnation, ""},
+		{headerNode, ""}, {headerNode, "a b"}, {headerNode, strings.Repeat("n", MaxNodeIDBytes+1)}, {headerCluster, "\x00"},
+	} {
+		h := good()
+		h.Set(c[0], c[1])
+		if _, err := readHello(h); !errors.Is(err, ErrFormat) {
+			t.Errorf("%s %q: %v", c[0], c[1], err)
+		}
+	}
+}
+
+func TestQueue(t *testing.T) {
+	var q queue
+	q.init(3, MaxFrameBytes+10)
+	for i, c := range []struct {
+		size int
+		ok   bool
+	}{
+		{MaxFrameBytes + 1, false}, {MaxFrameBytes, true}, {11, false}, {10, true}, {1, false}, {0, true}, {0, false},
+	} {
+		if got := q.push(make([]byte, c.size)); got != c.ok {
+			t.Errorf("push %d of %d bytes: %v", i, c.size, got)
+		}
+	}
+	if q.lost() != 4 {
+		t.Errorf("%d lost", q.lost())
+	}
+	// What is taken is not released yet.
+	taken := q.take(nil)
+	if len(taken) != 3 || q.push([]byte("x")) {
+		t.Errorf("%d taken, or there is room", len(taken))
+	}
+	q.release(2, MaxFrameBytes)
+	if !q.push([]byte("x")) || q.push(make([]byte, MaxFrameBytes)) {
+		t.Error("room is not what was released")
+	}
+	q.discard()
+	if len(q.take(taken)) != 0 || q.lost() != 7 || q.count != 1 || q.bytes != 10 {
+		t.Errorf("after discard: %d lost, %d frames of %d bytes", q.lost(), q.count, q.bytes)
+	}
+}
+
+// After a pause of this process itself, nobody is silent until a whole span
+// has passed again.
+func TestOwnPauseIsNobodysSilence(t *testing.T) {
+	var said []string
+	p := &Peers{opts: Options{
+		SilentAfter: 700, OnHeard: func(sharding.NodeID) { said = append(said, "heard") },
+		OnSilent: func(sharding.NodeID) { said = append(said, "silent") },
+	}.withDefaults()}
+	q := &peer{owner: p, id: "b", kick: make(chan struct{}, 1)}
+	expect := func(want ...string) {
+		t.Helper()
+		if !slices.Equal(said, want) {
+			t.Fatalf("said %v, wanted %v", said, want)
+		}
+	}
+	q.look(100, 0)
+	expect()
+	q.last.Store(100)
+	q.spoke.Store(true)
+	q.look(110, 0)
+	expect("heard")
+	q.look(799, 0)
+	expect("heard")
+	q.look(100_000, 100_000) // it was stopped for long
+	q.look(100_699, 100_000)
+	expect("heard")
+	q.look(100_700, 100_000)
+	expect("heard", "silent")
+	q.look(100_800, 100_800) // a pause again does not make it heard
+	expect("heard", "silent")
+	q.last.Store(100_900)
+	q.look(100_900, 100_800)
+	expect("heard", "silent", "heard")
+}
