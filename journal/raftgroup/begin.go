@@ -110,6 +110,9 @@ func (c *Core) take(g *group) {
 // post adds a message for the node of its replica, or drops it if nobody knows
 // that.
 func (c *Core) post(box []Message, g *group, m *pb.Message) []Message {
+	if g.park(m) {
+		return box
+	}
 	p := c.locate(g, m.GetTo())
 	if p == nil {
 		c.stats.MessagesUnlocated++
@@ -123,8 +126,8 @@ func (c *Core) post(box []Message, g *group, m *pb.Message) []Message {
 func (g *group) section(has bool) section {
 	s := section{shard: uint32(g.shard), replica: g.replica}
 	if g.hardUnwritten {
-		h := g.hard
-		s.hard = &h
+		g.hardOut = g.hard
+		s.hard = &g.hardOut
 	}
 	if g.confUnwritten {
 		m := g.conf
@@ -135,6 +138,9 @@ func (g *group) section(has bool) section {
 	}
 	return s
 }
+
+// msgProp is pointed to by messages; it is never written.
+var msgProp = pb.MsgProp
 
 // flushProposals gives raft what may be proposed and reports the rest. An
 // entry enters a log only under the term it was made for: raft refuses it if
@@ -157,13 +163,14 @@ func (c *Core) flushProposals(g *group) {
 		}
 		var err error
 		if len(ents) > 0 {
-			err = g.node.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: new(g.replica), Entries: ents})
+			err = g.node.Step(&pb.Message{Type: &msgProp, From: &g.replica, Entries: ents})
 		}
 		if err != nil || len(ents) < n {
 			c.drop(g, all[:n], err)
 		}
 		if err == nil {
 			c.stats.Proposals += uint64(len(ents))
+			g.fresh += len(ents)
 		}
 		all = all[n:]
 	}

@@ -179,6 +179,7 @@ func appendCut(b []byte, c cutImage) []byte {
 type reader struct {
 	b   []byte
 	bad bool
+	row []wire // of messages not read yet
 }
 
 func (r *reader) take(n int) []byte {
@@ -251,13 +252,20 @@ func (r *reader) membership() membership {
 	return m
 }
 
-// entry reads an entry; its data is a copy if own is set and aliases b
+// wireEntry is an entry and what its fields point to, in one piece of memory.
+type wireEntry struct {
+	e           pb.Entry
+	term, index uint64
+	kind        pb.EntryType
+}
+
+// fill reads an entry; its data is a copy if own is set and aliases b
 // otherwise.
-func (r *reader) entry(index uint64, own bool) *pb.Entry {
+func (r *reader) fill(e *wireEntry, index uint64, own bool) bool {
 	term, kind, data := r.u64(), r.u8(), r.take(int(r.u32()))
 	if kind != entryNormal && kind != entryConf || len(data) > maxEntryBytes {
 		r.bad = true
-		return nil
+		return false
 	}
 	if own && len(data) > 0 {
 		data = append([]byte(nil), data...)
@@ -265,7 +273,18 @@ func (r *reader) entry(index uint64, own bool) *pb.Entry {
 	if len(data) == 0 {
 		data = nil
 	}
-	return &pb.Entry{Term: new(term), Index: new(index), Type: pb.EntryType(kind).Enum(), Data: data}
+	e.term, e.index, e.kind = term, index, pb.EntryType(kind)
+	e.e.Term, e.e.Index, e.e.Type, e.e.Data = &e.term, &e.index, &e.kind, data
+	return true
+}
+
+// entry reads an entry of its own.
+func (r *reader) entry(index uint64, own bool) *pb.Entry {
+	e := &wireEntry{}
+	if !r.fill(e, index, own) {
+		return nil
+	}
+	return &e.e
 }
 
 func (r *reader) section() section {

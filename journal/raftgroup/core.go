@@ -166,16 +166,17 @@ func (c *Core) add(g *group) {
 	c.touch(g)
 }
 
-// remove takes a group out of everything that knows it.
+// remove takes a group out of everything that knows it; one that is dirty is
+// passed over by the next turn.
 func (c *Core) remove(g *group) {
 	if g.leader {
 		c.led--
 	}
+	g.removed = true
 	c.stopClock(g)
 	delete(c.groups, g.shard)
 	same := func(o *group) bool { return o == g }
 	c.order = slices.DeleteFunc(c.order, same)
-	c.dirty = slices.DeleteFunc(c.dirty, same)
 	c.hunting = slices.DeleteFunc(c.hunting, same)
 	c.unlocated = slices.DeleteFunc(c.unlocated, same)
 }
@@ -217,6 +218,7 @@ func (c *Core) Tick() {
 			continue // another took its place
 		}
 		g.idle++
+		c.unpark(g)
 		c.listen(g)
 		g.node.Tick()
 		c.touch(g)

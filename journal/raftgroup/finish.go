@@ -26,7 +26,8 @@ func (c *Core) finish(g *group) {
 	g.log.append(g.ready.Entries)
 	c.complete(g, &g.ready)
 	g.ready = raft.Ready{}
-	if g.leader && !g.joint() && g.node.HasReady() {
+	more := g.node.HasReady()
+	if more && g.leader && !g.joint() {
 		// What the leader just stored may be a quorum: with one voter it is.
 		// Nothing of this needs another sync.
 		second := g.node.Ready()
@@ -44,8 +45,9 @@ func (c *Core) finish(g *group) {
 			}
 		}
 		c.complete(g, &second)
+		more = g.node.HasReady()
 	}
-	if g.confUnwritten || g.campaign && !g.leader || g.node.HasReady() {
+	if g.confUnwritten || g.campaign && !g.leader || more {
 		c.touch(g)
 	}
 }

@@ -145,7 +145,7 @@ func DecodeFrame(frame []byte, fn func(Message)) error {
 	if crc32.Checksum(body, castagnoli) != le.Uint32(frame[4:]) {
 		return fmt.Errorf("%w: peer frame fails its checksum", journal.ErrDamaged)
 	}
-	var messages []Message
+	messages := make([]Message, 0, 1+min(len(body)/typicalBytes, 1024))
 	for r := (&reader{b: body}); len(r.b) > 0; {
 		m := r.message()
 		if r.bad {
@@ -159,6 +159,12 @@ func DecodeFrame(frame []byte, fn func(Message)) error {
 	return nil
 }
 
+// typicalBytes is how long a message is thought to be before it is read.
+const (
+	typicalBytes = 64
+	maxRow       = 32
+)
+
 // wire is a message and what its fields point to, in one piece of memory.
 type wire struct {
 	m                              pb.Message
@@ -168,8 +174,15 @@ type wire struct {
 	reject                         bool
 }
 
-func newWire(kind pb.MessageType) *wire {
-	w := &wire{kind: kind}
+// newWire takes the next of a row made at once for what is left of the frame:
+// its messages have one fate, they are stepped and forgotten.
+func (r *reader) newWire(kind pb.MessageType) *wire {
+	if len(r.row) == 0 {
+		r.row = make([]wire, min(1+len(r.b)/typicalBytes, maxRow))
+	}
+	w := &r.row[0]
+	r.row = r.row[1:]
+	w.kind = kind
 	w.m.Type, w.m.From, w.m.To, w.m.Term = &w.kind, &w.from, &w.to, &w.term
 	return w
 }
@@ -179,9 +192,9 @@ func (r *reader) message() (m Message) {
 	case formFull:
 		m = r.full()
 	case formHeartbeat, formSleep:
-		m = r.short(newWire(pb.MsgHeartbeat), form)
+		m = r.short(r.newWire(pb.MsgHeartbeat), form)
 	case formHeartbeatResp, formWake:
-		m = r.short(newWire(pb.MsgHeartbeatResp), form)
+		m = r.short(r.newWire(pb.MsgHeartbeatResp), form)
 	default:
 		r.bad = true
 		return m
@@ -224,7 +237,7 @@ func (r *reader) context() []byte {
 func (r *reader) full() Message {
 	shard := sharding.ShardID(r.u32())
 	from, to := r.u64(), r.u64()
-	w := newWire(pb.MessageType(r.u8()))
+	w := r.newWire(pb.MessageType(r.u8()))
 	m := &w.m
 	flags := r.u8()
 	w.from, w.to, w.term, w.logTerm, w.index = from, to, r.u64(), r.u64(), r.u64()
@@ -248,14 +261,19 @@ func (r *reader) full() Message {
 // entries reads those of an append. Terms never fall along a log and never
 // exceed the sender's.
 func (r *reader) entries(m *pb.Message, n int) {
+	if n == 0 {
+		return
+	}
 	last := m.GetLogTerm()
-	for i := 0; i < n && !r.bad; i++ {
-		e := r.entry(m.GetIndex()+1+uint64(i), false)
-		if e == nil || e.GetTerm() < last || e.GetTerm() > m.GetTerm() {
+	all := make([]wireEntry, n)
+	m.Entries = make([]*pb.Entry, n)
+	for i := range all {
+		e := &all[i]
+		if !r.fill(e, m.GetIndex()+1+uint64(i), false) || e.term < last || e.term > m.GetTerm() {
 			r.bad = true
 			return
 		}
-		last = e.GetTerm()
-		m.Entries = append(m.Entries, e)
+		last = e.term
+		m.Entries[i] = &e.e
 	}
 }

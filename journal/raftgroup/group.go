@@ -26,6 +26,7 @@ type group struct {
 	hard          hardState
 	conf          membership
 	hardUnwritten bool
+	hardOut       hardState // of the section in the turn
 	confUnwritten bool
 	written       groupImage
 	// marks say where in the write-ahead log the entries are, see mark.
@@ -67,6 +68,11 @@ type group struct {
 	hunting bool
 	huntAt  uint64
 	hunts   int
+
+	// fresh entries were proposed since the last tick; parked are appends that
+	// wait for more of them, at most one for each member.
+	fresh  int
+	parked []*pb.Message
 
 	proposals []proposal
 	reads     []uint64

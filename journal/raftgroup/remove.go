@@ -120,13 +120,7 @@ func (c *Core) Removed(refs []ReplicaRef) *Turn {
 	for _, ref := range refs {
 		g := c.groups[ref.Shard]
 		c.former[ref.Shard] = formerLife{ref.Replica, g.generation}
-		g.removed = true
-		delete(c.groups, ref.Shard)
-		same := func(o *group) bool { return o == g }
-		c.order = slices.DeleteFunc(c.order, same)
-		c.stopClock(g)
-		c.hunting = slices.DeleteFunc(c.hunting, same)
-		c.unlocated = slices.DeleteFunc(c.unlocated, same)
+		c.remove(g)
 		for _, p := range g.proposals {
 			t.Dropped = append(t.Dropped, Dropped{g.shard, p.fence, p.number, ErrUnknownShard})
 		}
@@ -136,6 +130,9 @@ func (c *Core) Removed(refs []ReplicaRef) *Turn {
 		}
 		if g.leader || g.lead != 0 {
 			t.Leaders = append(t.Leaders, LeaderChange{g.shard, sharding.Term(g.term), 0, false})
+		}
+		if g.toldQuorum {
+			t.Quorums = append(t.Quorums, QuorumChange{g.shard, false})
 		}
 		c.forgetSnapshots(g)
 	}

@@ -31,6 +31,11 @@ func (w *World) heal() {
 	}
 	probes := w.probes()
 	for deadline := w.step + quiet; w.step < deadline && w.first == nil; w.step++ {
+		for _, n := range w.nodes {
+			if !n.up {
+				n.restart() // it noticed only now that its power had gone
+			}
+		}
 		w.pass()
 		if len(probes) > 0 && probes[0].op == nil && probes[0].number == 0 {
 			for _, c := range probes {
