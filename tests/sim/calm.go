@@ -18,7 +18,8 @@ const (
 	// command elsewhere: 7 ticks until the node counts as silent, and the
 	// elections.
 	failsOver = 25 * 4
-	// returns: the node is back and everybody has caught up.
+	// returns: the node is back and everybody has caught up; it may have to
+	// apply its logs again, for which it gets a step an entry.
 	returns = 40 * 4
 )
 
@@ -38,7 +39,7 @@ func (w *World) calm() {
 	w.doze("without a node", dozes)
 	w.ask("without a node", answers)
 	n.restart()
-	w.within("node back", returns, w.settled)
+	w.within("node back", w.returns(), w.settled)
 	w.doze("with the node back", dozes)
 	w.oversleep()
 	// A process that is back before its silence is noticed.
@@ -48,7 +49,7 @@ func (w *World) calm() {
 	n.crash(false)
 	n.restart()
 	w.ask("after a short absence", failsOver)
-	w.within("caught up", returns, w.settled)
+	w.within("caught up", w.returns(), w.settled)
 	w.doze("in the end", dozes)
 }
 
@@ -91,7 +92,7 @@ func (w *World) oversleep() {
 		return true
 	})
 	clear(w.cut)
-	w.within("caught up", returns, w.settled)
+	w.within("caught up", w.returns(), w.settled)
 	w.doze("after oversleeping", dozes)
 }
 
@@ -102,6 +103,14 @@ func (w *World) isolate(id int) {
 			w.cut[[2]int{id, other}], w.cut[[2]int{other, id}] = true, true
 		}
 	}
+}
+
+func (w *World) returns() int {
+	bound := returns
+	for _, s := range w.shards {
+		bound += len(w.log[s])
+	}
+	return bound
 }
 
 // within passes steps until a condition holds.
