@@ -66,12 +66,16 @@ func (n *Node) enterCluster(ctx context.Context) error {
 	return n.id.write(n.cfg.DataDir)
 }
 
+// maxSnapshots bounds the streams of snapshots that arrive at a time; those
+// that the raft loop does not take yet wait.
+const maxSnapshots = 64
+
 // openPeers makes the links and the calls to other nodes.
 func (n *Node) openPeers() error {
 	n.control = &cluster.Control{}
 	n.control.Name(n.id.Node, n.id.Incarnation)
 	peers, err := peer.New(peer.Options{
-		Self: n.id.Node, Incarnation: n.id.Incarnation, Network: n.network, Control: n.control, Logger: n.logger,
+		Self: n.id.Node, Incarnation: n.id.Incarnation, Network: n.network, Control: n.control, Logger: n.logger, MaxSnapshots: maxSnapshots,
 		Receive: n.raft.receive, OnHeard: n.raft.heard, OnSilent: n.raft.silent,
 	})
 	if err != nil {

@@ -47,6 +47,7 @@ const (
 	lockFile     = "lock"
 	walDir       = "wal"
 	storeDir     = "store"
+	snapshotDir  = "snapshots"
 	modulesDir   = "modules"
 	cacheDir     = "cache"
 )

@@ -153,7 +153,10 @@ func (n *Node) openEntities(context.Context) error {
 	}
 	n.closeLast("store", func(context.Context) error { return n.store.Close() })
 	state := meta.New()
-	n.machine, err = eventlog.Open(n.store, rec.Watermark, eventlog.Options{Metadata: cluster.Machine{State: state}, Logger: n.logger})
+	snapshots := filepath.Join(n.cfg.DataDir, snapshotDir)
+	n.machine, err = eventlog.Open(n.store, rec.Watermark, eventlog.Options{
+		Metadata: cluster.Machine{State: state}, Lives: rec.Lives(disk.OS{}, snapshots), Logger: n.logger,
+	})
 	if err != nil {
 		return err
 	}
@@ -198,6 +201,7 @@ func (n *Node) openEntities(context.Context) error {
 	loop, err := raftgroup.Start(rec, raftgroup.Options{
 		Self: n.id.Node, Log: n.log, Machine: n.applier, Sink: n.region, Fatal: n.fatal, Logger: n.logger,
 		Transport: n.peers, Locate: n.book.Locate,
+		Snapshots: n.applier, SnapshotFS: disk.OS{}, SnapshotDir: snapshots, Sender: snapshotSender{n.peers},
 		Applied:         func(s sharding.ShardID) uint64 { index, _ := n.machine.Applied(s); return index },
 		MaxBacklogBytes: 2 * backlogBytes,
 	})

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -328,6 +329,14 @@ func (m *Metadata) Applied(v eventlog.Verdict) {
 	m.announce()
 }
 
+// Installed is told that the state was replaced by a snapshot.
+func (m *Metadata) Installed(index uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.applied = max(m.applied, index)
+	m.announce()
+}
+
 // Dropped implements region.Metadata.
 func (m *Metadata) Dropped(fence sharding.Term, proposal uint64) {
 	m.mu.Lock()
@@ -366,6 +375,19 @@ func (a Machine) Apply(index uint64, body []byte) ([]eventlog.KV, []byte) {
 		out[i] = eventlog.KV{Key: w.Key, Value: w.Value}
 	}
 	return out, result
+}
+
+// Replace implements eventlog.MetadataReplacer.
+func (a Machine) Replace(index uint64, restore func(put func(key, value []byte) error) error) error {
+	var pairs []meta.KV
+	err := restore(func(key, value []byte) error {
+		pairs = append(pairs, meta.KV{Key: bytes.Clone(key), Value: bytes.Clone(value)})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return a.State.Load(index, pairs)
 }
 
 // Restore implements eventlog.Metadata.

@@ -15,15 +15,19 @@ import (
 // Raft is the node's replicas.
 type Raft interface {
 	CreateGroups([]raftgroup.GroupConfig) error
+	RemoveGroups([]raftgroup.ReplicaRef) error
 	ChangeMembers(shard sharding.ShardID, fence sharding.Term, change raftgroup.Change) error
 	TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) error
 	Campaign(shards []sharding.ShardID) error
 	Statuses() ([]raftgroup.Status, error)
 }
 
-// maxCreated bounds the replicas that one pass makes, so that the loop's other
-// work goes on in between.
-const maxCreated = 512
+// maxCreated and maxRemoved bound the replicas that one pass makes or drops,
+// so that the loop's other work goes on in between.
+const (
+	maxCreated = 512
+	maxRemoved = 32
+)
 
 // reconcile brings this node's replicas to what the metadata says, and the
 // membership of the groups that it leads to their placements. statuses are
@@ -45,6 +49,9 @@ func (m *Member) reconcile(view *meta.View, statuses []raftgroup.Status) {
 	}
 	if err := m.createPlaced(view, have); err != nil {
 		m.opts.Logger.Error("replicas not created", "error", err)
+	}
+	if err := m.removeForgotten(view, have); err != nil {
+		m.opts.Logger.Error("replicas not removed", "error", err)
 	}
 	for i := range statuses {
 		if st := &statuses[i]; st.Self {
@@ -95,6 +102,25 @@ func (m *Member) stand(shards []sharding.ShardID) {
 		}
 	case <-m.stopped.Done():
 	}
+}
+
+// removeForgotten removes the replicas that are in no placement any more: the
+// coordinator forgets one only when its group has left it behind.
+func (m *Member) removeForgotten(view *meta.View, have map[sharding.ShardID]sharding.ReplicaID) error {
+	var remove []raftgroup.ReplicaRef
+	for shard, replica := range have {
+		if _, placed := view.ReplicaNode(shard, replica); !placed && len(remove) < maxRemoved {
+			remove = append(remove, raftgroup.ReplicaRef{Shard: shard, Replica: replica})
+		}
+	}
+	if len(remove) == 0 {
+		return nil
+	}
+	if err := m.opts.Raft.RemoveGroups(remove); err != nil {
+		return fmt.Errorf("remove %d replicas: %w", len(remove), err)
+	}
+	m.opts.Logger.Info("replicas removed", "count", len(remove))
+	return nil
 }
 
 // converge takes the next step from a led group's members to its placement.

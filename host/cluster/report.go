@@ -106,6 +106,7 @@ func (m *Member) obey(view *meta.View, r *peerv1.ReportResponse) {
 		if !there || sharding.NodeID(t.GetFrom()) != m.opts.Node {
 			continue
 		}
+		m.opts.Logger.Info("handing a leadership over", "shard_id", t.GetShardId(), "to", t.GetTo())
 		if err := m.opts.Raft.TransferLeader(shard, to.ID); err != nil {
 			m.opts.Logger.Debug("leadership not handed over", "shard_id", t.GetShardId(), "to", t.GetTo(), "error", err)
 		}

@@ -22,6 +22,7 @@ type Metadata interface {
 	Dropped(fence sharding.Term, proposal uint64)
 	ReadConfirmed(token, index uint64)
 	ReadFailed(token uint64)
+	Installed(index uint64)
 }
 
 // Region owns the lanes of a node. It is safe for concurrent use.
@@ -160,6 +161,14 @@ func (r *Region) Applied(vs []eventlog.Verdict) {
 		if len(b) > 0 {
 			r.lanes[i].Applied(b)
 		}
+	}
+}
+
+// Installed is told by the applier that a shard's state was replaced by a
+// snapshot. The lanes have nothing of it: this node does not lead the shard.
+func (r *Region) Installed(i eventlog.Installed) {
+	if i.Shard == sharding.MetaShard {
+		r.meta.Installed(i.Index)
 	}
 }
 
