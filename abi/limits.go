@@ -12,7 +12,7 @@ type Limits struct {
 	SnapshotBytes int // hostd_snapshot, and the payload of a state frame
 	ManifestBytes int // hostd_describe
 
-	// Fuel of one call, in the units of FUEL.md: half a nanosecond, roughly.
+	// Fuel of one call, in the units of FUEL.md: a quarter of a nanosecond, roughly.
 	CommandFuel int // hostd_handle
 	QueryFuel   int // hostd_query
 	EventFuel   int // hostd_apply, for each event in its input
@@ -63,11 +63,11 @@ func DefaultLimits() Limits {
 		SnapshotBytes: 1 << 20,
 		ManifestBytes: 64 << 10,
 
-		CommandFuel: 200_000_000,
-		QueryFuel:   200_000_000,
-		EventFuel:   100_000_000,
-		LoadFuel:    1_000_000_000,
-		StartFuel:   2_000_000_000,
+		CommandFuel: 400_000_000,
+		QueryFuel:   400_000_000,
+		EventFuel:   200_000_000,
+		LoadFuel:    2_000_000_000,
+		StartFuel:   4_000_000_000,
 
 		EventBytes:        64 << 10,
 		CommandEvents:     128,

@@ -143,6 +143,10 @@ func (g *Instance) run(export string, fn api.Function, budget int64) (err error)
 		g.dead = true
 		return faultOf(export, err)
 	}
+	if !g.affordable() {
+		g.dead = true
+		return faultOf(export, errFuel)
+	}
 	return nil
 }
 

@@ -92,14 +92,10 @@ func (g *Instance) refuel() {
 	if int64(m.stack.Get()) < 0 {
 		panic(exhausted{FaultStack, "the call stack is spent: the guest recurses too deeply"})
 	}
+	if !g.affordable() {
+		panic(errFuel)
+	}
 	m.rest += int64(m.fuel.Get()) // what it spent beyond its slice
-	m.fuel.Set(0)
-	if m.rest <= 0 {
-		g.widen()
-	}
-	if m.rest <= 0 {
-		panic(exhausted{FaultFuel, "the call's fuel is spent"})
-	}
 	if m.interrupted.Load() {
 		panic(ErrInterrupted)
 	}
@@ -108,6 +104,19 @@ func (g *Instance) refuel() {
 	}
 	runtime.Gosched()
 	m.give()
+}
+
+// errFuel ends a call that spends more than its budget.
+var errFuel = exhausted{FaultFuel, "the call's fuel is spent"}
+
+// affordable reports whether the call is within its budget so far.
+func (g *Instance) affordable() bool {
+	m := &g.meter
+	if left := int64(m.fuel.Get()); m.rest+left < 0 {
+		g.widen()
+		return m.rest+left >= 0
+	}
+	return true
 }
 
 // widen gives an Apply the budget of all its events. They are counted only

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// TestBombs sets each hostile module of testdata/bombs.txt off, compiled and
+// interpreted: it is refused, or its call ends with the fault that is written
+// there, and nothing of it is left.
+func TestBombs(t *testing.T) {
+	for _, bomb := range readBombs(t) {
+		t.Run(bomb.name, func(t *testing.T) {
+			wasm := bomb.guest.build()
+			bothEngines(t, func(t *testing.T, opts Options) {
+				if opts.Interpreter && bomb.where == FaultForbidden.String() {
+					t.Skip("the fuel of an interpreted test does not reach so far")
+				}
+				opts.Limits = bomb.limits
+				opts.Limits.StartFuel /= 100
+				opts.Limits.LoadFuel /= 20
+				opts.Limits.EventFuel /= 20
+				if opts.Interpreter { // slower by so much
+					opts.Limits.StartFuel /= 10
+					opts.Limits.LoadFuel /= 10
+					opts.Limits.EventFuel /= 10
+					opts.Limits.CommandFuel /= 40
+					opts.Limits.QueryFuel /= 40
+				}
+				bomb.check(t, bomb.setOff(t, newEngine(t, opts), wasm))
+			})
+		})
+	}
+}
+
+// setOff compiles a bomb and makes its call.
+func (b *bomb) setOff(t *testing.T, e *Engine, wasm []byte) error {
+	t.Helper()
+	m, err := e.Compile(t.Context(), [32]byte{}, wasm)
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { m.Close() })
+	g := instantiate(t, m)
+	if _, err := g.Load(0, 0, nil); err != nil {
+		return err
+	}
+	switch b.call {
+	case abi.ExportHandle:
+		_, err = g.Handle(0, nil, Env{})
+	case abi.ExportQuery:
+		_, err = g.Query(0, nil, Env{})
+	case abi.ExportApply:
+		err = g.Apply(0, make([]byte, 100))
+	case abi.ExportLoad:
+		_, err = g.Load(0, 1, nil)
+	case abi.ExportSnapshot:
+		_, err = g.Snapshot(0)
+	case abi.ExportDrop:
+		err = g.Drop(0)
+	}
+	if err != nil {
+		if _, again := g.Handle(0, nil, Env{}); !errors.Is(again, ErrInstanceDead) {
+			t.Errorf("after the fault a call gives %v", again)
+		}
+	}
+	return err
+}
+
+func (b *bomb) check(t *testing.T, err error) {
+	t.Helper()
+	var refused *AdmissionError
+	var fault *Fault
+	switch {
+	case b.kind == "lives" && err == nil:
+	case b.kind == "refused" && errors.As(err, &refused):
+		if refused.Where != b.where || !strings.Contains(refused.Reason, b.text) {
+			t.Errorf("refused for %q: %q, want %q: %q", refused.Where, refused.Reason, b.where, b.text)
+		}
+	case b.kind == "fault" && errors.As(err, &fault):
+		if fault.Kind.String() != b.where || !strings.Contains(fault.Message, b.text) && fault.Message != runtimeStackOverflow {
+			t.Errorf("fault %v, want %q: %q", fault, b.where, b.text)
+		}
+	default:
+		t.Errorf("ended with %v, want %s %s", err, b.kind, b.where)
+	}
+}
