@@ -1,0 +1,122 @@
+package membership
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+func node(a about) *memberlist.Node {
+	return &memberlist.Node{Name: a.name(), Addr: net.IPv4(10, 0, 0, 1), Port: 7070, Meta: a.encode()}
+}
+
+func TestPeersFollowTheNewestStart(t *testing.T) {
+	p := newPeers("self", "c")
+	at := func(incarnation uint64, leaving bool) *memberlist.Node {
+		return node(about{node: "n", incarnation: incarnation, address: "h:1", cluster: "c", leaving: leaving})
+	}
+	expect := func(what, want string, changes bool, event func()) {
+		t.Helper()
+		before := p.change()
+		event()
+		got := ""
+		for _, s := range p.list() {
+			got += fmt.Sprintf("%s.%d %v %v", s.ID, s.Incarnation, s.Reachable, s.Left)
+		}
+		if got != want {
+			t.Errorf("%s: %q, wanted %q", what, got, want)
+		}
+		if told := before != p.change(); told != changes {
+			t.Errorf("%s: told %v", what, told)
+		}
+	}
+	expect("an unknown node is gone", "", false, func() { p.NotifyLeave(at(1, false)) })
+	expect("it joins", "n.1 true false", true, func() { p.NotifyJoin(at(1, false)) })
+	expect("nothing new", "n.1 true false", false, func() { p.NotifyUpdate(at(1, false)) })
+	expect("it starts anew", "n.2 true false", true, func() { p.NotifyJoin(at(2, false)) })
+	expect("the older start dies", "n.2 true false", false, func() { p.NotifyLeave(at(1, false)) })
+	expect("the older start joins", "n.2 true false", false, func() { p.NotifyJoin(at(1, false)) })
+	expect("it dies", "n.2 false false", true, func() { p.NotifyLeave(at(2, false)) })
+	expect("it is back", "n.2 true false", true, func() { p.NotifyJoin(at(2, false)) })
+	expect("it is about to leave", "n.2 true false", true, func() { p.NotifyUpdate(at(2, true)) })
+	expect("it left", "n.2 false true", true, func() { p.NotifyLeave(at(2, true)) })
+	expect("this node itself", "n.2 false true", false, func() {
+		p.NotifyJoin(node(about{node: "self", incarnation: 9, address: "h:1"}))
+	})
+	if lost, _ := p.missing(); len(lost) != 0 {
+		t.Errorf("a node that left is looked for at %v", lost)
+	}
+}
+
+func TestPeersKeepOthersOut(t *testing.T) {
+	p := newPeers("self", "c")
+	for _, c := range []struct {
+		what string
+		node *memberlist.Node
+		ok   bool
+	}{
+		{"a member", node(about{node: "n", incarnation: 1, address: "h:1", cluster: "c"}), true},
+		{"a node of no cluster", node(about{node: "n", incarnation: 1, address: "h:1"}), true},
+		{"another cluster", node(about{node: "n", incarnation: 1, address: "h:1", cluster: "d"}), false},
+		{"no meta data", &memberlist.Node{Name: "n#1"}, false},
+		{"another name", &memberlist.Node{Name: "m#1", Meta: node(about{node: "n", incarnation: 1, address: "h:1"}).Meta}, false},
+	} {
+		if err := p.NotifyAlive(c.node); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+}
+
+// There is room for so many peers, and those in sight stay.
+func TestPeersAreBounded(t *testing.T) {
+	p := newPeers("self", "c")
+	name := func(i int) *memberlist.Node {
+		return node(about{node: sharding.NodeID(fmt.Sprint("n", i)), incarnation: 1, address: "h:1"})
+	}
+	for i := range maxPeers {
+		p.NotifyJoin(name(i))
+	}
+	p.NotifyJoin(name(maxPeers))
+	if got := len(p.list()); got != maxPeers {
+		t.Errorf("%d peers", got)
+	}
+	p.NotifyLeave(name(5))
+	p.NotifyJoin(name(maxPeers))
+	list := p.list()
+	has := func(i int) bool {
+		return slices.ContainsFunc(list, func(s Peer) bool { return s.ID == sharding.NodeID(fmt.Sprint("n", i)) })
+	}
+	if len(list) != maxPeers || has(5) || !has(maxPeers) {
+		t.Errorf("%d peers, the lost one is there: %v, the new one: %v", len(list), has(5), has(maxPeers))
+	}
+}
+
+func TestPick(t *testing.T) {
+	var targets []string
+	for i := range 20 {
+		targets = append(targets, fmt.Sprint(i))
+	}
+	seen := map[string]int{}
+	for round := range 20 {
+		picked := pick(targets, round)
+		if len(picked) != maxJoins {
+			t.Fatalf("round %d: %v", round, picked)
+		}
+		for _, p := range picked {
+			seen[p]++
+		}
+	}
+	for _, target := range targets {
+		if seen[target] != 8 {
+			t.Errorf("%s was tried %d times in 20 rounds", target, seen[target])
+		}
+	}
+	if got := pick(targets[:3], 7); len(got) != 3 {
+		t.Errorf("of three: %v", got)
+	}
+}

@@ -1,0 +1,219 @@
+package membership
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// tcpPort is the gossip half of a port that serves nothing else.
+type tcpPort struct{ net.Listener }
+
+func (tcpPort) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", address)
+}
+
+func newTestTransport(t *testing.T) (*transport, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := l.Addr().(*net.TCPAddr)
+	tr := newTransport(tcpPort{l}, slog.New(slog.DiscardHandler), a.IP, a.Port)
+	t.Cleanup(func() {
+		if err := tr.Shutdown(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tr, l.Addr().String()
+}
+
+func receivePacket(t *testing.T, tr *transport) *memberlist.Packet {
+	t.Helper()
+	select {
+	case p := <-tr.PacketCh():
+		return p
+	case <-time.After(20 * time.Second):
+		t.Fatal("no packet came")
+		return nil
+	}
+}
+
+func TestPacketsAndStreams(t *testing.T) {
+	a, addressA := newTestTransport(t)
+	b, addressB := newTestTransport(t)
+	if ip, port, err := a.FinalAdvertiseAddr("", 0); err != nil || net.JoinHostPort(ip.String(), fmt.Sprint(port)) != addressA {
+		t.Errorf("advertised %v:%d, %v", ip, port, err)
+	}
+	packet := []byte("first")
+	if _, err := a.WriteToAddress(packet, memberlist.Address{Addr: addressB, Name: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	copy(packet, "XXXXX") // it is the caller's again
+	if p := receivePacket(t, b); string(p.Buf) != "first" || p.From.String() != addressA {
+		t.Errorf("%q from %v", p.Buf, p.From)
+	}
+	for i := range maxQueued / 2 {
+		a.WriteTo(fmt.Append(nil, i), addressB)
+	}
+	for i := range maxQueued / 2 {
+		if p := receivePacket(t, b); string(p.Buf) != fmt.Sprint(i) {
+			t.Errorf("packet %d is %q", i, p.Buf)
+		}
+	}
+	large := bytes.Repeat([]byte("x"), maxPacketBytes)
+	a.WriteTo(large, addressB)
+	if p := receivePacket(t, b); !bytes.Equal(p.Buf, large) {
+		t.Errorf("%d bytes", len(p.Buf))
+	}
+	if _, err := a.WriteTo(append(large, 'x'), addressB); err == nil {
+		t.Error("a packet that is too large was taken")
+	}
+
+	conn, err := a.DialAddressTimeout(memberlist.Address{Addr: addressB}, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := <-b.StreamCh()
+	io.WriteString(conn, "stream")
+	got := make([]byte, 6)
+	if _, err := io.ReadFull(far, got); err != nil || string(got) != "stream" {
+		t.Errorf("%q, %v", got, err)
+	}
+	// Shutdown ends what memberlist has not closed.
+	if err := b.Shutdown(); err != nil {
+		t.Error(err)
+	}
+	if _, err := conn.Read(got); err == nil {
+		t.Error("a stream outlives the transport")
+	}
+	if _, err := b.DialTimeout(addressA, time.Second); err == nil {
+		t.Error("a transport that is shut down dials")
+	}
+	conn.Close()
+	if len(a.conns)+len(b.conns) > 1 { // the packets of a
+		t.Errorf("%d and %d connections are left", len(a.conns), len(b.conns))
+	}
+}
+
+// What cannot go is lost, and WriteTo neither fails nor waits.
+func TestPacketsToNowhere(t *testing.T) {
+	a, _ := newTestTransport(t)
+	gone, address := newTestTransport(t)
+	gone.Shutdown()
+	for range 10 * maxQueued {
+		if _, err := a.WriteTo([]byte("x"), address); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Connections that are no gossip are closed, and do no harm.
+func TestMalformedConnections(t *testing.T) {
+	a, address := newTestTransport(t)
+	b, _ := newTestTransport(t)
+	for _, bytes := range []string{
+		"x", "p", "p\x00\x05", "p\x00\x00", "p\x00\x03abc", "p\x00\x09nonsense!", "p\x00\x0b127.0.0.1:0",
+		"p\x00\x0b127.0.0.1:1\xff\xffshort",
+	} {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(conn, bytes)
+		conn.(*net.TCPConn).CloseWrite()
+		conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		var timeout net.Error
+		if _, err := conn.Read(make([]byte, 1)); errors.As(err, &timeout) && timeout.Timeout() {
+			t.Errorf("%q: the connection stays open", bytes)
+		}
+		conn.Close()
+	}
+	b.WriteTo([]byte("sound"), address)
+	if p := receivePacket(t, a); string(p.Buf) != "sound" {
+		t.Errorf("%q", p.Buf)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	good := func() Options {
+		return Options{Node: "n", Incarnation: 1, Address: "127.0.0.1:1", Transport: tcpPort{}, Seeds: []string{"seed.test:1"}}
+	}
+	if err := good().Validate(); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string]func(o *Options){
+		"node id":     func(o *Options) { o.Node = "" },
+		"incarnation": func(o *Options) { o.Incarnation = 0 },
+		"address":     func(o *Options) { o.Address = "127.0.0.1" },
+		"at most 128": func(o *Options) { o.Address = strings.Repeat("a", 130) + ":1" },
+		"seed":        func(o *Options) { o.Seeds = []string{"seed.test"} },
+		"key":         func(o *Options) { o.Key = make([]byte, 17) },
+		"label":       func(o *Options) { o.Label = strings.Repeat("l", maxLabelBytes+1) },
+		"cluster id":  func(o *Options) { o.Cluster = strings.Repeat("c", maxIDBytes+1) },
+		"disk":        func(o *Options) { o.Disk = strings.Repeat("d", maxIDBytes+1) },
+		"transport":   func(o *Options) { o.Transport = nil },
+		"duration":    func(o *Options) { o.Rejoin = -1 },
+	} {
+		o := good()
+		change(&o)
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, n := range []int{0, 16, 24, 32} {
+		o := good()
+		if o.Key = make([]byte, n); o.Validate() != nil {
+			t.Errorf("a key of %d bytes: %v", n, o.Validate())
+		}
+	}
+}
+
+// An advertised name is looked up once; one that is unknown is an error.
+func TestAdvertisedName(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		m, err := Start(t.Context(), Options{
+			Node: "n", Incarnation: 1, Address: net.JoinHostPort("node.test", port), Transport: tcpPort{l},
+			Resolve: func(_ context.Context, host string) ([]string, error) {
+				if !known || host != "node.test" {
+					return nil, errors.New("no such host")
+				}
+				return []string{"127.0.0.1"}, nil
+			},
+		})
+		if (err == nil) != known {
+			t.Errorf("known %v: %v", known, err)
+		}
+		if err != nil {
+			l.Close()
+			continue
+		}
+		if m.self != l.Addr().String() {
+			t.Errorf("others gossip to %s", m.self)
+		}
+		if err := m.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := m.Leave(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("leave after close: %v", err)
+		}
+		if err := m.Close(t.Context()); err != nil {
+			t.Errorf("a second close: %v", err)
+		}
+	}
+}
