@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +29,9 @@ import (
 
 // raftLog is the raft loop as the parts see it that are made before it.
 type raftLog struct {
-	loop atomic.Pointer[raftgroup.Loop]
+	loop  atomic.Pointer[raftgroup.Loop]
+	mu    sync.Mutex
+	nodes map[sharding.NodeID]bool // whether each was heard last
 }
 
 func (r *raftLog) Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error {
@@ -38,22 +41,44 @@ func (r *raftLog) Propose(shard sharding.ShardID, fence sharding.Term, proposal 
 	return raftgroup.ErrStopped
 }
 
-// receive, heard and silent pass on what the peers bring.
+// receive passes on a frame of another node.
 func (r *raftLog) receive(from sharding.NodeID, frame []byte) {
 	if l := r.loop.Load(); l != nil {
 		_ = l.Receive(from, frame) // a frame that is none is a stranger's fault
 	}
 }
 
-func (r *raftLog) heard(node sharding.NodeID) {
+// heard and silent pass on who is heard.
+func (r *raftLog) heard(node sharding.NodeID)  { r.note(node, true) }
+func (r *raftLog) silent(node sharding.NodeID) { r.note(node, false) }
+
+func (r *raftLog) note(node sharding.NodeID, heard bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.nodes == nil {
+		r.nodes = map[sharding.NodeID]bool{}
+	}
+	r.nodes[node] = heard
 	if l := r.loop.Load(); l != nil {
-		l.PeerHeard(node)
+		tell(l, node, heard)
 	}
 }
 
-func (r *raftLog) silent(node sharding.NodeID) {
-	if l := r.loop.Load(); l != nil {
+func tell(l *raftgroup.Loop, node sharding.NodeID, heard bool) {
+	if heard {
+		l.PeerHeard(node)
+	} else {
 		l.PeerSilent(node)
+	}
+}
+
+// open gives the parts their loop, and the loop what was heard before it.
+func (r *raftLog) open(l *raftgroup.Loop) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.loop.Store(l)
+	for node, heard := range r.nodes {
+		tell(l, node, heard)
 	}
 }
 
@@ -208,7 +233,7 @@ func (n *Node) openEntities(context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.raft.loop.Store(loop)
+	n.raft.open(loop)
 	n.closeLast("raft groups", loop.Close)
 	n.metrics.watch(n)
 	return nil
