@@ -3,6 +3,7 @@ package entity
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -60,6 +61,15 @@ func (j *bench) ReadIndex(_ sharding.ShardID, token uint64) error {
 
 func (j *bench) Busy() bool        { return false }
 func (j *bench) Complete(*Request) { j.done++ }
+
+func (j *bench) scan(t *timerScan) {
+	t.next = math.MaxInt64
+	j.core.timersFound(t)
+}
+
+func (j *bench) DueTimers(context.Context, sharding.ShardID, int64, int, func(sharding.EntityID, string, int64) bool) ([]journal.Timer, int64, error) {
+	return nil, math.MaxInt64, nil
+}
 
 func (j *bench) start(l *load) { j.core.loaded(&loadChunk{load: l, last: true}) }
 

@@ -150,10 +150,15 @@ type run struct {
 	gate  uint64 // the proposal whose commit releases the outcome
 	round uint64 // the read round that must confirm; 0 when none is needed
 	asks  bool   // needs a read round that is not asked for yet
+	fire  *firing
 }
 
-// loader starts reading an entity's history; chunks come back as loadChunk.
-type loader interface{ start(*load) }
+// loader starts reading an entity's history; chunks come back to core.loaded.
+type loader interface {
+	start(*load)
+	// scan reads due timers; the scan comes back to core.timersFound.
+	scan(*timerScan)
+}
 
 // core is a lane's decisions: a state machine without goroutine, clock or I/O
 // of its own. Inputs are requests and events; outputs go to Journal, to the
@@ -175,6 +180,7 @@ type core struct {
 	known     int                  // entities of all shards
 	owed      int                  // requests of all shards not yet completed
 	sweepAt   int64                // when idle entities are looked for, unix nanoseconds; 0 for never
+	timersAt  int64                // when some shard's timers are due, unix nanoseconds; 0 for never
 	rounds    uint64               // read rounds asked by this lane, over all shards
 	readOnly  func() bool
 	// Modules that failed to make a snapshot, and until when none is asked for.
@@ -194,6 +200,7 @@ type Stats struct {
 	Overruns                                                         uint64 // visits to guests that the lane went on without
 	Proposals, ProposedRecords                                       uint64
 	Snapshots, SnapshotLoads                                         uint64 // proposed, and used by loads
+	Timers                                                           uint64 // fired
 	Passivations, Shed, Recycled                                     uint64 // entities that were idle or asked to, that made room; instances
 	Resident                                                         int    // entities in memory
 	Entities, Instances                                              int

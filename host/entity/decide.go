@@ -13,6 +13,10 @@ import (
 func (c *core) command(e *entity, r *Request) {
 	s := e.shard
 	now := c.logNow(s)
+	if r.fire != nil {
+		c.fire(e, r, now)
+		return
+	}
 	var hash uint64
 	hash, c.scratch = journal.HashCommand(c.scratch, r.Name, r.Payload)
 	if m := e.seen.find(&c.opts.Window, r.ID, now); m != nil {
@@ -32,6 +36,27 @@ func (c *core) command(e *entity, r *Request) {
 		c.settle(s, r, Result{Err: ErrReadOnly})
 		return
 	}
+	c.handle(e, r, now, hash)
+}
+
+// fire decides a timer's command. No client knows its id, so it is not looked
+// for, and not remembered.
+func (c *core) fire(e *entity, r *Request, now int64) {
+	switch {
+	case r.fire.stale():
+		c.settle(e.shard, r, Result{Err: errStaleTimer})
+	case c.readOnly():
+		c.settle(e.shard, r, Result{Err: ErrReadOnly})
+	case e.typ.Commands != nil && !e.typ.Commands[r.Name]:
+		c.opts.Logger.Warn("a timer's command is unknown to its entity", "entity_type", e.id.Type, "shard_id", e.shard.id, "command", r.Name)
+		c.endTimer(e, r, Env{Now: now}, false)
+	default:
+		c.handle(e, r, now, 0)
+	}
+}
+
+// handle gives a command to the guest.
+func (c *core) handle(e *entity, r *Request, now int64, hash uint64) {
 	v := c.call
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, e.handle, r, hash
 	v.env = Env{Now: now, Seed: seed(e.id, e.sequence, r.ID)}
@@ -55,6 +80,11 @@ func (c *core) again(s *shard, r *Request, m *remembered, hash uint64) {
 // outcome turns the guest's output into a refusal or a record.
 func (c *core) outcome(e *entity, r *Request, env Env, hash uint64) {
 	s, out := e.shard, &c.output
+	if out.Rejected && r.fire != nil {
+		c.stats.Rejections++
+		c.endTimer(e, r, env, len(out.Events) > 0)
+		return
+	}
 	if out.Rejected {
 		c.stats.Rejections++
 		r.Result = Result{Err: &RejectedError{Code: string(out.Reject.Code), Message: string(out.Reject.Message)}}
@@ -66,7 +96,7 @@ func (c *core) outcome(e *entity, r *Request, env Env, hash uint64) {
 		c.hold(s, r, gate, true)
 		return
 	}
-	if len(out.Sends) > 0 || len(out.Timers) > 0 || out.HasState || out.Delete {
+	if len(out.Sends) > 0 || out.HasState || out.Delete {
 		c.evict(e)
 		c.settle(s, r, Result{Err: ErrUnsupported})
 		c.revive(e)
@@ -85,8 +115,9 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 	s, rec := e.shard, &c.record
 	*rec = journal.Record{
 		Entity: e.id, Term: s.term, RecordedAt: env.Now, Expected: e.sequence, Prev: e.hash,
-		Module: e.typ.Digest, CommandID: r.ID, CommandHash: hash, Reply: c.output.Reply, Events: rec.Events[:0],
+		Module: e.typ.Digest, CommandID: r.ID, CommandHash: hash, Reply: c.output.Reply, Events: rec.Events[:0], Sections: rec.Sections[:0],
 	}
+	c.timerSections(e, r, rec)
 	if r.ServerID {
 		rec.Flags |= journal.FlagServerID
 	}
@@ -111,10 +142,12 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 	reply := bytes.Clone(rec.Reply)
 	r.Result = Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events)}
 	s.open.pending = append(s.open.pending, pending{entity: e, req: r})
-	e.seen.add(&c.opts.Window, remembered{
-		id: r.ID, hash: hash, reply: reply, recordedAt: env.Now, sequence: e.sequence,
-		proposal: s.next, events: uint16(len(rec.Events)), server: r.ServerID,
-	})
+	if r.fire == nil {
+		e.seen.add(&c.opts.Window, remembered{
+			id: r.ID, hash: hash, reply: reply, recordedAt: env.Now, sequence: e.sequence,
+			proposal: s.next, events: uint16(len(rec.Events)), server: r.ServerID,
+		})
+	}
 	e.replay.add(len(rec.Events), len(s.open.data)-before)
 	c.stats.Commands++
 	c.stats.Events += uint64(len(rec.Events))
@@ -187,7 +220,7 @@ func commandFrames(f []byte, e *entity, r *Request, env Env) []byte {
 	f = abi.AppendCommandID(f, string(r.ID))
 	f = abi.AppendNow(f, env.Now)
 	f = abi.AppendSeed(f, env.Seed)
-	return abi.AppendSource(f, abi.Source{Kind: abi.SourceClient})
+	return abi.AppendSource(f, r.source())
 }
 
 // name interns an event type.

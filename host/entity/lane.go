@@ -32,6 +32,7 @@ const (
 	evChunk
 	evReturned
 	evBindings
+	evTimers
 )
 
 // event is an input of the core other than a request.
@@ -46,6 +47,7 @@ type event struct {
 	err    error
 	chunk  *loadChunk
 	call   *call
+	scan   *timerScan
 }
 
 // Lane is the goroutine that runs the entities of its shards. Its methods are
@@ -58,6 +60,8 @@ type Lane struct {
 	now    func() time.Time
 	loads  sync.WaitGroup
 	permit chan struct{} // one per loader at work
+	scans  context.Context
+	endAll context.CancelFunc // of scans
 
 	visits   uint64 // numbers them; the lane's goroutine only
 	current  atomic.Pointer[call]
@@ -92,6 +96,7 @@ func NewLane(opts Options, readOnly func() bool) *Lane {
 		l.core.readOnly = readOnly
 	}
 	l.now = l.core.opts.Now
+	l.scans, l.endAll = context.WithCancel(context.Background())
 	l.permit = make(chan struct{}, l.core.opts.Loaders)
 	l.stats.latest.Store(&Stats{})
 	l.current.Store(l.core.call)
@@ -267,12 +272,17 @@ func (l *Lane) run(resumed bool) {
 // been idle. A timer that goes off too early costs nothing but a look.
 func (l *Lane) arm(timer *time.Timer, due time.Time) time.Time {
 	c := l.core
-	at := c.now.Add(expireEvery)
-	if c.owed == 0 {
-		if c.sweepAt == 0 {
-			return due
+	var at time.Time
+	if c.owed > 0 {
+		at = c.now.Add(expireEvery)
+	}
+	for _, t := range [...]int64{c.sweepAt, c.timersAt} {
+		if next := time.Unix(0, max(t, c.now.UnixNano()+int64(time.Millisecond))); t != 0 && (at.IsZero() || next.Before(at)) {
+			at = next
 		}
-		at = c.now.Add(max(time.Millisecond, time.Duration(c.sweepAt-c.now.UnixNano())))
+	}
+	if at.IsZero() {
+		return due
 	}
 	if !due.IsZero() && !at.Before(due) {
 		return due
@@ -311,6 +321,8 @@ func (c *core) event(ev *event) {
 		c.loaded(ev.chunk)
 	case evReturned:
 		c.cameBack(ev.call)
+	case evTimers:
+		c.timersFound(ev.scan)
 	case evBindings:
 		c.bindingsMoved()
 	}
@@ -346,6 +358,7 @@ func (l *Lane) shutdown() {
 		c.closeInstance(c.instances[0])
 	}
 	l.publish()
+	l.endAll()
 	l.loads.Wait()
 }
 
@@ -375,5 +388,21 @@ func (l *Lane) start(ld *load) {
 			l.put(event{kind: evChunk, chunk: ch})
 			return nil
 		})
+	}()
+}
+
+// scan reads due timers like start reads a history.
+func (l *Lane) scan(t *timerScan) {
+	l.loads.Add(1)
+	go func() {
+		defer l.loads.Done()
+		select {
+		case l.permit <- struct{}{}:
+		case <-l.scans.Done():
+			return
+		}
+		defer func() { <-l.permit }()
+		t.read(l.scans, l.core.opts.Histories)
+		l.put(event{kind: evTimers, scan: t})
 	}()
 }

@@ -3,6 +3,7 @@ package entity
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -161,6 +162,10 @@ func (c *committer) Read(_ context.Context, _ sharding.ShardID, id sharding.Enti
 
 func (c *committer) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.Digest, journal.Sequence) (*journal.Snapshot, error) {
 	return nil, nil // snapshots are refused, which a lane must not notice
+}
+
+func (c *committer) DueTimers(context.Context, sharding.ShardID, int64, int, func(sharding.EntityID, string, int64) bool) ([]journal.Timer, int64, error) {
+	return nil, math.MaxInt64, nil
 }
 
 type oneType struct{ t *Type }

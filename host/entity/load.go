@@ -199,6 +199,9 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 			ch.replay.add(len(rec.Events), journal.RecordBytes(rec))
 		}
 		ch.sequence, ch.hash = rec.Last(), after
+		if rec.Internal() {
+			return nil
+		}
 		ch.seen = append(ch.seen, remembered{
 			id: rec.CommandID, hash: rec.CommandHash, reply: bytes.Clone(rec.Reply), recordedAt: rec.RecordedAt,
 			sequence: rec.Last(), events: uint16(len(rec.Events)), server: rec.Flags&journal.FlagServerID != 0,

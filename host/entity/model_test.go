@@ -28,7 +28,7 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 		n = 60
 	}
 	var met Stats
-	taken := 0
+	taken, fired := 0, 0
 	for seed := *modelSeed; seed < *modelSeed+n; seed++ {
 		w := newWorld(t, seed)
 		w.play(600)
@@ -37,6 +37,7 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 		}
 		met.Snapshots += w.core.stats.Snapshots
 		met.SnapshotLoads += w.core.stats.SnapshotLoads
+		fired += w.fired
 		met.Passivations += w.core.stats.Passivations
 		met.Shed += w.core.stats.Shed
 		met.Recycled += w.core.stats.Recycled
@@ -46,6 +47,10 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 	}
 	t.Logf("%d snapshots proposed, %d taken, %d loads from one", met.Snapshots, taken, met.SnapshotLoads)
 	t.Logf("%d passivations, %d entities shed, %d instances recycled", met.Passivations, met.Shed, met.Recycled)
+	t.Logf("%d timers fired", fired)
+	if n >= 60 && fired == 0 {
+		t.Error("the runs show nothing of timers")
+	}
 	if n >= 60 && (met.Passivations == 0 || met.Shed == 0 || met.Recycled == 0) {
 		t.Error("the runs show too little of passivation")
 	}
@@ -85,6 +90,7 @@ func (w *world) play(steps int) {
 			w.chunk()
 		case p < 92:
 			w.comeBack()
+			w.found()
 		case p < 94:
 			w.drop()
 		case p < 96:
@@ -110,7 +116,7 @@ func (w *world) settle() {
 		w.elect()
 	}
 	w.catchUp(0)
-	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0 || len(w.away) > 0); i++ {
+	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0 || len(w.away) > 0 || len(w.scans) > 0 || w.dueTimers() > 0); i++ {
 		w.now = w.now.Add(time.Millisecond)
 		w.core.now = w.now
 		w.chunk()
@@ -118,6 +124,7 @@ func (w *world) settle() {
 		w.confirm()
 		w.core.expire()
 		w.comeBack()
+		w.found()
 		w.core.pump()
 		w.core.endTurn()
 	}
@@ -131,6 +138,9 @@ func (w *world) settle() {
 		if e.phase == resident && (e.sequence != w.head(id.ID).sequence || e.hash != w.head(id.ID).hash) {
 			w.problem("%s is at %d in memory and at %d in the log", id, e.sequence, w.head(id.ID).sequence)
 		}
+	}
+	if n := w.dueTimers(); n > 0 {
+		w.problem("%d timers are due and never fire", n)
 	}
 	in := 0
 	for _, e := range w.core.shard(worldShard).entities {
@@ -152,6 +162,17 @@ func (w *world) settle() {
 		w.problem("%d guest instances were never closed", w.open)
 	}
 	w.once()
+}
+
+// dueTimers counts the timers that must have fired but for their guests'
+// faults.
+func (w *world) dueTimers() (n int) {
+	for _, t := range w.timers {
+		if t.Due <= w.now.UnixNano() && string(t.Command) != "trap" {
+			n++
+		}
+	}
+	return n
 }
 
 // once checks that each acknowledged command is in the log exactly once and
@@ -197,7 +218,7 @@ func (w *world) request() {
 
 func (w *world) commandFor(c *client) {
 	r := c.req
-	r.Name = []string{"add", "add", "add", "twice", "note", "refuse", "deny", "trap"}[w.rnd.IntN(8)]
+	r.Name = []string{"add", "add", "add", "twice", "note", "refuse", "deny", "trap", "set", "setnote", "cancel"}[w.rnd.IntN(11)]
 	if r.Name == "trap" && w.rnd.IntN(3) > 0 {
 		r.Name = "add"
 	}

@@ -30,7 +30,8 @@ type shard struct {
 	noop    sharding.Term // highest term whose no-op has been applied here
 	clock   int64         // highest recordedAt seen: the log clock never runs back
 	binding
-	dirty bool // in core.dirty
+	timers clockwork
+	dirty  bool // in core.dirty
 
 	entities map[sharding.EntityID]*entity
 	open     batch
@@ -58,6 +59,7 @@ type binding struct {
 // batch is an entry being filled.
 type batch struct {
 	data    []byte
+	due     int64 // of the earliest timer that it sets; 0 for none
 	pending []pending
 }
 
@@ -68,6 +70,7 @@ type proposal struct {
 	bytes    int
 	pending  []pending
 	revision uint64
+	due      int64 // as of the batch
 }
 
 // pending is a command whose record is proposed. req is nil once its caller
@@ -132,6 +135,7 @@ func (c *core) activate(s *shard) {
 	if s.state == following && s.elected > s.term && s.elected == s.noop && c.opts.Bindings() >= s.revision {
 		s.state, s.term = leading, s.elected
 		s.next, s.decided = 1, 0
+		c.wake(s, 1)
 	}
 }
 
@@ -145,6 +149,7 @@ func (c *core) stepDown(s *shard) {
 	s.proposed, s.open, s.gated, s.deferred, s.bytes, s.asks = nil, batch{}, nil, nil, 0, false
 	s.decided, s.next, s.draining = 0, 1, nil
 	s.unhold()
+	s.timers = clockwork{}
 	for _, p := range proposed {
 		c.settlePending(s, p.pending, ErrOutcomeUnknown)
 	}
@@ -204,7 +209,7 @@ func (c *core) propose(s *shard) {
 	s.open = batch{}
 	s.next++
 	c.stats.ProposedRecords += uint64(len(b.pending))
-	c.send(s, proposal{number: n, bytes: len(b.data), pending: b.pending}, b.data)
+	c.send(s, proposal{number: n, bytes: len(b.data), pending: b.pending, due: b.due}, b.data)
 }
 
 // send hands an entry to the log.
@@ -253,6 +258,9 @@ func (c *core) decide(s *shard, fence sharding.Term, number uint64, err error) {
 	}
 	if p.revision > 0 {
 		c.bound(s, p.revision, err)
+	}
+	if p.due != 0 && err == nil {
+		c.wake(s, p.due)
 	}
 	c.settlePending(s, p.pending, err)
 	for _, x := range p.pending {
@@ -372,6 +380,7 @@ func (c *core) resume(s *shard) {
 
 // endTurn proposes what was decided and asks for the reads of this turn.
 func (c *core) endTurn() {
+	c.askTimers()
 	for len(c.dirty) > 0 {
 		dirty := c.dirty
 		c.dirty = nil

@@ -82,6 +82,11 @@ type Histories interface {
 	// before the sequence below, 0 for any; nil if there is none.
 	Snapshot(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, module journal.Digest,
 		below journal.Sequence) (*journal.Snapshot, error)
+	// DueTimers returns the shard's timers that are due by then, the oldest
+	// first, at most limit of those that skip does not refuse, and when the
+	// next one after them is due, math.MaxInt64 for none.
+	DueTimers(ctx context.Context, shard sharding.ShardID, by int64, limit int,
+		skip func(entity sharding.EntityID, name string, due int64) bool) (due []journal.Timer, next int64, err error)
 }
 
 // Info is what a lane knows of an entity.

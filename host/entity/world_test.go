@@ -1,10 +1,14 @@
 package entity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -119,7 +123,17 @@ func (g *tally) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 		}
 	}
 	switch string(req.Name) {
-	case "add":
+	case "add", "tick":
+		emit(1)
+	case "set", "setnote":
+		due := g.w.now.Add(time.Duration(g.w.rnd.IntN(30)-5) * time.Millisecond).UnixNano()
+		name := []byte{'t', '0' + req.Payload[0]%3}
+		out = abi.AppendSetTimer(out, abi.Timer{Name: name, Due: due, Command: []byte(g.w.tick()), Payload: req.Payload})
+		if string(req.Name) == "set" {
+			emit(1)
+		}
+	case "cancel":
+		out = abi.AppendCancelTimer(out, []byte{'t', '0' + req.Payload[0]%3})
 		emit(1)
 	case "twice":
 		emit(2)
@@ -197,6 +211,9 @@ type world struct {
 	log        []journal.Record // applied, in order
 	heads      map[string]*head
 	snaps      map[string][]journal.Snapshot
+	timers     map[timerKey]journal.Timer
+	scans      []*timerScan
+	fired      int
 	busy       bool
 	prompt     bool // no visit runs long or faults by chance
 	number     int  // of commands told
@@ -228,7 +245,7 @@ const worldShard = sharding.ShardID(1)
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1_700_000_000, 0),
-		heads: map[string]*head{}, snaps: map[string][]journal.Snapshot{}, sent: map[journal.CommandID]*sent{}, reads: true,
+		heads: map[string]*head{}, snaps: map[string][]journal.Snapshot{}, timers: map[timerKey]journal.Timer{}, sent: map[journal.CommandID]*sent{}, reads: true,
 	}
 	w.serve(0)
 	w.core = newCore(Options{
@@ -347,6 +364,77 @@ func (w *world) applySnapshot(body []byte) error {
 	return nil
 }
 
+// tick is the command of a timer: most carry on, some are refused, before or
+// after they emit, some fail.
+func (w *world) tick() string {
+	return []string{"tick", "tick", "tick", "deny", "refuse", "trap"}[w.rnd.IntN(6)]
+}
+
+func (w *world) applyTimers(r *journal.Record) {
+	if source := r.Section(journal.SectionSource); source != nil {
+		s, err := journal.DecodeTimerSource(source)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		key := timerKey{r.Entity, string(s.Name)}
+		t, ok := w.timers[key]
+		switch {
+		case !ok || t.Due != s.Due:
+			w.problem("timer %v fired at %d, it is set: %v to %d", key, s.Due, ok, t.Due)
+		case s.Due > r.RecordedAt:
+			w.problem("timer %v of %d fired at %d", key, s.Due, r.RecordedAt)
+		case string(t.Command) == "tick" && (len(r.Events) != 1 || string(r.Events[0].Payload) != string(t.Payload)):
+			w.problem("timer %v fired with %v", key, r.Events)
+		case string(t.Command) != "tick" && len(r.Events) != 0:
+			w.problem("timer %v was refused and left %v", key, r.Events)
+		}
+		delete(w.timers, key)
+		w.fired++
+	}
+	for ops := r.Section(journal.SectionTimers); len(ops) > 0; {
+		op, rest, err := journal.NextTimerOp(ops)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		ops = rest
+		key := timerKey{r.Entity, string(op.Name)}
+		if delete(w.timers, key); !op.Cancel {
+			w.timers[key] = journal.Timer{Entity: r.Entity, Name: string(op.Name), Due: op.Due, Command: op.Command, Payload: op.Payload}
+		}
+	}
+}
+
+func (w *world) scan(t *timerScan) {
+	t.read(context.Background(), w)
+	w.scans = append(w.scans, t)
+}
+
+func (w *world) DueTimers(_ context.Context, _ sharding.ShardID, by int64, limit int,
+	skip func(sharding.EntityID, string, int64) bool) (due []journal.Timer, next int64, err error) {
+	all := slices.SortedFunc(maps.Values(w.timers), func(a, b journal.Timer) int {
+		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Entity.ID, b.Entity.ID), cmp.Compare(a.Name, b.Name))
+	})
+	for _, t := range all {
+		switch {
+		case skip(t.Entity, t.Name, t.Due):
+		case t.Due > by || len(due) == min(limit, 3):
+			return due, t.Due, nil
+		default:
+			due = append(due, t)
+		}
+	}
+	return due, math.MaxInt64, nil
+}
+
+// found hands over the oldest read of due timers.
+func (w *world) found() {
+	if len(w.scans) > 0 {
+		t := w.scans[0]
+		w.scans = w.scans[1:]
+		w.core.event(&event{kind: evTimers, scan: t})
+	}
+}
+
 func (w *world) head(id string) *head {
 	h := w.heads[id]
 	if h == nil {
@@ -403,6 +491,9 @@ func (w *world) apply(f flight) error {
 	}
 	for id, h := range heads {
 		*w.head(id) = h
+	}
+	for i := range recs {
+		w.applyTimers(&recs[i])
 	}
 	w.log = append(w.log, recs...)
 	return nil

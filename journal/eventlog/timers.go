@@ -29,6 +29,14 @@ func (t *timerChange) gone() bool { return len(t.timer.Command) == 0 }
 // the batch on its way.
 type timers struct {
 	fresh, taken map[string]timerChange
+
+	// No timer in the store is due before floor, if it is known: below it there
+	// may be many deleted keys. lowest is the earliest that was set since the latest
+	// of the readers began, which is the one that may raise the floor.
+	floor   int64
+	known   bool
+	lowest  int64
+	readers uint64 // that ever began
 }
 
 // timerStep is one change that a record being judged makes.
@@ -120,6 +128,9 @@ func (sh *shard) changeTimers(h *head, steps []timerStep) {
 			change.stored, change.has = s.due, s.has
 		}
 		change.timer = s.timer
+		if due := s.timer.Due; !change.gone() {
+			sh.timers.floor, sh.timers.lowest = min(sh.timers.floor, due), min(sh.timers.lowest, due)
+		}
 		sh.timers.fresh[s.key] = change
 		switch has := !change.gone(); {
 		case has && !had:
@@ -211,40 +222,55 @@ func (b *Batch) putTimers(w *shardWrite) {
 // was applied since as of one moment. The slices are the caller's.
 func (m *Machine) DueTimers(ctx context.Context, id sharding.ShardID, by int64, limit int,
 	skip func(e sharding.EntityID, name string, due int64) bool) (due []journal.Timer, next int64, err error) {
-	c := timerCursor{skip: skip, limit: limit, by: by, next: math.MaxInt64, ctx: ctx}
-	view, generation, err := m.timerLayers(id, &c)
-	if err != nil {
-		return nil, 0, fmt.Errorf("read timers of shard %d: %w", id, err)
+	c := timerCursor{skip: skip, limit: limit, by: by, next: math.MaxInt64, first: math.MaxInt64, ctx: ctx}
+	view, sh, err := m.timerLayers(id, &c)
+	if sh == nil || err != nil {
+		if err != nil {
+			err = fmt.Errorf("read timers of shard %d: %w", id, err)
+		}
+		return nil, math.MaxInt64, err
 	}
 	defer view.Close()
-	class := store.AppendPrefix(nil, id, generation, store.ClassDue)
-	err = view.Scan(class, nil, func(key, body []byte) error { return c.stored(key[len(class):], body) })
+	class := store.AppendPrefix(nil, id, sh.generation, store.ClassDue)
+	err = view.Scan(class, store.AppendDue(class[:len(class):len(class)], c.from), func(key, body []byte) error { return c.stored(key[len(class):], body) })
 	if err == nil && !c.done {
 		err = c.rest(math.MaxInt64, "")
 	}
 	if err != nil && !c.done {
 		return nil, 0, fmt.Errorf("read timers of shard %d: %w", id, err)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if sh.timers.readers == c.reader {
+		sh.timers.known, sh.timers.floor = true, min(c.first, sh.timers.lowest)
+	}
 	return c.due, c.next, nil
 }
 
-// timerLayers copies the overlay, and returns the view below it.
-func (m *Machine) timerLayers(id sharding.ShardID, c *timerCursor) (*store.View, uint32, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	var generation uint32
+// timerLayers copies the overlay, and returns the view below it; nothing for a
+// shard that has no state.
+func (m *Machine) timerLayers(id sharding.ShardID, c *timerCursor) (*store.View, *shard, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	c.changed = make(map[string]struct{})
-	if sh := m.shards[id]; sh != nil {
-		generation = sh.generation
-		for _, layer := range [...]map[string]timerChange{sh.timers.fresh, sh.timers.taken} {
-			for key, t := range layer {
-				if _, newer := c.changed[key]; newer {
-					continue
-				}
-				c.changed[key] = struct{}{}
-				if !t.gone() {
-					c.fresh = append(c.fresh, freshTimer{key, t.timer})
-				}
+	sh := m.shards[id]
+	if sh == nil {
+		return nil, nil, nil
+	}
+	if c.from = math.MinInt64; sh.timers.known {
+		c.from = sh.timers.floor
+	}
+	sh.timers.lowest = math.MaxInt64
+	sh.timers.readers++
+	c.reader = sh.timers.readers
+	for _, layer := range [...]map[string]timerChange{sh.timers.fresh, sh.timers.taken} {
+		for key, t := range layer {
+			if _, newer := c.changed[key]; newer {
+				continue
+			}
+			c.changed[key] = struct{}{}
+			if !t.gone() {
+				c.fresh = append(c.fresh, freshTimer{key, t.timer})
 			}
 		}
 	}
@@ -252,7 +278,7 @@ func (m *Machine) timerLayers(id sharding.ShardID, c *timerCursor) (*store.View,
 		return cmp.Or(cmp.Compare(a.timer.Due, b.timer.Due), cmp.Compare(a.key, b.key))
 	})
 	view, err := m.st.ViewAt(m.readAt)
-	return view, generation, err
+	return view, sh, err
 }
 
 type freshTimer struct {
@@ -269,6 +295,9 @@ type timerCursor struct {
 	skip    func(sharding.EntityID, string, int64) bool
 	limit   int
 	by      int64
+	reader  uint64
+	from    int64 // no timer is due before
+	first   int64 // the first that was met is due then
 	due     []journal.Timer
 	next    int64
 	done    bool // next is known
@@ -312,6 +341,7 @@ func (c *timerCursor) add(key string, t store.Timer) error {
 	if err != nil {
 		return err
 	}
+	c.first = min(c.first, t.Due)
 	if c.skip != nil && c.skip(e, string(name), t.Due) {
 		return c.ctx.Err()
 	}

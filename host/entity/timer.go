@@ -1,0 +1,262 @@
+package entity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// A timer is a command in its entity's own queue. Setting, cancelling and
+// firing are parts of records, so what is set is a function of the log. The
+// leader's lane asks what has been applied for the timers that are due, a few
+// at a time, and gives each to its entity; the record of the command ends the
+// timer. Nothing else of a shard's timers is in memory than when to ask next.
+
+const (
+	// timersAtOnce bounds the timers of a shard that are read at a time.
+	timersAtOnce = 256
+	// timersHeldBack bounds the timers of a shard that failed and wait.
+	timersHeldBack = 4096
+	// timerRetry is how long a timer waits after a failure; it doubles up to
+	// timerRetryMost.
+	timerRetry     = time.Second
+	timerRetryMost = 5 * time.Minute
+)
+
+// errStaleTimer: the timer was set, cancelled or fired after it was read.
+var errStaleTimer = errors.New("the timer has changed")
+
+// clockwork is a lane's view of a shard's timers while it leads.
+type clockwork struct {
+	at     int64      // of the log clock, when to ask for due timers; 0 for never
+	scan   *timerScan // under way
+	firing int        // fired and not completed
+	// ops are the newest proposals that touch timers, those that a reader of
+	// what is applied may not see yet among them.
+	ops  map[timerKey]uint64
+	most int // of ops, before old ones are looked for
+	back map[timerKey]heldBack
+}
+
+type timerKey struct {
+	entity sharding.EntityID
+	name   string
+}
+
+type heldBack struct {
+	until int64
+	times int
+}
+
+// timerScan asks for due timers, and is the answer.
+type timerScan struct {
+	shard sharding.ShardID
+	by    int64
+	asOf  uint64 // every proposal up to this one is applied
+	skip  map[timerKey]heldBack
+
+	timers []journal.Timer
+	next   int64
+	err    error
+}
+
+// read runs on a loader's goroutine.
+func (t *timerScan) read(ctx context.Context, h Histories) {
+	t.timers, t.next, t.err = h.DueTimers(ctx, t.shard, t.by, timersAtOnce, func(e sharding.EntityID, name string, _ int64) bool {
+		_, held := t.skip[timerKey{e, name}]
+		return held
+	})
+}
+
+// wake has the shard's due timers asked for at a time.
+func (c *core) wake(s *shard, at int64) {
+	if s.timers.at == 0 || at < s.timers.at {
+		s.timers.at = at
+	}
+	if c.timersAt == 0 || at < c.timersAt {
+		c.timersAt = at
+	}
+}
+
+// askTimers asks for the timers of the shards where some are due.
+func (c *core) askTimers() {
+	now := c.now.UnixNano()
+	if c.timersAt == 0 || now < c.timersAt {
+		return
+	}
+	c.timersAt = 0
+	for _, s := range c.shards {
+		switch t := &s.timers; {
+		case s.state != leading || t.at == 0 || t.scan != nil || t.firing > 0:
+		case t.at > now:
+			c.wake(s, t.at)
+		default:
+			c.scanTimers(s)
+		}
+	}
+}
+
+func (c *core) scanTimers(s *shard) {
+	t := &s.timers
+	maps.DeleteFunc(t.ops, func(_ timerKey, n uint64) bool { return n <= s.decided })
+	t.at = 0
+	t.scan = &timerScan{shard: s.id, by: c.logNow(s), asOf: s.decided}
+	for key, b := range t.back {
+		if b.until > t.scan.by {
+			if t.scan.skip == nil {
+				t.scan.skip = make(map[timerKey]heldBack)
+			}
+			t.scan.skip[key] = b
+			c.wake(s, b.until)
+		}
+	}
+	c.loader.scan(t.scan)
+}
+
+// timersFound gives the timers that were read to their entities.
+func (c *core) timersFound(scan *timerScan) {
+	s := c.shards[scan.shard]
+	if s == nil || s.timers.scan != scan {
+		return // of a term that is over
+	}
+	s.timers.scan = nil
+	if scan.err != nil {
+		c.opts.Logger.Error("due timers cannot be read", "shard_id", s.id, "error", scan.err)
+		c.wake(s, c.now.Add(timerRetry).UnixNano())
+		return
+	}
+	if scan.next != math.MaxInt64 {
+		c.wake(s, scan.next)
+	}
+	s.timers.firing = len(scan.timers)
+	for i := range scan.timers {
+		f := &firing{core: c, shard: s, term: s.term, asOf: scan.asOf, timer: scan.timers[i]}
+		f.request = Request{
+			Kind: Command, Entity: f.timer.Entity, Name: string(f.timer.Command), Payload: f.timer.Payload,
+			ID: timerCommand(&f.timer), ServerID: true, ExpectedSequence: NoExpectation, Done: f, Shard: s.id,
+		}
+		f.request.fire = f
+		s.undecided++
+		c.owed++
+		if len(s.deferred) > 0 || s.full(c) {
+			s.deferred = append(s.deferred, &f.request)
+		} else {
+			c.dispatch(s, &f.request)
+		}
+	}
+}
+
+// timerCommand names the command of a timer. The name is for people: records
+// of timers are told apart by the timer.
+func timerCommand(t *journal.Timer) journal.CommandID {
+	h := fnv.New64a()
+	h.Write([]byte(t.Name))
+	return journal.CommandID(fmt.Sprintf("timer-%016x-%016x", uint64(t.Due), h.Sum64()))
+}
+
+// firing is a timer on its way through its entity's queue.
+type firing struct {
+	core    *core
+	shard   *shard
+	term    sharding.Term
+	asOf    uint64
+	timer   journal.Timer
+	request Request
+}
+
+func (f *firing) key() timerKey { return timerKey{f.timer.Entity, f.timer.Name} }
+
+// stale reports that the timer may not be what was read: something that was
+// decided after that touches it.
+func (f *firing) stale() bool { return f.shard.timers.ops[f.key()] > f.asOf }
+
+// Complete implements Completer, on the lane's goroutine. A timer that failed
+// is tried again after a while; the others do not wait for it.
+func (f *firing) Complete(r *Request) {
+	c, s := f.core, f.shard
+	t := &s.timers
+	if s.state != leading || s.term != f.term {
+		return
+	}
+	now := c.now.UnixNano()
+	switch err := r.Result.Err; {
+	case err == nil:
+		c.stats.Timers++
+		delete(t.back, f.key())
+	case errors.Is(err, errStaleTimer):
+		c.wake(s, now+int64(10*time.Millisecond))
+	default:
+		b := t.back[f.key()]
+		wait := min(timerRetry<<min(b.times, 10), timerRetryMost)
+		if len(t.back) < timersHeldBack || b.times > 0 {
+			if t.back == nil {
+				t.back = make(map[timerKey]heldBack)
+			}
+			t.back[f.key()] = heldBack{until: now + int64(wait), times: b.times + 1}
+		}
+		c.wake(s, now+int64(wait))
+	}
+	if t.firing--; t.firing == 0 && t.at != 0 {
+		c.wake(s, t.at)
+	}
+}
+
+// timerSections gives a record the timer that made it and those that its guest
+// set and cancelled, and notes which proposal touches them.
+func (c *core) timerSections(e *entity, r *Request, rec *journal.Record) {
+	s := e.shard
+	if r.fire == nil && len(c.output.Timers) == 0 {
+		return
+	}
+	if s.timers.ops == nil {
+		s.timers.ops = make(map[timerKey]uint64)
+	}
+	if f := r.fire; f != nil {
+		s.timers.ops[f.key()] = s.next
+		rec.Sections = append(rec.Sections, journal.Section{Kind: journal.SectionSource,
+			Data: journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte(f.timer.Name), Due: f.timer.Due})})
+	}
+	var ops []byte
+	for i := range c.output.Timers {
+		t := &c.output.Timers[i]
+		s.timers.ops[timerKey{e.id, string(t.Name)}] = s.next
+		ops = journal.AppendTimerOp(ops, journal.TimerOp{Name: t.Name, Cancel: t.Cancel, Due: t.Due, Command: t.Command, Payload: t.Payload})
+		if !t.Cancel && (s.open.due == 0 || t.Due < s.open.due) {
+			s.open.due = max(t.Due, 1)
+		}
+	}
+	if len(ops) > 0 {
+		rec.Sections = append(rec.Sections, journal.Section{Kind: journal.SectionTimers, Data: ops})
+	}
+	if n := len(s.timers.ops); n > s.timers.most && s.timers.scan == nil && s.timers.firing == 0 {
+		maps.DeleteFunc(s.timers.ops, func(_ timerKey, n uint64) bool { return n <= s.decided })
+		s.timers.most = max(1024, 2*len(s.timers.ops))
+	}
+}
+
+// endTimer ends a timer whose command cannot be carried out: the entity does
+// not know it, or refuses it. Nothing else of the command takes effect.
+func (c *core) endTimer(e *entity, r *Request, env Env, evolved bool) {
+	c.output.Reset()
+	c.append(e, r, env, 0)
+	if evolved {
+		c.evict(e)
+		c.revive(e)
+	}
+}
+
+// source says who sent a request.
+func (r *Request) source() abi.Source {
+	if r.fire != nil {
+		return abi.Source{Kind: abi.SourceTimer}
+	}
+	return abi.Source{Kind: abi.SourceClient}
+}
