@@ -442,3 +442,30 @@ func TestMessagesToOtherReplicasAreDropped(t *testing.T) {
 	eventually(t, "new term", func() bool { after, _ := m.loop.Status(1); return after.Term >= s.Term+5 })
 	c.stop()
 }
+
+// TestLoopSleepsAndCounts: the loop's groups fall asleep by its own clock, and
+// what they did shows in its counters.
+func TestLoopSleepsAndCounts(t *testing.T) {
+	c := newCluster(t)
+	c.create([]sharding.ReplicaID{0, 1, 2}, 1, 2, 3)
+	for _, s := range []sharding.ShardID{1, 2, 3} {
+		c.write(s, "x", 0, 1, 2)
+	}
+	total := func() (sum Stats) {
+		for _, m := range c.nodes {
+			s := m.loop.Stats()
+			sum.Groups, sum.Awake, sum.Led, sum.Peers = sum.Groups+s.Groups, sum.Awake+s.Awake, sum.Led+s.Led, sum.Peers+s.Peers
+			sum.Proposals, sum.FramesSent = sum.Proposals+s.Proposals, sum.FramesSent+s.FramesSent
+		}
+		return sum
+	}
+	eventually(t, "sleep", func() bool { s := total(); return s.Awake == 0 && s.Led == 3 })
+	if s := total(); s.Groups != 9 || s.Peers != 6 || s.Proposals < 3 || s.FramesSent == 0 {
+		t.Errorf("%+v", s)
+	}
+	for _, s := range []sharding.ShardID{1, 2, 3} {
+		c.write(s, "y", 0, 1, 2)
+	}
+	eventually(t, "sleep again", func() bool { return total().Awake == 0 })
+	c.stop()
+}

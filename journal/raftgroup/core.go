@@ -179,6 +179,7 @@ func (c *Core) remove(g *group) {
 	c.order = slices.DeleteFunc(c.order, same)
 	c.hunting = slices.DeleteFunc(c.hunting, same)
 	c.unlocated = slices.DeleteFunc(c.unlocated, same)
+	c.prune()
 }
 
 // settle follows a change of membership: who is alone needs no clock.

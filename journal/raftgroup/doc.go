@@ -8,6 +8,10 @@
 // owns the goroutines of the package, its own and those that send snapshots;
 // Close joins them.
 //
+// Groups without work sleep, quiesce.go. Which nodes are heard the caller says;
+// a group whose leader's node goes silent looks for another at once,
+// liveness.go and hunt.go.
+//
 // It never interprets the data of an entry, never answers a read from a lease,
 // never sends a vote or an append response before what it promises is synced,
 // and never goes on after the write-ahead log failed.

@@ -135,8 +135,10 @@ func (d *Driver) named(shard sharding.ShardID, err error) error {
 	}
 	leader, term := d.core.Leader(shard)
 	e := &sharding.NotLeaderError{Shard: shard, Term: term}
-	if leader != 0 && d.opts.Locate != nil {
-		e.Leader, _ = d.opts.Locate(shard, leader)
+	if g := d.core.groups[shard]; g != nil && leader != 0 {
+		if p := d.core.locate(g, uint64(leader)); p != nil {
+			e.Leader = p.node
+		}
 	}
 	return notLeader{e}
 }

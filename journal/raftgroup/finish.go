@@ -137,4 +137,5 @@ func (c *Core) changeMembers(g *group, e *pb.Entry) {
 	g.forgetRoutes()
 	c.settle(g)
 	c.reckon(g)
+	c.prune()
 }

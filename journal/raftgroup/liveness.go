@@ -77,7 +77,7 @@ func (c *Core) expire() {
 	if c.unheard == 0 {
 		return
 	}
-	for _, p := range c.peers {
+	for _, p := range slices.Clone(c.peers) {
 		if p.unheard && c.now >= p.due {
 			c.known(p)
 			c.lose(p)
@@ -95,6 +95,21 @@ func (c *Core) lose(p *peer) {
 			c.lost(g, p)
 		}
 	}
+	c.prune()
+}
+
+// prune forgets silent nodes that no replica is known to live on: they left.
+func (c *Core) prune() {
+	c.peers = slices.DeleteFunc(c.peers, func(p *peer) bool {
+		here := func(g *group) bool {
+			return slices.ContainsFunc(g.routes, func(r route) bool { return r.peer == p })
+		}
+		gone := p.silent && !slices.ContainsFunc(c.order, here)
+		if gone {
+			delete(c.byNode, p.node)
+		}
+		return gone
+	})
 }
 
 // lost follows the silence of a node that a member of the group lives on. The

@@ -229,3 +229,23 @@ func TestPeerEventsAreBounded(t *testing.T) {
 		t.Errorf("kept %v", w.peers)
 	}
 }
+
+// TestNodesThatLeftAreForgotten once they are silent and nobody lives on them.
+func TestNodesThatLeftAreForgotten(t *testing.T) {
+	d := newDrill(t, 3, 1)
+	d.until("a leader", 60, func() bool { return d.led(1) })
+	n := d.lead(1, 0)
+	core := n.driver.Core()
+	core.PeerHeard("guest")
+	core.PeerSilent("guest")
+	d.nodes[2].up = false
+	d.until("silence", 10, func() bool { return core.Stats().Silent == 1 })
+	if s := core.Stats(); s.Peers != 2 {
+		t.Errorf("%+v", s)
+	}
+	if err := core.ChangeMembers(1, n.sink.leader(1).Term, Change{Remove: replicas([]uint64{12})}); err != nil {
+		t.Fatal(err)
+	}
+	d.until("one peer", 6, func() bool { s := core.Stats(); return s.Peers == 1 && s.Silent == 0 })
+	d.write(1, "x", 0, 1)
+}

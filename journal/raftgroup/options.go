@@ -92,8 +92,8 @@ type Options struct {
 	Machine StateMachine
 	Sink    Sink
 	// Transport and Locate are required for groups with other members. Locate
-	// names the node of a replica, always the same one; it is called from the
-	// loop's goroutine. What it does not know is learned from where the
+	// names the node of a replica, always the same one; it is called while the
+	// loop starts and then from its goroutine. What it does not know is learned from where the
 	// replica's messages come from; messages to other replicas are dropped.
 	Transport Transport
 	Locate    func(shard sharding.ShardID, replica sharding.ReplicaID) (sharding.NodeID, bool)
