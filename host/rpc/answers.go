@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/sharding"
 )
 
 const (
@@ -147,7 +148,7 @@ func (st *sendStream) answer(a *wire.Answer, it *item) {
 		Sequence:    uint64(res.Sequence),
 		EventCount:  uint64(res.EventCount),
 		Duplicate:   res.Duplicate,
-		NodeID:      st.svc.nodeIDBytes,
+		NodeID:      st.nodeName(res.Node),
 	}
 	if len(res.Payload) == 0 {
 		return
@@ -160,6 +161,24 @@ func (st *sendStream) answer(a *wire.Answer, it *item) {
 			}
 		}
 	}
+}
+
+// nodeName is the name of the node that ran a command, as bytes; the writer
+// keeps those of the nodes that it has met.
+func (st *sendStream) nodeName(node sharding.NodeID) []byte {
+	if node == "" {
+		return st.svc.nodeIDBytes
+	}
+	name := st.nodes[node]
+	if name == nil {
+		if name = []byte(node); len(st.nodes) < maxInterned {
+			if st.nodes == nil {
+				st.nodes = make(map[sharding.NodeID][]byte)
+			}
+			st.nodes[node] = name
+		}
+	}
+	return name
 }
 
 // failure fills a with an error.

@@ -10,6 +10,7 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -107,6 +108,7 @@ var sentinelCodes = []struct {
 	{errNoOutcome, connect.CodeDeadlineExceeded},
 	{entity.ErrNotApplied, connect.CodeUnavailable},
 	{entity.ErrStopped, connect.CodeUnavailable},
+	{router.ErrUnreachable, connect.CodeUnavailable},
 	{errStopping, connect.CodeUnavailable},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded},
 	{context.Canceled, connect.CodeCanceled},

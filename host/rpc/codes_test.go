@@ -15,6 +15,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -44,6 +45,7 @@ func TestCodes(t *testing.T) {
 		{"entity.GuestFaultError", &entity.GuestFaultError{Message: "unreachable"}, connect.CodeInternal},
 		{"sharding.ErrInvalidName", sharding.ValidateID(""), connect.CodeInvalidArgument},
 		{"sharding.NotLeaderError", &sharding.NotLeaderError{Shard: 3}, connect.CodeUnavailable},
+		{"router.ErrUnreachable", router.ErrUnreachable, connect.CodeUnavailable},
 		{"journal.ErrDamaged", journal.ErrDamaged, connect.CodeDataLoss},
 		{"journal.ErrUnsupported", journal.ErrUnsupported, connect.CodeInternal},
 		{"journal.ErrTooLarge", journal.ErrTooLarge, connect.CodeInternal},
@@ -66,7 +68,7 @@ func TestCodes(t *testing.T) {
 			}
 		}
 	}
-	for dir, prefix := range map[string]string{"../entity": "entity.", "../../sharding": "sharding.", "../../journal": "journal."} {
+	for dir, prefix := range map[string]string{"../entity": "entity.", "../router": "router.", "../../sharding": "sharding.", "../../journal": "journal."} {
 		for _, name := range exportedErrors(t, dir) {
 			if !listed[prefix+name] {
 				t.Errorf("%s%s has no code in this table", prefix, name)

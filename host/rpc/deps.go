@@ -21,6 +21,8 @@ type Deps struct {
 	Cluster   Cluster
 	Orders    Orders
 	Settings  Settings
+	// Nodes finds the leaders of shards; nil where this node leads them all.
+	Nodes Nodes
 }
 
 // Runtime runs commands and queries.

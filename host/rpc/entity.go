@@ -26,6 +26,16 @@ type entityService struct {
 	nodeID string
 	log    *slog.Logger
 	guard  *streamGuard
+
+	elsewhere elsewhere
+}
+
+// ranBy names the node that ran a request.
+func (s *entityService) ranBy(node sharding.NodeID) string {
+	if node == "" {
+		return s.nodeID
+	}
+	return string(node)
 }
 
 // Send runs one command.
@@ -64,7 +74,7 @@ func (s *entityService) Send(ctx context.Context, r *connect.Request[entityv1.Se
 		Sequence:   uint64(res.Sequence),
 		EventCount: uint32(res.EventCount),
 		Duplicate:  res.Duplicate,
-		NodeId:     s.nodeID,
+		NodeId:     s.ranBy(res.Node),
 	}
 	if v, data := render(kind, res.Payload); v != nil {
 		out.Payload = &entityv1.SendResponse_Json{Json: v}

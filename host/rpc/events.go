@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -23,7 +24,9 @@ type eventReader struct {
 	id     sharding.EntityID
 	next   journal.Sequence // the event to send next
 	last   journal.Sequence
+	shard  sharding.ShardID
 	kind   wire.PayloadKind
+	gone   bool // the caller
 	guard  *guarded
 	stream *connect.ServerStream[entityv1.ReadEventsResponse]
 }
@@ -57,31 +60,35 @@ func (s *entityService) ReadEvents(ctx context.Context, r *connect.Request[entit
 	defer guard.leave()
 	reader.guard = guard
 	if m.GetFollow() {
-		err = s.follow(ctx, reader)
-	} else {
-		err = reader.read(ctx, s.deps.Histories)
+		// Headers now: the caller sees that the stream stands before there is
+		// an event.
+		if err := stream.Send(nil); err != nil {
+			return err
+		}
 	}
-	if err != nil && !errors.Is(err, errEnough) {
+	reader.shard = sharding.ShardOf(reader.id, s.deps.Entities.Shards())
+	if err := s.readEvents(ctx, m, reader); err != nil && !errors.Is(err, errEnough) {
 		return publicError(s.log, err)
 	}
 	return nil
 }
 
 // follow reads, waits for more and reads again, until the wanted end, the
-// caller's, or the server's. It watches before it reads: nothing falls between.
+// caller's, the server's, or that of this node's leadership. It watches before
+// it reads: nothing falls between.
 func (s *entityService) follow(ctx context.Context, reader *eventReader) error {
 	changed, stop := s.deps.Histories.Watch(reader.id)
 	defer stop()
-	// Headers now: the caller sees that the stream stands before there is an
-	// event.
-	if err := reader.stream.Send(nil); err != nil {
-		return err
-	}
 	for {
+		moved := s.elsewhere.changed()
 		if err := reader.read(ctx, s.deps.Histories); err != nil {
 			return err
 		}
+		if !s.elsewhere.leads(reader.shard) {
+			return &sharding.NotLeaderError{Shard: reader.shard}
+		}
 		select {
+		case <-moved:
 		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()
@@ -129,7 +136,25 @@ func (e *eventReader) send(rec *journal.Record, i int, sequence journal.Sequence
 	} else if len(data) > 0 {
 		out.Payload = &entityv1.ReadEventsResponse_Data{Data: data}
 	}
+	return e.write(out)
+}
+
+// pass sends an event that another node has made ready.
+func (e *eventReader) pass(m *entityv1.ReadEventsResponse) error {
+	if journal.Sequence(m.GetSequence()) != e.next {
+		return fmt.Errorf("event %d came from another node where %d was due", m.GetSequence(), e.next)
+	}
+	if err := e.write(m); err != nil {
+		return err
+	}
+	e.next++
+	return nil
+}
+
+func (e *eventReader) write(m *entityv1.ReadEventsResponse) error {
 	e.guard.beginWrite()
 	defer e.guard.endWrite()
-	return e.stream.Send(out)
+	err := e.stream.Send(m)
+	e.gone = err != nil
+	return err
 }

@@ -27,6 +27,7 @@ import (
 func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
 	count := newMetrics(opts.Registerer)
 	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard}
+	entities.elsewhere.nodes = deps.Nodes
 	entities.calls.runtime = deps.Runtime
 	entities.calls.deadline = deadlines{standard: opts.DefaultDeadline, longest: opts.MaxDeadline}
 	streams := &streamService{entityService: entities, nodeIDBytes: []byte(opts.NodeID), maxInFlight: opts.MaxStreamInFlight, metrics: count}

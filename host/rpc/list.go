@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -25,9 +26,24 @@ func (s *entityService) GetEntity(ctx context.Context, r *connect.Request[entity
 	if _, err := s.deps.Types.Lookup(id.Type); err != nil {
 		return nil, publicError(s.log, err)
 	}
-	info, err := s.deps.Entities.Get(ctx, id)
+	res, err := atLeader(ctx, &s.elsewhere, sharding.ShardOf(id, s.deps.Entities.Shards()),
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.GetEntityResponse], error) {
+			if leader != nil {
+				return leader.GetEntity(ctx, connect.NewRequest(r.Msg))
+			}
+			return s.getEntity(ctx, id)
+		})
 	if err != nil {
 		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(res.Msg), nil
+}
+
+// getEntity describes an entity of this node.
+func (s *entityService) getEntity(ctx context.Context, id sharding.EntityID) (*connect.Response[entityv1.GetEntityResponse], error) {
+	info, err := s.deps.Entities.Get(ctx, id)
+	if err != nil {
+		return nil, err
 	}
 	out := &entityv1.GetEntityResponse{
 		Status:           info.Status,
@@ -71,21 +87,17 @@ func (s *entityService) ListEntities(ctx context.Context, r *connect.Request[ent
 		size = defaultPageSize
 	}
 	out := &entityv1.ListEntitiesResponse{}
+	pages := listing{service: s, request: m, last: last}
 	for ; at.shard <= last && len(out.Entities) < size; at = (position{shard: at.shard + 1}) {
-		found, err := s.deps.Entities.List(ctx, at.shard, EntityQuery{
-			Type: m.GetEntityType(), IDPrefix: m.GetIdPrefix(), ResidentOnly: m.GetResidentOnly(),
-			After: at.after, Limit: size - len(out.Entities),
-		})
+		found, err := pages.of(ctx, at, size-len(out.Entities))
 		if err != nil {
 			return nil, publicError(s.log, err)
 		}
 		for _, e := range found {
-			out.Entities = append(out.Entities, &entityv1.ListEntitiesResponse_Entity{
-				EntityId: e.ID, Sequence: uint64(e.Sequence), Status: e.Status,
-			})
+			out.Entities = append(out.Entities, e)
 		}
 		if n := len(found); len(out.Entities) == size && n > 0 {
-			out.NextPageToken = position{shard: at.shard, after: found[n-1].ID}.token(filterHash(m))
+			out.NextPageToken = position{shard: at.shard, after: found[n-1].GetEntityId()}.token(filterHash(m))
 		}
 	}
 	return connect.NewResponse(out), nil

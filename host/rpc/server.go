@@ -113,6 +113,7 @@ func (o Options) Validate() error {
 // Server serves the public API. It is made by NewServer.
 type Server struct {
 	handler http.Handler
+	hop     http.Handler
 	http    *http.Server
 	guard   *streamGuard
 	opts    Options
@@ -122,7 +123,8 @@ type Server struct {
 func NewServer(deps Deps, opts Options) *Server {
 	opts = opts.withDefaults()
 	s := &Server{opts: opts, guard: newStreamGuard(opts.MaxStreams, opts.WriteStall)}
-	s.handler = gate(newHandler(deps, opts, s.guard), opts)
+	public := newHandler(deps, opts, s.guard)
+	s.handler, s.hop = gate(public, opts), hop(public, opts)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
@@ -152,6 +154,10 @@ func NewServer(deps Deps, opts Options) *Server {
 
 // Handler is what the server serves, for tests and for other listeners.
 func (s *Server) Handler() http.Handler { return s.handler }
+
+// Hop serves, at HopPath, what other nodes ask for their callers. Options.Internal
+// mounts it behind the check that nodes alone may call.
+func (s *Server) Hop() http.Handler { return s.hop }
 
 // Serve accepts connections until Shutdown, and then returns nil. It closes
 // the listener.

@@ -12,6 +12,7 @@ import (
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // maxStreamItems bounds the commands of one message.
@@ -38,6 +39,7 @@ type sendStream struct {
 	deadline time.Time // of the whole stream; zero when it has none
 	names    interner
 	scratch  []byte
+	nodes    map[sharding.NodeID][]byte // the writer's
 
 	wake chan struct{} // one slot: something was completed, or input ended
 	room chan struct{} // one slot: commands in flight have become fewer

@@ -1,0 +1,99 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/sharding"
+)
+
+// aheadShards is how many shards a listing asks at a time where their leaders
+// are other nodes.
+const aheadShards = 8
+
+type entry = entityv1.ListEntitiesResponse_Entity
+
+// listing reads the shards of one page of a listing, each where it is led. It
+// serves one goroutine.
+type listing struct {
+	service *entityService
+	request *entityv1.ListEntitiesRequest
+	last    sharding.ShardID
+	ahead   map[sharding.ShardID]shardPage // asked before they are needed
+}
+
+type shardPage struct {
+	entries []*entry
+	err     error
+}
+
+// of returns up to limit entities of a shard after a position. A shard that was
+// asked ahead may have answered more.
+func (l *listing) of(ctx context.Context, at position, limit int) ([]*entry, error) {
+	page, ok := l.ahead[at.shard]
+	if !ok {
+		l.ask(ctx, at, limit)
+		page = l.ahead[at.shard]
+	}
+	return page.entries[:min(len(page.entries), limit)], page.err
+}
+
+// ask asks a shard and, where others lead, some of those behind it.
+func (l *listing) ask(ctx context.Context, at position, limit int) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n := sharding.ShardID(1)
+	if l.service.elsewhere.nodes != nil {
+		n = min(aheadShards, l.last-at.shard+1)
+	}
+	pages := make([]shardPage, n)
+	var all sync.WaitGroup
+	for i := range pages[1:] {
+		all.Go(func() { pages[i+1] = l.shard(ctx, position{shard: at.shard + sharding.ShardID(i) + 1}, limit) })
+	}
+	pages[0] = l.shard(ctx, at, limit)
+	all.Wait()
+	l.ahead = make(map[sharding.ShardID]shardPage, n)
+	for i, page := range pages {
+		l.ahead[at.shard+sharding.ShardID(i)] = page
+	}
+}
+
+func (l *listing) shard(ctx context.Context, at position, limit int) shardPage {
+	m := &entityv1.ListEntitiesRequest{
+		EntityType: l.request.GetEntityType(), IdPrefix: l.request.GetIdPrefix(), ResidentOnly: l.request.GetResidentOnly(),
+		ShardId: uint32(at.shard), PageSize: uint32(limit),
+	}
+	if at.after != "" {
+		m.PageToken = at.token(filterHash(m))
+	}
+	res, err := atLeader(ctx, &l.service.elsewhere, at.shard,
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ListEntitiesResponse], error) {
+			if leader != nil {
+				return leader.ListEntities(ctx, connect.NewRequest(m))
+			}
+			entries, err := l.service.listHere(ctx, at, m)
+			return connect.NewResponse(&entityv1.ListEntitiesResponse{Entities: entries}), err
+		})
+	if err != nil {
+		return shardPage{err: err}
+	}
+	return shardPage{entries: res.Msg.GetEntities()}
+}
+
+// listHere lists a shard of this node.
+func (s *entityService) listHere(ctx context.Context, at position, m *entityv1.ListEntitiesRequest) ([]*entry, error) {
+	found, err := s.deps.Entities.List(ctx, at.shard, EntityQuery{
+		Type: m.GetEntityType(), IDPrefix: m.GetIdPrefix(), ResidentOnly: m.GetResidentOnly(),
+		After: at.after, Limit: int(m.GetPageSize()),
+	})
+	entries := make([]*entry, len(found))
+	for i, e := range found {
+		entries[i] = &entry{EntityId: e.ID, Sequence: uint64(e.Sequence), Status: e.Status}
+	}
+	return entries, err
+}
