@@ -14,23 +14,24 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/experimental"
 )
 
 // A module from outside is compiled in a child process first, which leaves the
 // result in the compilation cache: compiling cannot be cancelled, can take
 // minutes and gigabytes for a module made to, and a panic in one of the
-// compiler's workers ends its process.
+// compiler's workers ends its process. There it is also tried.
 //
 // The child is this program again. It reads one line of JSON and the prepared
 // module from standard input, and says with its exit code how it went; why a
-// module is refused stands on standard error.
+// module is refused stands on standard error, as JSON.
 
 // childOrder is the line before the module.
 type childOrder struct {
-	CacheDir         string        `json:"cacheDir"`
-	MemoryLimitPages uint32        `json:"memoryLimitPages"`
-	CPU              time.Duration `json:"cpu"`
+	CacheDir string        `json:"cacheDir"`
+	Limits   abi.Limits    `json:"limits"`
+	CPU      time.Duration `json:"cpu"`
 }
 
 const (
@@ -42,9 +43,9 @@ const (
 )
 
 // CompileChild is what the command named by Options.CompileCommand must run:
-// it compiles one module into the cache and returns the exit code. It lowers
+// it compiles one module into the cache, tries it and returns the exit code. It lowers
 // the limits and the priority of the process it is called in.
-func CompileChild(in io.Reader, errors io.Writer) (exitCode int) {
+func CompileChild(in io.Reader, said io.Writer) (exitCode int) {
 	buffered := bufio.NewReaderSize(in, childOrderBytes)
 	line, err := buffered.ReadSlice('\n')
 	var order childOrder
@@ -64,36 +65,50 @@ func CompileChild(in io.Reader, errors io.Writer) (exitCode int) {
 	if err == nil {
 		return 0
 	}
-	exitCode = childFailed
-	if refused, ok := err.(*AdmissionError); ok {
-		exitCode, err = childRefused, fmt.Errorf("%s", refused.Reason)
+	var refused *AdmissionError
+	if errors.As(err, &refused) {
+		if text, jsonErr := json.Marshal(refused); jsonErr == nil {
+			said.Write(text)
+			return childRefused
+		}
 	}
-	fmt.Fprint(errors, err)
-	return exitCode
+	fmt.Fprint(said, err)
+	return childFailed
 }
 
 func compileIntoCache(order childOrder, prepared []byte) error {
 	ctx := experimental.WithCompilationWorkers(context.Background(), runtime.GOMAXPROCS(0))
-	limits := abi.DefaultLimits()
-	limits.MemoryBytes = int(order.MemoryLimitPages) * pageBytes
-	limits.MemoryBytesMax = max(limits.MemoryBytesMax, limits.MemoryBytes)
-	e, err := New(ctx, Options{Limits: limits, CacheDir: order.CacheDir, cacheIsVerified: true})
+	e, err := New(ctx, Options{Limits: order.Limits, CacheDir: order.CacheDir, cacheIsVerified: true})
 	if err != nil {
 		return err
 	}
 	compiled, err := e.compileHere(ctx, prepared)
 	if err == nil {
-		err = compiled.Close(ctx)
+		err = e.tryCompiled(ctx, compiled)
 	}
-	if err != nil {
+	return errors.Join(err, e.Close(ctx))
+}
+
+// tryCompiled gives a module its trial and closes it.
+func (e *Engine) tryCompiled(ctx context.Context, compiled wazero.CompiledModule) error {
+	if err := e.retain(); err != nil {
 		return err
 	}
-	return e.Close(ctx)
+	m := &Module{engine: e, compiled: compiled, logger: e.logger, users: 1}
+	var err error
+	if m.manifest, err = m.readManifest(ctx); err == nil {
+		err = m.try(ctx)
+	}
+	var fault *Fault
+	if errors.As(err, &fault) {
+		err = refuse("trial", "%s", fault.Error())
+	}
+	return errors.Join(err, m.Close())
 }
 
 // compileInChild runs the child and waits for it.
 func (e *Engine) compileInChild(ctx context.Context, prepared []byte) error {
-	order, err := json.Marshal(childOrder{e.cache.dir, uint32(e.limits.MemoryBytes / pageBytes), e.compileTimeout})
+	order, err := json.Marshal(childOrder{e.cache.dir, e.limits, e.compileTimeout})
 	if err != nil {
 		return fmt.Errorf("compile in a child process: %w", err)
 	}
@@ -125,12 +140,21 @@ func (e *Engine) childOutcome(ctx, bounded context.Context, err error, said stri
 	case !errors.As(err, &exit):
 		return fmt.Errorf("compile in a child process: %w", err)
 	case exit.ExitCode() == childRefused:
-		return refuse("code", "%s", shorten(said))
+		return refusedByChild(said)
 	case exit.ExitCode() == childFailed:
 		return fmt.Errorf("compile in a child process: %s", said)
 	}
 	e.logger.Warn("the compiler's process died", "state", exit.String(), "said", said)
 	return refuse("code", "the compiler crashed, or needed too much time or memory; split large functions and build it again")
+}
+
+// refusedByChild reads what a child says of a module.
+func refusedByChild(said string) error {
+	refused := &AdmissionError{}
+	if err := json.Unmarshal([]byte(said), refused); err != nil || refused.Reason == "" {
+		return refuse("code", "%s", shorten(said))
+	}
+	return refuse(shorten(refused.Where), "%s", shorten(refused.Reason))
 }
 
 // cappedBuffer keeps the first bytes written to it.

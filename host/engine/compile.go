@@ -77,9 +77,12 @@ func (e *Engine) compile(ctx context.Context, prepared []byte) (wazero.CompiledM
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait to compile a module: %w", ctx.Err())
 	}
-	if len(e.compileCommand) > 0 {
+	if len(e.compileCommand) > 0 && !e.cache.passed(prepared) {
 		if err := e.compileInChild(ctx, prepared); err != nil {
 			return nil, err
+		}
+		if err := e.cache.pass(prepared); err != nil {
+			e.logger.Warn("a module will be tried again after the next start", "error", err)
 		}
 	}
 	compiled, err := e.compileHere(ctx, prepared)

@@ -26,12 +26,13 @@ type Options struct {
 	// cacheIsVerified is for a child: the engine that started it has CacheDir.
 	cacheIsVerified bool
 	// CompileCommand, when set, is the program and arguments of a child process
-	// that compiles each module first; it must call CompileChild. It needs
+	// that compiles and tries each module first; it must call CompileChild. It needs
 	// CacheDir. Without it a module is compiled in this process, where a module
 	// made to can hold a core for minutes: right for modules one trusts.
 	CompileCommand []string
-	// CompileTimeout bounds the child's time and CPU time; default 60 s. A Go
-	// guest takes 1 to 2 s on an idle core.
+	// CompileTimeout bounds the child's time and CPU time; default 25 s. A Go
+	// guest takes 1 to 2 s on an idle core. A module has its trial in the same
+	// time.
 	CompileTimeout time.Duration
 	// Interpreter runs guests without compiling them, some 10 to 100 times
 	// slower and with less stack. It is there to compare results with.
@@ -45,7 +46,7 @@ func (o Options) withDefaults() Options {
 		o.Limits = abi.DefaultLimits()
 	}
 	if o.CompileTimeout == 0 {
-		o.CompileTimeout = time.Minute
+		o.CompileTimeout = 25 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// TestTrialRefuses: what faults for the first entity that comes does not
+// become a module of the node.
+func TestTrialRefuses(t *testing.T) {
+	second := func(code []byte) []byte { // in load, for handle 1 only
+		return cat(get(1), op(opI32WrapI64), op(opIf, []byte{blockVoid}), code, []byte{opEnd}, i32c(0))
+	}
+	tests := []struct{ name, export, reason string }{
+		{"snapshot traps", abi.ExportSnapshot, "unreachable"},
+		{"apply traps", abi.ExportApply, "unreachable"},
+		{"drop traps", abi.ExportDrop, "unreachable"},
+		{"load traps", abi.ExportLoad, "unreachable"},
+	}
+	for _, test := range tests {
+		guest := &testGuest{bodies: map[string][]byte{test.export: op(opUnreachable)}}
+		trialRefuses(t, test.name, guest, test.reason)
+	}
+	trialRefuses(t, "no room for one", &testGuest{bodies: map[string][]byte{abi.ExportLoad: i32c(2)}}, "type test gives 2")
+	trialRefuses(t, "does not read its own snapshot", &testGuest{bodies: map[string][]byte{abi.ExportLoad: second(cat(i32c(1), op(opReturn)))}}, "gives 1")
+	trialRefuses(t, "never ends", &testGuest{bodies: map[string][]byte{abi.ExportSnapshot: endless().bodies[abi.ExportHandle]}}, "fuel")
+	trialRefuses(t, "describes nothing", &testGuest{bodies: map[string][]byte{abi.ExportDescribe: op(opUnreachable)}}, "unreachable")
+}
+
+func trialRefuses(t *testing.T, name string, guest *testGuest, reason string) {
+	t.Helper()
+	_, err := newEngine(t, childOptions(t, "compile-child")).Compile(t.Context(), [32]byte{}, guest.build())
+	var refused *AdmissionError
+	if !errors.As(err, &refused) || refused.Where != "trial" || !strings.Contains(refused.Reason, reason) {
+		t.Errorf("%s: got %v, want a refusal with %q", name, err, reason)
+	}
+}
+
+// TestTrialIsHeldOnce: a module that passed here is loaded from the cache by
+// the next start, without a child.
+func TestTrialIsHeldOnce(t *testing.T) {
+	opts := childOptions(t, "compile-child")
+	wasm := (&testGuest{}).build()
+	compile(t, newEngine(t, opts), wasm)
+	opts.CompileCommand[1] = "crash"
+	again := newEngine(t, opts)
+	compile(t, again, wasm)
+	if _, err := again.Compile(t.Context(), [32]byte{}, endless().build()); err == nil {
+		t.Error("another module was not tried")
+	}
+}
+
+// compileBomb passes every bound and compiles for minutes.
+func compileBomb() []byte {
+	const loops = 3000
+	body := bytes.Repeat(cat(op(opLoop, []byte{blockVoid}), get(0), i64c(1), op(opI64Add), op(opLocalSet, uleb(0)), []byte{opEnd}), loops)
+	guest := &testGuest{}
+	for i := range 100 {
+		code := bytes.Clone(body)
+		for at := range loops { // each loop another local
+			code[at*len(body)/loops+3] = byte(at % 100)
+			code[at*len(body)/loops+8] = byte((at + i) % 100)
+		}
+		guest.helpers = append(guest.helpers, helper{locals: vec(cat(uleb(500), []byte{typeI64})), code: code})
+	}
+	return guest.build()
+}
+
+// TestCompileBomb: the child is what stops a module that only compiles for too
+// long. Meanwhile guests are called, and afterwards no child is left.
+func TestCompileBomb(t *testing.T) {
+	opts := childOptions(t, "compile-child")
+	opts.CompileTimeout = 2 * time.Second
+	e := newEngine(t, opts)
+	neighbour := instantiate(t, compile(t, newEngine(t, Options{}), (&testGuest{}).build()))
+	refused := make(chan error)
+	go func() {
+		_, err := e.Compile(t.Context(), [32]byte{}, compileBomb())
+		refused <- err
+	}()
+	calls := 0
+	for {
+		select {
+		case err := <-refused:
+			var admission *AdmissionError
+			if !errors.As(err, &admission) || admission.Where != "code" ||
+				!strings.Contains(admission.Reason, "takes more than 2s") && !strings.Contains(admission.Reason, "too much time") {
+				t.Errorf("the bomb ended with %v", err)
+			}
+			if children := childProcesses(t); len(children) > 0 {
+				t.Errorf("child processes %v are left", children)
+			}
+			if calls == 0 {
+				t.Error("the neighbour was not called once")
+			}
+			return
+		default:
+			if _, err := neighbour.Handle(0, []byte("x"), Env{}); err != nil {
+				t.Fatal(err)
+			}
+			calls++
+		}
+	}
+}
+
+// childProcesses are the processes whose parent is this one.
+func childProcesses(t *testing.T) (children []int) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || len(stats) == 0 {
+		t.Skip("no /proc to look for children in")
+	}
+	for _, name := range stats {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if parent, err := strconv.Atoi(fields[1]); err == nil && parent == os.Getpid() {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+			children = append(children, pid)
+		}
+	}
+	return children
+}
