@@ -133,14 +133,15 @@ func (a *Applier) Apply(shard sharding.ShardID, entries []journal.Committed) {
 	a.put(queued{shard: shard, entries: entries, bytes: n})
 }
 
-func (a *Applier) put(q queued) {
+// put queues work and says whether anybody will do it.
+func (a *Applier) put(q queued) bool {
 	a.mu.Lock()
 	for a.bytes > a.opts.QueueBytes && !a.ended {
 		a.space.Wait()
 	}
 	if a.ended {
 		a.mu.Unlock()
-		return
+		return false
 	}
 	a.queue = append(a.queue, q)
 	a.bytes += q.bytes
@@ -150,6 +151,7 @@ func (a *Applier) put(q queued) {
 	case a.wake <- struct{}{}:
 	default:
 	}
+	return true
 }
 
 // Backlog is the bytes that were given to Apply and are not in the store.
@@ -185,6 +187,7 @@ func (a *Applier) writer() {
 
 func (a *Applier) run() {
 	defer close(a.write)
+	defer a.m.background.close()
 	defer a.end()
 	var (
 		stop     = a.stop
@@ -222,7 +225,7 @@ func (a *Applier) run() {
 			a.fail(err)
 			return
 		}
-		if inFlight == nil && a.m.Pending() && (closing || due || a.m.Unflushed() >= a.opts.FlushBytes) {
+		if inFlight == nil && a.m.Pending() && (closing || due || a.m.Unflushed() >= a.opts.FlushBytes || a.m.background.full()) {
 			inFlight = a.m.TakeBatch()
 			timer, due = nil, false
 			a.write <- inFlight

@@ -22,7 +22,9 @@ func (a *Applier) Drop(shard sharding.ShardID, next uint32) {
 // return on, nothing of an earlier life is called durable.
 func (a *Applier) Install(shard sharding.ShardID, generation uint32, s statefile.Install) {
 	a.m.durable.begin(shard, generation)
-	a.put(queued{do: func() { a.m.Install(shard, generation, s) }})
+	if !a.put(queued{do: func() { a.m.Install(shard, generation, s) }}) && s.Stream != nil {
+		s.Stream.Close() // it is in the log, and in its file
+	}
 }
 
 // Held is Machine.Held.

@@ -59,7 +59,7 @@ func (p *piece) put(b *store.Batch) {
 		b.Delete(p.key)
 		return
 	}
-	b.Put(append(append(b.Key(), store.LifePrefix(p.shard, p.generation)...), p.key...), p.value)
+	b.Put(append(store.AppendLife(b.Key(), p.shard, p.generation), p.key...), p.value)
 }
 
 func (p *piece) bytes() int64 { return int64(len(p.key)+len(p.value)) + overlayBytes }
@@ -95,6 +95,16 @@ func (m *Machine) flushedBackground(b *Batch) {
 	m.background.landed = append(m.background.landed, b.background.of...)
 }
 
+func (g *background) full() bool { return g.bytes >= maxPieceBytes }
+
+// close lets go of the snapshots that are not read to their end: they are in
+// the log.
+func (g *background) close() {
+	for _, in := range g.reading {
+		in.close()
+	}
+}
+
 func (g *background) pending() bool { return g.ended || len(g.pieces) > 0 }
 
 func (b *Batch) putPieces() {
@@ -125,7 +135,7 @@ func (m *Machine) Working() bool {
 	if len(g.landed) > 0 {
 		return true
 	}
-	return m.failed == nil && g.bytes < maxPieceBytes && (len(g.reading) > 0 || m.ripe() >= 0)
+	return m.failed == nil && !g.full() && (len(g.reading) > 0 || m.ripe() >= 0)
 }
 
 // ripe is the garbage that may be deleted now, -1 for none.
@@ -143,7 +153,7 @@ func (m *Machine) Work() (s Step) {
 		in := g.landed[0]
 		g.landed = slices.Delete(g.landed, 0, 1)
 		s = m.begin(in)
-	case g.bytes >= maxPieceBytes:
+	case g.full():
 	case len(g.reading) > 0:
 		if err := m.readChunk(g.reading[0]); err != nil {
 			m.failed = err

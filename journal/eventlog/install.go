@@ -113,7 +113,7 @@ func (in *install) open() error {
 // finishInstalls reads all snapshots in, with nothing else going on.
 func (m *Machine) finishInstalls() error {
 	for len(m.background.reading) > 0 || len(m.background.ending) > 0 || len(m.background.landed) > 0 {
-		for m.failed == nil && (len(m.background.reading) > 0 && m.background.bytes < maxPieceBytes || len(m.background.landed) > 0) {
+		for m.failed == nil && (len(m.background.reading) > 0 && !m.background.full() || len(m.background.landed) > 0) {
 			m.Work()
 		}
 		if m.failed != nil {
@@ -155,7 +155,8 @@ func (m *Machine) readChunk(in *install) (err error) {
 			in.mark = value
 			return nil
 		}
-		if _, err := store.ParseKey(append(store.LifePrefix(in.shard.id, in.shard.generation), key...)); err != nil {
+		m.key = append(store.AppendLife(m.key[:0], in.shard.id, in.shard.generation), key...)
+		if _, err := store.ParseKey(m.key); err != nil {
 			return fmt.Errorf("%w: a class of keys that this release does not know", journal.ErrUnsupported)
 		}
 		m.background.add(piece{shard: in.shard.id, generation: in.shard.generation, key: key, value: value})

@@ -59,6 +59,7 @@ type Core struct {
 	record   []pending // in the record handed out
 	// installs are groups whose ready has a snapshot, installed those of them
 	// that are in a record.
+	sizes     []int64 // of logs
 	installs  []*group
 	installed int
 	buf       []byte

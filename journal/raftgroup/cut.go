@@ -49,11 +49,12 @@ func (c *Core) CutRecord(watermark uint64, durable map[sharding.ShardID]uint64) 
 	b = le.AppendUint32(b, 0)
 	n := uint32(0)
 	moved := watermark > c.watermark
+	retain := c.retain()
 	for _, g := range c.order {
-		if !g.uncut {
+		if !g.uncut && (retain == c.opts.RetainBytes || g.log.bytes <= retain) {
 			continue
 		}
-		index := g.cutTarget(durable[g.shard], c.opts.RetainBytes)
+		index := g.cutTarget(durable[g.shard], retain)
 		// Behind all that is durable, a follower cuts no more until it applies
 		// more; a leader may be waiting for its followers.
 		g.uncut = durable[g.shard] < g.applied || g.leader && index < g.applied

@@ -174,8 +174,11 @@ type Options struct {
 	// frame; default 2 MiB.
 	MaxFrameBytes int
 	// RetainBytes of entries behind the durable index are kept by a group with
-	// other members for followers that are behind; default 1 MiB.
-	RetainBytes int64
+	// other members for followers that are behind, but all groups together keep
+	// no more than RetainTotalBytes of memory in entries; a follower that is
+	// further behind gets a snapshot. Default 4 MiB and 64 MiB.
+	RetainBytes      int64
+	RetainTotalBytes int64
 	// MaxPinnedSegments is how far behind the log's end a group's oldest entry
 	// may lie before its entries are written again at the end; default 8.
 	MaxPinnedSegments uint64
@@ -204,7 +207,8 @@ func (o Options) withDefaults() Options {
 	o.MaxReads = or(o.MaxReads, 16384)
 	o.MaxRecordBytes = or(o.MaxRecordBytes, 4<<20)
 	o.MaxFrameBytes = or(o.MaxFrameBytes, 2<<20)
-	o.RetainBytes = or(o.RetainBytes, 1<<20)
+	o.RetainBytes = or(o.RetainBytes, 4<<20)
+	o.RetainTotalBytes = or(o.RetainTotalBytes, 64<<20)
 	o.MaxPinnedSegments = or(o.MaxPinnedSegments, 8)
 	o.MaxSnapshotsOut = or(o.MaxSnapshotsOut, 8)
 	o.MaxSnapshotsQueued = or(o.MaxSnapshotsQueued, 64)

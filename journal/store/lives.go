@@ -53,12 +53,16 @@ func (v *View) Lives() (lives []Life, err error) {
 	}
 }
 
-// LifePrefix is what all keys of a shard's generation start with.
-func LifePrefix(shard sharding.ShardID, generation uint32) []byte {
-	return AppendPrefix(nil, shard, generation, 0)[:lifePrefixBytes]
+// AppendLife appends what all keys of a shard's generation start with.
+func AppendLife(dst []byte, shard sharding.ShardID, generation uint32) []byte {
+	dst = AppendPrefix(dst, shard, generation, 0)
+	return dst[:len(dst)-1]
 }
 
-const lifePrefixBytes = prefixBytes - 1
+// LifePrefix is AppendLife to nothing.
+func LifePrefix(shard sharding.ShardID, generation uint32) []byte {
+	return AppendLife(nil, shard, generation)
+}
 
 // MissingMark is the damage of a life that has keys and should have a mark.
 func MissingMark(shard sharding.ShardID) error {
