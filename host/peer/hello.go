@@ -19,6 +19,9 @@ const (
 	headerNode        = "Hostd-Node"
 	headerIncarnation = "Hostd-Incarnation"
 	headerTo          = "Hostd-To"
+	// headerLink numbers the links that a node makes to another: those of a
+	// start grow, so that one that arrives late is known to be old.
+	headerLink = "Hostd-Link"
 )
 
 // Hello is who speaks: it stands in the headers of every call and answer.

@@ -3,8 +3,10 @@ package peer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,7 +96,11 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 		return p.encodeError(err)
 	}
 	defer p.leave(s)
-	if err := s.peer.replace(s); err != nil {
+	number, err := strconv.ParseUint(stream.RequestHeader().Get(headerLink), 10, 64)
+	if err != nil {
+		return p.encodeError(fmt.Errorf("%w: a link without a number", ErrFormat))
+	}
+	if err := s.peer.replace(s, number); err != nil {
 		return p.encodeError(err)
 	}
 	defer s.peer.ended(s)
@@ -106,7 +112,7 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 	stop := make(chan struct{})
 	var beating sync.WaitGroup
 	beating.Go(func() { p.beat(stream, s, &heard, stop) })
-	err := p.receive(stream, s, &heard)
+	err = p.receive(stream, s, &heard)
 	s.abort()
 	close(stop)
 	beating.Wait()
@@ -162,13 +168,21 @@ func (p *Peers) beat(stream *connect.BidiStream[batch, echo], s *served, heard *
 	}
 }
 
-// replace makes s the link from the node.
-func (q *peer) replace(s *served) error {
+// errOldLink: a newer link of the same start of the node is there already.
+var errOldLink = fmt.Errorf("%w: an old link arrives late", ErrUnavailable)
+
+// replace makes s the link from the node, the one of the given number.
+func (q *peer) replace(s *served, number uint64) error {
 	q.mu.Lock()
 	if q.incarnation.Load() != s.hello.Incarnation {
 		q.mu.Unlock()
 		return ErrOldIncarnation
 	}
+	if q.linkOf == s.hello.Incarnation && number <= q.linkNumber {
+		q.mu.Unlock()
+		return errOldLink
+	}
+	q.linkOf, q.linkNumber = s.hello.Incarnation, number
 	old := q.inbound
 	q.inbound = s
 	q.mu.Unlock()

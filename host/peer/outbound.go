@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -120,6 +121,7 @@ func (q *peer) link(parent context.Context, address string) error {
 		return errMoved
 	}
 	l.stream = client.CallBidiStream(ctx)
+	l.stream.RequestHeader().Set(headerLink, strconv.FormatUint(q.made.Add(1), 10))
 	var reader sync.WaitGroup
 	reader.Go(l.read)
 	l.write(ctx)

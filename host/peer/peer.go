@@ -21,12 +21,15 @@ type peer struct {
 	last        atomic.Int64  // when something arrived, or the peer was made
 	spoke       atomic.Bool   // something arrived ever
 	state       atomic.Int32  // written by watch alone
+	made        atomic.Uint64 // links to the node that were begun
 
 	mu      sync.Mutex
 	address string // where it listens; "" where no link shall be
 	running bool   // the goroutine of the link is
 	cut     func(error)
 	inbound *served // the link from the node
+	// The newest link from the node: of which start, and its number.
+	linkOf, linkNumber uint64
 }
 
 func (p *Peers) newPeer(id sharding.NodeID) *peer {
