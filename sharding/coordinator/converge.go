@@ -38,12 +38,20 @@ type Change struct {
 // change promotes them, demotes and removes. A vote is taken from nobody
 // before, and never so that fewer than a quorum of the voters that remain are
 // heard and up to date. A leader that is to lose its vote hands over first; if
-// no voter stays beside it, the new ones are promoted beside it before.
+// no voter stays beside it, the new ones are promoted beside it before. One that
+// lost its vote all the same, because it was elected while the change was under
+// way, hands over then: it must go on until a voter has learned from it that
+// the change is committed, since the voter may not be able to win an election
+// before.
 func Converge(p meta.Placement, c Conf) (Change, bool) {
-	if len(c.Outgoing) > 0 || !slices.Contains(c.Voters, c.Self) {
+	if len(c.Outgoing) > 0 {
 		return Change{}, false
 	}
 	g := goalOf(p, c)
+	if !slices.Contains(c.Voters, c.Self) {
+		heir, ok := c.heir(goal{voters: c.Voters})
+		return Change{Transfer: heir}, ok
+	}
 	if g.newer {
 		return Change{}, false
 	}
