@@ -59,6 +59,8 @@ func kernels(t testing.TB, language string) []byte {
 
 var kernelLanguages = []string{"c", "rust", "assemblyscript", "go"}
 
+var kernelNames = []string{"spin", "sum", "fib", "sieve", "machine"}
+
 // kernel is a module with kernels, as it came or metered.
 type kernel struct {
 	guest api.Module
@@ -130,7 +132,7 @@ func BenchmarkKernels(b *testing.B) {
 			wasm := kernels(b, language)
 			e := newEngine(b, Options{})
 			plain, metered := openKernel(b, e, wasm, false), openKernel(b, e, wasm, true)
-			for _, name := range []string{"spin", "sum", "fib", "sieve", "machine"} {
+			for _, name := range kernelNames {
 				if plain.guest.ExportedFunction(name) == nil {
 					continue
 				}

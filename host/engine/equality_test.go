@@ -1,0 +1,188 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+)
+
+// buildExample builds the example counter in Go, or in C where clang is.
+func buildExample(t testing.TB, name string) []byte {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "guest.wasm")
+	command := exec.Command("go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", out, "../../examples/wasm/"+name)
+	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	if name == "counter-c" {
+		for _, program := range []string{"clang", "wasm-ld"} {
+			if _, err := exec.LookPath(program); err != nil {
+				t.Skipf("no %s here: %v", program, err)
+			}
+		}
+		command = exec.Command("clang", "--target=wasm32", "-O2", "-nostdlib", "-fno-builtin", "-Wl,--no-entry",
+			"-Wl,--strip-all", "-o", out, "../../examples/wasm/counter-c/counter.c")
+	}
+	if said, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, said)
+	}
+	wasm, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wasm
+}
+
+// counterOf stands in for the counters of a module that is not metered.
+type counterOf struct {
+	api.MutableGlobal
+	value uint64
+}
+
+func (c *counterOf) Get() uint64  { return c.value }
+func (c *counterOf) Set(v uint64) { c.value = v }
+
+// asItCame is an instance of a module that nothing was done to.
+func asItCame(t testing.TB, e *Engine, wasm []byte) *Instance {
+	t.Helper()
+	compiled, err := e.runtime.CompileModule(t.Context(), wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest, err := e.runtime.InstantiateModule(t.Context(), compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		guest.Close(context.Background())
+		compiled.Close(context.Background())
+	})
+	g := &Instance{module: &Module{engine: e}, guest: guest, memory: &linearMemory{}, pureClock: fixedInstant, pureSeed: fixedSeed,
+		log: guestLog{logger: e.logger}, meter: meter{fuel: &counterOf{}, stack: &counterOf{}}}
+	g.ctx = &callContext{context.Background(), g}
+	g.SetBudgets(Budgets{})
+	g.begin()
+	if initialize := guest.ExportedFunction(abi.ExportInitialize); initialize != nil {
+		if err := g.run(abi.ExportInitialize, initialize, unlimited); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Bounds of buffers are checked against the length of the host's memory.
+	g.memory.length = int(guest.Memory().Size())
+	return g
+}
+
+// outcomes runs random commands, queries, loads and snapshots on a few
+// entities and returns everything the guest answers.
+func outcomes(t testing.TB, g *Instance, seed uint64, commands int) (all [][]byte, fuel int64) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, 0))
+	keep := func(out []byte, err error) []byte {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, bytes.Clone(out))
+		fuel += g.Fuel()
+		return out
+	}
+	const entities = 8
+	load := func(handle uint64, state []byte) {
+		frames := abi.AppendEntityID(nil, fmt.Sprint("e", handle))
+		if state != nil {
+			frames = abi.AppendSnapshot(frames, state)
+		}
+		status, err := g.Load(0, handle, frames)
+		keep([]byte{byte(status)}, err)
+	}
+	for handle := range uint64(entities) {
+		load(handle, nil)
+	}
+	for range commands {
+		handle := random.Uint64N(entities)
+		input := abi.AppendSequence(nil, random.Uint64N(1000))
+		env := Env{Now: int64(random.Uint64() >> 2), Seed: random.Uint64()}
+		switch random.IntN(10) {
+		case 0:
+			state := bytes.Clone(keep(g.Snapshot(handle)))
+			keep(nil, g.Drop(handle))
+			load(handle, state)
+		case 1:
+			event := abi.AppendInputEvent(nil, 1, 2, "added", fmt.Appendf(nil, `{"amount":%d}`, int32(random.Uint32())))
+			keep(nil, g.Apply(handle, event))
+		case 2:
+			keep(g.Query(handle, abi.AppendName(input, "total"), env))
+		case 3:
+			keep(g.Handle(handle, abi.AppendName(input, []string{"reset", "none"}[random.IntN(2)]), env))
+		default:
+			payload := fmt.Appendf(nil, `{"amount":%d}`, int64(random.Uint64())>>random.IntN(64))
+			if random.IntN(8) == 0 {
+				payload[random.IntN(len(payload))] = byte(random.Uint32())
+			}
+			keep(g.Handle(handle, abi.AppendPayload(abi.AppendName(input, "add"), payload), env))
+		}
+	}
+	return all, fuel
+}
+
+// TestMeteredGuestsAreTheSame runs 10,000 random commands on a guest as it
+// came, compiled, and on the metered one, compiled and interpreted: every
+// answer is the same, and the metered ones spend the same fuel.
+func TestMeteredGuestsAreTheSame(t *testing.T) {
+	commands := 10_000
+	if testing.Short() {
+		commands = 500
+	}
+	const seed = 5
+	for _, name := range []string{"counter-c", "counter"} {
+		t.Run(name, func(t *testing.T) {
+			wasm := buildExample(t, name)
+			want, _ := outcomes(t, asItCame(t, newEngine(t, Options{}), wasm), seed, commands)
+			var spent []int64
+			for _, opts := range []Options{{}, {Interpreter: true}, {}} {
+				got, fuel := outcomes(t, instantiate(t, compile(t, newEngine(t, opts), wasm)), seed, commands)
+				for i := range want {
+					if !bytes.Equal(want[i], got[i]) {
+						t.Fatalf("interpreter %v: answer %d is %q, as it came %q", opts.Interpreter, i, got[i], want[i])
+					}
+				}
+				spent = append(spent, fuel)
+			}
+			if spent[0] != spent[1] || spent[0] != spent[2] {
+				t.Errorf("three instances spent %d", spent)
+			}
+			t.Logf("%d units a command", spent[0]/int64(commands))
+		})
+	}
+}
+
+// TestMeteredKernelsAreTheSame: the loops of each language give the same.
+func TestMeteredKernelsAreTheSame(t *testing.T) {
+	for _, language := range kernelLanguages {
+		t.Run(language, func(t *testing.T) {
+			wasm := kernels(t, language)
+			bothEngines(t, func(t *testing.T, opts Options) {
+				e := newEngine(t, opts)
+				plain, metered := openKernel(t, e, wasm, false), openKernel(t, e, wasm, true)
+				for _, name := range kernelNames {
+					for _, n := range []uint64{0, 1, 100, 4097, 20_000} {
+						if plain.guest.ExportedFunction(name) == nil {
+							continue
+						}
+						want, _ := plain.run(t, name, n)
+						if got, _ := metered.run(t, name, n); got != want {
+							t.Errorf("%s(%d) is %d as it came and %d metered", name, n, want, got)
+						}
+					}
+				}
+			})
+		})
+	}
+}
