@@ -30,6 +30,7 @@ type call struct {
 	frames []byte
 	chunk  *loadChunk
 	begin  []byte // frames of hostd_load; empty when the entity is loaded
+	again  bool   // the entity is loaded, and begins anew
 	handle uint64
 
 	out []byte // valid until the guest's next call
@@ -67,6 +68,11 @@ func (v *call) exec() {
 	case callSnapshot:
 		v.out, v.err = v.guest.Snapshot(v.handle)
 	case callLoad:
+		if v.again {
+			if v.err = v.guest.Drop(v.handle); v.err != nil {
+				return
+			}
+		}
 		if len(v.begin) > 0 {
 			var ok bool
 			if ok, v.err = v.guest.Load(v.chunk.load.typ.Index, v.handle, v.begin); v.err == nil && !ok {

@@ -96,14 +96,14 @@ func (c *core) outcome(e *entity, r *Request, env Env, hash uint64) {
 		c.hold(s, r, gate, true)
 		return
 	}
-	if len(out.Sends) > 0 || out.HasState || out.Delete {
+	if len(out.Sends) > 0 || out.HasState {
 		c.evict(e)
 		c.settle(s, r, Result{Err: ErrUnsupported})
 		c.revive(e)
 		return
 	}
 	c.append(e, r, env, hash)
-	if out.Passivate {
+	if out.Passivate || out.Delete {
 		c.evict(e)
 		c.revive(e)
 	}
@@ -120,6 +120,9 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 	c.timerSections(e, r, rec)
 	if r.ServerID {
 		rec.Flags |= journal.FlagServerID
+	}
+	if c.output.Delete {
+		rec.Flags |= journal.FlagTombstone
 	}
 	for i := range c.output.Events {
 		ev := &c.output.Events[i]

@@ -16,8 +16,10 @@ type loadChunk struct {
 	load     *load
 	snapshot *journal.Snapshot // the first chunk's, if there is one
 	replay   replay            // of all chunks so far
+	anew     bool              // the entity was deleted before this chunk
 	frames   []byte
 	seen     []remembered
+	start    journal.Sequence // of a deleted entity's next life
 	sequence journal.Sequence // after the chunk
 	hash     journal.Hash     // at sequence
 	last     bool
@@ -67,13 +69,13 @@ func (c *core) applyChunk(e *entity) {
 	v := c.call
 	v.kind, v.in, v.entity, v.handle, v.chunk = callLoad, e.inst, e, e.handle, l.chunks[0]
 	v.begin = v.begin[:0]
-	if !l.begun {
+	if v.again = l.begun && v.chunk.anew; v.again || !l.begun {
 		v.begin = abi.AppendEntityID(v.begin, e.id.ID)
 		snap := v.chunk.snapshot
 		if snap != nil {
 			l.from = snap.Sequence
 		}
-		v.begin = abi.AppendSequence(v.begin, uint64(l.from))
+		v.begin = abi.AppendSequence(v.begin, uint64(max(l.from, v.chunk.start)))
 		if snap != nil {
 			v.begin = abi.AppendSnapshot(v.begin, snap.State)
 			c.stats.SnapshotLoads++
@@ -199,13 +201,14 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 			ch.replay.add(len(rec.Events), journal.RecordBytes(rec))
 		}
 		ch.sequence, ch.hash = rec.Last(), after
-		if rec.Internal() {
+		if !rec.Internal() {
+			ch.remember(rec)
+		}
+		if rec.Flags&journal.FlagTombstone == 0 || rec.Last() <= start && start > 0 {
 			return nil
 		}
-		ch.seen = append(ch.seen, remembered{
-			id: rec.CommandID, hash: rec.CommandHash, reply: bytes.Clone(rec.Reply), recordedAt: rec.RecordedAt,
-			sequence: rec.Last(), events: uint16(len(rec.Events)), server: rec.Flags&journal.FlagServerID != 0,
-		})
+		// What came before counts for nothing but the window.
+		*ch = loadChunk{load: l, anew: true, start: rec.Last(), sequence: rec.Last(), hash: after, seen: ch.seen}
 		return nil
 	}
 	if err == nil {
@@ -222,4 +225,11 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 	}
 	ch.last, ch.err = true, err
 	_ = emit(ch)
+}
+
+func (ch *loadChunk) remember(rec *journal.Record) {
+	ch.seen = append(ch.seen, remembered{
+		id: rec.CommandID, hash: rec.CommandHash, reply: bytes.Clone(rec.Reply), recordedAt: rec.RecordedAt,
+		sequence: rec.Last(), events: uint16(len(rec.Events)), server: rec.Flags&journal.FlagServerID != 0,
+	})
 }

@@ -46,6 +46,7 @@ type clockwork struct {
 	back map[timerKey]heldBack
 }
 
+// timerKey is a timer; without a name, all of its entity's.
 type timerKey struct {
 	entity sharding.EntityID
 	name   string
@@ -176,7 +177,10 @@ func (f *firing) key() timerKey { return timerKey{f.timer.Entity, f.timer.Name} 
 
 // stale reports that the timer may not be what was read: something that was
 // decided after that touches it.
-func (f *firing) stale() bool { return f.shard.timers.ops[f.key()] > f.asOf }
+func (f *firing) stale() bool {
+	ops := f.shard.timers.ops
+	return ops[f.key()] > f.asOf || ops[timerKey{entity: f.timer.Entity}] > f.asOf
+}
 
 // Complete implements Completer, on the lane's goroutine. A timer that failed
 // is tried again after a while; the others do not wait for it.
@@ -213,11 +217,14 @@ func (f *firing) Complete(r *Request) {
 // set and cancelled, and notes which proposal touches them.
 func (c *core) timerSections(e *entity, r *Request, rec *journal.Record) {
 	s := e.shard
-	if r.fire == nil && len(c.output.Timers) == 0 {
+	if r.fire == nil && len(c.output.Timers) == 0 && !c.output.Delete {
 		return
 	}
 	if s.timers.ops == nil {
 		s.timers.ops = make(map[timerKey]uint64)
+	}
+	if c.output.Delete {
+		s.timers.ops[timerKey{entity: e.id}] = s.next
 	}
 	if f := r.fire; f != nil {
 		s.timers.ops[f.key()] = s.next

@@ -132,6 +132,9 @@ func (g *tally) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 		if string(req.Name) == "set" {
 			emit(1)
 		}
+	case "delete":
+		emit(1)
+		out = abi.AppendDelete(out)
 	case "cancel":
 		out = abi.AppendCancelTimer(out, []byte{'t', '0' + req.Payload[0]%3})
 		emit(1)
@@ -214,6 +217,7 @@ type world struct {
 	timers     map[timerKey]journal.Timer
 	scans      []*timerScan
 	fired      int
+	deleted    int
 	busy       bool
 	prompt     bool // no visit runs long or faults by chance
 	number     int  // of commands told
@@ -231,6 +235,8 @@ type head struct {
 	sequence journal.Sequence
 	hash     journal.Hash
 	sum      int64
+	deleted  bool
+	life     int // how often it was deleted
 }
 
 // sent is a command id and all that was answered to it.
@@ -354,7 +360,7 @@ func (w *world) applySnapshot(body []byte) error {
 		w.t.Fatal(err)
 	}
 	h := w.head(s.Entity.ID)
-	if s.Sequence != h.sequence || s.Hash != h.hash {
+	if s.Sequence != h.sequence || s.Hash != h.hash || h.deleted {
 		return errors.New("a snapshot of another history")
 	}
 	if string(s.State) != strconv.FormatInt(h.sum, 10) {
@@ -371,6 +377,7 @@ func (w *world) tick() string {
 }
 
 func (w *world) applyTimers(r *journal.Record) {
+	defer w.applyDelete(r)
 	if source := r.Section(journal.SectionSource); source != nil {
 		s, err := journal.DecodeTimerSource(source)
 		if err != nil {
@@ -401,6 +408,15 @@ func (w *world) applyTimers(r *journal.Record) {
 		if delete(w.timers, key); !op.Cancel {
 			w.timers[key] = journal.Timer{Entity: r.Entity, Name: string(op.Name), Due: op.Due, Command: op.Command, Payload: op.Payload}
 		}
+	}
+}
+
+// applyDelete ends the timers and the snapshots of a deleted entity.
+func (w *world) applyDelete(r *journal.Record) {
+	if r.Flags&journal.FlagTombstone != 0 {
+		maps.DeleteFunc(w.timers, func(k timerKey, _ journal.Timer) bool { return k.entity == r.Entity })
+		w.snaps[r.Entity.ID] = nil
+		w.deleted++
 	}
 }
 
@@ -484,6 +500,9 @@ func (w *world) apply(f flight) error {
 		for _, ev := range r.Events {
 			n, _ := strconv.ParseInt(string(ev.Payload), 10, 64)
 			h.sum += n
+		}
+		if h.deleted = r.Flags&journal.FlagTombstone != 0; h.deleted {
+			h.sum, h.life = 0, h.life+1
 		}
 		heads[r.Entity.ID] = h
 		recs = append(recs, r)
