@@ -14,6 +14,7 @@ import (
 	"github.com/hostd/hostd/sharding/coordinator"
 	"github.com/hostd/hostd/sharding/membership"
 	"github.com/hostd/hostd/sharding/meta"
+	"github.com/hostd/hostd/sharding/placement"
 )
 
 // describe is this node as a member.
@@ -40,9 +41,7 @@ func (n *Node) enterCluster(ctx context.Context) error {
 	var joined *cluster.Joined
 	if len(n.cfg.Seeds) > 0 {
 		var err error
-		joined, err = cluster.Entry{
-			Peers: n.peers, Self: n.describe(), Seeds: n.cfg.Seeds, Bootstrap: n.cfg.Bootstrap, Logger: n.logger,
-		}.Enter(ctx)
+		joined, err = n.entry().Enter(ctx)
 		if err != nil {
 			return err
 		}
@@ -69,6 +68,11 @@ func (n *Node) enterCluster(ctx context.Context) error {
 // maxSnapshots bounds the streams of snapshots that arrive at a time; those
 // that the raft loop does not take yet wait.
 const maxSnapshots = 64
+
+// entry is this node's way into its cluster.
+func (n *Node) entry() cluster.Entry {
+	return cluster.Entry{Peers: n.peers, Self: n.describe(), Seeds: n.cfg.Seeds, Bootstrap: n.cfg.Bootstrap, Logger: n.logger}
+}
 
 // openPeers makes the links and the calls to other nodes.
 func (n *Node) openPeers() error {
@@ -114,6 +118,14 @@ func (n *Node) openMembership(ctx context.Context) error {
 	member := cluster.Start(cluster.Options{
 		Node: n.id.Node, Disk: n.id.Disk, Incarnation: n.id.Incarnation,
 		Metadata: n.metadata, Raft: loop, Peers: n.peers, Describe: n.describe,
+		Rejoin: func(ctx context.Context) (*cluster.Joined, error) {
+			return n.entry().Again(ctx, n.book.Addresses())
+		},
+		Renewed: func(j *cluster.Joined) error {
+			n.id.MetaReplica, n.id.MetaVoters = j.Replica, j.First
+			n.book.Joined(j)
+			return n.id.write(n.cfg.DataDir)
+		},
 		Heard: func(node sharding.NodeID) bool { return node == n.id.Node || n.peers.Heard(node) },
 		Size: func(shard sharding.ShardID) (entities, bytes uint64) {
 			return n.machine.Entities(shard), 0
@@ -121,6 +133,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 		Told: n.told,
 		Coordinator: coordinator.Options{
 			Replication: n.cfg.Replication, MinMembers: n.cfg.MinMembers, DeadAfter: n.cfg.DeadAfter,
+			Strategy: placement.LeastLeaders{Threshold: n.cfg.RebalanceThreshold, MaxMoves: n.cfg.RebalanceMoves},
 		},
 		Logger: n.logger,
 	})
@@ -128,6 +141,37 @@ func (n *Node) openMembership(ctx context.Context) error {
 	n.closeLast("membership of the cluster", member.Close)
 	n.control.Serve(member)
 	return nil
+}
+
+// handOverTime bounds how long a node that stops waits for its leaderships to
+// go to others.
+const handOverTime = 3 * time.Second
+
+// handOver gives the leaderships of this node away before it stops, as far as
+// there is anybody to take them: callers then see a short pause and no error.
+func (n *Node) handOver(ctx context.Context) error {
+	if len(n.others()) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, handOverTime)
+	defer cancel()
+	n.member.Drain()
+	for {
+		changed := n.region.LeadsChanged()
+		leading := false
+		for _, l := range n.region.Leads() {
+			leading = leading || l.Self
+		}
+		if !leading {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			n.logger.Info("stopping with leaderships that nobody took")
+			return nil
+		}
+	}
 }
 
 // founder says whether the metadata shard began on this node.

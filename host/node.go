@@ -69,9 +69,8 @@ type Node struct {
 	joined   atomic.Bool // the node belongs to a cluster, and its parts are open
 	caughtUp atomic.Bool // the metadata is as fresh as the cluster's, and its modules are loaded
 	stopping atomic.Bool
-	cancel   context.CancelFunc // of background
-	tasks    sync.WaitGroup     // background goroutines
-	closers  []closer           // of what is open, in the order opened
+	tasks    sync.WaitGroup // background goroutines
+	closers  []closer       // of what is open, in the order opened
 	stopOnce sync.Once
 	stopErr  error
 }
@@ -96,13 +95,7 @@ func StartOn(ctx context.Context, cfg config.Config, logger *slog.Logger, on net
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	background, cancel := context.WithCancel(context.Background())
-	n := &Node{cfg: cfg, logger: logger, network: on, cancel: cancel}
-	n.closeLast("background work", func(context.Context) error {
-		cancel()
-		n.tasks.Wait()
-		return nil
-	})
+	n := &Node{cfg: cfg, logger: logger, network: on}
 	stages := []struct {
 		name string
 		open func(context.Context) error
@@ -122,7 +115,14 @@ func StartOn(ctx context.Context, cfg config.Config, logger *slog.Logger, on net
 			return nil, errors.Join(fmt.Errorf("start %s: %w", s.name, err), n.Stop(ctx))
 		}
 	}
+	background, cancel := context.WithCancel(context.Background())
 	n.run(background)
+	n.closeLast("background work", func(context.Context) error {
+		cancel()
+		n.tasks.Wait()
+		return nil
+	})
+	n.closeLast("leaderships", n.handOver)
 	n.logger.Info("node started", "node_id", n.id.Node, "cluster_id", n.id.Cluster, "address", n.Addr(), "shards", n.id.Shards)
 	return n, nil
 }
@@ -200,7 +200,6 @@ func (n *Node) opened() error {
 func (n *Node) Stop(ctx context.Context) error {
 	n.stopOnce.Do(func() {
 		n.stopping.Store(true)
-		n.cancel()
 		var errs []error
 		for i := len(n.closers) - 1; i >= 0; i-- {
 			if err := n.closers[i].close(ctx); err != nil {

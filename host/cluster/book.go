@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/hostd/hostd/sharding"
@@ -101,6 +102,13 @@ func (b *Book) Address(node sharding.NodeID) (string, bool) {
 	defer b.mu.Unlock()
 	address, ok := b.last[node]
 	return address, ok
+}
+
+// Addresses are those of all other nodes.
+func (b *Book) Addresses() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Sorted(maps.Values(b.last))
 }
 
 // Follow keeps the book up to the metadata, and calls also with each view,

@@ -80,6 +80,14 @@ func (e Entry) Enter(ctx context.Context) (*Joined, error) {
 	}
 }
 
+// Again asks once more for admission, as a node that may have been taken for
+// dead does: known are addresses of nodes beside the seeds. It fails while
+// nobody could give it.
+func (e Entry) Again(ctx context.Context, known []string) (*Joined, error) {
+	e.Seeds = slices.Concat(e.Seeds, known)
+	return e.ask(ctx, e.probe(ctx))
+}
+
 // final says whether another attempt is in vain.
 func final(err error) bool {
 	return errors.Is(err, ErrNodeInUse) || errors.Is(err, peer.ErrWrongCluster) || errors.Is(err, peer.ErrRefused) || errors.Is(err, peer.ErrFormat)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/coordinator"
 	"github.com/hostd/hostd/sharding/meta"
@@ -21,6 +22,9 @@ const (
 	reportPeriod  = 500 * time.Millisecond
 	reportTimeout = time.Second
 	catchUpWait   = 5 * time.Second
+	// lostAfter is how long the metadata shard may have no leader that this
+	// node knows of before it asks whether it still has a part in it.
+	lostAfter = 5 * time.Second
 )
 
 // Peers are the calls to other nodes that a member makes by itself.
@@ -42,6 +46,11 @@ type Options struct {
 	Describe func() meta.Member
 	// Heard reports whether this node hears another, or is it.
 	Heard func(sharding.NodeID) bool
+	// Rejoin asks the cluster once to admit this node again.
+	Rejoin func(context.Context) (*Joined, error)
+	// Renewed makes it durable that the node's replica of the metadata shard is
+	// another one.
+	Renewed func(*Joined) error
 	// Size measures a shard on this node.
 	Size Size
 	// Told is given each new picture of the cluster; it must not block.
@@ -136,15 +145,22 @@ func (m *Member) follow(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		m.rejoin(ctx)
 	}
 	close(m.fresh)
 	every := time.NewTicker(passPeriod)
 	defer every.Stop()
-	announced := m.announce(ctx)
+	announced, led := m.announce(ctx), time.Now()
 	for {
 		changed := m.opts.Metadata.Changed()
 		if !announced {
 			announced = m.announce(ctx)
+		}
+		if _, known := m.opts.Metadata.Leader(); known {
+			led = time.Now()
+		} else if time.Since(led) > lostAfter {
+			m.rejoin(ctx)
+			led = time.Now()
 		}
 		view := m.opts.Metadata.View()
 		if statuses, err := m.opts.Raft.Statuses(); err == nil {
@@ -170,6 +186,44 @@ func (m *Member) catchUp(ctx context.Context) bool {
 		m.opts.Logger.Warn("waiting for the metadata shard", "error", err)
 	}
 	return err == nil
+}
+
+// rejoin asks to be admitted again: a node that was taken for dead has no part
+// in the metadata shard any more, and nobody there speaks to its old replica.
+// With a fresh replica it hears what became of the others.
+func (m *Member) rejoin(ctx context.Context) {
+	joined, err := m.opts.Rejoin(ctx)
+	if err != nil {
+		m.opts.Logger.Debug("the cluster does not answer", "error", err)
+		return
+	}
+	statuses, err := m.opts.Raft.Statuses()
+	if err != nil {
+		return
+	}
+	var old []raftgroup.ReplicaRef
+	for i := range statuses {
+		if st := &statuses[i]; st.Shard == sharding.MetaShard {
+			if st.Replica == joined.Replica {
+				return // it has its part, and only the leader is away
+			}
+			old = append(old, raftgroup.ReplicaRef{Shard: st.Shard, Replica: st.Replica})
+		}
+	}
+	m.opts.Logger.Info("the cluster went on without this node and takes it back")
+	if err := m.renew(old, joined); err != nil {
+		m.opts.Logger.Error("the metadata replica is not renewed", "error", err)
+	}
+}
+
+func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
+	if err := m.opts.Renewed(joined); err != nil {
+		return err
+	}
+	if err := m.opts.Raft.RemoveGroups(old); err != nil {
+		return err
+	}
+	return m.opts.Raft.CreateGroups([]raftgroup.GroupConfig{{Shard: sharding.MetaShard, Replica: joined.Replica, Voters: joined.First}})
 }
 
 // announce makes this start known: its incarnation, its address. A node that
