@@ -137,6 +137,9 @@ func (c *core) timersFound(scan *timerScan) {
 	if scan.next != math.MaxInt64 {
 		c.wake(s, scan.next)
 	}
+	if s.timers.at != 0 { // asked for meanwhile
+		c.wake(s, s.timers.at)
+	}
 	s.timers.firing = len(scan.timers)
 	for i := range scan.timers {
 		f := &firing{core: c, shard: s, term: s.term, asOf: scan.asOf, timer: scan.timers[i]}
