@@ -3,6 +3,8 @@ package rpc_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/rpctest"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -198,6 +201,29 @@ func TestOrdersThatTakeLonger(t *testing.T) {
 	}
 	if o, _ := s.world.Nodes.Overview(t.Context()); o.Members[0].Leaders != 0 || len(o.Members) != 2 {
 		t.Errorf("%+v", o.Members)
+	}
+}
+
+// The node that a caller asks decides whether it may; the coordinator's node
+// takes the order from that one, and leaves the wait to it.
+func TestOrdersOfOtherNodes(t *testing.T) {
+	w := rpctest.New()
+	defer w.Close()
+	server := rpc.NewServer(w.Deps(), rpc.Options{})
+	hop := httptest.NewServer(server.Hop())
+	defer hop.Close()
+	client := clusterv1connect.NewClusterServiceClient(http.DefaultClient, hop.URL+strings.TrimSuffix(rpc.HopPath, "/"))
+	if _, err := client.MoveShard(t.Context(), connect.NewRequest(&clusterv1.MoveShardRequest{ShardId: 1, ToNode: "n2"})); err != nil {
+		t.Fatal(err)
+	}
+	if shards, _ := w.Nodes.Shards(t.Context()); shards[0].Leader != "n1" {
+		t.Errorf("the call waited for %s to lead", shards[0].Leader)
+	}
+	if !w.Nodes.Step() {
+		t.Error("the order did not arrive")
+	}
+	if _, err := client.MoveShard(t.Context(), connect.NewRequest(&clusterv1.MoveShardRequest{ShardId: 1, ToNode: "n9"})); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("a refusal: %v", err)
 	}
 }
 

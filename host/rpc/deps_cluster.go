@@ -56,7 +56,9 @@ type Shard struct {
 //
 // They fail with ErrUnknownNode, ErrUnknownShard, a *RefusedError where the
 // order cannot be carried out as things are, and a *sharding.NotLeaderError
-// while there is no coordinator. An order may be given again.
+// while there is no coordinator. An order may be given again. A node that is
+// not the coordinator's passes an order on at HopPath, unless it has come that
+// way itself: see Hopped.
 type Orders interface {
 	// MoveShard asks the coordinator to have the shard led by the node.
 	MoveShard(ctx context.Context, shard sharding.ShardID, to sharding.NodeID) error

@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/sharding"
@@ -51,11 +52,16 @@ type elsewhere struct {
 
 type hopKey struct{}
 
-// hop serves calls of other nodes with the handlers of the entity service.
+// Hopped reports that a call came from another node, which has asked this one
+// for its caller: it must not go on to a third.
+func Hopped(ctx context.Context) bool { return ctx.Value(hopKey{}) != nil }
+
+// hop serves calls of other nodes with the handlers of the entity service and,
+// for orders to the coordinator, of the cluster service.
 func hop(next http.Handler, opts Options) http.Handler {
 	next = gate(next, Options{Opened: opts.Opened})
 	return http.StripPrefix(strings.TrimSuffix(HopPath, "/"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, "/"+entityv1connect.EntityServiceName+"/") {
+		if !strings.HasPrefix(r.URL.Path, "/"+entityv1connect.EntityServiceName+"/") && !strings.HasPrefix(r.URL.Path, "/"+clusterv1connect.ClusterServiceName+"/") {
 			http.NotFound(w, r)
 			return
 		}

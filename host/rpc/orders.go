@@ -138,8 +138,12 @@ func (s *orderService) member(ctx context.Context, node sharding.NodeID) (Member
 }
 
 // await looks until pending is empty, which is what is left to do, or until
-// the call's time is nearly over, and then says what was left.
+// the call's time is nearly over, and then says what was left. A node that
+// passed the order on waits itself.
 func (s *orderService) await(ctx context.Context, pending func() (string, error)) error {
+	if Hopped(ctx) {
+		return nil
+	}
 	patience := time.Hour // every call has a deadline
 	if until, ok := ctx.Deadline(); ok {
 		left := time.Until(until)

@@ -10,14 +10,15 @@ import (
 // permission is the one place that decides who may change the cluster. What a
 // call does to it is written in the proto: every rpc without the option
 // NO_SIDE_EFFECTS changes something, so a new one is closed until it says that
-// it is a read.
+// it is a read. The node that a caller asks decides: when it passes the order
+// on to the coordinator's node, that one does not ask again.
 type permission struct {
 	full bool
 	log  *slog.Logger
 }
 
-func (p permission) check(spec connect.Spec) error {
-	if p.full || spec.IdempotencyLevel == connect.IdempotencyNoSideEffects {
+func (p permission) check(ctx context.Context, spec connect.Spec) error {
+	if p.full || Hopped(ctx) || spec.IdempotencyLevel == connect.IdempotencyNoSideEffects {
 		return nil
 	}
 	p.log.Warn("refused to change the cluster", "procedure", spec.Procedure)
@@ -27,7 +28,7 @@ func (p permission) check(spec connect.Spec) error {
 // WrapUnary implements connect.Interceptor.
 func (p permission) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		if err := p.check(req.Spec()); err != nil {
+		if err := p.check(ctx, req.Spec()); err != nil {
 			return nil, err
 		}
 		return next(ctx, req)
@@ -42,7 +43,7 @@ func (p permission) WrapStreamingClient(next connect.StreamingClientFunc) connec
 // WrapStreamingHandler implements connect.Interceptor.
 func (p permission) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		if err := p.check(conn.Spec()); err != nil {
+		if err := p.check(ctx, conn.Spec()); err != nil {
 			return err
 		}
 		return next(ctx, conn)
