@@ -201,13 +201,18 @@ func (f *firing) Complete(r *Request) {
 	case errors.Is(err, errStaleTimer):
 		c.wake(s, now+int64(10*time.Millisecond))
 	default:
-		b := t.back[f.key()]
-		wait := min(timerRetry<<min(b.times, 10), timerRetryMost)
-		if len(t.back) < timersHeldBack || b.times > 0 {
+		b, held := t.back[f.key()]
+		wait := timerRetry
+		var fault *GuestFaultError
+		if errors.As(err, &fault) { // nothing else is the timer's own doing
+			wait = min(timerRetry<<min(b.times, 10), timerRetryMost)
+			b.times++
+		}
+		if b.until = now + int64(wait); held || len(t.back) < timersHeldBack {
 			if t.back == nil {
 				t.back = make(map[timerKey]heldBack)
 			}
-			t.back[f.key()] = heldBack{until: now + int64(wait), times: b.times + 1}
+			t.back[f.key()] = b
 		}
 		c.wake(s, now+int64(wait))
 	}
