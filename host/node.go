@@ -38,33 +38,34 @@ type Node struct {
 	logger *slog.Logger
 	id     identity
 
-	network    network.Network
-	http       net.Listener // the two halves of the node's port
-	gossip     net.Listener
-	server     *rpc.Server
-	control    *cluster.Control
-	peers      *peer.Peers
-	gossiped   *membership.Membership
-	book       *cluster.Book
-	log        *wal.Log
-	store      *store.Store
-	machine    *eventlog.Machine
-	applier    *eventlog.Applier
-	engine     *engine.Engine
-	modules    *registry.Registry
-	metadata   *cluster.Metadata
-	member     *cluster.Member
-	bindings   *bindings
-	region     *region.Region
-	leaders    *leaders
-	router     *router.Router
-	forward    *forward.Client
-	forwarded  http.Handler // what other nodes forward
-	stopServer func() error
-	raft       raftLog
-	metrics    *metrics
-	prom       *prometheus.Registry
-	disk       diskMark
+	network        network.Network
+	http           net.Listener // the two halves of the node's port
+	gossip         net.Listener
+	server         *rpc.Server
+	control        *cluster.Control
+	peers          *peer.Peers
+	gossiped       *membership.Membership
+	book           *cluster.Book
+	log            *wal.Log
+	store          *store.Store
+	machine        *eventlog.Machine
+	applier        *eventlog.Applier
+	engine         *engine.Engine
+	modules        *registry.Registry
+	metadata       *cluster.Metadata
+	member         *cluster.Member
+	bindings       *bindings
+	region         *region.Region
+	leaders        *leaders
+	router         *router.Router
+	forward        *forward.Client
+	forwarded      http.Handler // what other nodes forward
+	stopServer     func() error
+	closeForwarded func(context.Context) error
+	raft           raftLog
+	metrics        *metrics
+	prom           *prometheus.Registry
+	disk           diskMark
 
 	joined   atomic.Bool // the node belongs to a cluster, and its parts are open
 	caughtUp atomic.Bool // the metadata is as fresh as the cluster's, and its modules are loaded
@@ -202,9 +203,11 @@ func (n *Node) Stop(ctx context.Context) error {
 		n.stopping.Store(true)
 		var errs []error
 		for i := len(n.closers) - 1; i >= 0; i-- {
+			began := time.Now()
 			if err := n.closers[i].close(ctx); err != nil {
 				errs = append(errs, fmt.Errorf("stop %s: %w", n.closers[i].name, err))
 			}
+			n.logger.Debug("stopped", "part", n.closers[i].name, "duration", time.Since(began))
 		}
 		n.stopErr = errors.Join(errs...)
 	})

@@ -43,7 +43,11 @@ func (n *Node) openServer(context.Context) error {
 	n.stopServer = sync.OnceValue(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), n.cfg.StopTimeout)
 		defer cancel()
-		return errors.Join(n.peers.Close(ctx), n.server.Shutdown(ctx), <-served)
+		errs := []error{n.peers.Close(ctx)}
+		if n.closeForwarded != nil {
+			errs = append(errs, n.closeForwarded(ctx))
+		}
+		return errors.Join(append(errs, n.server.Shutdown(ctx), <-served)...)
 	})
 	n.closeLast("server", func(context.Context) error { return n.stopServer() })
 	return nil
@@ -81,7 +85,7 @@ func (n *Node) openRequests(context.Context) (err error) {
 	}
 	_, handler := server.Handler()
 	n.forwarded = n.peers.Admit(handler)
-	n.closeLast("forwarded requests", server.Close)
+	n.closeForwarded = server.Close
 	n.metadata.Start(&n.raft, n.peers, func(r sharding.ReplicaID) (sharding.NodeID, bool) {
 		return n.book.Locate(sharding.MetaShard, r)
 	})
