@@ -67,14 +67,8 @@ func (t *transition) createCluster(c Cluster, founder Member) error {
 		}
 		return fmt.Errorf("%w: %s", ErrClusterExists, t.view.cluster.ID)
 	}
-	if err := checkName("cluster id", c.ID, maxNodeIDBytes); err != nil {
+	if err := checkCluster(c); err != nil {
 		return err
-	}
-	if c.Format == 0 {
-		return fmt.Errorf("%w: format 0", ErrInvalid)
-	}
-	if c.Shards == 0 || c.Shards > MaxShards {
-		return fmt.Errorf("%w: %d shards, 1 to %d are allowed", ErrInvalid, c.Shards, MaxShards)
 	}
 	if err := checkMember(founder); err != nil {
 		return err

@@ -5,6 +5,19 @@ import (
 	"unicode/utf8"
 )
 
+func checkCluster(c Cluster) error {
+	if err := checkName("cluster id", c.ID, maxNodeIDBytes); err != nil {
+		return err
+	}
+	if c.Format == 0 {
+		return fmt.Errorf("%w: format 0", ErrInvalid)
+	}
+	if c.Shards == 0 || c.Shards > MaxShards {
+		return fmt.Errorf("%w: %d shards, 1 to %d are allowed", ErrInvalid, c.Shards, MaxShards)
+	}
+	return nil
+}
+
 func checkMember(m Member) error {
 	if err := checkName("node id", string(m.Node), maxNodeIDBytes); err != nil {
 		return err

@@ -1,0 +1,221 @@
+package coordinator
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Remains is what is left of a cluster whose metadata shard is damaged beyond
+// its own means. All nodes are stopped.
+type Remains struct {
+	// Cluster is what every node's identity says.
+	Cluster meta.Cluster
+	// Metadata is the newest copy of the metadata that can be read, nil if
+	// there is none: without one, modules, bindings and settings are lost.
+	Metadata []meta.KV
+	Nodes    []NodeRemains
+	// Founder is the node that the new metadata shard begins on.
+	Founder sharding.NodeID
+}
+
+// NodeRemains is what one node records.
+type NodeRemains struct {
+	Cluster  string // cluster id
+	Shards   uint32
+	Member   meta.Member // its status is passed over
+	Replicas []ReplicaRemains
+}
+
+// ReplicaRemains is what a replica records of itself.
+type ReplicaRemains struct {
+	Shard   sharding.ShardID
+	Replica sharding.ReplicaID
+	Term    sharding.Term
+	Applied uint64
+	// The membership as of Applied.
+	Voters, Learners, Outgoing []sharding.ReplicaID
+	// First are the voters that the group began with; empty if the replica
+	// does not know them any more.
+	First []sharding.ReplicaID
+}
+
+// Errors of Rebuild.
+var (
+	// ErrInconsistent: the records contradict each other, or are of different
+	// clusters. Whatever is made of them could be wrong.
+	ErrInconsistent = errors.New("coordinator: the records contradict each other")
+	// ErrIncomplete: records are missing that decide something: more nodes have
+	// to be looked at.
+	ErrIncomplete = errors.New("coordinator: records are missing")
+)
+
+// unseenReplicas is left out above the highest replica id that was found: a
+// change of members that no replica has applied yet may name a higher one.
+const unseenReplicas = 1 << 20
+
+// Rebuild makes new metadata from what the nodes record, for a metadata shard
+// that begins anew on the founder with one replica under a fresh id. Every
+// shard keeps the replicas that its most advanced one counts as members and
+// that were found; those that were not found leave their groups once the
+// cluster runs. It refuses where a majority of a shard's voters was not found,
+// and where records contradict each other. The other nodes join again.
+func Rebuild(r Remains) (*meta.State, error) {
+	base := meta.New()
+	if r.Metadata != nil {
+		if err := base.Load(0, r.Metadata); err != nil {
+			return nil, err
+		}
+	}
+	b := rebuild{remains: r, base: base.View(), found: map[sharding.ShardID][]found{}, owner: map[sharding.ReplicaID]sharding.ShardID{}}
+	if err := b.gather(); err != nil {
+		return nil, err
+	}
+	var placements []meta.Placement
+	for s := sharding.ShardID(1); uint32(s) <= r.Cluster.Shards; s++ {
+		p, placed, err := b.shard(s)
+		if err != nil {
+			return nil, err
+		}
+		if placed {
+			placements = append(placements, p)
+		}
+	}
+	next := max(b.highest, b.base.NextReplica()) + unseenReplicas
+	placements = append(placements, meta.Placement{
+		Shard: sharding.MetaShard, First: []sharding.ReplicaID{next},
+		Replicas: []meta.Replica{{ID: next, Node: r.Founder, State: meta.ReplicaVoter}},
+	})
+	return meta.Rebuilt(base, r.Cluster, next+1, b.members(), placements)
+}
+
+// rebuild gathers the records by shard.
+type rebuild struct {
+	remains Remains
+	base    *meta.View
+	found   map[sharding.ShardID][]found
+	owner   map[sharding.ReplicaID]sharding.ShardID
+	highest sharding.ReplicaID
+}
+
+// found is a replica and the node that it was found on.
+type found struct {
+	ReplicaRemains
+	node sharding.NodeID
+}
+
+func (b *rebuild) gather() error {
+	nodes := map[sharding.NodeID]bool{}
+	at := map[sharding.ReplicaID]bool{}
+	for _, n := range b.remains.Nodes {
+		switch {
+		case n.Cluster != b.remains.Cluster.ID || n.Shards != b.remains.Cluster.Shards:
+			return fmt.Errorf("%w: node %s is of cluster %s with %d shards", ErrInconsistent, n.Member.Node, n.Cluster, n.Shards)
+		case nodes[n.Member.Node]:
+			return fmt.Errorf("%w: node %s is there twice", ErrInconsistent, n.Member.Node)
+		}
+		nodes[n.Member.Node] = true
+		holds := map[sharding.ShardID]bool{}
+		for _, rec := range n.Replicas {
+			if holds[rec.Shard] || at[rec.Replica] || rec.Replica == 0 {
+				return fmt.Errorf("%w: replica %d of shard %d on node %s is there twice", ErrInconsistent, rec.Replica, rec.Shard, n.Member.Node)
+			}
+			holds[rec.Shard], at[rec.Replica] = true, true
+			for _, id := range slices.Concat(rec.Voters, rec.Learners, rec.Outgoing, rec.First, []sharding.ReplicaID{rec.Replica}) {
+				if shard, known := b.owner[id]; known && shard != rec.Shard {
+					return fmt.Errorf("%w: replica %d is of shard %d and of shard %d", ErrInconsistent, id, shard, rec.Shard)
+				}
+				b.owner[id] = rec.Shard
+				b.highest = max(b.highest, id)
+			}
+			b.found[rec.Shard] = append(b.found[rec.Shard], found{rec, n.Member.Node})
+		}
+	}
+	if !nodes[b.remains.Founder] {
+		return fmt.Errorf("%w: node %s is to begin, and nothing is known of it", ErrIncomplete, b.remains.Founder)
+	}
+	return nil
+}
+
+// shard makes the placement of a shard from its replicas.
+func (b *rebuild) shard(s sharding.ShardID) (p meta.Placement, placed bool, err error) {
+	replicas := b.found[s]
+	before, known := b.base.Placement(s)
+	if len(replicas) == 0 {
+		if known || b.remains.Metadata == nil && len(b.found) > 0 {
+			return p, false, fmt.Errorf("%w: no replica of shard %d was found", ErrIncomplete, s)
+		}
+		return p, false, nil
+	}
+	last := slices.MaxFunc(replicas, func(a, o found) int { return cmp.Or(cmp.Compare(a.Applied, o.Applied), cmp.Compare(a.Term, o.Term)) })
+	p = meta.Placement{Shard: s, First: before.First}
+	have := 0
+	for _, f := range replicas {
+		if f.Applied == last.Applied && !sameMembers(f.ReplicaRemains, last.ReplicaRemains) {
+			return p, false, fmt.Errorf("%w: replicas %d and %d of shard %d differ in their members as of index %d", ErrInconsistent, f.Replica, last.Replica, s, f.Applied)
+		}
+		if len(f.First) > 0 {
+			if len(p.First) > 0 && !slices.Equal(p.First, f.First) {
+				return p, false, fmt.Errorf("%w: shard %d began with voters %v and with %v", ErrInconsistent, s, p.First, f.First)
+			}
+			p.First = f.First
+		}
+		switch {
+		case slices.Contains(last.Voters, f.Replica):
+			have++
+			p.Replicas = append(p.Replicas, meta.Replica{ID: f.Replica, Node: f.node, State: meta.ReplicaVoter})
+		case slices.Contains(last.Learners, f.Replica):
+			p.Replicas = append(p.Replicas, meta.Replica{ID: f.Replica, Node: f.node, State: meta.ReplicaLearner})
+		case slices.Contains(last.Outgoing, f.Replica):
+			p.Replicas = append(p.Replicas, meta.Replica{ID: f.Replica, Node: f.node, State: meta.ReplicaLeaving})
+		}
+	}
+	switch {
+	case len(p.First) == 0:
+		return p, false, fmt.Errorf("%w: nobody knows what voters shard %d began with", ErrIncomplete, s)
+	case have <= len(last.Voters)/2 || !b.majority(replicas, last.Outgoing):
+		return p, false, fmt.Errorf("%w: of the voters %v and %v of shard %d a majority was not found", ErrIncomplete, last.Voters, last.Outgoing, s)
+	}
+	slices.SortFunc(p.Replicas, func(a, o meta.Replica) int { return cmp.Compare(a.ID, o.ID) })
+	return p, true, nil
+}
+
+// majority says whether a majority of the ids was found; of none, it was.
+func (b *rebuild) majority(replicas []found, ids []sharding.ReplicaID) bool {
+	n := 0
+	for _, f := range replicas {
+		if slices.Contains(ids, f.Replica) {
+			n++
+		}
+	}
+	return len(ids) == 0 || n > len(ids)/2
+}
+
+func sameMembers(a, o ReplicaRemains) bool {
+	same := func(x, y []sharding.ReplicaID) bool {
+		return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
+	}
+	return same(a.Voters, o.Voters) && same(a.Learners, o.Learners) && same(a.Outgoing, o.Outgoing)
+}
+
+// members are the nodes that were found, all up, and those that the metadata
+// knew beside them, down until they join again.
+func (b *rebuild) members() []meta.Member {
+	var out []meta.Member
+	for _, n := range b.remains.Nodes {
+		m := n.Member
+		m.Status, m.Downed = meta.StatusUp, false
+		out = append(out, m)
+	}
+	for _, m := range b.base.Members() {
+		if !slices.ContainsFunc(out, func(o meta.Member) bool { return o.Node == m.Node }) {
+			m.Status = meta.StatusDown
+			out = append(out, m)
+		}
+	}
+	return out
+}
