@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -112,4 +113,33 @@ func section(text, heading string) string {
 	_, text, _ = strings.Cut(text, heading)
 	text, _, _ = strings.Cut(text, "\n## ")
 	return text
+}
+
+// TestFuelIsDocumented holds the budgets in FUEL.md and ABI.md to the limits.
+func TestFuelIsDocumented(t *testing.T) {
+	limits := DefaultLimits()
+	for file, budgets := range map[string]map[string]int{
+		"FUEL.md": {"hostd_handle": limits.CommandFuel, "hostd_query": limits.QueryFuel, "hostd_apply": limits.EventFuel,
+			"hostd_load": limits.LoadFuel, "_initialize": limits.StartFuel},
+		"ABI.md": {"fuel of a command": limits.CommandFuel},
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, budget := range budgets {
+			want := regexp.MustCompile(`(?m)^\| .?` + name + `.*\| ` + thousands(budget))
+			if !want.Match(text) {
+				t.Errorf("%s does not say that %s has %s", file, name, thousands(budget))
+			}
+		}
+	}
+}
+
+func thousands(n int) string {
+	digits := strconv.Itoa(n)
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return digits
 }

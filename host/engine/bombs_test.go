@@ -26,9 +26,9 @@ func TestBombs(t *testing.T) {
 				if opts.Interpreter { // slower by so much
 					opts.Limits.StartFuel /= 10
 					opts.Limits.LoadFuel /= 10
-					opts.Limits.EventFuel /= 10
-					opts.Limits.CommandFuel /= 40
-					opts.Limits.QueryFuel /= 40
+					opts.Limits.EventFuel /= 20
+					opts.Limits.CommandFuel /= 200
+					opts.Limits.QueryFuel /= 200
 				}
 				bomb.check(t, bomb.setOff(t, newEngine(t, opts), wasm))
 			})

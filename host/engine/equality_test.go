@@ -167,6 +167,9 @@ func TestMeteredGuestsAreTheSame(t *testing.T) {
 func TestMeteredKernelsAreTheSame(t *testing.T) {
 	for _, language := range kernelLanguages {
 		t.Run(language, func(t *testing.T) {
+			if testing.Short() && language == "go" {
+				t.Skip("short: the counter stands for Go")
+			}
 			wasm := kernels(t, language)
 			bothEngines(t, func(t *testing.T, opts Options) {
 				e := newEngine(t, opts)

@@ -81,9 +81,11 @@ func (m *meter) close() {
 	m.used = m.budget - m.rest - int64(m.fuel.Get())
 }
 
-// spend charges for work of the host. The guest meets it at its next check.
-func (m *meter) spend(units int64) {
-	m.fuel.Set(m.fuel.Get() - uint64(units))
+// spendBytes charges for bytes that a function of the host reads or writes. The
+// guest meets it at its next check.
+func (g *Instance) spendBytes(n int) {
+	m := &g.meter
+	m.fuel.Set(m.fuel.Get() - uint64(n/bytesPerUnit))
 }
 
 // refuel is the function a guest calls when its slice or its stack is spent.

@@ -178,3 +178,28 @@ func TestCopiesInChunks(t *testing.T) {
 		}
 	}
 }
+
+// TestHostWorkIsCharged: what a function of the host reads or writes is part
+// of a call's fuel.
+func TestHostWorkIsCharged(t *testing.T) {
+	for name, charged := range map[string]func(bytes int32) *testGuest{
+		"log": func(bytes int32) *testGuest {
+			return (&testGuest{bodies: map[string][]byte{abi.ExportHandle: cat(i32c(1), i32c(0), i32c(bytes), call(0), i64c(0))}}).importing("hostd", "log")
+		},
+		"random_get": func(bytes int32) *testGuest {
+			return (&testGuest{bodies: map[string][]byte{abi.ExportHandle: cat(i32c(scratchAt), i32c(bytes), call(0), op(opDrop), i64c(0))}}).importing("wasi_snapshot_preview1", "random_get")
+		},
+	} {
+		var spent [2]int64
+		for i, bytes := range []int32{0, 800} {
+			g := start(t, Options{}, charged(bytes))
+			if _, err := g.Handle(0, nil, Env{}); err != nil {
+				t.Fatal(err)
+			}
+			spent[i] = g.Fuel()
+		}
+		if spent[0] < weightHost || spent[1]-spent[0] != 100 {
+			t.Errorf("%s of 0 and 800 bytes spent %d", name, spent)
+		}
+	}
+}

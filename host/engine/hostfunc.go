@@ -43,6 +43,7 @@ func contractFunctions() []hostFunction {
 			if !ok || !(abi.PackSpan(address, length)).Within(uint64(memory.Size())) {
 				panic(forbidden("log: the text lies outside memory"))
 			}
+			g.spendBytes(len(text))
 			g.log.line(level, text)
 		}),
 		own(abi.ImportNow, "", i64, func(g *Instance, _ api.Memory, stack []uint64) {

@@ -86,7 +86,8 @@ func openKernel(t testing.TB, e *Engine, wasm []byte, metered bool) *kernel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	instance := &Instance{module: &Module{engine: e}, guest: guest, pureClock: fixedInstant}
+	instance := &Instance{module: &Module{engine: e}, guest: guest, pureClock: fixedInstant,
+		meter: meter{fuel: &counterOf{}, stack: &counterOf{}}}
 	k := &kernel{guest: guest, ctx: &callContext{context.Background(), instance}}
 	instance.begin()
 	if metered {

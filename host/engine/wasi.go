@@ -99,6 +99,7 @@ func randomGet(g *Instance, memory api.Memory, stack []uint64) uint32 {
 	if !ok {
 		return errnoFault
 	}
+	g.spendBytes(len(dst))
 	g.system.fill(dst)
 	return errnoSuccess
 }
@@ -152,6 +153,7 @@ func descriptorWrite(g *Instance, memory api.Memory, stack []uint64) uint32 {
 			return errnoInval
 		}
 		total += length
+		g.spendBytes(len(data))
 		g.log.write(data)
 	}
 	if !memory.WriteUint32Le(written, total) {

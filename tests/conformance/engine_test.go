@@ -4,6 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/hostd/hostd/abi/abitest"
@@ -36,28 +40,10 @@ func (i instance) Query(handle uint64, frames []byte, env abitest.Env) ([]byte, 
 }
 
 // TestExamplesConform runs each example, compiled and metered as in a node,
-// through the whole suite, with payloads it can use and with guessed ones.
+// through the suite.
 func TestExamplesConform(t *testing.T) {
-	samples := abitest.Samples{
-		"counter": {"add": {[]byte(`{"amount":1}`), []byte(`{"amount":-3}`), []byte(`{"amount":"7"}`)}},
-		"account": {"deposit": {[]byte(`{"amount":5}`)}, "withdraw": {[]byte(`{"amount":3}`)}},
-		"chain":   {"link": {[]byte(`{"n":1}`), []byte(`{"n":-9}`)}},
-	}
 	for _, name := range []string{"counter", "account", "chain"} {
-		t.Run(name, func(t *testing.T) {
-			module := compile(t, "examples/wasm/"+name)
-			for _, options := range []abitest.Options{{Seed: 1, Samples: samples}, {Seed: 2}} {
-				report, err := abitest.Run(t.Context(), opener{module}, options)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, check := range report.Checks {
-					if check.Status != abitest.Passed {
-						t.Errorf("seed %d: %+v", options.Seed, check)
-					}
-				}
-			}
-		})
+		t.Run(name, func(t *testing.T) { conforms(t, compile(t, "examples/wasm/"+name)) })
 	}
 }
 
@@ -80,7 +66,18 @@ func TestMapOrderIsFound(t *testing.T) {
 
 func compile(t testing.TB, dir string) *engine.Module {
 	t.Helper()
-	e, err := engine.New(t.Context(), engine.Options{CacheDir: cacheDir(t)})
+	return compileWith(t, dir, nil)
+}
+
+// compileWith compiles the Go guest in dir, which logs to logger.
+func compileWith(t testing.TB, dir string, logger *slog.Logger) *engine.Module {
+	t.Helper()
+	return compileModule(t, testkit.BuildGuest(t, dir), logger)
+}
+
+func compileModule(t testing.TB, wasm []byte, logger *slog.Logger) *engine.Module {
+	t.Helper()
+	e, err := engine.New(t.Context(), engine.Options{CacheDir: cacheDir(t), Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +86,6 @@ func compile(t testing.TB, dir string) *engine.Module {
 			t.Errorf("close engine: %v", err)
 		}
 	})
-	wasm := testkit.BuildGuest(t, dir)
 	m, err := e.Compile(t.Context(), journal.Digest(sha256.Sum256(wasm)), wasm)
 	if err != nil {
 		t.Fatal(err)
@@ -100,4 +96,46 @@ func compile(t testing.TB, dir string) *engine.Module {
 		}
 	})
 	return m
+}
+
+// TestGuestInCConforms runs the counter written from the contract alone.
+func TestGuestInCConforms(t *testing.T) {
+	for _, program := range []string{"clang", "wasm-ld"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("no %s here: %v", program, err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "counter.wasm")
+	build := exec.Command("clang", "--target=wasm32", "-O2", "-nostdlib", "-fno-builtin", "-Wl,--no-entry", "-Wl,--strip-all",
+		"-o", file, "../../examples/wasm/counter-c/counter.c")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, said)
+	}
+	wasm, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conforms(t, compileModule(t, wasm, nil))
+}
+
+// conforms runs the whole suite, with payloads the guest can use and with
+// guessed ones.
+func conforms(t *testing.T, module *engine.Module) {
+	t.Helper()
+	samples := abitest.Samples{
+		"counter": {"add": {[]byte(`{"amount":1}`), []byte(`{"amount":-3}`), []byte(`{"amount":"7"}`)}},
+		"account": {"deposit": {[]byte(`{"amount":5}`)}, "withdraw": {[]byte(`{"amount":3}`)}},
+		"chain":   {"link": {[]byte(`{"n":1}`), []byte(`{"n":-9}`)}},
+	}
+	for _, options := range []abitest.Options{{Seed: 1, Samples: samples}, {Seed: 2}} {
+		report, err := abitest.Run(t.Context(), opener{module}, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, check := range report.Checks {
+			if check.Status != abitest.Passed {
+				t.Errorf("seed %d: %+v", options.Seed, check)
+			}
+		}
+	}
 }

@@ -1,0 +1,85 @@
+package conformance
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine"
+)
+
+// TestFaultyGoGuest: whatever a Go guest does wrong ends its call within the
+// fuel of a few commands, as a fault that kills the instance and nothing else.
+func TestFaultyGoGuest(t *testing.T) {
+	var log bytes.Buffer
+	module := compileWith(t, "tests/conformance/testdata/faulty", slog.New(slog.NewTextHandler(&log, nil)))
+	goroutines := runtime.NumGoroutine()
+	for _, test := range []struct {
+		command string
+		kinds   []engine.FaultKind // none: it lives
+		text    string
+	}{
+		{command: "count"},
+		{command: "flood"},
+		{command: "spin", kinds: []engine.FaultKind{engine.FaultFuel}},
+		{command: "leave", kinds: []engine.FaultKind{engine.FaultFuel}},
+		{command: "select", kinds: []engine.FaultKind{engine.FaultTrap}},
+		{command: "recurse", kinds: []engine.FaultKind{engine.FaultStack, engine.FaultFuel, engine.FaultTrap}},
+		{command: "allocate", kinds: []engine.FaultKind{engine.FaultTrap, engine.FaultFuel}},
+		{command: "exit", kinds: []engine.FaultKind{engine.FaultTrap}, text: "exited with code 3"},
+		{command: "panic", kinds: []engine.FaultKind{engine.FaultTrap}},
+	} {
+		t.Run(test.command, func(t *testing.T) {
+			g := instantiate(t, module)
+			// A goroutine that is left behind runs in a later call at the latest.
+			var err error
+			for range 3 {
+				if _, err = g.Handle(0, request(0, test.command, ""), engine.Env{Now: 1, Seed: 2}); err != nil {
+					break
+				}
+			}
+			var fault *engine.Fault
+			switch {
+			case len(test.kinds) == 0 && err != nil:
+				t.Fatal(err)
+			case len(test.kinds) == 0:
+			case !errors.As(err, &fault) || !slices.Contains(test.kinds, fault.Kind) || !strings.Contains(fault.Message, test.text):
+				t.Fatalf("ended with %v, want one of %v", err, test.kinds)
+			default:
+				t.Logf("%v after %d units", fault, g.Fuel())
+				if _, err := g.Snapshot(0); !errors.Is(err, engine.ErrInstanceDead) {
+					t.Errorf("after the fault a snapshot gives %v", err)
+				}
+			}
+		})
+	}
+	if n := strings.Count(log.String(), "nobody wants"); n == 0 || n > 3*abi.DefaultLimits().LogLines {
+		t.Errorf("%d lines of the flood are in the log", n)
+	}
+	if now := runtime.NumGoroutine(); now > goroutines {
+		t.Errorf("%d goroutines, %d before", now, goroutines)
+	}
+}
+
+// instantiate makes an instance with entity 0 loaded.
+func instantiate(t testing.TB, module *engine.Module) *engine.Instance {
+	t.Helper()
+	g, err := module.Instantiate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Errorf("close instance: %v", err)
+		}
+	})
+	if status, err := g.Load(0, 0, abi.AppendEntityID(nil, "e")); err != nil || status != abi.LoadDone {
+		t.Fatal(status, err)
+	}
+	return g
+}
