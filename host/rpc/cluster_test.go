@@ -306,6 +306,21 @@ func TestSettings(t *testing.T) {
 	wantJSON(t, body, `{"settings":[{"key":"b.three","value":"3","revision":"3"},{"key":"b.two","value":"2","revision":"2"}],"revision":"6"}`)
 }
 
+// A watch of nothing yet begins at once, over HTTP/1.1 too.
+func TestWatchOfNothing(t *testing.T) {
+	s := serve(t, rpc.Options{})
+	client := clusterv1connect.NewClusterServiceClient(http.DefaultClient, s.url)
+	watch, err := client.WatchSettings(t.Context(), connect.NewRequest(&clusterv1.WatchSettingsRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Close()
+	s.world.Nodes.Put(t.Context(), "a", "b")
+	if !watch.Receive() || watch.Msg().GetSetting().GetValue() != "b" {
+		t.Error(watch.Msg(), watch.Err())
+	}
+}
+
 // A watch ends when the server stops, so that its client goes elsewhere.
 func TestWatchesAreBounded(t *testing.T) {
 	s := serve(t, rpc.Options{MaxStreams: 2})

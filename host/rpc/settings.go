@@ -60,6 +60,10 @@ func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request
 		return publicError(s.log, err)
 	}
 	defer open.leave()
+	// A client waits for the headers, which would come with the first setting.
+	if err := out.Send(nil); err != nil {
+		return err
+	}
 	sent := make(map[string]uint64)
 	for {
 		changed := s.settings.Changed() // before the look: what comes after is not missed
