@@ -3,9 +3,11 @@ package client
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +27,11 @@ type Options struct {
 	// MinBackoff and MaxBackoff bound the pause before another attempt (10 ms,
 	// 500 ms); it doubles from one to the other, less a random part.
 	MinBackoff, MaxBackoff time.Duration
+	// GivenOnly keeps to the given addresses: the client does not ask for the
+	// other nodes and their shards. It is for addresses in front of which
+	// something shares calls out, and for nodes that cannot be reached under
+	// the addresses that they give each other.
+	GivenOnly bool
 	// HTTPClient replaces the client's own HTTP/2 transport. It must speak
 	// HTTP/2 for Stream to work. Close does not touch it.
 	HTTPClient *http.Client
@@ -49,15 +56,20 @@ const maxAnswerBytes = 32 << 20
 
 // Client calls the nodes of one cluster. It is safe for concurrent use.
 type Client struct {
-	opts  Options
-	http  *http.Client
-	nodes []*node
-	at    atomic.Uint32 // the node that calls go to, modulo their number
+	opts    Options
+	http    *http.Client
+	scheme  string                  // of the first address
+	mu      sync.Mutex              // of changes to nodes
+	nodes   atomic.Pointer[[]*node] // the given ones, then those learned of
+	at      atomic.Uint32           // the node that calls go to, modulo their number
+	learner learner
 }
 
 // node is one address and the services behind it.
 type node struct {
 	url      string
+	id       atomic.Pointer[string] // nil until it is known
+	avoidTo  atomic.Int64           // unix nanoseconds
 	entities entityv1connect.EntityServiceClient
 	modules  modulev1connect.ModuleServiceClient
 	cluster  clusterv1connect.ClusterServiceClient
@@ -78,24 +90,49 @@ func New(addrs []string, opts Options) (*Client, error) {
 	if c.http == nil {
 		c.http = &http.Client{Transport: newTransport()}
 	}
-	doer := envelopeDoer{c.http}
-	// Answers come uncompressed: see the server.
-	plain := connect.WithClientOptions(connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxAnswerBytes))
+	var nodes []*node
 	for _, addr := range addrs {
 		base, err := baseURL(addr)
 		if err != nil {
 			return nil, err
 		}
-		c.nodes = append(c.nodes, &node{
-			url:      base,
-			entities: entityv1connect.NewEntityServiceClient(doer, base, plain),
-			modules:  modulev1connect.NewModuleServiceClient(doer, base, plain),
-			cluster:  clusterv1connect.NewClusterServiceClient(doer, base, plain),
-			stream: connect.NewClient[wire.Message, wire.Message](doer,
-				base+entityv1connect.EntityServiceSendStreamProcedure, plain, connect.WithCodec(wire.Codec{})),
-		})
+		nodes = append(nodes, c.newNode(base))
 	}
+	c.scheme, _, _ = strings.Cut(nodes[0].url, "://")
+	c.nodes.Store(&nodes)
 	return c, nil
+}
+
+func (c *Client) newNode(base string) *node {
+	doer := envelopeDoer{c.http}
+	// Answers come uncompressed: see the server.
+	plain := connect.WithClientOptions(connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxAnswerBytes))
+	return &node{
+		url:      base,
+		entities: entityv1connect.NewEntityServiceClient(doer, base, plain),
+		modules:  modulev1connect.NewModuleServiceClient(doer, base, plain),
+		cluster:  clusterv1connect.NewClusterServiceClient(doer, base, plain),
+		stream: connect.NewClient[wire.Message, wire.Message](doer,
+			base+entityv1connect.EntityServiceSendStreamProcedure, plain, connect.WithCodec(wire.Codec{})),
+	}
+}
+
+func (n *node) name(id string) { n.id.Store(&id) }
+
+// avoid keeps the node from being chosen as a leader for a while.
+func (n *node) avoid() { n.avoidTo.Store(time.Now().Add(avoidFor).UnixNano()) }
+
+func (n *node) avoided() bool {
+	to := n.avoidTo.Load()
+	return to != 0 && time.Now().UnixNano() < to
+}
+
+// memberURL is the URL of an address that nodes give each other.
+func (c *Client) memberURL(address string) (string, error) {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return "", err
+	}
+	return baseURL(c.scheme + "://" + address)
 }
 
 func baseURL(addr string) (string, error) {
@@ -120,8 +157,20 @@ func (c *Client) Close() error {
 // current returns the node that calls go to.
 func (c *Client) current() (n *node, at uint32) {
 	at = c.at.Load()
-	return c.nodes[at%uint32(len(c.nodes))], at
+	nodes := *c.nodes.Load()
+	return nodes[at%uint32(len(nodes))], at
 }
 
-// next moves on from a node that did not answer, unless another call has.
-func (c *Client) next(from uint32) { c.at.CompareAndSwap(from, from+1) }
+// next moves on from a node that did not answer, unless another call has, to
+// one that has not failed just now, if there is any.
+func (c *Client) next(from uint32) {
+	nodes := *c.nodes.Load()
+	to := from + 1
+	for i := range uint32(len(nodes)) {
+		if !nodes[(from+1+i)%uint32(len(nodes))].avoided() {
+			to = from + 1 + i
+			break
+		}
+	}
+	c.at.CompareAndSwap(from, to)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -23,27 +24,80 @@ const (
 
 type bidi = connect.BidiStreamForClient[wire.Message, wire.Message]
 
+// way is what a stream sends to one node. Its run goroutine connects when there
+// is something to send, and a second one receives while there is a connection.
+type way struct {
+	s    *Stream
+	n    *node
+	wake chan struct{} // one slot: there is something to send, or to end
+
+	// Guarded by the stream's mutex.
+	list   pendingList // commands not answered, in the order of arrival
+	unsent *pending    // the first of list that the connection has not carried
+}
+
+// push adds a command; the stream's mutex is held.
+func (w *way) push(p *pending) {
+	p.way, p.sent = w, false
+	w.list.push(p)
+	if w.unsent == nil {
+		w.unsent = p
+		signal(w.wake)
+	}
+}
+
+// remove takes a command off; the stream's mutex is held.
+func (w *way) remove(p *pending) {
+	if w.unsent == p {
+		w.unsent = p.next
+	}
+	w.list.remove(p)
+	p.way = nil
+}
+
+// run connects as often as there is something to send.
+func (w *way) run(ctx context.Context) {
+	for {
+		w.s.mu.Lock()
+		work, ended := w.list.first != nil, w.s.ending
+		w.s.mu.Unlock()
+		if !work {
+			if ended {
+				return
+			}
+			select {
+			case <-w.wake:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		_, at := w.s.c.current()
+		answered, err := w.connection(ctx)
+		if err == nil && ctx.Err() == nil && w.s.drained() {
+			return
+		}
+		w.s.broke(w, at, answered, err)
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
 // connection carries commands over one connection until it breaks, or until
 // the stream is closed and drained, which is no error. It reports whether any
 // answer came.
-func (s *Stream) connection(ctx context.Context, n *node) (answered bool, err error) {
+func (w *way) connection(ctx context.Context) (answered bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	conn := n.stream.CallBidiStream(ctx)
-	s.mu.Lock()
-	s.unsent = s.list.first // all of it goes over this connection
-	for p := s.list.first; p != nil; p = p.next {
-		p.carried, p.sent = p.carried || p.sent, false
-	}
-	s.mu.Unlock()
-
+	conn := w.n.stream.CallBidiStream(ctx)
 	received := make(chan error, 1)
 	go func() {
 		var err error
-		answered, err = s.receive(conn)
+		answered, err = w.receive(conn)
 		received <- err
 	}()
-	ended, sendErr := s.transmit(conn, received)
+	ended, sendErr := w.transmit(conn, received)
 	if ended {
 		err, sendErr = sendErr, nil
 	} else {
@@ -68,17 +122,17 @@ func (s *Stream) connection(ctx context.Context, n *node) (answered bool, err er
 
 // transmit sends commands until the stream is drained, sending fails, or the
 // receiver ends, and then err is the receiver's.
-func (s *Stream) transmit(conn *bidi, received <-chan error) (ended bool, err error) {
+func (w *way) transmit(conn *bidi, received <-chan error) (ended bool, err error) {
 	var out wire.Message
-	signal(s.wake) // what was left by the connection before
+	signal(w.wake) // what came before the connection
 	for {
 		select {
-		case <-s.wake:
+		case <-w.wake:
 		case err := <-received:
 			return true, err
 		}
 		for {
-			out.Bytes = s.fill(out.Bytes[:0])
+			out.Bytes = w.fill(out.Bytes[:0])
 			if len(out.Bytes) == 0 {
 				break
 			}
@@ -86,18 +140,18 @@ func (s *Stream) transmit(conn *bidi, received <-chan error) (ended bool, err er
 				return false, err
 			}
 		}
-		if s.drained() {
+		if w.s.drained() {
 			return false, nil
 		}
 	}
 }
 
 // fill encodes commands that this connection has not carried.
-func (s *Stream) fill(dst []byte) []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for n := 0; s.unsent != nil && n < maxMessageItems; n++ {
-		p := s.unsent
+func (w *way) fill(dst []byte) []byte {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	for n := 0; w.unsent != nil && n < maxMessageItems; n++ {
+		p := w.unsent
 		o := wire.Outgoing{
 			EntityType: p.cmd.EntityType, EntityID: p.cmd.EntityID, Name: p.cmd.Name,
 			Data: p.cmd.Data, CommandID: p.cmd.ID,
@@ -110,13 +164,13 @@ func (s *Stream) fill(dst []byte) []byte {
 		}
 		dst = wire.AppendCommand(dst, p.correlation(), &o)
 		p.sent = true
-		s.unsent = p.next
+		w.unsent = p.next
 	}
 	return dst
 }
 
 // receive dispatches answers until the connection ends.
-func (s *Stream) receive(conn *bidi) (answered bool, err error) {
+func (w *way) receive(conn *bidi) (answered bool, err error) {
 	in, err := conn.Conn()
 	if err != nil {
 		return false, err
@@ -130,7 +184,10 @@ func (s *Stream) receive(conn *bidi) (answered bool, err error) {
 		}
 		err := wire.ParseResponse(m.Bytes, func(a *wire.Answer) error {
 			answered = true
-			s.answer(a, &nodeID)
+			if len(a.NodeID) > 0 && string(a.NodeID) != nodeID {
+				nodeID = string(a.NodeID)
+			}
+			w.answer(a, nodeID)
 			return nil
 		})
 		if err != nil {
@@ -139,38 +196,55 @@ func (s *Stream) receive(conn *bidi) (answered bool, err error) {
 	}
 }
 
-// answer gives an answer to the command it belongs to. nodeID is the name in
-// the answer before.
-func (s *Stream) answer(a *wire.Answer, nodeID *string) {
+// answer gives an answer to the command it belongs to, or lets the command go
+// out again where it did not run.
+func (w *way) answer(a *wire.Answer, nodeID string) {
+	s := w.s
 	index, generation := uint32(a.Correlation), uint32(a.Correlation>>32)
 	if int(index) >= len(s.slots) {
 		return
 	}
 	p := &s.slots[index]
+	var err error
+	if len(a.Code) > 0 {
+		err = answerError(a)
+	}
 	s.mu.Lock()
-	if p.generation != generation || p.done == nil {
+	if p.generation != generation || p.way != w || !p.sent {
 		s.mu.Unlock()
 		return
 	}
+	if CodeOf(err) == connect.CodeUnavailable && err != nil && !s.isEnding() {
+		w.remove(p)
+		p.sent = false
+		p.lane.cameBack(p, err, time.Now(), &s.c.opts)
+		s.c.lostLeader(p.lane.shard, w.n)
+		s.mu.Unlock()
+		signal(s.wake)
+		return
+	}
 	carried := p.carried
-	done := s.finish(p)
+	w.remove(p)
+	l := p.lane
+	look := err == nil && s.ranAt(p, w, nodeID)
+	done := s.finish(p, err == nil)
+	look = look || l.waiting()
 	s.mu.Unlock()
-	if len(a.Code) > 0 {
-		err := answerError(a)
+	if look {
+		signal(s.wake)
+	}
+	if err != nil {
 		if carried && !settled(CodeOf(err)) {
 			err = unsettled(err)
 		}
 		done(Reply{}, err)
 	} else {
-		if string(a.NodeID) != *nodeID {
-			*nodeID = string(a.NodeID)
-		}
 		done(Reply{
 			Data:       answerData(a),
 			Sequence:   a.Sequence,
 			EventCount: int(a.EventCount),
 			Duplicate:  a.Duplicate,
-			NodeID:     *nodeID,
+			NodeID:     nodeID,
 		}, nil)
 	}
 	s.free <- p

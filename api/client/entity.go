@@ -51,7 +51,8 @@ func (c *Client) Send(ctx context.Context, cmd Command) (Reply, error) {
 	if cmd.ID == "" {
 		cmd.ID = NewCommandID()
 	}
-	res, err := call(ctx, c, c.opts.Timeout, &entityv1.SendRequest{
+	about := route{cmd.EntityType, cmd.EntityID}
+	res, n, err := callAbout(ctx, c, about, c.opts.Timeout, &entityv1.SendRequest{
 		EntityType:       cmd.EntityType,
 		EntityId:         cmd.EntityID,
 		Command:          cmd.Name,
@@ -64,6 +65,7 @@ func (c *Client) Send(ctx context.Context, cmd Command) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
+	c.answeredBy(about, n, res.GetNodeId())
 	return Reply{
 		Data:       payload(res.GetData(), res.GetJson()),
 		Sequence:   res.GetSequence(),
@@ -95,7 +97,7 @@ func (c *Client) Query(ctx context.Context, q Query) (Answer, error) {
 	if q.Stale {
 		consistency = entityv1.Consistency_STALE
 	}
-	res, err := call(ctx, c, c.opts.Timeout, &entityv1.QueryRequest{
+	res, _, err := callAbout(ctx, c, route{q.EntityType, q.EntityID}, c.opts.Timeout, &entityv1.QueryRequest{
 		EntityType:  q.EntityType,
 		EntityId:    q.EntityID,
 		Query:       q.Name,
@@ -112,10 +114,11 @@ func (c *Client) Query(ctx context.Context, q Query) (Answer, error) {
 
 // Entity describes an entity; see GetEntityResponse for its fields.
 func (c *Client) Entity(ctx context.Context, entityType, entityID string) (*entityv1.GetEntityResponse, error) {
-	return call(ctx, c, c.opts.Timeout, &entityv1.GetEntityRequest{EntityType: entityType, EntityId: entityID},
+	res, _, err := callAbout(ctx, c, route{entityType, entityID}, c.opts.Timeout, &entityv1.GetEntityRequest{EntityType: entityType, EntityId: entityID},
 		func(n *node, ctx context.Context, r *connect.Request[entityv1.GetEntityRequest]) (*connect.Response[entityv1.GetEntityResponse], error) {
 			return n.entities.GetEntity(ctx, r)
 		})
+	return res, err
 }
 
 // List iterates over the entities that match, page by page. Its page token is

@@ -37,11 +37,13 @@ func (c *Client) ReadEvents(ctx context.Context, r EventRange) iter.Seq2[Event, 
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
+		about := route{r.EntityType, r.EntityID}
 		pause := newBackoff(c.opts)
 		next := max(1, r.From)
 		failures := 0
 		for {
-			n, at := c.current()
+			c.freshen(ctx)
+			n, at := c.target(about)
 			reached, wanted, err := readOnce(ctx, n, r, next, yield)
 			if !wanted || err == nil {
 				return
@@ -56,7 +58,7 @@ func (c *Client) ReadEvents(ctx context.Context, r EventRange) iter.Seq2[Event, 
 				yield(Event{}, typed(err))
 				return
 			}
-			c.next(at)
+			c.failed(about, n, at, connect.IsWireError(err))
 			if pause.wait(ctx) != nil {
 				yield(Event{}, typed(err))
 				return

@@ -8,17 +8,22 @@ import "time"
 type pending struct {
 	index      uint32
 	generation uint32
+	number     uint64 // counts up in the order of Send
 	cmd        Command
+	lane       *lane
+	way        *way // that has it; nil while it is held
 	done       func(Reply, error)
-	carried    bool      // by an earlier connection: it may have been carried out
-	sent       bool      // on this connection
-	broken     time.Time // when a connection first broke under it
+	carried    bool      // by an earlier attempt: it may have been carried out
+	sent       bool      // over the connection that has it
+	failed     error     // why the last attempt failed
+	since      time.Time // when an attempt first failed
+	until      time.Time // the caller's deadline; zero when it has none
 	prev, next *pending
 }
 
 func (p *pending) correlation() uint64 { return uint64(p.generation)<<32 | uint64(p.index) }
 
-// pendingList is a list of commands in the order of Send.
+// pendingList is a list of commands.
 type pendingList struct{ first, last *pending }
 
 func (l *pendingList) push(p *pending) {

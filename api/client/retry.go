@@ -9,10 +9,18 @@ import (
 	"connectrpc.com/connect"
 )
 
-// call tries one unary call until it succeeds, fails for good or time is up.
-// Every attempt that fails goes on to the next node.
+// call tries one unary call that any node answers until it succeeds, fails for
+// good or time is up. Every attempt that fails goes on to the next node.
 func call[Req, Res any](ctx context.Context, c *Client, timeout time.Duration, req *Req,
 	do func(*node, context.Context, *connect.Request[Req]) (*connect.Response[Res], error)) (*Res, error) {
+	res, _, err := callAbout(ctx, c, route{}, timeout, req, do)
+	return res, err
+}
+
+// callAbout is call for one that goes to the node that leads an entity's shard,
+// where that is known. It returns the node that answered.
+func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeout time.Duration, req *Req,
+	do func(*node, context.Context, *connect.Request[Req]) (*connect.Response[Res], error)) (*Res, *node, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
@@ -21,23 +29,26 @@ func call[Req, Res any](ctx context.Context, c *Client, timeout time.Duration, r
 	pause := newBackoff(c.opts)
 	carried := false
 	for {
-		n, at := c.current()
+		if about != (route{}) {
+			c.freshen(ctx)
+		}
+		n, at := c.target(about)
 		res, err := do(n, ctx, connect.NewRequest(req))
 		if err == nil {
-			return res.Msg, nil
+			return res.Msg, n, nil
 		}
 		f := judge(err)
 		if f.retry && ctx.Err() == nil {
 			carried = carried || f.carried
-			c.next(at)
+			c.failed(about, n, at, connect.IsWireError(err))
 			if pause.wait(ctx) == nil {
 				continue
 			}
 		}
 		if carried && !settled(f.code) {
-			return nil, unsettled(typed(err))
+			return nil, n, unsettled(typed(err))
 		}
-		return nil, typed(err)
+		return nil, n, typed(err)
 	}
 }
 
@@ -52,9 +63,8 @@ func newBackoff(o Options) backoff {
 
 // wait pauses between half and the whole of the current length, then doubles it.
 func (b *backoff) wait(ctx context.Context) error {
-	t := time.NewTimer(b.next/2 + rand.N(b.next/2+1))
+	t := time.NewTimer(b.length())
 	defer t.Stop()
-	b.next = min(2*b.next, b.most)
 	select {
 	case <-t.C:
 		return nil
@@ -62,6 +72,16 @@ func (b *backoff) wait(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
+
+// length is the next pause.
+func (b *backoff) length() time.Duration {
+	d := b.next/2 + jitter(b.next/2)
+	b.next = min(2*b.next, b.most)
+	return d
+}
+
+// jitter is a random part of d.
+func jitter(d time.Duration) time.Duration { return rand.N(d + 1) }
 
 func (b *backoff) reset() { b.next = b.least }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"connectrpc.com/connect"
 )
 
 // StreamOptions shape a Stream. The zero value is ready to use.
@@ -13,33 +11,41 @@ type StreamOptions struct {
 	// Outstanding bounds the commands sent and not answered (256); Send waits
 	// for room.
 	Outstanding int
-	// ResendFor is how long after its connection broke a command is sent again
-	// over new ones before it fails with its outcome unknown (30 s).
+	// ResendFor is how long after its first attempt failed a command is sent
+	// again before it fails (30 s), where the context of Send has no deadline
+	// before.
 	ResendFor time.Duration
 }
 
-// Stream sends many commands over one connection. Whatever has been given to
-// Send when the connection can take more leaves in one message; no timer holds
-// anything back. Commands to one entity run in the order of Send. When the
-// connection breaks, the stream opens another one, to the next node, and sends
-// what is not answered again, in order and under the same command ids. A
-// command that a node answers with an error is not tried again: later commands
-// to its entity may have run.
+// Stream sends many commands over one connection to each node that leads some
+// of their entities. Whatever has been given to Send when a connection can take
+// more leaves in one message; no timer holds anything back. Commands to one
+// entity run in the order of Send, also while the entity moves to another node.
+// A command that no node has run, or whose connection broke, is sent again, in
+// order and under its id, until the deadline of Send's context or for
+// ResendFor. A command that a node answers with another error is not tried
+// again: later commands to its entity may have run.
 //
-// It is safe for concurrent use. It owns two goroutines until Close.
+// It is safe for concurrent use. It owns one goroutine until Close, and two for
+// each node that it sends to.
 type Stream struct {
 	c    *Client
 	opts StreamOptions
 	free chan *pending // one for every command that may still be sent
-	wake chan struct{} // one slot: there is something to send, or to end
+	wake chan struct{} // one slot: a lane waits, or the stream ends
 	stop context.CancelFunc
 	gone chan struct{} // closed when the stream has ended
 
 	mu      sync.Mutex
 	slots   []pending
-	list    pendingList // commands not answered, in the order of Send
-	unsent  *pending    // the first of list that this connection has not carried
+	lanes   []lane // by shard; one until the shards are known
+	ways    map[*node]*way
+	number  uint64 // of the last command
+	open    int    // commands not answered
+	known   *topology
+	ready   bool // lanes are what they stay
 	closing bool
+	ending  bool          // ways end when they have nothing to do
 	fatal   error         // why Send fails; set once
 	empty   chan struct{} // closed when closing and nothing is left to answer
 }
@@ -62,6 +68,8 @@ func (c *Client) Stream(opts StreamOptions) *Stream {
 		gone:  make(chan struct{}),
 		slots: make([]pending, opts.Outstanding),
 		empty: make(chan struct{}),
+		lanes: make([]lane, 1),
+		ways:  make(map[*node]*way),
 	}
 	for i := range s.slots {
 		s.slots[i].index = uint32(i)
@@ -99,14 +107,21 @@ func (s *Stream) Send(ctx context.Context, cmd Command, done func(Reply, error))
 		return s.reason()
 	}
 	p.generation++
-	p.cmd, p.done, p.carried, p.sent, p.broken = cmd, done, false, false, time.Time{}
-	s.list.push(p)
-	first := s.unsent == nil
-	if first {
-		s.unsent = p
+	s.number++
+	s.open++
+	p.number, p.cmd, p.done = s.number, cmd, done
+	p.carried, p.sent, p.failed, p.since = false, false, nil, time.Time{}
+	p.until, _ = ctx.Deadline()
+	p.lane = s.laneOf(&cmd)
+	waits := p.lane.way == nil
+	if waits {
+		p.lane.held.push(p)
+	} else {
+		p.lane.out++
+		p.lane.way.push(p)
 	}
 	s.mu.Unlock()
-	if first {
+	if waits {
 		signal(s.wake)
 	}
 	return nil
@@ -142,7 +157,7 @@ func (s *Stream) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closing {
 		s.closing = true
-		if s.list.first == nil {
+		if s.open == 0 {
 			close(s.empty)
 		}
 	}
@@ -175,60 +190,15 @@ func (s *Stream) reason() error {
 	return ErrClosed
 }
 
-// run keeps a connection until the stream is closed.
-func (s *Stream) run(ctx context.Context) {
-	defer close(s.gone)
-	pause := newBackoff(s.c.opts)
-	for {
-		if !s.waitForWork(ctx) {
-			break
-		}
-		n, at := s.c.current()
-		answered, err := s.connection(ctx, n)
-		if ctx.Err() != nil || err == nil && s.drained() {
-			break
-		}
-		if isFatal(err) {
-			s.fail(typed(err))
-			break
-		}
-		if answered {
-			pause.reset()
-		}
-		s.c.next(at)
-		s.expire(time.Now(), err)
-		if pause.wait(ctx) != nil {
-			break
-		}
-	}
-	s.fail(ErrClosed)
-	s.abandon(&Error{Code: connect.CodeUnknown, Message: "the stream was closed before the answer came"})
-}
-
-// waitForWork waits until there is something to send. It reports false when
-// the stream ends without.
-func (s *Stream) waitForWork(ctx context.Context) bool {
-	for {
-		s.mu.Lock()
-		work, ended := s.list.first != nil, s.closing
-		s.mu.Unlock()
-		if work || ended {
-			return work
-		}
-		select {
-		case <-s.wake:
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
 // drained reports that the stream is closing and nothing is left to answer.
 func (s *Stream) drained() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.closing && s.list.first == nil
+	return s.closing && s.open == 0
 }
+
+// isEnding reports that nothing is sent any more; the mutex is held.
+func (s *Stream) isEnding() bool { return s.ending || s.fatal != nil }
 
 // fail makes Send return err from now on.
 func (s *Stream) fail(err error) {
@@ -239,55 +209,20 @@ func (s *Stream) fail(err error) {
 	}
 }
 
-// abandon fails every command that is left.
-func (s *Stream) abandon(err error) { s.drop(func(*pending) bool { return true }, err) }
-
-// expire fails the commands that have been waiting for a connection too long;
-// one has just broken.
-func (s *Stream) expire(now time.Time, cause error) {
-	s.mu.Lock()
-	for p := s.list.first; p != nil; p = p.next {
-		if p.broken.IsZero() {
-			p.broken = now
-		}
-	}
-	s.mu.Unlock()
-	message := "the connection was lost before the answer came"
-	if cause != nil {
-		message += ": " + cause.Error()
-	}
-	s.drop(func(p *pending) bool { return !p.broken.IsZero() && now.Sub(p.broken) >= s.opts.ResendFor },
-		&Error{Code: connect.CodeUnknown, Message: message})
+// finish takes the account of a command that has its outcome; the mutex is
+// held. The caller calls the returned func and then gives the slot back.
+func (s *Stream) finish(p *pending, fine bool) (done func(Reply, error)) {
+	p.lane.ended(p, fine)
+	return s.close(p)
 }
 
-// drop fails commands from the front of the list while which holds.
-func (s *Stream) drop(which func(*pending) bool, err error) {
-	for {
-		s.mu.Lock()
-		p := s.list.first
-		if p == nil || !which(p) {
-			s.mu.Unlock()
-			return
-		}
-		done := s.finish(p)
-		s.mu.Unlock()
-		done(Reply{}, err)
-		s.free <- p
-	}
-}
-
-// finish takes a command off the list; the mutex is held. The caller calls the
-// returned func and then gives the slot back.
-func (s *Stream) finish(p *pending) (done func(Reply, error)) {
-	if s.unsent == p {
-		s.unsent = p.next
-	}
-	s.list.remove(p)
-	if s.closing && s.list.first == nil {
+// close frees a command that is on no list; the mutex is held.
+func (s *Stream) close(p *pending) (done func(Reply, error)) {
+	done = p.done
+	p.cmd, p.done, p.lane, p.failed = Command{}, nil, nil, nil
+	if s.open--; s.closing && s.open == 0 {
 		close(s.empty)
 	}
-	done = p.done
-	p.cmd, p.done = Command{}, nil
 	return done
 }
 

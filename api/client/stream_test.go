@@ -213,7 +213,7 @@ func TestStreamGivesUp(t *testing.T) {
 	r.stop(t, time.Second)
 	c := dial(t, addr)
 	s := c.Stream(client.StreamOptions{ResendFor: 50 * time.Millisecond})
-	if _, err := s.Call(t.Context(), add("a", 1)); !client.OutcomeUnknown(err) {
+	if _, err := s.Call(t.Context(), add("a", 1)); !client.IsUnavailable(err) {
 		t.Errorf("without a node: %v", err)
 	}
 	r, _ = start(t, w, addr, rpc.Options{})

@@ -1,0 +1,275 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+)
+
+// idleCheck is how often a stream looks whether leaders are to be asked for.
+const idleCheck = time.Second
+
+// run gives lanes that wait to the nodes that lead their shards, until the
+// stream is closed.
+func (s *Stream) run(ctx context.Context) {
+	defer close(s.gone)
+	var ways sync.WaitGroup
+	timer := time.NewTimer(idleCheck)
+	defer timer.Stop()
+	if s.learn(ctx, timer) {
+		for !s.drained() && ctx.Err() == nil && s.reasonToEnd() == nil {
+			s.refresh(ctx)
+			timer.Reset(s.assign(ctx, time.Now(), &ways))
+			select {
+			case <-s.wake:
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+		}
+	}
+	s.fail(ErrClosed)
+	s.mu.Lock()
+	s.ending = true
+	for _, w := range s.ways {
+		signal(w.wake)
+	}
+	s.mu.Unlock()
+	if !s.drained() {
+		s.stop()
+	}
+	ways.Wait()
+	s.abandon(&Error{Code: connect.CodeUnknown, Message: "the stream was closed before the answer came"})
+}
+
+func (s *Stream) reasonToEnd() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fatal
+}
+
+// learn finds out the shards before the first command leaves: which command
+// goes where decides the lanes. A cluster that does not tell gets everything
+// through one. It reports false when the stream ends before.
+func (s *Stream) learn(ctx context.Context, timer *time.Timer) bool {
+	c := s.c
+	pause := newBackoff(c.opts)
+	for refused := 0; ; {
+		s.mu.Lock()
+		work, over := s.open > 0, s.closing && s.open == 0
+		s.mu.Unlock()
+		if over || ctx.Err() != nil {
+			return false
+		}
+		if !work {
+			select {
+			case <-s.wake:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if c.opts.GivenOnly || c.learner.known.Load() != nil {
+			break
+		}
+		_, at := c.current()
+		err := c.learn(ctx)
+		if err == nil {
+			break
+		}
+		if !judge(err).retry {
+			break
+		}
+		if connect.IsWireError(err) {
+			if refused++; refused > 100 {
+				break // nodes answer and do not tell
+			}
+		}
+		c.next(at)
+		s.expire(time.Now(), typed(err))
+		timer.Reset(pause.length())
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	s.shape()
+	return true
+}
+
+// shape makes a lane for each shard, where the shards are known.
+func (s *Stream) shape() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known, s.ready = s.c.learner.known.Load(), true
+	if s.c.opts.GivenOnly || s.known == nil || s.known.shards == 0 {
+		return
+	}
+	first := s.lanes[0].held.first
+	s.lanes = make([]lane, s.known.shards+1)
+	for i := range s.lanes {
+		s.lanes[i].shard = uint32(i)
+	}
+	for p := first; p != nil; {
+		next := p.next
+		p.lane = s.laneOf(&p.cmd)
+		p.lane.held.push(p)
+		p = next
+	}
+}
+
+// laneOf returns the lane of a command; the mutex is held.
+func (s *Stream) laneOf(cmd *Command) *lane {
+	if len(s.lanes) == 1 {
+		return &s.lanes[0]
+	}
+	return &s.lanes[ShardOf(cmd.EntityType, cmd.EntityID, uint32(len(s.lanes)-1))]
+}
+
+// refresh asks for the leaders where that has shown to be needed, and takes
+// lanes away from nodes that no longer lead them.
+func (s *Stream) refresh(ctx context.Context) {
+	s.c.freshen(ctx)
+	known := s.c.learner.known.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known == s.known || len(s.lanes) == 1 {
+		return
+	}
+	s.known = known
+	for i := range s.lanes {
+		l := &s.lanes[i]
+		if leader := known.leader(l.shard); l.way != nil && leader != nil && leader != l.way.n {
+			l.leave()
+		}
+	}
+}
+
+// ranAt notes where a command ran, and takes its lane away from a node that
+// passes its commands on. It reports whether the lane waits now; the mutex is
+// held.
+func (s *Stream) ranAt(p *pending, w *way, nodeID string) bool {
+	l := p.lane
+	if name := w.n.id.Load(); l.shard == 0 || name == nil || *name == nodeID || l.way != w {
+		return false
+	}
+	s.c.answeredBy(route{p.cmd.EntityType, p.cmd.EntityID}, w.n, nodeID)
+	if leader := s.c.learner.known.Load().leader(l.shard); leader == nil || leader == w.n {
+		return s.c.learner.stale.Load()
+	}
+	l.way = nil // p itself is still out
+	return true
+}
+
+// assign gives every lane that waits to a node, and answers what has waited too
+// long. It returns when to look again.
+func (s *Stream) assign(ctx context.Context, now time.Time, ways *sync.WaitGroup) time.Duration {
+	s.expire(now, nil)
+	wait := idleCheck
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.lanes {
+		l := &s.lanes[i]
+		if !l.waiting() {
+			continue
+		}
+		if left := l.after.Sub(now); left > 0 {
+			wait = min(wait, left)
+			continue
+		}
+		n, _ := s.c.current()
+		if leader := s.c.learner.known.Load().leader(l.shard); leader != nil && l.shard != 0 {
+			n = leader
+		}
+		w := s.ways[n]
+		if w == nil {
+			w = &way{s: s, n: n, wake: make(chan struct{}, 1)}
+			s.ways[n] = w
+			ways.Go(func() { w.run(ctx) })
+		}
+		l.give(w)
+	}
+	return wait
+}
+
+// broke hands the commands of a connection that ended back to their lanes.
+func (s *Stream) broke(w *way, at uint32, answered bool, err error) {
+	if isFatal(err) {
+		s.fail(typed(err))
+		signal(s.wake)
+	}
+	if err == nil {
+		err = errors.New("the node ended the stream")
+	}
+	// Without a connection nothing has left.
+	connected := connect.IsWireError(err) || judge(err).carried
+	now := time.Now()
+	s.mu.Lock()
+	for p := w.list.first; p != nil; p = w.list.first {
+		w.remove(p)
+		p.carried, p.sent = p.carried || p.sent && connected, false
+		if answered {
+			p.lane.pause = 0
+		}
+		s.c.lostLeader(p.lane.shard, w.n)
+		p.lane.cameBack(p, typed(err), now, &s.c.opts)
+	}
+	// A lane with nothing out must not go on to a node that is gone.
+	for i := range s.lanes {
+		if s.lanes[i].way == w {
+			s.lanes[i].leave()
+		}
+	}
+	s.mu.Unlock()
+	s.c.failed(route{}, w.n, at, answered || connect.IsWireError(err))
+	signal(s.wake)
+}
+
+// expire answers commands that are not tried again. cause, where it is given,
+// is why nothing leaves.
+func (s *Stream) expire(now time.Time, cause error) {
+	s.drop(func(p *pending) (error, bool) {
+		if cause != nil {
+			if p.failed = cause; p.since.IsZero() {
+				p.since = now
+			}
+		}
+		if !p.lane.over(p, now, s.opts.ResendFor) {
+			return nil, false
+		}
+		return p.failure(), true
+	})
+}
+
+// abandon fails every command that is left.
+func (s *Stream) abandon(err error) {
+	s.drop(func(*pending) (error, bool) { return err, true })
+}
+
+// drop answers held commands for which which gives an error.
+func (s *Stream) drop(which func(*pending) (error, bool)) {
+	type ended struct {
+		p    *pending
+		done func(Reply, error)
+		err  error
+	}
+	var all []ended
+	s.mu.Lock()
+	for i := range s.lanes {
+		l := &s.lanes[i]
+		for p := l.held.first; p != nil; {
+			next := p.next
+			if err, yes := which(p); yes {
+				l.held.remove(p)
+				all = append(all, ended{p: p, err: err, done: s.close(p)})
+			}
+			p = next
+		}
+	}
+	s.mu.Unlock()
+	for _, e := range all {
+		e.done(Reply{}, e.err)
+		s.free <- e.p
+	}
+}

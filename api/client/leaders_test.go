@@ -1,0 +1,325 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/sharding"
+)
+
+// TestShardOf: the client's map is the servers'.
+func TestShardOf(t *testing.T) {
+	for i := range 5000 {
+		kind, id, n := fmt.Sprint("t", i%7), fmt.Sprint("id-é", i), uint32(1+i%1025)
+		if got, want := client.ShardOf(kind, id, n), sharding.ShardOf(sharding.EntityID{Type: kind, ID: id}, n); got != uint32(want) {
+			t.Fatalf("%s/%s of %d shards: %d, want %d", kind, id, n, got, want)
+		}
+	}
+	if got := client.ShardOf("counter", "c1", 256); got != 225 {
+		t.Errorf("counter/c1 of 256 shards: %d", got)
+	}
+}
+
+// fleet runs nodes until the test ends; they leave no goroutine.
+func fleet(t *testing.T, n int) *rpctest.Fleet {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	f, err := rpctest.NewFleet(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		f.Close()
+		eventually(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
+	})
+	return f
+}
+
+// spread shares the shards out over n nodes.
+func spread(f *rpctest.Fleet, n int) {
+	for s := sharding.ShardID(1); s <= rpctest.Shards; s++ {
+		f.Move(s, sharding.NodeID(fmt.Sprint("n", 1+int(s)%n)))
+	}
+}
+
+func strays(f *rpctest.Fleet, n int) (sum int64) {
+	for i := range n {
+		sum += f.Node(i + 1).Strays.Load()
+	}
+	return sum
+}
+
+// TestGoesToLeaders: once a client knows the leaders, nothing is passed on, and
+// when they move it learns that from the answers.
+func TestGoesToLeaders(t *testing.T) {
+	f := fleet(t, 3)
+	f.Forwards = true
+	spread(f, 3)
+	c := dial(t, f.Node(1).Addr)
+	send := func(n int) {
+		t.Helper()
+		for i := range n {
+			id := fmt.Sprint("e", i)
+			r, err := c.Send(t.Context(), add(id, 1))
+			if err != nil || r.NodeID != string(f.Leader(sharding.ShardOf(counter(id), rpctest.Shards))) {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		}
+	}
+	send(4)
+	learned := strays(f, 3)
+	send(40)
+	if now := strays(f, 3); now != learned {
+		t.Errorf("%d commands went to a node that does not lead", now-learned)
+	}
+	spread(f, 2)
+	send(40)
+	moved := strays(f, 3)
+	if moved-learned > rpctest.Shards {
+		t.Errorf("%d commands found %d shards moved", moved-learned, rpctest.Shards)
+	}
+	for e, err := range c.List(t.Context(), &entityv1.ListEntitiesRequest{EntityType: rpctest.Counter}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, err := c.Entity(t.Context(), rpctest.Counter, e.GetEntityId()); err != nil || d.GetNodeId() != string(f.Leader(sharding.ShardOf(counter(e.GetEntityId()), rpctest.Shards))) {
+			t.Errorf("%s: %v, %v", e.GetEntityId(), d, err)
+		}
+	}
+	// One that is told to keeps to its address.
+	given, err := client.New([]string{f.Node(3).Addr}, client.Options{GivenOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer given.Close()
+	before := f.Node(3).Strays.Load()
+	for i := range 20 {
+		if _, err := given.Send(t.Context(), add(fmt.Sprint("e", i), 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if now := f.Node(3).Strays.Load(); now-before != 20 { // it leads nothing
+		t.Errorf("%d of 20 went to the address", now-before)
+	}
+}
+
+// counting counts calls by procedure.
+type counting struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	c.seen[r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]]++
+	c.mu.Unlock()
+	return c.next.RoundTrip(r)
+}
+
+// TestAsksForLeadersSparingly: a shard without a leader makes the client ask no
+// more often than its bound.
+func TestAsksForLeadersSparingly(t *testing.T) {
+	f := fleet(t, 2)
+	f.Move(1, "")
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	inner := &http.Transport{Protocols: protocols}
+	defer inner.CloseIdleConnections()
+	count := &counting{next: inner, seen: map[string]int{}}
+	c, err := client.New([]string{f.Node(1).Addr}, client.Options{HTTPClient: &http.Client{Transport: count}, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := ""
+	for i := 0; id == ""; i++ {
+		if s := fmt.Sprint("x", i); client.ShardOf(rpctest.Counter, s, rpctest.Shards) == 1 {
+			id = s
+		}
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := c.Send(ctx, add(id, 1)); !client.IsUnavailable(err) && !client.OutcomeUnknown(err) {
+		t.Errorf("without a leader: %v", err)
+	}
+	atMost := int(time.Since(began)/(200*time.Millisecond)) + 2
+	if count.seen["Send"] < 2 || count.seen["ListShards"] > atMost {
+		t.Errorf("calls: %v, at most %d refreshes", count.seen, atMost)
+	}
+}
+
+// TestSendOverDyingNodes: commands succeed, once each, while leaders move and
+// nodes die that do not pass anything on.
+func TestSendOverDyingNodes(t *testing.T) {
+	f := fleet(t, 3)
+	spread(f, 3)
+	c, err := client.New([]string{f.Node(1).Addr, f.Node(2).Addr}, client.Options{MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for i := range 60 {
+		if i%10 == 5 {
+			victim := sharding.NodeID(fmt.Sprint("n", 1+i/10%3))
+			f.Node(1 + i/10%3).Kill()
+			for s := sharding.ShardID(1); s <= rpctest.Shards; s++ {
+				if f.Leader(s) == victim {
+					f.Move(s, sharding.NodeID(fmt.Sprint("n", 1+(i/10+1)%3)))
+				}
+			}
+		}
+		if i%10 == 9 {
+			if err := f.Node(1 + i/10%3).Start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Send(t.Context(), add("a", i)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Query(t.Context(), client.Query{EntityType: rpctest.Counter, EntityID: fmt.Sprint("q", i), Name: "total"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(f.World.Commands(counter("a"))); got != 60 {
+		t.Errorf("%d commands ran", got)
+	}
+}
+
+// TestStreamOverMovingLeaders: the commands of a stream take effect once and in
+// order while shards move between nodes, are without a leader, and nodes die.
+func TestStreamOverMovingLeaders(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	f := fleet(t, 3)
+	spread(f, 3)
+	c, err := client.New([]string{f.Node(1).Addr, f.Node(2).Addr, f.Node(3).Addr}, client.Options{MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := c.Stream(client.StreamOptions{Outstanding: 64})
+	const entities, each = 6, 1200
+	var answered atomic.Int64
+	var senders sync.WaitGroup
+	for e := range entities {
+		senders.Go(func() {
+			for i := range each {
+				err := s.Send(t.Context(), add(fmt.Sprint("e", e), i), func(r client.Reply, err error) {
+					if err != nil || r.Sequence != uint64(i+1) {
+						t.Errorf("entity %d, command %d: %+v, %v", e, i, r, err)
+					}
+					answered.Add(1)
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	steps := 0
+	for ; answered.Load() < entities*each && !t.Failed(); steps++ {
+		goal := answered.Load() + 1 + rng.Int64N(entities*each/60)
+		shard := sharding.ShardID(1 + rng.IntN(rpctest.Shards))
+		to := 1 + rng.IntN(3)
+		switch rng.IntN(4) {
+		case 0:
+			f.Move(shard, "")
+			time.Sleep(time.Duration(rng.IntN(3)) * time.Millisecond)
+			f.Move(shard, sharding.NodeID(fmt.Sprint("n", to)))
+		case 1:
+			f.Node(to).Kill()
+			for s := sharding.ShardID(1); s <= rpctest.Shards; s++ {
+				if f.Leader(s) == f.Node(to).ID {
+					f.Move(s, sharding.NodeID(fmt.Sprint("n", 1+to%3)))
+				}
+			}
+			if err := f.Node(to).Start(); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			f.Move(shard, sharding.NodeID(fmt.Sprint("n", to)))
+		}
+		eventually(t, "progress", func() bool { return answered.Load() >= min(goal, entities*each) || t.Failed() })
+	}
+	senders.Wait()
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	c.Close()
+	for e := range entities {
+		ran := f.World.Commands(counter(fmt.Sprint("e", e)))
+		if len(ran) != each {
+			t.Errorf("entity %d ran %d commands", e, len(ran))
+		}
+		for i, payload := range ran {
+			if payload != fmt.Sprintf(`{"amount":%d}`, i) {
+				t.Fatalf("entity %d ran %s as number %d", e, payload, i)
+			}
+		}
+	}
+	t.Logf("%d steps", steps)
+}
+
+// TestStreamWaitsForNodes: commands given while nodes still start run when they
+// have, and fail at the deadline of their context when they do not.
+func TestStreamWaitsForNodes(t *testing.T) {
+	w := rpctest.New()
+	_, addr := serve(t, w)
+	s := dial(t, addr).Stream(client.StreamOptions{})
+	defer s.Close(t.Context())
+	w.SetTypesError(rpc.ErrNotReady)
+	const n = 20
+	answers := make(chan error, n)
+	for i := range n {
+		err := s.Send(t.Context(), add("a", i), func(_ client.Reply, err error) { answers <- err })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	failed := make(chan error, 1)
+	if err := s.Send(ctx, add("b", 1), func(_ client.Reply, err error) { failed <- err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-failed; !client.IsUnavailable(err) {
+		t.Errorf("past its deadline: %v", err)
+	}
+	select {
+	case err := <-answers:
+		t.Fatalf("answered by a node that is not ready: %v", err)
+	default:
+	}
+	w.SetTypesError(nil)
+	for range n {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	for i, payload := range w.Commands(counter("a")) {
+		if payload != fmt.Sprintf(`{"amount":%d}`, i) {
+			t.Fatalf("ran %s as number %d", payload, i)
+		}
+	}
+	if err := s.Send(t.Context(), client.Command{EntityType: rpctest.Counter, EntityID: "a", Name: "fault"}, func(_ client.Reply, err error) { failed <- err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-failed; err == nil || errors.Is(err, client.ErrClosed) {
+		t.Errorf("a fault: %v", err)
+	}
+}

@@ -1,0 +1,200 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+)
+
+const (
+	// refreshEvery bounds how often the leaders are asked for.
+	refreshEvery = 200 * time.Millisecond
+	// refreshTimeout bounds one attempt.
+	refreshTimeout = 2 * time.Second
+	// avoidFor is how long a node that could not be reached is not chosen for
+	// the shards that it leads.
+	avoidFor = 2 * time.Second
+	// maxNodes bounds the nodes that a client knows.
+	maxNodes = 256
+)
+
+// topology is who leads what. The leaders change; the rest is fixed.
+type topology struct {
+	shards  uint32
+	leaders []atomic.Pointer[node] // by shard; nil where none is known
+	byID    map[string]*node
+}
+
+// route says what a call is about: an entity, or nothing in particular.
+type route struct{ entityType, entityID string }
+
+// shard returns the shard of a route; 0 where it is not known.
+func (t *topology) shard(r route) uint32 {
+	if t == nil || t.shards == 0 || r.entityID == "" {
+		return 0
+	}
+	return ShardOf(r.entityType, r.entityID, t.shards)
+}
+
+// leader returns the node to talk to about a shard, or nil where any will do.
+func (t *topology) leader(shard uint32) *node {
+	if t == nil || shard == 0 {
+		return nil
+	}
+	n := t.leaders[shard].Load()
+	if n == nil || n.avoided() {
+		return nil
+	}
+	return n
+}
+
+// lost notes that a node did not answer for a shard as its leader.
+func (t *topology) lost(shard uint32, n *node) {
+	if t != nil && shard != 0 {
+		t.leaders[shard].CompareAndSwap(n, nil)
+	}
+}
+
+// lostLeader notes that a node did not take a command of a shard.
+func (c *Client) lostLeader(shard uint32, n *node) {
+	c.learner.known.Load().lost(shard, n)
+	c.learner.stale.Store(true)
+}
+
+// learner finds out who leads what, one caller at a time; the others go on
+// with what is known.
+type learner struct {
+	known atomic.Pointer[topology]
+	stale atomic.Bool
+	mu    sync.Mutex
+	last  time.Time // of the last attempt; guarded by mu
+}
+
+// answeredBy notes which node ran a command that n was asked for.
+func (c *Client) answeredBy(r route, n *node, id string) {
+	if c.opts.GivenOnly || id == "" {
+		return
+	}
+	if name := n.id.Load(); name != nil && *name == id {
+		return
+	}
+	t := c.learner.known.Load()
+	if shard := t.shard(r); shard != 0 {
+		if leader := t.byID[id]; leader != nil {
+			t.leaders[shard].Store(leader)
+			return
+		}
+	}
+	c.learner.stale.Store(true)
+}
+
+// freshen asks who leads what when something has shown that it is not known,
+// unless that was done a moment ago or is being done.
+func (c *Client) freshen(ctx context.Context) {
+	l := &c.learner
+	if c.opts.GivenOnly || !l.stale.Load() || !l.mu.TryLock() {
+		return
+	}
+	defer l.mu.Unlock()
+	if time.Since(l.last) < refreshEvery {
+		return
+	}
+	l.last = time.Now()
+	if c.learn(ctx) == nil {
+		l.stale.Store(false)
+	}
+}
+
+// learn asks one node; another the next time when this one does not answer.
+func (c *Client) learn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	defer cancel()
+	n, at := c.current()
+	cluster, err := n.cluster.GetCluster(ctx, connect.NewRequest(&clusterv1.GetClusterRequest{}))
+	if err != nil {
+		c.next(at)
+		return err
+	}
+	shards, err := n.cluster.ListShards(ctx, connect.NewRequest(&clusterv1.ListShardsRequest{}))
+	if err != nil {
+		c.next(at)
+		return err
+	}
+	c.take(n, cluster.Msg, shards.Msg.GetShards())
+	return nil
+}
+
+// take makes a topology of what node n has said.
+func (c *Client) take(n *node, cluster *clusterv1.GetClusterResponse, shards []*clusterv1.Shard) {
+	t := &topology{shards: cluster.GetShardCount(), byID: make(map[string]*node)}
+	t.leaders = make([]atomic.Pointer[node], t.shards+1)
+	for _, m := range cluster.GetMembers() {
+		if m.GetNodeId() == cluster.GetNodeId() {
+			continue // is reached under another address, perhaps
+		}
+		if at := c.nodeAt(m.GetAddress()); at != nil {
+			at.name(m.GetNodeId())
+			t.byID[m.GetNodeId()] = at
+		}
+	}
+	n.name(cluster.GetNodeId())
+	t.byID[cluster.GetNodeId()] = n
+	for _, s := range shards {
+		if s.GetShardId() > 0 && s.GetShardId() <= t.shards {
+			t.leaders[s.GetShardId()].Store(t.byID[s.GetLeader()])
+		}
+	}
+	c.learner.known.Store(t)
+}
+
+// nodeAt returns the node at an address, or nil where that is none.
+func (c *Client) nodeAt(address string) *node {
+	base, err := c.memberURL(address)
+	if err != nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	nodes := *c.nodes.Load()
+	for _, n := range nodes {
+		if n.url == base {
+			return n
+		}
+	}
+	if len(nodes) >= maxNodes {
+		return nil
+	}
+	n := c.newNode(base)
+	grown := append(append(make([]*node, 0, len(nodes)+1), nodes...), n)
+	c.nodes.Store(&grown)
+	return n
+}
+
+// target returns the node for a call about r, and where the rotation stands.
+func (c *Client) target(r route) (n *node, at uint32) {
+	n, at = c.current()
+	t := c.learner.known.Load()
+	if leader := t.leader(t.shard(r)); leader != nil {
+		n = leader
+	}
+	return n, at
+}
+
+// failed moves on from a node that did not do what was asked of it. reached
+// says that it answered.
+func (c *Client) failed(r route, n *node, at uint32, reached bool) {
+	if !reached {
+		n.avoid()
+	}
+	t := c.learner.known.Load()
+	t.lost(t.shard(r), n)
+	c.learner.stale.Store(true)
+	if now, _ := c.current(); now == n {
+		c.next(at)
+	}
+}
