@@ -33,8 +33,9 @@ type call struct {
 	again  bool   // the entity is loaded, and begins anew
 	handle uint64
 
-	out []byte // valid until the guest's next call
-	err error
+	fuel uint64 // that handle has cost
+	out  []byte // valid until the guest's next call
+	err  error
 
 	// state is 0 when no visit is under way, an odd number of its own while
 	// one is, and handed once the lane went on without it.
@@ -63,6 +64,7 @@ func (v *call) exec() {
 	switch v.kind {
 	case callHandle:
 		v.out, v.err = v.guest.Handle(v.handle, v.frames, v.env)
+		v.fuel = uint64(max(0, v.guest.Fuel()))
 	case callQuery:
 		v.out, v.err = v.guest.Query(v.handle, v.frames, v.env)
 	case callSnapshot:
@@ -182,6 +184,8 @@ func (c *core) requeue(v *call) {
 // handled takes what a guest answered to a command.
 func (c *core) handled(e *entity, v *call) {
 	err := v.err
+	c.fuel = v.fuel
+	e.tally.add(v.fuel)
 	if err == nil {
 		err = abi.ParseOutput(&c.output, v.out, abi.HandleEvents, &c.opts.Limits)
 	}

@@ -113,6 +113,7 @@ type entity struct {
 	inst     *instance
 	handle   uint64
 	typ      *Type
+	tally    *typeTally
 	sequence journal.Sequence
 	hash     journal.Hash
 	seen     dedupe
@@ -171,6 +172,7 @@ type core struct {
 	pools     map[journal.Digest]*pool
 	instances []*instance // oldest first
 	residents residents
+	types     typeTallies
 	ready     []*entity            // have a turn to take
 	call      *call                // the next visit
 	visits    map[*call]struct{}   // under way without the lane
@@ -188,6 +190,8 @@ type core struct {
 
 	chain   journal.Chain
 	scratch []byte
+	fuel    uint64 // of the command being decided
+	fuelBuf [8]byte
 	record  journal.Record
 	output  abi.Output
 	names   map[string]string // event types, so that a record costs no string

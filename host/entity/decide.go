@@ -49,6 +49,7 @@ func (c *core) fire(e *entity, r *Request, now int64) {
 		c.settle(e.shard, r, Result{Err: ErrReadOnly})
 	case e.typ.Commands != nil && !e.typ.Commands[r.Name]:
 		c.opts.Logger.Warn("a timer's command is unknown to its entity", "entity_type", e.id.Type, "shard_id", e.shard.id, "command", r.Name)
+		c.fuel = 0
 		c.endTimer(e, r, Env{Now: now}, false)
 	default:
 		c.handle(e, r, now, 0)
@@ -117,6 +118,7 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 		Entity: e.id, Term: s.term, RecordedAt: env.Now, Expected: e.sequence, Prev: e.hash,
 		Module: e.typ.Digest, CommandID: r.ID, CommandHash: hash, Reply: c.output.Reply, Events: rec.Events[:0], Sections: rec.Sections[:0],
 	}
+	c.fuelSection(rec)
 	c.timerSections(e, r, rec)
 	if r.ServerID {
 		rec.Flags |= journal.FlagServerID

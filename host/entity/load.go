@@ -113,6 +113,7 @@ func (c *core) chunkApplied(e *entity, v *call) {
 	l.cancel()
 	e.load = nil
 	e.phase, e.sequence, e.hash, e.replay, e.below = resident, ch.sequence, ch.hash, ch.replay, 0
+	e.tally = c.types.of(e.id.Type)
 	c.resides(e)
 	if !e.held {
 		delete(c.away, e)

@@ -144,6 +144,9 @@ func (w *world) settle() {
 	if n := w.dueTimers(); n > 0 {
 		w.problem("%d timers are due and never fire", n)
 	}
+	if spent := w.core.types.of("tally").fuel.Load(); spent < w.fuel {
+		w.problem("the commands in the log have cost %d, the lane counts %d", w.fuel, spent)
+	}
 	in := 0
 	for _, e := range w.core.shard(worldShard).entities {
 		if e.phase == resident {

@@ -29,6 +29,8 @@ type Guest interface {
 	Snapshot(handle uint64) ([]byte, error)
 	Drop(handle uint64) error
 	MemoryBytes() int64
+	// Fuel is what the last call cost; 0 where nothing is metered.
+	Fuel() int64
 	Close() error
 }
 

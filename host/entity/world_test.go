@@ -3,6 +3,7 @@ package entity
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,6 +28,7 @@ type tally struct {
 	rev  uint64 // of the binding it was made for, or the other one of its module
 	sums map[uint64]int64
 	most int
+	fuel int64
 	dead bool
 	away bool // a visit is under way elsewhere
 }
@@ -115,6 +117,7 @@ func (g *tally) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 	if err := abi.ParseRequest(&req, frames); err != nil {
 		return nil, err
 	}
+	g.fuel = int64(binary.LittleEndian.Uint16(append([]byte(req.CommandID), 'x', 'y'))) + 1
 	var out []byte
 	emit := func(times int) {
 		for range times {
@@ -170,6 +173,9 @@ func (g *tally) Drop(h uint64) error {
 	return nil
 }
 
+// Fuel is known from the state, so that what is recorded can be checked.
+func (g *tally) Fuel() int64 { return g.fuel }
+
 // MemoryBytes never falls, like a guest's.
 func (g *tally) MemoryBytes() int64 {
 	g.most = max(g.most, len(g.sums))
@@ -217,6 +223,7 @@ type world struct {
 	timers     map[timerKey]journal.Timer
 	scans      []*timerScan
 	fired      int
+	fuel       uint64
 	deleted    int
 	busy       bool
 	prompt     bool // no visit runs long or faults by chance
@@ -378,6 +385,7 @@ func (w *world) tick() string {
 
 func (w *world) applyTimers(r *journal.Record) {
 	defer w.applyDelete(r)
+	w.checkFuel(r)
 	if source := r.Section(journal.SectionSource); source != nil {
 		s, err := journal.DecodeTimerSource(source)
 		if err != nil {
@@ -409,6 +417,17 @@ func (w *world) applyTimers(r *journal.Record) {
 			w.timers[key] = journal.Timer{Entity: r.Entity, Name: string(op.Name), Due: op.Due, Command: op.Command, Payload: op.Payload}
 		}
 	}
+}
+
+// checkFuel: each record carries what its own command has cost.
+func (w *world) checkFuel(r *journal.Record) {
+	want := uint64(binary.LittleEndian.Uint16(append([]byte(r.CommandID), 'x', 'y'))) + 1
+	data := r.Section(journal.SectionFuel)
+	if len(data) != 8 || binary.LittleEndian.Uint64(data) != want {
+		w.problem("command %s has cost %d, the record says %v", r.CommandID, want, data)
+		return
+	}
+	w.fuel += want
 }
 
 // applyDelete ends the timers and the snapshots of a deleted entity.
