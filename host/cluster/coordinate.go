@@ -34,7 +34,7 @@ type leading struct {
 	latest    map[sharding.NodeID]arrival
 	orders    []coordinator.Order // since the last step
 	number    uint64              // of the last order
-	transfers map[sharding.NodeID][]*peerv1.Transfer
+	transfers map[sharding.NodeID][]*peerv1.Transfer // for their next report
 	progress  []coordinator.Progress
 	stepped   chan struct{} // closed and made anew after each step
 }
@@ -53,7 +53,7 @@ func (l *leading) init(m *Member) {
 // forget begins anew, as a coordinator that knows nothing.
 func (l *leading) forget() {
 	l.inbox, l.latest = map[sharding.NodeID]observed{}, map[sharding.NodeID]arrival{}
-	l.transfers, l.orders, l.progress = nil, nil, nil
+	l.transfers, l.orders, l.progress = map[sharding.NodeID][]*peerv1.Transfer{}, nil, nil
 	l.coord = coordinator.New(l.m.opts.Coordinator)
 }
 
@@ -89,6 +89,7 @@ func (l *leading) take(o observed) (*peerv1.ReportResponse, error) {
 	defer l.mu.Unlock()
 	out := l.paint(time.Now())
 	out.Transfers = l.transfers[o.Node]
+	delete(l.transfers, o.Node)
 	return out, nil
 }
 
@@ -124,8 +125,7 @@ func (l *leading) step(ctx context.Context) {
 	l.orders = nil
 	coord, term := l.coord, l.term
 	plan := coord.Step(in)
-	l.transfers = map[sharding.NodeID][]*peerv1.Transfer{}
-	for _, t := range plan.Transfers {
+	for _, t := range plan.Transfers { // each is asked for once, and again when it came to nothing
 		l.transfers[t.From] = append(l.transfers[t.From], &peerv1.Transfer{ShardId: uint32(t.Shard), From: string(t.From), To: string(t.To)})
 	}
 	l.progress = plan.Progress
