@@ -11,9 +11,12 @@ import (
 
 	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/journal/statefile"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/journal/wal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // Verify checks everything that a stopped node has on disk: the write-ahead
@@ -52,7 +55,7 @@ func Verify(ctx context.Context, dir string, out io.Writer) (faults int, err err
 	}
 	fmt.Fprintf(out, "%s: %d records, %d bytes; %d groups with %d entries behind the last cut, which a start applies again\n",
 		walDir, report.Records, report.Bytes, recovered.groups(), recovered.entries())
-	bad, err := verifyStore(ctx, filepath.Join(dir, storeDir), version, out)
+	bad, err := verifyStore(ctx, dir, version, recovered, out)
 	if err != nil {
 		return faults, err
 	}
@@ -85,6 +88,25 @@ func (r recovery) entries() (n uint64) {
 	return n
 }
 
+// lives are the shards' lives as the log has them.
+func (r recovery) lives(snapshots string) []statefile.Life {
+	if r.rec == nil {
+		return nil
+	}
+	return r.rec.Lives(disk.OS{}, snapshots)
+}
+
+// cuts are the indexes behind which the log of each shard begins.
+func (r recovery) cuts() map[sharding.ShardID]uint64 {
+	out := map[sharding.ShardID]uint64{}
+	if r.rec != nil {
+		for _, g := range r.rec.Groups {
+			out[g.Shard] = g.CutIndex
+		}
+	}
+	return out
+}
+
 // replayOnly is a log that is only read.
 type replayOnly struct {
 	raftgroup.Log
@@ -107,14 +129,16 @@ func verifyLog(dir string) (report wal.Report, r recovery, err error) {
 	return report, r, err
 }
 
-func verifyStore(ctx context.Context, dir string, version uint64, out io.Writer) (int, error) {
+func verifyStore(ctx context.Context, dir string, version uint64, log recovery, out io.Writer) (int, error) {
+	dir, lives, cuts := filepath.Join(dir, storeDir), log.lives(filepath.Join(dir, snapshotDir)), log.cuts()
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
-	r, err := store.VerifyDir(ctx, dir, version, store.Options{})
+	r, err := store.VerifyDir(ctx, dir, version, store.Options{Leftover: eventlog.Leftovers(lives)})
 	if err != nil {
 		return 0, err
 	}
+	r.Problems = append(r.Problems, eventlog.VerifyLives(r, lives, cuts)...)
 	for i := range r.Problems {
 		fmt.Fprintf(out, "FAULT %s: %v\n", storeDir, &r.Problems[i])
 	}

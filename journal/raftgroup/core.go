@@ -57,9 +57,9 @@ type Core struct {
 	sections []pending // of this turn
 	next     int       // the first section that is in no record yet
 	record   []pending // in the record handed out
+	sizes    []int64   // of logs
 	// installs are groups whose ready has a snapshot, installed those of them
 	// that are in a record.
-	sizes     []int64 // of logs
 	installs  []*group
 	installed int
 	buf       []byte

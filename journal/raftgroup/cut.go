@@ -54,7 +54,7 @@ func (c *Core) CutRecord(watermark uint64, durable map[sharding.ShardID]uint64) 
 		if !g.uncut && (retain == c.opts.RetainBytes || g.log.bytes <= retain) {
 			continue
 		}
-		index := g.cutTarget(durable[g.shard], retain)
+		index := c.held(g, g.cutTarget(durable[g.shard], retain))
 		// Behind all that is durable, a follower cuts no more until it applies
 		// more; a leader may be waiting for its followers.
 		g.uncut = durable[g.shard] < g.applied || g.leader && index < g.applied

@@ -197,7 +197,7 @@ func (d *Driver) ReceiveSnapshot(from sharding.NodeID, stream io.Reader, done fu
 		return
 	}
 	in, err := d.core.expect(from, h)
-	if err != nil {
+	if err != nil || in == nil {
 		done(err)
 		return
 	}

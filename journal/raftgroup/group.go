@@ -42,6 +42,7 @@ type group struct {
 	// After failed snapshots no other is sent until the tick.
 	failures int
 	retryAt  uint64
+	holds    []hold
 	// removed: it is no replica of this node any more.
 	removed bool
 

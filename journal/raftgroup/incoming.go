@@ -33,7 +33,9 @@ type Installation struct {
 	done  func(error)
 }
 
-// expect makes room for a snapshot that a peer offers.
+// expect makes room for a snapshot that a peer offers. It returns nil for one
+// of which the replica has everything, as it does when the leader did not hear
+// that: raft tells it.
 func (c *Core) expect(from sharding.NodeID, h SnapshotHeader) (*incoming, error) {
 	g := c.groups[h.Shard]
 	switch {
@@ -43,8 +45,14 @@ func (c *Core) expect(from sharding.NodeID, h SnapshotHeader) (*incoming, error)
 		return nil, ErrUnknownShard
 	case g.incoming != nil:
 		return nil, ErrBusy
-	case uint64(h.Term) < g.hard.term || h.Index <= g.hard.commit:
+	case uint64(h.Term) < g.hard.term:
 		return nil, ErrSnapshotIgnored
+	}
+	if h.Index <= g.hard.commit {
+		_ = g.node.Step(h.message())
+		c.wake(g)
+		c.touch(g)
+		return nil, nil
 	}
 	c.learn(g, uint64(h.From), from)
 	g.incoming = &incoming{SnapshotHeader: h}

@@ -83,7 +83,7 @@ func (l *Loop) sendSnapshot(o *Outgoing) error {
 // ReceiveSnapshot takes a snapshot that came from a node: the stream that
 // Options.Sender was given there. It returns nil when the snapshot is durable,
 // and the state machine goes on from it, or when the replica has all of it
-// already; ErrBusy while another one is being received for the replica, and
+// already, which it may say without reading on; ErrBusy while another one is being received for the replica, and
 // ErrUnknownShard and ErrSnapshotIgnored when it is not for it. A stream that
 // ends early or is not sound is journal.ErrDamaged. It waits for its turn, and
 // then for the stream, whose reads should end soon after ctx does.
@@ -103,6 +103,9 @@ func (l *Loop) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, stream
 	var in *incoming
 	if err := l.call(func() (err error) { in, err = l.core.expect(from, h); return err }); err != nil {
 		return fmt.Errorf("receive snapshot of shard %d: %w", h.Shard, err)
+	}
+	if in == nil {
+		return nil
 	}
 	digest, err := l.driver.files.receive(stream, h.file(), h.To)
 	if err != nil {

@@ -77,6 +77,7 @@ func (c *Core) ship(g *group, m *pb.Message) {
 		return
 	}
 	o.Node = p.node
+	g.holds = append(g.holds, hold{to: m.GetTo(), index: m.GetSnapshot().GetMetadata().GetIndex()})
 	state, err := c.opts.Snapshots.Pin(g.shard)
 	if err == nil {
 		h := state.Header()
@@ -106,7 +107,9 @@ func (c *Core) SnapshotSent(o *Outgoing, err error) {
 	status := raft.SnapshotFinish
 	if err == nil {
 		g.failures, g.retryAt = 0, 0
+		g.letGo(uint64(o.To), c.now+holdTicks)
 	} else {
+		g.letGo(uint64(o.To), c.now)
 		status = raft.SnapshotFailure
 		g.retryAt = c.now + min(uint64(1)<<min(g.failures, 10), maxRetryTicks)
 		g.failures++

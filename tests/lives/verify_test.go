@@ -1,0 +1,79 @@
+package lives_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/journal/wal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// problems verifies a stopped node as of the watermark in its log.
+func problems(t *testing.T, n *node) []store.DamageError {
+	t.Helper()
+	log, err := wal.Open(n.fs, "wal", wal.Options{SegmentBytes: 256 << 10, Rand: func() uint64 { return 5 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := raftgroup.Recover(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lives := rec.Lives(n.fs, "snapshots")
+	cuts := map[sharding.ShardID]uint64{}
+	for _, g := range rec.Groups {
+		cuts[g.Shard] = g.CutIndex
+	}
+	n.life++ // a copy: to look may mend what a crash left
+	copyStore(t, filepath.Join(n.base, fmt.Sprint("store", n.life-1)), n.dir())
+	r, err := store.VerifyDir(t.Context(), n.dir(), rec.Watermark, store.Options{MemTableBytes: memTable, Leftover: eventlog.Leftovers(lives)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(r.Problems, eventlog.VerifyLives(r, lives, cuts)...)
+}
+
+// TestVerifyKnowsLives: a snapshot that is still to be read in, and one that
+// was, are sound; without its file, or without a mark, a life is not.
+func TestVerifyKnowsLives(t *testing.T) {
+	for _, settled := range []bool{false, true} {
+		w, l, n := lagging(t, 50, 1, 40)
+		w.until("the record", func() bool { return w.sent > 0 })
+		if settled {
+			l.settle(n)
+			w.until("the file's end", func() bool { return len(n.files()) == 0 })
+		}
+		n.crash()
+		if found := problems(t, n); len(found) > 0 {
+			t.Errorf("settled %v: %v", settled, found)
+		}
+		if files := n.files(); !settled {
+			path := filepath.Join("snapshots", files[0])
+			data, err := disk.ReadFile(n.fs, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data[100] ^= 1
+			if err := disk.WriteFileAtomic(n.fs, path, data); err != nil {
+				t.Fatal(err)
+			}
+			if found := problems(t, n); len(found) != 1 {
+				t.Errorf("a damaged snapshot: %v", found)
+			}
+			if err := n.fs.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			if found := problems(t, n); len(found) != 1 {
+				t.Errorf("a missing snapshot: %v", found)
+			}
+		}
+	}
+}
