@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 300, "how many seeds the model runs")
+	seeds = flag.Int("seeds", 200, "how many seeds the model runs")
 	seed  = flag.Uint64("seed", 0, "the one seed to run; 0 for all")
 )
 
@@ -263,6 +263,8 @@ func (w *world) short(v *meta.View, p meta.Placement, g *group, hosts int) strin
 	switch {
 	case live < want:
 		return fmt.Sprintf("shard %d has %d live voters of %d", p.Shard, live, want)
+	case len(c.voters) != len(p.IDs(meta.ReplicaVoter)) || len(c.outgoing) > 0:
+		return fmt.Sprintf("the voters of shard %d are not what its placement says", p.Shard)
 	case p.Shard != 0 && len(p.Replicas) != len(c.voters)+len(c.learners):
 		return fmt.Sprintf("shard %d is not what its placement says", p.Shard)
 	case hosts >= 3 && p.Shard != 0 && len(p.Replicas) != 3:

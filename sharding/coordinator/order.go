@@ -98,6 +98,9 @@ func (s *scene) takeOrders(orders []Order) {
 // begin does what an order asks for once.
 func (s *scene) begin(o *order) {
 	n := s.byID[o.Node]
+	if n == nil && o.Kind == OrderLeave {
+		return // it has left
+	}
 	if n == nil && o.Kind != OrderRebalance {
 		o.refuse("node %s is no member", o.Node)
 		return
