@@ -1,0 +1,173 @@
+package eventlog_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// source makes entries that follow a twin's state, and some that do not.
+type source struct {
+	rng    *rand.Rand
+	twin   *twin
+	shards int
+	names  int
+	clock  int64
+	number uint64
+	wrong  bool // some entries must be refused
+}
+
+func newSource(seed uint64, shards, names int) *source {
+	return &source{rng: rand.New(rand.NewPCG(seed, 1)), twin: newTwin(), shards: shards, names: names, clock: 1e18, wrong: true}
+}
+
+func (s *source) entity() sharding.EntityID {
+	n := s.rng.IntN(s.names)
+	return sharding.EntityID{Type: []string{"account", "cart", "a"}[n%3], ID: fmt.Sprintf("e %d", n)}
+}
+
+// next makes the next entry of a random shard, applies it to the twin and
+// returns what the verdict must be.
+func (s *source) next() (sharding.ShardID, journal.Committed, error) {
+	id := sharding.ShardID(1 + s.rng.IntN(s.shards))
+	sh := s.twin.shard(id)
+	c := journal.Committed{Index: sh.index + 1, Term: max(sh.term, 1)}
+	if s.rng.IntN(20) == 0 {
+		c.Term++
+	} else {
+		c.Data = s.data(sh, c.Term)
+	}
+	return id, c, s.twin.apply(id, c)
+}
+
+func (s *source) data(sh *twinShard, term sharding.Term) []byte {
+	fence := term
+	if s.wrong && s.rng.IntN(15) == 0 {
+		fence--
+	}
+	s.number++
+	if s.rng.IntN(20) == 0 {
+		return s.bindings(sh, fence)
+	}
+	if s.rng.IntN(4) == 0 {
+		if b := s.snapshot(sh, fence); b != nil {
+			return b
+		}
+	}
+	b := journal.AppendEntryHeader(nil, journal.EntryRecords, fence, s.number)
+	type state struct {
+		seq  journal.Sequence
+		hash journal.Hash
+	}
+	after := make(map[sharding.EntityID]state)
+	var chain journal.Chain
+	for n := 1 + s.rng.IntN(5); n > 0; n-- {
+		e := s.entity()
+		at, ok := after[e]
+		if cur := sh.entities[e]; !ok && cur != nil {
+			at = state{cur.seq, cur.hash}
+		}
+		r := s.record(e, term)
+		s.timers(&r, sh.entities[e])
+		r.Expected, r.Prev = at.seq, at.hash
+		if s.wrong && s.rng.IntN(40) == 0 {
+			r.Expected += journal.Sequence(s.rng.IntN(3)) - 1
+		}
+		if s.wrong && s.rng.IntN(40) == 0 {
+			r.Prev[s.rng.IntN(32)] ^= 1
+		}
+		b = journal.AppendRecord(b, &r)
+		after[e] = state{r.Last(), chain.After(&r)}
+	}
+	return b
+}
+
+// bindings is an entry with a revision that is higher than the shard's, or not.
+func (s *source) bindings(sh *twinShard, fence sharding.Term) []byte {
+	b := journal.AppendBindingsEntry(nil, fence, s.number, max(1, sh.revision+s.rng.Uint64N(5))-1)
+	if s.wrong && s.rng.IntN(4) == 0 {
+		b = b[:len(b)-s.rng.IntN(8)-1]
+	}
+	return b
+}
+
+// snapshot is an entry with a snapshot of some entity that has events, at its
+// head or not.
+func (s *source) snapshot(sh *twinShard, fence sharding.Term) []byte {
+	e := s.entity()
+	ent := sh.entities[e]
+	if ent == nil || ent.seq == 0 {
+		return nil
+	}
+	snap := journal.Snapshot{
+		Entity: e, Sequence: ent.seq, Hash: ent.hash, Module: journal.Digest{byte(s.rng.IntN(2))},
+		Keep: uint8(1 + s.rng.IntN(journal.MaxSnapshots)), State: s.bytes(500),
+	}
+	if s.wrong && s.rng.IntN(10) == 0 {
+		snap.Sequence += journal.Sequence(s.rng.IntN(2))
+	}
+	if s.wrong && s.rng.IntN(10) == 0 {
+		snap.Hash[s.rng.IntN(32)] ^= 1
+	}
+	snap.Window = journal.Sequence(s.rng.Uint64N(uint64(snap.Sequence) + 1))
+	return journal.AppendSnapshot(journal.AppendEntryHeader(nil, journal.EntrySnapshot, fence, s.number), &snap)
+}
+
+func (s *source) record(e sharding.EntityID, term sharding.Term) journal.Record {
+	s.clock += int64(s.rng.IntN(2000)) - 500
+	r := journal.Record{
+		Entity: e, Term: term, RecordedAt: s.clock, CommandID: journal.CommandID(fmt.Sprintf("c-%d", s.rng.Uint64())),
+		CommandHash: s.rng.Uint64(), Reply: s.bytes(40), Module: journal.Digest{byte(s.rng.IntN(3))},
+	}
+	if s.rng.IntN(15) == 0 {
+		r.Flags |= journal.FlagTombstone
+	}
+	for n := s.rng.IntN(4); n > 0; n-- {
+		ev := journal.Event{Type: "moved", Payload: s.bytes(300)}
+		for t := s.rng.IntN(3); t > 0; t-- {
+			ev.Tags = append(ev.Tags, fmt.Sprintf("tag-%d", s.rng.IntN(9)))
+		}
+		r.Events = append(r.Events, ev)
+	}
+	return r
+}
+
+// timers makes a record set and cancel timers, or be made by one.
+func (s *source) timers(r *journal.Record, cur *twinEntity) {
+	if s.rng.IntN(3) > 0 {
+		return
+	}
+	due := func() int64 { return int64(s.rng.IntN(40)) - 10 }
+	if cur != nil && len(cur.timers) > 0 && s.rng.IntN(2) == 0 {
+		names := slices.Sorted(maps.Keys(cur.timers))
+		t := cur.timers[names[s.rng.IntN(len(names))]]
+		if s.wrong && s.rng.IntN(10) == 0 {
+			t.Due++
+		}
+		r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionSource,
+			Data: journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte(t.Name), Due: t.Due})})
+	}
+	var ops []byte
+	for n := s.rng.IntN(4); n > 0; n-- {
+		op := journal.TimerOp{Name: fmt.Appendf(nil, "t%d", s.rng.IntN(4)), Cancel: s.rng.IntN(3) == 0}
+		if !op.Cancel {
+			op.Due, op.Command, op.Payload = due(), []byte("tick"), s.bytes(20)
+		}
+		ops = journal.AppendTimerOp(ops, op)
+	}
+	if len(ops) > 0 {
+		r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionTimers, Data: ops})
+	}
+}
+
+func (s *source) bytes(most int) []byte {
+	b := make([]byte, s.rng.IntN(most+1))
+	for i := range b {
+		b[i] = byte(s.rng.Uint32())
+	}
+	return b
+}
