@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-var seeds = flag.Int("seeds", 20, "how many runs of the chaos test")
+var seeds = flag.Int("seeds", 10, "how many runs of the chaos test")
 
 // However links are cut, broken and delayed, and nodes frozen and killed: a
 // frame arrives once or not at all, frames of one sender arrive in the order

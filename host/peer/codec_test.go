@@ -176,8 +176,8 @@ func TestQueue(t *testing.T) {
 			t.Errorf("push %d of %d bytes: %v", i, c.size, got)
 		}
 	}
-	if q.lost() != 4 {
-		t.Errorf("%d lost", q.lost())
+	if _, _, dropped := q.stats(); dropped != 4 {
+		t.Errorf("%d dropped", dropped)
 	}
 	// What is taken is not released yet.
 	taken := q.take(nil)
@@ -189,8 +189,8 @@ func TestQueue(t *testing.T) {
 		t.Error("room is not what was released")
 	}
 	q.discard()
-	if len(q.take(taken)) != 0 || q.lost() != 7 || q.count != 1 || q.bytes != 10 {
-		t.Errorf("after discard: %d lost, %d frames of %d bytes", q.lost(), q.count, q.bytes)
+	if frames, bytes, dropped := q.stats(); len(q.take(taken)) != 0 || dropped != 7 || frames != 1 || bytes != 10 {
+		t.Errorf("after discard: %d dropped, %d frames of %d bytes", dropped, frames, bytes)
 	}
 }
 

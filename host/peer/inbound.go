@@ -136,9 +136,12 @@ func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, hear
 		if b.beat != 0 {
 			heard.Store(b.beat)
 		}
+		bytes := 0
 		for _, f := range b.frames {
+			bytes += len(f)
 			p.opts.Receive(s.peer.id, f)
 		}
+		s.peer.received.add(len(b.frames), bytes)
 	}
 }
 

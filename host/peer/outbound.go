@@ -223,6 +223,7 @@ func (l *outbound) send(out *batch, frames [][]byte) bool {
 		for _, f := range out.frames {
 			bytes -= frameSize(f) - len(f)
 		}
+		l.peer.sent.add(count, bytes)
 		l.peer.queue.release(count, bytes)
 		out.frames, out.beat = nil, 0
 		sent += count

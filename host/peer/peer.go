@@ -22,6 +22,8 @@ type peer struct {
 	spoke       atomic.Bool   // something arrived ever
 	state       atomic.Int32  // written by watch alone
 	made        atomic.Uint64 // links to the node that were begun
+	sent        traffic
+	received    traffic
 
 	mu      sync.Mutex
 	address string // where it listens; "" where no link shall be
@@ -30,6 +32,16 @@ type peer struct {
 	inbound *served // the link from the node
 	// The newest link from the node: of which start, and its number.
 	linkOf, linkNumber uint64
+}
+
+// traffic counts frames in one direction.
+type traffic struct {
+	frames, bytes atomic.Uint64
+}
+
+func (t *traffic) add(frames, bytes int) {
+	t.frames.Add(uint64(frames))
+	t.bytes.Add(uint64(bytes))
 }
 
 func (p *Peers) newPeer(id sharding.NodeID) *peer {

@@ -141,4 +141,15 @@ func TestFramesArriveOverTCP(t *testing.T) {
 			t.Fatalf("frame %d is %q from %s", i, f.data, f.from)
 		}
 	}
+	want := peer.Stats{
+		Node: "b", Address: b.addr, Incarnation: 1, Heard: true,
+		FramesSent: 1000, BytesSent: 10*7 + 90*8 + 900*9,
+	}
+	s := a.Stats()[0]
+	for began := time.Now(); s.QueuedFrames != 0 && time.Since(began) < 10*time.Second; s = a.Stats()[0] {
+		time.Sleep(time.Millisecond) // what arrived is counted a moment later
+	}
+	if want.Links = s.Links; s != want || s.Links == 0 {
+		t.Errorf("%+v\nwanted %+v", s, want)
+	}
 }

@@ -119,9 +119,42 @@ func (p *Peers) Heard(node sharding.NodeID) bool {
 // Dropped counts the frames for a node that did not go out.
 func (p *Peers) Dropped(node sharding.NodeID) uint64 {
 	if q := (*p.table.Load())[node]; q != nil {
-		return q.queue.lost()
+		_, _, dropped := q.queue.stats()
+		return dropped
 	}
 	return 0
+}
+
+// Stats is what one node means to this one's links. Counts are of this start.
+type Stats struct {
+	Node           sharding.NodeID
+	Address        string // where its link goes; empty where none shall be
+	Incarnation    uint64 // the newest that was heard; 0: none was
+	Heard          bool
+	Links          uint64 // links to it that were begun
+	FramesSent     uint64
+	BytesSent      uint64
+	FramesReceived uint64
+	BytesReceived  uint64
+	FramesDropped  uint64 // that did not go out
+	QueuedFrames   int
+	QueuedBytes    int
+}
+
+// Stats describes every node that is known, in no order, for metrics.
+func (p *Peers) Stats() []Stats {
+	table := *p.table.Load()
+	out := make([]Stats, 0, len(table))
+	for id, q := range table {
+		s := Stats{
+			Node: id, Address: p.addressOf(id), Incarnation: q.incarnation.Load(), Heard: q.state.Load() == stateHeard,
+			Links: q.made.Load(), FramesSent: q.sent.frames.Load(), BytesSent: q.sent.bytes.Load(),
+			FramesReceived: q.received.frames.Load(), BytesReceived: q.received.bytes.Load(),
+		}
+		s.QueuedFrames, s.QueuedBytes, s.FramesDropped = q.queue.stats()
+		out = append(out, s)
+	}
+	return out
 }
 
 // Handler returns what the node serves to others, and the path it lies under.

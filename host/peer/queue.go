@@ -73,8 +73,9 @@ func (q *queue) discard() {
 	q.frames = q.frames[:0]
 }
 
-func (q *queue) lost() uint64 {
+// stats returns what waits, and how many frames were dropped.
+func (q *queue) stats() (frames, bytes int, dropped uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.dropped
+	return q.count, q.bytes, q.dropped
 }

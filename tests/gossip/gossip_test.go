@@ -78,6 +78,26 @@ func TestFrozenNodeComesBack(t *testing.T) {
 	})
 }
 
+// A starved node, that works for half a second and then does nothing for three,
+// is declared dead by nobody and declares nobody dead.
+func TestStarvedNodeDoesNotFlap(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for i := 1; i <= 5; i++ {
+			w.start(i, 1, seeds(1))
+		}
+		w.allSee(upTo(5), 30*time.Second)
+		for range 40 {
+			w.net.Host(host(5)).Freeze()
+			time.Sleep(3 * time.Second)
+			w.net.Host(host(5)).Thaw()
+			for range 5 {
+				time.Sleep(100 * time.Millisecond)
+				w.allSee(upTo(5), 0)
+			}
+		}
+	})
+}
+
 // A node comes back under its id with a newer incarnation, at once or after the
 // others have forgotten it, at its address or at another one.
 func TestRestart(t *testing.T) {
@@ -220,6 +240,24 @@ func TestPartitionHeals(t *testing.T) {
 			w.allSee(upTo(5), 30*time.Second)
 		})
 	}
+}
+
+// The seed that all came through is gone for good, and no half knows another
+// one: they find each other by what they remember.
+func TestPartitionHealsWithoutSeeds(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for i := 1; i <= 6; i++ {
+			w.start(i, 1, seeds(6))
+		}
+		w.allSee(upTo(6), 30*time.Second)
+		w.crash(6)
+		w.net.Partition([]string{host(1), host(2)}, []string{host(3), host(4), host(5)})
+		time.Sleep(10 * time.Minute)
+		w.net.HealAll()
+		for i := 1; i <= 5; i++ {
+			w.until(i, others(i, upTo(5))+" n6.1(lost)", time.Minute)
+		}
+	})
 }
 
 // One direction between two nodes is cut: the third speaks for both.

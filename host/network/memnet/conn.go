@@ -27,8 +27,9 @@ type pipe struct {
 	size     int
 	end      error // what the reader gets behind the last segment, once it is sent
 	endAt    time.Time
-	gone     bool // the reader is
-	broken   bool // reset: nothing more is read or written
+	gone     bool      // the reader is
+	broken   bool      // reset: nothing more is read or written
+	retryAt  time.Time // nothing arrives before; after a cut
 
 	readBy, writeBy deadline
 }
@@ -80,7 +81,8 @@ func (p *pipe) arrival() time.Time {
 }
 
 func (p *pipe) arrived(at time.Time) bool {
-	return !p.net.held(p.from, p.to) && !time.Now().Before(at)
+	now := time.Now()
+	return !p.net.held(p.from, p.to) && !now.Before(at) && !now.Before(p.retryAt)
 }
 
 // Conn is one end of a connection.

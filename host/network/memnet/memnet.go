@@ -1,7 +1,8 @@
 // Package memnet is a network in memory for tests of whole clusters: hosts that
 // listen and dial, and links between them that a test cuts, one way or both,
 // delays, or breaks, and hosts that it kills or freezes. Connections behave like
-// TCP's: bytes written over a cut link arrive when it is healed, a dial over one
+// TCP's: bytes written over a cut link arrive after it is healed, later the
+// longer it was cut, because TCP tries again ever more seldom; a dial over one
 // waits, and the kernel of a frozen host still accepts. It works inside a
 // testing/synctest bubble, on its clock.
 //
@@ -30,8 +31,12 @@ type Network struct {
 // link is one direction between two hosts.
 type link struct {
 	cut   bool
+	since time.Time // of the cut
 	delay time.Duration
 }
+
+// maxRetry bounds what TCP waits between two attempts to send.
+const maxRetry = 2 * time.Minute
 
 // New returns a network without hosts.
 func New() *Network {
@@ -95,11 +100,31 @@ func (n *Network) change(fn func()) {
 	n.wake()
 }
 
-// Cut stops what goes from one host to another, in that direction only.
-func (n *Network) Cut(from, to string) { n.change(func() { n.link(from, to).cut = true }) }
+// setCut is called with the lock held. Where bytes wait, the attempt to send
+// them that comes after the end of the cut is as far away as the cut was long.
+func (n *Network) setCut(from, to string, cut bool) {
+	l := n.link(from, to)
+	if cut && !l.cut {
+		l.since = time.Now()
+	}
+	if !cut && l.cut {
+		wait := min(time.Since(l.since), maxRetry)
+		for c := range n.conns {
+			if c.in.from == from && c.in.to == to && (len(c.in.segments) > 0 || c.in.end != nil) {
+				c.in.retryAt = time.Now().Add(wait)
+				time.AfterFunc(wait, c.in.wake)
+			}
+		}
+	}
+	l.cut = cut
+}
 
-// Heal ends a Cut; what was written meanwhile arrives.
-func (n *Network) Heal(from, to string) { n.change(func() { n.link(from, to).cut = false }) }
+// Cut stops what goes from one host to another, in that direction only.
+func (n *Network) Cut(from, to string) { n.change(func() { n.setCut(from, to, true) }) }
+
+// Heal ends a Cut. What was written meanwhile arrives, after as long again as
+// the cut has lasted, two minutes at most; new connections are not delayed.
+func (n *Network) Heal(from, to string) { n.change(func() { n.setCut(from, to, false) }) }
 
 // Partition cuts, both ways, between hosts of different groups. Links within a
 // group are healed.
@@ -109,7 +134,7 @@ func (n *Network) Partition(groups ...[]string) {
 			for j, b := range groups {
 				for _, from := range a {
 					for _, to := range b {
-						n.link(from, to).cut = i != j
+						n.setCut(from, to, i != j)
 					}
 				}
 			}
@@ -120,8 +145,8 @@ func (n *Network) Partition(groups ...[]string) {
 // HealAll ends every cut.
 func (n *Network) HealAll() {
 	n.change(func() {
-		for _, l := range n.links {
-			l.cut = false
+		for k := range n.links {
+			n.setCut(k[0], k[1], false)
 		}
 	})
 }
