@@ -16,7 +16,11 @@ var seeds = flag.Int("seeds", 10, "how many runs of the chaos test")
 // frame arrives once or not at all, frames of one sender arrive in the order
 // in which they were sent, and once all is healed everything goes again.
 func TestChaos(t *testing.T) {
-	for seed := range uint64(*seeds) {
+	runs := uint64(*seeds)
+	if testing.Short() {
+		runs = min(runs, 3)
+	}
+	for seed := range runs {
 		if t.Failed() {
 			break
 		}
