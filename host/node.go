@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -88,7 +89,17 @@ type closer struct {
 // fault of the disk later ends the process: after a failed sync nothing that
 // was written can be trusted.
 func Start(ctx context.Context, cfg config.Config, logger *slog.Logger) (*Node, error) {
-	return StartOn(ctx, cfg, logger, network.TCP{})
+	return StartOn(ctx, cfg, logger, network.TCP{Local: localOf(cfg.Listen)})
+}
+
+// localOf is the one address that a node listens on, from which it also dials;
+// none where it listens on several.
+func localOf(listen string) netip.Addr {
+	at, err := netip.ParseAddrPort(listen)
+	if err != nil || at.Addr().IsUnspecified() {
+		return netip.Addr{}
+	}
+	return at.Addr()
 }
 
 // StartOn is Start on a network of the caller's.

@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 )
 
@@ -28,8 +29,10 @@ type Network interface {
 // must be noticed sooner is noticed by pings of the protocols above.
 const keepAlive = 15 * time.Second
 
-// TCP is the network of the machine.
-type TCP struct{}
+// TCP is the network of the machine. Connections are dialed from Local where
+// it is set, so that others can tell by the address who calls, on machines
+// with several.
+type TCP struct{ Local netip.Addr }
 
 // Listen implements Network.
 func (TCP) Listen(address string) (net.Listener, error) {
@@ -42,8 +45,11 @@ func (TCP) Listen(address string) (net.Listener, error) {
 }
 
 // Dial implements Network.
-func (TCP) Dial(ctx context.Context, address string) (net.Conn, error) {
+func (t TCP) Dial(ctx context.Context, address string) (net.Conn, error) {
 	dialer := net.Dialer{KeepAlive: keepAlive}
+	if t.Local.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(t.Local, 0))
+	}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
