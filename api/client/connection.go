@@ -214,7 +214,7 @@ func (w *way) answer(a *wire.Answer, nodeID string) {
 		s.mu.Unlock()
 		return
 	}
-	if CodeOf(err) == connect.CodeUnavailable && err != nil && !s.isEnding() {
+	if err != nil && CodeOf(err) == connect.CodeUnavailable && !s.isEnding() {
 		w.remove(p)
 		p.sent = false
 		p.lane.cameBack(p, err, time.Now(), &s.c.opts)
