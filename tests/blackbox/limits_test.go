@@ -139,12 +139,14 @@ func TestNotAllowed(t *testing.T) {
 		&clusterv1.MoveShardRequest{ShardId: 1, ToNode: "n1"},
 		&clusterv1.DrainRequest{NodeId: "n1"},
 		&clusterv1.DownRequest{NodeId: "n1"},
+		&clusterv1.LeaveRequest{NodeId: "n1"},
+		&clusterv1.ResumeRequest{NodeId: "n1"},
 		&clusterv1.RebalanceRequest{},
 		&clusterv1.PutSettingRequest{Key: "a", Value: "b"},
 	} {
 		_, err := s.call(t.Context(), r)
-		if code := connect.CodeOf(err); code != connect.CodePermissionDenied && code != connect.CodeUnimplemented {
-			t.Errorf("%T: got %v, want permission_denied, or unimplemented where it is not built", r, err)
+		if connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), "admin: full") {
+			t.Errorf("%T: got %v, want permission_denied and the way to allow it", r, err)
 		}
 	}
 	if _, err := s.call(t.Context(), &modulev1.RollbackRequest{EntityType: "counter"}); connect.CodeOf(err) != connect.CodeUnimplemented && connect.CodeOf(err) != connect.CodeNotFound {

@@ -98,6 +98,10 @@ func (s *surface) call(ctx context.Context, message proto.Message, opts ...conne
 		return answer(c.Drain(ctx, connect.NewRequest(r)))
 	case *clusterv1.DownRequest:
 		return answer(c.Down(ctx, connect.NewRequest(r)))
+	case *clusterv1.LeaveRequest:
+		return answer(c.Leave(ctx, connect.NewRequest(r)))
+	case *clusterv1.ResumeRequest:
+		return answer(c.Resume(ctx, connect.NewRequest(r)))
 	case *clusterv1.MoveShardRequest:
 		return answer(c.MoveShard(ctx, connect.NewRequest(r)))
 	case *clusterv1.RebalanceRequest:

@@ -194,9 +194,11 @@ func (c *Cluster) Client(opts client.Options) *client.Client {
 // Push uploads example modules and activates them.
 func (c *Cluster) Push(examples ...string) {
 	c.t.Helper()
-	cl := c.Client(client.Options{Timeout: Patience})
+	cl := c.Client(client.Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
 	for _, name := range examples {
-		if _, err := cl.Upload(context.Background(), BuildExample(c.t, name), true); err != nil {
+		if _, err := cl.Upload(ctx, BuildExample(c.t, name), true); err != nil {
 			c.t.Fatalf("push %s: %v", name, err)
 		}
 	}

@@ -236,18 +236,25 @@ func (n *Node) signal(s syscall.Signal) {
 // ExitCode is that of the process that ended last, -1 when a signal ended it.
 func (n *Node) ExitCode() int { return n.cmd.ProcessState.ExitCode() }
 
+// Run runs another command of the node's program and returns what it printed
+// and its exit code.
+func (n *Node) Run(args ...string) (string, int) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, n.path, args...)
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		n.t.Fatalf("hostd %s: %v", args[0], err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
 // Verify runs the offline check over the data of the stopped node and returns
 // what it printed and its exit code.
 func (n *Node) Verify() (string, int) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, n.path, "verify", n.opts.DataDir)
-	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState == nil {
-		n.t.Fatalf("hostd verify: %v", err)
-	}
-	return string(out), cmd.ProcessState.ExitCode()
+	return n.Run("verify", n.opts.DataDir)
 }
 
 // MustVerify demands that the offline check finds nothing.

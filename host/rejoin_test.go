@@ -1,0 +1,75 @@
+package host
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A node that rejoins keeps its name and nothing that its replicas promised,
+// and what it had is still there.
+func TestRejoin(t *testing.T) {
+	dir := t.TempDir()
+	old := identity{Format: dataFormat, Node: "n2", Disk: "olddisk", Incarnation: 7, Cluster: "c", Shards: 3, MetaReplica: 4}
+	if err := old.write(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"wal/1.wal", "store/MANIFEST", "snapshots/1", "modules/m", "cache/c", "damaged-before/wal"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if err := Rejoin(dir, time.Unix(0, 0), &out); err != nil {
+		t.Fatal(err)
+	}
+	const aside = "damaged-19700101T000000Z"
+	for name, where := range map[string]string{
+		"wal/1.wal": aside, "store/MANIFEST": aside, "snapshots/1": aside, "node.json": aside,
+		"modules/m": "", "cache/c": "", "damaged-before/wal": "",
+	} {
+		if _, err := os.Stat(filepath.Join(dir, where, name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if left, err := hasJournal(dir); left || err != nil {
+		t.Errorf("a journal is left: %v, %v", left, err)
+	}
+	id, err := readIdentity(filepath.Join(dir, identityFile))
+	if err != nil || id.Node != "n2" || id.member() || id.MetaReplica != 0 || id.Disk == "" || id.Disk == "olddisk" || id.Incarnation < 7 {
+		t.Errorf("the new identity is %+v, %v", id, err)
+	}
+	if kept, err := readIdentity(filepath.Join(dir, aside, identityFile)); err != nil || kept.Disk != "olddisk" {
+		t.Errorf("the kept identity is %+v, %v", kept, err)
+	}
+	if text := out.String(); !strings.Contains(text, "moved wal to "+aside+"/wal") || !strings.Contains(text, "seeds") {
+		t.Errorf("it said %s", text)
+	}
+	for name, dir := range map[string]string{"again": dir, "no node": t.TempDir()} {
+		if err := Rejoin(dir, time.Unix(1, 0), &out); err == nil || !strings.Contains(err.Error(), "seeds") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// As long as a crash has left a journal without an identity, the node must not
+// start: it would have forgotten what it promised.
+func TestRejoinIsInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "damaged-x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "store", "left"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openIdentity(dir, "n1", time.Now()); err == nil || !strings.Contains(err.Error(), "journal") {
+		t.Errorf("got %v", err)
+	}
+}
