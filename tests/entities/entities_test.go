@@ -1,0 +1,207 @@
+// Package entities tests an entity's life on a whole node with a real guest:
+// snapshots, timers and deletion, across stops of the node.
+package entities
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/host"
+	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/tests/testkit"
+)
+
+// node is a node in this process that can be stopped and started again.
+type node struct {
+	t   *testing.T
+	dir string
+	n   *host.Node
+	c   *client.Client
+}
+
+func newNode(t *testing.T) *node {
+	n := &node{t: t, dir: t.TempDir()}
+	n.start()
+	t.Cleanup(func() {
+		if n.n != nil {
+			n.stop()
+		}
+	})
+	if _, err := n.c.Upload(t.Context(), testkit.BuildGuest(t, "tests/entities/guest"), true); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (n *node) start() {
+	n.t.Helper()
+	cfg := config.Default()
+	cfg.DataDir, cfg.Listen, cfg.Shards, cfg.Admin = n.dir, "127.0.0.1:0", 8, config.AdminFull
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var err error
+	if n.n, err = host.Start(ctx, cfg, slog.New(slog.DiscardHandler)); err != nil {
+		n.t.Fatal(err)
+	}
+	for !n.n.Ready() {
+		if ctx.Err() != nil {
+			n.t.Fatal("the node never became ready")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if n.c, err = client.Dial("http://" + n.n.Addr()); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) stop() {
+	n.t.Helper()
+	n.c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := n.n.Stop(ctx); err != nil {
+		n.t.Error(err)
+	}
+	n.n = nil
+}
+
+func (n *node) send(id, name string, payload any) client.Reply {
+	n.t.Helper()
+	data, err := json.Marshal(payload)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	r, err := n.c.Send(n.t.Context(), client.Command{EntityType: "alarm", EntityID: id, Name: name, Data: data})
+	if err != nil {
+		n.t.Fatalf("%s %s: %v", name, id, err)
+	}
+	return r
+}
+
+type state struct{ Total, Rung int64 }
+
+func (n *node) state(id string) (s state, sequence uint64) {
+	n.t.Helper()
+	r, err := n.c.Query(n.t.Context(), client.Query{EntityType: "alarm", EntityID: id, Name: "state"})
+	if err == nil {
+		err = json.Unmarshal(r.Data, &s)
+	}
+	if err != nil {
+		n.t.Fatalf("state of %s: %v", id, err)
+	}
+	return s, r.Sequence
+}
+
+type arm struct {
+	Name    string `json:"name"`
+	AfterMs int64  `json:"afterMs"`
+	Times   int64  `json:"times"`
+}
+
+// TestTimersOutliveStops: timers set before a stop, due before and after the
+// next start, each have their effect once; cancelled, replaced and refused
+// ones have none.
+func TestTimersOutliveStops(t *testing.T) {
+	n := newNode(t)
+	const entities = 40
+	for i := range entities {
+		id := fmt.Sprintf("e%d", i)
+		n.send(id, "arm", arm{"once", int64(i * 20), 1})
+		n.send(id, "arm", arm{"again", 30, 5})
+		n.send(id, "arm", arm{"cancelled", 2000, 1})
+		n.send(id, "arm", arm{"replaced", 2000, 100})
+		n.send(id, "arm", arm{"replaced", 300, 1})
+		n.send(id, "arm", arm{"refused", 200, -1})
+		n.send(id, "disarm", map[string]string{"name": "cancelled"})
+	}
+	for range 2 {
+		n.stop()
+		n.start()
+	}
+	const want = 1 + 5 + 1
+	for i := range entities {
+		id := fmt.Sprintf("e%d", i)
+		for end := time.Now().Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			s, sequence := n.state(id)
+			if s.Rung == want && sequence == want {
+				break
+			}
+			if s.Rung > want || time.Now().After(end) {
+				t.Fatalf("%s rang %d times, want %d", id, s.Rung, want)
+			}
+		}
+	}
+	n.stop() // nothing is left to fire
+	n.start()
+	for i := range entities {
+		if s, _ := n.state(fmt.Sprintf("e%d", i)); s.Rung != want {
+			t.Errorf("e%d rang %d times in the end, want %d", i, s.Rung, want)
+		}
+	}
+}
+
+// TestSnapshotsOutliveStops: what is loaded from a snapshot and the events
+// after it is what all the events make, and command ids are remembered.
+func TestSnapshotsOutliveStops(t *testing.T) {
+	n := newNode(t)
+	total := int64(0)
+	for life := range 3 {
+		for i := range 137 {
+			total += int64(i)
+			cmd := client.Command{EntityType: "alarm", EntityID: "x", Name: "add", ID: fmt.Sprintf("%d-%d", life, i), Data: fmt.Appendf(nil, `{"amount":%d}`, i)}
+			first, err := n.c.Send(t.Context(), cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 100 {
+				n.stop()
+				n.start()
+				again, err := n.c.Send(t.Context(), cmd)
+				if err != nil || again.Sequence != first.Sequence || string(again.Data) != string(first.Data) {
+					t.Fatalf("a command sent again: %+v %v, before %+v", again, err, first)
+				}
+			}
+		}
+		if s, sequence := n.state("x"); s.Total != total || sequence != uint64(137*(life+1)) {
+			t.Fatalf("life %d: %d at %d, want %d", life, s.Total, sequence, total)
+		}
+	}
+}
+
+// TestDeletedEntitiesLiveAgain: a deletion ends the state and the timers; the
+// next command begins anew with the next sequence, before and after a stop.
+func TestDeletedEntitiesLiveAgain(t *testing.T) {
+	n := newNode(t)
+	for i := range 25 {
+		n.send("x", "add", map[string]int{"amount": i})
+	}
+	n.send("x", "arm", arm{"never", 100, 1})
+	n.send("x", "remove", nil)
+	if s, sequence := n.state("x"); s.Total != 0 || sequence != 25 {
+		t.Fatalf("deleted: %+v at %d", s, sequence)
+	}
+	if r := n.send("x", "add", map[string]int{"amount": 7}); r.Sequence != 26 {
+		t.Fatalf("the next life begins at %d", r.Sequence)
+	}
+	n.stop()
+	n.start()
+	if s, sequence := n.state("x"); s.Total != 7 || sequence != 26 {
+		t.Fatalf("after a stop: %+v at %d", s, sequence)
+	}
+	n.send("y", "arm", arm{"later", 200, 1}) // set after the dead one was due
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if s, _ := n.state("y"); s.Rung == 1 {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal("a timer never fires")
+		}
+	}
+	if s, _ := n.state("x"); s.Rung != 0 {
+		t.Fatalf("a timer of a deleted entity fired: %+v", s)
+	}
+}
