@@ -32,6 +32,7 @@ var networkUsers = []string{"host", "sharding", "cmd"}
 // same, each with the reason.
 var networkExcept = map[string]string{
 	"host/network":         "the place where listeners and dialers are made",
+	"host/rpc/rpctest":     "servers for tests of handlers, which are no cluster",
 	"cmd/hostd/bench.go":   "the echo that figures are compared with is a process of its own, no node",
 	"cmd/hostd/connect.go": "the command line asks whether a port of another process answers",
 	"cmd/hostd/address.go": "the command line looks whether a port is free before it starts nodes on it",
