@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/hostd/hostd/abi"
 )
@@ -49,6 +50,7 @@ type Description struct {
 	Exports        []string // in the module's order
 	MemoryMinPages uint32
 	MemoryMaxPages uint32 // after the node's limit was written in
+	TableBytes     int64  // that an instance's tables hold at most
 }
 
 // Admit checks a module against the guest contract and the limits without
@@ -74,12 +76,27 @@ func admit(wasm []byte, limits abi.Limits) (*parsedModule, error) {
 	return m, nil
 }
 
+// elementBytes is what the runtime holds for an element of a table.
+const elementBytes = 8
+
+// growsTables reports whether the module has an instruction to.
+func (m *parsedModule) growsTables() bool {
+	return slices.ContainsFunc(m.bulk, func(u bulkUse) bool { return u.op == opMisc && u.sub == miscTableGrow })
+}
+
 func (m *parsedModule) describe() *Description {
 	d := &Description{
 		Bytes:          len(m.wasm),
 		Functions:      len(m.functions),
 		MemoryMinPages: m.memory.min,
 		MemoryMaxPages: m.memory.max,
+	}
+	for _, t := range m.tables {
+		elements := t.min
+		if m.growsTables() {
+			elements = t.max
+		}
+		d.TableBytes += elementBytes * int64(elements)
 	}
 	for _, imp := range m.imports {
 		d.Imports = append(d.Imports, imp.module+"."+imp.name)

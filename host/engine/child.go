@@ -94,7 +94,7 @@ func (e *Engine) tryCompiled(ctx context.Context, compiled wazero.CompiledModule
 	if err := e.retain(); err != nil {
 		return err
 	}
-	m := &Module{engine: e, compiled: compiled, logger: e.logger, users: 1}
+	m := &Module{engine: e, compiled: compiled, description: &Description{}, logger: e.logger, users: 1}
 	var err error
 	if m.manifest, err = m.readManifest(ctx); err == nil {
 		err = m.try(ctx)

@@ -11,5 +11,5 @@ import (
 // snapshot of the same history. now must not be 0: a Go guest does not start
 // then.
 func (m *Module) InstantiateVaried(ctx context.Context, now int64, seed uint64) (*Instance, error) {
-	return m.instantiate(ctx, now, seed)
+	return m.InstantiateWith(ctx, InstanceOptions{pureClock: now, pureSeed: seed})
 }

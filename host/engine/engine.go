@@ -41,13 +41,14 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 		return nil, fmt.Errorf("engine options: %w", err)
 	}
 	e := &Engine{
-		limits:         opts.Limits,
-		logger:         opts.Logger,
-		budget:         memoryBudget{limit: opts.MemoryBytes},
+		limits: opts.Limits,
+		logger: opts.Logger,
+
 		compileCommand: opts.CompileCommand,
 		compileTimeout: opts.CompileTimeout,
 		compiling:      make(chan struct{}, 1),
 	}
+	e.budget.limit = opts.MemoryBytes
 	config := wazero.NewRuntimeConfigCompiler()
 	if opts.Interpreter {
 		config = wazero.NewRuntimeConfigInterpreter()
@@ -81,7 +82,7 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 
 // MemoryBytes returns the linear memory of all instances, in bytes as the
 // guests see it; pages never touched are counted and cost nothing.
-func (e *Engine) MemoryBytes() int64 { return e.budget.used.Load() }
+func (e *Engine) MemoryBytes() int64 { return e.budget.linear.Load() }
 
 // Limits returns the limits the engine holds modules to.
 func (e *Engine) Limits() abi.Limits { return e.limits }

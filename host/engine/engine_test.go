@@ -27,8 +27,8 @@ func newEngine(t testing.TB, opts Options) *Engine {
 		if err := e.Close(context.Background()); err != nil {
 			t.Errorf("close engine: %v", err)
 		}
-		if used := e.MemoryBytes(); used != 0 {
-			t.Errorf("%d bytes of guest memory are still counted after close", used)
+		if used := e.Usage(); used != (Usage{}) {
+			t.Errorf("%+v is still counted after close", used)
 		}
 	})
 	return e

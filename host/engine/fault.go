@@ -18,6 +18,9 @@ var (
 	// ErrNoMemory: the node's budget of guest memory is spent, or the kernel
 	// refused. A retry is right once other instances are closed.
 	ErrNoMemory = errors.New("no memory for a guest instance")
+	// ErrMemoryLimit: the module starts with more memory than its instance may
+	// have. A retry is of no use.
+	ErrMemoryLimit = errors.New("module needs more memory than its limit")
 	// ErrInputTooLarge: the input is over its limit and the guest was not
 	// called. The instance lives. A retry is of no use.
 	ErrInputTooLarge = errors.New("input of a guest call is over its limit")

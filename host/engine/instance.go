@@ -82,31 +82,61 @@ type Instance struct {
 	pureSeed  uint64 // of the system stream while the guest evolves state
 }
 
+// InstanceOptions are for an instance that differs from others.
+type InstanceOptions struct {
+	// MemoryBytes bounds its linear memory below the engine's limit; 0 is that
+	// limit. A guest sees a memory.grow beyond it fail.
+	MemoryBytes int64
+	// Budgets are those of SetBudgets, for the calls after the start.
+	Budgets Budgets
+
+	pureClock int64
+	pureSeed  uint64
+}
+
 // Instantiate makes an instance and runs the module's _initialize. ctx is
 // not looked at: the module's fuel bounds the start. The error is a *Fault, or
 // wraps ErrNoMemory or ErrClosed.
 func (m *Module) Instantiate(ctx context.Context) (*Instance, error) {
-	return m.instantiate(ctx, fixedInstant, fixedSeed)
+	return m.InstantiateWith(ctx, InstanceOptions{})
 }
 
-func (m *Module) instantiate(ctx context.Context, pureClock int64, pureSeed uint64) (*Instance, error) {
+// InstantiateWith is Instantiate with options. The error can wrap
+// ErrMemoryLimit too.
+func (m *Module) InstantiateWith(ctx context.Context, opts InstanceOptions) (*Instance, error) {
+	if least := int64(m.description.MemoryMinPages) * pageBytes; opts.MemoryBytes > 0 && least > opts.MemoryBytes {
+		return nil, fmt.Errorf("%w: the module starts with %d bytes, limit %d", ErrMemoryLimit, least, opts.MemoryBytes)
+	}
+	if opts.pureClock == 0 {
+		opts.pureClock, opts.pureSeed = fixedInstant, fixedSeed
+	}
+	return m.instantiate(ctx, opts)
+}
+
+func (m *Module) instantiate(ctx context.Context, opts InstanceOptions) (*Instance, error) {
 	if err := m.retain(); err != nil {
 		return nil, err
+	}
+	if err := m.engine.budget.admit(m.heldBytes()); err != nil {
+		return nil, errors.Join(err, m.release())
 	}
 	limits := &m.engine.limits
 	g := &Instance{
 		module:    m,
-		memory:    &linearMemory{budget: &m.engine.budget},
+		memory:    &linearMemory{budget: &m.engine.budget, limit: uint64(opts.MemoryBytes)},
 		log:       guestLog{logger: m.logger, lineLimit: limits.LogLines, byteLimit: limits.LogLineBytes},
-		pureClock: pureClock,
-		pureSeed:  pureSeed,
+		pureClock: opts.pureClock,
+		pureSeed:  opts.pureSeed,
 	}
-	g.SetBudgets(Budgets{})
+	g.SetBudgets(opts.Budgets)
 	if err := g.start(ctx); err != nil {
 		return nil, errors.Join(err, g.abandon())
 	}
 	return g, nil
 }
+
+// heldBytes is what an instance holds besides linear memory.
+func (m *Module) heldBytes() int64 { return instanceBytes + m.description.TableBytes }
 
 // start makes the guest and lets it initialize itself.
 func (g *Instance) start(ctx context.Context) (err error) {
@@ -148,6 +178,7 @@ func (g *Instance) abandon() error {
 		return g.Close()
 	}
 	g.memory.Free()
+	g.module.engine.budget.leave(g.module.heldBytes())
 	return g.module.release()
 }
 
@@ -186,6 +217,7 @@ func (g *Instance) Close() error {
 	g.closed, g.dead = true, true
 	err := g.guest.Close(context.Background())
 	g.memory.Free()
+	g.module.engine.budget.leave(g.module.heldBytes())
 	g.functions = [functionCount]api.Function{}
 	if err := errors.Join(err, g.module.release()); err != nil {
 		return fmt.Errorf("close guest instance: %w", err)

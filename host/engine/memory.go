@@ -7,22 +7,76 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// memoryBudget counts the linear memory of all instances of an engine, and
-// bounds it.
+// memoryBudget counts what the instances of an engine hold, and bounds it.
 type memoryBudget struct {
 	limit int64 // bytes; 0 is no limit
-	used  atomic.Int64
+
+	total     atomic.Int64 // what the limit holds for: linear memory and instanceBytes
+	linear    atomic.Int64
+	reserved  atomic.Int64 // address space
+	instances atomic.Int64
 }
 
+// instanceBytes is what an instance holds besides its linear memory and its
+// tables: native stacks and the runtime's own records (32 to 53 KB measured).
+const instanceBytes = 64 << 10
+
 func (b *memoryBudget) take(bytes int64) bool {
-	if sum := b.used.Add(bytes); b.limit > 0 && sum > b.limit {
-		b.used.Add(-bytes)
+	if sum := b.total.Add(bytes); b.limit > 0 && sum > b.limit {
+		b.total.Add(-bytes)
 		return false
 	}
 	return true
 }
 
-func (b *memoryBudget) give(bytes int64) { b.used.Add(-bytes) }
+func (b *memoryBudget) takeLinear(bytes int64) bool {
+	if !b.take(bytes) {
+		return false
+	}
+	b.linear.Add(bytes)
+	return true
+}
+
+func (b *memoryBudget) giveLinear(bytes int64) {
+	b.total.Add(-bytes)
+	b.linear.Add(-bytes)
+}
+
+// admit charges for a new instance, which holds bytes besides linear memory.
+func (b *memoryBudget) admit(bytes int64) error {
+	if !b.take(bytes) {
+		return fmt.Errorf("%w: %d bytes for a new instance", ErrNoMemory, bytes)
+	}
+	b.instances.Add(1)
+	return nil
+}
+
+func (b *memoryBudget) leave(bytes int64) {
+	b.total.Add(-bytes)
+	b.instances.Add(-1)
+}
+
+// Usage is what the open instances of an engine hold.
+type Usage struct {
+	Instances int
+	// MemoryBytes is linear memory as the guests see it; pages never touched
+	// are counted and cost nothing.
+	MemoryBytes int64
+	// ReservedBytes is address space, which costs nothing.
+	ReservedBytes int64
+	// ChargedBytes is what Options.MemoryBytes holds for: MemoryBytes, tables
+	// at their largest, and 64 KiB an instance.
+	ChargedBytes int64
+}
+
+// Usage returns what the open instances hold.
+func (e *Engine) Usage() Usage {
+	b := &e.budget
+	return Usage{
+		Instances: int(b.instances.Load()), MemoryBytes: b.linear.Load(),
+		ReservedBytes: b.reserved.Load(), ChargedBytes: b.total.Load(),
+	}
+}
 
 // linearMemory is the memory of one instance: an address range reserved for
 // the most it may become, of which the pages up to its length are accessible.
@@ -34,6 +88,7 @@ func (b *memoryBudget) give(bytes int64) { b.used.Add(-bytes) }
 // called twice.
 type linearMemory struct {
 	budget   *memoryBudget
+	limit    uint64 // bytes it may grow to; 0 is the module's maximum
 	reserved []byte
 	length   int
 }
@@ -48,11 +103,15 @@ func (m *linearMemory) Allocate(_, max uint64) experimental.LinearMemory {
 	if max == 0 {
 		return m
 	}
+	if m.limit > 0 {
+		max = min(max, m.limit)
+	}
 	reserved, err := reserve(int(max))
 	if err != nil {
 		panic(fmt.Errorf("%w: reserve %d bytes of address space: %v", ErrNoMemory, max, err))
 	}
 	m.reserved = reserved
+	m.budget.reserved.Add(int64(len(reserved)))
 	return m
 }
 
@@ -75,14 +134,14 @@ func (m *linearMemory) Reallocate(size uint64) []byte {
 
 func (m *linearMemory) grow(size uint64) bool {
 	more := int64(size) - int64(m.length)
-	if size > uint64(len(m.reserved)) || more < 0 || !m.budget.take(more) {
+	if size > uint64(len(m.reserved)) || more < 0 || !m.budget.takeLinear(more) {
 		return false
 	}
 	if more == 0 {
 		return true
 	}
 	if err := commit(m.reserved[m.length:size]); err != nil {
-		m.budget.give(more)
+		m.budget.giveLinear(more)
 		return false
 	}
 	m.length = int(size)
@@ -98,6 +157,7 @@ func (m *linearMemory) Free() {
 	if err := unreserve(m.reserved); err != nil {
 		panic(fmt.Errorf("unmap linear memory: %w", err))
 	}
-	m.budget.give(int64(m.length))
+	m.budget.giveLinear(int64(m.length))
+	m.budget.reserved.Add(-int64(len(m.reserved)))
 	m.reserved, m.length = nil, 0
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 
 var (
 	mutationSeed  = flag.Uint64("mutation-seed", 1, "first seed of the mutated modules")
-	mutationCount = flag.Int("mutations", 4000, "number of mutated modules")
+	mutationCount = flag.Int("mutations", 8000, "number of mutated modules")
 )
 
 // wideGuest is a test guest with something in every section.
@@ -52,16 +53,16 @@ func mutate(random *rand.Rand, valid []byte) []byte {
 	return wasm
 }
 
-// TestMutatedModules compiles damaged modules: whatever they hold, they are
-// refused or they fault, and the process goes on. What is admitted and
-// compiles is not called beyond its manifest, because it may loop.
+// TestMutatedModules compiles damaged modules and runs what compiles: whatever
+// they hold, they are refused, or their calls end, as those of the module as it
+// came do, and the process goes on.
 func TestMutatedModules(t *testing.T) {
 	valid := wideGuest().build()
 	e := newEngine(t, Options{})
 	compile(t, e, valid)
 	t.Logf("seed %d", *mutationSeed)
 	random := rand.New(rand.NewPCG(*mutationSeed, 0))
-	refused, contained, compiled := 0, 0, 0
+	refused, contained, stopped, compared := 0, 0, 0, 0
 	for range *mutationCount {
 		wasm := mutate(random, valid)
 		parsed, err := admit(wasm, e.limits)
@@ -81,15 +82,69 @@ func TestMutatedModules(t *testing.T) {
 			refused++
 			continue
 		}
-		compiled++
-		if err := code.Close(t.Context()); err != nil {
+		m := &Module{engine: e, compiled: code, description: parsed.describe(), logger: e.logger, users: 1}
+		if err := e.retain(); err != nil {
+			t.Fatal(err)
+		}
+		if compareMutant(t, m, wasm) {
+			compared++
+		} else {
+			stopped++
+		}
+		if err := m.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d refused, %d panics of the validator contained, %d compiled", refused, contained, compiled)
-	if compiled == 0 || refused == 0 {
+	t.Logf("%d refused, %d panics of the validator contained, %d stopped, %d compared", refused, contained, stopped, compared)
+	if compared == 0 || refused == 0 {
 		t.Error("the mutations are all of one kind")
 	}
+}
+
+// compareMutant calls a metered module, and the module as it came where the
+// metered one ended by itself, which says that this one will too. It is false
+// when metering had to stop the guest.
+func compareMutant(t *testing.T, m *Module, wasm []byte) bool {
+	metered, err := m.Instantiate(t.Context())
+	if err != nil {
+		return true // such as data that lies outside memory
+	}
+	defer metered.Close()
+	got := mutantOutcome(metered)
+	if strings.Contains(got, FaultFuel.String()) || strings.Contains(got, FaultStack.String()) {
+		return false
+	}
+	if takes(m.engine.runtime, wasm) != nil {
+		return true // a custom section, which the metered one is without
+	}
+	if want := mutantOutcome(asItCame(t, m.engine, wasm)); got != want {
+		t.Errorf("a mutant gives %q metered and %q as it came\n% x", got, want, wasm)
+	}
+	return true
+}
+
+// mutantOutcome is what the calls of a guest give, as text.
+func mutantOutcome(g *Instance) string {
+	g.SetBudgets(Budgets{Command: 1 << 20, Query: 1 << 20, Event: 1 << 20, Load: 1 << 20})
+	var all strings.Builder
+	note := func(out []byte, err error) bool {
+		var fault *Fault
+		switch {
+		case errors.As(err, &fault):
+			fmt.Fprintf(&all, "%v: %s\n", fault.Kind, fault.Message)
+		default:
+			fmt.Fprintf(&all, "%x %v\n", out, err)
+		}
+		return err == nil
+	}
+	load := func(handle uint64) ([]byte, error) {
+		status, err := g.Load(0, handle, nil)
+		return []byte{byte(status)}, err
+	}
+	frames := abi.AppendName(nil, "name")
+	_ = note(load(0)) && note(load(3)) && note(g.Handle(0, frames, Env{Now: 1})) && note(nil, g.Apply(3, frames)) &&
+		note(g.Snapshot(3)) && note(g.Query(0, frames, Env{})) && note(nil, g.Drop(0))
+	return all.String()
 }
 
 // TestValidatorPanicIsContained is code that calls a function of a type that

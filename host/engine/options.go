@@ -14,8 +14,9 @@ type Options struct {
 	// Limits a module and its calls are held to; abi.DefaultLimits when zero.
 	// Limits.MemoryBytes bounds each instance's linear memory.
 	Limits abi.Limits
-	// MemoryBytes bounds the linear memory of all instances together; 0 is no
-	// bound. Address space is reserved beyond it, at no cost: Limits.MemoryBytes
+	// MemoryBytes bounds what all instances hold together, as Usage.ChargedBytes
+	// counts it; 0 is no bound. It is charged when an instance is made and when
+	// its memory grows. Address space is reserved beyond it, at no cost: Limits.MemoryBytes
 	// an instance.
 	MemoryBytes int64
 	// CacheDir keeps compiled modules across restarts; it is made with mode
