@@ -166,7 +166,8 @@ func (a *Applier) Durable(dst map[sharding.ShardID]uint64) (watermark uint64) {
 }
 
 // Close applies what is queued, writes it to the store and joins the
-// goroutines. It returns the error that ended them, or ctx's.
+// goroutines. A snapshot that is not installed yet, with the entries that wait
+// for it, is left to the next start. It returns the error that ended them, or ctx's.
 func (a *Applier) Close(ctx context.Context) error {
 	a.closed.Do(func() { close(a.stop) })
 	select {
@@ -200,7 +201,7 @@ func (a *Applier) run() {
 	close(ready)
 	for {
 		var idle chan struct{}
-		if a.m.Working() {
+		if !closing && a.m.Working() {
 			idle = ready
 		}
 		select {

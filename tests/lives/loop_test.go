@@ -83,11 +83,13 @@ func (n *host) start() {
 		last[g.Shard] = g.LastIndex
 	}
 	fail(n.machine.SetRecoveryTargets(last))
+	n.mu.Lock()
 	n.leads, n.done = map[sharding.ShardID]sharding.Term{}, map[sharding.ShardID]uint64{}
+	n.mu.Unlock()
 	n.applier, err = eventlog.StartApplier(n.machine, eventlog.ApplierOptions{Sink: n, Fatal: n.fatal, FlushInterval: 20 * time.Millisecond})
 	fail(err)
-	n.inbox = make(chan mail, 4096)
-	n.loop, err = raftgroup.Start(rec, raftgroup.Options{
+	inbox := make(chan mail, 4096)
+	loop, err := raftgroup.Start(rec, raftgroup.Options{
 		Self: name(n.id), Log: n.log, Machine: n.applier, Sink: n, Transport: n, Snapshots: n.applier, Sender: n, Fatal: n.fatal,
 		SnapshotFS: disk.OS{}, SnapshotDir: snapshots,
 		Locate:  func(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) { return name(home(r)), true },
@@ -95,7 +97,9 @@ func (n *host) start() {
 		Tick:    20 * time.Millisecond, CutTicks: 5, RetainBytes: 1,
 	})
 	fail(err)
-	inbox, loop := n.inbox, n.loop
+	n.mu.Lock()
+	n.inbox, n.loop = inbox, loop
+	n.mu.Unlock()
 	n.wait.Go(func() {
 		for m := range inbox {
 			from := name(m.from)
@@ -155,7 +159,10 @@ func (n *host) SendSnapshot(ctx context.Context, to sharding.NodeID, _ raftgroup
 				return err
 			}
 			defer stream.Close()
-			err = o.loop.ReceiveSnapshot(ctx, name(n.id), io.TeeReader(stream, &counter{&n.h.bytes}))
+			o.mu.Lock()
+			loop := o.loop
+			o.mu.Unlock()
+			err = loop.ReceiveSnapshot(ctx, name(n.id), io.TeeReader(stream, &counter{&n.h.bytes}))
 			if err == nil {
 				n.h.sends.Add(1)
 			}

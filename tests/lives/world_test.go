@@ -23,7 +23,7 @@ import (
 
 // every is the step between two places where tests cut the power; each place
 // costs the start of a store.
-var every = flag.Int("every", 15, "cut the power at every n-th operation of the disk; 1 takes a minute")
+var every = flag.Int("every", 25, "cut the power at every n-th operation of the disk; 1 takes a minute")
 
 // world is some nodes with the real driver, log, state machine and store, all
 // in one goroutine. The disk under logs and snapshots loses what was not
