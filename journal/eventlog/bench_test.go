@@ -135,3 +135,60 @@ func BenchmarkRead100(b *testing.B) {
 		}
 	}
 }
+
+// One operation is one timer that is read when it is due and ended, with
+// 100,000 set and a flush each 4,096.
+func BenchmarkDueTimers(b *testing.B) {
+	const timers, atOnce, perFlush = 100_000, 256, 4096
+	m, st := benchMachine(b)
+	index, done := uint64(0), 0
+	apply := func(recs []journal.Record) {
+		data := journal.AppendEntryHeader(nil, journal.EntryRecords, 1, 1)
+		for i := range recs {
+			data = journal.AppendRecord(data, &recs[i])
+		}
+		index++
+		if v := m.Apply(1, []journal.Committed{{Index: index, Term: 1, Data: data}}); v[0].Err != nil {
+			b.Fatal(v[0].Err)
+		}
+	}
+	fill := func() {
+		var recs []journal.Record
+		for i := range timers {
+			op := journal.TimerOp{Name: []byte("t"), Due: int64(i), Command: []byte("tick"), Payload: make([]byte, 40)}
+			recs = append(recs, journal.Record{
+				Entity: sharding.EntityID{Type: "t", ID: fmt.Sprintf("e%d", i)}, Term: 1, RecordedAt: 1, CommandID: "c",
+				Sections: []journal.Section{{Kind: journal.SectionTimers, Data: journal.AppendTimerOp(nil, op)}},
+			})
+			if len(recs) == atOnce || i == timers-1 {
+				apply(recs)
+				recs = recs[:0]
+			}
+		}
+		flush(b, m, st)
+	}
+	b.ReportAllocs()
+	for done < b.N {
+		b.StopTimer()
+		fill()
+		b.StartTimer()
+		for left := timers; left > 0 && done < b.N; {
+			due, _, err := m.DueTimers(b.Context(), 1, timers, atOnce, nil)
+			if err != nil || len(due) == 0 {
+				b.Fatal(len(due), err)
+			}
+			var recs []journal.Record
+			for _, t := range due {
+				recs = append(recs, journal.Record{
+					Entity: t.Entity, Term: 1, RecordedAt: 2, CommandID: "t",
+					Sections: []journal.Section{{Kind: journal.SectionSource, Data: journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte(t.Name), Due: t.Due})}},
+				})
+			}
+			apply(recs)
+			left, done = left-len(due), done+len(due)
+			if left%perFlush < atOnce {
+				flush(b, m, st)
+			}
+		}
+	}
+}
