@@ -82,6 +82,7 @@ type letter struct {
 
 // mutant breaks what the model tests, to see that the model tells.
 type mutant struct {
+	from     uint64 // a seed shortly before one that tells
 	converge func(meta.Placement, coordinator.Conf) (coordinator.Change, bool)
 	report   func(*coordinator.Report)
 	plan     func(*world, *coordinator.Plan)
