@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -29,8 +28,8 @@ func newDemo(std stdio) *cobra.Command {
 		err = d.run(ctx)
 		return errors.Join(err, d.close())
 	})
-	c.Long = "Builds the example modules, starts a node, uploads them, sends commands, kills the node with SIGKILL, starts it again " +
-		"on the same data and shows the same state, rebuilt from the events. It works in a temporary directory and removes it."
+	c.Long = "Builds the example modules, starts three nodes, uploads them, sends commands, kills the node that leads an entity's shard with SIGKILL " +
+		"and shows the same state from another node, without a restart. Then it starts the killed node again. It works in a temporary directory and removes it."
 	c.Flags().StringVar(&source, "source", "", "checkout `directory` to build the example modules from")
 	return c
 }
@@ -40,8 +39,8 @@ type demo struct {
 	w, talk io.Writer
 	dir     string
 	source  string
-	node    *nodeProcess
-	client  *client.Client
+	cluster *localCluster
+	client  *client.Client          // of the nodes that run
 	sent    map[string]client.Reply // by command id
 	before  []string                // answers before the kill, by question
 	timings []timing
@@ -78,11 +77,13 @@ func (d *demo) run(ctx context.Context) error {
 			return err
 		}
 	}
-	d.say("2. A node")
-	if err := d.timed("start, every shard led", func() error { return d.start(ctx, "127.0.0.1:0") }); err != nil {
+	d.say("2. Three nodes")
+	if err := d.timed("start, every shard on all three and led", func() error { return d.start(ctx) }); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.w, "  %s, pid %d\n", d.node.info.API, d.node.pid)
+	for _, n := range d.cluster.nodes {
+		fmt.Fprintf(d.w, "  %s  %s  pid %d\n", n.info.NodeID, n.info.API, n.pid)
+	}
 	for _, name := range demoGuests {
 		if err := d.timed("upload and activate "+name, func() error {
 			_, err := d.client.Upload(ctx, guests[name], true)
@@ -91,7 +92,7 @@ func (d *demo) run(ctx context.Context) error {
 			return err
 		}
 	}
-	d.say("3. Commands: each reply below is on disk before it is printed")
+	d.say("3. Commands: each reply below is on the disks of two nodes at least before it is printed")
 	if err := d.commands(ctx); err != nil {
 		return err
 	}
@@ -99,34 +100,89 @@ func (d *demo) run(ctx context.Context) error {
 	if d.before, err = d.answers(ctx); err != nil {
 		return err
 	}
-	d.say("4. kill -9 %d", d.node.pid)
-	api := d.node.info.API
-	d.node.kill()
-	fmt.Fprintf(d.w, "  %v\n", d.node.err)
-	if err := d.timed("start again on the same data, every shard led", func() error { return d.start(ctx, api[len("http://"):]) }); err != nil {
-		return err
-	}
-	return d.prove(ctx)
-}
-
-// start starts the node and a client of it.
-func (d *demo) start(ctx context.Context, listen string) error {
-	if d.client != nil {
-		d.client.Close()
-	}
-	node, err := startNode(ctx, nodeStart{nodeID: "n1", dataDir: filepath.Join(d.dir, "n1"), listen: listen, stderr: d.talk,
-		flags: []string{"--admin", "full", "--log-level", "warn", "--shards", "16"}})
+	killed, err := d.killLeader(ctx)
 	if err != nil {
 		return err
 	}
-	d.node = node
-	d.client, err = node.client()
+	if err := d.prove(ctx); err != nil {
+		return err
+	}
+	return d.restart(ctx, killed)
+}
+
+// demoShards are few, so that the demonstration is quick on a small machine.
+const demoShards = "16"
+
+// start starts the nodes and a client of them.
+func (d *demo) start(ctx context.Context) error {
+	var err error
+	d.cluster, err = startCluster(ctx, localStart{nodes: 3, data: d.dir, listen: "127.0.0.1:0", stderr: d.talk,
+		flags: []string{"--admin", "full", "--log-level", "error", "--shards", demoShards}})
+	if err != nil {
+		return err
+	}
+	return d.dial()
+}
+
+// dial makes a client of the nodes that run.
+func (d *demo) dial() error {
+	if d.client != nil {
+		d.client.Close()
+	}
+	var err error
+	d.client, err = d.cluster.client()
 	return err
+}
+
+// killLeader kills the node that runs the account, and shows how long its
+// callers wait for the next answer.
+func (d *demo) killLeader(ctx context.Context) (*nodeProcess, error) {
+	e, err := d.client.Entity(ctx, demoAgain.EntityType, demoAgain.EntityID)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(d.cluster.nodes, func(n *nodeProcess) bool { return n.info.NodeID == e.GetNodeId() })
+	if at < 0 {
+		return nil, fmt.Errorf("%s leads shard %d, which is none of the nodes", e.GetNodeId(), e.GetShardId())
+	}
+	leader := d.cluster.nodes[at]
+	d.say("4. kill -9 %d: %s leads shard %d, where account alice lives", leader.pid, leader.info.NodeID, e.GetShardId())
+	leader.kill()
+	fmt.Fprintf(d.w, "  %v\n", leader.err)
+	if err := d.dial(); err != nil {
+		return nil, err
+	}
+	var reply client.Reply
+	if err := d.timed("the next command, from the kill to its reply", func() error {
+		var err error
+		reply, err = d.client.Send(ctx, demoAgain)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(d.w, "  account alice open -> %s, from %s\n", reply.Data, reply.NodeID)
+	if reply.NodeID == leader.info.NodeID {
+		return nil, errors.New("the answer says that it comes from the node that was killed")
+	}
+	return leader, nil
+}
+
+// restart starts the killed node again and waits until it is one of three.
+func (d *demo) restart(ctx context.Context, killed *nodeProcess) error {
+	d.say("7. %s starts again on its data and catches up", killed.info.NodeID)
+	if err := d.timed("start, caught up", func() error { return d.cluster.restart(ctx, killed.info.NodeID) }); err != nil {
+		return err
+	}
+	if err := d.timed("leaders spread over all three again", func() error { return d.cluster.awaitEven(ctx, d.talk) }); err != nil {
+		return err
+	}
+	d.say("Done: what was acknowledged survived. Next: hostd dev --nodes 3")
+	return nil
 }
 
 // prove shows that nothing was lost and nothing happens twice.
 func (d *demo) prove(ctx context.Context) error {
-	d.say("5. The same state, rebuilt by replaying the events")
+	d.say("5. The same state, from the nodes that are left: rebuilt by replaying the events")
 	var after []string
 	err := d.timed("ask all three entities", func() (err error) {
 		after, err = d.answers(ctx)
@@ -142,7 +198,7 @@ func (d *demo) prove(ctx context.Context) error {
 		}
 	}
 	if !slices.Equal(d.before, after) {
-		return errors.New("the state after the restart is not the state before the kill")
+		return errors.New("the state after the kill is not the state before it")
 	}
 	d.say("6. A command sent again with its id: the stored reply, and no second effect")
 	again := demoCommands[0]
@@ -155,7 +211,6 @@ func (d *demo) prove(ctx context.Context) error {
 	if first := d.sent[again.ID]; !reply.Duplicate || string(reply.Data) != string(first.Data) || reply.Sequence != first.Sequence {
 		return errors.New("the command took effect again")
 	}
-	d.say("Done: what was acknowledged survived. Next: hostd dev")
 	return nil
 }
 
@@ -164,8 +219,8 @@ func (d *demo) close() error {
 	if d.client != nil {
 		d.client.Close()
 	}
-	if d.node != nil {
-		err = stopNode(d.node)
+	if d.cluster != nil {
+		err = d.cluster.stop()
 	}
 	return errors.Join(err, os.RemoveAll(d.dir))
 }

@@ -21,6 +21,10 @@ var demoCommands = []client.Command{
 	{EntityType: "account", EntityID: "alice", Name: "withdraw", Data: []byte(`{"amount":30}`)},
 }
 
+// demoAgain is sent after the kill: it opens an account that is open, which is
+// made durable and changes nothing.
+var demoAgain = client.Command{EntityType: "account", EntityID: "alice", Name: "open"}
+
 // demoLinks is how many links the chain gets.
 const demoLinks = 100
 

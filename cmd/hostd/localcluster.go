@@ -218,6 +218,13 @@ func (c *localCluster) awaitSpread(ctx context.Context, died <-chan struct{}, ta
 	return nil
 }
 
+// awaitEven is awaitSpread for a cluster that has served before.
+func (c *localCluster) awaitEven(ctx context.Context, talk io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	return c.awaitSpread(ctx, nil, talk)
+}
+
 // anyEnded returns a channel that is closed when a node ends. The goroutines
 // behind it end with stop.
 func (c *localCluster) anyEnded(stop <-chan struct{}) <-chan struct{} {

@@ -117,8 +117,18 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// ready waits for the ports file of a command that goes on.
+// ready waits for the ports file of a command that goes on, with one node.
 func (r *running) ready(t *testing.T, ports string) nodeInfo {
+	t.Helper()
+	nodes := r.allReady(t, ports)
+	if len(nodes) != 1 {
+		t.Fatalf("ports file: %+v", nodes)
+	}
+	return nodes[0]
+}
+
+// allReady waits for the ports file of a command that goes on.
+func (r *running) allReady(t *testing.T, ports string) []nodeInfo {
 	t.Helper()
 	var p portsFile
 	eventually(t, "the ports file is written", func() bool {
@@ -131,10 +141,7 @@ func (r *running) ready(t *testing.T, ports string) nodeInfo {
 		p, err = readPorts(ports)
 		return err == nil
 	})
-	if len(p.Nodes) != 1 {
-		t.Fatalf("ports file: %+v", p)
-	}
-	return p.Nodes[0]
+	return p.Nodes
 }
 
 // counterFile writes the counter module to a file.

@@ -211,7 +211,8 @@ func TestDemo(t *testing.T) {
 		t.Skip("compiles three modules")
 	}
 	got := hostd(t, "demo")
-	if got.code != exitDone || !strings.Contains(got.out, "(duplicate: true)") || !strings.Contains(got.out, `{"total":7}`) {
+	if got.code != exitDone || !strings.Contains(got.out, "(duplicate: true)") || !strings.Contains(got.out, `{"total":7}`) ||
+		!strings.Contains(got.out, "signal: killed") || !strings.Contains(got.out, "leaders spread over all three again") {
 		t.Errorf("exit code %d\n%s%s", got.code, got.out, got.err)
 	}
 }

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Three nodes in development: a node that dies stays dead and the others go
+// on, an interrupt stops all, and the next start brings the cluster back at
+// other addresses.
+func TestDevelopmentCluster(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	dev := []string{"dev", "--nodes", "3", "--data", data, "--listen", "127.0.0.1:0", "--shards", "3", "--ports-file"}
+	ports := filepath.Join(dir, "first.json")
+	first := start(t, append(dev, ports, "--module", counterFile(t))...)
+	nodes := first.allReady(t, ports)
+	if len(nodes) != 3 {
+		t.Fatalf("ports file: %+v", nodes)
+	}
+	for i, n := range nodes {
+		if n.NodeID != fmt.Sprintf("n%d", i+1) || n.DataDir != filepath.Join(data, n.NodeID) || syscall.Kill(n.PID, 0) != nil {
+			t.Errorf("node %d: %+v", i+1, n)
+		}
+		shards := decode[struct{ Shards []shardView }](t, hostd(t, "shard", "ls", "-o", "json", "--addr", n.API).out).Shards
+		if err := notSpread(shards, []string{"n1", "n2", "n3"}); err != nil || len(shards) != 4 {
+			t.Errorf("%s was told to be ready: %v, %+v", n.NodeID, err, shards)
+		}
+	}
+	t.Setenv("HOSTD_ADDR", apisOf(nodes))
+	addCounter(t, 1)
+
+	// The last node dies.
+	if err := syscall.Kill(nodes[2].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "dev says that a node ended", func() bool {
+		return strings.Contains(first.err.String(), fmt.Sprintf("node n3 (pid %d) ended", nodes[2].PID))
+	})
+	t.Setenv("HOSTD_ADDR", apisOf(nodes[:2]))
+	addCounter(t, 2)
+	first.interrupt()
+	if code := first.end(t); code != exitDone {
+		t.Fatalf("interrupted dev: exit code %d, %s", code, first.err.String())
+	}
+	for _, n := range nodes {
+		if got := hostd(t, "verify", n.DataDir); got.code != exitDone {
+			t.Errorf("verify %s: %+v", n.NodeID, got)
+		}
+	}
+
+	if got := hostd(t, "dev", "--data", data, "--listen", "127.0.0.1:0"); got.code != exitFailed || !strings.Contains(got.err, "--nodes 3") {
+		t.Errorf("one of three nodes: %+v", got)
+	}
+	ports = filepath.Join(dir, "second.json")
+	second := start(t, append(dev, ports)...)
+	again := second.allReady(t, ports)
+	if slices.ContainsFunc(again, func(n nodeInfo) bool { return n.API == nodes[0].API }) {
+		t.Log("the ports happen to be the same") // the system chose them
+	}
+	t.Setenv("HOSTD_ADDR", apisOf(again))
+	addCounter(t, 3)
+	cluster := decode[clusterView](t, hostd(t, "cluster", "status", "-o", "json").out)
+	for i, m := range cluster.Members {
+		if "http://"+m.Address != again[i].API || !m.Reachable || m.Status != "up" {
+			t.Errorf("after the restart: %+v, listens at %s", m, again[i].API)
+		}
+	}
+	second.interrupt()
+	if code := second.end(t); code != exitDone {
+		t.Errorf("interrupted dev: exit code %d, %s", code, second.err.String())
+	}
+}
+
+func apisOf(nodes []nodeInfo) string {
+	var out []string
+	for _, n := range nodes {
+		out = append(out, n.API)
+	}
+	return strings.Join(out, ",")
+}
+
+// addCounter adds one to some counters, which live in different shards.
+func addCounter(t *testing.T, want int) {
+	t.Helper()
+	for i := range 6 {
+		got := hostd(t, "entity", "send", "counter", fmt.Sprint("c", i), "add", `{"amount":1}`, "--timeout", "60s")
+		if got.code != exitDone || got.out != fmt.Sprintf("{\"total\":%d}\n", want) {
+			t.Fatalf("counter %d: %+v, want %d", i, got, want)
+		}
+	}
+}

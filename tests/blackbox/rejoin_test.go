@@ -1,0 +1,169 @@
+package blackbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/tests/testkit"
+)
+
+func listCounters() *entityv1.ListEntitiesRequest {
+	return &entityv1.ListEntitiesRequest{EntityType: "counter", PageSize: 1000}
+}
+
+// counters adds one to each of some counters, and checks what they hold.
+func counters(t *testing.T, c *client.Client, want int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	for i := range 9 {
+		reply, err := c.Send(ctx, client.Command{EntityType: "counter", EntityID: fmt.Sprint("c", i), Name: "add", Data: []byte(`{"amount":1}`)})
+		if err != nil || string(reply.Data) != fmt.Sprintf(`{"total":%d}`, want) {
+			t.Fatalf("counter %d: %s, %v, want %d", i, reply.Data, err, want)
+		}
+	}
+}
+
+// The node that leads an entity's shard dies: others take its shards over, it
+// stays dead, and comes back as a follower with everything.
+func TestLeaderDies(t *testing.T) {
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
+	c.Push("counter")
+	cl := c.Client(client.Options{Timeout: testkit.Patience})
+	counters(t, cl, 1)
+	dead := c.Leader(1)
+	c.Kill(dead)
+	counters(t, cl, 2)
+	if c.Node(dead).Running() {
+		t.Fatal("the dead node runs")
+	}
+	alive := (dead + 1) % 3
+	c.Await("the others say that it cannot be reached", func() bool {
+		for _, m := range c.Overview(alive).GetMembers() {
+			if m.GetNodeId() == c.Node(dead).ID() {
+				return !m.GetReachable() && m.GetStatus() == "up"
+			}
+		}
+		return false
+	})
+	c.Node(dead).Start()
+	c.AwaitSpread()
+	counters(t, c.Node(dead).Client(client.Options{Timeout: testkit.Patience}), 3)
+}
+
+// All nodes go down at once, in order or not, and come back with everything.
+func TestAllNodesRestart(t *testing.T) {
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
+	c.Push("counter")
+	cl := c.Client(client.Options{Timeout: testkit.Patience})
+	counters(t, cl, 1)
+	cluster := c.Overview(0)
+	for want, end := range []func(){c.StopAll, c.KillAll} {
+		end()
+		for _, n := range c.Nodes() {
+			n.MustVerify()
+		}
+		c.Start()
+		counters(t, cl, want+2)
+	}
+	for i := range c.Nodes() {
+		if o := c.Overview(i); len(o.GetMembers()) != 3 || o.GetShardCount() != cluster.GetShardCount() {
+			t.Errorf("after the restarts: %v", o)
+		}
+	}
+}
+
+// A node whose directory is empty again joins under its name and gets copies.
+func TestWipedNodeRejoins(t *testing.T) {
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
+	c.Push("counter")
+	cl := c.Client(client.Options{Timeout: testkit.Patience})
+	counters(t, cl, 1)
+	// Not the first node: that one is told to found a cluster.
+	c.Kill(2)
+	if err := os.RemoveAll(c.Node(2).DataDir()); err != nil {
+		t.Fatal(err)
+	}
+	counters(t, cl, 2)
+	c.Node(2).Start()
+	rejoined(t, c, 2)
+	counters(t, c.Node(2).Client(client.Options{Timeout: testkit.Patience}), 3)
+	// The copies carry the cluster when another node is away.
+	c.Kill(1)
+	counters(t, c.Node(2).Client(client.Options{Timeout: testkit.Patience}), 4)
+}
+
+// rejoined waits until a node votes in every shard again.
+func rejoined(t *testing.T, c *testkit.Cluster, place int) {
+	t.Helper()
+	id := c.Node(place).ID()
+	c.Await(id+" votes in every shard", func() bool {
+		shards := c.Shards(place)
+		for _, s := range shards {
+			if s.GetShardId() != 0 && !strings.Contains(strings.Join(s.GetVoters(), ","), id) || len(s.GetVoters()) != 3 {
+				return false
+			}
+		}
+		return len(shards) > 1
+	})
+}
+
+// A node whose log is damaged refuses to start; its data is put aside, not
+// deleted, and it is rebuilt from the others.
+func TestDamagedNodeRejoins(t *testing.T) {
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
+	c.Push("counter")
+	cl := c.Client(client.Options{Timeout: testkit.Patience})
+	counters(t, cl, 1)
+	n := c.Node(1)
+	c.Stop(1)
+	counters(t, cl, 2)
+	damageLog(t, n.DataDir())
+	if err := n.TryStart(); err == nil {
+		t.Fatal("a node with a damaged log serves")
+	} else if !strings.Contains(n.Log(), "hostd recover") {
+		t.Errorf("the log does not name the way out:\n%s", n.Log())
+	}
+	out, code := n.Run("recover", n.DataDir(), "--rejoin")
+	if code != 0 {
+		t.Fatalf("recover --rejoin: exit code %d\n%s", code, out)
+	}
+	kept, err := filepath.Glob(filepath.Join(n.DataDir(), "damaged-*", "wal", "*.wal"))
+	if err != nil || len(kept) == 0 {
+		t.Errorf("the damaged log is not kept: %v, %v", kept, err)
+	}
+	n.Start()
+	rejoined(t, c, 1)
+	counters(t, n.Client(client.Options{Timeout: testkit.Patience}), 3)
+	c.Kill(0)
+	counters(t, n.Client(client.Options{Timeout: testkit.Patience}), 4)
+}
+
+// damageLog changes a byte in the first record of a node's log.
+func damageLog(t *testing.T, dir string) {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(dir, "wal", "*.wal"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("no log in %s: %v", dir, err)
+	}
+	f, err := os.OpenFile(logs[0], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const at = 4096 + 100 // behind the segment's header
+	var b [1]byte
+	if _, err := f.ReadAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 0x10
+	if _, err := f.WriteAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+}
