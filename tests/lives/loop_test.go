@@ -3,6 +3,7 @@ package lives_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -19,6 +20,9 @@ import (
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
 )
+
+// many is how many groups grow at once.
+var many = flag.Int("groups", 64, "groups that grow from one member to three")
 
 // hosts are nodes with the loop, the applier and all their goroutines, on
 // directories, with a network of function calls.
@@ -284,10 +288,10 @@ func (h *hosts) grow(shards ...sharding.ShardID) {
 
 func TestManyGroupsGrowAtOnce(t *testing.T) {
 	h := newHosts(t, 3, 1<<20)
-	const groups = 64
+	groups := sharding.ShardID(*many)
 	var shards []sharding.ShardID
 	first := h.all[0]
-	for s := range sharding.ShardID(groups) {
+	for s := range groups {
 		shards = append(shards, s+1)
 		h.join(s+1, sharding.ReplicaID(s+1)*10+10)
 	}
@@ -302,7 +306,7 @@ func TestManyGroupsGrowAtOnce(t *testing.T) {
 	begin := time.Now()
 	h.grow(shards...)
 	t.Logf("%d snapshots in %v", h.sends.Load(), time.Since(begin))
-	if h.sends.Load() < 2*groups {
+	if h.sends.Load() < 2*int64(groups) {
 		t.Errorf("%d snapshots", h.sends.Load())
 	}
 	for _, s := range shards {
