@@ -24,6 +24,7 @@ type call struct {
 	id      journal.CommandID
 	payload []byte
 	read    bool
+	serves  uint64 // the revision under which it ran
 	answer  func(outcome, head)
 }
 

@@ -7,7 +7,7 @@ func (c *Counts) fields() map[string]*int {
 		"frames": &c.Frames, "lost": &c.Lost, "doubled": &c.Doubled, "crashes": &c.crashes, "partitions": &c.cuts,
 		"pauses": &c.pauses, "silences": &c.silences, "sleeps": &c.sleeps, "wakes": &c.wakes, "stalls": &c.stalls, "transfers": &c.transfers, "leaders": &c.leads, "members": &c.changes,
 		"acked": &c.acked, "reads": &c.reads, "unknown": &c.unknown, "resent": &c.resent, "dropped": &c.dropped,
-		"rejected": &c.rejected,
+		"rejected": &c.rejected, "bindings": &c.bindings,
 	}
 }
 

@@ -24,6 +24,10 @@ func (w *World) faults() {
 	if w.chance(p.partition) {
 		w.partition()
 	}
+	if w.chance(150) {
+		w.bound++
+		w.note("bind %d", w.bound)
+	}
 	if len(w.cut) > 0 && w.chance(w.profile.heal) {
 		clear(w.cut)
 		w.note("healed")

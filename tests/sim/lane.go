@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"encoding/binary"
+
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -9,15 +11,22 @@ import (
 // the commit on heads that are proposed and not applied yet, and answers
 // behind the commit.
 //
-//	idle ─ LeaderChanged(self) ─▶ leading ─ no-op of the term applied ─▶ active
-//	  ▲──────────── LeaderChanged: what is pending is unknown ─────────────┘
+//	                                        no-op of the term applied, and the
+//	                                        node serves the shard's bindings
+//	idle ─ LeaderChanged(self) ─▶ leading ────────────────────────────────────▶ active
+//	  ▲──────────────── LeaderChanged: what is pending is unknown ────────────────┘
 type lane struct {
 	n     *node
 	shard sharding.ShardID
 
 	term    sharding.Term
 	leading bool
+	started bool // the no-op of the term is applied
 	active  bool
+	// bound is the binding revision in the shard's log, under which commands
+	// run; asked and asking are of a proposal of a newer one.
+	bound, asking uint64
+	asked         uint64
 	// broken: a proposal was dropped, and what was built on it will be refused.
 	broken bool
 
@@ -48,7 +57,7 @@ func newLane(n *node, shard sharding.ShardID) *lane {
 }
 
 func (l *lane) reset() {
-	l.active, l.broken = false, false
+	l.started, l.active, l.broken, l.asked = false, false, false, 0
 	l.heads = map[string]head{}
 	l.flight = map[journal.CommandID][]*call{}
 	l.pending = map[uint64][]journal.CommandID{}
@@ -82,9 +91,28 @@ func (l *lane) abandon() {
 	l.reset()
 }
 
-func (l *lane) noop(term sharding.Term) {
+func (l *lane) noop(term sharding.Term, bound uint64) {
 	if l.leading && term == l.term {
-		l.active = true
+		l.started, l.bound = true, bound
+		l.activate()
+	}
+}
+
+// activate lets the lane work once its node serves what the shard has run.
+func (l *lane) activate() {
+	l.active = l.active || l.started && l.n.serves >= l.bound
+}
+
+// bind proposes the revision that the node serves.
+func (l *lane) bind() {
+	if l.asked != 0 {
+		return
+	}
+	l.number++
+	l.asked, l.asking = l.number, l.n.serves
+	data := journal.AppendBindingsEntry(nil, l.term, l.number, l.asking)
+	if err := l.n.driver.Core().Propose(l.shard, l.term, l.number, data); err != nil {
+		l.asked = 0
 	}
 }
 
@@ -100,12 +128,16 @@ func (l *lane) handle(c *call) {
 			delete(l.tokens, l.number)
 			c.finish(refused, head{})
 		}
+	case l.n.serves > l.bound:
+		l.bind()
+		c.finish(refused, head{})
 	default:
 		l.command(c)
 	}
 }
 
 func (l *lane) command(c *call) {
+	c.serves = l.n.serves
 	if e := l.n.machine.shards[l.shard].entities[c.entity]; e != nil {
 		if at, ok := e.byID[c.id]; ok {
 			c.finish(done, head{sequence: at})
@@ -164,7 +196,7 @@ func (l *lane) append(data []byte, c *call) []byte {
 	}
 	r := journal.Record{
 		Entity: sharding.EntityID{Type: "chain", ID: c.entity}, Term: l.term, RecordedAt: int64(l.n.w.step),
-		Expected: h.sequence, Prev: h.hash, CommandID: c.id,
+		Expected: h.sequence, Prev: h.hash, CommandID: c.id, Module: digest(c.serves),
 		Events: []journal.Event{{Type: "added", Payload: c.payload}},
 	}
 	var chain journal.Chain
@@ -172,8 +204,20 @@ func (l *lane) append(data []byte, c *call) []byte {
 	return journal.AppendRecord(data, &r)
 }
 
+// digest stands for the module of a binding revision.
+func digest(bound uint64) (d journal.Digest) {
+	binary.BigEndian.PutUint64(d[:], bound)
+	return d
+}
+
 // verdict follows an applied entry; the machine already holds it.
 func (l *lane) verdict(fence sharding.Term, number uint64, err error) {
+	if l.leading && fence == l.term && number == l.asked {
+		if l.asked = 0; err == nil {
+			l.bound = max(l.bound, l.asking)
+		}
+		return
+	}
 	ids, ok := l.pending[number]
 	if !ok || fence != l.term || !l.leading {
 		return
@@ -199,6 +243,10 @@ func (l *lane) verdict(fence sharding.Term, number uint64, err error) {
 
 // dropped follows a proposal that will never commit.
 func (l *lane) dropped(fence sharding.Term, number uint64) {
+	if fence == l.term && number == l.asked {
+		l.asked = 0
+		return
+	}
 	ids, ok := l.pending[number]
 	if !ok || fence != l.term {
 		return

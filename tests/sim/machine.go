@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/hostd/hostd/journal"
@@ -37,6 +38,7 @@ type version struct {
 // state is what is applied of one shard.
 type state struct {
 	index    uint64
+	bound    uint64 // highest binding revision
 	entities map[string]*entity
 	log      []journal.Committed // all that was applied, log[i].Index = i+1
 }
@@ -44,6 +46,7 @@ type state struct {
 type entity struct {
 	sequence journal.Sequence
 	hash     journal.Hash
+	module   journal.Digest // of its last record
 	records  []record
 	byID     map[journal.CommandID]journal.Sequence
 }
@@ -168,7 +171,8 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 			m.twin.apply(m.n, shard, c, nil)
 		}
 		if l != nil {
-			m.n.events = append(m.n.events, func() { l.noop(c.Term) })
+			bound := s.bound
+			m.n.events = append(m.n.events, func() { l.noop(c.Term, bound) })
 		}
 		return
 	}
@@ -177,11 +181,17 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 		err = fmt.Errorf("fence %d in term %d", e.Fence, c.Term)
 	}
 	var records []journal.Record
-	if err == nil {
+	revision, bindings := e.BindingsRevision()
+	switch {
+	case err == nil && bindings:
+		s.bound = max(s.bound, revision)
+		m.n.w.count.bindings++
+	case err == nil:
 		records, err = s.judge(e.Body)
 	}
 	if err == nil {
 		for i := range records {
+			m.checkModule(s, &records[i])
 			s.take(&records[i], c.Term)
 		}
 	}
@@ -190,6 +200,18 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 	}
 	if l != nil {
 		m.n.events = append(m.n.events, func() { l.verdict(e.Fence, e.Proposal, err) })
+	}
+}
+
+// checkModule: no entity runs a newer module and then an older one, and none
+// that its shard's log does not name.
+func (m *machine) checkModule(s *state, r *journal.Record) {
+	named := digest(s.bound)
+	if bytes.Compare(r.Module[:], named[:]) > 0 {
+		m.n.w.fail("a command of %s ran under revision %x, the log is at %d", r.Entity, r.Module[:8], s.bound)
+	}
+	if e := s.entities[r.Entity.ID]; e != nil && bytes.Compare(r.Module[:], e.module[:]) < 0 {
+		m.n.w.fail("%s ran under revision %x after %x", r.Entity, r.Module[:8], e.module[:8])
 	}
 }
 
@@ -223,7 +245,7 @@ func (s *state) take(r *journal.Record, term sharding.Term) {
 		s.entities[r.Entity.ID] = e
 	}
 	var chain journal.Chain
-	e.hash = chain.After(r)
+	e.hash, e.module = chain.After(r), r.Module
 	e.sequence = r.Last()
 	e.byID[r.CommandID] = e.sequence
 	e.records = append(e.records, record{r.CommandID, e.sequence, r.Term, term, e.hash})

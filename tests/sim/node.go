@@ -27,6 +27,7 @@ type node struct {
 	driver  *raftgroup.Driver
 	machine *machine
 	lanes   map[sharding.ShardID]*lane
+	serves  uint64 // the binding revision of the modules that it has loaded
 	inbox   []arrival
 	// silence counts ticks since something came from each other node, and quiet
 	// are those that count as silent: what the process does that pings.
@@ -153,6 +154,13 @@ func (n *node) run() {
 	if !n.up {
 		return
 	}
+	if n.serves < n.w.bound && n.w.rng.IntN(30) == 0 {
+		n.serves = n.w.bound
+		n.w.note("serves %d %d", n.id, n.serves)
+	}
+	for _, s := range n.w.shards {
+		n.lanes[s].activate()
+	}
 	n.machine.pump(n.w.rng.IntN(4))
 	n.tell()
 	for _, s := range n.w.shards {
@@ -222,6 +230,7 @@ func (n *node) restart() {
 	if !n.w.healing && n.w.rng.IntN(6) == 0 {
 		n.disk.CutAfter(n.w.rng.IntN(8))
 	}
+	n.serves -= min(n.serves, n.w.rng.Uint64N(3)) // it loads them again
 	before := n.machine
 	err := n.start()
 	if err == nil {

@@ -63,6 +63,9 @@ func (t *twin) apply(n *node, shard sharding.ShardID, c journal.Committed, model
 		if v.Index != c.Index || v.Term != c.Term || v.NoOp != (len(c.Data) == 0) || (v.Err == nil) != (model == nil) {
 			n.w.fail("node %d shard %d entry %d: verdict %+v, expected %v", n.id, shard, c.Index, v, model)
 		}
+		if bound := n.machine.shards[shard].bound; v.Revision != bound {
+			n.w.fail("node %d shard %d entry %d: binding revision %d, expected %d", n.id, shard, c.Index, v.Revision, bound)
+		}
 	}
 }
 

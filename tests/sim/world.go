@@ -30,6 +30,7 @@ type World struct {
 	flights []flight
 	cut     map[[2]int]bool // links that lose everything, from, to
 	healing bool
+	bound   uint64 // the newest binding revision
 	// joining shards began with one voter and get the others as they go.
 	joining map[sharding.ShardID]bool
 	joined  map[sharding.ShardID]bool
@@ -62,11 +63,12 @@ type Counts struct {
 	leads, transfers, changes     int
 	dropped, rejected             int
 	acked, reads, unknown, resent int
+	bindings                      int
 }
 
 func (c *Counts) String() string {
-	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d acked %d reads %d unknown %d resent %d",
-		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.acked, c.reads, c.unknown, c.resent)
+	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d bindings %d acked %d reads %d unknown %d resent %d",
+		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent)
 }
 
 // profile is how one seed's world behaves; seeds differ in everything.
