@@ -73,6 +73,16 @@ var bans = []ban{
 		reason: "a region serves any way of asking",
 	},
 	{
+		from:   []string{"host/router"},
+		to:     []string{"host/region", "host/rpc", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog"},
+		reason: "which node a request goes to is decided without knowing how it gets there",
+	},
+	{
+		from:   []string{"host/forward"},
+		to:     []string{"host/region", "journal/raftgroup", "journal/eventlog", "journal/store", "api/client"},
+		reason: "requests are carried between whatever gives and takes them",
+	},
+	{
 		from:   []string{"host/rpc"},
 		to:     []string{"host/region", "host/engine", "journal/raftgroup", "journal/wal", "journal/store", "journal/eventlog", "api/client"},
 		reason: "handlers reach the runtime through their own interfaces",

@@ -1,0 +1,363 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/sharding"
+)
+
+// scene is a node's surroundings: what it knows, and nodes that answer as told.
+type scene struct {
+	mu         sync.Mutex
+	leader     target
+	quorum     bool
+	candidates []sharding.NodeID
+	changed    chan struct{}
+	answer     map[sharding.NodeID]func(*entity.Request) entity.Result
+	seen       []string // node and number of each request that reached one
+}
+
+func (s *scene) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leader.node, s.leader.self, s.leader != target{}
+}
+
+func (s *scene) Candidates(sharding.ShardID) []sharding.NodeID { return s.candidates }
+
+func (s *scene) Quorum(sharding.ShardID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.quorum
+}
+
+func (s *scene) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+func (s *scene) change(fn func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fn()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// node is one that requests are handed to.
+type node struct {
+	*scene
+	id sharding.NodeID
+}
+
+func (n node) Submit(reqs []*entity.Request) { n.scene.run(n.id, reqs) }
+
+type others struct{ *scene }
+
+func (o others) Submit(to sharding.NodeID, reqs []*entity.Request) { o.scene.run(to, reqs) }
+
+func (s *scene) run(id sharding.NodeID, reqs []*entity.Request) {
+	for _, q := range reqs {
+		s.mu.Lock()
+		s.seen = append(s.seen, fmt.Sprint(id, ":", q.Tag))
+		answer := s.answer[id]
+		s.mu.Unlock()
+		q.Result = entity.Result{Err: &sharding.NotLeaderError{Shard: q.Shard}}
+		if answer != nil {
+			q.Result = answer(q)
+		}
+		q.Done.Complete(q)
+	}
+}
+
+func fine(*entity.Request) entity.Result { return entity.Result{Sequence: 1} }
+
+// outcomes collects results.
+type outcomes struct{ got chan entity.Result }
+
+func (o outcomes) Complete(q *entity.Request) { o.got <- q.Result }
+
+func play(t *testing.T, change func(*Options), act func(*scene, *Router, func(tag int, patience time.Duration) chan entity.Result)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{quorum: true, changed: make(chan struct{}), answer: map[sharding.NodeID]func(*entity.Request) entity.Result{}, candidates: []sharding.NodeID{"n1", "n2", "n3"}}
+		o := Options{Self: "n1", Shards: 1, Local: node{s, "n1"}, Remote: others{s}, Leaders: s}
+		if change != nil {
+			change(&o)
+		}
+		r, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		act(s, r, func(tag int, patience time.Duration) chan entity.Result {
+			got := make(chan entity.Result, 1)
+			r.Submit([]*entity.Request{{
+				Kind: entity.Command, Entity: sharding.EntityID{Type: "t", ID: "e"}, Tag: uint64(tag),
+				Deadline: time.Now().Add(patience), Done: outcomes{got}, Payload: make([]byte, 100),
+			}})
+			return got
+		})
+		if err := r.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestHeldUntilThereIsALeader: requests wait for a leader, run in order, and
+// leave in order when it is another node.
+func TestHeldUntilThereIsALeader(t *testing.T) {
+	play(t, nil, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+		s.answer["n2"] = fine
+		var got []chan entity.Result
+		for i := range 5 {
+			got = append(got, send(i, 10*time.Second))
+		}
+		synctest.Wait()
+		if len(s.seen) != 0 {
+			t.Fatalf("went out without a leader: %v", s.seen)
+		}
+		s.change(func() { s.leader = target{node: "n2"} })
+		for _, g := range got {
+			if res := <-g; res.Err != nil || res.Node != "n2" {
+				t.Errorf("%+v", res)
+			}
+		}
+		if want := []string{"n2:0", "n2:1", "n2:2", "n2:3", "n2:4"}; !slices.Equal(s.seen, want) {
+			t.Errorf("saw %v", s.seen)
+		}
+	})
+}
+
+// TestNoQuorumIsSaidAtOnce: without a quorum nothing waits, neither what is
+// held nor what comes, and what may have run is not called unavailable.
+func TestNoQuorumIsSaidAtOnce(t *testing.T) {
+	play(t, nil, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+		s.answer["n2"] = func(q *entity.Request) entity.Result {
+			s.change(func() { s.leader = target{} }) // and it is gone
+			return entity.Result{Err: entity.ErrOutcomeUnknown}
+		}
+		s.change(func() { s.leader = target{node: "n2"} })
+		synctest.Wait()
+		lost := send(0, time.Hour)
+		held := send(1, time.Hour)
+		began := time.Now()
+		s.change(func() { s.quorum = false })
+		if res := <-lost; !errors.Is(res.Err, entity.ErrOutcomeUnknown) {
+			t.Errorf("sent before: %v", res.Err)
+		}
+		var notLeader *sharding.NotLeaderError
+		if res := <-held; !errors.As(res.Err, &notLeader) {
+			t.Errorf("held: %v", res.Err)
+		}
+		if res := <-send(2, time.Hour); !errors.As(res.Err, &notLeader) {
+			t.Errorf("new: %v", res.Err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v", took) // of the bubble's clock
+		}
+		s.answer["n3"] = fine
+		s.change(func() { s.quorum, s.leader = true, target{node: "n3"} })
+		synctest.Wait()
+		if res := <-send(3, time.Hour); res.Err != nil {
+			t.Errorf("healed: %v", res.Err)
+		}
+	})
+}
+
+// TestDeadlinesEndTheWait, and the bounds of what is held.
+func TestDeadlinesEndTheWait(t *testing.T) {
+	play(t, func(o *Options) { o.HeldRequests = 3 }, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+		var got []chan entity.Result
+		for i := range 4 {
+			got = append(got, send(i, time.Duration(i+1)*100*time.Millisecond))
+		}
+		if res := <-got[3]; !errors.Is(res.Err, entity.ErrBusy) {
+			t.Errorf("beyond the bound: %v", res.Err)
+		}
+		began := time.Now()
+		for i := range 3 {
+			res := <-got[i]
+			if !errors.Is(res.Err, entity.ErrDeadline) {
+				t.Errorf("%d: %v", i, res.Err)
+			}
+			if late := time.Since(began) - time.Duration(i+1)*100*time.Millisecond; late < 0 || late > 20*time.Millisecond {
+				t.Errorf("%d: answered %v after its deadline", i, late) // of the bubble's clock
+			}
+		}
+	})
+	play(t, func(o *Options) { o.HeldBytes = 1500 }, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+		send(0, time.Second)
+		send(1, time.Second)
+		if res := <-send(2, time.Second); !errors.Is(res.Err, entity.ErrBusy) {
+			t.Errorf("beyond the bytes: %v", res.Err)
+		}
+	})
+}
+
+// TestHintsLeadOn: a node that does not lead names one that does.
+func TestHintsLeadOn(t *testing.T) {
+	play(t, nil, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+		s.answer["n2"] = func(q *entity.Request) entity.Result {
+			return entity.Result{Err: &sharding.NotLeaderError{Shard: q.Shard, Leader: "n3"}}
+		}
+		s.answer["n3"] = fine
+		s.change(func() { s.leader = target{node: "n2"} })
+		for i := range 3 {
+			if res := <-send(i, time.Second); res.Err != nil || res.Node != "n3" {
+				t.Errorf("%d: %+v", i, res)
+			}
+		}
+		if want := []string{"n2:0", "n3:0", "n3:1", "n3:2"}; !slices.Equal(s.seen, want) {
+			t.Errorf("saw %v", s.seen)
+		}
+	})
+}
+
+// TestNodeWithoutAReplicaAsksAround: one request at a time finds the leader.
+func TestNodeWithoutAReplicaAsksAround(t *testing.T) {
+	play(t, func(o *Options) { o.Self = "proxy"; o.Local = nothing{} }, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+		s.answer["n3"] = fine
+		first, second := send(0, time.Second), send(1, time.Second)
+		for _, got := range []chan entity.Result{first, second} {
+			if res := <-got; res.Err != nil || res.Node != "n3" {
+				t.Errorf("%+v", res)
+			}
+		}
+		for _, seen := range s.seen {
+			if seen == "n1:1" || seen == "n2:1" {
+				t.Errorf("the second was tried before the first had an answer: %v", s.seen)
+			}
+		}
+	})
+}
+
+type nothing struct{}
+
+func (nothing) Submit([]*entity.Request) { panic("this node has no replicas") }
+
+// TestUnknownOutcomeIsSentAgain under the same id, and what is said in the end
+// holds for all attempts.
+func TestUnknownOutcomeIsSentAgain(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		last  error
+		wants error
+	}{
+		{"succeeds", nil, nil},
+		{"is rejected", &entity.RejectedError{Code: "no"}, &entity.RejectedError{Code: "no"}},
+		{"is busy", entity.ErrBusy, entity.ErrOutcomeUnknown},
+		{"type is gone", entity.ErrUnknownType, entity.ErrOutcomeUnknown},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			play(t, nil, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+				attempts := 0
+				s.answer["n2"] = func(q *entity.Request) entity.Result {
+					if attempts++; attempts < 3 {
+						return entity.Result{Err: entity.ErrOutcomeUnknown}
+					}
+					return entity.Result{Err: c.last}
+				}
+				s.change(func() { s.leader = target{node: "n2"} })
+				res := <-send(0, time.Minute)
+				var rejected *entity.RejectedError
+				if attempts != 3 || !errors.Is(res.Err, c.wants) && !(errors.As(c.wants, &rejected) && errors.As(res.Err, &rejected)) {
+					t.Errorf("after %d attempts: %v", attempts, res.Err)
+				}
+				if c.wants == entity.ErrOutcomeUnknown && errors.Is(res.Err, c.last) {
+					t.Errorf("%v counts as a definite outcome", res.Err)
+				}
+			})
+		})
+	}
+}
+
+// TestCloseAnswers: nothing waits for a router that is closed.
+func TestCloseAnswers(t *testing.T) {
+	play(t, nil, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+		held := send(0, time.Hour)
+		if err := r.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if res := <-held; !errors.Is(res.Err, entity.ErrStopped) {
+			t.Errorf("held: %v", res.Err)
+		}
+		if res := <-send(1, time.Hour); !errors.Is(res.Err, entity.ErrStopped) {
+			t.Errorf("new: %v", res.Err)
+		}
+	})
+}
+
+// shared is a cluster in which the leaders of shards stay: even shards here,
+// odd ones at two other nodes.
+type shared struct{}
+
+func (shared) Leader(shard sharding.ShardID) (sharding.NodeID, bool, bool) {
+	if shard%2 == 0 {
+		return "n1", true, true
+	}
+	return sharding.NodeID(fmt.Sprint("n", 2+shard/2%2)), false, true
+}
+func (shared) Candidates(sharding.ShardID) []sharding.NodeID { return nil }
+func (shared) Quorum(sharding.ShardID) bool                  { return true }
+func (shared) Changed() <-chan struct{}                      { return nil }
+
+// TestOneSubmitManyNodes: the requests of a Submit that go to several nodes all
+// get there, each once and in order, from several callers at a time.
+func TestOneSubmitManyNodes(t *testing.T) {
+	s := &scene{answer: map[sharding.NodeID]func(*entity.Request) entity.Result{}}
+	var mu sync.Mutex
+	last := map[sharding.EntityID]uint64{}
+	for _, id := range []sharding.NodeID{"n1", "n2", "n3"} {
+		s.answer[id] = func(q *entity.Request) entity.Result {
+			mu.Lock()
+			defer mu.Unlock()
+			if q.Tag != last[q.Entity]+1 {
+				t.Errorf("%v got number %d after %d", q.Entity, q.Tag, last[q.Entity])
+			}
+			last[q.Entity] = q.Tag
+			if at, _, _ := (shared{}).Leader(q.Shard); at != id {
+				t.Errorf("a request of shard %d came to %s", q.Shard, id)
+			}
+			return entity.Result{}
+		}
+	}
+	const shards, callers, rounds, each = 16, 4, 200, 40
+	r, err := New(Options{Self: "n1", Shards: shards, Local: node{s, "n1"}, Remote: others{s}, Leaders: shared{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close(context.Background())
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			done := outcomes{make(chan entity.Result, each)}
+			for round := range rounds {
+				var reqs []*entity.Request
+				for i := range each {
+					reqs = append(reqs, &entity.Request{
+						Kind: entity.Command, Entity: sharding.EntityID{Type: "t", ID: fmt.Sprint("c", c, "e", i)}, Tag: uint64(round + 1), Done: done,
+					})
+				}
+				r.Submit(reqs)
+				for range each {
+					if res := <-done.got; res.Err != nil || res.Node == "" {
+						t.Errorf("%+v", res)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	if len(last) != callers*each {
+		t.Errorf("%d entities were reached", len(last))
+	}
+}
