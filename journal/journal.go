@@ -60,6 +60,10 @@ var (
 	ErrTooLarge = errors.New("journal: record too large")
 )
 
+// ErrInstalling: the shard's state on this node is being replaced by a
+// snapshot. Retry: nothing can be read here until that is done.
+var ErrInstalling = errors.New("the shard is being installed on this node")
+
 // Event is one fact of an entity's history.
 type Event struct {
 	Type    string // 1..255 bytes

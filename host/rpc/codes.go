@@ -115,6 +115,7 @@ var sentinelCodes = []struct {
 	{entity.ErrParked, connect.CodeInternal},
 	{entity.ErrUnsupported, connect.CodeUnimplemented},
 	{entity.ErrDamaged, connect.CodeDataLoss},
+	{journal.ErrInstalling, connect.CodeUnavailable},
 	{journal.ErrDamaged, connect.CodeDataLoss},
 	{journal.ErrUnsupported, connect.CodeInternal},
 	{journal.ErrTooLarge, connect.CodeInternal},

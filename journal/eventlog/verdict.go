@@ -25,9 +25,8 @@ var (
 // other replicas, so the outcome of the entry is unknown, not definite.
 var ErrStopped = errors.New("the shard has stopped on this node")
 
-// ErrInstalling: the shard's state on this node is being replaced by a
-// snapshot. Retry: nothing can be read here until that is done.
-var ErrInstalling = errors.New("the shard is being installed on this node")
+// ErrInstalling is journal.ErrInstalling.
+var ErrInstalling = journal.ErrInstalling
 
 // StoppedError is the verdict of a shard that has stopped: nothing after Index
 // is applied here until the node is repaired.
