@@ -187,7 +187,13 @@ func (c *core) handled(e *entity, v *call) {
 	c.fuel = v.fuel
 	e.tally.add(v.fuel)
 	if err == nil {
-		err = abi.ParseOutput(&c.output, v.out, abi.HandleEvents, &c.opts.Limits)
+		mode := abi.HandleEvents
+		if e.typ.Durable {
+			mode = abi.HandleState
+		}
+		if err = abi.ParseOutput(&c.output, v.out, mode, &c.opts.Limits); err == nil && len(c.output.State)+len(c.output.Reply) > maxStateBytes {
+			err = errStateTooLarge
+		}
 	}
 	if err != nil {
 		c.fault(e, v.req, err)

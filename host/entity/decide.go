@@ -83,21 +83,21 @@ func (c *core) outcome(e *entity, r *Request, env Env, hash uint64) {
 	s, out := e.shard, &c.output
 	if out.Rejected && r.fire != nil {
 		c.stats.Rejections++
-		c.endTimer(e, r, env, len(out.Events) > 0)
+		c.endTimer(e, r, env, len(out.Events) > 0 || out.HasState)
 		return
 	}
 	if out.Rejected {
 		c.stats.Rejections++
 		r.Result = Result{Err: &RejectedError{Code: string(out.Reject.Code), Message: string(out.Reject.Message)}}
 		gate := e.last
-		if len(out.Events) > 0 {
-			c.evict(e) // it evolved by events that do not exist
+		if len(out.Events) > 0 || out.HasState {
+			c.evict(e) // it evolved by what does not exist
 			c.revive(e)
 		}
 		c.hold(s, r, gate, true)
 		return
 	}
-	if len(out.Sends) > 0 || out.HasState {
+	if len(out.Sends) > 0 {
 		c.evict(e)
 		c.settle(s, r, Result{Err: ErrUnsupported})
 		c.revive(e)
@@ -133,6 +133,9 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 			tags = append(tags, string(t))
 		}
 		rec.Events = append(rec.Events, journal.Event{Type: c.name(ev.Type), Payload: ev.Payload, Tags: tags})
+	}
+	if c.output.HasState {
+		rec.Events = append(rec.Events, journal.Event{Type: stateEvent, Payload: c.output.State})
 	}
 	e.hash = c.chain.After(rec)
 	e.sequence = rec.Last()

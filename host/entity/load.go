@@ -92,7 +92,7 @@ func (c *core) chunkApplied(e *entity, v *call) {
 	if l == nil || l != ch.load {
 		return
 	}
-	if v.err != nil && l.from > 0 {
+	if v.err != nil && l.from > 0 && !l.typ.Durable {
 		c.fallBack(e, v.err)
 		return
 	}
@@ -188,6 +188,10 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 		for i := range rec.Events {
 			if rec.Last() <= start {
 				break // in the snapshot
+			}
+			if l.typ.Durable {
+				ch.snapshot = &journal.Snapshot{Sequence: rec.Last(), State: bytes.Clone(rec.Events[i].Payload)}
+				continue
 			}
 			ev := &rec.Events[i]
 			if n := abi.InputEventBytes(len(ev.Type), len(ev.Payload)); len(ch.frames) > 0 && len(ch.frames)+n > chunkBytes {

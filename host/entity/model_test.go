@@ -304,8 +304,7 @@ func (w *world) sumAt(id sharding.EntityID, at journal.Sequence) (sum int64) {
 	for _, r := range w.log {
 		for i, ev := range r.Events {
 			if r.Entity == id && r.Expected+journal.Sequence(i)+1 <= at {
-				n, _ := strconv.ParseInt(string(ev.Payload), 10, 64)
-				sum += n
+				sum = evolve(sum, ev)
 			}
 		}
 		if r.Entity == id && r.Flags&journal.FlagTombstone != 0 && r.Last() <= at {

@@ -42,6 +42,9 @@ type Type struct {
 	Revision uint64 // of the binding, counts up
 	// Commands and Queries are the listed names; nil lets the guest decide.
 	Commands, Queries map[string]bool
+	// Durable types keep their latest state instead of events: a command
+	// stores the whole state, and loading takes the last one stored.
+	Durable bool
 	// SnapshotEvery is the number of events between snapshots of an entity; 0
 	// leaves it to the lane, a negative number takes none. SnapshotKeep is how
 	// many of them stay, 0 for two, at most journal.MaxSnapshots.
