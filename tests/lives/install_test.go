@@ -338,3 +338,26 @@ func TestEntriesBehindASnapshotAreHeld(t *testing.T) {
 		return err == nil && st.First > index+50
 	})
 }
+
+// TestFailedSnapshotsAreTriedLessAndLessOften: by ticks of the leader's clock.
+func TestFailedSnapshotsAreTriedLessAndLessOften(t *testing.T) {
+	w, l, _ := lagging(t, 70, 1, 40)
+	w.refuse = true
+	w.until("a failure", func() bool { return w.refused > 0 })
+	var tries []int
+	for range 3 {
+		before := w.refused
+		for range 600 { // about 300 ticks
+			w.step()
+		}
+		tries = append(tries, w.refused-before)
+	}
+	if tries[0] > 12 || tries[1] > 6 || tries[2] > 6 || tries[2] == 0 {
+		t.Errorf("tries in 300 ticks each: %v", tries)
+	}
+	w.refuse = false
+	l.agree(1, 0, 1, 2)
+	if w.sent == 0 {
+		t.Error("no snapshot")
+	}
+}

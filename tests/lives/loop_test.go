@@ -33,6 +33,7 @@ type hosts struct {
 	memTable int64
 	sends    atomic.Int64 // snapshots accepted
 	bytes    atomic.Int64 // of snapshots
+	most     atomic.Int64 // snapshots that one node sent at a time
 }
 
 type host struct {
@@ -46,6 +47,8 @@ type host struct {
 	loop    *raftgroup.Loop
 	inbox   chan mail
 	wait    sync.WaitGroup
+
+	sending atomic.Int64
 
 	mu    sync.Mutex
 	leads map[sharding.ShardID]sharding.Term
@@ -156,6 +159,10 @@ func (n *host) Send(to sharding.NodeID, frame []byte) {
 
 // SendSnapshot is of raftgroup.SnapshotSender.
 func (n *host) SendSnapshot(ctx context.Context, to sharding.NodeID, _ raftgroup.SnapshotHeader, open func() (io.ReadCloser, error)) error {
+	now := n.sending.Add(1)
+	defer n.sending.Add(-1)
+	for most := n.h.most.Load(); now > most && !n.h.most.CompareAndSwap(most, now); most = n.h.most.Load() {
+	}
 	for _, o := range n.h.all {
 		if name(o.id) == to {
 			stream, err := open()
@@ -308,6 +315,9 @@ func TestManyGroupsGrowAtOnce(t *testing.T) {
 	t.Logf("%d snapshots in %v", h.sends.Load(), time.Since(begin))
 	if h.sends.Load() < 2*int64(groups) {
 		t.Errorf("%d snapshots", h.sends.Load())
+	}
+	if most := h.most.Load(); most > 8 {
+		t.Errorf("%d snapshots at a time", most)
 	}
 	for _, s := range shards {
 		for _, n := range h.all {

@@ -39,6 +39,8 @@ type world struct {
 	sent, refused int
 	// hold keeps snapshots from arriving.
 	hold bool
+	// refuse makes snapshots fail.
+	refuse bool
 	// revive starts nodes whose power was cut; crashes counts the cuts.
 	revive  bool
 	crashes int
@@ -354,7 +356,7 @@ func (w *world) deliver(s shipment) {
 			from.driver.SnapshotSent(s.o, err)
 		}
 	}
-	if !to.up || w.cut[[2]int{s.from, s.to}] {
+	if w.refuse || !to.up || w.cut[[2]int{s.from, s.to}] {
 		s.o.Release()
 		report(errors.New("nobody is there"))
 		return
