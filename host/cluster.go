@@ -127,6 +127,10 @@ func (n *Node) openMembership(ctx context.Context) error {
 			return n.id.write(n.cfg.DataDir)
 		},
 		Heard: func(node sharding.NodeID) bool { return node == n.id.Node || n.peers.Heard(node) },
+		Applied: func(shard sharding.ShardID) uint64 {
+			index, _ := n.machine.Applied(shard)
+			return index
+		},
 		Size: func(shard sharding.ShardID) (entities, bytes uint64) {
 			return n.machine.Entities(shard), 0
 		},

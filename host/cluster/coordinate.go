@@ -32,8 +32,8 @@ type leading struct {
 
 	inbox     map[sharding.NodeID]observed // since the last step
 	latest    map[sharding.NodeID]arrival
-	orders    []coordinator.Order // since the last step
-	number    uint64              // of the last order
+	orders    []coordinator.Order                    // since the last step
+	number    uint64                                 // of the last order
 	transfers map[sharding.NodeID][]*peerv1.Transfer // for their next report
 	progress  []coordinator.Progress
 	stepped   chan struct{} // closed and made anew after each step

@@ -51,6 +51,8 @@ type Options struct {
 	// Renewed makes it durable that the node's replica of the metadata shard is
 	// another one.
 	Renewed func(*Joined) error
+	// Applied is how far this node has applied a shard.
+	Applied func(sharding.ShardID) uint64
 	// Size measures a shard on this node.
 	Size Size
 	// Told is given each new picture of the cluster; it must not block.
@@ -67,8 +69,10 @@ type Member struct {
 	coord leading
 
 	fresh     chan struct{} // closed when the metadata was caught up with
+	caughtUp  sync.Once
+	confirmed map[sharding.ShardID]sharding.Term // elections won, of the following goroutine
 	draining  atomic.Bool
-	converged atomic.Uint64 // index of the view of the last pass
+	converged atomic.Uint64 // metadata index of the last pass
 	picture   atomic.Pointer[Picture]
 	seq       uint64 // of reports
 
@@ -81,7 +85,7 @@ type Member struct {
 // exists and runs.
 func Start(opts Options) *Member {
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &Member{opts: opts, kick: make(chan struct{}, 1), told: make(chan struct{}, 1), fresh: make(chan struct{}), stopped: ctx, cancel: cancel}
+	m := &Member{opts: opts, kick: make(chan struct{}, 1), told: make(chan struct{}, 1), fresh: make(chan struct{}), confirmed: map[sharding.ShardID]sharding.Term{}, stopped: ctx, cancel: cancel}
 	m.picture.Store(&Picture{})
 	m.coord.init(m)
 	m.tasks.Go(func() { m.follow(ctx) })
@@ -141,17 +145,19 @@ func (m *Member) Picture() *Picture { return m.picture.Load() }
 // follow catches up with the metadata, announces this start, and then keeps
 // the node's replicas in step.
 func (m *Member) follow(ctx context.Context) {
-	for !m.catchUp(ctx) {
-		if ctx.Err() != nil {
-			return
-		}
-		m.rejoin(ctx)
-	}
-	close(m.fresh)
 	every := time.NewTicker(passPeriod)
 	defer every.Stop()
-	announced, led := m.announce(ctx), time.Now()
-	for {
+	current, announced, led := false, false, time.Now()
+	for ctx.Err() == nil {
+		if !current {
+			// Also after the metadata replica was renewed: its log passes
+			// through times in which other replicas were placed here.
+			if current = m.catchUp(ctx); !current {
+				m.rejoin(ctx)
+				continue
+			}
+			m.caughtUp.Do(func() { close(m.fresh) })
+		}
 		changed := m.opts.Metadata.Changed()
 		if !announced {
 			announced = m.announce(ctx)
@@ -159,22 +165,51 @@ func (m *Member) follow(ctx context.Context) {
 		if _, known := m.opts.Metadata.Leader(); known {
 			led = time.Now()
 		} else if time.Since(led) > lostAfter {
-			m.rejoin(ctx)
-			led = time.Now()
+			current, led = !m.rejoin(ctx), time.Now()
+			continue
 		}
-		view := m.opts.Metadata.View()
-		if statuses, err := m.opts.Raft.Statuses(); err == nil {
-			m.reconcile(view, statuses)
-			m.converged.Store(view.Index())
-		}
+		m.pass(ctx)
 		select {
 		case <-changed:
 		case <-m.kick:
 		case <-every.C:
 		case <-ctx.Done():
-			return
 		}
 	}
+}
+
+// pass looks at all replicas once.
+func (m *Member) pass(ctx context.Context) {
+	statuses, err := m.opts.Raft.Statuses()
+	if err != nil || !m.confirm(ctx, statuses) {
+		return
+	}
+	// In this order: the view has at least what is applied.
+	applied := m.opts.Metadata.AppliedIndex()
+	view := m.opts.Metadata.View()
+	m.reconcile(view, statuses)
+	m.converged.Store(applied)
+}
+
+// confirm catches up with the metadata once after each election that this node
+// won, before it changes the group's members by it.
+func (m *Member) confirm(ctx context.Context, statuses []raftgroup.Status) bool {
+	var won []*raftgroup.Status
+	for i := range statuses {
+		if st := &statuses[i]; st.Self && m.confirmed[st.Shard] != st.Term {
+			won = append(won, st)
+		}
+	}
+	if len(won) == 0 {
+		return true
+	}
+	if !m.catchUp(ctx) {
+		return false
+	}
+	for _, st := range won {
+		m.confirmed[st.Shard] = st.Term
+	}
+	return true
 }
 
 func (m *Member) catchUp(ctx context.Context) bool {
@@ -190,22 +225,27 @@ func (m *Member) catchUp(ctx context.Context) bool {
 
 // rejoin asks to be admitted again: a node that was taken for dead has no part
 // in the metadata shard any more, and nobody there speaks to its old replica.
-// With a fresh replica it hears what became of the others.
-func (m *Member) rejoin(ctx context.Context) {
+// With a fresh replica it hears what became of the others. One that was asked
+// to leave has left. It reports whether the node has another replica now.
+func (m *Member) rejoin(ctx context.Context) (renewed bool) {
+	if self, ok := m.opts.Metadata.View().Member(m.opts.Node); ok && self.Status == meta.StatusLeaving {
+		m.opts.Logger.Info("this node has left the cluster; stop it")
+		return false
+	}
 	joined, err := m.opts.Rejoin(ctx)
 	if err != nil {
 		m.opts.Logger.Debug("the cluster does not answer", "error", err)
-		return
+		return false
 	}
 	statuses, err := m.opts.Raft.Statuses()
 	if err != nil {
-		return
+		return false
 	}
 	var old []raftgroup.ReplicaRef
 	for i := range statuses {
 		if st := &statuses[i]; st.Shard == sharding.MetaShard {
 			if st.Replica == joined.Replica {
-				return // it has its part, and only the leader is away
+				return false // it has its part, and only the leader is away
 			}
 			old = append(old, raftgroup.ReplicaRef{Shard: st.Shard, Replica: st.Replica})
 		}
@@ -214,6 +254,7 @@ func (m *Member) rejoin(ctx context.Context) {
 	if err := m.renew(old, joined); err != nil {
 		m.opts.Logger.Error("the metadata replica is not renewed", "error", err)
 	}
+	return true
 }
 
 func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
@@ -223,6 +264,17 @@ func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
 	if err := m.opts.Raft.RemoveGroups(old); err != nil {
 		return err
 	}
+	// What the old replica applied must not be taken for the new one's.
+	gone := time.NewTicker(time.Millisecond)
+	defer gone.Stop()
+	for m.opts.Applied(sharding.MetaShard) != 0 {
+		select {
+		case <-gone.C:
+		case <-m.stopped.Done():
+			return m.stopped.Err()
+		}
+	}
+	m.opts.Metadata.Renewed()
 	return m.opts.Raft.CreateGroups([]raftgroup.GroupConfig{{Shard: sharding.MetaShard, Replica: joined.Replica, Voters: joined.First}})
 }
 

@@ -91,6 +91,13 @@ func (m *Metadata) Start(log Log, remote Remote, locate func(sharding.ReplicaID)
 // View returns the metadata as this node has applied it. It may be behind.
 func (m *Metadata) View() *meta.View { return m.state.View() }
 
+// AppliedIndex is how far this node has applied the metadata shard.
+func (m *Metadata) AppliedIndex() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.applied
+}
+
 // Changed returns a channel that is closed at the next change of leadership or
 // state. Take it before looking.
 func (m *Metadata) Changed() <-chan struct{} {
@@ -317,7 +324,7 @@ func (m *Metadata) LeaderChanged(term sharding.Term, leader sharding.ReplicaID, 
 func (m *Metadata) Applied(v eventlog.Verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.applied = max(m.applied, v.Index)
+	m.applied = v.Index
 	if v.NoOp {
 		m.noop = max(m.noop, v.Term)
 	} else if v.Fence == m.elected {
@@ -329,11 +336,20 @@ func (m *Metadata) Applied(v eventlog.Verdict) {
 	m.announce()
 }
 
+// Renewed forgets how far this node had applied the metadata shard: its replica
+// was removed, and another one begins.
+func (m *Metadata) Renewed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.applied, m.leader, m.elected, m.noop = 0, 0, 0, 0
+	m.announce()
+}
+
 // Installed is told that the state was replaced by a snapshot.
 func (m *Metadata) Installed(index uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.applied = max(m.applied, index)
+	m.applied = index
 	m.announce()
 }
 

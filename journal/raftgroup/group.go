@@ -181,7 +181,6 @@ func (g *group) newNode(o *Options, applied uint64) error {
 		PreVote:                   true,
 		ReadOnlyOption:            raft.ReadOnlySafe,
 		DisableProposalForwarding: true,
-		StepDownOnRemoval:         true,
 		Logger:                    newRaftLogger(o.Logger, uint32(g.shard)),
 	})
 	if err != nil {
