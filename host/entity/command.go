@@ -25,6 +25,14 @@ const (
 	// decided. It succeeds, without loading it, when the entity is not in
 	// memory.
 	Passivate
+	// Clear forgets an entity's faults: one that is parked is loaded again when
+	// it is next asked for. It does not load it.
+	Clear
+	// SkipTimer cancels the timer that Name names, whatever it was to do: for a
+	// person, when its command fails again and again. It leaves a record under
+	// the request's command id, so that the journal shows who did it and when.
+	// Cancelling one that is not set succeeds.
+	SkipTimer
 )
 
 // NoExpectation is the ExpectedSequence of a command that accepts any.

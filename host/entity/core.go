@@ -288,6 +288,11 @@ func (c *core) dispatch(s *shard, r *Request) {
 		c.inspect(e, r)
 		return
 	}
+	if r.Kind == Clear {
+		e.faults, e.lastErr, e.parkedTo = 0, "", time.Time{}
+		c.inspect(e, r)
+		return
+	}
 	if r.Kind == Passivate && e.phase == cold && len(e.waiting) == 0 {
 		c.settle(s, r, Result{})
 		c.revive(e)
@@ -432,6 +437,8 @@ func (c *core) serve(e *entity) bool {
 		c.settle(e.shard, r, Result{Err: ErrUnknownType})
 	case r.Kind == Command:
 		c.command(e, r)
+	case r.Kind == SkipTimer:
+		c.skipTimer(e, r)
 	default:
 		c.query(e, r)
 	}

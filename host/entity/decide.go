@@ -19,8 +19,7 @@ func (c *core) command(e *entity, r *Request) {
 	}
 	var hash uint64
 	hash, c.scratch = journal.HashCommand(c.scratch, r.Name, r.Payload)
-	if m := e.seen.find(&c.opts.Window, r.ID, now); m != nil {
-		c.again(s, r, m, hash)
+	if c.remembered(e, r, hash, now) {
 		return
 	}
 	if r.ExpectedSequence != NoExpectation && journal.Sequence(r.ExpectedSequence) != e.sequence {
@@ -63,6 +62,15 @@ func (c *core) handle(e *entity, r *Request, now int64, hash uint64) {
 	v.env = Env{Now: now, Seed: seed(e.id, e.sequence, r.ID)}
 	v.frames = commandFrames(v.frames[:0], e, r, v.env)
 	c.visit(v)
+}
+
+// remembered answers a command id that the entity has carried out before.
+func (c *core) remembered(e *entity, r *Request, hash uint64, now int64) bool {
+	m := e.seen.find(&c.opts.Window, r.ID, now)
+	if m != nil {
+		c.again(e.shard, r, m, hash)
+	}
+	return m != nil
 }
 
 // again answers a command id that the entity has carried out before. The

@@ -133,6 +133,8 @@ func (g *tally) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 		if string(req.Name) == "set" {
 			emit(1)
 		}
+	case "alarm":
+		out = abi.AppendSetTimer(out, *g.w.alarm)
 	case "delete":
 		emit(1)
 		out = abi.AppendDelete(out)

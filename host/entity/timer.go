@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/hostd/hostd/abi"
@@ -274,4 +275,24 @@ func (r *Request) source() abi.Source {
 		return abi.Source{Kind: abi.SourceTimer}
 	}
 	return abi.Source{Kind: abi.SourceClient}
+}
+
+// skipTimer cancels a timer in a person's name.
+func (c *core) skipTimer(e *entity, r *Request) {
+	now := c.logNow(e.shard)
+	var hash uint64
+	hash, c.scratch = journal.HashCommand(c.scratch, "skip-timer:"+r.Name, nil)
+	switch {
+	case c.remembered(e, r, hash, now):
+	case r.Name == "" || len(r.Name) > abi.MaxNameBytes || strings.IndexByte(r.Name, 0) >= 0:
+		c.settle(e.shard, r, Result{Err: ErrUnknownCommand})
+	case c.readOnly():
+		c.settle(e.shard, r, Result{Err: ErrReadOnly})
+	default:
+		c.opts.Logger.Info("a timer is skipped", "entity_type", e.id.Type, "shard_id", e.shard.id, "command_id", string(r.ID))
+		c.output.Reset()
+		c.fuel = 0
+		c.output.Timers = append(c.output.Timers, abi.Timer{Name: []byte(r.Name), Cancel: true})
+		c.append(e, r, Env{Now: now}, hash)
+	}
 }

@@ -11,9 +11,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -50,7 +52,8 @@ type world struct {
 	timers     map[timerKey]journal.Timer
 	scans      []*timerScan
 	fired      int
-	durable    bool // the type keeps its latest state
+	alarm      *abi.Timer // that the command "alarm" sets
+	durable    bool       // the type keeps its latest state
 	fuel       uint64
 	deleted    int
 	busy       bool
@@ -223,7 +226,9 @@ func (w *world) tick() string {
 
 func (w *world) applyTimers(r *journal.Record) {
 	defer w.applyDelete(r)
-	w.checkFuel(r)
+	if !strings.HasPrefix(string(r.CommandID), "by-") {
+		w.checkFuel(r)
+	}
 	if source := r.Section(journal.SectionSource); source != nil {
 		s, err := journal.DecodeTimerSource(source)
 		if err != nil {
