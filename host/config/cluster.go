@@ -22,7 +22,7 @@ const (
 // Hard bounds of what a node is told of its cluster.
 const (
 	maxSeeds        = 64
-	maxMembers      = 256
+	maxMembers      = 128
 	maxReplication  = 7
 	maxAddressBytes = 256
 	maxKeyFileBytes = 1 << 10
