@@ -16,9 +16,12 @@ import (
 	"strings"
 )
 
-// simulator is the package whose tests are given every mutant to find, next to
-// the tests of the package that the fault is planted in.
-const simulator = "tests/sim"
+// simulator and lives are the packages whose tests are given every mutant to
+// find, next to the tests of the package that the fault is planted in.
+const (
+	simulator = "tests/sim"
+	lives     = "tests/lives"
+)
 
 // mutant is one planted fault.
 type mutant struct {
@@ -61,14 +64,20 @@ func find(root string) ([]mutant, error) {
 	if err != nil {
 		return nil, err
 	}
-	tests, err := filepath.Glob(filepath.Join(root, simulator, "*_test.go"))
-	if err != nil {
-		return nil, err
+	var everywhere []string
+	for _, pkg := range []string{simulator, lives} {
+		tests, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
+		if err != nil {
+			return nil, err
+		}
+		if len(tests) > 0 {
+			everywhere = append(everywhere, pkg)
+		}
 	}
 	var all []mutant
 	for _, tag := range slices.Sorted(maps.Keys(planted)) {
-		if len(tests) > 0 {
-			planted[tag]["./"+simulator] = true
+		for _, pkg := range everywhere {
+			planted[tag]["./"+pkg] = true
 		}
 		all = append(all, mutant{tag, slices.Sorted(maps.Keys(planted[tag]))})
 	}
