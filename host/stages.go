@@ -236,5 +236,6 @@ func (n *Node) openEntities(context.Context) error {
 	n.raft.open(loop)
 	n.closeLast("raft groups", loop.Close)
 	n.metrics.watch(n)
+	n.metrics.watchCluster(n)
 	return nil
 }

@@ -1,0 +1,91 @@
+package host
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/journal/raftgroup"
+)
+
+// watchCluster registers what the raft groups and the links to other nodes
+// count.
+func (m *metrics) watchCluster(n *Node) {
+	raft := func(pick func(raftgroup.Stats) float64) func() float64 {
+		return func() float64 {
+			if l := n.raft.loop.Load(); l != nil {
+				return pick(l.Stats())
+			}
+			return 0
+		}
+	}
+	for _, g := range []struct {
+		name, help string
+		pick       func(raftgroup.Stats) float64
+	}{
+		{"hostd_raft_groups", "Replicas on this node.", func(s raftgroup.Stats) float64 { return float64(s.Groups) }},
+		{"hostd_raft_groups_awake", "Replicas whose clock goes; the others sleep.", func(s raftgroup.Stats) float64 { return float64(s.Awake) }},
+		{"hostd_raft_groups_led", "Replicas that lead.", func(s raftgroup.Stats) float64 { return float64(s.Led) }},
+		{"hostd_peers_silent", "Known nodes that are not heard.", func(s raftgroup.Stats) float64 { return float64(s.Silent) }},
+	} {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, raft(g.pick)))
+	}
+	for _, c := range []struct {
+		name, help string
+		pick       func(raftgroup.Stats) float64
+	}{
+		{"hostd_raft_elections_won_total", "Elections that replicas on this node won.", func(s raftgroup.Stats) float64 { return float64(s.Elections) }},
+		{"hostd_raft_campaigns_total", "Elections begun because a leader's node went silent.", func(s raftgroup.Stats) float64 { return float64(s.Campaigns) }},
+		{"hostd_raft_proposals_dropped_total", "Proposals that entered no log.", func(s raftgroup.Stats) float64 { return float64(s.ProposalsDropped) }},
+		{"hostd_raft_messages_sent_total", "Messages of groups put into frames.", func(s raftgroup.Stats) float64 { return float64(s.MessagesSent) }},
+		{"hostd_raft_messages_received_total", "Messages taken for a replica here.", func(s raftgroup.Stats) float64 { return float64(s.MessagesReceived) }},
+		{"hostd_raft_wakes_total", "Sleeping replicas that woke.", func(s raftgroup.Stats) float64 { return float64(s.Wakes) }},
+	} {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help}, raft(c.pick)))
+	}
+	m.registry.MustRegister(&linkMetrics{n.peers})
+}
+
+// linkMetrics collects what the links count, by the node at their other end:
+// there are few of them.
+type linkMetrics struct{ peers *peer.Peers }
+
+var (
+	linkUp        = prometheus.NewDesc("hostd_peer_up", "1 while the node is heard.", []string{"peer"}, nil)
+	linkBytesOut  = prometheus.NewDesc("hostd_peer_bytes_sent_total", "Bytes of raft frames sent to the node.", []string{"peer"}, nil)
+	linkBytesIn   = prometheus.NewDesc("hostd_peer_bytes_received_total", "Bytes of raft frames received from the node.", []string{"peer"}, nil)
+	linkFramesOut = prometheus.NewDesc("hostd_peer_frames_sent_total", "Raft frames sent to the node.", []string{"peer"}, nil)
+	linkDropped   = prometheus.NewDesc("hostd_peer_frames_dropped_total", "Raft frames for the node that did not go out.", []string{"peer"}, nil)
+	linkQueued    = prometheus.NewDesc("hostd_peer_queue_bytes", "Bytes of frames that wait for the node.", []string{"peer"}, nil)
+	linksMade     = prometheus.NewDesc("hostd_peer_links_total", "Links to the node that were begun.", []string{"peer"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (l *linkMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{linkUp, linkBytesOut, linkBytesIn, linkFramesOut, linkDropped, linkQueued, linksMade} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (l *linkMetrics) Collect(ch chan<- prometheus.Metric) {
+	for _, s := range l.peers.Stats() {
+		up := 0.0
+		if s.Heard {
+			up = 1
+		}
+		node := string(s.Node)
+		gauge := func(d *prometheus.Desc, v float64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, node)
+		}
+		count := func(d *prometheus.Desc, v uint64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), node)
+		}
+		gauge(linkUp, up)
+		gauge(linkQueued, float64(s.QueuedBytes))
+		count(linkBytesOut, s.BytesSent)
+		count(linkBytesIn, s.BytesReceived)
+		count(linkFramesOut, s.FramesSent)
+		count(linkDropped, s.FramesDropped)
+		count(linksMade, s.Links)
+	}
+}
