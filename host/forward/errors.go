@@ -54,6 +54,7 @@ var sentinels = []struct {
 	{37, context.DeadlineExceeded},
 	{38, context.Canceled},
 	{39, router.ErrUnreachable},
+	{40, journal.ErrInstalling},
 }
 
 // Fields of ForwardError.
