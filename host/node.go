@@ -67,6 +67,7 @@ type Node struct {
 	metrics        *metrics
 	prom           *prometheus.Registry
 	disk           diskMark
+	unknown        *confirmation
 
 	joined   atomic.Bool // the node belongs to a cluster, and its parts are open
 	caughtUp atomic.Bool // the metadata is as fresh as the cluster's, and its modules are loaded
@@ -107,7 +108,7 @@ func StartOn(ctx context.Context, cfg config.Config, logger *slog.Logger, on net
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, logger: logger, network: on}
+	n := &Node{cfg: cfg, logger: logger, network: on, unknown: newConfirmation()}
 	stages := []struct {
 		name string
 		open func(context.Context) error

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/journal"
@@ -22,7 +23,8 @@ func (n *Node) services() rpc.Deps {
 
 type typeService struct{ n *Node }
 
-// Lookup says "unknown" only once this node has caught up with the metadata.
+// Lookup says "unknown" only once this node has all the metadata that was
+// committed before the question.
 func (s typeService) Lookup(entityType string) (rpc.Type, error) {
 	if t := s.n.bindings.served(entityType); t != nil {
 		return t.rpc, nil
@@ -33,7 +35,41 @@ func (s typeService) Lookup(entityType string) (rpc.Type, error) {
 	if _, bound := s.n.metadata.View().Binding(entityType); bound {
 		return rpc.Type{}, rpc.ErrModuleNotLoaded
 	}
+	if s.n.unknown.confirm(s.n.metadata) != nil {
+		return rpc.Type{}, rpc.ErrNotReady
+	}
+	if _, bound := s.n.metadata.View().Binding(entityType); bound {
+		return rpc.Type{}, rpc.ErrModuleNotLoaded
+	}
 	return rpc.Type{}, entity.ErrUnknownType
+}
+
+// confirmation makes sure that nothing is called unknown which another node
+// knows: callers who ask for something unknown share readings of the metadata
+// that began after they asked.
+type confirmation struct {
+	turn  chan struct{} // of one slot: held while reading
+	began time.Time     // the last reading
+	err   error         // what came of it
+}
+
+// confirmTime bounds a reading; a node that hears no leader says so then.
+const confirmTime = time.Second
+
+func newConfirmation() *confirmation { return &confirmation{turn: make(chan struct{}, 1)} }
+
+func (c *confirmation) confirm(m *cluster.Metadata) error {
+	asked := time.Now()
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
+	if c.began.After(asked) {
+		return c.err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), confirmTime)
+	defer cancel()
+	c.began = time.Now()
+	c.err = m.CatchUp(ctx)
+	return c.err
 }
 
 type historyService struct{ n *Node }
