@@ -37,7 +37,8 @@ const (
 	maxElements     = 4_096
 	maxDataSegments = 100_000
 	maxNameBytes    = 1_024
-	maxNesting      = 10_000 // of blocks; the Go compiler nests one for each call of a function
+	maxPoints       = 500_000 // places that are charged: loops, cases of switches, functions
+	maxNesting      = 10_000  // of blocks; the Go compiler nests one for each call of a function
 )
 
 // Description is what admission found out about a module, before anything of

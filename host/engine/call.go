@@ -135,6 +135,7 @@ func (g *Instance) run(export string, fn api.Function, budget int64) (err error)
 			g.dead = true
 			err = recovered(export, r)
 		}
+		g.endTurn()
 		g.meter.close()
 		g.log.end()
 	}()

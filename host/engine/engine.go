@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 
@@ -28,6 +29,8 @@ type Engine struct {
 	compileTimeout time.Duration
 	// compiling holds one token: a compilation takes up to hundreds of MiB.
 	compiling chan struct{}
+	// turns has a token for each long call that runs: see takeTurn.
+	turns chan struct{}
 
 	mu     sync.Mutex
 	open   int // modules
@@ -47,6 +50,7 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 		compileCommand: opts.CompileCommand,
 		compileTimeout: opts.CompileTimeout,
 		compiling:      make(chan struct{}, 1),
+		turns:          make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
 	}
 	e.budget.limit = opts.MemoryBytes
 	config := wazero.NewRuntimeConfigCompiler()

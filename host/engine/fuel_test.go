@@ -203,3 +203,25 @@ func TestHostWorkIsCharged(t *testing.T) {
 		}
 	}
 }
+
+// TestLongCallsTakeTurns: more calls that never end than there are turns all
+// come to the end of their budget, and every turn is given back.
+func TestLongCallsTakeTurns(t *testing.T) {
+	e := newEngine(t, Options{})
+	m := compile(t, e, endless().build())
+	var looping sync.WaitGroup
+	for range 3 * runtime.GOMAXPROCS(0) {
+		g := instantiate(t, m)
+		g.SetBudgets(Budgets{Command: 100 * sliceFuel})
+		looping.Go(func() {
+			var fault *Fault
+			if _, err := g.Handle(0, nil, Env{}); !errors.As(err, &fault) || fault.Kind != FaultFuel {
+				t.Errorf("the loop ended with %v", err)
+			}
+		})
+	}
+	looping.Wait()
+	if held := len(e.turns); held != 0 {
+		t.Errorf("%d turns are still held", held)
+	}
+}

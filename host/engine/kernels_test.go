@@ -63,9 +63,10 @@ var kernelNames = []string{"spin", "sum", "fib", "sieve", "machine"}
 
 // kernel is a module with kernels, as it came or metered.
 type kernel struct {
-	guest api.Module
-	meter *meter // nil as it came
-	ctx   context.Context
+	guest    api.Module
+	instance *Instance
+	meter    *meter // nil as it came
+	ctx      context.Context
 }
 
 func openKernel(t testing.TB, e *Engine, wasm []byte, metered bool) *kernel {
@@ -88,7 +89,7 @@ func openKernel(t testing.TB, e *Engine, wasm []byte, metered bool) *kernel {
 	}
 	instance := &Instance{module: &Module{engine: e}, guest: guest, pureClock: fixedInstant,
 		meter: meter{fuel: &counterOf{}, stack: &counterOf{}}}
-	k := &kernel{guest: guest, ctx: &callContext{context.Background(), instance}}
+	k := &kernel{guest: guest, instance: instance, ctx: &callContext{context.Background(), instance}}
 	instance.begin()
 	if metered {
 		if err := instance.meter.attach(guest); err != nil {
@@ -114,6 +115,7 @@ func (k *kernel) run(t testing.TB, name string, params ...uint64) (result uint64
 	}
 	stack := make([]uint64, 8)
 	copy(stack, params)
+	defer k.instance.endTurn()
 	if err := k.guest.ExportedFunction(name).CallWithStack(k.ctx, stack); err != nil {
 		t.Fatal(err)
 	}

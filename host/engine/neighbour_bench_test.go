@@ -65,6 +65,7 @@ func BenchmarkSlice(b *testing.B) {
 				began := time.Now()
 				err := handle.CallWithStack(k.ctx, stack)
 				took = append(took, time.Since(began))
+				k.instance.endTurn()
 				var spent exhausted
 				if !errors.As(err, &spent) || spent.kind != FaultFuel {
 					b.Fatal(err)

@@ -83,6 +83,7 @@ type parsedModule struct {
 	names     stretch   // well-formed function names of the name section, or empty
 
 	plans     []bodyPlan // how each defined function is metered
+	points    int        // of all plans
 	bulk      []bulkUse  // bulk instructions in use, each once
 	bulkIndex map[bulkUse]int
 	frames    []frame // spare memory of planBody

@@ -144,6 +144,9 @@ func (m *parsedModule) readBody(outer *cursor, body stretch) {
 	if c.ok() {
 		params := m.types[m.functions[len(m.bodies)]].params
 		m.plans = append(m.plans, m.planBody(c, len(params), int(sum)))
+		if m.points += len(m.plans[len(m.plans)-1].points); m.points > maxPoints {
+			c.refuse("more than %d functions, loops and cases of switches up to here; split the module", maxPoints)
+		}
 	}
 	outer.fault = c.fault
 }

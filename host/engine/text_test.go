@@ -30,6 +30,7 @@ type bomb struct {
 //	memory MIN MAX           in pages
 //	body EXPORT CODE         without its end; ( N CODE ) is CODE N times
 //	helper CODE              a function () -> () behind the contract's
+//	helpers N CODE           N of them
 //	limit NAME VALUE
 //	call EXPORT
 //	end refused WHERE: TEXT | fault KIND: TEXT | lives
@@ -77,10 +78,13 @@ func (b *bomb) line(line string) error {
 		b.guest.tables = append(b.guest.tables, tableOf(memoryBounds(number(0), number(1))))
 	case "memory":
 		b.guest.memory = memoryBounds(number(0), number(1))
-	case "body", "helper":
-		text := rest
-		if word == "body" {
+	case "body", "helper", "helpers":
+		text, times := rest, 1
+		if word != "helper" {
 			text = strings.TrimPrefix(rest, fields[0])
+		}
+		if word == "helpers" {
+			times = int(number(0))
 		}
 		code, left, err := assembleText(strings.Fields(text))
 		if err == nil && len(left) > 0 {
@@ -89,10 +93,12 @@ func (b *bomb) line(line string) error {
 		if err != nil {
 			return err
 		}
-		if word == "helper" {
-			b.guest.helpers = append(b.guest.helpers, helper{code: code})
-		} else {
+		if word == "body" {
 			b.guest.bodies[fields[0]] = code
+			return nil
+		}
+		for range times {
+			b.guest.helpers = append(b.guest.helpers, helper{code: code})
 		}
 	case "limit":
 		limit := map[string]*int{"command-fuel": &b.limits.CommandFuel, "event-fuel": &b.limits.EventFuel, "body-bytes": &b.limits.FunctionBodyBytes}[fields[0]]
