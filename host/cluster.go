@@ -80,7 +80,7 @@ func (n *Node) openPeers() error {
 	n.control.Name(n.id.Node, n.id.Incarnation)
 	peers, err := peer.New(peer.Options{
 		Self: n.id.Node, Incarnation: n.id.Incarnation, Network: n.network, Control: n.control, Logger: n.logger, MaxSnapshots: maxSnapshots,
-		Receive: n.raft.receive, OnHeard: n.raft.heard, OnSilent: n.raft.silent,
+		Receive: n.raft.receive, OnHeard: n.heard, OnSilent: n.silent,
 	})
 	if err != nil {
 		return err
@@ -89,6 +89,21 @@ func (n *Node) openPeers() error {
 	n.book = cluster.NewBook(n.id.Node, peers.SetAddresses)
 	n.closeLast("peers", peers.Close)
 	return nil
+}
+
+// heard and silent tell the parts which other nodes can be counted on.
+func (n *Node) heard(node sharding.NodeID) {
+	n.raft.heard(node)
+	if n.joined.Load() {
+		n.forward.PeerHeard(node)
+	}
+}
+
+func (n *Node) silent(node sharding.NodeID) {
+	n.raft.silent(node)
+	if n.joined.Load() {
+		n.forward.PeerSilent(node)
+	}
 }
 
 // openMembership brings the node's replica of the metadata shard to life and

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -183,14 +184,14 @@ func (s orderService) give(ctx context.Context, o coordinator.Order, elsewhere f
 	switch {
 	case errors.Is(err, coordinator.ErrRefused):
 		return 0, &rpc.RefusedError{Reason: err.Error()}
-	case !errors.As(err, &away) || away.Leader == "" || away.Leader == s.n.id.Node:
+	case !errors.As(err, &away) || away.Leader == "" || away.Leader == s.n.id.Node || rpc.Hopped(ctx):
 		return remaining, err
 	}
 	client, base, err := s.n.peers.Client(away.Leader)
 	if err != nil {
 		return 0, away
 	}
-	return 0, elsewhere(ctx, clusterv1connect.NewClusterServiceClient(client, base))
+	return 0, elsewhere(ctx, clusterv1connect.NewClusterServiceClient(client, base+strings.TrimSuffix(rpc.HopPath, "/")))
 }
 
 // settingService is the replicated map.

@@ -32,6 +32,7 @@ func (n *Node) openServer(context.Context) error {
 		Internal: map[string]http.Handler{
 			path:        peers,
 			forwardPath: http.HandlerFunc(n.serveForwarded),
+			rpc.HopPath: n.peers.Admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.server.Hop().ServeHTTP(w, r) })),
 		},
 	}
 	if err := opts.Validate(); err != nil {
@@ -98,6 +99,18 @@ func (n *Node) openRequests(context.Context) (err error) {
 	// Calls in flight are answered before what answers them is closed.
 	n.closeLast("server", func(context.Context) error { return n.stopServer() })
 	return nil
+}
+
+// nodes lets the server find the leaders of shards and call them.
+type nodes struct{ n *Node }
+
+func (s nodes) Leader(shard sharding.ShardID) (node sharding.NodeID, self, known bool) {
+	return s.n.leaders.Leader(shard)
+}
+func (s nodes) Quorum(shard sharding.ShardID) bool { return s.n.leaders.Quorum(shard) }
+func (s nodes) Changed() <-chan struct{}           { return s.n.leaders.Changed() }
+func (s nodes) Client(node sharding.NodeID) (client *http.Client, baseURL string, err error) {
+	return s.n.peers.Client(node)
 }
 
 // requests is the router, which is made after the server.
