@@ -196,8 +196,8 @@ func (st *serverStream) refusal(it *item) error {
 // replace keeps the stream from handing over anything more, and ends it.
 func (st *serverStream) replace() {
 	st.replaced.Store(true)
-	st.handing.Lock() // for what is being handed over
-	st.handing.Unlock()
+	st.handing.Lock() // until what is being handed over is
+	defer st.handing.Unlock()
 	st.controller.deadline(pastTime)
 }
 

@@ -52,8 +52,6 @@ type chaos struct {
 	dead   []*node
 }
 
-func (c *chaos) any() string { return fmt.Sprint("n", c.rng.IntN(4)) }
-
 // two returns different nodes.
 func (c *chaos) two() (string, string) {
 	i := c.rng.IntN(4)

@@ -93,9 +93,7 @@ func (s *entityService) ListEntities(ctx context.Context, r *connect.Request[ent
 		if err != nil {
 			return nil, publicError(s.log, err)
 		}
-		for _, e := range found {
-			out.Entities = append(out.Entities, e)
-		}
+		out.Entities = append(out.Entities, found...)
 		if n := len(found); len(out.Entities) == size && n > 0 {
 			out.NextPageToken = position{shard: at.shard, after: found[n-1].GetEntityId()}.token(filterHash(m))
 		}
