@@ -120,7 +120,7 @@ func TestEntryBytes(t *testing.T) {
 	golden(t, "entries.txt", "records\n"+hex.Dump(b)+"metadata\n"+hex.Dump(m)+"bindings\n"+hex.Dump(r3))
 	s := journal.Snapshot{
 		Entity: sharding.EntityID{Type: "account", ID: "alice"}, Sequence: 9, Hash: journal.Hash(records()[1].Prev),
-		Module: records()[0].Module, Window: 3, Keep: 2, State: []byte(`{"balance":3}`),
+		Module: records()[0].Module, Window: 3, Keep: 2, Filter: []byte{1, 2, 4, 8}, FilterIDs: 5, State: []byte(`{"balance":3}`),
 	}
 	raw := journal.AppendSnapshot(nil, &s)
 	golden(t, "snapshots.txt", hex.Dump(raw))

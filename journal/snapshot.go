@@ -31,15 +31,21 @@ type Snapshot struct {
 	Window Sequence
 	// Keep is how many snapshots of the entity stay, this one included: 1 to
 	// MaxSnapshots.
-	Keep  uint8
-	State []byte
+	Keep uint8
+	// Filter says which command ids may be among those remembered; empty: the
+	// records from Window on are read to know them. FilterIDs is how many ids
+	// were put into it.
+	Filter    []byte
+	FilterIDs uint32
+	State     []byte
 }
 
 // AppendSnapshot appends the encoding of s. Layout, little endian:
 //
 //	length u32 of body, crc32c u32 of body, body:
 //	  version u8, keep u8, entity type (len u8), entity id (len u16)
-//	  sequence u64, hash [32], module [32], window u64, state to the end
+//	  sequence u64, hash [32], module [32], window u64
+//	  filter ids u32, filter (len u32), state to the end
 //
 // It panics on names that its fields cannot hold.
 func AppendSnapshot(dst []byte, s *Snapshot) []byte {
@@ -52,6 +58,9 @@ func AppendSnapshot(dst []byte, s *Snapshot) []byte {
 	dst = append(dst, s.Hash[:]...)
 	dst = append(dst, s.Module[:]...)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.Window))
+	dst = binary.LittleEndian.AppendUint32(dst, s.FilterIDs)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.Filter)))
+	dst = append(dst, s.Filter...)
 	dst = append(dst, s.State...)
 	body := dst[start+8:]
 	binary.LittleEndian.PutUint32(dst[start:], uint32(len(body)))
@@ -60,7 +69,7 @@ func AppendSnapshot(dst []byte, s *Snapshot) []byte {
 }
 
 // Decode fills s from raw, one whole snapshot, and checks its checksum and its
-// numbers. State aliases raw; names are copies. The errors are those of
+// numbers. Filter and State alias raw; names are copies. The errors are those of
 // Record.Decode.
 func (s *Snapshot) Decode(raw []byte) error {
 	raw, rest, err := SplitRecord(raw)
@@ -80,9 +89,14 @@ func (s *Snapshot) Decode(raw []byte) error {
 	copy(s.Hash[:], d.take(32))
 	copy(s.Module[:], d.take(32))
 	s.Window = Sequence(d.u64())
+	s.FilterIDs = d.u32()
+	s.Filter = d.take(int(d.u32()))
 	s.State = d.b
 	if d.bad {
 		return fmt.Errorf("%w: fields run past the snapshot's end", ErrDamaged)
+	}
+	if n := len(s.Filter); n&(n-1) != 0 {
+		return fmt.Errorf("%w: a filter of %d bytes", ErrDamaged, n)
 	}
 	if s.Sequence == 0 || s.Window > s.Sequence || s.Keep == 0 || s.Keep > MaxSnapshots {
 		return fmt.Errorf("%w: snapshot at %d, window %d, keeping %d", ErrDamaged, s.Sequence, s.Window, s.Keep)

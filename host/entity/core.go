@@ -33,6 +33,7 @@ type Options struct {
 	LoadChunkBytes  int           // events handed to a guest at once, default 128 KiB
 	Loaders         int           // loads at the same time, default 8
 	PassivateAfter  time.Duration // idle time for types that do not say, default 2 min
+	FilterAbove     int           // remembered ids from which a snapshot has a filter, default 128
 	SnapshotEvents  int           // to replay, at which a snapshot is due for types that do not say; default 256
 	SnapshotBytes   int           // of records to replay, the same; default 64 KiB
 	Limits          abi.Limits
@@ -53,6 +54,7 @@ func (o Options) withDefaults() Options {
 	def(&o.LoadChunkBytes, 128<<10)
 	def(&o.Loaders, 8)
 	def(&o.SnapshotEvents, 256)
+	def(&o.FilterAbove, 128)
 	def(&o.SnapshotBytes, 64<<10)
 	def(&o.ParkAfterFaults, 3)
 	if o.InstanceBytes == 0 {
@@ -117,6 +119,10 @@ type entity struct {
 	sequence journal.Sequence
 	hash     journal.Hash
 	seen     dedupe
+	filter   *filter          // of the ids in seen and of older ones; nil while there are few
+	partial  bool             // older ids are in the filter and not in seen,
+	older    journal.Sequence // those of the records from here on
+	whole    bool             // the next load reads the whole window
 	replay   replay
 	touched  int64 // unix nanoseconds, up to touchEvery late
 	place    node
@@ -144,6 +150,7 @@ func (e *entity) unload() {
 		e.load = nil
 	}
 	e.phase, e.inst, e.typ, e.seen, e.replay = cold, nil, nil, dedupe{}, replay{}
+	e.filter, e.partial = nil, false
 }
 
 // run is the lane's part of a Request.
@@ -239,6 +246,7 @@ type load struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	below  journal.Sequence // of the entity
+	whole  bool             // the same
 	begun  bool
 	from   journal.Sequence // the snapshot's; 0 from the first event on
 	chunks []*loadChunk     // arrived and not applied yet

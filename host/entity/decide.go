@@ -19,7 +19,7 @@ func (c *core) command(e *entity, r *Request) {
 	}
 	var hash uint64
 	hash, c.scratch = journal.HashCommand(c.scratch, r.Name, r.Payload)
-	if c.remembered(e, r, hash, now) {
+	if c.remembered(e, r, hash, now) || c.unsure(e, r) {
 		return
 	}
 	if r.ExpectedSequence != NoExpectation && journal.Sequence(r.ExpectedSequence) != e.sequence {
@@ -71,6 +71,20 @@ func (c *core) remembered(e *entity, r *Request, hash uint64, now int64) bool {
 		c.again(e.shard, r, m, hash)
 	}
 	return m != nil
+}
+
+// unsure has the whole window of an entity read for a command id that may be
+// in a part of it that is not in memory. The request is first to be served then.
+func (c *core) unsure(e *entity, r *Request) bool {
+	if !e.partial || !e.filter.has(r.ID) {
+		return false
+	}
+	e.waiting = append([]*Request{r}, e.waiting...)
+	e.whole = true
+	c.away[e] = struct{}{}
+	c.evict(e)
+	c.revive(e)
+	return true
 }
 
 // again answers a command id that the entity has carried out before. The
@@ -163,6 +177,7 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 			id: r.ID, hash: hash, reply: reply, recordedAt: env.Now, sequence: e.sequence,
 			proposal: s.next, events: uint16(len(rec.Events)), server: r.ServerID,
 		})
+		c.note(e, r.ID)
 	}
 	e.replay.add(len(rec.Events), len(s.open.data)-before)
 	c.stats.Commands++

@@ -16,6 +16,7 @@ type loadChunk struct {
 	load     *load
 	snapshot *journal.Snapshot // the first chunk's, if there is one
 	replay   replay            // of all chunks so far
+	partial  *journal.Snapshot // the window before it was not read
 	anew     bool              // the entity was deleted before this chunk
 	frames   []byte
 	seen     []remembered
@@ -37,7 +38,7 @@ func (c *core) startLoad(e *entity) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e.phase, e.typ = loading, t
-	e.load = &load{entity: e, id: e.id, shard: e.shard.id, typ: t, below: e.below, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2)}
+	e.load = &load{entity: e, id: e.id, shard: e.shard.id, typ: t, below: e.below, whole: e.whole, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2)}
 	c.stats.Loads++
 	c.loader.start(e.load)
 }
@@ -100,8 +101,12 @@ func (c *core) chunkApplied(e *entity, v *call) {
 		c.loadFault(e, v.err)
 		return
 	}
+	if s := ch.partial; s != nil {
+		e.partial, e.older, e.filter = true, s.Window, &filter{bits: bytes.Clone(s.Filter), ids: int(s.FilterIDs)}
+	}
 	for _, r := range ch.seen {
 		e.seen.add(&c.opts.Window, r)
+		c.note(e, r.id)
 	}
 	if !ch.last {
 		select {
@@ -113,6 +118,7 @@ func (c *core) chunkApplied(e *entity, v *call) {
 	l.cancel()
 	e.load = nil
 	e.phase, e.sequence, e.hash, e.replay, e.below = resident, ch.sequence, ch.hash, ch.replay, 0
+	e.whole = false
 	e.tally = c.types.of(e.id.Type)
 	c.resides(e)
 	if !e.held {
@@ -177,7 +183,10 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 	snap, err := h.Snapshot(l.ctx, l.shard, l.id, l.typ.Digest, l.below)
 	if snap != nil {
 		ch.snapshot, from, start = snap, snap.Window, snap.Sequence
-		ch.replay.snapshot = len(snap.State)
+		ch.replay.snapshot = snapshotCost(snap)
+		if len(snap.Filter) > 0 && !l.whole {
+			ch.partial, from = snap, start
+		}
 	}
 	visit := func(rec *journal.Record, after journal.Hash) error {
 		if rec.Last() == start && start > 0 {
@@ -213,7 +222,7 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 			return nil
 		}
 		// What came before counts for nothing but the window.
-		*ch = loadChunk{load: l, anew: true, start: rec.Last(), sequence: rec.Last(), hash: after, seen: ch.seen}
+		*ch = loadChunk{load: l, partial: ch.partial, anew: true, start: rec.Last(), sequence: rec.Last(), hash: after, seen: ch.seen}
 		return nil
 	}
 	if err == nil {

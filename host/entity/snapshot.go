@@ -24,6 +24,10 @@ func (r *replay) add(events, bytes int) {
 	r.bytes += bytes
 }
 
+// snapshotCost is what a snapshot must be worth in bytes of records. A filter
+// is there for convenience, and may only be a small part of what is written.
+func snapshotCost(s *journal.Snapshot) int { return len(s.State) + 8*len(s.Filter) }
+
 // noSnapshotsFor is how long a module that failed to make a snapshot is not
 // asked for another.
 const noSnapshotsFor = time.Minute
@@ -64,7 +68,6 @@ func (c *core) snapshotTaken(e *entity, v *call) {
 		c.closeInstance(e.inst)
 		return
 	}
-	e.replay = replay{snapshot: len(v.out)}
 	snap := journal.Snapshot{
 		Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: e.sequence,
 		Keep: uint8(min(max(e.typ.SnapshotKeep, 0), journal.MaxSnapshots)), State: v.out,
@@ -75,7 +78,14 @@ func (c *core) snapshotTaken(e *entity, v *call) {
 	if e.seen.count > 0 {
 		snap.Window = min(snap.Window, e.seen.at(0).sequence)
 	}
-	data := make([]byte, journal.EntryHeaderBytes, journal.EntryHeaderBytes+len(v.out)+512)
+	if e.partial {
+		snap.Window = min(snap.Window, e.older)
+	}
+	if e.filter != nil {
+		snap.Filter, snap.FilterIDs = e.filter.bits, uint32(e.filter.ids)
+	}
+	e.replay = replay{snapshot: snapshotCost(&snap)}
+	data := make([]byte, journal.EntryHeaderBytes, journal.EntryHeaderBytes+len(v.out)+len(snap.Filter)+512)
 	if data = journal.AppendSnapshot(data, &snap); len(data) > journal.MaxSnapshotBytes {
 		return // it is loaded from its events
 	}

@@ -283,7 +283,7 @@ func (c *core) skipTimer(e *entity, r *Request) {
 	var hash uint64
 	hash, c.scratch = journal.HashCommand(c.scratch, "skip-timer:"+r.Name, nil)
 	switch {
-	case c.remembered(e, r, hash, now):
+	case c.remembered(e, r, hash, now) || c.unsure(e, r):
 	case r.Name == "" || len(r.Name) > abi.MaxNameBytes || strings.IndexByte(r.Name, 0) >= 0:
 		c.settle(e.shard, r, Result{Err: ErrUnknownCommand})
 	case c.readOnly():

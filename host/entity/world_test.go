@@ -52,6 +52,7 @@ type world struct {
 	timers     map[timerKey]journal.Timer
 	scans      []*timerScan
 	fired      int
+	records    int        // of the last load
 	alarm      *abi.Timer // that the command "alarm" sets
 	durable    bool       // the type keeps its latest state
 	fuel       uint64
@@ -96,7 +97,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.core = newCore(Options{
 		Journal: w, Histories: w, Types: w, Now: func() time.Time { return w.now },
 		Bindings:      func() uint64 { return w.typ.Revision },
-		InstanceBytes: 3, LaneBytes: int64(4 + 1000*(seed%3)), PassivateAfter: time.Duration(seed%2) * 40 * time.Millisecond, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), ParkFor: time.Millisecond,
+		InstanceBytes: 3, LaneBytes: int64(4 + 1000*(seed%3)), PassivateAfter: time.Duration(seed%2) * 40 * time.Millisecond, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), FilterAbove: 1 + int(seed%3)*10, ParkFor: time.Millisecond,
 	}, w, w)
 	return w
 }
@@ -180,9 +181,11 @@ func (w *world) start(l *load) {
 func (w *world) Read(_ context.Context, _ sharding.ShardID, id sharding.EntityID, from journal.Sequence,
 	fn func(*journal.Record, journal.Hash) error) error {
 	var chain journal.Chain
+	w.records = 0
 	for i := range w.log {
 		r := w.log[i]
 		if r.Entity == id && r.Last() >= from {
+			w.records++
 			if err := fn(&r, chain.After(&r)); err != nil {
 				return err
 			}
