@@ -12,7 +12,7 @@ import (
 
 // call sends one command or query after another until the load is stopped.
 func (l *Load) call(rng *rand.Rand) {
-	for l.ctx.Err() == nil {
+	for l.rest(rng) {
 		a := l.next(rng)
 		patience := l.opts.Patience
 		if rng.IntN(100) < giveUpShare {
@@ -22,6 +22,21 @@ func (l *Load) call(rng *rand.Rand) {
 		for outcome == history.Unknown && !a.Query && rng.IntN(100) < persistShare && l.ctx.Err() == nil {
 			outcome = l.try(a, l.opts.Patience)
 		}
+	}
+}
+
+// rest pauses before a call; false when the load is stopped.
+func (l *Load) rest(rng *rand.Rand) bool {
+	if l.opts.Pause == 0 {
+		return l.ctx.Err() == nil
+	}
+	pause := time.NewTimer(l.opts.Pause/2 + time.Duration(rng.Int64N(int64(l.opts.Pause))))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return true
+	case <-l.ctx.Done():
+		return false
 	}
 }
 
@@ -48,7 +63,7 @@ const refusedPause = 5 * time.Millisecond
 func (l *Load) stream(rng *rand.Rand) {
 	var refused atomic.Bool
 	s := l.opts.Client.Stream(client.StreamOptions{Outstanding: l.opts.Outstanding, ResendFor: l.opts.Patience})
-	for l.ctx.Err() == nil {
+	for l.rest(rng) {
 		a := l.next(rng)
 		if a.Query {
 			continue

@@ -34,6 +34,11 @@ type Options struct {
 	// Patience is how long a call is tried that is not given up on purpose;
 	// 30 s when 0.
 	Patience time.Duration
+	// Pause lies before each call of a caller, and before each command of a
+	// stream, at random between half and one and a half of it; none when 0.
+	Pause time.Duration
+	// Types are the entity types; Types of this package when nil.
+	Types []string
 	// Prefix begins the command ids and the entities' ids of this load, where a
 	// history has several.
 	Prefix string
@@ -41,7 +46,8 @@ type Options struct {
 	Refused []connect.Code
 }
 
-// Types are the entity types that a load uses: those of the example modules.
+// Types are the entity types that a load uses unless it is told others: those of
+// the example modules.
 var Types = []string{"account", "chain", "counter"}
 
 // Shares of calls, in percent.
@@ -75,6 +81,9 @@ func Start(opts Options) *Load {
 	setDefault(&opts.Streams, 4)
 	setDefault(&opts.Entities, 8)
 	setDefault(&opts.Outstanding, 16)
+	if opts.Types == nil {
+		opts.Types = Types
+	}
 	if opts.Patience == 0 {
 		opts.Patience = 30 * time.Second
 	}
@@ -158,7 +167,7 @@ func (l *Load) next(rng *rand.Rand) history.Attempt {
 // fresh makes a new command or query. Entities are drawn so that half the
 // calls go to the first of each type.
 func (l *Load) fresh(rng *rand.Rand) history.Attempt {
-	entityType := Types[rng.IntN(len(Types))]
+	entityType := l.opts.Types[rng.IntN(len(l.opts.Types))]
 	place := 0
 	for place < l.opts.Entities-1 && rng.IntN(2) == 0 {
 		place++
