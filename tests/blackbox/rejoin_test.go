@@ -33,6 +33,9 @@ func counters(t *testing.T, c *client.Client, want int) {
 // The node that leads an entity's shard dies: others take its shards over, it
 // stays dead, and comes back as a follower with everything.
 func TestLeaderDies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a cluster of processes through more than a surface needs")
+	}
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("counter")
 	cl := c.Client(client.Options{Timeout: testkit.Patience})
@@ -59,6 +62,9 @@ func TestLeaderDies(t *testing.T) {
 
 // All nodes go down at once, in order or not, and come back with everything.
 func TestAllNodesRestart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a cluster of processes through more than a surface needs")
+	}
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("counter")
 	cl := c.Client(client.Options{Timeout: testkit.Patience})
@@ -81,6 +87,9 @@ func TestAllNodesRestart(t *testing.T) {
 
 // A node whose directory is empty again joins under its name and gets copies.
 func TestWipedNodeRejoins(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a cluster of processes through more than a surface needs")
+	}
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("counter")
 	cl := c.Client(client.Options{Timeout: testkit.Patience})
@@ -117,6 +126,9 @@ func rejoined(t *testing.T, c *testkit.Cluster, place int) {
 // A node whose log is damaged refuses to start; its data is put aside, not
 // deleted, and it is rebuilt from the others.
 func TestDamagedNodeRejoins(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a cluster of processes through more than a surface needs")
+	}
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("counter")
 	cl := c.Client(client.Options{Timeout: testkit.Patience})
