@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -12,6 +13,12 @@ import (
 // interpreted: it is refused, or its call ends with the fault that is written
 // there, and nothing of it is left.
 func TestBombs(t *testing.T) {
+	goroutines := runtime.NumGoroutine()
+	defer func() {
+		if now := runtime.NumGoroutine(); now > goroutines {
+			t.Errorf("%d goroutines are left, %d were there before", now, goroutines)
+		}
+	}()
 	for _, bomb := range readBombs(t) {
 		t.Run(bomb.name, func(t *testing.T) {
 			wasm := bomb.guest.build()

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/tetratelabs/wazero"
@@ -189,6 +190,45 @@ func TestMeteredKernelsAreTheSame(t *testing.T) {
 					}
 				}
 			})
+		})
+	}
+}
+
+// BenchmarkCommands is what metering costs a command, by turns as
+// BenchmarkKernels does, and a call that does nothing.
+func BenchmarkCommands(b *testing.B) {
+	for _, name := range []string{"empty", "counter-c", "counter"} {
+		b.Run(name, func(b *testing.B) {
+			wasm := (&testGuest{bodies: map[string][]byte{abi.ExportHandle: i64c(0)}}).build()
+			if name != "empty" {
+				wasm = buildExample(b, name)
+			}
+			e := newEngine(b, Options{})
+			guests := [2]*Instance{asItCame(b, e, wasm), instantiate(b, compile(b, e, wasm))}
+			input := abi.AppendPayload(abi.AppendName(abi.AppendSequence(nil, 1), "add"), []byte(`{"amount":3}`))
+			least := [2]time.Duration{time.Hour, time.Hour}
+			for _, g := range guests {
+				if _, err := g.Load(0, 0, abi.AppendEntityID(nil, "e")); err != nil {
+					b.Fatal(err)
+				}
+			}
+			const calls = 200
+			for b.Loop() {
+				for i, g := range guests {
+					began := time.Now()
+					for range calls {
+						if _, err := g.Handle(0, input, Env{Now: 1, Seed: 2}); err != nil {
+							b.Fatal(err)
+						}
+					}
+					least[i] = min(least[i], time.Since(began)/calls)
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(least[0]), "ns-plain")
+			b.ReportMetric(float64(least[1]), "ns-metered")
+			b.ReportMetric(float64(least[1])/float64(least[0]), "x")
+			b.ReportMetric(float64(guests[1].Fuel()), "units")
 		})
 	}
 }

@@ -240,8 +240,7 @@ func (p *planner) end() {
 		p.current, p.points, p.loop = f.outerPoint, f.outerPoints, f.outerLoop
 		return
 	}
-	around := p.points != f.points && (f.targeted || f.kind == frameIf)
-	if len(p.frames) > 0 && (f.switched || around) {
+	if len(p.frames) > 0 && (f.switched || f.reachedAround(p.points)) {
 		p.charge(pointMiddle)
 	}
 }
