@@ -180,6 +180,21 @@ func (r *Region) BindingsMoved() {
 	}
 }
 
+// TypeStats returns what the entities of each type have done in this node's
+// lanes.
+func (r *Region) TypeStats() map[string]entity.TypeStats {
+	out := make(map[string]entity.TypeStats)
+	for _, l := range r.lanes {
+		for name, n := range l.TypeStats() {
+			sum := out[name]
+			sum.Commands += n.Commands
+			sum.Fuel += n.Fuel
+			out[name] = sum
+		}
+	}
+	return out
+}
+
 // Stats returns the counters of each lane.
 func (r *Region) Stats() []entity.Stats {
 	out := make([]entity.Stats, len(r.lanes))

@@ -1,0 +1,85 @@
+package entity
+
+import (
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// Options configure a lane. The zero value of a bound means its default.
+type Options struct {
+	Journal   Journal
+	Histories Histories
+	Types     Types
+	// Bindings returns the revision up to which this node serves every binding
+	// of a type to a module. A lane leads a shard only when that is at least
+	// the shard's own. It must not block. Nil: any shard may be led.
+	Bindings func() uint64
+	Logger   *slog.Logger
+	Now      func() time.Time // the wall clock; time.Now when nil
+
+	Window          Window        // of remembered commands; the same on every node
+	EntityInFlight  int           // requests waiting on one entity, default 1,024
+	ShardInFlight   int           // requests a shard has undecided, default 4,096
+	BatchBytes      int           // an entry is proposed when it reaches this, default 256 KiB
+	ProposedBytes   int           // proposed and undecided per shard, default 4 MiB
+	InstanceBytes   int64         // guest memory at which a module gets another instance, default 24 MiB
+	LaneBytes       int64         // guest memory of the lane, at which entities leave to make room, default 2 GiB
+	LoadChunkBytes  int           // events handed to a guest at once, default 128 KiB
+	Loaders         int           // loads at the same time, default 8
+	PassivateAfter  time.Duration // idle time for types that do not say, default 2 min
+	FilterAbove     int           // remembered ids from which a snapshot has a filter, default 128
+	SnapshotEvents  int           // to replay, at which a snapshot is due for types that do not say; default 256
+	SnapshotBytes   int           // of records to replay, the same; default 64 KiB
+	Limits          abi.Limits
+	ParkAfterFaults int // faults in a row before an entity is parked, default 3
+	ParkFor         time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&o.EntityInFlight, 1024)
+	def(&o.ShardInFlight, 4096)
+	def(&o.BatchBytes, 256<<10)
+	def(&o.ProposedBytes, 4<<20)
+	def(&o.LoadChunkBytes, 128<<10)
+	def(&o.Loaders, 8)
+	def(&o.SnapshotEvents, 256)
+	def(&o.FilterAbove, 128)
+	def(&o.SnapshotBytes, 64<<10)
+	def(&o.ParkAfterFaults, 3)
+	if o.InstanceBytes == 0 {
+		o.InstanceBytes = 24 << 20
+	}
+	if o.LaneBytes == 0 {
+		o.LaneBytes = 2 << 30
+	}
+	if o.PassivateAfter == 0 {
+		o.PassivateAfter = 2 * time.Minute
+	}
+	if o.ParkFor == 0 {
+		o.ParkFor = 10 * time.Second
+	}
+	if o.Limits == (abi.Limits{}) {
+		o.Limits = abi.DefaultLimits()
+	}
+	if o.Window == (Window{}) {
+		o.Window = DefaultWindow()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Bindings == nil {
+		o.Bindings = func() uint64 { return math.MaxUint64 }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
