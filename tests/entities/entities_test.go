@@ -1,5 +1,5 @@
 // Package entities tests an entity's life on a whole node with a real guest:
-// snapshots, timers and deletion, across stops of the node.
+// snapshots, timers and deletion, across stops and kills of the node.
 package entities
 
 import (
