@@ -127,12 +127,8 @@ func (s moduleService) Activate(ctx context.Context, entityType string, digest j
 	if err != nil {
 		return 0, err
 	}
-	t, _, ok := m.Manifest().Type(entityType)
-	switch {
-	case !ok:
+	if _, _, ok := m.Manifest().Type(entityType); !ok {
 		return 0, &rpc.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; it serves those that hostd module describe lists", entityType)}
-	case t.Kind == manifest.DurableState:
-		return 0, &rpc.InvalidModuleError{Reason: fmt.Sprintf("entity type %q is of kind durable-state, which this release does not host; use event-sourced", entityType)}
 	}
 	if err := n.prepareEverywhere(ctx, digest); err != nil {
 		return 0, err
