@@ -44,6 +44,7 @@ func TestPowerCutsUnderAnInstall(t *testing.T) {
 				w.step()
 			}
 			n.lazy, n.idle = false, false
+			w.until("the install", func() bool { return w.crashes > 0 || w.sent > 0 && !n.machine.Installing(s) })
 			l.settle(n)
 			w.until("the file's end", func() bool { return w.crashes > 0 || w.sent > 0 && len(n.files()) == 0 })
 			done := w.crashes == 0

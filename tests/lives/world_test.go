@@ -437,9 +437,12 @@ func (w *world) change(s sharding.ShardID, c raftgroup.Change, done func(raftgro
 	})
 }
 
-// files are the snapshots that lie on a node's disk.
+// files are the snapshots that lie on a node's disk, as far as it has power.
 func (n *node) files() []string {
 	names, err := n.fs.List("snapshots")
+	if errors.Is(err, disk.ErrPowerCut) {
+		return []string{"unknown"}
+	}
 	if err != nil {
 		n.w.t.Fatal(err)
 	}
