@@ -1,0 +1,154 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+)
+
+// answerTime is the deadline of a request to a node that is cut off: it must
+// say by itself that it cannot answer, well before that.
+const answerTime = 5 * time.Second
+
+// askAll asks one node about an entity of every shard, all at once, as a
+// caller who knows no other node. It returns what the requests were answered
+// and how long the slowest took.
+func (w *world) askAll(place int) (codes []connect.Code, slowest time.Duration) {
+	w.t.Helper()
+	c := entityv1connect.NewEntityServiceClient(http.DefaultClient, w.Node(place).API())
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range 4 * shards { // whatever shards they are in
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(w.t.Context(), answerTime)
+			defer cancel()
+			began := time.Now()
+			_, err := c.Query(ctx, connect.NewRequest(&entityv1.QueryRequest{EntityType: "counter", EntityId: fmt.Sprintf("cut-%d", i), Query: "total"}))
+			took := time.Since(began)
+			code := connect.Code(0)
+			if err != nil {
+				code = connect.CodeOf(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			codes, slowest = append(codes, code), max(slowest, took)
+		})
+	}
+	all.Wait()
+	return codes, slowest
+}
+
+// refuses demands that a node which hears no quorum answers every request with
+// unavailable: those that arrive before it has noticed, too, unless they were
+// still answered before the cut.
+func (w *world) refuses(place int) {
+	w.t.Helper()
+	first, noticing := w.askAll(place)
+	for _, code := range first {
+		if code != 0 && code != connect.CodeUnavailable {
+			w.t.Fatalf("%s is cut off and answers %v, in %s", w.Node(place).ID(), first, noticing)
+		}
+	}
+	again, knowing := w.askAll(place)
+	if i := slices.IndexFunc(again, func(c connect.Code) bool { return c != connect.CodeUnavailable }); i >= 0 {
+		w.t.Fatalf("%s has been cut off for %s and answers %v", w.Node(place).ID(), noticing, again)
+	}
+	w.t.Logf("%s is cut off and says so within %s, later within %s", w.Node(place).ID(), noticing.Round(time.Millisecond), knowing.Round(time.Millisecond))
+}
+
+// goOn demands that the nodes which hear a quorum answer about every shard, go
+// on to do so while the cut lasts, and that callers get on.
+func (w *world) goOn(places ...int) {
+	w.t.Helper()
+	for _, place := range places {
+		w.serves(place)
+	}
+	w.pause(2 * time.Second)
+	for _, place := range places {
+		w.serves(place)
+	}
+	w.goesOn(100)
+}
+
+// serves waits until a node answers about every shard.
+func (w *world) serves(place int) {
+	w.t.Helper()
+	w.Await(w.Node(place).ID()+" answers about every shard", func() bool {
+		codes, _ := w.askAll(place)
+		return !slices.ContainsFunc(codes, func(c connect.Code) bool { return c != 0 })
+	})
+}
+
+// shape is a way to part the nodes, with what must hold meanwhile.
+type shape struct {
+	name  string
+	links func(victim, b, c int) []link
+	while func(w *world, victim int)
+}
+
+var partitions = []shape{
+	{"one alone", func(v, b, c int) []link { return slices.Concat(between(v, b), between(v, c)) }, func(w *world, victim int) {
+		w.refuses(victim)
+		w.goOn((victim+1)%nodes, (victim+2)%nodes)
+	}},
+	{"one that hears and is not heard", func(v, b, c int) []link { return []link{{v, b}, {v, c}} }, func(w *world, victim int) {
+		w.goOn((victim+1)%nodes, (victim+2)%nodes)
+	}},
+	{"one that is heard and hears nobody", func(v, b, c int) []link { return []link{{b, v}, {c, v}} }, func(w *world, victim int) {
+		w.goOn((victim+1)%nodes, (victim+2)%nodes)
+	}},
+	{"one way of one link", func(v, b, _ int) []link { return []link{{v, b}} }, func(w *world, victim int) {
+		w.goOn((victim + 2) % nodes)
+	}},
+	{"one link", func(v, b, _ int) []link { return between(v, b) }, func(w *world, victim int) {
+		w.goOn((victim + 2) % nodes)
+	}},
+	{"all apart", func(v, b, c int) []link { return slices.Concat(between(v, b), between(v, c), between(b, c)) }, func(w *world, _ int) {
+		for place := range nodes {
+			w.refuses(place)
+		}
+	}},
+}
+
+// TestPartitions: the side with a quorum goes on, the other says that it
+// cannot, nobody is told what cannot be, and after the cut every node answers
+// about every shard again.
+func TestPartitions(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	w := begin(t)
+	net := newNetwork(w)
+	rounds := max(1, *faults/len(partitions))
+	for round := range rounds {
+		for _, s := range partitions {
+			victim := w.rng.IntN(nodes)
+			b, c := (victim+1)%nodes, (victim+2)%nodes
+			t.Logf("%s: n%d", s.name, victim+1)
+			w.goesOn(100)
+			heal := net.cut(s.links(victim, b, c)...)
+			began := time.Now()
+			s.while(w, victim)
+			cut := time.Now()
+			heal()
+			for place := range nodes {
+				w.serves(place)
+			}
+			t.Logf("%s: cut for %s, whole again after %s", s.name, cut.Sub(began).Round(time.Millisecond), time.Since(cut).Round(time.Millisecond))
+			w.done[s.name]++
+		}
+		if round < rounds-1 {
+			w.load.NextEntities()
+		}
+	}
+	w.end()
+}
