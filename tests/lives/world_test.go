@@ -209,6 +209,16 @@ func (n *node) crash() {
 	n.fs.Crash()
 }
 
+// lost is the end of a node whose power was cut.
+func (n *node) lost() {
+	n.w.t.Helper()
+	n.crash()
+	n.w.crashes++
+	if n.w.revive {
+		n.restart()
+	}
+}
+
 // restart starts a node that crashed.
 func (n *node) restart() {
 	n.w.t.Helper()
@@ -326,11 +336,7 @@ func (w *world) step() {
 				if !errors.Is(err, disk.ErrPowerCut) {
 					w.t.Fatalf("node %d: %v", n.id, err)
 				}
-				n.crash()
-				w.crashes++
-				if w.revive {
-					n.restart()
-				}
+				n.lost()
 			}
 		}
 	}
@@ -437,11 +443,13 @@ func (w *world) change(s sharding.ShardID, c raftgroup.Change, done func(raftgro
 	})
 }
 
-// files are the snapshots that lie on a node's disk, as far as it has power.
+// files are the snapshots that lie on a node's disk. To look may be what the
+// power does not last for.
 func (n *node) files() []string {
 	names, err := n.fs.List("snapshots")
 	if errors.Is(err, disk.ErrPowerCut) {
-		return []string{"unknown"}
+		n.lost()
+		names, err = n.fs.List("snapshots")
 	}
 	if err != nil {
 		n.w.t.Fatal(err)
