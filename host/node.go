@@ -68,6 +68,7 @@ type Node struct {
 	prom           *prometheus.Registry
 	disk           diskMark
 	unknown        *confirmation
+	folds          chan struct{} // one slot for each state that is folded
 
 	joined   atomic.Bool // the node belongs to a cluster, and its parts are open
 	caughtUp atomic.Bool // the metadata is as fresh as the cluster's, and its modules are loaded
@@ -108,7 +109,7 @@ func StartOn(ctx context.Context, cfg config.Config, logger *slog.Logger, on net
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, logger: logger, network: on, unknown: newConfirmation()}
+	n := &Node{cfg: cfg, logger: logger, network: on, unknown: newConfirmation(), folds: make(chan struct{}, maxFolds)}
 	stages := []struct {
 		name string
 		open func(context.Context) error

@@ -67,9 +67,10 @@ func codeOf(err error) (code connect.Code, known bool) {
 		argument  *argumentError
 		refused   *RefusedError
 		going     *unfinishedError
+		future    *FutureSequenceError
 	)
 	switch {
-	case errors.As(err, &argument), errors.As(err, &module):
+	case errors.As(err, &argument), errors.As(err, &module), errors.As(err, &future):
 		return connect.CodeInvalidArgument, true
 	case errors.As(err, &rejected), errors.As(err, &mismatch), errors.As(err, &refused):
 		return connect.CodeFailedPrecondition, true

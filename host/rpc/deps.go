@@ -21,6 +21,8 @@ type Deps struct {
 	Cluster   Cluster
 	Orders    Orders
 	Settings  Settings
+	// States folds and drops states; nil: such calls are unimplemented.
+	States States
 	// Nodes finds the leaders of shards; nil where this node leads them all.
 	Nodes Nodes
 }

@@ -1,0 +1,97 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// States folds and drops the states of entities that this node leads.
+type States interface {
+	// Fold returns the entity's state after the event with the sequence at, as
+	// the module that decided it snapshots it; nil is the last one. It fails
+	// with a *FutureSequenceError where that event has not happened.
+	Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (state []byte, sequence journal.Sequence, err error)
+	// Passivate lets the entity leave memory.
+	Passivate(ctx context.Context, id sharding.EntityID) error
+}
+
+// FutureSequenceError: the entity has not come to the sequence yet.
+type FutureSequenceError struct{ Asked, Last journal.Sequence }
+
+func (e *FutureSequenceError) Error() string {
+	return fmt.Sprintf("the entity is at sequence %d, there is no state at %d", e.Last, e.Asked)
+}
+
+// GetState folds an entity's state.
+func (s *entityService) GetState(ctx context.Context, r *connect.Request[entityv1.GetStateRequest]) (*connect.Response[entityv1.GetStateResponse], error) {
+	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
+	kind, err := s.stateType(id)
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	var at *journal.Sequence
+	if r.Msg.AtSequence != nil {
+		wanted := journal.Sequence(r.Msg.GetAtSequence())
+		at = &wanted
+	}
+	res, err := atLeader(ctx, &s.elsewhere, sharding.ShardOf(id, s.deps.Entities.Shards()),
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.GetStateResponse], error) {
+			if leader != nil {
+				return leader.GetState(ctx, connect.NewRequest(r.Msg))
+			}
+			state, sequence, err := s.deps.States.Fold(ctx, id, at)
+			if err != nil {
+				return nil, err
+			}
+			out := &entityv1.GetStateResponse{Sequence: uint64(sequence)}
+			if v, data := render(answerKind(kind.Encoding, wire.JSONPayload), state); v != nil {
+				out.Payload = &entityv1.GetStateResponse_Json{Json: v}
+			} else if len(data) > 0 {
+				out.Payload = &entityv1.GetStateResponse_Data{Data: data}
+			}
+			return connect.NewResponse(out), nil
+		})
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(res.Msg), nil
+}
+
+// Passivate lets an entity leave memory.
+func (s *entityService) Passivate(ctx context.Context, r *connect.Request[entityv1.PassivateRequest]) (*connect.Response[entityv1.PassivateResponse], error) {
+	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
+	if _, err := s.stateType(id); err != nil {
+		return nil, publicError(s.log, err)
+	}
+	_, err := atLeader(ctx, &s.elsewhere, sharding.ShardOf(id, s.deps.Entities.Shards()),
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.PassivateResponse], error) {
+			if leader != nil {
+				return leader.Passivate(ctx, connect.NewRequest(r.Msg))
+			}
+			return connect.NewResponse(&entityv1.PassivateResponse{}), s.deps.States.Passivate(ctx, id)
+		})
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(&entityv1.PassivateResponse{}), nil
+}
+
+// stateType checks the name of an entity whose state is asked for.
+func (s *entityService) stateType(id sharding.EntityID) (Type, error) {
+	if err := id.Validate(); err != nil {
+		return Type{}, err
+	}
+	if s.deps.States == nil {
+		return Type{}, entity.ErrUnsupported
+	}
+	return s.deps.Types.Lookup(id.Type)
+}

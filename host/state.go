@@ -1,0 +1,228 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// stateService folds states beside the lanes: in an instance of its own, from
+// what is committed, so that it disturbs nobody and may take its time.
+type stateService struct{ n *Node }
+
+const (
+	// maxFolds bounds the states that are folded at a time: each takes a guest
+	// instance.
+	maxFolds = 2
+	// foldBytes is how much of the events a guest gets at once.
+	foldBytes = 128 << 10
+	// foldHandle is the one entity of a folding instance.
+	foldHandle = 1
+)
+
+// errFolded ends the reading of a history.
+var errFolded = errors.New("the state is folded")
+
+// Fold implements rpc.States.
+func (s stateService) Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) ([]byte, journal.Sequence, error) {
+	select {
+	case s.n.folds <- struct{}{}:
+		defer func() { <-s.n.folds }()
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	shard := s.n.region.ShardOf(id)
+	head, err := s.n.machine.Info(shard, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	end := head.Sequence
+	if at != nil {
+		if *at > end {
+			return nil, 0, &rpc.FutureSequenceError{Asked: *at, Last: end}
+		}
+		end = *at
+	}
+	f := folding{n: s.n, shard: shard, id: id, end: end}
+	defer f.close()
+	state, err := f.fold(ctx)
+	return state, end, err
+}
+
+// folding is one state on its way.
+type folding struct {
+	n     *Node
+	shard sharding.ShardID
+	id    sharding.EntityID
+	end   journal.Sequence
+
+	guest  *engine.Instance
+	index  uint32
+	begin  []byte
+	frames []byte
+}
+
+func (f *folding) close() {
+	if f.guest != nil {
+		f.guest.Close()
+	}
+}
+
+// fold finds the module that decided the last event, and lets it evolve the
+// state from a snapshot of its own, or from the first event.
+func (f *folding) fold(ctx context.Context) ([]byte, error) {
+	digest, last, err := f.last(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, err := f.n.module(ctx, digest, "")
+	if err != nil {
+		return nil, err
+	}
+	t, index, ok := m.Manifest().Type(f.id.Type)
+	if !ok {
+		return nil, fmt.Errorf("module %s does not serve entity type %s", digest, f.id.Type)
+	}
+	if t.Kind == manifest.DurableState && f.end > 0 {
+		return last, nil
+	}
+	f.index = uint32(index)
+	if f.guest, err = m.Instantiate(ctx); err != nil {
+		return nil, err
+	}
+	from, err := f.load(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.evolve(ctx, from); err != nil {
+		return nil, err
+	}
+	state, err := f.guest.Snapshot(foldHandle)
+	return bytes.Clone(state), err
+}
+
+// last returns the module of the event at the end, and its payload; of an
+// entity without events the module that serves its type.
+func (f *folding) last(ctx context.Context) (digest journal.Digest, payload []byte, err error) {
+	if f.end == 0 {
+		t := f.n.bindings.served(f.id.Type)
+		if t == nil {
+			return digest, nil, rpc.ErrModuleNotLoaded
+		}
+		return t.Digest, nil, nil
+	}
+	err = f.n.machine.Read(ctx, f.shard, f.id, f.end, func(_ journal.Position, r *journal.Record) error {
+		i := int(f.end - r.Expected - 1)
+		if i < 0 || i >= len(r.Events) {
+			return nil
+		}
+		digest, payload = r.Module, bytes.Clone(r.Events[i].Payload)
+		return errFolded
+	})
+	if errors.Is(err, errFolded) {
+		return digest, payload, nil
+	}
+	return digest, nil, errors.Join(err, journal.ErrDamaged)
+}
+
+// load makes the state that events are applied to, and returns its sequence.
+func (f *folding) load(ctx context.Context, digest journal.Digest) (journal.Sequence, error) {
+	snap, err := f.n.machine.Snapshot(ctx, f.shard, f.id, digest, f.end+1)
+	if err != nil {
+		return 0, err
+	}
+	if snap != nil {
+		if ok, err := f.start(snap.Sequence, snap.State); err != nil || ok {
+			return snap.Sequence, err
+		}
+	}
+	ok, err := f.start(0, nil)
+	if err == nil && !ok {
+		err = errors.New("the module refuses the initial state")
+	}
+	return 0, err
+}
+
+// start makes the state of a sequence; false where the guest refuses.
+func (f *folding) start(at journal.Sequence, snapshot []byte) (bool, error) {
+	f.begin = abi.AppendSequence(abi.AppendEntityID(f.begin[:0], f.id.ID), uint64(at))
+	if snapshot != nil {
+		f.begin = abi.AppendSnapshot(f.begin, snapshot)
+	}
+	status, err := f.guest.Load(f.index, foldHandle, f.begin)
+	return status == abi.LoadDone, err
+}
+
+// evolve applies the events after from. A tombstone ends a life: the next one
+// begins with the initial state.
+func (f *folding) evolve(ctx context.Context, from journal.Sequence) error {
+	if from >= f.end {
+		return nil
+	}
+	err := f.n.machine.Read(ctx, f.shard, f.id, from+1, func(_ journal.Position, r *journal.Record) error {
+		for i := range r.Events {
+			sequence := r.Expected + journal.Sequence(i) + 1
+			if sequence <= from {
+				continue
+			}
+			if sequence > f.end {
+				return errFolded
+			}
+			f.frames = abi.AppendInputEvent(f.frames, uint64(sequence), r.RecordedAt, r.Events[i].Type, r.Events[i].Payload)
+			if len(f.frames) >= foldBytes {
+				if err := f.apply(); err != nil {
+					return err
+				}
+			}
+		}
+		if r.Flags&journal.FlagTombstone == 0 || r.Last() > f.end {
+			return ctx.Err()
+		}
+		if err := f.apply(); err != nil {
+			return err
+		}
+		if err := f.guest.Drop(foldHandle); err != nil {
+			return err
+		}
+		_, err := f.start(r.Last(), nil)
+		return err
+	})
+	if err != nil && !errors.Is(err, errFolded) {
+		return err
+	}
+	return f.apply()
+}
+
+func (f *folding) apply() error {
+	if len(f.frames) == 0 {
+		return nil
+	}
+	err := f.guest.Apply(foldHandle, f.frames)
+	f.frames = f.frames[:0]
+	return err
+}
+
+// Passivate implements rpc.States.
+func (s stateService) Passivate(ctx context.Context, id sharding.EntityID) error {
+	w := inspection{left: 1, done: make(chan struct{})}
+	q := &entity.Request{Kind: entity.Passivate, Entity: id, ExpectedSequence: entity.NoExpectation, Done: &w}
+	if until, ok := ctx.Deadline(); ok {
+		q.Deadline = until
+	}
+	s.n.region.Submit([]*entity.Request{q})
+	select {
+	case <-w.done:
+		return q.Result.Err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
