@@ -25,13 +25,18 @@ const (
 	workEchoOne    = "echo-one"
 	workUnaryOne   = "unary-one"
 	workActivation = "activation"
+	workIdle       = "idle"
 )
 
-var workloads = []string{workEcho, workUnary, workStream, workHot, workEchoOne, workUnaryOne, workActivation}
+// workloads are in the order in which they run: those that are compared come
+// one after the other, and nodes are idle before they have had anything to do.
+var workloads = []string{workIdle, workEcho, workUnary, workStream, workHot, workEchoOne, workUnaryOne, workActivation}
 
 // benchOptions are the flags of bench.
 type benchOptions struct {
 	addr        string
+	nodes       int
+	shards      uint32
 	workloads   []string
 	concurrency int
 	outstanding int
@@ -48,7 +53,7 @@ type benchOptions struct {
 func newBench(std stdio) *cobra.Command {
 	var o benchOptions
 	var out *output
-	c := leaf("bench", "Measure a node", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	c := leaf("bench", "Measure nodes", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		if err := errors.Join(out.check(), o.check()); err != nil {
 			return err
 		}
@@ -58,9 +63,11 @@ func newBench(std stdio) *cobra.Command {
 		}
 		return out.print(r, r.Write)
 	})
-	c.Long = `Measures a node over its API, with everything made durable, and a server that only echoes, for comparison.
-Without --addr it starts a node of its own in a temporary directory. Workloads:
+	c.Long = `Measures nodes over their API, with everything made durable, and a server that only echoes, for comparison.
+Without --addr it starts nodes of its own in a temporary directory, each a process, and measures what they take of the
+machine, too. Workloads:
 
+  idle        nodes without anything to do; with it the time they took to start
   echo        callers of a server that does nothing, one call after another
   unary       the same callers sending durable commands over many entities
   stream      one stream kept full, over many entities
@@ -69,7 +76,9 @@ Without --addr it starts a node of its own in a temporary directory. Workloads:
   unary-one   one caller sending durable commands
   activation  the first query on entities with a long history, on a node just started`
 	f := c.Flags()
-	f.StringVar(&o.addr, "addr", "", "`address` of a node to measure, where a counter is active")
+	f.StringVar(&o.addr, "addr", "", "`address` of a node to measure, or several with commas between them, where a counter is active")
+	f.IntVar(&o.nodes, "nodes", 1, "`number` of nodes to start, without --addr")
+	f.Uint32Var(&o.shards, "shards", 0, "data `shards` of what is started; 0 is the default of serve")
 	f.StringSliceVar(&o.workloads, "workload", workloads, "`names` of what to run, with commas")
 	f.IntVar(&o.concurrency, "concurrency", 64, "`callers` of echo and unary")
 	f.IntVar(&o.outstanding, "outstanding", 256, "`commands` in flight on the stream")
@@ -91,9 +100,12 @@ func (o *benchOptions) check() error {
 			return usagef("--workload %q is not one of %s", w, strings.Join(workloads, ", "))
 		}
 	}
-	if o.addr != "" && slices.Contains(o.workloads, workActivation) {
-		// A node that others use is not restarted for a measurement.
-		o.workloads = slices.DeleteFunc(slices.Clone(o.workloads), func(w string) bool { return w == workActivation })
+	if o.nodes < 1 || o.nodes > maxDevNodes {
+		return usagef("--nodes is %d, must be from 1 to %d", o.nodes, maxDevNodes)
+	}
+	if o.addr != "" {
+		// Nodes that others use are not restarted for a measurement, nor idle.
+		o.workloads = slices.DeleteFunc(slices.Clone(o.workloads), func(w string) bool { return w == workActivation || w == workIdle })
 	}
 	for name, n := range map[string]int{"concurrency": o.concurrency, "outstanding": o.outstanding, "keys": o.keys, "events": o.events} {
 		if n < 1 || n > 1_000_000 {
@@ -124,17 +136,16 @@ func runBench(ctx context.Context, std stdio, o benchOptions) (_ *bench.Report, 
 	if err := b.open(ctx); err != nil {
 		return nil, err
 	}
-	for _, w := range workloads { // in the order in which they compare
+	for _, w := range workloads {
 		if !slices.Contains(o.workloads, w) {
 			continue
 		}
 		fmt.Fprintf(std.err, "measuring %s\n", w)
-		res, err := b.measure(ctx, w)
-		if err != nil {
+		if err := b.run(ctx, w); err != nil {
 			return nil, err
 		}
-		b.report.Add(res)
 	}
+	b.loaded()
 	rate := func(l bench.Line) float64 { return l.PerSecond }
 	p50 := func(l bench.Line) float64 { return l.P50Us }
 	b.report.Compare("durable unary commands per echo", workUnary, workEcho, rate)

@@ -16,16 +16,17 @@ import (
 // activated is how many entities the workload activation asks.
 const activated = 5
 
-// benchRun is one run of bench: the node, the echo and their clients.
+// benchRun is one run of bench: the nodes, the echo and their clients.
 type benchRun struct {
-	std    stdio
-	o      benchOptions
-	report *bench.Report
-	dir    string
-	node   *nodeProcess // nil when it is somebody else's
-	echo   *child
-	toNode *client.Client
-	toEcho *client.Client
+	std     stdio
+	o       benchOptions
+	report  *bench.Report
+	dir     string
+	cluster *localCluster // nil when the nodes are somebody else's
+	ready   time.Duration // that it took to start
+	echo    *child
+	toNode  *client.Client
+	toEcho  *client.Client
 }
 
 func (b *benchRun) open(ctx context.Context) (err error) {
@@ -36,18 +37,41 @@ func (b *benchRun) open(ctx context.Context) (err error) {
 		return err
 	}
 	if b.o.addr != "" {
-		b.toNode, err = (&remote{addr: b.o.addr, timeout: 10 * time.Second}).dial(ctx)
-		return err
+		if b.toNode, err = (&remote{addr: b.o.addr, timeout: 10 * time.Second}).dial(ctx); err != nil {
+			return err
+		}
+		return b.describe(ctx)
 	}
 	wasm, err := b.counter(ctx)
 	if err != nil {
 		return err
 	}
-	if err := b.startNode(ctx); err != nil {
+	if err := b.startNodes(ctx); err != nil {
 		return err
 	}
-	_, err = b.toNode.Upload(ctx, wasm, true)
-	return err
+	if _, err = b.toNode.Upload(ctx, wasm, true); err != nil {
+		return err
+	}
+	return b.describe(ctx)
+}
+
+// describe asks how many nodes there are and how often they keep a command.
+func (b *benchRun) describe(ctx context.Context) error {
+	shards, err := b.toNode.Shards(ctx)
+	if err != nil {
+		return err
+	}
+	nodes := map[string]bool{}
+	for _, s := range viewShards(shards) {
+		for _, n := range append(s.Voters, s.Learners...) {
+			nodes[n] = true
+		}
+		if s.ShardID != 0 && (b.report.Replication == 0 || len(s.Voters) < b.report.Replication) {
+			b.report.Replication = len(s.Voters)
+		}
+	}
+	b.report.Nodes = len(nodes)
+	return nil
 }
 
 func (b *benchRun) counter(ctx context.Context) ([]byte, error) {
@@ -77,18 +101,131 @@ func (b *benchRun) startEcho(ctx context.Context) (err error) {
 	return err
 }
 
-// startNode starts the run's own node, again when it was stopped.
-func (b *benchRun) startNode(ctx context.Context) (err error) {
+// startNodes starts the run's own nodes, again when they were stopped.
+func (b *benchRun) startNodes(ctx context.Context) (err error) {
 	if b.toNode != nil {
 		b.toNode.Close()
 	}
-	fmt.Fprintln(b.std.err, "starting a node")
-	if b.node, err = startNode(ctx, nodeStart{nodeID: "n1", dataDir: filepath.Join(b.dir, "n1"), listen: "127.0.0.1:0", stderr: b.std.err,
-		flags: []string{"--admin", "full", "--log-level", "warn"}}); err != nil {
+	fmt.Fprintf(b.std.err, "starting %s\n", nodeNamesUpTo(b.o.nodes))
+	flags := []string{"--admin", "full", "--log-level", "warn"}
+	if b.o.shards > 0 {
+		flags = append(flags, "--shards", fmt.Sprint(b.o.shards))
+	}
+	began := time.Now()
+	b.cluster, err = startCluster(ctx, localStart{nodes: b.o.nodes, data: filepath.Join(b.dir, "data"), listen: "127.0.0.1:0", flags: flags, stderr: b.std.err})
+	if err != nil {
 		return err
 	}
-	b.toNode, err = b.node.client()
+	b.ready = time.Since(began)
+	b.toNode, err = b.cluster.client()
 	return err
+}
+
+// servers are the processes that a workload keeps busy; none where they are
+// somebody else's.
+func (b *benchRun) servers(workload string) (pids bench.Processes) {
+	if workload == workEcho || workload == workEchoOne {
+		return bench.Processes{b.echo.pid}
+	}
+	if b.cluster == nil {
+		return nil
+	}
+	for _, n := range b.cluster.nodes {
+		pids = append(pids, n.pid)
+	}
+	return pids
+}
+
+// run measures one workload and what it costs.
+func (b *benchRun) run(ctx context.Context, workload string) error {
+	if workload == workIdle {
+		return b.idle(ctx)
+	}
+	servers, own := b.servers(workload), bench.Processes{os.Getpid()}
+	serversBefore, _ := servers.CPU()
+	ownBefore, _ := own.CPU()
+	res, err := b.measure(ctx, workload)
+	if err != nil {
+		return err
+	}
+	var cost bench.Cost
+	// The nodes that activation leaves are not those that it began with.
+	if after, ok := servers.CPU(); ok && workload != workActivation {
+		cost.Servers = after - serversBefore
+	}
+	if after, ok := own.CPU(); ok && workload != workActivation {
+		cost.Client = after - ownBefore
+	}
+	replication := b.report.Replication
+	if workload == workEcho || workload == workEchoOne {
+		replication = 0
+	}
+	b.report.Add(res, replication, cost)
+	return nil
+}
+
+// settling is how long nodes are left alone before they count as idle: groups
+// fall asleep, and what the start left is collected.
+const settling = 3 * time.Second
+
+// idle looks at nodes that nobody asks for anything.
+func (b *benchRun) idle(ctx context.Context) error {
+	shards, err := b.toNode.Shards(ctx)
+	if err != nil {
+		return err
+	}
+	idle := &bench.Idle{ReadySeconds: b.ready.Seconds(), Shards: len(shards) - 1}
+	if err := rest(ctx, settling); err != nil {
+		return err
+	}
+	began := time.Now()
+	var before []bench.Usage
+	for _, n := range b.cluster.nodes {
+		u, err := bench.ReadUsage(n.pid)
+		if err != nil {
+			return fmt.Errorf("workload %s: %w", workIdle, err)
+		}
+		before = append(before, u)
+	}
+	if err := rest(ctx, b.o.duration); err != nil {
+		return err
+	}
+	idle.Seconds = time.Since(began).Seconds()
+	for i, n := range b.cluster.nodes {
+		u, err := bench.ReadUsage(n.pid)
+		if err != nil {
+			return fmt.Errorf("workload %s: %w", workIdle, err)
+		}
+		idle.Nodes = append(idle.Nodes, bench.IdleNode{
+			Node: n.info.NodeID, CPUPercent: 100 * (u.CPU - before[i].CPU).Seconds() / idle.Seconds, AnonymousBytes: u.Anonymous,
+		})
+	}
+	b.report.Idle = idle
+	return nil
+}
+
+// loaded adds to what idle nodes took what they hold now.
+func (b *benchRun) loaded() {
+	if b.report.Idle == nil || len(b.report.Results) == 0 {
+		return
+	}
+	for i, n := range b.cluster.nodes {
+		if u, err := bench.ReadUsage(n.pid); err == nil {
+			b.report.Idle.Nodes[i].LoadedBytes = u.Anonymous
+		}
+	}
+}
+
+// rest lets time go by.
+func rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // measure runs one workload.
@@ -116,7 +253,7 @@ func (b *benchRun) measure(ctx context.Context, workload string) (*bench.Result,
 	return b.activate(ctx, l)
 }
 
-// activate fills entities, starts the node again and asks each once.
+// activate fills entities, starts the nodes again and asks each once.
 func (b *benchRun) activate(ctx context.Context, l bench.Load) (*bench.Result, error) {
 	var keys []string
 	for i := range activated {
@@ -125,10 +262,10 @@ func (b *benchRun) activate(ctx context.Context, l bench.Load) (*bench.Result, e
 			return nil, err
 		}
 	}
-	if err := b.node.stop(stopPatience); err != nil {
+	if err := b.cluster.stop(); err != nil {
 		return nil, err
 	}
-	if err := b.startNode(ctx); err != nil {
+	if err := b.startNodes(ctx); err != nil {
 		return nil, err
 	}
 	// The first call of all pays for loading the module; another entity takes it.
@@ -145,8 +282,8 @@ func (b *benchRun) close() error {
 			c.Close()
 		}
 	}
-	if b.node != nil {
-		err = stopNode(b.node)
+	if b.cluster != nil {
+		err = b.cluster.stop()
 	}
 	if b.echo != nil {
 		b.echo.kill()

@@ -224,11 +224,14 @@ func TestBenchMeasuresEveryWorkload(t *testing.T) {
 		t.Fatalf("exit code %d\n%s%s", got.code, got.out, got.err)
 	}
 	r := decode[bench.Report](t, got.out)
-	if len(r.Results) != len(workloads) || len(r.Ratios) != 4 || r.Payload != 100 {
+	if len(r.Results) != len(workloads)-1 || len(r.Ratios) != 4 || r.Payload != 100 || r.Nodes != 1 || r.Replication != 1 {
 		t.Fatalf("%+v", r)
 	}
+	if r.Idle == nil || len(r.Idle.Nodes) != 1 || r.Idle.Nodes[0].AnonymousBytes == 0 || r.Idle.ReadySeconds <= 0 || r.Idle.Shards == 0 {
+		t.Errorf("idle: %+v", r.Idle)
+	}
 	for i, line := range r.Results {
-		if line.Workload != workloads[i] || line.Operations == 0 || line.Errors != 0 || line.P50Us <= 0 || line.P50Us > line.P999Us || line.P999Us > line.MaxUs {
+		if line.Workload != workloads[i+1] || line.Operations == 0 || line.Errors != 0 || line.P50Us <= 0 || line.P50Us > line.P999Us || line.P999Us > line.MaxUs {
 			t.Errorf("%+v", line)
 		}
 	}

@@ -76,6 +76,7 @@ func TestExitCodes(t *testing.T) {
 		{"serve --shards many", exitUsage, "not a whole number"},
 		{"serve --config " + filepath.Join(t.TempDir(), "absent.yaml"), exitUsage, "absent.yaml"},
 		{"bench --workload sleep", exitUsage, "is not one of"},
+		{"bench --nodes 0", exitUsage, "from 1 to 16"},
 		{"bench --duration 1ms", exitUsage, "at least 100ms"},
 		{"demo --source " + t.TempDir(), exitUsage, "is not a checkout"},
 		{"module ls --addr " + nowhere, exitFailed, "hostd dev"},

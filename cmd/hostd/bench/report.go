@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strconv"
 	"text/tabwriter"
 	"time"
 )
@@ -11,17 +12,38 @@ import (
 // Report is what a run of several workloads measured, as it is printed.
 // Latencies are in microseconds.
 type Report struct {
-	Version string  `json:"version"`
-	Go      string  `json:"go"`
-	CPUs    int     `json:"cpus"`
-	Payload int     `json:"payloadBytes"`
-	Results []Line  `json:"results"`
-	Ratios  []Ratio `json:"ratios"`
+	Version string `json:"version"`
+	Go      string `json:"go"`
+	CPUs    int    `json:"cpus"`
+	Payload int    `json:"payloadBytes"`
+	Nodes   int    `json:"nodes"`
+	// Replication is how many voters the shards with the fewest have.
+	Replication int     `json:"replication"`
+	Results     []Line  `json:"results"`
+	Idle        *Idle   `json:"idle,omitempty"`
+	Ratios      []Ratio `json:"ratios"`
+}
+
+// Idle is what nodes take that nobody asks for anything.
+type Idle struct {
+	ReadySeconds float64    `json:"readySeconds"` // from the first start until they served all shards
+	Seconds      float64    `json:"seconds"`      // how long they were looked at
+	Shards       int        `json:"shards"`
+	Nodes        []IdleNode `json:"nodes"`
+}
+
+// IdleNode is what one of them takes.
+type IdleNode struct {
+	Node           string  `json:"node"`
+	CPUPercent     float64 `json:"cpuPercent"` // of one CPU
+	AnonymousBytes uint64  `json:"anonymousBytes"`
+	LoadedBytes    uint64  `json:"loadedAnonymousBytes"` // after the other workloads
 }
 
 // Line is one workload's result.
 type Line struct {
 	Workload    string  `json:"workload"`
+	Replication int     `json:"replication"` // 0: nothing is stored
 	Concurrency int     `json:"concurrency"`
 	Keys        int     `json:"keys"`
 	Operations  uint64  `json:"operations"`
@@ -34,6 +56,10 @@ type Line struct {
 	P99Us       float64 `json:"p99Us"`
 	P999Us      float64 `json:"p999Us"`
 	MaxUs       float64 `json:"maxUs"`
+	// CPU time of an operation, of all servers and of the client; 0 where it is
+	// not known.
+	ServerCPUUs float64 `json:"serverCpuUs"`
+	ClientCPUUs float64 `json:"clientCpuUs"`
 }
 
 // Ratio compares two workloads of the same run.
@@ -47,14 +73,18 @@ func NewReport(version string, payloadBytes int) *Report {
 	return &Report{Version: version, Go: runtime.Version(), CPUs: runtime.NumCPU(), Payload: payloadBytes, Results: []Line{}, Ratios: []Ratio{}}
 }
 
-// Add takes a result.
-func (r *Report) Add(res *Result) {
+// Cost is the processor time that a workload took, its warm-up included.
+type Cost struct{ Servers, Client time.Duration }
+
+// Add takes a result and what it took.
+func (r *Report) Add(res *Result, replication int, cost Cost) {
 	us := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	h := &res.Latency
 	r.Results = append(r.Results, Line{
 		Workload: res.Workload, Concurrency: res.Concurrency, Keys: res.Keys, Operations: h.Count(), Errors: res.Errors,
 		Seconds: res.Elapsed.Seconds(), PerSecond: res.PerSecond(), MeanUs: us(h.Mean()), P50Us: us(h.Quantile(0.5)), P90Us: us(h.Quantile(0.9)),
-		P99Us: us(h.Quantile(0.99)), P999Us: us(h.Quantile(0.999)), MaxUs: us(h.Max()),
+		P99Us: us(h.Quantile(0.99)), P999Us: us(h.Quantile(0.999)), MaxUs: us(h.Max()), Replication: replication,
+		ServerCPUUs: us(cost.Servers) / float64(max(res.All, 1)), ClientCPUUs: us(cost.Client) / float64(max(res.All, 1)),
 	})
 }
 
@@ -78,15 +108,14 @@ func (r *Report) line(workload string) (Line, bool) {
 
 // Write prints the report as a table.
 func (r *Report) Write(w io.Writer) {
-	fmt.Fprintf(w, "hostd %s, %s, %d CPUs shared by client and server, payload %d bytes\n\n", r.Version, r.Go, r.CPUs, r.Payload)
-	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "workload\tin flight\tkeys\tops\tops/s\tp50\tp90\tp99\tp99.9\tmax\terrors\t")
-	for _, l := range r.Results {
-		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%.0f\t%s\t%s\t%s\t%s\t%s\t%d\t\n", l.Workload, l.Concurrency, l.Keys, l.Operations, l.PerSecond,
-			human(l.P50Us), human(l.P90Us), human(l.P99Us), human(l.P999Us), human(l.MaxUs), l.Errors)
+	fmt.Fprintf(w, "hostd %s, %s, %d CPUs shared by client and servers, payload %d bytes\n", r.Version, r.Go, r.CPUs, r.Payload)
+	fmt.Fprintf(w, "nodes: %d, voters of a shard: %d\n\n", r.Nodes, r.Replication)
+	if len(r.Results) > 0 {
+		r.writeResults(w)
+		fmt.Fprintln(w)
 	}
-	tw.Flush()
-	if len(r.Ratios) > 0 {
+	if r.Idle != nil {
+		r.Idle.write(w)
 		fmt.Fprintln(w)
 	}
 	for _, ratio := range r.Ratios {
@@ -94,9 +123,43 @@ func (r *Report) Write(w io.Writer) {
 	}
 }
 
+func (r *Report) writeResults(w io.Writer) {
+	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "workload\treplicas\tin flight\tkeys\tops\tops/s\tp50\tp90\tp99\tp99.9\tmax\terrors\tserver CPU/op\tclient CPU/op\t")
+	for _, l := range r.Results {
+		replicas := "-"
+		if l.Replication > 0 {
+			replicas = strconv.Itoa(l.Replication)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%.0f\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t\n", l.Workload, replicas, l.Concurrency, l.Keys, l.Operations, l.PerSecond,
+			human(l.P50Us), human(l.P90Us), human(l.P99Us), human(l.P999Us), human(l.MaxUs), l.Errors, human(l.ServerCPUUs), human(l.ClientCPUUs))
+	}
+	tw.Flush()
+}
+
+func (i *Idle) write(w io.Writer) {
+	fmt.Fprintf(w, "ready after %.2fs, then idle for %.0fs with %d shards\n\n", i.ReadySeconds, i.Seconds, i.Shards)
+	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "node\tidle CPU\tidle memory\tmemory after load\t")
+	for _, n := range i.Nodes {
+		fmt.Fprintf(tw, "%s\t%.2f%%\t%s\t%s\t\n", n.Node, n.CPUPercent, mebibytes(n.AnonymousBytes), mebibytes(n.LoadedBytes))
+	}
+	tw.Flush()
+}
+
+// mebibytes shows an amount of memory; none is one that is not known.
+func mebibytes(n uint64) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1fMiB", float64(n)/(1<<20))
+}
+
 // human shows microseconds with three digits that matter.
 func human(us float64) string {
 	switch {
+	case us == 0:
+		return "-"
 	case us < 1000:
 		return fmt.Sprintf("%.0fus", us)
 	case us < 100_000:

@@ -1,6 +1,6 @@
-// Package bench measures a node the way its clients see it: closed loops of
-// unary calls, a stream kept full, and the time to bring a long history back.
-// It never starts processes. Each workload owns its goroutines and joins them
+// Package bench measures nodes the way their clients see them: closed loops of
+// unary calls, a stream kept full, and the time to bring a long history back;
+// and what processes take of the machine meanwhile. It never starts processes. Each workload owns its goroutines and joins them
 // before it returns.
 package bench
 
@@ -36,6 +36,9 @@ type Result struct {
 	Latency     Histogram
 	Errors      uint64
 	FirstError  error
+
+	// All counts the calls that were answered, those of the warm-up included.
+	All uint64
 
 	calls uint64    // that count, with those that failed
 	last  time.Time // end of the last of them
@@ -95,6 +98,7 @@ func Unary(ctx context.Context, name string, c *client.Client, l Load) (*Result,
 		total.Elapsed = max(total.Elapsed, parts[i].last.Sub(p.measure))
 		total.Latency.Merge(&parts[i].Latency)
 		total.Errors += parts[i].Errors
+		total.All += parts[i].All
 		if total.FirstError == nil {
 			total.FirstError = parts[i].FirstError
 		}
@@ -107,6 +111,9 @@ func Unary(ctx context.Context, name string, c *client.Client, l Load) (*Result,
 func (r *Result) record(p phase, began time.Time, err error) {
 	if err != nil && r.FirstError == nil {
 		r.FirstError = err
+	}
+	if err == nil {
+		r.All++
 	}
 	if !p.counts(began) {
 		return
@@ -207,6 +214,7 @@ func Activate(ctx context.Context, name string, c *client.Client, entityType, qu
 		took := time.Since(began)
 		r.Latency.Record(took)
 		r.Elapsed += took
+		r.All++
 	}
 	return r.judged(ctx)
 }

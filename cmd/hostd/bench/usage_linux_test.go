@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+func TestParseStat(t *testing.T) {
+	const head = "4242 (a) 1 (b) S 1 4242 4242 0 -1 4194560 1 2 3 4 "
+	for _, tt := range []struct {
+		stat string
+		want time.Duration
+		ok   bool
+	}{
+		{head + "150 75 0 0 20 0 9 0 1\n", 2250 * time.Millisecond, true},
+		{head + "150", 0, false},
+		{head + "150 x 0\n", 0, false},
+		{"", 0, false},
+	} {
+		if got, err := parseStat([]byte(tt.stat)); got != tt.want || (err == nil) != tt.ok {
+			t.Errorf("%q: %s, %v", tt.stat, got, err)
+		}
+	}
+}
+
+func TestParseStatus(t *testing.T) {
+	for _, tt := range []struct {
+		status string
+		want   uint64
+		ok     bool
+	}{
+		{"Name:\tx\nRssAnon:\t  1024 kB\nRssFile:\t 7 kB\n", 1 << 20, true},
+		{"Name:\tx\n", 0, false},
+		{"RssAnon:\tmuch kB\n", 0, false},
+	} {
+		if got, err := parseStatus([]byte(tt.status)); got != tt.want || (err == nil) != tt.ok {
+			t.Errorf("%q: %d, %v", tt.status, got, err)
+		}
+	}
+}
+
+// A process that works is seen to, and one that is not there is an error.
+func TestReadUsage(t *testing.T) {
+	before, err := ReadUsage(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before.Anonymous == 0 {
+		t.Error("this process has no memory")
+	}
+	for n := 0; ; n++ {
+		cpu, ok := Processes{os.Getpid()}.CPU()
+		if !ok {
+			t.Fatal("this process is not there")
+		}
+		if cpu > before.CPU {
+			break
+		}
+	}
+	if _, ok := (Processes{os.Getpid(), 1 << 30}).CPU(); ok {
+		t.Error("a process that is not there has taken time")
+	}
+	if _, ok := (Processes{}).CPU(); ok {
+		t.Error("no process has taken time")
+	}
+}
