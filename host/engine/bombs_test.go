@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hostd/hostd/abi"
 )
@@ -15,8 +16,11 @@ import (
 func TestBombs(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	defer func() {
-		if now := runtime.NumGoroutine(); now > goroutines {
-			t.Errorf("%d goroutines are left, %d were there before", now, goroutines)
+		for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				stacks := make([]byte, 64<<10)
+				t.Fatalf("there were %d goroutines before, and now\n%s", goroutines, stacks[:runtime.Stack(stacks, true)])
+			}
 		}
 	}()
 	for _, bomb := range readBombs(t) {
@@ -31,9 +35,9 @@ func TestBombs(t *testing.T) {
 				opts.Limits.LoadFuel /= 20
 				opts.Limits.EventFuel /= 20
 				if opts.Interpreter { // slower by so much
-					opts.Limits.StartFuel /= 10
-					opts.Limits.LoadFuel /= 10
-					opts.Limits.EventFuel /= 20
+					opts.Limits.StartFuel /= 100
+					opts.Limits.LoadFuel /= 100
+					opts.Limits.EventFuel /= 100
 					opts.Limits.CommandFuel /= 200
 					opts.Limits.QueryFuel /= 200
 				}

@@ -38,9 +38,9 @@ const shortDigest = 12
 // wasm, which the caller has checked. wasm is not kept.
 //
 // One module is compiled at a time; ctx bounds the wait for that and a child
-// process, but a compilation in this process cannot be stopped. The error is an *AdmissionError when
-// the module is at fault, a *Fault when it traps in _initialize or
-// hostd_describe.
+// process, but a compilation in this process cannot be stopped. The error is
+// an *AdmissionError when the module is at fault; without a child process, a
+// *Fault when it traps in _initialize or hostd_describe.
 func (e *Engine) Compile(ctx context.Context, digest journal.Digest, wasm []byte) (*Module, error) {
 	parsed, err := admit(wasm, e.limits)
 	if err != nil {

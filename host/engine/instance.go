@@ -45,7 +45,8 @@ const (
 // A call that returns a *Fault, or any error but ErrInputTooLarge, leaves the
 // instance dead: every later call returns ErrInstanceDead, and the owner must
 // Close it. A trapped guest is never called again, because its state may be
-// half updated. No call allocates on the host once the instance is warm.
+// half updated. Every call ends: what it may spend is bounded by SetBudgets.
+// No call allocates on the host once the instance is warm.
 type Instance struct {
 	module *Module
 	memory *linearMemory

@@ -106,7 +106,7 @@ func (w *metering) bulkBody(u bulkUse) []byte {
 		bulkOperands(c)
 		appendOriginal(c, u)
 	default:
-		w.chunked(c, u)
+		(&chunks{metering: w, code: c, use: u}).body()
 	}
 	return c.bytes
 }
@@ -159,103 +159,4 @@ func (w *metering) chargeAmount(c *code, local, base, each uint32) {
 	c.emit(opI64Add, opI64Sub)
 	c.index(opGlobalSet, w.fuel)
 	w.check(c)
-}
-
-// chunked does memory.fill, memory.copy or memory.init (to, from or value,
-// length). What lies outside memory traps before anything is charged or
-// written, as the instruction itself would.
-func (w *metering) chunked(c *code, u bulkUse) {
-	const to, from, length = 0, 1, 2
-	outside := func(start uint32) { // leaves 1 when [start, start+length) is not inside memory
-		c.index(opLocalGet, start)
-		c.emit(opI64ExtendU)
-		c.index(opLocalGet, length)
-		c.emit(opI64ExtendU, opI64Add, opMemorySize, 0, opI64ExtendU)
-		c.i64(16)
-		c.emit(opI64Shl, opI64GtU)
-	}
-	do := func() {
-		bulkOperands(c)
-		appendOriginal(c, u)
-	}
-	advance := func(local uint32) {
-		c.index(opLocalGet, local)
-		c.i32(bulkChunk)
-		c.emit(opI32Add)
-		c.index(opLocalSet, local)
-	}
-	shorten := func() {
-		c.index(opLocalGet, length)
-		c.i32(bulkChunk)
-		c.emit(opI32Sub)
-		c.index(opLocalSet, length)
-	}
-	forEachChunk := func(chunk func()) {
-		c.emit(opLoop, blockVoid)
-		w.charge(c, bulkChunk/bytesPerUnit)
-		w.check(c)
-		chunk()
-		c.index(opLocalGet, length)
-		c.i32(bulkChunk)
-		c.emit(opI32GtU)
-		c.index(opBrIf, 0)
-		c.emit(opEnd)
-	}
-	c.index(opLocalGet, length)
-	c.i32(bulkChunk)
-	c.emit(opI32GtU, opIf, blockVoid)
-	outside(to)
-	if u.sub == miscMemoryCopy {
-		outside(from)
-		c.emit(opI32Or)
-	}
-	c.emit(opIf, blockVoid)
-	do()
-	c.emit(opUnreachable, opEnd)
-	forward := func() {
-		bulkChunkOperands(c, to, from)
-		appendOriginal(c, u)
-		advance(to)
-		if u.sub != miscMemoryFill {
-			advance(from)
-		}
-		shorten()
-	}
-	if u.sub == miscMemoryCopy {
-		// Upwards into what is still to be read: from the end.
-		c.index(opLocalGet, to)
-		c.index(opLocalGet, from)
-		c.emit(opI32GtU, opIf, blockVoid)
-		forEachChunk(func() {
-			shorten()
-			for _, start := range []uint32{to, from} {
-				c.index(opLocalGet, start)
-				c.index(opLocalGet, length)
-				c.emit(opI32Add)
-			}
-			c.i32(bulkChunk)
-			appendOriginal(c, u)
-		})
-		c.emit(opElse)
-		forEachChunk(forward)
-		c.emit(opEnd)
-	} else {
-		forEachChunk(forward)
-	}
-	c.emit(opEnd)
-	c.index(opGlobalGet, w.fuel)
-	c.index(opLocalGet, length)
-	c.i32(bytesPerUnitLog2)
-	c.emit(opI32ShrU)
-	c.i32(weightBulk)
-	c.emit(opI32Add, opI64ExtendU, opI64Sub)
-	c.index(opGlobalSet, w.fuel)
-	w.check(c)
-	do()
-}
-
-func bulkChunkOperands(c *code, to, from uint32) {
-	c.index(opLocalGet, to)
-	c.index(opLocalGet, from)
-	c.i32(bulkChunk)
 }
