@@ -184,17 +184,15 @@ func TestOrders(t *testing.T) {
 // An order that takes longer than the call says what is still going on.
 func TestOrdersThatTakeLonger(t *testing.T) {
 	s := serve(t, rpc.Options{Admin: true, DefaultDeadline: 300 * time.Millisecond})
-	for path, want := range map[string]string{
-		"MoveShard": "shard 1 is led by n1 and goes on moving to n2",
-		"Drain":     "n1 still leads 2 of 2 shards",
-		"Leave":     "n3 is leaving and still holds 4 replicas",
+	for _, order := range []struct{ path, body, want string }{
+		{"MoveShard", `{"shardId":1,"toNode":"n2"}`, "shard 1 is led by n1 and goes on moving to n2"},
+		{"Drain", `{"nodeId":"n1"}`, "n1 still leads 2 of 2 shards"},
+		{"Leave", `{"nodeId":"n3"}`, "n3 is leaving and still holds 4 replicas"},
 	} {
-		_, body := s.post(t, clusterPath+path, map[string]string{
-			"MoveShard": `{"shardId":1,"toNode":"n2"}`, "Drain": `{"nodeId":"n1"}`, "Leave": `{"nodeId":"n3"}`,
-		}[path])
+		_, body := s.post(t, clusterPath+order.path, order.body)
 		wantCode(t, body, connect.CodeDeadlineExceeded)
-		if !strings.Contains(body, want) {
-			t.Errorf("%s: %s", path, body)
+		if !strings.Contains(body, order.want) {
+			t.Errorf("%s: %s", order.path, body)
 		}
 	}
 	for s.world.Nodes.Step() { // the orders stand
