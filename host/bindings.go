@@ -23,12 +23,13 @@ type bindings struct {
 	moved    func() // told when the revision has risen
 	types    atomic.Pointer[map[string]*servedType]
 	revision atomic.Uint64 // every binding up to it is served
-	mu       sync.Mutex    // one refresh at a time
-	changed  chan struct{} // closed and made anew after a refresh; guarded by mu
+	turn     chan struct{} // held by the one refresh at a time
+	mu       sync.Mutex    // guards changed
+	changed  chan struct{} // closed and made anew after a refresh
 }
 
 func newBindings(m *cluster.Metadata, logger *slog.Logger, compile func(context.Context, meta.Binding) (*servedType, error)) *bindings {
-	b := &bindings{metadata: m, compile: compile, logger: logger, moved: func() {}, changed: make(chan struct{})}
+	b := &bindings{metadata: m, compile: compile, logger: logger, moved: func() {}, turn: make(chan struct{}, 1), changed: make(chan struct{})}
 	b.types.Store(&map[string]*servedType{})
 	return b
 }
@@ -45,12 +46,16 @@ func (b *bindings) served(entityType string) *servedType {
 	return (*b.types.Load())[entityType]
 }
 
-// refresh makes the look-up table equal to the metadata, compiling what is
-// new. What cannot be compiled keeps what was served before; the first such
+// refresh makes the look-up table equal to the metadata, fetching and compiling
+// what is new; others wait for their turn meanwhile, as long as ctx lasts. What cannot be compiled keeps what was served before; the first such
 // fault is returned after everything else is done.
 func (b *bindings) refresh(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait to load modules: %w", ctx.Err())
+	}
 	old := *b.types.Load()
 	next := make(map[string]*servedType, len(old))
 	var first error
@@ -76,10 +81,16 @@ func (b *bindings) refresh(ctx context.Context) error {
 	if first == nil && view.Revision() > b.revision.Load() {
 		b.revision.Store(view.Revision())
 		b.moved()
-		close(b.changed)
-		b.changed = make(chan struct{})
+		b.announce()
 	}
 	return first
+}
+
+func (b *bindings) announce() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.changed)
+	b.changed = make(chan struct{})
 }
 
 // await waits until every binding up to the revision is served here.

@@ -83,10 +83,27 @@ func describe(m meta.Module) rpc.Module {
 	}
 }
 
-func (s moduleService) Get(ctx context.Context, digest journal.Digest) (rpc.Module, error) {
+// known is a module of the metadata. That there is none is said only by a node
+// that has caught up: what was just stored is applied where it was decided, and
+// maybe not here yet.
+func (s moduleService) known(ctx context.Context, digest journal.Digest) (meta.Module, error) {
 	m, ok := s.n.metadata.View().Module(meta.Digest(digest))
-	if !ok {
-		return rpc.Module{}, rpc.ErrUnknownModule
+	if ok {
+		return m, nil
+	}
+	if err := s.n.metadata.CatchUp(ctx); err != nil {
+		return meta.Module{}, err
+	}
+	if m, ok = s.n.metadata.View().Module(meta.Digest(digest)); !ok {
+		return meta.Module{}, rpc.ErrUnknownModule
+	}
+	return m, nil
+}
+
+func (s moduleService) Get(ctx context.Context, digest journal.Digest) (rpc.Module, error) {
+	m, err := s.known(ctx, digest)
+	if err != nil {
+		return rpc.Module{}, err
 	}
 	out := describe(m)
 	compiled, err := s.n.module(ctx, digest, "")
@@ -100,8 +117,8 @@ func (s moduleService) Get(ctx context.Context, digest journal.Digest) (rpc.Modu
 }
 
 func (s moduleService) Download(ctx context.Context, digest journal.Digest) ([]byte, error) {
-	if _, ok := s.n.metadata.View().Module(meta.Digest(digest)); !ok {
-		return nil, rpc.ErrUnknownModule
+	if _, err := s.known(ctx, digest); err != nil {
+		return nil, err
 	}
 	if err := s.n.fetch(ctx, digest, ""); err != nil {
 		return nil, err
@@ -115,13 +132,8 @@ func (s moduleService) Download(ctx context.Context, digest journal.Digest) ([]b
 // knows the revision that its commands ran under.
 func (s moduleService) Activate(ctx context.Context, entityType string, digest journal.Digest) (uint64, error) {
 	n := s.n
-	if _, ok := n.metadata.View().Module(meta.Digest(digest)); !ok {
-		if err := n.metadata.CatchUp(ctx); err != nil {
-			return 0, err
-		}
-		if _, ok := n.metadata.View().Module(meta.Digest(digest)); !ok {
-			return 0, rpc.ErrUnknownModule
-		}
+	if _, err := s.known(ctx, digest); err != nil {
+		return 0, err
 	}
 	m, err := n.module(ctx, digest, "")
 	if err != nil {
