@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,23 +21,17 @@ import (
 	"github.com/hostd/hostd/tests/testkit"
 )
 
-func httpClient(t http.RoundTripper) *http.Client { return &http.Client{Transport: t} }
-
 // guests are the modules of the scenarios, compiled once a process: every node
 // begins with the compiled code in its cache, as after a restart.
 var guests = []string{"counter"}
+
+// modules are the guests' bytes.
+var modules = map[string][]byte{}
 
 var compiled struct {
 	once sync.Once
 	dir  string
 	err  error
-}
-
-// TestMain removes what was compiled.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	os.RemoveAll(compiled.dir)
-	os.Exit(code)
 }
 
 func buildGuests(t *testing.T) {
@@ -66,6 +59,7 @@ func compileGuests(t *testing.T) (err error) {
 	defer e.Close(ctx)
 	for _, name := range guests {
 		wasm := testkit.BuildExample(t, name)
+		modules[name] = wasm
 		m, err := e.Compile(ctx, journal.Digest(sha256.Sum256(wasm)), wasm)
 		if err != nil {
 			return err
@@ -171,5 +165,3 @@ func (l *tail) String() string {
 	defer l.mu.Unlock()
 	return strings.Join(l.lines, "")
 }
-
-func counterModule(t *testing.T) []byte { return testkit.BuildExample(t, "counter") }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -20,6 +21,8 @@ import (
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/network/memnet"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/history"
+	"github.com/hostd/hostd/tests/workload"
 )
 
 // The clock's part of a scenario.
@@ -51,6 +54,10 @@ type world struct {
 	log     *tail
 	stops   sync.WaitGroup // of nodes that died and are taken apart
 	clients []*caller
+	local   map[int]*caller // beside each node
+	ends    []func()        // of contexts
+	load    *workload.Load
+	history *history.History
 }
 
 // node is one life of a node.
@@ -90,21 +97,32 @@ func run(t *testing.T, opts options, scenario func(t *testing.T, w *world)) {
 	buildGuests(t)
 	dir := t.TempDir()
 	began := time.Now()
+	var told *history.History
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, opts: opts, dir: dir, net: memnet.New(), nodes: map[int]*node{}, log: &tail{}}
+		w := &world{t: t, opts: opts, dir: dir, net: memnet.New(), nodes: map[int]*node{}, log: &tail{}, local: map[int]*caller{}}
 		defer func() {
 			w.close()
+			told = w.history
 			if t.Failed() {
 				t.Logf("the end of the log:\n%s", w.log)
 			}
 		}()
 		scenario(t, w)
 	})
+	if !t.Failed() {
+		check(t, told)
+	}
 	t.Logf("real time: %v", time.Since(began).Round(time.Millisecond))
 }
 
 // close stops what runs. Time goes on until the last goroutine has ended.
 func (w *world) close() {
+	if w.load != nil { // the scenario failed
+		w.load.Abandon()
+	}
+	for _, end := range w.ends {
+		end()
+	}
 	w.net.HealAll()
 	for i := range w.nodes {
 		w.net.Host(hostOf(i)).Thaw()
@@ -117,10 +135,15 @@ func (w *world) close() {
 	time.Sleep(lastProbe)
 }
 
+// callersHost is where clients are that are not beside a node.
+const callersHost = "127.0.2.1"
+
+// spare is how many nodes may come on top of those a cluster begins with.
+const spare = 2
+
 func hostOf(i int) string         { return fmt.Sprintf("127.0.1.%d", i) }
 func address(i int) string        { return hostOf(i) + ":7000" }
 func id(i int) sharding.NodeID    { return sharding.NodeID(fmt.Sprintf("n%d", i)) }
-func callersHost(i int) string    { return fmt.Sprintf("127.0.2.%d", i) }
 func (w *world) host(i int) *port { return &port{Host: w.net.Host(hostOf(i))} }
 
 // configure is the configuration of a node.
@@ -213,12 +236,14 @@ func (w *world) all() (nodes []int) {
 // link gives a host the delay to and from all others that there are.
 func (w *world) link(name string) {
 	w.net.Host(name)
-	for k := 1; k <= w.opts.nodes+1; k++ {
-		for _, other := range []string{hostOf(k), callersHost(k), callersHost(0)} {
-			if other != name {
-				w.net.Delay(name, other, hop)
-				w.net.Delay(other, name, hop)
-			}
+	others := []string{callersHost}
+	for k := 1; k <= w.opts.nodes+spare; k++ {
+		others = append(others, hostOf(k))
+	}
+	for _, other := range others {
+		if other != name {
+			w.net.Delay(name, other, hop)
+			w.net.Delay(other, name, hop)
 		}
 	}
 }
@@ -253,18 +278,23 @@ func (w *world) stopAll() {
 	all.Wait()
 }
 
-// kill ends a node's process as SIGKILL does: its connections break, nothing
-// more leaves it, and its next life finds on disk what it had written by then.
-// What is left of the process is taken apart behind everybody's back.
-func (w *world) kill(i int) {
+// kill ends processes as SIGKILL does: their connections break, nothing more
+// leaves them, and their next lives find on disk what they had written by then.
+// What is left of a process is taken apart behind everybody's back.
+func (w *world) kill(nodes ...int) {
 	w.t.Helper()
-	n := w.nodes[i]
-	delete(w.nodes, i)
-	n.port.dead.Store(true)
-	n.port.Kill()
+	for _, i := range nodes {
+		n := w.nodes[i]
+		n.port.dead.Store(true)
+		n.port.Kill()
+	}
 	synctest.Wait() // nobody is writing now
-	copyDir(w.t, n.dir, w.nextDir(i))
-	w.stops.Go(func() { _ = n.end() }) // it finds its listeners closed
+	for _, i := range nodes {
+		n := w.nodes[i]
+		delete(w.nodes, i)
+		copyDir(w.t, n.dir, w.nextDir(i))
+		w.stops.Go(func() { _ = n.end() }) // it finds its listeners closed
+	}
 }
 
 // nextDir is the directory of a node's next life.
@@ -314,8 +344,8 @@ type caller struct {
 	close func()
 }
 
-// caller returns a client on a host that knows the given nodes' addresses; it
-// learns of others where only is false.
+// caller returns a client on a host that knows the given nodes; it learns of
+// others unless only is set.
 func (w *world) caller(on string, only bool, nodes ...int) *caller {
 	w.t.Helper()
 	w.link(on)
@@ -324,7 +354,7 @@ func (w *world) caller(on string, only bool, nodes ...int) *caller {
 		to = append(to, address(i))
 	}
 	transport := network.NewHTTPTransport(w.net.Host(on), network.HTTPOptions{})
-	cl, err := client.New(to, client.Options{HTTPClient: httpClient(transport), GivenOnly: only})
+	cl, err := client.New(to, client.Options{HTTPClient: &http.Client{Transport: transport}, GivenOnly: only})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -333,8 +363,14 @@ func (w *world) caller(on string, only bool, nodes ...int) *caller {
 	return c
 }
 
-// client is a client outside, which knows all nodes.
-func (w *world) client() *caller { return w.caller(callersHost(0), false, w.all()...) }
+// client is a client on a machine of its own, which knows all nodes.
+func (w *world) client() *caller { return w.caller(callersHost, false, w.all()...) }
 
-// at is a client beside a node, on its host, which speaks to no other.
-func (w *world) at(i int) *caller { return w.caller(hostOf(i), true, i) }
+// beside is a client on a node's host, which speaks to no other node: no
+// partition comes between them.
+func (w *world) beside(i int) *caller {
+	if w.local[i] == nil {
+		w.local[i] = w.caller(hostOf(i), true, i)
+	}
+	return w.local[i]
+}

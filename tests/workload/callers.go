@@ -27,13 +27,14 @@ func (l *Load) call(rng *rand.Rand) {
 
 // rest pauses before a call; false when the load is stopped.
 func (l *Load) rest(rng *rand.Rand) bool {
-	if l.opts.Pause == 0 {
+	mean := l.pause.Load()
+	if mean == 0 {
 		return l.ctx.Err() == nil
 	}
-	pause := time.NewTimer(l.opts.Pause/2 + time.Duration(rng.Int64N(int64(l.opts.Pause))))
-	defer pause.Stop()
+	timer := time.NewTimer(time.Duration(mean/2 + rng.Int64N(mean)))
+	defer timer.Stop()
 	select {
-	case <-pause.C:
+	case <-timer.C:
 		return true
 	case <-l.ctx.Done():
 		return false

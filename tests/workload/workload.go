@@ -63,6 +63,7 @@ type Load struct {
 	opts       Options
 	generation atomic.Int64    // of entities
 	serial     atomic.Int64    // of command ids
+	pause      atomic.Int64    // as Options.Pause, in ns
 	ctx        context.Context // ends when no more is sent
 	stop       context.CancelFunc
 	calls      context.Context // ends when what was sent is given up
@@ -88,6 +89,7 @@ func Start(opts Options) *Load {
 		opts.Patience = 30 * time.Second
 	}
 	l := &Load{opts: opts, rng: rand.New(rand.NewPCG(opts.Seed, 0))}
+	l.SetPause(opts.Pause)
 	l.calls, l.giveUp = context.WithCancel(context.Background())
 	l.ctx, l.stop = context.WithCancel(l.calls)
 	for i := range opts.Callers {
@@ -110,6 +112,9 @@ func setDefault(value *int, to int) {
 // NextEntities goes on with other entities, so that the history of each stays
 // short. Commands to the former ones are still sent again.
 func (l *Load) NextEntities() { l.generation.Add(1) }
+
+// SetPause changes Options.Pause, from each caller's next call on.
+func (l *Load) SetPause(pause time.Duration) { l.pause.Store(int64(pause)) }
 
 // Acknowledged is how many commands and queries have been answered.
 func (l *Load) Acknowledged() int { return l.opts.History.Count(history.OK) }

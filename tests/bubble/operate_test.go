@@ -1,0 +1,145 @@
+package bubble
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/tests/history"
+)
+
+// A node that is drained leads nothing, and nobody is told of an error.
+func TestDrain(t *testing.T) {
+	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
+		w.loaded(pace)
+		if _, err := w.client().Drain(t.Context(), "n2"); err != nil {
+			t.Fatal(err)
+		}
+		leads := func(i int) (n int) {
+			for _, s := range w.shards(1) {
+				if s.GetShardId() != 0 && w.place(s.GetLeader()) == i {
+					n++
+				}
+			}
+			return n
+		}
+		w.until("n2 leads nothing", func() bool { return leads(2) == 0 })
+		time.Sleep(10 * time.Second)
+		if n := leads(2); n != 0 {
+			t.Errorf("a drained node leads %d shards again", n)
+		}
+		if err := w.client().Resume(t.Context(), "n2"); err != nil {
+			t.Fatal(err)
+		}
+		w.until("n2 leads again", func() bool { return leads(2) > 0 })
+		if n := w.history.Count(history.Failed); n != 0 {
+			t.Errorf("%d calls failed", n)
+		}
+		w.judge()
+	})
+}
+
+// A node that stays away longer than dead-after is replaced. When it returns it
+// is a member again, with replicas that have new names.
+func TestNodeIsReplaced(t *testing.T) {
+	run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
+		w.loaded(pace)
+		victim := w.others(w.leader(0, 1))[0]
+		w.load.SetPause(time.Second)
+		w.kill(victim)
+		seen := w.others(victim)[0]
+		time.Sleep(4 * time.Minute)
+		if w.voted(seen, 3, victim) {
+			t.Errorf("%s was replaced before its time", id(victim))
+		}
+		time.Sleep(2 * time.Minute)
+		w.until("its replicas are elsewhere", func() bool { return w.voted(seen, 3, victim) })
+		w.load.SetPause(pace)
+		w.acknowledged(50)
+		w.start(victim)
+		w.settled()
+		w.until("it is up again", func() bool { return w.status(victim, seen) == "up" })
+		w.judge()
+	})
+}
+
+// Settings are seen in order by whoever watches, through the loss of the node
+// that one watches at.
+func TestSettingsAreWatched(t *testing.T) {
+	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
+		w.found()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		watcher, writer := w.client(), w.client()
+		seen := make(chan string, 100)
+		go func() {
+			defer close(seen)
+			for s, err := range watcher.WatchSettings(ctx, "a/") {
+				if err != nil {
+					return
+				}
+				seen <- fmt.Sprint(s.GetKey(), "=", s.GetValue())
+			}
+		}()
+		var last uint64
+		put := func(key, value string) {
+			t.Helper()
+			revision, err := writer.PutSetting(t.Context(), key, value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if revision <= last {
+				t.Errorf("%s=%s has revision %d after %d", key, value, revision, last)
+			}
+			last = revision
+		}
+		wait := func(want string) {
+			t.Helper()
+			for {
+				select {
+				case got := <-seen:
+					if got == want {
+						return
+					}
+				case <-time.After(patience):
+					t.Fatalf("the watch never shows %s", want)
+				}
+			}
+		}
+		put("a/x", "1")
+		put("b/x", "1")
+		wait("a/x=1")
+		put("a/x", "2")
+		wait("a/x=2")
+		w.kill(1) // where the watch began
+		put("a/y", "3")
+		wait("a/y=3")
+		w.start(1)
+		w.settled()
+		put("a/x", "4")
+		wait("a/x=4")
+		cancel()
+		for range seen {
+		}
+	})
+}
+
+// One node after the other is stopped and started, and nobody is told of an
+// error.
+func TestRollingRestart(t *testing.T) {
+	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
+		w.loaded(pace)
+		for _, i := range w.all() {
+			w.stop(i)
+			time.Sleep(2 * time.Second)
+			w.start(i)
+			w.settled()
+			w.acknowledged(50)
+		}
+		if n := w.history.Count(history.Failed); n != 0 {
+			t.Errorf("%d calls failed", n)
+		}
+		w.judge()
+	})
+}
