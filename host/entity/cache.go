@@ -30,7 +30,7 @@ const (
 type node struct {
 	prev, next *node
 	seg        segment
-	key        uint64 // hash of the entity's name
+	key        uint32 // hash of the entity's name
 	entity     *entity
 }
 
@@ -158,13 +158,13 @@ func (s *sketch) fit(keys int) {
 }
 
 // slot is the i-th counter of a key: a word and a shift.
-func (s *sketch) slot(key uint64, i uint) (word int, shift uint) {
-	h := (key + uint64(i)*0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd
+func (s *sketch) slot(key uint32, i uint) (word int, shift uint) {
+	h := (uint64(key) + uint64(i)*0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd
 	h ^= h >> 32
 	return int(h & uint64(len(s.words)-1)), uint(key&3)<<4 + i<<2
 }
 
-func (s *sketch) increment(key uint64) {
+func (s *sketch) increment(key uint32) {
 	grown := false
 	for i := range uint(4) {
 		w, shift := s.slot(key, i)
@@ -184,7 +184,7 @@ func (s *sketch) increment(key uint64) {
 	}
 }
 
-func (s *sketch) estimate(key uint64) uint64 {
+func (s *sketch) estimate(key uint32) uint64 {
 	least := uint64(15)
 	for i := range uint(4) {
 		w, shift := s.slot(key, i)

@@ -42,7 +42,7 @@ func hits(p policy, keys []int, room int) float64 {
 	for _, k := range keys {
 		n := nodes[k]
 		if n == nil {
-			n = &node{key: uint64(k) * 0x9e3779b97f4a7c15}
+			n = &node{key: uint32(k) * 0x9e3779b1}
 			nodes[k] = n
 		}
 		if n.seg != outside {
@@ -107,7 +107,7 @@ func TestCacheListsAgree(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	nodes := make([]*node, 300)
 	for i := range nodes {
-		nodes[i] = &node{key: rng.Uint64()}
+		nodes[i] = &node{key: rng.Uint32()}
 	}
 	in := 0
 	for range 20_000 {

@@ -185,7 +185,7 @@ func (c *core) requeue(v *call) {
 func (c *core) handled(e *entity, v *call) {
 	err := v.err
 	c.fuel = v.fuel
-	e.tally.add(v.fuel)
+	e.inst.pool.tally(c, e.typ).add(v.fuel)
 	if err == nil {
 		mode := abi.HandleEvents
 		if e.typ.Durable {

@@ -31,22 +31,27 @@ const (
 type entity struct {
 	id    sharding.EntityID
 	shard *shard
-	phase phase
+
+	phase   phase
+	queued  bool // in core.ready
+	blocked bool // in its instance's blocked
+	held    bool // in its shard's held
+	idling  bool // in its type's idle
+	partial bool // ids older than seen are in the filter, and not in seen
+	whole   bool // the next load reads the whole window
+	faults  int32
+	replay  replay
 
 	// resident: the head that the next command sees, ahead of the commit.
 	inst     *instance
 	handle   uint64
 	typ      *Type
-	tally    *typeTally
 	sequence journal.Sequence
 	hash     journal.Hash
 	seen     dedupe
 	filter   *filter          // of the ids in seen and of older ones; nil while there are few
-	partial  bool             // older ids are in the filter and not in seen,
-	older    journal.Sequence // those of the records from here on
-	whole    bool             // the next load reads the whole window
-	replay   replay
-	touched  int64 // unix nanoseconds, up to touchEvery late
+	older    journal.Sequence // with partial, the older ids are in the records from here on
+	touched  int64            // unix nanoseconds, up to touchEvery late
 	place    node
 	idler    idler
 
@@ -54,16 +59,26 @@ type entity struct {
 	last uint64
 	// waiting are its undecided requests, in order.
 	waiting []*Request
-	queued  bool // in core.ready
-	blocked bool // in its instance's blocked
-	held    bool // in its shard's held
 
-	load     *load
-	below    journal.Sequence // snapshots from here on do not load; 0 for none of them
-	faults   int
-	lastErr  string
+	load    *load
+	below   journal.Sequence // snapshots from here on do not load; 0 for none of them
+	trouble *trouble         // nil for most
+}
+
+// trouble is what went wrong last with an entity.
+type trouble struct {
+	err      string
 	parkedTo time.Time
 }
+
+func (e *entity) failed(err error) {
+	if e.trouble == nil {
+		e.trouble = &trouble{}
+	}
+	e.trouble.err = err.Error()
+}
+
+func (e *entity) parked(now time.Time) bool { return e.trouble != nil && e.trouble.parkedTo.After(now) }
 
 // unload forgets the state and leaves the entity cold.
 func (e *entity) unload() {
@@ -219,7 +234,7 @@ func (c *core) dispatch(s *shard, r *Request) {
 		return
 	}
 	if r.Kind == Clear {
-		e.faults, e.lastErr, e.parkedTo = 0, "", time.Time{}
+		e.faults, e.trouble = 0, nil
 		c.inspect(e, r)
 		return
 	}
@@ -316,7 +331,7 @@ func (c *core) revive(e *entity) {
 		}
 		return
 	}
-	if e.parkedTo.After(c.now) {
+	if e.parked(c.now) {
 		c.failWaiting(e, ErrParked)
 		return
 	}
@@ -376,11 +391,14 @@ func (c *core) serve(e *entity) bool {
 }
 
 func (c *core) inspect(e *entity, r *Request) {
-	info := &Info{Sequence: e.sequence, Faults: e.faults, LastErr: e.lastErr, Resident: e.phase == resident, Status: "passive"}
+	info := &Info{Sequence: e.sequence, Faults: int(e.faults), Resident: e.phase == resident, Status: "passive"}
+	if e.trouble != nil {
+		info.LastErr = e.trouble.err
+	}
 	switch {
 	case e.phase == resident:
 		info.Status, info.Module = "active", e.typ.Digest
-	case e.parkedTo.After(c.now):
+	case e.parked(c.now):
 		info.Status = "parked"
 	case e.phase != cold:
 		info.Status = "loading"

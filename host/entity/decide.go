@@ -237,9 +237,9 @@ func (c *core) fault(e *entity, r *Request, err error) {
 
 func (c *core) blame(e *entity, err error) {
 	e.faults++
-	e.lastErr = err.Error()
-	if over := e.faults - c.opts.ParkAfterFaults; over >= 0 {
-		e.parkedTo = c.now.Add(c.opts.ParkFor << min(over, 10))
+	e.failed(err)
+	if over := int(e.faults) - c.opts.ParkAfterFaults; over >= 0 {
+		e.trouble.parkedTo = c.now.Add(c.opts.ParkFor << min(over, 10))
 	}
 	c.opts.Logger.Warn("a guest faulted", "entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults, "error", err)
 }

@@ -32,7 +32,12 @@ func (f *filter) full() bool { return f.ids*filterBits >= len(f.bits)*8 }
 
 func (f *filter) add(id journal.CommandID) {
 	f.ids++
-	f.probe(id, func(b *byte, mask byte) bool { *b |= mask; return true })
+	h, step := spread(id)
+	mask := uint64(len(f.bits)*8 - 1)
+	for range 4 {
+		f.bits[h&mask>>3] |= 1 << (h & 7)
+		h += step
+	}
 }
 
 // grow doubles the filter: an id is then where it was, or as much further on,
@@ -44,26 +49,35 @@ func (f *filter) grow() {
 
 // has reports whether the id may have been added.
 func (f *filter) has(id journal.CommandID) bool {
-	return f.probe(id, func(b *byte, mask byte) bool { return *b&mask != 0 })
-}
-
-// probe calls fn for the id's four bits, while it returns true.
-func (f *filter) probe(id journal.CommandID, fn func(b *byte, mask byte) bool) bool {
-	const prime = 1099511628211
-	h := uint64(14695981039346656037)
-	for i := 0; i < len(id); i++ {
-		h = (h ^ uint64(id[i])) * prime
-	}
-	h ^= h >> 32
-	step := h>>17 | 1
+	h, step := spread(id)
+	mask := uint64(len(f.bits)*8 - 1)
 	for range 4 {
-		at := h & uint64(len(f.bits)*8-1)
-		if !fn(&f.bits[at>>3], 1<<(at&7)) {
+		if f.bits[h&mask>>3]&(1<<(h&7)) == 0 {
 			return false
 		}
 		h += step
 	}
 	return true
+}
+
+// spread returns an id's first bit and the way to the next ones, modulo the
+// size of a filter.
+func spread(id journal.CommandID) (first, step uint64) {
+	const prime = 1099511628211
+	h := uint64(14695981039346656037)
+	i := 0
+	for ; i+8 <= len(id); i += 8 {
+		b := id[i : i+8]
+		h ^= uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+		h *= prime
+		h ^= h >> 29
+	}
+	for ; i < len(id); i++ {
+		h = (h ^ uint64(id[i])) * prime
+	}
+	h ^= h >> 32
+	return h, h>>17 | 1
 }
 
 // note keeps the entity's filter in step with its window, which has just taken

@@ -27,6 +27,7 @@ type pool struct {
 	typ       *Type // any type of the module: they share Instantiate
 	most      int64 // bytes at which an instance is full
 	instances []*instance
+	tallies   []*typeTally // by the types' indexes in the module
 }
 
 // place returns an instance with room for one more entity; a new one has no

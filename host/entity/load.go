@@ -119,7 +119,6 @@ func (c *core) chunkApplied(e *entity, v *call) {
 	e.load = nil
 	e.phase, e.sequence, e.hash, e.replay, e.below = resident, ch.sequence, ch.hash, ch.replay, 0
 	e.whole = false
-	e.tally = c.types.of(e.id.Type)
 	c.resides(e)
 	if !e.held {
 		delete(c.away, e)
@@ -129,7 +128,7 @@ func (c *core) chunkApplied(e *entity, v *call) {
 
 // abandon ends a load that cannot succeed now.
 func (c *core) abandon(e *entity, err error) {
-	e.lastErr = err.Error()
+	e.failed(err)
 	c.evict(e)
 	c.failWaiting(e, err)
 }
@@ -137,7 +136,7 @@ func (c *core) abandon(e *entity, err error) {
 // cannotOpen ends a load for which no instance could be made.
 func (c *core) cannotOpen(e *entity, err error) {
 	c.opts.Logger.Error("a guest instance cannot be opened", "entity_type", e.id.Type, "error", err)
-	e.lastErr = err.Error()
+	e.failed(err)
 	c.giveUp(e, fmt.Errorf("%w: no room for a guest instance", ErrBusy))
 }
 

@@ -33,7 +33,7 @@ type idle struct {
 }
 
 func (l *idle) push(e *entity) {
-	if e.idler = (idler{prev: l.last, in: true}); l.last != nil {
+	if e.idler, e.idling = (idler{prev: l.last}), true; l.last != nil {
 		l.last.idler.next = e
 	} else {
 		l.first = e
@@ -52,19 +52,18 @@ func (l *idle) take(e *entity) {
 	} else {
 		l.last = e.idler.prev
 	}
-	e.idler = idler{}
+	e.idler, e.idling = idler{}, false
 }
 
 // idler is an entity's place among the idle.
 type idler struct {
 	prev, next *entity
-	in         bool
 }
 
 // resides takes note of an entity that has come into memory.
 func (c *core) resides(e *entity) {
 	e.touched = c.now.UnixNano()
-	e.place = node{key: seed(e.id, 0, ""), entity: e}
+	e.place = node{key: uint32(seed(e.id, 0, "")), entity: e}
 	c.residents.cache.add(&e.place)
 	l := c.residents.idle[e.id.Type]
 	if l == nil {
@@ -97,7 +96,7 @@ func (c *core) idleAfter(t *Type) time.Duration {
 
 // leaves takes note of an entity that leaves memory, for whatever reason.
 func (c *core) leaves(e *entity) {
-	if !e.idler.in {
+	if !e.idling {
 		return
 	}
 	c.residents.cache.remove(&e.place)

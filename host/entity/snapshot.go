@@ -2,6 +2,7 @@ package entity
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/hostd/hostd/journal"
@@ -14,19 +15,19 @@ import (
 
 // replay is what a load of an entity would have to go through.
 type replay struct {
-	events   int // since the newest snapshot
-	bytes    int // of their records
-	snapshot int // bytes of its state
+	events   int32 // since the newest snapshot
+	bytes    int32 // of their records
+	snapshot int32 // what a snapshot must be worth
 }
 
 func (r *replay) add(events, bytes int) {
-	r.events += events
-	r.bytes += bytes
+	r.events = int32(min(int(r.events)+events, math.MaxInt32))
+	r.bytes = int32(min(int(r.bytes)+bytes, math.MaxInt32))
 }
 
 // snapshotCost is what a snapshot must be worth in bytes of records. A filter
 // is there for convenience, and may only be a small part of what is written.
-func snapshotCost(s *journal.Snapshot) int { return len(s.State) + 8*len(s.Filter) }
+func snapshotCost(s *journal.Snapshot) int32 { return int32(len(s.State) + 8*len(s.Filter)) }
 
 // noSnapshotsFor is how long a module that failed to make a snapshot is not
 // asked for another.
@@ -37,16 +38,17 @@ var errStraySnapshot = fmt.Errorf("%w: a snapshot is not of the entity's history
 // wantsSnapshot reports whether it is time for a snapshot: it is due, and the
 // entity has nothing else to do, or it has been due for long.
 func (c *core) wantsSnapshot(e *entity) bool {
-	r, events, bytes := &e.replay, c.opts.SnapshotEvents, c.opts.SnapshotBytes
+	events, bytes := c.opts.SnapshotEvents, c.opts.SnapshotBytes
+	seen, size := int(e.replay.events), int(e.replay.bytes)
 	// A large state is written again only when as much has come in records.
-	worth := r.bytes
+	worth := size
 	if every := e.typ.SnapshotEvery; every != 0 {
-		events, bytes, worth = every, 1<<62, 4*r.bytes
+		events, bytes, worth = every, 1<<62, 4*size
 	}
-	if r.events < events && r.bytes < bytes || r.events == 0 || events < 0 || worth < r.snapshot {
+	if seen < events && size < bytes || seen == 0 || events < 0 || worth < int(e.replay.snapshot) {
 		return false
 	}
-	if len(e.waiting) > 0 && r.events < 2*events && r.bytes/2 < bytes {
+	if len(e.waiting) > 0 && seen < 2*events && size/2 < bytes {
 		return false
 	}
 	return !e.shard.full(c) && !c.readOnly() && !c.noSnapshots[e.typ.Digest].After(c.now)

@@ -61,3 +61,14 @@ func (c *core) fuelSection(rec *journal.Record) {
 	c.fuel = 0
 	rec.Sections = append(rec.Sections, journal.Section{Kind: journal.SectionFuel, Data: c.fuelBuf[:]})
 }
+
+// tally returns the counters of a type of the pool's module.
+func (p *pool) tally(c *core, t *Type) *typeTally {
+	for int(t.Index) >= len(p.tallies) {
+		p.tallies = append(p.tallies, nil)
+	}
+	if p.tallies[t.Index] == nil {
+		p.tallies[t.Index] = c.types.of(t.Name)
+	}
+	return p.tallies[t.Index]
+}
