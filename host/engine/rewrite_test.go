@@ -16,10 +16,14 @@ var (
 // and counting every instruction: metering changes no result, and charges at
 // least what ran.
 func TestMeteredProgramsAreTheSame(t *testing.T) {
+	programs := uint64(*programCount)
+	if testing.Short() {
+		programs = min(programs, 50)
+	}
 	bothEngines(t, func(t *testing.T, opts Options) {
 		e := newEngine(t, opts)
 		most := 0.0
-		for seed := *programSeed; seed < *programSeed+uint64(*programCount); seed++ {
+		for seed := *programSeed; seed < *programSeed+programs; seed++ {
 			build := func(counting bool) []byte {
 				random := rand.New(rand.NewPCG(seed, 0))
 				p := &program{random: random, counting: counting}
