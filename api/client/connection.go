@@ -97,7 +97,7 @@ func (w *way) connection(ctx context.Context) (answered bool, err error) {
 		answered, err = w.receive(conn)
 		received <- err
 	}()
-	ended, sendErr := w.transmit(conn, received)
+	ended, sendErr := w.transmit(ctx, conn, received)
 	if ended {
 		err, sendErr = sendErr, nil
 	} else {
@@ -105,7 +105,9 @@ func (w *way) connection(ctx context.Context) (answered bool, err error) {
 		case sendErr == nil:
 			conn.CloseRequest() // drained: the server ends its side
 		case !errors.Is(sendErr, io.EOF):
+			// The transport looks at the context only once the request has ended.
 			cancel()
+			conn.CloseRequest()
 		} // else the server has ended the stream, and the receiver learns why
 		err = <-received
 	}
@@ -120,9 +122,9 @@ func (w *way) connection(ctx context.Context) (answered bool, err error) {
 	return answered, err
 }
 
-// transmit sends commands until the stream is drained, sending fails, or the
-// receiver ends, and then err is the receiver's.
-func (w *way) transmit(conn *bidi, received <-chan error) (ended bool, err error) {
+// transmit sends commands until the stream is drained, sending fails, ctx ends,
+// or the receiver ends, and then err is the receiver's.
+func (w *way) transmit(ctx context.Context, conn *bidi, received <-chan error) (ended bool, err error) {
 	var out wire.Message
 	signal(w.wake) // what came before the connection
 	for {
@@ -130,6 +132,8 @@ func (w *way) transmit(conn *bidi, received <-chan error) (ended bool, err error
 		case <-w.wake:
 		case err := <-received:
 			return true, err
+		case <-ctx.Done():
+			return false, ctx.Err()
 		}
 		for {
 			out.Bytes = w.fill(out.Bytes[:0])
