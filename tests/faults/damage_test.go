@@ -79,7 +79,7 @@ var kinds = []struct {
 	{"discard statistics", "store/DISCARD", false, "stopped", []string{refused, harmless}, "store"},
 	{"identity", "node.json", false, "stopped", []string{refused, harmless}, "node.json"},
 	{"module", "modules/*.wasm", false, "stopped", []string{partly}, ""},
-	{"compile cache", "cache/*/*", false, "stopped", []string{harmless}, ""},
+	{"compile cache", "cache/wazero-*/*", false, "stopped", []string{harmless}, ""},
 }
 
 // TestDamage damages one file after another of a node's data directory. Wrong
