@@ -1,7 +1,7 @@
 package engine
 
-// Fuel is counted in units of about one simple machine instruction: a quarter of
-// a nanosecond. These weights, and those of the functions that stand in for bulk
+// Fuel is counted in units of about one simple machine instruction: a tenth to
+// a quarter of a nanosecond. These weights, and those of the functions that stand in for bulk
 // instructions, are in FUEL.md; another weight is another price for every
 // guest, so they change with a line in the changelog.
 const (
