@@ -38,12 +38,18 @@ func (n *Node) enterCluster(ctx context.Context) error {
 		}
 		return n.peers.SetCluster(n.id.Cluster)
 	}
+	if n.id.Rejoin != "" && len(n.cfg.Seeds) == 0 {
+		return fmt.Errorf("the node gave its data up to join cluster %s again: start it with the seeds of that cluster", n.id.Rejoin)
+	}
 	var joined *cluster.Joined
 	if len(n.cfg.Seeds) > 0 {
 		var err error
 		joined, err = n.entry().Enter(ctx)
 		if err != nil {
 			return err
+		}
+		if joined != nil && n.id.Rejoin != "" && joined.Cluster != n.id.Rejoin {
+			return fmt.Errorf("the node gave its data up to join cluster %s again, its seeds are of %s", n.id.Rejoin, joined.Cluster)
 		}
 	}
 	if joined == nil {
@@ -58,7 +64,7 @@ func (n *Node) enterCluster(ctx context.Context) error {
 	if joined.Format != dataFormat {
 		return fmt.Errorf("the cluster's data has format %d, this release reads %d", joined.Format, dataFormat)
 	}
-	n.id.Cluster, n.id.Shards = joined.Cluster, joined.Shards
+	n.id.Cluster, n.id.Shards, n.id.Rejoin = joined.Cluster, joined.Shards, ""
 	n.id.MetaReplica, n.id.MetaVoters = joined.Replica, joined.First
 	n.book.Joined(joined)
 	n.logger.Info("admitted to the cluster", "cluster_id", n.id.Cluster, "shards", n.id.Shards)
@@ -71,7 +77,7 @@ const maxSnapshots = 64
 
 // entry is this node's way into its cluster.
 func (n *Node) entry() cluster.Entry {
-	return cluster.Entry{Peers: n.peers, Self: n.describe(), Seeds: n.cfg.Seeds, Bootstrap: n.cfg.Bootstrap, Logger: n.logger}
+	return cluster.Entry{Peers: n.peers, Self: n.describe(), Seeds: n.cfg.Seeds, Bootstrap: n.cfg.Bootstrap && n.id.Rejoin == "", Logger: n.logger}
 }
 
 // openPeers makes the links and the calls to other nodes.

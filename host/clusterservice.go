@@ -47,7 +47,7 @@ func (s clusterService) Overview(ctx context.Context) (rpc.Overview, error) {
 	}
 	for _, m := range view.Members() {
 		member := rpc.Member{
-			ID: m.Node, Address: m.Address, Status: string(m.Status), Roles: m.Roles, Version: m.Version,
+			ID: m.Node, Address: m.Address, Status: string(m.Status), Roles: m.Roles, Version: m.Version, Zone: m.Zone,
 			Reachable: m.Node == n.id.Node || n.peers.Heard(m.Node), Leaders: leaders[m.Node], Replicas: replicas[m.Node],
 		}
 		if m.Node == n.id.Node {

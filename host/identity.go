@@ -31,6 +31,9 @@ type identity struct {
 	// Incarnation is higher at each start.
 	Incarnation uint64 `json:"incarnation,omitempty"`
 	Cluster     string `json:"clusterId,omitempty"`
+	// Rejoin is the cluster that a node which gave its data up belongs to: it
+	// joins that one and founds none.
+	Rejoin string `json:"rejoinClusterId,omitempty"`
 	Shards      uint32 `json:"shards,omitempty"`
 	// MetaReplica is the node's replica of the metadata shard as it was
 	// founded or joined, MetaVoters are that shard's first voters.

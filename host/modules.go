@@ -101,8 +101,8 @@ func (n *Node) module(ctx context.Context, digest journal.Digest, holder shardin
 	if !errors.Is(err, registry.ErrNotFound) && !errors.As(err, &damaged) {
 		return m, err
 	}
-	if err := n.fetch(ctx, digest, holder); err != nil {
-		return nil, err
+	if ferr := n.fetch(ctx, digest, holder); ferr != nil {
+		return nil, errors.Join(err, ferr)
 	}
 	return n.modules.Module(ctx, digest)
 }

@@ -160,12 +160,7 @@ func (n *Node) fatal(err error) {
 func (n *Node) Addr() string { return n.http.Addr().String() }
 
 // advertised is the address that others reach the node at.
-func (n *Node) advertised() string {
-	if n.cfg.Advertise != "" {
-		return n.cfg.Advertise
-	}
-	return n.Addr()
-}
+func (n *Node) advertised() string { return n.cfg.Addr(n.http.Addr()) }
 
 // ID is the node's name.
 func (n *Node) ID() sharding.NodeID { return n.id.Node }

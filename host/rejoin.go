@@ -48,7 +48,7 @@ func Rejoin(dir string, now time.Time, out io.Writer) error {
 	if err := moveAside(dir, aside, out); err != nil {
 		return err
 	}
-	fresh := identity{Format: dataFormat, Node: old.Node, Disk: randomID(), Incarnation: old.Incarnation}
+	fresh := identity{Format: dataFormat, Node: old.Node, Disk: randomID(), Incarnation: old.Incarnation, Rejoin: old.Cluster}
 	if err := fresh.write(dir); err != nil {
 		return err
 	}
