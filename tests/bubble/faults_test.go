@@ -88,6 +88,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 		} else if code := client.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeDeadlineExceeded {
 			t.Errorf("the old leader said %v", err)
 		}
+		w.load.SetPause(10 * pace)
 		time.Sleep(20 * time.Second)
 		w.net.HealAll()
 		w.settled()
@@ -152,6 +153,7 @@ func TestLeaderIsFrozen(t *testing.T) {
 		if _, err := w.beside(others[0]).Send(t.Context(), add(entity, 100)); err != nil {
 			t.Error(err)
 		}
+		w.load.SetPause(10 * pace)
 		time.Sleep(30 * time.Second)
 		w.net.Host(hostOf(old)).Thaw()
 		a, err := w.beside(old).Query(w.soon(), total(entity))

@@ -46,7 +46,7 @@ func TestNodeIsReplaced(t *testing.T) {
 	run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		victim := w.others(w.leader(0, 1))[0]
-		w.load.SetPause(time.Second)
+		w.load.SetPause(4 * time.Second)
 		w.kill(victim)
 		seen := w.others(victim)[0]
 		time.Sleep(4 * time.Minute)
@@ -75,7 +75,7 @@ func TestSettingsAreWatched(t *testing.T) {
 		seen := make(chan string, 100)
 		go func() {
 			defer close(seen)
-			for s, err := range watcher.WatchSettings(ctx, "a/") {
+			for s, err := range watcher.WatchSettings(ctx, "a.") {
 				if err != nil {
 					return
 				}
@@ -107,18 +107,18 @@ func TestSettingsAreWatched(t *testing.T) {
 				}
 			}
 		}
-		put("a/x", "1")
-		put("b/x", "1")
-		wait("a/x=1")
-		put("a/x", "2")
-		wait("a/x=2")
+		put("a.x", "1")
+		put("b.x", "1")
+		wait("a.x=1")
+		put("a.x", "2")
+		wait("a.x=2")
 		w.kill(1) // where the watch began
-		put("a/y", "3")
-		wait("a/y=3")
+		put("a.y", "3")
+		wait("a.y=3")
 		w.start(1)
 		w.settled()
-		put("a/x", "4")
-		wait("a/x=4")
+		put("a.x", "4")
+		wait("a.x=4")
 		cancel()
 		for range seen {
 		}

@@ -75,14 +75,11 @@ func (w *world) led(seenBy int) bool {
 	return len(shards) > int(w.opts.shards)
 }
 
-// voted reports whether, as a node sees it, every data shard has as many
-// voters, none of them among those that are gone.
+// voted reports whether, as a node sees it, every shard has as many voters, that
+// of metadata included, and none of them among those that are gone.
 func (w *world) voted(seenBy, voters int, gone ...int) bool {
 	shards := w.shards(seenBy)
 	for _, s := range shards {
-		if s.GetShardId() == 0 {
-			continue
-		}
 		if len(s.GetVoters()) != voters {
 			return false
 		}

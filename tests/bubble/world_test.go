@@ -218,11 +218,12 @@ func (w *world) start(nodes ...int) {
 	}
 }
 
-// found starts all nodes and waits until the cluster serves.
+// found starts all nodes and waits until the cluster serves and can lose one.
 func (w *world) found() {
 	w.t.Helper()
 	w.start(w.all()...)
 	w.settled()
+	w.until("every shard has its voters", func() bool { return w.voted(1, min(3, w.opts.nodes)) })
 }
 
 // all are the nodes of the cluster as it was planned.
