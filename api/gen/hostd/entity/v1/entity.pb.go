@@ -1087,9 +1087,20 @@ type SubscribeRequest struct {
 	// the beginning. It is opaque: a position in the shards' logs.
 	Cursor string `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Keep the stream open and send events as they are committed.
-	Follow        bool `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Follow bool `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Only the events of these shards; empty means all. Several subscribers can
+	// share a type out this way.
+	Shards []uint32 `protobuf:"varint,5,rep,packed,name=shards,proto3" json:"shards,omitempty"`
+	// Send the contents as data whatever the type's encoding: programs that
+	// parse JSON themselves save a translation.
+	AsData bool `protobuf:"varint,6,opt,name=as_data,json=asData,proto3" json:"as_data,omitempty"`
+	// Let the cursor of each message hold only the shards whose positions have
+	// changed since the message before: it has to be joined with what was there
+	// (api/cursor). Messages without an event, whose sequence is 0, then tell
+	// that the positions moved over what is not wanted.
+	PartialCursors bool `protobuf:"varint,7,opt,name=partial_cursors,json=partialCursors,proto3" json:"partial_cursors,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SubscribeRequest) Reset() {
@@ -1150,6 +1161,27 @@ func (x *SubscribeRequest) GetFollow() bool {
 	return false
 }
 
+func (x *SubscribeRequest) GetShards() []uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+func (x *SubscribeRequest) GetAsData() bool {
+	if x != nil {
+		return x.AsData
+	}
+	return false
+}
+
+func (x *SubscribeRequest) GetPartialCursors() bool {
+	if x != nil {
+		return x.PartialCursors
+	}
+	return false
+}
+
 // SubscribeResponse is one event of one entity.
 type SubscribeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1174,7 +1206,8 @@ type SubscribeResponse struct {
 	ModuleDigest string `protobuf:"bytes,8,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
 	// The entity the event belongs to.
 	EntityId string `protobuf:"bytes,9,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// Resume after this event by giving the cursor back.
+	// Resume after this event by giving the cursor back. It grows with the
+	// number of shards.
 	Cursor        string `protobuf:"bytes,10,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2364,13 +2397,16 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"recordedAt\x12\x12\n" +
 	"\x04tags\x18\a \x03(\tR\x04tags\x12#\n" +
 	"\rmodule_digest\x18\b \x01(\tR\fmoduleDigestB\t\n" +
-	"\apayload\"\xa3\x01\n" +
+	"\apayload\"\x8a\x02\n" +
 	"\x10SubscribeRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
 	"\x03tag\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\x03tag\x12!\n" +
 	"\x06cursor\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\x06cursor\x12\x16\n" +
-	"\x06follow\x18\x04 \x01(\bR\x06follow\"\xe7\x02\n" +
+	"\x06follow\x18\x04 \x01(\bR\x06follow\x12#\n" +
+	"\x06shards\x18\x05 \x03(\rB\v\xbaH\b\x92\x01\x05\x10\x80 \x18\x01R\x06shards\x12\x17\n" +
+	"\aas_data\x18\x06 \x01(\bR\x06asData\x12'\n" +
+	"\x0fpartial_cursors\x18\a \x01(\bR\x0epartialCursors\"\xe7\x02\n" +
 	"\x11SubscribeResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +

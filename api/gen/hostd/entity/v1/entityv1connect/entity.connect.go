@@ -103,7 +103,11 @@ type EntityServiceClient interface {
 	// ReadEvents streams an entity's events in order, from its journal.
 	ReadEvents(context.Context, *connect.Request[v1.ReadEventsRequest]) (*connect.ServerStreamForClient[v1.ReadEventsResponse], error)
 	// Subscribe streams the events of a whole entity type, optionally only those
-	// with a tag, without a gap and without a repeat across a change of leader.
+	// with a tag, in the order of each shard's log: the events of an entity come
+	// in order, those of different shards in any. Resumed with the cursor of the
+	// last message it has no gap and no repeat, whichever node answers and
+	// whatever has led the shards meanwhile. Without follow it gives everything
+	// that was acknowledged before the call.
 	Subscribe(context.Context, *connect.Request[v1.SubscribeRequest]) (*connect.ServerStreamForClient[v1.SubscribeResponse], error)
 	// GetEntity describes an entity: where it lives and how far it is.
 	GetEntity(context.Context, *connect.Request[v1.GetEntityRequest]) (*connect.Response[v1.GetEntityResponse], error)
@@ -281,7 +285,11 @@ type EntityServiceHandler interface {
 	// ReadEvents streams an entity's events in order, from its journal.
 	ReadEvents(context.Context, *connect.Request[v1.ReadEventsRequest], *connect.ServerStream[v1.ReadEventsResponse]) error
 	// Subscribe streams the events of a whole entity type, optionally only those
-	// with a tag, without a gap and without a repeat across a change of leader.
+	// with a tag, in the order of each shard's log: the events of an entity come
+	// in order, those of different shards in any. Resumed with the cursor of the
+	// last message it has no gap and no repeat, whichever node answers and
+	// whatever has led the shards meanwhile. Without follow it gives everything
+	// that was acknowledged before the call.
 	Subscribe(context.Context, *connect.Request[v1.SubscribeRequest], *connect.ServerStream[v1.SubscribeResponse]) error
 	// GetEntity describes an entity: where it lives and how far it is.
 	GetEntity(context.Context, *connect.Request[v1.GetEntityRequest]) (*connect.Response[v1.GetEntityResponse], error)

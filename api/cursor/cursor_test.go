@@ -1,0 +1,103 @@
+package cursor
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"math"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func sample() Cursor {
+	return Cursor{Mark: 0xdeadbeef, Shards: 256, Places: []Place{
+		{1, Position{Index: 1}}, {7, Position{1 << 40, 3, 2}}, {256, Position{math.MaxInt64, math.MaxUint32, math.MaxUint16}},
+	}}
+}
+
+// TestGoldenBytes: a cursor that a program has stored stays readable.
+func TestGoldenBytes(t *testing.T) {
+	want, err := os.ReadFile("testdata/cursor.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := sample()
+	b, err := base64.RawURLEncoding.DecodeString(c.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Text() + "\n" + hex.EncodeToString(b) + "\n"; got != string(want) {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	back, err := Parse(strings.SplitN(string(want), "\n", 2)[0])
+	if err != nil || !reflect.DeepEqual(back, c) {
+		t.Errorf("%+v, %v", back, err)
+	}
+}
+
+// TestEveryChangeIsSeen: no changed, cut or lengthened cursor passes.
+func TestEveryChangeIsSeen(t *testing.T) {
+	c := sample()
+	text := c.Text()
+	for i := range text {
+		for _, with := range []byte("A_9") {
+			if text[i] == with {
+				continue
+			}
+			changed := text[:i] + string(with) + text[i+1:]
+			if _, err := Parse(changed); !errors.Is(err, ErrMalformed) {
+				t.Fatalf("byte %d as %q: %v", i, with, err)
+			}
+		}
+		if _, err := Parse(text[:i]); !errors.Is(err, ErrMalformed) {
+			t.Fatalf("cut to %d: %v", i, err)
+		}
+	}
+	for _, bad := range []Cursor{
+		{Shards: MaxShards + 1},
+		{Shards: 2, Places: []Place{{3, Position{Index: 1}}}},
+		{Shards: 2, Places: []Place{{1, Position{}}}},
+		{Shards: 2, Places: []Place{{1, Position{Index: 1}}, {1, Position{Index: 2}}}},
+		{Shards: 2, Places: []Place{{0, Position{Index: 1}}}},
+		{Shards: 2, Places: []Place{{1, Position{Index: 1, Events: math.MaxUint16 + 1}}}},
+		{Shards: 2, Places: []Place{{1, Position{Index: math.MaxInt64 + 1}}}},
+	} {
+		if _, err := Parse(bad.Text()); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	if _, err := Parse(text + text); !errors.Is(err, ErrMalformed) {
+		t.Error("two at once passed")
+	}
+	if _, err := Parse(strings.Repeat("A", MaxText+1)); !errors.Is(err, ErrMalformed) {
+		t.Error("one over the limit passed")
+	}
+}
+
+func TestJoin(t *testing.T) {
+	var c Cursor
+	for _, p := range []Place{{5, Position{Index: 1}}, {2, Position{Index: 4}}, {5, Position{2, 0, 1}}, {9, Position{Index: 3}}, {1, Position{Index: 9}}} {
+		c.Join(&Cursor{Mark: 7, Shards: 9, Places: []Place{p}})
+	}
+	want := Cursor{7, 9, []Place{{1, Position{Index: 9}}, {2, Position{Index: 4}}, {5, Position{2, 0, 1}}, {9, Position{Index: 3}}}}
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("%+v", c)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	c := sample()
+	f.Add(c.Text())
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := Parse(text)
+		if err != nil {
+			return
+		}
+		again, err := Parse(c.Text())
+		if err != nil || !reflect.DeepEqual(again, c) {
+			t.Errorf("%+v, %+v, %v", c, again, err)
+		}
+	})
+}
