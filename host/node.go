@@ -126,7 +126,9 @@ func StartOn(ctx context.Context, cfg config.Config, logger *slog.Logger, on net
 	}
 	for _, s := range stages {
 		if err := s.open(ctx); err != nil {
-			return nil, errors.Join(fmt.Errorf("start %s: %w", s.name, err), n.Stop(ctx))
+			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.StopTimeout)
+			defer cancel()
+			return nil, errors.Join(fmt.Errorf("start %s: %w", s.name, err), n.Stop(stopping))
 		}
 	}
 	background, cancel := context.WithCancel(context.Background())
@@ -225,7 +227,6 @@ func (n *Node) Stop(ctx context.Context) error {
 // run starts the background work.
 func (n *Node) run(ctx context.Context) {
 	n.tasks.Go(func() { n.bindings.run(ctx) })
-	n.tasks.Go(func() { n.leaders.run(ctx) })
 	n.tasks.Go(func() { n.follow(ctx) })
 	n.tasks.Go(func() { n.catchUp(ctx) })
 	n.tasks.Go(func() { n.hear(ctx) })

@@ -53,7 +53,11 @@ func newServe(std stdio) *cobra.Command {
 // serve runs the node until ctx ends, then stops it in order.
 func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Logger) error {
 	node, err := host.Start(ctx, cfg, logger)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		logger.Info("stopped before the node had started", "error", err)
+		return nil
+	case err != nil:
 		return err
 	}
 	err = serveUntil(ctx, cfg, node, ports)
