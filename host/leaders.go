@@ -135,6 +135,20 @@ func (l *leaders) Changed() <-chan struct{} {
 	return l.changed
 }
 
+// start begins to pass the region's changes on. They are passed on until close:
+// what is in flight when a node stops follows the leaderships that it gives
+// away.
+func (l *leaders) start() (close func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { l.run(ctx) })
+	return func(context.Context) error {
+		cancel()
+		running.Wait()
+		return nil
+	}
+}
+
 // run passes the region's changes on until ctx ends.
 func (l *leaders) run(ctx context.Context) {
 	for {

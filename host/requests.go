@@ -68,6 +68,7 @@ func (n *Node) serveForwarded(w http.ResponseWriter, r *http.Request) {
 // its shard.
 func (n *Node) openRequests(context.Context) (err error) {
 	n.leaders = newLeaders(n.id.Node, n.region)
+	n.closeLast("leaders", n.leaders.start())
 	n.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger})
 	if err != nil {
 		return err

@@ -1,0 +1,45 @@
+package host
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/config"
+)
+
+// Requests that are in flight when a node stops go on to where its leaderships
+// went: until they are answered, the node must learn who leads.
+func TestLeadersAreLearntUntilRequestsAreAnswered(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cfg := config.Default()
+	cfg.DataDir, cfg.Listen, cfg.Shards = t.TempDir(), "127.0.0.1:0", 1
+	n, err := Start(ctx, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Stop(context.Background())
+	for !n.Ready() {
+		if ctx.Err() != nil {
+			t.Fatal("the node never became ready")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	last := len(n.closers) - 1
+	for ; n.closers[last].name != "server"; last-- {
+		if err := n.closers[last].close(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.closers = n.closers[:last+1]
+
+	changed := n.leaders.Changed()
+	n.region.QuorumChanged(1, false)
+	select {
+	case <-changed:
+	case <-ctx.Done():
+		t.Error("the router is not told of a change that came after the node began to stop")
+	}
+}
