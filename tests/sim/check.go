@@ -75,7 +75,7 @@ func (w *World) settled() bool {
 			return false
 		}
 	}
-	if w.clients[len(w.clients)-1].number == 0 {
+	if w.clients[len(w.clients)-1].number == 0 || len(w.shipping) > 0 {
 		return false
 	}
 	for _, s := range w.shards {
@@ -109,6 +109,11 @@ func (w *World) describe() string {
 
 // verify checks what every replica holds in the end.
 func (w *World) verify() {
+	for _, n := range w.nodes {
+		if n.machine.pins > 0 {
+			w.fail("node %d holds %d states that nobody sends", n.id, n.machine.pins)
+		}
+	}
 	for _, s := range w.shards {
 		for i, n := range w.nodes {
 			if !w.outside(s, i) {

@@ -8,6 +8,7 @@ func (c *Counts) fields() map[string]*int {
 		"pauses": &c.pauses, "silences": &c.silences, "sleeps": &c.sleeps, "wakes": &c.wakes, "stalls": &c.stalls, "transfers": &c.transfers, "leaders": &c.leads, "members": &c.changes,
 		"acked": &c.acked, "reads": &c.reads, "unknown": &c.unknown, "resent": &c.resent, "dropped": &c.dropped,
 		"rejected": &c.rejected, "bindings": &c.bindings,
+		"snapshots": &c.snapshots, "refusals": &c.refusals, "installs": &c.installs,
 	}
 }
 

@@ -2,8 +2,9 @@
 // over disks that lose what was not synced, in one goroutine and from one
 // seed: the same seed makes the same run, byte for byte. Clients write and read
 // entities while messages are lost, doubled and reordered, links cut, nodes
-// paused, killed and cut from power in the middle of a write; then everything
-// heals, and the invariants are checked.
+// paused, killed and cut from power in the middle of a write, and replicas that
+// are behind get the state of others; then everything heals, and the invariants
+// are checked.
 //
 // It runs the product's own Core and Driver and its own state machine, with
 // the rules of the journal: an entry is refused unless its fence is its term

@@ -230,6 +230,10 @@ func (l *lane) verdict(fence sharding.Term, number uint64, err error) {
 				continue
 			}
 			e := l.n.machine.shards[l.shard].entities[c.entity]
+			if e == nil { // the replica has gone since
+				c.finish(unknown, head{})
+				continue
+			}
 			c.finish(done, head{sequence: e.byID[id], hash: e.hash})
 		}
 		delete(l.flight, id)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/statefile"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -16,6 +17,9 @@ type machine struct {
 	shards map[sharding.ShardID]*state
 	queue  []batch
 	bytes  int64
+	// lives are the generations that the log has begun; shards may be behind.
+	lives map[sharding.ShardID]uint32
+	pins  int // states that are being sent
 
 	// versions are the batches written: the applied indexes as of each. Those
 	// up to durable survive.
@@ -25,22 +29,35 @@ type machine struct {
 	twin *twin // nil without a store
 }
 
+// batch is something to be applied: entries, or the beginning or end of a life.
 type batch struct {
 	shard   sharding.ShardID
 	entries []journal.Committed
+
+	generation uint32
+	install    *statefile.Install
+	drop       bool
+	slow       int // passes until it is done
 }
 
 type version struct {
 	number  uint64
-	applied map[sharding.ShardID]uint64
+	applied map[sharding.ShardID]mark
+}
+
+// mark is how far a life of a shard is applied.
+type mark struct {
+	generation uint32
+	index      uint64
 }
 
 // state is what is applied of one shard.
 type state struct {
-	index    uint64
-	bound    uint64 // highest binding revision
-	entities map[string]*entity
-	log      []journal.Committed // all that was applied, log[i].Index = i+1
+	generation uint32
+	index      uint64
+	bound      uint64 // highest binding revision
+	entities   map[string]*entity
+	log        []journal.Committed // all that was applied, log[i].Index = i+1
 }
 
 type entity struct {
@@ -61,15 +78,21 @@ type record struct {
 }
 
 func newMachine(n *node) *machine {
-	m := &machine{n: n, shards: map[sharding.ShardID]*state{}}
+	m := &machine{n: n, shards: map[sharding.ShardID]*state{}, lives: map[sharding.ShardID]uint32{}}
 	for _, s := range n.w.shards {
-		m.shards[s] = &state{entities: map[string]*entity{}}
+		m.begin(s, 0)
 	}
 	return m
 }
 
-// reopen is the machine after the end of its process, as of a watermark.
-func (m *machine) reopen(watermark uint64) *machine {
+// begin begins a life of a shard with nothing.
+func (m *machine) begin(s sharding.ShardID, generation uint32) {
+	m.shards[s] = &state{generation: generation, entities: map[string]*entity{}}
+}
+
+// reopen is the machine after the end of its process, as of a watermark, with
+// the lives that the log tells of.
+func (m *machine) reopen(watermark uint64, lives []statefile.Life) (*machine, error) {
 	out := newMachine(m.n)
 	out.durable = watermark
 	for _, v := range m.versions {
@@ -78,19 +101,37 @@ func (m *machine) reopen(watermark uint64) *machine {
 		}
 		out.versions = append(out.versions, v)
 	}
-	for _, s := range m.n.w.shards {
-		for _, e := range m.shards[s].log[:out.appliedAt(watermark, s)] {
-			out.apply(s, e, nil)
+	for i := range lives {
+		if err := out.revive(&lives[i], watermark); err != nil {
+			return nil, err
 		}
 	}
-	return out
+	return out, nil
 }
 
-// appliedAt is how far a shard is applied as of a version.
-func (m *machine) appliedAt(number uint64, s sharding.ShardID) (index uint64) {
+// revive is what there is of a life: what was written, or the snapshot that it
+// began with.
+func (m *machine) revive(l *statefile.Life, watermark uint64) error {
+	m.begin(l.Shard, l.Generation)
+	m.lives[l.Shard] = l.Generation
+	written := m.appliedAt(watermark, l.Shard, l.Generation)
+	if l.Gone || l.Install != nil && written < l.Install.Index {
+		if l.Gone {
+			return nil
+		}
+		return m.readIn(l.Shard, l.Generation, l.Install)
+	}
+	for _, e := range m.n.w.log[l.Shard][:written] {
+		m.apply(l.Shard, e, nil)
+	}
+	return nil
+}
+
+// appliedAt is how far a life of a shard is applied as of a version.
+func (m *machine) appliedAt(number uint64, s sharding.ShardID, generation uint32) (index uint64) {
 	for _, v := range m.versions {
-		if v.number <= number {
-			index = v.applied[s]
+		if at := v.applied[s]; v.number <= number && at.generation == generation {
+			index = at.index
 		}
 	}
 	return index
@@ -98,7 +139,7 @@ func (m *machine) appliedAt(number uint64, s sharding.ShardID) (index uint64) {
 
 // Apply implements raftgroup.StateMachine.
 func (m *machine) Apply(shard sharding.ShardID, entries []journal.Committed) {
-	m.queue = append(m.queue, batch{shard, entries})
+	m.queue = append(m.queue, batch{shard: shard, entries: entries})
 	for _, e := range entries {
 		m.bytes += int64(len(e.Data))
 	}
@@ -113,8 +154,8 @@ func (m *machine) Durable(dst map[sharding.ShardID]uint64) uint64 {
 		return m.twin.durable(m, dst)
 	}
 	for _, s := range m.n.w.shards {
-		if !m.n.w.joining[s] {
-			dst[s] = m.appliedAt(m.durable, s)
+		if m.n.w.profile.snapshots || !m.n.w.joining[s] {
+			dst[s] = m.appliedAt(m.durable, s, m.lives[s])
 		}
 	}
 	return m.durable
@@ -122,7 +163,7 @@ func (m *machine) Durable(dst map[sharding.ShardID]uint64) uint64 {
 
 // flush writes a batch; settle makes some of those written durable.
 func (m *machine) flush() {
-	v := version{number: 1, applied: map[sharding.ShardID]uint64{}}
+	v := version{number: 1, applied: map[sharding.ShardID]mark{}}
 	if n := len(m.versions); n > 0 {
 		v.number = m.versions[n-1].number + 1
 	}
@@ -133,7 +174,7 @@ func (m *machine) flush() {
 		}
 	}
 	for _, s := range m.n.w.shards {
-		v.applied[s] = m.shards[s].index
+		v.applied[s] = mark{m.shards[s].generation, m.shards[s].index}
 	}
 	m.versions = append(m.versions, v)
 }
@@ -148,7 +189,15 @@ func (m *machine) settle() {
 func (m *machine) pump(n int) {
 	for ; n > 0 && len(m.queue) > 0; n-- {
 		b := m.queue[0]
+		if b.slow > 0 {
+			m.queue[0].slow--
+			continue
+		}
 		m.queue = m.queue[1:]
+		if b.drop || b.install != nil {
+			m.turnOver(b)
+			continue
+		}
 		for _, e := range b.entries {
 			m.bytes -= int64(len(e.Data))
 			m.apply(b.shard, e, m.n.lanes[b.shard])
@@ -213,40 +262,4 @@ func (m *machine) checkModule(s *state, r *journal.Record) {
 	if e := s.entities[r.Entity.ID]; e != nil && bytes.Compare(r.Module[:], e.module[:]) < 0 {
 		m.n.w.fail("%s ran under revision %x after %x", r.Entity, r.Module[:8], e.module[:8])
 	}
-}
-
-// judge decodes the records of an entry and checks that each continues its
-// entity's chain. An entry has at most one record of an entity.
-func (s *state) judge(body []byte) ([]journal.Record, error) {
-	var out []journal.Record
-	for len(body) > 0 {
-		raw, rest, err := journal.SplitRecord(body)
-		if err != nil {
-			return nil, err
-		}
-		var r journal.Record
-		if err := r.Decode(raw); err != nil {
-			return nil, err
-		}
-		if e := s.entities[r.Entity.ID]; e == nil && (r.Expected != 0 || r.Prev != journal.Hash{}) ||
-			e != nil && (r.Expected != e.sequence || r.Prev != e.hash) {
-			return nil, fmt.Errorf("entity %s: record does not continue the chain at %d", r.Entity.ID, r.Expected)
-		}
-		out = append(out, r)
-		body = rest
-	}
-	return out, nil
-}
-
-func (s *state) take(r *journal.Record, term sharding.Term) {
-	e := s.entities[r.Entity.ID]
-	if e == nil {
-		e = &entity{byID: map[journal.CommandID]journal.Sequence{}}
-		s.entities[r.Entity.ID] = e
-	}
-	var chain journal.Chain
-	e.hash, e.module = chain.After(r), r.Module
-	e.sequence = r.Last()
-	e.byID[r.CommandID] = e.sequence
-	e.records = append(e.records, record{r.CommandID, e.sequence, r.Term, term, e.hash})
 }

@@ -34,6 +34,8 @@ func TestMutants(t *testing.T) {
 		{20, "a group sleeps without comparing logs and commits", 600},
 		{21, "a silent node wakes nobody", 60},
 		{22, "a leader that slept answers reads from what it had applied", 60},
+		{30, "a snapshot acknowledged before its record is synced", 300},
+		{31, "a snapshot's file removed before the store holds it", 60},
 		{7, "checksums of the log not checked", 600},
 	}
 	violation := regexp.MustCompile(`seed \d+ step \d+: (I\d+|liveness|panic): .*`)

@@ -22,6 +22,7 @@ type node struct {
 	disk *disk.Crashable
 
 	up      bool
+	life    int // of the process
 	paused  int // until this step
 	log     *wal.Log
 	driver  *raftgroup.Driver
@@ -74,7 +75,11 @@ func (n *node) start() error {
 	if err != nil {
 		return err
 	}
-	n.machine = n.machine.reopen(rec.Watermark)
+	machine, err := n.machine.reopen(rec.Watermark, rec.Lives(n.disk, "snapshots"))
+	if err != nil {
+		return err
+	}
+	n.machine = machine
 	if n.w.dir != "" {
 		if n.machine.twin, err = n.openTwin(rec); err != nil {
 			return err
@@ -85,7 +90,7 @@ func (n *node) start() error {
 		n.lanes[s] = newLane(n, s)
 	}
 	p := &n.w.profile
-	n.driver, err = raftgroup.NewDriver(rec, raftgroup.Options{
+	opts := raftgroup.Options{
 		Self: n.w.name(n.id), Log: log, Machine: n.machine, Sink: n, Transport: n, Locate: n.locate,
 		Applied:         func(s sharding.ShardID) uint64 { return n.machine.shards[s].index },
 		CutTicks:        p.cutTicks,
@@ -94,12 +99,18 @@ func (n *node) start() error {
 		MaxMessageBytes: p.message, MaxInflightMessages: 4, MaxInflightBytes: 1 << 20,
 		MaxApplyBytes:       p.apply,
 		MaxUncommittedBytes: p.uncommitted,
-		RetainBytes:         1 << 40, // followers that are behind cannot be helped by a snapshot yet
+		RetainBytes:         1 << 40, // followers that are behind are not helped by snapshots
 		MaxPinnedSegments:   2,
-	})
-	if err != nil {
+	}
+	if p.snapshots {
+		opts.Snapshots, opts.SnapshotFS, opts.SnapshotDir = n.machine, n.disk, "snapshots"
+		opts.RetainBytes, opts.RetainTotalBytes = p.retain, p.retainTotal
+		opts.MaxSnapshotsOut, opts.MaxSnapshotsQueued = 2, 2
+	}
+	if n.driver, err = raftgroup.NewDriver(rec, opts); err != nil {
 		return err
 	}
+	n.life++
 	n.log, n.inbox, n.events, n.up = log, nil, nil, true
 	n.silence, n.quiet, n.quorum = map[int]int{}, map[int]bool{}, map[sharding.ShardID]bool{}
 	return n.create(rec)
@@ -161,7 +172,13 @@ func (n *node) run() {
 	for _, s := range n.w.shards {
 		n.lanes[s].activate()
 	}
+	if n.w.profile.snapshots {
+		n.ship()
+	}
 	n.machine.pump(n.w.rng.IntN(4))
+	if !n.up {
+		return
+	}
 	n.tell()
 	for _, s := range n.w.shards {
 		n.lanes[s].answer()

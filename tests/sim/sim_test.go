@@ -19,7 +19,7 @@ var (
 
 // run runs one seed. Raft draws its election timeouts from crypto/rand, which
 // is made to follow the seed too.
-func run(t *testing.T, seed uint64, dir string) (w *World, err error) {
+func run(t *testing.T, seed uint64, change func(*World)) (w *World, err error) {
 	cryptotest.SetGlobalRandom(t, seed)
 	defer func() {
 		if p := recover(); p != nil {
@@ -27,7 +27,7 @@ func run(t *testing.T, seed uint64, dir string) (w *World, err error) {
 		}
 	}()
 	w = New(seed)
-	w.UseStore(dir)
+	change(w)
 	if *storyFlag {
 		w.Story = os.Stdout
 	}
@@ -35,7 +35,10 @@ func run(t *testing.T, seed uint64, dir string) (w *World, err error) {
 	return w, w.Run()
 }
 
-func seeds(t *testing.T) (out []uint64) {
+func all(*World) {}
+
+// seeds are those to run, and saved those that failed once.
+func seeds(t *testing.T) (out, saved []uint64) {
 	first, n := *seedFlag, *seedsFlag
 	if first == 0 {
 		first = 1
@@ -45,12 +48,12 @@ func seeds(t *testing.T) (out []uint64) {
 		if testing.Short() {
 			n = 10
 		}
-		out = savedSeeds(t)
+		saved = savedSeeds(t)
 	}
 	for i := range n {
 		out = append(out, first+uint64(i))
 	}
-	return out
+	return out, saved
 }
 
 // savedSeeds are those that failed once.
@@ -75,17 +78,22 @@ func savedSeeds(t *testing.T) (out []uint64) {
 
 func TestSeeds(t *testing.T) {
 	var sum Counts
-	for _, seed := range seeds(t) {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			w, err := run(t, seed, "")
-			if err != nil {
-				t.Fatalf("%v\nrun it again with: go test ./tests/sim -run TestSeeds -seeds 1 -seed %d", err, seed)
-			}
-			sum.add(w.Counts())
-			if testing.Verbose() {
-				t.Logf("%+v trace %016x: %v", w.profile, w.Trace(), w.Counts())
-			}
-		})
+	one := func(t *testing.T, seed uint64, change func(*World)) {
+		w, err := run(t, seed, change)
+		if err != nil {
+			t.Fatalf("%v\nrun it again with: go test ./tests/sim -run TestSeeds -seeds 1 -seed %d", err, seed)
+		}
+		sum.add(w.Counts())
+		if testing.Verbose() {
+			t.Logf("%+v trace %016x: %v", w.profile, w.Trace(), w.Counts())
+		}
+	}
+	some, saved := seeds(t)
+	for _, seed := range saved {
+		t.Run(fmt.Sprint("saved/", seed), func(t *testing.T) { one(t, seed, (*World).Plain) })
+	}
+	for _, seed := range some {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { one(t, seed, all) })
 	}
 	t.Log(&sum)
 	if !t.Failed() && *seedsFlag == 0 && !testing.Short() {
@@ -100,7 +108,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 		var traces [2]uint64
 		for i := range traces {
 			t.Run(fmt.Sprintf("%d/%d", seed, i), func(t *testing.T) {
-				w, err := run(t, seed, "")
+				w, err := run(t, seed, all)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -125,7 +133,7 @@ func TestSeedsWithStore(t *testing.T) {
 	for i := range n {
 		seed := max(*seedFlag, 1) + uint64(i)
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			w, err := run(t, seed, t.TempDir())
+			w, err := run(t, seed, func(w *World) { w.UseStore(t.TempDir()) })
 			if err != nil {
 				t.Fatal(err)
 			}

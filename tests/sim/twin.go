@@ -22,8 +22,13 @@ type twin struct {
 }
 
 // UseStore makes the nodes run the product's state machine too, with stores
-// below dir.
-func (w *World) UseStore(dir string) { w.dir = dir }
+// below dir. Snapshots are tested with stores in tests/lives.
+func (w *World) UseStore(dir string) {
+	w.dir = dir
+	if dir != "" {
+		w.Plain()
+	}
+}
 
 // openTwin opens the product's machine as of the watermark that the log
 // recorded, and checks that it is where the model is.
@@ -87,7 +92,7 @@ func (t *twin) flush(n *node) (uint64, bool) {
 func (t *twin) durable(m *machine, dst map[sharding.ShardID]uint64) uint64 {
 	w := t.machine.Durable(dst)
 	for _, s := range m.n.w.shards {
-		if have := m.appliedAt(w, s); dst[s] > have {
+		if have := m.appliedAt(w, s, 0); dst[s] > have {
 			m.n.w.fail("node %d shard %d: index %d is called durable as of version %d, which has %d", m.n.id, s, dst[s], w, have)
 		}
 		if m.n.w.joining[s] {

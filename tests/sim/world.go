@@ -28,9 +28,11 @@ type World struct {
 	entity  map[string]*history
 
 	flights []flight
-	cut     map[[2]int]bool // links that lose everything, from, to
-	healing bool
-	bound   uint64 // the newest binding revision
+	// shipping are the snapshots on their way.
+	shipping []*shipment
+	cut      map[[2]int]bool // links that lose everything, from, to
+	healing  bool
+	bound    uint64 // the newest binding revision
 	// joining shards began with one voter and get the others as they go.
 	joining map[sharding.ShardID]bool
 	joined  map[sharding.ShardID]bool
@@ -64,11 +66,12 @@ type Counts struct {
 	dropped, rejected             int
 	acked, reads, unknown, resent int
 	bindings                      int
+	snapshots, refusals, installs int
 }
 
 func (c *Counts) String() string {
-	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d bindings %d acked %d reads %d unknown %d resent %d",
-		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent)
+	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d bindings %d acked %d reads %d unknown %d resent %d snapshots %d refused %d installs %d",
+		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent, c.snapshots, c.refusals, c.installs)
 }
 
 // profile is how one seed's world behaves; seeds differ in everything.
@@ -83,6 +86,10 @@ type profile struct {
 	crash, partition, heal, pause, stall, transfer, members int
 	// blind: some nodes do not know where replicas are for so many steps.
 	blind int
+	// snapshots help followers that are behind; logs are cut behind as many
+	// bytes.
+	snapshots           bool
+	retain, retainTotal int64
 	// calm: the clients rest every other so many steps, never for 0.
 	calm int
 }
@@ -102,6 +109,19 @@ func (w *World) choose() profile {
 	return p
 }
 
+// chooseMore draws what came later from a source of its own: the older part of
+// a seed's world stays as it was.
+func (w *World) chooseMore() {
+	r := rand.New(rand.NewPCG(w.Seed, 2))
+	p := &w.profile
+	p.snapshots = p.nodes > 1 && r.IntN(2) == 0
+	p.retain = []int64{1, 1, 600, 5000}[r.IntN(4)]
+	p.retainTotal = []int64{2000, 64 << 20}[r.IntN(2)]
+}
+
+// Plain leaves out what came later.
+func (w *World) Plain() { w.profile.snapshots = false }
+
 // New makes the world of a seed.
 func New(seed uint64) *World {
 	w := &World{
@@ -110,6 +130,7 @@ func New(seed uint64) *World {
 		leaders: map[leadership]int{}, log: map[sharding.ShardID][]journal.Committed{}, trace: fnv.New64a(),
 	}
 	w.profile = w.choose()
+	w.chooseMore()
 	p := &w.profile
 	for s := range p.shards {
 		w.shards = append(w.shards, sharding.ShardID(s+1))
@@ -199,6 +220,7 @@ func (w *World) Close() {
 // pass moves everything on by one step.
 func (w *World) pass() {
 	w.deliver()
+	w.carry()
 	for _, i := range w.rng.Perm(len(w.nodes)) {
 		w.nodes[i].run()
 	}

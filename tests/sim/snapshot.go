@@ -1,0 +1,231 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/journal/statefile"
+	"github.com/hostd/hostd/sharding"
+)
+
+// A snapshot of the model's state is every entry that was applied to it: what
+// is read in is then held to what all others applied.
+
+// flushed is the last version written of a shard's present life.
+func (m *machine) flushed(shard sharding.ShardID) uint64 {
+	if n := len(m.versions); n > 0 {
+		if at := m.versions[n-1].applied[shard]; at.generation == m.lives[shard] && m.shards[shard].generation == at.generation {
+			return at.index
+		}
+	}
+	return 0
+}
+
+// Held implements raftgroup.Snapshots.
+func (m *machine) Held(shard sharding.ShardID) (index uint64, term sharding.Term) {
+	if index = m.flushed(shard); index == 0 {
+		return 0, 0
+	}
+	return index, m.shards[shard].log[index-1].Term
+}
+
+// Pin implements raftgroup.Snapshots.
+func (m *machine) Pin(shard sharding.ShardID) (statefile.Pinned, error) {
+	index, term := m.Held(shard)
+	if index == 0 {
+		return nil, errors.New("nothing is held")
+	}
+	m.pins++
+	return &pinned{m: m, head: statefile.Header{Shard: shard, Index: index, Term: term}, log: m.shards[shard].log[:index]}, nil
+}
+
+type pinned struct {
+	m      *machine
+	head   statefile.Header
+	log    []journal.Committed
+	next   int
+	closed bool
+	value  []byte
+}
+
+func (p *pinned) Header() statefile.Header { return p.head }
+
+func (p *pinned) Stream() io.ReadCloser { return statefile.NewWriter(p.head, p) }
+
+func (p *pinned) Next() (key, value []byte, err error) {
+	if p.next == len(p.log) {
+		return nil, nil, io.EOF
+	}
+	e := p.log[p.next]
+	p.next++
+	p.value = append(binary.BigEndian.AppendUint64(p.value[:0], uint64(e.Term)), e.Data...)
+	return binary.BigEndian.AppendUint64(nil, e.Index), p.value, nil
+}
+
+func (p *pinned) Close() error {
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	if p.m.pins--; p.m.pins < 0 {
+		p.m.n.w.fail("node %d: a state was released that nobody held", p.m.n.id)
+	}
+	return nil
+}
+
+// Install implements raftgroup.Snapshots.
+func (m *machine) Install(shard sharding.ShardID, generation uint32, in statefile.Install) {
+	m.lives[shard] = generation
+	m.queue = append(m.queue, batch{shard: shard, generation: generation, install: &in, slow: m.n.w.rng.IntN(12)})
+}
+
+// Drop implements raftgroup.Snapshots.
+func (m *machine) Drop(shard sharding.ShardID, next uint32) {
+	m.lives[shard] = next
+	m.queue = append(m.queue, batch{shard: shard, generation: next, drop: true})
+}
+
+// turnOver ends a life and begins the next one.
+func (m *machine) turnOver(b batch) {
+	if b.drop {
+		m.begin(b.shard, b.generation)
+		return
+	}
+	m.n.w.note("install %d %d %d %d", m.n.id, b.shard, b.generation, b.install.Index)
+	m.n.w.count.installs++
+	m.n.check(m.readIn(b.shard, b.generation, b.install))
+}
+
+// readIn begins a life with a snapshot.
+func (m *machine) readIn(shard sharding.ShardID, generation uint32, in *statefile.Install) (err error) {
+	stream := in.Stream
+	if stream == nil {
+		if stream, err = in.Open(); err != nil {
+			return err
+		}
+	}
+	defer stream.Close()
+	r, err := statefile.NewReader(stream, nil)
+	if err != nil {
+		return err
+	}
+	m.begin(shard, generation)
+	for {
+		chunk, err := r.Next(false)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		err = chunk.Each(func(key, value []byte) error {
+			m.apply(shard, journal.Committed{
+				Index: binary.BigEndian.Uint64(key), Term: sharding.Term(binary.BigEndian.Uint64(value)), Data: bytes.Clone(value[8:]),
+			}, nil)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if r.Trailer().Digest != in.Digest || m.shards[shard].index != in.Index {
+		return fmt.Errorf("%w: the snapshot is of index %d, the log says %d", journal.ErrDamaged, m.shards[shard].index, in.Index)
+	}
+	return nil
+}
+
+// shipment is a snapshot on its way.
+type shipment struct {
+	at             int // it arrives
+	from, to       int
+	sender, taker  int // their lives
+	out            *raftgroup.Outgoing
+	arrived, ended bool
+}
+
+// ship puts what a node wants sent on its way.
+func (n *node) ship() {
+	for _, o := range n.driver.TakeSnapshots() {
+		at := n.w.step + 1 + n.w.rng.IntN(40)
+		n.w.note("ship %d %d %d %d", n.id, o.Shard, o.To, o.Index)
+		n.w.shipping = append(n.w.shipping, &shipment{at: at, from: n.id, to: n.w.index(o.Node), sender: n.life, out: o})
+	}
+}
+
+// carry moves the snapshots on their way.
+func (w *World) carry() {
+	under := w.shipping
+	w.shipping = nil
+	for _, s := range under {
+		switch from, to := w.nodes[s.from], w.nodes[s.to]; {
+		case s.ended:
+		case !from.up || from.life != s.sender:
+			s.out.Release() // nobody waits for it
+		case s.arrived && (!to.up || to.life != s.taker):
+			w.sent(s, errors.New("the node stopped"))
+		case s.arrived || s.at > w.step:
+			w.shipping = append(w.shipping, s)
+		default:
+			w.arrive(s)
+			if !s.ended {
+				w.shipping = append(w.shipping, s)
+			}
+		}
+	}
+}
+
+var errLost = errors.New("the snapshot was lost")
+
+// arrive hands a snapshot over. Some streams end early.
+func (w *World) arrive(s *shipment) {
+	to := w.nodes[s.to]
+	if !to.up || to.paused > w.step || w.cut[[2]int{s.from, s.to}] || !w.healing && w.rng.Float64() < w.profile.loss {
+		w.sent(s, errLost)
+		return
+	}
+	stream := s.out.Stream()
+	all, err := io.ReadAll(stream)
+	if err := errors.Join(err, stream.Close()); err != nil {
+		w.fail("node %d: read a snapshot: %v", s.from, err)
+		return
+	}
+	if !w.healing && w.rng.IntN(12) == 0 {
+		all = all[:w.rng.IntN(len(all))]
+	}
+	s.arrived, s.taker = true, to.life
+	to.driver.ReceiveSnapshot(w.name(s.from), bytes.NewReader(all), func(err error) {
+		if errors.Is(err, disk.ErrPowerCut) {
+			to.check(err)
+		}
+		w.sent(s, err)
+	})
+}
+
+// sent tells the sender what became of its snapshot, or that it was lost: the
+// answer may be.
+func (w *World) sent(s *shipment, err error) {
+	if s.ended {
+		return
+	}
+	s.ended = true
+	w.note("sent %d %d %v", s.from, s.to, err)
+	if err == nil {
+		w.count.snapshots++
+	} else {
+		w.count.refusals++
+	}
+	if err == nil && !w.healing && w.rng.IntN(10) == 0 {
+		err = errLost
+	}
+	if from := w.nodes[s.from]; from.up && from.life == s.sender {
+		from.driver.SnapshotSent(s.out, err)
+	} else {
+		s.out.Release()
+	}
+}
