@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -192,6 +193,7 @@ func (l *outbound) write(ctx context.Context) {
 	out := &batch{beat: 1}
 	var taken [][]byte
 	for beat := uint64(1); ; {
+		runtime.Gosched() // who is about to queue more goes first: a message costs more than what it carries
 		if taken = q.queue.take(taken); !l.send(out, taken) {
 			return
 		}
