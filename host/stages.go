@@ -218,7 +218,7 @@ func (n *Node) openEntities(context.Context) error {
 	}
 	n.bindings.moved = n.region.BindingsMoved
 	n.closeLast("lanes", n.region.Close)
-	n.applier, err = eventlog.StartApplier(n.machine, eventlog.ApplierOptions{Sink: n.region, Fatal: n.fatal, Logger: n.logger, FlushBytes: 2 << 20, FlushInterval: 100 * time.Millisecond})
+	n.applier, err = eventlog.StartApplier(n.machine, eventlog.ApplierOptions{Sink: n.region, Fatal: n.fatal, Logger: n.logger, FlushBytes: 4 << 20, FlushInterval: 400 * time.Millisecond})
 	if err != nil {
 		return err
 	}
