@@ -165,7 +165,10 @@ func (s *scene) followMove(o *order) {
 		return
 	}
 	r, holds := sh.On(o.Node)
+	away, moving := s.moving[o.Shard]
 	switch {
+	case sh.leader == n && moving && away.to != o.Node:
+		// Once the hand-over is through, or given up, it is seen who leads.
 	case sh.leader == n:
 		o.done = &Progress{ID: o.ID, Done: true}
 		s.pins[o.Shard] = o.Node

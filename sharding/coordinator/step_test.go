@@ -135,6 +135,30 @@ func TestMoveToAVoterIsAHandOver(t *testing.T) {
 	}
 }
 
+// A node that leads only until a hand-over under way is through does not lead
+// as ordered.
+func TestMoveBackDuringAHandOver(t *testing.T) {
+	for ticks := range 12 {
+		w := calmWorld(t, 3, 3)
+		w.until(t, "whole", w.whole)
+		from := w.leaderOf(2)
+		away := w.hosts[slices.IndexFunc(w.hosts, func(h *host) bool { return h.id != from })].id
+		w.orders = append(w.orders, coordinator.Order{ID: 1 << 40, Kind: coordinator.OrderMove, Shard: 2, Node: away})
+		for range ticks {
+			w.tick()
+		}
+		if p := w.ask(t, coordinator.Order{Kind: coordinator.OrderMove, Shard: 2, Node: from}); p.Err != nil {
+			t.Fatalf("%d ticks later: %+v", ticks, p)
+		}
+		for range 50 {
+			w.tick()
+		}
+		if w.leaderOf(2) != from {
+			t.Errorf("ordered back to %s after %d ticks, and %s leads", from, ticks, w.leaderOf(2))
+		}
+	}
+}
+
 func TestMoveToAStrangerMovesAReplica(t *testing.T) {
 	w := calmWorld(t, 5, 5)
 	w.until(t, "whole", w.whole)
