@@ -23,46 +23,68 @@ type probes struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	callers sync.WaitGroup
-	all     []*probe // by shard, less one
+	all     []*probe
 }
 
 // probe sends a command, waits for the answer and rests.
 type probe struct {
+	shard  int
 	entity history.Entity
 	mu     sync.Mutex
 	acked  []time.Duration // since the history's begin
 	failed error           // the first failure: none should come through the client
 }
 
+// sender sends a command and waits for the reply.
+type sender func(context.Context, client.Command) (client.Reply, error)
+
 // startProbes starts one probe for each shard.
 func startProbes(t *testing.T, c *client.Client, shards int, rest time.Duration) *probes {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ps := &probes{t: t, h: history.New(), ctx: ctx, stop: cancel}
-	for shard := 1; shard <= shards; shard++ {
-		p := &probe{entity: history.Entity{Type: "counter", ID: inShard("counter", shard, shards)}}
-		ps.all = append(ps.all, p)
-		ps.callers.Go(func() { ps.run(p, c, rest) })
-	}
+	ps.start("unary", c.Send, 1, shards, rest)
 	t.Cleanup(func() { ps.stop(); ps.callers.Wait() })
 	return ps
 }
 
+// startStream adds a probe for each shard whose callers share one stream and
+// send several commands to an entity before the first is answered.
+func (ps *probes) startStream(c *client.Client, shards int, rest time.Duration) {
+	s := c.Stream(client.StreamOptions{})
+	ps.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+		defer cancel()
+		_ = s.Close(ctx) // the probes have ended
+	})
+	ps.start("stream", s.Call, 4, shards, rest)
+}
+
+func (ps *probes) start(name string, send sender, callers, shards int, rest time.Duration) {
+	for shard := 1; shard <= shards; shard++ {
+		p := &probe{shard: shard, entity: history.Entity{Type: "counter", ID: inShard(name, "counter", shard, shards)}}
+		ps.all = append(ps.all, p)
+		for caller := range callers {
+			ps.callers.Go(func() { ps.run(p, caller, send, rest) })
+		}
+	}
+}
+
 // inShard finds an entity's id whose shard it is.
-func inShard(entityType string, shard, shards int) string {
+func inShard(name, entityType string, shard, shards int) string {
 	for i := 0; ; i++ {
-		id := fmt.Sprintf("probe-%d", i)
+		id := fmt.Sprintf("%s-%d", name, i)
 		if sharding.ShardOf(sharding.EntityID{Type: entityType, ID: id}, uint32(shards)) == sharding.ShardID(shard) {
 			return id
 		}
 	}
 }
 
-func (ps *probes) run(p *probe, c *client.Client, rest time.Duration) {
+func (ps *probes) run(p *probe, caller int, send sender, rest time.Duration) {
 	for i := 0; ps.ctx.Err() == nil; i++ {
-		a := history.Attempt{Entity: p.entity, Name: "add", Number: 1, CommandID: fmt.Sprintf("%s-%d", p.entity.ID, i), Start: ps.h.Now()}
+		a := history.Attempt{Entity: p.entity, Name: "add", Number: 1, CommandID: fmt.Sprintf("%s-%d-%d", p.entity.ID, caller, i), Start: ps.h.Now()}
 		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
-		reply, err := c.Send(ctx, client.Command{EntityType: a.Entity.Type, EntityID: a.Entity.ID, Name: a.Name, Data: []byte(`{"amount":1}`), ID: a.CommandID})
+		reply, err := send(ctx, client.Command{EntityType: a.Entity.Type, EntityID: a.Entity.ID, Name: a.Name, Data: []byte(`{"amount":1}`), ID: a.CommandID})
 		cancel()
 		a.End = ps.h.Now()
 		a.Outcome, a.Reply, a.Sequence, a.EventCount, a.Duplicate = history.OK, string(reply.Data), reply.Sequence, reply.EventCount, reply.Duplicate
@@ -90,8 +112,8 @@ func (ps *probes) run(p *probe, c *client.Client, rest time.Duration) {
 // gaps returns, for each shard that the filter picks, the longest time without
 // an answer between two moments, in ascending order.
 func (ps *probes) gaps(from, to time.Duration, pick func(shard int) bool) (out []time.Duration) {
-	for i, p := range ps.all {
-		if !pick(i + 1) {
+	for _, p := range ps.all {
+		if !pick(p.shard) {
 			continue
 		}
 		p.mu.Lock()
@@ -111,9 +133,17 @@ func (ps *probes) gaps(from, to time.Duration, pick func(shard int) bool) (out [
 	return out
 }
 
-// allAnswered waits until every probe has had an answer after the moment.
+// allAnswered reports whether every probe has had an answer after the moment.
 func (ps *probes) allAnswered(after time.Duration) bool {
+	return ps.answered(after, func(int) bool { return true })
+}
+
+// answered is allAnswered for the shards that the filter picks.
+func (ps *probes) answered(after time.Duration, pick func(shard int) bool) bool {
 	for _, p := range ps.all {
+		if !pick(p.shard) {
+			continue
+		}
 		p.mu.Lock()
 		n := len(p.acked)
 		ok := n > 0 && p.acked[n-1] > after
