@@ -68,6 +68,7 @@ type Node struct {
 	prom           *prometheus.Registry
 	disk           diskMark
 	unknown        *confirmation
+	faults         faultCounts
 	folds          chan struct{} // one slot for each state that is folded
 
 	joined   atomic.Bool // the node belongs to a cluster, and its parts are open

@@ -146,6 +146,7 @@ func (n *Node) openEngine(ctx context.Context) error {
 	limits := abi.DefaultLimits()
 	limits.MemoryBytes = int(n.cfg.InstanceMemoryBytes)
 	limits.ModuleBytes = int(n.cfg.MaxModuleBytes)
+	limits.CommandFuel, limits.QueryFuel = n.cfg.CommandFuel, n.cfg.QueryFuel
 	var compile []string
 	if n.cfg.CompileProgram != "" {
 		compile = []string{n.cfg.CompileProgram, "compile-module"}
@@ -236,6 +237,7 @@ func (n *Node) openEntities(context.Context) error {
 	n.raft.open(loop)
 	n.closeLast("raft groups", loop.Close)
 	n.metrics.watch(n)
+	n.metrics.registry.MustRegister(guestCollector{n})
 	n.metrics.watchCluster(n)
 	return nil
 }

@@ -2,7 +2,9 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
@@ -38,9 +40,10 @@ func (n *Node) loadType(ctx context.Context, b meta.Binding) (*servedType, error
 			Instantiate: func(ctx context.Context) (entity.Guest, error) {
 				g, err := m.Instantiate(ctx)
 				if err != nil {
+					n.faults.count(err)
 					return nil, err
 				}
-				return guest{g}, nil
+				return guest{g, &n.faults}, nil
 			},
 		},
 		rpc: rpc.Type{Encoding: rpc.JSON, Module: journal.Digest(b.Digest)},
@@ -63,17 +66,59 @@ func names(list []manifest.Named) map[string]bool {
 }
 
 // guest lets lanes drive an engine's instance.
-type guest struct{ *engine.Instance }
+type guest struct {
+	*engine.Instance
+	faults *faultCounts
+}
 
 func (g guest) Load(typeIndex uint32, handle uint64, frames []byte) (bool, error) {
 	status, err := g.Instance.Load(typeIndex, handle, frames)
-	return status == abi.LoadDone, err
+	return status == abi.LoadDone, g.ended(err)
 }
 
+func (g guest) Apply(handle uint64, frames []byte) error {
+	return g.ended(g.Instance.Apply(handle, frames))
+}
+
+func (g guest) Snapshot(handle uint64) ([]byte, error) {
+	out, err := g.Instance.Snapshot(handle)
+	return out, g.ended(err)
+}
+
+func (g guest) Drop(handle uint64) error { return g.ended(g.Instance.Drop(handle)) }
+
 func (g guest) Handle(handle uint64, frames []byte, env entity.Env) ([]byte, error) {
-	return g.Instance.Handle(handle, frames, engine.Env{Now: env.Now, Seed: env.Seed})
+	out, err := g.Instance.Handle(handle, frames, engine.Env(env))
+	return out, g.ended(err)
 }
 
 func (g guest) Query(handle uint64, frames []byte, env entity.Env) ([]byte, error) {
-	return g.Instance.Query(handle, frames, engine.Env{Now: env.Now, Seed: env.Seed})
+	out, err := g.Instance.Query(handle, frames, engine.Env(env))
+	return out, g.ended(err)
+}
+
+// ended counts a fault of the guest, and says in the lanes' words that a call
+// was cut off.
+func (g guest) ended(err error) error {
+	if err == nil {
+		return nil
+	}
+	switch {
+	case errors.Is(err, engine.ErrDeadline):
+		return entity.ErrDeadline
+	case errors.Is(err, engine.ErrInterrupted):
+		return entity.ErrStopped
+	}
+	g.faults.count(err)
+	return err
+}
+
+// faultCounts are a node's guest faults by kind.
+type faultCounts [engine.FaultKinds]atomic.Uint64
+
+func (f *faultCounts) count(err error) {
+	var fault *engine.Fault
+	if errors.As(err, &fault) {
+		f[fault.Kind].Add(1)
+	}
 }

@@ -249,6 +249,7 @@ func (w *way) answer(a *wire.Answer, nodeID string) {
 			EventCount: int(a.EventCount),
 			Duplicate:  a.Duplicate,
 			NodeID:     nodeID,
+			Fuel:       a.Fuel,
 		}, nil)
 	}
 	s.free <- p

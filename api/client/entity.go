@@ -35,6 +35,7 @@ type Reply struct {
 	EventCount int
 	Duplicate  bool   // the stored reply of an earlier command with this ID
 	NodeID     string // who answered
+	Fuel       uint64 // that the command has cost; 0 of a stored reply
 }
 
 // NewCommandID makes a name for a command: 16 random bytes in hex.
@@ -72,6 +73,7 @@ func (c *Client) Send(ctx context.Context, cmd Command) (Reply, error) {
 		EventCount: int(res.GetEventCount()),
 		Duplicate:  res.GetDuplicate(),
 		NodeID:     res.GetNodeId(),
+		Fuel:       res.GetFuel(),
 	}, nil
 }
 
@@ -89,6 +91,7 @@ type Query struct {
 type Answer struct {
 	Data     []byte
 	Sequence uint64 // of the entity, as the query saw it
+	Fuel     uint64 // that the query has cost
 }
 
 // Query asks one query.
@@ -109,7 +112,7 @@ func (c *Client) Query(ctx context.Context, q Query) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	return Answer{Data: payload(res.GetData(), res.GetJson()), Sequence: res.GetSequence()}, nil
+	return Answer{Data: payload(res.GetData(), res.GetJson()), Sequence: res.GetSequence(), Fuel: res.GetFuel()}, nil
 }
 
 // Entity describes an entity; see GetEntityResponse for its fields.

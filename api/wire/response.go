@@ -13,6 +13,7 @@ type Answer struct {
 	EventCount uint64
 	Duplicate  bool
 	NodeID     []byte
+	Fuel       uint64
 
 	Code    []byte
 	Message []byte
@@ -65,6 +66,8 @@ func (a *Answer) parseReply(msg []byte) error {
 			a.Duplicate = n != 0
 		case tagNodeID:
 			a.NodeID = b
+		case tagFuel:
+			a.Fuel = n
 		}
 		return nil
 	})
@@ -112,7 +115,7 @@ func AppendAnswer(dst []byte, a *Answer) []byte {
 }
 
 func (a *Answer) replySize() int {
-	n := sizeVarintField(a.Sequence) + sizeVarintField(a.EventCount) + sizeBytesField(len(a.NodeID))
+	n := sizeVarintField(a.Sequence) + sizeVarintField(a.EventCount) + sizeBytesField(len(a.NodeID)) + sizeVarintField(a.Fuel)
 	if a.Kind != NoPayload {
 		n += 1 + protowire.SizeBytes(len(a.Payload))
 	}
@@ -134,7 +137,8 @@ func (a *Answer) appendReply(dst []byte) []byte {
 	if a.Duplicate {
 		dst = append(dst, tagDuplicate, 1)
 	}
-	return appendBytesField(dst, tagNodeID, a.NodeID)
+	dst = appendBytesField(dst, tagNodeID, a.NodeID)
+	return appendVarintField(dst, tagFuel, a.Fuel)
 }
 
 func (a *Answer) errorSize() int {

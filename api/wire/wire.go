@@ -51,6 +51,7 @@ const (
 	tagEventCount = 4 << 3
 	tagDuplicate  = 5 << 3
 	tagNodeID     = 6<<3 | 2
+	tagFuel       = 7 << 3
 
 	tagCode    = 1<<3 | 2
 	tagMessage = 2<<3 | 2

@@ -123,7 +123,7 @@ func TestResponseEqualsGenerated(t *testing.T) {
 		i := 0
 		err = wire.ParseResponse(generated, func(a *wire.Answer) error {
 			if w := answers[i]; a.Correlation != w.Correlation || a.Kind != w.Kind || string(a.Payload) != string(w.Payload) ||
-				a.Sequence != w.Sequence || a.EventCount != w.EventCount || a.Duplicate != w.Duplicate || string(a.NodeID) != string(w.NodeID) ||
+				a.Sequence != w.Sequence || a.EventCount != w.EventCount || a.Duplicate != w.Duplicate || string(a.NodeID) != string(w.NodeID) || a.Fuel != w.Fuel ||
 				string(a.Code) != string(w.Code) || string(a.Message) != string(w.Message) || len(a.Details) != len(w.Details) {
 				t.Fatalf("parsed %+v, wanted %+v", a, w)
 			}
@@ -156,9 +156,9 @@ func randomAnswer(t *testing.T, rng *rand.Rand) (wire.Answer, *entityv1.SendStre
 		item.Outcome = &entityv1.SendStreamResponse_Item_Error{Error: e}
 		return a, item
 	}
-	a.Sequence, a.EventCount, a.Duplicate, a.NodeID = number(rng), uint64(rng.Uint32()), rng.IntN(2) == 0, []byte(text(rng))
+	a.Sequence, a.EventCount, a.Duplicate, a.NodeID, a.Fuel = number(rng), uint64(rng.Uint32()), rng.IntN(2) == 0, []byte(text(rng)), number(rng)
 	r := &entityv1.SendResponse{
-		Sequence: a.Sequence, EventCount: uint32(a.EventCount), Duplicate: a.Duplicate, NodeId: string(a.NodeID),
+		Sequence: a.Sequence, EventCount: uint32(a.EventCount), Duplicate: a.Duplicate, NodeId: string(a.NodeID), Fuel: a.Fuel,
 	}
 	switch rng.IntN(3) {
 	case 0:

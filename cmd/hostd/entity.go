@@ -82,7 +82,8 @@ func newEntitySend(std stdio) *cobra.Command {
 			Duplicate  bool   `json:"duplicate"`
 			NodeID     string `json:"nodeId"`
 			CommandID  string `json:"commandId"`
-		}{newPayload(reply.Data), reply.Sequence, reply.EventCount, reply.Duplicate, reply.NodeID, command.ID}
+			Fuel       uint64 `json:"fuel"`
+		}{newPayload(reply.Data), reply.Sequence, reply.EventCount, reply.Duplicate, reply.NodeID, command.ID, reply.Fuel}
 		return out.print(v, func(w io.Writer) {
 			if text := v.text(); text != "" {
 				fmt.Fprintln(w, text)
@@ -127,7 +128,8 @@ func newEntityQuery(std stdio) *cobra.Command {
 		v := struct {
 			payload
 			Sequence uint64 `json:"sequence"`
-		}{newPayload(answer.Data), answer.Sequence}
+			Fuel     uint64 `json:"fuel"`
+		}{newPayload(answer.Data), answer.Sequence, answer.Fuel}
 		return out.print(v, func(w io.Writer) {
 			if text := v.text(); text != "" {
 				fmt.Fprintln(w, text)

@@ -70,6 +70,8 @@ type Config struct {
 	MaxDeadline         time.Duration
 	InstanceMemoryBytes Bytes
 	GuestMemoryBytes    Bytes
+	CommandFuel         int
+	QueryFuel           int
 	WALSegmentBytes     Bytes
 	DiskWarnPercent     int
 	DiskReadOnlyPercent int
@@ -110,6 +112,8 @@ func Default() Config {
 		MaxDeadline:         30 * time.Second,
 		InstanceMemoryBytes: 64 << 20,
 		GuestMemoryBytes:    2 << 30,
+		CommandFuel:         400_000_000,
+		QueryFuel:           400_000_000,
 		WALSegmentBytes:     64 << 20,
 		DiskWarnPercent:     20,
 		DiskReadOnlyPercent: 5,
@@ -128,6 +132,8 @@ const (
 	wasmPageBytes     = 64 << 10
 	minSegmentBytes   = 8 << 20 // holds the largest log record twice
 	maxSegmentBytes   = 1 << 30
+	minFuel           = 100_000       // one slice
+	maxFuel           = 2_000_000_000 // about half a second of a core
 	segmentBlockBytes = 4096
 )
 
@@ -195,6 +201,8 @@ func (c *Config) ranges() []bound {
 		{"max-deadline", int64(c.MaxDeadline), int64(time.Millisecond), int64(5 * time.Minute), span},
 		{"instance-memory-bytes", int64(c.InstanceMemoryBytes), minInstanceBytes, maxInstanceBytes, bytes},
 		{"guest-memory-bytes", int64(c.GuestMemoryBytes), int64(c.InstanceMemoryBytes), 1 << 40, bytes},
+		{"command-fuel", int64(c.CommandFuel), minFuel, maxFuel, number},
+		{"query-fuel", int64(c.QueryFuel), minFuel, maxFuel, number},
 		{"wal-segment-bytes", int64(c.WALSegmentBytes), minSegmentBytes, maxSegmentBytes, bytes},
 		{"min-members", int64(c.MinMembers), 1, maxMembers, number},
 		{"replication", int64(c.Replication), 1, maxReplication, number},

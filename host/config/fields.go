@@ -75,6 +75,8 @@ func (c *Config) Fields() []Field {
 		duration("max-deadline", "longest deadline a call may have, a `time`", &c.MaxDeadline),
 		bytesField("instance-memory-bytes", "`size` a module instance's memory may grow to, up to 256MiB", &c.InstanceMemoryBytes),
 		bytesField("guest-memory-bytes", "`size` of the memory of all module instances together; states are evicted above it", &c.GuestMemoryBytes),
+		number("command-fuel", "`units` of fuel that a command may spend, of 0.1 to 0.25 ns mostly, 100,000 to 2,000,000,000", &c.CommandFuel),
+		number("query-fuel", "`units` of fuel that a query may spend, the same", &c.QueryFuel),
 		bytesField("wal-segment-bytes", "`size` of one write-ahead log file; a few are kept", &c.WALSegmentBytes),
 		number("disk-warn-percent", "warn when less than this `percent` of the disk is free", &c.DiskWarnPercent),
 		number("disk-read-only-percent", "refuse writes when less than this `percent` of the disk is free", &c.DiskReadOnlyPercent),

@@ -46,6 +46,7 @@ const (
 	FaultForbidden                  // a host function where it may not be called, or too often
 	FaultFuel                       // the call's budget of fuel is spent
 	FaultStack                      // calls within calls, too deep
+	FaultKinds                      // the number of kinds
 )
 
 var faultNames = [...]string{"trap", "span outside memory", "bad status", "output over limit", "bad frames",

@@ -33,7 +33,7 @@ type call struct {
 	again  bool   // the entity is loaded, and begins anew
 	handle uint64
 
-	fuel uint64 // that handle has cost
+	fuel uint64 // that handle or query has cost
 	out  []byte // valid until the guest's next call
 	err  error
 
@@ -67,6 +67,7 @@ func (v *call) exec() {
 		v.fuel = uint64(max(0, v.guest.Fuel()))
 	case callQuery:
 		v.out, v.err = v.guest.Query(v.handle, v.frames, v.env)
+		v.fuel = uint64(max(0, v.guest.Fuel()))
 	case callSnapshot:
 		v.out, v.err = v.guest.Snapshot(v.handle)
 	case callLoad:
@@ -194,9 +195,12 @@ func (c *core) handled(e *entity, v *call) {
 		if err = abi.ParseOutput(&c.output, v.out, mode, &c.opts.Limits); err == nil && len(c.output.State)+len(c.output.Reply) > maxStateBytes {
 			err = errStateTooLarge
 		}
+		if err != nil {
+			c.stats.BadOutputs++
+		}
 	}
 	if err != nil {
-		c.fault(e, v.req, err)
+		c.failed(e, v.req, err)
 		return
 	}
 	c.outcome(e, v.req, v.env, v.hash)

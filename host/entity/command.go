@@ -85,7 +85,9 @@ type Result struct {
 	Sequence   journal.Sequence // of the entity after the command, or seen by the query
 	EventCount int
 	Duplicate  bool // the stored reply of an earlier command with this id
-	Info       *Info
-	Node       sharding.NodeID // that ran it; empty is this node
-	Err        error
+	// Fuel is what the guest's call has cost; 0 for an earlier reply.
+	Fuel uint64
+	Info *Info
+	Node sharding.NodeID // that ran it; empty is this node
+	Err  error
 }

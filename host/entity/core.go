@@ -145,6 +145,7 @@ type core struct {
 // Stats counts what a lane has done since it started.
 type Stats struct {
 	Commands, Queries, Rejections, Duplicates, Faults, Loads, Events uint64
+	BadOutputs                                                       uint64 // outputs that are no frames of the contract, or over a limit
 	Overruns                                                         uint64 // visits to guests that the lane went on without
 	Proposals, ProposedRecords                                       uint64
 	Snapshots, SnapshotLoads                                         uint64 // proposed, and used by loads

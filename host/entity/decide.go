@@ -2,6 +2,7 @@ package entity
 
 import (
 	"bytes"
+	"errors"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/journal"
@@ -59,7 +60,7 @@ func (c *core) fire(e *entity, r *Request, now int64) {
 func (c *core) handle(e *entity, r *Request, now int64, hash uint64) {
 	v := c.call
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, e.handle, r, hash
-	v.env = Env{Now: now, Seed: seed(e.id, e.sequence, r.ID)}
+	v.env = Env{Now: now, Seed: seed(e.id, e.sequence, r.ID), Deadline: r.Deadline}
 	v.frames = commandFrames(v.frames[:0], e, r, v.env)
 	c.visit(v)
 }
@@ -140,6 +141,7 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 		Entity: e.id, Term: s.term, RecordedAt: env.Now, Expected: e.sequence, Prev: e.hash,
 		Module: e.typ.Digest, CommandID: r.ID, CommandHash: hash, Reply: c.output.Reply, Events: rec.Events[:0], Sections: rec.Sections[:0],
 	}
+	fuel := c.fuel
 	c.fuelSection(rec)
 	c.timerSections(e, r, rec)
 	if r.ServerID {
@@ -170,7 +172,7 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 	before := len(s.open.data)
 	s.open.data = journal.AppendRecord(s.open.data, rec)
 	reply := bytes.Clone(rec.Reply)
-	r.Result = Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events)}
+	r.Result = Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events), Fuel: fuel}
 	s.open.pending = append(s.open.pending, pending{entity: e, req: r})
 	if r.fire == nil {
 		e.seen.add(&c.opts.Window, remembered{
@@ -197,7 +199,7 @@ func (c *core) query(e *entity, r *Request) {
 	}
 	v := c.call
 	v.kind, v.in, v.entity, v.handle, v.req = callQuery, e.inst, e, e.handle, r
-	v.env = Env{Now: c.logNow(s), Seed: seed(e.id, e.sequence, "")}
+	v.env = Env{Now: c.logNow(s), Seed: seed(e.id, e.sequence, ""), Deadline: r.Deadline}
 	f := abi.AppendSequence(v.frames[:0], uint64(e.sequence))
 	f = abi.AppendName(f, r.Name)
 	f = abi.AppendPayload(f, r.Payload)
@@ -210,19 +212,34 @@ func (c *core) query(e *entity, r *Request) {
 func (c *core) queried(e *entity, v *call) {
 	s, r, err := e.shard, v.req, v.err
 	if err == nil {
-		err = abi.ParseOutput(&c.output, v.out, abi.QueryOnly, &c.opts.Limits)
+		if err = abi.ParseOutput(&c.output, v.out, abi.QueryOnly, &c.opts.Limits); err != nil {
+			c.stats.BadOutputs++
+		}
 	}
 	if err != nil {
-		c.fault(e, r, err)
+		c.failed(e, r, err)
 		return
 	}
 	c.stats.Queries++
-	r.Result = Result{Payload: bytes.Clone(c.output.Reply), Sequence: e.sequence}
+	r.Result = Result{Payload: bytes.Clone(c.output.Reply), Sequence: e.sequence, Fuel: v.fuel}
 	if c.output.Rejected {
 		r.Result = Result{Err: &RejectedError{Code: string(c.output.Reject.Code), Message: string(c.output.Reject.Message)}}
 	}
 	c.hold(s, r, e.last, r.Kind == Query)
 }
+
+// failed answers a request whose guest call failed.
+func (c *core) failed(e *entity, r *Request, err error) {
+	if !cutOff(err) {
+		c.fault(e, r, err)
+		return
+	}
+	c.settle(e.shard, r, Result{Err: err})
+	c.closeInstance(e.inst)
+}
+
+// cutOff reports that a call was ended for a reason that is not the guest's.
+func cutOff(err error) bool { return errors.Is(err, ErrDeadline) || errors.Is(err, ErrStopped) }
 
 // fault answers a request whose guest call failed. The instance cannot be
 // trusted with anything any more; the entities in it load again when they are

@@ -345,10 +345,13 @@ func (l *Lane) shutdown() {
 	for _, s := range c.shards {
 		c.stepDown(s)
 	}
-	for v := range c.visits { // a guest that does not come back holds nobody up
+	for v := range c.visits { // a guest that is slow to come back holds nobody up
 		if v.req != nil {
 			c.settle(v.entity.shard, v.req, Result{Err: ErrStopped})
 			v.req = nil
+		}
+		if guest := v.in.guest; guest != nil {
+			guest.Interrupt()
 		}
 	}
 	for _, r := range reqs {
@@ -357,9 +360,41 @@ func (l *Lane) shutdown() {
 	for len(c.instances) > 0 {
 		c.closeInstance(c.instances[0])
 	}
+	l.awaitVisits()
 	l.publish()
 	l.endAll()
 	l.loads.Wait()
+}
+
+// visitsEnd bounds the wait for guests at the end: they have been interrupted,
+// but for those that start, which spend their fuel.
+const visitsEnd = 5 * time.Second
+
+// awaitVisits takes back the visits that the lane went on without, so that
+// their guests are closed.
+func (l *Lane) awaitVisits() {
+	c := l.core
+	late := time.NewTimer(visitsEnd)
+	defer late.Stop()
+	for len(c.visits) > 0 {
+		select {
+		case <-l.wake:
+		case <-late.C:
+			c.opts.Logger.Warn("guests did not come back before the lane ended", "guests", len(c.visits))
+			return
+		}
+		l.mu.Lock()
+		events := l.events
+		l.events = nil
+		l.mu.Unlock()
+		for i := range events {
+			if v := events[i].call; events[i].kind == evReturned {
+				delete(c.visits, v)
+				v.in.busy, v.in.guest = false, v.guest
+				c.shut(v.in)
+			}
+		}
+	}
 }
 
 // start reads a history on a goroutine of its own; the permits bound how many

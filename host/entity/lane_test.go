@@ -93,6 +93,7 @@ func (g *sleeper) Drop(h uint64) error {
 }
 
 func (g *sleeper) Fuel() int64        { return 0 }
+func (g *sleeper) Interrupt()         {}
 func (g *sleeper) MemoryBytes() int64 { return 1 << 20 }
 func (g *sleeper) Close() error       { return nil }
 

@@ -93,6 +93,10 @@ func (c *core) chunkApplied(e *entity, v *call) {
 	if l == nil || l != ch.load {
 		return
 	}
+	if cutOff(v.err) {
+		c.giveUp(e, v.err)
+		return
+	}
 	if v.err != nil && l.from > 0 && !l.typ.Durable {
 		c.fallBack(e, v.err)
 		return

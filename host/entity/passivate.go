@@ -65,6 +65,7 @@ func (c *core) resides(e *entity) {
 	e.touched = c.now.UnixNano()
 	e.place = node{key: uint32(seed(e.id, 0, "")), entity: e}
 	c.residents.cache.add(&e.place)
+	c.types.of(e.id.Type).resident.Add(1)
 	l := c.residents.idle[e.id.Type]
 	if l == nil {
 		l = &idle{}
@@ -100,6 +101,7 @@ func (c *core) leaves(e *entity) {
 		return
 	}
 	c.residents.cache.remove(&e.place)
+	c.types.of(e.id.Type).resident.Add(-1)
 	l := c.residents.idle[e.id.Type]
 	if l.take(e); l.first == nil {
 		delete(c.residents.idle, e.id.Type)

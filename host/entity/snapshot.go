@@ -63,6 +63,10 @@ func (c *core) takeSnapshot(e *entity) {
 // snapshotTaken proposes what the guest answered, behind the entity's records.
 func (c *core) snapshotTaken(e *entity, v *call) {
 	s := e.shard
+	if cutOff(v.err) {
+		c.closeInstance(e.inst)
+		return
+	}
 	if v.err != nil {
 		c.opts.Logger.Warn("a guest failed to make a snapshot", "entity_type", e.id.Type, "shard_id", s.id, "error", v.err)
 		c.stats.Faults++

@@ -12,9 +12,13 @@ import (
 type TypeStats struct {
 	Commands uint64 // that were given to a guest, whatever came of them
 	Fuel     uint64 // that they cost
+	Resident int64  // that are in memory now
 }
 
-type typeTally struct{ commands, fuel atomic.Uint64 }
+type typeTally struct {
+	commands, fuel atomic.Uint64
+	resident       atomic.Int64
+}
 
 func (t *typeTally) add(fuel uint64) {
 	t.commands.Add(1)
@@ -47,7 +51,7 @@ func (l *Lane) TypeStats() map[string]TypeStats {
 	defer t.mu.Unlock()
 	out := make(map[string]TypeStats, len(t.all))
 	for name, n := range t.all {
-		out[name] = TypeStats{Commands: n.commands.Load(), Fuel: n.fuel.Load()}
+		out[name] = TypeStats{Commands: n.commands.Load(), Fuel: n.fuel.Load(), Resident: n.resident.Load()}
 	}
 	return out
 }

@@ -175,6 +175,7 @@ func (g *tally) Drop(h uint64) error {
 
 // Fuel is known from the state, so that what is recorded can be checked.
 func (g *tally) Fuel() int64 { return g.fuel }
+func (g *tally) Interrupt()  {}
 
 // MemoryBytes never falls, like a guest's.
 func (g *tally) MemoryBytes() int64 {

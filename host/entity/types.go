@@ -12,12 +12,16 @@ import (
 type Env struct {
 	Now  int64  // unix nanoseconds of the log clock
 	Seed uint64 // of the call's random stream
+	// Deadline ends the call when it has passed; zero is none. The guest sees
+	// nothing of it.
+	Deadline time.Time
 }
 
 // Guest is one instance of a module: a set of entities' states, by handle. It
 // serves one goroutine. A call that returns an error other than a refusal
 // leaves it unusable: the owner closes it. Returned bytes are valid until the
-// next call.
+// next call. A call that was ended at its deadline fails with ErrDeadline, one
+// that was interrupted with ErrStopped: neither is the guest's fault.
 type Guest interface {
 	// Load makes the state of a handle, initial or from a snapshot frame. ok is
 	// false when the guest cannot read the snapshot or has no room.
@@ -31,6 +35,9 @@ type Guest interface {
 	MemoryBytes() int64
 	// Fuel is what the last call cost; 0 where nothing is metered.
 	Fuel() int64
+	// Interrupt ends the call being made, or the next long one. It may be
+	// called from any goroutine until Close.
+	Interrupt()
 	Close() error
 }
 

@@ -34,6 +34,7 @@ type answered struct {
 	duplicate   bool
 	failure     []byte // an encoded error, where failed
 	failed      bool
+	fuel        uint64
 }
 
 // Fields as the .proto file gives them: numbers shifted over wire types, of
@@ -58,6 +59,7 @@ const (
 	tagEvents    = 4 << 3
 	tagDuplicate = 5 << 3
 	tagError     = 6<<3 | 2
+	tagFuel      = 7 << 3
 )
 
 // fields calls fn for every field of an encoded message, in order: varints as
@@ -150,6 +152,8 @@ func (a *answered) parse(item []byte) error {
 			a.duplicate = n != 0
 		case tagError:
 			a.failure, a.failed = b, true
+		case tagFuel:
+			a.fuel = n
 		}
 		return nil
 	})

@@ -77,6 +77,7 @@ func TestResultsAreTheGeneratedTypes(t *testing.T) {
 	for i, r := range []entity.Result{
 		{},
 		{Payload: []byte("reply"), Sequence: 9, EventCount: 2, Duplicate: true},
+		{Payload: []byte("reply"), Sequence: 1, EventCount: 1, Fuel: 123_456_789_012},
 		{Err: &entity.RejectedError{Code: "no", Message: "never"}},
 		{Err: &entity.SequenceMismatchError{Expected: 4, Actual: 5}},
 		{Err: &sharding.NotLeaderError{Shard: 3, Term: 9, Leader: "n2"}},

@@ -23,6 +23,8 @@ func TestGolden(t *testing.T) {
 	}
 	ok := entity.Result{Payload: []byte("reply"), Sequence: 9, EventCount: 2, Duplicate: true}
 	fmt.Fprintf(&out, "result %x\n", appendResult(nil, 7, &ok, nil))
+	paid := entity.Result{Payload: []byte("reply"), Sequence: 10, EventCount: 1, Fuel: 1234}
+	fmt.Fprintf(&out, "result %x\n", appendResult(nil, 8, &paid, nil))
 	failures := []error{
 		&sharding.NotLeaderError{Shard: 3, Term: 9, Leader: "n2"}, &entity.RejectedError{Code: "no", Message: "never"},
 		&entity.SequenceMismatchError{Expected: 4, Actual: 5}, &entity.GuestFaultError{Message: "trap"}, errors.New("other"),

@@ -11,7 +11,7 @@ import (
 // error of a result that has one.
 func appendResult(dst []byte, correlation uint64, res *entity.Result, failure []byte) []byte {
 	size := varintSize(correlation) + bytesSize(len(res.Payload)) + varintSize(uint64(res.Sequence)) +
-		varintSize(uint64(res.EventCount)) + varintSize(bit(res.Duplicate))
+		varintSize(uint64(res.EventCount)) + varintSize(bit(res.Duplicate)) + varintSize(res.Fuel)
 	if res.Err != nil {
 		size += 1 + protowire.SizeBytes(len(failure))
 	}
@@ -25,12 +25,12 @@ func appendResult(dst []byte, correlation uint64, res *entity.Result, failure []
 		dst = protowire.AppendVarint(append(dst, tagError), uint64(len(failure)))
 		dst = append(dst, failure...)
 	}
-	return dst
+	return appendVarint(dst, tagFuel, res.Fuel)
 }
 
 // resultSize is an upper bound of the bytes of an item.
 func resultSize(res *entity.Result, failure []byte) int {
-	return 64 + len(res.Payload) + len(failure)
+	return 80 + len(res.Payload) + len(failure)
 }
 
 // result is the outcome that an item describes; its payload aliases the item's
@@ -42,5 +42,6 @@ func (a *answered) result() (entity.Result, error) {
 	}
 	return entity.Result{
 		Payload: a.payload, Sequence: journal.Sequence(a.sequence), EventCount: int(a.events), Duplicate: a.duplicate,
+		Fuel: a.fuel,
 	}, nil
 }

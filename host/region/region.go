@@ -189,6 +189,7 @@ func (r *Region) TypeStats() map[string]entity.TypeStats {
 			sum := out[name]
 			sum.Commands += n.Commands
 			sum.Fuel += n.Fuel
+			sum.Resident += n.Resident
 			out[name] = sum
 		}
 	}

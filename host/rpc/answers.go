@@ -149,6 +149,7 @@ func (st *sendStream) answer(a *wire.Answer, it *item) {
 		EventCount:  uint64(res.EventCount),
 		Duplicate:   res.Duplicate,
 		NodeID:      st.nodeName(res.Node),
+		Fuel:        res.Fuel,
 	}
 	if len(res.Payload) == 0 {
 		return

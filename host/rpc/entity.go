@@ -75,6 +75,7 @@ func (s *entityService) Send(ctx context.Context, r *connect.Request[entityv1.Se
 		EventCount: uint32(res.EventCount),
 		Duplicate:  res.Duplicate,
 		NodeId:     s.ranBy(res.Node),
+		Fuel:       res.Fuel,
 	}
 	if v, data := render(kind, res.Payload); v != nil {
 		out.Payload = &entityv1.SendResponse_Json{Json: v}
@@ -113,7 +114,7 @@ func (s *entityService) Query(ctx context.Context, r *connect.Request[entityv1.Q
 	if err != nil {
 		return nil, publicError(s.log, err)
 	}
-	out := &entityv1.QueryResponse{Sequence: uint64(res.Sequence)}
+	out := &entityv1.QueryResponse{Sequence: uint64(res.Sequence), Fuel: res.Fuel}
 	if v, data := render(kind, res.Payload); v != nil {
 		out.Payload = &entityv1.QueryResponse_Json{Json: v}
 	} else if len(data) > 0 {

@@ -257,7 +257,9 @@ type SendResponse struct {
 	// stored one.
 	Duplicate bool `protobuf:"varint,5,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
 	// The node that answered for the entity.
-	NodeId        string `protobuf:"bytes,6,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	NodeId string `protobuf:"bytes,6,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// What the command has cost, in units of fuel; 0 of a stored reply.
+	Fuel          uint64 `protobuf:"varint,7,opt,name=fuel,proto3" json:"fuel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -343,6 +345,13 @@ func (x *SendResponse) GetNodeId() string {
 		return x.NodeId
 	}
 	return ""
+}
+
+func (x *SendResponse) GetFuel() uint64 {
+	if x != nil {
+		return x.Fuel
+	}
+	return 0
 }
 
 type isSendResponse_Payload interface {
@@ -757,7 +766,9 @@ type QueryResponse struct {
 	//	*QueryResponse_Data
 	Payload isQueryResponse_Payload `protobuf_oneof:"payload"`
 	// The entity's sequence that the query saw; 0 when it has no events.
-	Sequence      uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// What the query has cost, in units of fuel.
+	Fuel          uint64 `protobuf:"varint,4,opt,name=fuel,proto3" json:"fuel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -820,6 +831,13 @@ func (x *QueryResponse) GetData() []byte {
 func (x *QueryResponse) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
+	}
+	return 0
+}
+
+func (x *QueryResponse) GetFuel() uint64 {
+	if x != nil {
+		return x.Fuel
 	}
 	return 0
 }
@@ -1421,7 +1439,11 @@ type GetEntityResponse struct {
 	Timers []*Timer `protobuf:"bytes,9,rep,name=timers,proto3" json:"timers,omitempty"`
 	// The last fault of the module's code on this entity, for people; empty
 	// when there was none since it was loaded.
-	LastError     string `protobuf:"bytes,10,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	LastError string `protobuf:"bytes,10,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	// How often in a row the module's code has failed on it.
+	Faults uint32 `protobuf:"varint,11,opt,name=faults,proto3" json:"faults,omitempty"`
+	// What the commands of its last 65,536 events have cost, in units of fuel.
+	Fuel          uint64 `protobuf:"varint,12,opt,name=fuel,proto3" json:"fuel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1524,6 +1546,20 @@ func (x *GetEntityResponse) GetLastError() string {
 		return x.LastError
 	}
 	return ""
+}
+
+func (x *GetEntityResponse) GetFaults() uint32 {
+	if x != nil {
+		return x.Faults
+	}
+	return 0
+}
+
+func (x *GetEntityResponse) GetFuel() uint64 {
+	if x != nil {
+		return x.Fuel
+	}
+	return 0
 }
 
 // Timer is a command that an entity will get at a time.
@@ -1764,7 +1800,10 @@ type ListEntitiesRequest struct {
 	// At most this many a page, up to 1,000; 0 means 100.
 	PageSize uint32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before, with the same filter; empty starts.
-	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only entities with this status: "active", "deleted" or "parked"; empty is
+	// any.
+	Status        string `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1837,6 +1876,13 @@ func (x *ListEntitiesRequest) GetPageSize() uint32 {
 func (x *ListEntitiesRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListEntitiesRequest) GetStatus() string {
+	if x != nil {
+		return x.Status
 	}
 	return ""
 }
@@ -1989,6 +2035,218 @@ func (*PassivateResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{21}
 }
 
+// ClearFaultsRequest names an entity.
+type ClearFaultsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entity type: 1 to 64 bytes of [a-z0-9-].
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// Entity id: 1 to 256 bytes of printable UTF-8.
+	EntityId      string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearFaultsRequest) Reset() {
+	*x = ClearFaultsRequest{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearFaultsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearFaultsRequest) ProtoMessage() {}
+
+func (x *ClearFaultsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearFaultsRequest.ProtoReflect.Descriptor instead.
+func (*ClearFaultsRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ClearFaultsRequest) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *ClearFaultsRequest) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+// ClearFaultsResponse says that the entity's faults are forgotten.
+type ClearFaultsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearFaultsResponse) Reset() {
+	*x = ClearFaultsResponse{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearFaultsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearFaultsResponse) ProtoMessage() {}
+
+func (x *ClearFaultsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearFaultsResponse.ProtoReflect.Descriptor instead.
+func (*ClearFaultsResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{23}
+}
+
+// SkipTimerRequest names a timer of an entity.
+type SkipTimerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entity type: 1 to 64 bytes of [a-z0-9-].
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// Entity id: 1 to 256 bytes of printable UTF-8.
+	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	// The entity's name for the timer: 1 to 255 bytes.
+	Timer string `protobuf:"bytes,3,opt,name=timer,proto3" json:"timer,omitempty"`
+	// The caller's name for the request, as of a command: sent again it has no
+	// second effect. Empty lets the server make one.
+	CommandId     string `protobuf:"bytes,4,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SkipTimerRequest) Reset() {
+	*x = SkipTimerRequest{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SkipTimerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SkipTimerRequest) ProtoMessage() {}
+
+func (x *SkipTimerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SkipTimerRequest.ProtoReflect.Descriptor instead.
+func (*SkipTimerRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SkipTimerRequest) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *SkipTimerRequest) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+func (x *SkipTimerRequest) GetTimer() string {
+	if x != nil {
+		return x.Timer
+	}
+	return ""
+}
+
+func (x *SkipTimerRequest) GetCommandId() string {
+	if x != nil {
+		return x.CommandId
+	}
+	return ""
+}
+
+// SkipTimerResponse says that the timer is not set any more.
+type SkipTimerResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entity's sequence.
+	Sequence      uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SkipTimerResponse) Reset() {
+	*x = SkipTimerResponse{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SkipTimerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SkipTimerResponse) ProtoMessage() {}
+
+func (x *SkipTimerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SkipTimerResponse.ProtoReflect.Descriptor instead.
+func (*SkipTimerResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *SkipTimerResponse) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
 // DeleteRequest names an entity.
 type DeleteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2004,7 +2262,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2274,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2287,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{22}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteRequest) GetEntityType() string {
@@ -2064,7 +2322,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2334,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2347,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{23}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteResponse) GetSequence() uint64 {
@@ -2112,7 +2370,7 @@ type SendStreamRequest_Item struct {
 
 func (x *SendStreamRequest_Item) Reset() {
 	*x = SendStreamRequest_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2382,7 @@ func (x *SendStreamRequest_Item) String() string {
 func (*SendStreamRequest_Item) ProtoMessage() {}
 
 func (x *SendStreamRequest_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2430,7 @@ type SendStreamResponse_Item struct {
 
 func (x *SendStreamResponse_Item) Reset() {
 	*x = SendStreamResponse_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2442,7 @@ func (x *SendStreamResponse_Item) String() string {
 func (*SendStreamResponse_Item) ProtoMessage() {}
 
 func (x *SendStreamResponse_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2523,7 @@ type ListEntitiesResponse_Entity struct {
 
 func (x *ListEntitiesResponse_Entity) Reset() {
 	*x = ListEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2535,7 @@ func (x *ListEntitiesResponse_Entity) String() string {
 func (*ListEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2589,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x11expected_sequence\x18\a \x01(\x04B\x0f\xbaH\f2\n" +
 	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fH\x01R\x10expectedSequence\x88\x01\x01B\t\n" +
 	"\apayloadB\x14\n" +
-	"\x12_expected_sequence\"\xd1\x01\n" +
+	"\x12_expected_sequence\"\xe5\x01\n" +
 	"\fSendResponse\x12,\n" +
 	"\x04json\x18\x01 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1a\n" +
@@ -2339,7 +2597,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\vevent_count\x18\x04 \x01(\rR\n" +
 	"eventCount\x12\x1c\n" +
 	"\tduplicate\x18\x05 \x01(\bR\tduplicate\x12\x17\n" +
-	"\anode_id\x18\x06 \x01(\tR\x06nodeIdB\t\n" +
+	"\anode_id\x18\x06 \x01(\tR\x06nodeId\x12\x12\n" +
+	"\x04fuel\x18\a \x01(\x04R\x04fuelB\t\n" +
 	"\apayload\"\xca\x01\n" +
 	"\x11SendStreamRequest\x12N\n" +
 	"\brequests\x18\x01 \x03(\v2'.hostd.entity.v1.SendStreamRequest.ItemB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\brequests\x1ae\n" +
@@ -2370,11 +2629,12 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x04json\x18\x04 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x05 \x01(\fH\x00R\x04data\x12H\n" +
 	"\vconsistency\x18\x06 \x01(\x0e2\x1c.hostd.entity.v1.ConsistencyB\b\xbaH\x05\x82\x01\x02\x10\x01R\vconsistencyB\t\n" +
-	"\apayload\"z\n" +
+	"\apayload\"\x8e\x01\n" +
 	"\rQueryResponse\x12,\n" +
 	"\x04json\x18\x01 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequenceB\t\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12\x12\n" +
+	"\x04fuel\x18\x04 \x01(\x04R\x04fuelB\t\n" +
 	"\apayload\"\x8e\x02\n" +
 	"\x11ReadEventsRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
@@ -2426,7 +2686,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x10GetEntityRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12H\n" +
-	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\"\xd9\x02\n" +
+	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\"\x85\x03\n" +
 	"\x11GetEntityResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12+\n" +
@@ -2440,7 +2700,9 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x06timers\x18\t \x03(\v2\x16.hostd.entity.v1.TimerR\x06timers\x12\x1d\n" +
 	"\n" +
 	"last_error\x18\n" +
-	" \x01(\tR\tlastError\"c\n" +
+	" \x01(\tR\tlastError\x12\x16\n" +
+	"\x06faults\x18\v \x01(\rR\x06faults\x12\x12\n" +
+	"\x04fuel\x18\f \x01(\x04R\x04fuel\"c\n" +
 	"\x05Timer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
 	"\x03due\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12\x18\n" +
@@ -2456,7 +2718,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x04json\x18\x01 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequenceB\t\n" +
-	"\apayload\"\xa7\x02\n" +
+	"\apayload\"\xe2\x02\n" +
 	"\x13ListEntitiesRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12F\n" +
@@ -2465,7 +2727,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\rresident_only\x18\x04 \x01(\bR\fresidentOnly\x12%\n" +
 	"\tpage_size\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"\xe3\x01\n" +
+	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x129\n" +
+	"\x06status\x18\a \x01(\tB!\xbaH\x1er\x1c2\x1a^(active|deleted|parked)?$R\x06status\"\xe3\x01\n" +
 	"\x14ListEntitiesResponse\x12H\n" +
 	"\bentities\x18\x01 \x03(\v2,.hostd.entity.v1.ListEntitiesResponse.EntityR\bentities\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1aY\n" +
@@ -2477,7 +2740,22 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12H\n" +
 	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\"\x13\n" +
-	"\x11PassivateResponse\"\xdd\x01\n" +
+	"\x11PassivateResponse\"\x98\x01\n" +
+	"\x12ClearFaultsRequest\x128\n" +
+	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
+	"entityType\x12H\n" +
+	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\"\x15\n" +
+	"\x13ClearFaultsResponse\"\x82\x02\n" +
+	"\x10SkipTimerRequest\x128\n" +
+	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
+	"entityType\x12H\n" +
+	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\x12 \n" +
+	"\x05timer\x18\x03 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\xff\x01R\x05timer\x12H\n" +
+	"\n" +
+	"command_id\x18\x04 \x01(\tB)\xbaH&r$(\x80\x012\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]*$R\tcommandId\"/\n" +
+	"\x11SkipTimerResponse\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xdd\x01\n" +
 	"\rDeleteRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12H\n" +
@@ -2488,7 +2766,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence**\n" +
 	"\vConsistency\x12\x10\n" +
 	"\fLINEARIZABLE\x10\x00\x12\t\n" +
-	"\x05STALE\x10\x012\xe5\x06\n" +
+	"\x05STALE\x10\x012\x93\b\n" +
 	"\rEntityService\x12C\n" +
 	"\x04Send\x12\x1c.hostd.entity.v1.SendRequest\x1a\x1d.hostd.entity.v1.SendResponse\x12Y\n" +
 	"\n" +
@@ -2500,7 +2778,9 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\tGetEntity\x12!.hostd.entity.v1.GetEntityRequest\x1a\".hostd.entity.v1.GetEntityResponse\"\x03\x90\x02\x01\x12T\n" +
 	"\bGetState\x12 .hostd.entity.v1.GetStateRequest\x1a!.hostd.entity.v1.GetStateResponse\"\x03\x90\x02\x01\x12`\n" +
 	"\fListEntities\x12$.hostd.entity.v1.ListEntitiesRequest\x1a%.hostd.entity.v1.ListEntitiesResponse\"\x03\x90\x02\x01\x12R\n" +
-	"\tPassivate\x12!.hostd.entity.v1.PassivateRequest\x1a\".hostd.entity.v1.PassivateResponse\x12I\n" +
+	"\tPassivate\x12!.hostd.entity.v1.PassivateRequest\x1a\".hostd.entity.v1.PassivateResponse\x12X\n" +
+	"\vClearFaults\x12#.hostd.entity.v1.ClearFaultsRequest\x1a$.hostd.entity.v1.ClearFaultsResponse\x12R\n" +
+	"\tSkipTimer\x12!.hostd.entity.v1.SkipTimerRequest\x1a\".hostd.entity.v1.SkipTimerResponse\x12I\n" +
 	"\x06Delete\x12\x1e.hostd.entity.v1.DeleteRequest\x1a\x1f.hostd.entity.v1.DeleteResponseB9Z7github.com/hostd/hostd/api/gen/hostd/entity/v1;entityv1b\x06proto3"
 
 var (
@@ -2516,7 +2796,7 @@ func file_hostd_entity_v1_entity_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_entity_v1_entity_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(Consistency)(0),                    // 0: hostd.entity.v1.Consistency
 	(*SendRequest)(nil),                 // 1: hostd.entity.v1.SendRequest
@@ -2541,32 +2821,36 @@ var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(*ListEntitiesResponse)(nil),        // 20: hostd.entity.v1.ListEntitiesResponse
 	(*PassivateRequest)(nil),            // 21: hostd.entity.v1.PassivateRequest
 	(*PassivateResponse)(nil),           // 22: hostd.entity.v1.PassivateResponse
-	(*DeleteRequest)(nil),               // 23: hostd.entity.v1.DeleteRequest
-	(*DeleteResponse)(nil),              // 24: hostd.entity.v1.DeleteResponse
-	(*SendStreamRequest_Item)(nil),      // 25: hostd.entity.v1.SendStreamRequest.Item
-	(*SendStreamResponse_Item)(nil),     // 26: hostd.entity.v1.SendStreamResponse.Item
-	(*ListEntitiesResponse_Entity)(nil), // 27: hostd.entity.v1.ListEntitiesResponse.Entity
-	(*structpb.Value)(nil),              // 28: google.protobuf.Value
-	(*anypb.Any)(nil),                   // 29: google.protobuf.Any
-	(*timestamppb.Timestamp)(nil),       // 30: google.protobuf.Timestamp
+	(*ClearFaultsRequest)(nil),          // 23: hostd.entity.v1.ClearFaultsRequest
+	(*ClearFaultsResponse)(nil),         // 24: hostd.entity.v1.ClearFaultsResponse
+	(*SkipTimerRequest)(nil),            // 25: hostd.entity.v1.SkipTimerRequest
+	(*SkipTimerResponse)(nil),           // 26: hostd.entity.v1.SkipTimerResponse
+	(*DeleteRequest)(nil),               // 27: hostd.entity.v1.DeleteRequest
+	(*DeleteResponse)(nil),              // 28: hostd.entity.v1.DeleteResponse
+	(*SendStreamRequest_Item)(nil),      // 29: hostd.entity.v1.SendStreamRequest.Item
+	(*SendStreamResponse_Item)(nil),     // 30: hostd.entity.v1.SendStreamResponse.Item
+	(*ListEntitiesResponse_Entity)(nil), // 31: hostd.entity.v1.ListEntitiesResponse.Entity
+	(*structpb.Value)(nil),              // 32: google.protobuf.Value
+	(*anypb.Any)(nil),                   // 33: google.protobuf.Any
+	(*timestamppb.Timestamp)(nil),       // 34: google.protobuf.Timestamp
 }
 var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
-	28, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
-	28, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
-	25, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
-	26, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
-	29, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
-	28, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
+	32, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
+	32, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
+	29, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
+	30, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
+	33, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
+	32, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
 	0,  // 6: hostd.entity.v1.QueryRequest.consistency:type_name -> hostd.entity.v1.Consistency
-	28, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
-	28, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
-	30, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	28, // 10: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
-	30, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	32, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
+	32, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
+	34, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	32, // 10: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
+	34, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
 	16, // 12: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
-	30, // 13: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
-	28, // 14: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
-	27, // 15: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
+	34, // 13: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
+	32, // 14: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
+	31, // 15: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
 	1,  // 16: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
 	2,  // 17: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
 	5,  // 18: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
@@ -2579,19 +2863,23 @@ var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
 	17, // 25: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
 	19, // 26: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
 	21, // 27: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
-	23, // 28: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
-	2,  // 29: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
-	4,  // 30: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
-	9,  // 31: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
-	11, // 32: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
-	13, // 33: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
-	15, // 34: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
-	18, // 35: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
-	20, // 36: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
-	22, // 37: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
-	24, // 38: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
-	29, // [29:39] is the sub-list for method output_type
-	19, // [19:29] is the sub-list for method input_type
+	23, // 28: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
+	25, // 29: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
+	27, // 30: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
+	2,  // 31: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
+	4,  // 32: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
+	9,  // 33: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
+	11, // 34: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
+	13, // 35: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
+	15, // 36: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
+	18, // 37: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
+	20, // 38: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
+	22, // 39: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
+	24, // 40: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
+	26, // 41: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
+	28, // 42: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
+	31, // [31:43] is the sub-list for method output_type
+	19, // [19:31] is the sub-list for method input_type
 	19, // [19:19] is the sub-list for extension type_name
 	19, // [19:19] is the sub-list for extension extendee
 	0,  // [0:19] is the sub-list for field type_name
@@ -2631,7 +2919,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 		(*GetStateResponse_Json)(nil),
 		(*GetStateResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[25].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[29].OneofWrappers = []any{
 		(*SendStreamResponse_Item_Response)(nil),
 		(*SendStreamResponse_Item_Error)(nil),
 	}
@@ -2641,7 +2929,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_entity_v1_entity_proto_rawDesc), len(file_hostd_entity_v1_entity_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

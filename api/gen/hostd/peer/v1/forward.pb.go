@@ -437,7 +437,9 @@ type ForwardResponse_Item struct {
 	// The stored reply of an earlier command with this id.
 	Duplicate bool `protobuf:"varint,5,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
 	// Why the request failed; absent when it did not.
-	Error         *ForwardError `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	Error *ForwardError `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	// What the guest's call has cost, in units of fuel.
+	Fuel          uint64 `protobuf:"varint,7,opt,name=fuel,proto3" json:"fuel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -514,6 +516,13 @@ func (x *ForwardResponse_Item) GetError() *ForwardError {
 	return nil
 }
 
+func (x *ForwardResponse_Item) GetFuel() uint64 {
+	if x != nil {
+		return x.Fuel
+	}
+	return 0
+}
+
 var File_hostd_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_hostd_peer_v1_forward_proto_rawDesc = "" +
@@ -535,9 +544,9 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\x11expected_plus_one\x18\t \x01(\x04R\x0fexpectedPlusOne\x12)\n" +
 	"\x10remaining_micros\x18\n" +
 	" \x01(\x04R\x0fremainingMicros\x12\x14\n" +
-	"\x05round\x18\v \x01(\x04R\x05round\"\x9f\x02\n" +
+	"\x05round\x18\v \x01(\x04R\x05round\"\xb3\x02\n" +
 	"\x0fForwardResponse\x129\n" +
-	"\x05items\x18\x01 \x03(\v2#.hostd.peer.v1.ForwardResponse.ItemR\x05items\x1a\xd0\x01\n" +
+	"\x05items\x18\x01 \x03(\v2#.hostd.peer.v1.ForwardResponse.ItemR\x05items\x1a\xe4\x01\n" +
 	"\x04Item\x12 \n" +
 	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12\x1a\n" +
@@ -545,7 +554,8 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\vevent_count\x18\x04 \x01(\x04R\n" +
 	"eventCount\x12\x1c\n" +
 	"\tduplicate\x18\x05 \x01(\bR\tduplicate\x121\n" +
-	"\x05error\x18\x06 \x01(\v2\x1b.hostd.peer.v1.ForwardErrorR\x05error\"\xda\x01\n" +
+	"\x05error\x18\x06 \x01(\v2\x1b.hostd.peer.v1.ForwardErrorR\x05error\x12\x12\n" +
+	"\x04fuel\x18\a \x01(\x04R\x04fuel\"\xda\x01\n" +
 	"\fForwardError\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x12\n" +

@@ -81,6 +81,11 @@ const (
 	EntityServiceListEntitiesProcedure = "/hostd.entity.v1.EntityService/ListEntities"
 	// EntityServicePassivateProcedure is the fully-qualified name of the EntityService's Passivate RPC.
 	EntityServicePassivateProcedure = "/hostd.entity.v1.EntityService/Passivate"
+	// EntityServiceClearFaultsProcedure is the fully-qualified name of the EntityService's ClearFaults
+	// RPC.
+	EntityServiceClearFaultsProcedure = "/hostd.entity.v1.EntityService/ClearFaults"
+	// EntityServiceSkipTimerProcedure is the fully-qualified name of the EntityService's SkipTimer RPC.
+	EntityServiceSkipTimerProcedure = "/hostd.entity.v1.EntityService/SkipTimer"
 	// EntityServiceDeleteProcedure is the fully-qualified name of the EntityService's Delete RPC.
 	EntityServiceDeleteProcedure = "/hostd.entity.v1.EntityService/Delete"
 )
@@ -117,6 +122,12 @@ type EntityServiceClient interface {
 	ListEntities(context.Context, *connect.Request[v1.ListEntitiesRequest]) (*connect.Response[v1.ListEntitiesResponse], error)
 	// Passivate drops an entity from memory; its next command loads it again.
 	Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error)
+	// ClearFaults forgets what went wrong with an entity: a parked one runs again
+	// at its next command.
+	ClearFaults(context.Context, *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error)
+	// SkipTimer cancels a timer, for when its command fails again and again. It
+	// leaves a record without events. A timer that is not set is no error.
+	SkipTimer(context.Context, *connect.Request[v1.SkipTimerRequest]) (*connect.Response[v1.SkipTimerResponse], error)
 	// Delete writes a tombstone. The id can be created again: its sequence goes
 	// on after the tombstone, its state starts anew, and ReadEvents shows both
 	// lives.
@@ -194,6 +205,18 @@ func NewEntityServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(entityServiceMethods.ByName("Passivate")),
 			connect.WithClientOptions(opts...),
 		),
+		clearFaults: connect.NewClient[v1.ClearFaultsRequest, v1.ClearFaultsResponse](
+			httpClient,
+			baseURL+EntityServiceClearFaultsProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("ClearFaults")),
+			connect.WithClientOptions(opts...),
+		),
+		skipTimer: connect.NewClient[v1.SkipTimerRequest, v1.SkipTimerResponse](
+			httpClient,
+			baseURL+EntityServiceSkipTimerProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("SkipTimer")),
+			connect.WithClientOptions(opts...),
+		),
 		delete: connect.NewClient[v1.DeleteRequest, v1.DeleteResponse](
 			httpClient,
 			baseURL+EntityServiceDeleteProcedure,
@@ -214,6 +237,8 @@ type entityServiceClient struct {
 	getState     *connect.Client[v1.GetStateRequest, v1.GetStateResponse]
 	listEntities *connect.Client[v1.ListEntitiesRequest, v1.ListEntitiesResponse]
 	passivate    *connect.Client[v1.PassivateRequest, v1.PassivateResponse]
+	clearFaults  *connect.Client[v1.ClearFaultsRequest, v1.ClearFaultsResponse]
+	skipTimer    *connect.Client[v1.SkipTimerRequest, v1.SkipTimerResponse]
 	delete       *connect.Client[v1.DeleteRequest, v1.DeleteResponse]
 }
 
@@ -262,6 +287,16 @@ func (c *entityServiceClient) Passivate(ctx context.Context, req *connect.Reques
 	return c.passivate.CallUnary(ctx, req)
 }
 
+// ClearFaults calls hostd.entity.v1.EntityService.ClearFaults.
+func (c *entityServiceClient) ClearFaults(ctx context.Context, req *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error) {
+	return c.clearFaults.CallUnary(ctx, req)
+}
+
+// SkipTimer calls hostd.entity.v1.EntityService.SkipTimer.
+func (c *entityServiceClient) SkipTimer(ctx context.Context, req *connect.Request[v1.SkipTimerRequest]) (*connect.Response[v1.SkipTimerResponse], error) {
+	return c.skipTimer.CallUnary(ctx, req)
+}
+
 // Delete calls hostd.entity.v1.EntityService.Delete.
 func (c *entityServiceClient) Delete(ctx context.Context, req *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error) {
 	return c.delete.CallUnary(ctx, req)
@@ -299,6 +334,12 @@ type EntityServiceHandler interface {
 	ListEntities(context.Context, *connect.Request[v1.ListEntitiesRequest]) (*connect.Response[v1.ListEntitiesResponse], error)
 	// Passivate drops an entity from memory; its next command loads it again.
 	Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error)
+	// ClearFaults forgets what went wrong with an entity: a parked one runs again
+	// at its next command.
+	ClearFaults(context.Context, *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error)
+	// SkipTimer cancels a timer, for when its command fails again and again. It
+	// leaves a record without events. A timer that is not set is no error.
+	SkipTimer(context.Context, *connect.Request[v1.SkipTimerRequest]) (*connect.Response[v1.SkipTimerResponse], error)
 	// Delete writes a tombstone. The id can be created again: its sequence goes
 	// on after the tombstone, its state starts anew, and ReadEvents shows both
 	// lives.
@@ -372,6 +413,18 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(entityServiceMethods.ByName("Passivate")),
 		connect.WithHandlerOptions(opts...),
 	)
+	entityServiceClearFaultsHandler := connect.NewUnaryHandler(
+		EntityServiceClearFaultsProcedure,
+		svc.ClearFaults,
+		connect.WithSchema(entityServiceMethods.ByName("ClearFaults")),
+		connect.WithHandlerOptions(opts...),
+	)
+	entityServiceSkipTimerHandler := connect.NewUnaryHandler(
+		EntityServiceSkipTimerProcedure,
+		svc.SkipTimer,
+		connect.WithSchema(entityServiceMethods.ByName("SkipTimer")),
+		connect.WithHandlerOptions(opts...),
+	)
 	entityServiceDeleteHandler := connect.NewUnaryHandler(
 		EntityServiceDeleteProcedure,
 		svc.Delete,
@@ -398,6 +451,10 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 			entityServiceListEntitiesHandler.ServeHTTP(w, r)
 		case EntityServicePassivateProcedure:
 			entityServicePassivateHandler.ServeHTTP(w, r)
+		case EntityServiceClearFaultsProcedure:
+			entityServiceClearFaultsHandler.ServeHTTP(w, r)
+		case EntityServiceSkipTimerProcedure:
+			entityServiceSkipTimerHandler.ServeHTTP(w, r)
 		case EntityServiceDeleteProcedure:
 			entityServiceDeleteHandler.ServeHTTP(w, r)
 		default:
@@ -443,6 +500,14 @@ func (UnimplementedEntityServiceHandler) ListEntities(context.Context, *connect.
 
 func (UnimplementedEntityServiceHandler) Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.Passivate is not implemented"))
+}
+
+func (UnimplementedEntityServiceHandler) ClearFaults(context.Context, *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ClearFaults is not implemented"))
+}
+
+func (UnimplementedEntityServiceHandler) SkipTimer(context.Context, *connect.Request[v1.SkipTimerRequest]) (*connect.Response[v1.SkipTimerResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.SkipTimer is not implemented"))
 }
 
 func (UnimplementedEntityServiceHandler) Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error) {

@@ -1,0 +1,76 @@
+package host
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/entity"
+)
+
+// guestCollector tells what guests cost: by entity type what they spend and
+// hold, by kind how they fail, and what they take of the node.
+type guestCollector struct{ n *Node }
+
+var (
+	typeLabel     = []string{"entity_type"}
+	typeFuel      = prometheus.NewDesc("hostd_type_fuel_total", "Units of fuel that commands have spent.", typeLabel, nil)
+	typeCommands  = prometheus.NewDesc("hostd_type_commands_total", "Commands given to guests, whatever came of them.", typeLabel, nil)
+	typeResident  = prometheus.NewDesc("hostd_type_entities_resident", "Entities in memory.", typeLabel, nil)
+	faultKinds    = prometheus.NewDesc("hostd_guest_faults_by_kind_total", "Guest calls that failed by the guest's fault.", []string{"kind"}, nil)
+	engineOpen    = prometheus.NewDesc("hostd_engine_instances", "Guest instances of the node, those beside the lanes too.", nil, nil)
+	engineMemory  = prometheus.NewDesc("hostd_engine_memory_bytes", "Linear memory of these instances as their guests see it.", nil, nil)
+	engineReserve = prometheus.NewDesc("hostd_engine_reserved_bytes", "Address space of these instances; it costs nothing.", nil, nil)
+	engineCharged = prometheus.NewDesc("hostd_engine_charged_bytes", "What is counted against twice guest-memory-bytes.", nil, nil)
+	laneTimers    = prometheus.NewDesc("hostd_timers_fired_total", "Timers whose command took effect.", nil, nil)
+	laneSnapshots = prometheus.NewDesc("hostd_snapshots_total", "Snapshots of entities proposed.", nil, nil)
+	laneIdle      = prometheus.NewDesc("hostd_passivations_total", "Entities that left memory because they were idle or asked to.", nil, nil)
+	laneShed      = prometheus.NewDesc("hostd_evictions_total", "Entities that left memory to make room.", nil, nil)
+)
+
+// outputKind is the kind of the faults that only a lane sees: output that is
+// well placed and no frames of the contract, or over a limit.
+const outputKind = "bad output"
+
+// Describe implements prometheus.Collector.
+func (c guestCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{typeFuel, typeCommands, typeResident, faultKinds, engineOpen, engineMemory,
+		engineReserve, engineCharged, laneTimers, laneSnapshots, laneIdle, laneShed} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c guestCollector) Collect(out chan<- prometheus.Metric) {
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v int64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	for name, t := range c.n.region.TypeStats() {
+		count(typeFuel, t.Fuel, name)
+		count(typeCommands, t.Commands, name)
+		gauge(typeResident, t.Resident, name)
+	}
+	var sum entity.Stats
+	for _, s := range c.n.region.Stats() {
+		sum.BadOutputs += s.BadOutputs
+		sum.Timers += s.Timers
+		sum.Snapshots += s.Snapshots
+		sum.Passivations += s.Passivations
+		sum.Shed += s.Shed
+	}
+	for kind := range engine.FaultKinds {
+		count(faultKinds, c.n.faults[kind].Load(), kind.String())
+	}
+	count(faultKinds, sum.BadOutputs, outputKind)
+	count(laneTimers, sum.Timers)
+	count(laneSnapshots, sum.Snapshots)
+	count(laneIdle, sum.Passivations)
+	count(laneShed, sum.Shed)
+	u := c.n.engine.Usage()
+	gauge(engineOpen, int64(u.Instances))
+	gauge(engineMemory, u.MemoryBytes)
+	gauge(engineReserve, u.ReservedBytes)
+	gauge(engineCharged, u.ChargedBytes)
+}
