@@ -27,6 +27,9 @@ const (
 // work, a node's death and its return wake those they must.
 func (w *World) calm() {
 	w.note("calm")
+	if w.meta != nil {
+		w.meta.still = true // nobody is to be replaced now
+	}
 	w.doze("after the faults", quiet) // learners may have much to fetch
 	w.ask("asleep", answers)
 	w.doze("after commands", dozes)

@@ -29,6 +29,10 @@ func (w *World) heal() {
 			n.restart()
 		}
 	}
+	if w.meta != nil {
+		w.pardon()
+		w.recoordinate() // what was drained is resumed
+	}
 	probes := w.probes()
 	for deadline := w.step + quiet; w.step < deadline && w.first == nil; w.step++ {
 		for _, n := range w.nodes {
@@ -78,6 +82,9 @@ func (w *World) settled() bool {
 	if w.clients[len(w.clients)-1].number == 0 || len(w.shipping) > 0 {
 		return false
 	}
+	if w.meta != nil && !w.inPlace() {
+		return false
+	}
 	for _, s := range w.shards {
 		for i, n := range w.nodes {
 			if !n.up || w.outside(s, i) {
@@ -91,8 +98,11 @@ func (w *World) settled() bool {
 	return true
 }
 
-// outside says whether a node's replica never became a member of the shard.
+// outside says whether a node has no replica that became a member of the shard.
 func (w *World) outside(s sharding.ShardID, node int) bool {
+	if w.meta != nil {
+		return w.replica(s, node) == 0
+	}
 	return node > 0 && w.profile.members > 0 && !w.joined[s]
 }
 
@@ -102,6 +112,14 @@ func (w *World) describe() string {
 		for _, n := range w.nodes {
 			st, _ := n.driver.Core().Status(s)
 			text += fmt.Sprintf("\n  shard %d node %d up %v: applied %d of %d, %+v", s, n.id, n.up, n.machine.shards[s].index, len(w.log[s]), st)
+		}
+	}
+	if w.meta != nil {
+		text += fmt.Sprintf("\n  members %+v\n  placements %+v", w.meta.state.View().Members(), w.meta.state.View().Placements())
+	}
+	for _, c := range w.clients {
+		if c.op != nil {
+			text += fmt.Sprintf("\n  client %d wants %+v", c.id, *c.op)
 		}
 	}
 	return text

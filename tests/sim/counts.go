@@ -9,6 +9,7 @@ func (c *Counts) fields() map[string]*int {
 		"acked": &c.acked, "reads": &c.reads, "unknown": &c.unknown, "resent": &c.resent, "dropped": &c.dropped,
 		"rejected": &c.rejected, "bindings": &c.bindings,
 		"snapshots": &c.snapshots, "refusals": &c.refusals, "installs": &c.installs,
+		"created": &c.created, "removed": &c.removed, "wiped": &c.wiped,
 	}
 }
 

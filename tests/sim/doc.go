@@ -3,8 +3,9 @@
 // seed: the same seed makes the same run, byte for byte. Clients write and read
 // entities while messages are lost, doubled and reordered, links cut, nodes
 // paused, killed and cut from power in the middle of a write, and replicas that
-// are behind get the state of others; then everything heals, and the invariants
-// are checked.
+// are behind get the state of others; in some worlds a coordinator moves replicas
+// between nodes, of which some lose their disks. Then everything heals, and the
+// invariants are checked.
 //
 // It runs the product's own Core and Driver and its own state machine, with
 // the rules of the journal: an entry is refused unless its fence is its term

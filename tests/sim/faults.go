@@ -17,7 +17,7 @@ func (w *World) faults() {
 		w.breakNode(w.nodes[w.rng.IntN(len(w.nodes))])
 	}
 	for _, n := range w.nodes {
-		if !n.up && w.chance(60) {
+		if !n.up && w.chance(w.profile.absence()) {
 			n.restart()
 		}
 	}
@@ -43,6 +43,9 @@ func (w *World) faults() {
 		n := w.nodes[w.rng.IntN(len(w.nodes))]
 		n.stalled = w.step + w.rng.IntN(300)
 		w.note("stall %d %d", n.id, n.stalled)
+	}
+	if w.meta != nil && w.chance(p.wipe) {
+		w.wipe(w.nodes[w.rng.IntN(len(w.nodes))])
 	}
 	if w.chance(p.transfer) {
 		w.transfer(w.shards[w.rng.IntN(len(w.shards))])
@@ -106,8 +109,11 @@ func (w *World) leader(s sharding.ShardID) *node {
 
 func (w *World) transfer(s sharding.ShardID) {
 	if n := w.leader(s); n != nil {
-		w.count.transfers++
 		to := w.replica(s, w.rng.IntN(len(w.nodes)))
+		if to == 0 {
+			return
+		}
+		w.count.transfers++
 		// The lane may be behind: then there is nothing to hand over.
 		_ = n.driver.Core().TransferLeader(s, to)
 	}

@@ -42,6 +42,7 @@ type node struct {
 	stalled int
 	// slow is how many steps the node's tick takes: clocks differ.
 	slow int
+	gov  governed
 	// knows: from this step on it knows where all replicas are.
 	knows int
 }
@@ -113,6 +114,10 @@ func (n *node) start() error {
 	n.life++
 	n.log, n.inbox, n.events, n.up = log, nil, nil, true
 	n.silence, n.quiet, n.quorum = map[int]int{}, map[int]bool{}, map[sharding.ShardID]bool{}
+	if n.w.meta != nil {
+		n.gov.begin()
+		return nil
+	}
 	return n.create(rec)
 }
 
@@ -178,6 +183,11 @@ func (n *node) run() {
 	n.machine.pump(n.w.rng.IntN(4))
 	if !n.up {
 		return
+	}
+	if n.w.meta != nil {
+		if n.govern(); !n.up {
+			return
+		}
 	}
 	n.tell()
 	for _, s := range n.w.shards {
@@ -307,13 +317,22 @@ func (w *World) name(id int) sharding.NodeID { return sharding.NodeID(fmt.Sprint
 
 func (w *World) index(name sharding.NodeID) int { return int(name[1] - '0') }
 
-// replica numbers the replicas: shard and node, from 1.
+// replica numbers the replicas: shard and node, from 1. Where they move it is
+// the one that the node holds or is to hold, 0 for none.
 func (w *World) replica(s sharding.ShardID, node int) sharding.ReplicaID {
+	if w.meta != nil {
+		p, _ := w.meta.state.View().Placement(s)
+		r, _ := p.On(w.name(node))
+		return r.ID
+	}
 	return sharding.ReplicaID(uint64(s)*10 + uint64(node) + 1)
 }
 
 // locate knows where replicas are, on some nodes only after a while.
-func (n *node) locate(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
+func (n *node) locate(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
+	if n.w.meta != nil {
+		return n.gov.view.ReplicaNode(s, r)
+	}
 	return n.w.name(int(r%10) - 1), n.w.step >= n.knows || n.w.healing
 }
 

@@ -19,15 +19,15 @@ var (
 
 // run runs one seed. Raft draws its election timeouts from crypto/rand, which
 // is made to follow the seed too.
-func run(t *testing.T, seed uint64, change func(*World)) (w *World, err error) {
+func run(t *testing.T, seed uint64, plain bool, store string) (w *World, err error) {
 	cryptotest.SetGlobalRandom(t, seed)
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("seed %d step %d: panic: %v\n%s", seed, w.step, p, debug.Stack())
 		}
 	}()
-	w = New(seed)
-	change(w)
+	w = New(seed, plain)
+	w.UseStore(store)
 	if *storyFlag {
 		w.Story = os.Stdout
 	}
@@ -35,9 +35,7 @@ func run(t *testing.T, seed uint64, change func(*World)) (w *World, err error) {
 	return w, w.Run()
 }
 
-func all(*World) {}
-
-// seeds are those to run, and saved those that failed once.
+// seeds are those to run, and saved those that failed once, in plain worlds.
 func seeds(t *testing.T) (out, saved []uint64) {
 	first, n := *seedFlag, *seedsFlag
 	if first == 0 {
@@ -78,8 +76,8 @@ func savedSeeds(t *testing.T) (out []uint64) {
 
 func TestSeeds(t *testing.T) {
 	var sum Counts
-	one := func(t *testing.T, seed uint64, change func(*World)) {
-		w, err := run(t, seed, change)
+	one := func(t *testing.T, seed uint64, plain bool) {
+		w, err := run(t, seed, plain, "")
 		if err != nil {
 			t.Fatalf("%v\nrun it again with: go test ./tests/sim -run TestSeeds -seeds 1 -seed %d", err, seed)
 		}
@@ -90,10 +88,10 @@ func TestSeeds(t *testing.T) {
 	}
 	some, saved := seeds(t)
 	for _, seed := range saved {
-		t.Run(fmt.Sprint("saved/", seed), func(t *testing.T) { one(t, seed, (*World).Plain) })
+		t.Run(fmt.Sprint("saved/", seed), func(t *testing.T) { one(t, seed, true) })
 	}
 	for _, seed := range some {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { one(t, seed, all) })
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { one(t, seed, false) })
 	}
 	t.Log(&sum)
 	if !t.Failed() && *seedsFlag == 0 && !testing.Short() {
@@ -104,11 +102,11 @@ func TestSeeds(t *testing.T) {
 }
 
 func TestSameSeedSameTrace(t *testing.T) {
-	for seed := uint64(1); seed <= 4; seed++ {
+	for seed := uint64(1); seed <= 10; seed++ {
 		var traces [2]uint64
 		for i := range traces {
 			t.Run(fmt.Sprintf("%d/%d", seed, i), func(t *testing.T) {
-				w, err := run(t, seed, all)
+				w, err := run(t, seed, false, "")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -133,7 +131,7 @@ func TestSeedsWithStore(t *testing.T) {
 	for i := range n {
 		seed := max(*seedFlag, 1) + uint64(i)
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			w, err := run(t, seed, func(w *World) { w.UseStore(t.TempDir()) })
+			w, err := run(t, seed, true, t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}

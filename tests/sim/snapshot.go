@@ -89,6 +89,9 @@ func (m *machine) Install(shard sharding.ShardID, generation uint32, in statefil
 func (m *machine) Drop(shard sharding.ShardID, next uint32) {
 	m.lives[shard] = next
 	m.queue = append(m.queue, batch{shard: shard, generation: next, drop: true})
+	delete(m.n.quorum, shard)
+	l := m.n.lanes[shard]
+	m.n.events = append(m.n.events, func() { l.leader(l.term, false) })
 }
 
 // turnOver ends a life and begins the next one.

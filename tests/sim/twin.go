@@ -21,14 +21,9 @@ type twin struct {
 	machine *eventlog.Machine
 }
 
-// UseStore makes the nodes run the product's state machine too, with stores
-// below dir. Snapshots are tested with stores in tests/lives.
-func (w *World) UseStore(dir string) {
-	w.dir = dir
-	if dir != "" {
-		w.Plain()
-	}
-}
+// UseStore makes the nodes of a plain world run the product's state machine
+// too, with stores below dir. Snapshots are tested with stores in tests/lives.
+func (w *World) UseStore(dir string) { w.dir = dir }
 
 // openTwin opens the product's machine as of the watermark that the log
 // recorded, and checks that it is where the model is.

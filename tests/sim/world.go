@@ -28,6 +28,7 @@ type World struct {
 	entity  map[string]*history
 
 	flights []flight
+	meta    *registry // nil where placements are fixed
 	// shipping are the snapshots on their way.
 	shipping []*shipment
 	cut      map[[2]int]bool // links that lose everything, from, to
@@ -67,11 +68,12 @@ type Counts struct {
 	acked, reads, unknown, resent int
 	bindings                      int
 	snapshots, refusals, installs int
+	created, removed, wiped       int
 }
 
 func (c *Counts) String() string {
-	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d bindings %d acked %d reads %d unknown %d resent %d snapshots %d refused %d installs %d",
-		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent, c.snapshots, c.refusals, c.installs)
+	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d bindings %d acked %d reads %d unknown %d resent %d snapshots %d refused %d installs %d created %d removed %d wiped %d",
+		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent, c.snapshots, c.refusals, c.installs, c.created, c.removed, c.wiped)
 }
 
 // profile is how one seed's world behaves; seeds differ in everything.
@@ -90,6 +92,9 @@ type profile struct {
 	// bytes.
 	snapshots           bool
 	retain, retainTotal int64
+	// moves: replicas are placed and moved by the metadata. away: a node that
+	// is down is so for longer. wipe: disks are lost.
+	moves, away, wipe int
 	// calm: the clients rest every other so many steps, never for 0.
 	calm int
 }
@@ -117,20 +122,23 @@ func (w *World) chooseMore() {
 	p.snapshots = p.nodes > 1 && r.IntN(2) == 0
 	p.retain = []int64{1, 1, 600, 5000}[r.IntN(4)]
 	p.retainTotal = []int64{2000, 64 << 20}[r.IntN(2)]
+	p.moves, p.away = []int{0, 0, 60, 250}[r.IntN(4)], []int{60, 300}[r.IntN(2)]
+	if p.wipe = []int{0, 400}[r.IntN(2)]; p.moves > 0 {
+		p.nodes, p.members, p.snapshots = 3+r.IntN(3), 0, true
+	}
 }
 
-// Plain leaves out what came later.
-func (w *World) Plain() { w.profile.snapshots = false }
-
-// New makes the world of a seed.
-func New(seed uint64) *World {
+// New makes the world of a seed; a plain one leaves out what came later.
+func New(seed uint64, plain bool) *World {
 	w := &World{
 		Seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), entity: map[string]*history{}, cut: map[[2]int]bool{},
 		joining: map[sharding.ShardID]bool{}, joined: map[sharding.ShardID]bool{},
 		leaders: map[leadership]int{}, log: map[sharding.ShardID][]journal.Committed{}, trace: fnv.New64a(),
 	}
 	w.profile = w.choose()
-	w.chooseMore()
+	if !plain {
+		w.chooseMore()
+	}
 	p := &w.profile
 	for s := range p.shards {
 		w.shards = append(w.shards, sharding.ShardID(s+1))
@@ -138,6 +146,9 @@ func New(seed uint64) *World {
 	}
 	for i := range p.nodes {
 		w.nodes = append(w.nodes, newNode(w, i))
+	}
+	if p.moves > 0 {
+		w.found()
 	}
 	for i := range p.entities {
 		w.entity[fmt.Sprintf("e%d", i)] = newHistory()
@@ -223,6 +234,9 @@ func (w *World) pass() {
 	w.carry()
 	for _, i := range w.rng.Perm(len(w.nodes)) {
 		w.nodes[i].run()
+	}
+	if w.meta != nil {
+		w.govern()
 	}
 	for _, c := range w.clients {
 		c.act()

@@ -1,0 +1,341 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/coordinator"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// registry is the metadata and its coordinator, which decide where replicas
+// live. It is in one place and never fails; what nodes know of it is behind.
+type registry struct {
+	state     *meta.State
+	index     uint64
+	coord     *coordinator.Coordinator
+	at        int // the node that it is beside
+	term      sharding.Term
+	reports   []report
+	transfers map[sharding.NodeID][]coordinator.Transfer
+	number    uint64 // of orders
+	still     bool
+}
+
+// report is one on its way.
+type report struct {
+	at int
+	coordinator.Report
+}
+
+// governed is what a node knows of the metadata.
+type governed struct {
+	disk        int // that it has; it gets another when it loses one
+	incarnation uint64
+	seq         uint64
+	view        *meta.View
+	fresh       bool // the view was caught up with since the start
+	announced   bool
+	passed      uint64 // the view of the last pass
+	// confirmed are the elections since which it has caught up.
+	confirmed map[sharding.ShardID]sharding.Term
+}
+
+// begin is the start of a process.
+func (g *governed) begin() {
+	g.incarnation++
+	g.seq, g.passed, g.fresh, g.announced = 0, 0, false, false
+	g.confirmed = map[sharding.ShardID]sharding.Term{}
+}
+
+// found creates the cluster; the coordinator places its shards.
+func (w *World) found() {
+	w.meta = &registry{state: meta.New(), term: 1}
+	w.recoordinate()
+	for i, n := range w.nodes {
+		n.gov.incarnation, n.gov.view = 1, w.meta.state.View()
+		if i == 0 {
+			founder := n.describe()
+			founder.Status = meta.StatusUp
+			w.do(meta.CreateCluster(meta.Cluster{ID: "sim", Format: 1, Shards: uint32(len(w.shards)), CreatedAt: 1}, founder))
+		} else {
+			w.do(meta.Join(n.describe()))
+		}
+	}
+}
+
+func (n *node) describe() meta.Member {
+	return meta.Member{
+		Node: n.w.name(n.id), Address: fmt.Sprintf("10.0.0.%d:7000", n.id+1), Disk: fmt.Sprintf("disk%d-%d", n.id, n.gov.disk),
+		Incarnation: n.gov.incarnation, Roles: []string{"host"},
+	}
+}
+
+// do carries a command out.
+func (w *World) do(command []byte) {
+	w.meta.index++
+	_, result := w.meta.state.Apply(w.meta.index, command)
+	_, err := meta.DecodeResult(result)
+	w.note("meta %s %v", command, err)
+}
+
+// recoordinate begins anew beside some node.
+func (w *World) recoordinate() {
+	m := w.meta
+	m.at, m.term = w.rng.IntN(len(w.nodes)), m.term+1
+	m.reports, m.transfers = nil, map[sharding.NodeID][]coordinator.Transfer{}
+	m.coord = coordinator.New(coordinator.Options{DeadAfter: 3 * time.Second, Fresh: 2 * time.Second, TransferTimeout: time.Second})
+}
+
+// govern lets the coordinator decide, now and then.
+func (w *World) govern() {
+	m := w.meta
+	if !w.healing && w.chance(600) {
+		w.recoordinate()
+	}
+	if m.still || w.step%12 != 0 {
+		return
+	}
+	in := coordinator.Input{Now: time.Unix(0, int64(w.step)*int64(20*time.Millisecond)), View: m.state.View(), Reachable: map[sharding.NodeID]bool{}}
+	for i, n := range w.nodes {
+		in.Reachable[w.name(i)] = n.up && n.paused <= w.step && w.reaches(i)
+	}
+	waiting := m.reports[:0]
+	for _, r := range m.reports {
+		if r.at <= w.step {
+			in.Reports = append(in.Reports, r.Report)
+		} else {
+			waiting = append(waiting, r)
+		}
+	}
+	m.reports = waiting
+	if !w.healing && w.chance(max(1, w.profile.moves/12)) {
+		in.Orders = append(in.Orders, w.order())
+	}
+	plan := m.coord.Step(in)
+	for _, command := range plan.Commands {
+		w.do(command)
+	}
+	for _, t := range plan.Transfers {
+		m.transfers[t.From] = append(m.transfers[t.From], t)
+	}
+	for _, name := range plan.Rejoin {
+		w.nodes[w.index(name)].gov.announced = false
+	}
+}
+
+// order is what an operator may want.
+func (w *World) order() coordinator.Order {
+	w.meta.number++
+	o := coordinator.Order{ID: w.meta.number, Kind: coordinator.OrderMove, Shard: w.shards[w.rng.IntN(len(w.shards))], Node: w.name(w.rng.IntN(len(w.nodes)))}
+	switch w.rng.IntN(8) {
+	case 0:
+		o.Kind = coordinator.OrderDrain
+	case 1:
+		o.Kind = coordinator.OrderDown
+	case 2:
+		o.Kind = coordinator.OrderRebalance
+	case 3:
+		o.Kind = coordinator.OrderResume
+	}
+	w.note("order %d %d %s", o.Kind, o.Shard, o.Node)
+	return o
+}
+
+// reaches says whether a node and the coordinator hear each other.
+func (w *World) reaches(i int) bool {
+	return !w.cut[[2]int{i, w.meta.at}] && !w.cut[[2]int{w.meta.at, i}]
+}
+
+// govern is what a node does about its placements.
+func (n *node) govern() {
+	w, g := n.w, &n.gov
+	if w.meta.still || !w.reaches(n.id) {
+		return
+	}
+	if w.rng.IntN(15) == 0 {
+		n.catchUp()
+	}
+	if !g.fresh {
+		return
+	}
+	if !g.announced {
+		w.do(meta.Join(n.describe()))
+		g.announced = true
+	}
+	if w.rng.IntN(10) == 0 {
+		n.converge()
+	}
+	if n.up && w.rng.IntN(20) == 0 {
+		n.report()
+	}
+}
+
+func (n *node) catchUp() { n.gov.view, n.gov.fresh = n.w.meta.state.View(), true }
+
+// statuses are the node's replicas.
+func (n *node) statuses() (out []raftgroup.Status) {
+	for _, s := range n.w.shards {
+		if st, err := n.driver.Core().Status(s); err == nil {
+			out = append(out, st)
+		}
+	}
+	return out
+}
+
+// converge is one look at all replicas, as a node takes it: what is placed is
+// made, what is forgotten is removed, and the groups that it leads are brought
+// to their placements.
+func (n *node) converge() {
+	statuses := n.statuses()
+	for _, st := range statuses {
+		if st.Self && n.gov.confirmed[st.Shard] != st.Term {
+			n.catchUp()
+			n.gov.confirmed[st.Shard] = st.Term
+		}
+	}
+	view := n.gov.view
+	if self, ok := view.Member(n.w.name(n.id)); !ok || self.Disk != n.describe().Disk {
+		return
+	}
+	if n.createPlaced(view, statuses); !n.up {
+		return
+	}
+	for _, st := range statuses {
+		if _, placed := view.ReplicaNode(st.Shard, st.Replica); !placed {
+			err, logged := n.driver.Remove([]raftgroup.ReplicaRef{{Shard: st.Shard, Replica: st.Replica}})
+			if n.changed("remove", st.Shard, st.Replica, err, logged); !n.up {
+				return
+			}
+			n.w.count.removed++
+		} else if st.Self {
+			n.step(view, &st)
+		}
+	}
+	n.gov.passed = view.Index()
+}
+
+// createPlaced makes the replicas that are placed here.
+func (n *node) createPlaced(view *meta.View, statuses []raftgroup.Status) {
+	for _, h := range view.HostedBy(n.w.name(n.id)) {
+		there := slices.ContainsFunc(statuses, func(st raftgroup.Status) bool { return st.Shard == h.Shard })
+		if there || h.Shard == sharding.MetaShard || h.Replica.State == meta.ReplicaLeaving {
+			continue
+		}
+		err, logged := n.driver.Create([]raftgroup.GroupConfig{{Shard: h.Shard, Replica: h.Replica.ID, Voters: h.First}})
+		if n.changed("create", h.Shard, h.Replica.ID, err, logged); !n.up {
+			return
+		}
+		n.w.count.created++
+	}
+}
+
+// changed follows a creation or a removal.
+func (n *node) changed(what string, s sharding.ShardID, r sharding.ReplicaID, err error, logged bool) {
+	n.w.note("%s %d %d %d %v", what, n.id, s, r, err)
+	if logged {
+		n.check(err)
+	} else if err != nil {
+		n.w.fail("node %d: %s replica %d of shard %d: %v", n.id, what, r, s, err)
+	}
+}
+
+// step takes the next step of a group's membership.
+func (n *node) step(view *meta.View, st *raftgroup.Status) {
+	p, placed := view.Placement(st.Shard)
+	if !placed {
+		return
+	}
+	conf := coordinator.Conf{
+		Self: st.Replica, Voters: st.Voters, Learners: st.Learners, Outgoing: st.Outgoing,
+		Match: st.Match, Commit: st.Commit, Next: view.NextReplica(),
+	}
+	for _, id := range slices.Concat(st.Voters, st.Learners) {
+		if at, known := view.ReplicaNode(st.Shard, id); !known || n.quiet[n.w.index(at)] {
+			conf.Silent = append(conf.Silent, id)
+		}
+	}
+	change, needed := coordinator.Converge(p, conf)
+	if !needed {
+		return
+	}
+	n.w.note("converge %d %d %+v", n.id, st.Shard, change)
+	core := n.driver.Core()
+	var err error
+	if change.Transfer != 0 {
+		err = core.TransferLeader(st.Shard, change.Transfer)
+	} else {
+		err = core.ChangeMembers(st.Shard, st.Term, raftgroup.Change{AddLearners: change.AddLearners, AddVoters: change.AddVoters, Remove: change.Remove})
+	}
+	switch {
+	case err == nil:
+		n.w.count.changes++
+	case !errors.Is(err, raftgroup.ErrNotLeader) && !errors.Is(err, raftgroup.ErrFenced) && !errors.Is(err, raftgroup.ErrDropped):
+		n.w.fail("node %d shard %d: %+v: %v", n.id, st.Shard, change, err)
+	}
+}
+
+// report tells the coordinator what the node sees, and takes its wishes.
+func (n *node) report() {
+	w, m := n.w, n.w.meta
+	n.gov.seq++
+	r := coordinator.Report{Node: w.name(n.id), Incarnation: n.gov.incarnation, Seq: n.gov.seq, View: n.gov.passed}
+	statuses := n.statuses()
+	r.Replicas = uint32(len(statuses))
+	for _, st := range statuses {
+		if p, _ := n.gov.view.Placement(st.Shard); coordinator.Wanted(p, st.Self) {
+			r.Shards = append(r.Shards, coordinator.ShardReport{
+				Shard: st.Shard, Replica: st.Replica, Term: st.Term, Leader: st.Self, Commit: st.Commit, Applied: st.Applied, Last: st.Last,
+				Voters: st.Voters, Learners: st.Learners, Outgoing: st.Outgoing, Match: st.Match,
+			})
+		}
+	}
+	if sr, ok := w.metaReport(n.id); ok {
+		r.Shards = append(r.Shards, sr)
+	}
+	if !w.healing && w.rng.Float64() < w.profile.loss {
+		return
+	}
+	m.reports = append(m.reports, report{w.step + w.rng.IntN(10), r})
+	for _, t := range m.transfers[r.Node] {
+		if to := w.replica(t.Shard, w.index(t.To)); to != 0 && t.Shard != sharding.MetaShard {
+			_ = n.driver.Core().TransferLeader(t.Shard, to) // it may lead no more
+		}
+	}
+	delete(m.transfers, r.Node)
+}
+
+// metaReport tells of the metadata shard as if it always were as it should be.
+func (w *World) metaReport(node int) (r coordinator.ShardReport, ok bool) {
+	p, _ := w.meta.state.View().Placement(sharding.MetaShard)
+	self, here := p.On(w.name(node))
+	if !here {
+		return r, false
+	}
+	r = coordinator.ShardReport{
+		Shard: sharding.MetaShard, Replica: self.ID, Term: w.meta.term, Commit: w.meta.index, Applied: w.meta.index, Last: w.meta.index,
+		Voters: p.IDs(meta.ReplicaVoter), Learners: p.IDs(meta.ReplicaLearner), Match: map[sharding.ReplicaID]uint64{},
+	}
+	for _, id := range slices.Concat(r.Voters, r.Learners) {
+		r.Match[id] = w.meta.index
+	}
+	if lead, up := w.metaLead(p); up && lead == node {
+		r.Leader = true
+	}
+	return r, true
+}
+
+// metaLead is the first voter that runs, from the coordinator's node on.
+func (w *World) metaLead(p meta.Placement) (int, bool) {
+	for i := range w.nodes {
+		at := (w.meta.at + i) % len(w.nodes)
+		if r, here := p.On(w.name(at)); here && r.State == meta.ReplicaVoter && w.nodes[at].up {
+			return at, true
+		}
+	}
+	return 0, false
+}

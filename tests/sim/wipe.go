@@ -1,0 +1,86 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// absence is how long a node stays away, one step in so many.
+func (p *profile) absence() int { return max(60, p.away) }
+
+// wipe takes a node's disk, where every shard can do without it for good: its
+// replicas never come back, and more than a quorum is left. The node returns
+// empty.
+func (w *World) wipe(n *node) {
+	if !n.up {
+		return
+	}
+	for _, s := range w.shards {
+		leader := w.leader(s)
+		if leader == nil {
+			return
+		}
+		st, err := leader.driver.Core().Status(s)
+		p, _ := w.meta.state.View().Placement(s)
+		lost := slices.ContainsFunc(p.Replicas, func(r meta.Replica) bool { return r.Lost })
+		if err != nil || lost || !w.asPlaced(s) || len(st.Voters) < 3 {
+			return
+		}
+	}
+	n.crash(true)
+	n.gov.disk++
+	n.disk = disk.NewCrashable(rand.New(rand.NewPCG(w.Seed, uint64(1000*n.gov.disk+n.id))))
+	n.machine = newMachine(n)
+	w.count.wiped++
+	w.note("wiped %d", n.id)
+}
+
+// asPlaced says whether a shard's group is what its placement says.
+func (w *World) asPlaced(s sharding.ShardID) bool {
+	p, placed := w.meta.state.View().Placement(s)
+	leader := w.leader(s)
+	if !placed || leader == nil || slices.ContainsFunc(p.Replicas, func(r meta.Replica) bool { return r.State != meta.ReplicaVoter }) {
+		return false
+	}
+	st, err := leader.driver.Core().Status(s)
+	want := p.IDs(meta.ReplicaVoter)
+	slices.Sort(want)
+	have := slices.Sorted(slices.Values(st.Voters))
+	return err == nil && len(st.Outgoing)+len(st.Learners) == 0 && slices.Equal(want, have)
+}
+
+// inPlace says whether all replicas are where they belong, and nowhere else.
+func (w *World) inPlace() bool {
+	for _, m := range w.meta.state.View().Members() {
+		if m.Status != meta.StatusUp {
+			return false
+		}
+	}
+	for _, s := range w.shards {
+		if !w.asPlaced(s) {
+			return false
+		}
+		for i, n := range w.nodes {
+			st, err := n.driver.Core().Status(s)
+			if id := w.replica(s, i); n.up && (err == nil) != (id != 0) || err == nil && st.Replica != id {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// pardon starts the nodes anew that an operator has put down: nothing else
+// brings them back.
+func (w *World) pardon() {
+	for i, n := range w.nodes {
+		if m, _ := w.meta.state.View().Member(w.name(i)); m.Downed && n.up {
+			n.crash(false)
+			n.restart()
+		}
+	}
+}
