@@ -114,6 +114,9 @@ func (w *World) describe() string {
 			text += fmt.Sprintf("\n  shard %d node %d up %v: applied %d of %d, %+v", s, n.id, n.up, n.machine.shards[s].index, len(w.log[s]), st)
 		}
 	}
+	for _, n := range w.nodes {
+		text += fmt.Sprintf("\n  node %d serves revision %d of %d", n.id, n.serves, w.bound)
+	}
 	if w.meta != nil {
 		text += fmt.Sprintf("\n  members %+v\n  placements %+v", w.meta.state.View().Members(), w.meta.state.View().Placements())
 	}

@@ -170,7 +170,7 @@ func (n *node) run() {
 	if !n.up {
 		return
 	}
-	if n.serves < n.w.bound && n.w.rng.IntN(30) == 0 {
+	if n.serves < n.w.bound && (n.w.healing || n.w.rng.IntN(30) == 0) {
 		n.serves = n.w.bound
 		n.w.note("serves %d %d", n.id, n.serves)
 	}
