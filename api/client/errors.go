@@ -78,10 +78,12 @@ func OutcomeUnknown(err error) bool {
 
 // settled reports whether an answer with this code says what became of a
 // command in every attempt, not in the last one alone: a node looks a command
-// id up before it decides, but refuses for want of room before it looks.
+// id up before it decides, but refuses for want of room before it looks. A
+// rejection does not say it: nothing of it is written, so an attempt that waits
+// in a node that was frozen or cut off is decided anew when it comes through.
 func settled(code connect.Code) bool {
 	switch code {
-	case connect.CodeFailedPrecondition, connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeUnimplemented:
+	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeUnimplemented:
 		return true
 	}
 	return false
@@ -149,7 +151,11 @@ func typed(err error) error {
 }
 
 // unsettled is the failure of a command that an earlier attempt may have
-// carried out.
+// carried out, or may yet.
 func unsettled(last error) error {
+	var rejected *RejectedError
+	if CodeOf(last) == connect.CodeFailedPrecondition && !errors.As(last, &rejected) {
+		return last // sequences only grow: what did not match does not later either
+	}
 	return &Error{Code: connect.CodeUnknown, Message: "an earlier attempt may have taken effect; the last one: " + last.Error()}
 }
