@@ -32,14 +32,14 @@ func (n *Node) describe() meta.Member {
 // enterCluster makes an empty directory's node a member of a cluster: of that
 // of its seeds, or of one that it founds.
 func (n *Node) enterCluster(ctx context.Context) error {
-	if n.id.member() {
+	if n.id.member() && n.id.Rejoin == "" {
 		if n.id.Shards != n.cfg.Shards {
 			n.logger.Warn("the number of shards is fixed when a cluster is created; the configured one is not used", "configured", n.cfg.Shards, "shards", n.id.Shards)
 		}
 		return n.peers.SetCluster(n.id.Cluster)
 	}
 	if n.id.Rejoin != "" && len(n.cfg.Seeds) == 0 {
-		return fmt.Errorf("the node gave its data up to join cluster %s again: start it with the seeds of that cluster", n.id.Rejoin)
+		return fmt.Errorf("the node is to join cluster %s again: start it with the seeds of that cluster", n.id.Rejoin)
 	}
 	var joined *cluster.Joined
 	if len(n.cfg.Seeds) > 0 {
@@ -49,7 +49,7 @@ func (n *Node) enterCluster(ctx context.Context) error {
 			return err
 		}
 		if joined != nil && n.id.Rejoin != "" && joined.Cluster != n.id.Rejoin {
-			return fmt.Errorf("the node gave its data up to join cluster %s again, its seeds are of %s", n.id.Rejoin, joined.Cluster)
+			return fmt.Errorf("the node is to join cluster %s again, its seeds are of %s", n.id.Rejoin, joined.Cluster)
 		}
 	}
 	if joined == nil {

@@ -31,10 +31,12 @@ type identity struct {
 	// Incarnation is higher at each start.
 	Incarnation uint64 `json:"incarnation,omitempty"`
 	Cluster     string `json:"clusterId,omitempty"`
-	// Rejoin is the cluster that a node which gave its data up belongs to: it
-	// joins that one and founds none.
+	// Rejoin is the cluster that a node which gave its data up, or its replica
+	// of the metadata, belongs to: it joins that one and founds none.
 	Rejoin string `json:"rejoinClusterId,omitempty"`
-	Shards      uint32 `json:"shards,omitempty"`
+	// Rebuilding: the metadata shard is being founded anew on this node.
+	Rebuilding bool   `json:"rebuildingMetadata,omitempty"`
+	Shards     uint32 `json:"shards,omitempty"`
 	// MetaReplica is the node's replica of the metadata shard as it was
 	// founded or joined, MetaVoters are that shard's first voters.
 	MetaReplica sharding.ReplicaID   `json:"metaReplica,omitempty"`
@@ -67,11 +69,13 @@ func openIdentity(dir string, node sharding.NodeID, now time.Time) (identity, er
 		id = identity{Format: dataFormat, Node: node}
 	case err != nil:
 		return id, err
+	case id.Rebuilding:
+		return id, errRebuilding
 	}
 	if id.Disk == "" {
 		id.Disk = randomID()
 	}
-	if id.member() && id.MetaReplica == 0 { // written before there were clusters of several nodes
+	if id.member() && id.MetaReplica == 0 && id.Rejoin == "" { // written before there were clusters of several nodes
 		id.MetaReplica, id.MetaVoters = meta.FounderReplica, []sharding.ReplicaID{meta.FounderReplica}
 	}
 	id.Incarnation = max(id.Incarnation+1, uint64(now.UnixMilli()))

@@ -130,15 +130,10 @@ func verifyLog(dir string) (report wal.Report, r recovery, err error) {
 }
 
 func verifyStore(ctx context.Context, dir string, version uint64, log recovery, out io.Writer) (int, error) {
-	dir, lives, cuts := filepath.Join(dir, storeDir), log.lives(filepath.Join(dir, snapshotDir)), log.cuts()
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	r, err := store.VerifyDir(ctx, dir, version, store.Options{Leftover: eventlog.Leftovers(lives)})
-	if err != nil {
+	r, err := checkStore(ctx, dir, version, log)
+	if err != nil || r == nil {
 		return 0, err
 	}
-	r.Problems = append(r.Problems, eventlog.VerifyLives(r, lives, cuts)...)
 	for i := range r.Problems {
 		fmt.Fprintf(out, "FAULT %s: %v\n", storeDir, &r.Problems[i])
 	}
@@ -147,6 +142,20 @@ func verifyStore(ctx context.Context, dir string, version uint64, log recovery, 
 	}
 	fmt.Fprintf(out, "%s: %d entities, %d records, %d events, %d bytes as of the last cut (version %d)\n", storeDir, r.Entities, r.Records, r.Events, r.Bytes, r.Version)
 	return len(r.Problems) + r.More, nil
+}
+
+// checkStore verifies a store against its log; nil when there is none.
+func checkStore(ctx context.Context, dir string, version uint64, log recovery) (*store.Report, error) {
+	dir, lives, cuts := filepath.Join(dir, storeDir), log.lives(filepath.Join(dir, snapshotDir)), log.cuts()
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	r, err := store.VerifyDir(ctx, dir, version, store.Options{Leftover: eventlog.Leftovers(lives)})
+	if err != nil {
+		return nil, err
+	}
+	r.Problems = append(r.Problems, eventlog.VerifyLives(r, lives, cuts)...)
+	return r, nil
 }
 
 func verifyModules(dir string, out io.Writer) (faults int, err error) {

@@ -25,6 +25,7 @@ type Recovered struct {
 	Groups []RecoveredGroup
 
 	groups []*group
+	first  [][]sharding.ReplicaID // of each group, nil where it is not known
 	former formerLives
 }
 
@@ -72,6 +73,7 @@ func Recover(log Log) (*Recovered, error) {
 			return nil, err
 		}
 		rec.groups = append(rec.groups, g)
+		rec.first = append(rec.first, replicas(r.groups[shard].first))
 		rec.Groups = append(rec.Groups, RecoveredGroup{
 			Shard: g.shard, Replica: sharding.ReplicaID(g.replica), Term: sharding.Term(g.hard.term), Commit: g.hard.commit,
 			CutIndex: g.log.cut, LastIndex: g.log.last(),
@@ -106,8 +108,9 @@ func newRecovery() *recovery {
 // the cut, and those that were overwritten later, may be missing, so there can
 // be gaps until the last record is read.
 type recovering struct {
-	g    *group
-	ents []*pb.Entry // indexes rise, with gaps
+	g     *group
+	ents  []*pb.Entry // indexes rise, with gaps
+	first []uint64    // the group's first voters, as far as the log goes back
 }
 
 func (r *recovery) record(pos wal.Position, kind byte, payload []byte) error {
@@ -170,6 +173,9 @@ func (r *recovery) checkpoint(d *reader, version byte) error {
 			return fmt.Errorf("%w: checkpoint of replica %d of shard %d, which is replica %d", errRecovery, i.replica, i.shard, g.g.replica)
 		}
 		g.g.hard, g.g.conf = i.hard, i.conf
+		if i.conf.index == 0 {
+			g.first = i.conf.state.GetVoters()
+		}
 		g.g.generation, g.g.install = i.generation, i.install
 		g.cut(i.cut, i.cutTerm)
 	}
@@ -189,7 +195,9 @@ func (r *recovery) create(d *reader) error {
 		if r.groups[shard] != nil {
 			return fmt.Errorf("%w: shard %d was created twice", errRecovery, shard)
 		}
-		g := r.begin(shard, replica).g
+		begun := r.begin(shard, replica)
+		begun.first = conf.state.GetVoters()
+		g := begun.g
 		g.conf = conf
 		if f, ok := r.former[sharding.ShardID(shard)]; ok {
 			if sharding.ReplicaID(replica) <= f.replica {

@@ -29,6 +29,9 @@ type NodeRemains struct {
 	Shards   uint32
 	Member   meta.Member // its status is passed over
 	Replicas []ReplicaRemains
+	// Removed is the highest id of a replica that was removed from the node, 0
+	// for none.
+	Removed sharding.ReplicaID
 }
 
 // ReplicaRemains is what a replica records of itself.
@@ -119,6 +122,7 @@ func (b *rebuild) gather() error {
 			return fmt.Errorf("%w: node %s is there twice", ErrInconsistent, n.Member.Node)
 		}
 		nodes[n.Member.Node] = true
+		b.highest = max(b.highest, n.Removed)
 		holds := map[sharding.ShardID]bool{}
 		for _, rec := range n.Replicas {
 			if holds[rec.Shard] || at[rec.Replica] || rec.Replica == 0 {

@@ -1,0 +1,129 @@
+package host
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/journal/statefile"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// metaLife is the present life of shard 0 on a stopped node, false for none.
+func metaLife(rec *raftgroup.Recovered, snapshots string) (statefile.Life, bool) {
+	for _, l := range rec.Lives(disk.OS{}, snapshots) {
+		if l.Shard == sharding.MetaShard && !l.Gone {
+			return l, true
+		}
+	}
+	return statefile.Life{}, false
+}
+
+// storedMetadata reads the pairs of shard 0 as of the watermark, and how far
+// they are applied. A life that has no mark in the store yet has its pairs in
+// the snapshot that it begins with, or none.
+func storedMetadata(st *store.Store, watermark uint64, life statefile.Life) (pairs []meta.KV, at store.Applied, err error) {
+	view, err := st.ViewAt(watermark)
+	if err != nil {
+		return nil, at, err
+	}
+	defer view.Close()
+	marked, err := view.Get(store.AppendPrefix(nil, sharding.MetaShard, life.Generation, store.ClassApplied), func(body []byte) (err error) {
+		at, err = store.DecodeApplied(body)
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, at, err
+	case !marked && life.Install != nil:
+		pairs, err = snapshotMetadata(life.Install)
+		return pairs, store.Applied{Index: life.Install.Index, Term: life.Install.Term}, err
+	case !marked:
+		return nil, at, nil
+	}
+	prefix := store.AppendPrefix(nil, sharding.MetaShard, life.Generation, store.ClassMeta)
+	err = view.Scan(prefix, nil, func(key, body []byte) error {
+		pairs = append(pairs, meta.KV{Key: bytes.Clone(key[len(prefix):]), Value: bytes.Clone(body)})
+		return nil
+	})
+	return pairs, at, err
+}
+
+// snapshotMetadata reads the pairs out of a received snapshot of shard 0.
+func snapshotMetadata(in *statefile.Install) (pairs []meta.KV, err error) {
+	f, err := in.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r, err := statefile.NewReader(f, nil)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		chunk, err := r.Next(true)
+		if errors.Is(err, io.EOF) {
+			if r.Trailer().Digest != in.Digest {
+				return nil, fmt.Errorf("%w: it is another snapshot than the log names", journal.ErrDamaged)
+			}
+			return pairs, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = chunk.Each(func(key, value []byte) error {
+			if len(key) > 0 && store.Class(key[0]) == store.ClassMeta {
+				pairs = append(pairs, meta.KV{Key: key[1:], Value: value})
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// applyMetadata carries out an entry of shard 0 as every replica does.
+func applyMetadata(state *meta.State, e journal.Committed) error {
+	if len(e.Data) == 0 {
+		return nil
+	}
+	entry, err := journal.DecodeEntry(e.Data)
+	if err != nil {
+		return fmt.Errorf("entry %d of shard 0: %w", e.Index, err)
+	}
+	if entry.Kind == journal.EntryMeta && entry.Fence == e.Term {
+		state.Apply(e.Index, entry.Body)
+	}
+	return nil
+}
+
+// metadataStream is the state of shard 0 that holds the pairs, to be installed.
+func metadataStream(state *meta.State, index uint64, term sharding.Term) io.ReadCloser {
+	mark := store.AppendApplied(nil, &store.Applied{Index: index, Term: term})
+	from := &pairSource{next: []meta.KV{{Key: []byte{byte(store.ClassApplied)}, Value: mark}}}
+	for _, kv := range state.Dump() {
+		from.next = append(from.next, meta.KV{Key: append([]byte{byte(store.ClassMeta)}, kv.Key...), Value: kv.Value})
+	}
+	return statefile.NewWriter(statefile.Header{Shard: sharding.MetaShard, Index: index, Term: term}, from)
+}
+
+// pairSource gives pairs one after another.
+type pairSource struct{ next []meta.KV }
+
+func (s *pairSource) Next() (key, value []byte, err error) {
+	if len(s.next) == 0 {
+		return nil, nil, io.EOF
+	}
+	kv := s.next[0]
+	s.next = s.next[1:]
+	return kv.Key, kv.Value, nil
+}
+
+func (s *pairSource) Close() error { return nil }

@@ -1,0 +1,116 @@
+package host_test
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/host"
+	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/tests/testkit"
+)
+
+// flip changes a byte in the middle of a file.
+func flip(t *testing.T, pattern string) {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no file %s: %v", pattern, err)
+	}
+	data, err := os.ReadFile(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 4
+	if err := os.WriteFile(names[0], data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// told runs a step of a recovery and wants a part of what it says.
+func told(t *testing.T, want string, step func(out *bytes.Buffer) error) {
+	t.Helper()
+	var out bytes.Buffer
+	if err := step(&out); err != nil || !strings.Contains(out.String(), want) {
+		t.Fatalf("%v, it said\n%s\nwant %q", err, out.String(), want)
+	}
+}
+
+// refuses runs a step of a recovery and wants its error.
+func refuses(t *testing.T, want string, step func(out *bytes.Buffer) error) {
+	t.Helper()
+	if err := step(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Fatalf("%v, want %q", err, want)
+	}
+}
+
+// A metadata shard is rebuilt on its node, again when its new state was damaged
+// before anything of it was read, and then with nothing left of it; the
+// entities have what was acknowledged.
+func TestMetadataIsRebuilt(t *testing.T) {
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "n1.json")
+	inspect := func(out *bytes.Buffer) error { return host.Inspect(t.Context(), dir, file, out) }
+	rebuild := func(out *bytes.Buffer) error { return host.RebuildMetadata(dir, []string{file}, out) }
+	total := func(want string, push bool) {
+		t.Helper()
+		n, c := start(t, dir)
+		if push {
+			if _, err := c.Upload(t.Context(), testkit.BuildExample(t, "counter"), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reply, err := c.Send(t.Context(), client.Command{EntityType: "counter", EntityID: "a", Name: "add", Data: []byte(`{"amount":1}`)})
+		if err != nil || string(reply.Data) != want {
+			t.Fatalf("%s, %v, want %s", reply.Data, err, want)
+		}
+		stop(t, n)
+	}
+	refusesToStart := func(want string) {
+		t.Helper()
+		cfg := config.Default()
+		cfg.DataDir, cfg.Listen = dir, "127.0.0.1:0"
+		if _, err := host.Start(t.Context(), cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Fatalf("it started, or said otherwise than %q: %v", want, err)
+		}
+	}
+	total(`{"total":1}`, true)
+	told(t, "metadata: ", inspect)
+	told(t, "1 modules, 1 bound entity types", rebuild)
+	total(`{"total":2}`, false)
+	refuses(t, "was started since its file was made", rebuild)
+
+	told(t, "metadata: ", inspect)
+	told(t, "begins anew", rebuild)
+	told(t, "begins anew", rebuild)
+	interrupted(t, dir)
+	refusesToStart("the rebuild of the metadata was interrupted")
+	refuses(t, "the rebuild of the metadata was interrupted", inspect)
+	told(t, "begins anew", rebuild)
+
+	flip(t, filepath.Join(dir, "snapshots", "*.snapshot"))
+	refusesToStart("snapshot of shard 0")
+	told(t, "metadata: none that can be read", inspect)
+	told(t, "no metadata could be read on any node", rebuild)
+	total(`{"total":3}`, true)
+
+	flip(t, filepath.Join(dir, "store", "*.sst"))
+	refuses(t, "the node's data is damaged", inspect)
+}
+
+// interrupted makes a directory look as if RebuildMetadata had ended half-way.
+func interrupted(t *testing.T, dir string) {
+	t.Helper()
+	name := filepath.Join(dir, "node.json")
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = bytes.Replace(data, []byte("{"), []byte(`{"rebuildingMetadata": true,`), 1)
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
