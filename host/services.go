@@ -132,12 +132,16 @@ func (s entityService) Get(ctx context.Context, id sharding.EntityID) (rpc.Entit
 		info.Status = "deleted"
 	}
 	if l := live[0]; l != nil {
-		info.Resident, info.LastError = l.Resident, l.LastErr
+		info.Resident, info.LastError, info.Faults = l.Resident, l.LastErr, l.Faults
 		if l.Status == "parked" {
 			info.Status = "parked"
 		}
 	}
-	return info, nil
+	if info.Timers, err = (stateService{s.n}).timers(ctx, shard, id); err != nil {
+		return rpc.EntityInfo{}, err
+	}
+	info.Fuel, err = (stateService{s.n}).fuel(ctx, shard, id, head.Sequence)
+	return info, err
 }
 
 func (s entityService) List(ctx context.Context, shard sharding.ShardID, q rpc.EntityQuery) ([]rpc.EntitySummary, error) {
@@ -160,7 +164,8 @@ func (s entityService) List(ctx context.Context, shard sharding.ShardID, q rpc.E
 			if live[i] != nil && live[i].Status == "parked" {
 				sum.Status = "parked"
 			}
-			if resident := live[i] != nil && live[i].Resident; (resident || !q.ResidentOnly) && len(out) < q.Limit {
+			resident := live[i] != nil && live[i].Resident
+			if (resident || !q.ResidentOnly) && (q.Status == "" || q.Status == sum.Status) && len(out) < q.Limit {
 				out = append(out, sum)
 			}
 		}

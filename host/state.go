@@ -9,7 +9,6 @@ import (
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/engine"
-	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -209,20 +208,4 @@ func (f *folding) apply() error {
 	err := f.guest.Apply(foldHandle, f.frames)
 	f.frames = f.frames[:0]
 	return err
-}
-
-// Passivate implements rpc.States.
-func (s stateService) Passivate(ctx context.Context, id sharding.EntityID) error {
-	w := inspection{left: 1, done: make(chan struct{})}
-	q := &entity.Request{Kind: entity.Passivate, Entity: id, ExpectedSequence: entity.NoExpectation, Done: &w}
-	if until, ok := ctx.Deadline(); ok {
-		q.Deadline = until
-	}
-	s.n.region.Submit([]*entity.Request{q})
-	select {
-	case <-w.done:
-		return q.Result.Err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

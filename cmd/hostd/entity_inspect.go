@@ -56,9 +56,11 @@ func printEntity(out *output, e *entityv1.GetEntityResponse) error {
 		StateBytes       uint64      `json:"stateBytes"`
 		Timers           []timerView `json:"timers"`
 		LastError        string      `json:"lastError"`
+		Faults           uint32      `json:"faults"`
+		Fuel             uint64      `json:"fuel"`
 	}{
 		e.GetStatus(), e.GetSequence(), e.GetSnapshotSequence(), e.GetShardId(), e.GetNodeId(),
-		e.GetModuleDigest(), e.GetResident(), e.GetStateBytes(), []timerView{}, e.GetLastError(),
+		e.GetModuleDigest(), e.GetResident(), e.GetStateBytes(), []timerView{}, e.GetLastError(), e.GetFaults(), e.GetFuel(),
 	}
 	for _, t := range e.GetTimers() {
 		v.Timers = append(v.Timers, timerView{t.GetName(), t.GetDue().AsTime(), t.GetCommand()})
@@ -75,7 +77,11 @@ func printEntity(out *output, e *entityv1.GetEntityResponse) error {
 			for _, t := range v.Timers {
 				row("timer "+t.Name, t.Due.UTC().Format(time.RFC3339Nano)+" "+t.Command)
 			}
-			row("last error", v.LastError)
+			row("fuel", v.Fuel)
+			if v.Faults > 0 {
+				row("faults in a row", v.Faults)
+			}
+			row("last error", clean(v.LastError))
 		})
 	})
 }
@@ -148,6 +154,7 @@ func newEntityList(std stdio) *cobra.Command {
 	c.Flags().StringVar(&req.IdPrefix, "prefix", "", "only ids that begin with this `text`")
 	c.Flags().Uint32Var(&req.ShardId, "shard", 0, "only ids of this `shard`")
 	c.Flags().BoolVar(&req.ResidentOnly, "resident", false, "only entities whose state is in memory")
+	c.Flags().StringVar(&req.Status, "status", "", "only entities with this `status`: active or parked")
 	c.Flags().IntVar(&limit, "limit", 1000, "at most this `many`; 0 is all")
 	r, out = addRemote(c), addOutput(c, std)
 	return c

@@ -95,6 +95,9 @@ type EntityInfo struct {
 	Resident         bool
 	StateBytes       uint64
 	LastError        string
+	Faults           int    // in a row
+	Fuel             uint64 // of the commands of its last 65,536 events
+	Timers           []journal.Timer
 }
 
 // EntityQuery selects entities of one shard.
@@ -102,6 +105,7 @@ type EntityQuery struct {
 	Type         string
 	IDPrefix     string
 	ResidentOnly bool
+	Status       string // only entities of this status; empty is any
 	After        string // only ids greater than this
 	Limit        int    // at least 1
 }

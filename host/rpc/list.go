@@ -5,8 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"hash/fnv"
+	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
@@ -54,6 +56,11 @@ func (s *entityService) getEntity(ctx context.Context, id sharding.EntityID) (*c
 		Resident:         info.Resident,
 		StateBytes:       info.StateBytes,
 		LastError:        info.LastError,
+		Faults:           uint32(info.Faults),
+		Fuel:             info.Fuel,
+	}
+	for _, t := range info.Timers {
+		out.Timers = append(out.Timers, &entityv1.Timer{Name: t.Name, Due: timestamppb.New(time.Unix(0, t.Due)), Command: string(t.Command)})
 	}
 	if info.Module != (journal.Digest{}) {
 		out.ModuleDigest = info.Module.String()
@@ -140,5 +147,9 @@ func filterHash(m *entityv1.ListEntitiesRequest) uint32 {
 	h.Write([]byte(m.GetEntityType()))
 	h.Write([]byte{0})
 	h.Write([]byte(m.GetIdPrefix()))
+	if status := m.GetStatus(); status != "" {
+		h.Write([]byte{0})
+		h.Write([]byte(status))
+	}
 	return h.Sum32()
 }

@@ -66,7 +66,7 @@ func (l *listing) ask(ctx context.Context, at position, limit int) {
 func (l *listing) shard(ctx context.Context, at position, limit int) shardPage {
 	m := &entityv1.ListEntitiesRequest{
 		EntityType: l.request.GetEntityType(), IdPrefix: l.request.GetIdPrefix(), ResidentOnly: l.request.GetResidentOnly(),
-		ShardId: uint32(at.shard), PageSize: uint32(limit),
+		ShardId: uint32(at.shard), PageSize: uint32(limit), Status: l.request.GetStatus(),
 	}
 	if at.after != "" {
 		m.PageToken = at.token(filterHash(m))
@@ -88,7 +88,7 @@ func (l *listing) shard(ctx context.Context, at position, limit int) shardPage {
 // listHere lists a shard of this node.
 func (s *entityService) listHere(ctx context.Context, at position, m *entityv1.ListEntitiesRequest) ([]*entry, error) {
 	found, err := s.deps.Entities.List(ctx, at.shard, EntityQuery{
-		Type: m.GetEntityType(), IDPrefix: m.GetIdPrefix(), ResidentOnly: m.GetResidentOnly(),
+		Type: m.GetEntityType(), IDPrefix: m.GetIdPrefix(), ResidentOnly: m.GetResidentOnly(), Status: m.GetStatus(),
 		After: at.after, Limit: int(m.GetPageSize()),
 	})
 	entries := make([]*entry, len(found))

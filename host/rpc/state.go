@@ -22,6 +22,11 @@ type States interface {
 	Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (state []byte, sequence journal.Sequence, err error)
 	// Passivate lets the entity leave memory.
 	Passivate(ctx context.Context, id sharding.EntityID) error
+	// ClearFaults forgets the faults of the entity: it is not parked any more.
+	ClearFaults(ctx context.Context, id sharding.EntityID) error
+	// SkipTimer cancels a timer of the entity, set or not, and returns its
+	// sequence. made says that the server has made the command id.
+	SkipTimer(ctx context.Context, id sharding.EntityID, timer string, command journal.CommandID, made bool) (journal.Sequence, error)
 }
 
 // FutureSequenceError: the entity has not come to the sequence yet.

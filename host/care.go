@@ -1,0 +1,78 @@
+package host
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// ask gives a request of a person to its entity and waits for the outcome, as
+// long as ctx lasts.
+func (s stateService) ask(ctx context.Context, q *entity.Request) (entity.Result, error) {
+	w := inspection{left: 1, done: make(chan struct{})}
+	q.ExpectedSequence, q.Done = entity.NoExpectation, &w
+	if until, ok := ctx.Deadline(); ok {
+		q.Deadline = until
+	}
+	s.n.region.Submit([]*entity.Request{q})
+	select {
+	case <-w.done:
+		return q.Result, q.Result.Err
+	case <-ctx.Done():
+		return entity.Result{}, ctx.Err()
+	}
+}
+
+// Passivate implements rpc.States.
+func (s stateService) Passivate(ctx context.Context, id sharding.EntityID) error {
+	_, err := s.ask(ctx, &entity.Request{Kind: entity.Passivate, Entity: id})
+	return err
+}
+
+// ClearFaults implements rpc.States.
+func (s stateService) ClearFaults(ctx context.Context, id sharding.EntityID) error {
+	_, err := s.ask(ctx, &entity.Request{Kind: entity.Clear, Entity: id})
+	return err
+}
+
+// SkipTimer implements rpc.States.
+func (s stateService) SkipTimer(ctx context.Context, id sharding.EntityID, timer string, command journal.CommandID, made bool) (journal.Sequence, error) {
+	res, err := s.ask(ctx, &entity.Request{Kind: entity.SkipTimer, Entity: id, Name: timer, ID: command, ServerID: made})
+	return res.Sequence, err
+}
+
+const (
+	// shownTimers bounds the timers of an entity that are told of.
+	shownTimers = 256
+	// countedEvents bounds the history that the fuel of an entity is summed over.
+	countedEvents = 65536
+)
+
+// timers returns the timers of an entity, the one that is due first first. It
+// passes over those of its shard.
+func (s stateService) timers(ctx context.Context, shard sharding.ShardID, id sharding.EntityID) ([]journal.Timer, error) {
+	due, _, err := s.n.machine.DueTimers(ctx, shard, math.MaxInt64, shownTimers,
+		func(e sharding.EntityID, _ string, _ int64) bool { return e != id })
+	return due, err
+}
+
+// fuel sums what the commands of an entity's last events have cost.
+func (s stateService) fuel(ctx context.Context, shard sharding.ShardID, id sharding.EntityID, last journal.Sequence) (sum uint64, err error) {
+	from := journal.Sequence(0)
+	if last > countedEvents {
+		from = last - countedEvents + 1
+	}
+	err = s.n.machine.Read(ctx, shard, id, from, func(_ journal.Position, r *journal.Record) error {
+		for _, section := range r.Sections {
+			if section.Kind == journal.SectionFuel && len(section.Data) == 8 {
+				sum += binary.LittleEndian.Uint64(section.Data)
+			}
+		}
+		return ctx.Err()
+	})
+	return sum, err
+}

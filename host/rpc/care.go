@@ -1,0 +1,58 @@
+package rpc
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// ClearFaults lets a parked entity run again.
+func (s *entityService) ClearFaults(ctx context.Context, r *connect.Request[entityv1.ClearFaultsRequest]) (*connect.Response[entityv1.ClearFaultsResponse], error) {
+	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
+	if _, err := s.stateType(id); err != nil {
+		return nil, publicError(s.log, err)
+	}
+	_, err := atLeader(ctx, &s.elsewhere, sharding.ShardOf(id, s.deps.Entities.Shards()),
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ClearFaultsResponse], error) {
+			if leader != nil {
+				return leader.ClearFaults(ctx, connect.NewRequest(r.Msg))
+			}
+			return connect.NewResponse(&entityv1.ClearFaultsResponse{}), s.deps.States.ClearFaults(ctx, id)
+		})
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(&entityv1.ClearFaultsResponse{}), nil
+}
+
+// SkipTimer cancels a timer in a person's name.
+func (s *entityService) SkipTimer(ctx context.Context, r *connect.Request[entityv1.SkipTimerRequest]) (*connect.Response[entityv1.SkipTimerResponse], error) {
+	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
+	if err := checkName("timer", r.Msg.GetTimer()); err != nil {
+		return nil, publicError(s.log, err)
+	}
+	if _, err := s.stateType(id); err != nil {
+		return nil, publicError(s.log, err)
+	}
+	res, err := atLeader(ctx, &s.elsewhere, sharding.ShardOf(id, s.deps.Entities.Shards()),
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.SkipTimerResponse], error) {
+			if leader != nil {
+				return leader.SkipTimer(ctx, connect.NewRequest(r.Msg))
+			}
+			command, made := journal.CommandID(r.Msg.GetCommandId()), false
+			if command == "" {
+				command, made = s.ids.next(), true
+			}
+			sequence, err := s.deps.States.SkipTimer(ctx, id, r.Msg.GetTimer(), command, made)
+			return connect.NewResponse(&entityv1.SkipTimerResponse{Sequence: uint64(sequence)}), err
+		})
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(res.Msg), nil
+}
