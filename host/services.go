@@ -17,7 +17,7 @@ func (n *Node) services() rpc.Deps {
 	return rpc.Deps{
 		Runtime: requests{n}, Types: typeService{n}, Histories: historyService{n},
 		Entities: entityService{n}, Modules: moduleService{n}, Cluster: clusterService{n},
-		Orders: orderService{n}, Settings: settingService{n}, States: stateService{n}, Nodes: nodes{n},
+		Orders: orderService{n}, Settings: settingService{n}, States: stateService{n}, Orderings: orderings{n}, Nodes: nodes{n},
 	}
 }
 
@@ -83,7 +83,12 @@ func (s historyService) Read(ctx context.Context, id sharding.EntityID, from jou
 const followPeriod = 200 * time.Millisecond
 
 func (s historyService) Watch(id sharding.EntityID) (<-chan struct{}, func()) {
-	wake, cancel, err := s.n.machine.Subscribe(s.n.region.ShardOf(id), id)
+	return watch(func() (<-chan struct{}, func(), error) { return s.n.machine.Subscribe(s.n.region.ShardOf(id), id) })
+}
+
+// watch subscribes, or wakes every now and then where that fails.
+func watch(subscribe func() (wake <-chan struct{}, cancel func(), err error)) (<-chan struct{}, func()) {
+	wake, cancel, err := subscribe()
 	if err == nil {
 		return wake, cancel
 	}

@@ -36,6 +36,10 @@ var (
 // errNoOutcome: the caller's wait ended before the outcome was known.
 var errNoOutcome = errors.New("the deadline passed before the outcome was known; retry with the same command id")
 
+// errAheadOfLog: a cursor's position is beyond the end of its shard's log, so it
+// was made of a log that has since been cut. Only a new beginning helps.
+var errAheadOfLog = errors.New("the cursor is ahead of the log: the history it was made of is gone; subscribe from the beginning")
+
 // InvalidModuleError says why an upload or an activation was refused.
 type InvalidModuleError struct{ Reason string }
 
@@ -101,6 +105,7 @@ var sentinelCodes = []struct {
 	{entity.ErrBusy, connect.CodeResourceExhausted},
 	{entity.ErrReadOnly, connect.CodeResourceExhausted},
 	{ErrOverloaded, connect.CodeResourceExhausted},
+	{errAheadOfLog, connect.CodeOutOfRange},
 	{ErrNotReady, connect.CodeUnavailable},
 	{ErrModuleNotLoaded, connect.CodeUnavailable},
 	{ErrNoMajority, connect.CodeUnavailable},

@@ -23,6 +23,8 @@ type Deps struct {
 	Settings  Settings
 	// States folds and drops states; nil: such calls are unimplemented.
 	States States
+	// Orderings read whole shards; nil: subscriptions are unimplemented.
+	Orderings Orderings
 	// Nodes finds the leaders of shards; nil where this node leads them all.
 	Nodes Nodes
 }

@@ -6,5 +6,6 @@
 // It never decides anything about an entity, a module or the cluster: that is
 // behind the interfaces of Deps. Server owns the goroutines that serve
 // connections; a SendStream call adds one that writes answers and joins it
-// before the call ends. Shutdown joins all of them.
+// before the call ends, and a Subscribe call one for each node that it reads at.
+// Shutdown joins all of them.
 package rpc

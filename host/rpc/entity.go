@@ -26,6 +26,7 @@ type entityService struct {
 	nodeID string
 	log    *slog.Logger
 	guard  *streamGuard
+	count  *metrics
 
 	elsewhere elsewhere
 }

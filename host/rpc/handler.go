@@ -26,7 +26,7 @@ import (
 // newHandler mounts every service and endpoint.
 func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
 	count := newMetrics(opts.Registerer)
-	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard}
+	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard, count: count}
 	entities.elsewhere.nodes = deps.Nodes
 	entities.calls.runtime = deps.Runtime
 	entities.calls.deadline = deadlines{standard: opts.DefaultDeadline, longest: opts.MaxDeadline}

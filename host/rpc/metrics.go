@@ -19,6 +19,9 @@ type metrics struct {
 	streams prometheus.Gauge
 	items   *prometheus.CounterVec // code
 	done    prometheus.Counter     // items without an error
+
+	subscribers prometheus.Gauge
+	delivered   prometheus.Counter
 }
 
 const codeOK = "ok"
@@ -40,10 +43,16 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		items: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hostd_rpc_stream_commands_total", Help: "Commands of SendStream that have been answered, by code.",
 		}, []string{"code"}),
+		subscribers: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "hostd_rpc_subscribers", Help: "Subscriptions that are open, without those of other nodes.",
+		}),
+		delivered: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "hostd_rpc_subscription_events_total", Help: "Events sent to subscribers, without those sent to other nodes.",
+		}),
 	}
 	m.done = m.items.WithLabelValues(codeOK)
 	if r != nil {
-		r.MustRegister(m.seconds, m.calls, m.streams, m.items)
+		r.MustRegister(m.seconds, m.calls, m.streams, m.items, m.subscribers, m.delivered)
 	}
 	return m
 }

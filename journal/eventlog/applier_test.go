@@ -295,3 +295,53 @@ func TestSubscribersAreWoken(t *testing.T) {
 		t.Fatal("woken after cancel, or by another entity")
 	}
 }
+
+// A subscriber of shards is woken by every entity of them and by no other
+// shard, and counts once.
+func TestSubscribersOfShards(t *testing.T) {
+	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
+	m := openMachine(t, st, 0, eventlog.Options{MaxSubscribers: 2})
+	wake, cancel, err := m.SubscribeOrder([]sharding.ShardID{1, 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, cancel, err := m.SubscribeOrder([]sharding.ShardID{2}); err != nil {
+		t.Fatal(err)
+	} else {
+		cancel()
+		cancel()
+	}
+	_, cancelEntity, err := m.Subscribe(1, sharding.EntityID{Type: "t", ID: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cancelEntity()
+	if _, _, err := m.SubscribeOrder([]sharding.ShardID{2}); !errors.Is(err, eventlog.ErrTooManySubscribers) {
+		t.Fatalf("a third: %v", err)
+	}
+	for i, c := range []struct {
+		shard  sharding.ShardID
+		id     string
+		term   uint64
+		awaken bool
+	}{
+		{1, "a", 1, true}, {1, "b", 1, true}, {1, "c", 2, false}, {2, "d", 1, false}, {3, "e", 1, true},
+	} {
+		r := record(c.id, 0, journal.Hash{}, 1)
+		apply1(m, c.shard, journal.Committed{Index: uint64(i + 1), Term: 1, Data: entry(sharding.Term(c.term), r)})
+		woken := false
+		select {
+		case <-wake:
+			woken = true
+		default:
+		}
+		if woken != c.awaken {
+			t.Errorf("%s in shard %d: woken %v", c.id, c.shard, woken)
+		}
+	}
+	cancel()
+	apply1(m, 1, journal.Committed{Index: 9, Term: 1, Data: entry(1, record("f", 0, journal.Hash{}, 1))})
+	if len(wake) != 0 {
+		t.Error("woken after cancel")
+	}
+}

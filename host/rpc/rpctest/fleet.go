@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/rpc"
@@ -25,6 +26,9 @@ const Shards = 4
 type Fleet struct {
 	World    *World
 	Forwards bool
+	// Holds says which nodes have a replica of a shard beside its leader; nil
+	// is none. It is set before the first request.
+	Holds func(sharding.NodeID, sharding.ShardID) bool
 
 	client *http.Client
 
@@ -104,6 +108,7 @@ func (n *Node) Start() error {
 	deps := n.fleet.World.Deps()
 	deps.Runtime, deps.Nodes, deps.Cluster = n, nodeView{n}, nodeView{n}
 	deps.Histories, deps.Entities = nodeHistories{n.fleet.World, n}, nodeEntities{roleEntities{n.fleet.World}, n}
+	deps.Orderings = orders{n.fleet.World, n.holds}
 	var server *rpc.Server
 	server = rpc.NewServer(deps, rpc.Options{NodeID: n.ID, Internal: map[string]http.Handler{
 		rpc.HopPath: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { server.Hop().ServeHTTP(w, r) }),
@@ -121,6 +126,15 @@ func (n *Node) Kill() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
+	n.server.Shutdown(ctx)
+	<-n.ended
+	n.server = nil
+}
+
+// Stop lets what is under way end, as a node does that is told to stop.
+func (n *Node) Stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
 	n.server.Shutdown(ctx)
 	<-n.ended
 	n.server = nil
@@ -153,6 +167,11 @@ func (n *Node) Submit(reqs []*entity.Request) {
 	if len(mine) > 0 {
 		c.World.Submit(mine)
 	}
+}
+
+// holds reports whether the node has a replica of the shard.
+func (n *Node) holds(shard sharding.ShardID) bool {
+	return n.fleet.Leader(shard) == n.ID || n.fleet.Holds != nil && n.fleet.Holds(n.ID, shard)
 }
 
 // forwarded names the node that ran a request.
@@ -219,7 +238,7 @@ type nodeHistories struct {
 
 func (h nodeHistories) Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error {
 	shard := sharding.ShardOf(id, Shards)
-	if h.node.fleet.Leader(shard) != h.node.ID {
+	if !h.node.holds(shard) {
 		return &sharding.NotLeaderError{Shard: shard}
 	}
 	return h.World.Read(ctx, id, from, fn)

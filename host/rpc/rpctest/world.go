@@ -51,10 +51,13 @@ type World struct {
 	batches  int // calls of Submit
 	entities map[sharding.EntityID]*state
 	watchers map[sharding.EntityID]map[chan struct{}]struct{}
+	order    [Shards + 1][]*journal.Record // by shard, as its log has them
 	types    map[string]rpc.Type
 	typesErr error
 	modules  []stored
 	done     chan struct{}
+
+	shardWatchers map[chan struct{}]struct{}
 }
 
 type state struct {
@@ -85,6 +88,8 @@ func New() *World {
 		},
 		done:  make(chan struct{}),
 		Nodes: NewCluster(),
+
+		shardWatchers: make(map[chan struct{}]struct{}),
 	}
 	w.arrived = sync.NewCond(&w.mu)
 	go w.lane()
@@ -93,7 +98,8 @@ func New() *World {
 
 // Deps returns the world in every role.
 func (w *World) Deps() rpc.Deps {
-	return rpc.Deps{Runtime: w, Types: w, Histories: w, Entities: roleEntities{w}, Modules: roleModules{w}, Cluster: w.Nodes, Orders: w.Nodes, Settings: w.Nodes}
+	return rpc.Deps{Runtime: w, Types: w, Histories: w, Entities: roleEntities{w}, Modules: roleModules{w}, Cluster: w.Nodes, Orders: w.Nodes, Settings: w.Nodes,
+		Orderings: orders{w, func(sharding.ShardID) bool { return true }}}
 }
 
 // Close ends the world; requests in it fail with an unknown outcome.
@@ -209,6 +215,7 @@ func (w *World) decide(r *entity.Request, now time.Time) entity.Result {
 		Module: ModuleDigest, CommandID: r.ID, CommandHash: hash, Reply: reply, Events: events,
 	}
 	s.records = append(s.records, rec)
+	w.note(&rec)
 	s.sequence = rec.Last()
 	result := entity.Result{Payload: reply, Sequence: s.sequence, EventCount: len(events)}
 	s.seen[r.ID] = outcome{hash, result}

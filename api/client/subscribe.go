@@ -1,0 +1,119 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/cursor"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+)
+
+// Subscription selects the events of a whole entity type.
+type Subscription struct {
+	EntityType string
+	Tag        string   // only events with it; empty is all
+	Cursor     string   // of the last event that is done with; empty is the beginning
+	Shards     []uint32 // only these; empty is all
+	Follow     bool     // wait for more at the end
+}
+
+// Delivery is one event of a subscription.
+type Delivery struct {
+	Event
+	EntityID string
+	at       *cursor.Cursor
+}
+
+// Cursor is where to go on after this event. Ask before the next event is
+// taken: it is made then. It grows with the number of shards.
+func (d Delivery) Cursor() string { return d.at.Text() }
+
+// Subscribe iterates over the events of a type: in order for each entity, each
+// once. When a node goes away it goes on at another as long as ctx lasts or,
+// without Follow, until too many attempts in a row have failed. Without Follow
+// it ends at the newest event that was acknowledged before. An error ends it;
+// out_of_range means that the log which the cursor was made of is gone.
+func (c *Client) Subscribe(ctx context.Context, s Subscription) iter.Seq2[Delivery, error] {
+	return func(yield func(Delivery, error) bool) {
+		var at cursor.Cursor
+		err := c.subscribe(ctx, s, func(m *entityv1.SubscribeResponse, moved *cursor.Cursor) bool {
+			at.Join(moved)
+			return m.GetSequence() == 0 || yield(delivery(m, &at), nil)
+		})
+		if err != nil {
+			yield(Delivery{}, err)
+		}
+	}
+}
+
+func delivery(m *entityv1.SubscribeResponse, at *cursor.Cursor) Delivery {
+	return Delivery{EntityID: m.GetEntityId(), at: at, Event: Event{
+		Sequence:     m.GetSequence(),
+		Type:         m.GetEventType(),
+		Data:         payload(m.GetData(), m.GetJson()),
+		CommandID:    m.GetCommandId(),
+		RecordedAt:   m.GetRecordedAt().AsTime(),
+		Tags:         m.GetTags(),
+		ModuleDigest: m.GetModuleDigest(),
+	}}
+}
+
+// subscribe shows every message with the positions that it moves, until show
+// wants no more.
+func (c *Client) subscribe(ctx context.Context, s Subscription, show func(*entityv1.SubscribeResponse, *cursor.Cursor) bool) error {
+	var at cursor.Cursor
+	req := &entityv1.SubscribeRequest{
+		EntityType: s.EntityType, Tag: s.Tag, Cursor: s.Cursor, Shards: s.Shards, Follow: s.Follow, AsData: true, PartialCursors: true,
+	}
+	pause := newBackoff(c.opts)
+	for failures := 0; ; {
+		n, place := c.current()
+		came := false
+		ended, err := subscribeOnce(ctx, n, req, func(m *entityv1.SubscribeResponse, moved *cursor.Cursor) bool {
+			came = true
+			at.Join(moved)
+			return show(m, moved)
+		})
+		if ended {
+			return nil
+		}
+		if came {
+			failures, req.Cursor = 0, at.Text()
+			pause.reset()
+		}
+		failures++
+		if !judge(err).retry || ctx.Err() != nil || !s.Follow && failures > maxReadFailures {
+			return typed(err)
+		}
+		c.next(place)
+		if pause.wait(ctx) != nil {
+			return typed(err)
+		}
+	}
+}
+
+// subscribeOnce reads from one node; ended says that nothing more is wanted.
+func subscribeOnce(ctx context.Context, n *node, req *entityv1.SubscribeRequest, show func(*entityv1.SubscribeResponse, *cursor.Cursor) bool) (ended bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := n.entities.Subscribe(ctx, connect.NewRequest(req))
+	if err != nil {
+		return false, err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		moved, err := cursor.Parse(stream.Msg().GetCursor())
+		if err != nil {
+			return false, connect.NewError(connect.CodeInternal, err)
+		}
+		if !show(stream.Msg(), &moved) {
+			return true, nil
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return false, err
+	}
+	return true, nil
+}

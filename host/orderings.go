@@ -1,0 +1,51 @@
+package host
+
+import (
+	"context"
+
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// orderings reads whole shards of this node's journal.
+type orderings struct{ n *Node }
+
+// Rows implements rpc.Orderings.
+func (s orderings) Rows(ctx context.Context, shard sharding.ShardID, q rpc.OrderQuery, fn func(rpc.OrderRow) error) (uint64, error) {
+	var failed error
+	upTo, err := s.n.machine.ReadOrder(ctx, shard, max(q.From, 1)-1, func(row *store.OrderRow) error {
+		if string(row.Type) != q.Type || q.Tag != "" && !tagged(row, q.Tag) {
+			return nil
+		}
+		failed = fn(rpc.OrderRow{At: row.At, Entity: sharding.EntityID{Type: q.Type, ID: string(row.ID)}, First: row.First})
+		return failed
+	})
+	if failed != nil {
+		return q.From, failed
+	}
+	return upTo + 1, err
+}
+
+func tagged(row *store.OrderRow, tag string) (found bool) {
+	row.Tags(func(_ journal.Sequence, t []byte) { found = found || string(t) == tag })
+	return found
+}
+
+// Applied implements rpc.Orderings.
+func (s orderings) Applied(shard sharding.ShardID) uint64 {
+	index, _ := s.n.machine.Applied(shard)
+	return index
+}
+
+// Held implements rpc.Orderings.
+func (s orderings) Held(shard sharding.ShardID) bool { return s.n.leaders.at(shard).here }
+
+// Watch implements rpc.Orderings.
+func (s orderings) Watch(shards []sharding.ShardID) (<-chan struct{}, func()) {
+	return watch(func() (<-chan struct{}, func(), error) { return s.n.machine.SubscribeOrder(shards) })
+}
+
+// Cluster implements rpc.Orderings.
+func (s orderings) Cluster() string { return s.n.id.Cluster }

@@ -1,0 +1,70 @@
+package rpctest
+
+import (
+	"context"
+
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// orders is the world as the logs of its shards: each record is an entry.
+type orders struct {
+	*World
+	held func(sharding.ShardID) bool
+}
+
+// note puts a record into its shard's order; the mutex is held.
+func (w *World) note(rec *journal.Record) {
+	shard := sharding.ShardOf(rec.Entity, Shards)
+	w.order[shard] = append(w.order[shard], rec)
+	for c := range w.shardWatchers {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Rows implements rpc.Orderings.
+func (o orders) Rows(ctx context.Context, shard sharding.ShardID, q rpc.OrderQuery, fn func(rpc.OrderRow) error) (uint64, error) {
+	o.mu.Lock()
+	log := o.order[shard]
+	o.mu.Unlock()
+	for i := max(q.From, 1); i <= uint64(len(log)); i++ {
+		rec := log[i-1]
+		if rec.Entity.Type != q.Type || len(rec.Events) == 0 {
+			continue
+		}
+		if err := fn(rpc.OrderRow{At: journal.Position{Index: i}, Entity: rec.Entity, First: rec.Expected + 1}); err != nil {
+			return q.From, err
+		}
+	}
+	return max(uint64(len(log))+1, q.From), ctx.Err()
+}
+
+// Applied implements rpc.Orderings.
+func (o orders) Applied(shard sharding.ShardID) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return uint64(len(o.order[shard]))
+}
+
+// Held implements rpc.Orderings.
+func (o orders) Held(shard sharding.ShardID) bool { return o.held(shard) }
+
+// Watch implements rpc.Orderings; it wakes for every shard.
+func (o orders) Watch([]sharding.ShardID) (<-chan struct{}, func()) {
+	c := make(chan struct{}, 1)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.shardWatchers[c] = struct{}{}
+	return c, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.shardWatchers, c)
+	}
+}
+
+// Cluster implements rpc.Orderings.
+func (o orders) Cluster() string { return "world" }
