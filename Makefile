@@ -9,12 +9,14 @@ BENCHTIME ?= 1s
 SEEDS ?= 300
 CYCLES ?= 200
 CUTS ?= 30
+FAULTS ?= 24
+MOVES ?= 500
 
 # Packages with Go code; the examples are built for WebAssembly by their tests.
 PKGS = ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check fmt fmt-check vet lint generate generated fuzz bench sim kill powerloss mutants
+.PHONY: help build test race check fmt fmt-check vet lint generate generated fuzz bench sim kill powerloss nemesis failover mutants
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +71,12 @@ kill: ## kill a node under load CYCLES (200) times and check all it said
 
 powerloss: ## cut a node's power under load CUTS times (30), and damage every file; needs root
 	$(GOTEST) -run '^(TestPowerLoss|TestDamage)' -count=1 -timeout 20m ./tests/faults -cuts $(CUTS) -damages
+
+nemesis: ## kill, freeze, part, empty and move nodes of a cluster FAULTS (24) and MOVES (500) times; partitions need root
+	$(GOTEST) -count=1 -timeout 60m ./tests/cluster -faults $(FAULTS) -moves $(MOVES) -freeze 30s -kills 3 -v
+
+failover: ## print what callers see when a node of 256 shards is killed, KILLS (10) times
+	$(GOTEST) -run '^TestFailOver$$' -count=1 -timeout 30m ./tests/cluster -kills $(or $(KILLS),10) -failover-shards 256 -v
 
 mutants: ## plant each known fault in turn; a test must fail on it
 	$(GOTEST) -tags mutants -run '^TestMutantsAreCaught$$' -timeout 40m -count=1 ./tests/mutants

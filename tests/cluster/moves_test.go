@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/tests/testkit"
 )
 
-var moves = flag.Int("moves", 30, "how many shards are moved")
+var moves = flag.Int("moves", 12, "how many shards are moved")
 
 const (
 	// moveRest is between two commands of a probe while shards are moved: what

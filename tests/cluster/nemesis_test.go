@@ -132,7 +132,9 @@ func (w *world) end() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	awaitLevel(w.Cluster)
 	w.StopAll()
+	compared := checkReplicas(w.t, w.Cluster, shards, w.h)
 	for _, n := range w.Nodes() {
 		n.MustVerify()
 	}
@@ -140,9 +142,9 @@ func (w *world) end() {
 	if _, err := workload.ReadBack(w.t.Context(), w.c, w.h); err != nil {
 		w.t.Fatalf("after all were stopped in order: %v", err)
 	}
-	w.t.Logf("%v; %d acknowledged, %d rejected, %d failed, %d unknown, %d answered again; %d events of %d entities; %d operations linearizable",
+	w.t.Logf("%v; %d acknowledged, %d rejected, %d failed, %d unknown, %d answered again; %d events of %d entities; %d operations linearizable; %d records alike on all replicas",
 		w.done, w.h.Count(history.OK), w.h.Count(history.Rejected), w.h.Count(history.Failed), w.h.Count(history.Unknown), w.h.Duplicates(),
-		events, len(w.h.Entities()), checked)
+		events, len(w.h.Entities()), checked, compared)
 }
 
 // TestFaultsUnderLoad: whatever happens to single nodes, or to all at once,
