@@ -2,9 +2,12 @@ package bubble
 
 import (
 	"context"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/hostd/hostd/host"
 	"github.com/hostd/hostd/tests/history"
 	"github.com/hostd/hostd/tests/workload"
 )
@@ -99,4 +102,16 @@ func check(t *testing.T, h *history.History) {
 		t.Error(err)
 	}
 	t.Logf("%d operations are linearizable", checked)
+}
+
+// verify checks all that the stopped nodes have on disk: the chain of every
+// entity, checksums, and that logs and stores agree.
+func verify(t *testing.T, dirs []string) {
+	t.Helper()
+	for _, dir := range dirs {
+		var out strings.Builder
+		if faults, err := host.Verify(context.Background(), dir, &out); err != nil || faults > 0 {
+			t.Errorf("%s: %d faults, %v\n%s", filepath.Base(dir), faults, err, out.String())
+		}
+	}
 }

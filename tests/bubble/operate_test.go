@@ -143,3 +143,42 @@ func TestRollingRestart(t *testing.T) {
 		w.judge()
 	})
 }
+
+// A node whose disk is gone returns under its name with nothing, and gets
+// replicas that never promised anything.
+func TestDiskIsLost(t *testing.T) {
+	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
+		w.loaded(pace)
+		victim := w.leader(1, 1)
+		w.kill(victim)
+		w.forget(victim)
+		w.acknowledged(50)
+		w.start(victim)
+		w.until("its replicas vote", func() bool { return w.voted(victim, 3) })
+		others := w.others(victim)
+		w.kill(others[0]) // now the new replicas count
+		w.within(2*failOver, "two of three lead every shard", func() bool { return w.led(victim) })
+		w.acknowledged(50)
+		w.start(others[0])
+		w.judge()
+	})
+}
+
+// A node that is asked to leave gives everything away first, and nobody is
+// told of an error.
+func TestNodeLeaves(t *testing.T) {
+	run(t, options{nodes: 4, shards: 4}, func(t *testing.T, w *world) {
+		w.loaded(pace)
+		if err := w.client().Leave(t.Context(), "n4"); err != nil {
+			t.Fatal(err)
+		}
+		w.until("n4 is no member", func() bool { return len(w.overview(1).GetMembers()) == 3 })
+		w.until("the others hold all replicas", func() bool { return w.voted(1, 3, 4) })
+		w.stop(4)
+		w.acknowledged(50)
+		if n := w.history.Count(history.Failed); n != 0 {
+			t.Errorf("%d calls failed", n)
+		}
+		w.judge()
+	})
+}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-var scenarios = flag.Int("scenarios", 2, "how many scenarios of random faults are run")
+var scenarios = flag.Int("scenarios", 1, "how many scenarios of random faults are run")
 
 // faultsAScenario is how many faults a random scenario has.
 const faultsAScenario = 6
@@ -75,7 +75,7 @@ func (n nemesis) some(most int) (nodes []int) {
 }
 
 func (n nemesis) fault() (name string, mend func()) {
-	switch n.rng.IntN(7) {
+	switch n.rng.IntN(8) {
 	case 0:
 		victims := n.some(n.opts.nodes)
 		n.kill(victims...)
@@ -93,6 +93,16 @@ func (n nemesis) fault() (name string, mend func()) {
 		victim := n.net.Host(hostOf(n.any()))
 		victim.Freeze()
 		return "froze a node", victim.Thaw
+	case 5:
+		victim := n.any()
+		n.until("every shard has its voters", func() bool { return n.voted(victim, 3) })
+		n.kill(victim)
+		n.forget(victim)
+		return fmt.Sprintf("n%d lost its disk", victim), func() {
+			n.start(victim)
+			n.net.HealAll()
+			n.until("every shard has its voters again", func() bool { return n.voted(victim, 3) })
+		}
 	default:
 		return n.lesser()
 	}

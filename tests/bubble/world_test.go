@@ -56,6 +56,7 @@ type world struct {
 	clients []*caller
 	local   map[int]*caller // beside each node
 	ends    []func()        // of contexts
+	stopped []string        // directories of nodes that ran to the end
 	load    *workload.Load
 	history *history.History
 }
@@ -98,11 +99,12 @@ func run(t *testing.T, opts options, scenario func(t *testing.T, w *world)) {
 	dir := t.TempDir()
 	began := time.Now()
 	var told *history.History
+	var stopped []string
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, opts: opts, dir: dir, net: memnet.New(), nodes: map[int]*node{}, log: &tail{}, local: map[int]*caller{}}
 		defer func() {
 			w.close()
-			told = w.history
+			told, stopped = w.history, w.stopped
 			if t.Failed() {
 				t.Logf("the end of the log:\n%s", w.log)
 			}
@@ -111,6 +113,7 @@ func run(t *testing.T, opts options, scenario func(t *testing.T, w *world)) {
 	})
 	if !t.Failed() {
 		check(t, told)
+		verify(t, stopped)
 	}
 	t.Logf("real time: %v", time.Since(began).Round(time.Millisecond))
 }
@@ -129,6 +132,9 @@ func (w *world) close() {
 	}
 	for _, c := range w.clients {
 		c.close()
+	}
+	for _, n := range w.nodes {
+		w.stopped = append(w.stopped, n.dir)
 	}
 	w.stopAll()
 	w.stops.Wait()
@@ -296,6 +302,17 @@ func (w *world) kill(nodes ...int) {
 		copyDir(w.t, n.dir, w.nextDir(i))
 		w.stops.Go(func() { _ = n.end() }) // it finds its listeners closed
 	}
+}
+
+// forget leaves a node that was killed without a disk: its next life finds
+// nothing.
+func (w *world) forget(i int) {
+	w.t.Helper()
+	dir := w.dirOf(i)
+	if err := os.RemoveAll(dir); err != nil {
+		w.t.Fatal(err)
+	}
+	warm(w.t, dir)
 }
 
 // nextDir is the directory of a node's next life.
