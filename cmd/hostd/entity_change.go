@@ -15,7 +15,7 @@ import (
 func newEntityTail(std stdio) *cobra.Command {
 	var r *remote
 	var out *output
-	req := &entityv1.SubscribeRequest{}
+	sub := client.Subscription{}
 	var once bool
 	c := leaf("tail TYPE", "Print the events of a whole type as they are committed", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		if err := out.check(); err != nil {
@@ -25,23 +25,24 @@ func newEntityTail(std stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		c.Close()
-		req.EntityType, req.Follow = args[0], !once
-		for m, err := range stream(ctx, r.services().entities.Subscribe, req) {
+		defer c.Close()
+		sub.EntityType, sub.Follow = args[0], sub.Follow && !once
+		for e, err := range c.Subscribe(ctx, sub) {
 			if err != nil {
-				return following(ctx, req.Follow, fmt.Errorf("tail: %w", err))
+				return following(ctx, sub.Follow, fmt.Errorf("tail: %w", err))
 			}
-			v := eventView{EntityID: m.GetEntityId(), Sequence: m.GetSequence(), EventType: m.GetEventType(),
-				payload: newPayload(answerBytes(m.GetData(), m.GetJson())), CommandID: m.GetCommandId(), RecordedAt: m.GetRecordedAt().AsTime(),
-				Tags: append([]string{}, m.GetTags()...), ModuleDigest: m.GetModuleDigest(), Cursor: m.GetCursor()}
+			v := eventView{EntityID: e.EntityID, Sequence: e.Sequence, EventType: e.Type, payload: newPayload(e.Data), CommandID: e.CommandID,
+				RecordedAt: e.RecordedAt, Tags: append([]string{}, e.Tags...), ModuleDigest: e.ModuleDigest, Cursor: e.Cursor()}
 			if err := out.line(v, v.text()); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	c.Flags().StringVar(&req.Tag, "tag", "", "only events with this `tag`")
-	c.Flags().StringVar(&req.Cursor, "cursor", "", "go on after the event that had this `cursor`")
+	c.Long = "Prints the events of all entities of a type, each once, from the beginning or after a cursor, in the order of each entity. It goes on at another node when one goes away."
+	c.Flags().StringVar(&sub.Tag, "tag", "", "only events with this `tag`")
+	c.Flags().StringVar(&sub.Cursor, "cursor", "", "go on after the event that had this `cursor`; -o json shows it")
+	c.Flags().BoolVarP(&sub.Follow, "follow", "f", true, "go on with new events until interrupted")
 	c.Flags().BoolVar(&once, "once", false, "stop at the newest event")
 	r, out = addRemote(c), addOutput(c, std)
 	return c
