@@ -31,6 +31,8 @@ type remains struct {
 	Replicas    []replicaRemains `json:"replicas"`
 	// Removed is the highest id of a replica that was removed from the node.
 	Removed sharding.ReplicaID `json:"removed,omitempty"`
+	// Revision is the highest binding revision that a shard has run under here.
+	Revision uint64 `json:"revision,omitempty"`
 	// Metadata is what the node can read of the metadata; nil for nothing.
 	Metadata *metadataRemains `json:"metadata,omitempty"`
 }
@@ -91,6 +93,9 @@ func Inspect(ctx context.Context, dir, file string, out io.Writer) error {
 	}
 	for _, m := range replicas {
 		r.Replicas = append(r.Replicas, replicaRemains(m))
+	}
+	if err := r.readStore(dir, rec); err != nil {
+		return err
 	}
 	if r.Metadata, err = readMetadata(dir, rec); err != nil {
 		faults = append(faults, err.Error())
@@ -197,7 +202,7 @@ func (r *remains) nodeRemains(view *meta.View) coordinator.NodeRemains {
 		m = meta.Member{Node: r.Node, Address: "unknown", Status: meta.StatusUp} // until it says it itself
 	}
 	m.Disk, m.Incarnation = r.Disk, r.Incarnation
-	out := coordinator.NodeRemains{Cluster: r.Cluster, Shards: r.Shards, Member: m, Removed: r.Removed}
+	out := coordinator.NodeRemains{Cluster: r.Cluster, Shards: r.Shards, Member: m, Removed: r.Removed, Revision: r.Revision}
 	for _, c := range r.Replicas {
 		out.Replicas = append(out.Replicas, coordinator.ReplicaRemains{
 			Shard: c.Shard, Replica: c.Replica, Term: c.Term, Applied: c.Index,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/disk"
@@ -14,6 +15,74 @@ import (
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
+
+// readStore finds the highest binding revision: the shards' marks have it, in
+// the store or in the snapshots that are to be read, and the log behind them.
+func (r *remains) readStore(dir string, rec *raftgroup.Recovered) error {
+	st, err := openToRead(filepath.Join(dir, storeDir), rec.Watermark)
+	if err != nil {
+		return err
+	}
+	revision, err := storedRevision(st, rec.Watermark)
+	if err := errors.Join(err, st.Close()); err != nil {
+		return err
+	}
+	r.Revision = revision
+	for _, l := range rec.Lives(disk.OS{}, filepath.Join(dir, snapshotDir)) {
+		if l.Install != nil && l.Shard != sharding.MetaShard {
+			mark, err := snapshotMark(l.Install)
+			if err != nil {
+				return fmt.Errorf("snapshot of shard %d: %w", l.Shard, err)
+			}
+			r.Revision = max(r.Revision, mark.Revision)
+		}
+		for _, e := range rec.Entries(l.Shard) {
+			if entry, err := journal.DecodeEntry(e.Data); err == nil {
+				if revision, ok := entry.BindingsRevision(); ok {
+					r.Revision = max(r.Revision, revision)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func storedRevision(st *store.Store, watermark uint64) (highest uint64, err error) {
+	view, err := st.ViewAt(watermark)
+	if err != nil {
+		return 0, err
+	}
+	defer view.Close()
+	lives, err := view.Lives()
+	for i := range lives {
+		highest = max(highest, lives[i].Applied.Revision)
+	}
+	return highest, err
+}
+
+// snapshotMark reads the applied mark of a snapshot, which comes first.
+func snapshotMark(in *statefile.Install) (mark store.Applied, err error) {
+	f, err := in.Open()
+	if err != nil {
+		return mark, err
+	}
+	defer f.Close()
+	r, err := statefile.NewReader(f, nil)
+	if err != nil {
+		return mark, err
+	}
+	chunk, err := r.Next(true)
+	if err != nil {
+		return mark, err
+	}
+	err = chunk.Each(func(key, value []byte) (err error) {
+		if len(key) == 1 && store.Class(key[0]) == store.ClassApplied {
+			mark, err = store.DecodeApplied(value)
+		}
+		return err
+	})
+	return mark, err
+}
 
 // metaLife is the present life of shard 0 on a stopped node, false for none.
 func metaLife(rec *raftgroup.Recovered, snapshots string) (statefile.Life, bool) {

@@ -78,8 +78,9 @@ func TestMetadataIsRebuilt(t *testing.T) {
 		}
 	}
 	total(`{"total":1}`, true)
+	rebound(t, dir)
 	told(t, "metadata: ", inspect)
-	told(t, "1 modules, 1 bound entity types", rebuild)
+	told(t, "2 modules, 1 bound entity types", rebuild)
 	total(`{"total":2}`, false)
 	refuses(t, "was started since its file was made", rebuild)
 
@@ -99,6 +100,24 @@ func TestMetadataIsRebuilt(t *testing.T) {
 
 	flip(t, filepath.Join(dir, "store", "*.sst"))
 	refuses(t, "the node's data is damaged", inspect)
+}
+
+// rebound activates another module for the same type and goes back, so that
+// they run under a revision that takes several activations to reach.
+func rebound(t *testing.T, dir string) {
+	t.Helper()
+	n, c := start(t, dir)
+	module := testkit.BuildExample(t, "counter")
+	other := append(bytes.Clone(module), 0, 2, 1, 'x') // a custom section that means nothing
+	for _, m := range [][]byte{other, module, other, module} {
+		if _, err := c.Upload(t.Context(), m, true); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Query(t.Context(), client.Query{EntityType: "counter", EntityID: "a", Name: "total"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop(t, n)
 }
 
 // interrupted makes a directory look as if RebuildMetadata had ended half-way.

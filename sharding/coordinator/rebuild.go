@@ -32,6 +32,9 @@ type NodeRemains struct {
 	// Removed is the highest id of a replica that was removed from the node, 0
 	// for none.
 	Removed sharding.ReplicaID
+	// Revision is the highest binding revision under which a shard of the node
+	// has run: its lanes serve no older bindings.
+	Revision uint64
 }
 
 // ReplicaRemains is what a replica records of itself.
@@ -93,7 +96,7 @@ func Rebuild(r Remains) (*meta.State, error) {
 		Shard: sharding.MetaShard, First: []sharding.ReplicaID{next},
 		Replicas: []meta.Replica{{ID: next, Node: r.Founder, State: meta.ReplicaVoter}},
 	})
-	return meta.Rebuilt(base, r.Cluster, next+1, b.members(), placements)
+	return meta.Rebuilt(base, r.Cluster, next+1, b.revision, b.members(), placements)
 }
 
 // rebuild gathers the records by shard.
@@ -103,6 +106,8 @@ type rebuild struct {
 	found   map[sharding.ShardID][]found
 	owner   map[sharding.ReplicaID]sharding.ShardID
 	highest sharding.ReplicaID
+	// revision is the highest of bindings that a shard has run under.
+	revision uint64
 }
 
 // found is a replica and the node that it was found on.
@@ -122,7 +127,7 @@ func (b *rebuild) gather() error {
 			return fmt.Errorf("%w: node %s is there twice", ErrInconsistent, n.Member.Node)
 		}
 		nodes[n.Member.Node] = true
-		b.highest = max(b.highest, n.Removed)
+		b.highest, b.revision = max(b.highest, n.Removed), max(b.revision, n.Revision)
 		holds := map[sharding.ShardID]bool{}
 		for _, rec := range n.Replicas {
 			if holds[rec.Shard] || at[rec.Replica] || rec.Replica == 0 {

@@ -101,6 +101,7 @@ func TestRebuiltMetadataWorks(t *testing.T) {
 	apply(t, old, meta.CreateCluster(r.Cluster, meta.Member{Node: "n1", Address: "n1", Status: meta.StatusUp}),
 		meta.Join(meta.Member{Node: "gone", Address: "g", Disk: "g", Incarnation: 1}), meta.PutSetting("k", []byte("v")))
 	r.Metadata = old.Dump()
+	r.Nodes[1].Removed, r.Nodes[2].Revision = 3<<20, 7
 	s, err := coordinator.Rebuild(r)
 	if err != nil {
 		t.Fatal(err)
@@ -119,8 +120,11 @@ func TestRebuiltMetadataWorks(t *testing.T) {
 		t.Errorf("members are %+v", v.Members())
 	}
 	first := v.HostedBy("n1")[0].Replica.ID
-	if first <= 9 {
+	if first <= 3<<20 {
 		t.Errorf("the metadata shard's replica is %d", first)
+	}
+	if v.Revision() != 7 {
+		t.Errorf("bindings go on from revision %d", v.Revision())
 	}
 	apply(t, loaded, meta.Join(meta.Member{Node: "n2", Address: "n2", Disk: "n2", Incarnation: 2}))
 	if p, _ := loaded.View().Placement(0); len(p.Replicas) != 2 || p.Replicas[1].ID <= first || !slices.Equal(p.First, []id{first}) {

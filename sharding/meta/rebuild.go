@@ -9,10 +9,11 @@ import (
 
 // Rebuilt makes a state that was put together from what the nodes hold: base
 // (New() if nothing of the metadata is left) with its members and placements
-// replaced. next is above every replica id that was ever handed out. It is
-// loaded elsewhere with Dump and Load. What breaks a rule of the metadata is
-// ErrInvalid.
-func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, members []Member, placements []Placement) (*State, error) {
+// replaced. next is above every replica id that was ever handed out, and
+// revision is the highest binding revision that any shard runs under: those of
+// later bindings are above it. It is loaded elsewhere with Dump and Load. What
+// breaks a rule of the metadata is ErrInvalid.
+func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, revision uint64, members []Member, placements []Placement) (*State, error) {
 	v := *base.View()
 	if v.created && v.cluster != c {
 		return nil, fmt.Errorf("%w: cluster %s, the metadata is of %s", ErrInvalid, c.ID, v.cluster.ID)
@@ -22,6 +23,7 @@ func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, members []Member, 
 	}
 	v.index, v.cluster, v.created = 0, c, true
 	v.counters.NextReplica = max(next, v.counters.NextReplica)
+	v.counters.Revision = max(revision, v.counters.Revision)
 	v.members, v.placements = map[sharding.NodeID]Member{}, map[sharding.ShardID]Placement{}
 	for _, m := range members {
 		if err := checkMember(m); err != nil {
