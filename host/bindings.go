@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/entity"
@@ -60,6 +61,9 @@ func (b *bindings) refresh(ctx context.Context) error {
 	next := make(map[string]*servedType, len(old))
 	var first error
 	view := b.metadata.View()
+	if view.Revision() < b.revision.Load() {
+		return nil // the metadata replica was renewed and is not there yet
+	}
 	for _, binding := range view.Bindings() {
 		t := old[binding.EntityType]
 		if t == nil || t.Digest != journal.Digest(binding.Digest) || t.Revision != binding.Revision {
@@ -113,17 +117,29 @@ func (b *bindings) await(ctx context.Context, revision uint64) error {
 // run refreshes after each change of the metadata until ctx ends.
 func (b *bindings) run(ctx context.Context) {
 	var seen uint64
+	var again <-chan time.Time // after a failure: what was missing may be there later
+	pause := minLoadPause
 	for {
 		changed := b.metadata.Changed()
-		if rev := b.metadata.View().Revision(); rev != seen {
+		if rev := b.metadata.View().Revision(); rev != seen || again != nil {
 			if err := b.refresh(ctx); err == nil {
-				seen = rev
+				seen, again, pause = rev, nil, minLoadPause
+			} else {
+				again = time.After(pause)
+				pause = min(2*pause, maxLoadPause)
 			}
 		}
 		select {
 		case <-changed:
+		case <-again:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
+
+// Pauses between attempts to load a module.
+const (
+	minLoadPause = time.Second
+	maxLoadPause = 30 * time.Second
+)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -65,7 +66,7 @@ func (n *Node) enterCluster(ctx context.Context) error {
 		return fmt.Errorf("the cluster's data has format %d, this release reads %d", joined.Format, dataFormat)
 	}
 	n.id.Cluster, n.id.Shards, n.id.Rejoin = joined.Cluster, joined.Shards, ""
-	n.id.MetaReplica, n.id.MetaVoters = joined.Replica, joined.First
+	n.id.MetaReplica, n.id.MetaVoters, n.id.Several = joined.Replica, joined.First, true
 	n.book.Joined(joined)
 	n.logger.Info("admitted to the cluster", "cluster_id", n.id.Cluster, "shards", n.id.Shards)
 	return n.id.write(n.cfg.DataDir)
@@ -83,7 +84,7 @@ func (n *Node) entry() cluster.Entry {
 // openPeers makes the links and the calls to other nodes.
 func (n *Node) openPeers() error {
 	n.control = &cluster.Control{}
-	n.control.Name(n.id.Node, n.id.Incarnation)
+	n.control.Name(n.id.Node, n.id.Incarnation, cmp.Or(n.id.Cluster, n.id.Rejoin))
 	peers, err := peer.New(peer.Options{
 		Self: n.id.Node, Incarnation: n.id.Incarnation, Network: n.network, Control: n.control, Logger: n.logger, MaxSnapshots: maxSnapshots,
 		Receive: n.raft.receive, OnHeard: n.heard, OnSilent: n.silent,
@@ -143,9 +144,11 @@ func (n *Node) openMembership(ctx context.Context) error {
 			return n.entry().Again(ctx, n.book.Addresses())
 		},
 		Renewed: func(j *cluster.Joined) error {
-			n.id.MetaReplica, n.id.MetaVoters = j.Replica, j.First
 			n.book.Joined(j)
-			return n.id.write(n.cfg.DataDir)
+			return n.remember(func(id *identity) bool {
+				id.MetaReplica, id.MetaVoters = j.Replica, j.First
+				return true
+			})
 		},
 		Heard: func(node sharding.NodeID) bool { return node == n.id.Node || n.peers.Heard(node) },
 		Applied: func(shard sharding.ShardID) uint64 {
@@ -165,6 +168,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 	n.member = member
 	n.closeLast("membership of the cluster", member.Close)
 	n.control.Serve(member)
+	n.joined.Store(true)
 	return nil
 }
 
@@ -197,6 +201,16 @@ func (n *Node) handOver(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// remember changes the node's identity durably where change says that it did.
+func (n *Node) remember(change func(*identity) bool) error {
+	n.idMu.Lock()
+	defer n.idMu.Unlock()
+	if !change(&n.id) {
+		return nil
+	}
+	return n.id.write(n.cfg.DataDir)
 }
 
 // founder says whether the metadata shard began on this node.

@@ -171,6 +171,12 @@ func (s orderService) Rebalance(ctx context.Context) (moves uint32, err error) {
 }
 
 func (s orderService) known(node sharding.NodeID) error {
+	if _, ok := s.n.metadata.View().Member(node); ok {
+		return nil
+	}
+	if s.n.unknown.confirm(s.n.metadata) != nil {
+		return rpc.ErrNotReady
+	}
 	if _, ok := s.n.metadata.View().Member(node); !ok {
 		return rpc.ErrUnknownNode
 	}
@@ -211,7 +217,12 @@ func (s settingService) Get(key string) (rpc.Setting, error) {
 	}
 	v, ok := view.Setting(key)
 	if !ok {
-		return rpc.Setting{}, rpc.ErrUnknownSetting
+		if s.n.unknown.confirm(s.n.metadata) != nil {
+			return rpc.Setting{}, rpc.ErrNotReady
+		}
+		if v, ok = s.n.metadata.View().Setting(key); !ok {
+			return rpc.Setting{}, rpc.ErrUnknownSetting
+		}
 	}
 	return rpc.Setting{Key: v.Key, Value: string(v.Value), Revision: v.Revision}, nil
 }
@@ -239,7 +250,11 @@ func (s settingService) Put(ctx context.Context, key, value string) (uint64, err
 	if errors.Is(err, meta.ErrInvalid) {
 		return 0, &rpc.RefusedError{Reason: err.Error()}
 	}
-	return res.Revision, err
+	if err != nil {
+		return 0, err
+	}
+	// It is applied where it was decided; a caller may read it here next.
+	return res.Revision, s.n.metadata.CatchUp(ctx)
 }
 
 func (s settingService) Changed() <-chan struct{} { return s.n.metadata.Changed() }

@@ -28,6 +28,12 @@ type identity struct {
 	// Disk is random and made with the directory: the same node with another
 	// one has lost what its replicas promised.
 	Disk string `json:"diskId,omitempty"`
+	// Journal says that the directory has had a write-ahead log: without it the
+	// node's replicas have lost what they promised.
+	Journal bool `json:"journal,omitempty"`
+	// Several says that the cluster has had other members: what one log lost,
+	// others may hold.
+	Several bool `json:"several,omitempty"`
 	// Incarnation is higher at each start.
 	Incarnation uint64 `json:"incarnation,omitempty"`
 	Cluster     string `json:"clusterId,omitempty"`
@@ -78,8 +84,30 @@ func openIdentity(dir string, node sharding.NodeID, now time.Time) (identity, er
 	if id.member() && id.MetaReplica == 0 && id.Rejoin == "" { // written before there were clusters of several nodes
 		id.MetaReplica, id.MetaVoters = meta.FounderReplica, []sharding.ReplicaID{meta.FounderReplica}
 	}
+	if err := id.checkJournal(dir); err != nil {
+		return id, err
+	}
 	id.Incarnation = max(id.Incarnation+1, uint64(now.UnixMilli()))
 	return id, id.write(dir)
+}
+
+// checkJournal refuses a directory whose log is gone: an empty one would let
+// the node's replicas vote as if they had promised nothing.
+func (id *identity) checkJournal(dir string) error {
+	if !id.Journal {
+		return nil
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, walDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if len(entries) > 0 {
+		return nil
+	}
+	if id.Several {
+		return errors.New("the write-ahead log is missing: bring it back, or let 'hostd recover --rejoin' make this a new disk of the node, which its peers fill")
+	}
+	return errors.New("the write-ahead log is missing: restore the directory from a backup, or start with an empty one")
 }
 
 func randomID() string { return strings.ToLower(rand.Text()) }

@@ -67,6 +67,7 @@ type Node struct {
 	metrics        *metrics
 	prom           *prometheus.Registry
 	disk           diskMark
+	idMu           sync.Mutex // of changes to id, which only remember makes once the node is open
 	unknown        *confirmation
 	faults         faultCounts
 	folds          chan struct{} // one slot for each state that is folded

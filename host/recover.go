@@ -16,6 +16,10 @@ import (
 // backup, or the other replicas of a cluster, can bring it back.
 var ErrBeyondRecovery = errors.New("what is left of the data contradicts itself; restore the directory from a backup")
 
+// ErrHasPeers: a node of several must not go on with a part of what it
+// promised. Its peers have the rest: Rejoin gives the node a new disk id.
+var ErrHasPeers = errors.New("this node has had peers: with a part of its log it would vote for what it has forgotten; use 'hostd recover --rejoin', and its peers give it what they have")
+
 // AcceptLoss makes the data directory of a stopped node usable again after
 // damage to its write-ahead log: the log is cut at its first damage and the
 // store goes back to what the log that is left accounts for. Commands that
@@ -28,8 +32,12 @@ func AcceptLoss(ctx context.Context, dir string, out io.Writer) error {
 		return err
 	}
 	defer lock.Close()
-	if _, err := readIdentity(filepath.Join(dir, identityFile)); err != nil {
+	id, err := readIdentity(filepath.Join(dir, identityFile))
+	if err != nil {
 		return err
+	}
+	if id.Several {
+		return ErrHasPeers
 	}
 	logs := filepath.Join(dir, walDir)
 	loss, err := wal.AcceptLoss(disk.OS{}, logs)

@@ -96,7 +96,6 @@ func (n *Node) openRequests(context.Context) (err error) {
 		Blobs: n.modules, Prepare: n.prepareModule, AwaitBindings: n.bindings.await,
 		Snapshot: n.raft.snapshot,
 	})
-	n.joined.Store(true)
 	// Calls in flight are answered before what answers them is closed.
 	n.closeLast("server", func(context.Context) error { return n.stopServer() })
 	return nil
@@ -122,7 +121,20 @@ func (r requests) Submit(reqs []*entity.Request) { r.n.router.Submit(reqs) }
 // follow keeps what is derived from the metadata up to it, and marks the node
 // as caught up once it has the cluster's metadata and its modules.
 func (n *Node) follow(ctx context.Context) {
-	n.book.Follow(ctx, n.metadata, func(view *meta.View) { n.leaders.learn(view, n.id.Shards) })
+	n.book.Follow(ctx, n.metadata, func(view *meta.View) {
+		n.leaders.learn(view, n.id.Shards)
+		if len(view.Members()) < 2 {
+			return
+		}
+		err := n.remember(func(id *identity) bool {
+			had := id.Several
+			id.Several = true
+			return !had
+		})
+		if err != nil {
+			n.logger.Error("the identity was not written", "error", err)
+		}
+	})
 }
 
 // catchUp waits for the metadata and loads the modules that serve by it.

@@ -139,7 +139,11 @@ func (n *Node) openJournal(context.Context) error {
 	}
 	n.log = log
 	n.closeLast("write-ahead log", func(context.Context) error { return log.Close() })
-	return nil
+	return n.remember(func(id *identity) bool {
+		had := id.Journal
+		id.Journal = true
+		return !had
+	})
 }
 
 func (n *Node) openEngine(ctx context.Context) error {

@@ -47,9 +47,10 @@ type Control struct {
 	node   atomic.Pointer[peerv1.ProbeResponse]
 }
 
-// Name says who answers before the node belongs to a cluster.
-func (c *Control) Name(node sharding.NodeID, incarnation uint64) {
-	c.node.Store(&peerv1.ProbeResponse{NodeId: string(node), Incarnation: incarnation})
+// Name says who answers before the node is open, and of which cluster it is, if
+// of any: nobody founds another one because this node still starts.
+func (c *Control) Name(node sharding.NodeID, incarnation uint64, cluster string) {
+	c.node.Store(&peerv1.ProbeResponse{NodeId: string(node), Incarnation: incarnation, ClusterId: cluster})
 }
 
 // Open begins to answer.
@@ -71,7 +72,7 @@ func (c *Control) options() (*ControlOptions, error) {
 func (c *Control) Probe(context.Context) (*peerv1.ProbeResponse, error) {
 	r := &peerv1.ProbeResponse{}
 	if n := c.node.Load(); n != nil {
-		r.NodeId, r.Incarnation = n.GetNodeId(), n.GetIncarnation()
+		r.NodeId, r.Incarnation, r.ClusterId = n.GetNodeId(), n.GetIncarnation(), n.GetClusterId()
 	}
 	o := c.opened.Load()
 	if o == nil {
@@ -107,8 +108,10 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	}
 	res, err := meta.DecodeResult(result)
 	switch {
-	case errors.Is(err, meta.ErrInvalid), errors.Is(err, meta.ErrConflict):
+	case errors.Is(err, meta.ErrInvalid):
 		return nil, fmt.Errorf("%w: %w", peer.ErrRefused, err)
+	case errors.Is(err, meta.ErrConflict): // until what stands in the way has gone
+		return nil, fmt.Errorf("%w: %w", peer.ErrUnavailable, err)
 	case err != nil:
 		return nil, err
 	case res.Joined == nil:

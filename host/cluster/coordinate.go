@@ -114,6 +114,8 @@ func (l *leading) step(ctx context.Context) {
 	view := l.m.opts.Metadata.View()
 	l.mu.Lock()
 	if !l.leads() {
+		close(l.stepped) // for those who wait for a step that does not come
+		l.stepped = make(chan struct{})
 		l.mu.Unlock()
 		return
 	}
@@ -222,7 +224,7 @@ func (l *leading) order(ctx context.Context, o coordinator.Order) (remaining int
 			return 0, ctx.Err()
 		}
 		l.mu.Lock()
-		if l.term != term {
+		if !l.leads() || l.term != term {
 			l.mu.Unlock()
 			return 0, l.m.opts.Metadata.notLeader()
 		}

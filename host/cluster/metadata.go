@@ -15,10 +15,6 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// ErrUnknownOutcome: a metadata command was in flight when the leadership of
-// the metadata shard, or the link to its leader, was lost. It may take effect.
-var ErrUnknownOutcome = errors.New("the outcome of the metadata command is unknown")
-
 // Log is what a metadata command travels through on the node that leads.
 type Log interface {
 	Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error
@@ -211,7 +207,7 @@ func (m *Metadata) DoHere(ctx context.Context, command []byte) ([]byte, error) {
 	}
 	m.mu.Unlock()
 	if err != nil {
-		return nil, err
+		return nil, refusedProposal(err)
 	}
 	select {
 	case out := <-ch:
@@ -329,7 +325,7 @@ func (m *Metadata) Applied(v eventlog.Verdict) {
 		m.noop = max(m.noop, v.Term)
 	} else if v.Fence == m.elected {
 		if ch := m.waiting[v.Proposal]; ch != nil {
-			ch <- outcome{result: v.Meta, err: v.Err}
+			ch <- outcome{result: v.Meta, err: refusedEntry(v.Err)}
 			delete(m.waiting, v.Proposal)
 		}
 	}

@@ -380,7 +380,7 @@ func (c *core) serve(e *entity) bool {
 	case r.Kind == Passivate:
 		c.passivate(e, r)
 	case t == nil:
-		c.settle(e.shard, r, Result{Err: ErrUnknownType})
+		c.settle(e.shard, r, Result{Err: ErrNotServed})
 	case r.Kind == Command:
 		c.command(e, r)
 	case r.Kind == SkipTimer:

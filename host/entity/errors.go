@@ -18,6 +18,10 @@ import (
 // that it was proposed and that its fate is another leader's: it may go there
 // with the same command id only. Queries never end in the last two.
 var (
+	// ErrNotServed: the node leads the shard and has no module for the type,
+	// or not yet. The request did not run; whether the type exists is for the
+	// metadata to say.
+	ErrNotServed = errors.New("this node does not serve the entity type yet")
 	// ErrUnknownType: no module is active for the entity type.
 	ErrUnknownType = errors.New("no module is active for this entity type; push one with hostd module push FILE.wasm")
 	// ErrUnknownCommand: the manifest lists commands and not this one.

@@ -33,7 +33,7 @@ type loadChunk struct {
 func (c *core) startLoad(e *entity) {
 	t := c.opts.Types.Lookup(e.id.Type)
 	if t == nil {
-		c.failWaiting(e, ErrUnknownType)
+		c.failWaiting(e, ErrNotServed)
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())

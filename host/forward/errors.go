@@ -55,6 +55,7 @@ var sentinels = []struct {
 	{38, context.Canceled},
 	{39, router.ErrUnreachable},
 	{40, journal.ErrInstalling},
+	{41, entity.ErrNotServed},
 }
 
 // Fields of ForwardError.

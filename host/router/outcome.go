@@ -24,7 +24,7 @@ func comesBack(q *entity.Request) bool {
 	case errors.Is(err, entity.ErrOutcomeUnknown):
 		q.Route.Unknown = q.Route.Unknown || q.Kind == entity.Command
 		return true
-	case errors.Is(err, entity.ErrNotApplied), errors.Is(err, ErrUnreachable), errors.As(err, &notLeader):
+	case errors.Is(err, entity.ErrNotApplied), errors.Is(err, entity.ErrNotServed), errors.Is(err, ErrUnreachable), errors.As(err, &notLeader):
 		return true
 	}
 	// A node that stops hands its shards over. This one will not come to see it.

@@ -113,6 +113,7 @@ var sentinelCodes = []struct {
 	{entity.ErrDeadline, connect.CodeDeadlineExceeded},
 	{errNoOutcome, connect.CodeDeadlineExceeded},
 	{entity.ErrNotApplied, connect.CodeUnavailable},
+	{entity.ErrNotServed, connect.CodeUnavailable},
 	{entity.ErrStopped, connect.CodeUnavailable},
 	{router.ErrUnreachable, connect.CodeUnavailable},
 	{errStopping, connect.CodeUnavailable},

@@ -35,6 +35,7 @@ func TestCodes(t *testing.T) {
 		{"entity.ErrReadOnly", entity.ErrReadOnly, connect.CodeResourceExhausted},
 		{"entity.ErrOutcomeUnknown", entity.ErrOutcomeUnknown, connect.CodeDeadlineExceeded},
 		{"entity.ErrNotApplied", entity.ErrNotApplied, connect.CodeUnavailable},
+		{"entity.ErrNotServed", entity.ErrNotServed, connect.CodeUnavailable},
 		{"journal.ErrInstalling", journal.ErrInstalling, connect.CodeUnavailable},
 		{"entity.ErrStopped", entity.ErrStopped, connect.CodeUnavailable},
 		{"entity.ErrDeadline", entity.ErrDeadline, connect.CodeDeadlineExceeded},
