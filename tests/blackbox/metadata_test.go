@@ -112,4 +112,3 @@ func another(t *testing.T, name string) string {
 	}
 	return out
 }
-

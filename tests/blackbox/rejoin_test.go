@@ -2,9 +2,11 @@ package blackbox
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -135,8 +137,10 @@ func TestDamagedNodeRejoins(t *testing.T) {
 	counters(t, cl, 1)
 	n := c.Node(1)
 	c.Stop(1)
+	old := replicasOn(t, n)
 	counters(t, cl, 2)
 	damageLog(t, n.DataDir())
+	refused(t, n, "the node's data is damaged", "--inspect", "--out", filepath.Join(t.TempDir(), "n2.json"))
 	if err := n.TryStart(); err == nil {
 		t.Fatal("a node with a damaged log serves")
 	} else if !strings.Contains(n.Log(), "hostd recover") {
@@ -155,6 +159,37 @@ func TestDamagedNodeRejoins(t *testing.T) {
 	counters(t, n.Client(client.Options{Timeout: testkit.Patience}), 3)
 	c.Kill(0)
 	counters(t, n.Client(client.Options{Timeout: testkit.Patience}), 4)
+	c.Kill(1)
+	fresh := replicasOn(t, n)
+	if len(fresh) != len(old) {
+		t.Errorf("replicas %v, it had %v", fresh, old)
+	}
+	for _, id := range fresh {
+		if id <= slices.Max(old) {
+			t.Errorf("replica %d is not new: it had %v", id, old)
+		}
+	}
+}
+
+// replicasOn are the ids of a stopped node's replicas.
+func replicasOn(t *testing.T, n *testkit.Node) (ids []uint64) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "remains.json")
+	recovered(t, n, "--inspect", "--out", name)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Replicas []struct{ Replica uint64 }
+	}
+	if err := json.Unmarshal(data, &file); err != nil || len(file.Replicas) == 0 {
+		t.Fatalf("%v: %s", err, data)
+	}
+	for _, r := range file.Replicas {
+		ids = append(ids, r.Replica)
+	}
+	return ids
 }
 
 // damageLog changes a byte in the first record of a node's log.
