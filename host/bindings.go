@@ -24,6 +24,7 @@ type bindings struct {
 	moved    func() // told when the revision has risen
 	types    atomic.Pointer[map[string]*servedType]
 	revision atomic.Uint64 // every binding up to it is served
+	failing  atomic.Bool   // a module could not be loaded, and is tried again
 	turn     chan struct{} // held by the one refresh at a time
 	mu       sync.Mutex    // guards changed
 	changed  chan struct{} // closed and made anew after a refresh
@@ -128,6 +129,7 @@ func (b *bindings) run(ctx context.Context) {
 				again = time.After(pause)
 				pause = min(2*pause, maxLoadPause)
 			}
+			b.failing.Store(again != nil)
 		}
 		select {
 		case <-changed:

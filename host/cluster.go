@@ -150,6 +150,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 				return true
 			})
 		},
+		Able:  func() bool { return !n.bindings.failing.Load() },
 		Heard: func(node sharding.NodeID) bool { return node == n.id.Node || n.peers.Heard(node) },
 		Applied: func(shard sharding.ShardID) uint64 {
 			index, _ := n.machine.Applied(shard)

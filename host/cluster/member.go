@@ -44,6 +44,9 @@ type Options struct {
 	Peers       Peers
 	// Describe returns this node as a member: its address, roles and so on.
 	Describe func() meta.Member
+	// Able reports whether this node can lead what it holds: others should while
+	// it cannot.
+	Able func() bool
 	// Heard reports whether this node hears another, or is it.
 	Heard func(sharding.NodeID) bool
 	// Rejoin asks the cluster once to admit this node again.

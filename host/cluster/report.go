@@ -28,7 +28,7 @@ type Size func(sharding.ShardID) (entities, bytes uint64)
 func (m *Member) observe(view *meta.View, statuses []raftgroup.Status) observed {
 	o := observed{sizes: map[sharding.ShardID]size{}}
 	o.Node, o.Incarnation, o.Replicas = m.opts.Node, m.opts.Incarnation, uint32(len(statuses))
-	o.Draining = m.draining.Load()
+	o.Draining = m.draining.Load() || !m.opts.Able()
 	for i := range statuses {
 		st := &statuses[i]
 		p, _ := view.Placement(st.Shard)
