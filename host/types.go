@@ -43,11 +43,12 @@ func (n *Node) loadType(ctx context.Context, b meta.Binding) (*servedType, error
 					n.faults.count(err)
 					return nil, err
 				}
-				return guest{g, &n.faults}, nil
+				return &guest{Instance: g, faults: &n.faults}, nil
 			},
 		},
-		rpc: rpc.Type{Encoding: rpc.JSON, Module: journal.Digest(b.Digest)},
+		rpc: rpc.Type{Encoding: rpc.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: rpc.Limits(b.Limits)},
 	}
+	s.limit(n.engine.Limits(), b.Limits)
 	if t.Encoding == manifest.Bytes {
 		s.rpc.Encoding = rpc.Bytes
 	}
@@ -69,37 +70,62 @@ func names(list []manifest.Named) map[string]bool {
 type guest struct {
 	*engine.Instance
 	faults *faultCounts
+	fuel   int64 // the budget that was set last; 0 is the engine's
 }
 
-func (g guest) Load(typeIndex uint32, handle uint64, frames []byte) (bool, error) {
+// limit holds the type to its own limits where they are below the node's.
+func (s *servedType) limit(node abi.Limits, own meta.Limits) {
+	s.CommandFuel = min(own.CommandFuel, int64(node.CommandFuel))
+	s.QueryFuel = min(own.QueryFuel, int64(node.QueryFuel))
+	for _, l := range []struct {
+		value *int
+		own   int64
+	}{{&node.CommandEvents, own.MaxEvents}, {&node.EventBytes, own.EventBytes}, {&node.ReplyBytes, own.ReplyBytes}} {
+		if l.own > 0 && l.own < int64(*l.value) {
+			*l.value = int(l.own)
+		}
+	}
+	s.Limits = &node
+}
+
+// env is what the engine gives the guest, within the call's own budget.
+func (g *guest) env(env entity.Env) engine.Env {
+	if env.Fuel != g.fuel {
+		g.fuel = env.Fuel
+		g.SetBudgets(engine.Budgets{Command: env.Fuel, Query: env.Fuel})
+	}
+	return engine.Env{Now: env.Now, Seed: env.Seed, Deadline: env.Deadline}
+}
+
+func (g *guest) Load(typeIndex uint32, handle uint64, frames []byte) (bool, error) {
 	status, err := g.Instance.Load(typeIndex, handle, frames)
 	return status == abi.LoadDone, g.ended(err)
 }
 
-func (g guest) Apply(handle uint64, frames []byte) error {
+func (g *guest) Apply(handle uint64, frames []byte) error {
 	return g.ended(g.Instance.Apply(handle, frames))
 }
 
-func (g guest) Snapshot(handle uint64) ([]byte, error) {
+func (g *guest) Snapshot(handle uint64) ([]byte, error) {
 	out, err := g.Instance.Snapshot(handle)
 	return out, g.ended(err)
 }
 
-func (g guest) Drop(handle uint64) error { return g.ended(g.Instance.Drop(handle)) }
+func (g *guest) Drop(handle uint64) error { return g.ended(g.Instance.Drop(handle)) }
 
-func (g guest) Handle(handle uint64, frames []byte, env entity.Env) ([]byte, error) {
-	out, err := g.Instance.Handle(handle, frames, engine.Env(env))
+func (g *guest) Handle(handle uint64, frames []byte, env entity.Env) ([]byte, error) {
+	out, err := g.Instance.Handle(handle, frames, g.env(env))
 	return out, g.ended(err)
 }
 
-func (g guest) Query(handle uint64, frames []byte, env entity.Env) ([]byte, error) {
-	out, err := g.Instance.Query(handle, frames, engine.Env(env))
+func (g *guest) Query(handle uint64, frames []byte, env entity.Env) ([]byte, error) {
+	out, err := g.Instance.Query(handle, frames, g.env(env))
 	return out, g.ended(err)
 }
 
 // ended counts a fault of the guest, and says in the lanes' words that a call
 // was cut off.
-func (g guest) ended(err error) error {
+func (g *guest) ended(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -130,7 +130,7 @@ func (s moduleService) Download(ctx context.Context, digest journal.Digest) ([]b
 // then binds the type to it, and returns when all of them serve it. A node that
 // cannot be reached catches up before it serves: a shard that it comes to lead
 // knows the revision that its commands ran under.
-func (s moduleService) Activate(ctx context.Context, entityType string, digest journal.Digest) (uint64, error) {
+func (s moduleService) Activate(ctx context.Context, entityType string, digest journal.Digest, limits *rpc.Limits) (uint64, error) {
 	n := s.n
 	if _, err := s.known(ctx, digest); err != nil {
 		return 0, err
@@ -145,7 +145,11 @@ func (s moduleService) Activate(ctx context.Context, entityType string, digest j
 	if err := n.prepareEverywhere(ctx, digest); err != nil {
 		return 0, err
 	}
-	res, err := n.metadata.Do(ctx, meta.Bind(entityType, meta.Digest(digest), time.Now().UnixNano()))
+	order := meta.Bind(entityType, meta.Digest(digest), time.Now().UnixNano())
+	if limits != nil {
+		order = meta.BindLimited(entityType, meta.Digest(digest), time.Now().UnixNano(), meta.Limits(*limits))
+	}
+	res, err := n.metadata.Do(ctx, order)
 	if err != nil {
 		return 0, err
 	}

@@ -41,6 +41,15 @@ func (c *Client) Activate(ctx context.Context, entityType, digest string) (revis
 	return res.GetRevision(), err
 }
 
+// ActivateLimited is Activate that sets the type's limits too.
+func (c *Client) ActivateLimited(ctx context.Context, entityType, digest string, limits *modulev1.Limits) (revision uint64, err error) {
+	res, err := call(ctx, c, c.slow(), &modulev1.ActivateRequest{EntityType: entityType, Digest: digest, Limits: limits},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
+			return n.modules.Activate(ctx, r)
+		})
+	return res.GetRevision(), err
+}
+
 // Rollback makes the module before the current one serve an entity type.
 func (c *Client) Rollback(ctx context.Context, entityType string) (*modulev1.RollbackResponse, error) {
 	return call(ctx, c, c.slow(), &modulev1.RollbackRequest{EntityType: entityType},

@@ -137,6 +137,7 @@ func newModuleList(std stdio) *cobra.Command {
 
 func newModuleActivate(std stdio) *cobra.Command {
 	var r *remote
+	var limits []string
 	var out *output
 	c := leaf("activate TYPE DIGEST", "Let an uploaded module serve an entity type", 2, 2, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		if err := out.check(); err != nil {
@@ -151,12 +152,17 @@ func newModuleActivate(std stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		revision, err := c.Activate(ctx, args[0], digest)
+		wanted, err := parseLimits(limits)
+		if err != nil {
+			return err
+		}
+		revision, err := c.ActivateLimited(ctx, args[0], digest, wanted)
 		if err != nil {
 			return fmt.Errorf("activate: %w", err)
 		}
 		return printBinding(out, args[0], digest, revision)
 	})
+	c.Flags().StringSliceVar(&limits, "limit", nil, "hold the type to these `limits`, NAME=VALUE with commas between: "+limitNames()+"; none= lifts all, without the flag they stay")
 	r, out = addRemote(c), addOutput(c, std)
 	return c
 }

@@ -105,6 +105,11 @@ func describeModule(w io.Writer, v moduleView, res *modulev1.GetResponse) {
 		row("size", fmt.Sprintf("%d bytes", v.SizeBytes))
 		row("uploaded", v.UploadedAt.UTC().Format(time.RFC3339))
 		row("active for", strings.Join(v.ActiveFor, ", "))
+		for _, b := range res.GetModule().GetBindings() {
+			if l := b.GetLimits(); l != nil {
+				row("limits of "+clean(b.GetEntityType()), limitText(l))
+			}
+		}
 	})
 	types := res.GetManifest().GetFields()["entityTypes"].GetListValue().GetValues()
 	for _, t := range types {

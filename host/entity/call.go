@@ -192,7 +192,7 @@ func (c *core) handled(e *entity, v *call) {
 		if e.typ.Durable {
 			mode = abi.HandleState
 		}
-		if err = abi.ParseOutput(&c.output, v.out, mode, &c.opts.Limits); err == nil && len(c.output.State)+len(c.output.Reply) > maxStateBytes {
+		if err = abi.ParseOutput(&c.output, v.out, mode, c.limits(e.typ)); err == nil && len(c.output.State)+len(c.output.Reply) > maxStateBytes {
 			err = errStateTooLarge
 		}
 		if err != nil {

@@ -60,7 +60,7 @@ func (c *core) fire(e *entity, r *Request, now int64) {
 func (c *core) handle(e *entity, r *Request, now int64, hash uint64) {
 	v := c.call
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, e.handle, r, hash
-	v.env = Env{Now: now, Seed: seed(e.id, e.sequence, r.ID), Deadline: r.Deadline}
+	v.env = Env{Now: now, Seed: seed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel}
 	v.frames = commandFrames(v.frames[:0], e, r, v.env)
 	c.visit(v)
 }
@@ -199,7 +199,7 @@ func (c *core) query(e *entity, r *Request) {
 	}
 	v := c.call
 	v.kind, v.in, v.entity, v.handle, v.req = callQuery, e.inst, e, e.handle, r
-	v.env = Env{Now: c.logNow(s), Seed: seed(e.id, e.sequence, ""), Deadline: r.Deadline}
+	v.env = Env{Now: c.logNow(s), Seed: seed(e.id, e.sequence, ""), Deadline: r.Deadline, Fuel: e.typ.QueryFuel}
 	f := abi.AppendSequence(v.frames[:0], uint64(e.sequence))
 	f = abi.AppendName(f, r.Name)
 	f = abi.AppendPayload(f, r.Payload)
@@ -212,7 +212,7 @@ func (c *core) query(e *entity, r *Request) {
 func (c *core) queried(e *entity, v *call) {
 	s, r, err := e.shard, v.req, v.err
 	if err == nil {
-		if err = abi.ParseOutput(&c.output, v.out, abi.QueryOnly, &c.opts.Limits); err != nil {
+		if err = abi.ParseOutput(&c.output, v.out, abi.QueryOnly, c.limits(e.typ)); err != nil {
 			c.stats.BadOutputs++
 		}
 	}
@@ -226,6 +226,14 @@ func (c *core) queried(e *entity, v *call) {
 		r.Result = Result{Err: &RejectedError{Code: string(c.output.Reject.Code), Message: string(c.output.Reject.Message)}}
 	}
 	c.hold(s, r, e.last, r.Kind == Query)
+}
+
+// limits are what a guest's answers on a type are held to.
+func (c *core) limits(t *Type) *abi.Limits {
+	if t.Limits != nil {
+		return t.Limits
+	}
+	return &c.opts.Limits
 }
 
 // failed answers a request whose guest call failed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -15,6 +16,8 @@ type Env struct {
 	// Deadline ends the call when it has passed; zero is none. The guest sees
 	// nothing of it.
 	Deadline time.Time
+	// Fuel is what the call may spend; 0 is what the node allows.
+	Fuel int64
 }
 
 // Guest is one instance of a module: a set of entities' states, by handle. It
@@ -59,6 +62,12 @@ type Type struct {
 	// PassivateAfter is how long an entity may be idle in memory; 0 leaves it
 	// to the lane, a negative one keeps it.
 	PassivateAfter time.Duration
+	// CommandFuel and QueryFuel are what calls may spend; 0 is what the node
+	// allows.
+	CommandFuel, QueryFuel int64
+	// Limits, where they are set, take the place of the lane's for what a guest
+	// answers.
+	Limits *abi.Limits
 	// Instantiate makes a new instance of the module.
 	Instantiate func(context.Context) (Guest, error)
 }

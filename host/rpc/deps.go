@@ -51,6 +51,15 @@ const (
 type Type struct {
 	Encoding Encoding
 	Module   journal.Digest // that serves the type
+	Revision uint64         // of the binding
+	Limits   Limits         // of the type's own
+}
+
+// Limits are what a type is held to below what the nodes allow; 0 is what they
+// allow.
+type Limits struct {
+	CommandFuel, QueryFuel            int64 // units of fuel
+	MaxEvents, EventBytes, ReplyBytes int64 // of a command, of an event, of a reply
 }
 
 // Types finds the module that serves an entity type. It must not block: it is
@@ -132,8 +141,9 @@ type Modules interface {
 	// Download returns its bytes, or fails with ErrUnknownModule.
 	Download(ctx context.Context, digest journal.Digest) ([]byte, error)
 	// Activate binds the type to the module and returns once every node that
-	// is up serves it. A module without the type is an *InvalidModuleError.
-	Activate(ctx context.Context, entityType string, digest journal.Digest) (revision uint64, err error)
+	// is up serves it. A module without the type is an *InvalidModuleError. It
+	// sets the type's limits unless limits is nil.
+	Activate(ctx context.Context, entityType string, digest journal.Digest, limits *Limits) (revision uint64, err error)
 }
 
 // Module describes a stored module.

@@ -88,7 +88,7 @@ func (s *moduleService) upload(ctx context.Context, wasm []byte, activate bool) 
 		return m, err
 	}
 	for _, t := range m.EntityTypes {
-		if _, err := s.modules.Activate(ctx, t, m.Digest); err != nil {
+		if _, err := s.modules.Activate(ctx, t, m.Digest, nil); err != nil {
 			return m, fmt.Errorf("activate %s: %w", t, err)
 		}
 	}
@@ -156,7 +156,7 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	if err != nil {
 		return nil, publicError(s.log, err)
 	}
-	revision, err := s.modules.Activate(ctx, r.Msg.GetEntityType(), digest)
+	revision, err := s.modules.Activate(ctx, r.Msg.GetEntityType(), digest, limitsOf(r.Msg.GetLimits()))
 	if err != nil {
 		return nil, publicError(s.log, err)
 	}
@@ -175,9 +175,31 @@ func (s *moduleService) describe(m *Module) *modulev1.Module {
 	for _, name := range m.EntityTypes {
 		if t, err := s.types.Lookup(name); err == nil && t.Module == m.Digest {
 			out.ActiveFor = append(out.ActiveFor, name)
+			out.Bindings = append(out.Bindings, &modulev1.Binding{EntityType: name, Revision: t.Revision, Limits: showLimits(t.Limits)})
 		}
 	}
 	return out
+}
+
+func limitsOf(l *modulev1.Limits) *Limits {
+	if l == nil {
+		return nil
+	}
+	return &Limits{
+		CommandFuel: int64(l.GetCommandFuel()), QueryFuel: int64(l.GetQueryFuel()),
+		MaxEvents: int64(l.GetMaxEvents()), EventBytes: int64(l.GetEventBytes()), ReplyBytes: int64(l.GetReplyBytes()),
+	}
+}
+
+// showLimits is nil where a type has none of its own.
+func showLimits(l Limits) *modulev1.Limits {
+	if l == (Limits{}) {
+		return nil
+	}
+	return &modulev1.Limits{
+		CommandFuel: uint64(l.CommandFuel), QueryFuel: uint64(l.QueryFuel),
+		MaxEvents: uint32(l.MaxEvents), EventBytes: uint32(l.EventBytes), ReplyBytes: uint32(l.ReplyBytes),
+	}
 }
 
 func parseDigest(text string) (journal.Digest, error) {

@@ -39,7 +39,7 @@ func (t *transition) putModule(m Module) error {
 	return nil
 }
 
-func (t *transition) bind(entityType string, digest Digest, at int64) (Result, error) {
+func (t *transition) bind(entityType string, digest Digest, at int64, limits *Limits) (Result, error) {
 	m, known := t.view.modules[digest]
 	if !known {
 		return Result{}, fmt.Errorf("%w: %s", ErrUnknownModule, digest)
@@ -49,9 +49,17 @@ func (t *transition) bind(entityType string, digest Digest, at int64) (Result, e
 		return Result{}, fmt.Errorf("%w: the module does not serve %.64q", ErrUnknownType, entityType)
 	}
 	b, bound := t.view.bindings[entityType]
+	same := limits == nil || *limits == b.Limits
+	if limits != nil {
+		if err := checkLimits(*limits); err != nil {
+			return Result{}, err
+		}
+		b.Limits = *limits
+	}
 	switch {
-	case bound && b.Digest == digest:
+	case bound && b.Digest == digest && same:
 		return Result{Revision: b.Revision}, nil
+	case bound && b.Digest == digest:
 	case bound:
 		b.History = append(slices.Clone(b.History), b.Bound)
 		if over := len(b.History) - MaxBindingHistory; over > 0 {

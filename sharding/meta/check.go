@@ -53,6 +53,18 @@ func checkMember(m Member) error {
 	return nil
 }
 
+// maxLimit bounds each of a type's limits; nodes have lower bounds of their own.
+const maxLimit = 1 << 40
+
+func checkLimits(l Limits) error {
+	for _, v := range [...]int64{l.CommandFuel, l.QueryFuel, l.MaxEvents, l.EventBytes, l.ReplyBytes} {
+		if v < 0 || v > maxLimit {
+			return fmt.Errorf("%w: a limit of %d, 0 to %d are allowed", ErrInvalid, v, int64(maxLimit))
+		}
+	}
+	return nil
+}
+
 // checkName holds names that become parts of keys to [A-Za-z0-9._-].
 func checkName(what, name string, limit int) error {
 	if name == "" || len(name) > limit {

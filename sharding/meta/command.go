@@ -40,6 +40,7 @@ type command struct {
 	EntityType string      `json:"entityType,omitempty"`
 	Digest     *Digest     `json:"digest,omitempty"`
 	At         int64       `json:"at,omitempty"`
+	Limits     *Limits     `json:"limits,omitempty"`
 	Setting    *settingSet `json:"setting,omitempty"`
 	Status     *statusSet  `json:"status,omitempty"`
 	Change     *Change     `json:"change,omitempty"`
@@ -168,6 +169,12 @@ func PutModule(m Module) []byte { return encode(command{Op: opPutModule, Module:
 // nanoseconds.
 func Bind(entityType string, digest Digest, at int64) []byte {
 	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at})
+}
+
+// BindLimited is Bind that sets the type's limits too; Bind leaves them as they
+// are. Other limits are a new revision, and no step that Rollback goes back.
+func BindLimited(entityType string, digest Digest, at int64, l Limits) []byte {
+	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Limits: &l})
 }
 
 // Rollback makes the command that puts the previous module of the entity type

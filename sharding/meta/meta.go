@@ -116,10 +116,22 @@ type Bound struct {
 	At        int64  `json:"at"` // unix nanoseconds
 }
 
+// Limits are what one entity type is held to, besides what each node allows;
+// 0 is what the node allows. They belong to the type, whichever module serves
+// it.
+type Limits struct {
+	CommandFuel int64 `json:"commandFuel,omitempty"` // units
+	QueryFuel   int64 `json:"queryFuel,omitempty"`   // units
+	MaxEvents   int64 `json:"maxEvents,omitempty"`   // of a command
+	EventBytes  int64 `json:"eventBytes,omitempty"`  // of one event
+	ReplyBytes  int64 `json:"replyBytes,omitempty"`
+}
+
 // Binding is the module that serves an entity type, and those that did before
 // it, oldest first, at most MaxBindingHistory. History is not modified.
 type Binding struct {
 	EntityType string `json:"entityType"`
 	Bound
 	History []Bound `json:"history,omitempty"`
+	Limits  Limits  `json:"limits,omitzero"`
 }

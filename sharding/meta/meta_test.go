@@ -74,6 +74,11 @@ func TestCommandsAnswer(t *testing.T) {
 		{"place on nothing", nil, meta.Place(meta.PlaceOn{Shard: 1}), meta.ErrInvalid, meta.Result{}},
 		{"bind", [][]byte{meta.PutModule(module(1, "a", "b"))}, meta.Bind("b", digest(1), 7), nil, meta.Result{Changed: true, Revision: 1}},
 		{"bind what is bound", [][]byte{meta.PutModule(module(1, "a")), meta.Bind("a", digest(1), 7)}, meta.Bind("a", digest(1), 8), nil, meta.Result{Revision: 1}},
+		{"limit what is bound", [][]byte{meta.PutModule(module(1, "a")), meta.Bind("a", digest(1), 7)}, meta.BindLimited("a", digest(1), 8, meta.Limits{MaxEvents: 2}), nil, meta.Result{Changed: true, Revision: 2}},
+		{"limit as before", [][]byte{meta.PutModule(module(1, "a")), meta.BindLimited("a", digest(1), 7, meta.Limits{MaxEvents: 2})}, meta.BindLimited("a", digest(1), 8, meta.Limits{MaxEvents: 2}), nil, meta.Result{Revision: 1}},
+		{"bind what is limited", [][]byte{meta.PutModule(module(1, "a")), meta.BindLimited("a", digest(1), 7, meta.Limits{MaxEvents: 2})}, meta.Bind("a", digest(1), 8), nil, meta.Result{Revision: 1}},
+		{"limit below nothing", [][]byte{meta.PutModule(module(1, "a"))}, meta.BindLimited("a", digest(1), 7, meta.Limits{EventBytes: -1}), meta.ErrInvalid, meta.Result{}},
+		{"limits are no step back", [][]byte{meta.PutModule(module(1, "a")), meta.Bind("a", digest(1), 7), meta.BindLimited("a", digest(1), 8, meta.Limits{QueryFuel: 1})}, meta.Rollback("a", 9), meta.ErrNoPrevious, meta.Result{}},
 		{"bind an unknown module", nil, meta.Bind("a", digest(1), 7), meta.ErrUnknownModule, meta.Result{}},
 		{"bind a type that the module lacks", [][]byte{meta.PutModule(module(1, "a"))}, meta.Bind("b", digest(1), 7), meta.ErrUnknownType, meta.Result{}},
 		{"roll back nothing", nil, meta.Rollback("a", 1), meta.ErrUnknownType, meta.Result{}},
@@ -306,6 +311,7 @@ func TestGolden(t *testing.T) {
 		meta.Retire(0, 8),
 		meta.Forget(0, 8),
 		meta.RemoveMember("n4"),
+		meta.BindLimited("account", digest(0xab), 9, meta.Limits{CommandFuel: 1000, QueryFuel: 2000, MaxEvents: 3, EventBytes: 4, ReplyBytes: 5}),
 	} {
 		writes, result := s.Apply(uint64(i+1), body)
 		fmt.Fprintf(&out, "command %s\n", body)

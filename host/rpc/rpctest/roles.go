@@ -153,7 +153,7 @@ func (w roleModules) Download(_ context.Context, digest journal.Digest) ([]byte,
 	return m.wasm, err
 }
 
-func (w roleModules) Activate(_ context.Context, entityType string, digest journal.Digest) (uint64, error) {
+func (w roleModules) Activate(_ context.Context, entityType string, digest journal.Digest, _ *rpc.Limits) (uint64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m, err := w.find(digest)

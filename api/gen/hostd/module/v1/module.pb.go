@@ -45,7 +45,9 @@ type Module struct {
 	// The entity types it can serve.
 	EntityTypes []string `protobuf:"bytes,6,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
 	// The entity types it serves now.
-	ActiveFor     []string `protobuf:"bytes,7,rep,name=active_for,json=activeFor,proto3" json:"active_for,omitempty"`
+	ActiveFor []string `protobuf:"bytes,7,rep,name=active_for,json=activeFor,proto3" json:"active_for,omitempty"`
+	// How it serves them.
+	Bindings      []*Binding `protobuf:"bytes,8,rep,name=bindings,proto3" json:"bindings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -129,6 +131,160 @@ func (x *Module) GetActiveFor() []string {
 	return nil
 }
 
+func (x *Module) GetBindings() []*Binding {
+	if x != nil {
+		return x.Bindings
+	}
+	return nil
+}
+
+// Binding is a module serving an entity type.
+type Binding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entity type.
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// The number of the change that made it so.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// What the type is held to; absent where that is what the nodes allow.
+	Limits        *Limits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Binding) Reset() {
+	*x = Binding{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Binding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Binding) ProtoMessage() {}
+
+func (x *Binding) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Binding.ProtoReflect.Descriptor instead.
+func (*Binding) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Binding) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *Binding) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Binding) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+// Limits are what an entity type is held to, below what the nodes allow; 0 is
+// what they allow. A command or query that passes one fails with internal.
+type Limits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What a command may spend, in units of fuel.
+	CommandFuel uint64 `protobuf:"varint,1,opt,name=command_fuel,json=commandFuel,proto3" json:"command_fuel,omitempty"`
+	// What a query may spend, in units of fuel.
+	QueryFuel uint64 `protobuf:"varint,2,opt,name=query_fuel,json=queryFuel,proto3" json:"query_fuel,omitempty"`
+	// How many events a command may emit.
+	MaxEvents uint32 `protobuf:"varint,3,opt,name=max_events,json=maxEvents,proto3" json:"max_events,omitempty"`
+	// Size of an event.
+	EventBytes uint32 `protobuf:"varint,4,opt,name=event_bytes,json=eventBytes,proto3" json:"event_bytes,omitempty"`
+	// Size of a reply.
+	ReplyBytes    uint32 `protobuf:"varint,5,opt,name=reply_bytes,json=replyBytes,proto3" json:"reply_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Limits) Reset() {
+	*x = Limits{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limits) ProtoMessage() {}
+
+func (x *Limits) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limits.ProtoReflect.Descriptor instead.
+func (*Limits) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Limits) GetCommandFuel() uint64 {
+	if x != nil {
+		return x.CommandFuel
+	}
+	return 0
+}
+
+func (x *Limits) GetQueryFuel() uint64 {
+	if x != nil {
+		return x.QueryFuel
+	}
+	return 0
+}
+
+func (x *Limits) GetMaxEvents() uint32 {
+	if x != nil {
+		return x.MaxEvents
+	}
+	return 0
+}
+
+func (x *Limits) GetEventBytes() uint32 {
+	if x != nil {
+		return x.EventBytes
+	}
+	return 0
+}
+
+func (x *Limits) GetReplyBytes() uint32 {
+	if x != nil {
+		return x.ReplyBytes
+	}
+	return 0
+}
+
 // UploadRequest carries a module.
 type UploadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -142,7 +298,7 @@ type UploadRequest struct {
 
 func (x *UploadRequest) Reset() {
 	*x = UploadRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[1]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -154,7 +310,7 @@ func (x *UploadRequest) String() string {
 func (*UploadRequest) ProtoMessage() {}
 
 func (x *UploadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[1]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -167,7 +323,7 @@ func (x *UploadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadRequest.ProtoReflect.Descriptor instead.
 func (*UploadRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *UploadRequest) GetWasm() []byte {
@@ -197,7 +353,7 @@ type UploadResponse struct {
 
 func (x *UploadResponse) Reset() {
 	*x = UploadResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -209,7 +365,7 @@ func (x *UploadResponse) String() string {
 func (*UploadResponse) ProtoMessage() {}
 
 func (x *UploadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -222,7 +378,7 @@ func (x *UploadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadResponse.ProtoReflect.Descriptor instead.
 func (*UploadResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{2}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *UploadResponse) GetDigest() string {
@@ -252,7 +408,7 @@ type UploadStreamRequest struct {
 
 func (x *UploadStreamRequest) Reset() {
 	*x = UploadStreamRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -264,7 +420,7 @@ func (x *UploadStreamRequest) String() string {
 func (*UploadStreamRequest) ProtoMessage() {}
 
 func (x *UploadStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -277,7 +433,7 @@ func (x *UploadStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadStreamRequest.ProtoReflect.Descriptor instead.
 func (*UploadStreamRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{3}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UploadStreamRequest) GetWasm() []byte {
@@ -307,7 +463,7 @@ type UploadStreamResponse struct {
 
 func (x *UploadStreamResponse) Reset() {
 	*x = UploadStreamResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -319,7 +475,7 @@ func (x *UploadStreamResponse) String() string {
 func (*UploadStreamResponse) ProtoMessage() {}
 
 func (x *UploadStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -332,7 +488,7 @@ func (x *UploadStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadStreamResponse.ProtoReflect.Descriptor instead.
 func (*UploadStreamResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{4}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UploadStreamResponse) GetDigest() string {
@@ -358,7 +514,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -370,7 +526,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -383,7 +539,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{5}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{7}
 }
 
 // ListResponse lists modules.
@@ -397,7 +553,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -409,7 +565,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -422,7 +578,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{6}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListResponse) GetModules() []*Module {
@@ -448,7 +604,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -460,7 +616,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -473,7 +629,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{7}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetRequest) GetBy() isGetRequest_By {
@@ -532,7 +688,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +700,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +713,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{8}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetResponse) GetModule() *Module {
@@ -585,7 +741,7 @@ type DownloadRequest struct {
 
 func (x *DownloadRequest) Reset() {
 	*x = DownloadRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +753,7 @@ func (x *DownloadRequest) String() string {
 func (*DownloadRequest) ProtoMessage() {}
 
 func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +766,7 @@ func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadRequest.ProtoReflect.Descriptor instead.
 func (*DownloadRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{9}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DownloadRequest) GetDigest() string {
@@ -631,7 +787,7 @@ type DownloadResponse struct {
 
 func (x *DownloadResponse) Reset() {
 	*x = DownloadResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -643,7 +799,7 @@ func (x *DownloadResponse) String() string {
 func (*DownloadResponse) ProtoMessage() {}
 
 func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -656,7 +812,7 @@ func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadResponse.ProtoReflect.Descriptor instead.
 func (*DownloadResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{10}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DownloadResponse) GetWasm() []byte {
@@ -672,14 +828,17 @@ type ActivateRequest struct {
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// SHA-256 of the module's bytes in hex.
-	Digest        string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	Digest string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The type's limits from then on, all of them; absent leaves them as they
+	// are. Other limits for the same module are a new revision.
+	Limits        *Limits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ActivateRequest) Reset() {
 	*x = ActivateRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -691,7 +850,7 @@ func (x *ActivateRequest) String() string {
 func (*ActivateRequest) ProtoMessage() {}
 
 func (x *ActivateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -704,7 +863,7 @@ func (x *ActivateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateRequest.ProtoReflect.Descriptor instead.
 func (*ActivateRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{11}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ActivateRequest) GetEntityType() string {
@@ -721,6 +880,13 @@ func (x *ActivateRequest) GetDigest() string {
 	return ""
 }
 
+func (x *ActivateRequest) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
 // ActivateResponse says that every node that is up serves the type with the
 // module.
 type ActivateResponse struct {
@@ -733,7 +899,7 @@ type ActivateResponse struct {
 
 func (x *ActivateResponse) Reset() {
 	*x = ActivateResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +911,7 @@ func (x *ActivateResponse) String() string {
 func (*ActivateResponse) ProtoMessage() {}
 
 func (x *ActivateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +924,7 @@ func (x *ActivateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateResponse.ProtoReflect.Descriptor instead.
 func (*ActivateResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{12}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ActivateResponse) GetRevision() uint64 {
@@ -779,7 +945,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +957,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +970,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{13}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RollbackRequest) GetEntityType() string {
@@ -827,7 +993,7 @@ type RollbackResponse struct {
 
 func (x *RollbackResponse) Reset() {
 	*x = RollbackResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -839,7 +1005,7 @@ func (x *RollbackResponse) String() string {
 func (*RollbackResponse) ProtoMessage() {}
 
 func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -852,7 +1018,7 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
 func (*RollbackResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{14}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RollbackResponse) GetDigest() string {
@@ -889,7 +1055,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +1067,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +1080,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{15}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *VerifyRequest) GetDigest() string {
@@ -989,7 +1155,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1167,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1180,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *VerifyResponse) GetEntities() uint64 {
@@ -1053,7 +1219,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1065,7 +1231,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1078,7 +1244,7 @@ func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_Difference.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_Difference) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18, 0}
 }
 
 func (x *VerifyResponse_Difference) GetEntityId() string {
@@ -1106,7 +1272,7 @@ var File_hostd_module_v1_module_proto protoreflect.FileDescriptor
 
 const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xec\x01\n" +
+	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa2\x02\n" +
 	"\x06Module\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1117,7 +1283,23 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"uploadedAt\x12!\n" +
 	"\fentity_types\x18\x06 \x03(\tR\ventityTypes\x12\x1d\n" +
 	"\n" +
-	"active_for\x18\a \x03(\tR\tactiveFor\"M\n" +
+	"active_for\x18\a \x03(\tR\tactiveFor\x124\n" +
+	"\bbindings\x18\b \x03(\v2\x18.hostd.module.v1.BindingR\bbindings\"w\n" +
+	"\aBinding\x12\x1f\n" +
+	"\ventity_type\x18\x01 \x01(\tR\n" +
+	"entityType\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12/\n" +
+	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\"\xc7\x01\n" +
+	"\x06Limits\x12/\n" +
+	"\fcommand_fuel\x18\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\vcommandFuel\x12+\n" +
+	"\n" +
+	"query_fuel\x18\x02 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\tqueryFuel\x12\x1d\n" +
+	"\n" +
+	"max_events\x18\x03 \x01(\rR\tmaxEvents\x12\x1f\n" +
+	"\vevent_bytes\x18\x04 \x01(\rR\n" +
+	"eventBytes\x12\x1f\n" +
+	"\vreply_bytes\x18\x05 \x01(\rR\n" +
+	"replyBytes\"M\n" +
 	"\rUploadRequest\x12 \n" +
 	"\x04wasm\x18\x01 \x01(\fB\f\xbaH\tz\a\x10\x01\x18\x80\x80\x80\bR\x04wasm\x12\x1a\n" +
 	"\bactivate\x18\x02 \x01(\bR\bactivate\"K\n" +
@@ -1145,11 +1327,12 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x0fDownloadRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"&\n" +
 	"\x10DownloadResponse\x12\x12\n" +
-	"\x04wasm\x18\x01 \x01(\fR\x04wasm\"z\n" +
+	"\x04wasm\x18\x01 \x01(\fR\x04wasm\"\xab\x01\n" +
 	"\x0fActivateRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12-\n" +
-	"\x06digest\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\".\n" +
+	"\x06digest\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x12/\n" +
+	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\".\n" +
 	"\x10ActivateResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\"K\n" +
 	"\x0fRollbackRequest\x128\n" +
@@ -1196,56 +1379,61 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 	return file_hostd_module_v1_module_proto_rawDescData
 }
 
-var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*Module)(nil),                    // 0: hostd.module.v1.Module
-	(*UploadRequest)(nil),             // 1: hostd.module.v1.UploadRequest
-	(*UploadResponse)(nil),            // 2: hostd.module.v1.UploadResponse
-	(*UploadStreamRequest)(nil),       // 3: hostd.module.v1.UploadStreamRequest
-	(*UploadStreamResponse)(nil),      // 4: hostd.module.v1.UploadStreamResponse
-	(*ListRequest)(nil),               // 5: hostd.module.v1.ListRequest
-	(*ListResponse)(nil),              // 6: hostd.module.v1.ListResponse
-	(*GetRequest)(nil),                // 7: hostd.module.v1.GetRequest
-	(*GetResponse)(nil),               // 8: hostd.module.v1.GetResponse
-	(*DownloadRequest)(nil),           // 9: hostd.module.v1.DownloadRequest
-	(*DownloadResponse)(nil),          // 10: hostd.module.v1.DownloadResponse
-	(*ActivateRequest)(nil),           // 11: hostd.module.v1.ActivateRequest
-	(*ActivateResponse)(nil),          // 12: hostd.module.v1.ActivateResponse
-	(*RollbackRequest)(nil),           // 13: hostd.module.v1.RollbackRequest
-	(*RollbackResponse)(nil),          // 14: hostd.module.v1.RollbackResponse
-	(*VerifyRequest)(nil),             // 15: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),            // 16: hostd.module.v1.VerifyResponse
-	(*VerifyResponse_Difference)(nil), // 17: hostd.module.v1.VerifyResponse.Difference
-	(*timestamppb.Timestamp)(nil),     // 18: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),           // 19: google.protobuf.Struct
+	(*Binding)(nil),                   // 1: hostd.module.v1.Binding
+	(*Limits)(nil),                    // 2: hostd.module.v1.Limits
+	(*UploadRequest)(nil),             // 3: hostd.module.v1.UploadRequest
+	(*UploadResponse)(nil),            // 4: hostd.module.v1.UploadResponse
+	(*UploadStreamRequest)(nil),       // 5: hostd.module.v1.UploadStreamRequest
+	(*UploadStreamResponse)(nil),      // 6: hostd.module.v1.UploadStreamResponse
+	(*ListRequest)(nil),               // 7: hostd.module.v1.ListRequest
+	(*ListResponse)(nil),              // 8: hostd.module.v1.ListResponse
+	(*GetRequest)(nil),                // 9: hostd.module.v1.GetRequest
+	(*GetResponse)(nil),               // 10: hostd.module.v1.GetResponse
+	(*DownloadRequest)(nil),           // 11: hostd.module.v1.DownloadRequest
+	(*DownloadResponse)(nil),          // 12: hostd.module.v1.DownloadResponse
+	(*ActivateRequest)(nil),           // 13: hostd.module.v1.ActivateRequest
+	(*ActivateResponse)(nil),          // 14: hostd.module.v1.ActivateResponse
+	(*RollbackRequest)(nil),           // 15: hostd.module.v1.RollbackRequest
+	(*RollbackResponse)(nil),          // 16: hostd.module.v1.RollbackResponse
+	(*VerifyRequest)(nil),             // 17: hostd.module.v1.VerifyRequest
+	(*VerifyResponse)(nil),            // 18: hostd.module.v1.VerifyResponse
+	(*VerifyResponse_Difference)(nil), // 19: hostd.module.v1.VerifyResponse.Difference
+	(*timestamppb.Timestamp)(nil),     // 20: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),           // 21: google.protobuf.Struct
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
-	18, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
-	0,  // 1: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
-	0,  // 2: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	19, // 3: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
-	17, // 4: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	1,  // 5: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	3,  // 6: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	5,  // 7: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	7,  // 8: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	9,  // 9: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	11, // 10: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	13, // 11: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	15, // 12: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	2,  // 13: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	4,  // 14: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	6,  // 15: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	8,  // 16: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	10, // 17: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	12, // 18: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	14, // 19: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	16, // 20: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	13, // [13:21] is the sub-list for method output_type
-	5,  // [5:13] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	20, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
+	1,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
+	2,  // 2: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
+	0,  // 3: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
+	0,  // 4: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
+	21, // 5: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	2,  // 6: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
+	19, // 7: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	3,  // 8: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	5,  // 9: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	7,  // 10: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	9,  // 11: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	11, // 12: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	13, // 13: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	15, // 14: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	17, // 15: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	4,  // 16: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	6,  // 17: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	8,  // 18: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	10, // 19: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	12, // 20: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	14, // 21: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	16, // 22: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	18, // 23: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	16, // [16:24] is the sub-list for method output_type
+	8,  // [8:16] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }
@@ -1253,11 +1441,11 @@ func file_hostd_module_v1_module_proto_init() {
 	if File_hostd_module_v1_module_proto != nil {
 		return
 	}
-	file_hostd_module_v1_module_proto_msgTypes[7].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[9].OneofWrappers = []any{
 		(*GetRequest_Digest)(nil),
 		(*GetRequest_EntityType)(nil),
 	}
-	file_hostd_module_v1_module_proto_msgTypes[15].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[17].OneofWrappers = []any{
 		(*VerifyRequest_Sample)(nil),
 		(*VerifyRequest_All)(nil),
 	}
@@ -1267,7 +1455,7 @@ func file_hostd_module_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_module_v1_module_proto_rawDesc), len(file_hostd_module_v1_module_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
