@@ -88,6 +88,7 @@ func checkClientCommands(t *testing.T, node nodeInfo) {
 		Duplicate  bool                `json:"duplicate"`
 		NodeID     string              `json:"nodeId"`
 		CommandID  string              `json:"commandId"`
+		Fuel       int64               `json:"fuel"`
 	}
 	if got := hostd(t, "entity", "send", "counter", "a b/ü", "add", `{"amount":3}`); got.code != exitDone || got.out != "{\"total\":3}\n" {
 		t.Fatalf("send: %+v", got)
