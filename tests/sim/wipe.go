@@ -19,6 +19,12 @@ func (w *World) wipe(n *node) {
 	if !n.up {
 		return
 	}
+	for i, other := range w.nodes {
+		// What another has lost is not known before it has returned.
+		if m, _ := w.meta.state.View().Member(w.name(i)); m.Disk != other.describe().Disk {
+			return
+		}
+	}
 	for _, s := range w.shards {
 		leader := w.leader(s)
 		if leader == nil {
