@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/hostd/hostd/api/client"
 )
 
 // nodeProcess is a node that runs as a child.
@@ -33,12 +31,6 @@ const (
 	startPatience = 60 * time.Second
 	stopPatience  = 15 * time.Second
 )
-
-// client makes a client of the node that waits for a module to be compiled,
-// on a busy machine too.
-func (n *nodeProcess) client() (*client.Client, error) {
-	return client.New([]string{n.info.API}, client.Options{Timeout: startPatience})
-}
 
 // running reports whether the process lives.
 func (n *nodeProcess) running() bool {

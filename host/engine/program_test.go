@@ -18,7 +18,6 @@ type program struct {
 	labels  []label // innermost last
 	locals  int     // i32 ones that statements use, after the counter
 	budget  int     // statements left in this function
-	depth   int
 	results int
 }
 
