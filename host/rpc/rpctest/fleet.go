@@ -104,7 +104,9 @@ func (n *Node) Start() error {
 	if err != nil {
 		return err
 	}
-	n.Addr = l.Addr().String()
+	if at := l.Addr().String(); at != n.Addr { // only the first time: others read it from then on
+		n.Addr = at
+	}
 	deps := n.fleet.World.Deps()
 	deps.Runtime, deps.Nodes, deps.Cluster = n, nodeView{n}, nodeView{n}
 	deps.Histories, deps.Entities = nodeHistories{n.fleet.World, n}, nodeEntities{roleEntities{n.fleet.World}, n}
