@@ -21,9 +21,10 @@ type bindings struct {
 	compile  func(ctx context.Context, b meta.Binding) (*servedType, error)
 	logger   *slog.Logger
 
-	moved    func() // told when the revision has risen
+	moved    func() // told when reached has risen
 	types    atomic.Pointer[map[string]*servedType]
 	revision atomic.Uint64 // every binding up to it is served
+	reached  atomic.Uint64 // no binding before it is served in the place of a later one
 	failing  atomic.Bool   // a module could not be loaded, and is tried again
 	turn     chan struct{} // held by the one refresh at a time
 	mu       sync.Mutex    // guards changed
@@ -49,8 +50,10 @@ func (b *bindings) served(entityType string) *servedType {
 }
 
 // refresh makes the look-up table equal to the metadata, fetching and compiling
-// what is new; others wait for their turn meanwhile, as long as ctx lasts. What cannot be compiled keeps what was served before; the first such
-// fault is returned after everything else is done.
+// what is new; others wait for their turn meanwhile, as long as ctx lasts. A
+// type whose module cannot be had is not served, not by its former module
+// either, and holds up no other; the first such fault is returned after
+// everything else is done.
 func (b *bindings) refresh(ctx context.Context) error {
 	select {
 	case b.turn <- struct{}{}:
@@ -74,18 +77,20 @@ func (b *bindings) refresh(ctx context.Context) error {
 				if first == nil {
 					first = fmt.Errorf("load the module of entity type %s: %w", binding.EntityType, err)
 				}
-			} else {
-				t = made
 			}
+			t = made
 		}
 		if t != nil {
 			next[binding.EntityType] = t
 		}
 	}
 	b.types.Store(&next)
+	if view.Revision() > b.reached.Load() {
+		b.reached.Store(view.Revision())
+		b.moved()
+	}
 	if first == nil && view.Revision() > b.revision.Load() {
 		b.revision.Store(view.Revision())
-		b.moved()
 		b.announce()
 	}
 	return first

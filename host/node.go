@@ -176,7 +176,6 @@ func (n *Node) Ready() bool { return n.readiness() == nil }
 var (
 	errJoining    = errors.New("the node is waiting to join its cluster")
 	errCatchingUp = errors.New("the node is catching up with the metadata")
-	errModules    = errors.New("a module that is active cannot be loaded on this node")
 	errPlacing    = errors.New("the cluster waits for more nodes before it places its shards")
 	errElecting   = errors.New("shards are electing their leaders")
 	errStopping   = errors.New("the node is stopping")
@@ -190,8 +189,6 @@ func (n *Node) readiness() error {
 	switch {
 	case !n.caughtUp.Load():
 		return errCatchingUp
-	case n.bindings.failing.Load():
-		return errModules
 	case !places.placed:
 		return errPlacing
 	case !n.region.Led(places.hosted):

@@ -210,7 +210,7 @@ func (n *Node) openEntities(context.Context) error {
 			Journal:        proposalLog{&n.raft, func() int64 { return n.applier.Backlog() }},
 			Histories:      eventlog.History{Machine: n.machine},
 			Types:          n.bindings,
-			Bindings:       n.bindings.revision.Load,
+			Bindings:       n.bindings.reached.Load,
 			Logger:         n.logger,
 			EntityInFlight: n.cfg.MaxEntityInFlight,
 			ShardInFlight:  n.cfg.MaxShardInFlight,

@@ -13,8 +13,8 @@ type Options struct {
 	Journal   Journal
 	Histories Histories
 	Types     Types
-	// Bindings returns the revision up to which this node serves every binding
-	// of a type to a module. A lane leads a shard only when that is at least
+	// Bindings returns the revision up to which this node serves no type by a
+	// binding older than the last. A lane leads a shard only when that is at least
 	// the shard's own. It must not block. Nil: any shard may be led.
 	Bindings func() uint64
 	Logger   *slog.Logger
