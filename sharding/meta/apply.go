@@ -42,6 +42,8 @@ func (t *transition) apply(body []byte) (Result, error) {
 		return t.join(*c.Member)
 	case c.Op == opSetStatus && c.Status != nil:
 		return Result{}, t.setStatus(*c.Status)
+	case c.Op == opSetDraining && c.Status != nil:
+		return Result{}, t.setDraining(*c.Status)
 	case c.Op == opRemoveMember && c.Status != nil:
 		return Result{}, t.removeMember(c.Status.Node)
 	case c.Op == opChange && c.Change != nil:

@@ -38,7 +38,7 @@ func (t *transition) admit(m Member) error {
 }
 
 func (t *transition) join(m Member) (Result, error) {
-	m.Status, m.Downed = StatusJoining, false
+	m.Status, m.Downed, m.Draining = StatusJoining, false, false
 	if err := checkMember(m); err != nil {
 		return Result{}, err
 	}
@@ -54,6 +54,7 @@ func (t *transition) join(m Member) (Result, error) {
 		t.loseDisk(m.Node)
 	} else if known {
 		m.Status = old.Status
+		m.Draining = old.Draining && old.Incarnation == m.Incarnation
 	}
 	replica, fresh, err := t.metaReplica(m.Node)
 	if err != nil {
@@ -132,6 +133,18 @@ func (t *transition) setStatus(s statusSet) error {
 		return fmt.Errorf("%w: node %s is %s and cannot become %.40q", ErrConflict, m.Node, m.Status, string(s.Status))
 	}
 	m.Status, m.Downed = s.Status, m.Downed || s.Downed
+	return t.admit(m)
+}
+
+func (t *transition) setDraining(s statusSet) error {
+	m, known := t.view.members[s.Node]
+	if !known {
+		return fmt.Errorf("%w: %.64q", ErrUnknownNode, string(s.Node))
+	}
+	if s.Incarnation != 0 && s.Incarnation != m.Incarnation {
+		return staleIncarnation(m, s.Incarnation)
+	}
+	m.Draining = s.Draining
 	return t.admit(m)
 }
 

@@ -25,6 +25,7 @@ const (
 	opRemoveMember  = "remove_member"
 	opChange        = "change"
 	opPutPolicy     = "put_policy"
+	opSetDraining   = "set_draining"
 )
 
 // command is the bytes of one metadata command: a JSON object whose members
@@ -58,6 +59,7 @@ type statusSet struct {
 	Incarnation uint64          `json:"incarnation,omitempty"`
 	Status      MemberStatus    `json:"status,omitempty"`
 	Downed      bool            `json:"downed,omitempty"`
+	Draining    bool            `json:"draining,omitempty"`
 }
 
 // Change changes the replicas of one shard, all at once or not at all. What is
@@ -116,6 +118,13 @@ func SetStatus(node sharding.NodeID, incarnation uint64, status MemberStatus) []
 // from it does not bring it back; a new start of it that joins does.
 func Down(node sharding.NodeID) []byte {
 	return encode(command{Op: opSetStatus, Status: &statusSet{Node: node, Status: StatusDown, Downed: true}})
+}
+
+// SetDraining makes the command of an operator that lets a member lead nothing
+// and be given nothing, or that takes it back. With an incarnation other than 0
+// it is ErrConflict when the member's is another: a new start ends a drain.
+func SetDraining(node sharding.NodeID, incarnation uint64, draining bool) []byte {
+	return encode(command{Op: opSetDraining, Status: &statusSet{Node: node, Incarnation: incarnation, Draining: draining}})
 }
 
 // RemoveMember makes the command that drops a member that is leaving or down

@@ -58,6 +58,9 @@ type Member struct {
 	// Downed says that an operator put the node down: hearing from it does not
 	// bring it back, only a new start that joins does.
 	Downed bool `json:"downed,omitempty"`
+	// Draining is an operator's word that the node is to lead nothing and to be
+	// given nothing. It holds until it is taken back, or the node starts anew.
+	Draining bool `json:"draining,omitempty"`
 }
 
 // Has reports whether the member has the role.
@@ -67,7 +70,7 @@ func (m Member) Has(role string) bool { return slices.Contains(m.Roles, role) }
 func (m Member) Equal(o Member) bool {
 	roles := slices.Equal(m.Roles, o.Roles)
 	return roles && m.Node == o.Node && m.Address == o.Address && m.Status == o.Status && m.Disk == o.Disk &&
-		m.Incarnation == o.Incarnation && m.Version == o.Version && m.Zone == o.Zone && m.Downed == o.Downed
+		m.Incarnation == o.Incarnation && m.Version == o.Version && m.Zone == o.Zone && m.Downed == o.Downed && m.Draining == o.Draining
 }
 
 // Joined is what a node that joins needs to begin.

@@ -169,6 +169,30 @@ func TestOperatorsDownHolds(t *testing.T) {
 	}
 }
 
+// A drain outlives whoever coordinates, the word that the node is still the same
+// start, and a change of its status; a new start or the operator ends it.
+func TestDrainLastsUntilANewStart(t *testing.T) {
+	s := three(t)
+	draining := func(want bool) {
+		t.Helper()
+		if m, _ := s.View().Member("n2"); m.Draining != want {
+			t.Fatalf("got %+v", m)
+		}
+	}
+	run(t, s, meta.SetDraining("n2", 1, true), meta.SetDraining("n2", 0, true))
+	draining(true)
+	run(t, s, meta.Join(node("n2", "b", 1)), meta.SetStatus("n2", 1, meta.StatusLeaving), meta.SetStatus("n2", 1, meta.StatusUp))
+	draining(true)
+	run(t, s, meta.SetDraining("n2", 1, false))
+	draining(false)
+	run(t, s, meta.SetDraining("n2", 1, true), meta.Join(node("n2", "b", 2)))
+	draining(false)
+	refused(t, s, meta.ErrConflict, meta.SetDraining("n2", 1, true)) // meant for the start before
+	refused(t, s, meta.ErrUnknownNode, meta.SetDraining("n9", 0, true))
+	run(t, s, meta.SetDraining("n2", 2, true), meta.Join(node("n2", "new", 3)))
+	draining(false)
+}
+
 func TestStatusMovesOnlyForward(t *testing.T) {
 	for _, tt := range []struct {
 		from, to meta.MemberStatus

@@ -312,6 +312,9 @@ func TestGolden(t *testing.T) {
 		meta.Forget(0, 8),
 		meta.RemoveMember("n4"),
 		meta.BindLimited("account", digest(0xab), 9, meta.Limits{CommandFuel: 1000, QueryFuel: 2000, MaxEvents: 3, EventBytes: 4, ReplyBytes: 5}),
+		meta.SetDraining("n1", 0, true),
+		meta.SetDraining("n3", 10, true),
+		meta.SetDraining("n3", 10, false),
 	} {
 		writes, result := s.Apply(uint64(i+1), body)
 		fmt.Fprintf(&out, "command %s\n", body)

@@ -151,7 +151,7 @@ func randomClusterCommand(rng *rand.Rand, v *meta.View) (kind string, body []byt
 		}
 		return ids
 	}
-	switch rng.IntN(14) {
+	switch rng.IntN(15) {
 	case 0:
 		return "create", meta.CreateCluster(cluster, founder)
 	case 1:
@@ -164,6 +164,8 @@ func randomClusterCommand(rng *rand.Rand, v *meta.View) (kind string, body []byt
 		return "status", meta.SetStatus(n, 0, []meta.MemberStatus{meta.StatusUp, meta.StatusUp, meta.StatusUp, meta.StatusLeaving, meta.StatusDown}[rng.IntN(5)])
 	case 4:
 		return "remove", meta.RemoveMember(n)
+	case 14:
+		return "drain", meta.SetDraining(n, 0, rng.IntN(2) == 0)
 	case 5:
 		return "place", meta.Place(meta.PlaceOn{Shard: shard, Nodes: []sharding.NodeID{n}})
 	case 6, 7, 8:
