@@ -38,8 +38,17 @@ type EntityType struct {
 	SnapshotEvery    int           // events between snapshots; 0 leaves it to the node
 	PassivateAfter   time.Duration // idle time; 0 leaves it to the node
 	RememberEntities bool          // activate again by itself after a fail-over
+	ShardKey         ShardKey      // which entities share a shard; zero is none
 
 	Extra map[string]json.RawMessage
+}
+
+// ShardKey says what of an entity decides its shard: Group, or the type where
+// that is empty, and what stands in the id before the first Until, or the whole
+// id. It never changes from one module of a type to the next.
+type ShardKey struct {
+	Group string `json:"group,omitempty"`
+	Until string `json:"until,omitempty"`
 }
 
 // Named is a command or a query.
@@ -80,6 +89,7 @@ const (
 	MaxVersionBytes  = 64
 	MaxSnapshotEvery = 1_000_000
 	MaxPassivate     = 30 * 24 * time.Hour
+	MaxUntilBytes    = 16
 )
 
 // Type returns the entity type of that name and its index.

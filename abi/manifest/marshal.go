@@ -48,6 +48,9 @@ func (t *EntityType) marshal(parent *writer) json.RawMessage {
 	if t.RememberEntities {
 		w.member("rememberEntities", true)
 	}
+	if t.ShardKey != (ShardKey{}) {
+		w.member("shardKey", t.ShardKey)
+	}
 	text := w.end(t.Extra)
 	parent.adopt(w.err)
 	return text

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 	"unicode/utf8"
 )
@@ -76,6 +78,7 @@ func parseType(path string, text json.RawMessage) (EntityType, error) {
 	r.read("snapshotEvery", &t.SnapshotEvery, optional)
 	r.duration("passivateAfter", &t.PassivateAfter)
 	r.read("rememberEntities", &t.RememberEntities, optional)
+	r.shardKey(&t.ShardKey)
 	t.Extra = r.rest()
 	return t, r.err
 }
@@ -186,6 +189,31 @@ func (r *reader) duration(name string, target *time.Duration) {
 	*target = d
 }
 
+// shardKey reads where entities belong. A member that is not known here would
+// change that, so it is a fault.
+func (r *reader) shardKey(target *ShardKey) {
+	var text json.RawMessage
+	if !r.read("shardKey", &text, optional) {
+		return
+	}
+	path := join(r.path, "shardKey")
+	members, err := object(path, text)
+	if err != nil {
+		r.err = err
+		return
+	}
+	k := reader{path: path, members: members}
+	k.read("group", &target.Group, optional)
+	k.read("until", &target.Until, optional)
+	if k.err == nil && *target == (ShardKey{}) {
+		k.err = &Error{Path: path, Reason: "has neither group nor until"}
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.members)) {
+		k.fail(name, "is no member of a shard key")
+	}
+	r.err = k.err
+}
+
 // rest returns the members nobody read, or nil.
 func (r *reader) rest() map[string]json.RawMessage {
 	if len(r.members) == 0 {
@@ -214,6 +242,8 @@ func wanted(target any) string {
 		return "a whole number"
 	case *bool:
 		return "true or false"
+	case *json.RawMessage:
+		return "JSON"
 	case *[]json.RawMessage:
 		return "a list"
 	}

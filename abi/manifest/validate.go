@@ -65,6 +65,18 @@ func (t *EntityType) validate(path string) error {
 	if t.PassivateAfter < 0 || t.PassivateAfter > MaxPassivate {
 		return &Error{path + ".passivateAfter", fmt.Sprintf("is not between 0 and %s", MaxPassivate)}
 	}
+	return t.ShardKey.validate(path + ".shardKey")
+}
+
+func (k ShardKey) validate(path string) error {
+	if k.Group != "" {
+		if err := abi.ValidateEntityType(k.Group); err != nil {
+			return &Error{path + ".group", reason(err)}
+		}
+	}
+	if k.Until != "" {
+		return text(path+".until", k.Until, MaxUntilBytes)
+	}
 	return nil
 }
 

@@ -28,6 +28,11 @@ type (
 		SnapshotEvery  int             `json:"snapshotEvery,omitempty"`
 		PassivateAfter string          `json:"passivateAfter,omitempty"`
 		Remember       bool            `json:"rememberEntities,omitempty"`
+		ShardKey       *shardKeyText   `json:"shardKey,omitempty"`
+	}
+	shardKeyText struct {
+		Group string `json:"group,omitempty"`
+		Until string `json:"until,omitempty"`
 	}
 	nameText struct {
 		Name string `json:"name"`
@@ -58,6 +63,9 @@ func (d *definition) describe() typeText {
 		Name: d.name, Kind: "event-sourced", Encoding: "json",
 		Commands: []nameText{}, Queries: []nameText{}, Events: []eventTypeText{},
 		SnapshotEvery: d.snapshotEvery, Remember: d.remember,
+	}
+	if d.group != "" || d.until != "" {
+		t.ShardKey = &shardKeyText{d.group, d.until}
 	}
 	if d.durable {
 		t.Kind = "durable-state"

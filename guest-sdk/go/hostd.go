@@ -94,6 +94,14 @@ func RememberEntities() Option {
 	return func(d *definition) { d.remember = true }
 }
 
+// ShardKey puts entities that belong together into one shard: those whose ids
+// are the same up to the first until, among the types with the same group. An
+// empty until means the whole id, an empty group the type's own name. It can
+// never change once the type has been activated.
+func ShardKey(group, until string) Option {
+	return func(d *definition) { d.group, d.until = group, until }
+}
+
 // Entity declares an event-sourced entity type. The state of a new entity is
 // the zero S; where that will not do, see Initial. It panics where the name
 // or S will not do: that is at start-up, with the reason.

@@ -30,7 +30,7 @@ type (
 
 func orders() *hostd.Type[order] {
 	o := hostd.Entity[order]("order", hostd.JSON,
-		hostd.SnapshotEvery(50), hostd.PassivateAfter(90*hostd.Second), hostd.RememberEntities())
+		hostd.SnapshotEvery(50), hostd.PassivateAfter(90*hostd.Second), hostd.RememberEntities(), hostd.ShardKey("customer", "-"))
 	o.Initial(func() order { return order{Counts: map[string]int64{}} })
 	hostd.Event(o, "line-added", func(s *order, e lineWas) {
 		s.Lines = append(s.Lines, e.Line)
@@ -154,7 +154,7 @@ func TestDescribeIsAManifest(t *testing.T) {
 	}
 	o, n := m.EntityTypes[0], m.EntityTypes[1]
 	if m.Name != "shop" || m.Version != "2.0.0" || o.Kind != manifest.EventSourced || o.Encoding != manifest.JSON ||
-		o.SnapshotEvery != 50 || o.PassivateAfter != 90*time.Second || !o.RememberEntities ||
+		o.SnapshotEvery != 50 || o.PassivateAfter != 90*time.Second || !o.RememberEntities || o.ShardKey != (manifest.ShardKey{Group: "customer", Until: "-"}) ||
 		len(o.Commands) != 4 || o.Queries[0].Name != "length" || o.Events[1].Type != "paid" {
 		t.Errorf("%+v", m)
 	}

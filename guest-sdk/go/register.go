@@ -16,6 +16,7 @@ type definition struct {
 	snapshotEvery  int
 	passivateAfter Duration
 	remember       bool
+	group, until   string
 
 	initial  func() unsafe.Pointer // the state of a new entity
 	blank    func() unsafe.Pointer // a zero state, to read a snapshot into

@@ -34,8 +34,36 @@ func (t *transition) putModule(m Module) error {
 			return fmt.Errorf("%w: the module names entity type %s twice", ErrInvalid, typ)
 		}
 	}
+	if err := m.checkShardKeys(); err != nil {
+		return err
+	}
 	put(&t.view.modules, m.Digest, m)
 	t.store(prefixModule+m.Digest.String(), m)
+	return nil
+}
+
+// checkShardKeys checks the rules, and leaves them in the form that they are
+// compared in.
+func (m *Module) checkShardKeys() error {
+	if len(m.ShardKeys) == 0 {
+		m.ShardKeys = nil
+		return nil
+	}
+	rules := make(map[string]sharding.KeyRule, len(m.ShardKeys))
+	for _, typ := range m.EntityTypes {
+		rule, declared := m.ShardKeys[typ]
+		if !declared {
+			continue
+		}
+		if err := rule.Validate(); err != nil {
+			return fmt.Errorf("%w: entity type %s: %w", ErrInvalid, typ, err)
+		}
+		rules[typ] = rule.Of(typ)
+	}
+	if len(rules) != len(m.ShardKeys) {
+		return fmt.Errorf("%w: a shard key is of a type that the module does not name", ErrInvalid)
+	}
+	m.ShardKeys = rules
 	return nil
 }
 
@@ -49,6 +77,11 @@ func (t *transition) bind(entityType string, digest Digest, at int64, limits *Li
 		return Result{}, fmt.Errorf("%w: the module does not serve %.64q", ErrUnknownType, entityType)
 	}
 	b, bound := t.view.bindings[entityType]
+	rule := m.ShardKeys[entityType]
+	if bound && rule != b.ShardKey {
+		return Result{}, fmt.Errorf("%w: the entities of type %s are placed by %s, the module says %s", ErrShardKey, entityType, b.ShardKey, rule)
+	}
+	b.ShardKey = rule
 	same := limits == nil || *limits == b.Limits
 	if limits != nil {
 		if err := checkLimits(*limits); err != nil {

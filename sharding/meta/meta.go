@@ -10,6 +10,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+
+	"github.com/hostd/hostd/sharding"
 )
 
 // Bounds of what the metadata shard holds. A command over one of them is
@@ -54,6 +56,9 @@ var (
 	ErrUnknownType = errors.New("metadata: unknown entity type")
 	// ErrNoPrevious: there is no earlier module to roll back to.
 	ErrNoPrevious = errors.New("metadata: no earlier module to roll back to")
+	// ErrShardKey: the module puts the entities of a type into other shards than
+	// the one that the type was first bound to.
+	ErrShardKey = errors.New("metadata: the shard key of an entity type never changes")
 	// ErrConflict: the state has moved on and the command does not fit it: a
 	// replica that is gone, a change that would leave a shard without a quorum,
 	// a node that may not hold what it was given. Look again and decide anew.
@@ -106,6 +111,8 @@ type Module struct {
 	Version     string   `json:"version,omitempty"`
 	EntityTypes []string `json:"entityTypes"` // in the manifest's order
 	UploadedAt  int64    `json:"uploadedAt"`  // unix nanoseconds
+	// ShardKeys has the rules of those types that declare one.
+	ShardKeys map[string]sharding.KeyRule `json:"shardKeys,omitempty"`
 }
 
 // Bound is one module serving an entity type, from a revision on.
@@ -134,4 +141,7 @@ type Binding struct {
 	Bound
 	History []Bound `json:"history,omitempty"`
 	Limits  Limits  `json:"limits,omitzero"`
+	// ShardKey is the type's for ever: the rule of the module that was bound to
+	// it first.
+	ShardKey sharding.KeyRule `json:"shardKey,omitzero"`
 }

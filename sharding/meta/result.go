@@ -42,6 +42,7 @@ var resultCodes = []struct {
 	{"unknown_type", ErrUnknownType},
 	{"no_previous", ErrNoPrevious},
 	{"conflict", ErrConflict},
+	{"shard_key", ErrShardKey},
 }
 
 func encodeResult(r Result, err error) []byte {

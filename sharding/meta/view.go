@@ -108,6 +108,13 @@ func (v *View) Binding(entityType string) (Binding, bool) {
 // Bindings returns all bindings by entity type.
 func (v *View) Bindings() []Binding { return sorted(v.bindings) }
 
+// ShardKey returns the rule that places the entities of a type; false where the
+// type was never bound.
+func (v *View) ShardKey(entityType string) (sharding.KeyRule, bool) {
+	b, ok := v.bindings[entityType]
+	return b.ShardKey, ok
+}
+
 // Setting returns a setting.
 func (v *View) Setting(key string) (Setting, bool) {
 	s, ok := v.settings[key]
