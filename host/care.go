@@ -45,6 +45,12 @@ func (s stateService) SkipTimer(ctx context.Context, id sharding.EntityID, timer
 	return res.Sequence, err
 }
 
+// Delete implements rpc.States.
+func (s stateService) Delete(ctx context.Context, id sharding.EntityID, command journal.CommandID) (journal.Sequence, error) {
+	res, err := s.ask(ctx, &entity.Request{Kind: entity.Delete, Entity: id, ID: command})
+	return res.Sequence, err
+}
+
 const (
 	// shownTimers bounds the timers of an entity that are told of.
 	shownTimers = 256

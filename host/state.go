@@ -66,6 +66,7 @@ type folding struct {
 
 	guest  *engine.Instance
 	index  uint32
+	ended  bool // the entity was deleted at end
 	begin  []byte
 	frames []byte
 }
@@ -91,18 +92,19 @@ func (f *folding) fold(ctx context.Context) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("module %s does not serve entity type %s", digest, f.id.Type)
 	}
-	if t.Kind == manifest.DurableState && f.end > 0 {
+	if t.Kind == manifest.DurableState && f.end > 0 && !f.ended {
 		return last, nil
 	}
 	f.index = uint32(index)
 	if f.guest, err = m.Instantiate(ctx); err != nil {
 		return nil, err
 	}
-	from, err := f.load(ctx, digest)
-	if err != nil {
-		return nil, err
+	if f.ended {
+		err = f.initial(f.end)
+	} else {
+		err = f.live(ctx, digest)
 	}
-	if err := f.evolve(ctx, from); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	state, err := f.guest.Snapshot(foldHandle)
@@ -125,12 +127,31 @@ func (f *folding) last(ctx context.Context) (digest journal.Digest, payload []by
 			return nil
 		}
 		digest, payload = r.Module, bytes.Clone(r.Events[i].Payload)
+		f.ended = r.Flags&journal.FlagTombstone != 0 && r.Last() == f.end
 		return errFolded
 	})
 	if errors.Is(err, errFolded) {
 		return digest, payload, nil
 	}
 	return digest, nil, errors.Join(err, journal.ErrDamaged)
+}
+
+// live folds the state of an entity that was not deleted at the end.
+func (f *folding) live(ctx context.Context, digest journal.Digest) error {
+	from, err := f.load(ctx, digest)
+	if err != nil {
+		return err
+	}
+	return f.evolve(ctx, from)
+}
+
+// initial makes the state of an entity without events in this life.
+func (f *folding) initial(at journal.Sequence) error {
+	ok, err := f.start(at, nil)
+	if err == nil && !ok {
+		err = errors.New("the module refuses the initial state")
+	}
+	return err
 }
 
 // load makes the state that events are applied to, and returns its sequence.
@@ -144,11 +165,7 @@ func (f *folding) load(ctx context.Context, digest journal.Digest) (journal.Sequ
 			return snap.Sequence, err
 		}
 	}
-	ok, err := f.start(0, nil)
-	if err == nil && !ok {
-		err = errors.New("the module refuses the initial state")
-	}
-	return 0, err
+	return 0, f.initial(0)
 }
 
 // start makes the state of a sequence; false where the guest refuses.
@@ -175,6 +192,9 @@ func (f *folding) evolve(ctx context.Context, from journal.Sequence) error {
 			}
 			if sequence > f.end {
 				return errFolded
+			}
+			if r.Tombstone(i) {
+				continue
 			}
 			f.frames = abi.AppendInputEvent(f.frames, uint64(sequence), r.RecordedAt, r.Events[i].Type, r.Events[i].Payload)
 			if len(f.frames) >= foldBytes {

@@ -99,5 +99,15 @@ type Record struct {
 	Sections    []Section // ascending by kind
 }
 
+// TombstoneEvent is the type of the event, without a payload, by which the
+// journal tells that an entity was deleted: the last of a record with
+// FlagTombstone. Records of early releases have the flag alone.
+const TombstoneEvent = "hostd.deleted"
+
+// Tombstone reports that the record's i-th event is its TombstoneEvent.
+func (r *Record) Tombstone(i int) bool {
+	return r.Flags&FlagTombstone != 0 && i == len(r.Events)-1 && r.Events[i].Type == TombstoneEvent
+}
+
 // Last returns the entity's sequence after the record.
 func (r *Record) Last() Sequence { return r.Expected + Sequence(len(r.Events)) }

@@ -33,6 +33,10 @@ const (
 	// the request's command id, so that the journal shows who did it and when.
 	// Cancelling one that is not set succeeds.
 	SkipTimer
+	// Delete ends the entity's life, for a person: a record with a tombstone
+	// under the request's command id, and nothing but that record where the
+	// entity has no life.
+	Delete
 )
 
 // NoExpectation is the ExpectedSequence of a command that accepts any.

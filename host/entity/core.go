@@ -39,6 +39,7 @@ type entity struct {
 	idling  bool // in its type's idle
 	partial bool // ids older than seen are in the filter, and not in seen
 	whole   bool // the next load reads the whole window
+	lives   bool // resident: it has a record, and none after it deleted it
 	faults  int32
 	replay  replay
 
@@ -385,6 +386,8 @@ func (c *core) serve(e *entity) bool {
 		c.command(e, r)
 	case r.Kind == SkipTimer:
 		c.skipTimer(e, r)
+	case r.Kind == Delete:
+		c.remove(e, r)
 	default:
 		c.query(e, r)
 	}

@@ -161,6 +161,10 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 	if c.output.HasState {
 		rec.Events = append(rec.Events, journal.Event{Type: stateEvent, Payload: c.output.State})
 	}
+	if c.output.Delete && (e.lives || len(rec.Events) > 0) {
+		rec.Events = append(rec.Events, journal.Event{Type: tombstoneEvent})
+	}
+	e.lives = !c.output.Delete
 	e.hash = c.chain.After(rec)
 	e.sequence = rec.Last()
 	e.last = s.next

@@ -21,6 +21,7 @@ type loadChunk struct {
 	frames   []byte
 	seen     []remembered
 	start    journal.Sequence // of a deleted entity's next life
+	lives    bool             // after the chunk
 	sequence journal.Sequence // after the chunk
 	hash     journal.Hash     // at sequence
 	last     bool
@@ -122,7 +123,7 @@ func (c *core) chunkApplied(e *entity, v *call) {
 	l.cancel()
 	e.load = nil
 	e.phase, e.sequence, e.hash, e.replay, e.below = resident, ch.sequence, ch.hash, ch.replay, 0
-	e.whole = false
+	e.whole, e.lives = false, ch.lives
 	c.resides(e)
 	if !e.held {
 		delete(c.away, e)
@@ -185,7 +186,7 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 	var met bool
 	snap, err := h.Snapshot(l.ctx, l.shard, l.id, l.typ.Digest, l.below)
 	if snap != nil {
-		ch.snapshot, from, start = snap, snap.Window, snap.Sequence
+		ch.snapshot, ch.lives, from, start = snap, true, snap.Window, snap.Sequence
 		ch.replay.snapshot = snapshotCost(snap)
 		if len(snap.Filter) > 0 && !l.whole {
 			ch.partial, from = snap, start
@@ -198,8 +199,8 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 			}
 		}
 		for i := range rec.Events {
-			if rec.Last() <= start {
-				break // in the snapshot
+			if rec.Last() <= start || rec.Tombstone(i) {
+				break // in the snapshot, or for no guest
 			}
 			if l.typ.Durable {
 				ch.snapshot = &journal.Snapshot{Sequence: rec.Last(), State: bytes.Clone(rec.Events[i].Payload)}
@@ -222,6 +223,7 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 			ch.remember(rec)
 		}
 		if rec.Flags&journal.FlagTombstone == 0 || rec.Last() <= start && start > 0 {
+			ch.lives = ch.lives || start == 0 || rec.Last() > start
 			return nil
 		}
 		// What came before counts for nothing but the window.

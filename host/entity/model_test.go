@@ -208,6 +208,8 @@ func (w *world) request() {
 		c.req.Kind, c.req.Name = Query, "sum"
 	case 4:
 		c.req.Kind = Passivate
+	case 5:
+		w.deletionFor(c)
 	default:
 		w.commandFor(c)
 	}
@@ -229,18 +231,30 @@ func (w *world) commandFor(c *client) {
 		r.Name = "add"
 	}
 	r.Payload = strconv.AppendInt(nil, int64(1+w.rnd.IntN(9)), 10)
-	r.ID = journal.CommandID(fmt.Sprintf("c%d", len(w.sent)))
+	r.ID = journal.CommandID(fmt.Sprintf("c%d", len(w.ids)))
 	if w.rnd.IntN(10) == 0 {
 		r.ExpectedSequence = int64(w.rnd.IntN(20))
 	}
 	if len(w.sent) > 0 && w.rnd.IntN(5) == 0 { // send an old one again
-		old := journal.CommandID(fmt.Sprintf("c%d", w.rnd.IntN(len(w.sent))))
+		old := w.ids[w.rnd.IntN(len(w.ids))]
 		s := w.sent[old]
-		r.ID, r.Entity.ID, r.Name, r.Payload = old, s.entity, s.name, []byte(s.payload)
+		r.Kind, r.ID, r.Entity.ID, r.Name, r.Payload = s.kind, old, s.entity, s.name, []byte(s.payload)
 	}
+	w.note(c)
+}
+
+// deletionFor is the request of a person, whose commands cost nothing.
+func (w *world) deletionFor(c *client) {
+	c.req.Kind, c.req.ID = Delete, journal.CommandID(fmt.Sprintf("by-%d", len(w.ids)))
+	w.note(c)
+}
+
+func (w *world) note(c *client) {
+	r := c.req
 	c.id = r.ID
 	if w.sent[r.ID] == nil {
-		w.sent[r.ID] = &sent{entity: r.Entity.ID, name: r.Name, payload: string(r.Payload)}
+		w.ids = append(w.ids, r.ID)
+		w.sent[r.ID] = &sent{kind: r.Kind, entity: r.Entity.ID, name: r.Name, payload: string(r.Payload)}
 	}
 }
 
@@ -253,7 +267,7 @@ func (c *client) Complete(r *Request) {
 	}
 	c.req = nil
 	c.w.done++
-	res := r.Result
+	res, command := r.Result, r.Kind == Command || r.Kind == Delete
 	switch {
 	case r.Kind == Query && res.Err == nil:
 		sum, _ := strconv.ParseInt(string(res.Payload), 10, 64)
@@ -263,9 +277,9 @@ func (c *client) Complete(r *Request) {
 		if sum < c.seen && c.life == c.w.head(r.Entity.ID).life {
 			c.w.problem("query of %s said %d after %d had been committed", r.Entity, sum, c.seen)
 		}
-	case r.Kind == Command && res.Err == nil:
+	case command && res.Err == nil:
 		c.acknowledged(r)
-	case r.Kind != Command:
+	case !command:
 		if errors.Is(res.Err, ErrOutcomeUnknown) || errors.Is(res.Err, ErrNotApplied) {
 			c.w.problem("a query of %s ended in %v", r.Entity, res.Err)
 		}

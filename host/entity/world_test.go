@@ -67,6 +67,7 @@ type world struct {
 	problems   []string
 
 	sent map[journal.CommandID]*sent
+	ids  []journal.CommandID // of sent
 	done int
 }
 
@@ -75,11 +76,13 @@ type head struct {
 	hash     journal.Hash
 	sum      int64
 	deleted  bool
+	lives    bool
 	life     int // how often it was deleted
 }
 
 // sent is a command id and all that was answered to it.
 type sent struct {
+	kind                  Kind
 	entity, name, payload string
 	acked                 *Result
 	unknown               bool // an attempt may have had an effect
@@ -366,8 +369,12 @@ func (w *world) apply(f flight) error {
 			h.sum = evolve(h.sum, ev)
 		}
 		if h.deleted = r.Flags&journal.FlagTombstone != 0; h.deleted {
+			if last := len(r.Events) - 1; (h.lives || last > 0) != (last >= 0 && r.Tombstone(last)) {
+				w.problem("%s lives: %v, and its end leaves %v", r.Entity, h.lives, r.Events)
+			}
 			h.sum, h.life = 0, h.life+1
 		}
+		h.lives = !h.deleted
 		heads[r.Entity.ID] = h
 		recs = append(recs, r)
 		b = rest

@@ -56,3 +56,31 @@ func (s *entityService) SkipTimer(ctx context.Context, r *connect.Request[entity
 	}
 	return connect.NewResponse(res.Msg), nil
 }
+
+// Delete ends an entity's life. The deletion has its command id before the
+// first attempt, so that no later one ends another life.
+func (s *entityService) Delete(ctx context.Context, r *connect.Request[entityv1.DeleteRequest]) (*connect.Response[entityv1.DeleteResponse], error) {
+	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
+	if err := checkCommandID(r.Msg.GetCommandId()); err != nil {
+		return nil, publicError(s.log, err)
+	}
+	if _, err := s.stateType(id); err != nil {
+		return nil, publicError(s.log, err)
+	}
+	m := &entityv1.DeleteRequest{EntityType: id.Type, EntityId: id.ID, CommandId: r.Msg.GetCommandId()}
+	if m.CommandId == "" {
+		m.CommandId = string(s.ids.next())
+	}
+	res, err := atLeader(ctx, &s.elsewhere, sharding.ShardOf(id, s.deps.Entities.Shards()),
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.DeleteResponse], error) {
+			if leader != nil {
+				return leader.Delete(ctx, connect.NewRequest(m))
+			}
+			sequence, err := s.deps.States.Delete(ctx, id, journal.CommandID(m.CommandId))
+			return connect.NewResponse(&entityv1.DeleteResponse{Sequence: uint64(sequence)}), err
+		})
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	return connect.NewResponse(res.Msg), nil
+}

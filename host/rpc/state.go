@@ -27,6 +27,9 @@ type States interface {
 	// SkipTimer cancels a timer of the entity, set or not, and returns its
 	// sequence. made says that the server has made the command id.
 	SkipTimer(ctx context.Context, id sharding.EntityID, timer string, command journal.CommandID, made bool) (journal.Sequence, error)
+	// Delete ends the entity's life with a tombstone under the command id and
+	// returns the tombstone's sequence; of one without a life its sequence.
+	Delete(ctx context.Context, id sharding.EntityID, command journal.CommandID) (journal.Sequence, error)
 }
 
 // FutureSequenceError: the entity has not come to the sequence yet.

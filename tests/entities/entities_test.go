@@ -182,15 +182,15 @@ func TestDeletedEntitiesLiveAgain(t *testing.T) {
 	}
 	n.send("x", "arm", arm{"never", 100, 1})
 	n.send("x", "remove", nil)
-	if s, sequence := n.state("x"); s.Total != 0 || sequence != 25 {
+	if s, sequence := n.state("x"); s.Total != 0 || sequence != 26 { // the last is the tombstone
 		t.Fatalf("deleted: %+v at %d", s, sequence)
 	}
-	if r := n.send("x", "add", map[string]int{"amount": 7}); r.Sequence != 26 {
+	if r := n.send("x", "add", map[string]int{"amount": 7}); r.Sequence != 27 {
 		t.Fatalf("the next life begins at %d", r.Sequence)
 	}
 	n.stop()
 	n.start()
-	if s, sequence := n.state("x"); s.Total != 7 || sequence != 26 {
+	if s, sequence := n.state("x"); s.Total != 7 || sequence != 27 {
 		t.Fatalf("after a stop: %+v at %d", s, sequence)
 	}
 	n.send("y", "arm", arm{"later", 200, 1}) // set after the dead one was due

@@ -2314,7 +2314,7 @@ func (x *DeleteRequest) GetCommandId() string {
 // DeleteResponse says that the tombstone is durable.
 type DeleteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sequence of the tombstone.
+	// The sequence of the tombstone; of an entity without a life its sequence.
 	Sequence      uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

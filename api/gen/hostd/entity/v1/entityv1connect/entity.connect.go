@@ -128,9 +128,10 @@ type EntityServiceClient interface {
 	// SkipTimer cancels a timer, for when its command fails again and again. It
 	// leaves a record without events. A timer that is not set is no error.
 	SkipTimer(context.Context, *connect.Request[v1.SkipTimerRequest]) (*connect.Response[v1.SkipTimerResponse], error)
-	// Delete writes a tombstone. The id can be created again: its sequence goes
-	// on after the tombstone, its state starts anew, and ReadEvents shows both
-	// lives.
+	// Delete writes a tombstone: an event of the type "hostd.deleted" that ends
+	// the entity's life, with its timers. The id can be created again: its
+	// sequence goes on after the tombstone, its state starts anew, and ReadEvents
+	// shows both lives. Deleting what has no life succeeds and leaves no event.
 	Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error)
 }
 
@@ -340,9 +341,10 @@ type EntityServiceHandler interface {
 	// SkipTimer cancels a timer, for when its command fails again and again. It
 	// leaves a record without events. A timer that is not set is no error.
 	SkipTimer(context.Context, *connect.Request[v1.SkipTimerRequest]) (*connect.Response[v1.SkipTimerResponse], error)
-	// Delete writes a tombstone. The id can be created again: its sequence goes
-	// on after the tombstone, its state starts anew, and ReadEvents shows both
-	// lives.
+	// Delete writes a tombstone: an event of the type "hostd.deleted" that ends
+	// the entity's life, with its timers. The id can be created again: its
+	// sequence goes on after the tombstone, its state starts anew, and ReadEvents
+	// shows both lives. Deleting what has no life succeeds and leaves no event.
 	Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error)
 }
 
