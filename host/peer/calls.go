@@ -108,6 +108,12 @@ func (p *Peers) Report(ctx context.Context, leader sharding.NodeID, r *peerv1.Re
 	return call(ctx, p, leader, peerv1connect.PeerServiceClient.Report, r)
 }
 
+// HandOver asks a node at once to give leaderships away.
+func (p *Peers) HandOver(ctx context.Context, node sharding.NodeID, transfers []*peerv1.Transfer) error {
+	_, err := call(ctx, p, node, peerv1connect.PeerServiceClient.HandOver, &peerv1.HandOverRequest{Transfers: transfers})
+	return err
+}
+
 // Prepare has a node fetch a module, from holder where that is not empty, and
 // returns when it can run there.
 func (p *Peers) Prepare(ctx context.Context, node sharding.NodeID, module Digest, holder sharding.NodeID) error {

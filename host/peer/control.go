@@ -36,6 +36,8 @@ type Control interface {
 	ReadMeta(ctx context.Context) (index uint64, err error)
 	// Report takes what a node sees, on the leader of the metadata shard.
 	Report(ctx context.Context, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error)
+	// HandOver gives leaderships away as far as that can be done at once.
+	HandOver(ctx context.Context, transfers []*peerv1.Transfer) error
 	// Prepare fetches a module, from holder where that is not empty, and
 	// returns when it can run.
 	Prepare(ctx context.Context, module Digest, holder sharding.NodeID) error
@@ -77,6 +79,9 @@ func (NoControl) ReadMeta(context.Context) (uint64, error) { return 0, errNoCont
 func (NoControl) Report(context.Context, *peerv1.ReportRequest) (*peerv1.ReportResponse, error) {
 	return nil, errNoControl
 }
+
+// HandOver implements Control.
+func (NoControl) HandOver(context.Context, []*peerv1.Transfer) error { return errNoControl }
 
 // Prepare implements Control.
 func (NoControl) Prepare(context.Context, Digest, sharding.NodeID) error { return errNoControl }
@@ -154,6 +159,12 @@ func (s *controlService) Report(ctx context.Context, r *connect.Request[peerv1.R
 			return nil, fmt.Errorf("%w: node %s reports for %.200q", ErrRefused, caller.Node, r.Msg.GetNodeId())
 		}
 		return s.peers.opts.Control.Report(ctx, r.Msg)
+	})
+}
+
+func (s *controlService) HandOver(ctx context.Context, r *connect.Request[peerv1.HandOverRequest]) (*connect.Response[peerv1.HandOverResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.HandOverResponse, error) {
+		return &peerv1.HandOverResponse{}, s.peers.opts.Control.HandOver(ctx, r.Msg.GetTransfers())
 	})
 }
 

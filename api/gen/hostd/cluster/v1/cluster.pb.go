@@ -33,7 +33,9 @@ type Member struct {
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// Where its API listens, host:port.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	// "joining", "weakly-up", "up", "leaving", "exiting", "down" or "removed".
+	// "joining", "up", "leaving", "down", or "weakly_up": it asked the answering
+	// node for admission within the last seconds and is no member, because the
+	// metadata group has no quorum to admit it.
 	Status string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
 	// Whether this node hears it.
 	Reachable bool `protobuf:"varint,4,opt,name=reachable,proto3" json:"reachable,omitempty"`
@@ -46,7 +48,10 @@ type Member struct {
 	// The release it runs.
 	Version string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
 	// What fails together with it; empty when it was not told.
-	Zone          string `protobuf:"bytes,9,opt,name=zone,proto3" json:"zone,omitempty"`
+	Zone string `protobuf:"bytes,9,opt,name=zone,proto3" json:"zone,omitempty"`
+	// Whether it is drained: it leads nothing and is given nothing until it is
+	// resumed or starts anew.
+	Draining      bool `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -142,6 +147,13 @@ func (x *Member) GetZone() string {
 		return x.Zone
 	}
 	return ""
+}
+
+func (x *Member) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
 }
 
 // Shard is one shard of the cluster.
@@ -1545,7 +1557,7 @@ var File_hostd_cluster_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1ehostd/cluster/v1/cluster.proto\x12\x10hostd.cluster.v1\x1a\x1bbuf/validate/validate.proto\"\xfd\x01\n" +
+	"\x1ehostd/cluster/v1/cluster.proto\x12\x10hostd.cluster.v1\x1a\x1bbuf/validate/validate.proto\"\x99\x02\n" +
 	"\x06Member\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -1555,7 +1567,9 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\fleader_count\x18\x06 \x01(\rR\vleaderCount\x12#\n" +
 	"\rreplica_count\x18\a \x01(\rR\freplicaCount\x12\x18\n" +
 	"\aversion\x18\b \x01(\tR\aversion\x12\x12\n" +
-	"\x04zone\x18\t \x01(\tR\x04zone\"\xe0\x01\n" +
+	"\x04zone\x18\t \x01(\tR\x04zone\x12\x1a\n" +
+	"\bdraining\x18\n" +
+	" \x01(\bR\bdraining\"\xe0\x01\n" +
 	"\x05Shard\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +

@@ -107,7 +107,7 @@ func (x Fault_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Fault_Kind.Descriptor instead.
 func (Fault_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29, 0}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{31, 0}
 }
 
 // LinkRequest is a batch of frames and a beat.
@@ -877,7 +877,12 @@ type ReportRequest struct {
 	// How many replicas the node holds.
 	Replicas uint32 `protobuf:"varint,6,opt,name=replicas,proto3" json:"replicas,omitempty"`
 	// Whether it wants to lead nothing.
-	Draining      bool `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
+	Draining bool `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
+	// Whether shards, replicas and draining are left out, being what they were in
+	// the node's last report that was answered.
+	Same bool `protobuf:"varint,8,opt,name=same,proto3" json:"same,omitempty"`
+	// The number of the picture that the node has; 0 where it has none.
+	Picture       uint64 `protobuf:"varint,9,opt,name=picture,proto3" json:"picture,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -959,6 +964,20 @@ func (x *ReportRequest) GetDraining() bool {
 		return x.Draining
 	}
 	return false
+}
+
+func (x *ReportRequest) GetSame() bool {
+	if x != nil {
+		return x.Same
+	}
+	return false
+}
+
+func (x *ReportRequest) GetPicture() uint64 {
+	if x != nil {
+		return x.Picture
+	}
+	return 0
 }
 
 // ShardReport is one shard as a node's replica sees it.
@@ -1178,7 +1197,15 @@ type ReportResponse struct {
 	// Every shard as the coordinator knows it from the reports.
 	Shards []*ShardState `protobuf:"bytes,2,rep,name=shards,proto3" json:"shards,omitempty"`
 	// Every node that has reported.
-	Nodes         []*NodeState `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Nodes []*NodeState `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Whether the node has no part in the metadata shard any more, as the
+	// coordinator sees it: it was taken for dead, or has left.
+	Outside bool `protobuf:"varint,4,opt,name=outside,proto3" json:"outside,omitempty"`
+	// Whether the next report must be whole: the last is not known here.
+	Whole bool `protobuf:"varint,5,opt,name=whole,proto3" json:"whole,omitempty"`
+	// Numbers the picture, which is shards and nodes; they are left out where it
+	// is the one that the node has.
+	Picture       uint64 `protobuf:"varint,6,opt,name=picture,proto3" json:"picture,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1234,6 +1261,110 @@ func (x *ReportResponse) GetNodes() []*NodeState {
 	return nil
 }
 
+func (x *ReportResponse) GetOutside() bool {
+	if x != nil {
+		return x.Outside
+	}
+	return false
+}
+
+func (x *ReportResponse) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *ReportResponse) GetPicture() uint64 {
+	if x != nil {
+		return x.Picture
+	}
+	return 0
+}
+
+// HandOverRequest names leaderships of the called node.
+type HandOverRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Leaderships to give away.
+	Transfers     []*Transfer `protobuf:"bytes,1,rep,name=transfers,proto3" json:"transfers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HandOverRequest) Reset() {
+	*x = HandOverRequest{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HandOverRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HandOverRequest) ProtoMessage() {}
+
+func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HandOverRequest.ProtoReflect.Descriptor instead.
+func (*HandOverRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *HandOverRequest) GetTransfers() []*Transfer {
+	if x != nil {
+		return x.Transfers
+	}
+	return nil
+}
+
+// HandOverResponse is empty: what came of it shows in the next report.
+type HandOverResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HandOverResponse) Reset() {
+	*x = HandOverResponse{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HandOverResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HandOverResponse) ProtoMessage() {}
+
+func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HandOverResponse.ProtoReflect.Descriptor instead.
+func (*HandOverResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+}
+
 // ShardState is a shard as its leader last reported it.
 type ShardState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1259,7 +1390,7 @@ type ShardState struct {
 
 func (x *ShardState) Reset() {
 	*x = ShardState{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1402,7 @@ func (x *ShardState) String() string {
 func (*ShardState) ProtoMessage() {}
 
 func (x *ShardState) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1415,7 @@ func (x *ShardState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardState.ProtoReflect.Descriptor instead.
 func (*ShardState) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ShardState) GetShardId() uint32 {
@@ -1358,7 +1489,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1501,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1514,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NodeState) GetNodeId() string {
@@ -1422,7 +1553,7 @@ type Transfer struct {
 
 func (x *Transfer) Reset() {
 	*x = Transfer{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1565,7 @@ func (x *Transfer) String() string {
 func (*Transfer) ProtoMessage() {}
 
 func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1578,7 @@ func (x *Transfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
 func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Transfer) GetShardId() uint32 {
@@ -1484,7 +1615,7 @@ type PrepareRequest struct {
 
 func (x *PrepareRequest) Reset() {
 	*x = PrepareRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1496,7 +1627,7 @@ func (x *PrepareRequest) String() string {
 func (*PrepareRequest) ProtoMessage() {}
 
 func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1509,7 +1640,7 @@ func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareRequest.ProtoReflect.Descriptor instead.
 func (*PrepareRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PrepareRequest) GetDigest() []byte {
@@ -1535,7 +1666,7 @@ type PrepareResponse struct {
 
 func (x *PrepareResponse) Reset() {
 	*x = PrepareResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1678,7 @@ func (x *PrepareResponse) String() string {
 func (*PrepareResponse) ProtoMessage() {}
 
 func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1691,7 @@ func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareResponse.ProtoReflect.Descriptor instead.
 func (*PrepareResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 // AwaitBindingsRequest is how far the bindings shall be.
@@ -1574,7 +1705,7 @@ type AwaitBindingsRequest struct {
 
 func (x *AwaitBindingsRequest) Reset() {
 	*x = AwaitBindingsRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1717,7 @@ func (x *AwaitBindingsRequest) String() string {
 func (*AwaitBindingsRequest) ProtoMessage() {}
 
 func (x *AwaitBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1730,7 @@ func (x *AwaitBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitBindingsRequest.ProtoReflect.Descriptor instead.
 func (*AwaitBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AwaitBindingsRequest) GetRevision() uint64 {
@@ -1618,7 +1749,7 @@ type AwaitBindingsResponse struct {
 
 func (x *AwaitBindingsResponse) Reset() {
 	*x = AwaitBindingsResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1761,7 @@ func (x *AwaitBindingsResponse) String() string {
 func (*AwaitBindingsResponse) ProtoMessage() {}
 
 func (x *AwaitBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1774,7 @@ func (x *AwaitBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitBindingsResponse.ProtoReflect.Descriptor instead.
 func (*AwaitBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 // GetBlobRequest names a module.
@@ -1657,7 +1788,7 @@ type GetBlobRequest struct {
 
 func (x *GetBlobRequest) Reset() {
 	*x = GetBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +1800,7 @@ func (x *GetBlobRequest) String() string {
 func (*GetBlobRequest) ProtoMessage() {}
 
 func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +1813,7 @@ func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobRequest.ProtoReflect.Descriptor instead.
 func (*GetBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetBlobRequest) GetDigest() []byte {
@@ -1705,7 +1836,7 @@ type GetBlobResponse struct {
 
 func (x *GetBlobResponse) Reset() {
 	*x = GetBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1848,7 @@ func (x *GetBlobResponse) String() string {
 func (*GetBlobResponse) ProtoMessage() {}
 
 func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1861,7 @@ func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobResponse.ProtoReflect.Descriptor instead.
 func (*GetBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetBlobResponse) GetChunk() []byte {
@@ -1762,7 +1893,7 @@ type PutBlobRequest struct {
 
 func (x *PutBlobRequest) Reset() {
 	*x = PutBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1774,7 +1905,7 @@ func (x *PutBlobRequest) String() string {
 func (*PutBlobRequest) ProtoMessage() {}
 
 func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1787,7 +1918,7 @@ func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobRequest.ProtoReflect.Descriptor instead.
 func (*PutBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PutBlobRequest) GetChunk() []byte {
@@ -1820,7 +1951,7 @@ type PutBlobResponse struct {
 
 func (x *PutBlobResponse) Reset() {
 	*x = PutBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1963,7 @@ func (x *PutBlobResponse) String() string {
 func (*PutBlobResponse) ProtoMessage() {}
 
 func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +1976,7 @@ func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobResponse.ProtoReflect.Descriptor instead.
 func (*PutBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 // SendSnapshotRequest is a piece of a snapshot.
@@ -1863,7 +1994,7 @@ type SendSnapshotRequest struct {
 
 func (x *SendSnapshotRequest) Reset() {
 	*x = SendSnapshotRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +2006,7 @@ func (x *SendSnapshotRequest) String() string {
 func (*SendSnapshotRequest) ProtoMessage() {}
 
 func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +2019,7 @@ func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SendSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SendSnapshotRequest) GetHeader() []byte {
@@ -1921,7 +2052,7 @@ type SendSnapshotResponse struct {
 
 func (x *SendSnapshotResponse) Reset() {
 	*x = SendSnapshotResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2064,7 @@ func (x *SendSnapshotResponse) String() string {
 func (*SendSnapshotResponse) ProtoMessage() {}
 
 func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2077,7 @@ func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SendSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 // Fault is the detail of every error that a node answers another with.
@@ -1968,7 +2099,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1980,7 +2111,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1993,7 +2124,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Fault) GetKind() Fault_Kind {
@@ -2086,7 +2217,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x06result\x18\x01 \x01(\fR\x06result\"\x11\n" +
 	"\x0fReadMetaRequest\"(\n" +
 	"\x10ReadMetaResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"\xdc\x01\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"\x8a\x02\n" +
 	"\rReportRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x10\n" +
@@ -2094,7 +2225,9 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x04view\x18\x04 \x01(\x04R\x04view\x122\n" +
 	"\x06shards\x18\x05 \x03(\v2\x1a.hostd.peer.v1.ShardReportR\x06shards\x12\x1a\n" +
 	"\breplicas\x18\x06 \x01(\rR\breplicas\x12\x1a\n" +
-	"\bdraining\x18\a \x01(\bR\bdraining\"\xeb\x02\n" +
+	"\bdraining\x18\a \x01(\bR\bdraining\x12\x12\n" +
+	"\x04same\x18\b \x01(\bR\x04same\x12\x18\n" +
+	"\apicture\x18\t \x01(\x04R\apicture\"\xeb\x02\n" +
 	"\vShardReport\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\x04R\areplica\x12\x12\n" +
@@ -2112,11 +2245,17 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x05bytes\x18\r \x01(\x04R\x05bytes\":\n" +
 	"\bProgress\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\x04R\areplica\x12\x14\n" +
-	"\x05match\x18\x02 \x01(\x04R\x05match\"\xaa\x01\n" +
+	"\x05match\x18\x02 \x01(\x04R\x05match\"\xf4\x01\n" +
 	"\x0eReportResponse\x125\n" +
 	"\ttransfers\x18\x01 \x03(\v2\x17.hostd.peer.v1.TransferR\ttransfers\x121\n" +
 	"\x06shards\x18\x02 \x03(\v2\x19.hostd.peer.v1.ShardStateR\x06shards\x12.\n" +
-	"\x05nodes\x18\x03 \x03(\v2\x18.hostd.peer.v1.NodeStateR\x05nodes\"\xd3\x01\n" +
+	"\x05nodes\x18\x03 \x03(\v2\x18.hostd.peer.v1.NodeStateR\x05nodes\x12\x18\n" +
+	"\aoutside\x18\x04 \x01(\bR\aoutside\x12\x14\n" +
+	"\x05whole\x18\x05 \x01(\bR\x05whole\x12\x18\n" +
+	"\apicture\x18\x06 \x01(\x04R\apicture\"H\n" +
+	"\x0fHandOverRequest\x125\n" +
+	"\ttransfers\x18\x01 \x03(\v2\x17.hostd.peer.v1.TransferR\ttransfers\"\x12\n" +
+	"\x10HandOverResponse\"\xd3\x01\n" +
 	"\n" +
 	"ShardState\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x16\n" +
@@ -2175,14 +2314,15 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x0eKIND_NOT_FOUND\x10\b\x12\x12\n" +
 	"\x0eKIND_TOO_LARGE\x10\t\x12\x18\n" +
 	"\x14KIND_UNKNOWN_OUTCOME\x10\n" +
-	"2\xe2\x06\n" +
+	"2\xaf\a\n" +
 	"\vPeerService\x12C\n" +
 	"\x04Link\x12\x1a.hostd.peer.v1.LinkRequest\x1a\x1b.hostd.peer.v1.LinkResponse(\x010\x01\x12G\n" +
 	"\x05Probe\x12\x1b.hostd.peer.v1.ProbeRequest\x1a\x1c.hostd.peer.v1.ProbeResponse\"\x03\x90\x02\x01\x12?\n" +
 	"\x04Join\x12\x1a.hostd.peer.v1.JoinRequest\x1a\x1b.hostd.peer.v1.JoinResponse\x12H\n" +
 	"\aPropose\x12\x1d.hostd.peer.v1.ProposeRequest\x1a\x1e.hostd.peer.v1.ProposeResponse\x12P\n" +
 	"\bReadMeta\x12\x1e.hostd.peer.v1.ReadMetaRequest\x1a\x1f.hostd.peer.v1.ReadMetaResponse\"\x03\x90\x02\x01\x12E\n" +
-	"\x06Report\x12\x1c.hostd.peer.v1.ReportRequest\x1a\x1d.hostd.peer.v1.ReportResponse\x12H\n" +
+	"\x06Report\x12\x1c.hostd.peer.v1.ReportRequest\x1a\x1d.hostd.peer.v1.ReportResponse\x12K\n" +
+	"\bHandOver\x12\x1e.hostd.peer.v1.HandOverRequest\x1a\x1f.hostd.peer.v1.HandOverResponse\x12H\n" +
 	"\aPrepare\x12\x1d.hostd.peer.v1.PrepareRequest\x1a\x1e.hostd.peer.v1.PrepareResponse\x12_\n" +
 	"\rAwaitBindings\x12#.hostd.peer.v1.AwaitBindingsRequest\x1a$.hostd.peer.v1.AwaitBindingsResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\aGetBlob\x12\x1d.hostd.peer.v1.GetBlobRequest\x1a\x1e.hostd.peer.v1.GetBlobResponse\"\x03\x90\x02\x010\x01\x12J\n" +
@@ -2202,7 +2342,7 @@ func file_hostd_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(Fault_Kind)(0),               // 0: hostd.peer.v1.Fault.Kind
 	(*LinkRequest)(nil),           // 1: hostd.peer.v1.LinkRequest
@@ -2221,20 +2361,22 @@ var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(*ShardReport)(nil),           // 14: hostd.peer.v1.ShardReport
 	(*Progress)(nil),              // 15: hostd.peer.v1.Progress
 	(*ReportResponse)(nil),        // 16: hostd.peer.v1.ReportResponse
-	(*ShardState)(nil),            // 17: hostd.peer.v1.ShardState
-	(*NodeState)(nil),             // 18: hostd.peer.v1.NodeState
-	(*Transfer)(nil),              // 19: hostd.peer.v1.Transfer
-	(*PrepareRequest)(nil),        // 20: hostd.peer.v1.PrepareRequest
-	(*PrepareResponse)(nil),       // 21: hostd.peer.v1.PrepareResponse
-	(*AwaitBindingsRequest)(nil),  // 22: hostd.peer.v1.AwaitBindingsRequest
-	(*AwaitBindingsResponse)(nil), // 23: hostd.peer.v1.AwaitBindingsResponse
-	(*GetBlobRequest)(nil),        // 24: hostd.peer.v1.GetBlobRequest
-	(*GetBlobResponse)(nil),       // 25: hostd.peer.v1.GetBlobResponse
-	(*PutBlobRequest)(nil),        // 26: hostd.peer.v1.PutBlobRequest
-	(*PutBlobResponse)(nil),       // 27: hostd.peer.v1.PutBlobResponse
-	(*SendSnapshotRequest)(nil),   // 28: hostd.peer.v1.SendSnapshotRequest
-	(*SendSnapshotResponse)(nil),  // 29: hostd.peer.v1.SendSnapshotResponse
-	(*Fault)(nil),                 // 30: hostd.peer.v1.Fault
+	(*HandOverRequest)(nil),       // 17: hostd.peer.v1.HandOverRequest
+	(*HandOverResponse)(nil),      // 18: hostd.peer.v1.HandOverResponse
+	(*ShardState)(nil),            // 19: hostd.peer.v1.ShardState
+	(*NodeState)(nil),             // 20: hostd.peer.v1.NodeState
+	(*Transfer)(nil),              // 21: hostd.peer.v1.Transfer
+	(*PrepareRequest)(nil),        // 22: hostd.peer.v1.PrepareRequest
+	(*PrepareResponse)(nil),       // 23: hostd.peer.v1.PrepareResponse
+	(*AwaitBindingsRequest)(nil),  // 24: hostd.peer.v1.AwaitBindingsRequest
+	(*AwaitBindingsResponse)(nil), // 25: hostd.peer.v1.AwaitBindingsResponse
+	(*GetBlobRequest)(nil),        // 26: hostd.peer.v1.GetBlobRequest
+	(*GetBlobResponse)(nil),       // 27: hostd.peer.v1.GetBlobResponse
+	(*PutBlobRequest)(nil),        // 28: hostd.peer.v1.PutBlobRequest
+	(*PutBlobResponse)(nil),       // 29: hostd.peer.v1.PutBlobResponse
+	(*SendSnapshotRequest)(nil),   // 30: hostd.peer.v1.SendSnapshotRequest
+	(*SendSnapshotResponse)(nil),  // 31: hostd.peer.v1.SendSnapshotResponse
+	(*Fault)(nil),                 // 32: hostd.peer.v1.Fault
 }
 var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	5,  // 0: hostd.peer.v1.ProbeResponse.members:type_name -> hostd.peer.v1.Member
@@ -2242,37 +2384,40 @@ var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	8,  // 2: hostd.peer.v1.JoinResponse.meta_replicas:type_name -> hostd.peer.v1.ReplicaAddress
 	14, // 3: hostd.peer.v1.ReportRequest.shards:type_name -> hostd.peer.v1.ShardReport
 	15, // 4: hostd.peer.v1.ShardReport.progress:type_name -> hostd.peer.v1.Progress
-	19, // 5: hostd.peer.v1.ReportResponse.transfers:type_name -> hostd.peer.v1.Transfer
-	17, // 6: hostd.peer.v1.ReportResponse.shards:type_name -> hostd.peer.v1.ShardState
-	18, // 7: hostd.peer.v1.ReportResponse.nodes:type_name -> hostd.peer.v1.NodeState
-	0,  // 8: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
-	1,  // 9: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
-	3,  // 10: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
-	6,  // 11: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
-	9,  // 12: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
-	11, // 13: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
-	13, // 14: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
-	20, // 15: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
-	22, // 16: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
-	24, // 17: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
-	26, // 18: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
-	28, // 19: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
-	2,  // 20: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
-	4,  // 21: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
-	7,  // 22: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
-	10, // 23: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
-	12, // 24: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
-	16, // 25: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
-	21, // 26: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
-	23, // 27: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
-	25, // 28: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
-	27, // 29: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
-	29, // 30: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
-	20, // [20:31] is the sub-list for method output_type
-	9,  // [9:20] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	21, // 5: hostd.peer.v1.ReportResponse.transfers:type_name -> hostd.peer.v1.Transfer
+	19, // 6: hostd.peer.v1.ReportResponse.shards:type_name -> hostd.peer.v1.ShardState
+	20, // 7: hostd.peer.v1.ReportResponse.nodes:type_name -> hostd.peer.v1.NodeState
+	21, // 8: hostd.peer.v1.HandOverRequest.transfers:type_name -> hostd.peer.v1.Transfer
+	0,  // 9: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
+	1,  // 10: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
+	3,  // 11: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
+	6,  // 12: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
+	9,  // 13: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
+	11, // 14: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
+	13, // 15: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
+	17, // 16: hostd.peer.v1.PeerService.HandOver:input_type -> hostd.peer.v1.HandOverRequest
+	22, // 17: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
+	24, // 18: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
+	26, // 19: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
+	28, // 20: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
+	30, // 21: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
+	2,  // 22: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
+	4,  // 23: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
+	7,  // 24: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
+	10, // 25: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
+	12, // 26: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
+	16, // 27: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
+	18, // 28: hostd.peer.v1.PeerService.HandOver:output_type -> hostd.peer.v1.HandOverResponse
+	23, // 29: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
+	25, // 30: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
+	27, // 31: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
+	29, // 32: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
+	31, // 33: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
+	22, // [22:34] is the sub-list for method output_type
+	10, // [10:22] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_hostd_peer_v1_peer_proto_init() }
@@ -2286,7 +2431,7 @@ func file_hostd_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_peer_v1_peer_proto_rawDesc), len(file_hostd_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   30,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -48,6 +48,8 @@ const (
 	PeerServiceReadMetaProcedure = "/hostd.peer.v1.PeerService/ReadMeta"
 	// PeerServiceReportProcedure is the fully-qualified name of the PeerService's Report RPC.
 	PeerServiceReportProcedure = "/hostd.peer.v1.PeerService/Report"
+	// PeerServiceHandOverProcedure is the fully-qualified name of the PeerService's HandOver RPC.
+	PeerServiceHandOverProcedure = "/hostd.peer.v1.PeerService/HandOver"
 	// PeerServicePrepareProcedure is the fully-qualified name of the PeerService's Prepare RPC.
 	PeerServicePrepareProcedure = "/hostd.peer.v1.PeerService/Prepare"
 	// PeerServiceAwaitBindingsProcedure is the fully-qualified name of the PeerService's AwaitBindings
@@ -78,6 +80,9 @@ type PeerServiceClient interface {
 	ReadMeta(context.Context, *connect.Request[v1.ReadMetaRequest]) (*connect.Response[v1.ReadMetaResponse], error)
 	// Report tells the coordinator what the caller leads and holds.
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
+	// HandOver asks the node at once for what it would be asked for in the answer
+	// to its next report.
+	HandOver(context.Context, *connect.Request[v1.HandOverRequest]) (*connect.Response[v1.HandOverResponse], error)
 	// Prepare asks the node to fetch and compile a module.
 	Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error)
 	// AwaitBindings returns when the node serves every binding up to a revision.
@@ -139,6 +144,12 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("Report")),
 			connect.WithClientOptions(opts...),
 		),
+		handOver: connect.NewClient[v1.HandOverRequest, v1.HandOverResponse](
+			httpClient,
+			baseURL+PeerServiceHandOverProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("HandOver")),
+			connect.WithClientOptions(opts...),
+		),
 		prepare: connect.NewClient[v1.PrepareRequest, v1.PrepareResponse](
 			httpClient,
 			baseURL+PeerServicePrepareProcedure,
@@ -182,6 +193,7 @@ type peerServiceClient struct {
 	propose       *connect.Client[v1.ProposeRequest, v1.ProposeResponse]
 	readMeta      *connect.Client[v1.ReadMetaRequest, v1.ReadMetaResponse]
 	report        *connect.Client[v1.ReportRequest, v1.ReportResponse]
+	handOver      *connect.Client[v1.HandOverRequest, v1.HandOverResponse]
 	prepare       *connect.Client[v1.PrepareRequest, v1.PrepareResponse]
 	awaitBindings *connect.Client[v1.AwaitBindingsRequest, v1.AwaitBindingsResponse]
 	getBlob       *connect.Client[v1.GetBlobRequest, v1.GetBlobResponse]
@@ -217,6 +229,11 @@ func (c *peerServiceClient) ReadMeta(ctx context.Context, req *connect.Request[v
 // Report calls hostd.peer.v1.PeerService.Report.
 func (c *peerServiceClient) Report(ctx context.Context, req *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error) {
 	return c.report.CallUnary(ctx, req)
+}
+
+// HandOver calls hostd.peer.v1.PeerService.HandOver.
+func (c *peerServiceClient) HandOver(ctx context.Context, req *connect.Request[v1.HandOverRequest]) (*connect.Response[v1.HandOverResponse], error) {
+	return c.handOver.CallUnary(ctx, req)
 }
 
 // Prepare calls hostd.peer.v1.PeerService.Prepare.
@@ -260,6 +277,9 @@ type PeerServiceHandler interface {
 	ReadMeta(context.Context, *connect.Request[v1.ReadMetaRequest]) (*connect.Response[v1.ReadMetaResponse], error)
 	// Report tells the coordinator what the caller leads and holds.
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
+	// HandOver asks the node at once for what it would be asked for in the answer
+	// to its next report.
+	HandOver(context.Context, *connect.Request[v1.HandOverRequest]) (*connect.Response[v1.HandOverResponse], error)
 	// Prepare asks the node to fetch and compile a module.
 	Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error)
 	// AwaitBindings returns when the node serves every binding up to a revision.
@@ -317,6 +337,12 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("Report")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceHandOverHandler := connect.NewUnaryHandler(
+		PeerServiceHandOverProcedure,
+		svc.HandOver,
+		connect.WithSchema(peerServiceMethods.ByName("HandOver")),
+		connect.WithHandlerOptions(opts...),
+	)
 	peerServicePrepareHandler := connect.NewUnaryHandler(
 		PeerServicePrepareProcedure,
 		svc.Prepare,
@@ -363,6 +389,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceReadMetaHandler.ServeHTTP(w, r)
 		case PeerServiceReportProcedure:
 			peerServiceReportHandler.ServeHTTP(w, r)
+		case PeerServiceHandOverProcedure:
+			peerServiceHandOverHandler.ServeHTTP(w, r)
 		case PeerServicePrepareProcedure:
 			peerServicePrepareHandler.ServeHTTP(w, r)
 		case PeerServiceAwaitBindingsProcedure:
@@ -404,6 +432,10 @@ func (UnimplementedPeerServiceHandler) ReadMeta(context.Context, *connect.Reques
 
 func (UnimplementedPeerServiceHandler) Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.Report is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) HandOver(context.Context, *connect.Request[v1.HandOverRequest]) (*connect.Response[v1.HandOverResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.HandOver is not implemented"))
 }
 
 func (UnimplementedPeerServiceHandler) Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error) {
