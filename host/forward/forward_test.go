@@ -153,7 +153,7 @@ func TestBrokenStream(t *testing.T) {
 	n2.conns.cut()
 	done.wait(t)
 	w.Resume()
-	if !errors.Is(sent.Result.Err, entity.ErrOutcomeUnknown) {
+	if !errors.Is(sent.Result.Err, entity.ErrOutcomeUnknown) || errors.Is(sent.Result.Err, router.ErrMayComeThrough) {
 		t.Errorf("sent: %v", sent.Result.Err)
 	}
 	c.PeerHeard("n2") // no pause
@@ -169,7 +169,18 @@ func TestBrokenStream(t *testing.T) {
 	if repeat.Result.Err != nil || w.Total("a") != 1 {
 		t.Errorf("again: %+v, total %d", repeat.Result, w.Total("a"))
 	}
+	w.Pause()
+	frozen := command("a", "add", amount(1))
+	done = collect(1, nil)
+	frozen.Done = done
+	c.Submit("n2", []*entity.Request{frozen})
+	eventually(t, "the request to arrive", func() bool { now, _, _ := w.Queued(); return now == 1 })
 	c.PeerSilent("n2")
+	done.wait(t)
+	w.Resume()
+	if !errors.Is(frozen.Result.Err, router.ErrMayComeThrough) {
+		t.Errorf("sent to a node that fell silent: %v", frozen.Result.Err)
+	}
 	dead := command("a", "add", amount(1))
 	run(t, toNode{c, "n2"}, dead)
 	if !errors.Is(dead.Result.Err, router.ErrUnreachable) {

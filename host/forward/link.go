@@ -181,9 +181,9 @@ func (l *link) answered(msg []byte, done []*entity.Request) ([]*entity.Request, 
 	return done, err
 }
 
-// broke fails everything: what was sent may have run. Another stream is not
-// tried for a while.
-func (l *link) broke(closed bool) {
+// broke fails everything, for the reason err: what was sent may have run. Another
+// stream is not tried for a while.
+func (l *link) broke(err error, closed bool) {
 	o := &l.client.opts
 	l.mu.Lock()
 	l.closed = closed
@@ -206,7 +206,11 @@ func (l *link) broke(closed bool) {
 		}
 	}
 	l.mu.Unlock()
-	complete(sent, entity.ErrOutcomeUnknown)
+	if endedThere(err) {
+		complete(sent, entity.ErrOutcomeUnknown)
+	} else {
+		complete(sent, router.ErrMayComeThrough)
+	}
 	complete(queued, router.ErrUnreachable)
 }
 

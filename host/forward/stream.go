@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
@@ -32,7 +34,7 @@ func (l *link) run(ctx context.Context) {
 		select {
 		case <-l.wake:
 		case <-ctx.Done():
-			l.broke(true)
+			l.broke(ctx.Err(), true)
 			return
 		}
 		l.mu.Lock()
@@ -42,7 +44,7 @@ func (l *link) run(ctx context.Context) {
 			continue
 		}
 		err := l.carry(ctx)
-		l.broke(ctx.Err() != nil)
+		l.broke(err, ctx.Err() != nil)
 		if ctx.Err() != nil {
 			return
 		}
@@ -84,6 +86,18 @@ func (l *link) carry(ctx context.Context) error {
 	}
 	conn.CloseResponse()
 	return err
+}
+
+// endedThere reports that the other side ended the stream, so that what it had
+// not taken in by then it never does.
+func endedThere(err error) bool {
+	for _, end := range [...]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	var said *connect.Error
+	return errors.As(err, &said) && connect.IsWireError(said)
 }
 
 // open waits for the node's greeting. Until it has come nothing is sent, and

@@ -170,10 +170,25 @@ func (w *model) drop(shard int) {
 	}
 }
 
-// breakLink loses what is under way, and what the node has not decided yet.
-func (w *model) breakLink(node int) {
+// breakLink loses what is under way, and what the node has not decided yet; or,
+// because the node is silent, it gives that up, and it may come through later.
+func (w *model) breakLink(node int, silent bool) {
 	w.seen["broken"]++
 	var out []op
+	if silent {
+		for s := range w.lanes[node] {
+			w.wire[node] = append(w.lanes[node][s].inbox, w.wire[node]...)
+			w.lanes[node][s].inbox = nil
+		}
+		for _, c := range w.wire[node] {
+			c.refused = true // by being late
+			if c.link != w.links[node] {
+				continue // given up before
+			}
+			out = append(out, op{copyOf: c, result: entity.Result{Err: ErrMayComeThrough}})
+		}
+		w.late[node], w.wire[node] = w.wire[node], nil
+	}
 	for _, c := range w.wire[node] {
 		err := entity.ErrOutcomeUnknown
 		if w.rng.IntN(2) == 0 {
@@ -193,6 +208,9 @@ func (w *model) breakLink(node int) {
 	for s := range w.lanes[node] {
 		l := &w.lanes[node][s]
 		for _, c := range l.inbox {
+			if c.link != w.links[node] {
+				continue
+			}
 			out = append(out, op{copyOf: c, result: unknown})
 		}
 		l.inbox = nil

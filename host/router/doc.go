@@ -15,6 +15,7 @@ package router
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/sharding"
@@ -23,6 +24,12 @@ import (
 // ErrUnreachable: the request could not be handed to the node that leads the
 // shard. It did not run; the router sends it again.
 var ErrUnreachable = errors.New("the node that leads the shard cannot be reached")
+
+// ErrMayComeThrough is an entity.ErrOutcomeUnknown of a request that may be on
+// its way still, to a node that is frozen or cut off: should that node lead the
+// shard again, the request runs then. A later attempt may say that the command
+// has taken effect; that it never will, it may not.
+var ErrMayComeThrough = fmt.Errorf("%w; nothing is heard of the node that has it", entity.ErrOutcomeUnknown)
 
 // Local runs requests on this node. Submit never blocks, keeps no reference to
 // the slice and completes every request exactly once, in a lane or before it
@@ -34,7 +41,8 @@ type Local interface {
 
 // Remote runs requests on another node as Local does on this one, in the order
 // submitted per entity. What certainly did not run fails with an error that
-// wraps ErrUnreachable, what may have run with entity.ErrOutcomeUnknown. Once
+// wraps ErrUnreachable, what may have run with entity.ErrOutcomeUnknown, and with
+// ErrMayComeThrough what may yet. Once
 // it has failed a request of a shard for the sake of the way there, it fails
 // all others with the same Route.Round or a lower one that are given to it
 // later: they could overtake.

@@ -166,7 +166,7 @@ func (f *flow) ended(q *entity.Request) {
 	if q.Kind == entity.Command && !errors.Is(err, entity.ErrBusy) {
 		f.ran[slot(q)] = max(f.ran[slot(q)], q.Route.Number)
 	}
-	if q.Route.Unknown && !settled(err) {
+	if q.Route.Unknown && !settled(err, q.Route.UnderWay) {
 		q.Result.Err = stillUnknown(err)
 	}
 	if f.state != probing {

@@ -38,7 +38,7 @@ func TestModel(t *testing.T) {
 		}
 	}
 	if *modelSeed == 0 {
-		for _, what := range []string{"ok", "duplicate", "unknown", "rejected", "busy", "deadline", "unavailable", "moved", "broken", "dropped"} {
+		for _, what := range []string{"ok", "duplicate", "unknown", "rejected", "busy", "deadline", "unavailable", "moved", "broken", "dropped", "late"} {
 			if sums[what] == 0 {
 				t.Errorf("the model never saw %q: %v", what, sums)
 			}
@@ -103,6 +103,7 @@ type model struct {
 	leader []int    // by shard; -1 is none
 	links  []int    // number of the link to each node
 	wire   [][]copyOf
+	late   [][]copyOf                      // given up by the link to each node, and still on their way
 	backs  [][]op                          // replies on their way from each node
 	lost   [modelNodes][modelShards]uint64 // highest round that a link lost
 
@@ -124,7 +125,7 @@ func nodeName(i int) sharding.NodeID { return sharding.NodeID(fmt.Sprint("n", i)
 func newModel(seed uint64) *model {
 	w := &model{
 		rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1000, 0), seen: map[string]int{},
-		links: make([]int, modelNodes), wire: make([][]copyOf, modelNodes), backs: make([][]op, modelNodes),
+		links: make([]int, modelNodes), wire: make([][]copyOf, modelNodes), late: make([][]copyOf, modelNodes), backs: make([][]op, modelNodes),
 		actors: make([]actor, modelStreams+1), indexes: make([]int, modelStreams), byReq: map[*entity.Request]*asked{},
 	}
 	l := &limits{requests: 40, bytes: 1 << 20, total: &budget{limit: 1 << 20}, minPause: time.Millisecond, maxPause: 8 * time.Millisecond, self: nodeName(0)}
@@ -162,8 +163,10 @@ func (w *model) play(steps int) {
 		case n < 94:
 			w.tell(w.rng.IntN(modelShards), w.rng.IntN(12) > 0)
 		case n < 95:
-			w.breakLink(1 + w.rng.IntN(modelNodes-1))
-		case n < 97:
+			w.breakLink(1+w.rng.IntN(modelNodes-1), w.rng.IntN(3) == 0)
+		case n < 96:
+			w.comeThrough(1 + w.rng.IntN(modelNodes-1))
+		case n < 98:
 			w.drop(w.rng.IntN(modelShards))
 		default:
 			w.now = w.now.Add(time.Duration(w.rng.IntN(3)) * time.Millisecond)
@@ -267,12 +270,29 @@ func (w *model) handOver(i int) {
 	a.reqs = nil
 }
 
-// deliver takes one request over a link.
+// comeThrough delivers what a frozen node, or the network, has held back; often
+// the node leads again.
+func (w *model) comeThrough(node int) {
+	for _, c := range w.late[node] {
+		if w.rng.IntN(2) == 0 {
+			w.move(int(c.req.Shard), node)
+		}
+		w.seen["late"]++
+		l := &w.lanes[node][c.req.Shard]
+		l.inbox = append(l.inbox, c)
+	}
+	w.late[node] = nil
+}
+
+// deliver takes one request over a link. A new link ends the one before.
 func (w *model) deliver(node int) {
 	if len(w.wire[node]) == 0 {
 		return
 	}
 	c := w.wire[node][0]
+	if len(w.late[node]) > 0 && w.late[node][0].link != c.link {
+		w.late[node] = nil
+	}
 	w.wire[node] = w.wire[node][1:]
 	l := &w.lanes[node][c.req.Shard]
 	l.inbox = append(l.inbox, c)

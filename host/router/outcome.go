@@ -23,6 +23,7 @@ func comesBack(q *entity.Request) bool {
 	switch {
 	case errors.Is(err, entity.ErrOutcomeUnknown):
 		q.Route.Unknown = q.Route.Unknown || q.Kind == entity.Command
+		q.Route.UnderWay = q.Route.UnderWay || q.Kind == entity.Command && errors.Is(err, ErrMayComeThrough)
 		return true
 	case errors.Is(err, entity.ErrNotApplied), errors.Is(err, entity.ErrNotServed), errors.Is(err, ErrUnreachable), errors.As(err, &notLeader):
 		return true
@@ -35,20 +36,28 @@ func comesBack(q *entity.Request) bool {
 func isUnknown(q *entity.Request) bool { return errors.Is(q.Result.Err, entity.ErrOutcomeUnknown) }
 
 // settled reports that an outcome holds for all attempts of a command: its
-// entity had been asked for the command id before it was reached.
-func settled(err error) bool {
+// entity had been asked for the command id before it was reached. Of a refusal
+// nothing is written, so it says nothing of an attempt that may come through
+// later and meet another state; a sequence that did not match never will.
+func settled(err error, underWay bool) bool {
 	if err == nil {
 		return true
 	}
-	for _, s := range [...]error{entity.ErrCommandIDReused, entity.ErrUnknownCommand, entity.ErrReadOnly, entity.ErrUnsupported} {
+	var mismatch *entity.SequenceMismatchError
+	if errors.Is(err, entity.ErrCommandIDReused) || errors.As(err, &mismatch) {
+		return true
+	}
+	if underWay {
+		return false
+	}
+	for _, s := range [...]error{entity.ErrUnknownCommand, entity.ErrReadOnly, entity.ErrUnsupported} {
 		if errors.Is(err, s) {
 			return true
 		}
 	}
 	var rejected *entity.RejectedError
-	var mismatch *entity.SequenceMismatchError
 	var fault *entity.GuestFaultError
-	return errors.As(err, &rejected) || errors.As(err, &mismatch) || errors.As(err, &fault)
+	return errors.As(err, &rejected) || errors.As(err, &fault)
 }
 
 // byLeader reports that only a node which leads the shard gives this outcome.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -254,6 +255,7 @@ func TestUnknownOutcomeIsSentAgain(t *testing.T) {
 	}{
 		{"succeeds", nil, nil},
 		{"is rejected", &entity.RejectedError{Code: "no"}, &entity.RejectedError{Code: "no"}},
+		{"is rejected here and may come through there", &entity.RejectedError{Code: "no"}, entity.ErrOutcomeUnknown},
 		{"is busy", entity.ErrBusy, entity.ErrOutcomeUnknown},
 		{"type is gone", entity.ErrUnknownType, entity.ErrOutcomeUnknown},
 	} {
@@ -262,6 +264,9 @@ func TestUnknownOutcomeIsSentAgain(t *testing.T) {
 				attempts := 0
 				s.answer["n2"] = func(q *entity.Request) entity.Result {
 					if attempts++; attempts < 3 {
+						if attempts == 1 && strings.HasSuffix(c.name, "there") {
+							return entity.Result{Err: ErrMayComeThrough}
+						}
 						return entity.Result{Err: entity.ErrOutcomeUnknown}
 					}
 					return entity.Result{Err: c.last}

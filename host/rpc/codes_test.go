@@ -48,6 +48,7 @@ func TestCodes(t *testing.T) {
 		{"sharding.ErrInvalidName", sharding.ValidateID(""), connect.CodeInvalidArgument},
 		{"sharding.NotLeaderError", &sharding.NotLeaderError{Shard: 3}, connect.CodeUnavailable},
 		{"router.ErrUnreachable", router.ErrUnreachable, connect.CodeUnavailable},
+		{"router.ErrMayComeThrough", router.ErrMayComeThrough, connect.CodeDeadlineExceeded},
 		{"journal.ErrDamaged", journal.ErrDamaged, connect.CodeDataLoss},
 		{"journal.ErrUnsupported", journal.ErrUnsupported, connect.CodeInternal},
 		{"journal.ErrTooLarge", journal.ErrTooLarge, connect.CodeInternal},
