@@ -71,8 +71,7 @@ type Coordinator struct {
 	terms  map[sharding.ShardID]sharding.Term // the highest heard of
 	fences map[sharding.ShardID]fence
 	// moving are the leaderships asked to move.
-	moving  map[sharding.ShardID]handover
-	drained map[sharding.NodeID]uint64 // incarnation that is to lead nothing
+	moving map[sharding.ShardID]handover
 	// pins are the leaderships that an operator moved.
 	pins   map[sharding.ShardID]sharding.NodeID
 	orders []*order
@@ -97,8 +96,7 @@ func New(o Options) *Coordinator {
 	return &Coordinator{
 		opts: o.withDefaults(), nodes: map[sharding.NodeID]*heard{}, silent: map[sharding.NodeID]time.Time{},
 		terms: map[sharding.ShardID]sharding.Term{}, fences: map[sharding.ShardID]fence{},
-		moving: map[sharding.ShardID]handover{}, drained: map[sharding.NodeID]uint64{},
-		pins: map[sharding.ShardID]sharding.NodeID{},
+		moving: map[sharding.ShardID]handover{}, pins: map[sharding.ShardID]sharding.NodeID{},
 	}
 }
 
@@ -124,11 +122,12 @@ type Plan struct {
 	// Commands are for the metadata shard, one after the other; one that is
 	// refused is no fault, the next step looks again.
 	Commands [][]byte
-	// Transfers go to the nodes From, in the answer to their next report.
+	// Transfers go to the nodes From, at once or in the answer to their next
+	// report.
 	Transfers []Transfer
 	// Rejoin are nodes that report but have no part in the metadata shard any
-	// more: they were taken for dead, or were removed. Those that do not mean
-	// to leave call Join.
+	// more: they were taken for dead, or were removed. They are told: those that
+	// do not mean to leave call Join.
 	Rejoin []sharding.NodeID
 	// Progress is that of every order; an order that is Done is not heard of
 	// again.

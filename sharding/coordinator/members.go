@@ -128,8 +128,8 @@ func (s *scene) place() {
 	}
 }
 
-// spare returns the first learners of the metadata shard that could vote, the
-// least crowded zones and then the smaller ids first.
+// spare returns the first of the shard's learners that could vote: those on
+// nodes that may lead, then the least crowded zones, then the smaller ids first.
 func (s *scene) spare(sh *shard, n int) []sharding.ReplicaID {
 	ripe := slices.Clone(sh.ripe)
 	slices.SortFunc(ripe, func(a, b meta.Replica) int { return cmp.Compare(a.Node, b.Node) })
@@ -143,7 +143,8 @@ func (s *scene) spare(sh *shard, n int) []sharding.ReplicaID {
 	for len(out) < n && len(ripe) > 0 {
 		best := 0
 		for i, r := range ripe {
-			if zones[s.byID[r.Node].Zone] < zones[s.byID[ripe[best].Node].Zone] {
+			n, found := s.byID[r.Node], s.byID[ripe[best].Node]
+			if n.Draining == found.Draining && zones[n.Zone] < zones[found.Zone] || !n.Draining && found.Draining {
 				best = i
 			}
 		}

@@ -244,6 +244,11 @@ func (w *world) unsettled() string {
 			return why
 		}
 	}
+	for _, m := range v.Members() {
+		if m.Status == meta.StatusLeaving && hosts > 0 {
+			return fmt.Sprintf("%s is still leaving", m.Node)
+		}
+	}
 	return w.uneven(v, hosts, leaders)
 }
 

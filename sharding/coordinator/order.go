@@ -13,8 +13,9 @@ import (
 // OrderKind says what an operator asks for.
 type OrderKind int
 
-// The orders. What Leave and Down ask for is written into the metadata and goes
-// on whoever coordinates; the others end with the coordinator that took them.
+// The orders. What Drain, Resume, Leave and Down ask for is written into the
+// metadata and goes on whoever coordinates; the others end with the coordinator
+// that took them.
 const (
 	// OrderMove: Node is to lead Shard. If it holds no replica that votes, one
 	// is moved there first. Balance alone does not undo it while Node leads.
@@ -49,6 +50,9 @@ type Order struct {
 type Progress struct {
 	ID   uint64
 	Done bool
+	// Stands: what the order asks for does not end with this coordinator, as far
+	// as it ever will. It is so in the metadata where that keeps the order.
+	Stands bool
 	// Err is why a Done order was not carried out: ErrRefused or ErrTimeout,
 	// wrapped.
 	Err error
@@ -71,6 +75,7 @@ type order struct {
 	Order
 	since time.Time // of its last progress
 	left  int       // Remaining as of then
+	stood bool      // Stands was said
 	// quiet counts the steps in a row in which a rebalance had nothing to do.
 	quiet int
 	done  *Progress
@@ -83,6 +88,9 @@ func (o *order) refuse(format string, args ...any) {
 // takeOrders begins new orders. A second order to move a shard replaces the
 // first.
 func (s *scene) takeOrders(orders []Order) {
+	for _, o := range s.orders {
+		s.insist(o)
+	}
 	for _, o := range orders {
 		for _, other := range s.orders {
 			if o.Kind == OrderMove && other.Kind == OrderMove && other.Shard == o.Shard && other.done == nil {
@@ -92,10 +100,11 @@ func (s *scene) takeOrders(orders []Order) {
 		taken := &order{Order: o, since: s.now}
 		s.orders = append(s.orders, taken)
 		s.begin(taken)
+		s.insist(taken)
 	}
 }
 
-// begin does what an order asks for once.
+// begin judges a new order.
 func (s *scene) begin(o *order) {
 	n := s.byID[o.Node]
 	if n == nil && o.Kind == OrderLeave {
@@ -106,28 +115,52 @@ func (s *scene) begin(o *order) {
 		return
 	}
 	switch o.Kind {
-	case OrderDrain:
-		s.drained[o.Node] = n.Incarnation
-		n.draining = true
-		s.closeTo(n)
 	case OrderResume:
-		delete(s.drained, o.Node)
-		if n.Status == meta.StatusLeaving {
-			s.setStatus(n, meta.StatusUp)
+		for _, other := range s.orders {
+			if other.Node == o.Node && (other.Kind == OrderDrain || other.Kind == OrderLeave) && other.done == nil {
+				other.refuse("node %s is resumed", o.Node)
+			}
 		}
 	case OrderLeave:
 		if n.Status == meta.StatusDown {
 			o.refuse("node %s is down: what it held is being replaced, and it is removed then", o.Node)
-		} else if n.Status != meta.StatusLeaving {
+		}
+	case OrderRebalance:
+		clear(s.pins)
+	case OrderMove, OrderDrain, OrderDown:
+	default:
+		o.refuse("order of kind %d", o.Kind)
+	}
+}
+
+// insist writes down what an order asks for, until it stands.
+func (s *scene) insist(o *order) {
+	n := s.byID[o.Node]
+	if n == nil || o.done != nil || o.stood {
+		return
+	}
+	switch o.Kind {
+	case OrderDrain:
+		if !n.Draining {
+			s.command(meta.SetDraining(n.Node, n.Incarnation, true))
+		}
+		n.Draining = true // what follows acts as if that were done
+		s.closeTo(n)
+	case OrderResume:
+		if n.Draining {
+			s.command(meta.SetDraining(n.Node, n.Incarnation, false))
+		}
+		if n.Status == meta.StatusLeaving {
+			s.setStatus(n, meta.StatusUp)
+		}
+	case OrderLeave:
+		if n.Status != meta.StatusLeaving {
 			s.setStatus(n, meta.StatusLeaving)
 		}
 	case OrderDown:
-		s.command(meta.Down(o.Node))
-	case OrderRebalance:
-		clear(s.pins)
-	case OrderMove:
-	default:
-		o.refuse("order of kind %d", o.Kind)
+		if !n.Downed {
+			s.command(meta.Down(o.Node))
+		}
 	}
 }
 
@@ -158,7 +191,7 @@ func (s *scene) followMove(o *order) {
 	case sh == nil:
 		o.refuse("shard %d is not placed", o.Shard)
 		return
-	case n.draining:
+	case n.draining || n.Draining:
 		o.refuse("node %s is being drained", o.Node)
 		return
 	case sh.lead == nil || sh.busy:
@@ -208,6 +241,8 @@ func (s *scene) report() {
 			if !p.Done && s.now.Sub(o.since) > s.opts.OrderTimeout {
 				p.Done, p.Err = true, fmt.Errorf("%w: %d steps are left", ErrTimeout, p.Remaining)
 			}
+			o.stood = o.stood || p.Stands || p.Done
+			p.Stands = o.stood
 		}
 		o.done = &p
 		s.plan.Progress = append(s.plan.Progress, p)
@@ -221,23 +256,28 @@ func (s *scene) report() {
 func (s *scene) progress(o *order) Progress {
 	p := Progress{ID: o.ID, Remaining: 1}
 	n := s.byID[o.Node]
+	m, member := s.view.Member(o.Node)
 	switch o.Kind {
 	case OrderDrain:
 		if n == nil {
 			return Progress{ID: o.ID, Done: true}
 		}
 		all, movable := s.leading(o.Node)
-		return Progress{ID: o.ID, Remaining: all, Done: movable == 0 && n.heard != nil}
+		idle, ended := movable == 0 && n.heard != nil, o.stood && !m.Draining // ended by a new start
+		return Progress{ID: o.ID, Remaining: all, Stands: m.Draining, Done: m.Draining && idle || ended}
 	case OrderResume:
-		p.Done = n == nil || n.Status != meta.StatusLeaving
+		p.Done = !member || m.Status != meta.StatusLeaving && !m.Draining
 	case OrderLeave:
 		if n == nil {
 			return Progress{ID: o.ID, Done: true}
 		}
-		p.Remaining = n.replicas + 1
+		p.Remaining, p.Stands = n.replicas+1, m.Status == meta.StatusLeaving
 	case OrderDown:
-		p.Done = n == nil || n.Downed
+		p.Done = !member || m.Downed
+	case OrderMove:
+		p.Stands = true
 	case OrderRebalance:
+		p.Stands = true
 		p.Remaining = s.building + len(s.moving)
 		if o.quiet++; p.Remaining > 0 || len(s.plan.Commands)+len(s.plan.Transfers) > 0 {
 			o.quiet = 0

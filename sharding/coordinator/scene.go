@@ -39,8 +39,8 @@ type node struct {
 	// linked: this node hears it. reachable: that, or a report that just came.
 	// fresh: reachable, with a report that counts.
 	linked, reachable, fresh bool
-	draining                 bool
-	replicas                 int // of data shards, those that leave included
+	draining                 bool // by its own word: it is about to stop, or cannot lead
+	replicas                 int  // of data shards, those that leave included
 	building                 int
 	leads                    int // as if every handover under way were done
 }
@@ -49,7 +49,12 @@ type node struct {
 func (n *node) host() bool { return n.Status == meta.StatusUp && !n.Has(meta.RoleProxy) }
 
 // able says that the node may be given something now.
-func (n *node) able() bool { return n.host() && n.linked && n.fresh && !n.draining }
+func (n *node) able() bool { return n.works() && !n.Draining }
+
+// works says that a replica on the node may be given a vote now. A drained node
+// is given none to hold and leads nothing, but what it holds can vote: a shard
+// would otherwise stay short of voters for as long as the drain lasts.
+func (n *node) works() bool { return n.host() && n.linked && n.fresh && !n.draining }
 
 // shard is a placed shard.
 type shard struct {
@@ -121,13 +126,6 @@ func (s *scene) lookAtNodes(in Input) {
 			n.reachable = n.reachable || n.fresh
 			n.draining = h.report.Draining
 		}
-		if incarnation, ordered := s.drained[m.Node]; ordered {
-			if incarnation == m.Incarnation {
-				n.draining = true
-			} else {
-				delete(s.drained, m.Node) // it started anew
-			}
-		}
 		if n.host() {
 			s.hosts++
 			s.calm = s.calm && n.fresh
@@ -176,7 +174,7 @@ func (s *scene) lookAt(p meta.Placement) {
 			sh.voters++
 			continue
 		}
-		if ripe := !bad && n.able() && sh.caughtUp(r.ID); ripe {
+		if ripe := !bad && n.works() && sh.caughtUp(r.ID); ripe {
 			sh.ripe = append(sh.ripe, r)
 		} else if n != nil && p.Shard != sharding.MetaShard {
 			n.building++

@@ -227,6 +227,98 @@ func TestDrainMovesLeadersAndNoReplicas(t *testing.T) {
 	}
 }
 
+// A drain goes on whoever coordinates, until it is taken back or the node starts
+// anew.
+func TestDrainOutlivesItsCoordinator(t *testing.T) {
+	w := calmWorld(t, 3, 3)
+	w.until(t, "whole", w.whole)
+	if p := w.ask(t, coordinator.Order{Kind: coordinator.OrderDrain, Node: "n2"}); p.Err != nil || !p.Stands {
+		t.Fatalf("%+v", p)
+	}
+	leads := func(node sharding.NodeID) bool {
+		for s := range sharding.ShardID(shards + 1) {
+			if w.leaderOf(s) == node {
+				return true
+			}
+		}
+		return false
+	}
+	drained := func(when string) {
+		t.Helper()
+		for range 3 { // coordinators
+			w.coord, w.at = nil, nil
+			for range 40 {
+				if w.tick(); leads("n2") {
+					t.Fatalf("n2 leads %s", when)
+				}
+			}
+		}
+	}
+	drained("after a change of the coordinator")
+	w.hosts[0].running = false
+	w.until(t, "n3 leads", func() bool { return w.leaderOf(1) == "n3" && !leads("n2") })
+	w.restart(w.hosts[0])
+	w.until(t, "n1 leads", func() bool { return leads("n1") })
+	drained("after another node came back")
+	if p := w.ask(t, coordinator.Order{Kind: coordinator.OrderResume, Node: "n2"}); p.Err != nil {
+		t.Fatalf("%+v", p)
+	}
+	w.until(t, "n2 leads", func() bool { return leads("n2") })
+	w.ask(t, coordinator.Order{Kind: coordinator.OrderDrain, Node: "n2"})
+	drained("drained again")
+	w.hosts[1].running = false
+	w.tick()
+	w.restart(w.hosts[1])
+	w.until(t, "n2 leads after its start", func() bool { return leads("n2") })
+}
+
+// What a drained node holds votes where there is nobody else to: a drain takes
+// leaderships, and leaves no shard short of voters.
+func TestDrainedNodeVotes(t *testing.T) {
+	w := calmWorld(t, 4, 3)
+	w.until(t, "whole", w.whole)
+	var spare sharding.NodeID
+	p, _ := w.state.View().Placement(0)
+	for _, r := range p.Replicas {
+		if r.State == meta.ReplicaLearner {
+			spare = r.Node
+		}
+	}
+	w.ask(t, coordinator.Order{Kind: coordinator.OrderDrain, Node: spare})
+	var leaves *host
+	for _, h := range w.hosts {
+		if h.id != spare && w.leaderOf(0) != h.id {
+			leaves = h
+		}
+	}
+	held := func(node sharding.NodeID) (n int) {
+		for _, p := range w.state.View().Placements() {
+			if _, on := p.On(node); on {
+				n++
+			}
+		}
+		return n
+	}
+	before := held(spare)
+	leaves.leaving = true
+	w.orders = append(w.orders, coordinator.Order{ID: 77, Kind: coordinator.OrderLeave, Node: leaves.id})
+	w.until(t, "it votes on the metadata", func() bool {
+		p, _ := w.state.View().Placement(0)
+		r, _ := p.On(spare)
+		return r.State == meta.ReplicaVoter
+	})
+	for range 200 {
+		if w.tick(); w.leaderOf(0) == spare {
+			t.Fatal("it leads the metadata")
+		}
+	}
+	if now := held(spare); now > before {
+		t.Errorf("it holds %d replicas, %d when it was drained", now, before)
+	}
+	w.ask(t, coordinator.Order{Kind: coordinator.OrderResume, Node: spare})
+	w.until(t, "it has left", func() bool { _, member := w.state.View().Member(leaves.id); return !member })
+}
+
 // A node that leaves takes nothing with it, and is no member in the end: with a
 // host to spare, without one, and down to one.
 func TestLeave(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// transfers moves leaderships away from nodes that are about to stop, that
-// leave, or that an operator put down: all of them, at once.
+// transfers moves leaderships away from nodes that are about to stop, that are
+// drained, that leave, or that an operator put down: all of them, at once.
 func (s *scene) transfers() {
 	for _, sh := range s.shards {
 		if sh.lead == nil || !sh.leader.outgoing() {
@@ -25,7 +25,7 @@ func (s *scene) transfers() {
 
 // outgoing says that the node is to lead nothing.
 func (n *node) outgoing() bool {
-	return n.draining || n.Status == meta.StatusLeaving || n.Status == meta.StatusDown
+	return n.draining || n.Draining || n.Status == meta.StatusLeaving || n.Status == meta.StatusDown
 }
 
 // handOver asks the leader to hand over to the node, unless it was asked to
