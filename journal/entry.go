@@ -23,6 +23,9 @@ const (
 	EntryBindings EntryKind = 3
 	// EntrySnapshot carries one Snapshot of an entity at its last event.
 	EntrySnapshot EntryKind = 4
+	// EntryPost carries what becomes of sends and dead letters beside records:
+	// Post, one after another.
+	EntryPost EntryKind = 5
 )
 
 // EntryHeaderBytes is the length of an entry's header.
@@ -38,7 +41,7 @@ type Entry struct {
 	// again when it is applied; it counts up within a fence.
 	Proposal uint64
 	// Body is the records one after another, the metadata command, the
-	// revision, or the snapshot.
+	// revision, the snapshot, or the steps.
 	Body []byte
 }
 
@@ -64,7 +67,7 @@ func DecodeEntry(data []byte) (Entry, error) {
 		Proposal: binary.LittleEndian.Uint64(data[10:]),
 		Body:     data[EntryHeaderBytes:],
 	}
-	if e.Kind < EntryRecords || e.Kind > EntrySnapshot {
+	if e.Kind < EntryRecords || e.Kind > EntryPost {
 		return Entry{}, fmt.Errorf("%w: entry kind %d", ErrUnsupported, e.Kind)
 	}
 	return e, nil

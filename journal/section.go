@@ -19,9 +19,14 @@ const (
 	// SectionTimers is the timers that the command set and cancelled, in
 	// order: TimerOp.
 	SectionTimers SectionKind = 3
+	// SectionSends is the sends that the command made, in order: SendOp.
+	SectionSends SectionKind = 4
+	// SectionRefusal says that the send which made the command was not carried
+	// out: Refusal.
+	SectionRefusal SectionKind = 5
 )
 
-const lastSection = SectionTimers
+const lastSection = SectionRefusal
 
 // Section is a part of a record that most records do not have. It is no part
 // of the hash chain.

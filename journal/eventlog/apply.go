@@ -45,6 +45,7 @@ func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []Verd
 		e, v := &entries[i], &out[i]
 		v.Shard, v.Index, v.Term = id, e.Index, e.Term
 		m.judged, m.steps = m.judged[:0], m.steps[:0]
+		m.post.reset()
 		m.applyEntry(sh, e, v)
 		v.Clock, v.Revision = sh.applied.Clock, sh.applied.Revision
 		m.subs.notify(id, m.judged)
@@ -76,6 +77,7 @@ func (m *Machine) applyEntry(sh *shard, e *journal.Committed, v *Verdict) {
 		return
 	}
 	m.judged = m.judged[:0]
+	m.post.reset()
 	stopped := &StoppedError{Shard: sh.id, Index: sh.applied.Index, Cause: stop}
 	v.Err = stopped
 	m.opts.Logger.Error("shard stopped", "shard_id", uint64(sh.id), "index", e.Index, "error", stop)
@@ -105,6 +107,8 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 		v.Err = m.applyBindings(sh, &entry)
 	case entry.Kind == journal.EntrySnapshot:
 		err = m.applySnapshot(sh, entry.Body)
+	case entry.Kind == journal.EntryPost:
+		err = m.judgePost(sh, e, entry.Body)
 	default:
 		m.judging++
 		err = m.judge(sh, e, entry.Body)
@@ -117,7 +121,9 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 	}
 	if v.Err != nil {
 		m.judged = m.judged[:0]
+		m.post.reset()
 	}
+	v.Sends = m.post.sends
 	m.commit(sh, e)
 	return nil
 }
@@ -192,6 +198,9 @@ func (m *Machine) judge(sh *shard, e *journal.Committed, body []byte) error {
 			if err := m.judgeTimers(sh, h, v); err != nil {
 				return err
 			}
+			if err := m.judgeSends(sh, v, journal.Position{Index: e.Index, Ordinal: uint32(len(m.judged))}); err != nil {
+				return err
+			}
 		}
 		if deleted {
 			if err := m.judgeDeletion(sh, h); err != nil {
@@ -261,6 +270,7 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 		hd.Bytes += uint64(len(j.raw))
 		sh.applied.Clock = max(sh.applied.Clock, j.recordedAt)
 	}
+	size += m.commitPost(sh)
 	sh.applied.Index, sh.applied.Term = e.Index, e.Term
 	if !sh.moved {
 		sh.moved = true

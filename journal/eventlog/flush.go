@@ -18,7 +18,7 @@ type Batch struct {
 	meta   []KV
 	bytes  int64
 	pack   int
-	keys   []string // of timers
+	keys   []string // of timers, and of what is known of sends
 
 	view journal.RecordView
 	kvs  store.Batch
@@ -42,6 +42,7 @@ type shardWrite struct {
 	applied store.Applied
 	order   []*applied
 	timers  map[string]timerChange
+	post    map[string]postChange
 	before  uint64 // index of the last order pack before these
 }
 
@@ -82,7 +83,7 @@ func (m *Machine) TakeBatch() *Batch {
 }
 
 func (sh *shard) take() shardWrite {
-	w := shardWrite{shard: sh, order: sh.order, timers: sh.timers.take(), before: sh.applied.Ordered}
+	w := shardWrite{shard: sh, order: sh.order, timers: sh.timers.take(), post: sh.post.take(), before: sh.applied.Ordered}
 	if n := len(sh.order); n > 0 {
 		sh.applied.Ordered = sh.order[n-1].at.Index
 	}
@@ -116,6 +117,7 @@ func (m *Machine) Flushed(b *Batch) {
 	}
 	for i := range b.shards {
 		b.shards[i].shard.timers.taken = nil
+		b.shards[i].shard.post.taken = postLayer{}
 	}
 	m.flight = nil
 	m.mu.Unlock()
@@ -141,6 +143,7 @@ func (b *Batch) Write(st *store.Store) error {
 			return err
 		}
 		b.putTimers(&b.shards[i])
+		b.putPost(&b.shards[i])
 		b.putApplied(&b.shards[i])
 	}
 	b.putMeta()

@@ -48,6 +48,16 @@ func TestStoredBytes(t *testing.T) {
 	if v := apply1(m, 258, journal.Committed{Index: 6, Term: 1, Data: entry(1, timed)}); v.Err != nil {
 		t.Fatal(v.Err)
 	}
+	refused := record("dave", 0, journal.Hash{}, 0)
+	refused.Sections = []journal.Section{
+		{Kind: journal.SectionSource, Data: journal.AppendSendSource(nil, &journal.SendSource{Type: []byte("cart"), ID: []byte("c"), Number: 1})},
+		{Kind: journal.SectionSends, Data: journal.AppendSendOp(nil, &journal.SendOp{Type: []byte("cart"), ID: []byte("d"), Command: []byte("pay"),
+			OnReply: []byte("paid"), OnReject: []byte("unpaid"), Payload: []byte("{}")})},
+		{Kind: journal.SectionRefusal, Data: journal.AppendRefusal(nil, &journal.Refusal{Code: []byte("no"), Message: []byte("never"), Command: []byte("open"), Payload: []byte("[]")})},
+	}
+	if v := apply1(m, 258, journal.Committed{Index: 7, Term: 1, Data: entry(1, refused)}); v.Err != nil || !v.Sends {
+		t.Fatal(v.Err, v.Sends)
+	}
 	meta := append(journal.AppendEntryHeader(nil, journal.EntryMeta, 1, 1), "key value"...)
 	if v := apply1(m, 0, journal.Committed{Index: 1, Term: 1, Data: meta}); v.Err != nil {
 		t.Fatal(v.Err)

@@ -197,6 +197,9 @@ func (m *Machine) begin(in *install) (s Step) {
 			return s
 		}
 	}
+	if m.failed = m.restorePost(sh); m.failed != nil {
+		return s
+	}
 	m.mu.Lock()
 	sh.applied, sh.flushed, sh.installing = in.applied, in.applied, nil
 	m.mu.Unlock()
@@ -205,6 +208,18 @@ func (m *Machine) begin(in *install) (s Step) {
 	s.Installed = &Installed{Shard: sh.id, Index: in.Index, Term: in.Term, Clock: in.applied.Clock}
 	s.Verdicts = m.Apply(sh.id, m.background.release(in))
 	return s
+}
+
+// restorePost reads what a shard has of sends, as its life begins.
+func (m *Machine) restorePost(sh *shard) error {
+	view, err := m.st.ViewAt(m.readAt)
+	if err != nil {
+		return err
+	}
+	defer view.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return sh.openPost(view)
 }
 
 func (m *Machine) restoreMetadata(generation uint32, index uint64) error {

@@ -36,6 +36,9 @@ func (m *Machine) openLives(view *store.View) error {
 			m.background.garbage = append(m.background.garbage, garbage{shard: l.Shard, generation: l.Generation})
 		case l.Marked:
 			sh.applied, sh.flushed, sh.installing = l.Applied, l.Applied, nil
+			if err := sh.openPost(view); err != nil {
+				return err
+			}
 			m.durable.set(l.Shard, l.Applied.Index)
 		case sh.installing == nil:
 			return store.MissingMark(l.Shard)

@@ -36,6 +36,7 @@ type Machine struct {
 	view    journal.RecordView
 	judged  []judged
 	steps   []timerStep
+	post    postStage
 	judging uint64 // number of the entry being judged
 	key     []byte
 	slab    []applied
@@ -74,6 +75,7 @@ type shard struct {
 	heads      map[string]*head
 	order      []*applied // records with events that no batch has taken
 	timers     timers
+	post       post
 	moved      bool // it is in the Machine's list
 }
 

@@ -53,6 +53,9 @@ func (s *source) data(sh *twinShard, term sharding.Term) []byte {
 	if s.rng.IntN(20) == 0 {
 		return s.bindings(sh, fence)
 	}
+	if s.rng.IntN(8) == 0 {
+		return s.post(sh, fence)
+	}
 	if s.rng.IntN(4) == 0 {
 		if b := s.snapshot(sh, fence); b != nil {
 			return b
@@ -65,6 +68,7 @@ func (s *source) data(sh *twinShard, term sharding.Term) []byte {
 	}
 	after := make(map[sharding.EntityID]state)
 	var chain journal.Chain
+	taken := make(map[twinPair]uint64)
 	for n := 1 + s.rng.IntN(5); n > 0; n-- {
 		e := s.entity()
 		at, ok := after[e]
@@ -73,6 +77,7 @@ func (s *source) data(sh *twinShard, term sharding.Term) []byte {
 		}
 		r := s.record(e, term)
 		s.timers(&r, sh.entities[e])
+		s.sends(&r, sh, taken)
 		r.Expected, r.Prev = at.seq, at.hash
 		if s.wrong && s.rng.IntN(40) == 0 {
 			r.Expected += journal.Sequence(s.rng.IntN(3)) - 1

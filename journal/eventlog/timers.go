@@ -50,7 +50,7 @@ type timerStep struct {
 // judgeTimers checks what a record says about timers and leaves the changes in
 // m.steps.
 func (m *Machine) judgeTimers(sh *shard, h *head, v *journal.RecordView) error {
-	if source := v.Section(journal.SectionSource); source != nil {
+	if source := v.Section(journal.SectionSource); len(source) > 0 && source[0] == journal.SourceTimer {
 		s, err := journal.DecodeTimerSource(source)
 		if err != nil {
 			return err

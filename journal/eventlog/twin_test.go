@@ -32,6 +32,7 @@ type twinShard struct {
 	entities map[sharding.EntityID]*twinEntity
 	rows     []string // order, as text
 	rowIndex []uint64
+	post     twinPost
 }
 
 type twinEntity struct {
@@ -79,6 +80,10 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 	if e.Kind == journal.EntrySnapshot {
 		return sh.snapshot(e.Body)
 	}
+	post := sh.post.clone()
+	if e.Kind == journal.EntryPost {
+		return sh.steps(post, c.Index, e.Body)
+	}
 	type step struct {
 		rec journal.Record
 		raw []byte
@@ -111,11 +116,14 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 			return eventlog.ErrChain
 		case !cur.fires(&r):
 			return eventlog.ErrInvalid
+		case !post.record(&r, journal.ItemID{Index: c.Index, Ordinal: uint32(len(steps))}):
+			return eventlog.ErrInvalid
 		}
 		at.seq, at.hash = r.Last(), chain.After(&r)
 		after[r.Entity] = at
 		steps = append(steps, step{r, raw})
 	}
+	sh.post = post
 	for i, s := range steps {
 		ent := sh.entities[s.rec.Entity]
 		if ent == nil {
@@ -142,7 +150,7 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 // fires reports that the timer that made a record is set before its entry.
 func (t *twinEntity) fires(r *journal.Record) bool {
 	data := r.Section(journal.SectionSource)
-	if data == nil {
+	if data == nil || data[0] != journal.SourceTimer {
 		return true
 	}
 	s, err := journal.DecodeTimerSource(data)
@@ -160,7 +168,7 @@ func (t *twinEntity) changeTimers(r *journal.Record) {
 	if t.timers == nil {
 		t.timers = make(map[string]journal.Timer)
 	}
-	if data := r.Section(journal.SectionSource); data != nil {
+	if data := r.Section(journal.SectionSource); data != nil && data[0] == journal.SourceTimer {
 		s, _ := journal.DecodeTimerSource(data)
 		delete(t.timers, string(s.Name))
 	}
@@ -253,6 +261,7 @@ func checkMachine(t *testing.T, m *eventlog.Machine, want *twin, rng *rand.Rand)
 		checkList(t, m, id, sh, rng)
 		checkOrder(t, m, id, sh, rng)
 		checkTimers(t, m, id, sh, rng)
+		checkPost(t, m, id, sh, rng)
 	}
 }
 

@@ -53,6 +53,8 @@ type Verdict struct {
 	Err error
 	// NoOp marks an entry without data.
 	NoOp bool
+	// Sends says that the entry made some.
+	Sends bool
 	// Clock is the shard's log clock after the entry, unix nanoseconds.
 	Clock int64
 	// Revision is the shard's binding revision after the entry.

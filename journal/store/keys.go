@@ -16,8 +16,10 @@ type Class byte
 // endian) and the class.
 const (
 	ClassApplied Class = 'a' // how far a shard is applied: Applied
+	ClassOutbox  Class = 'b' // a send that is not acknowledged: journal.Send
 	ClassDue     Class = 'd' // a timer, by its due time: Timer
 	ClassEntity  Class = 'e' // the head of an entity: Head
+	ClassInbox   Class = 'i' // the highest number that an entity has from another
 	ClassMeta    Class = 'm' // a pair of the metadata machine
 	ClassOrder   Class = 'o' // which records each raft entry held: order pack
 	ClassRecord  Class = 'r' // records of one entity: record pack
@@ -25,6 +27,11 @@ const (
 	ClassSnapshot Class = 's'
 	// ClassTimer is the due time of a timer, by its entity and name.
 	ClassTimer Class = 't'
+	// ClassCount is how much a shard has of sends, how many sends of an entity
+	// wait, and the last number of a pair of entities.
+	ClassCount Class = 'q'
+	// ClassLetter is a dead letter: journal.Letter.
+	ClassLetter Class = 'x'
 )
 
 const prefixBytes = 9
@@ -105,7 +112,8 @@ func ParseKey(key []byte) (Key, error) {
 		Rest:       key[prefixBytes:],
 	}
 	switch k.Class {
-	case ClassApplied, ClassEntity, ClassMeta, ClassOrder, ClassRecord, ClassSnapshot, ClassDue, ClassTimer:
+	case ClassApplied, ClassEntity, ClassMeta, ClassOrder, ClassRecord, ClassSnapshot, ClassDue, ClassTimer,
+		ClassOutbox, ClassInbox, ClassCount, ClassLetter:
 		return k, nil
 	}
 	return Key{}, fmt.Errorf("%w: key class %#x", journal.ErrDamaged, byte(k.Class))
@@ -121,6 +129,7 @@ func DescribeKey(key []byte) string {
 		ClassApplied: "applied mark", ClassEntity: "entity head", ClassMeta: "metadata pair",
 		ClassOrder: "order pack", ClassRecord: "record pack", ClassSnapshot: "entity snapshot",
 		ClassDue: "due timer", ClassTimer: "timer",
+		ClassOutbox: "send", ClassInbox: "inbox number", ClassCount: "count of sends", ClassLetter: "dead letter",
 	}
 	return fmt.Sprintf("%s of shard %d", names[k.Class], k.Shard)
 }

@@ -33,6 +33,8 @@ type Report struct {
 	OrderRows uint64
 	Snapshots uint64 // of entities
 	Timers    uint64
+	Sends     uint64 // not acknowledged
+	Letters   uint64 // dead ones
 	Pairs     uint64 // of all classes
 	Bytes     uint64 // of all values
 	Problems  []DamageError
@@ -127,6 +129,7 @@ type verifier struct {
 	set     uint64 // timers, by the heads
 	timers  uint64
 	dues    uint64
+	sends   sendCounts
 	ordered uint64      // index of the last order pack
 	order   fingerprint // of the rows
 	records fingerprint // of the records with events
@@ -229,6 +232,8 @@ func (v *verifier) pair(k Key, body []byte) error {
 	case ClassDue:
 		v.dues++
 		return v.dueTimer(k, body)
+	case ClassOutbox, ClassInbox, ClassCount, ClassLetter:
+		return v.sendPair(k, body)
 	}
 	return nil
 }
@@ -239,7 +244,7 @@ func (v *verifier) beginShard(id sharding.ShardID, life uint32) {
 	}
 	v.shard, v.life, v.any, v.marked, v.mark = id, life, true, false, Applied{}
 	v.heads, v.living, v.ordered, v.listed, v.found = 0, 0, 0, 0, 0
-	v.set, v.timers, v.dues = 0, 0, 0
+	v.set, v.timers, v.dues, v.sends = 0, 0, 0, sendCounts{}
 	v.order, v.records = fingerprint{}, fingerprint{}
 }
 
@@ -262,6 +267,7 @@ func (v *verifier) endShard() {
 	case v.set != v.timers || v.set != v.dues:
 		v.problem(where, "%d timers, %d by due time; the entity heads count %d", v.timers, v.dues, v.set)
 	}
+	v.endSends(where)
 	if v.order != v.records {
 		v.problem(where, "its order lists %d records with events, its entities have %d, or others", v.order.n, v.records.n)
 	}

@@ -1,0 +1,6 @@
+//go:build !mutant_70
+
+package eventlog
+
+// checkInbox false would be a planted fault.
+const checkInbox = true

@@ -1,0 +1,85 @@
+package journal
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// PostKind says what a step of a post entry does.
+type PostKind uint8
+
+const (
+	// PostAcknowledged ends a send: its destination has it. One that is not
+	// there any more is passed over.
+	PostAcknowledged PostKind = 1
+	// PostRefused takes a send's number without its entity: what should carry it
+	// out cannot. It takes effect only in its turn, like a record of that number.
+	PostRefused PostKind = 2
+	// PostDiscarded ends a dead letter, in a person's name. One that is not
+	// there any more is passed over.
+	PostDiscarded PostKind = 3
+)
+
+// Post is a step of an entry of kind EntryPost.
+type Post struct {
+	Kind PostKind
+	ID   ItemID // acknowledged, discarded
+	// Of a refusal: the send, its destination, and why. OnReject is empty when
+	// no answer is wanted: then it becomes a dead letter. Else the refusal goes
+	// back to the source as that command.
+	Source                    SendSource
+	Type, Entity              []byte
+	At                        int64 // unix nanoseconds of the shard's log clock
+	Command, OnReject, Answer []byte
+	Code, Message, Payload    []byte
+}
+
+// AppendPost appends one step to the body of a post entry. Layout, little
+// endian: kind u8; acknowledged and discarded: index u64, ordinal u32, item
+// u16; refused: the source as in a source section (bytes32), type (len u8), id
+// (len u16), at i64, command (len u8), command for rejection (len u8), code
+// (len u8), message (len u16), answer (bytes32), payload (bytes32).
+func AppendPost(dst []byte, p *Post) []byte {
+	dst = append(dst, byte(p.Kind))
+	if p.Kind != PostRefused {
+		return appendItemID(dst, p.ID)
+	}
+	dst = append32(dst, AppendSendSource(nil, &p.Source))
+	dst = append8(dst, string(p.Type))
+	dst = append16(dst, string(p.Entity))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(p.At))
+	dst = append8(dst, string(p.Command))
+	dst = append8(dst, string(p.OnReject))
+	dst = append8(dst, string(p.Code))
+	dst = append16(dst, string(p.Message))
+	dst = append32(dst, p.Answer)
+	return append32(dst, p.Payload)
+}
+
+// NextPost takes the first step off the body of a post entry; it must not be
+// empty. All slices alias body.
+func NextPost(body []byte) (p Post, rest []byte, err error) {
+	d := decoder{b: body}
+	switch p.Kind = PostKind(d.u8()); p.Kind {
+	case PostAcknowledged, PostDiscarded:
+		p.ID = d.itemID()
+	case PostRefused:
+		source := d.take(int(d.u32()))
+		if d.bad {
+			return p, nil, errRunsPast()
+		}
+		if p.Source, err = DecodeSendSource(source); err != nil {
+			return p, nil, err
+		}
+		p.Type, p.Entity, p.At = d.take(int(d.u8())), d.take(int(d.u16())), int64(d.u64())
+		p.Command, p.OnReject = d.take(int(d.u8())), d.take(int(d.u8()))
+		p.Code, p.Message = d.take(int(d.u8())), d.take(int(d.u16()))
+		p.Answer, p.Payload = d.take(int(d.u32())), d.take(int(d.u32()))
+	default:
+		return p, nil, fmt.Errorf("%w: post step %d", ErrUnsupported, p.Kind)
+	}
+	if d.bad {
+		return p, nil, errRunsPast()
+	}
+	return p, d.b, nil
+}

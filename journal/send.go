@@ -1,0 +1,200 @@
+package journal
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// A send is a command from one entity to another. It is part of the record of
+// the command that made it. At apply it gets a number, counted for each pair of
+// source and destination from 1 on, and waits in the source's shard until the
+// destination's shard has the record, or the refusal, of that number.
+
+// ItemID names a send or a dead letter in its shard for ever: the entry and the
+// record that made it, and which of the record's it is.
+type ItemID struct {
+	Index   uint64
+	Ordinal uint32
+	Item    uint16
+}
+
+// Less reports whether a was made before b.
+func (a ItemID) Less(b ItemID) bool {
+	if a.Index != b.Index {
+		return a.Index < b.Index
+	}
+	return a.Ordinal < b.Ordinal || a.Ordinal == b.Ordinal && a.Item < b.Item
+}
+
+// MaxSends bounds the sends of one record.
+const MaxSends = 1<<16 - 1
+
+// SendOp is a send as the record of its command has it.
+type SendOp struct {
+	Type, ID, Command []byte // of the destination; without a zero byte
+	// OnReply and OnReject are the source's own commands that get the outcome;
+	// both are empty when none is wanted.
+	OnReply, OnReject []byte
+	Payload           []byte
+}
+
+// WantsAnswer reports whether the outcome comes back.
+func (o *SendOp) WantsAnswer() bool { return len(o.OnReply) > 0 }
+
+// AppendSendOp appends one send to the data of a sends section: type (len u8),
+// id (len u16), command (len u8), command for success (len u8, 0: no answer is
+// wanted, and the next field is not there), command for rejection (len u8),
+// payload (len u32).
+func AppendSendOp(dst []byte, op *SendOp) []byte {
+	dst = append8(dst, string(op.Type))
+	dst = append16(dst, string(op.ID))
+	dst = append8(dst, string(op.Command))
+	dst = append8(dst, string(op.OnReply))
+	if op.WantsAnswer() {
+		dst = append8(dst, string(op.OnReject))
+	}
+	return append32(dst, op.Payload)
+}
+
+// NextSendOp takes the first send off the data of a sends section; it must not
+// be empty. All slices alias data.
+func NextSendOp(data []byte) (op SendOp, rest []byte, err error) {
+	d := decoder{b: data}
+	op.Type, op.ID, op.Command = d.take(int(d.u8())), d.take(int(d.u16())), d.take(int(d.u8()))
+	if op.OnReply = d.take(int(d.u8())); op.WantsAnswer() {
+		op.OnReject = d.take(int(d.u8()))
+	}
+	op.Payload = d.take(int(d.u32()))
+	if d.bad || len(op.Type) == 0 || len(op.ID) == 0 || len(op.Command) == 0 || op.WantsAnswer() && len(op.OnReject) == 0 {
+		return op, nil, fmt.Errorf("%w: a send is cut short", ErrDamaged)
+	}
+	return op, d.b, nil
+}
+
+// Sources of a command beside timers, the first byte of a source section.
+const (
+	// SourceEntity is a send of another entity, or of the entity itself.
+	SourceEntity = 3
+	// SourceLetter is a dead letter that a person had delivered again.
+	SourceLetter = 4
+)
+
+// SendSource is the send that made a command. The record takes effect only if
+// Number is one above the highest that its entity has from that source.
+type SendSource struct {
+	Type, ID []byte
+	Number   uint64
+}
+
+// AppendSendSource appends the data of a source section: u8 3, type (len u8),
+// id (len u16), number u64.
+func AppendSendSource(dst []byte, s *SendSource) []byte {
+	dst = append8(append(dst, SourceEntity), string(s.Type))
+	dst = append16(dst, string(s.ID))
+	return binary.LittleEndian.AppendUint64(dst, s.Number)
+}
+
+// DecodeSendSource reads the data of a source section. It aliases data.
+func DecodeSendSource(data []byte) (s SendSource, err error) {
+	d := decoder{b: data}
+	if kind := d.u8(); kind != SourceEntity {
+		return s, fmt.Errorf("%w: source %d", ErrUnsupported, kind)
+	}
+	s.Type, s.ID, s.Number = d.take(int(d.u8())), d.take(int(d.u16())), d.u64()
+	if d.bad || len(d.b) != 0 {
+		return s, errRunsPast()
+	}
+	return s, nil
+}
+
+// AppendLetterSource appends the data of a source section: u8 4, and the
+// letter's id as index u64, ordinal u32, item u16. The record takes effect only
+// while the letter is there, and ends it.
+func AppendLetterSource(dst []byte, id ItemID) []byte {
+	return appendItemID(append(dst, SourceLetter), id)
+}
+
+// DecodeLetterSource reads the data of a source section.
+func DecodeLetterSource(data []byte) (id ItemID, err error) {
+	d := decoder{b: data}
+	if kind := d.u8(); kind != SourceLetter {
+		return id, fmt.Errorf("%w: source %d", ErrUnsupported, kind)
+	}
+	if id = d.itemID(); d.bad || len(d.b) != 0 {
+		return id, errRunsPast()
+	}
+	return id, nil
+}
+
+// Refusal says in a record that a send was not carried out and that nobody
+// waits for its outcome: it becomes a dead letter.
+type Refusal struct {
+	Code, Message    []byte
+	Command, Payload []byte // of the send
+}
+
+// AppendRefusal appends the data of a refusal section: code (len u8), message
+// (len u16), command (len u8), payload to the end.
+func AppendRefusal(dst []byte, r *Refusal) []byte {
+	dst = append8(dst, string(r.Code))
+	dst = append16(dst, string(r.Message))
+	dst = append8(dst, string(r.Command))
+	return append(dst, r.Payload...)
+}
+
+// DecodeRefusal reads the data of a refusal section. It aliases data.
+func DecodeRefusal(data []byte) (r Refusal, err error) {
+	d := decoder{b: data}
+	r.Code, r.Message, r.Command = d.take(int(d.u8())), d.take(int(d.u16())), d.take(int(d.u8()))
+	if d.bad {
+		return r, errRunsPast()
+	}
+	r.Payload = d.b
+	return r, nil
+}
+
+// Send is a send on its way.
+type Send struct {
+	ID                  ItemID // in the source's shard
+	Source, Destination sharding.EntityID
+	Number              uint64 // counted for the pair, from 1
+	At                  int64  // unix nanoseconds of the shard's log clock, when it was made
+	Command             string
+	OnReply, OnReject   string // empty when no answer is wanted
+	Payload             []byte
+}
+
+// Letter is a dead letter: a send that was not carried out and whose outcome
+// nobody waits for. It is in the destination's shard.
+type Letter struct {
+	ID                  ItemID // in the destination's shard
+	Source, Destination sharding.EntityID
+	Number              uint64
+	At                  int64 // unix nanoseconds, when it was refused
+	Command             string
+	Code, Message       string // why
+	Payload             []byte
+}
+
+// SendTotals are what a shard has of sends.
+type SendTotals struct {
+	Sends, SendBytes     uint64 // not yet acknowledged
+	Letters, LetterBytes uint64
+}
+
+func appendItemID(dst []byte, id ItemID) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, id.Index)
+	dst = binary.LittleEndian.AppendUint32(dst, id.Ordinal)
+	return binary.LittleEndian.AppendUint16(dst, id.Item)
+}
+
+func (d *decoder) itemID() ItemID {
+	return ItemID{Index: d.u64(), Ordinal: d.u32(), Item: d.u16()}
+}
+
+func append32(dst, b []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(b)))
+	return append(dst, b...)
+}
