@@ -135,13 +135,18 @@ func cutTarget(body []byte) (send Send, rest []byte, ok bool) {
 // Timer is a named timer of an entity: at Due the entity gets Command with
 // Payload. Setting a name again replaces its timer. Cancel, set by
 // ParseOutput, marks the cancellation of Name; the other fields are then
-// empty.
+// empty. With an Expression it is a schedule: the host says when it is due, and
+// sets it again each time it has fired.
 type Timer struct {
 	Name    []byte
 	Due     int64 // unix nanoseconds
 	Command []byte
 	Payload []byte
 	Cancel  bool
+
+	Expression []byte // of a schedule: five cron fields, or "@every" and a duration
+	Zone       []byte // IANA name; empty is UTC
+	Missed     Missed
 }
 
 // AppendSetTimer appends a set timer frame. timer.Cancel is not looked at.

@@ -31,6 +31,7 @@ func vectors() []vector {
 		{"input source client", AppendSource(nil, Source{Kind: SourceClient})},
 		{"input source timer", AppendSource(nil, Source{Kind: SourceTimer})},
 		{"input source entity", AppendSource(nil, Source{Kind: SourceEntity, EntityType: []byte("account"), EntityID: []byte("a1")})},
+		{"input due", AppendDue(nil, 1_700_000_060_000_000_000)},
 		{"input event", AppendInputEvent(nil, 7, 1_700_000_000_000_000_000, "added", []byte(`{"amount":1}`))},
 		{"output event", AppendEvent(nil, "added", []byte(`{"amount":1}`))},
 		{"output event, empty payload", AppendEvent(nil, "reset", nil)},
@@ -44,6 +45,7 @@ func vectors() []vector {
 		{"output state", AppendState(nil, []byte(`{"total":42}`))},
 		{"output delete", AppendDelete(nil)},
 		{"output send with answer", AppendSend(nil, Send{EntityType: []byte("account"), EntityID: []byte("a2"), Command: []byte("deposit"), WantsAnswer: true, OnReply: []byte("paid"), OnReject: []byte("unpaid"), Payload: []byte(`{"amount":5}`)})},
+		{"output set schedule", AppendSetSchedule(nil, Timer{Name: []byte("report"), Expression: []byte("0 3 * * mon-fri"), Zone: []byte("Europe/Berlin"), Missed: MissedAll, Command: []byte("report"), Payload: []byte("{}")})},
 	}
 }
 

@@ -55,6 +55,12 @@ func DecodeInt64(body []byte) (int64, error) {
 	return int64(value), err
 }
 
+// AppendDue appends when the timer that made a command was due, unix
+// nanoseconds.
+func AppendDue(dst []byte, unixNanos int64) []byte {
+	return appendUint64(dst, InDue, uint64(unixNanos))
+}
+
 // Source says who sent a command. EntityType and EntityID are set when Kind
 // is SourceEntity.
 type Source struct {
@@ -154,6 +160,7 @@ type Request struct {
 	Now       int64 // unix nanoseconds
 	Seed      uint64
 	Source    Source
+	Due       int64 // unix nanoseconds; 0 of a command that no timer made
 }
 
 // ParseRequest reads input into request, which it resets first. Kinds it does
@@ -176,7 +183,7 @@ func ParseRequest(request *Request, input []byte) error {
 		}
 		body := rest[HeaderBytes:end:end]
 		switch kind {
-		case InSequence, InNow, InSeed:
+		case InSequence, InNow, InSeed, InDue:
 			if len(body) != 8 {
 				return requestFault(index, offset, kind, errNotEight.reason)
 			}
@@ -185,6 +192,8 @@ func ParseRequest(request *Request, input []byte) error {
 				request.Sequence = value
 			case InNow:
 				request.Now = int64(value)
+			case InDue:
+				request.Due = int64(value)
 			default:
 				request.Seed = value
 			}

@@ -17,6 +17,7 @@ const (
 	InNow       Kind = 19 // handle, query: i64 unix nanoseconds
 	InSeed      Kind = 20 // handle: u64
 	InSource    Kind = 21 // handle: see Source
+	InDue       Kind = 22 // handle, from a timer: i64 unix nanoseconds
 	InEvent     Kind = 32 // apply: see InputEvent
 )
 
@@ -33,6 +34,7 @@ const (
 	OutState          Kind = 9  // handle of a durable-state type: bytes
 	OutDelete         Kind = 10 // handle: empty
 	OutSendWithAnswer Kind = 11 // handle: see Send
+	OutSetSchedule    Kind = 12 // handle: see Timer
 )
 
 // outputName returns the name of an output kind for error text.
@@ -60,6 +62,8 @@ func (k Kind) outputName() string {
 		return "delete"
 	case OutSendWithAnswer:
 		return "send with answer"
+	case OutSetSchedule:
+		return "set schedule"
 	}
 	return "kind " + strconv.Itoa(int(k))
 }

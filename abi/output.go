@@ -78,7 +78,7 @@ type parser struct {
 
 func (p *parser) take(frame Frame) error {
 	if !p.mode.allows(frame.Kind) {
-		if frame.Kind == 0 || frame.Kind > OutSendWithAnswer {
+		if frame.Kind == 0 || frame.Kind > OutSetSchedule {
 			return p.malformed("unknown output kind")
 		}
 		return p.malformed("this kind is not allowed here")
@@ -94,7 +94,7 @@ func (p *parser) take(frame Frame) error {
 		return p.reject(frame.Body)
 	case OutSend, OutSendWithAnswer:
 		return p.send(frame)
-	case OutSetTimer, OutCancelTimer:
+	case OutSetTimer, OutCancelTimer, OutSetSchedule:
 		return p.timer(frame)
 	case OutState:
 		return p.state(frame.Body)
@@ -115,7 +115,7 @@ func (m Mode) allows(kind Kind) bool {
 		return m == HandleEvents
 	case OutState:
 		return m == HandleState
-	case OutSend, OutSendWithAnswer, OutSetTimer, OutCancelTimer, OutPassivate, OutDelete:
+	case OutSend, OutSendWithAnswer, OutSetTimer, OutCancelTimer, OutSetSchedule, OutPassivate, OutDelete:
 		return m == HandleEvents || m == HandleState
 	}
 	return false
@@ -245,10 +245,20 @@ func (p *parser) send(frame Frame) (err error) {
 
 func (p *parser) timer(frame Frame) error {
 	timer := Timer{Name: frame.Body, Cancel: true}
-	if frame.Kind == OutSetTimer {
+	if frame.Kind != OutCancelTimer {
 		var err error
-		if timer, err = DecodeSetTimer(frame.Body); err != nil {
+		if frame.Kind == OutSetTimer {
+			timer, err = DecodeSetTimer(frame.Body)
+		} else {
+			timer, err = DecodeSetSchedule(frame.Body)
+		}
+		if err != nil {
 			return p.malformed(reasonOf(err))
+		}
+		if frame.Kind == OutSetSchedule {
+			if err := p.schedule(&timer); err != nil {
+				return err
+			}
 		}
 		if err := p.name("command", timer.Command); err != nil {
 			return err

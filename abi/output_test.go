@@ -57,8 +57,8 @@ func TestParseOutputEverything(t *testing.T) {
 
 func TestParseOutputModes(t *testing.T) {
 	allowed := map[Mode]map[Kind]bool{
-		HandleEvents: {OutEvent: true, OutReply: true, OutReject: true, OutSend: true, OutSetTimer: true, OutCancelTimer: true, OutPassivate: true, OutTag: true, OutDelete: true, OutSendWithAnswer: true},
-		HandleState:  {OutReply: true, OutReject: true, OutSend: true, OutSetTimer: true, OutCancelTimer: true, OutPassivate: true, OutState: true, OutDelete: true, OutSendWithAnswer: true},
+		HandleEvents: {OutEvent: true, OutReply: true, OutReject: true, OutSend: true, OutSetTimer: true, OutCancelTimer: true, OutPassivate: true, OutTag: true, OutDelete: true, OutSendWithAnswer: true, OutSetSchedule: true},
+		HandleState:  {OutReply: true, OutReject: true, OutSend: true, OutSetTimer: true, OutCancelTimer: true, OutPassivate: true, OutState: true, OutDelete: true, OutSendWithAnswer: true, OutSetSchedule: true},
 		QueryOnly:    {OutReply: true, OutReject: true},
 	}
 	limits := DefaultLimits()
@@ -76,7 +76,7 @@ func TestParseOutputModes(t *testing.T) {
 				t.Errorf("mode %d, %s: %v", mode, v.name, err)
 			}
 		}
-		for _, kind := range []Kind{0, 12, 16, 255} {
+		for _, kind := range []Kind{0, 13, 16, 255} {
 			if err := ParseOutput(new(Output), AppendFrame(nil, kind, ""), mode, &limits); !errors.Is(err, ErrMalformed) {
 				t.Errorf("mode %d, kind %d: %v", mode, kind, err)
 			}
@@ -201,6 +201,9 @@ func TestParseOutputFaultsAsText(t *testing.T) {
 		{"send without an id", HandleEvents, with(AppendSend(nil, Send{EntityType: []byte("t"), Command: []byte("c")}))},
 		{"answer without a command", HandleEvents, with(AppendSend(nil, Send{EntityType: []byte("t"), EntityID: []byte("i"), Command: []byte("c"), WantsAnswer: true, OnReply: []byte("ok")}))},
 		{"timer without a name", HandleEvents, with(AppendSetTimer(nil, Timer{Command: []byte("c")}))},
+		{"schedule cut off", HandleEvents, with(AppendFrame(nil, OutSetSchedule, "\x01\x00t\x01\x00e\x00\x00"))},
+		{"schedule without an expression", HandleEvents, with(AppendSetSchedule(nil, Timer{Name: []byte("t"), Command: []byte("c")}))},
+		{"schedule with a policy that is none", HandleEvents, with(AppendSetSchedule(nil, Timer{Name: []byte("t"), Expression: []byte("@daily"), Missed: 3, Command: []byte("c")}))},
 		{"timer cut off", HandleEvents, with(AppendFrame(nil, OutSetTimer, "\x01\x00t1234"))},
 		{"reply over its limit", HandleEvents, with(AppendReply(nil, make([]byte, limits.ReplyBytes+1)))},
 	}

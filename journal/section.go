@@ -26,7 +26,7 @@ const (
 	SectionRefusal SectionKind = 5
 )
 
-const lastSection = SectionRefusal
+const lastSection = SectionSchedules
 
 // Section is a part of a record that most records do not have. It is no part
 // of the hash chain.
@@ -175,4 +175,5 @@ type Timer struct {
 	Name             string
 	Due              int64 // unix nanoseconds of the log clock
 	Command, Payload []byte
+	Schedule         *Schedule // nil of a timer that fires once
 }

@@ -1,6 +1,7 @@
 package eventlog_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -78,6 +79,7 @@ func (s *source) data(sh *twinShard, term sharding.Term) []byte {
 		r := s.record(e, term)
 		s.timers(&r, sh.entities[e])
 		s.sends(&r, sh, taken)
+		slices.SortFunc(r.Sections, func(a, b journal.Section) int { return cmp.Compare(a.Kind, b.Kind) })
 		r.Expected, r.Prev = at.seq, at.hash
 		if s.wrong && s.rng.IntN(40) == 0 {
 			r.Expected += journal.Sequence(s.rng.IntN(3)) - 1
@@ -156,16 +158,23 @@ func (s *source) timers(r *journal.Record, cur *twinEntity) {
 		r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionSource,
 			Data: journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte(t.Name), Due: t.Due})})
 	}
-	var ops []byte
-	for n := s.rng.IntN(4); n > 0; n-- {
+	var ops, schedules []byte
+	for i := range s.rng.IntN(4) {
 		op := journal.TimerOp{Name: fmt.Appendf(nil, "t%d", s.rng.IntN(4)), Cancel: s.rng.IntN(3) == 0}
 		if !op.Cancel {
 			op.Due, op.Command, op.Payload = due(), []byte("tick"), s.bytes(20)
+		}
+		if !op.Cancel && s.rng.IntN(2) == 0 {
+			schedules = journal.AppendScheduleOp(schedules, &journal.ScheduleOp{Op: uint16(i), Schedule: journal.Schedule{
+				Expression: fmt.Appendf(nil, "@every %ds", s.rng.IntN(9)), Zone: s.bytes(9), Missed: uint8(s.rng.IntN(3)), Made: uint16(s.rng.IntN(300))}})
 		}
 		ops = journal.AppendTimerOp(ops, op)
 	}
 	if len(ops) > 0 {
 		r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionTimers, Data: ops})
+	}
+	if len(schedules) > 0 {
+		r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionSchedules, Data: schedules})
 	}
 }
 

@@ -64,7 +64,8 @@ func (m *Machine) judgeTimers(sh *shard, h *head, v *journal.RecordView) error {
 		}
 		m.steps = append(m.steps, step)
 	}
-	for ops := v.Section(journal.SectionTimers); len(ops) > 0; {
+	schedules := v.Section(journal.SectionSchedules)
+	for n, ops := 0, v.Section(journal.SectionTimers); len(ops) > 0; n++ {
 		op, rest, err := journal.NextTimerOp(ops)
 		if err != nil {
 			return err
@@ -78,9 +79,28 @@ func (m *Machine) judgeTimers(sh *shard, h *head, v *journal.RecordView) error {
 			return err
 		}
 		step.timer = store.Timer{Due: op.Due, Command: op.Command, Payload: op.Payload}
+		if step.timer.Schedule, schedules, err = scheduleOf(schedules, n); err != nil {
+			return err
+		}
 		m.steps = append(m.steps, step)
 	}
+	if len(schedules) > 0 {
+		return fmt.Errorf("%w: a schedule is that of no timer", ErrInvalid)
+	}
 	return nil
+}
+
+// scheduleOf takes the schedule of a record's n-th timer off the section, if
+// it has one.
+func scheduleOf(section []byte, n int) (schedule, rest []byte, err error) {
+	if len(section) == 0 {
+		return nil, section, nil
+	}
+	op, rest, err := journal.NextScheduleOp(section)
+	if err != nil || int(op.Op) != n {
+		return nil, section, err
+	}
+	return section[2 : len(section)-len(rest)], rest, nil
 }
 
 // timerStep finds a timer as it is before the entry.
@@ -349,8 +369,12 @@ func (c *timerCursor) add(key string, t store.Timer) error {
 		c.next, c.done = t.Due, true
 		return store.ErrStop
 	}
-	c.due = append(c.due, journal.Timer{
-		Entity: e, Name: string(name), Due: t.Due, Command: bytes.Clone(t.Command), Payload: bytes.Clone(t.Payload),
-	})
+	timer := journal.Timer{Entity: e, Name: string(name), Due: t.Due, Command: bytes.Clone(t.Command), Payload: bytes.Clone(t.Payload)}
+	if len(t.Schedule) > 0 {
+		if timer.Schedule, err = journal.DecodeSchedule(bytes.Clone(t.Schedule)); err != nil {
+			return err
+		}
+	}
+	c.due = append(c.due, timer)
 	return c.ctx.Err()
 }

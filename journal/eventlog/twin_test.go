@@ -172,7 +172,15 @@ func (t *twinEntity) changeTimers(r *journal.Record) {
 		s, _ := journal.DecodeTimerSource(data)
 		delete(t.timers, string(s.Name))
 	}
-	for ops := r.Section(journal.SectionTimers); len(ops) > 0; {
+	schedules := map[int]*journal.Schedule{}
+	for data := r.Section(journal.SectionSchedules); len(data) > 0; {
+		op, rest, err := journal.NextScheduleOp(bytes.Clone(data))
+		if err != nil {
+			panic(err)
+		}
+		schedules[int(op.Op)], data = &op.Schedule, rest
+	}
+	for n, ops := 0, r.Section(journal.SectionTimers); len(ops) > 0; n++ {
 		op, rest, err := journal.NextTimerOp(ops)
 		if err != nil {
 			panic(err)
@@ -180,7 +188,7 @@ func (t *twinEntity) changeTimers(r *journal.Record) {
 		ops = rest
 		if delete(t.timers, string(op.Name)); !op.Cancel {
 			t.timers[string(op.Name)] = journal.Timer{
-				Entity: r.Entity, Name: string(op.Name), Due: op.Due, Command: bytes.Clone(op.Command), Payload: bytes.Clone(op.Payload),
+				Entity: r.Entity, Name: string(op.Name), Due: op.Due, Command: bytes.Clone(op.Command), Payload: bytes.Clone(op.Payload), Schedule: schedules[n],
 			}
 		}
 	}
@@ -376,9 +384,20 @@ func checkTimers(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *twi
 		next = want[n].Due
 	}
 	got, after, err := m.DueTimers(context.Background(), id, by, limit, skip)
-	if err != nil || after != next || fmt.Sprint(got) != fmt.Sprint(want[:n]) {
-		t.Fatalf("timers of shard %d by %d limit %d: next %d, want %d, %v\n got %v\nwant %v", id, by, limit, after, next, err, got, want[:n])
+	if err != nil || after != next || timersText(got) != timersText(want[:n]) {
+		t.Fatalf("timers of shard %d by %d limit %d: next %d, want %d, %v\n got %v\nwant %v", id, by, limit, after, next, err, timersText(got), timersText(want[:n]))
 	}
+}
+
+func timersText(timers []journal.Timer) (text string) {
+	for _, t := range timers {
+		s := "once"
+		if t.Schedule != nil {
+			s = fmt.Sprintf("%+v", *t.Schedule)
+		}
+		text += fmt.Sprintf("%v %s %d %s %x %s\n", t.Entity, t.Name, t.Due, t.Command, t.Payload, s)
+	}
+	return text
 }
 
 func checkOrder(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *twinShard, rng *rand.Rand) {

@@ -14,6 +14,7 @@ import (
 type Timer struct {
 	Due              int64 // unix nanoseconds
 	Command, Payload []byte
+	Schedule         []byte // journal.AppendSchedule; empty of a timer that fires once
 }
 
 const dueBytes = 8
@@ -43,8 +44,12 @@ func CutDue(rest []byte) (due int64, timer []byte, err error) {
 }
 
 // AppendTimer appends the body of a due value: command (len u8), payload to
-// the end.
+// the end; of a schedule 0 u8 and the schedule (len u16) come before these.
 func AppendTimer(dst []byte, t *Timer) []byte {
+	if len(t.Schedule) > 0 {
+		dst = binary.LittleEndian.AppendUint16(append(dst, 0), uint16(len(t.Schedule)))
+		dst = append(dst, t.Schedule...)
+	}
 	dst = append(dst, byte(len(t.Command)))
 	dst = append(dst, t.Command...)
 	return append(dst, t.Payload...)
@@ -52,11 +57,31 @@ func AppendTimer(dst []byte, t *Timer) []byte {
 
 // DecodeTimer is the inverse of AppendTimer; its slices alias body.
 func DecodeTimer(body []byte, due int64) (Timer, error) {
-	if len(body) < 2 || body[0] == 0 || len(body)-1 < int(body[0]) {
+	schedule, body, ok := cutSchedule(body)
+	if !ok || len(body) < 2 || body[0] == 0 || len(body)-1 < int(body[0]) {
 		return Timer{}, fmt.Errorf("%w: timer of %d bytes", journal.ErrDamaged, len(body))
 	}
 	n := 1 + int(body[0])
-	return Timer{Due: due, Command: body[1:n:n], Payload: body[n:]}, nil
+	return Timer{Due: due, Command: body[1:n:n], Payload: body[n:], Schedule: schedule}, nil
+}
+
+// cutSchedule takes the schedule off the front of a timer's body, if it has
+// one.
+func cutSchedule(body []byte) (schedule, rest []byte, ok bool) {
+	if len(body) == 0 || body[0] != 0 {
+		return nil, body, true
+	}
+	if len(body) < 3 {
+		return nil, nil, false
+	}
+	n := 3 + int(binary.LittleEndian.Uint16(body[1:]))
+	if n == 3 || n > len(body) {
+		return nil, nil, false
+	}
+	if _, err := journal.DecodeSchedule(body[3:n]); err != nil {
+		return nil, nil, false
+	}
+	return body[3:n:n], body[n:], true
 }
 
 // timer checks that a timer is under its due time too.
