@@ -195,6 +195,9 @@ func (c *core) handled(e *entity, v *call) {
 		if err = abi.ParseOutput(&c.output, v.out, mode, c.limits(e.typ)); err == nil && len(c.output.State)+len(c.output.Reply) > maxStateBytes {
 			err = errStateTooLarge
 		}
+		if err == nil {
+			err = c.schedule(&c.output, v.env.Now)
+		}
 		if err != nil {
 			c.stats.BadOutputs++
 		}

@@ -140,6 +140,7 @@ type core struct {
 	record  journal.Record
 	output  abi.Output
 	names   map[string]string // event types, so that a record costs no string
+	zones   zones
 	stats   Stats
 }
 
@@ -170,6 +171,7 @@ func newCore(opts Options, l loader, r runner) *core {
 
 		residents: residents{idle: make(map[string]*idle)},
 		names:     make(map[string]string),
+		zones:     make(zones),
 
 		noSnapshots: make(map[journal.Digest]time.Time),
 		readOnly:    func() bool { return false },

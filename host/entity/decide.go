@@ -47,6 +47,7 @@ func (c *core) fire(e *entity, r *Request, now int64) {
 		c.settle(e.shard, r, Result{Err: errStaleTimer})
 	case c.readOnly():
 		c.settle(e.shard, r, Result{Err: ErrReadOnly})
+	case r.fire.timer.Schedule != nil && !c.fireSchedule(e, r, now):
 	case e.typ.Commands != nil && !e.typ.Commands[r.Name]:
 		c.opts.Logger.Warn("a timer's command is unknown to its entity", "entity_type", e.id.Type, "shard_id", e.shard.id, "command", r.Name)
 		c.fuel = 0
@@ -165,6 +166,7 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 		rec.Events = append(rec.Events, journal.Event{Type: tombstoneEvent})
 	}
 	e.lives = !c.output.Delete
+	sortSections(rec)
 	e.hash = c.chain.After(rec)
 	e.sequence = rec.Last()
 	e.last = s.next
@@ -280,6 +282,9 @@ func commandFrames(f []byte, e *entity, r *Request, env Env) []byte {
 	f = abi.AppendCommandID(f, string(r.ID))
 	f = abi.AppendNow(f, env.Now)
 	f = abi.AppendSeed(f, env.Seed)
+	if r.fire != nil {
+		f = abi.AppendDue(f, r.fire.timer.Due)
+	}
 	return abi.AppendSource(f, r.source())
 }
 

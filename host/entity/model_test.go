@@ -29,6 +29,7 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 	}
 	var met Stats
 	taken, fired, deleted := 0, 0, 0
+	var ticks ticks
 	for seed := *modelSeed; seed < *modelSeed+n; seed++ {
 		w := newWorld(t, seed)
 		w.play(600)
@@ -39,6 +40,9 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 		met.SnapshotLoads += w.core.stats.SnapshotLoads
 		fired += w.fired
 		deleted += w.deleted
+		ticks.fired += w.ticks.fired
+		ticks.skipped += w.ticks.skipped
+		ticks.made += w.ticks.made
 		met.Passivations += w.core.stats.Passivations
 		met.Shed += w.core.stats.Shed
 		met.Recycled += w.core.stats.Recycled
@@ -49,6 +53,10 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 	t.Logf("%d snapshots proposed, %d taken, %d loads from one", met.Snapshots, taken, met.SnapshotLoads)
 	t.Logf("%d passivations, %d entities shed, %d instances recycled", met.Passivations, met.Shed, met.Recycled)
 	t.Logf("%d timers fired, %d deletions", fired, deleted)
+	t.Logf("%d ticks of schedules, %d of them skipped, %d made up for", ticks.fired, ticks.skipped, ticks.made)
+	if n >= 60 && (ticks.fired == 0 || ticks.skipped == 0 || ticks.made == 0) {
+		t.Error("the runs show too little of schedules")
+	}
 	if n >= 60 && (fired == 0 || deleted == 0) {
 		t.Error("the runs show nothing of timers or deletions")
 	}
@@ -113,7 +121,7 @@ func (w *world) play(steps int) {
 
 // settle lets everything under way end and checks what is left.
 func (w *world) settle() {
-	w.busy = false
+	w.busy, w.hush = false, true
 	if w.electing {
 		w.elect()
 	}
@@ -173,7 +181,7 @@ func (w *world) settle() {
 // faults.
 func (w *world) dueTimers() (n int) {
 	for _, t := range w.timers {
-		if t.Due <= w.now.UnixNano() && string(t.Command) != "trap" {
+		if t.Due <= w.now.UnixNano() && string(t.Command) != "trap" && t.Schedule == nil {
 			n++
 		}
 	}
@@ -226,7 +234,7 @@ func (w *world) request() {
 
 func (w *world) commandFor(c *client) {
 	r := c.req
-	r.Name = []string{"add", "add", "add", "twice", "note", "refuse", "deny", "trap", "set", "setnote", "cancel", "delete"}[w.rnd.IntN(12)]
+	r.Name = []string{"add", "add", "add", "twice", "note", "refuse", "deny", "trap", "set", "setnote", "cancel", "delete", "every"}[w.rnd.IntN(13)]
 	if r.Name == "trap" && w.rnd.IntN(3) > 0 {
 		r.Name = "add"
 	}

@@ -133,6 +133,13 @@ func (g *tally) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 		if string(req.Name) == "set" {
 			emit(1)
 		}
+	case "schedule":
+		for _, s := range g.w.schedules {
+			out = abi.AppendSetSchedule(out, s)
+		}
+	case "every":
+		n := req.Payload[0] % 3
+		out = abi.AppendSetSchedule(out, abi.Timer{Name: []byte{'t', '0' + n}, Expression: []byte("@every 100ms"), Missed: abi.Missed(g.w.rnd.IntN(3)), Command: []byte(g.w.tick()), Payload: req.Payload})
 	case "alarm":
 		out = abi.AppendSetTimer(out, *g.w.alarm)
 	case "delete":

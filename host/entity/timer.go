@@ -174,6 +174,7 @@ type firing struct {
 	term    sharding.Term
 	asOf    uint64
 	timer   journal.Timer
+	renewal *renewal // of a schedule, once it is decided
 	request Request
 }
 
@@ -235,22 +236,33 @@ func (c *core) timerSections(e *entity, r *Request, rec *journal.Record) {
 	if c.output.Delete {
 		s.timers.ops[timerKey{entity: e.id}] = s.next
 	}
+	var ops timerOps
 	if f := r.fire; f != nil {
 		s.timers.ops[f.key()] = s.next
 		rec.Sections = append(rec.Sections, journal.Section{Kind: journal.SectionSource,
 			Data: journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte(f.timer.Name), Due: f.timer.Due})})
+		if again := f.renewal; again != nil && !again.ends {
+			ops.add(&again.op, &again.schedule)
+			s.open.sets(again.op.Due)
+		}
 	}
-	var ops []byte
 	for i := range c.output.Timers {
 		t := &c.output.Timers[i]
 		s.timers.ops[timerKey{e.id, string(t.Name)}] = s.next
-		ops = journal.AppendTimerOp(ops, journal.TimerOp{Name: t.Name, Cancel: t.Cancel, Due: t.Due, Command: t.Command, Payload: t.Payload})
-		if !t.Cancel && (s.open.due == 0 || t.Due < s.open.due) {
-			s.open.due = max(t.Due, 1)
+		var schedule *journal.Schedule
+		if len(t.Expression) > 0 {
+			schedule = &journal.Schedule{Expression: t.Expression, Zone: t.Zone, Missed: uint8(t.Missed)}
+		}
+		ops.add(&journal.TimerOp{Name: t.Name, Cancel: t.Cancel, Due: t.Due, Command: t.Command, Payload: t.Payload}, schedule)
+		if !t.Cancel {
+			s.open.sets(t.Due)
 		}
 	}
-	if len(ops) > 0 {
-		rec.Sections = append(rec.Sections, journal.Section{Kind: journal.SectionTimers, Data: ops})
+	if len(ops.ops) > 0 {
+		rec.Sections = append(rec.Sections, journal.Section{Kind: journal.SectionTimers, Data: ops.ops})
+	}
+	if len(ops.schedules) > 0 {
+		rec.Sections = append(rec.Sections, journal.Section{Kind: journal.SectionSchedules, Data: ops.schedules})
 	}
 	if n := len(s.timers.ops); n > s.timers.most && s.timers.scan == nil && s.timers.firing == 0 {
 		maps.DeleteFunc(s.timers.ops, func(_ timerKey, n uint64) bool { return n <= s.decided })
@@ -258,8 +270,16 @@ func (c *core) timerSections(e *entity, r *Request, rec *journal.Record) {
 	}
 }
 
+// sets notes when a timer of the batch is due.
+func (b *batch) sets(due int64) {
+	if b.due == 0 || due < b.due {
+		b.due = max(due, 1)
+	}
+}
+
 // endTimer ends a timer whose command cannot be carried out: the entity does
-// not know it, or refuses it. Nothing else of the command takes effect.
+// not know it, or refuses it. Nothing else of the command takes effect. A
+// schedule goes on with its next tick.
 func (c *core) endTimer(e *entity, r *Request, env Env, evolved bool) {
 	c.output.Reset()
 	c.append(e, r, env, 0)

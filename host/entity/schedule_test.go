@@ -1,0 +1,183 @@
+package entity
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/journal"
+)
+
+// ticks counts what became of those of schedules.
+type ticks struct{ fired, skipped, made int }
+
+// period is that of the schedules that the worlds' guests set.
+const period = 100 * int64(time.Millisecond)
+
+// source returns the timer that made a record, as it was set.
+func (w *world) source(r *journal.Record) (t journal.Timer, ok bool) {
+	data := r.Section(journal.SectionSource)
+	if data == nil {
+		return t, false
+	}
+	s, err := journal.DecodeTimerSource(data)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	t, ok = w.timers[timerKey{r.Entity, string(s.Name)}]
+	return t, ok
+}
+
+// scheduleOf takes the schedule of a record's n-th timer off the section.
+func (w *world) scheduleOf(section []byte, n int) (*journal.Schedule, []byte) {
+	if len(section) == 0 {
+		return nil, nil
+	}
+	s, rest, err := journal.NextScheduleOp(section)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if int(s.Op) != n {
+		return nil, section
+	}
+	return &s.Schedule, rest
+}
+
+// skips: the record passes over a tick that was missed.
+func (w *world) skips(r *journal.Record) bool {
+	t, ok := w.source(r)
+	if !ok || t.Schedule == nil || abi.Missed(t.Schedule.Missed) != abi.MissedSkip {
+		return false
+	}
+	return r.RecordedAt >= t.Due+period || r.RecordedAt-t.Due > int64(time.Minute)
+}
+
+// checkRenewal holds what a record sets a schedule to against counting up.
+func (w *world) checkRenewal(r *journal.Record, t journal.Timer) {
+	if t.Schedule == nil {
+		return
+	}
+	w.ticks.fired++
+	want, made := t.Due+period, uint16(0)
+	switch abi.Missed(t.Schedule.Missed) {
+	case abi.MissedAll:
+		if want <= r.RecordedAt && t.Schedule.Made < 99 {
+			made = t.Schedule.Made + 1
+			w.ticks.made++
+			break
+		}
+		fallthrough
+	default:
+		for want <= r.RecordedAt {
+			want += period
+			w.ticks.skipped++
+		}
+	}
+	next, ok := w.timers[timerKey{r.Entity, t.Name}]
+	if !ok || next.Due != want || next.Schedule == nil || next.Schedule.Made != made || next.Schedule.Missed != t.Schedule.Missed || string(next.Payload) != string(t.Payload) {
+		w.problem("schedule %s of %s, due at %d, recorded at %d, is set to %+v; want due at %d with %d made up for", t.Name, r.Entity, t.Due, r.RecordedAt, next, want, made)
+	}
+}
+
+// pass lets time pass, and what is due fire.
+func (w *world) pass(d time.Duration) {
+	w.now = w.now.Add(d)
+	w.core.now = w.now
+	for range 1000 {
+		w.core.endTurn()
+		w.found()
+		w.core.pump()
+		w.chunk()
+		w.commit()
+	}
+}
+
+// TestMissedTicks: of an outage of many periods each policy makes what it says,
+// and goes on with the next tick.
+func TestMissedTicks(t *testing.T) {
+	const outage = 250
+	for policy, want := range map[abi.Missed]int{abi.MissedOnce: 1, abi.MissedAll: abi.MaxMissed, abi.MissedSkip: 0} {
+		t.Run(policy.String(), func(t *testing.T) {
+			w := quiet(t)
+			s := abi.Timer{Name: []byte("t"), Expression: []byte("@every 1m"), Missed: policy, Command: []byte("tick"), Payload: []byte("1")}
+			w.schedules = append(w.schedules, s)
+			w.ask(Command, "schedule", "a")
+			sum := func() int64 { return w.head("x").sum }
+			w.pass(61 * time.Second)
+			if sum() != 1 {
+				t.Fatalf("%d ticks in the first minute", sum())
+			}
+			w.now = w.now.Add(outage * time.Minute)
+			w.handOver()
+			w.pass(0)
+			if got := sum() - 1; got != int64(want) {
+				t.Errorf("%d ticks after an outage of %d, want %d", got, outage, want)
+			}
+			before := sum()
+			w.pass(time.Minute)
+			if sum() != before+1 {
+				t.Errorf("%d ticks in the next minute", sum()-before)
+			}
+		})
+	}
+}
+
+// TestSchedulesGoOn: a tick that is refused, or not known, is not the last; one
+// that cancels its schedule is.
+func TestSchedulesGoOn(t *testing.T) {
+	w := quiet(t)
+	for _, command := range []string{"deny", "refuse", "tick"} {
+		w.schedules = append(w.schedules, abi.Timer{Name: []byte(command), Expression: []byte("@every 1m"), Command: []byte(command), Payload: []byte("1")})
+	}
+	w.ask(Command, "schedule", "a")
+	for range 3 {
+		w.pass(time.Minute)
+	}
+	if got := w.head("x").sum; got != 3 || len(w.timers) != 3 || w.core.stats.Rejections != 6 {
+		t.Errorf("%d ticks, %d refused, %d schedules set", got, w.core.stats.Rejections, len(w.timers))
+	}
+	w.ask(SkipTimer, "tick", "by-ann")
+	w.pass(time.Minute)
+	if got := w.head("x").sum; got != 3 || len(w.timers) != 2 {
+		t.Errorf("%d ticks, %d schedules set after one was cancelled", got, len(w.timers))
+	}
+}
+
+// TestBadSchedulesAreFaults: what is no schedule sets nothing.
+func TestBadSchedulesAreFaults(t *testing.T) {
+	for expression, zone := range map[string]string{"* * *": "", "@daily": "Mars/Olympus", "0 0 31 2 *": "", "@hourly": "Local"} {
+		w := quiet(t)
+		w.schedules = []abi.Timer{{Name: []byte("t"), Expression: []byte(expression), Zone: []byte(zone), Command: []byte("tick")}}
+		var fault *GuestFaultError
+		if res := w.ask(Command, "schedule", "a"); !errors.As(res.Err, &fault) || !strings.Contains(fault.Message, "schedule \"t\"") || len(w.timers) != 0 {
+			t.Errorf("%q in %q: %+v, timers %v", expression, zone, res, w.timers)
+		}
+	}
+}
+
+// TestScheduleFollowsTheWallClock: a daily appointment stays at its hour over
+// the change of a zone's offset.
+func TestScheduleFollowsTheWallClock(t *testing.T) {
+	w := quiet(t)
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.now = time.Date(2026, 3, 27, 12, 0, 0, 0, berlin)
+	w.schedules = []abi.Timer{{Name: []byte("t"), Expression: []byte("0 3 * * *"), Zone: []byte("Europe/Berlin"), Command: []byte("tick"), Payload: []byte("1")}}
+	w.ask(Command, "schedule", "a")
+	for day := 28; day <= 31; day++ {
+		want := time.Date(2026, 3, day, 3, 0, 0, 0, berlin)
+		for _, timer := range w.timers {
+			if timer.Due != want.UnixNano() {
+				t.Fatalf("due at %v, want %v", time.Unix(0, timer.Due).In(berlin), want)
+			}
+		}
+		w.pass(want.Sub(w.now))
+	}
+	if got := w.head("x").sum; got != 4 {
+		t.Errorf("%d ticks", got)
+	}
+}
