@@ -18,6 +18,7 @@ import (
 // bindings, each with its module compiled. Look-ups never block.
 type bindings struct {
 	metadata *cluster.Metadata
+	keys     *shardKeys
 	compile  func(ctx context.Context, b meta.Binding) (*servedType, error)
 	logger   *slog.Logger
 
@@ -31,8 +32,8 @@ type bindings struct {
 	changed  chan struct{} // closed and made anew after a refresh
 }
 
-func newBindings(m *cluster.Metadata, logger *slog.Logger, compile func(context.Context, meta.Binding) (*servedType, error)) *bindings {
-	b := &bindings{metadata: m, compile: compile, logger: logger, moved: func() {}, turn: make(chan struct{}, 1), changed: make(chan struct{})}
+func newBindings(m *cluster.Metadata, keys *shardKeys, logger *slog.Logger, compile func(context.Context, meta.Binding) (*servedType, error)) *bindings {
+	b := &bindings{metadata: m, keys: keys, compile: compile, logger: logger, moved: func() {}, turn: make(chan struct{}, 1), changed: make(chan struct{})}
 	b.types.Store(&map[string]*servedType{})
 	return b
 }
@@ -68,6 +69,7 @@ func (b *bindings) refresh(ctx context.Context) error {
 	if view.Revision() < b.revision.Load() {
 		return nil // the metadata replica was renewed and is not there yet
 	}
+	b.keys.learn(view) // before a type is served, its entities have their shards
 	for _, binding := range view.Bindings() {
 		t := old[binding.EntityType]
 		if t == nil || t.Digest != journal.Digest(binding.Digest) || t.Revision != binding.Revision {

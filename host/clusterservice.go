@@ -45,6 +45,9 @@ func (s clusterService) Overview(ctx context.Context) (rpc.Overview, error) {
 			}
 		}
 	}
+	for _, b := range view.Bindings() {
+		o.ShardKeys = append(o.ShardKeys, rpc.ShardKey{EntityType: b.EntityType, Rule: b.ShardKey})
+	}
 	for _, m := range view.Members() {
 		member := rpc.Member{
 			ID: m.Node, Address: m.Address, Status: string(m.Status), Roles: m.Roles, Version: m.Version, Zone: m.Zone,

@@ -55,6 +55,7 @@ type Node struct {
 	modules        *registry.Registry
 	metadata       *cluster.Metadata
 	member         *cluster.Member
+	shardKeys      *shardKeys
 	bindings       *bindings
 	region         *region.Region
 	leaders        *leaders

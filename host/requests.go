@@ -75,13 +75,13 @@ func (n *Node) openRequests(context.Context) (err error) {
 	}
 	n.closeLast("forwarding", n.forward.Close)
 	n.router, err = router.New(router.Options{
-		Self: n.id.Node, Shards: n.id.Shards, Local: n.region, Remote: n.forward, Leaders: n.leaders,
+		Self: n.id.Node, Shards: n.id.Shards, Locate: n.shardKeys.Locate, Local: n.region, Remote: n.forward, Leaders: n.leaders,
 	})
 	if err != nil {
 		return err
 	}
 	n.closeLast("router", n.router.Close)
-	server, err := forward.NewServer(forward.ServerOptions{Local: n.region, Leaders: n.leaders, Shards: n.id.Shards, Logger: n.logger})
+	server, err := forward.NewServer(forward.ServerOptions{Local: n.region, Leaders: n.leaders, Shards: n.id.Shards, Locate: n.shardKeys.Locate, Logger: n.logger})
 	if err != nil {
 		return err
 	}

@@ -116,6 +116,8 @@ type entityService struct{ n *Node }
 
 func (s entityService) Shards() uint32 { return s.n.id.Shards }
 
+func (s entityService) ShardOf(id sharding.EntityID) sharding.ShardID { return s.n.region.ShardOf(id) }
+
 func (s entityService) Get(ctx context.Context, id sharding.EntityID) (rpc.EntityInfo, error) {
 	shard := s.n.region.ShardOf(id)
 	head, err := s.n.machine.Info(shard, id)

@@ -199,13 +199,14 @@ func (n *Node) openEntities(context.Context) error {
 	}
 	applied, _ := n.machine.Applied(sharding.MetaShard)
 	n.metadata = cluster.NewMetadata(state, applied)
-	n.bindings = newBindings(n.metadata, n.logger, n.loadType)
+	n.shardKeys = newShardKeys(n.id.Shards, n.metadata.View)
+	n.bindings = newBindings(n.metadata, n.shardKeys, n.logger, n.loadType)
 	lanes := n.cfg.Lanes
 	if lanes == 0 {
 		lanes = max(1, runtime.GOMAXPROCS(0)-1)
 	}
 	n.region, err = region.New(region.Options{
-		Lanes: lanes, Shards: n.id.Shards, Metadata: n.metadata, ReadOnly: n.disk.readOnly.Load,
+		Lanes: lanes, Shards: n.id.Shards, Locate: n.shardKeys.Locate, Metadata: n.metadata, ReadOnly: n.disk.readOnly.Load,
 		Lane: entity.Options{
 			Journal:        proposalLog{&n.raft, func() int64 { return n.applier.Backlog() }},
 			Histories:      eventlog.History{Machine: n.machine},

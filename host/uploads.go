@@ -12,6 +12,7 @@ import (
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
@@ -44,6 +45,12 @@ func (s moduleService) Upload(ctx context.Context, wasm []byte) (rpc.Module, err
 	}
 	for _, t := range m.Manifest().EntityTypes {
 		mod.EntityTypes = append(mod.EntityTypes, t.Name)
+		if t.ShardKey != (manifest.ShardKey{}) {
+			if mod.ShardKeys == nil {
+				mod.ShardKeys = make(map[string]sharding.KeyRule)
+			}
+			mod.ShardKeys[t.Name] = sharding.KeyRule(t.ShardKey)
+		}
 	}
 	if err := n.spread(ctx, digest, wasm); err != nil {
 		return rpc.Module{}, err
@@ -150,6 +157,9 @@ func (s moduleService) Activate(ctx context.Context, entityType string, digest j
 		order = meta.BindLimited(entityType, meta.Digest(digest), time.Now().UnixNano(), meta.Limits(*limits))
 	}
 	res, err := n.metadata.Do(ctx, order)
+	if errors.Is(err, meta.ErrShardKey) {
+		return 0, &rpc.RefusedError{Reason: err.Error()}
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -24,9 +23,6 @@ type KeyRule struct {
 	Until string `json:"until,omitempty"`
 }
 
-// ErrKeyRule is wrapped by every fault of a KeyRule.
-var ErrKeyRule = errors.New("invalid shard key")
-
 // Of returns the rule of an entity type in the one form that rules are
 // compared in.
 func (r KeyRule) Of(entityType string) KeyRule {
@@ -36,23 +32,23 @@ func (r KeyRule) Of(entityType string) KeyRule {
 	return r
 }
 
-// Validate reports the first fault of a rule. Every replica judges alike: it
+// Validate reports the first fault of a rule, which wraps ErrInvalidName. Every replica judges alike: it
 // asks no table of Unicode.
 func (r KeyRule) Validate() error {
 	if r.Group != "" {
 		if err := ValidateEntityType(r.Group); err != nil {
-			return fmt.Errorf("%w: the group is no name of an entity type", ErrKeyRule)
+			return fmt.Errorf("%w: the group of a shard key is no name of an entity type", ErrInvalidName)
 		}
 	}
 	if len(r.Until) > MaxKeyUntilBytes {
-		return fmt.Errorf("%w: the separator has %d bytes, at most %d are allowed", ErrKeyRule, len(r.Until), MaxKeyUntilBytes)
+		return fmt.Errorf("%w: the separator of a shard key has %d bytes, at most %d are allowed", ErrInvalidName, len(r.Until), MaxKeyUntilBytes)
 	}
 	if !utf8.ValidString(r.Until) {
-		return fmt.Errorf("%w: the separator is not UTF-8", ErrKeyRule)
+		return fmt.Errorf("%w: the separator of a shard key is not UTF-8", ErrInvalidName)
 	}
 	for i := 0; i < len(r.Until); i++ {
 		if r.Until[i] < 0x20 || r.Until[i] == 0x7f {
-			return fmt.Errorf("%w: the separator has a control character", ErrKeyRule)
+			return fmt.Errorf("%w: the separator of a shard key has a control character", ErrInvalidName)
 		}
 	}
 	return nil
@@ -94,4 +90,17 @@ func (r KeyRule) ShardOf(e EntityID, n uint32) ShardID {
 		e = r.Key(e)
 	}
 	return ShardOf(e, n)
+}
+
+// Locate maps an entity to its data shard. It does not block. Of a type whose
+// rule is not known yet it says false, and the metadata shard.
+type Locate func(EntityID) (ShardID, bool)
+
+// Or returns l, or where that is nil the map of a cluster of n data shards in
+// which no type has a rule.
+func (l Locate) Or(n uint32) Locate {
+	if l != nil {
+		return l
+	}
+	return func(e EntityID) (ShardID, bool) { return ShardOf(e, n), true }
 }

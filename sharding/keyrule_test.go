@@ -59,7 +59,7 @@ func TestKeyRuleFaults(t *testing.T) {
 		{Group: "Customer"}, {Group: strings.Repeat("a", MaxEntityTypeBytes+1)},
 		{Until: strings.Repeat("-", MaxKeyUntilBytes+1)}, {Until: "\x00"}, {Until: "a\x7f"}, {Until: "\xff"},
 	} {
-		if err := r.Validate(); !errors.Is(err, ErrKeyRule) {
+		if err := r.Validate(); !errors.Is(err, ErrInvalidName) {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}

@@ -71,6 +71,7 @@ func (s *Stream) learn(ctx context.Context, timer *time.Timer) bool {
 			continue
 		}
 		if c.opts.GivenOnly || c.learner.known.Load() != nil {
+			c.freshen(ctx)
 			break
 		}
 		_, at := c.current()
@@ -108,6 +109,7 @@ func (s *Stream) shape() {
 	}
 	first := s.lanes[0].held.first
 	s.lanes = make([]lane, s.known.shards+1)
+	s.keys, s.strangers = make(map[string]ShardKey), make(map[string]int)
 	for i := range s.lanes {
 		s.lanes[i].shard = uint32(i)
 	}
@@ -124,7 +126,29 @@ func (s *Stream) laneOf(cmd *Command) *lane {
 	if len(s.lanes) == 1 {
 		return &s.lanes[0]
 	}
-	return &s.lanes[ShardOf(cmd.EntityType, cmd.EntityID, uint32(len(s.lanes)-1))]
+	if s.strangers[cmd.EntityType] == 0 {
+		if key, known := s.key(cmd.EntityType); known {
+			return &s.lanes[key.ShardOf(cmd.EntityType, cmd.EntityID, uint32(len(s.lanes)-1))]
+		}
+	}
+	s.strangers[cmd.EntityType]++
+	return &s.lanes[0]
+}
+
+// key returns the shard key that the stream goes by for a type: it stays what
+// it was first, so that no entity changes its lane. The mutex is held.
+func (s *Stream) key(entityType string) (ShardKey, bool) {
+	if key, settled := s.keys[entityType]; settled {
+		return key, true
+	}
+	known := s.c.learner.known.Load()
+	key, told := known.key(entityType)
+	if !told {
+		s.c.learner.stale.Store(true)
+		return key, false
+	}
+	s.keys[entityType] = key
+	return key, true
 }
 
 // refresh asks for the leaders where that has shown to be needed, and takes
@@ -154,7 +178,11 @@ func (s *Stream) ranAt(p *pending, w *way, nodeID string) bool {
 	if name := w.n.id.Load(); l.shard == 0 || name == nil || *name == nodeID || l.way != w {
 		return false
 	}
-	s.c.answeredBy(route{p.cmd.EntityType, p.cmd.EntityID}, w.n, nodeID)
+	about := route{p.cmd.EntityType, p.cmd.EntityID}
+	s.c.answeredBy(about, w.n, nodeID)
+	if s.c.learner.known.Load().shard(about) != l.shard {
+		return false // the stream goes by a guess for this type
+	}
 	if leader := s.c.learner.known.Load().leader(l.shard); leader == nil || leader == w.n {
 		return s.c.learner.stale.Load()
 	}

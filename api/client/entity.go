@@ -132,7 +132,7 @@ func (c *Client) List(ctx context.Context, req *entityv1.ListEntitiesRequest) it
 		for {
 			page, err := c.ListPage(ctx, &entityv1.ListEntitiesRequest{
 				EntityType: req.GetEntityType(), IdPrefix: req.GetIdPrefix(), ShardId: req.GetShardId(),
-				ResidentOnly: req.GetResidentOnly(), PageSize: req.GetPageSize(), PageToken: token,
+				ResidentOnly: req.GetResidentOnly(), PageSize: req.GetPageSize(), PageToken: token, Status: req.GetStatus(),
 			})
 			if err != nil {
 				yield(nil, err)

@@ -28,6 +28,9 @@ func (c *Client) Upload(ctx context.Context, wasm []byte, activate bool) (Upload
 	if err != nil {
 		return Uploaded{}, err
 	}
+	if activate {
+		c.learner.stale.Store(true) // there may be a type that nobody has told of
+	}
 	return Uploaded{Digest: res.GetDigest(), EntityTypes: res.GetEntityTypes()}, nil
 }
 
@@ -38,6 +41,7 @@ func (c *Client) Activate(ctx context.Context, entityType, digest string) (revis
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
 			return n.modules.Activate(ctx, r)
 		})
+	c.learner.stale.Store(true) // there may be a type that nobody has told of
 	return res.GetRevision(), err
 }
 
@@ -47,6 +51,7 @@ func (c *Client) ActivateLimited(ctx context.Context, entityType, digest string,
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
 			return n.modules.Activate(ctx, r)
 		})
+	c.learner.stale.Store(true) // there may be a type that nobody has told of
 	return res.GetRevision(), err
 }
 

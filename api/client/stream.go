@@ -36,18 +36,22 @@ type Stream struct {
 	stop context.CancelFunc
 	gone chan struct{} // closed when the stream has ended
 
-	mu      sync.Mutex
-	slots   []pending
-	lanes   []lane // by shard; one until the shards are known
-	ways    map[*node]*way
-	number  uint64 // of the last command
-	open    int    // commands not answered
-	known   *topology
-	ready   bool // lanes are what they stay
-	closing bool
-	ending  bool          // ways end when they have nothing to do
-	fatal   error         // why Send fails; set once
-	empty   chan struct{} // closed when closing and nothing is left to answer
+	mu     sync.Mutex
+	slots  []pending
+	lanes  []lane // by shard; one until the shards are known
+	ways   map[*node]*way
+	number uint64 // of the last command
+	open   int    // commands not answered
+	known  *topology
+	keys   map[string]ShardKey // by type, of those that were sent
+	// strangers counts the commands that are open, by type, which took the first
+	// lane because nobody has told of the type yet.
+	strangers map[string]int
+	ready     bool // lanes are what they stay
+	closing   bool
+	ending    bool          // ways end when they have nothing to do
+	fatal     error         // why Send fails; set once
+	empty     chan struct{} // closed when closing and nothing is left to answer
 }
 
 // Stream opens a stream. It connects in the background.
@@ -219,6 +223,11 @@ func (s *Stream) finish(p *pending, fine bool) (done func(Reply, error)) {
 // close frees a command that is on no list; the mutex is held.
 func (s *Stream) close(p *pending) (done func(Reply, error)) {
 	done = p.done
+	if p.lane == &s.lanes[0] && s.strangers != nil {
+		if s.strangers[p.cmd.EntityType]--; s.strangers[p.cmd.EntityType] == 0 {
+			delete(s.strangers, p.cmd.EntityType)
+		}
+	}
 	p.cmd, p.done, p.lane, p.failed = Command{}, nil, nil, nil
 	if s.open--; s.closing && s.open == 0 {
 		close(s.empty)

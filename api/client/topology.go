@@ -28,6 +28,7 @@ type topology struct {
 	shards  uint32
 	leaders []atomic.Pointer[node] // by shard; nil where none is known
 	byID    map[string]*node
+	keys    map[string]ShardKey // by type; empty where the nodes do not tell
 }
 
 // route says what a call is about: an entity, or nothing in particular.
@@ -38,7 +39,24 @@ func (t *topology) shard(r route) uint32 {
 	if t == nil || t.shards == 0 || r.entityID == "" {
 		return 0
 	}
-	return ShardOf(r.entityType, r.entityID, t.shards)
+	key, known := t.key(r.entityType)
+	if !known {
+		return 0
+	}
+	return key.ShardOf(r.entityType, r.entityID, t.shards)
+}
+
+// key returns the shard key of a type. Where nodes tell none, as those of older
+// releases do, every type has the zero one: a wrong guess costs a hop.
+func (t *topology) key(entityType string) (key ShardKey, known bool) {
+	key, known = t.keys[entityType]
+	return key, known || len(t.keys) == 0
+}
+
+// strange reports that the nodes have not told of a type yet.
+func (t *topology) strange(entityType string) bool {
+	_, told := t.keys[entityType]
+	return !told
 }
 
 // leader returns the node to talk to about a shard, or nil where any will do.
@@ -84,7 +102,7 @@ func (c *Client) answeredBy(r route, n *node, id string) {
 		return
 	}
 	t := c.learner.known.Load()
-	if shard := t.shard(r); shard != 0 {
+	if shard := t.shard(r); shard != 0 && !t.strange(r.entityType) {
 		if leader := t.byID[id]; leader != nil {
 			t.leaders[shard].Store(leader)
 			return
@@ -142,6 +160,12 @@ func (c *Client) take(n *node, cluster *clusterv1.GetClusterResponse, shards []*
 			t.byID[m.GetNodeId()] = at
 		}
 	}
+	if keys := cluster.GetShardKeys(); len(keys) > 0 {
+		t.keys = make(map[string]ShardKey, len(keys))
+		for _, k := range keys {
+			t.keys[k.GetEntityType()] = ShardKey{Group: k.GetGroup(), Until: k.GetUntil()}
+		}
+	}
 	n.name(cluster.GetNodeId())
 	t.byID[cluster.GetNodeId()] = n
 	for _, s := range shards {
@@ -179,8 +203,12 @@ func (c *Client) nodeAt(address string) *node {
 func (c *Client) target(r route) (n *node, at uint32) {
 	n, at = c.current()
 	t := c.learner.known.Load()
-	if leader := t.leader(t.shard(r)); leader != nil {
+	shard := t.shard(r)
+	if leader := t.leader(shard); leader != nil {
 		n = leader
+	}
+	if t != nil && shard == 0 && r.entityID != "" {
+		c.learner.stale.Store(true) // the type is newer than what is known
 	}
 	return n, at
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/sharding"
 )
 
 // pastTime, as a deadline, makes what is under way fail.
@@ -18,6 +19,7 @@ type item struct {
 	batch       *batch
 	correlation uint64
 	round       uint64
+	shard       sharding.ShardID // whose round it is
 	req         entity.Request
 }
 

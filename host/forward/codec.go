@@ -23,6 +23,7 @@ type asked struct {
 	expected    uint64 // one above; 0 is none
 	remaining   uint64 // microseconds; 0 is no deadline
 	round       uint64
+	shard       uint64 // the sender's; 0 from a release that sends none
 }
 
 // answered is one outcome on the wire. Decoded, its slices alias the message.
@@ -53,6 +54,7 @@ const (
 	tagExpected   = 9 << 3
 	tagRemaining  = 10 << 3
 	tagRound      = 11 << 3
+	tagShard      = 12 << 3
 
 	tagPayload   = 2<<3 | 2
 	tagSequence  = 3 << 3
@@ -131,6 +133,8 @@ func (a *asked) parse(item []byte) error {
 			a.remaining = n
 		case tagRound:
 			a.round = n
+		case tagShard:
+			a.shard = n
 		}
 		return nil
 	})

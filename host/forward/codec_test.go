@@ -22,7 +22,7 @@ var requests = []*entity.Request{
 	{ExpectedSequence: entity.NoExpectation, Entity: sharding.EntityID{Type: "t", ID: "i"}},
 	{
 		Kind: entity.Command, Entity: sharding.EntityID{Type: "counter", ID: "é ☃"}, Name: "add", Payload: []byte(`{"amount":3}`),
-		ID: "c-1", ServerID: true, ExpectedSequence: 0, Deadline: time.Unix(1005, 250_000), Route: entity.Route{Round: 1 << 40},
+		ID: "c-1", ServerID: true, ExpectedSequence: 0, Deadline: time.Unix(1005, 250_000), Route: entity.Route{Round: 1 << 40}, Shard: 300,
 	},
 	{Kind: entity.Query, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "total", ExpectedSequence: entity.NoExpectation, Deadline: time.Unix(999, 0)},
 	{Kind: entity.StaleQuery, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "n", Payload: make([]byte, 300), ExpectedSequence: 1 << 50},
@@ -46,7 +46,7 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 			t.Errorf("%d: encoded\n%x, generated\n%x, %v", i, encoded, generated, err)
 		}
 		it := m.GetItems()[0]
-		if it.GetEntityId() != q.Entity.ID || it.GetCommandId() != string(q.ID) || it.GetRound() != q.Route.Round || string(it.GetPayload()) != string(q.Payload) {
+		if it.GetEntityId() != q.Entity.ID || it.GetCommandId() != string(q.ID) || it.GetRound() != q.Route.Round || it.GetShard() != uint32(q.Shard) || string(it.GetPayload()) != string(q.Payload) {
 			t.Errorf("%d: %v", i, it)
 		}
 		var a asked
@@ -60,6 +60,9 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 		}
 		want := *q
 		want.Route = entity.Route{}
+		if want.Shard = 0; a.shard != uint64(q.Shard) {
+			t.Errorf("%d: shard %d, want %d", i, a.shard, q.Shard)
+		}
 		if !q.Deadline.IsZero() && q.Deadline.Before(now) {
 			want.Deadline = now.Add(time.Microsecond) // is past when it is looked at
 		}

@@ -39,7 +39,7 @@ func appendRequest(dst []byte, correlation uint64, q *entity.Request, now time.T
 	}
 	size := varintSize(correlation) + varintSize(kind) + bytesSize(len(q.Entity.Type)) + bytesSize(len(q.Entity.ID)) +
 		bytesSize(len(q.Name)) + bytesSize(len(q.Payload)) + bytesSize(len(q.ID)) + varintSize(bit(q.ServerID)) +
-		varintSize(expected) + varintSize(remaining) + varintSize(q.Route.Round)
+		varintSize(expected) + varintSize(remaining) + varintSize(q.Route.Round) + varintSize(uint64(q.Shard))
 	dst = protowire.AppendVarint(append(dst, tagItem), uint64(size))
 	dst = appendVarint(dst, tagCorrelation, correlation)
 	dst = appendVarint(dst, tagKind, kind)
@@ -51,7 +51,8 @@ func appendRequest(dst []byte, correlation uint64, q *entity.Request, now time.T
 	dst = appendVarint(dst, tagServerID, bit(q.ServerID))
 	dst = appendVarint(dst, tagExpected, expected)
 	dst = appendVarint(dst, tagRemaining, remaining)
-	return appendVarint(dst, tagRound, q.Route.Round)
+	dst = appendVarint(dst, tagRound, q.Route.Round)
+	return appendVarint(dst, tagShard, uint64(q.Shard))
 }
 
 // fill makes the request that an item describes. Entity id and command id

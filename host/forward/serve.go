@@ -119,7 +119,10 @@ func (st *serverStream) parse(b *batch) error {
 		it := &b.items[len(b.items)-1]
 		var err error
 		st.scratch, err = a.fill(&it.req, &st.names, st.scratch, now)
-		it.req.Shard = sharding.ShardOf(it.req.Entity, st.server.opts.Shards)
+		it.req.Shard, _ = st.server.opts.Locate(it.req.Entity)
+		if it.shard = it.req.Shard; a.shard != 0 {
+			it.shard = sharding.ShardID(a.shard) // known here only later, perhaps
+		}
 		return err
 	})
 }
@@ -185,10 +188,10 @@ func (st *serverStream) refusal(it *item) error {
 		return nil
 	}
 	st.mu.Lock()
-	round := st.sentBack[it.req.Shard]
+	round := st.sentBack[it.shard]
 	st.mu.Unlock()
 	if it.round <= round {
-		return &sharding.NotLeaderError{Shard: it.req.Shard}
+		return &sharding.NotLeaderError{Shard: it.shard}
 	}
 	return nil
 }
@@ -205,11 +208,11 @@ func (st *serverStream) replace() {
 // block.
 func (st *serverStream) completed(it *item) {
 	st.mu.Lock()
-	if err := it.req.Result.Err; err != nil && router.SentBack(err) && it.round > st.sentBack[it.req.Shard] {
+	if err := it.req.Result.Err; err != nil && router.SentBack(err) && it.round > st.sentBack[it.shard] {
 		if st.sentBack == nil {
 			st.sentBack = make(map[sharding.ShardID]uint64)
 		}
-		st.sentBack[it.req.Shard] = it.round
+		st.sentBack[it.shard] = it.round
 	}
 	if st.closed {
 		st.mu.Unlock()

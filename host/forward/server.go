@@ -20,9 +20,10 @@ import (
 type ServerOptions struct {
 	// Local runs what arrives: this node's region, never its router.
 	Local   router.Local
-	Leaders router.Leaders // names the leader to those who asked the wrong node
-	Shards  uint32         // data shards of the cluster
-	Logger  *slog.Logger   // nil discards
+	Leaders router.Leaders  // names the leader to those who asked the wrong node
+	Shards  uint32          // data shards of the cluster
+	Locate  sharding.Locate // nil hashes type and id
+	Logger  *slog.Logger    // nil discards
 	Clock   func() time.Time
 
 	// StreamRequests and StreamBytes bound what one stream has that is not
@@ -49,6 +50,7 @@ func NewServer(opts ServerOptions) (*Server, error) {
 	if opts.Local == nil || opts.Leaders == nil || opts.Shards < 1 {
 		return nil, errors.New("forward: shards, this node's region and the leaders are needed")
 	}
+	opts.Locate = opts.Locate.Or(opts.Shards)
 	for _, n := range []struct {
 		value    *int
 		standard int

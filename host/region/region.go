@@ -28,15 +28,16 @@ type Metadata interface {
 // Region owns the lanes of a node. It is safe for concurrent use.
 type Region struct {
 	lanes  []*entity.Lane
-	shards uint32 // data shards, 1..shards
+	locate sharding.Locate
 	meta   Metadata
 	leads  leads
 }
 
 // Options of a Region.
 type Options struct {
-	Lanes    int    // at least 1
-	Shards   uint32 // data shards of the cluster, at least 1
+	Lanes    int             // at least 1
+	Shards   uint32          // data shards of the cluster, at least 1
+	Locate   sharding.Locate // nil hashes type and id
 	Metadata Metadata
 	Lane     entity.Options // of each lane
 	ReadOnly func() bool    // refuse commands while true
@@ -47,7 +48,7 @@ func New(opts Options) (*Region, error) {
 	if opts.Lanes < 1 || opts.Shards < 1 {
 		return nil, fmt.Errorf("region: %d lanes and %d shards: at least one of each is needed", opts.Lanes, opts.Shards)
 	}
-	r := &Region{shards: opts.Shards, meta: opts.Metadata}
+	r := &Region{locate: opts.Locate.Or(opts.Shards), meta: opts.Metadata}
 	r.leads.init(opts.Shards)
 	for range opts.Lanes {
 		r.lanes = append(r.lanes, entity.NewLane(opts.Lane, opts.ReadOnly))
@@ -59,17 +60,26 @@ func (r *Region) lane(s sharding.ShardID) *entity.Lane {
 	return r.lanes[int(s)%len(r.lanes)]
 }
 
-// ShardOf returns the shard of an entity.
+// ShardOf returns the shard of an entity. Of a type that this node does not
+// know it is the metadata shard, where no entity is.
 func (r *Region) ShardOf(e sharding.EntityID) sharding.ShardID {
-	return sharding.ShardOf(e, r.shards)
+	shard, _ := r.locate(e)
+	return shard
 }
 
 // Submit takes requests in order to their lanes; order is kept per entity.
 // Each is completed exactly once. It never blocks and keeps no reference to
 // the slice.
 func (r *Region) Submit(reqs []*entity.Request) {
+	strangers := 0
 	for _, q := range reqs {
-		q.Shard = r.ShardOf(q.Entity)
+		var known bool
+		if q.Shard, known = r.locate(q.Entity); !known {
+			strangers++
+		}
+	}
+	if strangers > 0 {
+		reqs = refuseStrangers(reqs, len(reqs)-strangers)
 	}
 	if len(r.lanes) == 1 {
 		r.lanes[0].Submit(reqs)
@@ -86,6 +96,21 @@ func (r *Region) Submit(reqs []*entity.Request) {
 			l.Submit(mine)
 		}
 	}
+}
+
+// refuseStrangers answers requests to entities whose shard this node does not
+// know yet, and returns the others.
+func refuseStrangers(reqs []*entity.Request, others int) []*entity.Request {
+	rest := make([]*entity.Request, 0, others)
+	for _, q := range reqs {
+		if q.Shard == sharding.MetaShard {
+			q.Result = entity.Result{Err: entity.ErrNotServed}
+			q.Done.Complete(q)
+			continue
+		}
+		rest = append(rest, q)
+	}
+	return rest
 }
 
 // LeaderChanged is told by the raft loop of every election.

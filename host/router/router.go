@@ -13,7 +13,8 @@ import (
 // Options of a Router. The zero value of a bound means its default.
 type Options struct {
 	Self   sharding.NodeID
-	Shards uint32 // data shards of the cluster, at least 1
+	Shards uint32          // data shards of the cluster, at least 1
+	Locate sharding.Locate // nil hashes type and id
 
 	Local   Local
 	Remote  Remote // nil where there is no other node
@@ -89,6 +90,7 @@ func New(opts Options) (*Router, error) {
 	if opts.Remote == nil {
 		opts.Remote = nowhere{}
 	}
+	opts.Locate = opts.Locate.Or(opts.Shards)
 	r := &Router{
 		opts: opts,
 		self: target{node: opts.Self, self: true},
@@ -131,8 +133,14 @@ func (r *Router) admit(q *entity.Request) (target, verdict) {
 	if q.Kind == entity.Inspect {
 		return r.self, send
 	}
-	q.Shard = sharding.ShardOf(q.Entity, r.opts.Shards)
+	var known bool
+	q.Shard, known = r.opts.Locate(q.Entity)
 	q.Route = entity.Route{Done: q.Done}
+	if !known {
+		q.Result = entity.Result{Err: entity.ErrNotServed}
+		finish(q)
+		return target{}, answer
+	}
 	s := &r.slots[q.Shard]
 	s.mu.Lock()
 	v := s.flow.admit(q)

@@ -17,7 +17,7 @@ func (s *entityService) ClearFaults(ctx context.Context, r *connect.Request[enti
 	if _, err := s.stateType(id); err != nil {
 		return nil, publicError(s.log, err)
 	}
-	_, err := atLeader(ctx, &s.elsewhere, sharding.ShardOf(id, s.deps.Entities.Shards()),
+	_, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ClearFaultsResponse], error) {
 			if leader != nil {
 				return leader.ClearFaults(ctx, connect.NewRequest(r.Msg))
@@ -39,7 +39,7 @@ func (s *entityService) SkipTimer(ctx context.Context, r *connect.Request[entity
 	if _, err := s.stateType(id); err != nil {
 		return nil, publicError(s.log, err)
 	}
-	res, err := atLeader(ctx, &s.elsewhere, sharding.ShardOf(id, s.deps.Entities.Shards()),
+	res, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.SkipTimerResponse], error) {
 			if leader != nil {
 				return leader.SkipTimer(ctx, connect.NewRequest(r.Msg))
@@ -71,7 +71,7 @@ func (s *entityService) Delete(ctx context.Context, r *connect.Request[entityv1.
 	if m.CommandId == "" {
 		m.CommandId = string(s.ids.next())
 	}
-	res, err := atLeader(ctx, &s.elsewhere, sharding.ShardOf(id, s.deps.Entities.Shards()),
+	res, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.DeleteResponse], error) {
 			if leader != nil {
 				return leader.Delete(ctx, connect.NewRequest(m))

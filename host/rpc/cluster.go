@@ -70,7 +70,16 @@ func (s *clusterService) GetCluster(ctx context.Context, _ *connect.Request[clus
 		Quorum:      o.Quorum,
 		NodeId:      s.nodeID,
 		ShardCount:  o.ShardCount,
+		ShardKeys:   shardKeys(o),
 	}), nil
+}
+
+func shardKeys(o Overview) []*clusterv1.ShardKey {
+	out := make([]*clusterv1.ShardKey, len(o.ShardKeys))
+	for i, k := range o.ShardKeys {
+		out[i] = &clusterv1.ShardKey{EntityType: k.EntityType, Group: k.Rule.Group, Until: k.Rule.Until}
+	}
+	return out
 }
 
 func members(o Overview) []*clusterv1.Member {

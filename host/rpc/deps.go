@@ -93,6 +93,9 @@ type Entities interface {
 	List(ctx context.Context, shard sharding.ShardID, q EntityQuery) ([]EntitySummary, error)
 	// Shards is the number of data shards; they are numbered from 1.
 	Shards() uint32
+	// ShardOf returns the shard of an entity; of a type that this node does not
+	// know it is the metadata shard.
+	ShardOf(id sharding.EntityID) sharding.ShardID
 }
 
 // EntityInfo describes an entity.

@@ -23,6 +23,13 @@ type Overview struct {
 	Coordinator sharding.NodeID // empty while none is known
 	Quorum      bool            // of the metadata group
 	ShardCount  uint32
+	ShardKeys   []ShardKey // ordered by type
+}
+
+// ShardKey is what decides the shard of a type's entities.
+type ShardKey struct {
+	EntityType string
+	Rule       sharding.KeyRule
 }
 
 // Member is one node.

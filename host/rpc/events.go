@@ -66,7 +66,7 @@ func (s *entityService) ReadEvents(ctx context.Context, r *connect.Request[entit
 			return err
 		}
 	}
-	reader.shard = sharding.ShardOf(reader.id, s.deps.Entities.Shards())
+	reader.shard = s.deps.Entities.ShardOf(reader.id)
 	if err := s.readEvents(ctx, m, reader); err != nil && !errors.Is(err, errEnough) {
 		return publicError(s.log, err)
 	}

@@ -28,7 +28,7 @@ func (s *entityService) GetEntity(ctx context.Context, r *connect.Request[entity
 	if _, err := s.deps.Types.Lookup(id.Type); err != nil {
 		return nil, publicError(s.log, err)
 	}
-	res, err := atLeader(ctx, &s.elsewhere, sharding.ShardOf(id, s.deps.Entities.Shards()),
+	res, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.GetEntityResponse], error) {
 			if leader != nil {
 				return leader.GetEntity(ctx, connect.NewRequest(r.Msg))

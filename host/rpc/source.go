@@ -93,7 +93,7 @@ func (src *source) there(ctx context.Context) error {
 		it := arrival{places: c.Places}
 		if in.Msg().GetSequence() > 0 {
 			it.event = in.Msg()
-			it.shard = sharding.ShardOf(sharding.EntityID{Type: m.GetEntityType(), ID: it.event.GetEntityId()}, c.Shards)
+			it.shard = src.sub.service.deps.Entities.ShardOf(sharding.EntityID{Type: m.GetEntityType(), ID: it.event.GetEntityId()})
 		}
 		if err := src.give(ctx, it); err != nil {
 			return err

@@ -51,7 +51,7 @@ func (s *entityService) GetState(ctx context.Context, r *connect.Request[entityv
 		wanted := journal.Sequence(r.Msg.GetAtSequence())
 		at = &wanted
 	}
-	res, err := atLeader(ctx, &s.elsewhere, sharding.ShardOf(id, s.deps.Entities.Shards()),
+	res, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.GetStateResponse], error) {
 			if leader != nil {
 				return leader.GetState(ctx, connect.NewRequest(r.Msg))
@@ -80,7 +80,7 @@ func (s *entityService) Passivate(ctx context.Context, r *connect.Request[entity
 	if _, err := s.stateType(id); err != nil {
 		return nil, publicError(s.log, err)
 	}
-	_, err := atLeader(ctx, &s.elsewhere, sharding.ShardOf(id, s.deps.Entities.Shards()),
+	_, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.PassivateResponse], error) {
 			if leader != nil {
 				return leader.Passivate(ctx, connect.NewRequest(r.Msg))

@@ -30,6 +30,9 @@ type Fleet struct {
 	// is none. It is set before the first request.
 	Holds func(sharding.NodeID, sharding.ShardID) bool
 
+	// Untold keeps the counters' shard key from callers.
+	Untold atomic.Bool
+
 	client *http.Client
 
 	mu      sync.Mutex
@@ -214,7 +217,10 @@ func (v nodeView) Client(node sharding.NodeID) (*http.Client, string, error) {
 
 // Overview implements rpc.Cluster.
 func (v nodeView) Overview(context.Context) (rpc.Overview, error) {
-	o := rpc.Overview{Coordinator: "n1", Quorum: true, ShardCount: Shards}
+	o := rpc.Overview{Coordinator: "n1", Quorum: true, ShardCount: Shards, ShardKeys: []rpc.ShardKey{{EntityType: Blob}}}
+	if !v.fleet.Untold.Load() {
+		o.ShardKeys = append(o.ShardKeys, rpc.ShardKey{EntityType: Counter})
+	}
 	for _, n := range v.fleet.nodes {
 		o.Members = append(o.Members, rpc.Member{ID: n.ID, Address: n.Addr, Status: "up", Reachable: true})
 	}

@@ -73,6 +73,8 @@ type roleEntities struct{ *World }
 
 func (w roleEntities) Shards() uint32 { return 4 }
 
+func (w roleEntities) ShardOf(id sharding.EntityID) sharding.ShardID { return sharding.ShardOf(id, 4) }
+
 func (w roleEntities) Get(_ context.Context, id sharding.EntityID) (rpc.EntityInfo, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -315,7 +315,9 @@ type GetClusterResponse struct {
 	// The answering node.
 	NodeId string `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// How many data shards the cluster has.
-	ShardCount    uint32 `protobuf:"varint,5,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"`
+	ShardCount uint32 `protobuf:"varint,5,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"`
+	// The entity types, ordered by name, and what decides the shard of an entity.
+	ShardKeys     []*ShardKey `protobuf:"bytes,6,rep,name=shard_keys,json=shardKeys,proto3" json:"shard_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -385,6 +387,79 @@ func (x *GetClusterResponse) GetShardCount() uint32 {
 	return 0
 }
 
+func (x *GetClusterResponse) GetShardKeys() []*ShardKey {
+	if x != nil {
+		return x.ShardKeys
+	}
+	return nil
+}
+
+// ShardKey says what of an entity decides its shard: with neither group nor
+// until the type and the whole id. It never changes.
+type ShardKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entity type.
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// What stands in the place of the type; empty is the type itself.
+	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// Ends the part of the id that counts: what stands before the first of it. An
+	// id without it, or that begins with it, counts whole. Empty is the whole id.
+	Until         string `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShardKey) Reset() {
+	*x = ShardKey{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShardKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShardKey) ProtoMessage() {}
+
+func (x *ShardKey) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShardKey.ProtoReflect.Descriptor instead.
+func (*ShardKey) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ShardKey) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *ShardKey) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ShardKey) GetUntil() string {
+	if x != nil {
+		return x.Until
+	}
+	return ""
+}
+
 // ListShardsRequest has no parameters.
 type ListShardsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -394,7 +469,7 @@ type ListShardsRequest struct {
 
 func (x *ListShardsRequest) Reset() {
 	*x = ListShardsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[4]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -406,7 +481,7 @@ func (x *ListShardsRequest) String() string {
 func (*ListShardsRequest) ProtoMessage() {}
 
 func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[4]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -419,7 +494,7 @@ func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsRequest.ProtoReflect.Descriptor instead.
 func (*ListShardsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 // ListShardsResponse lists shards.
@@ -433,7 +508,7 @@ type ListShardsResponse struct {
 
 func (x *ListShardsResponse) Reset() {
 	*x = ListShardsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[5]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +520,7 @@ func (x *ListShardsResponse) String() string {
 func (*ListShardsResponse) ProtoMessage() {}
 
 func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[5]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -458,7 +533,7 @@ func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsResponse.ProtoReflect.Descriptor instead.
 func (*ListShardsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListShardsResponse) GetShards() []*Shard {
@@ -477,7 +552,7 @@ type WatchClusterRequest struct {
 
 func (x *WatchClusterRequest) Reset() {
 	*x = WatchClusterRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +564,7 @@ func (x *WatchClusterRequest) String() string {
 func (*WatchClusterRequest) ProtoMessage() {}
 
 func (x *WatchClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +577,7 @@ func (x *WatchClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchClusterRequest.ProtoReflect.Descriptor instead.
 func (*WatchClusterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 // WatchClusterResponse is the cluster after a change.
@@ -524,7 +599,7 @@ type WatchClusterResponse struct {
 
 func (x *WatchClusterResponse) Reset() {
 	*x = WatchClusterResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[7]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -536,7 +611,7 @@ func (x *WatchClusterResponse) String() string {
 func (*WatchClusterResponse) ProtoMessage() {}
 
 func (x *WatchClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[7]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -549,7 +624,7 @@ func (x *WatchClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchClusterResponse.ProtoReflect.Descriptor instead.
 func (*WatchClusterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WatchClusterResponse) GetMembers() []*Member {
@@ -600,7 +675,7 @@ type MoveShardRequest struct {
 
 func (x *MoveShardRequest) Reset() {
 	*x = MoveShardRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[8]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -612,7 +687,7 @@ func (x *MoveShardRequest) String() string {
 func (*MoveShardRequest) ProtoMessage() {}
 
 func (x *MoveShardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[8]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -625,7 +700,7 @@ func (x *MoveShardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveShardRequest.ProtoReflect.Descriptor instead.
 func (*MoveShardRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MoveShardRequest) GetShardId() uint32 {
@@ -651,7 +726,7 @@ type MoveShardResponse struct {
 
 func (x *MoveShardResponse) Reset() {
 	*x = MoveShardResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[9]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +738,7 @@ func (x *MoveShardResponse) String() string {
 func (*MoveShardResponse) ProtoMessage() {}
 
 func (x *MoveShardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[9]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +751,7 @@ func (x *MoveShardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveShardResponse.ProtoReflect.Descriptor instead.
 func (*MoveShardResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 // DrainRequest names a node.
@@ -690,7 +765,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[10]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -702,7 +777,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[10]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -715,7 +790,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DrainRequest) GetNodeId() string {
@@ -736,7 +811,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[11]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +823,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[11]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +836,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DrainResponse) GetMoved() uint32 {
@@ -782,7 +857,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[12]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -794,7 +869,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[12]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -807,7 +882,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ResumeRequest) GetNodeId() string {
@@ -826,7 +901,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +913,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +926,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 // LeaveRequest names a node.
@@ -865,7 +940,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +952,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +965,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LeaveRequest) GetNodeId() string {
@@ -909,7 +984,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +996,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +1009,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 // DownRequest names a node.
@@ -948,7 +1023,7 @@ type DownRequest struct {
 
 func (x *DownRequest) Reset() {
 	*x = DownRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1035,7 @@ func (x *DownRequest) String() string {
 func (*DownRequest) ProtoMessage() {}
 
 func (x *DownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1048,7 @@ func (x *DownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownRequest.ProtoReflect.Descriptor instead.
 func (*DownRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DownRequest) GetNodeId() string {
@@ -992,7 +1067,7 @@ type DownResponse struct {
 
 func (x *DownResponse) Reset() {
 	*x = DownResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1079,7 @@ func (x *DownResponse) String() string {
 func (*DownResponse) ProtoMessage() {}
 
 func (x *DownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1092,7 @@ func (x *DownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownResponse.ProtoReflect.Descriptor instead.
 func (*DownResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 // RebalanceRequest has no parameters.
@@ -1029,7 +1104,7 @@ type RebalanceRequest struct {
 
 func (x *RebalanceRequest) Reset() {
 	*x = RebalanceRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1116,7 @@ func (x *RebalanceRequest) String() string {
 func (*RebalanceRequest) ProtoMessage() {}
 
 func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1129,7 @@ func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceRequest.ProtoReflect.Descriptor instead.
 func (*RebalanceRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 // RebalanceResponse says what was started.
@@ -1068,7 +1143,7 @@ type RebalanceResponse struct {
 
 func (x *RebalanceResponse) Reset() {
 	*x = RebalanceResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1155,7 @@ func (x *RebalanceResponse) String() string {
 func (*RebalanceResponse) ProtoMessage() {}
 
 func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1168,7 @@ func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceResponse.ProtoReflect.Descriptor instead.
 func (*RebalanceResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RebalanceResponse) GetMoves() uint32 {
@@ -1118,7 +1193,7 @@ type Setting struct {
 
 func (x *Setting) Reset() {
 	*x = Setting{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1205,7 @@ func (x *Setting) String() string {
 func (*Setting) ProtoMessage() {}
 
 func (x *Setting) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1218,7 @@ func (x *Setting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setting.ProtoReflect.Descriptor instead.
 func (*Setting) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Setting) GetKey() string {
@@ -1180,7 +1255,7 @@ type PutSettingRequest struct {
 
 func (x *PutSettingRequest) Reset() {
 	*x = PutSettingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1267,7 @@ func (x *PutSettingRequest) String() string {
 func (*PutSettingRequest) ProtoMessage() {}
 
 func (x *PutSettingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1280,7 @@ func (x *PutSettingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PutSettingRequest) GetKey() string {
@@ -1233,7 +1308,7 @@ type PutSettingResponse struct {
 
 func (x *PutSettingResponse) Reset() {
 	*x = PutSettingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1320,7 @@ func (x *PutSettingResponse) String() string {
 func (*PutSettingResponse) ProtoMessage() {}
 
 func (x *PutSettingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1333,7 @@ func (x *PutSettingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PutSettingResponse) GetRevision() uint64 {
@@ -1279,7 +1354,7 @@ type GetSettingRequest struct {
 
 func (x *GetSettingRequest) Reset() {
 	*x = GetSettingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1366,7 @@ func (x *GetSettingRequest) String() string {
 func (*GetSettingRequest) ProtoMessage() {}
 
 func (x *GetSettingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1379,7 @@ func (x *GetSettingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetSettingRequest) GetKey() string {
@@ -1325,7 +1400,7 @@ type GetSettingResponse struct {
 
 func (x *GetSettingResponse) Reset() {
 	*x = GetSettingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1412,7 @@ func (x *GetSettingResponse) String() string {
 func (*GetSettingResponse) ProtoMessage() {}
 
 func (x *GetSettingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1425,7 @@ func (x *GetSettingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetSettingResponse) GetSetting() *Setting {
@@ -1371,7 +1446,7 @@ type ListSettingsRequest struct {
 
 func (x *ListSettingsRequest) Reset() {
 	*x = ListSettingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1458,7 @@ func (x *ListSettingsRequest) String() string {
 func (*ListSettingsRequest) ProtoMessage() {}
 
 func (x *ListSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1471,7 @@ func (x *ListSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSettingsRequest.ProtoReflect.Descriptor instead.
 func (*ListSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListSettingsRequest) GetKeyPrefix() string {
@@ -1419,7 +1494,7 @@ type ListSettingsResponse struct {
 
 func (x *ListSettingsResponse) Reset() {
 	*x = ListSettingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1431,7 +1506,7 @@ func (x *ListSettingsResponse) String() string {
 func (*ListSettingsResponse) ProtoMessage() {}
 
 func (x *ListSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1444,7 +1519,7 @@ func (x *ListSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSettingsResponse.ProtoReflect.Descriptor instead.
 func (*ListSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListSettingsResponse) GetSettings() []*Setting {
@@ -1472,7 +1547,7 @@ type WatchSettingsRequest struct {
 
 func (x *WatchSettingsRequest) Reset() {
 	*x = WatchSettingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1559,7 @@ func (x *WatchSettingsRequest) String() string {
 func (*WatchSettingsRequest) ProtoMessage() {}
 
 func (x *WatchSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1572,7 @@ func (x *WatchSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSettingsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchSettingsRequest) GetKeyPrefix() string {
@@ -1518,7 +1593,7 @@ type WatchSettingsResponse struct {
 
 func (x *WatchSettingsResponse) Reset() {
 	*x = WatchSettingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1605,7 @@ func (x *WatchSettingsResponse) String() string {
 func (*WatchSettingsResponse) ProtoMessage() {}
 
 func (x *WatchSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1618,7 @@ func (x *WatchSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSettingsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchSettingsResponse) GetSetting() *Setting {
@@ -1579,14 +1654,21 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\fentity_count\x18\x06 \x01(\x04R\ventityCount\x12#\n" +
 	"\rapplied_index\x18\a \x01(\x04R\fappliedIndex\x12\x14\n" +
 	"\x05bytes\x18\b \x01(\x04R\x05bytes\"\x13\n" +
-	"\x11GetClusterRequest\"\xbc\x01\n" +
+	"\x11GetClusterRequest\"\xf7\x01\n" +
 	"\x12GetClusterResponse\x122\n" +
 	"\amembers\x18\x01 \x03(\v2\x18.hostd.cluster.v1.MemberR\amembers\x12 \n" +
 	"\vcoordinator\x18\x02 \x01(\tR\vcoordinator\x12\x16\n" +
 	"\x06quorum\x18\x03 \x01(\bR\x06quorum\x12\x17\n" +
 	"\anode_id\x18\x04 \x01(\tR\x06nodeId\x12\x1f\n" +
 	"\vshard_count\x18\x05 \x01(\rR\n" +
-	"shardCount\"\x13\n" +
+	"shardCount\x129\n" +
+	"\n" +
+	"shard_keys\x18\x06 \x03(\v2\x1a.hostd.cluster.v1.ShardKeyR\tshardKeys\"W\n" +
+	"\bShardKey\x12\x1f\n" +
+	"\ventity_type\x18\x01 \x01(\tR\n" +
+	"entityType\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
+	"\x05until\x18\x03 \x01(\tR\x05until\"\x13\n" +
 	"\x11ListShardsRequest\"E\n" +
 	"\x12ListShardsResponse\x12/\n" +
 	"\x06shards\x18\x01 \x03(\v2\x17.hostd.cluster.v1.ShardR\x06shards\"\x15\n" +
@@ -1679,76 +1761,78 @@ func file_hostd_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_hostd_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*Member)(nil),                // 0: hostd.cluster.v1.Member
 	(*Shard)(nil),                 // 1: hostd.cluster.v1.Shard
 	(*GetClusterRequest)(nil),     // 2: hostd.cluster.v1.GetClusterRequest
 	(*GetClusterResponse)(nil),    // 3: hostd.cluster.v1.GetClusterResponse
-	(*ListShardsRequest)(nil),     // 4: hostd.cluster.v1.ListShardsRequest
-	(*ListShardsResponse)(nil),    // 5: hostd.cluster.v1.ListShardsResponse
-	(*WatchClusterRequest)(nil),   // 6: hostd.cluster.v1.WatchClusterRequest
-	(*WatchClusterResponse)(nil),  // 7: hostd.cluster.v1.WatchClusterResponse
-	(*MoveShardRequest)(nil),      // 8: hostd.cluster.v1.MoveShardRequest
-	(*MoveShardResponse)(nil),     // 9: hostd.cluster.v1.MoveShardResponse
-	(*DrainRequest)(nil),          // 10: hostd.cluster.v1.DrainRequest
-	(*DrainResponse)(nil),         // 11: hostd.cluster.v1.DrainResponse
-	(*ResumeRequest)(nil),         // 12: hostd.cluster.v1.ResumeRequest
-	(*ResumeResponse)(nil),        // 13: hostd.cluster.v1.ResumeResponse
-	(*LeaveRequest)(nil),          // 14: hostd.cluster.v1.LeaveRequest
-	(*LeaveResponse)(nil),         // 15: hostd.cluster.v1.LeaveResponse
-	(*DownRequest)(nil),           // 16: hostd.cluster.v1.DownRequest
-	(*DownResponse)(nil),          // 17: hostd.cluster.v1.DownResponse
-	(*RebalanceRequest)(nil),      // 18: hostd.cluster.v1.RebalanceRequest
-	(*RebalanceResponse)(nil),     // 19: hostd.cluster.v1.RebalanceResponse
-	(*Setting)(nil),               // 20: hostd.cluster.v1.Setting
-	(*PutSettingRequest)(nil),     // 21: hostd.cluster.v1.PutSettingRequest
-	(*PutSettingResponse)(nil),    // 22: hostd.cluster.v1.PutSettingResponse
-	(*GetSettingRequest)(nil),     // 23: hostd.cluster.v1.GetSettingRequest
-	(*GetSettingResponse)(nil),    // 24: hostd.cluster.v1.GetSettingResponse
-	(*ListSettingsRequest)(nil),   // 25: hostd.cluster.v1.ListSettingsRequest
-	(*ListSettingsResponse)(nil),  // 26: hostd.cluster.v1.ListSettingsResponse
-	(*WatchSettingsRequest)(nil),  // 27: hostd.cluster.v1.WatchSettingsRequest
-	(*WatchSettingsResponse)(nil), // 28: hostd.cluster.v1.WatchSettingsResponse
+	(*ShardKey)(nil),              // 4: hostd.cluster.v1.ShardKey
+	(*ListShardsRequest)(nil),     // 5: hostd.cluster.v1.ListShardsRequest
+	(*ListShardsResponse)(nil),    // 6: hostd.cluster.v1.ListShardsResponse
+	(*WatchClusterRequest)(nil),   // 7: hostd.cluster.v1.WatchClusterRequest
+	(*WatchClusterResponse)(nil),  // 8: hostd.cluster.v1.WatchClusterResponse
+	(*MoveShardRequest)(nil),      // 9: hostd.cluster.v1.MoveShardRequest
+	(*MoveShardResponse)(nil),     // 10: hostd.cluster.v1.MoveShardResponse
+	(*DrainRequest)(nil),          // 11: hostd.cluster.v1.DrainRequest
+	(*DrainResponse)(nil),         // 12: hostd.cluster.v1.DrainResponse
+	(*ResumeRequest)(nil),         // 13: hostd.cluster.v1.ResumeRequest
+	(*ResumeResponse)(nil),        // 14: hostd.cluster.v1.ResumeResponse
+	(*LeaveRequest)(nil),          // 15: hostd.cluster.v1.LeaveRequest
+	(*LeaveResponse)(nil),         // 16: hostd.cluster.v1.LeaveResponse
+	(*DownRequest)(nil),           // 17: hostd.cluster.v1.DownRequest
+	(*DownResponse)(nil),          // 18: hostd.cluster.v1.DownResponse
+	(*RebalanceRequest)(nil),      // 19: hostd.cluster.v1.RebalanceRequest
+	(*RebalanceResponse)(nil),     // 20: hostd.cluster.v1.RebalanceResponse
+	(*Setting)(nil),               // 21: hostd.cluster.v1.Setting
+	(*PutSettingRequest)(nil),     // 22: hostd.cluster.v1.PutSettingRequest
+	(*PutSettingResponse)(nil),    // 23: hostd.cluster.v1.PutSettingResponse
+	(*GetSettingRequest)(nil),     // 24: hostd.cluster.v1.GetSettingRequest
+	(*GetSettingResponse)(nil),    // 25: hostd.cluster.v1.GetSettingResponse
+	(*ListSettingsRequest)(nil),   // 26: hostd.cluster.v1.ListSettingsRequest
+	(*ListSettingsResponse)(nil),  // 27: hostd.cluster.v1.ListSettingsResponse
+	(*WatchSettingsRequest)(nil),  // 28: hostd.cluster.v1.WatchSettingsRequest
+	(*WatchSettingsResponse)(nil), // 29: hostd.cluster.v1.WatchSettingsResponse
 }
 var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	0,  // 0: hostd.cluster.v1.GetClusterResponse.members:type_name -> hostd.cluster.v1.Member
-	1,  // 1: hostd.cluster.v1.ListShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
-	0,  // 2: hostd.cluster.v1.WatchClusterResponse.members:type_name -> hostd.cluster.v1.Member
-	20, // 3: hostd.cluster.v1.GetSettingResponse.setting:type_name -> hostd.cluster.v1.Setting
-	20, // 4: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
-	20, // 5: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
-	2,  // 6: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
-	4,  // 7: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
-	6,  // 8: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
-	8,  // 9: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
-	10, // 10: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
-	12, // 11: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
-	14, // 12: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
-	16, // 13: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
-	18, // 14: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
-	21, // 15: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
-	23, // 16: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
-	25, // 17: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
-	27, // 18: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
-	3,  // 19: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
-	5,  // 20: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
-	7,  // 21: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
-	9,  // 22: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
-	11, // 23: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
-	13, // 24: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
-	15, // 25: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
-	17, // 26: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
-	19, // 27: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
-	22, // 28: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
-	24, // 29: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
-	26, // 30: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
-	28, // 31: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
-	19, // [19:32] is the sub-list for method output_type
-	6,  // [6:19] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	4,  // 1: hostd.cluster.v1.GetClusterResponse.shard_keys:type_name -> hostd.cluster.v1.ShardKey
+	1,  // 2: hostd.cluster.v1.ListShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
+	0,  // 3: hostd.cluster.v1.WatchClusterResponse.members:type_name -> hostd.cluster.v1.Member
+	21, // 4: hostd.cluster.v1.GetSettingResponse.setting:type_name -> hostd.cluster.v1.Setting
+	21, // 5: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
+	21, // 6: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
+	2,  // 7: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
+	5,  // 8: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
+	7,  // 9: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
+	9,  // 10: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
+	11, // 11: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
+	13, // 12: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
+	15, // 13: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
+	17, // 14: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
+	19, // 15: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
+	22, // 16: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
+	24, // 17: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
+	26, // 18: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
+	28, // 19: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
+	3,  // 20: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
+	6,  // 21: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
+	8,  // 22: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
+	10, // 23: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
+	12, // 24: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
+	14, // 25: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
+	16, // 26: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
+	18, // 27: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
+	20, // 28: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
+	23, // 29: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
+	25, // 30: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
+	27, // 31: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
+	29, // 32: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
+	20, // [20:33] is the sub-list for method output_type
+	7,  // [7:20] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_hostd_cluster_v1_cluster_proto_init() }
@@ -1762,7 +1846,7 @@ func file_hostd_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_cluster_v1_cluster_proto_rawDesc), len(file_hostd_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

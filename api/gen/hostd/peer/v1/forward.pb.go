@@ -311,7 +311,9 @@ type ForwardRequest_Item struct {
 	RemainingMicros uint64 `protobuf:"varint,10,opt,name=remaining_micros,json=remainingMicros,proto3" json:"remaining_micros,omitempty"`
 	// The sender's round: once a request of a round is sent back, no other of
 	// that round or an earlier one runs for the shard.
-	Round         uint64 `protobuf:"varint,11,opt,name=round,proto3" json:"round,omitempty"`
+	Round uint64 `protobuf:"varint,11,opt,name=round,proto3" json:"round,omitempty"`
+	// The shard whose round it is, as the sender has found it.
+	Shard         uint32 `protobuf:"varint,12,opt,name=shard,proto3" json:"shard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -423,6 +425,13 @@ func (x *ForwardRequest_Item) GetRound() uint64 {
 	return 0
 }
 
+func (x *ForwardRequest_Item) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
 // Item is one outcome.
 type ForwardResponse_Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -527,9 +536,9 @@ var File_hostd_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\n" +
-	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\xba\x03\n" +
+	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\xd0\x03\n" +
 	"\x0eForwardRequest\x128\n" +
-	"\x05items\x18\x01 \x03(\v2\".hostd.peer.v1.ForwardRequest.ItemR\x05items\x1a\xed\x02\n" +
+	"\x05items\x18\x01 \x03(\v2\".hostd.peer.v1.ForwardRequest.ItemR\x05items\x1a\x83\x03\n" +
 	"\x04Item\x12 \n" +
 	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x12.\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1a.hostd.peer.v1.ForwardKindR\x04kind\x12\x1f\n" +
@@ -544,7 +553,8 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\x11expected_plus_one\x18\t \x01(\x04R\x0fexpectedPlusOne\x12)\n" +
 	"\x10remaining_micros\x18\n" +
 	" \x01(\x04R\x0fremainingMicros\x12\x14\n" +
-	"\x05round\x18\v \x01(\x04R\x05round\"\xb3\x02\n" +
+	"\x05round\x18\v \x01(\x04R\x05round\x12\x14\n" +
+	"\x05shard\x18\f \x01(\rR\x05shard\"\xb3\x02\n" +
 	"\x0fForwardResponse\x129\n" +
 	"\x05items\x18\x01 \x03(\v2#.hostd.peer.v1.ForwardResponse.ItemR\x05items\x1a\xe4\x01\n" +
 	"\x04Item\x12 \n" +

@@ -1,0 +1,61 @@
+package host
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// shardKeys maps entities to shards by the rules that the metadata holds. A
+// rule that it has learned stays: rules never change, and the metadata may be
+// behind for a while when its replica is renewed. It is safe for concurrent use
+// and does not block.
+type shardKeys struct {
+	shards uint32
+	view   func() *meta.View
+
+	mu    sync.Mutex // of changes to rules
+	rules atomic.Pointer[map[string]sharding.KeyRule]
+}
+
+func newShardKeys(shards uint32, view func() *meta.View) *shardKeys {
+	k := &shardKeys{shards: shards, view: view}
+	k.rules.Store(&map[string]sharding.KeyRule{})
+	return k
+}
+
+// Locate implements sharding.Locate.
+func (k *shardKeys) Locate(e sharding.EntityID) (sharding.ShardID, bool) {
+	rule, known := (*k.rules.Load())[e.Type]
+	if !known {
+		view := k.view()
+		if rule, known = view.ShardKey(e.Type); !known {
+			return sharding.MetaShard, false
+		}
+		k.learn(view)
+	}
+	return rule.ShardOf(e, k.shards), true
+}
+
+// learn takes over the rules of the types that are bound.
+func (k *shardKeys) learn(view *meta.View) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	old := *k.rules.Load()
+	var next map[string]sharding.KeyRule
+	for _, b := range view.Bindings() {
+		if _, known := old[b.EntityType]; known {
+			continue
+		}
+		if next == nil {
+			next = maps.Clone(old)
+		}
+		next[b.EntityType] = b.ShardKey
+	}
+	if next != nil {
+		k.rules.Store(&next)
+	}
+}
