@@ -42,6 +42,23 @@ type timerView struct {
 	Name    string    `json:"name"`
 	Due     time.Time `json:"due"`
 	Command string    `json:"command"`
+
+	Schedule string `json:"schedule,omitempty"`
+	TimeZone string `json:"timeZone,omitempty"`
+	Missed   string `json:"missed,omitempty"`
+}
+
+// text is a timer in a line.
+func (t *timerView) text() string {
+	line := t.Due.UTC().Format(time.RFC3339Nano) + " " + t.Command
+	if t.Schedule == "" {
+		return line
+	}
+	zone := t.TimeZone
+	if zone == "" {
+		zone = "UTC"
+	}
+	return fmt.Sprintf("%s, again %s (%s), missed: %s", line, clean(t.Schedule), clean(zone), t.Missed)
 }
 
 func printEntity(out *output, e *entityv1.GetEntityResponse) error {
@@ -63,7 +80,7 @@ func printEntity(out *output, e *entityv1.GetEntityResponse) error {
 		e.GetModuleDigest(), e.GetResident(), e.GetStateBytes(), []timerView{}, e.GetLastError(), e.GetFaults(), e.GetFuel(),
 	}
 	for _, t := range e.GetTimers() {
-		v.Timers = append(v.Timers, timerView{t.GetName(), t.GetDue().AsTime(), t.GetCommand()})
+		v.Timers = append(v.Timers, timerView{t.GetName(), t.GetDue().AsTime(), t.GetCommand(), t.GetSchedule(), t.GetTimeZone(), t.GetMissed()})
 	}
 	return out.print(v, func(w io.Writer) {
 		table(w, "STATUS\t"+v.Status, func(row func(...any)) {
@@ -75,7 +92,7 @@ func printEntity(out *output, e *entityv1.GetEntityResponse) error {
 			row("resident", v.Resident)
 			row("state", fmt.Sprintf("%d bytes", v.StateBytes))
 			for _, t := range v.Timers {
-				row("timer "+t.Name, t.Due.UTC().Format(time.RFC3339Nano)+" "+t.Command)
+				row("timer "+t.Name, t.text())
 			}
 			row("fuel", v.Fuel)
 			if v.Faults > 0 {

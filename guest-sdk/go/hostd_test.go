@@ -93,6 +93,26 @@ func TestCommandsEventsAndReplies(t *testing.T) {
 	d.Then(order{Lines: []string{"a", "b"}, Counts: map[string]int64{"a": 1, "b": 1}})
 }
 
+// TestSchedules: what a command sets, and what the command of a tick sees.
+func TestSchedules(t *testing.T) {
+	typ := hostd.Entity[int](`clock`, hostd.JSON)
+	hostd.Command(typ, "start", func(c *hostd.Context, _ *int, _ hostd.None) (int64, error) {
+		c.Schedule("poll", hostd.Schedule{Every: 90 * hostd.Second, Missed: hostd.MissedSkip, Command: "start"})
+		c.Schedule("report", hostd.Schedule{Cron: "0 3 * * mon-fri", Zone: "Europe/Berlin", Missed: hostd.MissedAll, Command: "start", Payload: 7})
+		return int64(c.Due()), nil
+	})
+	want := []abi.Timer{
+		{Name: []byte("poll"), Expression: []byte("@every 90000000000ns"), Zone: []byte{}, Missed: abi.MissedSkip, Command: []byte("start"), Payload: []byte{}},
+		{Name: []byte("report"), Expression: []byte("0 3 * * mon-fri"), Zone: []byte("Europe/Berlin"), Missed: abi.MissedAll, Command: []byte("start"), Payload: []byte("7")},
+	}
+	d := hostdtest.New(t, typ)
+	if got := d.When("start", nil).Reply(int64(0)).Output().Timers; !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
+	due := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
+	d.FromTimerDue(due).When("start", nil).Reply(due.UnixNano())
+}
+
 func TestEverythingElseACommandCanDo(t *testing.T) {
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	d := hostdtest.New(t, orders()).ID("o-1").At(now)

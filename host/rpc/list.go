@@ -5,10 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"hash/fnv"
-	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
@@ -60,7 +58,7 @@ func (s *entityService) getEntity(ctx context.Context, id sharding.EntityID) (*c
 		Fuel:             info.Fuel,
 	}
 	for _, t := range info.Timers {
-		out.Timers = append(out.Timers, &entityv1.Timer{Name: t.Name, Due: timestamppb.New(time.Unix(0, t.Due)), Command: string(t.Command)})
+		out.Timers = append(out.Timers, timer(&t))
 	}
 	if info.Module != (journal.Digest{}) {
 		out.ModuleDigest = info.Module.String()

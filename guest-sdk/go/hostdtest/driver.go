@@ -45,6 +45,7 @@ type Driver[S any] struct {
 	now       time.Time
 	commandID string
 	source    abi.Source
+	due       time.Time // of the timer that is the source
 	commands  int
 	lines     []string
 }
@@ -95,6 +96,7 @@ func (d *Driver[S]) CommandID(id string) *Driver[S] {
 
 // From makes the commands that follow come from another entity.
 func (d *Driver[S]) From(entityType, entityID string) *Driver[S] {
+	d.due = time.Time{}
 	d.source = abi.Source{Kind: abi.SourceEntity, EntityType: []byte(entityType), EntityID: []byte(entityID)}
 	return d
 }
@@ -103,6 +105,13 @@ func (d *Driver[S]) From(entityType, entityID string) *Driver[S] {
 func (d *Driver[S]) FromTimer() *Driver[S] {
 	d.source = abi.Source{Kind: abi.SourceTimer}
 	return d
+}
+
+// FromTimerDue makes the commands that follow come from a timer that was due
+// at a time.
+func (d *Driver[S]) FromTimerDue(due time.Time) *Driver[S] {
+	d.due = due
+	return d.FromTimer()
 }
 
 // Given adds events to the entity's history.
@@ -133,6 +142,9 @@ func (d *Driver[S]) When(command string, payload any) *Result[S] {
 	input = abi.AppendCommandID(input, id)
 	input = abi.AppendSeed(input, uint64(d.commands))
 	input = abi.AppendSource(input, d.source)
+	if !d.due.IsZero() {
+		input = abi.AppendDue(input, d.due.UnixNano())
+	}
 	mode := abi.HandleEvents
 	if d.typ.IsDurable() {
 		mode = abi.HandleState

@@ -22,6 +22,15 @@ type Arm struct {
 	Times   int64  `json:"times"`
 }
 
+// Repeat sets a schedule, whose ticks leave when they were due.
+type Repeat struct {
+	Name    string `json:"name"`
+	EveryMs int64  `json:"everyMs"`
+	Cron    string `json:"cron"`
+	Zone    string `json:"zone"`
+	Missed  int64  `json:"missed"`
+}
+
 // Disarm cancels a timer.
 type Disarm struct {
 	Name string `json:"name"`
@@ -35,6 +44,10 @@ type (
 	Rang struct {
 		Name string `json:"name"`
 	}
+	Ticked struct {
+		Name string `json:"name"`
+		Due  int64  `json:"due"`
+	}
 )
 
 func arm(c *hostd.Context, a Arm) {
@@ -46,6 +59,7 @@ func Alarm() *hostd.Type[State] {
 	alarm := hostd.Entity[State]("alarm", hostd.JSON, hostd.SnapshotEvery(10))
 
 	hostd.Event(alarm, "added", func(s *State, e Added) { s.Total += e.Amount })
+	hostd.Event(alarm, "ticked", func(*State, Ticked) {})
 	hostd.Event(alarm, "rang", func(s *State, _ Rang) { s.Rung++ })
 
 	hostd.Command(alarm, "add", func(c *hostd.Context, s *State, cmd Add) (State, error) {
@@ -58,6 +72,17 @@ func Alarm() *hostd.Type[State] {
 	})
 	hostd.Command(alarm, "disarm", func(c *hostd.Context, s *State, cmd Disarm) (State, error) {
 		c.CancelTimer(cmd.Name)
+		return *s, nil
+	})
+	hostd.Command(alarm, "repeat", func(c *hostd.Context, s *State, cmd Repeat) (State, error) {
+		c.Schedule(cmd.Name, hostd.Schedule{
+			Every: hostd.Duration(cmd.EveryMs) * hostd.Millisecond, Cron: cmd.Cron, Zone: cmd.Zone, Missed: hostd.Missed(cmd.Missed),
+			Command: "tick", Payload: Disarm{cmd.Name},
+		})
+		return *s, nil
+	})
+	hostd.Command(alarm, "tick", func(c *hostd.Context, s *State, cmd Disarm) (State, error) {
+		c.Emit(Ticked{cmd.Name, int64(c.Due())})
 		return *s, nil
 	})
 	hostd.Command(alarm, "ring", func(c *hostd.Context, s *State, cmd Arm) (State, error) {

@@ -1570,7 +1570,14 @@ type Timer struct {
 	// When it is due.
 	Due *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=due,proto3" json:"due,omitempty"`
 	// The command it sends.
-	Command       string `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
+	Command string `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
+	// Of one that repeats: the expression that says when, "@every" and a
+	// duration or five fields of cron; empty of one that fires once.
+	Schedule string `protobuf:"bytes,4,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	// The IANA time zone of the expression; empty is UTC.
+	TimeZone string `protobuf:"bytes,5,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
+	// What becomes of ticks that were missed: "once", "all" or "skip".
+	Missed        string `protobuf:"bytes,6,opt,name=missed,proto3" json:"missed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1622,6 +1629,27 @@ func (x *Timer) GetDue() *timestamppb.Timestamp {
 func (x *Timer) GetCommand() string {
 	if x != nil {
 		return x.Command
+	}
+	return ""
+}
+
+func (x *Timer) GetSchedule() string {
+	if x != nil {
+		return x.Schedule
+	}
+	return ""
+}
+
+func (x *Timer) GetTimeZone() string {
+	if x != nil {
+		return x.TimeZone
+	}
+	return ""
+}
+
+func (x *Timer) GetMissed() string {
+	if x != nil {
+		return x.Missed
 	}
 	return ""
 }
@@ -2702,11 +2730,14 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"last_error\x18\n" +
 	" \x01(\tR\tlastError\x12\x16\n" +
 	"\x06faults\x18\v \x01(\rR\x06faults\x12\x12\n" +
-	"\x04fuel\x18\f \x01(\x04R\x04fuel\"c\n" +
+	"\x04fuel\x18\f \x01(\x04R\x04fuel\"\xb4\x01\n" +
 	"\x05Timer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
 	"\x03due\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12\x18\n" +
-	"\acommand\x18\x03 \x01(\tR\acommand\"\xcb\x01\n" +
+	"\acommand\x18\x03 \x01(\tR\acommand\x12\x1a\n" +
+	"\bschedule\x18\x04 \x01(\tR\bschedule\x12\x1b\n" +
+	"\ttime_zone\x18\x05 \x01(\tR\btimeZone\x12\x16\n" +
+	"\x06missed\x18\x06 \x01(\tR\x06missed\"\xcb\x01\n" +
 	"\x0fGetStateRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12H\n" +
