@@ -16,7 +16,7 @@ type cache struct {
 	often                        sketch
 }
 
-// segment is the list that a node is in.
+// segment is the list that an entity is in.
 type segment uint8
 
 const (
@@ -26,46 +26,37 @@ const (
 	inProtected
 )
 
-// node is an entity's place in the cache.
-type node struct {
-	prev, next *node
-	seg        segment
-	key        uint32 // hash of the entity's name
-	entity     *entity
-}
+// links are an entity's neighbours in a list.
+type links struct{ prev, next *entity }
 
-// list is a ring of nodes, least recently used first.
+// list is entities in order, least recently used first.
 type list struct {
-	root node
-	len  int
+	first, last *entity
+	len         int
 }
 
-func (l *list) front() *node {
-	if l.len == 0 {
-		return nil
+func (l *list) push(e *entity) {
+	if e.place = (links{prev: l.last}); l.last != nil {
+		l.last.place.next = e
+	} else {
+		l.first = e
 	}
-	return l.root.next
-}
-
-func (l *list) back() *node {
-	if l.len == 0 {
-		return nil
-	}
-	return l.root.prev
-}
-
-func (l *list) push(n *node) {
-	if l.len == 0 {
-		l.root.next, l.root.prev = &l.root, &l.root
-	}
-	n.prev, n.next = l.root.prev, &l.root
-	n.prev.next, l.root.prev = n, n
+	l.last = e
 	l.len++
 }
 
-func (l *list) take(n *node) {
-	n.prev.next, n.next.prev = n.next, n.prev
-	n.prev, n.next = nil, nil
+func (l *list) take(e *entity) {
+	if e.place.prev != nil {
+		e.place.prev.place.next = e.place.next
+	} else {
+		l.first = e.place.next
+	}
+	if e.place.next != nil {
+		e.place.next.place.prev = e.place.prev
+	} else {
+		l.last = e.place.prev
+	}
+	e.place = links{}
 	l.len--
 }
 
@@ -80,57 +71,60 @@ func (c *cache) list(s segment) *list {
 	}
 }
 
-func (c *cache) move(n *node, to segment) {
-	if n.seg != outside {
-		c.list(n.seg).take(n)
+func (c *cache) move(e *entity, to segment) {
+	if e.seg != outside {
+		c.list(e.seg).take(e)
 	}
-	if n.seg = to; to != outside {
-		c.list(to).push(n)
+	if e.seg = to; to != outside {
+		c.list(to).push(e)
 	}
 }
 
-// add takes a node in that is outside.
-func (c *cache) add(n *node) {
+// add takes an entity in that is outside.
+func (c *cache) add(e *entity) {
 	c.count++
 	c.often.fit(c.count)
-	c.often.increment(n.key)
-	c.move(n, inWindow)
+	c.often.increment(e.key)
+	c.move(e, inWindow)
 	for c.window.len > 1+c.count/100 {
-		c.move(c.window.front(), inProbation)
+		c.move(c.window.first, inProbation)
 	}
 }
 
-// remove takes a node out, if it is in.
-func (c *cache) remove(n *node) {
-	if n.seg != outside {
-		c.count--
-		c.move(n, outside)
+// remove takes an entity out, if it is in.
+func (c *cache) remove(e *entity) {
+	if e.seg == outside {
+		return
 	}
+	if c.move(e, outside); c.count == 1 {
+		c.often = sketch{} // nobody is left to compare
+	}
+	c.count--
 }
 
-// touch tells that a node was asked for.
-func (c *cache) touch(n *node) {
-	c.often.increment(n.key)
-	switch n.seg {
+// touch tells that an entity was asked for.
+func (c *cache) touch(e *entity) {
+	c.often.increment(e.key)
+	switch e.seg {
 	case inWindow, inProtected:
-		c.move(n, n.seg)
+		c.move(e, e.seg)
 	case inProbation:
-		c.move(n, inProtected)
+		c.move(e, inProtected)
 		if c.protected.len > (c.count-c.window.len)*4/5 {
-			c.move(c.protected.front(), inProbation)
+			c.move(c.protected.first, inProbation)
 		}
 	}
 }
 
-// victim returns the node that should leave; nil when there is none. It stays
+// victim returns the entity that should leave; nil when there is none. It stays
 // in until it is removed or touched.
-func (c *cache) victim() *node {
-	candidate, oldest := c.probation.back(), c.probation.front()
+func (c *cache) victim() *entity {
+	candidate, oldest := c.probation.last, c.probation.first
 	switch {
 	case candidate == nil && c.window.len > 0:
-		return c.window.front()
+		return c.window.first
 	case candidate == nil:
-		return c.protected.front()
+		return c.protected.first
 	case c.often.estimate(candidate.key) > c.often.estimate(oldest.key):
 		return oldest
 	}

@@ -8,16 +8,16 @@ import (
 // lru is what the cache is measured against: the least recently used leaves.
 type lru struct{ list }
 
-func (l *lru) add(n *node)    { l.push(n); n.seg = inWindow }
-func (l *lru) touch(n *node)  { l.take(n); l.push(n) }
-func (l *lru) remove(n *node) { l.take(n); n.seg = outside }
-func (l *lru) victim() *node  { return l.front() }
+func (l *lru) add(n *entity)    { l.push(n); n.seg = inWindow }
+func (l *lru) touch(n *entity)  { l.take(n); l.push(n) }
+func (l *lru) remove(n *entity) { l.take(n); n.seg = outside }
+func (l *lru) victim() *entity  { return l.first }
 
 type policy interface {
-	add(*node)
-	touch(*node)
-	remove(*node)
-	victim() *node
+	add(*entity)
+	touch(*entity)
+	remove(*entity)
+	victim() *entity
 }
 
 // trace is a sequence of keys; scans of keys asked for once come between.
@@ -37,12 +37,12 @@ func trace(skew float64, scan bool, n int) []int {
 
 // hits is the share of a trace that finds its entity resident, in percent.
 func hits(p policy, keys []int, room int) float64 {
-	nodes := map[int]*node{}
+	nodes := map[int]*entity{}
 	resident, hit := 0, 0
 	for _, k := range keys {
 		n := nodes[k]
 		if n == nil {
-			n = &node{key: uint32(k) * 0x9e3779b1}
+			n = &entity{key: uint32(k) * 0x9e3779b1}
 			nodes[k] = n
 		}
 		if n.seg != outside {
@@ -105,9 +105,9 @@ func TestCacheForgetsOldFame(t *testing.T) {
 func TestCacheListsAgree(t *testing.T) {
 	var c cache
 	rng := rand.New(rand.NewPCG(5, 6))
-	nodes := make([]*node, 300)
+	nodes := make([]*entity, 300)
 	for i := range nodes {
-		nodes[i] = &node{key: rng.Uint32()}
+		nodes[i] = &entity{key: rng.Uint32()}
 	}
 	in := 0
 	for range 20_000 {

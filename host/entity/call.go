@@ -124,7 +124,7 @@ func (c *core) returned(v *call) {
 			in.bytes, in.capacity = n, in.resident
 		}
 	}
-	stays := !in.dead && e.inst == in && e.handle == v.handle
+	stays := !in.dead && e.inst == in && uint64(e.handle) == v.handle
 	if !stays && v.err != nil {
 		c.closeInstance(in)
 	}
@@ -156,11 +156,11 @@ func (c *core) returned(v *call) {
 		return
 	}
 	for _, h := range in.leaving {
-		if err := in.guest.Drop(h); err != nil {
+		if err := in.guest.Drop(uint64(h)); err != nil {
 			c.closeInstance(in)
 			return
 		}
-		in.free = append(in.free, uint32(h))
+		in.free = append(in.free, h)
 	}
 	in.leaving = in.leaving[:0]
 	blocked := in.blocked
@@ -175,7 +175,7 @@ func (c *core) returned(v *call) {
 // answers it if the shard is no longer led here.
 func (c *core) requeue(v *call) {
 	s := v.entity.shard
-	if s.state != leading || s.entities[v.entity.id] != v.entity {
+	if s.state != leading || !s.entities.has(v.entity) {
 		c.settle(s, v.req, Result{Err: notLeader(s)})
 		return
 	}

@@ -31,64 +31,46 @@ const (
 type entity struct {
 	id    sharding.EntityID
 	shard *shard
+	key   uint32 // of id
 
 	phase   phase
 	queued  bool // in core.ready
 	blocked bool // in its instance's blocked
 	held    bool // in its shard's held
 	idling  bool // in its type's idle
-	partial bool // ids older than seen are in the filter, and not in seen
-	whole   bool // the next load reads the whole window
+	seg     segment
 	lives   bool // resident: it has a record, and none after it deleted it
-	faults  int32
 	replay  replay
 
 	// resident: the head that the next command sees, ahead of the commit.
 	inst     *instance
-	handle   uint64
+	handle   uint32
+	touched  tick // up to touchEvery late
 	typ      *Type
 	sequence journal.Sequence
 	hash     journal.Hash
 	seen     dedupe
-	filter   *filter          // of the ids in seen and of older ones; nil while there are few
-	older    journal.Sequence // with partial, the older ids are in the records from here on
-	touched  int64            // unix nanoseconds, up to touchEvery late
-	place    node
-	idler    idler
+	place    links // in the cache
+	idler    links // in its type's idle
 
 	// last is the newest proposal that carries a record of this entity.
 	last uint64
 	// waiting are its undecided requests, in order.
-	waiting []*Request
+	waiting queue
 
-	load    *load
-	below   journal.Sequence // snapshots from here on do not load; 0 for none of them
-	trouble *trouble         // nil for most
+	rest *rest // nil for most
 }
-
-// trouble is what went wrong last with an entity.
-type trouble struct {
-	err      string
-	parkedTo time.Time
-}
-
-func (e *entity) failed(err error) {
-	if e.trouble == nil {
-		e.trouble = &trouble{}
-	}
-	e.trouble.err = err.Error()
-}
-
-func (e *entity) parked(now time.Time) bool { return e.trouble != nil && e.trouble.parkedTo.After(now) }
 
 // unload forgets the state and leaves the entity cold.
 func (e *entity) unload() {
-	if e.load != nil {
-		e.load.cancel()
-		e.load = nil
+	if l := e.load(); l != nil {
+		l.cancel()
+		e.rest.load = nil
 	}
 	e.phase, e.inst, e.typ, e.seen, e.replay = cold, nil, nil, dedupe{}, replay{}
-	e.filter, e.partial = nil, false
+	if e.rest != nil {
+		e.rest.filter, e.rest.partial = nil, false
+	}
 }
 
 // run is the lane's part of a Request.
@@ -97,6 +79,7 @@ type run struct {
 	round uint64 // the read round that must confirm; 0 when none is needed
 	asks  bool   // needs a read round that is not asked for yet
 	fire  *firing
+	next  *Request // in its queue
 }
 
 // loader starts reading an entity's history; chunks come back to core.loaded.
@@ -118,6 +101,7 @@ type core struct {
 	instances []*instance // oldest first
 	residents residents
 	types     typeTallies
+	salt      uint64               // of the keys of entities
 	ready     []*entity            // have a turn to take
 	call      *call                // the next visit
 	visits    map[*call]struct{}   // under way without the lane
@@ -227,31 +211,26 @@ func (c *core) admit(r *Request) {
 
 // dispatch brings a request to its entity's queue.
 func (c *core) dispatch(s *shard, r *Request) {
-	e := s.entities[r.Entity]
-	if e == nil {
-		e = &entity{id: r.Entity, shard: s}
-		s.entities[r.Entity] = e
-		c.known++
-	}
+	e := c.entity(s, r.Entity)
 	if r.Kind == Inspect {
 		c.inspect(e, r)
 		return
 	}
 	if r.Kind == Clear {
-		e.faults, e.trouble = 0, nil
+		e.cleared()
 		c.inspect(e, r)
 		return
 	}
-	if r.Kind == Passivate && e.phase == cold && len(e.waiting) == 0 {
+	if r.Kind == Passivate && e.phase == cold && e.waiting.len == 0 {
 		c.settle(s, r, Result{})
 		c.revive(e)
 		return
 	}
-	if len(e.waiting) >= c.opts.EntityInFlight {
+	if e.waiting.len >= c.opts.EntityInFlight {
 		c.settle(s, r, Result{Err: ErrBusy})
 		return
 	}
-	e.waiting = append(e.waiting, r)
+	e.waiting.push(r)
 	if e.phase == resident {
 		c.enqueue(e)
 		return
@@ -298,11 +277,11 @@ func (c *core) turn(e *entity) {
 				e.inst.blocked = append(e.inst.blocked, e)
 			}
 			return
-		case e.phase == loading && len(e.load.chunks) > 0:
+		case e.phase == loading && len(e.load().chunks) > 0:
 			c.applyChunk(e)
 		case e.phase == resident && c.wantsSnapshot(e):
 			c.takeSnapshot(e)
-		case e.phase == resident && len(e.waiting) > 0:
+		case e.phase == resident && e.waiting.len > 0:
 			if n >= turnRequests {
 				c.enqueue(e)
 				return
@@ -329,8 +308,8 @@ func (c *core) revive(e *entity) {
 		return
 	}
 	e.phase = cold
-	if len(e.waiting) == 0 {
-		if e.faults == 0 {
+	if e.waiting.len == 0 {
+		if e.faults() == 0 {
 			c.forget(e)
 		}
 		return
@@ -344,17 +323,15 @@ func (c *core) revive(e *entity) {
 
 // forget takes an entity out of its shard's.
 func (c *core) forget(e *entity) {
-	if e.shard.entities[e.id] == e {
-		delete(e.shard.entities, e.id)
+	if e.shard.entities.remove(e) {
 		c.known--
 	}
 }
 
 func (c *core) failWaiting(e *entity, err error) {
-	for _, r := range e.waiting {
+	for r := e.waiting.pop(); r != nil; r = e.waiting.pop() {
 		c.settle(e.shard, r, Result{Err: err})
 	}
-	e.waiting = nil
 	c.revive(e)
 }
 
@@ -374,11 +351,7 @@ func (c *core) serve(e *entity) bool {
 		c.bind(e, t.Revision)
 		return false
 	}
-	r := e.waiting[0]
-	e.waiting[0] = nil
-	if e.waiting = e.waiting[1:]; len(e.waiting) == 0 {
-		e.waiting = nil
-	}
+	r := e.waiting.pop()
 	switch {
 	case r.Kind == Passivate:
 		c.passivate(e, r)
@@ -397,9 +370,9 @@ func (c *core) serve(e *entity) bool {
 }
 
 func (c *core) inspect(e *entity, r *Request) {
-	info := &Info{Sequence: e.sequence, Faults: int(e.faults), Resident: e.phase == resident, Status: "passive"}
-	if e.trouble != nil {
-		info.LastErr = e.trouble.err
+	info := &Info{Sequence: e.sequence, Faults: e.faults(), Resident: e.phase == resident, Status: "passive"}
+	if e.rest != nil {
+		info.LastErr = e.rest.err
 	}
 	switch {
 	case e.phase == resident:

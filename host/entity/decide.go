@@ -60,7 +60,7 @@ func (c *core) fire(e *entity, r *Request, now int64) {
 // handle gives a command to the guest.
 func (c *core) handle(e *entity, r *Request, now int64, hash uint64) {
 	v := c.call
-	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, e.handle, r, hash
+	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, uint64(e.handle), r, hash
 	v.env = Env{Now: now, Seed: seed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel}
 	v.frames = commandFrames(v.frames[:0], e, r, v.env)
 	c.visit(v)
@@ -68,21 +68,21 @@ func (c *core) handle(e *entity, r *Request, now int64, hash uint64) {
 
 // remembered answers a command id that the entity has carried out before.
 func (c *core) remembered(e *entity, r *Request, hash uint64, now int64) bool {
-	m := e.seen.find(&c.opts.Window, r.ID, now)
-	if m != nil {
-		c.again(e.shard, r, m, hash)
+	m, found := e.seen.find(&c.opts.Window, r.ID, now)
+	if found {
+		c.again(e, r, &m, hash)
 	}
-	return m != nil
+	return found
 }
 
 // unsure has the whole window of an entity read for a command id that may be
 // in a part of it that is not in memory. The request is first to be served then.
 func (c *core) unsure(e *entity, r *Request) bool {
-	if !e.partial || !e.filter.has(r.ID) {
+	if e.rest == nil || !e.rest.partial || !e.rest.filter.has(r.ID) {
 		return false
 	}
-	e.waiting = append([]*Request{r}, e.waiting...)
-	e.whole = true
+	e.waiting.unshift(r)
+	e.rest.whole = true
 	c.away[e] = struct{}{}
 	c.evict(e)
 	c.revive(e)
@@ -90,16 +90,17 @@ func (c *core) unsure(e *entity, r *Request) bool {
 }
 
 // again answers a command id that the entity has carried out before. The
-// stored reply may be in flight still; it is released with its record.
-func (c *core) again(s *shard, r *Request, m *remembered, hash uint64) {
+// stored reply may be in flight still; it is released with its record, or with
+// a later one of the entity.
+func (c *core) again(e *entity, r *Request, m *remembered, hash uint64) {
 	if m.hash != hash {
 		r.Result = Result{Err: ErrCommandIDReused}
-		c.hold(s, r, m.proposal, true)
+		c.hold(e.shard, r, e.last, true)
 		return
 	}
 	c.stats.Duplicates++
 	r.Result = Result{Payload: m.reply, Sequence: m.sequence, EventCount: int(m.events), Duplicate: true}
-	c.hold(s, r, m.proposal, false)
+	c.hold(e.shard, r, e.last, false)
 }
 
 // outcome turns the guest's output into a refusal or a record.
@@ -170,7 +171,9 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 	e.hash = c.chain.After(rec)
 	e.sequence = rec.Last()
 	e.last = s.next
-	e.faults = 0
+	if e.rest != nil {
+		e.rest.faults = 0
+	}
 	s.clock = env.Now
 	if s.open.data == nil {
 		s.open.data = journal.AppendEntryHeader(make([]byte, 0, 1024), journal.EntryRecords, s.term, s.next)
@@ -181,11 +184,10 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 	r.Result = Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events), Fuel: fuel}
 	s.open.pending = append(s.open.pending, pending{entity: e, req: r})
 	if r.fire == nil {
-		e.seen.add(&c.opts.Window, remembered{
+		c.note(e, remembered{
 			id: r.ID, hash: hash, reply: reply, recordedAt: env.Now, sequence: e.sequence,
-			proposal: s.next, events: uint16(len(rec.Events)), server: r.ServerID,
+			events: uint16(len(rec.Events)), server: r.ServerID,
 		})
-		c.note(e, r.ID)
 	}
 	e.replay.add(len(rec.Events), len(s.open.data)-before)
 	c.stats.Commands++
@@ -204,7 +206,7 @@ func (c *core) query(e *entity, r *Request) {
 		return
 	}
 	v := c.call
-	v.kind, v.in, v.entity, v.handle, v.req = callQuery, e.inst, e, e.handle, r
+	v.kind, v.in, v.entity, v.handle, v.req = callQuery, e.inst, e, uint64(e.handle), r
 	v.env = Env{Now: c.logNow(s), Seed: seed(e.id, e.sequence, ""), Deadline: r.Deadline, Fuel: e.typ.QueryFuel}
 	f := abi.AppendSequence(v.frames[:0], uint64(e.sequence))
 	f = abi.AppendName(f, r.Name)
@@ -267,12 +269,12 @@ func (c *core) fault(e *entity, r *Request, err error) {
 }
 
 func (c *core) blame(e *entity, err error) {
-	e.faults++
 	e.failed(err)
-	if over := int(e.faults) - c.opts.ParkAfterFaults; over >= 0 {
-		e.trouble.parkedTo = c.now.Add(c.opts.ParkFor << min(over, 10))
+	e.rest.faults++
+	if over := e.faults() - c.opts.ParkAfterFaults; over >= 0 {
+		e.rest.parkedTo = c.now.Add(c.opts.ParkFor << min(over, 10))
 	}
-	c.opts.Logger.Warn("a guest faulted", "entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults, "error", err)
+	c.opts.Logger.Warn("a guest faulted", "entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults(), "error", err)
 }
 
 func commandFrames(f []byte, e *entity, r *Request, env Env) []byte {

@@ -27,51 +27,44 @@ type remembered struct {
 	reply      []byte
 	recordedAt int64
 	sequence   journal.Sequence
-	proposal   uint64 // the proposal that carries it in this term; 0 when it came from the journal
 	events     uint16
 	server     bool
 }
 
-// indexAbove is the size from which a map finds an id; below it a scan does,
-// so that a small entity costs no map.
-const indexAbove = 12
-
 // dedupe is an entity's window of carried-out commands, oldest first. It is a
 // function of the entity's records, so a replica that replays them remembers
-// the same ids.
+// the same ids. Most entities have few commands to remember, and there may be
+// millions of them: these are packed into one string, without a byte to spare.
 type dedupe struct {
-	ring  []remembered // ring[head:] then ring[:head] when full; see at
-	head  int
-	count int
-	bytes int
-	first uint64 // number of the oldest one held; numbers count up for ever
-	index map[journal.CommandID]uint64
+	few  string // packed commands, when there is no many
+	many *memory
 }
 
-func (d *dedupe) at(i int) *remembered { return &d.ring[(d.head+i)%len(d.ring)] }
+const (
+	// fewCommands and fewBytes bound what is copied for each command that a
+	// small window takes.
+	fewCommands = 8
+	fewBytes    = 1 << 10
+)
 
-// find returns the live memory of id at log clock now, or nil. The pointer is
-// valid until the next add.
-func (d *dedupe) find(w *Window, id journal.CommandID, now int64) *remembered {
-	var r *remembered
-	if d.index != nil {
-		n, ok := d.index[id]
-		if !ok {
-			return nil
-		}
-		r = d.at(int(n - d.first))
+// find returns the live memory of id at log clock now, with a copy of its reply.
+func (d *dedupe) find(w *Window, id journal.CommandID, now int64) (r remembered, ok bool) {
+	n := nameOf(id)
+	if d.many != nil {
+		r, ok = d.many.find(&n)
 	} else {
-		for i := d.count - 1; i >= 0; i-- {
-			if c := d.at(i); c.id == id {
-				r = c
-				break
+		var last packed[string]
+		for rest := d.few; len(rest) > 0; {
+			var p packed[string]
+			if p, rest = next(rest); p.is(&n) {
+				last, ok = p, true // those before it are too old
 			}
 		}
+		if ok {
+			r = last.open()
+		}
 	}
-	if r == nil || now-r.recordedAt > w.age(r.server) {
-		return nil
-	}
-	return r
+	return r, ok && now-r.recordedAt <= w.age(r.server)
 }
 
 func (w *Window) age(server bool) int64 {
@@ -81,53 +74,81 @@ func (w *Window) age(server bool) int64 {
 	return w.ClientMaxAge
 }
 
-// add remembers r and forgets what the window no longer holds.
-func (d *dedupe) add(w *Window, r remembered) {
-	for d.count > 0 {
-		old := d.at(0)
-		if d.count < w.Commands && d.bytes+len(r.reply) <= w.ReplyBytes && r.recordedAt-old.recordedAt <= w.age(old.server) {
+// holds reports whether a window of so many commands and bytes of replies keeps
+// its first command when r comes.
+func (w *Window) holds(commands, replies int, recordedAt int64, server bool, r *remembered) bool {
+	return commands < w.Commands && replies+len(r.reply) <= w.ReplyBytes && r.recordedAt-recordedAt <= w.age(server)
+}
+
+// add remembers r and forgets what the window no longer holds. It reports
+// whether it has forgotten anything.
+func (d *dedupe) add(w *Window, r remembered) (forgot bool) {
+	n := nameOf(r.id)
+	if d.many != nil {
+		return d.many.add(w, &n, &r)
+	}
+	commands, replies := 0, 0
+	for rest := d.few; len(rest) > 0; commands++ {
+		var p packed[string]
+		p, rest = next(rest)
+		replies += len(p.reply())
+	}
+	for len(d.few) > 0 {
+		p, rest := next(d.few)
+		if w.holds(commands, replies, p.recordedAt(), p.server(), &r) {
 			break
 		}
-		d.forget()
+		commands, replies = commands-1, replies-len(p.reply())
+		d.few, forgot = rest, true
 	}
-	if d.count == len(d.ring) {
-		d.grow()
+	if commands < fewCommands && len(d.few)+packedBytes(&n, &r) <= fewBytes {
+		var scratch [fewBytes]byte
+		d.few = string(appendPacked(append(scratch[:0], d.few...), &n, &r))
+		return forgot
 	}
-	*d.at(d.count) = r
-	n := d.first + uint64(d.count)
-	d.count++
-	d.bytes += len(r.reply)
-	switch {
-	case d.index != nil:
-		d.index[r.id] = n
-	case d.count > indexAbove:
-		d.index = make(map[journal.CommandID]uint64, 2*d.count)
-		for i := 0; i < d.count; i++ {
-			d.index[d.at(i).id] = d.first + uint64(i)
+	d.many = newMemory(d.few, commands, replies)
+	d.few = ""
+	d.many.push(&n, &r)
+	return forgot
+}
+
+// count is how many commands are remembered.
+func (d *dedupe) count() (n int) {
+	if d.many != nil {
+		return d.many.count
+	}
+	for rest := d.few; len(rest) > 0; n++ {
+		_, rest = next(rest)
+	}
+	return n
+}
+
+// oldest is the sequence after the first command that is remembered; false
+// when none is.
+func (d *dedupe) oldest() (at journal.Sequence, ok bool) {
+	if d.many != nil {
+		return d.many.first().sequence(), true
+	}
+	if d.few == "" {
+		return 0, false
+	}
+	p, _ := next(d.few)
+	return p.sequence(), true
+}
+
+// each calls fn with the ids that are remembered, the oldest first.
+func (d *dedupe) each(fn func(journal.CommandID)) {
+	if d.many != nil {
+		for rest := d.many.data[d.many.head:]; len(rest) > 0; {
+			var p packed[[]byte]
+			p, rest = next(rest)
+			fn(p.id())
 		}
+		return
 	}
-}
-
-func (d *dedupe) forget() {
-	old := d.at(0)
-	d.bytes -= len(old.reply)
-	if d.index != nil && d.index[old.id] == d.first {
-		delete(d.index, old.id)
+	for rest := d.few; len(rest) > 0; {
+		var p packed[string]
+		p, rest = next(rest)
+		fn(p.id())
 	}
-	*old = remembered{}
-	d.head = (d.head + 1) % len(d.ring)
-	d.first++
-	d.count--
-}
-
-func (d *dedupe) grow() {
-	size := 2 * len(d.ring)
-	if size == 0 {
-		size = 1
-	}
-	ring := make([]remembered, size)
-	for i := 0; i < d.count; i++ {
-		ring[i] = *d.at(i)
-	}
-	d.ring, d.head = ring, 0
 }

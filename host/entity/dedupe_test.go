@@ -2,12 +2,18 @@ package entity
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
+
+func (d *dedupe) has(w *Window, id journal.CommandID, now int64) bool {
+	_, ok := d.find(w, id, now)
+	return ok
+}
 
 func id(i int) journal.CommandID { return journal.CommandID(fmt.Sprintf("c%d", i)) }
 
@@ -17,11 +23,11 @@ func TestWindowForgetsByNumber(t *testing.T) {
 	var d dedupe
 	for n := 1; n <= 101; n++ {
 		d.add(&w, remembered{id: id(n), recordedAt: int64(n)})
-		first := d.find(&w, id(1), int64(n)) != nil
+		first := d.has(&w, id(1), int64(n))
 		if first != (n <= 100) {
 			t.Fatalf("after %d commands the first is remembered: %v", n, first)
 		}
-		if d.find(&w, id(n), int64(n)) == nil {
+		if !d.has(&w, id(n), int64(n)) {
 			t.Fatalf("command %d is forgotten at once", n)
 		}
 	}
@@ -34,8 +40,10 @@ func TestWindowForgetsByReplyBytes(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		d.add(&w, remembered{id: id(n), reply: make([]byte, 100)})
 	}
-	if d.find(&w, id(1), 0) != nil || d.find(&w, id(2), 0) == nil || d.bytes != 300 {
-		t.Fatalf("%d bytes of replies are held", d.bytes)
+	for n := 1; n <= 4; n++ {
+		if d.has(&w, id(n), 0) != (n > 1) {
+			t.Errorf("command %d is remembered: %v", n, n == 1)
+		}
 	}
 }
 
@@ -50,7 +58,7 @@ func TestWindowForgetsByLogClock(t *testing.T) {
 		id  journal.CommandID
 		age int64
 	}{{"client", 24 * 3600 * 1e9}, {"server", 300 * 1e9}} {
-		if d.find(&w, c.id, 1000+c.age) == nil || d.find(&w, c.id, 1001+c.age) != nil {
+		if !d.has(&w, c.id, 1000+c.age) || d.has(&w, c.id, 1001+c.age) {
 			t.Errorf("the id of the %s is not remembered for %d ns", c.id, c.age)
 		}
 	}
@@ -77,14 +85,81 @@ func TestWindowIsAFunctionOfTheRecords(t *testing.T) {
 			replayed.add(&w, r)
 		}
 		for i := max(0, n-60); i <= n; i++ {
-			a, b := live.find(&w, id(i), now), replayed.find(&w, id(i), now)
-			if (a == nil) != (b == nil) || a != nil && a.recordedAt != b.recordedAt {
-				t.Fatalf("after %d commands, %s: live %v, replayed %v", n, id(i), a, b)
+			a, okA := live.find(&w, id(i), now)
+			b, okB := replayed.find(&w, id(i), now)
+			if okA != okB || a.recordedAt != b.recordedAt {
+				t.Fatalf("after %d commands, %s: live %v %v, replayed %v %v", n, id(i), okA, a, okB, b)
 			}
-			if live.index != nil {
-				if _, indexed := live.index[id(i)]; !indexed && a != nil {
-					t.Fatalf("%s is not in the index", id(i))
+		}
+	}
+}
+
+// TestWindowAgreesWithAList: packed, indexed and moved about, a window holds
+// what a plain list of the same commands does.
+func TestWindowAgreesWithAList(t *testing.T) {
+	for seed := range uint64(30) {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		w := Window{Commands: 5 + rnd.IntN(100), ReplyBytes: 500 + rnd.IntN(5000), ClientMaxAge: 200 + rnd.Int64N(1000), ServerMaxAge: 100}
+		var d dedupe
+		var list []remembered
+		now := int64(0)
+		name := func() journal.CommandID {
+			switch n := rnd.IntN(300); n % 3 {
+			case 0:
+				return journal.CommandID(fmt.Sprintf("%032x", n))
+			case 1:
+				return journal.CommandID(append(make([]byte, 15), byte(n/3))) // the bytes that one above is packed as
+			default:
+				return id(n)
+			}
+		}
+		for step := range 3000 {
+			now += rnd.Int64N(10)
+			if d.many != nil && step%1000 == 999 { // places are about to wrap round
+				d.many.compact()
+				d.many.base = math.MaxUint32 - uint32(len(d.many.data)) - uint32(rnd.IntN(200))
+				d.many.index(len(d.many.slots))
+			}
+			r := remembered{id: name(), hash: rnd.Uint64(), recordedAt: now, sequence: journal.Sequence(step), events: uint16(rnd.IntN(9)), server: rnd.IntN(3) == 0}
+			if n := rnd.IntN(120); n > 0 {
+				r.reply = make([]byte, n)
+				r.reply[0] = byte(step)
+			}
+			held, bytes := len(list), len(r.reply)
+			for _, x := range list {
+				bytes += len(x.reply)
+			}
+			for len(list) > 0 && (len(list) >= w.Commands || bytes > w.ReplyBytes || now-list[0].recordedAt > w.age(list[0].server)) {
+				bytes -= len(list[0].reply)
+				list = list[1:]
+			}
+			if forgot := d.add(&w, r); forgot != (len(list) < held) {
+				t.Fatalf("seed %d, step %d: it says that it forgot something: %v", seed, step, forgot)
+			}
+			list = append(list, r)
+			first, _ := d.oldest()
+			if d.count() != len(list) || first != list[0].sequence {
+				t.Fatalf("seed %d, step %d: %d commands from %d on, want %d from %d on", seed, step, d.count(), first, len(list), list[0].sequence)
+			}
+			var ids []journal.CommandID
+			d.each(func(id journal.CommandID) { ids = append(ids, id) })
+			for i, x := range list {
+				if ids[i] != x.id {
+					t.Fatalf("seed %d, step %d: command %d is %q, want %q", seed, step, i, ids[i], x.id)
 				}
+			}
+			asked := name()
+			var want remembered
+			for _, x := range list {
+				if x.id == asked {
+					want = x
+				}
+			}
+			known := want.id != "" && now-want.recordedAt <= w.age(want.server)
+			got, ok := d.find(&w, asked, now)
+			want.id = "" // who asks knows it
+			if ok != known || ok && fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Fatalf("seed %d, step %d: %q is %v %v, want %v %v", seed, step, asked, ok, got, known, want)
 			}
 		}
 	}

@@ -23,7 +23,7 @@ func (c *core) expire() {
 		c.resume(s)
 	}
 	for e := range c.away {
-		if e.waiting = c.expireFrom(e.shard, e.waiting); len(e.waiting) == 0 {
+		if c.expireWaiting(e); e.waiting.len == 0 {
 			delete(c.away, e)
 			c.revive(e)
 		}
@@ -41,6 +41,16 @@ func (c *core) expireFrom(s *shard, reqs []*Request) []*Request {
 	}
 	clear(reqs[len(keep):])
 	return keep
+}
+
+func (c *core) expireWaiting(e *entity) {
+	for range e.waiting.len {
+		if r := e.waiting.pop(); c.late(r) {
+			c.settle(e.shard, r, Result{Err: ErrDeadline})
+		} else {
+			e.waiting.push(r)
+		}
+	}
 }
 
 func (c *core) late(r *Request) bool {

@@ -80,23 +80,28 @@ func spread(id journal.CommandID) (first, step uint64) {
 	return h, h>>17 | 1
 }
 
-// note keeps the entity's filter in step with its window, which has just taken
-// the id.
-func (c *core) note(e *entity, id journal.CommandID) {
-	if e.seen.first > 0 {
-		e.partial = false // what came since fills the window
+// note puts a command into the entity's window, and keeps its filter in step.
+func (c *core) note(e *entity, r remembered) {
+	forgot := e.seen.add(&c.opts.Window, r)
+	if e.rest == nil && e.seen.many == nil && fewCommands <= c.opts.FilterAbove {
+		return
+	}
+	count, x := e.seen.count(), e.rest
+	if x == nil && count <= c.opts.FilterAbove {
+		return
+	}
+	if x = e.more(); forgot {
+		x.partial = false // what came since fills the window
 	}
 	switch {
-	case e.filter == nil && e.seen.count <= c.opts.FilterAbove:
-	case e.filter == nil || !e.partial && e.filter.full():
-		e.filter = newFilter(e.seen.count + 1)
-		for i := range e.seen.count {
-			e.filter.add(e.seen.at(i).id)
-		}
+	case x.filter == nil && count <= c.opts.FilterAbove:
+	case x.filter == nil || !x.partial && x.filter.full():
+		x.filter = newFilter(count + 1)
+		e.seen.each(x.filter.add)
 	default:
-		if e.filter.full() {
-			e.filter.grow()
+		if x.filter.full() {
+			x.filter.grow()
 		}
-		e.filter.add(id)
+		x.filter.add(r.id)
 	}
 }

@@ -19,7 +19,7 @@ type instance struct {
 	// so entities wait in blocked and dropped handles in leaving.
 	busy    bool
 	blocked []*entity
-	leaving []uint64
+	leaving []uint32
 }
 
 // pool is a lane's instances of one module.
@@ -95,7 +95,7 @@ func (in *instance) attach(e *entity) {
 	}
 	in.resident++
 	in.capacity = max(in.capacity, in.resident)
-	e.inst, e.handle = in, uint64(h)
+	e.inst, e.handle = in, h
 }
 
 // evict makes the entity's state leave its instance; it loads again when next
@@ -107,7 +107,8 @@ func (c *core) evict(e *entity) {
 		e.unload()
 		return
 	}
-	h, begun := e.handle, e.phase == resident || e.load != nil && e.load.begun
+	l := e.load()
+	h, begun := e.handle, e.phase == resident || l != nil && l.begun
 	in.resident--
 	if e.blocked {
 		in.blocked = slices.DeleteFunc(in.blocked, func(x *entity) bool { return x == e })
@@ -118,15 +119,15 @@ func (c *core) evict(e *entity) {
 	in.entities[h] = nil
 	switch {
 	case !begun:
-		in.free = append(in.free, uint32(h))
+		in.free = append(in.free, h)
 	case in.busy:
 		in.leaving = append(in.leaving, h)
 	default:
-		if err := in.guest.Drop(h); err != nil {
+		if err := in.guest.Drop(uint64(h)); err != nil {
 			c.closeInstance(in)
 			return
 		}
-		in.free = append(in.free, uint32(h))
+		in.free = append(in.free, h)
 	}
 	if in.resident == 0 && in.alone {
 		c.closeInstance(in)

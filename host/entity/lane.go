@@ -2,6 +2,7 @@ package entity
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,6 +93,7 @@ func NewLane(opts Options, readOnly func() bool) *Lane {
 		overseen: make(chan struct{}),
 	}
 	l.core = newCore(opts, l, l)
+	l.core.salt = rand.Uint64()
 	if readOnly != nil {
 		l.core.readOnly = readOnly
 	}

@@ -39,15 +39,16 @@ func (c *core) startLoad(e *entity) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e.phase, e.typ = loading, t
-	e.load = &load{entity: e, id: e.id, shard: e.shard.id, typ: t, below: e.below, whole: e.whole, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2)}
+	x := e.more()
+	x.load = &load{entity: e, id: e.id, shard: e.shard.id, typ: t, below: x.below, whole: x.whole, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2)}
 	c.stats.Loads++
-	c.loader.start(e.load)
+	c.loader.start(x.load)
 }
 
 // loaded takes one chunk. Chunks of a load that was given up are ignored.
 func (c *core) loaded(ch *loadChunk) {
 	e := ch.load.entity
-	if e.load != ch.load {
+	if e.load() != ch.load {
 		return
 	}
 	if ch.err != nil {
@@ -60,16 +61,16 @@ func (c *core) loaded(ch *loadChunk) {
 
 // applyChunk lets the guest apply the first chunk that has arrived.
 func (c *core) applyChunk(e *entity) {
-	l := e.load
+	l := e.load()
 	if e.inst == nil {
-		in := c.place(l.typ, e.faults > 1)
+		in := c.place(l.typ, e.faults() > 1)
 		in.attach(e)
 		if in.busy {
 			return // the entity's turn comes when the visit is over
 		}
 	}
 	v := c.call
-	v.kind, v.in, v.entity, v.handle, v.chunk = callLoad, e.inst, e, e.handle, l.chunks[0]
+	v.kind, v.in, v.entity, v.handle, v.chunk = callLoad, e.inst, e, uint64(e.handle), l.chunks[0]
 	v.begin = v.begin[:0]
 	if v.again = l.begun && v.chunk.anew; v.again || !l.begun {
 		v.begin = abi.AppendEntityID(v.begin, e.id.ID)
@@ -90,7 +91,7 @@ func (c *core) applyChunk(e *entity) {
 
 // chunkApplied goes on with a load after the guest took a chunk.
 func (c *core) chunkApplied(e *entity, v *call) {
-	l, ch := e.load, v.chunk
+	l, ch := e.load(), v.chunk
 	if l == nil || l != ch.load {
 		return
 	}
@@ -107,11 +108,11 @@ func (c *core) chunkApplied(e *entity, v *call) {
 		return
 	}
 	if s := ch.partial; s != nil {
-		e.partial, e.older, e.filter = true, s.Window, &filter{bits: bytes.Clone(s.Filter), ids: int(s.FilterIDs)}
+		x := e.more()
+		x.partial, x.older, x.filter = true, s.Window, &filter{bits: bytes.Clone(s.Filter), ids: int(s.FilterIDs)}
 	}
 	for _, r := range ch.seen {
-		e.seen.add(&c.opts.Window, r)
-		c.note(e, r.id)
+		c.note(e, r)
 	}
 	if !ch.last {
 		select {
@@ -121,9 +122,10 @@ func (c *core) chunkApplied(e *entity, v *call) {
 		return
 	}
 	l.cancel()
-	e.load = nil
-	e.phase, e.sequence, e.hash, e.replay, e.below = resident, ch.sequence, ch.hash, ch.replay, 0
-	e.whole, e.lives = false, ch.lives
+	e.phase, e.sequence, e.hash, e.replay = resident, ch.sequence, ch.hash, ch.replay
+	e.lives = ch.lives
+	e.rest.load, e.rest.whole, e.rest.below = nil, false, 0
+	e.less()
 	c.resides(e)
 	if !e.held {
 		delete(c.away, e)
@@ -148,9 +150,9 @@ func (c *core) cannotOpen(e *entity, err error) {
 // giveUp closes an entity's instance and answers all that waits for the entity.
 func (c *core) giveUp(e *entity, err error) {
 	waiting := e.waiting
-	e.waiting = nil
+	e.waiting = queue{}
 	c.closeInstance(e.inst)
-	for _, r := range waiting {
+	for r := waiting.pop(); r != nil; r = waiting.pop() {
 		c.settle(e.shard, r, Result{Err: err})
 	}
 }
@@ -166,10 +168,10 @@ func (c *core) loadFault(e *entity, err error) {
 // fallBack loads an entity again without the snapshot on which the guest
 // failed: from an older one, or from the first event.
 func (c *core) fallBack(e *entity, err error) {
-	e.below = e.load.from
+	e.rest.below = e.rest.load.from
 	c.opts.Logger.Warn("a snapshot does not load", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)
 	if errors.Is(err, errRefusedLoad) {
-		e.load.begun = false // there is no state to drop
+		e.rest.load.begun = false // there is no state to drop
 		c.evict(e)
 	} else {
 		c.stats.Faults++

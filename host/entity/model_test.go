@@ -141,8 +141,9 @@ func (w *world) settle() {
 	if w.core.owed != 0 {
 		w.problem("%d requests were never answered", w.core.owed)
 	}
-	for id, e := range w.core.shard(worldShard).entities {
-		if len(e.waiting) > 0 {
+	for _, e := range w.core.shard(worldShard).entities.all() {
+		id := e.id
+		if e.waiting.len > 0 {
 			w.problem("requests wait on %s for ever", id)
 		}
 		if e.phase == resident && (e.sequence != w.head(id.ID).sequence || e.hash != w.head(id.ID).hash) {
@@ -156,7 +157,7 @@ func (w *world) settle() {
 		w.problem("the commands in the log have cost %d, the lane counts %d", w.fuel, spent)
 	}
 	in := 0
-	for _, e := range w.core.shard(worldShard).entities {
+	for _, e := range w.core.shard(worldShard).entities.all() {
 		if e.phase == resident {
 			in++
 		}

@@ -15,9 +15,24 @@ const (
 	touchEvery = 100 * time.Millisecond
 	// sweepEntities bounds the entities that one sweep looks at.
 	sweepEntities = 1024
+	// mostIdle bounds the idle time that a tick can tell.
+	mostIdle = 200 * 24 * time.Hour
 	// makeRoomTries bounds the entities that leave to make room for one.
 	makeRoomTries = 64
 )
+
+// tick is a moment in steps of tickEvery, modulo 497 days.
+type tick uint32
+
+const tickEvery = 10 * time.Millisecond
+
+// tickAt is the first tick that is not before a moment.
+func tickAt(t time.Time) tick { return tick((t.UnixNano() + int64(tickEvery) - 1) / int64(tickEvery)) }
+
+// since is the time from then to t, up to tickEvery too short.
+func (then tick) since(t time.Time) time.Duration {
+	return time.Duration(int32(tick(t.UnixNano()/int64(tickEvery))-then)) * tickEvery
+}
 
 // residents are a lane's entities in memory, by what makes them leave.
 type residents struct {
@@ -33,7 +48,7 @@ type idle struct {
 }
 
 func (l *idle) push(e *entity) {
-	if e.idler, e.idling = (idler{prev: l.last}), true; l.last != nil {
+	if e.idler, e.idling = (links{prev: l.last}), true; l.last != nil {
 		l.last.idler.next = e
 	} else {
 		l.first = e
@@ -52,19 +67,13 @@ func (l *idle) take(e *entity) {
 	} else {
 		l.last = e.idler.prev
 	}
-	e.idler, e.idling = idler{}, false
-}
-
-// idler is an entity's place among the idle.
-type idler struct {
-	prev, next *entity
+	e.idler, e.idling = links{}, false
 }
 
 // resides takes note of an entity that has come into memory.
 func (c *core) resides(e *entity) {
-	e.touched = c.now.UnixNano()
-	e.place = node{key: uint32(seed(e.id, 0, "")), entity: e}
-	c.residents.cache.add(&e.place)
+	e.touched = tickAt(c.now)
+	c.residents.cache.add(e)
 	c.types.of(e.id.Type).resident.Add(1)
 	l := c.residents.idle[e.id.Type]
 	if l == nil {
@@ -74,7 +83,7 @@ func (c *core) resides(e *entity) {
 	l.after = c.idleAfter(e.typ)
 	l.push(e)
 	if l.after > 0 {
-		c.look(e.touched + int64(l.after))
+		c.look(c.now.UnixNano() + int64(l.after))
 	}
 }
 
@@ -90,9 +99,9 @@ func (c *core) idleAfter(t *Type) time.Duration {
 	case t.PassivateAfter < 0:
 		return 0
 	case t.PassivateAfter == 0:
-		return c.opts.PassivateAfter
+		return min(c.opts.PassivateAfter, mostIdle)
 	}
-	return t.PassivateAfter
+	return min(t.PassivateAfter, mostIdle)
 }
 
 // leaves takes note of an entity that leaves memory, for whatever reason.
@@ -100,7 +109,7 @@ func (c *core) leaves(e *entity) {
 	if !e.idling {
 		return
 	}
-	c.residents.cache.remove(&e.place)
+	c.residents.cache.remove(e)
 	c.types.of(e.id.Type).resident.Add(-1)
 	l := c.residents.idle[e.id.Type]
 	if l.take(e); l.first == nil {
@@ -110,12 +119,11 @@ func (c *core) leaves(e *entity) {
 
 // asked takes note of a request for a resident entity.
 func (c *core) asked(e *entity) {
-	now := c.now.UnixNano()
-	if now-e.touched < int64(touchEvery) {
+	if e.touched.since(c.now) < touchEvery {
 		return
 	}
-	e.touched = now
-	c.residents.cache.touch(&e.place)
+	e.touched = tickAt(c.now)
+	c.residents.cache.touch(e)
 	l := c.residents.idle[e.id.Type]
 	l.take(e)
 	l.push(e)
@@ -123,7 +131,7 @@ func (c *core) asked(e *entity) {
 
 // restful reports that an entity can leave now without anyone noticing.
 func (e *entity) restful() bool {
-	return e.phase == resident && len(e.waiting) == 0 && !e.inst.busy && e.last <= e.shard.decided
+	return e.phase == resident && e.waiting.len == 0 && !e.inst.busy && e.last <= e.shard.decided
 }
 
 // passivateIdle lets go of entities that were idle for long, and of instances
@@ -140,8 +148,8 @@ func (c *core) passivateIdle() {
 			if e == nil {
 				break
 			}
-			if due := e.touched + int64(l.after); due > now {
-				c.look(due)
+			if wait := l.after - e.touched.since(c.now); wait > 0 {
+				c.look(now + int64(wait))
 				break
 			}
 			looked++
@@ -152,7 +160,7 @@ func (c *core) passivateIdle() {
 				left = true
 				continue
 			}
-			e.touched = now
+			e.touched = tickAt(c.now)
 			l.take(e)
 			l.push(e)
 		}
@@ -192,13 +200,12 @@ func (c *core) settled(in *instance) bool {
 // room for another, and reports whether it has.
 func (c *core) shed(p *pool) bool {
 	for range makeRoomTries {
-		n := c.residents.cache.victim()
-		if n == nil {
+		e := c.residents.cache.victim()
+		if e == nil {
 			return false
 		}
-		e := n.entity
 		if !e.restful() {
-			c.residents.cache.touch(n)
+			c.residents.cache.touch(e)
 			continue
 		}
 		c.stats.Shed++

@@ -33,7 +33,7 @@ type shard struct {
 	timers clockwork
 	dirty  bool // in core.dirty
 
-	entities map[sharding.EntityID]*entity
+	entities directory
 	open     batch
 	next     uint64     // number of the open batch
 	decided  uint64     // every proposal up to this one is applied or lost
@@ -88,7 +88,7 @@ func (s *shard) full(c *core) bool {
 func (c *core) shard(id sharding.ShardID) *shard {
 	s := c.shards[id]
 	if s == nil {
-		s = &shard{id: id, next: 1, entities: make(map[sharding.EntityID]*entity)}
+		s = &shard{id: id, next: 1}
 		c.shards[id] = s
 	}
 	return s
@@ -164,14 +164,14 @@ func (c *core) stepDown(s *shard) {
 	for _, r := range deferred {
 		c.settle(s, r, Result{Err: lost})
 	}
-	entities := s.entities
-	s.entities = make(map[sharding.EntityID]*entity)
+	entities := s.entities.all()
+	s.entities = directory{}
 	c.known -= len(entities)
 	for _, e := range entities {
 		waiting := e.waiting
-		e.waiting, e.last = nil, 0
+		e.waiting, e.last = queue{}, 0
 		c.evict(e)
-		for _, r := range waiting {
+		for r := waiting.pop(); r != nil; r = waiting.pop() {
 			c.settle(s, r, Result{Err: lost})
 		}
 		delete(c.away, e)

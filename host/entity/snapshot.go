@@ -48,7 +48,7 @@ func (c *core) wantsSnapshot(e *entity) bool {
 	if seen < events && size < bytes || seen == 0 || events < 0 || worth < int(e.replay.snapshot) {
 		return false
 	}
-	if len(e.waiting) > 0 && seen < 2*events && size/2 < bytes {
+	if e.waiting.len > 0 && seen < 2*events && size/2 < bytes {
 		return false
 	}
 	return !e.shard.full(c) && !c.readOnly() && !c.noSnapshots[e.typ.Digest].After(c.now)
@@ -56,7 +56,7 @@ func (c *core) wantsSnapshot(e *entity) bool {
 
 func (c *core) takeSnapshot(e *entity) {
 	v := c.call
-	v.kind, v.in, v.entity, v.handle = callSnapshot, e.inst, e, e.handle
+	v.kind, v.in, v.entity, v.handle = callSnapshot, e.inst, e, uint64(e.handle)
 	c.visit(v)
 }
 
@@ -81,14 +81,14 @@ func (c *core) snapshotTaken(e *entity, v *call) {
 	if snap.Keep == 0 {
 		snap.Keep = 2
 	}
-	if e.seen.count > 0 {
-		snap.Window = min(snap.Window, e.seen.at(0).sequence)
+	if first, some := e.seen.oldest(); some {
+		snap.Window = min(snap.Window, first)
 	}
-	if e.partial {
-		snap.Window = min(snap.Window, e.older)
+	if x := e.rest; x != nil && x.partial {
+		snap.Window = min(snap.Window, x.older)
 	}
-	if e.filter != nil {
-		snap.Filter, snap.FilterIDs = e.filter.bits, uint32(e.filter.ids)
+	if x := e.rest; x != nil && x.filter != nil {
+		snap.Filter, snap.FilterIDs = x.filter.bits, uint32(x.filter.ids)
 	}
 	e.replay = replay{snapshot: snapshotCost(&snap)}
 	data := make([]byte, journal.EntryHeaderBytes, journal.EntryHeaderBytes+len(v.out)+len(snap.Filter)+512)

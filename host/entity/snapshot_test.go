@@ -87,8 +87,8 @@ func TestBadSnapshotsAreFallenBackFrom(t *testing.T) {
 			if n := w.core.stats.SnapshotLoads; int(n) != want {
 				t.Errorf("%d snapshots tried, want %d", n, want)
 			}
-			if e := w.core.shard(worldShard).entities[sharding.EntityID{Type: "tally", ID: "x"}]; e.faults != 0 || e.below != 0 {
-				t.Errorf("faults %d, below %d", e.faults, e.below)
+			if e := w.core.entity(w.core.shard(worldShard), sharding.EntityID{Type: "tally", ID: "x"}); e.faults() != 0 || e.more().below != 0 {
+				t.Errorf("faults %d, below %d", e.faults(), e.more().below)
 			}
 			if len(w.problems) > 0 {
 				t.Error(w.problems[0])
@@ -166,7 +166,7 @@ func TestSnapshotsFollowTheCost(t *testing.T) {
 		{"never", -1, replay{1 << 20, 1 << 30, 0}, 0, false},
 	} {
 		s := c.shard(1)
-		e := &entity{shard: s, typ: &Type{SnapshotEvery: tt.every}, replay: tt.replay, waiting: make([]*Request, tt.waiting)}
+		e := &entity{shard: s, typ: &Type{SnapshotEvery: tt.every}, replay: tt.replay, waiting: queue{len: tt.waiting}}
 		if got := c.wantsSnapshot(e); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}

@@ -1,0 +1,80 @@
+package entity
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// weightless is a guest whose states cost the host nothing.
+type weightless struct{ counter }
+
+func (g *weightless) Load(uint32, uint64, []byte) (bool, error) { return true, nil }
+func (g *weightless) Drop(uint64) error                         { return nil }
+
+func (g *weightless) Handle(uint64, []byte, Env) ([]byte, error) {
+	g.out = abi.AppendEvent(g.out[:0], "added", []byte(`{"amount":1}`))
+	g.out = abi.AppendReply(g.out, []byte(`{"total":1}`))
+	return g.out, nil
+}
+
+// heap is what is reachable, once garbage is gone.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// crowd gives a lane that many entities with some commands each, ids and names
+// as clients make them.
+func crowd(entities, commands int) *bench {
+	j := newBench()
+	typ := &Type{Name: "counter", Instantiate: func(context.Context) (Guest, error) { return &weightless{}, nil }}
+	j.core.opts.Types = oneType{typ}
+	const batch = 256
+	for n := 0; n < entities*commands; n += batch {
+		var reqs []*Request
+		for i := n; i < min(n+batch, entities*commands); i++ {
+			reqs = append(reqs, &Request{
+				Kind: Command, Name: "add", Shard: worldShard, ExpectedSequence: NoExpectation, Done: j, Payload: []byte(`{"amount":1}`),
+				Entity: sharding.EntityID{Type: strings.Clone("counter"), ID: fmt.Sprintf("device-%08d", i%entities)},
+				ID:     journal.CommandID(fmt.Sprintf("%032x", uint64(i)*0x9e3779b97f4a7c15)),
+			})
+		}
+		j.turn(reqs)
+	}
+	return j
+}
+
+// One operation is an entity in memory: what it takes of the heap beside its
+// guest's state.
+func BenchmarkResident(b *testing.B) {
+	for _, commands := range []int{1, 5, 20} {
+		b.Run(fmt.Sprintf("commands=%d", commands), func(b *testing.B) {
+			const entities = 50_000
+			for b.Loop() {
+				before := heap()
+				j := crowd(entities, commands)
+				b.ReportMetric(float64(heap()-before)/entities, "bytes/entity")
+				if j.core.residents.cache.count != entities {
+					b.Fatalf("%d entities are resident", j.core.residents.cache.count)
+				}
+				for j.core.sweepAt != 0 {
+					j.core.now = j.core.now.Add(time.Hour)
+					j.core.passivateIdle()
+				}
+				b.ReportMetric(float64(heap()-before)/entities, "bytes/passive")
+				runtime.KeepAlive(j)
+			}
+		})
+	}
+}

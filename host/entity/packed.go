@@ -1,0 +1,153 @@
+package entity
+
+import (
+	"encoding/binary"
+
+	"github.com/hostd/hostd/journal"
+)
+
+// packed is one remembered command as bytes of a window, in memory only:
+//
+//	size u32, of all of it | flags u8 | bytes of the id u8 | events u16 |
+//	hash u64 | recorded at i64 | sequence u64 | id | reply
+//
+// An id of 32 hexadecimal digits, as clients and servers make them, is kept
+// as the 16 bytes that it says.
+type packed[T bytestring] struct{ b T }
+
+// bytestring is what packed commands lie in: a string that never changes, or
+// bytes that are added to.
+type bytestring interface{ ~string | ~[]byte }
+
+const (
+	packedHead = 32
+
+	packedServer = 1 << 0
+	packedHex    = 1 << 1
+)
+
+// name is a command id as it is packed.
+type name struct {
+	text journal.CommandID
+	raw  [16]byte // when hex
+	hex  bool
+}
+
+func nameOf(id journal.CommandID) (n name) {
+	n.text = id
+	if len(id) != 2*len(n.raw) {
+		return n
+	}
+	for i := range n.raw {
+		hi, lo := digit(id[2*i]), digit(id[2*i+1])
+		if hi|lo > 15 {
+			return n
+		}
+		n.raw[i] = hi<<4 | lo
+	}
+	n.hex = true
+	return n
+}
+
+// digit is the value of a hexadecimal digit in lower case; 255 is none.
+func digit(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	}
+	return 255
+}
+
+// packed is the id's bytes in a window.
+func (n *name) packed() []byte {
+	if n.hex {
+		return n.raw[:]
+	}
+	return []byte(n.text)
+}
+
+func (n *name) bytes() int {
+	if n.hex {
+		return len(n.raw)
+	}
+	return len(n.text)
+}
+
+func packedBytes(n *name, r *remembered) int { return packedHead + n.bytes() + len(r.reply) }
+
+// appendPacked appends r, whose id is n.
+func appendPacked(b []byte, n *name, r *remembered) []byte {
+	flags := byte(0)
+	if n.hex {
+		flags = packedHex
+	}
+	if r.server {
+		flags |= packedServer
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(packedBytes(n, r)))
+	b = append(b, flags, byte(n.bytes()))
+	b = binary.LittleEndian.AppendUint16(b, r.events)
+	b = binary.LittleEndian.AppendUint64(b, r.hash)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.recordedAt))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.sequence))
+	if n.hex {
+		b = append(b, n.raw[:]...)
+	} else {
+		b = append(b, n.text...)
+	}
+	return append(b, r.reply...)
+}
+
+// next splits the first command off.
+func next[T bytestring](s T) (p packed[T], rest T) {
+	n := int(s[0]) | int(s[1])<<8 | int(s[2])<<16 | int(s[3])<<24
+	return packed[T]{s[:n]}, s[n:]
+}
+
+func (p packed[T]) u64(at int) uint64 {
+	s := p.b[at : at+8]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+}
+
+func (p packed[T]) server() bool               { return p.b[4]&packedServer != 0 }
+func (p packed[T]) hex() bool                  { return p.b[4]&packedHex != 0 }
+func (p packed[T]) recordedAt() int64          { return int64(p.u64(16)) }
+func (p packed[T]) sequence() journal.Sequence { return journal.Sequence(p.u64(24)) }
+func (p packed[T]) name() T                    { return p.b[packedHead : packedHead+int(p.b[5])] }
+func (p packed[T]) reply() T                   { return p.b[packedHead+int(p.b[5]):] }
+
+// is reports whether the command has that id.
+func (p packed[T]) is(n *name) bool {
+	if n.hex {
+		return p.hex() && string(p.name()) == string(n.raw[:])
+	}
+	return !p.hex() && string(p.name()) == string(n.text)
+}
+
+func (p packed[T]) id() journal.CommandID {
+	raw := p.name()
+	if !p.hex() {
+		return journal.CommandID(raw)
+	}
+	const digits = "0123456789abcdef"
+	var text [32]byte
+	for i := range len(raw) {
+		text[2*i], text[2*i+1] = digits[raw[i]>>4], digits[raw[i]&15]
+	}
+	return journal.CommandID(text[:])
+}
+
+// open returns the command with a copy of its reply.
+func (p packed[T]) open() remembered {
+	r := remembered{
+		hash: p.u64(8), recordedAt: p.recordedAt(), sequence: p.sequence(),
+		events: uint16(p.b[6]) | uint16(p.b[7])<<8, server: p.server(),
+	}
+	if reply := p.reply(); len(reply) > 0 {
+		r.reply = append(r.reply, reply...)
+	}
+	return r
+}
