@@ -116,6 +116,10 @@ type entityService struct{ n *Node }
 
 func (s entityService) Shards() uint32 { return s.n.id.Shards }
 
+func (s entityService) ShardOfPrefix(entityType, idPrefix string) (sharding.ShardID, bool) {
+	return s.n.shardKeys.prefix(entityType, idPrefix)
+}
+
 func (s entityService) ShardOf(id sharding.EntityID) sharding.ShardID { return s.n.region.ShardOf(id) }
 
 func (s entityService) Get(ctx context.Context, id sharding.EntityID) (rpc.EntityInfo, error) {
@@ -149,39 +153,6 @@ func (s entityService) Get(ctx context.Context, id sharding.EntityID) (rpc.Entit
 	}
 	info.Fuel, err = (stateService{s.n}).fuel(ctx, shard, id, head.Sequence)
 	return info, err
-}
-
-func (s entityService) List(ctx context.Context, shard sharding.ShardID, q rpc.EntityQuery) ([]rpc.EntitySummary, error) {
-	var out []rpc.EntitySummary
-	for after := q.After; len(out) < q.Limit; {
-		page, err := s.n.machine.List(shard, q.Type, q.IDPrefix, after, q.Limit)
-		if err != nil || len(page) == 0 {
-			return out, err
-		}
-		ids := make([]sharding.EntityID, len(page))
-		for i := range page {
-			ids[i] = page[i].Entity
-		}
-		live, err := s.inspect(ctx, ids)
-		if err != nil {
-			return nil, err
-		}
-		for i := range page {
-			sum := rpc.EntitySummary{ID: page[i].Entity.ID, Sequence: page[i].Sequence, Status: "active"}
-			if live[i] != nil && live[i].Status == "parked" {
-				sum.Status = "parked"
-			}
-			resident := live[i] != nil && live[i].Resident
-			if (resident || !q.ResidentOnly) && (q.Status == "" || q.Status == sum.Status) && len(out) < q.Limit {
-				out = append(out, sum)
-			}
-		}
-		if len(page) < q.Limit {
-			break
-		}
-		after = page[len(page)-1].Entity.ID
-	}
-	return out, nil
 }
 
 // inspect asks the lanes what they know of entities; nil where this node does

@@ -2,6 +2,7 @@ package host
 
 import (
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -38,6 +39,16 @@ func (k *shardKeys) Locate(e sharding.EntityID) (sharding.ShardID, bool) {
 		k.learn(view)
 	}
 	return rule.ShardOf(e, k.shards), true
+}
+
+// prefix returns the shard of all entities of a type whose ids begin so, where
+// that is one: the prefix holds the whole key.
+func (k *shardKeys) prefix(entityType, idPrefix string) (sharding.ShardID, bool) {
+	rule, known := (*k.rules.Load())[entityType]
+	if !known || rule.Until == "" || strings.Index(idPrefix, rule.Until) < 1 {
+		return sharding.MetaShard, false
+	}
+	return rule.ShardOf(sharding.EntityID{Type: entityType, ID: idPrefix}, k.shards), true
 }
 
 // learn takes over the rules of the types that are bound.

@@ -171,7 +171,7 @@ func newEntityList(std stdio) *cobra.Command {
 	c.Flags().StringVar(&req.IdPrefix, "prefix", "", "only ids that begin with this `text`")
 	c.Flags().Uint32Var(&req.ShardId, "shard", 0, "only ids of this `shard`")
 	c.Flags().BoolVar(&req.ResidentOnly, "resident", false, "only entities whose state is in memory")
-	c.Flags().StringVar(&req.Status, "status", "", "only entities with this `status`: active or parked")
+	c.Flags().StringVar(&req.Status, "status", "", "only entities with this `status`: active, parked, deleted, resident or passivated")
 	c.Flags().IntVar(&limit, "limit", 1000, "at most this `many`; 0 is all")
 	r, out = addRemote(c), addOutput(c, std)
 	return c
@@ -181,6 +181,7 @@ type entityLine struct {
 	EntityID string `json:"entityId"`
 	Sequence uint64 `json:"sequence"`
 	Status   string `json:"status"`
+	Resident bool   `json:"resident"`
 }
 
 func listEntities(ctx context.Context, std stdio, c *client.Client, out *output, req *entityv1.ListEntitiesRequest, entityType string, limit int) error {
@@ -197,12 +198,12 @@ func listEntities(ctx context.Context, std stdio, c *client.Client, out *output,
 			more = true
 			break
 		}
-		v.Entities = append(v.Entities, entityLine{e.GetEntityId(), e.GetSequence(), e.GetStatus()})
+		v.Entities = append(v.Entities, entityLine{e.GetEntityId(), e.GetSequence(), e.GetStatus(), e.GetResident()})
 	}
 	err := out.print(v, func(w io.Writer) {
-		table(w, "ID\tSEQUENCE\tSTATUS", func(row func(...any)) {
+		table(w, "ID\tSEQUENCE\tSTATUS\tRESIDENT", func(row func(...any)) {
 			for _, e := range v.Entities {
-				row(e.EntityID, e.Sequence, e.Status)
+				row(e.EntityID, e.Sequence, e.Status, e.Resident)
 			}
 		})
 	})

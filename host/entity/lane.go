@@ -34,6 +34,7 @@ const (
 	evReturned
 	evBindings
 	evTimers
+	evParked
 )
 
 // event is an input of the core other than a request.
@@ -49,6 +50,7 @@ type event struct {
 	chunk  *loadChunk
 	call   *call
 	scan   *timerScan
+	parked *parkedSurvey
 }
 
 // Lane is the goroutine that runs the entities of its shards. Its methods are
@@ -327,6 +329,8 @@ func (c *core) event(ev *event) {
 		c.timersFound(ev.scan)
 	case evBindings:
 		c.bindingsMoved()
+	case evParked:
+		c.findParked(ev.parked)
 	}
 }
 

@@ -34,6 +34,7 @@ type shard struct {
 	dirty  bool // in core.dirty
 
 	entities directory
+	parked   parkedSet
 	open     batch
 	next     uint64     // number of the open batch
 	decided  uint64     // every proposal up to this one is applied or lost

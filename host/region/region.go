@@ -98,6 +98,11 @@ func (r *Region) Submit(reqs []*entity.Request) {
 	}
 }
 
+// Parked returns entities of a shard that are parked; see entity.Lane.
+func (r *Region) Parked(ctx context.Context, q entity.ParkedQuery) ([]string, error) {
+	return r.lane(q.Shard).Parked(ctx, q)
+}
+
 // refuseStrangers answers requests to entities whose shard this node does not
 // know yet, and returns the others.
 func refuseStrangers(reqs []*entity.Request, others int) []*entity.Request {

@@ -89,13 +89,16 @@ type Entities interface {
 	// "absent" and does not fail.
 	Get(ctx context.Context, id sharding.EntityID) (EntityInfo, error)
 	// List returns up to q.Limit entities of one shard in the order of their
-	// ids, after q.After.
-	List(ctx context.Context, shard sharding.ShardID, q EntityQuery) ([]EntitySummary, error)
+	// ids, after q.After. It may return less than there are, and where to go on.
+	List(ctx context.Context, shard sharding.ShardID, q EntityQuery) (EntityPage, error)
 	// Shards is the number of data shards; they are numbered from 1.
 	Shards() uint32
 	// ShardOf returns the shard of an entity; of a type that this node does not
 	// know it is the metadata shard.
 	ShardOf(id sharding.EntityID) sharding.ShardID
+	// ShardOfPrefix returns the one shard of all entities of the type whose ids
+	// begin so, where that is one.
+	ShardOfPrefix(entityType, idPrefix string) (sharding.ShardID, bool)
 }
 
 // EntityInfo describes an entity.
@@ -119,9 +122,17 @@ type EntityQuery struct {
 	Type         string
 	IDPrefix     string
 	ResidentOnly bool
-	Status       string // only entities of this status; empty is any
-	After        string // only ids greater than this
-	Limit        int    // at least 1
+	// Status: only entities that are "active", "deleted", "parked", "resident"
+	// or "passivated"; empty is all but those that are deleted.
+	Status string
+	After  string // only ids greater than this
+	Limit  int    // at least 1
+}
+
+// EntityPage is a part of a listing.
+type EntityPage struct {
+	Entities []EntitySummary
+	Next     string // the id after which the listing goes on; empty at its end
 }
 
 // EntitySummary is one line of a listing.
@@ -129,6 +140,7 @@ type EntitySummary struct {
 	ID       string
 	Sequence journal.Sequence
 	Status   string // "active", "deleted" or "parked"
+	Resident bool
 }
 
 // Modules stores modules and binds entity types to them.

@@ -72,6 +72,9 @@ func (s *entityService) ListEntities(ctx context.Context, r *connect.Request[ent
 	if _, err := s.deps.Types.Lookup(m.GetEntityType()); err != nil {
 		return nil, publicError(s.log, err)
 	}
+	if err := checkListing(m); err != nil {
+		return nil, publicError(s.log, err)
+	}
 	at := position{shard: 1}
 	last := sharding.ShardID(s.deps.Entities.Shards())
 	if m.GetShardId() != 0 {
@@ -80,6 +83,12 @@ func (s *entityService) ListEntities(ctx context.Context, r *connect.Request[ent
 		}
 		at.shard = sharding.ShardID(m.GetShardId())
 		last = at.shard
+	}
+	if shard, one := s.deps.Entities.ShardOfPrefix(m.GetEntityType(), m.GetIdPrefix()); one {
+		if shard < at.shard || shard > last {
+			return connect.NewResponse(&entityv1.ListEntitiesResponse{}), nil
+		}
+		at.shard, last = shard, shard
 	}
 	if m.GetPageToken() != "" {
 		var err error
@@ -93,17 +102,30 @@ func (s *entityService) ListEntities(ctx context.Context, r *connect.Request[ent
 	}
 	out := &entityv1.ListEntitiesResponse{}
 	pages := listing{service: s, request: m, last: last}
-	for ; at.shard <= last && len(out.Entities) < size; at = (position{shard: at.shard + 1}) {
-		found, err := pages.of(ctx, at, size-len(out.Entities))
-		if err != nil {
-			return nil, publicError(s.log, err)
+	for at.shard <= last && len(out.Entities) < size {
+		page := pages.of(ctx, at, size-len(out.Entities))
+		if page.err != nil {
+			return nil, publicError(s.log, page.err)
 		}
-		out.Entities = append(out.Entities, found...)
-		if n := len(found); len(out.Entities) == size && n > 0 {
-			out.NextPageToken = position{shard: at.shard, after: found[n-1].GetEntityId()}.token(filterHash(m))
+		out.Entities = append(out.Entities, page.entries...)
+		if page.next != "" {
+			at.after = page.next
+			break // a shard goes on when a page is full, or when it has looked at enough
 		}
+		at = position{shard: at.shard + 1}
+	}
+	if at.shard <= last {
+		out.NextPageToken = at.token(filterHash(m))
 	}
 	return connect.NewResponse(out), nil
+}
+
+// checkListing refuses what the message's own rules let through.
+func checkListing(m *entityv1.ListEntitiesRequest) error {
+	if m.GetResidentOnly() && (m.GetStatus() == "deleted" || m.GetStatus() == "passivated") {
+		return &argumentError{"no entity is in memory and " + m.GetStatus()}
+	}
+	return nil
 }
 
 // position is a place in a listing: after an id of a shard.
@@ -127,7 +149,7 @@ func parseToken(token string, filter uint32, first, last sharding.ShardID) (posi
 		return position{}, bad
 	}
 	p := position{shard: sharding.ShardID(binary.BigEndian.Uint32(b[4:])), after: string(b[8:])}
-	if p.shard < first || p.shard > last || sharding.ValidateID(p.after) != nil {
+	if p.shard < first || p.shard > last || p.after != "" && sharding.ValidateID(p.after) != nil {
 		return position{}, bad
 	}
 	return p, nil

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"connectrpc.com/connect"
@@ -28,18 +29,23 @@ type listing struct {
 
 type shardPage struct {
 	entries []*entry
+	next    string // the id after which the shard goes on; empty at its end
 	err     error
 }
 
 // of returns up to limit entities of a shard after a position. A shard that was
 // asked ahead may have answered more.
-func (l *listing) of(ctx context.Context, at position, limit int) ([]*entry, error) {
+func (l *listing) of(ctx context.Context, at position, limit int) shardPage {
 	page, ok := l.ahead[at.shard]
 	if !ok {
 		l.ask(ctx, at, limit)
 		page = l.ahead[at.shard]
 	}
-	return page.entries[:min(len(page.entries), limit)], page.err
+	if len(page.entries) > limit {
+		page.entries = page.entries[:limit]
+		page.next = page.entries[limit-1].GetEntityId()
+	}
+	return page
 }
 
 // ask asks a shard and, where others lead, some of those behind it.
@@ -71,29 +77,43 @@ func (l *listing) shard(ctx context.Context, at position, limit int) shardPage {
 	if at.after != "" {
 		m.PageToken = at.token(filterHash(m))
 	}
+	var here *shardPage
 	res, err := atLeader(ctx, &l.service.elsewhere, at.shard,
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ListEntitiesResponse], error) {
 			if leader != nil {
+				here = nil
 				return leader.ListEntities(ctx, connect.NewRequest(m))
 			}
-			entries, err := l.service.listHere(ctx, at, m)
-			return connect.NewResponse(&entityv1.ListEntitiesResponse{Entities: entries}), err
+			page, err := l.service.listHere(ctx, at, m)
+			here = &page
+			return connect.NewResponse(&entityv1.ListEntitiesResponse{}), err
 		})
 	if err != nil {
 		return shardPage{err: err}
 	}
-	return shardPage{entries: res.Msg.GetEntities()}
+	if here != nil {
+		return *here
+	}
+	page := shardPage{entries: res.Msg.GetEntities()}
+	if token := res.Msg.GetNextPageToken(); token != "" {
+		next, err := parseToken(token, filterHash(m), at.shard, at.shard)
+		if err != nil {
+			return shardPage{err: errors.New("another node sent a page token that is none")}
+		}
+		page.next = next.after
+	}
+	return page
 }
 
 // listHere lists a shard of this node.
-func (s *entityService) listHere(ctx context.Context, at position, m *entityv1.ListEntitiesRequest) ([]*entry, error) {
+func (s *entityService) listHere(ctx context.Context, at position, m *entityv1.ListEntitiesRequest) (shardPage, error) {
 	found, err := s.deps.Entities.List(ctx, at.shard, EntityQuery{
 		Type: m.GetEntityType(), IDPrefix: m.GetIdPrefix(), ResidentOnly: m.GetResidentOnly(), Status: m.GetStatus(),
 		After: at.after, Limit: int(m.GetPageSize()),
 	})
-	entries := make([]*entry, len(found))
-	for i, e := range found {
-		entries[i] = &entry{EntityId: e.ID, Sequence: uint64(e.Sequence), Status: e.Status}
+	page := shardPage{entries: make([]*entry, len(found.Entities)), next: found.Next}
+	for i, e := range found.Entities {
+		page.entries[i] = &entry{EntityId: e.ID, Sequence: uint64(e.Sequence), Status: e.Status, Resident: e.Resident}
 	}
-	return entries, err
+	return page, err
 }

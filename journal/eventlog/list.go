@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -18,19 +19,43 @@ var ErrLimit = errors.New("limit must be positive")
 // those whose id starts with idPrefix and comes after the id after. It reads
 // the store and what was applied since as of one moment.
 func (m *Machine) List(id sharding.ShardID, entityType, idPrefix, after string, limit int) ([]Info, error) {
-	if limit < 1 {
-		return nil, ErrLimit
+	page, err := m.Page(id, PageQuery{Type: entityType, IDPrefix: idPrefix, After: after, Limit: limit, Looks: math.MaxInt})
+	return page.Entities, err
+}
+
+// PageQuery selects entities of one type in a shard.
+type PageQuery struct {
+	Type     string
+	IDPrefix string
+	After    string // only ids greater than this
+	Limit    int    // at least 1
+	Looks    int    // how many heads are looked at, at most; at least 1
+	Deleted  bool   // those that are deleted, in place of those that exist
+}
+
+// Page is a part of a listing, by id.
+type Page struct {
+	Entities []Info
+	// Next is the id after which the listing goes on; empty at its end.
+	Next string
+}
+
+// Page lists entities as of one moment: the store, and what was applied since.
+func (m *Machine) Page(id sharding.ShardID, q PageQuery) (Page, error) {
+	if q.Limit < 1 || q.Looks < 1 {
+		return Page{}, ErrLimit
 	}
-	prefix := append([]byte(entityType), 0)
-	prefix = append(prefix, idPrefix...)
+	after := q.After
+	prefix := append([]byte(q.Type), 0)
+	prefix = append(prefix, q.IDPrefix...)
 	fresh, view, generation, err := m.freshHeads(id, prefix)
 	if err != nil {
-		return nil, fmt.Errorf("list shard %d: %w", id, err)
+		return Page{}, fmt.Errorf("list shard %d: %w", id, err)
 	}
 	defer view.Close()
-	l := lister{fresh: fresh, limit: limit}
+	l := lister{PageQuery: q, fresh: fresh}
 	if after != "" {
-		l.after = store.AppendEntityID(nil, sharding.EntityID{Type: entityType, ID: after})
+		l.after = store.AppendEntityID(nil, sharding.EntityID{Type: q.Type, ID: after})
 	}
 	class := store.AppendPrefix(nil, id, generation, store.ClassEntity)
 	full := append(class[:len(class):len(class)], prefix...)
@@ -49,7 +74,7 @@ func (m *Machine) List(id sharding.ShardID, entityType, idPrefix, after string, 
 		err = l.rest(nil)
 	}
 	if err != nil && !errors.Is(err, store.ErrStop) {
-		return nil, fmt.Errorf("list shard %d: %w", id, err)
+		return Page{}, fmt.Errorf("list shard %d: %w", id, err)
 	}
 	return l.out, nil
 }
@@ -95,10 +120,11 @@ func (m *Machine) freshHeads(id sharding.ShardID, prefix []byte) ([]freshHead, *
 // lister merges what the store has with what is fresh; of one entity the fresh
 // head counts.
 type lister struct {
+	PageQuery
 	fresh []freshHead
 	after []byte
-	limit int
-	out   []Info
+	last  string // the id looked at last
+	out   Page
 }
 
 func (l *lister) stored(key []byte, h store.Head) error {
@@ -123,16 +149,20 @@ func (l *lister) rest(key []byte) error {
 }
 
 func (l *lister) add(key string, h store.Head) error {
-	if h.Deleted || key <= string(l.after) {
+	if key <= string(l.after) {
 		return nil
 	}
-	if len(l.out) == l.limit {
+	if l.Looks == 0 || h.Deleted == l.Deleted && len(l.out.Entities) == l.Limit {
+		l.out.Next = l.last
 		return store.ErrStop
 	}
 	e, _, err := store.SplitEntity([]byte(key))
 	if err != nil {
 		return err
 	}
-	l.out = append(l.out, Info{Entity: e, Head: h, exists: true})
+	l.Looks--
+	if l.last = e.ID; h.Deleted == l.Deleted {
+		l.out.Entities = append(l.out.Entities, Info{Entity: e, Head: h, exists: true})
+	}
 	return nil
 }

@@ -266,9 +266,9 @@ func (e nodeEntities) Get(ctx context.Context, id sharding.EntityID) (rpc.Entity
 	return info, err
 }
 
-func (e nodeEntities) List(ctx context.Context, shard sharding.ShardID, q rpc.EntityQuery) ([]rpc.EntitySummary, error) {
+func (e nodeEntities) List(ctx context.Context, shard sharding.ShardID, q rpc.EntityQuery) (rpc.EntityPage, error) {
 	if e.node.fleet.Leader(shard) != e.node.ID {
-		return nil, ErrNotHere
+		return rpc.EntityPage{}, ErrNotHere
 	}
 	return e.roleEntities.List(ctx, shard, q)
 }

@@ -73,6 +73,8 @@ type roleEntities struct{ *World }
 
 func (w roleEntities) Shards() uint32 { return 4 }
 
+func (w roleEntities) ShardOfPrefix(string, string) (sharding.ShardID, bool) { return 0, false }
+
 func (w roleEntities) ShardOf(id sharding.EntityID) sharding.ShardID { return sharding.ShardOf(id, 4) }
 
 func (w roleEntities) Get(_ context.Context, id sharding.EntityID) (rpc.EntityInfo, error) {
@@ -85,7 +87,7 @@ func (w roleEntities) Get(_ context.Context, id sharding.EntityID) (rpc.EntityIn
 	return info, nil
 }
 
-func (w roleEntities) List(_ context.Context, shard sharding.ShardID, q rpc.EntityQuery) ([]rpc.EntitySummary, error) {
+func (w roleEntities) List(_ context.Context, shard sharding.ShardID, q rpc.EntityQuery) (rpc.EntityPage, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []rpc.EntitySummary
@@ -95,7 +97,10 @@ func (w roleEntities) List(_ context.Context, shard sharding.ShardID, q rpc.Enti
 		}
 	}
 	slices.SortFunc(out, func(a, b rpc.EntitySummary) int { return strings.Compare(a.ID, b.ID) })
-	return out[:min(len(out), q.Limit)], nil
+	if len(out) > q.Limit {
+		return rpc.EntityPage{Entities: out[:q.Limit], Next: out[q.Limit-1].ID}, nil
+	}
+	return rpc.EntityPage{Entities: out}, nil
 }
 
 type roleModules struct{ *World }

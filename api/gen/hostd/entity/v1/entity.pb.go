@@ -1829,8 +1829,9 @@ type ListEntitiesRequest struct {
 	PageSize uint32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before, with the same filter; empty starts.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only entities with this status: "active", "deleted" or "parked"; empty is
-	// any.
+	// Only entities with this status: "active", "deleted" or "parked"; "resident"
+	// are those whose state is in memory, "passivated" those that are active and
+	// not in memory. Empty is all that are not deleted.
 	Status        string `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2544,7 +2545,9 @@ type ListEntitiesResponse_Entity struct {
 	// The number of its last event.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// "active", "deleted" or "parked".
-	Status        string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
+	Status string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
+	// True while its state is in memory.
+	Resident      bool `protobuf:"varint,4,opt,name=resident,proto3" json:"resident,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2598,6 +2601,13 @@ func (x *ListEntitiesResponse_Entity) GetStatus() string {
 		return x.Status
 	}
 	return ""
+}
+
+func (x *ListEntitiesResponse_Entity) GetResident() bool {
+	if x != nil {
+		return x.Resident
+	}
+	return false
 }
 
 var File_hostd_entity_v1_entity_proto protoreflect.FileDescriptor
@@ -2749,7 +2759,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x04json\x18\x01 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequenceB\t\n" +
-	"\apayload\"\xe2\x02\n" +
+	"\apayload\"\xf6\x02\n" +
 	"\x13ListEntitiesRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12F\n" +
@@ -2758,15 +2768,16 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\rresident_only\x18\x04 \x01(\bR\fresidentOnly\x12%\n" +
 	"\tpage_size\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x129\n" +
-	"\x06status\x18\a \x01(\tB!\xbaH\x1er\x1c2\x1a^(active|deleted|parked)?$R\x06status\"\xe3\x01\n" +
+	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12M\n" +
+	"\x06status\x18\a \x01(\tB5\xbaH2r02.^(active|deleted|parked|resident|passivated)?$R\x06status\"\xff\x01\n" +
 	"\x14ListEntitiesResponse\x12H\n" +
 	"\bentities\x18\x01 \x03(\v2,.hostd.entity.v1.ListEntitiesResponse.EntityR\bentities\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1aY\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1au\n" +
 	"\x06Entity\x12\x1b\n" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x16\n" +
-	"\x06status\x18\x03 \x01(\tR\x06status\"\x96\x01\n" +
+	"\x06status\x18\x03 \x01(\tR\x06status\x12\x1a\n" +
+	"\bresident\x18\x04 \x01(\bR\bresident\"\x96\x01\n" +
 	"\x10PassivateRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12H\n" +

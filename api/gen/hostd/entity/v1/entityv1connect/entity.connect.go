@@ -118,7 +118,10 @@ type EntityServiceClient interface {
 	GetEntity(context.Context, *connect.Request[v1.GetEntityRequest]) (*connect.Response[v1.GetEntityResponse], error)
 	// GetState folds an entity's events, up to a sequence of the caller's choice.
 	GetState(context.Context, *connect.Request[v1.GetStateRequest]) (*connect.Response[v1.GetStateResponse], error)
-	// ListEntities lists the ids of a type, page by page.
+	// ListEntities lists the ids of a type, page by page. An entity that is there
+	// from the first page to the last is listed once, whatever happens to others
+	// meanwhile. A page may hold less than was asked for, even nothing, and be
+	// followed by more: its token says so.
 	ListEntities(context.Context, *connect.Request[v1.ListEntitiesRequest]) (*connect.Response[v1.ListEntitiesResponse], error)
 	// Passivate drops an entity from memory; its next command loads it again.
 	Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error)
@@ -331,7 +334,10 @@ type EntityServiceHandler interface {
 	GetEntity(context.Context, *connect.Request[v1.GetEntityRequest]) (*connect.Response[v1.GetEntityResponse], error)
 	// GetState folds an entity's events, up to a sequence of the caller's choice.
 	GetState(context.Context, *connect.Request[v1.GetStateRequest]) (*connect.Response[v1.GetStateResponse], error)
-	// ListEntities lists the ids of a type, page by page.
+	// ListEntities lists the ids of a type, page by page. An entity that is there
+	// from the first page to the last is listed once, whatever happens to others
+	// meanwhile. A page may hold less than was asked for, even nothing, and be
+	// followed by more: its token says so.
 	ListEntities(context.Context, *connect.Request[v1.ListEntitiesRequest]) (*connect.Response[v1.ListEntitiesResponse], error)
 	// Passivate drops an entity from memory; its next command loads it again.
 	Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error)
