@@ -73,7 +73,7 @@ powerloss: ## cut a node's power under load CUTS times (30), and damage every fi
 	$(GOTEST) -run '^(TestPowerLoss|TestDamage)' -count=1 -timeout 20m ./tests/faults -cuts $(CUTS) -damages
 
 nemesis: ## kill, freeze, part, empty and move nodes of a cluster FAULTS (24) and MOVES (500) times; partitions need root
-	$(GOTEST) -count=1 -timeout 60m ./tests/cluster -faults $(FAULTS) -moves $(MOVES) -freeze 30s -kills 3 -members -v
+	$(GOTEST) -count=1 -timeout 60m ./tests/cluster -faults $(FAULTS) -moves $(MOVES) -freeze 30s -kills 3 -v
 
 failover: ## print what callers see when a node of 256 shards is killed, KILLS (10) times
 	$(GOTEST) -run '^TestFailOver$$' -count=1 -timeout 30m ./tests/cluster -kills $(or $(KILLS),10) -failover-shards 256 -v

@@ -143,6 +143,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 		Rejoin: func(ctx context.Context) (*cluster.Joined, error) {
 			return n.entry().Again(ctx, n.book.Addresses())
 		},
+		Removed: func(ctx context.Context) bool { return n.entry().Removed(ctx, n.book.Addresses()) },
 		Renewed: func(j *cluster.Joined) error {
 			n.book.Joined(j)
 			return n.remember(func(id *identity) bool {

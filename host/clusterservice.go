@@ -1,8 +1,10 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -48,10 +50,10 @@ func (s clusterService) Overview(ctx context.Context) (rpc.Overview, error) {
 	for _, b := range view.Bindings() {
 		o.ShardKeys = append(o.ShardKeys, rpc.ShardKey{EntityType: b.EntityType, Rule: b.ShardKey})
 	}
-	for _, m := range view.Members() {
+	for _, m := range n.listed(view) {
 		member := rpc.Member{
-			ID: m.Node, Address: m.Address, Status: string(m.Status), Roles: m.Roles, Version: m.Version, Zone: m.Zone,
-			Reachable: m.Node == n.id.Node || n.peers.Heard(m.Node), Leaders: leaders[m.Node], Replicas: replicas[m.Node],
+			ID: m.Node, Address: m.Address, Status: string(m.Status), Roles: m.Roles, Version: m.Version, Zone: m.Zone, Draining: m.Draining,
+			Reachable: m.Node == n.id.Node || m.Status == statusWeaklyUp || n.peers.Heard(m.Node), Leaders: leaders[m.Node], Replicas: replicas[m.Node],
 		}
 		if m.Node == n.id.Node {
 			member.Address, member.Version = n.advertised(), telemetry.Version()
@@ -62,6 +64,25 @@ func (s clusterService) Overview(ctx context.Context) (rpc.Overview, error) {
 		o.Members = append(o.Members, member)
 	}
 	return o, nil
+}
+
+// statusWeaklyUp is shown of a node that asks for admission and cannot be given
+// it now. It is no status of the metadata, which does not know of the node.
+const statusWeaklyUp meta.MemberStatus = "weakly_up"
+
+// listed are the nodes to show, by name: the members, without this node where it
+// has left and cannot hear that, and those that wait to become some.
+func (n *Node) listed(view *meta.View) []meta.Member {
+	out := slices.Clone(view.Members())
+	if n.member.Left() {
+		out = slices.DeleteFunc(out, func(m meta.Member) bool { return m.Node == n.id.Node })
+	}
+	for _, m := range n.control.Waiting(view) {
+		m.Status = statusWeaklyUp
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b meta.Member) int { return cmp.Compare(a.Node, b.Node) })
+	return out
 }
 
 func (s clusterService) Shards(context.Context) ([]rpc.Shard, error) {

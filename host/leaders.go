@@ -135,13 +135,13 @@ func (l *leaders) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// start begins to pass the region's changes on. They are passed on until close:
+// start begins to pass the region's changes on, and calls also with each. They are passed on until close:
 // what is in flight when a node stops follows the leaderships that it gives
 // away.
-func (l *leaders) start() (close func(context.Context) error) {
+func (l *leaders) start(also func()) (close func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { l.run(ctx) })
+	running.Go(func() { l.run(ctx, also) })
 	return func(context.Context) error {
 		cancel()
 		running.Wait()
@@ -150,10 +150,11 @@ func (l *leaders) start() (close func(context.Context) error) {
 }
 
 // run passes the region's changes on until ctx ends.
-func (l *leaders) run(ctx context.Context) {
+func (l *leaders) run(ctx context.Context, also func()) {
 	for {
 		changed := l.region.LeadsChanged()
 		l.announce()
+		also()
 		select {
 		case <-changed:
 		case <-ctx.Done():

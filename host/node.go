@@ -180,6 +180,7 @@ var (
 	errPlacing    = errors.New("the cluster waits for more nodes before it places its shards")
 	errElecting   = errors.New("shards are electing their leaders")
 	errStopping   = errors.New("the node is stopping")
+	errLeft       = errors.New("the node has left its cluster: stop it")
 )
 
 func (n *Node) readiness() error {
@@ -188,6 +189,8 @@ func (n *Node) readiness() error {
 	}
 	places := n.leaders.places.Load()
 	switch {
+	case n.member.Left():
+		return errLeft
 	case !n.caughtUp.Load():
 		return errCatchingUp
 	case !places.placed:

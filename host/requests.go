@@ -68,7 +68,7 @@ func (n *Node) serveForwarded(w http.ResponseWriter, r *http.Request) {
 // its shard.
 func (n *Node) openRequests(context.Context) (err error) {
 	n.leaders = newLeaders(n.id.Node, n.region)
-	n.closeLast("leaders", n.leaders.start())
+	n.closeLast("leaders", n.leaders.start(n.leadershipMoved))
 	n.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger})
 	if err != nil {
 		return err
@@ -99,6 +99,13 @@ func (n *Node) openRequests(context.Context) (err error) {
 	// Calls in flight are answered before what answers them is closed.
 	n.closeLast("server", func(context.Context) error { return n.stopServer() })
 	return nil
+}
+
+// leadershipMoved has the coordinator told at once.
+func (n *Node) leadershipMoved() {
+	if n.joined.Load() {
+		n.member.Kick()
+	}
 }
 
 // nodes lets the server find the leaders of shards and call them.

@@ -27,6 +27,7 @@ type memberView struct {
 	ReplicaCount uint32   `json:"replicaCount"`
 	Version      string   `json:"version"`
 	Zone         string   `json:"zone"`
+	Draining     bool     `json:"draining"`
 }
 
 type clusterView struct {
@@ -50,7 +51,7 @@ func viewCluster(s clusterState) clusterView {
 	v := clusterView{NodeID: s.GetNodeId(), Coordinator: s.GetCoordinator(), Quorum: s.GetQuorum(), ShardCount: s.GetShardCount(), Members: []memberView{}}
 	for _, m := range s.GetMembers() {
 		v.Members = append(v.Members, memberView{m.GetNodeId(), m.GetAddress(), m.GetStatus(), m.GetReachable(),
-			append([]string{}, m.GetRoles()...), m.GetLeaderCount(), m.GetReplicaCount(), m.GetVersion(), m.GetZone()})
+			append([]string{}, m.GetRoles()...), m.GetLeaderCount(), m.GetReplicaCount(), m.GetVersion(), m.GetZone(), m.GetDraining()})
 	}
 	return v
 }
@@ -58,7 +59,11 @@ func viewCluster(s clusterState) clusterView {
 func memberTable(w io.Writer, members []memberView) {
 	table(w, "NODE\tADDRESS\tSTATUS\tREACHABLE\tLEADS\tREPLICAS\tROLES\tZONE\tVERSION", func(row func(...any)) {
 		for _, m := range members {
-			row(m.NodeID, m.Address, m.Status, m.Reachable, m.LeaderCount, m.ReplicaCount, strings.Join(m.Roles, ","), m.Zone, m.Version)
+			status := m.Status
+			if m.Draining {
+				status += ",draining"
+			}
+			row(m.NodeID, m.Address, status, m.Reachable, m.LeaderCount, m.ReplicaCount, strings.Join(m.Roles, ","), m.Zone, m.Version)
 		}
 	})
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/host/peer"
@@ -45,6 +47,16 @@ type Control struct {
 	opened atomic.Pointer[ControlOptions]
 	member atomic.Pointer[Member]
 	node   atomic.Pointer[peerv1.ProbeResponse]
+	asking waiting
+}
+
+// Waiting are the nodes that asked this one for admission in the last seconds
+// and are no members, by name: the metadata shard cannot admit them now.
+func (c *Control) Waiting(view *meta.View) []meta.Member {
+	return slices.DeleteFunc(c.asking.list(time.Now()), func(m meta.Member) bool {
+		_, member := view.Member(m.Node)
+		return member
+	})
 }
 
 // Name says who answers before the node is open, and of which cluster it is, if
@@ -102,7 +114,9 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	if err != nil {
 		return nil, err
 	}
-	result, err := o.Metadata.DoHere(ctx, meta.Join(memberFromWire(r.GetMember())))
+	asks := memberFromWire(r.GetMember())
+	c.asking.note(asks, time.Now())
+	result, err := o.Metadata.DoHere(ctx, meta.Join(asks))
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +131,7 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	case res.Joined == nil:
 		return nil, fmt.Errorf("%w: the metadata shard did not say what to begin with", peer.ErrUnavailable)
 	}
+	c.asking.admitted(asks.Node)
 	view := o.Metadata.View()
 	cluster, _ := view.Cluster()
 	out := &peerv1.JoinResponse{ClusterId: cluster.ID, ShardCount: cluster.Shards, Format: cluster.Format, MetaReplica: uint64(res.Joined.Replica)}
@@ -156,7 +171,17 @@ func (c *Control) Report(_ context.Context, r *peerv1.ReportRequest) (*peerv1.Re
 	if m == nil {
 		return nil, errNotOpen
 	}
-	return m.coord.take(reportFromWire(r))
+	return m.coord.take(reportFromWire(r), r.GetSame(), r.GetPicture())
+}
+
+// HandOver implements peer.Control.
+func (c *Control) HandOver(_ context.Context, transfers []*peerv1.Transfer) error {
+	m := c.member.Load()
+	if m == nil {
+		return errNotOpen
+	}
+	m.handOver(transfers)
+	return nil
 }
 
 // Prepare implements peer.Control.

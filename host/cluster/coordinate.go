@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -13,13 +14,17 @@ import (
 
 const (
 	stepPeriod = 250 * time.Millisecond
+	// idlePeriod is the time between two steps while nothing changes.
+	idlePeriod = time.Second
 	// stepWait is how long the answer to a report waits for the step that
 	// takes it in, so that it carries what that step wants.
 	stepWait = 100 * time.Millisecond
 	// proposeTimeout bounds the wait for one command of a plan.
 	proposeTimeout = 5 * time.Second
-	// keepReports is how long a node that does not report stays in the picture.
-	keepReports = 5 * time.Second
+	// pushTimeout bounds a call that asks a node for leaderships.
+	pushTimeout = time.Second
+	// requestTime is how long a leadership that was asked for is still wanted.
+	requestTime = 2 * time.Second
 )
 
 // leading runs the coordinator while this node leads the metadata shard.
@@ -32,11 +37,27 @@ type leading struct {
 
 	inbox     map[sharding.NodeID]observed // since the last step
 	latest    map[sharding.NodeID]arrival
-	orders    []coordinator.Order                    // since the last step
-	number    uint64                                 // of the last order
-	transfers map[sharding.NodeID][]*peerv1.Transfer // for their next report
+	orders    []coordinator.Order           // since the last step
+	number    uint64                        // of the last order
+	transfers map[sharding.NodeID][]request // for their next report
+	pushing   map[sharding.NodeID]bool      // nodes that are being asked for some
+	outside   map[sharding.NodeID]bool      // nodes without a part in the metadata shard
 	progress  []coordinator.Progress
 	stepped   chan struct{} // closed and made anew after each step
+	painting  painting
+
+	// What the last step saw, and whether anything has happened since.
+	at    time.Time
+	view  *meta.View
+	reach map[sharding.NodeID]bool
+	news  bool
+}
+
+// request asks for a leadership. An old one is void: the coordinator has looked
+// again since.
+type request struct {
+	*peerv1.Transfer
+	at time.Time
 }
 
 // arrival is the last report of a node.
@@ -47,13 +68,15 @@ type arrival struct {
 
 func (l *leading) init(m *Member) {
 	l.m, l.wake, l.stepped = m, make(chan struct{}, 1), make(chan struct{})
+	l.pushing = map[sharding.NodeID]bool{}
 	l.forget()
 }
 
 // forget begins anew, as a coordinator that knows nothing.
 func (l *leading) forget() {
 	l.inbox, l.latest = map[sharding.NodeID]observed{}, map[sharding.NodeID]arrival{}
-	l.transfers, l.orders, l.progress = map[sharding.NodeID][]*peerv1.Transfer{}, nil, nil
+	l.transfers, l.orders, l.progress = map[sharding.NodeID][]request{}, nil, nil
+	l.outside, l.view, l.news, l.painting = nil, nil, true, painting{}
 	l.coord = coordinator.New(l.m.opts.Coordinator)
 }
 
@@ -67,29 +90,54 @@ func (l *leading) leads() bool {
 	return leads
 }
 
-// take takes a report and returns what its node is asked for.
-func (l *leading) take(o observed) (*peerv1.ReportResponse, error) {
+// take takes a report and returns what its node is asked for. Of one that is
+// the same as the last, only that it came is new; known is the picture that the
+// node has.
+func (l *leading) take(o observed, same bool, known uint64) (*peerv1.ReportResponse, error) {
 	l.mu.Lock()
 	if !l.leads() {
 		l.mu.Unlock()
 		return nil, l.m.opts.Metadata.notLeader()
 	}
-	l.inbox[o.Node] = o
-	l.latest[o.Node] = arrival{o, time.Now()}
-	stepped := l.stepped
+	if same {
+		last, heard := l.latest[o.Node]
+		if !heard || last.Incarnation != o.Incarnation {
+			l.mu.Unlock()
+			return &peerv1.ReportResponse{Whole: true}, nil
+		}
+		last.Seq = o.Seq
+		o = last.observed
+	}
+	now := time.Now()
+	_, pending := l.inbox[o.Node]
+	l.inbox[o.Node], l.latest[o.Node] = o, arrival{o, now}
+	var stepped chan struct{}
+	if !same {
+		l.news, l.painting.stale = true, true
+		stepped = l.stepped
+	}
 	l.mu.Unlock()
-	wake(l.wake)
-	wait := time.NewTimer(stepWait)
-	defer wait.Stop()
-	select {
-	case <-stepped:
-	case <-wait.C:
+	if !same || !pending {
+		wake(l.wake)
+	}
+	if stepped != nil {
+		wait := time.NewTimer(stepWait)
+		defer wait.Stop()
+		select {
+		case <-stepped:
+		case <-wait.C:
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := l.paint(time.Now())
-	out.Transfers = l.transfers[o.Node]
+	out := &peerv1.ReportResponse{Outside: l.outside[o.Node]}
+	for _, r := range l.transfers[o.Node] {
+		if time.Since(r.at) < requestTime {
+			out.Transfers = append(out.Transfers, r.Transfer)
+		}
+	}
 	delete(l.transfers, o.Node)
+	l.show(out, known)
 	return out, nil
 }
 
@@ -109,17 +157,22 @@ func (l *leading) run(ctx context.Context) {
 }
 
 // step lets the coordinator decide once and carries its commands out, one
-// after the other: it decides again only on a view that has them.
+// after the other: it decides again only on a view that has them. While nothing
+// has changed it decides less often: only time is new then.
 func (l *leading) step(ctx context.Context) {
-	view := l.m.opts.Metadata.View()
 	l.mu.Lock()
 	if !l.leads() {
-		close(l.stepped) // for those who wait for a step that does not come
-		l.stepped = make(chan struct{})
+		l.endStep() // for those who wait for a step that does not come
 		l.mu.Unlock()
 		return
 	}
-	in := coordinator.Input{Now: time.Now(), View: view, Reachable: l.m.reachable(view), Orders: l.orders}
+	view, now := l.m.opts.Metadata.View(), time.Now()
+	reach := l.m.reachable(view)
+	if !l.news && len(l.orders) == 0 && view == l.view && maps.Equal(reach, l.reach) && now.Sub(l.at) < idlePeriod {
+		l.mu.Unlock()
+		return
+	}
+	in := coordinator.Input{Now: now, View: view, Reachable: reach, Orders: l.orders}
 	for _, o := range l.inbox {
 		in.Reports = append(in.Reports, o.Report)
 	}
@@ -127,12 +180,11 @@ func (l *leading) step(ctx context.Context) {
 	l.orders = nil
 	coord, term := l.coord, l.term
 	plan := coord.Step(in)
-	for _, t := range plan.Transfers { // each is asked for once, and again when it came to nothing
-		l.transfers[t.From] = append(l.transfers[t.From], &peerv1.Transfer{ShardId: uint32(t.Shard), From: string(t.From), To: string(t.To)})
-	}
-	l.progress = plan.Progress
-	close(l.stepped)
-	l.stepped = make(chan struct{})
+	l.at, l.view, l.reach = now, view, reach
+	l.news = len(plan.Commands)+len(plan.Transfers)+len(plan.Progress) > 0
+	l.progress, l.outside = plan.Progress, set(plan.Rejoin)
+	l.endStep()
+	l.ask(ctx, plan.Transfers)
 	l.mu.Unlock()
 	for _, command := range plan.Commands {
 		if !l.propose(ctx, term, command) {
@@ -141,6 +193,62 @@ func (l *leading) step(ctx context.Context) {
 	}
 	if len(plan.Commands) > 0 {
 		wake(l.wake)
+	}
+}
+
+// endStep lets those go on who wait for the step. It is called with the lock
+// held.
+func (l *leading) endStep() {
+	close(l.stepped)
+	l.stepped = make(chan struct{})
+}
+
+func set(nodes []sharding.NodeID) map[sharding.NodeID]bool {
+	out := make(map[sharding.NodeID]bool, len(nodes))
+	for _, node := range nodes {
+		out[node] = true
+	}
+	return out
+}
+
+// ask asks nodes for leaderships, each once, and again when it came to nothing.
+// A node that cannot be called, or is being called, finds them in the answer to
+// its next report. It is called with the lock held.
+func (l *leading) ask(ctx context.Context, transfers []coordinator.Transfer) {
+	now, asked := time.Now(), map[sharding.NodeID][]request{}
+	for _, t := range transfers {
+		asked[t.From] = append(asked[t.From], request{&peerv1.Transfer{ShardId: uint32(t.Shard), From: string(t.From), To: string(t.To)}, now})
+	}
+	for node, requests := range asked {
+		if l.pushing[node] {
+			l.transfers[node] = append(l.transfers[node], requests...)
+			continue
+		}
+		l.pushing[node] = true
+		term := l.term
+		l.m.tasks.Go(func() { l.push(ctx, node, term, requests) })
+	}
+}
+
+// push asks one node.
+func (l *leading) push(ctx context.Context, node sharding.NodeID, term sharding.Term, requests []request) {
+	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
+	defer cancel()
+	transfers := make([]*peerv1.Transfer, len(requests))
+	for i, r := range requests {
+		transfers[i] = r.Transfer
+	}
+	var err error
+	if node == l.m.opts.Node {
+		l.m.handOver(transfers)
+	} else {
+		err = l.m.opts.Peers.HandOver(ctx, node, transfers)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.pushing, node)
+	if err != nil && l.term == term {
+		l.transfers[node] = append(l.transfers[node], requests...)
 	}
 }
 
@@ -169,30 +277,6 @@ func (m *Member) reachable(view *meta.View) map[sharding.NodeID]bool {
 	out := map[sharding.NodeID]bool{}
 	for _, member := range view.Members() {
 		out[member.Node] = m.opts.Heard(member.Node)
-	}
-	return out
-}
-
-// paint makes the picture of the cluster. It is called with the lock held.
-func (l *leading) paint(now time.Time) *peerv1.ReportResponse {
-	out := &peerv1.ReportResponse{}
-	best := map[sharding.ShardID]*peerv1.ShardState{}
-	for node, a := range l.latest {
-		fresh := now.Sub(a.at) < keepReports
-		out.Nodes = append(out.Nodes, &peerv1.NodeState{NodeId: string(node), Reachable: fresh && l.m.opts.Heard(node), Replicas: a.Replicas})
-		for i := range a.Shards {
-			r := &a.Shards[i]
-			if old := best[r.Shard]; !r.Leader || !fresh || old != nil && old.Term >= uint64(r.Term) {
-				continue
-			}
-			best[r.Shard] = &peerv1.ShardState{
-				ShardId: uint32(r.Shard), Leader: string(node), Term: uint64(r.Term), Voters: numbers(r.Voters), Learners: numbers(r.Learners),
-				Entities: a.sizes[r.Shard].entities, Bytes: a.sizes[r.Shard].bytes, Applied: r.Applied,
-			}
-		}
-	}
-	for _, s := range best {
-		out.Shards = append(out.Shards, s)
 	}
 	return out
 }
@@ -229,7 +313,7 @@ func (l *leading) order(ctx context.Context, o coordinator.Order) (remaining int
 			return 0, l.m.opts.Metadata.notLeader()
 		}
 		for _, p := range l.progress {
-			if p.ID == o.ID {
+			if p.ID == o.ID && (p.Stands || p.Done) {
 				l.mu.Unlock()
 				return p.Remaining, p.Err
 			}

@@ -88,6 +88,19 @@ func (e Entry) Again(ctx context.Context, known []string) (*Joined, error) {
 	return e.ask(ctx, e.probe(ctx))
 }
 
+// Removed says whether a node that was a member is none any more, by the word of
+// the leader of the metadata shard alone: others may not have heard of it yet.
+// It is false while that one does not answer.
+func (e Entry) Removed(ctx context.Context, known []string) bool {
+	e.Seeds = slices.Concat(e.Seeds, known)
+	for _, a := range e.probe(ctx) {
+		if a.GetLeader() == a.GetNodeId() && !slices.ContainsFunc(a.GetMembers(), func(m *peerv1.Member) bool { return m.GetNodeId() == string(e.Self.Node) }) {
+			return true
+		}
+	}
+	return false
+}
+
 // final says whether another attempt is in vain.
 func final(err error) bool {
 	return errors.Is(err, ErrNodeInUse) || errors.Is(err, peer.ErrWrongCluster) || errors.Is(err, peer.ErrRefused) || errors.Is(err, peer.ErrFormat)

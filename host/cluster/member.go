@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -20,11 +21,14 @@ import (
 const (
 	passPeriod    = 250 * time.Millisecond
 	reportPeriod  = 500 * time.Millisecond
+	reportRest    = 20 * time.Millisecond // between two reports
 	reportTimeout = time.Second
 	catchUpWait   = 5 * time.Second
 	// lostAfter is how long the metadata shard may have no leader that this
 	// node knows of before it asks whether it still has a part in it.
 	lostAfter = 5 * time.Second
+	// removeTimeout bounds the wait for the old metadata replica to go.
+	removeTimeout = 30 * time.Second
 )
 
 // Peers are the calls to other nodes that a member makes by itself.
@@ -32,6 +36,8 @@ type Peers interface {
 	// Report tells the node that leads the metadata shard what this one
 	// sees, and returns what that one asks for.
 	Report(ctx context.Context, leader sharding.NodeID, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error)
+	// HandOver asks a node for leaderships.
+	HandOver(ctx context.Context, node sharding.NodeID, transfers []*peerv1.Transfer) error
 }
 
 // Options of a Member. Every field is needed.
@@ -51,6 +57,9 @@ type Options struct {
 	Heard func(sharding.NodeID) bool
 	// Rejoin asks the cluster once to admit this node again.
 	Rejoin func(context.Context) (*Joined, error)
+	// Removed asks the leader of the metadata shard, which this node may not hear
+	// of any more, whether this node is no member.
+	Removed func(context.Context) bool
 	// Renewed makes it durable that the node's replica of the metadata shard is
 	// another one.
 	Renewed func(*Joined) error
@@ -77,7 +86,10 @@ type Member struct {
 	draining  atomic.Bool
 	converged atomic.Uint64 // metadata index of the last pass
 	picture   atomic.Pointer[Picture]
-	seq       uint64 // of reports
+	outside   atomic.Bool // the coordinator misses this node in the metadata shard
+	left      atomic.Bool // this node was asked to leave, and has left
+	seq       uint64      // of reports, as sent of the reporting goroutine
+	sent      sent
 
 	tasks   sync.WaitGroup
 	stopped context.Context
@@ -142,6 +154,10 @@ func (m *Member) Drain() {
 	wake(m.told)
 }
 
+// Left reports whether this node was asked to leave the cluster and is no member
+// any more. It hears nothing of the cluster from then on.
+func (m *Member) Left() bool { return m.left.Load() }
+
 // Picture is the cluster as the coordinator last told it.
 func (m *Member) Picture() *Picture { return m.picture.Load() }
 
@@ -151,7 +167,7 @@ func (m *Member) follow(ctx context.Context) {
 	every := time.NewTicker(passPeriod)
 	defer every.Stop()
 	current, announced, led := false, false, time.Now()
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !m.left.Load() {
 		if !current {
 			// Also after the metadata replica was renewed: its log passes
 			// through times in which other replicas were placed here.
@@ -165,9 +181,10 @@ func (m *Member) follow(ctx context.Context) {
 		if !announced {
 			announced = m.announce(ctx)
 		}
-		if _, known := m.opts.Metadata.Leader(); known {
+		outside := m.outside.Swap(false)
+		if _, known := m.opts.Metadata.Leader(); known && !outside {
 			led = time.Now()
-		} else if time.Since(led) > lostAfter {
+		} else if outside || time.Since(led) > lostAfter {
 			current, led = !m.rejoin(ctx), time.Now()
 			continue
 		}
@@ -229,10 +246,14 @@ func (m *Member) catchUp(ctx context.Context) bool {
 // rejoin asks to be admitted again: a node that was taken for dead has no part
 // in the metadata shard any more, and nobody there speaks to its old replica.
 // With a fresh replica it hears what became of the others. One that was asked
-// to leave has left. It reports whether the node has another replica now.
+// to leave looks whether it has left. It reports whether the node has another
+// replica now.
 func (m *Member) rejoin(ctx context.Context) (renewed bool) {
 	if self, ok := m.opts.Metadata.View().Member(m.opts.Node); ok && self.Status == meta.StatusLeaving {
-		m.opts.Logger.Info("this node has left the cluster; stop it")
+		if m.opts.Removed(ctx) {
+			m.left.Store(true)
+			m.opts.Logger.Info("this node has left the cluster; stop it")
+		}
 		return false
 	}
 	joined, err := m.opts.Rejoin(ctx)
@@ -268,13 +289,15 @@ func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
 		return err
 	}
 	// What the old replica applied must not be taken for the new one's.
+	wait, cancel := context.WithTimeout(m.stopped, removeTimeout)
+	defer cancel()
 	gone := time.NewTicker(time.Millisecond)
 	defer gone.Stop()
 	for m.opts.Applied(sharding.MetaShard) != 0 {
 		select {
 		case <-gone.C:
-		case <-m.stopped.Done():
-			return m.stopped.Err()
+		case <-wait.Done():
+			return fmt.Errorf("remove the old metadata replica: %w", wait.Err())
 		}
 	}
 	m.opts.Metadata.Renewed()

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
@@ -50,13 +52,27 @@ func (m *Member) observe(view *meta.View, statuses []raftgroup.Status) observed 
 	return o
 }
 
+// sent is a report that was answered: the next may say that it is the same.
+type sent struct {
+	observed
+	to      sharding.NodeID // empty where the next must be whole
+	picture uint64          // the number of the picture that came back
+}
+
 // report tells the coordinator what this node sees until ctx ends: at once
 // when kicked, every half second otherwise.
 func (m *Member) report(ctx context.Context) {
-	every := time.NewTicker(reportPeriod)
+	every, rest := time.NewTicker(reportPeriod), time.NewTimer(0)
 	defer every.Stop()
+	defer rest.Stop()
 	for {
 		m.reportOnce(ctx)
+		rest.Reset(reportRest)
+		select {
+		case <-rest.C:
+		case <-ctx.Done():
+			return
+		}
 		select {
 		case <-m.told:
 		case <-every.C:
@@ -78,28 +94,65 @@ func (m *Member) reportOnce(ctx context.Context) {
 	o := m.observe(view, statuses)
 	m.seq++
 	o.View, o.Seq = converged, m.seq
-	if _, leads := m.opts.Metadata.Leads(); leads {
-		if r, err := m.coord.take(o); err == nil {
-			m.obey(view, r)
-		}
-		return
-	}
 	leader, known := m.opts.Metadata.Leader()
-	if !known || leader == m.opts.Node {
+	if _, leads := m.opts.Metadata.Leads(); leads {
+		leader = m.opts.Node
+	} else if !known || leader == m.opts.Node {
 		return
 	}
-	r, err := m.opts.Peers.Report(ctx, leader, reportToWire(o))
+	last := m.sent
+	m.sent.to = "" // unless this one is answered
+	same := last.to == leader && last.picture != 0 && o.like(last.observed)
+	var r *peerv1.ReportResponse
+	if leader == m.opts.Node {
+		r, err = m.coord.take(o, same, last.picture)
+	} else {
+		r, err = m.opts.Peers.Report(ctx, leader, reportToWire(o, same, last.picture))
+	}
 	if err != nil {
 		m.opts.Logger.Debug("report not taken", "leader", leader, "error", err)
 		return
 	}
-	m.obey(view, r)
+	m.sent = sent{o, leader, last.picture}
+	if r.GetWhole() {
+		m.sent.to = ""
+		wake(m.told)
+		return
+	}
+	m.obey(r)
 }
 
-// obey hands over the leaderships that the coordinator asks for, and keeps
-// what it tells of the cluster.
-func (m *Member) obey(view *meta.View, r *peerv1.ReportResponse) {
-	for _, t := range r.GetTransfers() {
+// like says whether two reports of a start differ in their numbers only.
+func (o *observed) like(b observed) bool {
+	return o.View == b.View && o.Replicas == b.Replicas && o.Draining == b.Draining && maps.Equal(o.sizes, b.sizes) &&
+		slices.EqualFunc(o.Shards, b.Shards, func(a, b coordinator.ShardReport) bool {
+			return a.Shard == b.Shard && a.Replica == b.Replica && a.Term == b.Term && a.Leader == b.Leader &&
+				a.Commit == b.Commit && a.Applied == b.Applied && a.Last == b.Last && maps.Equal(a.Match, b.Match) &&
+				slices.Equal(a.Voters, b.Voters) && slices.Equal(a.Learners, b.Learners) && slices.Equal(a.Outgoing, b.Outgoing)
+		})
+}
+
+// obey does what the coordinator asks for, and keeps what it tells of the
+// cluster.
+func (m *Member) obey(r *peerv1.ReportResponse) {
+	m.handOver(r.GetTransfers())
+	if r.GetOutside() && !m.left.Load() {
+		m.outside.Store(true)
+		wake(m.kick)
+	}
+	if number := r.GetPicture(); number != 0 && number == m.sent.picture {
+		return
+	}
+	m.sent.picture = r.GetPicture()
+	p := pictureOf(r)
+	m.picture.Store(p)
+	m.opts.Told(p)
+}
+
+// handOver hands leaderships over, as far as this node has them.
+func (m *Member) handOver(transfers []*peerv1.Transfer) {
+	view := m.opts.Metadata.View()
+	for _, t := range transfers {
 		shard := sharding.ShardID(t.GetShardId())
 		p, _ := view.Placement(shard)
 		to, there := p.On(sharding.NodeID(t.GetTo()))
@@ -111,13 +164,16 @@ func (m *Member) obey(view *meta.View, r *peerv1.ReportResponse) {
 			m.opts.Logger.Debug("leadership not handed over", "shard_id", t.GetShardId(), "to", t.GetTo(), "error", err)
 		}
 	}
-	p := pictureOf(r)
-	m.picture.Store(p)
-	m.opts.Told(p)
 }
 
-func reportToWire(o observed) *peerv1.ReportRequest {
+// reportToWire leaves out what the receiver has where the report is the same as
+// the last.
+func reportToWire(o observed, same bool, picture uint64) *peerv1.ReportRequest {
+	if same {
+		return &peerv1.ReportRequest{NodeId: string(o.Node), Incarnation: o.Incarnation, Seq: o.Seq, View: o.View, Same: true, Picture: picture}
+	}
 	out := peer.EncodeReport(o.Report)
+	out.Picture = picture
 	for _, s := range out.GetShards() {
 		size := o.sizes[sharding.ShardID(s.GetShardId())]
 		s.Entities, s.Bytes = size.entities, size.bytes

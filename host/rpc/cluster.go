@@ -87,7 +87,7 @@ func members(o Overview) []*clusterv1.Member {
 	for i, m := range o.Members {
 		out[i] = &clusterv1.Member{
 			NodeId: string(m.ID), Address: m.Address, Status: m.Status, Reachable: m.Reachable, Roles: m.Roles,
-			LeaderCount: m.Leaders, ReplicaCount: m.Replicas, Version: m.Version, Zone: m.Zone,
+			LeaderCount: m.Leaders, ReplicaCount: m.Replicas, Version: m.Version, Zone: m.Zone, Draining: m.Draining,
 		}
 	}
 	return out

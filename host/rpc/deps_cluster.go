@@ -43,6 +43,7 @@ type Member struct {
 	Replicas  uint32
 	Version   string
 	Zone      string
+	Draining  bool
 }
 
 // Shard is one shard.

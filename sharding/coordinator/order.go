@@ -139,6 +139,8 @@ func (s *scene) insist(o *order) {
 	if n == nil || o.done != nil || o.stood {
 		return
 	}
+	before := len(s.plan.Commands)
+	defer func() { s.writes = s.writes || len(s.plan.Commands) > before }()
 	switch o.Kind {
 	case OrderDrain:
 		if !n.Draining {

@@ -29,7 +29,9 @@ type scene struct {
 	building int
 	// calm: nothing is being repaired and every host is heard.
 	calm bool
-	plan Plan
+	// writes: an order is being written down.
+	writes bool
+	plan   Plan
 }
 
 // node is a member.
@@ -190,8 +192,19 @@ func (s *scene) lookAt(p meta.Placement) {
 }
 
 // lookAtLeader notes who leads the shard, or will once a handover is through.
+// The old leader may have said already that it leads no more, and the new one
+// not yet that it does: that shard too is taken for the new one's, or others
+// would be moved there in its place.
 func (s *scene) lookAtLeader(sh *shard) {
 	if sh.lead == nil {
+		m, moving := s.moving[sh.Shard]
+		if to := s.byID[m.to]; moving && to != nil && s.now.Sub(m.at) <= s.opts.TransferTimeout {
+			to.leads++
+			if sh.index >= 0 {
+				st := &s.state.Shards[sh.index]
+				st.Leader, st.PinnedLeader = to.Node, true
+			}
+		}
 		return
 	}
 	at := sh.leader

@@ -9,10 +9,12 @@ import (
 )
 
 // transfers moves leaderships away from nodes that are about to stop, that are
-// drained, that leave, or that an operator put down: all of them, at once.
+// drained, that leave, or that an operator put down: all of them, at once. That
+// of the metadata shard waits until the order for it is written down: whoever
+// coordinates next has to know of it.
 func (s *scene) transfers() {
 	for _, sh := range s.shards {
-		if sh.lead == nil || !sh.leader.outgoing() {
+		if sh.lead == nil || !sh.leader.outgoing() || sh.Shard == sharding.MetaShard && s.writes {
 			continue
 		}
 		if heirs := s.heirs(sh); len(heirs) > 0 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/tests/history"
 )
 
@@ -180,5 +181,113 @@ func TestNodeLeaves(t *testing.T) {
 			t.Errorf("%d calls failed", n)
 		}
 		w.judge()
+	})
+}
+
+// The node that leaves is asked itself, and can tell when it has left, although
+// nobody speaks to it then. It does so right after another node came back as a
+// new one and has no vote on the metadata yet.
+func TestLeaverIsAskedItself(t *testing.T) {
+	run(t, options{nodes: 4, shards: 4}, func(t *testing.T, w *world) {
+		w.loaded(pace)
+		back := w.others(w.leader(0, 4))[0]
+		if back == 4 {
+			back = w.others(w.leader(0, 4))[1]
+		}
+		w.kill(back)
+		if err := w.beside(4).Down(t.Context(), string(id(back))); err != nil {
+			t.Fatal(err)
+		}
+		w.until("its replicas are elsewhere", func() bool { return w.voted(4, 3, back) })
+		w.start(back)
+		w.until("it is up again", func() bool { return w.status(back, 4) == "up" })
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := w.beside(4).Leave(ctx, "n4"); err != nil {
+			t.Error(err)
+		}
+		if n4 := w.nodes[4]; n4.Ready() {
+			t.Error("n4 has left and is ready")
+		}
+		for i := range w.nodes {
+			if got := w.status(4, i); got != "" {
+				t.Errorf("%s says that n4 is %s", id(i), got)
+			}
+		}
+		w.stop(4)
+		w.acknowledged(50)
+		w.judge()
+	})
+}
+
+// A drain is shown on every node and goes on when the coordinator dies; a new
+// start of the node ends it.
+func TestDrainOutlivesTheCoordinator(t *testing.T) {
+	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
+		w.loaded(pace)
+		first := w.leader(0, 1)
+		drained := w.others(first)[0]
+		if _, err := w.client().Drain(t.Context(), string(id(drained))); err != nil {
+			t.Fatal(err)
+		}
+		draining := func(i int) bool {
+			for _, m := range w.overview(i).GetMembers() {
+				if m.GetNodeId() == string(id(drained)) {
+					return m.GetDraining()
+				}
+			}
+			return false
+		}
+		for i := range w.nodes {
+			w.until("every node shows the drain", func() bool { return draining(i) })
+		}
+		leads := func(i int) (n int) {
+			for _, s := range w.shards(w.others(drained)[0]) {
+				if w.place(s.GetLeader()) == i {
+					n++
+				}
+			}
+			return n
+		}
+		w.kill(first)
+		third := w.others(drained)[0]
+		w.until("the third node leads all", func() bool { return leads(third) == 7 })
+		w.start(first)
+		w.settled()
+		w.until("the first node leads again", func() bool { return leads(first) > 0 })
+		time.Sleep(10 * time.Second)
+		if n := leads(drained); n != 0 {
+			t.Errorf("the drained node leads %d shards", n)
+		}
+		w.stop(drained)
+		w.start(drained)
+		w.settled()
+		w.until("it leads after its start", func() bool { return leads(drained) > 0 })
+		if draining(drained) {
+			t.Error("the drain outlived a new start")
+		}
+		w.judge()
+	})
+}
+
+// A node that asks for admission while the metadata has no quorum is shown by
+// those it asks, and by its own word it waits. It is admitted when the others are
+// back.
+func TestWaitingNodeIsShown(t *testing.T) {
+	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
+		w.found()
+		w.kill(2, 3)
+		admitted := w.launch(4)
+		w.until("n1 shows n4", func() bool { return w.status(4, 1) == "weakly_up" })
+		w.until("one of three says that it has no quorum", func() bool { return !w.overview(1).GetQuorum() })
+		if _, err := w.beside(4).Cluster(t.Context()); !client.IsUnavailable(err) {
+			t.Errorf("a node that waits answers %v", err)
+		}
+		w.start(2, 3)
+		admitted()
+		w.settled()
+		for i := range w.nodes {
+			w.until("n4 is a member", func() bool { return w.status(4, i) == "up" })
+		}
 	})
 }

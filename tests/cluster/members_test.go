@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -13,14 +12,9 @@ import (
 	"github.com/hostd/hostd/tests/testkit"
 )
 
-var members = flag.Bool("members", false, "let nodes join, leave, die and be replaced")
-
 // TestMembersComeAndGo lets nodes join, die and be replaced, come back, leave
 // and lose their data, under load. No caller is told of any of it.
 func TestMembersComeAndGo(t *testing.T) {
-	if !*members {
-		t.Skip("needs -members: a node that leaves right after another came back can wait long with its last replica")
-	}
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards})
 	cluster.Push("counter")
 	c := cluster.Client(client.Options{Timeout: testkit.Patience})
