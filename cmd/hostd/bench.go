@@ -26,7 +26,15 @@ const (
 	workUnaryOne   = "unary-one"
 	workActivation = "activation"
 	workIdle       = "idle"
+	workEntities   = "entities"
+	workWake       = "wake"
+	workState      = "state"
+	workTimers     = "timers"
 )
+
+// lives are the workloads of an entity's life. Each starts nodes of its own
+// and some take minutes, so they run only when they are asked for.
+var lives = []string{workEntities, workWake, workState, workTimers}
 
 // workloads are in the order in which they run: those that are compared come
 // one after the other, and nodes are idle before they have had anything to do.
@@ -44,6 +52,8 @@ type benchOptions struct {
 	warmUp      time.Duration
 	keys        int
 	payload     int
+	entities    int
+	timers      int
 	events      int
 	module      string
 	source      string
@@ -74,7 +84,14 @@ machine, too. Workloads:
   hot         one stream kept full, all on one entity
   echo-one    one caller of the echo
   unary-one   one caller sending durable commands
-  activation  the first query on entities with a long history, on a node just started`
+  activation  the first query on entities with a long history, on a node just started
+
+Those of an entity's life run only when they are named, or all with --workload lives, each on new nodes:
+
+  entities    memory of entities that are in it, and of passive ones; a command when there are many of them
+  wake        queries on entities that come back from a snapshot, and on the same in memory
+  state       commands on entities with 1 KB and with 1 MB of state
+  timers      as many timers as --timers due in one second, beside half of the load that the nodes can take`
 	f := c.Flags()
 	f.StringVar(&o.addr, "addr", "", "`address` of a node to measure, or several with commas between them, where a counter is active")
 	f.IntVar(&o.nodes, "nodes", 1, "`number` of nodes to start, without --addr")
@@ -86,6 +103,8 @@ machine, too. Workloads:
 	f.DurationVar(&o.warmUp, "warm-up", time.Second, "`time` each workload runs before it is measured")
 	f.IntVar(&o.keys, "keys", 1000, "`entities` that commands are spread over")
 	f.IntVar(&o.payload, "payload", 0, "`bytes` of a command's payload, filled up with a member that the module ignores; 0 is the smallest")
+	f.IntVar(&o.entities, "entities", 1_000_000, "`entities` of the workload entities")
+	f.IntVar(&o.timers, "timers", 100_000, "`timers` of the workload timers")
 	f.IntVar(&o.events, "events", 10_000, "`length` of the histories of activation")
 	f.StringVar(&o.module, "module", "", "`file` of the counter module; built from source when it is not given")
 	f.StringVar(&o.source, "source", "", "checkout `directory` to build it from")
@@ -95,9 +114,13 @@ machine, too. Workloads:
 }
 
 func (o *benchOptions) check() error {
+	if at := slices.Index(o.workloads, "lives"); at >= 0 {
+		o.workloads = slices.Replace(slices.Clone(o.workloads), at, at+1, lives...)
+	}
+	all := slices.Concat(workloads, lives)
 	for _, w := range o.workloads {
-		if !slices.Contains(workloads, w) {
-			return usagef("--workload %q is not one of %s", w, strings.Join(workloads, ", "))
+		if !slices.Contains(all, w) {
+			return usagef("--workload %q is not one of %s, lives", w, strings.Join(all, ", "))
 		}
 	}
 	if o.nodes < 1 || o.nodes > maxDevNodes {
@@ -105,11 +128,11 @@ func (o *benchOptions) check() error {
 	}
 	if o.addr != "" {
 		// Nodes that others use are not restarted for a measurement, nor idle.
-		o.workloads = slices.DeleteFunc(slices.Clone(o.workloads), func(w string) bool { return w == workActivation || w == workIdle })
+		o.workloads = slices.DeleteFunc(slices.Clone(o.workloads), func(w string) bool { return w == workActivation || w == workIdle || slices.Contains(lives, w) })
 	}
-	for name, n := range map[string]int{"concurrency": o.concurrency, "outstanding": o.outstanding, "keys": o.keys, "events": o.events} {
-		if n < 1 || n > 1_000_000 {
-			return usagef("--%s is %d, must be from 1 to 1000000", name, n)
+	for name, n := range map[string]int{"concurrency": o.concurrency, "outstanding": o.outstanding, "keys": o.keys, "events": o.events, "entities": o.entities, "timers": o.timers} {
+		if n < 1 || n > 10_000_000 {
+			return usagef("--%s is %d, must be from 1 to 10000000", name, n)
 		}
 	}
 	if o.duration < 100*time.Millisecond || o.warmUp < 0 {
@@ -131,12 +154,12 @@ func benchPayload(size int) []byte {
 }
 
 func runBench(ctx context.Context, std stdio, o benchOptions) (_ *bench.Report, err error) {
-	b := &benchRun{std: std, o: o, report: bench.NewReport(host.Version(), len(benchPayload(o.payload)))}
+	b := &benchRun{std: std, o: o, data: "data", report: bench.NewReport(host.Version(), len(benchPayload(o.payload)))}
 	defer func() { err = errors.Join(err, b.close()) }()
 	if err := b.open(ctx); err != nil {
 		return nil, err
 	}
-	for _, w := range workloads {
+	for _, w := range slices.Concat(workloads, lives) {
 		if !slices.Contains(o.workloads, w) {
 			continue
 		}

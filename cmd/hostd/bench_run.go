@@ -24,6 +24,8 @@ type benchRun struct {
 	dir     string
 	cluster *localCluster // nil when the nodes are somebody else's
 	ready   time.Duration // that it took to start
+	data    string        // directory of the nodes, below dir
+	guest   []byte        // the module of the workloads of entities' lives
 	echo    *child
 	toNode  *client.Client
 	toEcho  *client.Client
@@ -112,7 +114,7 @@ func (b *benchRun) startNodes(ctx context.Context) (err error) {
 		flags = append(flags, "--shards", fmt.Sprint(b.o.shards))
 	}
 	began := time.Now()
-	b.cluster, err = startCluster(ctx, localStart{nodes: b.o.nodes, data: filepath.Join(b.dir, "data"), listen: "127.0.0.1:0", flags: flags, stderr: b.std.err})
+	b.cluster, err = startCluster(ctx, localStart{nodes: b.o.nodes, data: filepath.Join(b.dir, b.data), listen: "127.0.0.1:0", flags: flags, stderr: b.std.err})
 	if err != nil {
 		return err
 	}
@@ -140,6 +142,9 @@ func (b *benchRun) servers(workload string) (pids bench.Processes) {
 func (b *benchRun) run(ctx context.Context, workload string) error {
 	if workload == workIdle {
 		return b.idle(ctx)
+	}
+	if slices.Contains(lives, workload) {
+		return b.life(ctx, workload)
 	}
 	servers, own := b.servers(workload), bench.Processes{os.Getpid()}
 	serversBefore, _ := servers.CPU()

@@ -54,6 +54,11 @@ func isSource(dir string) bool {
 // buildGuest builds examples/wasm/NAME of the checkout with the Go toolchain
 // and returns the module's bytes. What the compiler says goes to talk.
 func buildGuest(ctx context.Context, source, name string, talk io.Writer) ([]byte, error) {
+	return buildModule(ctx, source, "./examples/wasm/"+name, talk)
+}
+
+// buildModule builds a package of the checkout as a module.
+func buildModule(ctx context.Context, source, pkg string, talk io.Writer) ([]byte, error) {
 	if _, err := exec.LookPath("go"); err != nil {
 		return nil, hint(errors.New("the go command is not in the PATH"), "Install Go (https://go.dev/dl): the example modules are built with it.")
 	}
@@ -62,13 +67,13 @@ func buildGuest(ctx context.Context, source, name string, talk io.Writer) ([]byt
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	out := filepath.Join(dir, name+".wasm")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-buildmode=c-shared", "-o", out, "./examples/wasm/"+name)
+	out := filepath.Join(dir, "guest.wasm")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-buildmode=c-shared", "-o", out, pkg)
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
 	cmd.Stdout, cmd.Stderr = talk, talk
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("build the example module %s: %w", name, err)
+		return nil, fmt.Errorf("build the module %s: %w", pkg, err)
 	}
 	return readModule(out)
 }

@@ -22,6 +22,8 @@ type Report struct {
 	Results     []Line  `json:"results"`
 	Idle        *Idle   `json:"idle,omitempty"`
 	Ratios      []Ratio `json:"ratios"`
+	// Figures are what some workloads measure beside.
+	Figures []Figure `json:"figures"`
 }
 
 // Idle is what nodes take that nobody asks for anything.
@@ -70,7 +72,7 @@ type Ratio struct {
 
 // NewReport makes an empty report of a release.
 func NewReport(version string, payloadBytes int) *Report {
-	return &Report{Version: version, Go: runtime.Version(), CPUs: runtime.NumCPU(), Payload: payloadBytes, Results: []Line{}, Ratios: []Ratio{}}
+	return &Report{Version: version, Go: runtime.Version(), CPUs: runtime.NumCPU(), Payload: payloadBytes, Results: []Line{}, Ratios: []Ratio{}, Figures: []Figure{}}
 }
 
 // Cost is the processor time that a workload took, its warm-up included.
@@ -120,6 +122,10 @@ func (r *Report) Write(w io.Writer) {
 	}
 	for _, ratio := range r.Ratios {
 		fmt.Fprintf(w, "%-56s %.2f\n", ratio.Name, ratio.Value)
+	}
+	if len(r.Figures) > 0 {
+		fmt.Fprintln(w)
+		r.writeFigures(w)
 	}
 }
 

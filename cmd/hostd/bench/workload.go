@@ -21,6 +21,7 @@ type Load struct {
 	Command     string
 	Payload     []byte
 	Keys        int           // entities that commands go to, round robin
+	Scatter     bool          // not one after the other, but all over them
 	KeyPrefix   string        // tells the entities of one run from those of others
 	Concurrency int           // callers, or commands outstanding on the stream
 	WarmUp      time.Duration // before measuring
@@ -56,10 +57,13 @@ func (r *Result) PerSecond() float64 {
 func (l Load) keys() []string {
 	names := make([]string, max(l.Keys, 1))
 	for i := range names {
-		names[i] = l.KeyPrefix + strconv.Itoa(i)
+		names[i] = l.key(i)
 	}
 	return names
 }
+
+// key is the name of one of them.
+func (l Load) key(i int) string { return l.KeyPrefix + strconv.Itoa(i) }
 
 // phase tells which calls count: those that begin after the warm-up. No call
 // begins after the end, unless none has counted so far: a slow machine is
@@ -87,7 +91,11 @@ func Unary(ctx context.Context, name string, c *client.Client, l Load) (*Result,
 				if began.After(p.end) && part.calls > 0 || ctx.Err() != nil {
 					return
 				}
-				_, err := c.Send(ctx, client.Command{EntityType: l.EntityType, EntityID: keys[n%len(keys)], Name: l.Command, Data: l.Payload})
+				key := n % len(keys)
+				if l.Scatter {
+					key = int(uint64(n) * 0x9e3779b97f4a7c15 >> 16 % uint64(len(keys)))
+				}
+				_, err := c.Send(ctx, client.Command{EntityType: l.EntityType, EntityID: keys[key], Name: l.Command, Data: l.Payload})
 				part.record(p, began, err)
 			}
 		})

@@ -1,0 +1,88 @@
+// The module that hostd bench measures entities' lives with: a counter that
+// leaves memory when it is told to, an entity whose state is as large as it is
+// told to be, and one that sets timers.
+package main
+
+import hostd "github.com/hostd/hostd/guest-sdk/go"
+
+// Total is what commands and queries answer.
+type Total struct {
+	Total int64 `json:"total"`
+}
+
+// Add is the command, and the event, that adds an amount.
+type Add struct {
+	Amount int64 `json:"amount"`
+}
+
+// Counter is the counter of the examples with a command to leave memory. It
+// stays there by itself for as long as a measurement takes.
+func Counter() *hostd.Type[Total] {
+	t := hostd.Entity[Total]("bench-counter", hostd.JSON, hostd.PassivateAfter(3600*1000*hostd.Millisecond))
+	hostd.Event(t, "added", func(s *Total, e Add) { s.Total += e.Amount })
+	hostd.Command(t, "add", func(c *hostd.Context, s *Total, cmd Add) (Total, error) {
+		c.Emit(cmd)
+		return *s, nil
+	})
+	hostd.Command(t, "leave", func(c *hostd.Context, s *Total, _ hostd.None) (Total, error) {
+		c.Passivate()
+		return *s, nil
+	})
+	hostd.Query(t, "total", func(_ *hostd.View, s *Total, _ hostd.None) (Total, error) { return *s, nil })
+	return t
+}
+
+// Pages is a state of pages of text.
+type Pages struct {
+	Pages []string `json:"pages"`
+	Total int64    `json:"total"`
+}
+
+// Write is the command, and the event, that appends a page.
+type Write struct {
+	Page string `json:"page"`
+}
+
+// Book is an entity whose state grows by pages, and that counts as well.
+func Book() *hostd.Type[Pages] {
+	t := hostd.Entity[Pages]("bench-book", hostd.JSON)
+	hostd.Event(t, "written", func(s *Pages, e Write) { s.Pages = append(s.Pages, e.Page) })
+	hostd.Event(t, "added", func(s *Pages, e Add) { s.Total += e.Amount })
+	hostd.Command(t, "write", func(c *hostd.Context, s *Pages, cmd Write) (Total, error) {
+		c.Emit(cmd)
+		return Total{s.Total}, nil
+	})
+	hostd.Command(t, "add", func(c *hostd.Context, s *Pages, cmd Add) (Total, error) {
+		c.Emit(cmd)
+		return Total{s.Total}, nil
+	})
+	return t
+}
+
+// Set is the command that sets the timer, in milliseconds since 1970.
+type Set struct {
+	Due int64 `json:"due"`
+}
+
+// Rung is the event of a timer that fired.
+type Rung struct{}
+
+// Alarm is an entity with a timer, which counts how often it fired.
+func Alarm() *hostd.Type[Total] {
+	t := hostd.Entity[Total]("bench-alarm", hostd.JSON)
+	hostd.Event(t, "rung", func(s *Total, _ Rung) { s.Total++ })
+	hostd.Command(t, "set", func(c *hostd.Context, s *Total, cmd Set) (Total, error) {
+		c.SetTimer("alarm", hostd.Instant(cmd.Due)*hostd.Instant(hostd.Millisecond), "ring", nil)
+		return *s, nil
+	})
+	hostd.Command(t, "ring", func(c *hostd.Context, s *Total, _ hostd.None) (Total, error) {
+		c.Emit(Rung{})
+		return *s, nil
+	})
+	hostd.Query(t, "total", func(_ *hostd.View, s *Total, _ hostd.None) (Total, error) { return *s, nil })
+	return t
+}
+
+var _ = hostd.Serve("bench", "1.0.0", Counter(), Book(), Alarm())
+
+func main() {}

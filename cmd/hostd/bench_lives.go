@@ -1,0 +1,373 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hostd/hostd/cmd/hostd/bench"
+)
+
+// life measures a part of an entity's life on new nodes.
+func (b *benchRun) life(ctx context.Context, workload string) error {
+	if err := b.anew(ctx, workload); err != nil {
+		return err
+	}
+	l := bench.Load{Command: "add", Payload: benchPayload(b.o.payload), KeyPrefix: workload + "-", Keys: b.o.keys, Concurrency: 1, WarmUp: b.o.warmUp, Duration: b.o.duration}
+	switch workload {
+	case workEntities:
+		return b.entities(ctx, l)
+	case workWake:
+		return b.wake(ctx, l)
+	case workState:
+		return b.state(ctx, l)
+	}
+	return b.timers(ctx, l)
+}
+
+// anew starts the nodes again without data and gives them the module of these
+// workloads.
+func (b *benchRun) anew(ctx context.Context, workload string) error {
+	if b.guest == nil {
+		source, err := findSource(b.o.source)
+		if err != nil {
+			return err
+		}
+		if b.guest, err = buildModule(ctx, source, "./cmd/hostd/bench/guest", b.std.err); err != nil {
+			return err
+		}
+	}
+	if err := b.cluster.stop(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(b.dir, b.data)); err != nil {
+		return err
+	}
+	b.data = "data-" + workload
+	if err := b.startNodes(ctx); err != nil {
+		return err
+	}
+	if _, err := b.toNode.Upload(ctx, b.guest, true); err != nil {
+		return err
+	}
+	return b.describe(ctx)
+}
+
+// add reports a result under a name of its own.
+func (b *benchRun) add(name string, r *bench.Result) {
+	r.Workload = name
+	b.report.Add(r, b.report.Replication, bench.Cost{})
+}
+
+// memory is what all nodes hold together.
+type memory struct {
+	anonymous, heap, guests, resident float64
+	collections                       float64
+}
+
+func (b *benchRun) memory(ctx context.Context) (m memory, err error) {
+	for _, n := range b.cluster.nodes {
+		u, err := bench.ReadUsage(n.pid)
+		if err != nil {
+			return m, err
+		}
+		told, err := bench.ReadMetrics(ctx, n.info.API)
+		if err != nil {
+			return m, err
+		}
+		m.anonymous += float64(u.Anonymous)
+		m.heap += told["go_memstats_heap_alloc_bytes"]
+		m.guests += told["hostd_guest_memory_bytes"]
+		m.resident += told["hostd_type_entities_resident"]
+		m.collections += told["go_gc_duration_seconds_count"]
+	}
+	return m, nil
+}
+
+// collected waits until every node has collected its garbage twice, which Go
+// does every two minutes by itself: what was let go of before is not counted
+// then.
+func (b *benchRun) collected(ctx context.Context) (memory, error) {
+	before, err := b.memory(ctx)
+	if err != nil {
+		return before, err
+	}
+	for {
+		if err := rest(ctx, time.Second); err != nil {
+			return before, err
+		}
+		m, err := b.memory(ctx)
+		if err != nil || m.collections >= before.collections+2*float64(len(b.cluster.nodes)) {
+			return m, err
+		}
+	}
+}
+
+// settled waits until the nodes have written what they applied.
+func (b *benchRun) settled(ctx context.Context) error {
+	for {
+		backlog := 0.0
+		for _, n := range b.cluster.nodes {
+			m, err := bench.ReadMetrics(ctx, n.info.API)
+			if err != nil {
+				return err
+			}
+			backlog += m["hostd_apply_backlog_bytes"]
+		}
+		if err := rest(ctx, time.Second); err != nil || backlog == 0 {
+			return err
+		}
+	}
+}
+
+const inFlight = 1024 // of what prepares a measurement
+
+// entities measures many entities in memory and out of it.
+func (b *benchRun) entities(ctx context.Context, l bench.Load) error {
+	l.EntityType = "bench-counter"
+	all, few, first := b.o.entities, min(1000, b.o.entities), max(b.o.entities/5, 1000)
+	stream := l
+	stream.Concurrency = inFlight
+	leave := stream
+	leave.Command, leave.Payload = "leave", nil
+
+	one := l
+	one.Keys = few
+	r, err := bench.Unary(ctx, "", b.toNode, one)
+	if err != nil {
+		return err
+	}
+	b.add("1000-entities", r)
+
+	// What entities leave behind once, in caches with bounds, is there before
+	// the ones that are measured.
+	stream.KeyPrefix, leave.KeyPrefix = "before-", "before-"
+	for _, l := range []bench.Load{stream, leave} {
+		if _, err := bench.Each(ctx, b.toNode, l, 0, first, nil); err != nil {
+			return err
+		}
+	}
+	stream.KeyPrefix, leave.KeyPrefix = l.KeyPrefix, l.KeyPrefix
+	none, err := b.collected(ctx)
+	if err != nil {
+		return err
+	}
+	made, err := bench.Each(ctx, b.toNode, stream, 0, all, nil)
+	if err != nil {
+		return err
+	}
+	if err := b.settled(ctx); err != nil {
+		return err
+	}
+	in, err := b.memory(ctx)
+	if err != nil {
+		return err
+	}
+	b.add("create", made)
+
+	r, err = bench.Unary(ctx, "", b.toNode, one)
+	if err != nil {
+		return err
+	}
+	b.add("many-entities", r)
+	one.Keys, one.Scatter = all, true
+	if r, err = bench.Unary(ctx, "", b.toNode, one); err != nil {
+		return err
+	}
+	b.add("any-entity", r)
+
+	if _, err := bench.Each(ctx, b.toNode, leave, 0, all, nil); err != nil {
+		return err
+	}
+	out, err := b.collected(ctx)
+	if err != nil {
+		return err
+	}
+	n := in.resident - none.resident
+	report := func(name string, value float64, unit string) { b.report.Figure(workEntities, name, value, unit) }
+	report("entities in the journal", float64(first+all), "")
+	report("entities in memory", in.resident, "")
+	report("anonymous memory of the nodes with them", in.anonymous/(1<<20), "MiB")
+	report("of that Go's heap in use, garbage included", in.heap/(1<<20), "MiB")
+	report("of that guests", in.guests/(1<<20), "MiB")
+	report("entities in a GiB of all that memory", in.resident/in.anonymous*(1<<30), "")
+	report("bytes of it an entity", in.anonymous/in.resident, "bytes")
+	report("bytes an entity more than without any", (in.anonymous-none.anonymous)/n, "bytes")
+	report("entities in memory after all have left", out.resident, "")
+	report("heap before they came, collected", none.heap/(1<<20), "MiB")
+	report("heap after they left, collected", out.heap/(1<<20), "MiB")
+	report("bytes of heap a passive entity", (out.heap-none.heap)/float64(all), "bytes")
+	report("anonymous memory before they came", none.anonymous/(1<<20), "MiB")
+	report("anonymous memory after they left", out.anonymous/(1<<20), "MiB")
+	p50 := func(l bench.Line) float64 { return l.P50Us }
+	b.report.Compare("p50 of a command, many entities over 1,000", "many-entities", "1000-entities", p50)
+	b.report.Compare("p50 of a command to any of many entities, over 1,000", "any-entity", "1000-entities", p50)
+	return nil
+}
+
+// wake measures what it takes to bring an entity back from its snapshot.
+func (b *benchRun) wake(ctx context.Context, l bench.Load) error {
+	l.EntityType, l.Keys = "bench-counter", 100
+	const events = 300
+	for i := range l.Keys {
+		if err := bench.Fill(ctx, b.toNode, l, l.KeyPrefix+strconv.Itoa(i), events); err != nil {
+			return err
+		}
+	}
+	if err := b.settled(ctx); err != nil {
+		return err
+	}
+	before, err := bench.ReadMetrics(ctx, b.cluster.nodes[0].info.API)
+	if err != nil {
+		return err
+	}
+	l.Command, l.Payload = "leave", nil
+	cold, warm, err := bench.Wake(ctx, b.toNode, l, "total")
+	if err != nil {
+		return err
+	}
+	b.add("wake-cold", cold)
+	b.add("wake-warm", warm)
+	told, err := bench.ReadMetrics(ctx, b.cluster.nodes[0].info.API)
+	if err != nil {
+		return err
+	}
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	report := func(name string, value float64, unit string) { b.report.Figure(workWake, name, value, unit) }
+	report("snapshots of "+strconv.Itoa(l.Keys)+" entities with "+strconv.Itoa(events)+" events", before["hostd_snapshots_total"], "")
+	report("activations on the first node", told["hostd_activations_total"]-before["hostd_activations_total"], "")
+	report("activation, p50 of a query that needs one less p50 of one that does not", ms(cold.Latency.Quantile(.5)-warm.Latency.Quantile(.5)), "ms")
+	report("activation, p90 the same", ms(cold.Latency.Quantile(.9)-warm.Latency.Quantile(.9)), "ms")
+	return nil
+}
+
+// state measures commands on small and on large states, one caller each, in
+// turns.
+func (b *benchRun) state(ctx context.Context, l bench.Load) error {
+	l.EntityType, l.Keys = "bench-book", 8
+	page := func(bytes int) func(int) []byte {
+		return func(int) []byte { return []byte(`{"page":"` + strings.Repeat("x", bytes) + `"}`) }
+	}
+	small, large := l, l
+	small.KeyPrefix, large.KeyPrefix = "small-", "large-"
+	write := func(l bench.Load, pages, bytes int) error {
+		l.Command, l.Concurrency = "write", l.Keys
+		for range pages {
+			if _, err := bench.Each(ctx, b.toNode, l, 0, l.Keys, page(bytes)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := write(small, 1, 1000); err != nil {
+		return err
+	}
+	if err := write(large, 20, 50_000); err != nil {
+		return err
+	}
+	before, err := bench.ReadMetrics(ctx, b.cluster.nodes[0].info.API)
+	if err != nil {
+		return err
+	}
+	for _, w := range []struct {
+		name string
+		load bench.Load
+	}{{"state-1KB", small}, {"state-1MB", large}} {
+		r, err := bench.Unary(ctx, "", b.toNode, w.load)
+		if err != nil {
+			return err
+		}
+		b.add(w.name, r)
+	}
+	told, err := bench.ReadMetrics(ctx, b.cluster.nodes[0].info.API)
+	if err != nil {
+		return err
+	}
+	b.report.Figure(workState, "snapshots while they were measured", told["hostd_snapshots_total"]-before["hostd_snapshots_total"], "")
+	b.report.Compare("p50 of a command, 1 MB of state over 1 KB", "state-1MB", "state-1KB", func(l bench.Line) float64 { return l.P50Us })
+	b.report.Compare("mean of a command, 1 MB of state over 1 KB", "state-1MB", "state-1KB", func(l bench.Line) float64 { return l.MeanUs })
+	b.report.Compare("p99 of a command, 1 MB of state over 1 KB", "state-1MB", "state-1KB", func(l bench.Line) float64 { return l.P99Us })
+	return nil
+}
+
+// timers measures how fast many timers that are due at once fire, and how
+// others fare meanwhile.
+func (b *benchRun) timers(ctx context.Context, l bench.Load) error {
+	l.EntityType, l.Concurrency = "bench-counter", 4*b.o.outstanding
+	full := l
+	full.Concurrency = b.o.outstanding
+	r, err := bench.Stream(ctx, "timers-capacity", b.toNode, full)
+	if err != nil {
+		return err
+	}
+	b.add("timers-capacity", r)
+	half := r.PerSecond() / 2
+
+	set := l
+	set.EntityType, set.Command, set.KeyPrefix, set.Concurrency = "bench-alarm", "set", "alarm-", inFlight
+	// Setting them and measuring the others take less than this.
+	due := time.Now().Add(b.o.duration + 15*time.Second + time.Duration(float64(b.o.timers)/half*float64(2*time.Second)))
+	spread := func(i int) []byte {
+		return fmt.Appendf(nil, `{"due":%d}`, due.Add(time.Duration(i%1000)*time.Millisecond).UnixMilli())
+	}
+	if _, err := bench.Each(ctx, b.toNode, set, 0, b.o.timers, spread); err != nil {
+		return err
+	}
+	if r, err = bench.Paced(ctx, "timers-before", b.toNode, l, half, nil); err != nil {
+		return err
+	}
+	b.add("timers-before", r)
+	late := -time.Until(due)
+	if late > 0 {
+		return fmt.Errorf("workload %s: the timers were due %s before they were all set", workTimers, late.Round(time.Millisecond))
+	}
+	if err := rest(ctx, time.Until(due)); err != nil {
+		return err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	drained := make(chan time.Duration, 1)
+	go b.drained(watching, due, drained)
+	l.Duration = 2 * time.Minute
+	var took time.Duration
+	more := func() bool {
+		select {
+		case took = <-drained:
+			return false
+		default:
+			return true
+		}
+	}
+	if r, err = bench.Paced(ctx, "timers-during", b.toNode, l, half, more); err != nil {
+		return err
+	}
+	b.add("timers-during", r)
+	if took == 0 {
+		return fmt.Errorf("workload %s: the timers have not all fired after %s", workTimers, l.Duration)
+	}
+	b.report.Figure(workTimers, "timers due within one second", float64(b.o.timers), "")
+	b.report.Figure(workTimers, "from the first one due until all have fired", took.Seconds(), "s")
+	b.report.Figure(workTimers, "commands a second beside them, half of capacity", half, "")
+	b.report.Compare("p99 beside timers over p99 before", "timers-during", "timers-before", func(l bench.Line) float64 { return l.P99Us })
+	return nil
+}
+
+// drained tells when all timers have fired, counted from when the first was due.
+func (b *benchRun) drained(ctx context.Context, due time.Time, out chan<- time.Duration) {
+	for rest(ctx, 50*time.Millisecond) == nil {
+		fired := 0.0
+		for _, n := range b.cluster.nodes {
+			if m, err := bench.ReadMetrics(ctx, n.info.API); err == nil {
+				fired += m["hostd_timers_fired_total"]
+			}
+		}
+		if fired >= float64(b.o.timers) {
+			out <- time.Since(due)
+			return
+		}
+	}
+}
