@@ -129,8 +129,13 @@ func (c *core) evict(e *entity) {
 		}
 		in.free = append(in.free, h)
 	}
-	if in.resident == 0 && in.alone {
+	switch {
+	case in.resident > 0:
+	case in.alone:
 		c.closeInstance(in)
+	case !c.residents.empty: // soon another entity may come, or not
+		c.residents.empty = true
+		c.look(c.now.Add(recycleAfter).UnixNano())
 	}
 }
 

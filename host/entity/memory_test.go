@@ -55,6 +55,28 @@ func crowd(entities, commands int) *bench {
 	return j
 }
 
+// TestEmptyInstancesGo: when entities were told to leave, nothing of them stays,
+// their guest least of all.
+func TestEmptyInstancesGo(t *testing.T) {
+	const entities = 1000
+	j := crowd(entities, 1)
+	var reqs []*Request
+	for i := range entities {
+		reqs = append(reqs, &Request{Kind: Passivate, Shard: worldShard, Done: j, Entity: sharding.EntityID{Type: "counter", ID: fmt.Sprintf("device-%08d", i)}})
+	}
+	j.turn(reqs)
+	if n := j.core.residents.cache.count; n != 0 || j.core.known != 0 {
+		t.Fatalf("%d entities are in memory, %d known", n, j.core.known)
+	}
+	for j.core.sweepAt != 0 {
+		j.core.now = time.Unix(0, j.core.sweepAt)
+		j.core.passivateIdle()
+	}
+	if n, _ := j.core.usage(); n != 0 {
+		t.Errorf("%d instances are left", n)
+	}
+}
+
 // One operation is an entity in memory: what it takes of the heap beside its
 // guest's state.
 func BenchmarkResident(b *testing.B) {

@@ -19,6 +19,8 @@ const (
 	mostIdle = 200 * 24 * time.Hour
 	// makeRoomTries bounds the entities that leave to make room for one.
 	makeRoomTries = 64
+	// recycleAfter is how long an instance may be empty.
+	recycleAfter = time.Second
 )
 
 // tick is a moment in steps of tickEvery, modulo 497 days.
@@ -38,6 +40,7 @@ func (then tick) since(t time.Time) time.Duration {
 type residents struct {
 	cache cache
 	idle  map[string]*idle // by type
+	empty bool             // an instance has become so since the last sweep
 }
 
 // idle is the entities of one type, the one that was asked for longest ago
@@ -137,11 +140,11 @@ func (e *entity) restful() bool {
 // passivateIdle lets go of entities that were idle for long, and of instances
 // that are mostly empty then.
 func (c *core) passivateIdle() {
-	now, looked, left := c.now.UnixNano(), 0, false
+	now, looked, left := c.now.UnixNano(), 0, c.residents.empty
 	if c.sweepAt == 0 || now < c.sweepAt {
 		return
 	}
-	c.sweepAt = 0
+	c.sweepAt, c.residents.empty = 0, false
 	for _, l := range c.residents.idle {
 		for l.after > 0 && looked < sweepEntities {
 			e := l.first
