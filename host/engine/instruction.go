@@ -47,6 +47,7 @@ const (
 	opI64Shl       = 0x86
 	opI64ExtendU   = 0xad
 	blockVoid      = 0x40
+	blockVoidType  = -64 // as a number
 	opI64Extend32S = 0xc4
 	opRefIsNull    = 0xd1
 	opMisc         = 0xfc

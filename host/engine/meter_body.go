@@ -7,6 +7,10 @@ import "encoding/binary"
 // does.
 const pendingLimit = 1024
 
+// uncheckedCost is how much a function may cost that only charges. A body of
+// 64 KiB can call such ones some 20,000 times in a row.
+const uncheckedCost = 64
+
 // A frame of a function that calls others is counted in bytes, as the compiler
 // lays frames out at most: a slot for each value that must survive a call. The
 // sum is bounded by StackBytes.
@@ -27,31 +31,44 @@ type bodyWriter struct {
 	plan    *bodyPlan
 	params  int
 	next    int // point
+	pending bool
 	wrapped bool
+	kept    uint32 // the first of the locals that are added
 	// open are the blocks that are open, as uploaded, and height how many are
 	// as written.
 	open   []openBlock
 	height int
+
+	// Inside the function's region, those of open from within on are too.
+	inRegion bool
+	within   int
+	// Inside a copy of a loop, refund is what is given back where the loop is
+	// left to one of open below refundBelow.
+	refund      int64
+	refundBelow int
 }
 
 // openBlock is a block of the module.
 type openBlock struct {
 	label int  // its height as written
 	outer bool // a loop that was given one around it
+	late  int  // the point that is charged on the way back to it, or 0
 }
 
 // body returns a function's locals and instructions with metering.
 //
-// A function that counts its frame, or keeps fuel pending, has its
-// instructions in a block, so that every way out of it comes by the end of
-// that block. Labels keep their numbers: the one that was the function's is
-// the block's now.
+// A function that keeps fuel pending, or counts its frame and has no region
+// for it, has its instructions in a block, so that every way out of it comes
+// by the end of that block. Labels keep their numbers: the one that was the
+// function's is the block's now.
 func (r *rewriter) body(function int) []byte {
 	m := r.m
 	signature := m.types[m.functions[function]]
 	plan := &m.plans[function]
 	b := &bodyWriter{rewriter: r, plan: plan, params: len(signature.params)}
-	b.wrapped = plan.deep || plan.hasPending()
+	b.kept = uint32(len(signature.params) + plan.locals)
+	b.pending = plan.hasPending()
+	b.wrapped = b.pending || plan.deep && !plan.region.exists()
 	b.locals(stretch{m.bodies[function].start, plan.code.start})
 	b.enter()
 	if b.wrapped {
@@ -67,12 +84,13 @@ func (r *rewriter) body(function int) []byte {
 	return b.bytes
 }
 
-// locals copies the declarations of locals, and adds the one for pending fuel.
+// locals copies the declarations of locals, and adds those for pending fuel
+// and for the stack that was left.
 func (b *bodyWriter) locals(declared stretch) {
 	c := &cursor{data: b.m.wasm, pos: declared.start, end: declared.end}
 	groups := c.u32("groups")
 	total := uint64(groups)
-	if b.plan.hasPending() {
+	if b.pending || b.plan.deep {
 		total++
 	}
 	b.bytes = binary.AppendUvarint(b.bytes, total)
@@ -80,24 +98,36 @@ func (b *bodyWriter) locals(declared stretch) {
 		b.bytes = binary.AppendUvarint(b.bytes, uint64(c.u32("a number")))
 		b.emit(c.byte("a type"))
 	}
-	if b.plan.hasPending() {
-		b.emit(1, typeI64)
+	if b.pending || b.plan.deep {
+		b.emit(2, typeI64)
 	}
 }
 
-// pendingLocal is the index of the local with fuel that is not settled.
-func (b *bodyWriter) pendingLocal() uint32 { return uint32(b.params + b.plan.locals) }
+// pendingLocal is the index of the local with fuel that is not settled, and
+// stackLocal of the one with the bytes of stack that were left at the entry.
+func (b *bodyWriter) pendingLocal() uint32 { return b.kept }
+func (b *bodyWriter) stackLocal() uint32   { return b.kept + 1 }
 
+// enter charges for the function's first stretch. A short function that calls
+// nothing and has no loop leaves the look at the fuel to others: whoever calls
+// it for ever is a loop or a recursion.
 func (b *bodyWriter) enter() {
-	b.charge(&b.code, b.plan.points[0].cost)
 	b.next = 1
-	b.index(opGlobalGet, b.fuel)
-	if b.plan.deep {
-		move(&b.code, b.stack, -b.plan.frameBytes(b.params))
-		b.index(opGlobalGet, b.stack)
-		b.emit(opI64Or) // negative if either is
+	cost := b.plan.owed
+	if !b.plan.byCallers {
+		cost += b.plan.points[0].cost
+	} else if b.plan.deep && !b.wrapped {
+		return // what it owes is paid at its region
 	}
-	b.refuelIfNegative(&b.code)
+	if cost > 0 {
+		b.charge(&b.code, cost)
+	}
+	switch {
+	case b.plan.deep && b.wrapped:
+		b.takeFrame()
+	case !b.plan.deep && (len(b.plan.calls) > 0 || cost > uncheckedCost):
+		b.check(&b.code)
+	}
 }
 
 func (b *bodyWriter) leave() {
@@ -108,7 +138,7 @@ func (b *bodyWriter) leave() {
 		b.index(opGlobalSet, b.fuel)
 	}
 	if b.plan.deep {
-		move(&b.code, b.stack, b.plan.frameBytes(b.params))
+		b.giveFrame()
 	}
 }
 
@@ -116,8 +146,15 @@ func (b *bodyWriter) instructions() {
 	c := &cursor{data: b.m.wasm, pos: b.plan.code.start, end: b.plan.code.end}
 	var i instruction
 	for c.left() > 0 {
+		if b.plan.deep && !b.wrapped && c.pos == b.plan.region.start {
+			b.enterRegion()
+		}
 		c.next(&i)
-		b.instruction(&i)
+		b.instruction(c, &i)
+		if b.inRegion && c.pos == b.plan.region.end {
+			b.giveFrame()
+			b.inRegion = false
+		}
 		if b.next < len(b.plan.points) && b.plan.points[b.next].at == c.pos {
 			b.point(b.plan.points[b.next])
 			b.next++
@@ -125,10 +162,14 @@ func (b *bodyWriter) instructions() {
 	}
 }
 
-func (b *bodyWriter) instruction(i *instruction) {
+func (b *bodyWriter) instruction(c *cursor, i *instruction) {
 	switch i.op {
 	case opLoop:
-		b.loop(i)
+		if b.plan.points[b.next].copies > 0 {
+			b.unrolledLoop(c, i)
+		} else {
+			b.loop(i)
+		}
 		return
 	case opBlock, opIf:
 		b.push(false)
@@ -136,11 +177,13 @@ func (b *bodyWriter) instruction(i *instruction) {
 		b.end()
 		return
 	case opBr, opBrIf:
-		i.a = b.label(i.a)
+		b.branch(i)
+		return
 	case opBrTable:
 		b.branchTable(i)
 		return
 	case opReturn:
+		b.leaving(0)
 		if b.wrapped {
 			b.index(opBr, b.label(uint32(len(b.open)-1)))
 			return
@@ -158,7 +201,7 @@ func (b *bodyWriter) instruction(i *instruction) {
 }
 
 func (b *bodyWriter) push(outer bool) {
-	b.open = append(b.open, openBlock{b.height, outer})
+	b.open = append(b.open, openBlock{label: b.height, outer: outer})
 	b.height++
 }
 
@@ -188,6 +231,9 @@ func (b *bodyWriter) loop(i *instruction) {
 	}
 	b.bytes = appendInstruction(b.bytes, b.m.wasm, i)
 	b.push(outer)
+	if b.plan.points[b.next].late {
+		b.open[len(b.open)-1].late = b.next
+	}
 }
 
 // hasParameters reports whether a block of the type takes operands.
@@ -224,6 +270,9 @@ func (b *bodyWriter) settleIfMuch() {
 
 // point charges where the plan says to.
 func (b *bodyWriter) point(p point) {
+	if p.late {
+		return
+	}
 	if !b.plan.pending(p) {
 		b.charge(&b.code, p.cost)
 		if p.kind == pointHeader {
@@ -243,8 +292,12 @@ func (b *bodyWriter) point(p point) {
 			b.settleIfMuch()
 		}
 	}
+	b.addPending(int64(p.cost))
+}
+
+func (b *bodyWriter) addPending(cost int64) {
 	b.index(opLocalGet, b.pendingLocal())
-	b.i64(int64(p.cost))
+	b.i64(cost)
 	b.emit(opI64Add)
 	b.index(opLocalSet, b.pendingLocal())
 }

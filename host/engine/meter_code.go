@@ -55,14 +55,6 @@ func (w *metering) refuelIfNegative(c *code) {
 	c.emit(opEnd)
 }
 
-// move adds amount to a global.
-func move(c *code, global uint32, amount int64) {
-	c.index(opGlobalGet, global)
-	c.i64(amount)
-	c.emit(opI64Add)
-	c.index(opGlobalSet, global)
-}
-
 // settleBody is the function (spent i64) -> i64 that charges what a loop has
 // kept pending, and returns 0.
 func (w *metering) settleBody() []byte {

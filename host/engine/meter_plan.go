@@ -1,6 +1,9 @@
 package engine
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // A function's instructions are charged in stretches: at its entry, at the
 // header of each loop, and where the paths of a large switch begin or meet
@@ -20,6 +23,12 @@ type point struct {
 	cost uint32
 	kind pointKind
 	loop int // index of the loop it belongs to; -1 outside of all
+	// copies, of a header, is how many turns of the loop are written in a row.
+	copies int
+	// late, of a header: what a turn costs is charged on the way back to the
+	// header, and that of the first turn at the point around it, outer.
+	late  bool
+	outer int
 }
 
 type pointKind uint8
@@ -39,7 +48,13 @@ type bodyPlan struct {
 	// spends is kept in a local until it is worth settling.
 	calls        []bool
 	instructions int
-	deep         bool // calls functions of the module: its frame is counted
+	deep         bool // its frame is counted: it calls others that are more than a few instructions
+	indirect     bool // calls by a table
+	direct       []directCall
+	byCallers    bool   // whoever calls it pays for points[0]
+	owed         uint32 // for calls at points[0]
+	region       region
+	unrolled     int // bytes of instructions written again
 	nesting      int
 }
 
@@ -65,8 +80,14 @@ type frame struct {
 	targeted bool // a branch goes to its end
 	switched bool // a br_table of many labels goes to its end
 	points   int  // middle points of its region when it began
-	// Of a loop: the region around it.
-	outerPoint, outerPoints, outerLoop int
+	operands int  // that a branch to it takes along
+	callers
+	// Of a loop: the region around it, its point and its first instruction, and
+	// whether something in it keeps it from being written several times.
+	outerPoint, outerPoints, outerLoop, outerInner int
+	header, body                                   int
+	stiff                                          bool
+	backs                                          int // branches back to it
 }
 
 // planner plans one function body in one pass over it.
@@ -78,6 +99,8 @@ type planner struct {
 	current int // point that instructions are charged to
 	points  int // middle points of this region so far: a region is the function or a loop
 	loop    int // innermost loop, or -1
+	inner   int // its frame, or -1
+	start   int // of the instruction
 	large   bool
 	params  int
 }
@@ -85,13 +108,14 @@ type planner struct {
 // planBody decodes the instructions in c, which are all of a function's, and
 // says where to charge for them. It checks every index that rewriting gives a
 // new meaning to, so that what is not valid does not become so.
-func (m *parsedModule) planBody(c *cursor, params, locals int) bodyPlan {
-	p := &planner{m: m, plan: &bodyPlan{code: stretch{c.pos, c.end}, locals: locals}, where: c, loop: -1,
+func (m *parsedModule) planBody(c *cursor, params, results, locals int) bodyPlan {
+	p := &planner{m: m, plan: &bodyPlan{code: stretch{c.pos, c.end}, locals: locals}, where: c, loop: -1, inner: -1,
 		large: c.left() > smallBody, params: params, frames: m.frames[:0]}
 	p.plan.points = []point{{at: c.pos, kind: pointEntry, loop: -1}}
-	p.push(frame{kind: frameBlock})
+	p.push(frame{kind: frameBlock, operands: results})
 	var i instruction
 	for c.ok() && len(p.frames) > 0 {
+		p.start = c.pos
 		c.next(&i)
 		if c.ok() {
 			p.step(&i)
@@ -105,7 +129,7 @@ func (m *parsedModule) planBody(c *cursor, params, locals int) bodyPlan {
 }
 
 func (p *planner) push(f frame) {
-	f.points = p.points
+	f.points, f.start, f.rigidTo = p.points, p.start, math.MaxInt
 	p.frames = append(p.frames, f)
 	p.plan.nesting = max(p.plan.nesting, len(p.frames))
 	if len(p.frames) > maxNesting {
@@ -119,29 +143,43 @@ func (p *planner) step(i *instruction) {
 	p.check(i)
 	switch i.op {
 	case opBlock:
-		p.push(frame{kind: frameBlock})
+		p.push(frame{kind: frameBlock, operands: p.results(i.value)})
 	case opIf:
-		p.push(frame{kind: frameIf})
+		p.push(frame{kind: frameIf, operands: p.results(i.value)})
 	case opLoop:
-		p.beginLoop()
+		p.beginLoop(i.value)
 	case opElse:
 		p.otherwise()
 	case opEnd:
 		p.end()
-	case opBr, opBrIf:
+	case opBr:
 		p.target(i.a, false)
+	case opBrIf:
+		if f := p.target(i.a, false); f != nil && f.operands > 0 {
+			p.rigid(i.a)
+		}
 	case opBrTable:
 		targets := &cursor{data: p.where.data, pos: i.targets.start, end: i.targets.end}
 		for range i.count {
-			p.target(targets.u32("a label"), i.count >= manyLabels)
+			label := targets.u32("a label")
+			if p.target(label, i.count >= manyLabels) != nil {
+				p.rigid(label)
+			}
 		}
 	case opCall, opCallIndirect:
 		p.called()
 		if i.op == opCallIndirect || int64(i.a) >= int64(len(p.m.imports)) {
-			p.plan.deep = true
+			if i.op == opCallIndirect {
+				p.plan.indirect = true
+			} else {
+				p.plan.direct = append(p.plan.direct, directCall{p.current, i.a})
+			}
+			p.frames[len(p.frames)-1].note(p.start, p.where.pos, region{})
 		} else {
 			p.plan.points[p.current].cost += weightHost
 		}
+	case opRefFunc:
+		p.m.nameFunction(i.a)
 	case opMemoryGrow, opMisc:
 		if i.op == opMemoryGrow || bulk(i.sub) {
 			p.called()
@@ -157,7 +195,7 @@ func (p *planner) check(i *instruction) {
 	what := ""
 	switch op := i.op; {
 	case op == opBlock || op == opLoop || op == opIf:
-		if i.value >= 0 && i.value >= int64(len(m.types)) || i.value < 0 && i.value != -64 && valueTypeName(byte(i.value&0x7f)) == "" {
+		if i.value >= 0 && i.value >= int64(len(m.types)) || i.value < 0 && i.value != blockVoidType && valueTypeName(byte(i.value&0x7f)) == "" {
 			p.where.damaged("no such type of a block")
 		}
 		return
@@ -188,13 +226,24 @@ func (p *planner) called() {
 	}
 }
 
-func (p *planner) beginLoop() {
-	p.push(frame{kind: frameLoop, outerPoint: p.current, outerPoints: p.points, outerLoop: p.loop})
+func (p *planner) beginLoop(blockType int64) {
+	if p.inner >= 0 {
+		p.frames[p.inner].stiff = true
+	}
+	f := frame{kind: frameLoop, outerPoint: p.current, outerPoints: p.points, outerLoop: p.loop, outerInner: p.inner, body: p.where.pos}
+	if blockType >= 0 && blockType < int64(len(p.m.types)) {
+		f.operands = len(p.m.types[blockType].params)
+	}
+	f.stiff = f.operands > 0
+	p.inner = len(p.frames)
+	p.push(f)
 	p.points = 0
 	p.frames[len(p.frames)-1].points = 0
 	p.loop = len(p.plan.calls)
 	p.plan.calls = append(p.plan.calls, false)
 	p.charge(pointHeader)
+	p.frames[p.inner].header = p.current
+	p.plan.points[p.current].outer = f.outerPoint
 	// Even an empty loop costs something.
 	p.plan.points[p.current].cost = loopWeight
 }
@@ -204,18 +253,45 @@ func (p *planner) charge(kind pointKind) {
 	p.plan.points = append(p.plan.points, point{at: p.where.pos, kind: kind, loop: p.loop})
 	p.current = len(p.plan.points) - 1
 	if kind == pointMiddle {
-		p.points++
+		if p.points++; p.inner >= 0 {
+			p.frames[p.inner].stiff = true
+		}
 	}
 }
 
-func (p *planner) target(label uint32, switched bool) {
+func (p *planner) target(label uint32, switched bool) *frame {
 	if int64(label) >= int64(len(p.frames)) {
 		p.where.damaged(fmt.Sprintf("no block %d to branch to", label))
-		return
+		return nil
 	}
 	f := &p.frames[len(p.frames)-1-int(label)]
 	f.targeted = true
+	f.backs++
 	f.switched = f.switched || switched && p.large && f.kind != frameLoop
+	return f
+}
+
+// rigid notes a branch that cannot be written in another way, if something is
+// to happen before it.
+func (p *planner) rigid(label uint32) {
+	to := len(p.frames) - 1 - int(label)
+	f := &p.frames[len(p.frames)-1]
+	f.rigidTo = min(f.rigidTo, to)
+	p.frames[to].backs = math.MaxInt32
+	if p.inner >= 0 && to < p.inner {
+		p.frames[p.inner].stiff = true
+	}
+}
+
+// results is how many values a block of the type leaves.
+func (p *planner) results(blockType int64) int {
+	switch {
+	case blockType == blockVoidType:
+		return 0
+	case blockType >= 0 && blockType < int64(len(p.m.types)):
+		return len(p.m.types[blockType].results)
+	}
+	return 1
 }
 
 // otherwise begins the second arm of an if. The last point of the first arm
@@ -226,6 +302,7 @@ func (p *planner) otherwise() {
 		p.where.damaged("an else without an if")
 		return
 	}
+	f.first = f.children
 	if p.points != f.points {
 		p.charge(pointMiddle)
 	}
@@ -236,8 +313,11 @@ func (p *planner) otherwise() {
 func (p *planner) end() {
 	f := p.frames[len(p.frames)-1]
 	p.frames = p.frames[:len(p.frames)-1]
+	p.closeRegion(&f)
 	if f.kind == frameLoop {
-		p.current, p.points, p.loop = f.outerPoint, f.outerPoints, f.outerLoop
+		p.unroll(&f)
+		p.chargeLate(&f)
+		p.current, p.points, p.loop, p.inner = f.outerPoint, f.outerPoints, f.outerLoop, f.outerInner
 		return
 	}
 	if len(p.frames) > 0 && (f.switched || f.reachedAround(p.points)) {

@@ -82,9 +82,10 @@ type parsedModule struct {
 	dataCount int       // -1 without a data count section
 	names     stretch   // well-formed function names of the name section, or empty
 
-	plans     []bodyPlan // how each defined function is metered
-	points    int        // of all plans
-	bulk      []bulkUse  // bulk instructions in use, each once
+	plans     []bodyPlan      // how each defined function is metered
+	points    int             // of all plans
+	named     map[uint32]bool // functions that exports, tables or references name
+	bulk      []bulkUse       // bulk instructions in use, each once
 	bulkIndex map[bulkUse]int
 	frames    []frame // spare memory of planBody
 
@@ -128,6 +129,7 @@ func parseModule(wasm []byte, limits abi.Limits) (*parsedModule, *AdmissionError
 	if c.fault != nil {
 		return nil, c.fault
 	}
+	m.shareCosts()
 	return m, nil
 }
 

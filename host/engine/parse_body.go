@@ -69,6 +69,7 @@ func (m *parsedModule) functionIndex(c *cursor) uint32 {
 	if c.ok() && int64(index) >= int64(len(m.imports)+len(m.functions)) {
 		c.damaged(fmt.Sprintf("no function %d", index))
 	}
+	m.nameFunction(index)
 	return index
 }
 
@@ -142,8 +143,8 @@ func (m *parsedModule) readBody(outer *cursor, body stretch) {
 		}
 	}
 	if c.ok() {
-		params := m.types[m.functions[len(m.bodies)]].params
-		m.plans = append(m.plans, m.planBody(c, len(params), int(sum)))
+		signature := m.types[m.functions[len(m.bodies)]]
+		m.plans = append(m.plans, m.planBody(c, len(signature.params), len(signature.results), int(sum)))
 		if m.points += len(m.plans[len(m.plans)-1].points); m.points > maxPoints {
 			c.refuse("more than %d functions, loops and cases of switches up to here; split the module", maxPoints)
 		}

@@ -52,7 +52,7 @@ func (r *rewriter) typeOf(s signature) uint32 {
 func (r *rewriter) blockType(results string) int64 {
 	switch len(results) {
 	case 0:
-		return -64
+		return blockVoidType
 	case 1:
 		return int64(results[0]) - 128 // as the format has it: the byte as a signed number of 7 bits
 	}

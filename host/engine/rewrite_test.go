@@ -5,6 +5,8 @@ import (
 	"flag"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/hostd/hostd/abi"
 )
 
 var (
@@ -23,6 +25,7 @@ func TestMeteredProgramsAreTheSame(t *testing.T) {
 	bothEngines(t, func(t *testing.T, opts Options) {
 		e := newEngine(t, opts)
 		most := 0.0
+		seen := map[string]int{}
 		for seed := *programSeed; seed < *programSeed+programs; seed++ {
 			build := func(counting bool) []byte {
 				random := rand.New(rand.NewPCG(seed, 0))
@@ -31,6 +34,7 @@ func TestMeteredProgramsAreTheSame(t *testing.T) {
 			}
 			plain, counted := openKernel(t, e, build(false), false), openKernel(t, e, build(true), false)
 			metered := openKernel(t, e, build(false), true)
+			countForms(t, build(false), seen)
 			for argument := range uint64(3) {
 				want, _ := plain.run(t, programFunction, argument)
 				got, fuel := metered.run(t, programFunction, argument)
@@ -52,8 +56,85 @@ func TestMeteredProgramsAreTheSame(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("charged at most %.1f times what ran", most)
+		t.Logf("charged at most %.1f times what ran; %v", most, seen)
+		for _, form := range []string{"unrolled", "late", "region", "wrapped", "by callers", "leaf calls"} {
+			if seen[form] == 0 {
+				t.Errorf("no program has a function or loop of the form %q", form)
+			}
+		}
 	})
+}
+
+// countForms counts in what ways the parts of a module are metered.
+func countForms(t *testing.T, wasm []byte, seen map[string]int) {
+	t.Helper()
+	m, fault := parseModule(wasm, abi.DefaultLimits())
+	if fault != nil {
+		t.Fatal(fault)
+	}
+	count := func(form string, is bool) {
+		if is {
+			seen[form]++
+		}
+	}
+	for i := range m.plans {
+		plan := &m.plans[i]
+		count("region", plan.deep && plan.region.exists() && !plan.hasPending())
+		count("wrapped", plan.deep && !plan.region.exists())
+		count("by callers", plan.byCallers)
+		count("leaf calls", !plan.deep && len(plan.direct) > 0)
+		for _, p := range plan.points {
+			count("unrolled", p.copies > 0)
+			count("late", p.late)
+		}
+	}
+}
+
+// TestUnrolledLoopsCostTheirTurns: a short loop costs the same for each turn,
+// wherever it is left and however many turns it has.
+func TestUnrolledLoopsCostTheirTurns(t *testing.T) {
+	void := []byte{blockVoid}
+	down := cat(get(0), i32c(1), op(opI32Sub), op(opLocalTee, uleb(0)))
+	for name, code := range map[string][]byte{
+		"at its end":      cat(op(opLoop, void), down, op(opBrIf, uleb(0)), []byte{opEnd}),
+		"by br":           cat(op(opBlock, void), op(opLoop, void), down, op(opIf, void), op(opBr, uleb(1)), []byte{opEnd}, op(opBr, uleb(1)), []byte{opEnd, opEnd}),
+		"by br_if":        cat(op(opBlock, void), op(opLoop, void), down, op(opI32Eqz), op(opBrIf, uleb(1)), op(opBr, uleb(0)), []byte{opEnd, opEnd}),
+		"by return":       cat(op(opLoop, void), down, op(opIf, void), op(opBr, uleb(1)), []byte{opEnd}, i32c(0), op(opReturn), []byte{opEnd}),
+		"by a br_table":   cat(op(opBlock, void), op(opLoop, void), op(opBlock, void), down, op(opBrTable, vec(uleb(0)), uleb(1)), []byte{opEnd}, op(opBr, uleb(1)), []byte{opEnd, opEnd}),
+		"with a value":    cat(op(opLoop, []byte{typeI32}), i32c(7), down, op(opBrIf, uleb(0)), []byte{opEnd}, op(opDrop)),
+		"in another loop": cat(op(opLoop, void), op(opLoop, void), down, get(0), i32c(3), op(0x71), op(opI32Eqz), op(opI32Eqz), op(0x71), op(opBrIf, uleb(0)), []byte{opEnd}, get(0), op(opBrIf, uleb(0)), []byte{opEnd}),
+	} {
+		wasm := asmModule(asmSection(sectionType, vec(asmType(signature{i32, i32}))), asmSection(sectionFunction, vec(uleb(0))),
+			asmSection(sectionMemory, vec(memoryBounds(1, 1))), asmSection(sectionExport, vec(cat(text("run"), []byte{kindFunction, 0}))),
+			asmSection(sectionCode, vec(asmBody(nil, code, get(0)))))
+		seen := map[string]int{}
+		if countForms(t, wasm, seen); name != "by a br_table" && seen["unrolled"] == 0 {
+			t.Errorf("%s: the loop is written once", name)
+		}
+		bothEngines(t, func(t *testing.T, opts Options) {
+			k := openKernel(t, newEngine(t, opts), wasm, true)
+			spent := func(turns uint64) int64 {
+				result, fuel := k.run(t, "run", turns)
+				if result != 0 {
+					t.Errorf("%s: %d turns leave %d", name, turns, result)
+				}
+				return fuel
+			}
+			const step = 4 // the turns of the inner loop in the last of them
+			each := spent(1+step) - spent(1)
+			if each < step*4 || each > step*20 {
+				t.Errorf("%s: %d turns cost %d", name, step, each)
+			}
+			for turns := uint64(1); turns < 60; turns++ {
+				if got, want := spent(turns+step)-spent(turns), each; got != want {
+					t.Errorf("%s: turns %d to %d cost %d, others %d", name, turns, turns+step, got, want)
+				}
+			}
+			if got, want := spent(100_001)-spent(1), each*(100_000/step); got != want {
+				t.Errorf("%s: 100,000 turns cost %d, want %d", name, got, want)
+			}
+		})
+	}
 }
 
 // TestEveryPathIsCharged: a path around the cases of a big switch pays for
