@@ -24,17 +24,19 @@ type bindings struct {
 
 	moved    func() // told when reached has risen
 	types    atomic.Pointer[map[string]*servedType]
-	revision atomic.Uint64 // every binding up to it is served
-	reached  atomic.Uint64 // no binding before it is served in the place of a later one
-	failing  atomic.Bool   // a module could not be loaded, and is tried again
-	turn     chan struct{} // held by the one refresh at a time
-	mu       sync.Mutex    // guards changed
-	changed  chan struct{} // closed and made anew after a refresh
+	keeping  atomic.Pointer[[]string] // the types of these that remember their entities
+	revision atomic.Uint64            // every binding up to it is served
+	reached  atomic.Uint64            // no binding before it is served in the place of a later one
+	failing  atomic.Bool              // a module could not be loaded, and is tried again
+	turn     chan struct{}            // held by the one refresh at a time
+	mu       sync.Mutex               // guards changed
+	changed  chan struct{}            // closed and made anew after a refresh
 }
 
 func newBindings(m *cluster.Metadata, keys *shardKeys, logger *slog.Logger, compile func(context.Context, meta.Binding) (*servedType, error)) *bindings {
 	b := &bindings{metadata: m, keys: keys, compile: compile, logger: logger, moved: func() {}, turn: make(chan struct{}, 1), changed: make(chan struct{})}
 	b.types.Store(&map[string]*servedType{})
+	b.keeping.Store(&[]string{})
 	return b
 }
 
@@ -45,6 +47,9 @@ func (b *bindings) Lookup(entityType string) *entity.Type {
 	}
 	return nil
 }
+
+// remembered names the types whose entities stay in memory.
+func (b *bindings) remembered() []string { return *b.keeping.Load() }
 
 func (b *bindings) served(entityType string) *servedType {
 	return (*b.types.Load())[entityType]
@@ -87,6 +92,13 @@ func (b *bindings) refresh(ctx context.Context) error {
 		}
 	}
 	b.types.Store(&next)
+	keeping := []string{}
+	for name, t := range next {
+		if t.Remember {
+			keeping = append(keeping, name)
+		}
+	}
+	b.keeping.Store(&keeping)
 	if view.Revision() > b.reached.Load() {
 		b.reached.Store(view.Revision())
 		b.moved()

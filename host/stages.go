@@ -99,6 +99,9 @@ type proposalLog struct {
 // requests back; the raft loop refuses proposals at twice as much.
 const backlogBytes = 32 << 20
 
+// rememberRate is how many remembered entities a node starts in a second.
+const rememberRate = 5000
+
 func (p proposalLog) Busy() bool { return p.backlog() > backlogBytes }
 
 func (n *Node) openDirectory(context.Context) error {
@@ -211,6 +214,9 @@ func (n *Node) openEntities(context.Context) error {
 			Journal:        proposalLog{&n.raft, func() int64 { return n.applier.Backlog() }},
 			Histories:      eventlog.History{Machine: n.machine},
 			Types:          n.bindings,
+			Remembered:     n.bindings.remembered,
+			Living:         n.machine,
+			RememberRate:   max(1, rememberRate/lanes),
 			Bindings:       n.bindings.reached.Load,
 			Logger:         n.logger,
 			EntityInFlight: n.cfg.MaxEntityInFlight,

@@ -78,6 +78,9 @@ const (
 	FlagServerID = 1 << 0
 	// FlagTombstone marks the deletion of the entity after its events.
 	FlagTombstone = 1 << 1
+	// FlagResting marks that the entity was let go with the command: nobody
+	// starts it again before its next one.
+	FlagResting = 1 << 2
 )
 
 // Record is one command's whole effect on one entity: its events, its reply

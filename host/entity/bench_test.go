@@ -64,6 +64,8 @@ func (j *bench) ReadIndex(_ sharding.ShardID, token uint64) error {
 func (j *bench) Busy() bool        { return false }
 func (j *bench) Complete(*Request) { j.done++ }
 
+func (j *bench) living(*livingScan) {}
+
 func (j *bench) scan(t *timerScan) {
 	t.next = math.MaxInt64
 	j.core.timersFound(t)

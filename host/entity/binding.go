@@ -55,6 +55,7 @@ func (b *binding) unhold() {
 
 // bindingsMoved lets the lane lead what had to wait for this node's bindings.
 func (c *core) bindingsMoved() {
+	c.learnTypes()
 	for _, s := range c.shards {
 		c.activate(s)
 	}

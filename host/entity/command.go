@@ -37,6 +37,9 @@ const (
 	// under the request's command id, and nothing but that record where the
 	// entity has no life.
 	Delete
+
+	// start brings an entity into memory.
+	start
 )
 
 // NoExpectation is the ExpectedSequence of a command that accepts any.

@@ -40,6 +40,7 @@ type entity struct {
 	idling  bool // in its type's idle
 	seg     segment
 	lives   bool // resident: it has a record, and none after it deleted it
+	asleep  bool // it has left, and is not to be started until it is asked for
 	replay  replay
 
 	// resident: the head that the next command sees, ahead of the commit.
@@ -87,6 +88,8 @@ type loader interface {
 	start(*load)
 	// scan reads due timers; the scan comes back to core.timersFound.
 	scan(*timerScan)
+	// living reads the ids of entities; the scan comes back to core.livingFound.
+	living(*livingScan)
 }
 
 // core is a lane's decisions: a state machine without goroutine, clock or I/O
@@ -110,6 +113,7 @@ type core struct {
 	now       time.Time            // of this turn
 	known     int                  // entities of all shards
 	owed      int                  // requests of all shards not yet completed
+	reminder  reminder             // what is to be started
 	sweepAt   int64                // when idle entities are looked for, unix nanoseconds; 0 for never
 	timersAt  int64                // when some shard's timers are due, unix nanoseconds; 0 for never
 	rounds    uint64               // read rounds asked by this lane, over all shards
@@ -135,7 +139,7 @@ type Stats struct {
 	Overruns                                                         uint64 // visits to guests that the lane went on without
 	Proposals, ProposedRecords                                       uint64
 	Snapshots, SnapshotLoads                                         uint64 // proposed, and used by loads
-	Timers                                                           uint64 // fired
+	Timers, Remembered                                               uint64 // fired; entities started again
 	Passivations, Shed, Recycled                                     uint64 // entities that were idle or asked to, that made room; instances
 	Resident                                                         int    // entities in memory
 	Entities, Instances                                              int
@@ -221,7 +225,7 @@ func (c *core) dispatch(s *shard, r *Request) {
 		c.inspect(e, r)
 		return
 	}
-	if r.Kind == Passivate && e.phase == cold && e.waiting.len == 0 {
+	if r.Kind == Passivate && e.phase == cold && e.waiting.len == 0 && !c.keeps(r.Entity.Type) {
 		c.settle(s, r, Result{})
 		c.revive(e)
 		return
@@ -251,6 +255,7 @@ func (c *core) enqueue(e *entity) {
 // here only, at the foot of the stack, so that the lane can go on without a
 // visit that runs long.
 func (c *core) pump() {
+	c.startRemembered()
 	for n := 0; len(c.ready) > 0; n++ {
 		if n == turnEntities {
 			c.endTurn()
@@ -309,6 +314,9 @@ func (c *core) revive(e *entity) {
 	}
 	e.phase = cold
 	if e.waiting.len == 0 {
+		if c.remembers(e) {
+			c.startAgain(e)
+		}
 		if e.faults() == 0 {
 			c.forget(e)
 		}
@@ -357,6 +365,8 @@ func (c *core) serve(e *entity) bool {
 		c.passivate(e, r)
 	case t == nil:
 		c.settle(e.shard, r, Result{Err: ErrNotServed})
+	case r.Kind == start:
+		c.started(e, r)
 	case r.Kind == Command:
 		c.command(e, r)
 	case r.Kind == SkipTimer:

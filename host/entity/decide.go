@@ -130,6 +130,7 @@ func (c *core) outcome(e *entity, r *Request, env Env, hash uint64) {
 	}
 	c.append(e, r, env, hash)
 	if out.Passivate || out.Delete {
+		e.asleep = true
 		c.evict(e)
 		c.revive(e)
 	}
@@ -167,6 +168,7 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 		rec.Events = append(rec.Events, journal.Event{Type: tombstoneEvent})
 	}
 	e.lives = !c.output.Delete
+	c.rests(e, r, rec)
 	sortSections(rec)
 	e.hash = c.chain.After(rec)
 	e.sequence = rec.Last()

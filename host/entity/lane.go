@@ -35,6 +35,7 @@ const (
 	evBindings
 	evTimers
 	evParked
+	evLiving
 )
 
 // event is an input of the core other than a request.
@@ -51,6 +52,7 @@ type event struct {
 	call   *call
 	scan   *timerScan
 	parked *parkedSurvey
+	living *livingScan
 }
 
 // Lane is the goroutine that runs the entities of its shards. Its methods are
@@ -280,7 +282,7 @@ func (l *Lane) arm(timer *time.Timer, due time.Time) time.Time {
 	if c.owed > 0 {
 		at = c.now.Add(expireEvery)
 	}
-	for _, t := range [...]int64{c.sweepAt, c.timersAt} {
+	for _, t := range [...]int64{c.sweepAt, c.timersAt, c.reminder.at} {
 		if next := time.Unix(0, max(t, c.now.UnixNano()+int64(time.Millisecond))); t != 0 && (at.IsZero() || next.Before(at)) {
 			at = next
 		}
@@ -327,6 +329,8 @@ func (c *core) event(ev *event) {
 		c.cameBack(ev.call)
 	case evTimers:
 		c.timersFound(ev.scan)
+	case evLiving:
+		c.livingFound(ev.living)
 	case evBindings:
 		c.bindingsMoved()
 	case evParked:
@@ -434,6 +438,21 @@ func (l *Lane) start(ld *load) {
 
 // scan reads due timers like start reads a history.
 func (l *Lane) scan(t *timerScan) {
+	l.read(func() event {
+		t.read(l.scans, l.core.opts.Histories)
+		return event{kind: evTimers, scan: t}
+	})
+}
+
+// living reads the ids of entities in the same way.
+func (l *Lane) living(s *livingScan) {
+	l.read(func() event {
+		s.read(l.scans, l.core.opts.Living)
+		return event{kind: evLiving, living: s}
+	})
+}
+
+func (l *Lane) read(do func() event) {
 	l.loads.Add(1)
 	go func() {
 		defer l.loads.Done()
@@ -443,7 +462,6 @@ func (l *Lane) scan(t *timerScan) {
 			return
 		}
 		defer func() { <-l.permit }()
-		t.read(l.scans, l.core.opts.Histories)
-		l.put(event{kind: evTimers, scan: t})
+		l.put(do())
 	}()
 }

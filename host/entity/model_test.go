@@ -46,13 +46,17 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 		met.Passivations += w.core.stats.Passivations
 		met.Shed += w.core.stats.Shed
 		met.Recycled += w.core.stats.Recycled
+		met.Remembered += w.core.stats.Remembered
 		if len(w.problems) > 0 {
 			t.Fatalf("seed %d (replay with -model.seed=%d -model.seeds=1): %s", seed, seed, w.problems[0])
 		}
 	}
 	t.Logf("%d snapshots proposed, %d taken, %d loads from one", met.Snapshots, taken, met.SnapshotLoads)
 	t.Logf("%d passivations, %d entities shed, %d instances recycled", met.Passivations, met.Shed, met.Recycled)
-	t.Logf("%d timers fired, %d deletions", fired, deleted)
+	t.Logf("%d timers fired, %d deletions, %d entities started again", fired, deleted, met.Remembered)
+	if n >= 60 && met.Remembered == 0 {
+		t.Error("the runs show nothing of remembered entities")
+	}
 	t.Logf("%d ticks of schedules, %d of them skipped, %d made up for", ticks.fired, ticks.skipped, ticks.made)
 	if n >= 60 && (ticks.fired == 0 || ticks.skipped == 0 || ticks.made == 0) {
 		t.Error("the runs show too little of schedules")
@@ -101,6 +105,7 @@ func (w *world) play(steps int) {
 		case p < 92:
 			w.comeBack()
 			w.found()
+			w.recalled()
 		case p < 94:
 			w.drop()
 		case p < 96:
@@ -126,7 +131,7 @@ func (w *world) settle() {
 		w.elect()
 	}
 	w.catchUp(0)
-	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0 || len(w.away) > 0 || len(w.scans) > 0 || w.dueTimers() > 0); i++ {
+	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0 || len(w.away) > 0 || len(w.scans) > 0 || w.dueTimers() > 0 || w.missing() > 0); i++ {
 		w.now = w.now.Add(time.Duration(1+i/50) * time.Millisecond) // what is held back waits ever longer
 		w.core.now = w.now
 		w.chunk()
@@ -135,8 +140,12 @@ func (w *world) settle() {
 		w.core.expire()
 		w.comeBack()
 		w.found()
+		w.recalled()
 		w.core.pump()
 		w.core.endTurn()
+	}
+	if n := w.missing(); n > 0 {
+		w.problem("%d entities are remembered and never started", n)
 	}
 	if w.core.owed != 0 {
 		w.problem("%d requests were never answered", w.core.owed)
@@ -288,6 +297,7 @@ func (c *client) Complete(r *Request) {
 		}
 	case command && res.Err == nil:
 		c.acknowledged(r)
+	case r.Kind == Passivate:
 	case !command:
 		if errors.Is(res.Err, ErrOutcomeUnknown) || errors.Is(res.Err, ErrNotApplied) {
 			c.w.problem("a query of %s ended in %v", r.Entity, res.Err)

@@ -17,8 +17,13 @@ type Options struct {
 	// binding older than the last. A lane leads a shard only when that is at least
 	// the shard's own. It must not block. Nil: any shard may be led.
 	Bindings func() uint64
-	Logger   *slog.Logger
-	Now      func() time.Time // the wall clock; time.Now when nil
+	// Remembered names the types whose entities are started again; nil: none.
+	// It is asked when a shard is led, and when the bindings have moved, and
+	// must not block. Living reads which these are.
+	Remembered func() []string
+	Living     Living
+	Logger     *slog.Logger
+	Now        func() time.Time // the wall clock; time.Now when nil
 
 	Window          Window        // of remembered commands; the same on every node
 	EntityInFlight  int           // requests waiting on one entity, default 1,024
@@ -30,6 +35,7 @@ type Options struct {
 	LoadChunkBytes  int           // events handed to a guest at once, default 128 KiB
 	Loaders         int           // loads at the same time, default 8
 	PassivateAfter  time.Duration // idle time for types that do not say, default 2 min
+	RememberRate    int           // entities started again in a second, default 5,000
 	FilterAbove     int           // remembered ids from which a snapshot has a filter, default 128
 	SnapshotEvents  int           // to replay, at which a snapshot is due for types that do not say; default 256
 	SnapshotBytes   int           // of records to replay, the same; default 64 KiB
@@ -52,6 +58,7 @@ func (o Options) withDefaults() Options {
 	def(&o.Loaders, 8)
 	def(&o.SnapshotEvents, 256)
 	def(&o.FilterAbove, 128)
+	def(&o.RememberRate, 5000)
 	def(&o.SnapshotBytes, 64<<10)
 	def(&o.ParkAfterFaults, 3)
 	if o.InstanceBytes == 0 {

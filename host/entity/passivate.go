@@ -75,6 +75,7 @@ func (l *idle) take(e *entity) {
 
 // resides takes note of an entity that has come into memory.
 func (c *core) resides(e *entity) {
+	e.asleep = false
 	e.touched = tickAt(c.now)
 	c.residents.cache.add(e)
 	c.types.of(e.id.Type).resident.Add(1)
@@ -99,7 +100,7 @@ func (c *core) look(at int64) {
 
 func (c *core) idleAfter(t *Type) time.Duration {
 	switch {
-	case t.PassivateAfter < 0:
+	case t.PassivateAfter < 0, t.Remember:
 		return 0
 	case t.PassivateAfter == 0:
 		return min(c.opts.PassivateAfter, mostIdle)
@@ -212,6 +213,7 @@ func (c *core) shed(p *pool) bool {
 			continue
 		}
 		c.stats.Shed++
+		e.asleep = true
 		c.evict(e)
 		c.revive(e)
 		if p.roomy() != nil {
@@ -226,7 +228,11 @@ func (c *core) shed(p *pool) bool {
 func (c *core) passivate(e *entity, r *Request) {
 	c.stats.Passivations++
 	c.away[e] = struct{}{}
+	recorded := c.putToRest(e, r)
+	e.asleep = true
 	c.evict(e)
-	c.settle(e.shard, r, Result{})
+	if !recorded {
+		c.settle(e.shard, r, Result{})
+	}
 	c.revive(e)
 }

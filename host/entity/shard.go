@@ -31,6 +31,7 @@ type shard struct {
 	clock   int64         // highest recordedAt seen: the log clock never runs back
 	binding
 	timers clockwork
+	memory remembering
 	dirty  bool // in core.dirty
 
 	entities directory
@@ -137,6 +138,7 @@ func (c *core) activate(s *shard) {
 		s.state, s.term = leading, s.elected
 		s.next, s.decided = 1, 0
 		c.wake(s, 1)
+		c.recall(s)
 	}
 }
 
@@ -151,6 +153,7 @@ func (c *core) stepDown(s *shard) {
 	s.decided, s.next, s.draining = 0, 1, nil
 	s.unhold()
 	s.timers = clockwork{}
+	s.memory = remembering{listed: s.memory.listed}
 	for _, p := range proposed {
 		c.settlePending(s, p.pending, ErrOutcomeUnknown)
 	}
@@ -252,6 +255,7 @@ func (c *core) decide(s *shard, fence sharding.Term, number uint64, err error) {
 	if err != nil {
 		// The states in memory are ahead of the truth.
 		for _, x := range p.pending {
+			x.entity.lives, x.entity.asleep = true, false // as far as is known
 			if x.entity.phase == resident {
 				c.evict(x.entity)
 			}

@@ -38,6 +38,10 @@ func (g *tally) Load(_ uint32, h uint64, frames []byte) (bool, error) {
 	if err := abi.ParseRequest(&req, frames); err != nil {
 		return false, err
 	}
+	if g.w.poison != "" && string(req.EntityID) == g.w.poison {
+		g.dead = true
+		return false, errTrap
+	}
 	if req.Snapshot == nil {
 		g.sums[h] = 0
 		return true, nil

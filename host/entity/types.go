@@ -55,6 +55,8 @@ type Type struct {
 	// Durable types keep their latest state instead of events: a command
 	// stores the whole state, and loading takes the last one stored.
 	Durable bool
+	// Remember keeps the type's entities in memory, without being asked for.
+	Remember bool
 	// SnapshotEvery is the number of events between snapshots of an entity; 0
 	// leaves it to the lane, a negative number takes none. SnapshotKeep is how
 	// many of them stay, 0 for two, at most journal.MaxSnapshots.

@@ -51,6 +51,9 @@ type world struct {
 	snaps      map[string][]journal.Snapshot
 	timers     map[timerKey]journal.Timer
 	scans      []*timerScan
+	livings    []*livingScan
+	poison     string // the entity that does not load
+	remember   bool   // the type remembers its entities
 	fired      int
 	ticks      ticks
 	hush       bool        // schedules do not come due any more
@@ -80,6 +83,7 @@ type head struct {
 	sum      int64
 	deleted  bool
 	lives    bool
+	resting  bool
 	life     int // how often it was deleted
 }
 
@@ -98,11 +102,12 @@ func newWorld(t *testing.T, seed uint64) *world {
 		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1_700_000_000, 0),
 		heads: map[string]*head{}, snaps: map[string][]journal.Snapshot{}, timers: map[timerKey]journal.Timer{}, sent: map[journal.CommandID]*sent{}, reads: true,
 	}
-	w.durable = seed%5 == 4
+	w.durable, w.remember = seed%5 == 4, seed%2 == 0
 	w.serve(0)
 	w.core = newCore(Options{
 		Journal: w, Histories: w, Types: w, Now: func() time.Time { return w.now },
-		Bindings:      func() uint64 { return w.typ.Revision },
+		Bindings:   func() uint64 { return w.typ.Revision },
+		Remembered: w.remembered, Living: w, RememberRate: 1000,
 		InstanceBytes: 3, LaneBytes: int64(4 + 1000*(seed%3)), PassivateAfter: time.Duration(seed%2) * 40 * time.Millisecond, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), FilterAbove: 1 + int(seed%3)*10, ParkFor: time.Millisecond,
 	}, w, w)
 	return w
@@ -112,7 +117,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 // is the same module.
 func (w *world) serve(revision uint64) {
 	w.newest = max(w.newest, revision)
-	w.typ = &Type{Name: "tally", Durable: w.durable, Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
+	w.typ = &Type{Name: "tally", Durable: w.durable, Remember: w.remember, Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
 	w.typ.Instantiate = func(context.Context) (Guest, error) {
 		w.open++
 		return &tally{w: w, rev: revision, sums: map[uint64]int64{}}, nil
@@ -235,7 +240,7 @@ func (w *world) tick() string {
 
 func (w *world) applyTimers(r *journal.Record) {
 	defer w.applyDelete(r)
-	if !strings.HasPrefix(string(r.CommandID), "by-") && !w.skips(r) {
+	if !strings.HasPrefix(string(r.CommandID), "by-") && !strings.HasPrefix(string(r.CommandID), "passivate-") && !w.skips(r) {
 		w.checkFuel(r)
 	}
 	if source := r.Section(journal.SectionSource); source != nil {
@@ -385,7 +390,7 @@ func (w *world) apply(f flight) error {
 			}
 			h.sum, h.life = 0, h.life+1
 		}
-		h.lives = !h.deleted
+		h.lives, h.resting = !h.deleted, r.Flags&journal.FlagResting != 0
 		heads[r.Entity.ID] = h
 		recs = append(recs, r)
 		b = rest

@@ -18,6 +18,7 @@ type judged struct {
 	hash       journal.Hash
 	recordedAt int64
 	deleted    bool
+	resting    bool
 	events     bool
 	steps      int // of m.steps, after those of the records before it
 }
@@ -209,7 +210,7 @@ func (m *Machine) judge(sh *shard, e *journal.Committed, body []byte) error {
 		}
 		m.judged = append(m.judged, judged{
 			steps: len(m.steps) - before, head: h, raw: raw, seq: h.seq, hash: h.hash, recordedAt: v.RecordedAt,
-			deleted: deleted, events: v.EventCount > 0,
+			deleted: deleted, resting: v.Flags&journal.FlagResting != 0, events: v.EventCount > 0,
 		})
 	}
 	return nil
@@ -260,7 +261,7 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 		sh.count(j.head, j.deleted)
 		j.head.exists = true
 		hd := &j.head.Head
-		hd.Sequence, hd.Hash, hd.Last, hd.Deleted = j.seq, j.hash, at, j.deleted
+		hd.Sequence, hd.Hash, hd.Last, hd.Deleted, hd.Resting = j.seq, j.hash, at, j.deleted, j.resting
 		hd.UpdatedAt = j.recordedAt
 		if j.deleted && hd.Snapshots.Len() > 0 {
 			j.head.dropSnapshots(append([]journal.Sequence{}, hd.Snapshots[:hd.Snapshots.Len()]...))

@@ -133,6 +133,9 @@ func (s *source) record(e sharding.EntityID, term sharding.Term) journal.Record 
 	if s.rng.IntN(15) == 0 {
 		r.Flags |= journal.FlagTombstone
 	}
+	if s.rng.IntN(5) == 0 {
+		r.Flags |= journal.FlagResting
+	}
 	for n := s.rng.IntN(4); n > 0; n-- {
 		ev := journal.Event{Type: "moved", Payload: s.bytes(300)}
 		for t := s.rng.IntN(3); t > 0; t-- {

@@ -39,6 +39,7 @@ type twinEntity struct {
 	seq     journal.Sequence
 	hash    journal.Hash
 	deleted bool
+	resting bool
 	snaps   []journal.Snapshot
 	timers  map[string]journal.Timer
 	records [][]byte
@@ -135,6 +136,7 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 		if ent.deleted = s.rec.Flags&journal.FlagTombstone != 0; ent.deleted {
 			ent.snaps = nil
 		}
+		ent.resting = s.rec.Flags&journal.FlagResting != 0
 		ent.changeTimers(&s.rec)
 		ent.records = append(ent.records, bytes.Clone(s.raw))
 		ent.at, ent.last = append(ent.at, at), append(ent.last, ent.seq)
@@ -336,11 +338,19 @@ func checkList(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *twinS
 		after = fmt.Sprintf("e %d", rng.IntN(50))
 	}
 	limit := 1 + rng.IntN(20)
-	var want []string
+	var want, living []string
 	for e, ent := range sh.entities {
+		if e.Type == "cart" && !ent.deleted && !ent.resting && e.ID > after {
+			living = append(living, e.ID)
+		}
 		if e.Type == "cart" && !ent.deleted && strings.HasPrefix(e.ID, prefix) && e.ID > after {
 			want = append(want, fmt.Sprintf("%s %d", e, ent.seq))
 		}
+	}
+	slices.Sort(living)
+	living = living[:min(limit, len(living))]
+	if got, err := m.Living(t.Context(), id, "cart", after, limit); err != nil || !slices.Equal(got, living) {
+		t.Fatalf("living in shard %d after %q: %q %v, want %q", id, after, got, err, living)
 	}
 	slices.Sort(want)
 	want = want[:min(limit, len(want))]

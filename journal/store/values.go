@@ -42,6 +42,7 @@ type Head struct {
 	Hash      journal.Hash     // the chain's link at Sequence
 	Last      journal.Position // of its last record
 	Deleted   bool             // by its last record
+	Resting   bool             // by its last record
 	UpdatedAt int64            // recordedAt of its last record
 	Records   uint64           // ever written
 	Bytes     uint64           // of those records, as encoded
@@ -82,10 +83,12 @@ const (
 	headDeleted   = 1 << 0
 	headSnapshots = 1 << 1
 	headTimers    = 1 << 2
+	headResting   = 1 << 3
 )
 
 // AppendHead appends the body of an entity's value. Layout, little endian:
-// flags u8 (bit 0: deleted, bit 1: has snapshots, bit 2: has timers), sequence u64, hash [32],
+// flags u8 (bit 0: deleted, bit 1: has snapshots, bit 2: has timers, bit 3: resting),
+// sequence u64, hash [32],
 // last index u64, last ordinal u32, updatedAt i64, records u64, bytes u64, and
 // with bit 1 count u8 and the sequence u64 of each snapshot, oldest first, and
 // with bit 2 their number u32.
@@ -93,6 +96,9 @@ func AppendHead(dst []byte, h *Head) []byte {
 	var flags byte
 	if h.Deleted {
 		flags |= headDeleted
+	}
+	if h.Resting {
+		flags |= headResting
 	}
 	n := h.Snapshots.Len()
 	if n > 0 {
@@ -128,6 +134,7 @@ func DecodeHead(b []byte) (Head, error) {
 	}
 	return Head{
 		Deleted:   b[0]&headDeleted != 0,
+		Resting:   b[0]&headResting != 0,
 		Sequence:  journal.Sequence(binary.LittleEndian.Uint64(b[1:])),
 		Hash:      journal.Hash(b[9:41]),
 		Last:      position(b[41:]),
@@ -141,7 +148,7 @@ func DecodeHead(b []byte) (Head, error) {
 
 // headTail reads what follows the fixed part of a head.
 func headTail(b []byte) (s Snapshots, timers uint32, ok bool) {
-	if len(b) < headBytes || b[0]&^(headDeleted|headSnapshots|headTimers) != 0 {
+	if len(b) < headBytes || b[0]&^(headDeleted|headSnapshots|headTimers|headResting) != 0 {
 		return s, 0, false
 	}
 	tail := b[headBytes:]

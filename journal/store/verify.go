@@ -141,6 +141,7 @@ type verifier struct {
 	count   uint64
 	bytes   uint64
 	deleted bool
+	resting bool
 	broken  bool // a problem of the entity is reported: say no more of it
 	chain   journal.Chain
 	rec     journal.RecordView
@@ -308,7 +309,7 @@ func (v *verifier) recordPack(k Key, body []byte) error {
 	if !bytes.Equal(entity, v.entity) {
 		v.endEntity()
 		v.entity = append([]byte{}, entity...)
-		v.at, v.seq, v.hash, v.count, v.bytes, v.deleted, v.broken = journal.Position{}, 0, journal.Hash{}, 0, 0, false, false
+		v.at, v.seq, v.hash, v.count, v.bytes, v.deleted, v.resting, v.broken = journal.Position{}, 0, journal.Hash{}, 0, 0, false, false, false
 	}
 	p, err := OpenPack(body)
 	if err != nil {
@@ -347,7 +348,7 @@ func (v *verifier) record(at journal.Position, raw []byte) error {
 		v.entityProblem("a record does not follow the one before it")
 	}
 	v.at, v.seq, v.hash = at, r.Last(), v.chain.AfterView(r.Prev, r)
-	v.deleted = r.Flags&journal.FlagTombstone != 0
+	v.deleted, v.resting = r.Flags&journal.FlagTombstone != 0, r.Flags&journal.FlagResting != 0
 	v.count++
 	v.bytes += uint64(len(raw))
 	v.Records++
@@ -374,7 +375,7 @@ func (v *verifier) endEntity() {
 		// Its pair is reported already.
 	case !found:
 		v.entityProblem("its records have no head")
-	case h.Sequence != v.seq || h.Hash != v.hash || h.Last != v.at || h.Deleted != v.deleted || h.Records != v.count || h.Bytes != v.bytes:
+	case h.Sequence != v.seq || h.Hash != v.hash || h.Last != v.at || h.Deleted != v.deleted || h.Resting != v.resting || h.Records != v.count || h.Bytes != v.bytes:
 		v.entityProblem("its records end at sequence %d, its head is at %d, or they differ otherwise", v.seq, h.Sequence)
 	}
 	v.entity = nil

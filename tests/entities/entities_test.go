@@ -3,10 +3,13 @@
 package entities
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"testing"
 	"time"
 
@@ -22,26 +25,50 @@ type node struct {
 	dir string
 	n   *host.Node
 	c   *client.Client
+
+	shards int    // 0 is 8
+	module string // that is uploaded
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{t: t, dir: t.TempDir()}
+	n := &node{t: t, dir: t.TempDir(), module: "tests/entities/guest"}
+	n.open()
+	return n
+}
+
+// open starts the node for the first time, with its module.
+func (n *node) open() {
+	n.t.Helper()
 	n.start()
-	t.Cleanup(func() {
+	n.t.Cleanup(func() {
 		if n.n != nil {
 			n.stop()
 		}
 	})
-	if _, err := n.c.Upload(t.Context(), testkit.BuildGuest(t, "tests/entities/guest"), true); err != nil {
-		t.Fatal(err)
+	if _, err := n.c.Upload(n.t.Context(), testkit.BuildGuest(n.t, n.module), true); err != nil {
+		n.t.Fatal(err)
 	}
-	return n
+}
+
+// metrics are the node's, as text.
+func (n *node) metrics() string {
+	n.t.Helper()
+	res, err := http.Get("http://" + n.n.Addr() + "/metrics")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(text)
 }
 
 func (n *node) start() {
 	n.t.Helper()
 	cfg := config.Default()
-	cfg.DataDir, cfg.Listen, cfg.Shards, cfg.Admin = n.dir, "127.0.0.1:0", 8, config.AdminFull
+	cfg.DataDir, cfg.Listen, cfg.Shards, cfg.Admin = n.dir, "127.0.0.1:0", uint32(cmp.Or(n.shards, 8)), config.AdminFull
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	var err error

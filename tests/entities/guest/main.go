@@ -103,6 +103,22 @@ func Alarm() *hostd.Type[State] {
 	return alarm
 }
 
-var _ = hostd.Serve("alarm", "1.0.0", Alarm())
+// Keeper declares a type whose entities stay in memory.
+func Keeper() *hostd.Type[State] {
+	keeper := hostd.Entity[State]("keeper", hostd.JSON, hostd.RememberEntities())
+	hostd.Event(keeper, "added", func(s *State, e Added) { s.Total += e.Amount })
+	hostd.Command(keeper, "add", func(c *hostd.Context, s *State, cmd Add) (State, error) {
+		c.Emit(Added{cmd.Amount})
+		return *s, nil
+	})
+	hostd.Command(keeper, "leave", func(c *hostd.Context, s *State, _ hostd.None) (State, error) {
+		c.Passivate()
+		return *s, nil
+	})
+	hostd.Query(keeper, "state", func(_ *hostd.View, s *State, _ hostd.None) (State, error) { return *s, nil })
+	return keeper
+}
+
+var _ = hostd.Serve("alarm", "1.0.0", Alarm(), Keeper())
 
 func main() {}
