@@ -294,6 +294,9 @@ func (c *Core) Step(from sharding.NodeID, m Message) {
 		// entry 1 no more, want to send a snapshot.
 		return
 	}
+	if g.outdated(m.Raft) {
+		return
+	}
 	// Errors say that the message was ignored, which is right.
 	_ = g.node.Step(m.Raft)
 	c.touch(g)

@@ -1,6 +1,10 @@
 package raftgroup
 
-import "slices"
+import (
+	"slices"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+)
 
 // holdTicks after its snapshot a follower has the entries behind it.
 const holdTicks = 50
@@ -11,6 +15,27 @@ type hold struct {
 	to    uint64
 	index uint64
 	until uint64 // the tick at which it ends, 0 while the snapshot is sent
+	there uint64 // the index of the snapshot that the follower has durably
+}
+
+// arrived notes that a replica has a snapshot of that index durably.
+func (g *group) arrived(to, index uint64) {
+	for i := range g.holds {
+		if g.holds[i].to == to {
+			g.holds[i].there = index
+		}
+	}
+}
+
+// outdated reports whether a follower said before its snapshot came that it
+// has less than that. Snapshots do not travel with the messages, so one that
+// was sent earlier can come later, and raft, which hopes that this is rare,
+// would send the whole snapshot once more.
+func (g *group) outdated(m *pb.Message) bool {
+	if m.GetType() != pb.MsgAppResp || !m.GetReject() {
+		return false
+	}
+	return slices.ContainsFunc(g.holds, func(h hold) bool { return h.to == m.GetFrom() && m.GetRejectHint() < h.there })
 }
 
 // letGo ends the holds of a replica at a tick.

@@ -108,6 +108,7 @@ func (c *Core) SnapshotSent(o *Outgoing, err error) {
 	if err == nil {
 		g.failures, g.retryAt = 0, 0
 		g.letGo(uint64(o.To), c.now+holdTicks)
+		g.arrived(uint64(o.To), o.Index)
 	} else {
 		g.letGo(uint64(o.To), c.now)
 		status = raft.SnapshotFailure

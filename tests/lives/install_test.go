@@ -340,6 +340,45 @@ func TestEntriesBehindASnapshotAreHeld(t *testing.T) {
 	})
 }
 
+// TestLateRejectionsAskForNoSnapshot: what a follower said before it had its
+// snapshot may come after it, once and again.
+func TestLateRejectionsAskForNoSnapshot(t *testing.T) {
+	w, l := newCluster(t, 61)
+	w.create(1, 10, 11, 12)
+	l.write(1, 10, 100)
+	at, _ := w.leader(1)
+	follower := w.nodes[(at.id+1)%3]
+	w.isolate(follower.id)
+	l.write(1, 40, 100)
+	l.cutOff(1)
+	var late []mail
+	w.tap = func(to *node, m mail) {
+		if to != at || m.from != follower.id || w.sent > 0 {
+			return
+		}
+		if err := raftgroup.DecodeFrame(m.frame, func(msg raftgroup.Message) {
+			if msg.Shard == 1 && msg.Raft.GetReject() {
+				late = append(late, m)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.isolate()
+	w.until("the snapshot", func() bool { return w.sent > 0 })
+	if len(late) == 0 {
+		t.Fatal("the follower rejected nothing")
+	}
+	for range 30 {
+		at.inbox = slices.Concat(late, at.inbox)
+		w.step()
+	}
+	l.agree(1, 0, 1, 2)
+	if w.sent != 1 {
+		t.Errorf("%d snapshots", w.sent)
+	}
+}
+
 // TestFailedSnapshotsAreTriedLessAndLessOften: by ticks of the leader's clock.
 func TestFailedSnapshotsAreTriedLessAndLessOften(t *testing.T) {
 	w, l, _ := lagging(t, 70, 1, 40)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/cryptotest"
 	"time"
 
 	"github.com/hostd/hostd/journal"
@@ -27,7 +28,8 @@ var every = flag.Int("every", 25, "cut the power at every n-th operation of the 
 
 // world is some nodes with the real driver, log, state machine and store, all
 // in one goroutine. The disk under logs and snapshots loses what was not
-// synced; the store's directory is copied as a crash would leave it.
+// synced; the store's directory is copied as a crash would leave it. The same
+// seed makes the same run, however the machine is loaded.
 type world struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -45,6 +47,8 @@ type world struct {
 	revive  bool
 	crashes int
 	opts    func(*raftgroup.Options)
+	// tap sees every frame on its way to a node.
+	tap func(to *node, m mail)
 }
 
 type shipment struct {
@@ -79,6 +83,7 @@ type mail struct {
 }
 
 func newWorld(t *testing.T, nodes int, seed uint64) *world {
+	cryptotest.SetGlobalRandom(t, seed) // raft draws when to ask for votes
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 99)), cut: map[[2]int]bool{}}
 	for i := range nodes {
 		w.nodes = append(w.nodes, &node{w: w, id: i, base: filepath.Join(t.TempDir(), fmt.Sprint("n", i)), fs: disk.NewCrashable(rand.New(rand.NewPCG(seed, uint64(i))))})
@@ -132,6 +137,7 @@ func (n *node) start() (err error) {
 	if n.store, err = store.Open(n.dir(), store.Options{Watermark: rec.Watermark, MemTableBytes: memTable}); err != nil {
 		return err
 	}
+	n.awaitTables()
 	n.meta = newRegistry()
 	lives := rec.Lives(n.fs, "snapshots")
 	if n.machine, err = eventlog.Open(n.store, rec.Watermark, eventlog.Options{Metadata: n.meta, Lives: lives, MaxHeads: 8}); err != nil {
@@ -194,11 +200,7 @@ func (n *node) crash() {
 	from := n.dir()
 	n.life++
 	copyStore(n.w.t, from, n.dir())
-	logs, err := filepath.Glob(filepath.Join(n.dir(), "*.mem"))
-	if err != nil {
-		n.w.t.Fatal(err)
-	}
-	for _, l := range logs {
+	for _, l := range n.memtables() {
 		if n.w.rng.IntN(2) == 0 {
 			if err := os.Remove(l); err != nil {
 				n.w.t.Fatal(err)
@@ -266,23 +268,52 @@ func (n *node) ReadFailed(sharding.ShardID, uint64, error)                     {
 func (n *node) Send(to sharding.NodeID, frame []byte) {
 	for _, other := range n.w.nodes {
 		if name(other.id) == to && other.up && !n.w.cut[[2]int{n.id, other.id}] {
-			other.inbox = append(other.inbox, mail{n.id, frame})
+			m := mail{n.id, frame}
+			other.inbox = append(other.inbox, m)
+			if n.w.tap != nil {
+				n.w.tap(other, m)
+			}
 		}
 	}
 }
 
 // flush writes what was applied to the store.
 func (n *node) flush() {
+	wrote := false
 	for range 100 {
 		b := n.machine.TakeBatch()
 		if b == nil {
-			return
+			break
 		}
 		if err := b.Write(n.store); err != nil {
 			n.w.t.Fatal(err)
 		}
 		n.machine.Flushed(b)
+		wrote = true
 	}
+	if wrote {
+		n.awaitTables()
+	}
+}
+
+// awaitTables waits until the store's own goroutines have made tables of full
+// memtables: when they find the time for it must not decide what happens next.
+func (n *node) awaitTables() {
+	for deadline := time.Now().Add(time.Minute); len(n.memtables()) > 1; time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			n.w.t.Fatal("the store makes no tables of its memtables")
+		}
+	}
+}
+
+// memtables are the files of the store's memtables: that which is filled, and
+// those that are becoming tables.
+func (n *node) memtables() []string {
+	files, err := filepath.Glob(filepath.Join(n.dir(), "*.mem"))
+	if err != nil {
+		n.w.t.Fatal(err)
+	}
+	return files
 }
 
 // run is one pass of a node. An error means that its disk is gone.
