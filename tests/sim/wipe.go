@@ -13,8 +13,9 @@ import (
 func (p *profile) absence() int { return max(60, p.away) }
 
 // wipe takes a node's disk, where every shard can do without it for good: its
-// replicas never come back, and more than a quorum is left. The node returns
-// empty.
+// replicas never come back, and more than a quorum is left, which has applied
+// that it is one: who knows of the last change only that it was proposed needs
+// the voters before it too. The node returns empty.
 func (w *World) wipe(n *node) {
 	if !n.up {
 		return
@@ -34,6 +35,15 @@ func (w *World) wipe(n *node) {
 		p, _ := w.meta.state.View().Placement(s)
 		lost := slices.ContainsFunc(p.Replicas, func(r meta.Replica) bool { return r.Lost })
 		if err != nil || lost || !w.asPlaced(s) || len(st.Voters) < 3 {
+			return
+		}
+		aware := 0
+		for _, other := range w.nodes {
+			if has, err := other.driver.Core().Status(s); other != n && other.up && err == nil && len(has.Outgoing) == 0 && slices.Equal(has.Voters, st.Voters) {
+				aware++
+			}
+		}
+		if aware <= len(st.Voters)/2 {
 			return
 		}
 	}
