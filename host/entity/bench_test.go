@@ -66,10 +66,22 @@ func (j *bench) Complete(*Request) { j.done++ }
 
 func (j *bench) living(*livingScan) {}
 
+func (j *bench) lookUp(q *inquiry) { j.core.answered(q) }
+
 func (j *bench) scan(t *timerScan) {
 	t.next = math.MaxInt64
 	j.core.timersFound(t)
 }
+
+func (j *bench) Received(sharding.ShardID, sharding.EntityID, sharding.EntityID) (uint64, error) {
+	return 0, nil
+}
+
+func (j *bench) PendingSends(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
+	return 0, 0, nil
+}
+
+func (j *bench) SendTotals(sharding.ShardID) journal.SendTotals { return journal.SendTotals{} }
 
 func (j *bench) DueTimers(context.Context, sharding.ShardID, int64, int, func(sharding.EntityID, string, int64) bool) ([]journal.Timer, int64, error) {
 	return nil, math.MaxInt64, nil

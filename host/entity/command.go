@@ -37,6 +37,21 @@ const (
 	// under the request's command id, and nothing but that record where the
 	// entity has no life.
 	Delete
+	// Deliver carries out a send of another entity, or refuses it, in its turn
+	// (Delivery). It succeeds once the entity's shard has the send, however it
+	// was decided; then, and only then, the source may forget it. Result.Duplicate
+	// says that it had it before. A send that is not the next fails with a
+	// *GapError.
+	Deliver
+	// Redeliver carries out a dead letter of the entity, for a person
+	// (Delivery.Letter), and ends it. A rejection leaves it.
+	Redeliver
+	// Discard ends a dead letter of the entity, for a person. One that is not
+	// there is discarded already.
+	Discard
+	// Acknowledge ends sends of a shard that have arrived (Delivery.Arrived). It
+	// goes to a lane under its Shard, and is for no entity.
+	Acknowledge
 
 	// start brings an entity into memory.
 	start
@@ -60,6 +75,8 @@ type Request struct {
 	// ExpectedSequence rejects the command unless the entity is at exactly
 	// this sequence; NoExpectation accepts any.
 	ExpectedSequence int64
+	// Delivery is what concerns a send; nil for other kinds.
+	Delivery *Delivery
 	// Deadline bounds the wait for a place and for a leader. A command that
 	// is already proposed outlives it: only the caller's wait ends.
 	Deadline time.Time

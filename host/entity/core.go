@@ -70,7 +70,7 @@ func (e *entity) unload() {
 	}
 	e.phase, e.inst, e.typ, e.seen, e.replay = cold, nil, nil, dedupe{}, replay{}
 	if e.rest != nil {
-		e.rest.filter, e.rest.partial = nil, false
+		e.rest.filter, e.rest.partial, e.rest.mail = nil, false, nil
 	}
 }
 
@@ -90,6 +90,8 @@ type loader interface {
 	scan(*timerScan)
 	// living reads the ids of entities; the scan comes back to core.livingFound.
 	living(*livingScan)
+	// lookUp reads a number; the inquiry comes back to core.answered.
+	lookUp(*inquiry)
 }
 
 // core is a lane's decisions: a state machine without goroutine, clock or I/O
@@ -126,6 +128,8 @@ type core struct {
 	fuel    uint64 // of the command being decided
 	fuelBuf [8]byte
 	record  journal.Record
+	refusal *journal.Refusal // of the record being made
+	index   uint64           // of the entry whose outcome is taken
 	output  abi.Output
 	names   map[string]string // event types, so that a record costs no string
 	zones   zones
@@ -138,6 +142,7 @@ type Stats struct {
 	BadOutputs                                                       uint64 // outputs that are no frames of the contract, or over a limit
 	Overruns                                                         uint64 // visits to guests that the lane went on without
 	Proposals, ProposedRecords                                       uint64
+	Refused                                                          uint64 // sends that were not carried out
 	Snapshots, SnapshotLoads                                         uint64 // proposed, and used by loads
 	Timers, Remembered                                               uint64 // fired; entities started again
 	Passivations, Shed, Recycled                                     uint64 // entities that were idle or asked to, that made room; instances
@@ -215,6 +220,17 @@ func (c *core) admit(r *Request) {
 
 // dispatch brings a request to its entity's queue.
 func (c *core) dispatch(s *shard, r *Request) {
+	switch {
+	case r.Kind == Acknowledge:
+		c.acknowledge(s, r)
+		return
+	case r.Kind == Deliver && r.Delivery.Refuse != nil:
+		c.askRefuse(s, r)
+		return
+	case r.Kind == Discard:
+		c.discard(s, r)
+		return
+	}
 	e := c.entity(s, r.Entity)
 	if r.Kind == Inspect {
 		c.inspect(e, r)
@@ -281,6 +297,8 @@ func (c *core) turn(e *entity) {
 				e.blocked = true
 				e.inst.blocked = append(e.inst.blocked, e)
 			}
+			return
+		case e.inquiry() != nil:
 			return
 		case e.phase == loading && len(e.load().chunks) > 0:
 			c.applyChunk(e)
@@ -369,6 +387,11 @@ func (c *core) serve(e *entity) bool {
 		c.started(e, r)
 	case r.Kind == Command:
 		c.command(e, r)
+	case r.Kind == Deliver:
+		c.deliver(e, r)
+		return e.inquiry() == nil
+	case r.Kind == Redeliver:
+		c.redeliver(e, r)
 	case r.Kind == SkipTimer:
 		c.skipTimer(e, r)
 	case r.Kind == Delete:

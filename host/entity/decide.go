@@ -106,6 +106,11 @@ func (c *core) again(e *entity, r *Request, m *remembered, hash uint64) {
 // outcome turns the guest's output into a refusal or a record.
 func (c *core) outcome(e *entity, r *Request, env Env, hash uint64) {
 	s, out := e.shard, &c.output
+	if out.Rejected && r.Kind == Deliver {
+		c.stats.Rejections++
+		c.refused(e, r, env, &RejectedError{Code: string(out.Reject.Code), Message: string(out.Reject.Message)})
+		return
+	}
 	if out.Rejected && r.fire != nil {
 		c.stats.Rejections++
 		c.endTimer(e, r, env, len(out.Events) > 0 || out.HasState)
@@ -122,10 +127,11 @@ func (c *core) outcome(e *entity, r *Request, env Env, hash uint64) {
 		c.hold(s, r, gate, true)
 		return
 	}
-	if len(out.Sends) > 0 {
-		c.evict(e)
-		c.settle(s, r, Result{Err: ErrUnsupported})
-		c.revive(e)
+	if r.Kind == Deliver {
+		c.answer(r.Delivery)
+	}
+	if err := c.room(e, r); err != nil {
+		c.withdraw(e, r, err)
 		return
 	}
 	c.append(e, r, env, hash)
@@ -147,6 +153,7 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 	fuel := c.fuel
 	c.fuelSection(rec)
 	c.timerSections(e, r, rec)
+	c.sendSections(e, r, rec)
 	if r.ServerID {
 		rec.Flags |= journal.FlagServerID
 	}
@@ -185,7 +192,7 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 	reply := bytes.Clone(rec.Reply)
 	r.Result = Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events), Fuel: fuel}
 	s.open.pending = append(s.open.pending, pending{entity: e, req: r})
-	if r.fire == nil {
+	if !r.internal() {
 		c.note(e, remembered{
 			id: r.ID, hash: hash, reply: reply, recordedAt: env.Now, sequence: e.sequence,
 			events: uint16(len(rec.Events)), server: r.ServerID,

@@ -52,6 +52,12 @@ var (
 	ErrParked = errors.New("the entity faulted repeatedly and is parked")
 	// ErrDamaged: the entity's stored history does not verify; it is not served.
 	ErrDamaged = errors.New("the entity's stored history does not verify; run hostd verify on the stopped node")
+	// ErrOutboxFull: the entity or its shard has too many sends on their way
+	// for those of the command. Retry after a moment.
+	ErrOutboxFull = errors.New("too many sends are on their way")
+	// ErrLettersFull: the send would become a dead letter, and the shard has
+	// too many of them. It waits.
+	ErrLettersFull = errors.New("the shard has too many dead letters")
 	// ErrUnsupported: the guest asked for something this release does not do.
 	ErrUnsupported = errors.New("the guest used an output that this release does not support")
 )
@@ -67,6 +73,11 @@ type SequenceMismatchError struct{ Expected, Actual journal.Sequence }
 func (e *SequenceMismatchError) Error() string {
 	return fmt.Sprintf("the entity is at sequence %d, not %d", e.Actual, e.Expected)
 }
+
+// GapError: a send is not the next of its source.
+type GapError struct{ Wanted uint64 }
+
+func (e *GapError) Error() string { return fmt.Sprintf("send %d is to come first", e.Wanted) }
 
 // GuestFaultError: the guest trapped, passed a limit or broke the contract.
 type GuestFaultError struct{ Message string }

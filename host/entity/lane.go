@@ -36,6 +36,7 @@ const (
 	evTimers
 	evParked
 	evLiving
+	evAnswered
 )
 
 // event is an input of the core other than a request.
@@ -53,6 +54,8 @@ type event struct {
 	scan   *timerScan
 	parked *parkedSurvey
 	living *livingScan
+	ask    *inquiry
+	index  uint64 // of the entry
 }
 
 // Lane is the goroutine that runs the entities of its shards. Its methods are
@@ -143,6 +146,7 @@ type Applied struct {
 	NoOp     bool          // a new leader's first entry: everything before it is applied
 	Fence    sharding.Term
 	Proposal uint64
+	Index    uint64 // of the raft entry
 	Clock    int64  // the shard's log clock after it
 	Revision uint64 // the shard's binding revision after it
 	Err      error  // nil: the entry took effect
@@ -153,7 +157,7 @@ func (l *Lane) Applied(as []Applied) {
 	l.mu.Lock()
 	for i := range as {
 		a := &as[i]
-		ev := event{kind: evDecided, shard: a.Shard, term: a.Fence, number: a.Proposal, clock: a.Clock, bound: a.Revision, err: a.Err}
+		ev := event{kind: evDecided, shard: a.Shard, term: a.Fence, number: a.Proposal, clock: a.Clock, bound: a.Revision, err: a.Err, index: a.Index}
 		if a.NoOp {
 			ev.kind, ev.term = evTerm, a.Term
 		}
@@ -317,6 +321,7 @@ func (c *core) event(ev *event) {
 		c.termStarted(ev.shard, ev.term, ev.clock, ev.bound)
 	case evDecided:
 		if s := c.shards[ev.shard]; s != nil {
+			c.index = ev.index
 			c.decide(s, ev.term, ev.number, ev.err)
 		}
 	case evReadConfirmed:
@@ -327,6 +332,8 @@ func (c *core) event(ev *event) {
 		c.loaded(ev.chunk)
 	case evReturned:
 		c.cameBack(ev.call)
+	case evAnswered:
+		c.answered(ev.ask)
 	case evTimers:
 		c.timersFound(ev.scan)
 	case evLiving:
@@ -434,6 +441,14 @@ func (l *Lane) start(ld *load) {
 			return nil
 		})
 	}()
+}
+
+// lookUp reads a number like start reads a history.
+func (l *Lane) lookUp(q *inquiry) {
+	l.read(func() event {
+		q.read(l.scans, l.core.opts.Histories)
+		return event{kind: evAnswered, ask: q}
+	})
 }
 
 // scan reads due timers like start reads a history.

@@ -166,6 +166,16 @@ func (c *committer) Snapshot(context.Context, sharding.ShardID, sharding.EntityI
 	return nil, nil // snapshots are refused, which a lane must not notice
 }
 
+func (c *committer) Received(sharding.ShardID, sharding.EntityID, sharding.EntityID) (uint64, error) {
+	return 0, nil
+}
+
+func (c *committer) PendingSends(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
+	return 0, 0, nil
+}
+
+func (c *committer) SendTotals(sharding.ShardID) journal.SendTotals { return journal.SendTotals{} }
+
 func (c *committer) DueTimers(context.Context, sharding.ShardID, int64, int, func(sharding.EntityID, string, int64) bool) ([]journal.Timer, int64, error) {
 	return nil, math.MaxInt64, nil
 }

@@ -22,6 +22,8 @@ type loadChunk struct {
 	seen     []remembered
 	start    journal.Sequence // of a deleted entity's next life
 	lives    bool             // after the chunk
+	outbox   uint64           // the last chunk's: sends on their way
+	asOf     uint64           // as of this index
 	sequence journal.Sequence // after the chunk
 	hash     journal.Hash     // at sequence
 	last     bool
@@ -125,6 +127,7 @@ func (c *core) chunkApplied(e *entity, v *call) {
 	e.phase, e.sequence, e.hash, e.replay = resident, ch.sequence, ch.hash, ch.replay
 	e.lives = ch.lives
 	e.rest.load, e.rest.whole, e.rest.below = nil, false, 0
+	e.outboxLoaded(int(ch.outbox), ch.asOf)
 	e.less()
 	c.resides(e)
 	if !e.held {
@@ -237,6 +240,9 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 	}
 	if err == nil && snap != nil && !met {
 		err = errStraySnapshot
+	}
+	if err == nil {
+		ch.outbox, ch.asOf, err = h.PendingSends(l.shard, l.id)
 	}
 	switch {
 	case errors.Is(err, context.Canceled):

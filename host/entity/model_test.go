@@ -30,6 +30,7 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 	var met Stats
 	taken, fired, deleted := 0, 0, 0
 	var ticks ticks
+	var mailed post
 	for seed := *modelSeed; seed < *modelSeed+n; seed++ {
 		w := newWorld(t, seed)
 		w.play(600)
@@ -43,6 +44,14 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 		ticks.fired += w.ticks.fired
 		ticks.skipped += w.ticks.skipped
 		ticks.made += w.ticks.made
+		mailed.delivered += w.post.delivered
+		mailed.again += w.post.again
+		mailed.gaps += w.post.gaps
+		mailed.answers += w.post.answers
+		mailed.refusals += w.post.refusals
+		mailed.full += w.post.full
+		mailed.dead += w.post.dead
+		met.Refused += w.core.stats.Refused
 		met.Passivations += w.core.stats.Passivations
 		met.Shed += w.core.stats.Shed
 		met.Recycled += w.core.stats.Recycled
@@ -60,6 +69,11 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 	t.Logf("%d ticks of schedules, %d of them skipped, %d made up for", ticks.fired, ticks.skipped, ticks.made)
 	if n >= 60 && (ticks.fired == 0 || ticks.skipped == 0 || ticks.made == 0) {
 		t.Error("the runs show too little of schedules")
+	}
+	t.Logf("%d sends delivered, %d again, %d before their turn, %d refused, %d answers, %d without room, %d dead letters carried out",
+		mailed.delivered, mailed.again, mailed.gaps, met.Refused, mailed.answers, mailed.full, mailed.dead)
+	if n >= 60 && (mailed.again == 0 || mailed.gaps == 0 || mailed.answers == 0 || mailed.refusals == 0 || mailed.full == 0 || mailed.dead == 0) {
+		t.Error("the runs show too little of sends")
 	}
 	if n >= 60 && (fired == 0 || deleted == 0) {
 		t.Error("the runs show nothing of timers or deletions")
@@ -98,10 +112,13 @@ func (w *world) play(steps int) {
 			w.request()
 		case p < 70:
 			w.commit()
-		case p < 80:
+		case p < 78:
 			w.confirm()
-		case p < 90:
+		case p < 86:
 			w.chunk()
+		case p < 90:
+			w.mail()
+			w.reply()
 		case p < 92:
 			w.comeBack()
 			w.found()
@@ -131,7 +148,7 @@ func (w *world) settle() {
 		w.elect()
 	}
 	w.catchUp(0)
-	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0 || len(w.away) > 0 || len(w.scans) > 0 || w.dueTimers() > 0 || w.missing() > 0); i++ {
+	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0 || len(w.away) > 0 || len(w.scans) > 0 || w.dueTimers() > 0 || w.missing() > 0 || w.mailLeft()); i++ {
 		w.now = w.now.Add(time.Duration(1+i/50) * time.Millisecond) // what is held back waits ever longer
 		w.core.now = w.now
 		w.chunk()
@@ -140,6 +157,8 @@ func (w *world) settle() {
 		w.core.expire()
 		w.comeBack()
 		w.found()
+		w.mail()
+		w.reply()
 		w.recalled()
 		w.core.pump()
 		w.core.endTurn()
@@ -147,6 +166,7 @@ func (w *world) settle() {
 	if n := w.missing(); n > 0 {
 		w.problem("%d entities are remembered and never started", n)
 	}
+	w.checkSends()
 	if w.core.owed != 0 {
 		w.problem("%d requests were never answered", w.core.owed)
 	}
@@ -244,7 +264,7 @@ func (w *world) request() {
 
 func (w *world) commandFor(c *client) {
 	r := c.req
-	r.Name = []string{"add", "add", "add", "twice", "note", "refuse", "deny", "trap", "set", "setnote", "cancel", "delete", "every"}[w.rnd.IntN(13)]
+	r.Name = []string{"add", "add", "add", "twice", "note", "refuse", "deny", "trap", "set", "setnote", "cancel", "delete", "every", "send", "ask"}[w.rnd.IntN(15)]
 	if r.Name == "trap" && w.rnd.IntN(3) > 0 {
 		r.Name = "add"
 	}
@@ -355,7 +375,7 @@ func (w *world) commit() {
 	f := w.flights[0]
 	w.flights = w.flights[1:]
 	err := w.apply(f)
-	w.core.event(&event{kind: evDecided, shard: worldShard, term: f.term, number: f.proposal, err: err})
+	w.core.event(&event{kind: evDecided, shard: worldShard, term: f.term, number: f.proposal, err: err, index: w.post.index})
 }
 
 // drop loses one proposal, not always the oldest.
@@ -365,7 +385,7 @@ func (w *world) drop() {
 	}
 	i := w.rnd.IntN(len(w.flights))
 	f := w.flights[i]
-	w.flights = append(w.flights[:i], w.flights[i+1:]...)
+	w.flights, w.lost = append(w.flights[:i], w.flights[i+1:]...), true
 	w.core.event(&event{kind: evDecided, shard: worldShard, term: f.term, number: f.proposal, err: ErrBusy})
 }
 

@@ -39,6 +39,10 @@ type Options struct {
 	FilterAbove     int           // remembered ids from which a snapshot has a filter, default 128
 	SnapshotEvents  int           // to replay, at which a snapshot is due for types that do not say; default 256
 	SnapshotBytes   int           // of records to replay, the same; default 64 KiB
+	EntitySends     int           // sends of an entity on their way, default 1,024; twice as many where it carries out sends
+	ShardSends      int           // those of a shard, default 65,536; the same
+	ShardSendBytes  int           // and their bytes, default 256 MiB; the same
+	ShardLetters    int           // dead letters of a shard, default 10,000; sends that would be more wait
 	Limits          abi.Limits
 	ParkAfterFaults int // faults in a row before an entity is parked, default 3
 	ParkFor         time.Duration
@@ -61,6 +65,10 @@ func (o Options) withDefaults() Options {
 	def(&o.RememberRate, 5000)
 	def(&o.SnapshotBytes, 64<<10)
 	def(&o.ParkAfterFaults, 3)
+	def(&o.EntitySends, 1024)
+	def(&o.ShardSends, 1<<16)
+	def(&o.ShardSendBytes, 256<<20)
+	def(&o.ShardLetters, 10_000)
 	if o.InstanceBytes == 0 {
 		o.InstanceBytes = 24 << 20
 	}

@@ -17,6 +17,7 @@ type rest struct {
 	whole   bool             // the next load reads the whole window
 	older   journal.Sequence // with partial, the older ids are in the records from here on
 	below   journal.Sequence // snapshots from here on do not load; 0 for none of them
+	mail    *entityMail      // what is known of its sends
 
 	faults   int32 // in a row
 	err      string

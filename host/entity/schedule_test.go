@@ -19,7 +19,7 @@ const period = 100 * int64(time.Millisecond)
 // source returns the timer that made a record, as it was set.
 func (w *world) source(r *journal.Record) (t journal.Timer, ok bool) {
 	data := r.Section(journal.SectionSource)
-	if data == nil {
+	if data == nil || data[0] != journal.SourceTimer {
 		return t, false
 	}
 	s, err := journal.DecodeTimerSource(data)

@@ -32,6 +32,8 @@ type shard struct {
 	binding
 	timers clockwork
 	memory remembering
+	box    postbox
+	mail   mail // of what is open and proposed
 	dirty  bool // in core.dirty
 
 	entities directory
@@ -62,6 +64,7 @@ type binding struct {
 type batch struct {
 	data    []byte
 	due     int64 // of the earliest timer that it sets; 0 for none
+	mail    mail
 	pending []pending
 }
 
@@ -73,6 +76,8 @@ type proposal struct {
 	pending  []pending
 	revision uint64
 	due      int64 // as of the batch
+	mail     mail
+	post     []*Request // those that asked for the steps of an entry of steps
 }
 
 // pending is a command whose record is proposed. req is nil once its caller
@@ -151,13 +156,19 @@ func (c *core) stepDown(s *shard) {
 	proposed, open, gated, deferred := s.proposed, s.open, s.gated, s.deferred
 	s.proposed, s.open, s.gated, s.deferred, s.bytes, s.asks = nil, batch{}, nil, nil, 0, false
 	s.decided, s.next, s.draining = 0, 1, nil
+	box := s.box
+	s.box, s.mail = postbox{}, mail{}
 	s.unhold()
 	s.timers = clockwork{}
 	s.memory = remembering{listed: s.memory.listed}
 	for _, p := range proposed {
 		c.settlePending(s, p.pending, ErrOutcomeUnknown)
+		for _, r := range p.post {
+			c.settle(s, r, Result{Err: ErrOutcomeUnknown})
+		}
 	}
 	c.settlePending(s, open.pending, lost)
+	c.emptyBox(s, box, lost)
 	for _, r := range gated {
 		err := lost
 		if r.Kind == Command && r.Result.Duplicate {
@@ -213,7 +224,7 @@ func (c *core) propose(s *shard) {
 	s.open = batch{}
 	s.next++
 	c.stats.ProposedRecords += uint64(len(b.pending))
-	c.send(s, proposal{number: n, bytes: len(b.data), pending: b.pending, due: b.due}, b.data)
+	c.send(s, proposal{number: n, bytes: len(b.data), pending: b.pending, due: b.due, mail: b.mail}, b.data)
 }
 
 // send hands an entry to the log.
@@ -264,6 +275,7 @@ func (c *core) decide(s *shard, fence sharding.Term, number uint64, err error) {
 	if p.revision > 0 {
 		c.bound(s, p.revision, err)
 	}
+	c.posted(s, &p, c.index, err)
 	if p.due != 0 && err == nil {
 		c.wake(s, p.due)
 	}
@@ -397,6 +409,7 @@ func (c *core) endTurn() {
 			}
 			c.askReads(s)
 			c.propose(s)
+			c.proposePost(s)
 			c.proposeBindings(s)
 		}
 		if c.dirty == nil {

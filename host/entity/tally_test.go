@@ -155,6 +155,12 @@ func (g *tally) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 	case "twice":
 		emit(2)
 	case "note":
+	case "send", "ask":
+		out = g.w.sends(out, &req)
+		emit(1)
+	case "heard", "unheard":
+		req.Payload = []byte("1")
+		emit(1)
 	case "refuse":
 		emit(1)
 		return abi.AppendReject(out, "refused", strconv.FormatInt(g.sums[h], 10)), nil

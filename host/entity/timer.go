@@ -294,6 +294,10 @@ func (r *Request) source() abi.Source {
 	if r.fire != nil {
 		return abi.Source{Kind: abi.SourceTimer}
 	}
+	if r.internal() {
+		from := r.Delivery.Source
+		return abi.Source{Kind: abi.SourceEntity, EntityType: []byte(from.Type), EntityID: []byte(from.ID)}
+	}
 	return abi.Source{Kind: abi.SourceClient}
 }
 

@@ -110,6 +110,13 @@ type Histories interface {
 	// next one after them is due, math.MaxInt64 for none.
 	DueTimers(ctx context.Context, shard sharding.ShardID, by int64, limit int,
 		skip func(entity sharding.EntityID, name string, due int64) bool) (due []journal.Timer, next int64, err error)
+	// Received is the highest number that an entity has from a source.
+	Received(shard sharding.ShardID, entity, source sharding.EntityID) (uint64, error)
+	// PendingSends is how many sends of an entity were not acknowledged as of a
+	// log index.
+	PendingSends(shard sharding.ShardID, entity sharding.EntityID) (n, asOf uint64, err error)
+	// SendTotals is what a shard has of sends. It does no I/O.
+	SendTotals(shard sharding.ShardID) journal.SendTotals
 }
 
 // Info is what a lane knows of an entity.

@@ -31,6 +31,7 @@ type Region struct {
 	locate sharding.Locate
 	meta   Metadata
 	leads  leads
+	sent   func(sharding.ShardID)
 }
 
 // Options of a Region.
@@ -41,6 +42,8 @@ type Options struct {
 	Metadata Metadata
 	Lane     entity.Options // of each lane
 	ReadOnly func() bool    // refuse commands while true
+	// Sent is told of entries that made sends; it must not block. May be nil.
+	Sent func(sharding.ShardID)
 }
 
 // New starts the lanes.
@@ -48,7 +51,7 @@ func New(opts Options) (*Region, error) {
 	if opts.Lanes < 1 || opts.Shards < 1 {
 		return nil, fmt.Errorf("region: %d lanes and %d shards: at least one of each is needed", opts.Lanes, opts.Shards)
 	}
-	r := &Region{locate: opts.Locate.Or(opts.Shards), meta: opts.Metadata}
+	r := &Region{locate: opts.Locate.Or(opts.Shards), meta: opts.Metadata, sent: opts.Sent}
 	r.leads.init(opts.Shards)
 	for range opts.Lanes {
 		r.lanes = append(r.lanes, entity.NewLane(opts.Lane, opts.ReadOnly))
@@ -118,6 +121,12 @@ func refuseStrangers(reqs []*entity.Request, others int) []*entity.Request {
 	return rest
 }
 
+// Post takes a request about a shard's sends to the shard's lane.
+func (r *Region) Post(shard sharding.ShardID, q *entity.Request) {
+	q.Shard = shard
+	r.lane(shard).Submit([]*entity.Request{q})
+}
+
 // LeaderChanged is told by the raft loop of every election.
 func (r *Region) LeaderChanged(shard sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool) {
 	r.leads.elected(shard, term, leader, self)
@@ -167,6 +176,9 @@ func (r *Region) Applied(vs []eventlog.Verdict) {
 	batches := make([][]entity.Applied, len(r.lanes))
 	for i := range vs {
 		v := &vs[i]
+		if v.Sends && r.sent != nil {
+			r.sent(v.Shard)
+		}
 		if v.NoOp {
 			r.leads.started(v.Shard, v.Term)
 		}
@@ -184,7 +196,7 @@ func (r *Region) Applied(vs []eventlog.Verdict) {
 		}
 		n := int(v.Shard) % len(r.lanes)
 		batches[n] = append(batches[n], entity.Applied{
-			Shard: v.Shard, Term: v.Term, NoOp: v.NoOp, Fence: v.Fence, Proposal: v.Proposal, Clock: v.Clock, Revision: v.Revision, Err: err,
+			Shard: v.Shard, Term: v.Term, NoOp: v.NoOp, Fence: v.Fence, Proposal: v.Proposal, Index: v.Index, Clock: v.Clock, Revision: v.Revision, Err: err,
 		})
 	}
 	for i, b := range batches {

@@ -21,56 +21,59 @@ func (m *Machine) SendTotals(id sharding.ShardID) journal.SendTotals {
 	return journal.SendTotals{}
 }
 
-// PendingSends is how many sends of an entity are not acknowledged.
-func (m *Machine) PendingSends(id sharding.ShardID, e sharding.EntityID) (uint64, error) {
+// PendingSends is how many sends of an entity are not acknowledged, as of an
+// index of the log.
+func (m *Machine) PendingSends(id sharding.ShardID, e sharding.EntityID) (n, asOf uint64, err error) {
 	return m.readCount(id, store.AppendEntityID([]byte{byte(store.ClassCount)}, e))
 }
 
 // Received is the highest number that an entity has from a source.
 func (m *Machine) Received(id sharding.ShardID, e, source sharding.EntityID) (uint64, error) {
-	return m.readCount(id, store.AppendEntityID(store.AppendEntityID([]byte{byte(store.ClassInbox)}, e), source))
+	n, _, err := m.readCount(id, store.AppendEntityID(store.AppendEntityID([]byte{byte(store.ClassInbox)}, e), source))
+	return n, err
 }
 
-func (m *Machine) readCount(id sharding.ShardID, key []byte) (n uint64, err error) {
-	err = m.readPair(id, key, func(body []byte) (err error) {
+func (m *Machine) readCount(id sharding.ShardID, key []byte) (n, asOf uint64, err error) {
+	asOf, err = m.readPair(id, key, func(body []byte) (err error) {
 		n, err = store.DecodeCount(body)
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("read sends of shard %d: %w", id, err)
+		return 0, 0, fmt.Errorf("read sends of shard %d: %w", id, err)
 	}
-	return n, nil
+	return n, asOf, nil
 }
 
-// readPair calls fn with a pair's value, if there is one.
-func (m *Machine) readPair(id sharding.ShardID, key []byte, fn func(body []byte) error) error {
+// readPair calls fn with a pair's value, if there is one, as of an index.
+func (m *Machine) readPair(id sharding.ShardID, key []byte, fn func(body []byte) error) (asOf uint64, err error) {
 	m.mu.RLock()
 	sh := m.shards[id]
 	switch {
 	case sh == nil:
 		m.mu.RUnlock()
-		return nil
+		return 0, nil
 	case sh.installing != nil:
 		m.mu.RUnlock()
-		return ErrInstalling
+		return 0, ErrInstalling
 	}
+	asOf = sh.applied.Index
 	for _, layer := range [...]*postLayer{&sh.post.fresh, &sh.post.taken} {
 		if c, ok := layer.pairs[string(key)]; ok {
 			m.mu.RUnlock()
 			if c.value == nil {
-				return nil
+				return asOf, nil
 			}
-			return fn(c.value)
+			return asOf, fn(c.value)
 		}
 	}
 	view, err := m.st.ViewAt(m.readAt)
 	m.mu.RUnlock()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer view.Close()
 	_, err = view.Get(append(store.AppendPrefix(nil, id, sh.generation, store.Class(key[0])), key[1:]...), fn)
-	return err
+	return asOf, err
 }
 
 // Outbox calls fn for the sends of a shard that are not acknowledged and were
@@ -108,7 +111,7 @@ func (m *Machine) Letters(ctx context.Context, id sharding.ShardID, after journa
 
 // Letter returns a dead letter, nil if it is not there; it is the caller's.
 func (m *Machine) Letter(id sharding.ShardID, at journal.ItemID) (l *journal.Letter, err error) {
-	err = m.readPair(id, store.AppendItemID([]byte{byte(store.ClassLetter)}, at), func(body []byte) error {
+	_, err = m.readPair(id, store.AppendItemID([]byte{byte(store.ClassLetter)}, at), func(body []byte) error {
 		got, err := store.DecodeLetter(slices.Clone(body), at)
 		l = &got
 		return err

@@ -210,7 +210,7 @@ func checkPost(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *twinS
 		pending[s.Source]++
 	}
 	for e := range sh.entities {
-		if n, err := m.PendingSends(id, e); err != nil || n != pending[e] {
+		if n, asOf, err := m.PendingSends(id, e); err != nil || n != pending[e] || asOf != sh.index {
 			t.Fatalf("%s has %d sends, want %d: %v", e, n, pending[e], err)
 		}
 	}
