@@ -70,6 +70,8 @@ type Coordinator struct {
 	silent map[sharding.NodeID]time.Time
 	terms  map[sharding.ShardID]sharding.Term // the highest heard of
 	fences map[sharding.ShardID]fence
+	// unled is since when a data shard has had no leader that is known.
+	unled map[sharding.ShardID]time.Time
 	// moving are the leaderships asked to move.
 	moving map[sharding.ShardID]handover
 	// pins are the leaderships that an operator moved.
@@ -95,7 +97,7 @@ type handover struct {
 func New(o Options) *Coordinator {
 	return &Coordinator{
 		opts: o.withDefaults(), nodes: map[sharding.NodeID]*heard{}, silent: map[sharding.NodeID]time.Time{},
-		terms: map[sharding.ShardID]sharding.Term{}, fences: map[sharding.ShardID]fence{},
+		terms: map[sharding.ShardID]sharding.Term{}, unled: map[sharding.ShardID]time.Time{}, fences: map[sharding.ShardID]fence{},
 		moving: map[sharding.ShardID]handover{}, pins: map[sharding.ShardID]sharding.NodeID{},
 	}
 }

@@ -216,8 +216,8 @@ func (s *scene) build(sh *shard, on []sharding.NodeID) bool {
 	return true
 }
 
-// rebalance begins moves of replicas for balance alone, in a cluster that has
-// nothing worse to do.
+// rebalance begins moves for balance alone: of replicas in a cluster that has
+// nothing worse to do, of leaderships where it is known who leads what.
 func (s *scene) rebalance() {
 	forced := slices.ContainsFunc(s.orders, func(o *order) bool { return o.Kind == OrderRebalance })
 	if !s.policy.Rebalance && !forced {
@@ -233,7 +233,7 @@ func (s *scene) rebalance() {
 		switch {
 		case sh == nil || sh.busy:
 		case m.Leader:
-			if len(s.moving) < s.opts.MaxTransfers {
+			if !s.electing && len(s.moving) < s.opts.MaxTransfers {
 				s.handOver(sh, s.byID[m.To])
 			}
 		default:

@@ -29,6 +29,8 @@ type scene struct {
 	building int
 	// calm: nothing is being repaired and every host is heard.
 	calm bool
+	// electing: some shard's leader is not known, and may be in a moment.
+	electing bool
 	// writes: an order is being written down.
 	writes bool
 	plan   Plan
@@ -204,9 +206,12 @@ func (s *scene) lookAtLeader(sh *shard) {
 				st := &s.state.Shards[sh.index]
 				st.Leader, st.PinnedLeader = to.Node, true
 			}
+			return
 		}
+		s.unledShard(sh)
 		return
 	}
+	delete(s.unled, sh.Shard)
 	at := sh.leader
 	if m, moving := s.moving[sh.Shard]; moving {
 		to := s.byID[m.to]
@@ -227,6 +232,20 @@ func (s *scene) lookAtLeader(sh *shard) {
 	for _, n := range s.heirs(sh) {
 		st.Able = append(st.Able, n.Node)
 	}
+}
+
+// unledShard notes since when a shard has no leader. One that will have none
+// before long tells nothing about who leads how much.
+func (s *scene) unledShard(sh *shard) {
+	if sh.index < 0 {
+		return
+	}
+	since, known := s.unled[sh.Shard]
+	if !known {
+		since = s.now
+		s.unled[sh.Shard] = since
+	}
+	s.electing = s.electing || s.now.Sub(since) < s.opts.Fresh
 }
 
 // leaderOf returns the report of the shard's leader, if it still counts.
