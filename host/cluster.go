@@ -158,7 +158,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 			return index
 		},
 		Size: func(shard sharding.ShardID) (entities, bytes uint64) {
-			return n.machine.Entities(shard), 0
+			return n.machine.Entities(shard), n.machine.Bytes(shard)
 		},
 		Told: n.told,
 		Coordinator: coordinator.Options{

@@ -98,7 +98,12 @@ func (s clusterService) Shards(context.Context) ([]rpc.Shard, error) {
 		node, _ := view.ReplicaNode(st.Shard, st.Leader)
 		here[st.Shard] = cluster.ShardState{
 			Leader: node, Term: st.Term, Voters: st.Voters, Learners: st.Learners,
-			Entities: n.machine.Entities(st.Shard), Applied: applied, Bytes: uint64(st.Bytes),
+			Entities: n.machine.Entities(st.Shard), Applied: applied, Bytes: n.machine.Bytes(st.Shard),
+		}
+		if st.Shard == sharding.MetaShard { // it has no records
+			s := here[st.Shard]
+			s.Bytes = uint64(st.Bytes)
+			here[st.Shard] = s
 		}
 	}
 	out := make([]rpc.Shard, 0, n.id.Shards+1)

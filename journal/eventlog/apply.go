@@ -269,6 +269,7 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 		}
 		hd.Records++
 		hd.Bytes += uint64(len(j.raw))
+		sh.applied.Bytes += uint64(len(j.raw))
 		sh.applied.Clock = max(sh.applied.Clock, j.recordedAt)
 	}
 	size += m.commitPost(sh)

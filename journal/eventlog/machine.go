@@ -221,6 +221,17 @@ func (m *Machine) Entities(id sharding.ShardID) uint64 {
 	return 0
 }
 
+// Bytes is how long the shard's records are, as encoded: about what they take in
+// the store.
+func (m *Machine) Bytes(id sharding.ShardID) uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if sh := m.shards[id]; sh != nil {
+		return sh.applied.Bytes
+	}
+	return 0
+}
+
 // Stopped returns why the shard has stopped, nil if it has not.
 func (m *Machine) Stopped(id sharding.ShardID) error {
 	m.mu.RLock()

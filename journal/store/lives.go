@@ -34,10 +34,15 @@ func (v *View) Lives() (lives []Life, err error) {
 			return nil, err
 		}
 		life := Life{Shard: k.Shard, Generation: k.Generation}
+		counted := true
 		life.Marked, err = v.Get(AppendPrefix(nil, k.Shard, k.Generation, ClassApplied), func(body []byte) (err error) {
+			counted = len(body) == appliedBytes
 			life.Applied, err = DecodeApplied(body)
 			return err
 		})
+		if err == nil && !counted {
+			life.Applied.Bytes, err = v.recordBytes(k.Shard, k.Generation)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -51,6 +56,16 @@ func (v *View) Lives() (lives []Life, err error) {
 			return lives, nil
 		}
 	}
+}
+
+// recordBytes sums what an applied mark of an earlier release does not say.
+func (v *View) recordBytes(shard sharding.ShardID, generation uint32) (sum uint64, err error) {
+	err = v.Scan(AppendPrefix(nil, shard, generation, ClassEntity), nil, func(_, body []byte) error {
+		h, err := DecodeHead(body)
+		sum += h.Bytes
+		return err
+	})
+	return sum, err
 }
 
 // AppendLife appends what all keys of a shard's generation start with.

@@ -119,12 +119,16 @@ func TestBodiesRoundTrip(t *testing.T) {
 	if gone := h.Snapshots.Add(10, 1); len(gone) != 2 || h.Snapshots != (Snapshots{10}) {
 		t.Errorf("gone %v, left %v", gone, h.Snapshots)
 	}
-	a := Applied{Index: 1, Term: 2, Clock: -3, Ordered: 4, Entities: 5, Heads: 6, Revision: 7}
+	a := Applied{Index: 1, Term: 2, Clock: -3, Ordered: 4, Entities: 5, Heads: 6, Revision: 7, Bytes: 8}
 	body := AppendApplied(nil, &a)
 	if got, err := DecodeApplied(body); err != nil || got != a {
 		t.Errorf("applied %+v %v", got, err)
 	}
-	a.Revision = 0 // marks of earlier releases have none
+	a.Bytes = 0 // marks of earlier releases have none
+	if got, err := DecodeApplied(body[:56]); err != nil || got != a {
+		t.Errorf("applied before bytes %+v %v", got, err)
+	}
+	a.Revision = 0 // nor those of before
 	if got, err := DecodeApplied(body[:48]); err != nil || got != a {
 		t.Errorf("applied before revisions %+v %v", got, err)
 	}
@@ -446,5 +450,29 @@ func TestOptionsValidate(t *testing.T) {
 		if o.Validate() == nil {
 			t.Errorf("%+v is accepted", o)
 		}
+	}
+}
+
+// A mark of a release that did not count bytes: they are summed from the heads.
+func TestBytesOfAnEarlierRelease(t *testing.T) {
+	s := open(t, t.TempDir(), Options{})
+	var b Batch
+	for id, bytes := range map[string]uint64{"a": 500, "b": 20} {
+		key := AppendEntityID(AppendPrefix(nil, 3, 0, ClassEntity), sharding.EntityID{Type: "t", ID: id})
+		b.Put(key, AppendHead(nil, &Head{Records: 1, Bytes: bytes}))
+	}
+	b.Put(AppendPrefix(nil, 3, 0, ClassApplied), AppendApplied(nil, &Applied{Index: 7, Heads: 2})[:appliedWithoutBytes])
+	b.Put(AppendPrefix(nil, 4, 0, ClassApplied), AppendApplied(nil, &Applied{Index: 8, Bytes: 9}))
+	if err := s.Write(&b, 1); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.ViewAt(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	lives, err := v.Lives()
+	if err != nil || len(lives) != 2 || lives[0].Applied.Bytes != 520 || lives[1].Applied.Bytes != 9 {
+		t.Errorf("%+v %v", lives, err)
 	}
 }

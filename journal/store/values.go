@@ -183,17 +183,20 @@ type Applied struct {
 	Entities uint64        // that exist: heads without the deleted ones
 	Heads    uint64        // entity heads, the deleted ones too
 	Revision uint64        // highest binding revision written to the shard's log
+	Bytes    uint64        // of all records ever written, as encoded
 }
 
+// Lengths of marks: of this release, and of those that had no bytes, and no
+// revision.
 const (
-	appliedBytes = 7 * 8
-	// appliedBytesBefore is the length before marks had a revision.
-	appliedBytesBefore = 6 * 8
+	appliedBytes        = 8 * 8
+	appliedWithoutBytes = 7 * 8
+	appliedWithoutBoth  = 6 * 8
 )
 
 // AppendApplied appends the body of a shard's applied mark. Layout, little
 // endian: index u64, term u64, clock i64, ordered u64, entities u64, heads u64,
-// revision u64.
+// revision u64, bytes u64.
 func AppendApplied(dst []byte, a *Applied) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, a.Index)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(a.Term))
@@ -201,13 +204,14 @@ func AppendApplied(dst []byte, a *Applied) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, a.Ordered)
 	dst = binary.LittleEndian.AppendUint64(dst, a.Entities)
 	dst = binary.LittleEndian.AppendUint64(dst, a.Heads)
-	return binary.LittleEndian.AppendUint64(dst, a.Revision)
+	dst = binary.LittleEndian.AppendUint64(dst, a.Revision)
+	return binary.LittleEndian.AppendUint64(dst, a.Bytes)
 }
 
 // DecodeApplied is the inverse of AppendApplied. A mark of an earlier release
-// has no revision: it is 0.
+// has no bytes, or no revision either: they are 0.
 func DecodeApplied(b []byte) (Applied, error) {
-	if len(b) != appliedBytes && len(b) != appliedBytesBefore {
+	if len(b) != appliedBytes && len(b) != appliedWithoutBytes && len(b) != appliedWithoutBoth {
 		return Applied{}, fmt.Errorf("%w: applied mark of %d bytes", journal.ErrDamaged, len(b))
 	}
 	a := Applied{
@@ -218,8 +222,11 @@ func DecodeApplied(b []byte) (Applied, error) {
 		Entities: binary.LittleEndian.Uint64(b[32:]),
 		Heads:    binary.LittleEndian.Uint64(b[40:]),
 	}
-	if len(b) == appliedBytes {
+	if len(b) >= appliedWithoutBytes {
 		a.Revision = binary.LittleEndian.Uint64(b[48:])
+	}
+	if len(b) == appliedBytes {
+		a.Bytes = binary.LittleEndian.Uint64(b[56:])
 	}
 	return a, nil
 }

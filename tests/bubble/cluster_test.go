@@ -57,6 +57,13 @@ func TestServeThroughEachNode(t *testing.T) {
 				}
 			}
 		}
+		var bytes, known uint64
+		for _, s := range w.shards(2)[1:] {
+			bytes, known = bytes+s.GetBytes(), known+s.GetEntityCount()
+		}
+		if known != entities || bytes < 3*known*50 {
+			t.Errorf("the shards tell of %d entities and %d bytes", known, bytes)
+		}
 		ran := map[string]bool{}
 		for i := range w.nodes {
 			for n := range entities {
