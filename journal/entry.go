@@ -26,6 +26,9 @@ const (
 	// EntryPost carries what becomes of sends and dead letters beside records:
 	// Post, one after another.
 	EntryPost EntryKind = 5
+	// EntryImport carries parts of another cluster's shards: Import. It takes
+	// effect in a shard that has never held an entity.
+	EntryImport EntryKind = 6
 )
 
 // EntryHeaderBytes is the length of an entry's header.
@@ -67,7 +70,7 @@ func DecodeEntry(data []byte) (Entry, error) {
 		Proposal: binary.LittleEndian.Uint64(data[10:]),
 		Body:     data[EntryHeaderBytes:],
 	}
-	if e.Kind < EntryRecords || e.Kind > EntryPost {
+	if e.Kind < EntryRecords || e.Kind > EntryImport {
 		return Entry{}, fmt.Errorf("%w: entry kind %d", ErrUnsupported, e.Kind)
 	}
 	return e, nil

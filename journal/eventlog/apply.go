@@ -79,6 +79,7 @@ func (m *Machine) applyEntry(sh *shard, e *journal.Committed, v *Verdict) {
 	}
 	m.judged = m.judged[:0]
 	m.post.reset()
+	m.imports.reset()
 	stopped := &StoppedError{Shard: sh.id, Index: sh.applied.Index, Cause: stop}
 	v.Err = stopped
 	m.opts.Logger.Error("shard stopped", "shard_id", uint64(sh.id), "index", e.Index, "error", stop)
@@ -102,6 +103,10 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 		v.Err = fmt.Errorf("%w: it has %d bytes", ErrInvalid, len(e.Data))
 	case (entry.Kind == journal.EntryMeta) != (sh.id == sharding.MetaShard):
 		v.Err = fmt.Errorf("%w: kind %d in shard %d", ErrInvalid, entry.Kind, sh.id)
+	case sh.takes(entry.Kind) != nil:
+		v.Err = sh.takes(entry.Kind)
+	case entry.Kind == journal.EntryImport:
+		err = m.judgeImport(sh, e, entry.Body)
 	case entry.Kind == journal.EntryMeta:
 		return m.applyMeta(sh, e, entry.Body, v)
 	case entry.Kind == journal.EntryBindings:
@@ -123,6 +128,7 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 	if v.Err != nil {
 		m.judged = m.judged[:0]
 		m.post.reset()
+		m.imports.reset()
 	}
 	v.Sends = m.post.sends
 	m.commit(sh, e)
@@ -208,12 +214,20 @@ func (m *Machine) judge(sh *shard, e *journal.Committed, body []byte) error {
 				return err
 			}
 		}
-		m.judged = append(m.judged, judged{
-			steps: len(m.steps) - before, head: h, raw: raw, seq: h.seq, hash: h.hash, recordedAt: v.RecordedAt,
-			deleted: deleted, resting: v.Flags&journal.FlagResting != 0, events: v.EventCount > 0,
-		})
+		j := judgedRecord(h, v)
+		j.steps = len(m.steps) - before
+		m.judged = append(m.judged, j)
 	}
 	return nil
+}
+
+// judgedRecord is a record that is accepted, after which its head stands in
+// judged.
+func judgedRecord(h *head, v *journal.RecordView) judged {
+	return judged{
+		head: h, raw: v.Raw, seq: h.seq, hash: h.hash, recordedAt: v.RecordedAt,
+		deleted: v.Flags&journal.FlagTombstone != 0, resting: v.Flags&journal.FlagResting != 0, events: v.EventCount > 0,
+	}
 }
 
 // failStore remembers an error that is not about one shard's bytes.
@@ -272,7 +286,7 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 		sh.applied.Bytes += uint64(len(j.raw))
 		sh.applied.Clock = max(sh.applied.Clock, j.recordedAt)
 	}
-	size += m.commitPost(sh)
+	size += m.commitPost(sh) + m.commitImport(sh)
 	sh.applied.Index, sh.applied.Term = e.Index, e.Term
 	if !sh.moved {
 		sh.moved = true

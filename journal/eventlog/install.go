@@ -219,7 +219,7 @@ func (m *Machine) restorePost(sh *shard) error {
 	defer view.Close()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return sh.openPost(view)
+	return errors.Join(sh.openPost(view), sh.openImport(view))
 }
 
 func (m *Machine) restoreMetadata(generation uint32, index uint64) error {

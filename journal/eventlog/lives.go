@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/hostd/hostd/journal/statefile"
@@ -36,7 +37,7 @@ func (m *Machine) openLives(view *store.View) error {
 			m.background.garbage = append(m.background.garbage, garbage{shard: l.Shard, generation: l.Generation})
 		case l.Marked:
 			sh.applied, sh.flushed, sh.installing = l.Applied, l.Applied, nil
-			if err := sh.openPost(view); err != nil {
+			if err := errors.Join(sh.openPost(view), sh.openImport(view)); err != nil {
 				return err
 			}
 			m.durable.set(l.Shard, l.Applied.Index)

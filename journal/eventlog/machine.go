@@ -40,6 +40,7 @@ type Machine struct {
 	judging uint64 // number of the entry being judged
 	key     []byte
 	slab    []applied
+	imports importStage
 	clock   headClock
 	batch   Batch
 	next    uint64 // version of the next batch
@@ -70,8 +71,9 @@ type shard struct {
 	applied    store.Applied
 	flushed    store.Applied // of it, what the store holds at readAt
 	stopped    *StoppedError
-	installing *install // the life begins with it, and it is not read in yet
-	replaced   bool     // another life of the shard has taken its place
+	imported   *store.Import // nil where the shard never was imported
+	installing *install      // the life begins with it, and it is not read in yet
+	replaced   bool          // another life of the shard has taken its place
 	heads      map[string]*head
 	order      []*applied // records with events that no batch has taken
 	timers     timers

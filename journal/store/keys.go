@@ -32,6 +32,8 @@ const (
 	ClassCount Class = 'q'
 	// ClassLetter is a dead letter: journal.Letter.
 	ClassLetter Class = 'x'
+	// ClassImport is how far the shard's import has come: Import.
+	ClassImport Class = 'p'
 )
 
 const prefixBytes = 9
@@ -113,7 +115,7 @@ func ParseKey(key []byte) (Key, error) {
 	}
 	switch k.Class {
 	case ClassApplied, ClassEntity, ClassMeta, ClassOrder, ClassRecord, ClassSnapshot, ClassDue, ClassTimer,
-		ClassOutbox, ClassInbox, ClassCount, ClassLetter:
+		ClassOutbox, ClassInbox, ClassCount, ClassLetter, ClassImport:
 		return k, nil
 	}
 	return Key{}, fmt.Errorf("%w: key class %#x", journal.ErrDamaged, byte(k.Class))
@@ -130,6 +132,7 @@ func DescribeKey(key []byte) string {
 		ClassOrder: "order pack", ClassRecord: "record pack", ClassSnapshot: "entity snapshot",
 		ClassDue: "due timer", ClassTimer: "timer",
 		ClassOutbox: "send", ClassInbox: "inbox number", ClassCount: "count of sends", ClassLetter: "dead letter",
+		ClassImport: "progress of an import",
 	}
 	return fmt.Sprintf("%s of shard %d", names[k.Class], k.Shard)
 }

@@ -233,6 +233,9 @@ func (v *verifier) pair(k Key, body []byte) error {
 	case ClassDue:
 		v.dues++
 		return v.dueTimer(k, body)
+	case ClassImport:
+		_, err := DecodeImport(body)
+		return err
 	case ClassOutbox, ClassInbox, ClassCount, ClassLetter:
 		return v.sendPair(k, body)
 	}
