@@ -271,6 +271,9 @@ func (s settingService) List(prefix string) ([]rpc.Setting, uint64, error) {
 }
 
 func (s settingService) Put(ctx context.Context, key, value string) (uint64, error) {
+	if err := checkSetting(key, value); err != nil {
+		return 0, &rpc.RefusedError{Reason: err.Error()}
+	}
 	command := meta.PutSetting(key, []byte(value))
 	if value == "" {
 		command = meta.DeleteSetting(key)

@@ -57,6 +57,7 @@ type Node struct {
 	member         *cluster.Member
 	shardKeys      *shardKeys
 	bindings       *bindings
+	idle           *idleTimes
 	region         *region.Region
 	leaders        *leaders
 	router         *router.Router
@@ -233,6 +234,7 @@ func (n *Node) Stop(ctx context.Context) error {
 // run starts the background work.
 func (n *Node) run(ctx context.Context) {
 	n.tasks.Go(func() { n.bindings.run(ctx) })
+	n.tasks.Go(func() { n.followSettings(ctx) })
 	n.tasks.Go(func() { n.follow(ctx) })
 	n.tasks.Go(func() { n.catchUp(ctx) })
 	n.tasks.Go(func() { n.hear(ctx) })

@@ -203,6 +203,7 @@ func (n *Node) openEntities(context.Context) error {
 	applied, _ := n.machine.Applied(sharding.MetaShard)
 	n.metadata = cluster.NewMetadata(state, applied)
 	n.shardKeys = newShardKeys(n.id.Shards, n.metadata.View)
+	n.idle = newIdleTimes()
 	n.bindings = newBindings(n.metadata, n.shardKeys, n.logger, n.loadType)
 	lanes := n.cfg.Lanes
 	if lanes == 0 {
@@ -217,6 +218,7 @@ func (n *Node) openEntities(context.Context) error {
 			Remembered:     n.bindings.remembered,
 			Living:         n.machine,
 			RememberRate:   max(1, rememberRate/lanes),
+			IdleAfter:      n.idle.after,
 			Bindings:       n.bindings.reached.Load,
 			Logger:         n.logger,
 			EntityInFlight: n.cfg.MaxEntityInFlight,
@@ -229,6 +231,7 @@ func (n *Node) openEntities(context.Context) error {
 		return err
 	}
 	n.bindings.moved = n.region.BindingsMoved
+	n.idle.moved = n.region.IdleTimesMoved
 	n.closeLast("lanes", n.region.Close)
 	n.applier, err = eventlog.StartApplier(n.machine, eventlog.ApplierOptions{Sink: n.region, Fatal: n.fatal, Logger: n.logger, FlushBytes: 4 << 20, FlushInterval: 400 * time.Millisecond})
 	if err != nil {

@@ -36,6 +36,7 @@ const (
 	evTimers
 	evParked
 	evLiving
+	evIdleTimes
 	evAnswered
 )
 
@@ -169,6 +170,10 @@ func (l *Lane) Applied(as []Applied) {
 
 // BindingsMoved tells that Options.Bindings returns more than before.
 func (l *Lane) BindingsMoved() { l.put(event{kind: evBindings}) }
+
+// IdleTimesMoved tells that Options.IdleAfter returns something else than
+// before.
+func (l *Lane) IdleTimesMoved() { l.put(event{kind: evIdleTimes}) }
 
 // Dropped tells that a proposal never entered the log, and why.
 func (l *Lane) Dropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, why error) {
@@ -336,6 +341,8 @@ func (c *core) event(ev *event) {
 		c.answered(ev.ask)
 	case evTimers:
 		c.timersFound(ev.scan)
+	case evIdleTimes:
+		c.idleTimesMoved()
 	case evLiving:
 		c.livingFound(ev.living)
 	case evBindings:

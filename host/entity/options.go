@@ -22,8 +22,12 @@ type Options struct {
 	// must not block. Living reads which these are.
 	Remembered func() []string
 	Living     Living
-	Logger     *slog.Logger
-	Now        func() time.Time // the wall clock; time.Now when nil
+	// IdleAfter returns how long the entities of a type may be idle when that
+	// was set in the place of what the type says; negative is for ever. It must
+	// not block. Nil: nothing is set.
+	IdleAfter func(entityType string) (after time.Duration, set bool)
+	Logger    *slog.Logger
+	Now       func() time.Time // the wall clock; time.Now when nil
 
 	Window          Window        // of remembered commands; the same on every node
 	EntityInFlight  int           // requests waiting on one entity, default 1,024

@@ -99,13 +99,29 @@ func (c *core) look(at int64) {
 }
 
 func (c *core) idleAfter(t *Type) time.Duration {
+	after := t.PassivateAfter
+	if c.opts.IdleAfter != nil {
+		if d, set := c.opts.IdleAfter(t.Name); set {
+			after = d
+		}
+	}
 	switch {
-	case t.PassivateAfter < 0, t.Remember:
+	case after < 0, t.Remember:
 		return 0
-	case t.PassivateAfter == 0:
+	case after == 0:
 		return min(c.opts.PassivateAfter, mostIdle)
 	}
-	return min(t.PassivateAfter, mostIdle)
+	return min(after, mostIdle)
+}
+
+// idleTimesMoved looks at once for those that have been idle for too long now.
+func (c *core) idleTimesMoved() {
+	for name, l := range c.residents.idle {
+		if t := c.opts.Types.Lookup(name); t != nil {
+			l.after = c.idleAfter(t)
+		}
+	}
+	c.look(c.now.UnixNano() + 1)
 }
 
 // leaves takes note of an entity that leaves memory, for whatever reason.

@@ -111,3 +111,39 @@ func TestPassivateOnRequest(t *testing.T) {
 		t.Fatalf("%+v, %d loads", res, w.core.stats.Loads)
 	}
 }
+
+// TestIdleTimesAreSetLive: what is set in the place of a type's own idle time
+// holds for those that are in memory already, and back again.
+func TestIdleTimesAreSetLive(t *testing.T) {
+	w := quiet(t)
+	var set time.Duration
+	w.core.opts.PassivateAfter = time.Hour
+	w.core.opts.IdleAfter = func(string) (time.Duration, bool) { return set, set != 0 }
+	for i := range 5 {
+		w.send(strconv.Itoa(i), Command, "add", "c"+strconv.Itoa(i))
+	}
+	change := func(d time.Duration) {
+		set = d
+		w.core.event(&event{kind: evIdleTimes})
+	}
+	w.later(10 * time.Minute)
+	if n := len(w.inMemory()); n != 5 {
+		t.Fatalf("%d are in memory before their time", n)
+	}
+	change(time.Minute)
+	w.later(time.Second)
+	if n := len(w.inMemory()); n != 0 {
+		t.Errorf("%d are in memory after the time was made shorter", n)
+	}
+	change(-1)
+	w.send("0", Query, "sum", "")
+	w.later(10 * time.Hour)
+	if n := len(w.inMemory()); n != 1 {
+		t.Errorf("%d are in memory that are never to leave", n)
+	}
+	change(0)
+	w.later(time.Second)
+	if n := len(w.inMemory()); n != 0 {
+		t.Errorf("%d are in memory after the setting was taken back", n)
+	}
+}

@@ -222,6 +222,13 @@ func (r *Region) BindingsMoved() {
 	}
 }
 
+// IdleTimesMoved is told when what Options.Lane.IdleAfter returns has changed.
+func (r *Region) IdleTimesMoved() {
+	for _, l := range r.lanes {
+		l.IdleTimesMoved()
+	}
+}
+
 // TypeStats returns what the entities of each type have done in this node's
 // lanes.
 func (r *Region) TypeStats() map[string]entity.TypeStats {

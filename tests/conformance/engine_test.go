@@ -42,7 +42,7 @@ func (i instance) Query(handle uint64, frames []byte, env abitest.Env) ([]byte, 
 // TestExamplesConform runs each example, compiled and metered as in a node,
 // through the suite.
 func TestExamplesConform(t *testing.T) {
-	for _, name := range []string{"counter", "account", "chain"} {
+	for _, name := range []string{"counter", "account", "chain", "session"} {
 		t.Run(name, func(t *testing.T) { conforms(t, compile(t, "examples/wasm/"+name)) })
 	}
 }
