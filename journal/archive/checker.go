@@ -1,0 +1,99 @@
+package archive
+
+import (
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// checker follows a shard's parts: those of an entity follow one another, its
+// records chain from the first to the last, and its end says what came.
+type checker struct {
+	open      bool
+	past      bool // the entities are over
+	entity    sharding.EntityID
+	seq       journal.Sequence
+	hash      journal.Hash
+	records   uint64
+	snapshots uint8
+	timers    uint32
+
+	chain journal.Chain
+	view  journal.RecordView
+}
+
+func (c *checker) check(kind journal.PartKind, data []byte) error {
+	e, err := journal.PartEntity(kind, data)
+	if err != nil {
+		return err
+	}
+	if err := e.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", journal.ErrDamaged, err)
+	}
+	if kind > journal.PartEnd {
+		return c.checkSends(kind, data)
+	}
+	switch {
+	case c.past:
+		return fmt.Errorf("%w: an entity comes after sends", journal.ErrDamaged)
+	case !c.open:
+		*c = checker{open: true, entity: e}
+	case c.entity != e:
+		return fmt.Errorf("%w: an entity begins before the one before it has ended", journal.ErrDamaged)
+	}
+	switch kind {
+	case journal.PartRecord:
+		return c.record(data)
+	case journal.PartSnapshot:
+		c.snapshots++
+	case journal.PartTimer:
+		c.timers++
+		_, err = journal.DecodePartialTimer(data)
+	case journal.PartEnd:
+		err = c.end(data)
+	}
+	return err
+}
+
+func (c *checker) record(data []byte) error {
+	raw, rest, err := journal.SplitRecord(data)
+	if err == nil {
+		err = c.view.Parse(raw)
+	}
+	if err != nil {
+		return err
+	}
+	v := &c.view
+	if len(rest) > 0 || v.Expected != c.seq || v.Prev != c.hash {
+		return fmt.Errorf("%w: a record does not follow the one before it", journal.ErrDamaged)
+	}
+	c.seq, c.hash = v.Last(), c.chain.AfterView(v.Prev, v)
+	c.records++
+	return nil
+}
+
+func (c *checker) end(data []byte) error {
+	end, err := journal.DecodeEntityEnd(data)
+	if err != nil {
+		return err
+	}
+	if end.Sequence != c.seq || end.Hash != c.hash || end.Records != c.records || end.Snapshots != c.snapshots || end.Timers != c.timers {
+		return fmt.Errorf("%w: an entity is not what its end says", journal.ErrDamaged)
+	}
+	c.open = false
+	return nil
+}
+
+func (c *checker) checkSends(kind journal.PartKind, data []byte) (err error) {
+	if c.open {
+		return fmt.Errorf("%w: an entity has no end", journal.ErrDamaged)
+	}
+	c.past = true
+	if kind == journal.PartPair || kind == journal.PartInbox {
+		_, err = journal.DecodePartCount(data)
+	} else {
+		_, err = journal.DecodeTransfer(data)
+	}
+	return err
+}
