@@ -6,7 +6,7 @@ import "fmt"
 // replaced by a call of a function that charges for the amount first, and does
 // more than bulkChunk bytes in chunks with a check before each: nothing can
 // stop the machine inside one.
-const bulkChunk = 1 << 20
+const bulkChunk = 256 << 10
 
 // Weights of bulk instructions.
 const (
