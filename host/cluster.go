@@ -45,7 +45,9 @@ func (n *Node) enterCluster(ctx context.Context) error {
 	var joined *cluster.Joined
 	if len(n.cfg.Seeds) > 0 {
 		var err error
-		joined, err = n.entry().Enter(ctx)
+		entry := n.entry()
+		entry.Raise = n.raise
+		joined, err = entry.Enter(ctx)
 		if err != nil {
 			return err
 		}
@@ -70,6 +72,17 @@ func (n *Node) enterCluster(ctx context.Context) error {
 	n.book.Joined(joined)
 	n.logger.Info("admitted to the cluster", "cluster_id", n.id.Cluster, "shards", n.id.Shards)
 	return n.id.write(n.cfg.DataDir)
+}
+
+// raise gives this start a higher incarnation, before it is known to anybody.
+func (n *Node) raise(incarnation uint64) error {
+	n.id.Incarnation = incarnation
+	if err := n.id.write(n.cfg.DataDir); err != nil {
+		return err
+	}
+	n.peers.Raise(incarnation)
+	n.control.Name(n.id.Node, n.id.Incarnation, cmp.Or(n.id.Cluster, n.id.Rejoin))
+	return nil
 }
 
 // maxSnapshots bounds the streams of snapshots that arrive at a time; those

@@ -66,6 +66,9 @@ const (
 // openIdentity reads the directory's identity, or gives an empty directory
 // one, and counts the start.
 func openIdentity(dir string, node sharding.NodeID, now time.Time) (identity, error) {
+	if moving, err := interrupted(dir); err != nil || moving != "" {
+		return identity{}, errors.Join(err, errRejoining)
+	}
 	id, err := readIdentity(filepath.Join(dir, identityFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -13,15 +13,23 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// asidePrefix begins the names of directories that Rejoin moves damaged data
-// into.
-const asidePrefix = "damaged-"
+// Names of the directories that Rejoin moves damaged data into. Until it is
+// through, the name has the suffix.
+const (
+	asidePrefix  = "damaged-"
+	movingSuffix = ".moving"
+)
+
+// errRejoining refuses to start a node whose data is half moved aside.
+var errRejoining = errors.New("'hostd recover --rejoin' was interrupted: run it again")
 
 // Rejoin makes the data directory of a stopped node of several that of a node
 // that lost its disk: the journal and the identity move into a directory below
 // it, and a new identity with the node's name and another disk id is written.
 // At its next start the node joins through its seeds, its old replicas are
 // given up, and it gets new ones from its peers. It prints what it did to out.
+// When it was interrupted the node does not start, and Rejoin goes on from
+// there.
 //
 // Nothing is deleted: until the operator does that, the old data can be put
 // back. What this node alone had is lost to the cluster; where two of three
@@ -32,34 +40,74 @@ func Rejoin(dir string, now time.Time, out io.Writer) error {
 		return err
 	}
 	defer lock.Close()
+	moving, err := interrupted(dir)
+	if err != nil {
+		return err
+	}
 	old, err := readIdentity(filepath.Join(dir, identityFile))
+	if moving != "" && errors.Is(err, fs.ErrNotExist) {
+		old, err = readIdentity(filepath.Join(dir, moving, identityFile))
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s is missing: a node that lost its data joins by itself when it is started with its seeds", identityFile)
 	case err != nil:
 		return err
+	case moving != "" && old.Rejoin != "" && !old.member(): // the last step is missing
+		return rejoined(dir, moving, &old, out)
 	case !old.member():
 		return errors.New("the node has not joined a cluster yet: start it with its seeds")
 	}
-	aside := asidePrefix + now.UTC().Format("20060102T150405Z")
-	if err := os.Mkdir(filepath.Join(dir, aside), 0o700); err != nil {
-		return err
+	if moving == "" {
+		moving = asidePrefix + now.UTC().Format("20060102T150405Z") + movingSuffix
+		if err := os.Mkdir(filepath.Join(dir, moving), 0o700); err != nil {
+			return err
+		}
 	}
-	if err := moveAside(dir, aside, out); err != nil {
+	if err := moveAside(dir, moving, out); err != nil {
 		return err
 	}
 	fresh := identity{Format: dataFormat, Node: old.Node, Disk: randomID(), Incarnation: old.Incarnation, Rejoin: old.Cluster}
 	if err := fresh.write(dir); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "node %s of cluster %s has a new disk id; start it with its seeds, and without bootstrap\n", fresh.Node, old.Cluster)
+	return rejoined(dir, moving, &fresh, out)
+}
+
+// interrupted names the directory that data is being moved into; empty where
+// there is none.
+func interrupted(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), asidePrefix) && strings.HasSuffix(e.Name(), movingSuffix) {
+			return e.Name(), nil
+		}
+	}
+	return "", nil
+}
+
+// rejoined gives the directory of the damaged data its name: nothing is left to
+// do.
+func rejoined(dir, moving string, fresh *identity, out io.Writer) error {
+	aside := strings.TrimSuffix(moving, movingSuffix)
+	if err := os.Rename(filepath.Join(dir, moving), filepath.Join(dir, aside)); err != nil {
+		return err
+	}
+	if err := (disk.OS{}).SyncDir(dir); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "what was damaged is in %s\n", aside)
+	fmt.Fprintf(out, "node %s of cluster %s has a new disk id; start it with its seeds, and without bootstrap\n", fresh.Node, fresh.Rejoin)
 	return nil
 }
 
-// moveAside moves all that the node promised by. The identity goes first: as
-// long as there is a journal without one the node does not start, so that a
-// crash on the way never leaves one that has forgotten a part. Modules and
-// compilations stay, they are checked by their digests.
+// moveAside moves all that the node promised by, as far as that was not done
+// before. As long as the directory has its suffix the node does not start, so
+// that a crash on the way never leaves one that has forgotten a part. Modules
+// and compilations stay, they are checked by their digests.
 func moveAside(dir, aside string, out io.Writer) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -69,15 +117,12 @@ func moveAside(dir, aside string, out io.Writer) error {
 		if err := os.Rename(filepath.Join(dir, name), filepath.Join(dir, aside, name)); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "moved %s to %s\n", name, filepath.Join(aside, name))
+		fmt.Fprintf(out, "moved %s\n", name)
 		return errors.Join(disk.OS{}.SyncDir(dir), disk.OS{}.SyncDir(filepath.Join(dir, aside)))
-	}
-	if err := move(identityFile); err != nil {
-		return err
 	}
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case name == identityFile, name == lockFile, name == modulesDir, name == cacheDir, strings.HasPrefix(name, asidePrefix):
+		case name == lockFile, name == modulesDir, name == cacheDir, strings.HasPrefix(name, asidePrefix):
 		default:
 			if err := move(name); err != nil {
 				return err

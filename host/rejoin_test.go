@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,7 +50,7 @@ func TestRejoin(t *testing.T) {
 	if kept, err := readIdentity(filepath.Join(dir, aside, identityFile)); err != nil || kept.Disk != "olddisk" {
 		t.Errorf("the kept identity is %+v, %v", kept, err)
 	}
-	if text := out.String(); !strings.Contains(text, "moved wal to "+aside+"/wal") || !strings.Contains(text, "seeds") {
+	if text := out.String(); !strings.Contains(text, "moved wal\n") || !strings.Contains(text, "is in "+aside) || !strings.Contains(text, "seeds") {
 		t.Errorf("it said %s", text)
 	}
 	for name, dir := range map[string]string{"again": dir, "no node": t.TempDir()} {
@@ -61,15 +62,61 @@ func TestRejoin(t *testing.T) {
 
 // As long as a crash has left a journal without an identity, the node must not
 // start: it would have forgotten what it promised.
-func TestRejoinIsInterrupted(t *testing.T) {
+func TestJournalWithoutIdentity(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "damaged-x"), 0o700); err != nil {
-		t.Fatal(err)
-	}
 	if err := os.MkdirAll(filepath.Join(dir, "store", "left"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := openIdentity(dir, "n1", time.Now()); err == nil || !strings.Contains(err.Error(), "journal") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Whatever a rejoin had done when it was interrupted, the node does not start,
+// and the next one finishes it.
+func TestRejoinIsInterrupted(t *testing.T) {
+	const moving, aside = "damaged-19700101T000000Z.moving", "damaged-19700101T000000Z"
+	moved := []string{"node.json", "snapshots", "store", "wal"}
+	for done := range len(moved) + 2 {
+		dir := t.TempDir()
+		old := identity{Format: dataFormat, Node: "n2", Disk: "olddisk", Incarnation: 7, Cluster: "c", Shards: 3, MetaReplica: 4, Journal: true}
+		if err := old.write(dir); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range moved[1:] {
+			if err := os.MkdirAll(filepath.Join(dir, name, "left"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Mkdir(filepath.Join(dir, moving), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range moved[:min(done, len(moved))] {
+			if err := os.Rename(filepath.Join(dir, name), filepath.Join(dir, moving, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if done > len(moved) {
+			fresh := identity{Format: dataFormat, Node: "n2", Disk: "newdisk", Incarnation: 7, Rejoin: "c"}
+			if err := fresh.write(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := openIdentity(dir, "n2", time.Now()); !errors.Is(err, errRejoining) {
+			t.Errorf("interrupted after %d steps the node starts: %v", done, err)
+		}
+		var out bytes.Buffer
+		if err := Rejoin(dir, time.Unix(9, 0), &out); err != nil {
+			t.Fatalf("interrupted after %d steps: %v", done, err)
+		}
+		for _, name := range moved {
+			if _, err := os.Stat(filepath.Join(dir, aside, name)); err != nil {
+				t.Errorf("interrupted after %d steps: %v", done, err)
+			}
+		}
+		id, err := openIdentity(dir, "n2", time.Now())
+		if err != nil || id.Rejoin != "c" || id.member() || id.Disk == "olddisk" || id.Disk == "" {
+			t.Errorf("interrupted after %d steps: %+v, %v", done, id, err)
+		}
 	}
 }

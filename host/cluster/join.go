@@ -38,7 +38,11 @@ type Entry struct {
 	Bootstrap bool
 	// Resolve returns the addresses of a name; net.DefaultResolver's when nil.
 	Resolve func(ctx context.Context, name string) ([]string, error)
-	Logger  *slog.Logger
+	// Raise makes this start's incarnation a higher one, durably. It is called
+	// where the cluster has seen a later start of the node than its clock gives:
+	// one on another disk, with another clock. May be nil.
+	Raise  func(incarnation uint64) error
+	Logger *slog.Logger
 }
 
 // Joined is what a node needs to begin as a member.
@@ -179,6 +183,12 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	if err := e.checkName(ctx, answers); err != nil {
 		return nil, err
 	}
+	if known := e.known(answers); e.Raise != nil && known >= e.Self.Incarnation {
+		e.Self.Incarnation = known + 1
+		if err := e.Raise(e.Self.Incarnation); err != nil {
+			return nil, err
+		}
+	}
 	if err := e.Peers.SetCluster(answers[0].GetClusterId()); err != nil {
 		return nil, err
 	}
@@ -200,6 +210,18 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 		}
 	}
 	return nil, last
+}
+
+// known is the newest start of this node that the cluster has seen.
+func (e Entry) known(answers []answer) (newest uint64) {
+	for _, a := range answers {
+		for _, m := range a.GetMembers() {
+			if m.GetNodeId() == string(e.Self.Node) {
+				newest = max(newest, m.GetIncarnation())
+			}
+		}
+	}
+	return newest
 }
 
 // checkName refuses a name under which another process runs: to join under it

@@ -64,7 +64,7 @@ func CallerOf(ctx context.Context) Hello {
 
 // hello is what this node says of itself.
 func (p *Peers) hello() Hello {
-	return Hello{Cluster: p.Cluster(), Node: p.opts.Self, Incarnation: p.opts.Incarnation}
+	return Hello{Cluster: p.Cluster(), Node: p.opts.Self, Incarnation: p.incarnation.Load()}
 }
 
 // accept judges a hello that arrived from another node, and returns the node.

@@ -19,8 +19,10 @@ type Peers struct {
 	opts    Options
 	started time.Time
 	cluster atomic.Pointer[string]
-	table   atomic.Pointer[map[sharding.NodeID]*peer] // replaced, never changed
-	handler http.Handler
+	// incarnation is the present start of this node.
+	incarnation atomic.Uint64
+	table       atomic.Pointer[map[sharding.NodeID]*peer] // replaced, never changed
+	handler     http.Handler
 	// calls and bulk are connections of their own, so that a snapshot does not
 	// stand before a call, nor either before a beat.
 	calls, bulk *http.Transport
@@ -51,6 +53,7 @@ func New(opts Options) (*Peers, error) {
 		served:    map[*served]struct{}{},
 	}
 	p.cluster.Store(&opts.Cluster)
+	p.incarnation.Store(opts.Incarnation)
 	p.table.Store(&map[sharding.NodeID]*peer{})
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.handler = p.newHandler()
@@ -77,6 +80,12 @@ func (p *Peers) SetCluster(id string) error {
 		q.again()
 	}
 	return nil
+}
+
+// Raise gives a node that has not joined a higher incarnation than it was made
+// with: its cluster has seen a later start of its name.
+func (p *Peers) Raise(incarnation uint64) {
+	p.incarnation.Store(max(incarnation, p.incarnation.Load()))
 }
 
 // SetAddresses says where nodes listen, host:port, and that links to exactly

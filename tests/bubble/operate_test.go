@@ -3,6 +3,9 @@ package bubble
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -161,6 +164,36 @@ func TestDiskIsLost(t *testing.T) {
 		w.within(2*failOver, "two of three lead every shard", func() bool { return w.led(victim) })
 		w.acknowledged(50)
 		w.start(others[0])
+		w.judge()
+	})
+}
+
+// A node that lost its disk comes back with a clock behind that of its former
+// self: it is admitted at once, under a later start than any that was seen.
+func TestReplacedNodeWithAnEarlierClock(t *testing.T) {
+	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
+		w.loaded(pace)
+		w.stop(2)
+		name := filepath.Join(w.dirOf(2), "node.json")
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		later := fmt.Sprintf(`"incarnation": %d`, time.Now().Add(24*time.Hour).UnixMilli())
+		data = regexp.MustCompile(`"incarnation": \d+`).ReplaceAll(data, []byte(later))
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.start(2)
+		w.settled()
+		w.kill(2)
+		w.forget(2)
+		began := time.Now()
+		w.start(2)
+		w.until("its replicas vote", func() bool { return w.voted(2, 3) })
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("it took %v", took)
+		}
 		w.judge()
 	})
 }
