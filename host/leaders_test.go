@@ -12,7 +12,7 @@ import (
 // Requests that are in flight when a node stops go on to where its leaderships
 // went: until they are answered, the node must learn who leads.
 func TestLeadersAreLearntUntilRequestsAreAnswered(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cfg := config.Default()
 	cfg.DataDir, cfg.Listen, cfg.Shards = t.TempDir(), "127.0.0.1:0", 1

@@ -18,7 +18,7 @@ func start(t *testing.T, dir string) (*host.Node, *client.Client) {
 	t.Helper()
 	cfg := config.Default()
 	cfg.DataDir, cfg.Listen, cfg.Shards, cfg.Admin = dir, "127.0.0.1:0", 8, config.AdminFull
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	n, err := host.Start(ctx, cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -30,7 +30,7 @@ func start(t *testing.T, dir string) (*host.Node, *client.Client) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	c, err := client.Dial("http://" + n.Addr())
+	c, err := client.New([]string{n.Addr()}, client.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func start(t *testing.T, dir string) (*host.Node, *client.Client) {
 
 func stop(t *testing.T, n *host.Node) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := n.Stop(ctx); err != nil {
 		t.Error(err)

@@ -20,7 +20,7 @@ func TestWatchesGoOnAtAnotherNode(t *testing.T) {
 	second, two := start(t, w, "127.0.0.1:0", rpc.Options{Admin: true})
 	defer second.stop(t, 10*time.Second)
 	c := dial(t, one, two)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, key := range []string{"a", "b", "c"} {
 		if _, err := c.PutSetting(ctx, key, "old"); err != nil {

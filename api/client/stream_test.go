@@ -24,7 +24,7 @@ func counter(id string) sharding.EntityID { return sharding.EntityID{Type: rpcte
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			buf := make([]byte, 1<<20)
 			t.Fatalf("waited too long for %s\n%s", what, buf[:runtime.Stack(buf, true)])

@@ -16,7 +16,7 @@ import (
 func TestBombs(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	defer func() {
-		for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				stacks := make([]byte, 64<<10)
 				t.Fatalf("there were %d goroutines before, and now\n%s", goroutines, stacks[:runtime.Stack(stacks, true)])

@@ -249,7 +249,7 @@ func TestLaneGoesOnWithoutASlowVisit(t *testing.T) {
 	if slept.Load() == 0 || lane.Stats().Overruns == 0 {
 		t.Fatalf("%d slow visits and %d overruns: the test shows nothing", slept.Load(), lane.Stats().Overruns)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := lane.Close(ctx); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func TestRoutedOverMovingLeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			if err := r.Close(ctx); err != nil {
 				t.Error(err)

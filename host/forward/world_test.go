@@ -153,7 +153,7 @@ func newSite(t testing.TB, name sharding.NodeID, world *rpctest.World, l *leads)
 	s.http = &http.Server{Handler: mux, Protocols: protocols, ReadTimeout: 10 * time.Second}
 	go s.http.Serve(s.conns)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.server.Close(ctx); err != nil {
 			t.Errorf("close %s: %v", name, err)
@@ -202,7 +202,7 @@ func newTestClient(t testing.TB, n *network, change ...func(*Options)) *Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			buf := make([]byte, 1<<20)
@@ -250,7 +250,7 @@ func command(id, name, payload string) *entity.Request {
 	e := sharding.EntityID{Type: rpctest.Counter, ID: id}
 	return &entity.Request{
 		Kind: entity.Command, Entity: e, Name: name, Payload: []byte(payload), Shard: sharding.ShardOf(e, testShards),
-		ID: commandID(), ExpectedSequence: entity.NoExpectation, Deadline: time.Now().Add(20 * time.Second),
+		ID: commandID(), ExpectedSequence: entity.NoExpectation, Deadline: time.Now().Add(time.Minute),
 	}
 }
 
@@ -275,7 +275,7 @@ func (n toNode) Submit(reqs []*entity.Request) { n.client.Submit(n.node, reqs) }
 
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			buf := make([]byte, 1<<20)
 			t.Fatalf("waited too long for %s\n%s", what, buf[:runtime.Stack(buf, true)])

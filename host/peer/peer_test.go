@@ -82,7 +82,7 @@ func (d *node) note(fn func()) {
 
 func (d *node) stop(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := d.Close(ctx); err != nil {
 		t.Errorf("close %s: %v", d.id, err)

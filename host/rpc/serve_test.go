@@ -55,7 +55,7 @@ func serve(t testing.TB, opts rpc.Options) *site {
 	t.Cleanup(func() {
 		s.h2.CloseIdleConnections()
 		http.DefaultClient.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
@@ -141,7 +141,7 @@ func wantCode(t testing.TB, body string, want connect.Code) {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			var stacks bytes.Buffer
 			buf := make([]byte, 1<<20)

@@ -158,7 +158,7 @@ func TestShutdown(t *testing.T) {
 	eventually(t, "both commands to arrive", func() bool { now, _, _ := w.Queued(); return now == 2 })
 	stopped := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		stopped <- server.Shutdown(ctx)
 	}()

@@ -1,13 +1,11 @@
 package faults
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -27,9 +25,8 @@ const (
 // attempt sends one command and one query to a node and returns what it says.
 func attempt(t *testing.T, node *testkit.Node, id string) (send, query error) {
 	t.Helper()
-	c := node.Client(client.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
+	c := patient(node)
+	ctx := t.Context()
 	_, send = c.Send(ctx, client.Command{EntityType: "counter", EntityID: "probe", Name: "add", Data: []byte(`{"amount":1}`), ID: id})
 	_, query = c.Query(ctx, client.Query{EntityType: "counter", EntityID: "probe", Name: "total"})
 	return send, query

@@ -33,7 +33,7 @@ func TestOverTCP(t *testing.T) {
 		}
 		nodes = append(nodes, m)
 		defer func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			if err := m.Close(ctx); err != nil {
 				t.Error(err)

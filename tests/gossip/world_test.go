@@ -100,7 +100,7 @@ func (w *world) stop(i int) {
 	w.t.Helper()
 	n := w.nodes[i]
 	delete(w.nodes, i)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := n.Close(ctx); err != nil {
 		w.t.Errorf("close %s: %v", id(i), err)
