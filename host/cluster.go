@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hostd/hostd/host/cluster"
@@ -191,6 +192,10 @@ func (n *Node) openMembership(ctx context.Context) error {
 // go to others.
 const handOverTime = 3 * time.Second
 
+// handOverLook is how often a node that stops looks whether anybody is left to
+// take what it leads.
+const handOverLook = 50 * time.Millisecond
+
 // handOver gives the leaderships of this node away before it stops, as far as
 // there is anybody to take them: callers then see a short pause and no error.
 func (n *Node) handOver(ctx context.Context) error {
@@ -200,22 +205,40 @@ func (n *Node) handOver(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, handOverTime)
 	defer cancel()
 	n.member.Drain()
+	every := time.NewTicker(handOverLook)
+	defer every.Stop()
 	for {
 		changed := n.region.LeadsChanged()
-		leading := false
-		for _, l := range n.region.Leads() {
+		leading, heirs := false, false
+		for shard, l := range n.region.Leads() {
 			leading = leading || l.Self
+			heirs = heirs || l.Self && n.hasHeir(sharding.ShardID(shard))
 		}
 		if !leading {
 			return nil
 		}
+		if !heirs {
+			n.logger.Info("stopping with leaderships that nobody is there to take")
+			return nil
+		}
 		select {
 		case <-changed:
+		case <-every.C:
+			n.member.Kick() // who else stops is in the answer
 		case <-ctx.Done():
 			n.logger.Info("stopping with leaderships that nobody took")
 			return nil
 		}
 	}
+}
+
+// hasHeir says whether another node that votes on the shard is heard, and is not
+// about to stop too as far as this one has been told.
+func (n *Node) hasHeir(shard sharding.ShardID) bool {
+	picture := n.member.Picture()
+	return slices.ContainsFunc(n.leaders.at(shard).replicas, func(r meta.Replica) bool {
+		return r.State == meta.ReplicaVoter && r.Node != n.id.Node && n.peers.Heard(r.Node) && !picture.Nodes[r.Node].Draining
+	})
 }
 
 // remember changes the node's identity durably where change says that it did.
@@ -226,6 +249,32 @@ func (n *Node) remember(change func(*identity) bool) error {
 		return nil
 	}
 	return n.id.write(n.cfg.DataDir)
+}
+
+// metadataVoted says whether the metadata shard has had, since the start, as many
+// voters as the hosts that are heard allow. A new cluster that says before that
+// it is ready can lose a node, and its metadata with it.
+func (n *Node) metadataVoted() bool {
+	if n.voted.Load() {
+		return true
+	}
+	view, hosts := n.metadata.View(), 0
+	for _, m := range view.Members() {
+		if m.Status == meta.StatusUp && !m.Has(meta.RoleProxy) && (m.Node == n.id.Node || n.peers.Heard(m.Node)) {
+			hosts++
+		}
+	}
+	policy, set := view.Policy()
+	if !set {
+		policy.Replication = n.cfg.Replication
+	}
+	copies := min(hosts, policy.Replication)
+	st, err := n.raft.loop.Load().Status(sharding.MetaShard)
+	if err != nil || len(st.Voters) < copies-(copies+1)%2 {
+		return false
+	}
+	n.voted.Store(true)
+	return true
 }
 
 // founder says whether the metadata shard began on this node.

@@ -139,7 +139,7 @@ func (s orderService) MoveShard(ctx context.Context, shard sharding.ShardID, to 
 	if uint32(shard) > s.n.id.Shards {
 		return rpc.ErrUnknownShard
 	}
-	if err := s.known(to); err != nil {
+	if err := s.known(ctx, to); err != nil {
 		return err
 	}
 	_, err := s.give(ctx, coordinator.Order{Kind: coordinator.OrderMove, Shard: shard, Node: to},
@@ -180,7 +180,7 @@ func (s orderService) Down(ctx context.Context, node sharding.NodeID) error {
 
 // aboutNode gives an order that concerns one member.
 func (s orderService) aboutNode(ctx context.Context, kind coordinator.OrderKind, node sharding.NodeID, elsewhere func(context.Context, clusterv1connect.ClusterServiceClient) error) error {
-	if err := s.known(node); err != nil {
+	if err := s.known(ctx, node); err != nil {
 		return err
 	}
 	_, err := s.give(ctx, coordinator.Order{Kind: kind, Node: node}, elsewhere)
@@ -199,11 +199,11 @@ func (s orderService) Rebalance(ctx context.Context) (moves uint32, err error) {
 	return moves + uint32(remaining), err
 }
 
-func (s orderService) known(node sharding.NodeID) error {
+func (s orderService) known(ctx context.Context, node sharding.NodeID) error {
 	if _, ok := s.n.metadata.View().Member(node); ok {
 		return nil
 	}
-	if s.n.unknown.confirm(s.n.metadata) != nil {
+	if s.n.unknown.confirm(ctx, s.n.metadata) != nil {
 		return rpc.ErrNotReady
 	}
 	if _, ok := s.n.metadata.View().Member(node); !ok {
@@ -246,7 +246,7 @@ func (s settingService) Get(key string) (rpc.Setting, error) {
 	}
 	v, ok := view.Setting(key)
 	if !ok {
-		if s.n.unknown.confirm(s.n.metadata) != nil {
+		if s.n.unknown.confirm(context.Background(), s.n.metadata) != nil {
 			return rpc.Setting{}, rpc.ErrNotReady
 		}
 		if v, ok = s.n.metadata.View().Setting(key); !ok {

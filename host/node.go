@@ -76,7 +76,9 @@ type Node struct {
 
 	joined   atomic.Bool // the node belongs to a cluster, and its parts are open
 	caughtUp atomic.Bool // the metadata is as fresh as the cluster's, and its modules are loaded
+	voted    atomic.Bool // the metadata has had all voters that the hosts allow
 	stopping atomic.Bool
+	failed   chan error     // one slot: why the node cannot go on
 	tasks    sync.WaitGroup // background goroutines
 	closers  []closer       // of what is open, in the order opened
 	stopOnce sync.Once
@@ -113,7 +115,7 @@ func StartOn(ctx context.Context, cfg config.Config, logger *slog.Logger, on net
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, logger: logger, network: on, unknown: newConfirmation(), folds: make(chan struct{}, maxFolds)}
+	n := &Node{cfg: cfg, logger: logger, network: on, unknown: newConfirmation(), folds: make(chan struct{}, maxFolds), failed: make(chan error, 1)}
 	stages := []struct {
 		name string
 		open func(context.Context) error
@@ -162,6 +164,11 @@ func (n *Node) fatal(err error) {
 	os.Exit(1)
 }
 
+// Failed returns a channel that gets an error when the node does not serve any
+// more though nobody stopped it: its port is gone. It is to be stopped then, and
+// the process to end.
+func (n *Node) Failed() <-chan error { return n.failed }
+
 // Addr is the address the node listens on, host:port.
 func (n *Node) Addr() string { return n.http.Addr().String() }
 
@@ -179,6 +186,7 @@ var (
 	errJoining    = errors.New("the node is waiting to join its cluster")
 	errCatchingUp = errors.New("the node is catching up with the metadata")
 	errPlacing    = errors.New("the cluster waits for more nodes before it places its shards")
+	errVoting     = errors.New("the metadata shard waits for its voters")
 	errElecting   = errors.New("shards are electing their leaders")
 	errStopping   = errors.New("the node is stopping")
 	errLeft       = errors.New("the node has left its cluster: stop it")
@@ -198,6 +206,8 @@ func (n *Node) readiness() error {
 		return errPlacing
 	case !n.region.Led(places.hosted):
 		return errElecting
+	case !n.metadataVoted():
+		return errVoting
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 
@@ -40,7 +41,14 @@ func (n *Node) openServer(context.Context) error {
 	}
 	n.server = rpc.NewServer(n.services(), opts)
 	served := make(chan error, 1)
-	go func() { served <- n.server.Serve(n.http) }()
+	go func() {
+		err := n.server.Serve(n.http)
+		if !n.stopping.Load() {
+			n.logger.Error("the node takes no calls any more", "error", err)
+			n.failed <- fmt.Errorf("the node takes no calls any more: %w", err)
+		}
+		served <- err
+	}()
 	n.stopServer = sync.OnceValue(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), n.cfg.StopTimeout)
 		defer cancel()
@@ -93,7 +101,7 @@ func (n *Node) openRequests(context.Context) (err error) {
 	})
 	n.control.Open(cluster.ControlOptions{
 		Self: n.id.Node, Version: telemetry.Version(), Name: n.cfg.ClusterName, Metadata: n.metadata,
-		Blobs: n.modules, Prepare: n.prepareModule, AwaitBindings: n.bindings.await,
+		Blobs: n.modules, Prepare: n.prepareModule, AwaitBindings: n.bindings.await, ReadOnly: n.disk.readOnly.Load,
 		Snapshot: n.raft.snapshot,
 	})
 	// Calls in flight are answered before what answers them is closed.

@@ -35,7 +35,7 @@ func (s typeService) Lookup(entityType string) (rpc.Type, error) {
 	if _, bound := s.n.metadata.View().Binding(entityType); bound {
 		return rpc.Type{}, rpc.ErrModuleNotLoaded
 	}
-	if s.n.unknown.confirm(s.n.metadata) != nil {
+	if s.n.unknown.confirm(context.Background(), s.n.metadata) != nil { // bounded by itself
 		return rpc.Type{}, rpc.ErrNotReady
 	}
 	if _, bound := s.n.metadata.View().Binding(entityType); bound {
@@ -58,14 +58,21 @@ const confirmTime = time.Second
 
 func newConfirmation() *confirmation { return &confirmation{turn: make(chan struct{}, 1)} }
 
-func (c *confirmation) confirm(m *cluster.Metadata) error {
+// confirm returns once the metadata was read after the call. It takes as long as
+// ctx lasts, and no longer than two readings.
+func (c *confirmation) confirm(ctx context.Context, m *cluster.Metadata) error {
 	asked := time.Now()
-	c.turn <- struct{}{}
-	defer func() { <-c.turn }()
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if c.began.After(asked) {
 		return c.err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), confirmTime)
+	// A reading is for all who wait for it, so it outlives its caller.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTime)
 	defer cancel()
 	c.began = time.Now()
 	c.err = m.CatchUp(ctx)

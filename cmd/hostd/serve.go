@@ -60,7 +60,18 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	case err != nil:
 		return err
 	}
-	err = serveUntil(ctx, cfg, node, ports)
+	running, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go func() {
+		select {
+		case err := <-node.Failed():
+			end(err)
+		case <-running.Done():
+		}
+	}()
+	if err = serveUntil(running, cfg, node, ports); err == nil && ctx.Err() == nil {
+		err = context.Cause(running)
+	}
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.StopTimeout)
 	defer cancel()
 	if stopErr := node.Stop(stopping); stopErr != nil {

@@ -32,6 +32,8 @@ type ControlOptions struct {
 	Name     string
 	Metadata *Metadata
 	Blobs    Blobs
+	// ReadOnly says that the disk is nearly full: modules are not taken then.
+	ReadOnly func() bool
 	// Prepare fetches and compiles a module.
 	Prepare func(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error
 	// AwaitBindings waits until every binding up to the revision is served.
@@ -220,6 +222,9 @@ func (c *Control) PutBlob(_ context.Context, _ peer.Digest, size int64, blob io.
 	o, err := c.options()
 	if err != nil {
 		return err
+	}
+	if o.ReadOnly() {
+		return fmt.Errorf("%w: the disk is nearly full", peer.ErrUnavailable)
 	}
 	wasm := make([]byte, 0, size+1) // one more, to read the end of it
 	kept := bytes.NewBuffer(wasm)

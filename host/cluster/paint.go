@@ -52,7 +52,7 @@ func (l *leading) paint(now time.Time) *peerv1.ReportResponse {
 	best := map[sharding.ShardID]*peerv1.ShardState{}
 	for node, a := range l.latest {
 		fresh := now.Sub(a.at) < keepReports
-		out.Nodes = append(out.Nodes, &peerv1.NodeState{NodeId: string(node), Reachable: fresh && l.m.opts.Heard(node), Replicas: a.Replicas})
+		out.Nodes = append(out.Nodes, &peerv1.NodeState{NodeId: string(node), Reachable: fresh && l.m.opts.Heard(node), Replicas: a.Replicas, Draining: a.Draining})
 		for i := range a.Shards {
 			r := &a.Shards[i]
 			if old := best[r.Shard]; !r.Leader || !fresh || old != nil && old.Term >= uint64(r.Term) {

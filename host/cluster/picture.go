@@ -26,6 +26,7 @@ type ShardState struct {
 type NodeState struct {
 	Reachable bool
 	Replicas  uint32
+	Draining  bool // it wants to lead nothing
 }
 
 func pictureOf(r *peerv1.ReportResponse) *Picture {
@@ -41,7 +42,7 @@ func pictureOf(r *peerv1.ReportResponse) *Picture {
 		}
 	}
 	for _, n := range r.GetNodes() {
-		p.Nodes[sharding.NodeID(n.GetNodeId())] = NodeState{Reachable: n.GetReachable(), Replicas: n.GetReplicas()}
+		p.Nodes[sharding.NodeID(n.GetNodeId())] = NodeState{Reachable: n.GetReachable(), Replicas: n.GetReplicas(), Draining: n.GetDraining()}
 	}
 	return p
 }

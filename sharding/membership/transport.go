@@ -189,7 +189,7 @@ func (t *transport) accept() {
 	for {
 		conn, err := t.port.Accept()
 		if err != nil {
-			if t.ctx.Err() == nil {
+			if t.ctx.Err() == nil && !errors.Is(err, net.ErrClosed) {
 				t.logger.Error("gossip is not accepted any more", "error", err)
 			}
 			return

@@ -324,3 +324,20 @@ func TestWaitingNodeIsShown(t *testing.T) {
 		}
 	})
 }
+
+// Nodes that stop all at once do not wait for each other to take what they lead.
+func TestAllStopAtOnce(t *testing.T) {
+	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
+		w.loaded(pace)
+		w.judge()
+		for _, n := range w.nodes {
+			w.stopped = append(w.stopped, n.dir)
+		}
+		began := time.Now()
+		w.stopAll()
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		t.Logf("all have stopped after %v", time.Since(began))
+	})
+}

@@ -1482,7 +1482,9 @@ type NodeState struct {
 	// Whether it was heard lately.
 	Reachable bool `protobuf:"varint,2,opt,name=reachable,proto3" json:"reachable,omitempty"`
 	// How many replicas it holds.
-	Replicas      uint32 `protobuf:"varint,3,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	Replicas uint32 `protobuf:"varint,3,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	// Whether it wants to lead nothing, as one that is about to stop.
+	Draining      bool `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1536,6 +1538,13 @@ func (x *NodeState) GetReplicas() uint32 {
 		return x.Replicas
 	}
 	return 0
+}
+
+func (x *NodeState) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
 }
 
 // Transfer is a leadership that shall move.
@@ -2265,11 +2274,12 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\blearners\x18\x05 \x03(\x04R\blearners\x12\x1a\n" +
 	"\bentities\x18\x06 \x01(\x04R\bentities\x12\x18\n" +
 	"\aapplied\x18\a \x01(\x04R\aapplied\x12\x14\n" +
-	"\x05bytes\x18\b \x01(\x04R\x05bytes\"^\n" +
+	"\x05bytes\x18\b \x01(\x04R\x05bytes\"z\n" +
 	"\tNodeState\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
 	"\treachable\x18\x02 \x01(\bR\treachable\x12\x1a\n" +
-	"\breplicas\x18\x03 \x01(\rR\breplicas\"I\n" +
+	"\breplicas\x18\x03 \x01(\rR\breplicas\x12\x1a\n" +
+	"\bdraining\x18\x04 \x01(\bR\bdraining\"I\n" +
 	"\bTransfer\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
