@@ -37,13 +37,13 @@ type leading struct {
 
 	inbox     map[sharding.NodeID]observed // since the last step
 	latest    map[sharding.NodeID]arrival
-	orders    []coordinator.Order           // since the last step
-	number    uint64                        // of the last order
-	transfers map[sharding.NodeID][]request // for their next report
-	pushing   map[sharding.NodeID]bool      // nodes that are being asked for some
-	outside   map[sharding.NodeID]bool      // nodes without a part in the metadata shard
-	progress  []coordinator.Progress
-	stepped   chan struct{} // closed and made anew after each step
+	orders    []coordinator.Order              // since the last step
+	number    uint64                           // of the last order
+	transfers map[sharding.NodeID][]request    // for their next report
+	pushing   map[sharding.NodeID]bool         // nodes that are being asked for some
+	outside   map[sharding.NodeID]bool         // nodes without a part in the metadata shard
+	awaited   map[uint64]*coordinator.Progress // by order; nil until its caller can be answered
+	stepped   chan struct{}                    // closed and made anew after each step
 	painting  painting
 
 	// What the last step saw, and whether anything has happened since.
@@ -75,7 +75,7 @@ func (l *leading) init(m *Member) {
 // forget begins anew, as a coordinator that knows nothing.
 func (l *leading) forget() {
 	l.inbox, l.latest = map[sharding.NodeID]observed{}, map[sharding.NodeID]arrival{}
-	l.transfers, l.orders, l.progress = map[sharding.NodeID][]request{}, nil, nil
+	l.transfers, l.orders, l.awaited = map[sharding.NodeID][]request{}, nil, map[uint64]*coordinator.Progress{}
 	l.outside, l.view, l.news, l.painting = nil, nil, true, painting{}
 	l.coord = coordinator.New(l.m.opts.Coordinator)
 }
@@ -182,7 +182,13 @@ func (l *leading) step(ctx context.Context) {
 	plan := coord.Step(in)
 	l.at, l.view, l.reach = now, view, reach
 	l.news = len(plan.Commands)+len(plan.Transfers)+len(plan.Progress) > 0
-	l.progress, l.outside = plan.Progress, set(plan.Rejoin)
+	l.outside = set(plan.Rejoin)
+	for _, p := range plan.Progress {
+		// A step says it once, and the caller may sleep through the next ones.
+		if answer, waits := l.awaited[p.ID]; waits && answer == nil && (p.Stands || p.Done) {
+			l.awaited[p.ID] = &p
+		}
+	}
 	l.endStep()
 	l.ask(ctx, plan.Transfers)
 	l.mu.Unlock()
@@ -298,6 +304,13 @@ func (l *leading) order(ctx context.Context, o coordinator.Order) (remaining int
 	o.ID = l.number
 	term := l.term
 	l.orders = append(l.orders, o)
+	awaited := l.awaited
+	awaited[o.ID] = nil
+	defer func() {
+		l.mu.Lock()
+		delete(awaited, o.ID)
+		l.mu.Unlock()
+	}()
 	for {
 		stepped := l.stepped
 		l.mu.Unlock()
@@ -312,11 +325,9 @@ func (l *leading) order(ctx context.Context, o coordinator.Order) (remaining int
 			l.mu.Unlock()
 			return 0, l.m.opts.Metadata.notLeader()
 		}
-		for _, p := range l.progress {
-			if p.ID == o.ID && (p.Stands || p.Done) {
-				l.mu.Unlock()
-				return p.Remaining, p.Err
-			}
+		if p := awaited[o.ID]; p != nil {
+			l.mu.Unlock()
+			return p.Remaining, p.Err
 		}
 	}
 }
