@@ -20,6 +20,7 @@ import (
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/forward"
 	"github.com/hostd/hostd/host/network"
+	"github.com/hostd/hostd/host/pause"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/host/registry"
@@ -66,6 +67,7 @@ type Node struct {
 	stopServer     func() error
 	closeForwarded func(context.Context) error
 	raft           raftLog
+	pauses         *pause.Watch
 	metrics        *metrics
 	prom           *prometheus.Registry
 	disk           diskMark

@@ -12,6 +12,7 @@ import (
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/forward"
+	"github.com/hostd/hostd/host/pause"
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/telemetry"
@@ -24,12 +25,13 @@ const forwardPath = "/" + peerv1connect.ForwardServiceName + "/"
 // openServer begins to serve: probes of other nodes and the health endpoints
 // at once, everything else when the node is open.
 func (n *Node) openServer(context.Context) error {
+	n.watchPauses()
 	path, peers := n.peers.Handler()
 	opts := rpc.Options{
 		NodeID: n.id.Node, Logger: n.logger, Metrics: telemetry.Handler(n.prom, n.logger), Registerer: n.prom,
 		Ready: n.readiness, Opened: n.opened, Admin: n.cfg.Admin == config.AdminFull,
 		DefaultDeadline: n.cfg.DefaultDeadline, MaxDeadline: n.cfg.MaxDeadline,
-		MaxMessageBytes: int(n.cfg.MaxMessageBytes),
+		MaxMessageBytes: int(n.cfg.MaxMessageBytes), Pauses: n.pauses,
 		Internal: map[string]http.Handler{
 			path:        peers,
 			forwardPath: http.HandlerFunc(n.serveForwarded),
@@ -62,6 +64,22 @@ func (n *Node) openServer(context.Context) error {
 	return nil
 }
 
+// watchPauses notices from now on when the process stands still.
+func (n *Node) watchPauses() {
+	n.pauses = pause.New()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.pauses.Run(ctx)
+	}()
+	n.closeLast("watch of pauses", func(context.Context) error {
+		cancel()
+		<-ended
+		return nil
+	})
+}
+
 // serveForwarded serves other nodes' requests once there is something to run
 // them.
 func (n *Node) serveForwarded(w http.ResponseWriter, r *http.Request) {
@@ -77,13 +95,14 @@ func (n *Node) serveForwarded(w http.ResponseWriter, r *http.Request) {
 func (n *Node) openRequests(context.Context) (err error) {
 	n.leaders = newLeaders(n.id.Node, n.region)
 	n.closeLast("leaders", n.leaders.start(n.leadershipMoved))
-	n.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger})
+	n.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger, Epoch: n.pauses.Epoch})
 	if err != nil {
 		return err
 	}
 	n.closeLast("forwarding", n.forward.Close)
 	n.router, err = router.New(router.Options{
 		Self: n.id.Node, Shards: n.id.Shards, Locate: n.shardKeys.Locate, Local: n.region, Remote: n.forward, Leaders: n.leaders,
+		Epoch: n.pauses.Epoch,
 	})
 	if err != nil {
 		return err

@@ -16,6 +16,8 @@ type Route struct {
 	Round uint64
 	// Unknown: an earlier attempt may have taken effect.
 	Unknown bool
+	// Epoch is when the request arrived, in pauses of the process.
+	Epoch uint64
 	// UnderWay: an earlier attempt may take effect yet.
 	UnderWay bool
 	// Self: the last attempt went to this node.

@@ -22,6 +22,9 @@ type Options struct {
 	Connect func(sharding.NodeID) (client *http.Client, baseURL string, err error)
 	Logger  *slog.Logger     // nil discards
 	Clock   func() time.Time // time.Now when nil
+	// Epoch counts the pauses of the process: what a router took before one is
+	// not sent after it. None when nil.
+	Epoch func() uint64
 
 	// Streams to each peer (4): one shard's requests keep to one.
 	Streams int
@@ -58,6 +61,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
+	}
+	if o.Epoch == nil {
+		o.Epoch = func() uint64 { return 0 }
 	}
 	return o
 }

@@ -96,13 +96,13 @@ func (l *link) lose(q *entity.Request) {
 // take encodes what is queued, up to the size of a message, and returns what
 // has waited too long.
 func (l *link) take(dst []byte) (msg []byte, late []*entity.Request) {
-	now := l.client.opts.Clock()
+	now, epoch := l.client.opts.Clock(), l.client.opts.Epoch()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
 	for items := 0; n < len(l.queue) && items < maxMessageItems; n++ {
 		q := l.queue[n]
-		if !q.Deadline.IsZero() && q.Deadline.Before(now) {
+		if !q.Deadline.IsZero() && q.Deadline.Before(now) || q.Route.Epoch != epoch {
 			l.let(q)
 			late = append(late, q)
 			continue

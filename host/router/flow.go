@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/hostd/hostd/host/entity"
@@ -53,6 +54,7 @@ type limits struct {
 	total              *budget
 	minPause, maxPause time.Duration
 	self               sharding.NodeID
+	epoch              atomic.Uint64 // of what arrives now
 }
 
 // flow is the way of one shard's requests: a state machine without goroutine,
@@ -114,7 +116,7 @@ const (
 // admit takes a new request.
 func (f *flow) admit(q *entity.Request) verdict {
 	f.number++
-	q.Route.Number = f.number
+	q.Route.Number, q.Route.Epoch = f.number, f.limits.epoch.Load()
 	switch {
 	case f.closed:
 		q.Result = entity.Result{Err: entity.ErrStopped}
@@ -242,7 +244,7 @@ func (f *flow) gaveUp(q *entity.Request, now time.Time) bool {
 		err = entity.ErrStopped
 	case !f.known.quorum:
 		err = f.notLed()
-	case late(q, now):
+	case f.late(q, now):
 		err = entity.ErrDeadline
 	case !f.overtaken(q):
 		return false
@@ -321,7 +323,7 @@ func (f *flow) next(now time.Time, batch []*entity.Request, limit int) []*entity
 	}
 	for len(batch) < limit && f.held.len() > 0 {
 		q := f.held.pop()
-		if late(q, now) {
+		if f.late(q, now) {
 			f.give(q, entity.ErrDeadline)
 			continue
 		}
@@ -345,14 +347,14 @@ func (f *flow) expire(now time.Time) {
 		return
 	}
 	f.held.remove(func(q *entity.Request) bool {
-		if !late(q, now) {
+		if !f.late(q, now) {
 			return false
 		}
 		f.give(q, entity.ErrDeadline)
 		return true
 	})
 	f.back = slices.DeleteFunc(f.back, func(q *entity.Request) bool {
-		if !late(q, now) {
+		if !f.late(q, now) {
 			return false
 		}
 		f.give(q, entity.ErrDeadline)

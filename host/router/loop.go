@@ -17,6 +17,7 @@ func (r *Router) run() {
 	for {
 		changed := r.opts.Leaders.Changed()
 		now := r.opts.Clock()
+		r.limits.look(r.opts.Epoch())
 		next := asked.Add(refreshEvery)
 		if !now.Before(next) {
 			asked, next = now, now.Add(refreshEvery)
@@ -44,6 +45,12 @@ func (r *Router) run() {
 			}
 			return
 		}
+	}
+}
+
+// look takes the epoch of what arrives from now on; it never goes back.
+func (l *limits) look(epoch uint64) {
+	for now := l.epoch.Load(); now < epoch && !l.epoch.CompareAndSwap(now, epoch); now = l.epoch.Load() {
 	}
 }
 

@@ -92,8 +92,11 @@ func fail(q *entity.Request, err error) {
 	q.Result = entity.Result{Err: err}
 }
 
-func late(q *entity.Request, now time.Time) bool {
-	return !q.Deadline.IsZero() && q.Deadline.Before(now)
+// late reports that a request goes nowhere any more: its deadline is over, or
+// the process stood still since it arrived. Then its caller may have had it done
+// elsewhere, so long ago that the command id is forgotten.
+func (f *flow) late(q *entity.Request, now time.Time) bool {
+	return q.Route.Epoch != f.limits.epoch.Load() || !q.Deadline.IsZero() && q.Deadline.Before(now)
 }
 
 // slot of a command's entity in flow.ran.

@@ -20,6 +20,9 @@ type Options struct {
 	Remote  Remote // nil where there is no other node
 	Leaders Leaders
 	Clock   func() time.Time // time.Now when nil
+	// Epoch counts the pauses of the process: what arrived before one and is
+	// still here after it goes nowhere any more. None when nil.
+	Epoch func() uint64
 
 	// HeldRequests and HeldBytes bound what one shard holds back while its
 	// leader is looked for (4,096; 4 MiB), HeldTotalBytes what all do (64 MiB).
@@ -87,6 +90,9 @@ func New(opts Options) (*Router, error) {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
+	if opts.Epoch == nil {
+		opts.Epoch = func() uint64 { return 0 }
+	}
 	if opts.Remote == nil {
 		opts.Remote = nowhere{}
 	}
@@ -116,6 +122,7 @@ func New(opts Options) (*Router, error) {
 // Requests to one entity run in the order submitted.
 func (r *Router) Submit(reqs []*entity.Request) {
 	var to target
+	r.limits.look(r.opts.Epoch())
 	for i, q := range reqs {
 		where, v := r.admit(q)
 		if v == send && i == 0 {
@@ -177,6 +184,7 @@ func (r *Router) Complete(q *entity.Request) {
 	var now time.Time
 	if q.Result.Err != nil {
 		now = r.opts.Clock()
+		r.limits.look(r.opts.Epoch())
 	} else if q.Result.Node == "" {
 		q.Result.Node = q.Route.Node
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -283,6 +284,40 @@ func TestUnknownOutcomeIsSentAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPausesEndTheWait: what is held, and what comes back, goes nowhere once
+// the process has stood still.
+func TestPausesEndTheWait(t *testing.T) {
+	var epoch atomic.Uint64
+	play(t, func(o *Options) { o.Epoch = epoch.Load }, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+		attempts := 0
+		s.answer["n2"] = func(*entity.Request) entity.Result {
+			if attempts++; attempts == 1 {
+				return entity.Result{Err: entity.ErrOutcomeUnknown}
+			}
+			return entity.Result{}
+		}
+		held := send(0, time.Minute)
+		synctest.Wait()
+		epoch.Add(1)
+		s.change(func() { s.leader = target{node: "n2"} })
+		if res := <-held; !errors.Is(res.Err, entity.ErrDeadline) || attempts != 0 {
+			t.Errorf("held over a pause: %v after %d attempts", res.Err, attempts)
+		}
+		s.answer["n2"] = func(*entity.Request) entity.Result {
+			attempts++
+			epoch.Add(1)
+			return entity.Result{Err: entity.ErrOutcomeUnknown}
+		}
+		if res := <-send(1, time.Minute); !errors.Is(res.Err, entity.ErrOutcomeUnknown) || attempts != 1 {
+			t.Errorf("out during a pause: %v after %d attempts", res.Err, attempts)
+		}
+		s.answer["n2"] = fine
+		if res := <-send(2, time.Minute); res.Err != nil {
+			t.Errorf("after the pauses: %v", res.Err)
+		}
+	})
 }
 
 // TestCloseAnswers: nothing waits for a router that is closed.

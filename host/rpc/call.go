@@ -13,6 +13,7 @@ import (
 // calls runs single requests. It is safe for concurrent use.
 type calls struct {
 	runtime  Runtime
+	arrivals arrivals
 	deadline deadlines
 	pool     sync.Pool
 }
@@ -53,6 +54,9 @@ func (c *calls) put(w *call) {
 // longer than ctx and the bounds on deadlines allow. A command that is in
 // flight when the wait ends goes on; its outcome is then unknown to the caller.
 func (c *calls) run(ctx context.Context, fill func(*entity.Request)) (entity.Result, error) {
+	if err := c.arrivals.check(ctx); err != nil {
+		return entity.Result{}, err
+	}
 	w := c.get()
 	now := time.Now()
 	deadline := c.deadline.of(ctx, now)

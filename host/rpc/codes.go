@@ -117,6 +117,7 @@ var sentinelCodes = []struct {
 	{entity.ErrStopped, connect.CodeUnavailable},
 	{router.ErrUnreachable, connect.CodeUnavailable},
 	{errStopping, connect.CodeUnavailable},
+	{errPaused, connect.CodeUnavailable},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded},
 	{context.Canceled, connect.CodeCanceled},
 	{entity.ErrParked, connect.CodeInternal},

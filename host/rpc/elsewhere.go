@@ -173,10 +173,10 @@ func passedOn(err error) error {
 	return out
 }
 
-// pause waits between attempts, no longer than ctx and until something changes.
-type pause struct{ next time.Duration }
+// backoff waits between attempts, no longer than ctx and until something changes.
+type backoff struct{ next time.Duration }
 
-func (p *pause) wait(ctx context.Context, changed <-chan struct{}) error {
+func (p *backoff) wait(ctx context.Context, changed <-chan struct{}) error {
 	p.next = min(max(2*p.next, minLeaderPause), maxLeaderPause)
 	t := time.NewTimer(p.next)
 	defer t.Stop()
@@ -193,7 +193,7 @@ func (p *pause) wait(ctx context.Context, changed <-chan struct{}) error {
 // here when client is nil. It goes on to the next leader until ctx ends.
 func atLeader[Res any](ctx context.Context, e *elsewhere, shard sharding.ShardID,
 	do func(ctx context.Context, client entityv1connect.EntityServiceClient) (*Res, error)) (*Res, error) {
-	var p pause
+	var p backoff
 	for {
 		changed := e.changed()
 		client, err := e.leader(ctx, shard)

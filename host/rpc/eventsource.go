@@ -18,14 +18,14 @@ const readPatience = 10 * time.Second
 // next leader with the event behind the last that was sent, so that none is
 // missing and none comes twice.
 func (s *entityService) readEvents(ctx context.Context, m *entityv1.ReadEventsRequest, reader *eventReader) error {
-	var p pause
+	var p backoff
 	progress := time.Now()
 	for {
 		from := reader.next
 		changed := s.elsewhere.changed()
 		err := s.readOnce(ctx, m, reader)
 		if reader.next > from {
-			p, progress = pause{}, time.Now()
+			p, progress = backoff{}, time.Now()
 		}
 		hopped := ctx.Value(hopKey{}) != nil
 		switch {

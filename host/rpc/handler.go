@@ -29,6 +29,7 @@ func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
 	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard, count: count}
 	entities.elsewhere.nodes = deps.Nodes
 	entities.calls.runtime = deps.Runtime
+	entities.calls.arrivals = arrivals{opts.Pauses}
 	entities.calls.deadline = deadlines{standard: opts.DefaultDeadline, longest: opts.MaxDeadline}
 	streams := &streamService{entityService: entities, nodeIDBytes: []byte(opts.NodeID), maxInFlight: opts.MaxStreamInFlight, metrics: count}
 	modules := &moduleService{

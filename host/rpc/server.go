@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 
+	"github.com/hostd/hostd/host/pause"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -36,6 +37,9 @@ type Options struct {
 	// only /livez, /readyz and /metrics and what is Internal are served. A nil
 	// func is always open.
 	Opened func() error
+	// Pauses tells what arrived before the process stood still: it is refused.
+	// Without it there are none.
+	Pauses Pauses
 	// Internal are the services between nodes, by the prefix of their paths.
 	Internal map[string]http.Handler
 
@@ -76,6 +80,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Ready == nil {
 		o.Ready = func() error { return nil }
+	}
+	if o.Pauses == nil {
+		o.Pauses = (*pause.Watch)(nil)
 	}
 	duration(&o.DefaultDeadline, 5*time.Second)
 	duration(&o.MaxDeadline, 30*time.Second)
@@ -124,13 +131,15 @@ func NewServer(deps Deps, opts Options) *Server {
 	opts = opts.withDefaults()
 	s := &Server{opts: opts, guard: newStreamGuard(opts.MaxStreams, opts.WriteStall)}
 	public := newHandler(deps, opts, s.guard)
-	s.handler, s.hop = gate(public, opts), hop(public, opts)
+	fresh := arrivals{opts.Pauses}
+	s.handler, s.hop = gate(fresh.wrap(public), opts), hop(public, opts)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	s.http = &http.Server{
 		Handler:           s.handler,
 		Protocols:         protocols,
+		ConnContext:       fresh.connContext,
 		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 		ReadHeaderTimeout: 5 * time.Second,
 		// Long-lived streams lift these two for themselves.
@@ -162,7 +171,7 @@ func (s *Server) Hop() http.Handler { return s.hop }
 // Serve accepts connections until Shutdown, and then returns nil. It closes
 // the listener.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.http.Serve(netutil.LimitListener(l, s.opts.MaxConns))
+	err := s.http.Serve(netutil.LimitListener(arrivals{s.opts.Pauses}.listen(l), s.opts.MaxConns))
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

@@ -75,7 +75,7 @@ func (s *streamService) sendStream(ctx context.Context, conn *connect.BidiStream
 			guard.abortRead()
 		}
 	}()
-	readErr := st.read()
+	readErr := st.read(ctx)
 	st.endInput()
 	<-st.gone
 	st.close()
@@ -91,13 +91,16 @@ func (s *streamService) sendStream(ctx context.Context, conn *connect.BidiStream
 }
 
 // read takes messages until the client's half-close, which is no error.
-func (st *sendStream) read() error {
+func (st *sendStream) read(ctx context.Context) error {
 	for {
 		b := st.svc.batches.get()
 		b.stream = st
 		err := st.conn.Conn().Receive(&b.message)
 		if err == nil {
 			err = st.parse(b)
+		}
+		if err == nil {
+			err = st.svc.calls.arrivals.check(ctx)
 		}
 		if err == nil {
 			err = st.reserve(b)
@@ -109,7 +112,7 @@ func (st *sendStream) read() error {
 			}
 			return err
 		}
-		st.submit(b)
+		st.submit(ctx, b)
 	}
 }
 
@@ -186,7 +189,12 @@ func (st *sendStream) reserve(b *batch) error {
 }
 
 // submit hands the batch to the runtime and answers what is already decided.
-func (st *sendStream) submit(b *batch) {
+func (st *sendStream) submit(ctx context.Context, b *batch) {
+	if err := st.svc.calls.arrivals.check(ctx); err != nil {
+		for i := range b.items {
+			b.items[i].req.Result.Err = err
+		}
+	}
 	b.refs.Store(int32(len(b.items)) + 1)
 	for i := range b.items {
 		it := &b.items[i]

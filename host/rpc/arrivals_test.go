@@ -1,0 +1,70 @@
+package rpc_test
+
+import (
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/rpc"
+)
+
+// pauses are made by the test.
+type pauses struct {
+	epoch    atomic.Uint64
+	settling atomic.Bool
+}
+
+func (p *pauses) Epoch() uint64  { return p.epoch.Load() }
+func (p *pauses) Settling() bool { return p.settling.Load() }
+
+// TestWhatArrivedBeforeAPauseIsRefused, unary and on a stream, and the next
+// connection is as good as any.
+func TestWhatArrivedBeforeAPauseIsRefused(t *testing.T) {
+	p := new(pauses)
+	s := serve(t, rpc.Options{Pauses: p})
+	c := s.entities()
+	if _, err := c.Send(t.Context(), connect.NewRequest(add("a", 1))); err != nil {
+		t.Fatal(err)
+	}
+	stream := c.SendStream(t.Context())
+	if err := stream.Send(&entityv1.SendStreamRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	p.epoch.Add(1)
+	if _, err := c.Send(t.Context(), connect.NewRequest(add("a", 1))); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("on a connection from before: %v", err)
+	}
+	_ = stream.Send(message(1, add("a", 1)))
+	if res, err := stream.Receive(); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("on a stream from before: %v %v", res, err)
+	}
+	stream.CloseRequest()
+	stream.CloseResponse()
+	eventually(t, "a new connection", func() bool {
+		_, err := c.Send(t.Context(), connect.NewRequest(add("a", 1)))
+		return err == nil
+	})
+	if n := s.world.Total("a"); n != 2 {
+		t.Errorf("%d commands took effect", n)
+	}
+}
+
+// TestConnectionsOfAPauseAreClosed: what the kernel accepted while nobody did.
+func TestConnectionsOfAPauseAreClosed(t *testing.T) {
+	p := new(pauses)
+	p.settling.Store(true)
+	s := serve(t, rpc.Options{Pauses: p})
+	if res, err := http.Get(s.url + "/livez"); err == nil {
+		res.Body.Close()
+		t.Errorf("a connection that is not trusted is served: %s", res.Status)
+	}
+	p.settling.Store(false)
+	res, err := http.Get(s.url + "/livez")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+}
