@@ -10,6 +10,9 @@ const (
 	HandleEvents Mode = 1 // hostd_handle of an event-sourced type: all but state
 	HandleState  Mode = 2 // hostd_handle of a durable-state type: all but event and tag
 	QueryOnly    Mode = 3 // hostd_query: reply or reject
+	// HandleTransient is hostd_handle of a transient type: reply, reject or
+	// passivate.
+	HandleTransient Mode = 4
 )
 
 // Output is what a guest answered. Slices point into the frames ParseOutput
@@ -115,7 +118,9 @@ func (m Mode) allows(kind Kind) bool {
 		return m == HandleEvents
 	case OutState:
 		return m == HandleState
-	case OutSend, OutSendWithAnswer, OutSetTimer, OutCancelTimer, OutSetSchedule, OutPassivate, OutDelete:
+	case OutPassivate:
+		return m != QueryOnly
+	case OutSend, OutSendWithAnswer, OutSetTimer, OutCancelTimer, OutSetSchedule, OutDelete:
 		return m == HandleEvents || m == HandleState
 	}
 	return false

@@ -60,6 +60,8 @@ func TestParseOutputModes(t *testing.T) {
 		HandleEvents: {OutEvent: true, OutReply: true, OutReject: true, OutSend: true, OutSetTimer: true, OutCancelTimer: true, OutPassivate: true, OutTag: true, OutDelete: true, OutSendWithAnswer: true, OutSetSchedule: true},
 		HandleState:  {OutReply: true, OutReject: true, OutSend: true, OutSetTimer: true, OutCancelTimer: true, OutPassivate: true, OutState: true, OutDelete: true, OutSendWithAnswer: true, OutSetSchedule: true},
 		QueryOnly:    {OutReply: true, OutReject: true},
+
+		HandleTransient: {OutReply: true, OutReject: true, OutPassivate: true},
 	}
 	limits := DefaultLimits()
 	for mode, kinds := range allowed {

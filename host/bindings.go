@@ -8,9 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
@@ -50,6 +52,19 @@ func (b *bindings) Lookup(entityType string) *entity.Type {
 
 // remembered names the types whose entities stay in memory.
 func (b *bindings) remembered() []string { return *b.keeping.Load() }
+
+// singletons returns the entities of singleton types that belong to a shard.
+func (b *bindings) singletons(shard sharding.ShardID, locate func(sharding.EntityID) (sharding.ShardID, bool)) (ids []sharding.EntityID) {
+	for _, name := range b.remembered() {
+		id := sharding.EntityID{Type: name, ID: manifest.SingletonID}
+		if at, known := locate(id); known && at == shard {
+			if t := b.served(name); t != nil && t.Singleton {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
 
 func (b *bindings) served(entityType string) *servedType {
 	return (*b.types.Load())[entityType]

@@ -151,8 +151,11 @@ func (s entityService) Get(ctx context.Context, id sharding.EntityID) (rpc.Entit
 	}
 	if l := live[0]; l != nil {
 		info.Resident, info.LastError, info.Faults = l.Resident, l.LastErr, l.Faults
-		if l.Status == "parked" {
+		switch t := s.n.bindings.Lookup(id.Type); {
+		case l.Status == "parked":
 			info.Status = "parked"
+		case l.Resident && t != nil && t.Transient:
+			info.Status = "active"
 		}
 	}
 	if info.Timers, err = (stateService{s.n}).timers(ctx, shard, id); err != nil {

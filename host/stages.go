@@ -217,6 +217,7 @@ func (n *Node) openEntities(context.Context) error {
 			Types:          n.bindings,
 			Remembered:     n.bindings.remembered,
 			Living:         n.machine,
+			Singletons:     func(s sharding.ShardID) []sharding.EntityID { return n.bindings.singletons(s, n.shardKeys.Locate) },
 			RememberRate:   max(1, rememberRate/lanes),
 			IdleAfter:      n.idle.after,
 			Bindings:       n.bindings.reached.Load,

@@ -39,6 +39,9 @@ func (s stateService) Fold(ctx context.Context, id sharding.EntityID, at *journa
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}
+	if t := s.n.bindings.served(id.Type); t != nil && t.Transient {
+		return nil, 0, &rpc.RefusedError{Reason: "the entities of this type keep no state; query them"}
+	}
 	shard := s.n.region.ShardOf(id)
 	head, err := s.n.machine.Info(shard, id)
 	if err != nil {

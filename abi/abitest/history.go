@@ -47,8 +47,14 @@ type mark struct {
 
 func (t *typeSuite) durable() bool { return t.def.Kind == manifest.DurableState }
 
+// transient types keep nothing: there is nothing to replay.
+func (t *typeSuite) transient() bool { return t.def.Kind == manifest.Transient }
+
 func (t *typeSuite) mode() abi.Mode {
-	if t.durable() {
+	switch {
+	case t.transient():
+		return abi.HandleTransient
+	case t.durable():
 		return abi.HandleState
 	}
 	return abi.HandleEvents
@@ -172,7 +178,7 @@ func (t *typeSuite) store(g Instance, e *entity, name string, out *abi.Output, b
 		e.events = append(e.events, event{e.sequence, e.now(), string(emitted.Type), emitted.Payload})
 	}
 	after, err := t.snapshot(g, e.handle)
-	if err != nil {
+	if err != nil || t.transient() {
 		return err
 	}
 	changed := len(out.Events) > 0 || out.HasState

@@ -38,6 +38,7 @@ type EntityType struct {
 	SnapshotEvery    int           // events between snapshots; 0 leaves it to the node
 	PassivateAfter   time.Duration // idle time; 0 leaves it to the node
 	RememberEntities bool          // activate again by itself after a fail-over
+	Singleton        bool          // one entity, SingletonID, in memory at all times
 	ShardKey         ShardKey      // which entities share a shard; zero is none
 
 	Extra map[string]json.RawMessage
@@ -50,6 +51,9 @@ type ShardKey struct {
 	Group string `json:"group,omitempty"`
 	Until string `json:"until,omitempty"`
 }
+
+// SingletonID is the id of the one entity of a singleton type.
+const SingletonID = "singleton"
 
 // Named is a command or a query.
 type Named struct {
@@ -70,6 +74,8 @@ type Kind string
 const (
 	EventSourced Kind = "event-sourced"
 	DurableState Kind = "durable-state"
+	// Transient: nowhere; it is lost when the entity leaves memory.
+	Transient Kind = "transient"
 )
 
 // Encoding says what payloads are.

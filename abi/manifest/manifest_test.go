@@ -16,7 +16,8 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the golden files under testda
 const full = `{"abi":1,"name":"counter","version":"1.2.0","entityTypes":[{"name":"counter","kind":"event-sourced",` +
 	`"encoding":"json","commands":[{"name":"add","schema":{"b":1,"a":[2]}}],"queries":[{"name":"total"}],"events":[{"type":"added","since":"1.1"}],` +
 	`"snapshotEvery":100,"passivateAfter":"2m","rememberEntities":true,"shardKey":{"group":"customer","until":"-"},"colour":"blue"},` +
-	`{"name":"doc","kind":"durable-state","encoding":"bytes","commands":[]}],"author":null,"licence":"MIT"}`
+	`{"name":"doc","kind":"durable-state","encoding":"bytes","commands":[]},` +
+	`{"name":"hub","kind":"transient","encoding":"bytes","singleton":true}],"author":null,"licence":"MIT"}`
 
 func TestRoundTripKeepsUnknownMembers(t *testing.T) {
 	m, err := Parse([]byte(full))
@@ -91,7 +92,8 @@ func TestFaultsAsText(t *testing.T) {
 		entity(`,"commands":[` + many(`{"name":"x"}`, MaxNames+1) + `]`),
 		entity(`,"snapshotEvery":-1`), entity(`,"snapshotEvery":1000001`), entity(`,"snapshotEvery":"100"`),
 		entity(`,"passivateAfter":120`), entity(`,"passivateAfter":"2 minutes"`), entity(`,"passivateAfter":"-2m"`), entity(`,"passivateAfter":"721h"`),
-		entity(`,"rememberEntities":"yes"`),
+		entity(`,"rememberEntities":"yes"`), entity(`,"singleton":"one"`),
+		`{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"transient","encoding":"json","rememberEntities":true}]}`,
 		entity(`,"shardKey":"-"`), entity(`,"shardKey":{}`), entity(`,"shardKey":{"until":""}`), entity(`,"shardKey":{"until":7}`),
 		entity(`,"shardKey":{"until":"-","from":"+"}`), entity(`,"shardKey":{"group":"A"}`), entity(`,"shardKey":{"until":"\u0000"}`),
 		entity(`,"shardKey":{"until":"` + strings.Repeat("-", MaxUntilBytes+1) + `"}`),

@@ -48,6 +48,9 @@ func (t *EntityType) marshal(parent *writer) json.RawMessage {
 	if t.RememberEntities {
 		w.member("rememberEntities", true)
 	}
+	if t.Singleton {
+		w.member("singleton", true)
+	}
 	if t.ShardKey != (ShardKey{}) {
 		w.member("shardKey", t.ShardKey)
 	}

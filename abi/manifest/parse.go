@@ -78,6 +78,7 @@ func parseType(path string, text json.RawMessage) (EntityType, error) {
 	r.read("snapshotEvery", &t.SnapshotEvery, optional)
 	r.duration("passivateAfter", &t.PassivateAfter)
 	r.read("rememberEntities", &t.RememberEntities, optional)
+	r.read("singleton", &t.Singleton, optional)
 	r.shardKey(&t.ShardKey)
 	t.Extra = r.rest()
 	return t, r.err

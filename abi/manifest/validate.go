@@ -44,8 +44,11 @@ func (t *EntityType) validate(path string) error {
 	if err := abi.ValidateEntityType(t.Name); err != nil {
 		return &Error{path + ".name", reason(err)}
 	}
-	if t.Kind != EventSourced && t.Kind != DurableState {
-		return &Error{path + ".kind", fmt.Sprintf("is neither %q nor %q", EventSourced, DurableState)}
+	if t.Kind != EventSourced && t.Kind != DurableState && t.Kind != Transient {
+		return &Error{path + ".kind", fmt.Sprintf("is none of %q, %q and %q", EventSourced, DurableState, Transient)}
+	}
+	if t.Kind == Transient && t.RememberEntities && !t.Singleton {
+		return &Error{path + ".rememberEntities", "is not for a transient type: nobody knows its entities"}
 	}
 	if t.Encoding != JSON && t.Encoding != Bytes {
 		return &Error{path + ".encoding", fmt.Sprintf("is neither %q nor %q", JSON, Bytes)}

@@ -28,6 +28,7 @@ type (
 		SnapshotEvery  int             `json:"snapshotEvery,omitempty"`
 		PassivateAfter string          `json:"passivateAfter,omitempty"`
 		Remember       bool            `json:"rememberEntities,omitempty"`
+		Singleton      bool            `json:"singleton,omitempty"`
 		ShardKey       *shardKeyText   `json:"shardKey,omitempty"`
 	}
 	shardKeyText struct {
@@ -62,13 +63,16 @@ func (d *definition) describe() typeText {
 	t := typeText{
 		Name: d.name, Kind: "event-sourced", Encoding: "json",
 		Commands: []nameText{}, Queries: []nameText{}, Events: []eventTypeText{},
-		SnapshotEvery: d.snapshotEvery, Remember: d.remember,
+		SnapshotEvery: d.snapshotEvery, Remember: d.remember, Singleton: d.singleton,
 	}
 	if d.group != "" || d.until != "" {
 		t.ShardKey = &shardKeyText{d.group, d.until}
 	}
 	if d.durable {
 		t.Kind = "durable-state"
+	}
+	if d.transient {
+		t.Kind = "transient"
 	}
 	if d.encoding == Bytes {
 		t.Encoding = "bytes"

@@ -168,6 +168,9 @@ func (g *Guest) settle(e *entity, rejected bool) {
 		e.state = state
 		return
 	}
+	if e.def.transient {
+		return
+	}
 	out, mark := abi.BeginFrame(g.out, abi.OutState)
 	out = e.snapshot(out)
 	if string(out[mark:]) == string(g.before) {

@@ -116,6 +116,21 @@ func Durable[S any](name string, encoding Encoding, options ...Option) *Type[S] 
 	return declare[S](name, encoding, true, options)
 }
 
+// Transient declares a type whose entities keep nothing: their state is in
+// memory, their commands change it in place, and it is lost when they leave
+// memory or their node. They emit no events, send nothing and set no timers.
+func Transient[S any](name string, encoding Encoding, options ...Option) *Type[S] {
+	t := declare[S](name, encoding, true, options)
+	t.def.transient = true
+	return t
+}
+
+// Singleton gives the type one entity, with the id "singleton", that is in
+// memory at all times.
+func Singleton() Option {
+	return func(d *definition) { d.singleton = true }
+}
+
 func declare[S any](name string, encoding Encoding, durable bool, options []Option) *Type[S] {
 	if err := abi.ValidateEntityType(name); err != nil {
 		panic("hostd: " + err.Error())

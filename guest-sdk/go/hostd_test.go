@@ -93,6 +93,30 @@ func TestCommandsEventsAndReplies(t *testing.T) {
 	d.Then(order{Lines: []string{"a", "b"}, Counts: map[string]int64{"a": 1, "b": 1}})
 }
 
+// TestTransientTypes: the state is changed in place, nothing is emitted, and a
+// rejection leaves it as it was.
+func TestTransientTypes(t *testing.T) {
+	typ := hostd.Transient[orderLen](`presence`, hostd.JSON, hostd.Singleton())
+	hostd.Command(typ, "enter", func(_ *hostd.Context, s *orderLen, n int) (orderLen, error) {
+		if s.Lines += n; n < 0 {
+			return orderLen{}, hostd.Reject("negative", "")
+		}
+		return *s, nil
+	})
+	d := hostdtest.New(t, typ)
+	if out := d.When("enter", 2).Reply(orderLen{2}).Output(); out.HasState || len(out.Events) > 0 {
+		t.Errorf("a transient type emits %+v", out)
+	}
+	d.When("enter", -1).Rejected("negative")
+	d.When("enter", 3).Reply(orderLen{5})
+	if !typ.IsTransient() || typ.IsDurable() {
+		t.Error("what it is")
+	}
+	if got := string(hostd.NewGuest("m", "1", typ).Describe()); !strings.Contains(got, `"kind":"transient"`) || !strings.Contains(got, `"singleton":true`) {
+		t.Error(got)
+	}
+}
+
 // TestSchedules: what a command sets, and what the command of a tick sees.
 func TestSchedules(t *testing.T) {
 	typ := hostd.Entity[int](`clock`, hostd.JSON)

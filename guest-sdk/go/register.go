@@ -16,6 +16,8 @@ type definition struct {
 	snapshotEvery  int
 	passivateAfter Duration
 	remember       bool
+	singleton      bool
+	transient      bool // durable too, but that nothing is emitted
 	group, until   string
 
 	initial  func() unsafe.Pointer // the state of a new entity

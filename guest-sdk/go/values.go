@@ -27,4 +27,7 @@ func (t *Type[S]) DecodeState(snapshot []byte) (S, error) {
 }
 
 // IsDurable reports whether the type was made with Durable.
-func (t *Type[S]) IsDurable() bool { return t.def.durable }
+func (t *Type[S]) IsDurable() bool { return t.def.durable && !t.def.transient }
+
+// IsTransient reports whether the type was made with Transient.
+func (t *Type[S]) IsTransient() bool { return t.def.transient }

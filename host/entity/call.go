@@ -188,11 +188,7 @@ func (c *core) handled(e *entity, v *call) {
 	c.fuel = v.fuel
 	e.inst.pool.tally(c, e.typ).add(v.fuel)
 	if err == nil {
-		mode := abi.HandleEvents
-		if e.typ.Durable {
-			mode = abi.HandleState
-		}
-		if err = abi.ParseOutput(&c.output, v.out, mode, c.limits(e.typ)); err == nil && len(c.output.State)+len(c.output.Reply) > maxStateBytes {
+		if err = abi.ParseOutput(&c.output, v.out, e.typ.mode(), c.limits(e.typ)); err == nil && len(c.output.State)+len(c.output.Reply) > maxStateBytes {
 			err = errStateTooLarge
 		}
 		if err == nil {

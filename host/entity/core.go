@@ -385,6 +385,7 @@ func (c *core) serve(e *entity) bool {
 		c.settle(e.shard, r, Result{Err: ErrNotServed})
 	case r.Kind == start:
 		c.started(e, r)
+	case t.Transient && c.ofTransient(e, r):
 	case r.Kind == Command:
 		c.command(e, r)
 	case r.Kind == Deliver:

@@ -32,7 +32,7 @@ func (c *core) command(e *entity, r *Request) {
 		c.settle(s, r, Result{Err: ErrUnknownCommand})
 		return
 	}
-	if c.readOnly() {
+	if c.readOnly() && !e.typ.Transient {
 		c.settle(s, r, Result{Err: ErrReadOnly})
 		return
 	}
@@ -100,7 +100,7 @@ func (c *core) again(e *entity, r *Request, m *remembered, hash uint64) {
 	}
 	c.stats.Duplicates++
 	r.Result = Result{Payload: m.reply, Sequence: m.sequence, EventCount: int(m.events), Duplicate: true}
-	c.hold(e.shard, r, e.last, false)
+	c.hold(e.shard, r, e.last, e.typ.Transient)
 }
 
 // outcome turns the guest's output into a refusal or a record.
@@ -127,6 +127,10 @@ func (c *core) outcome(e *entity, r *Request, env Env, hash uint64) {
 		c.hold(s, r, gate, true)
 		return
 	}
+	if e.typ.Transient {
+		c.transient(e, r, env, hash)
+		return
+	}
 	if r.Kind == Deliver {
 		c.answer(r.Delivery)
 	}
@@ -136,9 +140,7 @@ func (c *core) outcome(e *entity, r *Request, env Env, hash uint64) {
 	}
 	c.append(e, r, env, hash)
 	if out.Passivate || out.Delete {
-		e.asleep = true
-		c.evict(e)
-		c.revive(e)
+		c.leave(e)
 	}
 }
 

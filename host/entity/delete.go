@@ -27,7 +27,6 @@ func (c *core) remove(e *entity, r *Request) {
 		c.fuel = 0
 		c.output.Delete = true
 		c.append(e, r, Env{Now: now}, hash)
-		c.evict(e)
-		c.revive(e)
+		c.leave(e)
 	}
 }

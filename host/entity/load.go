@@ -39,11 +39,19 @@ func (c *core) startLoad(e *entity) {
 		c.failWaiting(e, ErrNotServed)
 		return
 	}
+	if err := t.checkID(e.id); err != nil {
+		c.failWaiting(e, err)
+		return
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e.phase, e.typ = loading, t
 	x := e.more()
 	x.load = &load{entity: e, id: e.id, shard: e.shard.id, typ: t, below: x.below, whole: x.whole, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2)}
 	c.stats.Loads++
+	if t.Transient {
+		c.loadTransient(e.load())
+		return
+	}
 	c.loader.start(x.load)
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/sharding"
 )
 
 // Options configure a lane. The zero value of a bound means its default.
@@ -22,6 +23,9 @@ type Options struct {
 	// must not block. Living reads which these are.
 	Remembered func() []string
 	Living     Living
+	// Singletons are the entities of the singleton types among these that belong
+	// to a shard. Nil: there are none.
+	Singletons func(sharding.ShardID) []sharding.EntityID
 	// IdleAfter returns how long the entities of a type may be idle when that
 	// was set in the place of what the type says; negative is for ever. It must
 	// not block. Nil: nothing is set.

@@ -245,7 +245,7 @@ func (c *core) passivate(e *entity, r *Request) {
 	c.stats.Passivations++
 	c.away[e] = struct{}{}
 	recorded := c.putToRest(e, r)
-	e.asleep = true
+	e.asleep = !e.typ.Singleton
 	c.evict(e)
 	if !recorded {
 		c.settle(e.shard, r, Result{})

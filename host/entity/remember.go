@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -99,7 +100,14 @@ func (c *core) keeps(entityType string) bool {
 
 // remembers reports that an entity which has left is to be in memory.
 func (c *core) remembers(e *entity) bool {
-	return e.lives && !e.asleep && e.shard.state == leading && c.keeps(e.id.Type)
+	return (e.lives || e.id.ID == manifest.SingletonID) && !e.asleep && e.shard.state == leading && c.keeps(e.id.Type) && c.stays(e)
+}
+
+// stays reports that there is to be an entity whether it exists or not, or that
+// it does.
+func (c *core) stays(e *entity) bool {
+	t := c.opts.Types.Lookup(e.id.Type)
+	return e.lives || t != nil && t.Singleton && t.checkID(e.id) == nil
 }
 
 // recall has the entities of a shard read that this node begins to lead.
@@ -112,6 +120,15 @@ func (c *core) recallTypes(s *shard, types []string) {
 	if len(types) > 0 && c.opts.Living != nil {
 		s.memory.types = append(s.memory.types, types...)
 		c.list(s)
+	}
+	if len(types) == 0 || c.opts.Singletons == nil {
+		return
+	}
+	for _, id := range c.opts.Singletons(s.id) {
+		if slices.Contains(types, id.Type) {
+			s.memory.again = append(s.memory.again, id)
+			c.list(s)
+		}
 	}
 }
 
@@ -271,10 +288,8 @@ func (c *core) startOne(s *shard, id sharding.EntityID) {
 // leaves again.
 func (c *core) started(e *entity, r *Request) {
 	c.settle(e.shard, r, Result{})
-	if !e.lives && e.waiting.len == 0 {
-		e.asleep = true
-		c.evict(e)
-		c.revive(e)
+	if !c.stays(e) && e.waiting.len == 0 {
+		c.leave(e)
 	}
 }
 
@@ -321,7 +336,7 @@ func (r *remembering) hold(id sharding.EntityID, now int64) {
 // rests lets an entity of a type that remembers rest: the record of a request
 // by which it leaves says so, to whoever leads the shard next.
 func (c *core) rests(e *entity, r *Request, rec *journal.Record) {
-	if e.typ.Remember && (c.output.Passivate || r.Kind == Passivate) {
+	if e.typ.Remember && !e.typ.Singleton && (c.output.Passivate || r.Kind == Passivate) {
 		rec.Flags |= journal.FlagResting
 	}
 }
@@ -329,7 +344,7 @@ func (c *core) rests(e *entity, r *Request, rec *journal.Record) {
 // putToRest carries out a caller's request to let a remembered entity leave,
 // with a record.
 func (c *core) putToRest(e *entity, r *Request) bool {
-	if e.typ == nil || !e.typ.Remember || !e.lives {
+	if !e.typ.Remember || e.typ.Singleton || !e.lives {
 		return false
 	}
 	if c.readOnly() {

@@ -18,6 +18,13 @@ func (w *world) remembered() []string {
 	return []string{"tally"}
 }
 
+func (w *world) singletons(s sharding.ShardID) []sharding.EntityID {
+	if !w.singleton || s != worldShard {
+		return nil
+	}
+	return []sharding.EntityID{{Type: "tally", ID: "singleton"}}
+}
+
 func (w *world) living(s *livingScan) {
 	s.read(context.Background(), w)
 	w.livings = append(w.livings, s)

@@ -110,6 +110,10 @@ func (c *core) deliver(e *entity, r *Request) {
 		c.settle(s, r, Result{Err: &GapError{Wanted: has.number + 1}})
 	case c.readOnly():
 		c.settle(s, r, Result{Err: ErrReadOnly})
+	case e.typ.Transient:
+		c.fuel = 0
+		c.output.Reset()
+		c.refused(e, r, Env{Now: now}, &RejectedError{Code: CodeTransient, Message: "the entities of this type keep nothing, so what is sent to them could be lost"})
 	case e.typ.Commands != nil && !e.typ.Commands[r.Name]:
 		c.fuel = 0
 		c.output.Reset()

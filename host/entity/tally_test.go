@@ -116,6 +116,11 @@ func (g *tally) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 	g.fuel = int64(binary.LittleEndian.Uint16(append([]byte(req.CommandID), 'x', 'y'))) + 1
 	var out []byte
 	emit := func(times int) {
+		if g.w.transient && string(req.Name) != "emit" {
+			n, _ := strconv.ParseInt(string(req.Payload), 10, 64)
+			g.sums[h] += n * int64(times)
+			return
+		}
 		if g.w.durable {
 			n, _ := strconv.ParseInt(string(req.Payload), 10, 64)
 			g.sums[h] += n * int64(times)
@@ -128,7 +133,7 @@ func (g *tally) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 		}
 	}
 	switch string(req.Name) {
-	case "add", "tick":
+	case "add", "tick", "emit":
 		emit(1)
 	case "set", "setnote":
 		due := g.w.now.Add(time.Duration(g.w.rnd.IntN(30)-5) * time.Millisecond).UnixNano()

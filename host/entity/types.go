@@ -57,6 +57,11 @@ type Type struct {
 	Durable bool
 	// Remember keeps the type's entities in memory, without being asked for.
 	Remember bool
+	// Singleton: the type has one entity, with the id manifest.SingletonID,
+	// which is in memory whether or not it exists.
+	Singleton bool
+	// Transient types keep nothing: an entity is lost when it leaves memory.
+	Transient bool
 	// SnapshotEvery is the number of events between snapshots of an entity; 0
 	// leaves it to the lane, a negative number takes none. SnapshotKeep is how
 	// many of them stay, 0 for two, at most journal.MaxSnapshots.

@@ -54,6 +54,8 @@ type world struct {
 	livings    []*livingScan
 	poison     string // the entity that does not load
 	remember   bool   // the type remembers its entities
+	singleton  bool
+	transient  bool
 	post       post
 	lost       bool // some proposal was
 	fired      int
@@ -110,7 +112,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.core = newCore(Options{
 		Journal: w, Histories: w, Types: w, Now: func() time.Time { return w.now },
 		Bindings:   func() uint64 { return w.typ.Revision },
-		Remembered: w.remembered, Living: w, RememberRate: 1000,
+		Remembered: w.remembered, Singletons: w.singletons, Living: w, RememberRate: 1000,
 		InstanceBytes: 3, LaneBytes: int64(4 + 1000*(seed%3)), PassivateAfter: time.Duration(seed%2) * 40 * time.Millisecond, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), FilterAbove: 1 + int(seed%3)*10, EntitySends: 3, ShardSends: 20, ShardLetters: 25, ParkFor: time.Millisecond,
 	}, w, w)
 	return w
@@ -120,7 +122,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 // is the same module.
 func (w *world) serve(revision uint64) {
 	w.newest = max(w.newest, revision)
-	w.typ = &Type{Name: "tally", Durable: w.durable, Remember: w.remember, Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
+	w.typ = &Type{Name: "tally", Durable: w.durable, Remember: w.remember, Singleton: w.singleton, Transient: w.transient, Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
 	w.typ.Instantiate = func(context.Context) (Guest, error) {
 		w.open++
 		return &tally{w: w, rev: revision, sums: map[uint64]int64{}}, nil

@@ -47,6 +47,31 @@ func TestExamplesConform(t *testing.T) {
 	}
 }
 
+// TestTransientTypesConform: so do types that keep nothing; what is about
+// histories does not apply to them.
+func TestTransientTypesConform(t *testing.T) {
+	report, err := abitest.Run(t.Context(), opener{compile(t, "tests/entities/guest")}, abitest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed := 0
+	for _, check := range report.Checks {
+		if check.EntityType != "hub" && check.EntityType != "chief" {
+			continue
+		}
+		history := check.Name == "replay" || check.Name == "snapshot"
+		switch {
+		case check.Status == abitest.Passed:
+			passed++
+		case check.Status == abitest.Failed || !history:
+			t.Errorf("%+v", check)
+		}
+	}
+	if passed < 10 {
+		t.Errorf("%d checks passed", passed)
+	}
+}
+
 // TestMapOrderIsFound: the classic fault of a Go guest is to evolve by the
 // order of a map, which differs between instances.
 func TestMapOrderIsFound(t *testing.T) {

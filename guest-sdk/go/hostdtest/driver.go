@@ -146,7 +146,10 @@ func (d *Driver[S]) When(command string, payload any) *Result[S] {
 		input = abi.AppendDue(input, d.due.UnixNano())
 	}
 	mode := abi.HandleEvents
-	if d.typ.IsDurable() {
+	switch {
+	case d.typ.IsTransient():
+		mode = abi.HandleTransient
+	case d.typ.IsDurable():
 		mode = abi.HandleState
 	}
 	r := d.result(command, d.guest.Handle(live, input), mode)
@@ -172,6 +175,9 @@ func (d *Driver[S]) settle(r *Result[S], before []byte) {
 		if r.output.HasState {
 			d.durable = bytes.Clone(r.output.State)
 		}
+	}
+	if d.typ.IsTransient() {
+		return
 	}
 	for _, event := range r.output.Events {
 		d.history = append(d.history, stored{string(event.Type), event.Payload})

@@ -119,6 +119,28 @@ func Keeper() *hostd.Type[State] {
 	return keeper
 }
 
-var _ = hostd.Serve("alarm", "1.0.0", Alarm(), Keeper())
+// Hub declares a type that keeps nothing, Chief one with one entity.
+func Hub() *hostd.Type[State] {
+	hub := hostd.Transient[State]("hub", hostd.JSON)
+	adds(hub)
+	return hub
+}
+
+// Chief declares a type with one entity.
+func Chief() *hostd.Type[State] {
+	chief := hostd.Transient[State]("chief", hostd.JSON, hostd.Singleton())
+	adds(chief)
+	return chief
+}
+
+func adds(t *hostd.Type[State]) {
+	hostd.Command(t, "add", func(_ *hostd.Context, s *State, cmd Add) (State, error) {
+		s.Total += cmd.Amount
+		return *s, nil
+	})
+	hostd.Query(t, "state", func(_ *hostd.View, s *State, _ hostd.None) (State, error) { return *s, nil })
+}
+
+var _ = hostd.Serve("alarm", "1.0.0", Alarm(), Keeper(), Hub(), Chief())
 
 func main() {}

@@ -1,0 +1,147 @@
+package entity
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// fleeting is a world whose entities keep nothing.
+func fleeting(t *testing.T) *world {
+	w := quiet(t)
+	w.transient = true
+	w.handOver()
+	return w
+}
+
+// TestTransientEntitiesKeepNothing: commands leave no record, their state goes
+// on while the entity is in memory, and a new leader begins anew; while it is
+// in memory a command id takes effect once.
+func TestTransientEntitiesKeepNothing(t *testing.T) {
+	w := fleeting(t)
+	for i, want := range []string{"1", "2", "3"} {
+		if res := w.ask(Command, "add", "c"+want); res.Err != nil || string(res.Payload) != want || res.Sequence != 0 || res.EventCount != 0 {
+			t.Fatalf("command %d: %+v", i, res)
+		}
+	}
+	if res := w.ask(Command, "add", "c2"); !res.Duplicate || string(res.Payload) != "2" {
+		t.Errorf("a command sent again: %+v", res)
+	}
+	if res := w.ask(Query, "sum", ""); string(res.Payload) != "3" {
+		t.Errorf("a query: %+v", res)
+	}
+	if res := w.ask(Command, "deny", "d"); !isRejected(res.Err) {
+		t.Errorf("a refused command: %+v", res)
+	}
+	if len(w.log) != 0 || len(w.flights) != 0 {
+		t.Fatalf("%d records were written", len(w.log))
+	}
+	w.ask(Passivate, "", "")
+	if res := w.ask(Query, "sum", ""); string(res.Payload) != "0" {
+		t.Errorf("after it has left: %+v", res)
+	}
+	w.ask(Command, "add", "c4")
+	w.handOver()
+	if res := w.ask(Command, "add", "c4"); res.Duplicate || string(res.Payload) != "1" {
+		t.Errorf("at the next leader: %+v", res)
+	}
+	if res := w.ask(Delete, "", "x"); res.Err != nil {
+		t.Error(res.Err)
+	}
+	if res := w.ask(SkipTimer, "t", "y"); !errors.Is(res.Err, ErrUnsupported) {
+		t.Error(res.Err)
+	}
+	if len(w.log) != 0 {
+		t.Errorf("%d records were written", len(w.log))
+	}
+}
+
+func isRejected(err error) bool {
+	var rejected *RejectedError
+	return errors.As(err, &rejected)
+}
+
+// TestTransientAnswersNeedALeader: no answer, of a command sent again neither,
+// leaves a node that has not confirmed that it still leads.
+func TestTransientAnswersNeedALeader(t *testing.T) {
+	w := fleeting(t)
+	w.ask(Command, "add", "a")
+	for _, id := range []string{"b", "a"} {
+		var got asked
+		w.core.submit(w.now, []*Request{{Kind: Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Shard: worldShard,
+			Name: "add", Payload: []byte("1"), ID: journal.CommandID(id), ExpectedSequence: NoExpectation, Done: &got}})
+		w.core.pump()
+		w.core.endTurn()
+		if got.got != nil || len(w.rounds) != 1 {
+			t.Fatalf("%s: answered %+v with %d rounds asked", id, got.got, len(w.rounds))
+		}
+		w.rounds = nil
+		w.core.event(&event{kind: evLeader, shard: worldShard, term: w.term + 5}) // another node
+		var lost *sharding.NotLeaderError
+		if got.got == nil || !errors.As(got.got.Err, &lost) && !errors.Is(got.got.Err, ErrOutcomeUnknown) {
+			t.Fatalf("%s: %+v", id, got.got)
+		}
+		w.term += 5
+		w.handOver()
+		w.ask(Command, "add", "a")
+	}
+}
+
+// TestTransientEventsAreFaults.
+func TestTransientEventsAreFaults(t *testing.T) {
+	w := fleeting(t)
+	w.schedules = []abi.Timer{{Name: []byte("t"), Expression: []byte("@daily"), Command: []byte("tick")}}
+	for _, name := range []string{"schedule", "delete", "emit"} {
+		var fault *GuestFaultError
+		if res := w.ask(Command, name, name); !errors.As(res.Err, &fault) || !strings.Contains(fault.Message, "not allowed") {
+			t.Errorf("%s: %+v", name, res)
+		}
+		w.ask(Clear, "", "")
+	}
+}
+
+// TestSingletons: the one entity is in memory wherever its shard is led, before
+// its first command, after it was asked to leave, and however long nobody asks.
+func TestSingletons(t *testing.T) {
+	for _, transient := range []bool{false, true} {
+		w := quiet(t)
+		w.remember, w.singleton, w.transient = true, true, transient
+		w.core.opts.PassivateAfter = time.Second
+		w.handOver()
+		w.later(10 * time.Second)
+		in := func(when string) {
+			t.Helper()
+			w.later(10 * time.Second)
+			if got := w.inMemory(); len(got) != 1 || got[0] != "singleton" {
+				t.Fatalf("transient %v: %s, in memory are %v", transient, when, got)
+			}
+		}
+		in("before its first command")
+		if res := w.send("singleton", Command, "add", "a"); res.Err != nil || string(res.Payload) != "1" {
+			t.Fatal(res)
+		}
+		for _, kind := range []Kind{Command, Query} {
+			if res := w.send("other", kind, "add", "b"); !errors.Is(res.Err, sharding.ErrInvalidName) || !strings.Contains(res.Err.Error(), `"singleton"`) {
+				t.Errorf("another id: %+v", res)
+			}
+		}
+		w.send("other", Passivate, "", "")
+		w.send("singleton", Passivate, "", "")
+		in("after it was asked to leave")
+		w.handOver()
+		in("at the next leader")
+		if records := len(w.log); transient && records > 0 || !transient && records != 1 {
+			t.Errorf("transient %v: %d records", transient, records)
+		}
+		w.send("singleton", Delete, "", "d")
+		in("after it was deleted")
+		if res := w.send("singleton", Query, "sum", ""); string(res.Payload) != "0" {
+			t.Errorf("after it was deleted: %+v", res)
+		}
+	}
+}
