@@ -1,0 +1,43 @@
+package entity
+
+import (
+	"strconv"
+	"testing"
+	"time"
+)
+
+// TestMostlyEmptyInstancesAreClosed: a guest's memory never shrinks, so an
+// instance that has grown and has lost most of its entities is closed, and the
+// few that are left are found as they were; one that is still well used stays.
+func TestMostlyEmptyInstancesAreClosed(t *testing.T) {
+	const entities = 24
+	for _, c := range []struct {
+		stay   int // that are asked for while the others are idle
+		closed uint64
+	}{{4, 1}, {12, 0}} {
+		w := quiet(t)
+		w.core.opts.InstanceBytes, w.core.opts.PassivateAfter = 2*entities, time.Minute
+		for i := range entities {
+			w.send(strconv.Itoa(i), Command, "add", "c"+strconv.Itoa(i))
+		}
+		if len(w.core.instances) != 1 {
+			t.Fatalf("%d instances", len(w.core.instances))
+		}
+		w.later(40 * time.Second)
+		for i := range c.stay {
+			w.send(strconv.Itoa(i), Query, "sum", "")
+		}
+		w.later(30 * time.Second)
+		if n := w.core.stats.Recycled; n != c.closed {
+			t.Errorf("with %d of %d left, %d instances were closed", c.stay, entities, n)
+		}
+		if n := len(w.inMemory()); n != c.stay*int(1-c.closed) {
+			t.Errorf("with %d of %d left, %d are in memory", c.stay, entities, n)
+		}
+		for i := range entities {
+			if res := w.send(strconv.Itoa(i), Query, "sum", ""); string(res.Payload) != "1" {
+				t.Errorf("%d: %+v", i, res)
+			}
+		}
+	}
+}
