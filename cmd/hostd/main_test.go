@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	// The race detector makes the compiler of modules slower than a server waits.
 	os.Setenv("HOSTD_MAX_DEADLINE", "5m")
 	os.Unsetenv("HOSTD_ADDR")
-	os.Exit(m.Run())
+	os.Exit(testkit.Main(m))
 }
 
 // lockedBuffer is written by a command and read by the test.

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/tests/testkit"
 )
 
 var seed = flag.Uint64("seed", 0, "of the loads and of the random faults; 0 draws one")
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
-	code := m.Run()
+	code := testkit.Main(m)
 	os.RemoveAll(compiled.dir)
 	os.Exit(code)
 }

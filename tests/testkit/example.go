@@ -7,12 +7,12 @@
 package testkit
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -58,22 +58,18 @@ func (g *guest) build(dir string) error {
 	if err != nil {
 		return err
 	}
-	scratch, err := os.MkdirTemp("", "hostd-guest-")
-	if err != nil {
+	file, err := builtOnce("guest-"+strings.ReplaceAll(dir, "/", "-")+".wasm", func(path string) error {
+		ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+		defer cancel()
+		build := exec.CommandContext(ctx, "go", "build",
+			"-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", path, "./"+dir)
+		build.Dir = root
+		build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
+		log, err := build.CombinedOutput()
+		g.log = string(log)
 		return err
-	}
-	defer os.RemoveAll(scratch)
-	file := filepath.Join(scratch, "guest.wasm")
-	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
-	defer cancel()
-	build := exec.CommandContext(ctx, "go", "build",
-		"-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", file, "./"+dir)
-	build.Dir = root
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
-	var log bytes.Buffer
-	build.Stdout, build.Stderr = &log, &log
-	if err := build.Run(); err != nil {
-		g.log = log.String()
+	})
+	if err != nil {
 		return err
 	}
 	g.wasm, err = os.ReadFile(file)

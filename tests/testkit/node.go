@@ -63,6 +63,9 @@ func NewNode(t testing.TB, opts NodeOptions) *Node {
 	n := &Node{t: t, opts: opts, path: Program(t, opts.Tags...), listen: opts.Listen}
 	t.Cleanup(func() {
 		n.Kill()
+		if err := KeepCache(n.opts.DataDir); err != nil && !t.Failed() {
+			t.Logf("nothing is kept of what %s compiled: %v", n.ID(), err)
+		}
 		if t.Failed() {
 			t.Logf("the end of the log of %s:\n%s", n.ID(), n.Log())
 		}
@@ -106,6 +109,9 @@ func (n *Node) TryStart() error {
 // Launch starts the process and returns at once.
 func (n *Node) Launch() error {
 	n.t.Helper()
+	if err := GiveCache(n.opts.DataDir); err != nil {
+		return err
+	}
 	n.ports = filepath.Join(n.t.TempDir(), "ports.json")
 	n.log.reset()
 	args := []string{

@@ -1,5 +1,5 @@
-// Command totals adds up what `go test -json` wrote: it lists every failure,
-// with its output, and every skip, and ends with the line
+// Command totals adds up what `go test -json` wrote: it lists every skip, what
+// took the longest, and every failure with its output, and ends with the line
 //
 //	N passed, N failed, N skipped
 //

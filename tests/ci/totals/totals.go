@@ -17,6 +17,7 @@ type event struct {
 	ImportPath string // of build output and build failures
 	Test       string
 	Output     string
+	Elapsed    float64 // seconds
 }
 
 // maxOutput bounds the output that is kept of one test; its end is what
@@ -39,6 +40,7 @@ type totals struct {
 	ran                     map[test]bool   // passed or failed in some run
 	skips                   map[test]string // with their output
 	failures                []string        // with their output
+	times, packages         []took
 }
 
 func newTotals() *totals {
@@ -138,6 +140,7 @@ func (t *totals) count(e event, output map[test]string, running map[test]bool, b
 	if e.Action == "pass" || e.Action == "skip" || e.Action == "fail" || e.Action == "build-fail" {
 		delete(running, k)
 		delete(output, k)
+		t.note(k, e.Elapsed)
 	}
 }
 
@@ -166,6 +169,7 @@ func (t *totals) report(w io.Writer) bool {
 			ok = false
 		}
 	}
+	t.reportTimes(w)
 	for _, f := range t.failures {
 		fmt.Fprint(w, f)
 	}

@@ -33,6 +33,9 @@ func TestTotals(t *testing.T) {
 			false, "0 passed, 1 failed, 0 skipped", "x.go:1: odd"},
 		{"package fails without a test", "", start + line("pass", "A") + endFail, false, "1 passed, 1 failed, 0 skipped", "FAIL p\n"},
 		{"killed in the middle", "", start + line("run", "A"), false, "0 passed, 2 failed, 0 skipped", "did not finish"},
+		{"the slowest first", "", start + `{"Action":"pass","Package":"p","Test":"A","Elapsed":1.5}` + "\n" + `{"Action":"pass","Package":"p","Test":"B/c","Elapsed":20}` + "\n" +
+			`{"Action":"pass","Package":"p","Test":"B","Elapsed":20}` + "\n" + `{"Action":"pass","Package":"p","Elapsed":21.5}` + "\n", true, "3 passed, 0 failed, 0 skipped",
+			"TIME   21.5 s p\nTIME   20.0 s p B\nTIME    1.5 s p A\n"},
 		{"plain lines", "", "go: downloading x\n" + start + line("pass", "A") + end, true, "1 passed, 0 failed, 0 skipped", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,0 +1,10 @@
+package host_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/hostd/hostd/tests/testkit"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }

@@ -1,0 +1,153 @@
+package testkit
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// buildsVariable names a directory that the test processes of one run share:
+// what one of them has built is not built again by the others. Nobody looks
+// whether it is still what the sources give, so it lives no longer than a run.
+const buildsVariable = "HOSTD_TEST_BUILDS"
+
+// scratch is the directory of what this test process builds, where there is no
+// shared one.
+var scratch = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "hostd-test-*") })
+
+// Main runs the tests of a package and removes what this package built for
+// them. Packages that start nodes call it from their TestMain:
+//
+//	func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func Main(m *testing.M) int {
+	code := m.Run()
+	if dir, err := scratch(); err == nil {
+		os.RemoveAll(dir)
+	}
+	return code
+}
+
+// builds is where this process keeps what is built for tests.
+func builds() (string, error) {
+	if dir := os.Getenv(buildsVariable); dir != "" {
+		return dir, os.MkdirAll(dir, 0o700)
+	}
+	return scratch()
+}
+
+// builtOnce returns the file of a name among the builds, made by build into
+// the path it is given unless it is there.
+func builtOnce(name string, build func(path string) error) (string, error) {
+	dir, err := builds()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, name)
+	err = locked(dir, name, func() error {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
+		if err := build(path + ".new"); err != nil {
+			return err
+		}
+		return os.Rename(path+".new", path)
+	})
+	return path, err
+}
+
+// locked holds a lock against other test processes.
+func locked(dir, name string, do func() error) error {
+	lock, err := os.OpenFile(filepath.Join(dir, name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	return do()
+}
+
+// cacheDir is the directory of compiled modules, among the builds and in a
+// data directory; checksums is its list of files.
+const (
+	cacheDir  = "cache"
+	checksums = "checksums"
+	passed    = "passed"
+)
+
+// GiveCache gives a data directory that is not made yet the modules that nodes
+// of this run have compiled before: it begins as after a restart. Compiling is
+// most of what a node does that serves a short test.
+func GiveCache(dataDir string) error {
+	dir, err := builds()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(dataDir); err == nil {
+		return nil
+	}
+	return locked(dir, cacheDir, func() error {
+		from := filepath.Join(dir, cacheDir)
+		if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return os.CopyFS(filepath.Join(dataDir, cacheDir), os.DirFS(from))
+	})
+}
+
+// KeepCache keeps the modules that a node has compiled, which is stopped now,
+// for those to come.
+func KeepCache(dataDir string) error {
+	dir, err := builds()
+	if err != nil {
+		return err
+	}
+	from, to := filepath.Join(dataDir, cacheDir), filepath.Join(dir, cacheDir)
+	list, err := os.ReadFile(filepath.Join(from, checksums))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return locked(dir, cacheDir, func() error {
+		kept, err := os.ReadFile(filepath.Join(to, checksums))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		var names []string
+		for line := range bytes.Lines(list) {
+			if _, name, ok := strings.Cut(strings.TrimSpace(string(line)), " "); ok && !bytes.Contains(kept, []byte(" "+name+"\n")) {
+				names, kept = append(names, name), append(kept, line...)
+			}
+		}
+		if len(names) == 0 {
+			return nil
+		}
+		marks, err := filepath.Glob(filepath.Join(from, passed, "*"))
+		if err != nil {
+			return err
+		}
+		for _, m := range marks {
+			names = append(names, filepath.Join(passed, filepath.Base(m)))
+		}
+		for _, name := range names {
+			data, err := os.ReadFile(filepath.Join(from, name))
+			if err != nil {
+				return err
+			}
+			file := filepath.Join(to, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, data, 0o600)); err != nil {
+				return err
+			}
+		}
+		return os.WriteFile(filepath.Join(to, checksums), kept, 0o600)
+	})
+}
