@@ -44,6 +44,7 @@ func (m *metrics) watch(n *Node) {
 	count("hostd_commands_total", "Commands carried out.", lane(func(s entity.Stats) uint64 { return s.Commands }))
 	count("hostd_events_total", "Events of commands carried out.", lane(func(s entity.Stats) uint64 { return s.Events }))
 	count("hostd_queries_total", "Queries answered by guests.", lane(func(s entity.Stats) uint64 { return s.Queries }))
+	count("hostd_rate_limited_total", "Commands refused by the rate of their entity type.", lane(func(s entity.Stats) uint64 { return s.RateLimited }))
 	count("hostd_rejections_total", "Commands that handlers refused.", lane(func(s entity.Stats) uint64 { return s.Rejections }))
 	count("hostd_duplicates_total", "Commands answered with an earlier reply.", lane(func(s entity.Stats) uint64 { return s.Duplicates }))
 	count("hostd_guest_faults_total", "Guest calls that trapped or broke the contract.", lane(func(s entity.Stats) uint64 { return s.Faults }))

@@ -32,13 +32,14 @@ func (n *Node) loadType(ctx context.Context, b meta.Binding) (*servedType, error
 	if !ok {
 		return nil, fmt.Errorf("module %s does not serve entity type %s", b.Digest, b.EntityType)
 	}
+	bounds := memoryBounds(b.Limits)
 	s := &servedType{
 		Type: entity.Type{
 			Name: t.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision,
 			Commands: names(t.Commands), Queries: names(t.Queries),
 			Durable: t.Kind == manifest.DurableState, Remember: t.RememberEntities || t.Singleton, Singleton: t.Singleton, Transient: t.Kind == manifest.Transient, SnapshotEvery: t.SnapshotEvery, PassivateAfter: t.PassivateAfter,
 			Instantiate: func(ctx context.Context) (entity.Guest, error) {
-				g, err := m.Instantiate(ctx)
+				g, err := m.InstantiateWith(ctx, bounds)
 				if err != nil {
 					n.faults.count(err)
 					return nil, err
@@ -49,6 +50,7 @@ func (n *Node) loadType(ctx context.Context, b meta.Binding) (*servedType, error
 		rpc: rpc.Type{Encoding: rpc.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: rpc.Limits(b.Limits)},
 	}
 	s.limit(n.engine.Limits(), b.Limits)
+	s.boundMemory(m, bounds)
 	if t.Encoding == manifest.Bytes {
 		s.rpc.Encoding = rpc.Bytes
 	}
@@ -86,6 +88,28 @@ func (s *servedType) limit(node abi.Limits, own meta.Limits) {
 		}
 	}
 	s.Limits = &node
+	s.Rate = entity.NewRate(own.RatePerSecond)
+}
+
+// memoryBounds are what a type's instances on this node are made with.
+func memoryBounds(own meta.Limits) engine.InstanceOptions {
+	opts := engine.InstanceOptions{MemoryBytes: own.MemoryBytes}
+	if own.TypeMemoryBytes > 0 {
+		opts.Memory = engine.NewMemoryBudget(own.TypeMemoryBytes)
+	}
+	return opts
+}
+
+// boundMemory gives a type with bounds of memory instances of its own, and has
+// entities go elsewhere before one of them is full to its bound: a guest may
+// not survive that.
+func (s *servedType) boundMemory(m *engine.Module, b engine.InstanceOptions) {
+	s.OwnInstances = b.MemoryBytes > 0 || b.Memory != nil
+	s.FullAt = b.MemoryBytes * 3 / 4
+	if b.Memory != nil {
+		least := m.InstanceBytes()
+		s.NoRoom = func() bool { return b.Memory.Left() < least }
+	}
 }
 
 // env is what the engine gives the guest, within the call's own budget.

@@ -133,6 +133,19 @@ func (s moduleService) Download(ctx context.Context, digest journal.Digest) ([]b
 	return s.n.modules.Get(digest)
 }
 
+// fits makes an instance under a type's limits of memory: a module that cannot
+// even start under them would never serve.
+func fits(ctx context.Context, m *engine.Module, l meta.Limits) error {
+	if l.MemoryBytes == 0 && l.TypeMemoryBytes == 0 {
+		return nil
+	}
+	g, err := m.InstantiateWith(ctx, memoryBounds(l))
+	if err != nil {
+		return &rpc.InvalidModuleError{Reason: fmt.Sprintf("the module does not start within the limits of memory: %v", err)}
+	}
+	return g.Close()
+}
+
 // Activate has every node that can be reached fetch and compile the module,
 // then binds the type to it, and returns when all of them serve it. A node that
 // cannot be reached catches up before it serves: a shard that it comes to lead
@@ -148,6 +161,11 @@ func (s moduleService) Activate(ctx context.Context, entityType string, digest j
 	}
 	if _, _, ok := m.Manifest().Type(entityType); !ok {
 		return 0, &rpc.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; it serves those that hostd module describe lists", entityType)}
+	}
+	if limits != nil {
+		if err := fits(ctx, m, meta.Limits(*limits)); err != nil {
+			return 0, err
+		}
 	}
 	if err := n.prepareEverywhere(ctx, digest); err != nil {
 		return 0, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -267,6 +268,7 @@ func answerData(a *wire.Answer) []byte {
 }
 
 func answerError(a *wire.Answer) error {
+	var wait time.Duration
 	for _, d := range a.Details {
 		var packed anypb.Any
 		if proto.Unmarshal(d, &packed) != nil {
@@ -280,10 +282,14 @@ func answerError(a *wire.Answer) error {
 		if packed.UnmarshalTo(&mismatch) == nil {
 			return &SequenceMismatchError{Actual: mismatch.GetActual()}
 		}
+		var again errdetails.RetryInfo
+		if packed.UnmarshalTo(&again) == nil {
+			wait = again.GetRetryDelay().AsDuration()
+		}
 	}
 	var code connect.Code
 	if code.UnmarshalText(a.Code) != nil {
 		code = connect.CodeUnknown
 	}
-	return &Error{Code: code, Message: string(a.Message)}
+	return &Error{Code: code, Message: string(a.Message), RetryAfter: wait}
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
@@ -33,6 +35,9 @@ func (e *SequenceMismatchError) Error() string {
 type Error struct {
 	Code    connect.Code
 	Message string
+	// RetryAfter is how long the node asks to wait before another try, 0 where
+	// it does not say.
+	RetryAfter time.Duration
 }
 
 func (e *Error) Error() string { return e.Code.String() + ": " + e.Message }
@@ -132,6 +137,7 @@ func judge(err error) attemptFailure {
 // typed turns an error of the RPC layer into one of this package.
 func typed(err error) error {
 	var wire *connect.Error
+	var wait time.Duration
 	if errors.As(err, &wire) {
 		for _, d := range wire.Details() {
 			value, err := d.Value()
@@ -143,11 +149,13 @@ func typed(err error) error {
 				return &RejectedError{Code: m.GetCode(), Message: m.GetMessage()}
 			case *entityv1.SequenceMismatch:
 				return &SequenceMismatchError{Actual: m.GetActual()}
+			case *errdetails.RetryInfo:
+				wait = m.GetRetryDelay().AsDuration()
 			}
 		}
 	}
 	f := judge(err)
-	return &Error{Code: f.code, Message: f.message}
+	return &Error{Code: f.code, Message: f.message, RetryAfter: wait}
 }
 
 // unsettled is the failure of a command that an earlier attempt may have

@@ -90,11 +90,48 @@ type moduleView struct {
 	UploadedAt  time.Time       `json:"uploadedAt"`
 	EntityTypes []string        `json:"entityTypes"`
 	ActiveFor   []string        `json:"activeFor"`
+	Bindings    []bindingView   `json:"bindings"`
 	Manifest    json.RawMessage `json:"manifest,omitempty"`
+	limits      string
+}
+
+// bindingView is how a module serves an entity type; Limits are the type's
+// own, by the names that module activate takes.
+type bindingView struct {
+	EntityType string            `json:"entityType"`
+	Revision   uint64            `json:"revision"`
+	Limits     map[string]uint64 `json:"limits"`
+}
+
+func viewBindings(m *modulev1.Module) []bindingView {
+	out := []bindingView{}
+	for _, b := range m.GetBindings() {
+		v := bindingView{b.GetEntityType(), b.GetRevision(), map[string]uint64{}}
+		for _, l := range limits() {
+			if value := l.get(b.GetLimits()); value > 0 {
+				v.Limits[l.name] = value
+			}
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// limitsText has the limits of all types that a module serves and that have
+// some.
+func limitsText(m *modulev1.Module) string {
+	var out []string
+	for _, b := range m.GetBindings() {
+		if text := limitText(b.GetLimits()); text != "" {
+			out = append(out, clean(b.GetEntityType())+":"+text)
+		}
+	}
+	return strings.Join(out, " ")
 }
 
 func viewModule(m *modulev1.Module) moduleView {
 	return moduleView{
+		limits: limitsText(m), Bindings: viewBindings(m),
 		Digest: m.GetDigest(), Name: m.GetName(), Version: m.GetVersion(), SizeBytes: m.GetSizeBytes(), UploadedAt: m.GetUploadedAt().AsTime(),
 		EntityTypes: append([]string{}, m.GetEntityTypes()...), ActiveFor: append([]string{}, m.GetActiveFor()...),
 	}
@@ -123,10 +160,10 @@ func newModuleList(std stdio) *cobra.Command {
 			v.Modules = append(v.Modules, viewModule(m))
 		}
 		return out.print(v, func(w io.Writer) {
-			table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tUPLOADED", func(row func(...any)) {
+			table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tLIMITS\tUPLOADED", func(row func(...any)) {
 				for _, m := range v.Modules {
 					row(m.Digest[:min(12, len(m.Digest))], m.Name, m.Version, m.SizeBytes, strings.Join(m.EntityTypes, ","),
-						strings.Join(m.ActiveFor, ","), m.UploadedAt.UTC().Format(time.DateTime))
+						strings.Join(m.ActiveFor, ","), m.limits, m.UploadedAt.UTC().Format(time.DateTime))
 				}
 			})
 		})

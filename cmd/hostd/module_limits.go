@@ -24,6 +24,9 @@ func limits() []limit {
 		{"max-events", math.MaxUint32, func(l *modulev1.Limits) uint64 { return uint64(l.GetMaxEvents()) }, func(l *modulev1.Limits, v uint64) { l.MaxEvents = uint32(v) }},
 		{"event-bytes", math.MaxUint32, func(l *modulev1.Limits) uint64 { return uint64(l.GetEventBytes()) }, func(l *modulev1.Limits, v uint64) { l.EventBytes = uint32(v) }},
 		{"reply-bytes", math.MaxUint32, func(l *modulev1.Limits) uint64 { return uint64(l.GetReplyBytes()) }, func(l *modulev1.Limits, v uint64) { l.ReplyBytes = uint32(v) }},
+		{"memory-bytes", 1 << 40, (*modulev1.Limits).GetMemoryBytes, func(l *modulev1.Limits, v uint64) { l.MemoryBytes = v }},
+		{"type-memory-bytes", 1 << 40, (*modulev1.Limits).GetTypeMemoryBytes, func(l *modulev1.Limits, v uint64) { l.TypeMemoryBytes = v }},
+		{"rate-per-second", 1_000_000, func(l *modulev1.Limits) uint64 { return uint64(l.GetRatePerSecond()) }, func(l *modulev1.Limits, v uint64) { l.RatePerSecond = uint32(v) }},
 	}
 }
 

@@ -88,6 +88,9 @@ type InstanceOptions struct {
 	// MemoryBytes bounds its linear memory below the engine's limit; 0 is that
 	// limit. A guest sees a memory.grow beyond it fail.
 	MemoryBytes int64
+	// Memory is a budget that the instance is charged to besides the engine's;
+	// nil is none.
+	Memory *MemoryBudget
 	// Budgets are those of SetBudgets, for the calls after the start.
 	Budgets Budgets
 
@@ -118,13 +121,17 @@ func (m *Module) instantiate(ctx context.Context, opts InstanceOptions) (*Instan
 	if err := m.retain(); err != nil {
 		return nil, err
 	}
-	if err := m.engine.budget.admit(m.heldBytes()); err != nil {
+	var own *memoryBudget
+	if opts.Memory != nil {
+		own = &opts.Memory.memoryBudget
+	}
+	if err := m.admitInstance(own); err != nil {
 		return nil, errors.Join(err, m.release())
 	}
 	limits := &m.engine.limits
 	g := &Instance{
 		module:    m,
-		memory:    &linearMemory{budget: &m.engine.budget, limit: uint64(opts.MemoryBytes)},
+		memory:    &linearMemory{budget: &m.engine.budget, own: own, limit: uint64(opts.MemoryBytes)},
 		log:       guestLog{logger: m.logger, lineLimit: limits.LogLines, byteLimit: limits.LogLineBytes},
 		pureClock: opts.pureClock,
 		pureSeed:  opts.pureSeed,
@@ -134,6 +141,33 @@ func (m *Module) instantiate(ctx context.Context, opts InstanceOptions) (*Instan
 		return nil, errors.Join(err, g.abandon())
 	}
 	return g, nil
+}
+
+// admitInstance charges both budgets for a new instance, or none.
+func (m *Module) admitInstance(own *memoryBudget) error {
+	if own != nil {
+		if err := own.admit(m.heldBytes()); err != nil {
+			return err
+		}
+	}
+	err := m.engine.budget.admit(m.heldBytes())
+	if err != nil && own != nil {
+		own.leave(m.heldBytes())
+	}
+	return err
+}
+
+// leave takes the instance off the budgets.
+func (g *Instance) leave() {
+	g.module.engine.budget.leave(g.module.heldBytes())
+	if g.memory.own != nil {
+		g.memory.own.leave(g.module.heldBytes())
+	}
+}
+
+// InstanceBytes is what an instance is charged at its least.
+func (m *Module) InstanceBytes() int64 {
+	return m.heldBytes() + int64(m.description.MemoryMinPages)*pageBytes
 }
 
 // heldBytes is what an instance holds besides linear memory.
@@ -179,7 +213,7 @@ func (g *Instance) abandon() error {
 		return g.Close()
 	}
 	g.memory.Free()
-	g.module.engine.budget.leave(g.module.heldBytes())
+	g.leave()
 	return g.module.release()
 }
 
@@ -218,7 +252,7 @@ func (g *Instance) Close() error {
 	g.closed, g.dead = true, true
 	err := g.guest.Close(context.Background())
 	g.memory.Free()
-	g.module.engine.budget.leave(g.module.heldBytes())
+	g.leave()
 	g.functions = [functionCount]api.Function{}
 	if err := errors.Join(err, g.module.release()); err != nil {
 		return fmt.Errorf("close guest instance: %w", err)

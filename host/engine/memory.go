@@ -21,6 +21,17 @@ type memoryBudget struct {
 // tables: native stacks and the runtime's own records (32 to 53 KB measured).
 const instanceBytes = 64 << 10
 
+// MemoryBudget bounds what the instances that were given it hold together, as
+// Usage.ChargedBytes counts it, beside the bound of their engine. It is safe
+// for concurrent use.
+type MemoryBudget struct{ memoryBudget }
+
+// NewMemoryBudget returns a budget of so many bytes.
+func NewMemoryBudget(bytes int64) *MemoryBudget { return &MemoryBudget{memoryBudget{limit: bytes}} }
+
+// Left is what is left of the budget.
+func (b *MemoryBudget) Left() int64 { return b.limit - b.total.Load() }
+
 func (b *memoryBudget) take(bytes int64) bool {
 	if sum := b.total.Add(bytes); b.limit > 0 && sum > b.limit {
 		b.total.Add(-bytes)
@@ -88,7 +99,8 @@ func (e *Engine) Usage() Usage {
 // called twice.
 type linearMemory struct {
 	budget   *memoryBudget
-	limit    uint64 // bytes it may grow to; 0 is the module's maximum
+	own      *memoryBudget // besides; nil is none
+	limit    uint64        // bytes it may grow to; 0 is the module's maximum
 	reserved []byte
 	length   int
 }
@@ -134,18 +146,39 @@ func (m *linearMemory) Reallocate(size uint64) []byte {
 
 func (m *linearMemory) grow(size uint64) bool {
 	more := int64(size) - int64(m.length)
-	if size > uint64(len(m.reserved)) || more < 0 || !m.budget.takeLinear(more) {
+	if size > uint64(len(m.reserved)) || more < 0 || !m.take(more) {
 		return false
 	}
 	if more == 0 {
 		return true
 	}
 	if err := commit(m.reserved[m.length:size]); err != nil {
-		m.budget.giveLinear(more)
+		m.give(more)
 		return false
 	}
 	m.length = int(size)
 	return true
+}
+
+// take takes from both budgets, or from none.
+func (m *linearMemory) take(bytes int64) bool {
+	if m.own != nil && !m.own.takeLinear(bytes) {
+		return false
+	}
+	if !m.budget.takeLinear(bytes) {
+		if m.own != nil {
+			m.own.giveLinear(bytes)
+		}
+		return false
+	}
+	return true
+}
+
+func (m *linearMemory) give(bytes int64) {
+	m.budget.giveLinear(bytes)
+	if m.own != nil {
+		m.own.giveLinear(bytes)
+	}
 }
 
 // Free gives the range back. Slices of it must not be used again.
@@ -157,7 +190,7 @@ func (m *linearMemory) Free() {
 	if err := unreserve(m.reserved); err != nil {
 		panic(fmt.Errorf("unmap linear memory: %w", err))
 	}
-	m.budget.giveLinear(int64(m.length))
+	m.give(int64(m.length))
 	m.budget.reserved.Add(-int64(len(m.reserved)))
 	m.reserved, m.length = nil, 0
 }

@@ -97,3 +97,46 @@ func TestNodeMemory(t *testing.T) {
 		t.Errorf("grew by %d pages, want none", got)
 	}
 }
+
+// TestMemoryBudgetOfSome: instances that share a budget hold no more together
+// than it allows, others are not charged to it, and what they held is given
+// back whole.
+func TestMemoryBudgetOfSome(t *testing.T) {
+	e := newEngine(t, Options{})
+	m := compile(t, e, growing().build())
+	const start = 24 * pageBytes
+	budget := NewMemoryBudget(2*(start+instanceBytes) + 5*pageBytes)
+	open := func(own *MemoryBudget) *Instance {
+		t.Helper()
+		g, err := m.InstantiateWith(t.Context(), InstanceOptions{Memory: own})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	a, b := open(budget), open(budget)
+	if _, err := m.InstantiateWith(t.Context(), InstanceOptions{Memory: budget}); !errors.Is(err, ErrNoMemory) {
+		t.Errorf("a third instance: %v", err)
+	}
+	if got := grow(t, a) + grow(t, b); got != 5 {
+		t.Errorf("both grew by %d pages, want 5", got)
+	}
+	if left := budget.Left(); left != 0 {
+		t.Errorf("%d bytes are left", left)
+	}
+	other := open(nil)
+	if got := grow(t, other); got < 100 {
+		t.Errorf("one without the budget grew by %d pages", got)
+	}
+	for _, g := range []*Instance{a, b, other} {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := budget.Left(); left != budget.limit {
+		t.Errorf("%d of %d bytes are left in the end", left, budget.limit)
+	}
+	if usage := e.Usage(); usage.ChargedBytes != 0 {
+		t.Errorf("in the end the engine is charged with %+v", usage)
+	}
+}

@@ -102,7 +102,7 @@ type core struct {
 	loader    loader
 	runner    runner
 	shards    map[sharding.ShardID]*shard
-	pools     map[journal.Digest]*pool
+	pools     map[poolKey]*pool
 	instances []*instance // oldest first
 	residents residents
 	types     typeTallies
@@ -139,6 +139,7 @@ type core struct {
 // Stats counts what a lane has done since it started.
 type Stats struct {
 	Commands, Queries, Rejections, Duplicates, Faults, Loads, Events uint64
+	RateLimited                                                      uint64 // commands refused by the rate of their type
 	BadOutputs                                                       uint64 // outputs that are no frames of the contract, or over a limit
 	Overruns                                                         uint64 // visits to guests that the lane went on without
 	Proposals, ProposedRecords                                       uint64
@@ -159,7 +160,7 @@ func newCore(opts Options, l loader, r runner) *core {
 		call:   &call{},
 		visits: make(map[*call]struct{}),
 		shards: make(map[sharding.ShardID]*shard),
-		pools:  make(map[journal.Digest]*pool),
+		pools:  make(map[poolKey]*pool),
 		away:   make(map[*entity]struct{}),
 
 		residents: residents{idle: make(map[string]*idle)},

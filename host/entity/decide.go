@@ -36,6 +36,11 @@ func (c *core) command(e *entity, r *Request) {
 		c.settle(s, r, Result{Err: ErrReadOnly})
 		return
 	}
+	if wait := e.typ.Rate.take(c.now.UnixNano()); wait > 0 {
+		c.stats.RateLimited++
+		c.settle(s, r, Result{Err: &RateLimitedError{RetryAfter: wait}})
+		return
+	}
 	c.handle(e, r, now, hash)
 }
 

@@ -1,6 +1,10 @@
 package entity
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/hostd/hostd/journal"
+)
 
 // instance is a guest and the entities whose states it holds, by handle.
 // Handles are dense and used again after a drop.
@@ -22,6 +26,20 @@ type instance struct {
 	leaving []uint32
 }
 
+// poolKey names a pool: a module, and the revision of a type that has instances
+// of its own.
+type poolKey struct {
+	module   journal.Digest
+	revision uint64
+}
+
+func (t *Type) pool() poolKey {
+	if t.OwnInstances {
+		return poolKey{t.Digest, t.Revision}
+	}
+	return poolKey{module: t.Digest}
+}
+
 // pool is a lane's instances of one module.
 type pool struct {
 	typ       *Type // any type of the module: they share Instantiate
@@ -33,17 +51,23 @@ type pool struct {
 // place returns an instance with room for one more entity; a new one has no
 // guest yet.
 func (c *core) place(t *Type, alone bool) *instance {
-	p := c.pools[t.Digest]
+	p := c.pools[t.pool()]
 	if p == nil {
 		p = &pool{typ: t, most: c.opts.InstanceBytes}
-		c.pools[t.Digest] = p
+		if t.FullAt > 0 {
+			p.most = min(p.most, t.FullAt)
+		}
+		c.pools[t.pool()] = p
 	}
 	if !alone {
 		if in := p.roomy(); in != nil {
 			return in
 		}
 	}
-	if c.makeRoom(p); !alone {
+	if c.makeRoom(p); !alone && t.NoRoom != nil && p.roomy() == nil && t.NoRoom() {
+		c.shedOwn(p)
+	}
+	if !alone {
 		if in := p.roomy(); in != nil {
 			return in
 		}
@@ -51,7 +75,7 @@ func (c *core) place(t *Type, alone bool) *instance {
 	in := &instance{pool: p, alone: alone}
 	p.instances = append(p.instances, in)
 	c.instances = append(c.instances, in)
-	c.pools[t.Digest] = p // making room may have emptied and forgotten it
+	c.pools[t.pool()] = p // making room may have emptied and forgotten it
 	return in
 }
 
@@ -80,6 +104,32 @@ func (c *core) makeRoom(p *pool) {
 	for len(c.instances) > 0 && sum > c.opts.LaneBytes {
 		sum -= c.instances[0].bytes
 		c.closeInstance(c.instances[0])
+	}
+}
+
+// shedLooks is among how many of an instance's entities one is looked for that
+// can leave.
+const shedLooks = 256
+
+// shedOwn lets the entity go that was idle longest of some that are in the
+// pool, for a type that may not have another instance.
+func (c *core) shedOwn(p *pool) {
+	var victim *entity
+	for _, in := range p.instances {
+		if in.alone || in.busy {
+			continue
+		}
+		for _, e := range in.entities[:min(len(in.entities), shedLooks)] {
+			if e != nil && e.phase == resident && e.restful() && (victim == nil || e.touched < victim.touched) {
+				victim = e
+			}
+		}
+	}
+	if victim != nil {
+		c.stats.Shed++
+		victim.asleep = true
+		c.evict(victim)
+		c.revive(victim)
 	}
 }
 
@@ -151,8 +201,8 @@ func (c *core) closeInstance(in *instance) {
 	in.entities, in.free, in.blocked, in.leaving, in.resident = nil, nil, nil, nil, 0
 	in.pool.instances = remove(in.pool.instances, in)
 	c.instances = remove(c.instances, in)
-	if len(in.pool.instances) == 0 && c.pools[in.pool.typ.Digest] == in.pool {
-		delete(c.pools, in.pool.typ.Digest)
+	if len(in.pool.instances) == 0 && c.pools[in.pool.typ.pool()] == in.pool {
+		delete(c.pools, in.pool.typ.pool())
 	}
 	for _, e := range blocked {
 		e.blocked = false

@@ -33,6 +33,9 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 	var mailed post
 	for seed := *modelSeed; seed < *modelSeed+n; seed++ {
 		w := newWorld(t, seed)
+		if w.bounded = seed%7 < 2; w.bounded {
+			w.bound()
+		}
 		w.play(600)
 		for _, s := range w.snaps {
 			taken += len(s)

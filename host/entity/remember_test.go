@@ -52,7 +52,7 @@ func (w *world) Living(_ context.Context, _ sharding.ShardID, _, after string, l
 // nor held back.
 func (w *world) missing() (n int) {
 	s := w.core.shard(worldShard)
-	if !w.remember || w.core.opts.LaneBytes < 100 {
+	if !w.remember || w.bounded || w.core.opts.LaneBytes < 100 {
 		return 0
 	}
 	for id, h := range w.heads {

@@ -72,6 +72,16 @@ type Type struct {
 	// CommandFuel and QueryFuel are what calls may spend; 0 is what the node
 	// allows.
 	CommandFuel, QueryFuel int64
+	// Rate bounds the commands of clients; nil does not.
+	Rate *Rate
+	// OwnInstances keeps the type's entities out of the instances of other types
+	// and revisions: its instances are made with other bounds. FullAt is the
+	// guest memory at which one of them is full, 0 leaves it to the lane.
+	OwnInstances bool
+	FullAt       int64
+	// NoRoom reports that the node has no memory for another instance of the
+	// type, so that entities should leave; nil never does.
+	NoRoom func() bool
 	// Limits, where they are set, take the place of the lane's for what a guest
 	// answers.
 	Limits *abi.Limits

@@ -68,6 +68,7 @@ type world struct {
 	fuel       uint64
 	deleted    int
 	busy       bool
+	bounded    bool // the type has instances of its own
 	prompt     bool // no visit runs long or faults by chance
 	number     int  // of commands told
 	noSnapshot bool
@@ -127,6 +128,16 @@ func (w *world) serve(revision uint64) {
 		w.open++
 		return &tally{w: w, rev: revision, sums: map[uint64]int64{}}, nil
 	}
+	if w.bounded {
+		w.bound()
+	}
+}
+
+// bound gives the type instances of its own, which are full early, and now and
+// then no room for another.
+func (w *world) bound() {
+	w.typ.OwnInstances, w.typ.FullAt = true, 2
+	w.typ.NoRoom = func() bool { return w.rnd.IntN(3) == 0 }
 }
 
 // evolve is what an event makes of a sum.

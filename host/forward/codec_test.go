@@ -188,6 +188,7 @@ func TestTypedErrorsTravel(t *testing.T) {
 		&entity.SequenceMismatchError{Expected: 1, Actual: 2},
 		&entity.GuestFaultError{Message: "unreachable"},
 		&rpc.InvalidModuleError{Reason: "bad"},
+		&entity.RateLimitedError{RetryAfter: 12_345_678},
 		&sharding.NotLeaderError{Shard: 300, Term: 7, Leader: "n1"},
 		&sharding.NotLeaderError{Shard: 1},
 		errors.New("read /x: input/output error"),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/router"
@@ -21,6 +22,7 @@ const (
 	kindMismatch  = 4
 	kindFault     = 5
 	kindModule    = 6
+	kindRate      = 7
 )
 
 // sentinels are the errors that travel by number and are themselves at the
@@ -69,6 +71,7 @@ const (
 	tagErrShard    = 7 << 3
 	tagErrTerm     = 8 << 3
 	tagErrLeader   = 9<<3 | 2
+	tagErrWait     = 10 << 3
 )
 
 // maxErrorText is where the text of an error is cut.
@@ -92,8 +95,11 @@ func appendError(dst []byte, err error) []byte {
 		mismatch  *entity.SequenceMismatchError
 		fault     *entity.GuestFaultError
 		module    *rpc.InvalidModuleError
+		rate      *entity.RateLimitedError
 	)
 	switch {
+	case errors.As(err, &rate):
+		return appendVarint(appendVarint(dst, tagErrKind, kindRate), tagErrWait, uint64(max(0, rate.RetryAfter)))
 	case errors.As(err, &rejected):
 		dst = appendVarint(dst, tagErrKind, kindRejected)
 		dst = appendBytes(dst, tagErrCode, rejected.Code)
@@ -133,6 +139,7 @@ func parseError(b []byte) (failure, malformed error) {
 	var text, code, message string
 	var mismatch entity.SequenceMismatchError
 	var notLeader sharding.NotLeaderError
+	var wait time.Duration
 	err := fields(b, func(tag, n uint64, b []byte) error {
 		switch tag {
 		case tagErrKind:
@@ -153,6 +160,8 @@ func parseError(b []byte) (failure, malformed error) {
 			notLeader.Term = sharding.Term(n)
 		case tagErrLeader:
 			notLeader.Leader = sharding.NodeID(b)
+		case tagErrWait:
+			wait = time.Duration(min(n, uint64(time.Minute)))
 		}
 		return nil
 	})
@@ -168,6 +177,8 @@ func parseError(b []byte) (failure, malformed error) {
 		return &mismatch, nil
 	case kindFault:
 		return &entity.GuestFaultError{Message: message}, nil
+	case kindRate:
+		return &entity.RateLimitedError{RetryAfter: wait}, nil
 	case kindModule:
 		return &rpc.InvalidModuleError{Reason: message}, nil
 	}

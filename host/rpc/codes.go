@@ -6,7 +6,9 @@ import (
 	"log/slog"
 
 	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/entity"
@@ -155,6 +157,10 @@ func detailOf(err error) proto.Message {
 	var rejected *entity.RejectedError
 	if errors.As(err, &rejected) {
 		return &entityv1.Rejection{Code: rejected.Code, Message: rejected.Message}
+	}
+	var limited *entity.RateLimitedError
+	if errors.As(err, &limited) {
+		return &errdetails.RetryInfo{RetryDelay: durationpb.New(limited.RetryAfter)}
 	}
 	var mismatch *entity.SequenceMismatchError
 	if errors.As(err, &mismatch) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -58,6 +59,7 @@ func TestCodes(t *testing.T) {
 		{"rpc.ErrUnknownModule", ErrUnknownModule, connect.CodeNotFound},
 		{"rpc.ErrOverloaded", ErrOverloaded, connect.CodeResourceExhausted},
 		{"rpc.InvalidModuleError", &InvalidModuleError{"bad"}, connect.CodeInvalidArgument},
+		{"entity.RateLimitedError", &entity.RateLimitedError{RetryAfter: time.Second}, connect.CodeResourceExhausted},
 		{"context.DeadlineExceeded", context.DeadlineExceeded, connect.CodeDeadlineExceeded},
 		{"context.Canceled", context.Canceled, connect.CodeCanceled},
 	}

@@ -60,6 +60,8 @@ type Type struct {
 type Limits struct {
 	CommandFuel, QueryFuel            int64 // units of fuel
 	MaxEvents, EventBytes, ReplyBytes int64 // of a command, of an event, of a reply
+	MemoryBytes, TypeMemoryBytes      int64 // of an instance, of all on a node
+	RatePerSecond                     int64 // commands on a node
 }
 
 // Types finds the module that serves an entity type. It must not block: it is

@@ -188,6 +188,7 @@ func limitsOf(l *modulev1.Limits) *Limits {
 	return &Limits{
 		CommandFuel: int64(l.GetCommandFuel()), QueryFuel: int64(l.GetQueryFuel()),
 		MaxEvents: int64(l.GetMaxEvents()), EventBytes: int64(l.GetEventBytes()), ReplyBytes: int64(l.GetReplyBytes()),
+		MemoryBytes: int64(l.GetMemoryBytes()), TypeMemoryBytes: int64(l.GetTypeMemoryBytes()), RatePerSecond: int64(l.GetRatePerSecond()),
 	}
 }
 
@@ -199,6 +200,7 @@ func showLimits(l Limits) *modulev1.Limits {
 	return &modulev1.Limits{
 		CommandFuel: uint64(l.CommandFuel), QueryFuel: uint64(l.QueryFuel),
 		MaxEvents: uint32(l.MaxEvents), EventBytes: uint32(l.EventBytes), ReplyBytes: uint32(l.ReplyBytes),
+		MemoryBytes: uint64(l.MemoryBytes), TypeMemoryBytes: uint64(l.TypeMemoryBytes), RatePerSecond: uint32(l.RatePerSecond),
 	}
 }
 

@@ -57,7 +57,7 @@ func checkMember(m Member) error {
 const maxLimit = 1 << 40
 
 func checkLimits(l Limits) error {
-	for _, v := range [...]int64{l.CommandFuel, l.QueryFuel, l.MaxEvents, l.EventBytes, l.ReplyBytes} {
+	for _, v := range [...]int64{l.CommandFuel, l.QueryFuel, l.MaxEvents, l.EventBytes, l.ReplyBytes, l.MemoryBytes, l.TypeMemoryBytes, l.RatePerSecond} {
 		if v < 0 || v > maxLimit {
 			return fmt.Errorf("%w: a limit of %d, 0 to %d are allowed", ErrInvalid, v, int64(maxLimit))
 		}

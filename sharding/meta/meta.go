@@ -132,6 +132,11 @@ type Limits struct {
 	MaxEvents   int64 `json:"maxEvents,omitempty"`   // of a command
 	EventBytes  int64 `json:"eventBytes,omitempty"`  // of one event
 	ReplyBytes  int64 `json:"replyBytes,omitempty"`
+	// Guest memory of one instance, and of all those on a node.
+	MemoryBytes     int64 `json:"memoryBytes,omitempty"`
+	TypeMemoryBytes int64 `json:"typeMemoryBytes,omitempty"`
+	// Commands a second on each node.
+	RatePerSecond int64 `json:"ratePerSecond,omitempty"`
 }
 
 // Binding is the module that serves an entity type, and those that did before

@@ -78,6 +78,7 @@ func TestCommandsAnswer(t *testing.T) {
 		{"limit as before", [][]byte{meta.PutModule(module(1, "a")), meta.BindLimited("a", digest(1), 7, meta.Limits{MaxEvents: 2})}, meta.BindLimited("a", digest(1), 8, meta.Limits{MaxEvents: 2}), nil, meta.Result{Revision: 1}},
 		{"bind what is limited", [][]byte{meta.PutModule(module(1, "a")), meta.BindLimited("a", digest(1), 7, meta.Limits{MaxEvents: 2})}, meta.Bind("a", digest(1), 8), nil, meta.Result{Revision: 1}},
 		{"limit below nothing", [][]byte{meta.PutModule(module(1, "a"))}, meta.BindLimited("a", digest(1), 7, meta.Limits{EventBytes: -1}), meta.ErrInvalid, meta.Result{}},
+		{"limit the rate below nothing", [][]byte{meta.PutModule(module(1, "a"))}, meta.BindLimited("a", digest(1), 7, meta.Limits{RatePerSecond: -1}), meta.ErrInvalid, meta.Result{}},
 		{"limits are no step back", [][]byte{meta.PutModule(module(1, "a")), meta.Bind("a", digest(1), 7), meta.BindLimited("a", digest(1), 8, meta.Limits{QueryFuel: 1})}, meta.Rollback("a", 9), meta.ErrNoPrevious, meta.Result{}},
 		{"bind an unknown module", nil, meta.Bind("a", digest(1), 7), meta.ErrUnknownModule, meta.Result{}},
 		{"bind a type that the module lacks", [][]byte{meta.PutModule(module(1, "a"))}, meta.Bind("b", digest(1), 7), meta.ErrUnknownType, meta.Result{}},
@@ -315,6 +316,7 @@ func TestGolden(t *testing.T) {
 		meta.SetDraining("n1", 0, true),
 		meta.SetDraining("n3", 10, true),
 		meta.SetDraining("n3", 10, false),
+		meta.BindLimited("account", digest(0xab), 10, meta.Limits{MemoryBytes: 6, TypeMemoryBytes: 7, RatePerSecond: 8}),
 	} {
 		writes, result := s.Apply(uint64(i+1), body)
 		fmt.Fprintf(&out, "command %s\n", body)

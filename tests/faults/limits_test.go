@@ -1,10 +1,12 @@
 package faults
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -70,6 +72,38 @@ func TestLimitsOfAType(t *testing.T) {
 			t.Errorf("with %s the entity is %v, %v", step.limit, e, err)
 		}
 	}
+	activate("memory-bytes=1048576,type-memory-bytes=4194304,rate-per-second=3")
+	var exhausted error
+	accepted := 0
+	for range 50 {
+		if err := send(); err == nil {
+			accepted++
+		} else if exhausted = err; client.CodeOf(err) != connect.CodeResourceExhausted {
+			t.Fatalf("beyond the rate a command ended with %v", err)
+		} else {
+			break
+		}
+	}
+	if exhausted == nil || accepted < 3 {
+		t.Errorf("with 3 commands a second %d were carried out, then %v", accepted, exhausted)
+	}
+	var refused *client.Error
+	if !errors.As(exhausted, &refused) || refused.RetryAfter <= 0 || refused.RetryAfter > time.Second {
+		t.Errorf("the refusal is %#v, which does not say how long to wait", exhausted)
+	}
+	if e, err := c.Entity(t.Context(), "calm", fmt.Sprint(sends)); err != nil || e.GetSequence() != 0 {
+		t.Errorf("what the rate refused left %v, %v", e, err)
+	}
+	if out, code := node.Run("module", "activate", "calm", up.Digest, "--limit", "memory-bytes=65536", "--addr", node.API()); code != 1 || !strings.Contains(out, "memory") {
+		t.Errorf("a limit that the module cannot start under: %d\n%s", code, out)
+	}
+	if out, code := node.Run("module", "ls", "--addr", node.API()); code != 0 || !strings.Contains(out, "calm:memory-bytes=1048576,type-memory-bytes=4194304,rate-per-second=3") {
+		t.Errorf("module ls: %d\n%s", code, out)
+	}
+	if out, code := node.Run("module", "ls", "-o", "json", "--addr", node.API()); code != 0 || !strings.Contains(out, `"rate-per-second": 3`) {
+		t.Errorf("module ls -o json: %d\n%s", code, out)
+	}
+	activate("query-fuel=1")
 	node.Kill()
 	node.Start()
 	if l := binding(t, c).GetLimits(); l.GetQueryFuel() != 1 || l.GetCommandFuel() != 0 {

@@ -203,7 +203,8 @@ func (x *Binding) GetLimits() *Limits {
 }
 
 // Limits are what an entity type is held to, below what the nodes allow; 0 is
-// what they allow. A command or query that passes one fails with internal.
+// what they allow. A command or query that passes one of fuel, events or sizes
+// fails with internal.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What a command may spend, in units of fuel.
@@ -215,7 +216,17 @@ type Limits struct {
 	// Size of an event.
 	EventBytes uint32 `protobuf:"varint,4,opt,name=event_bytes,json=eventBytes,proto3" json:"event_bytes,omitempty"`
 	// Size of a reply.
-	ReplyBytes    uint32 `protobuf:"varint,5,opt,name=reply_bytes,json=replyBytes,proto3" json:"reply_bytes,omitempty"`
+	ReplyBytes uint32 `protobuf:"varint,5,opt,name=reply_bytes,json=replyBytes,proto3" json:"reply_bytes,omitempty"`
+	// Guest memory of one instance, which holds many entities. A guest that needs
+	// more sees the growth of its memory fail.
+	MemoryBytes uint64 `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// Guest memory of all instances of the type on each node. When it is used up,
+	// entities that are not in memory get resource_exhausted until others left.
+	TypeMemoryBytes uint64 `protobuf:"varint,7,opt,name=type_memory_bytes,json=typeMemoryBytes,proto3" json:"type_memory_bytes,omitempty"`
+	// Commands of clients that the type's entities carry out in a second on each
+	// node. What is beyond gets resource_exhausted, with a google.rpc.RetryInfo,
+	// and writes nothing.
+	RatePerSecond uint32 `protobuf:"varint,8,opt,name=rate_per_second,json=ratePerSecond,proto3" json:"rate_per_second,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -281,6 +292,27 @@ func (x *Limits) GetEventBytes() uint32 {
 func (x *Limits) GetReplyBytes() uint32 {
 	if x != nil {
 		return x.ReplyBytes
+	}
+	return 0
+}
+
+func (x *Limits) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *Limits) GetTypeMemoryBytes() uint64 {
+	if x != nil {
+		return x.TypeMemoryBytes
+	}
+	return 0
+}
+
+func (x *Limits) GetRatePerSecond() uint32 {
+	if x != nil {
+		return x.RatePerSecond
 	}
 	return 0
 }
@@ -1289,7 +1321,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12/\n" +
-	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\"\xc7\x01\n" +
+	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\"\xe5\x02\n" +
 	"\x06Limits\x12/\n" +
 	"\fcommand_fuel\x18\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\vcommandFuel\x12+\n" +
 	"\n" +
@@ -1299,7 +1331,10 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\vevent_bytes\x18\x04 \x01(\rR\n" +
 	"eventBytes\x12\x1f\n" +
 	"\vreply_bytes\x18\x05 \x01(\rR\n" +
-	"replyBytes\"M\n" +
+	"replyBytes\x12/\n" +
+	"\fmemory_bytes\x18\x06 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\vmemoryBytes\x128\n" +
+	"\x11type_memory_bytes\x18\a \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\x0ftypeMemoryBytes\x121\n" +
+	"\x0frate_per_second\x18\b \x01(\rB\t\xbaH\x06*\x04\x18\xc0\x84=R\rratePerSecond\"M\n" +
 	"\rUploadRequest\x12 \n" +
 	"\x04wasm\x18\x01 \x01(\fB\f\xbaH\tz\a\x10\x01\x18\x80\x80\x80\bR\x04wasm\x12\x1a\n" +
 	"\bactivate\x18\x02 \x01(\bR\bactivate\"K\n" +

@@ -188,7 +188,9 @@ type ForwardError struct {
 	// The term that this node knows of, when it does not lead the shard.
 	Term uint64 `protobuf:"varint,8,opt,name=term,proto3" json:"term,omitempty"`
 	// Who leads the shard, where this node knows.
-	Leader        string `protobuf:"bytes,9,opt,name=leader,proto3" json:"leader,omitempty"`
+	Leader string `protobuf:"bytes,9,opt,name=leader,proto3" json:"leader,omitempty"`
+	// How long to wait before another try, in nanoseconds, where a rate is used up.
+	WaitNanos     uint64 `protobuf:"varint,10,opt,name=wait_nanos,json=waitNanos,proto3" json:"wait_nanos,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -284,6 +286,13 @@ func (x *ForwardError) GetLeader() string {
 		return x.Leader
 	}
 	return ""
+}
+
+func (x *ForwardError) GetWaitNanos() uint64 {
+	if x != nil {
+		return x.WaitNanos
+	}
+	return 0
 }
 
 // Item is one request.
@@ -565,7 +574,7 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"eventCount\x12\x1c\n" +
 	"\tduplicate\x18\x05 \x01(\bR\tduplicate\x121\n" +
 	"\x05error\x18\x06 \x01(\v2\x1b.hostd.peer.v1.ForwardErrorR\x05error\x12\x12\n" +
-	"\x04fuel\x18\a \x01(\x04R\x04fuel\"\xda\x01\n" +
+	"\x04fuel\x18\a \x01(\x04R\x04fuel\"\xf9\x01\n" +
 	"\fForwardError\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x12\n" +
@@ -575,7 +584,10 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\x06actual\x18\x06 \x01(\x04R\x06actual\x12\x14\n" +
 	"\x05shard\x18\a \x01(\rR\x05shard\x12\x12\n" +
 	"\x04term\x18\b \x01(\x04R\x04term\x12\x16\n" +
-	"\x06leader\x18\t \x01(\tR\x06leader*6\n" +
+	"\x06leader\x18\t \x01(\tR\x06leader\x12\x1d\n" +
+	"\n" +
+	"wait_nanos\x18\n" +
+	" \x01(\x04R\twaitNanos*6\n" +
 	"\vForwardKind\x12\v\n" +
 	"\aCOMMAND\x10\x00\x12\t\n" +
 	"\x05QUERY\x10\x01\x12\x0f\n" +
