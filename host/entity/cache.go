@@ -12,7 +12,8 @@ package entity
 //	                                victim
 type cache struct {
 	window, probation, protected list
-	count                        int
+	count                        int // in the lists
+	apart                        int // folded: they count, and are in no list
 	often                        sketch
 }
 
@@ -83,7 +84,7 @@ func (c *cache) move(e *entity, to segment) {
 // add takes an entity in that is outside.
 func (c *cache) add(e *entity) {
 	c.count++
-	c.often.fit(c.count)
+	c.often.fit(c.count + c.apart)
 	c.often.increment(e.key)
 	c.move(e, inWindow)
 	for c.window.len > 1+c.count/100 {
@@ -96,10 +97,23 @@ func (c *cache) remove(e *entity) {
 	if e.seg == outside {
 		return
 	}
-	if c.move(e, outside); c.count == 1 {
+	c.move(e, outside)
+	if c.count--; c.count+c.apart == 0 {
 		c.often = sketch{} // nobody is left to compare
 	}
-	c.count--
+}
+
+// setApart takes an entity out of the lists that stays in memory.
+func (c *cache) setApart(e *entity) {
+	c.apart++
+	c.remove(e)
+}
+
+// putBack takes an entity in again that was set apart.
+func (c *cache) putBack(e *entity) {
+	c.apart--
+	c.count++
+	c.move(e, inProbation)
 }
 
 // touch tells that an entity was asked for.

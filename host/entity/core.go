@@ -104,6 +104,9 @@ type core struct {
 	shards    map[sharding.ShardID]*shard
 	pools     map[poolKey]*pool
 	instances []*instance // oldest first
+	numbered  map[uint32]*instance
+	opened    uint32 // the number of the last one
+	pages     pages  // of folded entities
 	residents residents
 	types     typeTallies
 	salt      uint64               // of the keys of entities
@@ -162,6 +165,8 @@ func newCore(opts Options, l loader, r runner) *core {
 		shards: make(map[sharding.ShardID]*shard),
 		pools:  make(map[poolKey]*pool),
 		away:   make(map[*entity]struct{}),
+
+		numbered: make(map[uint32]*instance),
 
 		residents: residents{idle: make(map[string]*idle)},
 		names:     make(map[string]string),

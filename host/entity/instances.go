@@ -12,7 +12,9 @@ type instance struct {
 	guest    Guest // nil until the first visit has returned
 	pool     *pool
 	entities []*entity // by handle; nil where free
+	folds    []place   // by handle, of those that are folded; 0 for others
 	free     []uint32
+	number   uint32
 	bytes    int64 // of guest memory, after the last visit
 	resident int
 	capacity int  // most entities that it held at this size
@@ -72,7 +74,9 @@ func (c *core) place(t *Type, alone bool) *instance {
 			return in
 		}
 	}
-	in := &instance{pool: p, alone: alone}
+	c.opened++
+	in := &instance{pool: p, alone: alone, number: c.opened}
+	c.numbered[in.number] = in
 	p.instances = append(p.instances, in)
 	c.instances = append(c.instances, in)
 	c.pools[t.pool()] = p // making room may have emptied and forgotten it
@@ -196,9 +200,11 @@ func (c *core) closeInstance(in *instance) {
 	if in.dead {
 		return
 	}
+	c.unfoldInstance(in)
 	in.dead = true
+	delete(c.numbered, in.number)
 	entities, blocked := in.entities, in.blocked
-	in.entities, in.free, in.blocked, in.leaving, in.resident = nil, nil, nil, nil, 0
+	in.entities, in.folds, in.free, in.blocked, in.leaving, in.resident = nil, nil, nil, nil, nil, 0
 	in.pool.instances = remove(in.pool.instances, in)
 	c.instances = remove(c.instances, in)
 	if len(in.pool.instances) == 0 && c.pools[in.pool.typ.pool()] == in.pool {

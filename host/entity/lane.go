@@ -355,7 +355,7 @@ func (c *core) event(ev *event) {
 func (l *Lane) publish() {
 	c := l.core
 	st := c.stats
-	st.Entities, st.Resident = c.known, c.residents.cache.count
+	st.Entities, st.Resident = c.known, c.residents.cache.count+c.residents.cache.apart
 	st.Instances, st.GuestBytes = c.usage()
 	l.stats.latest.Store(&st)
 }

@@ -86,15 +86,23 @@ func BenchmarkResident(b *testing.B) {
 			for b.Loop() {
 				before := heap()
 				j := crowd(entities, commands)
-				b.ReportMetric(float64(heap()-before)/entities, "bytes/entity")
+				b.ReportMetric(float64(heap()-before)/entities, "heap/entity")
 				if j.core.residents.cache.count != entities {
 					b.Fatalf("%d entities are resident", j.core.residents.cache.count)
 				}
+				j.core.now = j.core.now.Add(j.core.opts.FoldAfter + tickEvery)
+				for j.core.sweepAt <= j.core.now.UnixNano() {
+					j.core.passivateIdle()
+					j.core.now = j.core.now.Add(1)
+				}
+				pages := (len(j.core.pages.all) - 1) * pageBytes
+				b.ReportMetric(float64(heap()-before)/entities, "heap/folded")
+				b.ReportMetric(float64(pages)/entities, "pages/folded")
 				for j.core.sweepAt != 0 {
 					j.core.now = j.core.now.Add(time.Hour)
 					j.core.passivateIdle()
 				}
-				b.ReportMetric(float64(heap()-before)/entities, "bytes/passive")
+				b.ReportMetric(float64(heap()-before)/entities, "heap/passive")
 				runtime.KeepAlive(j)
 			}
 		})

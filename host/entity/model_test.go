@@ -108,6 +108,9 @@ func (w *world) play(steps int) {
 	for i := 0; i < steps && len(w.problems) == 0; i++ {
 		w.now = w.now.Add(time.Duration(w.rnd.IntN(3)) * time.Millisecond)
 		w.core.now = w.now
+		if w.rnd.IntN(8) == 0 {
+			w.core.passivateIdle()
+		}
 		switch p := w.rnd.IntN(100); {
 		case w.electing && p < 10:
 			w.elect()
@@ -173,6 +176,7 @@ func (w *world) settle() {
 	if w.core.owed != 0 {
 		w.problem("%d requests were never answered", w.core.owed)
 	}
+	w.core.unfoldShard(w.core.shard(worldShard))
 	for _, e := range w.core.shard(worldShard).entities.all() {
 		id := e.id
 		if e.waiting.len > 0 {
@@ -198,7 +202,10 @@ func (w *world) settle() {
 		w.problem("%d entities are resident, %d accounted for", in, n)
 	}
 	w.core.stepDown(w.core.shard(worldShard))
-	if n := w.core.residents.cache.count; n != 0 || len(w.core.residents.idle) != 0 {
+	if n := len(w.core.pages.all) - len(w.core.pages.free); n > 1 {
+		w.problem("%d pages are left without entities", n-1)
+	}
+	if n := w.core.residents.cache.count + w.core.residents.cache.apart; n != 0 || len(w.core.residents.idle) != 0 {
 		w.problem("%d entities are accounted for after a step-down", n)
 	}
 	for len(w.core.instances) > 0 {

@@ -42,6 +42,7 @@ type Options struct {
 	LaneBytes       int64         // guest memory of the lane, at which entities leave to make room, default 2 GiB
 	LoadChunkBytes  int           // events handed to a guest at once, default 128 KiB
 	Loaders         int           // loads at the same time, default 8
+	FoldAfter       time.Duration // idle time after which an entity in memory is folded, default 2 s
 	PassivateAfter  time.Duration // idle time for types that do not say, default 2 min
 	RememberRate    int           // entities started again in a second, default 5,000
 	FilterAbove     int           // remembered ids from which a snapshot has a filter, default 128
@@ -85,6 +86,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.PassivateAfter == 0 {
 		o.PassivateAfter = 2 * time.Minute
+	}
+	if o.FoldAfter == 0 {
+		o.FoldAfter = 2 * time.Second
 	}
 	if o.ParkFor == 0 {
 		o.ParkFor = 10 * time.Second

@@ -47,7 +47,9 @@ type residents struct {
 // first.
 type idle struct {
 	first, last *entity
+	next        *entity       // the first that was not looked at for folding
 	after       time.Duration // 0: they stay
+	log         foldLog
 }
 
 func (l *idle) push(e *entity) {
@@ -57,9 +59,25 @@ func (l *idle) push(e *entity) {
 		l.first = e
 	}
 	l.last = e
+	if l.next == nil {
+		l.next = e
+	}
+}
+
+// unshift puts an entity before all others; it is not looked at for folding.
+func (l *idle) unshift(e *entity) {
+	if e.idler, e.idling = (links{next: l.first}), true; l.first != nil {
+		l.first.idler.prev = e
+	} else {
+		l.last = e
+	}
+	l.first = e
 }
 
 func (l *idle) take(e *entity) {
+	if l.next == e {
+		l.next = e.idler.next
+	}
 	if e.idler.prev != nil {
 		e.idler.prev.idler.next = e.idler.next
 	} else {
@@ -89,6 +107,7 @@ func (c *core) resides(e *entity) {
 	if l.after > 0 {
 		c.look(c.now.UnixNano() + int64(l.after))
 	}
+	c.look(c.now.UnixNano() + int64(c.opts.FoldAfter))
 }
 
 // look has idle entities looked for by then.
@@ -132,7 +151,7 @@ func (c *core) leaves(e *entity) {
 	c.residents.cache.remove(e)
 	c.types.of(e.id.Type).resident.Add(-1)
 	l := c.residents.idle[e.id.Type]
-	if l.take(e); l.first == nil {
+	if l.take(e); l.first == nil && l.log.count == 0 {
 		delete(c.residents.idle, e.id.Type)
 	}
 }
@@ -146,7 +165,9 @@ func (c *core) asked(e *entity) {
 	c.residents.cache.touch(e)
 	l := c.residents.idle[e.id.Type]
 	l.take(e)
-	l.push(e)
+	if l.push(e); l.next == e {
+		c.look(c.now.UnixNano() + int64(c.opts.FoldAfter))
+	}
 }
 
 // restful reports that an entity can leave now without anyone noticing.
@@ -164,6 +185,7 @@ func (c *core) passivateIdle() {
 	c.sweepAt, c.residents.empty = 0, false
 	for _, l := range c.residents.idle {
 		for l.after > 0 && looked < sweepEntities {
+			c.unfoldOldest(l)
 			e := l.first
 			if e == nil {
 				break
@@ -184,8 +206,9 @@ func (c *core) passivateIdle() {
 			l.take(e)
 			l.push(e)
 		}
+		looked += c.foldIdle(l, sweepEntities-looked)
 	}
-	if looked == sweepEntities {
+	if looked >= sweepEntities {
 		c.look(now + 1)
 	}
 	if left {
@@ -220,7 +243,7 @@ func (c *core) settled(in *instance) bool {
 // room for another, and reports whether it has.
 func (c *core) shed(p *pool) bool {
 	for range makeRoomTries {
-		e := c.residents.cache.victim()
+		e := c.victim()
 		if e == nil {
 			return false
 		}

@@ -69,7 +69,7 @@ func (e *entity) parked(now time.Time) bool { return e.rest != nil && e.rest.par
 // entity returns one of the shard's entities; it is made when it is not there.
 func (c *core) entity(s *shard, id sharding.EntityID) *entity {
 	key := c.key(id)
-	e := s.entities.get(id, key)
+	e := c.find(s, id, key)
 	if e == nil {
 		// The request's names lie in the message that brought them.
 		e = &entity{id: sharding.EntityID{Type: c.typeName(id.Type), ID: strings.Clone(id.ID)}, shard: s, key: key}

@@ -37,6 +37,7 @@ type shard struct {
 	dirty  bool // in core.dirty
 
 	entities directory
+	folds    folds
 	parked   parkedSet
 	open     batch
 	next     uint64     // number of the open batch
@@ -179,6 +180,7 @@ func (c *core) stepDown(s *shard) {
 	for _, r := range deferred {
 		c.settle(s, r, Result{Err: lost})
 	}
+	c.unfoldShard(s)
 	entities := s.entities.all()
 	s.entities = directory{}
 	c.known -= len(entities)

@@ -46,6 +46,7 @@ func (w *world) send(entity string, kind Kind, name, id string) Result {
 func quiet(t *testing.T) *world {
 	w := newWorld(t, 1)
 	w.prompt, w.bad = true, -1
+	w.core.opts.FoldAfter = 1000 * time.Hour
 	w.elect()
 	w.elect()
 	return w

@@ -114,7 +114,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		Journal: w, Histories: w, Types: w, Now: func() time.Time { return w.now },
 		Bindings:   func() uint64 { return w.typ.Revision },
 		Remembered: w.remembered, Singletons: w.singletons, Living: w, RememberRate: 1000,
-		InstanceBytes: 3, LaneBytes: int64(4 + 1000*(seed%3)), PassivateAfter: time.Duration(seed%2) * 40 * time.Millisecond, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), FilterAbove: 1 + int(seed%3)*10, EntitySends: 3, ShardSends: 20, ShardLetters: 25, ParkFor: time.Millisecond,
+		InstanceBytes: 3, LaneBytes: int64(4 + 1000*(seed%3)), PassivateAfter: time.Duration(seed%2) * 40 * time.Millisecond, FoldAfter: time.Duration(1+seed%3*20) * time.Millisecond, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), FilterAbove: 1 + int(seed%3)*10, EntitySends: 3, ShardSends: 20, ShardLetters: 25, ParkFor: time.Millisecond,
 	}, w, w)
 	return w
 }
