@@ -17,6 +17,7 @@ import (
 
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/host/deliver"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/forward"
 	"github.com/hostd/hostd/host/network"
@@ -62,6 +63,7 @@ type Node struct {
 	region         *region.Region
 	leaders        *leaders
 	router         *router.Router
+	pump           atomic.Pointer[deliver.Pump]
 	forward        *forward.Client
 	forwarded      http.Handler // what other nodes forward
 	stopServer     func() error
@@ -130,6 +132,7 @@ func StartOn(ctx context.Context, cfg config.Config, logger *slog.Logger, on net
 		{"engine", n.openEngine},
 		{"entities", n.openEntities},
 		{"requests", n.openRequests},
+		{"deliveries", n.openDeliveries},
 		{"membership", n.openMembership},
 	}
 	for _, s := range stages {

@@ -210,7 +210,7 @@ func (n *Node) openEntities(context.Context) error {
 		lanes = max(1, runtime.GOMAXPROCS(0)-1)
 	}
 	n.region, err = region.New(region.Options{
-		Lanes: lanes, Shards: n.id.Shards, Locate: n.shardKeys.Locate, Metadata: n.metadata, ReadOnly: n.disk.readOnly.Load,
+		Lanes: lanes, Shards: n.id.Shards, Locate: n.shardKeys.Locate, Metadata: n.metadata, ReadOnly: n.disk.readOnly.Load, Sent: n.sent,
 		Lane: entity.Options{
 			Journal:        proposalLog{&n.raft, func() int64 { return n.applier.Backlog() }},
 			Histories:      eventlog.History{Machine: n.machine},

@@ -53,7 +53,7 @@ func records() []journal.Record {
 		{
 			Entity: sharding.EntityID{Type: "transfer", ID: "t1"}, Term: 2, RecordedAt: 6, CommandID: "send-1", Sections: []journal.Section{
 				{Kind: journal.SectionSource, Data: journal.AppendSendSource(nil,
-					&journal.SendSource{Type: []byte("account"), ID: []byte("alice"), Number: 1<<33 + 1})},
+					&journal.SendSource{Type: []byte("account"), ID: []byte("alice"), Number: 1<<33 + 1, After: 1 << 33})},
 				{Kind: journal.SectionSends, Data: journal.AppendSendOp(journal.AppendSendOp(nil,
 					&journal.SendOp{Type: []byte("account"), ID: []byte("bob"), Command: []byte("deposit"), OnReply: []byte("deposited"),
 						OnReject: []byte("refused"), Payload: []byte(`{"amount":3}`)}),
@@ -62,7 +62,7 @@ func records() []journal.Record {
 		},
 		{
 			Entity: sharding.EntityID{Type: "account", ID: "bob"}, Term: 2, RecordedAt: 7, CommandID: "send-2", Sections: []journal.Section{
-				{Kind: journal.SectionSource, Data: journal.AppendSendSource(nil, &journal.SendSource{Type: []byte("a"), ID: []byte("b"), Number: 7})},
+				{Kind: journal.SectionSource, Data: journal.AppendSendSource(nil, &journal.SendSource{Type: []byte("a"), ID: []byte("b"), Number: 7, After: 4})},
 				{Kind: journal.SectionRefusal, Data: journal.AppendRefusal(nil,
 					&journal.Refusal{Code: []byte("not_open"), Message: []byte("it is not open"), Command: []byte("deposit"), Payload: []byte("{}")})},
 			},
@@ -143,11 +143,13 @@ func TestEntryBytes(t *testing.T) {
 	for _, p := range []journal.Post{
 		{Kind: journal.PostAcknowledged, ID: journal.ItemID{Index: 1 << 33, Ordinal: 2, Item: 1}},
 		{
-			Kind: journal.PostRefused, Source: journal.SendSource{Type: []byte("transfer"), ID: []byte("t1"), Number: 3},
+			Kind: journal.PostRefused, Source: journal.SendSource{Type: []byte("transfer"), ID: []byte("t1"), Number: 3, After: 2},
 			Type: []byte("ghost"), Entity: []byte("g"), At: 9, Command: []byte("boo"), OnReject: []byte("refused"),
 			Code: []byte("not_found"), Message: []byte("no such type"), Answer: []byte("{}"), Payload: []byte("[1]"),
 		},
 		{Kind: journal.PostDiscarded, ID: journal.ItemID{Index: 7}},
+		{Kind: journal.PostGivenUp, ID: journal.ItemID{Index: 8, Item: 1}, At: 10, Code: []byte("not_found"), Message: []byte("no such type"), Answer: []byte("{}")},
+		{Kind: journal.PostSentAgain, ID: journal.ItemID{Index: 9}},
 	} {
 		post = journal.AppendPost(post, &p)
 	}

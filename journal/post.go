@@ -18,15 +18,24 @@ const (
 	// PostDiscarded ends a dead letter, in a person's name. One that is not
 	// there any more is passed over.
 	PostDiscarded PostKind = 3
+	// PostGivenUp ends a send whose destination's type does not exist, so that
+	// nobody can say in which shard it would be. The refusal goes to the source
+	// as a send to itself, or the send becomes a dead letter. One that is not
+	// there any more is passed over.
+	PostGivenUp PostKind = 4
+	// PostSentAgain makes a dead letter without a number a new send, in a
+	// person's name. One that is not there any more is passed over.
+	PostSentAgain PostKind = 5
 )
 
 // Post is a step of an entry of kind EntryPost.
 type Post struct {
 	Kind PostKind
-	ID   ItemID // acknowledged, discarded
+	ID   ItemID // of all but a refusal
 	// Of a refusal: the send, its destination, and why. OnReject is empty when
 	// no answer is wanted: then it becomes a dead letter. Else the refusal goes
-	// back to the source as that command.
+	// back to the source as that command. What is given up has At, Code, Message
+	// and Answer of these.
 	Source                    SendSource
 	Type, Entity              []byte
 	At                        int64 // unix nanoseconds of the shard's log clock
@@ -35,14 +44,21 @@ type Post struct {
 }
 
 // AppendPost appends one step to the body of a post entry. Layout, little
-// endian: kind u8; acknowledged and discarded: index u64, ordinal u32, item
-// u16; refused: the source as in a source section (bytes32), type (len u8), id
+// endian: kind u8; acknowledged, discarded and sent again: index u64, ordinal
+// u32, item u16; given up: the same, at i64, code (len u8), message (len u16),
+// answer (bytes32); refused: the source as in a source section (bytes32), type (len u8), id
 // (len u16), at i64, command (len u8), command for rejection (len u8), code
 // (len u8), message (len u16), answer (bytes32), payload (bytes32).
 func AppendPost(dst []byte, p *Post) []byte {
 	dst = append(dst, byte(p.Kind))
 	if p.Kind != PostRefused {
-		return appendItemID(dst, p.ID)
+		dst = appendItemID(dst, p.ID)
+		if p.Kind == PostGivenUp {
+			dst = binary.LittleEndian.AppendUint64(dst, uint64(p.At))
+			dst = append16(append8(dst, string(p.Code)), string(p.Message))
+			dst = append32(dst, p.Answer)
+		}
+		return dst
 	}
 	dst = append32(dst, AppendSendSource(nil, &p.Source))
 	dst = append8(dst, string(p.Type))
@@ -61,8 +77,12 @@ func AppendPost(dst []byte, p *Post) []byte {
 func NextPost(body []byte) (p Post, rest []byte, err error) {
 	d := decoder{b: body}
 	switch p.Kind = PostKind(d.u8()); p.Kind {
-	case PostAcknowledged, PostDiscarded:
+	case PostAcknowledged, PostDiscarded, PostSentAgain:
 		p.ID = d.itemID()
+	case PostGivenUp:
+		p.ID, p.At = d.itemID(), int64(d.u64())
+		p.Code, p.Message = d.take(int(d.u8())), d.take(int(d.u16()))
+		p.Answer = d.take(int(d.u32()))
 	case PostRefused:
 		source := d.take(int(d.u32()))
 		if d.bad {

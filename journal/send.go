@@ -82,18 +82,27 @@ const (
 )
 
 // SendSource is the send that made a command. The record takes effect only if
-// Number is one above the highest that its entity has from that source.
+// the highest number that its entity has from that source is below Number, and
+// not below After: the numbers between were given up before they could reach
+// any entity, so After is mostly Number-1.
 type SendSource struct {
-	Type, ID []byte
-	Number   uint64
+	Type, ID      []byte
+	Number, After uint64
+}
+
+// InTurn reports whether the send is the next for an entity that has received
+// that number.
+func (s *SendSource) InTurn(received uint64) bool {
+	return s.After <= received && received < s.Number
 }
 
 // AppendSendSource appends the data of a source section: u8 3, type (len u8),
-// id (len u16), number u64.
+// id (len u16), number u64, after u64.
 func AppendSendSource(dst []byte, s *SendSource) []byte {
 	dst = append8(append(dst, SourceEntity), string(s.Type))
 	dst = append16(dst, string(s.ID))
-	return binary.LittleEndian.AppendUint64(dst, s.Number)
+	dst = binary.LittleEndian.AppendUint64(dst, s.Number)
+	return binary.LittleEndian.AppendUint64(dst, s.After)
 }
 
 // DecodeSendSource reads the data of a source section. It aliases data.
@@ -102,7 +111,8 @@ func DecodeSendSource(data []byte) (s SendSource, err error) {
 	if kind := d.u8(); kind != SourceEntity {
 		return s, fmt.Errorf("%w: source %d", ErrUnsupported, kind)
 	}
-	s.Type, s.ID, s.Number = d.take(int(d.u8())), d.take(int(d.u16())), d.u64()
+	s.Type, s.ID = d.take(int(d.u8())), d.take(int(d.u16()))
+	s.Number, s.After = d.u64(), d.u64()
 	if d.bad || len(d.b) != 0 {
 		return s, errRunsPast()
 	}
@@ -167,15 +177,37 @@ type Send struct {
 }
 
 // Letter is a dead letter: a send that was not carried out and whose outcome
-// nobody waits for. It is in the destination's shard.
+// nobody waits for.
 type Letter struct {
-	ID                  ItemID // in the destination's shard
+	ID                  ItemID // in its shard
 	Source, Destination sharding.EntityID
-	Number              uint64
-	At                  int64 // unix nanoseconds, when it was refused
-	Command             string
-	Code, Message       string // why
-	Payload             []byte
+	// Number is the send's, and the letter is in the destination's shard; 0 when
+	// it was given up before that was known, in the source's.
+	Number        uint64
+	At            int64 // unix nanoseconds, when it was refused
+	Command       string
+	Code, Message string // why
+	Payload       []byte
+}
+
+// PairCount is what the source's shard counts for a pair of entities.
+type PairCount struct {
+	Last uint64 // number that was given to a send
+	// Numbers above After and up to GivenUp were given up; zeros for none.
+	After, GivenUp uint64
+}
+
+// AfterOf is the After of a send of the pair.
+func (c *PairCount) AfterOf(number uint64) uint64 {
+	if c.GivenUp > 0 && number == c.GivenUp+1 {
+		return c.After
+	}
+	return number - 1
+}
+
+// GiveUp notes that the first send on its way is given up.
+func (c *PairCount) GiveUp(number uint64) {
+	c.After, c.GivenUp = c.AfterOf(number), number
 }
 
 // SendTotals are what a shard has of sends.

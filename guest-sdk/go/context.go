@@ -50,6 +50,13 @@ type Context struct {
 // CommandID returns the id under which this command takes effect once.
 func (c *Context) CommandID() string { return string(c.request.CommandID) }
 
+// Kinds of Source.
+const (
+	SourceClient = abi.SourceClient
+	SourceTimer  = abi.SourceTimer
+	SourceEntity = abi.SourceEntity
+)
+
 // Source says who sent a command. EntityType and EntityID are set for
 // SourceEntity.
 type Source struct {

@@ -46,11 +46,14 @@ const (
 	// Redeliver carries out a dead letter of the entity, for a person
 	// (Delivery.Letter), and ends it. A rejection leaves it.
 	Redeliver
-	// Discard ends a dead letter of the entity, for a person. One that is not
-	// there is discarded already.
+	// Discard ends a dead letter of a shard, for a person. One that is not there
+	// is discarded already. Like the next two it goes to a lane under its Shard,
+	// and is for no entity.
 	Discard
-	// Acknowledge ends sends of a shard that have arrived (Delivery.Arrived). It
-	// goes to a lane under its Shard, and is for no entity.
+	// SendAgain makes a dead letter that was given up a new send, for a person.
+	SendAgain
+	// Acknowledge ends sends that have arrived (Delivery.Arrived), and those that
+	// cannot (Delivery.GaveUp).
 	Acknowledge
 
 	// start brings an entity into memory.

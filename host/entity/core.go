@@ -236,6 +236,9 @@ func (c *core) dispatch(s *shard, r *Request) {
 	case r.Kind == Discard:
 		c.discard(s, r)
 		return
+	case r.Kind == SendAgain:
+		c.sendAgain(s, r)
+		return
 	}
 	e := c.entity(s, r.Entity)
 	if r.Kind == Inspect {

@@ -22,18 +22,25 @@ import (
 // Delivery is what a request has that concerns a send beside a command.
 type Delivery struct {
 	// Of Deliver and Redeliver: who sent it. Of Deliver: its number among those
-	// from Source to the request's Entity, and which commands of Source get the
-	// outcome, both empty for none.
+	// from Source to the request's Entity, that of the one which it follows, and
+	// which commands of Source get the outcome, both empty for none.
 	Source            sharding.EntityID
-	Number            uint64
+	Number, After     uint64
 	OnReply, OnReject string
 	// Refuse, of Deliver, takes the number without asking the entity, which
 	// cannot carry the send out.
 	Refuse *RejectedError
-	// Letter, of Redeliver and Discard, is the dead letter.
+	// Letter, of Redeliver, SendAgain and Discard, is the dead letter.
 	Letter journal.ItemID
 	// Arrived, of Acknowledge, are the shard's sends that need not be kept.
 	Arrived []Arrived
+	// GaveUp, of Acknowledge, are sends of the shard to types that do not exist.
+	GaveUp []Arrived
+}
+
+// source is what a record says of the send that made it.
+func (d *Delivery) source() journal.SendSource {
+	return journal.SendSource{Type: []byte(d.Source.Type), ID: []byte(d.Source.ID), Number: d.Number, After: d.After}
 }
 
 // Arrived is a send that its destination has, and who sent it.
@@ -150,8 +157,8 @@ func (c *core) sendSections(e *entity, r *Request, rec *journal.Record) {
 	s, d := e.shard, r.Delivery
 	switch r.Kind {
 	case Deliver:
-		addSection(rec, journal.SectionSource, journal.AppendSendSource(nil,
-			&journal.SendSource{Type: []byte(d.Source.Type), ID: []byte(d.Source.ID), Number: d.Number}))
+		source := d.source()
+		addSection(rec, journal.SectionSource, journal.AppendSendSource(nil, &source))
 		rec.Reply = nil // nobody asks for it again
 		e.received(d.Source, d.Number, s.next)
 	case Redeliver:

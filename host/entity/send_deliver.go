@@ -103,7 +103,7 @@ func (c *core) deliver(e *entity, r *Request) {
 	case d.Number <= has.number:
 		r.Result = Result{Sequence: e.sequence, Duplicate: true}
 		c.hold(s, r, has.proposal, false)
-	case d.Number > has.number+1:
+	case d.After > has.number:
 		if has.proposal <= s.decided {
 			delete(e.mail().inbox, d.Source) // look again at the next
 		}

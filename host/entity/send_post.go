@@ -60,8 +60,13 @@ func (c *core) posted(s *shard, p *proposal, index uint64, err error) {
 
 // acknowledged makes room in the outboxes of entities whose sends arrived.
 func (c *core) acknowledged(s *shard, r *Request, index uint64) {
-	for i := range r.Delivery.Arrived {
-		source := r.Delivery.Arrived[i].Source
+	left := [...][]Arrived{r.Delivery.Arrived, r.Delivery.GaveUp}
+	for i := range len(left[0]) + len(left[1]) {
+		list, n := left[0], i
+		if n >= len(list) {
+			list, n = left[1], n-len(list)
+		}
+		source := list[n].Source
 		e := s.entities.get(source, c.key(source))
 		switch {
 		case e == nil:
@@ -90,13 +95,37 @@ func (e *entity) outboxLoaded(n int, asOf uint64) {
 	}
 }
 
-// acknowledge ends sends that have arrived.
+// noSuchType is why a send is given up.
+var noSuchType = &RejectedError{Code: CodeNotFound, Message: "there is no such entity type"}
+
+// acknowledge ends sends that have arrived, or never will.
 func (c *core) acknowledge(s *shard, r *Request) {
-	steps := make([]journal.Post, len(r.Delivery.Arrived))
-	for i := range steps {
-		steps[i] = journal.Post{Kind: journal.PostAcknowledged, ID: r.Delivery.Arrived[i].ID}
+	if len(r.Delivery.GaveUp) > 0 && c.lettersFull(s) {
+		c.settle(s, r, Result{Err: ErrLettersFull})
+		return
+	}
+	steps := make([]journal.Post, 0, len(r.Delivery.Arrived)+len(r.Delivery.GaveUp))
+	for i := range r.Delivery.Arrived {
+		steps = append(steps, journal.Post{Kind: journal.PostAcknowledged, ID: r.Delivery.Arrived[i].ID})
+	}
+	for i := range r.Delivery.GaveUp {
+		c.stats.Refused++
+		s.mail.letters++
+		s.box.mail.letters++
+		c.opts.Logger.Warn("a send goes to a type that does not exist", "entity_type", r.Delivery.GaveUp[i].Source.Type, "shard_id", s.id)
+		steps = append(steps, journal.Post{
+			Kind: journal.PostGivenUp, ID: r.Delivery.GaveUp[i].ID, At: c.logNow(s), Code: []byte(noSuchType.Code), Message: []byte(noSuchType.Message), Answer: rejectionJSON(noSuchType),
+		})
 	}
 	c.post(s, r, steps...)
+}
+
+// sendAgain makes a dead letter that was given up a new send, in a person's
+// name.
+func (c *core) sendAgain(s *shard, r *Request) {
+	id := r.Delivery.Letter
+	c.opts.Logger.Info("a dead letter is sent again", "shard_id", s.id, "index", id.Index, "ordinal", id.Ordinal, "item", id.Item)
+	c.post(s, r, journal.Post{Kind: journal.PostSentAgain, ID: id})
 }
 
 // discard ends a dead letter, in a person's name.
@@ -136,7 +165,7 @@ func (c *core) refuse(q *inquiry) {
 	case d.Number <= q.number:
 		c.settle(s, r, Result{Duplicate: true})
 		return
-	case d.Number > q.number+1:
+	case d.After > q.number:
 		c.settle(s, r, Result{Err: &GapError{Wanted: q.number + 1}})
 		return
 	case d.OnReply == "" && c.lettersFull(s):
@@ -145,7 +174,7 @@ func (c *core) refuse(q *inquiry) {
 	}
 	m := mail{sends: 1, bytes: 256 + len(r.Payload)}
 	step := journal.Post{
-		Kind: journal.PostRefused, Source: journal.SendSource{Type: []byte(d.Source.Type), ID: []byte(d.Source.ID), Number: d.Number},
+		Kind: journal.PostRefused, Source: d.source(),
 		Type: []byte(r.Entity.Type), Entity: []byte(r.Entity.ID), At: c.logNow(s), Command: []byte(r.Name), OnReject: []byte(d.OnReject),
 		Code: []byte(d.Refuse.Code), Message: []byte(d.Refuse.Message),
 	}

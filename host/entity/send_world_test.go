@@ -127,7 +127,7 @@ func (p *post) record(r *journal.Record, at journal.ItemID) error {
 
 func (p *post) receive(e sharding.EntityID, s *journal.SendSource) error {
 	k := pair{sharding.EntityID{Type: string(s.Type), ID: string(s.ID)}, e}
-	if s.Number != p.received[k]+1 {
+	if s.After != p.received[k] || s.Number != s.After+1 {
 		return fmt.Errorf("send %d after %d", s.Number, p.received[k])
 	}
 	p.received[k]++
@@ -245,7 +245,7 @@ func (w *world) mail() {
 	if w.rnd.IntN(20) == 0 { // a pump that knows less than others
 		s = p.all[pair{s.Source, s.Destination}][w.rnd.Uint64N(s.Number)]
 	}
-	d := &Delivery{Source: s.Source, Number: s.Number, OnReply: s.OnReply, OnReject: s.OnReject}
+	d := &Delivery{Source: s.Source, Number: s.Number, After: s.Number - 1, OnReply: s.OnReply, OnReject: s.OnReject}
 	if p.faults[s.ID] > 2 {
 		d.Refuse = &RejectedError{Code: CodeInternal, Message: "it fails"}
 	}

@@ -23,6 +23,7 @@ type asked struct {
 	expected    uint64 // one above; 0 is none
 	remaining   uint64 // microseconds; 0 is no deadline
 	round       uint64
+	send        []byte // of a delivery
 	shard       uint64 // the sender's; 0 from a release that sends none
 }
 
@@ -55,6 +56,7 @@ const (
 	tagRemaining  = 10 << 3
 	tagRound      = 11 << 3
 	tagShard      = 12 << 3
+	tagSend       = 13<<3 | 2
 
 	tagPayload   = 2<<3 | 2
 	tagSequence  = 3 << 3
@@ -133,6 +135,8 @@ func (a *asked) parse(item []byte) error {
 			a.remaining = n
 		case tagRound:
 			a.round = n
+		case tagSend:
+			a.send = b
 		case tagShard:
 			a.shard = n
 		}

@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,14 @@ var requests = []*entity.Request{
 	},
 	{Kind: entity.Query, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "total", ExpectedSequence: entity.NoExpectation, Deadline: time.Unix(999, 0)},
 	{Kind: entity.StaleQuery, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "n", Payload: make([]byte, 300), ExpectedSequence: 1 << 50},
+	{
+		Kind: entity.Deliver, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "deposit", Payload: []byte("{}"), ID: "send-1", ServerID: true, ExpectedSequence: entity.NoExpectation,
+		Delivery: &entity.Delivery{Source: sharding.EntityID{Type: "transfer", ID: "t1"}, Number: 1 << 40, After: 1<<40 - 3, OnReply: "deposited", OnReject: "refused"},
+	},
+	{
+		Kind: entity.Deliver, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "deposit", ExpectedSequence: entity.NoExpectation,
+		Delivery: &entity.Delivery{Source: sharding.EntityID{Type: "transfer", ID: "t1"}, Number: 1, Refuse: &entity.RejectedError{Code: "not_found", Message: "there is no such type"}},
+	},
 }
 
 // TestRequestsAreTheGeneratedTypes holds the hand-written codec against the
@@ -70,6 +79,12 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 			t.Errorf("%d: deadline %v, want %v", i, back.Deadline, want.Deadline)
 		}
 		want.Deadline, back.Deadline = time.Time{}, time.Time{}
+		if want.Delivery != nil {
+			if !reflect.DeepEqual(want.Delivery, back.Delivery) {
+				t.Errorf("%d: got %+v, want %+v", i, back.Delivery, want.Delivery)
+			}
+			want.Delivery, back.Delivery = nil, nil
+		}
 		if fmt.Sprint(back) != fmt.Sprint(want) {
 			t.Errorf("%d: got %+v, want %+v", i, back, want)
 		}
@@ -85,6 +100,7 @@ func TestResultsAreTheGeneratedTypes(t *testing.T) {
 		{Err: &entity.SequenceMismatchError{Expected: 4, Actual: 5}},
 		{Err: &sharding.NotLeaderError{Shard: 3, Term: 9, Leader: "n2"}},
 		{Err: fmt.Errorf("append: %w", entity.ErrNotApplied)},
+		{Err: &entity.GapError{Wanted: 7}},
 	} {
 		var failure []byte
 		if r.Err != nil {

@@ -23,6 +23,7 @@ const (
 	kindFault     = 5
 	kindModule    = 6
 	kindRate      = 7
+	kindGap       = 8
 )
 
 // sentinels are the errors that travel by number and are themselves at the
@@ -58,6 +59,8 @@ var sentinels = []struct {
 	{39, router.ErrUnreachable},
 	{40, journal.ErrInstalling},
 	{41, entity.ErrNotServed},
+	{42, entity.ErrOutboxFull},
+	{43, entity.ErrLettersFull},
 }
 
 // Fields of ForwardError.
@@ -96,6 +99,7 @@ func appendError(dst []byte, err error) []byte {
 		fault     *entity.GuestFaultError
 		module    *rpc.InvalidModuleError
 		rate      *entity.RateLimitedError
+		gap       *entity.GapError
 	)
 	switch {
 	case errors.As(err, &rate):
@@ -108,6 +112,8 @@ func appendError(dst []byte, err error) []byte {
 		dst = appendVarint(dst, tagErrKind, kindMismatch)
 		dst = appendVarint(dst, tagErrExpected, uint64(mismatch.Expected))
 		return appendVarint(dst, tagErrActual, uint64(mismatch.Actual))
+	case errors.As(err, &gap):
+		return appendVarint(appendVarint(dst, tagErrKind, kindGap), tagErrExpected, gap.Wanted)
 	case errors.As(err, &fault):
 		return appendBytes(appendVarint(dst, tagErrKind, kindFault), tagErrMessage, fault.Message)
 	case errors.As(err, &module):
@@ -175,6 +181,8 @@ func parseError(b []byte) (failure, malformed error) {
 		return &entity.RejectedError{Code: code, Message: message}, nil
 	case kindMismatch:
 		return &mismatch, nil
+	case kindGap:
+		return &entity.GapError{Wanted: uint64(mismatch.Expected)}, nil
 	case kindFault:
 		return &entity.GuestFaultError{Message: message}, nil
 	case kindRate:

@@ -28,6 +28,7 @@ func TestGolden(t *testing.T) {
 	failures := []error{
 		&sharding.NotLeaderError{Shard: 3, Term: 9, Leader: "n2"}, &entity.RejectedError{Code: "no", Message: "never"},
 		&entity.SequenceMismatchError{Expected: 4, Actual: 5}, &entity.GuestFaultError{Message: "trap"}, errors.New("other"),
+		&entity.GapError{Wanted: 7},
 	}
 	for _, s := range sentinels {
 		failures = append(failures, s.err, fmt.Errorf("layer: %w", s.err))

@@ -16,11 +16,12 @@ const (
 	wireCommand = iota
 	wireQuery
 	wireStaleQuery
+	wireDeliver
 )
 
 // requestSize is an upper bound of the bytes of an item.
 func requestSize(q *entity.Request) int {
-	return 96 + len(q.Entity.Type) + len(q.Entity.ID) + len(q.Name) + len(q.Payload) + len(q.ID)
+	return 96 + len(q.Entity.Type) + len(q.Entity.ID) + len(q.Name) + len(q.Payload) + len(q.ID) + sendSize(q.Delivery)
 }
 
 // appendRequest appends an item of a ForwardRequest.
@@ -31,6 +32,12 @@ func appendRequest(dst []byte, correlation uint64, q *entity.Request, now time.T
 		kind = wireQuery
 	case entity.StaleQuery:
 		kind = wireStaleQuery
+	case entity.Deliver:
+		kind = wireDeliver
+	}
+	var send []byte
+	if q.Delivery != nil {
+		send = appendSend(make([]byte, 0, sendSize(q.Delivery)), q.Delivery)
 	}
 	expected := uint64(q.ExpectedSequence + 1) // NoExpectation is -1
 	remaining := uint64(0)
@@ -39,7 +46,7 @@ func appendRequest(dst []byte, correlation uint64, q *entity.Request, now time.T
 	}
 	size := varintSize(correlation) + varintSize(kind) + bytesSize(len(q.Entity.Type)) + bytesSize(len(q.Entity.ID)) +
 		bytesSize(len(q.Name)) + bytesSize(len(q.Payload)) + bytesSize(len(q.ID)) + varintSize(bit(q.ServerID)) +
-		varintSize(expected) + varintSize(remaining) + varintSize(q.Route.Round) + varintSize(uint64(q.Shard))
+		varintSize(expected) + varintSize(remaining) + varintSize(q.Route.Round) + varintSize(uint64(q.Shard)) + sendFieldSize(send)
 	dst = protowire.AppendVarint(append(dst, tagItem), uint64(size))
 	dst = appendVarint(dst, tagCorrelation, correlation)
 	dst = appendVarint(dst, tagKind, kind)
@@ -52,7 +59,8 @@ func appendRequest(dst []byte, correlation uint64, q *entity.Request, now time.T
 	dst = appendVarint(dst, tagExpected, expected)
 	dst = appendVarint(dst, tagRemaining, remaining)
 	dst = appendVarint(dst, tagRound, q.Route.Round)
-	return appendVarint(dst, tagShard, uint64(q.Shard))
+	dst = appendVarint(dst, tagShard, uint64(q.Shard))
+	return appendBytes(dst, tagSend, send)
 }
 
 // fill makes the request that an item describes. Entity id and command id
@@ -65,6 +73,12 @@ func (a *asked) fill(q *entity.Request, names *names, scratch []byte, now time.T
 		q.Kind = entity.Query
 	case wireStaleQuery:
 		q.Kind = entity.StaleQuery
+	case wireDeliver:
+		var err error
+		q.Kind = entity.Deliver
+		if q.Delivery, err = parseSend(a.send, names); err != nil {
+			return scratch, err
+		}
 	default:
 		return scratch, fmt.Errorf("%w: request of kind %d", errMalformed, a.kind)
 	}

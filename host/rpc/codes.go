@@ -69,6 +69,7 @@ func codeOf(err error) (code connect.Code, known bool) {
 		rejected  *entity.RejectedError
 		mismatch  *entity.SequenceMismatchError
 		fault     *entity.GuestFaultError
+		gap       *entity.GapError
 		module    *InvalidModuleError
 		argument  *argumentError
 		refused   *RefusedError
@@ -80,7 +81,7 @@ func codeOf(err error) (code connect.Code, known bool) {
 		return connect.CodeInvalidArgument, true
 	case errors.As(err, &rejected), errors.As(err, &mismatch), errors.As(err, &refused):
 		return connect.CodeFailedPrecondition, true
-	case errors.As(err, &notLeader):
+	case errors.As(err, &notLeader), errors.As(err, &gap):
 		return connect.CodeUnavailable, true
 	case errors.As(err, &going):
 		return connect.CodeDeadlineExceeded, true
@@ -105,6 +106,8 @@ var sentinelCodes = []struct {
 	{ErrUnknownSetting, connect.CodeNotFound},
 	{errReadOnly, connect.CodePermissionDenied},
 	{entity.ErrBusy, connect.CodeResourceExhausted},
+	{entity.ErrOutboxFull, connect.CodeResourceExhausted},
+	{entity.ErrLettersFull, connect.CodeResourceExhausted},
 	{entity.ErrReadOnly, connect.CodeResourceExhausted},
 	{ErrOverloaded, connect.CodeResourceExhausted},
 	{errAheadOfLog, connect.CodeOutOfRange},

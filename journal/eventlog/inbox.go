@@ -79,7 +79,7 @@ func (m *Machine) receive(sh *shard, typ, id []byte, s *journal.SendSource) erro
 			return err
 		}
 	}
-	if checkInbox && s.Number != highest+1 {
+	if checkInbox && !s.InTurn(highest) {
 		return fmt.Errorf("%w: send %d is not the next after %d", ErrInvalid, s.Number, highest)
 	}
 	m.stage(key, store.AppendCount(make([]byte, 0, 8), s.Number), has)
@@ -104,6 +104,41 @@ func (m *Machine) refuse(sh *shard, p *journal.Post, id journal.ItemID) error {
 		ID: id, Source: entityOf(&p.Source), Destination: to, Number: p.Source.Number, At: p.At,
 		Command: string(p.Command), Code: string(p.Code), Message: string(p.Message), Payload: p.Payload,
 	})
+}
+
+// giveUp ends a send whose destination's type does not exist.
+func (m *Machine) giveUp(sh *shard, p *journal.Post, id journal.ItemID) error {
+	s, err := m.acknowledge(sh, p.ID)
+	if s == nil || err != nil {
+		return err
+	}
+	m.post.clock = max(m.post.clock, p.At)
+	if _, err := m.changePair(sh, s.Source, s.Destination, func(c *journal.PairCount) { c.GiveUp(s.Number) }); err != nil {
+		return err
+	}
+	if s.OnReject != "" {
+		return m.addSend(sh, s.Source, &journal.SendOp{
+			Type: []byte(s.Source.Type), ID: []byte(s.Source.ID), Command: []byte(s.OnReject), Payload: p.Answer,
+		}, p.At, id)
+	}
+	return m.addLetter(sh, &journal.Letter{
+		ID: id, Source: s.Source, Destination: s.Destination, At: p.At,
+		Command: s.Command, Code: string(p.Code), Message: string(p.Message), Payload: s.Payload,
+	})
+}
+
+// sendAgain makes a dead letter that was given up a new send.
+func (m *Machine) sendAgain(sh *shard, p *journal.Post, e *journal.Committed, n uint32) error {
+	l, err := m.removeLetter(sh, p.ID)
+	if err != nil || l == nil {
+		return err
+	}
+	if l.Number != 0 {
+		return fmt.Errorf("%w: a dead letter of another shard", ErrInvalid)
+	}
+	return m.addSend(sh, l.Source, &journal.SendOp{
+		Type: []byte(l.Destination.Type), ID: []byte(l.Destination.ID), Command: []byte(l.Command), Payload: l.Payload,
+	}, l.At, journal.ItemID{Index: e.Index, Ordinal: n})
 }
 
 func (m *Machine) addLetter(sh *shard, l *journal.Letter) error {

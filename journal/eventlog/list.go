@@ -70,7 +70,7 @@ func (m *Machine) Page(id sharding.ShardID, q PageQuery) (Page, error) {
 		}
 		return l.stored(key[len(class):], h)
 	})
-	if err == nil {
+	if err == nil && l.out.Next == "" {
 		err = l.rest(nil)
 	}
 	if err != nil && !errors.Is(err, store.ErrStop) {

@@ -162,7 +162,7 @@ func (m *Machine) judgeSends(sh *shard, v *journal.RecordView, at journal.Positi
 // addSend gives a send its number and puts it into the outbox.
 func (m *Machine) addSend(sh *shard, source sharding.EntityID, op *journal.SendOp, now int64, id journal.ItemID) error {
 	to := sharding.EntityID{Type: string(op.Type), ID: string(op.ID)}
-	last, err := m.count(sh, store.AppendEntityID(store.AppendEntityID(m.postKey(store.ClassCount), source), to), 1)
+	pair, err := m.changePair(sh, source, to, func(c *journal.PairCount) { c.Last++ })
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (m *Machine) addSend(sh *shard, source sharding.EntityID, op *journal.SendO
 		return err
 	}
 	body := store.AppendSend(nil, &journal.Send{
-		Source: source, Destination: to, Number: last + 1, At: now,
+		Source: source, Destination: to, Number: pair.Last, At: now,
 		Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: op.Payload,
 	})
 	if len(body) > MaxRecordBytes {
@@ -184,23 +184,39 @@ func (m *Machine) addSend(sh *shard, source sharding.EntityID, op *journal.SendO
 	return nil
 }
 
-// acknowledge takes a send out of the outbox, if it is still there.
-func (m *Machine) acknowledge(sh *shard, id journal.ItemID) error {
+// changePair changes what is counted for a pair.
+func (m *Machine) changePair(sh *shard, source, to sharding.EntityID, change func(*journal.PairCount)) (c journal.PairCount, err error) {
+	key := store.AppendEntityID(store.AppendEntityID(m.postKey(store.ClassCount), source), to)
+	value, has, err := m.find(sh, key)
+	if err == nil && has {
+		c, err = store.DecodePairCount(value)
+	}
+	if err != nil {
+		return c, err
+	}
+	change(&c)
+	m.stage(key, store.AppendPairCount(make([]byte, 0, 8), &c), has)
+	return c, nil
+}
+
+// acknowledge takes a send out of the outbox and returns it, nil if it is not
+// there any more.
+func (m *Machine) acknowledge(sh *shard, id journal.ItemID) (*journal.Send, error) {
 	key := store.AppendItemID(m.postKey(store.ClassOutbox), id)
 	body, has, err := m.find(sh, key)
 	if err != nil || !has {
-		return err
+		return nil, err
 	}
 	s, err := store.DecodeSend(body, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m.stage(key, nil, true)
 	t := m.changeTotals(sh)
 	t.Sends--
 	t.SendBytes -= uint64(len(body))
 	_, err = m.count(sh, store.AppendEntityID(m.postKey(store.ClassCount), s.Source), -1)
-	return err
+	return &s, err
 }
 
 // judgePost checks an entry of steps and stages them.
@@ -213,9 +229,13 @@ func (m *Machine) judgePost(sh *shard, e *journal.Committed, body []byte) error 
 		body = rest
 		switch p.Kind {
 		case journal.PostAcknowledged:
-			err = m.acknowledge(sh, p.ID)
+			_, err = m.acknowledge(sh, p.ID)
 		case journal.PostDiscarded:
 			_, err = m.removeLetter(sh, p.ID)
+		case journal.PostGivenUp:
+			err = m.giveUp(sh, &p, journal.ItemID{Index: e.Index, Ordinal: n})
+		case journal.PostSentAgain:
+			err = m.sendAgain(sh, &p, e, n)
 		default:
 			err = m.refuse(sh, &p, journal.ItemID{Index: e.Index, Ordinal: n})
 		}

@@ -44,6 +44,19 @@ func (m *Machine) readCount(id sharding.ShardID, key []byte) (n, asOf uint64, er
 	return n, asOf, nil
 }
 
+// PairCount is what is counted for a pair of entities in the source's shard.
+func (m *Machine) PairCount(id sharding.ShardID, source, to sharding.EntityID) (c journal.PairCount, err error) {
+	key := store.AppendEntityID(store.AppendEntityID([]byte{byte(store.ClassCount)}, source), to)
+	_, err = m.readPair(id, key, func(body []byte) (err error) {
+		c, err = store.DecodePairCount(body)
+		return err
+	})
+	if err != nil {
+		return c, fmt.Errorf("read sends of shard %d: %w", id, err)
+	}
+	return c, nil
+}
+
 // readPair calls fn with a pair's value, if there is one, as of an index.
 func (m *Machine) readPair(id sharding.ShardID, key []byte, fn func(body []byte) error) (asOf uint64, err error) {
 	m.mu.RLock()

@@ -21,14 +21,14 @@ type twinPair struct{ source, destination sharding.EntityID }
 type twinPost struct {
 	outbox   []journal.Send
 	letters  []journal.Letter
-	last     map[twinPair]uint64 // number sent
+	last     map[twinPair]journal.PairCount
 	received map[twinPair]uint64
 }
 
 func (p twinPost) clone() twinPost {
 	c := twinPost{slices.Clone(p.outbox), slices.Clone(p.letters), maps.Clone(p.last), maps.Clone(p.received)}
 	if c.last == nil {
-		c.last, c.received = make(map[twinPair]uint64), make(map[twinPair]uint64)
+		c.last, c.received = make(map[twinPair]journal.PairCount), make(map[twinPair]uint64)
 	}
 	return c
 }
@@ -74,18 +74,20 @@ func (p *twinPost) record(r *journal.Record, at journal.ItemID) bool {
 
 func (p *twinPost) receive(e sharding.EntityID, s *journal.SendSource) bool {
 	pair := twinPair{sharding.EntityID{Type: string(s.Type), ID: string(s.ID)}, e}
-	if s.Number != p.received[pair]+1 {
+	if had := p.received[pair]; had < s.After || had >= s.Number {
 		return false
 	}
-	p.received[pair]++
+	p.received[pair] = s.Number
 	return true
 }
 
 func (p *twinPost) send(from sharding.EntityID, op *journal.SendOp, now int64, at journal.ItemID) {
 	to := sharding.EntityID{Type: string(op.Type), ID: string(op.ID)}
-	p.last[twinPair{from, to}]++
+	count := p.last[twinPair{from, to}]
+	count.Last++
+	p.last[twinPair{from, to}] = count
 	p.outbox = append(p.outbox, journal.Send{
-		ID: at, Source: from, Destination: to, Number: p.last[twinPair{from, to}], At: now,
+		ID: at, Source: from, Destination: to, Number: count.Last, At: now,
 		Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: bytes.Clone(op.Payload),
 	})
 }
@@ -102,6 +104,37 @@ func (sh *twinShard) steps(p twinPost, index uint64, body []byte) error {
 		switch at := (journal.ItemID{Index: index, Ordinal: n}); s.Kind {
 		case journal.PostAcknowledged:
 			p.outbox = slices.DeleteFunc(p.outbox, func(o journal.Send) bool { return o.ID == s.ID })
+		case journal.PostGivenUp:
+			i := slices.IndexFunc(p.outbox, func(o journal.Send) bool { return o.ID == s.ID })
+			if i < 0 {
+				continue
+			}
+			clock = max(clock, s.At)
+			o := p.outbox[i]
+			p.outbox = slices.Delete(p.outbox, i, i+1)
+			count := p.last[twinPair{o.Source, o.Destination}]
+			if count.GivenUp == 0 || o.Number != count.GivenUp+1 {
+				count.After = o.Number - 1
+			}
+			count.GivenUp = o.Number
+			p.last[twinPair{o.Source, o.Destination}] = count
+			if o.OnReject != "" {
+				p.send(o.Source, &journal.SendOp{Type: []byte(o.Source.Type), ID: []byte(o.Source.ID), Command: []byte(o.OnReject), Payload: s.Answer}, s.At, at)
+				continue
+			}
+			p.letters = append(p.letters, journal.Letter{ID: at, Source: o.Source, Destination: o.Destination, At: s.At, Command: o.Command,
+				Code: string(s.Code), Message: string(s.Message), Payload: o.Payload})
+		case journal.PostSentAgain:
+			i := slices.IndexFunc(p.letters, func(l journal.Letter) bool { return l.ID == s.ID })
+			if i < 0 {
+				continue
+			}
+			l := p.letters[i]
+			if l.Number != 0 {
+				return eventlog.ErrInvalid
+			}
+			p.letters = slices.Delete(p.letters, i, i+1)
+			p.send(l.Source, &journal.SendOp{Type: []byte(l.Destination.Type), ID: []byte(l.Destination.ID), Command: []byte(l.Command), Payload: l.Payload}, l.At, at)
 		case journal.PostDiscarded:
 			p.letters = slices.DeleteFunc(p.letters, func(l journal.Letter) bool { return l.ID == s.ID })
 		case journal.PostRefused:
@@ -131,8 +164,12 @@ func (s *source) sends(r *journal.Record, sh *twinShard, taken map[twinPair]uint
 		pair := twinPair{s.entity(), r.Entity}
 		taken[pair]++
 		src := journal.SendSource{Type: []byte(pair.source.Type), ID: []byte(pair.source.ID), Number: sh.post.received[pair] + taken[pair]}
+		src.After = src.Number - 1
 		if s.wrong && s.rng.IntN(20) == 0 {
 			src.Number += uint64(s.rng.IntN(3)) - 1
+		}
+		if s.rng.IntN(20) == 0 {
+			src.After -= min(src.After, uint64(s.rng.IntN(3)))
 		}
 		r.Sections = slices.Insert(r.Sections, 0, journal.Section{Kind: journal.SectionSource, Data: journal.AppendSendSource(nil, &src)})
 		if s.rng.IntN(6) == 0 {
@@ -176,6 +213,11 @@ func (s *source) post(sh *twinShard, fence sharding.Term) []byte {
 			p.ID = sh.post.outbox[s.rng.IntN(min(len(sh.post.outbox), 12))].ID
 		case k == 5 && len(sh.post.letters) > 0:
 			p.Kind, p.ID = journal.PostDiscarded, sh.post.letters[s.rng.IntN(len(sh.post.letters))].ID
+			if s.rng.IntN(2) == 0 {
+				p.Kind = journal.PostSentAgain
+			}
+		case k == 7 && len(sh.post.outbox) > 0:
+			p = s.giveUp(sh)
 		case k == 6:
 			pair := twinPair{s.entity(), s.entity()}
 			taken[pair]++
@@ -187,6 +229,7 @@ func (s *source) post(sh *twinShard, fence sharding.Term) []byte {
 			if s.rng.IntN(2) == 0 {
 				p.OnReject, p.Answer = []byte("not-paid"), []byte("{}")
 			}
+			p.Source.After = p.Source.Number - 1
 			if s.wrong && s.rng.IntN(10) == 0 {
 				p.Source.Number += uint64(s.rng.IntN(3)) - 1
 			}
@@ -194,6 +237,18 @@ func (s *source) post(sh *twinShard, fence sharding.Term) []byte {
 		b = journal.AppendPost(b, &p)
 	}
 	return b
+}
+
+// giveUp gives up the first send of a pair.
+func (s *source) giveUp(sh *twinShard) journal.Post {
+	o := sh.post.outbox[s.rng.IntN(len(sh.post.outbox))]
+	for _, first := range sh.post.outbox {
+		if first.Source == o.Source && first.Destination == o.Destination {
+			o = first
+			break
+		}
+	}
+	return journal.Post{Kind: journal.PostGivenUp, ID: o.ID, At: s.clock + 200, Code: []byte("not_found"), Message: []byte("no such type"), Answer: []byte("{}")}
 }
 
 // checkPost compares all that can be read of sends.
@@ -217,6 +272,11 @@ func checkPost(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *twinS
 	for pair, want := range sh.post.received {
 		if n, err := m.Received(id, pair.destination, pair.source); err != nil || n != want {
 			t.Fatalf("%v has received %d, want %d: %v", pair, n, want, err)
+		}
+	}
+	for pair, want := range sh.post.last {
+		if c, err := m.PairCount(id, pair.source, pair.destination); err != nil || c != want {
+			t.Fatalf("%v counts %+v, want %+v: %v", pair, c, want, err)
 		}
 	}
 	after := journal.ItemID{}

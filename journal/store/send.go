@@ -88,7 +88,7 @@ func DecodeLetter(body []byte, id journal.ItemID) (l journal.Letter, err error) 
 	l.Command, l.Code = f.text8(), f.text8()
 	l.Message = string(f.take(int(f.u16())))
 	l.Payload = f.b
-	if f.bad || l.Number == 0 || l.Source.ID == "" || l.Destination.ID == "" {
+	if f.bad || l.Source.ID == "" || l.Destination.ID == "" {
 		return l, fmt.Errorf("%w: a dead letter of %d bytes", journal.ErrDamaged, len(body))
 	}
 	return l, nil
@@ -103,6 +103,29 @@ func DecodeCount(body []byte) (uint64, error) {
 		return 0, fmt.Errorf("%w: a count of %d bytes", journal.ErrDamaged, len(body))
 	}
 	return binary.LittleEndian.Uint64(body), nil
+}
+
+// AppendPairCount appends the body of a pair's count: last u64 and, if sends
+// were given up, after u64 and given up u64.
+func AppendPairCount(dst []byte, c *journal.PairCount) []byte {
+	dst = AppendCount(dst, c.Last)
+	if c.GivenUp == 0 {
+		return dst
+	}
+	return AppendCount(AppendCount(dst, c.After), c.GivenUp)
+}
+
+// DecodePairCount is the inverse of AppendPairCount.
+func DecodePairCount(body []byte) (c journal.PairCount, err error) {
+	f := fields{b: body}
+	c.Last = f.u64()
+	if len(f.b) > 0 {
+		c.After, c.GivenUp = f.u64(), f.u64()
+	}
+	if f.bad || len(f.b) != 0 {
+		return c, fmt.Errorf("%w: a pair's count of %d bytes", journal.ErrDamaged, len(body))
+	}
+	return c, nil
 }
 
 // AppendTotals appends the body of a shard's totals: sends u64, their bytes

@@ -43,10 +43,12 @@ func (v *verifier) sendPair(k Key, body []byte) error {
 	if err != nil {
 		return err
 	}
-	n, err := DecodeCount(body)
-	if len(rest) == 0 {
-		c.listed += n
+	if len(rest) > 0 {
+		_, err := DecodePairCount(body)
+		return err
 	}
+	n, err := DecodeCount(body)
+	c.listed += n
 	return err
 }
 
@@ -61,13 +63,13 @@ func (v *verifier) outboxSend(k Key, body []byte) error {
 		return err
 	}
 	key := AppendEntityID(AppendEntityID(AppendPrefix(nil, k.Shard, k.Generation, ClassCount), s.Source), s.Destination)
-	var last uint64
+	var count journal.PairCount
 	_, err = v.view.Get(key, func(body []byte) (err error) {
-		last, err = DecodeCount(body)
+		count, err = DecodePairCount(body)
 		return err
 	})
-	if err == nil && last < s.Number {
-		v.problem(fmt.Sprintf("a send of shard %d", k.Shard), "its number is %d, %d were counted", s.Number, last)
+	if err == nil && (count.Last < s.Number || s.Number <= count.GivenUp) {
+		v.problem(fmt.Sprintf("a send of shard %d", k.Shard), "its number is %d, %d were counted and %d given up", s.Number, count.Last, count.GivenUp)
 	}
 	return nil // a count that cannot be read is reported as such
 }

@@ -78,6 +78,11 @@ var bans = []ban{
 		reason: "which node a request goes to is decided without knowing how it gets there",
 	},
 	{
+		from:   []string{"host/deliver"},
+		to:     []string{"host/region", "host/router", "host/rpc", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog", "journal/store"},
+		reason: "sends are taken to wherever requests go, and from wherever they are kept",
+	},
+	{
 		from:   []string{"host/forward"},
 		to:     []string{"host/region", "journal/raftgroup", "journal/eventlog", "journal/store", "api/client"},
 		reason: "requests are carried between whatever gives and takes them",

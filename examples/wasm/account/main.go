@@ -12,6 +12,17 @@ type State struct {
 // Transfer is the payload of deposit and withdraw.
 type Transfer struct {
 	Amount int64 `json:"amount"`
+	// MustBeOpen has a deposit rejected that goes to an account which nobody
+	// opened.
+	MustBeOpen bool `json:"mustBeOpen,omitempty"`
+	// Before, in milliseconds since 1970, has the command rejected once that
+	// has passed; 0 for never.
+	Before int64 `json:"before,omitempty"`
+}
+
+// late reports that the command came after its time.
+func (t *Transfer) late(c *hostd.Context) bool {
+	return t.Before != 0 && int64(c.Now()) >= t.Before*int64(hostd.Millisecond)
 }
 
 // Balance is what commands and the query answer.
@@ -57,10 +68,17 @@ func open(c *hostd.Context, s *State, _ hostd.None) (Balance, error) {
 }
 
 // deposit adds to the balance. An account that nobody opened takes deposits
-// too: every id names an account with a balance of 0.
+// too, unless the caller wants it otherwise: every id names an account with a
+// balance of 0.
 func deposit(c *hostd.Context, s *State, cmd Transfer) (Balance, error) {
 	if cmd.Amount <= 0 {
 		return Balance{}, invalidAmount
+	}
+	if cmd.MustBeOpen && !s.Open {
+		return Balance{}, hostd.Reject("not_open", "nobody has opened the account")
+	}
+	if cmd.late(c) {
+		return Balance{}, tooLate
 	}
 	if s.Balance+cmd.Amount < s.Balance {
 		return Balance{}, hostd.Reject("overflow", "the balance would not fit 64 bits")
@@ -73,6 +91,9 @@ func withdraw(c *hostd.Context, s *State, cmd Transfer) (Balance, error) {
 	if cmd.Amount <= 0 {
 		return Balance{}, invalidAmount
 	}
+	if cmd.late(c) {
+		return Balance{}, tooLate
+	}
 	if cmd.Amount > s.Balance {
 		return Balance{}, hostd.Reject("insufficient_funds", "the balance is smaller than the amount")
 	}
@@ -80,7 +101,10 @@ func withdraw(c *hostd.Context, s *State, cmd Transfer) (Balance, error) {
 	return Balance{s.Balance}, nil
 }
 
-var invalidAmount = hostd.Reject("invalid_amount", "the amount must be above 0")
+var (
+	invalidAmount = hostd.Reject("invalid_amount", "the amount must be above 0")
+	tooLate       = hostd.Reject("too_late", "the command came after its time")
+)
 
 var _ = hostd.Serve("account", "1.0.0", Account())
 

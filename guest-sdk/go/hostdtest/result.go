@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi"
+	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
 // Result is what a command or query answered. Its methods check and return
@@ -47,6 +48,31 @@ func (r *Result[S]) Events(want ...any) *Result[S] {
 		}
 	}
 	return r
+}
+
+// Sends checks that it was accepted and sends exactly these, in order.
+func (r *Result[S]) Sends(want ...Send) *Result[S] {
+	r.t.Helper()
+	r.accepted()
+	if len(r.output.Sends) != len(want) {
+		r.t.Errorf("%s made %d sends, want %d", r.name, len(r.output.Sends), len(want))
+		return r
+	}
+	for i, s := range r.output.Sends {
+		x := want[i]
+		got := Send{string(s.EntityType), string(s.EntityID), string(s.Command), string(s.Payload), hostd.Answer{OnReply: string(s.OnReply), OnReject: string(s.OnReject)}}
+		if x.Payload = string(r.driver.encode(want[i].Payload)); got != x {
+			r.t.Errorf("%s: send %d is %v, want %v", r.name, i+1, got, x)
+		}
+	}
+	return r
+}
+
+// Send is a send as a command makes it. The payload is as for Driver.When.
+type Send struct {
+	EntityType, EntityID, Command string
+	Payload                       any
+	Answer                        hostd.Answer
 }
 
 func (r *Result[S]) list() string {

@@ -33,6 +33,8 @@ const (
 	ForwardKind_QUERY ForwardKind = 1
 	// A query on the state in memory.
 	ForwardKind_STALE_QUERY ForwardKind = 2
+	// A command that another entity sent, in its turn.
+	ForwardKind_DELIVER ForwardKind = 3
 )
 
 // Enum value maps for ForwardKind.
@@ -41,11 +43,13 @@ var (
 		0: "COMMAND",
 		1: "QUERY",
 		2: "STALE_QUERY",
+		3: "DELIVER",
 	}
 	ForwardKind_value = map[string]int32{
 		"COMMAND":     0,
 		"QUERY":       1,
 		"STALE_QUERY": 2,
+		"DELIVER":     3,
 	}
 )
 
@@ -179,7 +183,8 @@ type ForwardError struct {
 	Code string `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
 	// See code.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// What the caller expected, of a sequence mismatch.
+	// What the caller expected, of a sequence mismatch; which send is to come
+	// first, of one that is not in its turn.
 	Expected uint64 `protobuf:"varint,5,opt,name=expected,proto3" json:"expected,omitempty"`
 	// What the entity is at, of a sequence mismatch.
 	Actual uint64 `protobuf:"varint,6,opt,name=actual,proto3" json:"actual,omitempty"`
@@ -322,7 +327,9 @@ type ForwardRequest_Item struct {
 	// that round or an earlier one runs for the shard.
 	Round uint64 `protobuf:"varint,11,opt,name=round,proto3" json:"round,omitempty"`
 	// The shard whose round it is, as the sender has found it.
-	Shard         uint32 `protobuf:"varint,12,opt,name=shard,proto3" json:"shard,omitempty"`
+	Shard uint32 `protobuf:"varint,12,opt,name=shard,proto3" json:"shard,omitempty"`
+	// Who sent a command that is delivered, and which of theirs it is.
+	Send          *ForwardRequest_Send `protobuf:"bytes,13,opt,name=send,proto3" json:"send,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -441,6 +448,123 @@ func (x *ForwardRequest_Item) GetShard() uint32 {
 	return 0
 }
 
+func (x *ForwardRequest_Item) GetSend() *ForwardRequest_Send {
+	if x != nil {
+		return x.Send
+	}
+	return nil
+}
+
+// Send is what is delivered of another entity.
+type ForwardRequest_Send struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The type of the entity that sent it.
+	SourceType string `protobuf:"bytes,1,opt,name=source_type,json=sourceType,proto3" json:"source_type,omitempty"`
+	// The id of the entity that sent it.
+	SourceId string `protobuf:"bytes,2,opt,name=source_id,json=sourceId,proto3" json:"source_id,omitempty"`
+	// Which of its sends to the destination it is, from 1.
+	Number uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	// The source's command that gets the reply; empty where none does.
+	OnReply string `protobuf:"bytes,4,opt,name=on_reply,json=onReply,proto3" json:"on_reply,omitempty"`
+	// The source's command that gets a rejection; empty where none does.
+	OnReject string `protobuf:"bytes,5,opt,name=on_reject,json=onReject,proto3" json:"on_reject,omitempty"`
+	// Where set, the destination is not asked: the send is refused with this
+	// code.
+	RefuseCode string `protobuf:"bytes,6,opt,name=refuse_code,json=refuseCode,proto3" json:"refuse_code,omitempty"`
+	// Why it is refused.
+	RefuseMessage string `protobuf:"bytes,7,opt,name=refuse_message,json=refuseMessage,proto3" json:"refuse_message,omitempty"`
+	// The number of the send that it follows.
+	After         uint64 `protobuf:"varint,8,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardRequest_Send) Reset() {
+	*x = ForwardRequest_Send{}
+	mi := &file_hostd_peer_v1_forward_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardRequest_Send) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardRequest_Send) ProtoMessage() {}
+
+func (x *ForwardRequest_Send) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_forward_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardRequest_Send.ProtoReflect.Descriptor instead.
+func (*ForwardRequest_Send) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_forward_proto_rawDescGZIP(), []int{0, 1}
+}
+
+func (x *ForwardRequest_Send) GetSourceType() string {
+	if x != nil {
+		return x.SourceType
+	}
+	return ""
+}
+
+func (x *ForwardRequest_Send) GetSourceId() string {
+	if x != nil {
+		return x.SourceId
+	}
+	return ""
+}
+
+func (x *ForwardRequest_Send) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ForwardRequest_Send) GetOnReply() string {
+	if x != nil {
+		return x.OnReply
+	}
+	return ""
+}
+
+func (x *ForwardRequest_Send) GetOnReject() string {
+	if x != nil {
+		return x.OnReject
+	}
+	return ""
+}
+
+func (x *ForwardRequest_Send) GetRefuseCode() string {
+	if x != nil {
+		return x.RefuseCode
+	}
+	return ""
+}
+
+func (x *ForwardRequest_Send) GetRefuseMessage() string {
+	if x != nil {
+		return x.RefuseMessage
+	}
+	return ""
+}
+
+func (x *ForwardRequest_Send) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
 // Item is one outcome.
 type ForwardResponse_Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -464,7 +588,7 @@ type ForwardResponse_Item struct {
 
 func (x *ForwardResponse_Item) Reset() {
 	*x = ForwardResponse_Item{}
-	mi := &file_hostd_peer_v1_forward_proto_msgTypes[4]
+	mi := &file_hostd_peer_v1_forward_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +600,7 @@ func (x *ForwardResponse_Item) String() string {
 func (*ForwardResponse_Item) ProtoMessage() {}
 
 func (x *ForwardResponse_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_forward_proto_msgTypes[4]
+	mi := &file_hostd_peer_v1_forward_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,9 +669,9 @@ var File_hostd_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\n" +
-	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\xd0\x03\n" +
+	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\xfd\x05\n" +
 	"\x0eForwardRequest\x128\n" +
-	"\x05items\x18\x01 \x03(\v2\".hostd.peer.v1.ForwardRequest.ItemR\x05items\x1a\x83\x03\n" +
+	"\x05items\x18\x01 \x03(\v2\".hostd.peer.v1.ForwardRequest.ItemR\x05items\x1a\xbb\x03\n" +
 	"\x04Item\x12 \n" +
 	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x12.\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1a.hostd.peer.v1.ForwardKindR\x04kind\x12\x1f\n" +
@@ -563,7 +687,19 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\x10remaining_micros\x18\n" +
 	" \x01(\x04R\x0fremainingMicros\x12\x14\n" +
 	"\x05round\x18\v \x01(\x04R\x05round\x12\x14\n" +
-	"\x05shard\x18\f \x01(\rR\x05shard\"\xb3\x02\n" +
+	"\x05shard\x18\f \x01(\rR\x05shard\x126\n" +
+	"\x04send\x18\r \x01(\v2\".hostd.peer.v1.ForwardRequest.SendR\x04send\x1a\xf2\x01\n" +
+	"\x04Send\x12\x1f\n" +
+	"\vsource_type\x18\x01 \x01(\tR\n" +
+	"sourceType\x12\x1b\n" +
+	"\tsource_id\x18\x02 \x01(\tR\bsourceId\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x19\n" +
+	"\bon_reply\x18\x04 \x01(\tR\aonReply\x12\x1b\n" +
+	"\ton_reject\x18\x05 \x01(\tR\bonReject\x12\x1f\n" +
+	"\vrefuse_code\x18\x06 \x01(\tR\n" +
+	"refuseCode\x12%\n" +
+	"\x0erefuse_message\x18\a \x01(\tR\rrefuseMessage\x12\x14\n" +
+	"\x05after\x18\b \x01(\x04R\x05after\"\xb3\x02\n" +
 	"\x0fForwardResponse\x129\n" +
 	"\x05items\x18\x01 \x03(\v2#.hostd.peer.v1.ForwardResponse.ItemR\x05items\x1a\xe4\x01\n" +
 	"\x04Item\x12 \n" +
@@ -587,11 +723,12 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\x06leader\x18\t \x01(\tR\x06leader\x12\x1d\n" +
 	"\n" +
 	"wait_nanos\x18\n" +
-	" \x01(\x04R\twaitNanos*6\n" +
+	" \x01(\x04R\twaitNanos*C\n" +
 	"\vForwardKind\x12\v\n" +
 	"\aCOMMAND\x10\x00\x12\t\n" +
 	"\x05QUERY\x10\x01\x12\x0f\n" +
-	"\vSTALE_QUERY\x10\x022^\n" +
+	"\vSTALE_QUERY\x10\x02\x12\v\n" +
+	"\aDELIVER\x10\x032^\n" +
 	"\x0eForwardService\x12L\n" +
 	"\aForward\x12\x1d.hostd.peer.v1.ForwardRequest\x1a\x1e.hostd.peer.v1.ForwardResponse(\x010\x01B5Z3github.com/hostd/hostd/api/gen/hostd/peer/v1;peerv1b\x06proto3"
 
@@ -608,27 +745,29 @@ func file_hostd_peer_v1_forward_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_peer_v1_forward_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_peer_v1_forward_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_hostd_peer_v1_forward_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_hostd_peer_v1_forward_proto_goTypes = []any{
 	(ForwardKind)(0),             // 0: hostd.peer.v1.ForwardKind
 	(*ForwardRequest)(nil),       // 1: hostd.peer.v1.ForwardRequest
 	(*ForwardResponse)(nil),      // 2: hostd.peer.v1.ForwardResponse
 	(*ForwardError)(nil),         // 3: hostd.peer.v1.ForwardError
 	(*ForwardRequest_Item)(nil),  // 4: hostd.peer.v1.ForwardRequest.Item
-	(*ForwardResponse_Item)(nil), // 5: hostd.peer.v1.ForwardResponse.Item
+	(*ForwardRequest_Send)(nil),  // 5: hostd.peer.v1.ForwardRequest.Send
+	(*ForwardResponse_Item)(nil), // 6: hostd.peer.v1.ForwardResponse.Item
 }
 var file_hostd_peer_v1_forward_proto_depIdxs = []int32{
 	4, // 0: hostd.peer.v1.ForwardRequest.items:type_name -> hostd.peer.v1.ForwardRequest.Item
-	5, // 1: hostd.peer.v1.ForwardResponse.items:type_name -> hostd.peer.v1.ForwardResponse.Item
+	6, // 1: hostd.peer.v1.ForwardResponse.items:type_name -> hostd.peer.v1.ForwardResponse.Item
 	0, // 2: hostd.peer.v1.ForwardRequest.Item.kind:type_name -> hostd.peer.v1.ForwardKind
-	3, // 3: hostd.peer.v1.ForwardResponse.Item.error:type_name -> hostd.peer.v1.ForwardError
-	1, // 4: hostd.peer.v1.ForwardService.Forward:input_type -> hostd.peer.v1.ForwardRequest
-	2, // 5: hostd.peer.v1.ForwardService.Forward:output_type -> hostd.peer.v1.ForwardResponse
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	5, // 3: hostd.peer.v1.ForwardRequest.Item.send:type_name -> hostd.peer.v1.ForwardRequest.Send
+	3, // 4: hostd.peer.v1.ForwardResponse.Item.error:type_name -> hostd.peer.v1.ForwardError
+	1, // 5: hostd.peer.v1.ForwardService.Forward:input_type -> hostd.peer.v1.ForwardRequest
+	2, // 6: hostd.peer.v1.ForwardService.Forward:output_type -> hostd.peer.v1.ForwardResponse
+	6, // [6:7] is the sub-list for method output_type
+	5, // [5:6] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_hostd_peer_v1_forward_proto_init() }
@@ -642,7 +781,7 @@ func file_hostd_peer_v1_forward_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_peer_v1_forward_proto_rawDesc), len(file_hostd_peer_v1_forward_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,310 @@
+package hostdtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	hostd "github.com/hostd/hostd/guest-sdk/go"
+)
+
+// World is many entities of one module that send to each other, with a host
+// that delivers: in order for each pair of entities, in any order otherwise,
+// each send once. Nothing is delivered and no timer fires but by Step, Run and
+// Advance, so that a test decides what races with what.
+//
+//	w := hostdtest.NewWorld(t, 1, Transfer(), Account())
+//	w.Command("transfer", "t1", "start", Start{From: "a", To: "b", Amount: 3})
+//	w.Run()
+type World struct {
+	t        testing.TB
+	guest    *hostd.Guest
+	random   *rand.Rand
+	now      time.Time
+	limits   abi.Limits
+	types    map[string]worldType
+	entities map[name]*worldEntity
+	handles  int64
+	commands int
+	outbox   []*Sent
+	timers   []worldTimer
+	letters  []Letter
+}
+
+type name struct{ Type, ID string }
+
+type worldType struct {
+	index    int32
+	durable  bool
+	commands map[string]bool
+}
+
+type worldEntity struct {
+	handle   int64
+	sequence uint64
+}
+
+type worldTimer struct {
+	of            name
+	name, command string
+	due           time.Time
+	payload       []byte
+}
+
+// Sent is a send on its way.
+type Sent struct {
+	FromType, FromID, ToType, ToID, Command string
+	Payload                                 []byte
+	onReply, onReject                       string
+}
+
+// Letter is a send that was refused and whose outcome nobody waits for.
+type Letter struct {
+	Sent
+	Code, Message string
+}
+
+// Outcome is what a command or query of a World answered.
+type Outcome struct {
+	Reply         []byte
+	Rejected      bool
+	Code, Message string
+}
+
+// NewWorld returns a world of these types. The seed decides the order in which
+// Step and Run deliver. Time starts on 1 January 2026.
+func NewWorld(t testing.TB, seed uint64, types ...hostd.Registration) *World {
+	t.Helper()
+	w := &World{
+		t: t, guest: hostd.NewGuest("test", "", types...), random: rand.New(rand.NewPCG(seed, 3)), limits: abi.DefaultLimits(),
+		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), types: make(map[string]worldType), entities: make(map[name]*worldEntity),
+	}
+	var manifest struct {
+		EntityTypes []struct {
+			Name     string
+			Kind     string
+			Commands []struct{ Name string }
+		}
+	}
+	if err := json.Unmarshal(w.guest.Describe(), &manifest); err != nil {
+		t.Fatal(err)
+	}
+	for i, typ := range manifest.EntityTypes {
+		known := worldType{index: int32(i), durable: typ.Kind == "durable-state", commands: make(map[string]bool)}
+		for _, c := range typ.Commands {
+			known.commands[c.Name] = true
+		}
+		w.types[typ.Name] = known
+	}
+	return w
+}
+
+// Now is the world's time.
+func (w *World) Now() time.Time { return w.now }
+
+// Command sends a client's command. The payload is as for Driver.When.
+func (w *World) Command(entityType, id, command string, payload any) Outcome {
+	w.t.Helper()
+	if _, ok := w.types[entityType]; !ok {
+		w.t.Fatalf("there is no entity type %s", entityType)
+	}
+	return w.run(name{entityType, id}, command, w.encode(payload), abi.Source{Kind: abi.SourceClient})
+}
+
+// Query asks a query.
+func (w *World) Query(entityType, id, query string, payload any) Outcome {
+	w.t.Helper()
+	e := w.entity(name{entityType, id})
+	return w.outcome(w.guest.Query(e.handle, w.request(e, query, w.encode(payload))), abi.QueryOnly)
+}
+
+// Sends are on their way, in the order they were made.
+func (w *World) Sends() []*Sent { return w.outbox }
+
+// DeadLetters are the sends that became some.
+func (w *World) DeadLetters() []Letter { return w.letters }
+
+// Step delivers one send, the first of some pair, and reports whether there
+// was any.
+func (w *World) Step() bool {
+	w.t.Helper()
+	if len(w.outbox) == 0 {
+		return false
+	}
+	i := w.random.IntN(len(w.outbox))
+	for j, s := range w.outbox[:i] {
+		if s.FromType == w.outbox[i].FromType && s.FromID == w.outbox[i].FromID && s.ToType == w.outbox[i].ToType && s.ToID == w.outbox[i].ToID {
+			i = j
+			break
+		}
+	}
+	s := w.outbox[i]
+	w.outbox = slices.Delete(w.outbox, i, i+1)
+	w.deliver(s)
+	return true
+}
+
+// Run delivers until nothing is on its way; timers do not fire.
+func (w *World) Run() {
+	w.t.Helper()
+	for n := 0; w.Step(); n++ {
+		if n == 1_000_000 {
+			w.t.Fatal("the entities send for ever")
+		}
+	}
+}
+
+// Advance moves the time on and fires the timers that are due, the earliest
+// first. It delivers nothing.
+func (w *World) Advance(by time.Duration) {
+	w.t.Helper()
+	end := w.now.Add(by)
+	for {
+		slices.SortStableFunc(w.timers, func(a, b worldTimer) int { return a.due.Compare(b.due) })
+		if len(w.timers) == 0 || w.timers[0].due.After(end) {
+			break
+		}
+		t := w.timers[0]
+		w.timers = w.timers[1:]
+		if t.due.After(w.now) {
+			w.now = t.due
+		}
+		w.run(t.of, t.command, t.payload, abi.Source{Kind: abi.SourceTimer})
+	}
+	w.now = end
+}
+
+func (w *World) deliver(s *Sent) {
+	w.t.Helper()
+	to := name{s.ToType, s.ToID}
+	typ, known := w.types[s.ToType]
+	if !known { // the host answers in the name of the source
+		w.answer(s, name{s.FromType, s.FromID}, Outcome{Rejected: true, Code: "not_found", Message: "there is no such entity type"})
+		return
+	}
+	if !typ.commands[s.Command] {
+		w.answer(s, to, Outcome{Rejected: true, Code: "not_found", Message: "the entity type has no such command"})
+		return
+	}
+	w.answer(s, to, w.run(to, s.Command, s.Payload,
+		abi.Source{Kind: abi.SourceEntity, EntityType: []byte(s.FromType), EntityID: []byte(s.FromID)}))
+}
+
+// answer brings the outcome of a send on its way back.
+func (w *World) answer(s *Sent, from name, o Outcome) {
+	back := &Sent{FromType: from.Type, FromID: from.ID, ToType: s.FromType, ToID: s.FromID, Command: s.onReply, Payload: o.Reply}
+	switch {
+	case s.onReply == "" && o.Rejected:
+		w.letters = append(w.letters, Letter{*s, o.Code, o.Message})
+		return
+	case s.onReply == "":
+		return
+	case o.Rejected:
+		payload, err := json.Marshal(map[string]string{"code": o.Code, "message": o.Message})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		back.Command, back.Payload = s.onReject, payload
+	}
+	w.outbox = append(w.outbox, back)
+}
+
+func (w *World) entity(of name) *worldEntity {
+	if e := w.entities[of]; e != nil {
+		return e
+	}
+	e := &worldEntity{handle: w.handles}
+	w.handles++
+	w.entities[of] = e
+	w.load(of, e, nil)
+	return e
+}
+
+func (w *World) load(of name, e *worldEntity, snapshot []byte) {
+	input := abi.AppendSequence(abi.AppendEntityID(nil, of.ID), e.sequence)
+	if snapshot != nil {
+		input = abi.AppendSnapshot(input, snapshot)
+	}
+	if status := w.guest.Load(w.types[of.Type].index, e.handle, input); status != abi.LoadDone {
+		w.t.Fatalf("%s/%s does not load: %d", of.Type, of.ID, status)
+	}
+}
+
+func (w *World) request(e *worldEntity, name string, payload []byte) []byte {
+	input := abi.AppendSequence(nil, e.sequence)
+	input = abi.AppendName(input, name)
+	input = abi.AppendPayload(input, payload)
+	return abi.AppendNow(input, w.now.UnixNano())
+}
+
+// run carries out a command, and takes what it sends and sets.
+func (w *World) run(of name, command string, payload []byte, source abi.Source) Outcome {
+	w.t.Helper()
+	e := w.entity(of)
+	w.commands++
+	before := bytes.Clone(w.guest.Snapshot(e.handle))
+	input := w.request(e, command, payload)
+	input = abi.AppendCommandID(input, fmt.Sprintf("command-%d", w.commands))
+	input = abi.AppendSeed(input, uint64(w.commands))
+	input = abi.AppendSource(input, source)
+	mode := abi.HandleEvents
+	if w.types[of.Type].durable {
+		mode = abi.HandleState
+	}
+	frames := bytes.Clone(w.guest.Handle(e.handle, input))
+	o := w.outcome(frames, mode)
+	if o.Rejected {
+		w.load(of, e, before)
+		return o
+	}
+	var out abi.Output
+	if err := abi.ParseOutput(&out, frames, mode, &w.limits); err != nil {
+		w.t.Fatal(err)
+	}
+	e.sequence += uint64(len(out.Events))
+	for _, s := range out.Sends {
+		w.outbox = append(w.outbox, &Sent{of.Type, of.ID, string(s.EntityType), string(s.EntityID), string(s.Command), s.Payload, string(s.OnReply), string(s.OnReject)})
+	}
+	for _, t := range out.Timers {
+		w.timers = slices.DeleteFunc(w.timers, func(x worldTimer) bool { return x.of == of && x.name == string(t.Name) })
+		if !t.Cancel {
+			w.timers = append(w.timers, worldTimer{of, string(t.Name), string(t.Command), time.Unix(0, t.Due).UTC(), t.Payload})
+		}
+	}
+	if out.Delete {
+		w.timers = slices.DeleteFunc(w.timers, func(x worldTimer) bool { return x.of == of })
+		w.load(of, e, nil)
+	}
+	return o
+}
+
+func (w *World) outcome(frames []byte, mode abi.Mode) Outcome {
+	w.t.Helper()
+	var out abi.Output
+	if err := abi.ParseOutput(&out, bytes.Clone(frames), mode, &w.limits); err != nil {
+		w.t.Fatal(err)
+	}
+	return Outcome{bytes.Clone(out.Reply), out.Rejected, string(out.Reject.Code), string(out.Reject.Message)}
+}
+
+func (w *World) encode(payload any) []byte {
+	w.t.Helper()
+	switch p := payload.(type) {
+	case nil:
+		return nil
+	case []byte:
+		return p
+	case hostd.RawJSON:
+		return p
+	}
+	b, err := json.Marshal(payload)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return b
+}

@@ -1,0 +1,179 @@
+package deliver
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// core is the pump's decisions: no goroutine, and no clock of its own.
+type core struct {
+	opts   Options
+	pump   outside
+	now    time.Time
+	shards map[sharding.ShardID]*shard
+	flight int
+	stuck  bool // some flow waits for room in flight
+	asking *asked
+	batch  []*entity.Request
+	counts *counts
+}
+
+// counts are for metrics.
+type counts struct{ delivered, retries, faulted, givenUp atomic.Uint64 }
+
+// outside is where the core's inputs come from.
+type outside interface {
+	put(news)
+	confirm(*asked)
+}
+
+func newCore(opts Options, pump outside) core {
+	return core{opts: opts, pump: pump, shards: make(map[sharding.ShardID]*shard), counts: &counts{}}
+}
+
+// asked is a question whether an entity type exists, and the answer.
+type asked struct {
+	name    string
+	unknown bool
+}
+
+// lead takes which shards the node leads. One that it leads in another term
+// begins anew, with what its outbox has then.
+func (c *core) lead(led []Lead) {
+	terms := make(map[sharding.ShardID]sharding.Term, len(led))
+	for _, l := range led {
+		terms[l.Shard] = l.Term
+		if s := c.shards[l.Shard]; s == nil || s.term != l.Term {
+			c.shards[l.Shard] = newShard(l)
+		}
+	}
+	for id := range c.shards {
+		if _, leads := terms[id]; !leads {
+			delete(c.shards, id)
+		}
+	}
+}
+
+// take takes one input.
+func (c *core) take(n *news) {
+	switch {
+	case n.flight != nil:
+		c.landed(n.flight)
+	case n.acks != nil:
+		c.acknowledged(n.acks)
+	case n.asked != nil:
+		c.answered(n.asked)
+	default:
+		if s := c.shards[n.shard]; s != nil {
+			s.unread, s.again = true, true
+		}
+	}
+}
+
+// step reads, delivers and acknowledges what it can.
+func (c *core) step() {
+	again := c.stuck && c.flight < c.opts.InFlight
+	c.stuck = c.stuck && !again
+	for _, s := range c.shards {
+		if again || !s.at.IsZero() && !s.at.After(c.now) {
+			s.lookAtAll()
+		}
+		for s.dirty(&c.opts) {
+			c.fill(s)
+			c.offer(s)
+		}
+		c.acknowledge(s, &s.arrived)
+		c.acknowledge(s, &s.gaveUp)
+	}
+	if len(c.batch) > 0 {
+		c.opts.Router.Submit(c.batch)
+		clear(c.batch)
+		c.batch = c.batch[:0]
+	}
+}
+
+// wakeAt is when there is something to do without an input; zero is never.
+func (c *core) wakeAt() (at time.Time) {
+	for _, s := range c.shards {
+		if at.IsZero() || !s.at.IsZero() && s.at.Before(at) {
+			at = s.at
+		}
+	}
+	return at
+}
+
+// answered takes whether a type exists. Sends to one that does not are given
+// up, in order, as they come first of their pair.
+func (c *core) answered(a *asked) {
+	c.asking = nil
+	for _, s := range c.shards {
+		for _, f := range s.flows {
+			if f.pair.to.Type != a.name {
+				continue
+			}
+			if f.unknown = a.unknown; a.unknown {
+				f.until = time.Time{}
+			} else {
+				c.hold(s, f, longWait)
+			}
+			s.look(f)
+		}
+	}
+}
+
+// acks are sends of a shard that are being acknowledged, or given up.
+type acks struct {
+	pump    outside
+	shard   *shard
+	of      *ackList
+	list    []entity.Arrived
+	request entity.Request
+}
+
+// Complete implements entity.Completer.
+func (a *acks) Complete(*entity.Request) { a.pump.put(news{acks: a}) }
+
+// maxAcks is how many sends are acknowledged at once.
+const maxAcks = 1024
+
+func (c *core) acknowledge(s *shard, list *ackList) {
+	switch {
+	case list.busy || len(list.waiting) == 0:
+		return
+	case list.until.After(c.now):
+		s.wake(list.until)
+		return
+	}
+	n := min(len(list.waiting), maxAcks)
+	a := &acks{pump: c.pump, shard: s, of: list, list: list.waiting[:n:n]}
+	list.busy, list.waiting = true, list.waiting[n:]
+	d := &entity.Delivery{Arrived: a.list}
+	if list == &s.gaveUp {
+		d = &entity.Delivery{GaveUp: a.list}
+	}
+	a.request = entity.Request{Kind: entity.Acknowledge, Delivery: d, ExpectedSequence: entity.NoExpectation, Done: a}
+	c.opts.Shards.Post(s.id, &a.request)
+}
+
+func (c *core) acknowledged(a *acks) {
+	s, list := a.shard, a.of
+	if c.shards[s.id] != s {
+		return
+	}
+	list.busy = false
+	if a.request.Result.Err != nil {
+		list.waiting = append(a.list, list.waiting...)
+		list.until = c.now.Add(200 * time.Millisecond)
+		s.wake(list.until)
+	}
+}
+
+// readOutbox reads a shard's outbox.
+func (c *core) readOutbox(s *shard, after journal.ItemID, fn func(*journal.Send) error) error {
+	return c.opts.Outboxes.Outbox(context.Background(), s.id, after, fn)
+}

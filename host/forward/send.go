@@ -1,0 +1,91 @@
+package forward
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Fields of a request's Send.
+const (
+	tagSendType    = 1<<3 | 2
+	tagSendID      = 2<<3 | 2
+	tagSendNumber  = 3 << 3
+	tagSendReply   = 4<<3 | 2
+	tagSendReject  = 5<<3 | 2
+	tagSendCode    = 6<<3 | 2
+	tagSendMessage = 7<<3 | 2
+	tagSendAfter   = 8 << 3
+)
+
+// sendSize is an upper bound of the bytes of a delivery.
+func sendSize(d *entity.Delivery) int {
+	if d == nil {
+		return 0
+	}
+	n := 64 + len(d.Source.Type) + len(d.Source.ID) + len(d.OnReply) + len(d.OnReject)
+	if d.Refuse != nil {
+		n += len(d.Refuse.Code) + len(d.Refuse.Message)
+	}
+	return n
+}
+
+// appendSend appends the send that a request delivers; nothing for none.
+func appendSend(dst []byte, d *entity.Delivery) []byte {
+	if d == nil {
+		return dst
+	}
+	dst = appendBytes(dst, tagSendType, d.Source.Type)
+	dst = appendBytes(dst, tagSendID, d.Source.ID)
+	dst = appendVarint(dst, tagSendNumber, d.Number)
+	dst = appendBytes(dst, tagSendReply, d.OnReply)
+	dst = appendBytes(dst, tagSendReject, d.OnReject)
+	if d.Refuse != nil {
+		dst = appendBytes(dst, tagSendCode, d.Refuse.Code)
+		dst = appendBytes(dst, tagSendMessage, d.Refuse.Message)
+	}
+	return appendVarint(dst, tagSendAfter, d.After)
+}
+
+// parseSend is the inverse of appendSend; strings are copies.
+func parseSend(b []byte, names *names) (*entity.Delivery, error) {
+	d := &entity.Delivery{}
+	var why entity.RejectedError
+	err := fields(b, func(tag, n uint64, b []byte) error {
+		switch tag {
+		case tagSendType:
+			d.Source.Type = names.get(b)
+		case tagSendID:
+			d.Source.ID = string(b)
+		case tagSendNumber:
+			d.Number = n
+		case tagSendAfter:
+			d.After = n
+		case tagSendReply:
+			d.OnReply = names.get(b)
+		case tagSendReject:
+			d.OnReject = names.get(b)
+		case tagSendCode:
+			why.Code = string(b)
+		case tagSendMessage:
+			why.Message = string(b)
+		}
+		return nil
+	})
+	if why.Code != "" {
+		d.Refuse = &why
+	}
+	if err == nil {
+		err = sharding.EntityID{Type: d.Source.Type, ID: d.Source.ID}.Validate()
+	}
+	return d, err
+}
+
+// sendFieldSize is what the field of an encoded send takes.
+func sendFieldSize(encoded []byte) int {
+	if len(encoded) == 0 {
+		return 0
+	}
+	return 1 + protowire.SizeBytes(len(encoded))
+}
