@@ -1,0 +1,277 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/testkit"
+)
+
+var (
+	stateEntities = flag.Int("states.entities", 60, "entities of the test that compares states")
+	stateEvents   = flag.Int("states.events", 45, "events of each of them")
+	stateSample   = flag.Int("states.sample", 20, "entities of each replica that are interpreted, too")
+)
+
+// TestStatesAreReplays: on every replica the state of each entity, replayed
+// from its first event, is what its snapshots say, what its newest snapshot and
+// the events behind it make, and what the entity answered when it lived. Of a
+// sample the same holds when the guest is interpreted and not compiled.
+func TestStatesAreReplays(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	cluster := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*testkit.Patience)
+	defer cancel()
+	wasm := testkit.BuildGuest(t, "tests/entities/guest")
+	c := cluster.Client(client.Options{})
+	if _, err := c.Upload(ctx, wasm, true); err != nil {
+		t.Fatal(err)
+	}
+	sendEvents(t, ctx, c, rnd)
+	lived := map[string][]byte{}
+	for i := range *stateEntities {
+		name := strconv.Itoa(i)
+		answer, err := c.Query(ctx, client.Query{EntityType: "alarm", EntityID: name, Name: "state"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lived[name] = answer.Data
+	}
+	awaitLevel(cluster)
+	cluster.StopAll()
+
+	compiled, interpreted := newReplayer(t, wasm, engine.Options{}), newReplayer(t, wasm, engine.Options{Interpreter: true})
+	first := map[string][]byte{}
+	for at, n := range cluster.Nodes() {
+		entities, snapshots, sampled := 0, 0, 0
+		eachHistory(t, n.DataDir(), func(id sharding.EntityID, events []replayEvent, snaps []*journal.Snapshot) {
+			entities++
+			replayers := []*replayer{compiled}
+			if sampled < *stateSample && rnd.IntN(*stateEntities) < 2**stateSample {
+				sampled++
+				replayers = append(replayers, interpreted)
+			}
+			for _, r := range replayers {
+				state, answer := r.replay(id, nil, events)
+				if first[id.ID] == nil {
+					first[id.ID] = state
+				}
+				if !bytes.Equal(state, first[id.ID]) {
+					t.Errorf("%v on %s is %s, elsewhere %s", id, n.ID(), state, first[id.ID])
+				}
+				if !sameJSON(answer, lived[id.ID]) {
+					t.Errorf("%v on %s answers %s when it is replayed, %s when it lived", id, n.ID(), answer, lived[id.ID])
+				}
+				for _, s := range snaps {
+					snapshots++
+					if before, _ := r.replay(id, nil, events[:s.Sequence]); !bytes.Equal(before, s.State) {
+						t.Errorf("%v on %s: the snapshot at %d is %s, replayed it is %s", id, n.ID(), s.Sequence, s.State, before)
+					}
+					if behind, _ := r.replay(id, s, events[s.Sequence:]); !bytes.Equal(behind, state) {
+						t.Errorf("%v on %s is %s from the snapshot at %d, %s from the first event", id, n.ID(), behind, s.Sequence, state)
+					}
+				}
+			}
+		})
+		t.Logf("%s: %d entities, %d comparisons with snapshots, %d entities interpreted too", n.ID(), entities, snapshots, sampled)
+		if entities != *stateEntities || sampled == 0 || *stateEvents > 20 && snapshots < entities {
+			t.Errorf("replica %d shows %d of %d entities, %d snapshots, a sample of %d", at, entities, *stateEntities, snapshots, sampled)
+		}
+	}
+}
+
+// sendEvents gives every entity its events, all entities in turns.
+func sendEvents(t *testing.T, ctx context.Context, c *client.Client, rnd *rand.Rand) {
+	t.Helper()
+	s := c.Stream(client.StreamOptions{})
+	var mu sync.Mutex
+	var failed error
+	for range *stateEvents {
+		for i := range *stateEntities {
+			cmd := client.Command{EntityType: "alarm", EntityID: strconv.Itoa(i), Name: "add", Data: fmt.Appendf(nil, `{"amount":%d}`, rnd.Int64N(1e6)-3e5)}
+			if err := s.Send(ctx, cmd, func(_ client.Reply, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if failed == nil {
+					failed = err
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := s.Close(ctx); err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+}
+
+func sameJSON(a, b []byte) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && fmt.Sprint(x) == fmt.Sprint(y)
+}
+
+// replayEvent is one event of a history, as a frame for the guest.
+type replayEvent []byte
+
+// eachHistory calls fn with every entity that a stopped node holds.
+func eachHistory(t *testing.T, dir string, fn func(sharding.EntityID, []replayEvent, []*journal.Snapshot)) {
+	t.Helper()
+	recovered, err := raftgroup.Recover(onlyReplay{dir: filepath.Join(dir, "wal")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(filepath.Join(dir, "store"), store.Options{ReadOnly: true, Watermark: recovered.Watermark})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	view, err := st.ViewAt(st.MaxVersion())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer view.Close()
+	for _, life := range recovered.Lives(disk.OS{}, filepath.Join(dir, "snapshots")) {
+		if life.Gone || life.Shard == sharding.MetaShard {
+			continue
+		}
+		h := &histories{events: map[sharding.EntityID][]replayEvent{}}
+		if err := view.Scan(store.AppendPrefix(nil, life.Shard, life.Generation, store.ClassRecord), nil, h.pack); err != nil {
+			t.Fatal(err)
+		}
+		for id, events := range h.events {
+			var snaps []*journal.Snapshot
+			prefix := store.AppendEntityID(store.AppendPrefix(nil, life.Shard, life.Generation, store.ClassSnapshot), id)
+			err := view.Scan(prefix, nil, func(_, body []byte) error {
+				s := &journal.Snapshot{}
+				snaps = append(snaps, s)
+				return s.Decode(bytes.Clone(body))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fn(id, events, snaps)
+		}
+	}
+}
+
+// histories are those of a shard's entities.
+type histories struct {
+	events map[sharding.EntityID][]replayEvent
+	rec    journal.Record
+}
+
+func (h *histories) pack(_, body []byte) error {
+	p, err := store.OpenPack(body)
+	for err == nil {
+		var raw []byte
+		if _, raw, err = p.Next(); raw == nil {
+			break
+		}
+		if err = h.rec.Decode(raw); err != nil {
+			break
+		}
+		id := h.rec.Entity
+		if have := len(h.events[id]); int(h.rec.Expected) != have {
+			return fmt.Errorf("%v: a record begins at %d behind %d events", id, h.rec.Expected, have)
+		}
+		for i := range h.rec.Events {
+			at := uint64(h.rec.Expected) + uint64(i) + 1
+			h.events[id] = append(h.events[id], abi.AppendInputEvent(nil, at, h.rec.RecordedAt, h.rec.Events[i].Type, h.rec.Events[i].Payload))
+		}
+	}
+	return err
+}
+
+// replayer is a guest beside the nodes.
+type replayer struct {
+	t     *testing.T
+	guest *engine.Instance
+}
+
+func newReplayer(t *testing.T, wasm []byte, opts engine.Options) *replayer {
+	t.Helper()
+	e, err := engine.New(context.Background(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close(context.Background()) })
+	m, err := e.Compile(context.Background(), sha256.Sum256(wasm), wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	g, err := m.Instantiate(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.Close() })
+	return &replayer{t, g}
+}
+
+// replay makes an entity from a snapshot, or from nothing, and the events
+// behind it, and returns its state and what it answers.
+func (r *replayer) replay(id sharding.EntityID, from *journal.Snapshot, events []replayEvent) (state, answer []byte) {
+	r.t.Helper()
+	const handle = 1
+	begin, at := abi.AppendEntityID(nil, id.ID), uint64(0)
+	if from != nil {
+		at = uint64(from.Sequence)
+	}
+	if begin = abi.AppendSequence(begin, at); from != nil {
+		begin = abi.AppendSnapshot(begin, from.State)
+	}
+	if status, err := r.guest.Load(0, handle, begin); err != nil || status != abi.LoadDone {
+		r.t.Fatalf("load %v at %d: status %d, %v", id, at, status, err)
+	}
+	if len(events) > 0 {
+		if err := r.guest.Apply(handle, bytes.Join(bytesOf(events), nil)); err != nil {
+			r.t.Fatalf("apply %d events to %v: %v", len(events), id, err)
+		}
+	}
+	out, err := r.guest.Snapshot(handle)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	state = bytes.Clone(out)
+	query := abi.AppendNow(abi.AppendPayload(abi.AppendName(abi.AppendSequence(nil, at+uint64(len(events))), "state"), nil), 1)
+	if out, err = r.guest.Query(handle, query, engine.Env{Now: 1, Seed: 1}); err != nil {
+		r.t.Fatal(err)
+	}
+	var parsed abi.Output
+	limits := abi.DefaultLimits()
+	if err := abi.ParseOutput(&parsed, out, abi.QueryOnly, &limits); err != nil {
+		r.t.Fatal(err)
+	}
+	answer = bytes.Clone(parsed.Reply)
+	if err := r.guest.Drop(handle); err != nil {
+		r.t.Fatal(err)
+	}
+	return state, answer
+}
+
+func bytesOf(events []replayEvent) [][]byte {
+	out := make([][]byte, len(events))
+	for i := range events {
+		out[i] = events[i]
+	}
+	return out
+}
