@@ -38,6 +38,10 @@ const (
 	childRefused = 3 // exit code: the module is at fault; 2 is the exit code of a Go panic
 	childFailed  = 4 // exit code: the child could not do its work
 
+	// childPatience is how many times its CPU time a child may take: a module
+	// is refused for what it needs, not for what else the machine does.
+	childPatience = 4
+
 	childTextBytes  = 4 << 10
 	childOrderBytes = 64 << 10
 )
@@ -112,7 +116,7 @@ func (e *Engine) compileInChild(ctx context.Context, prepared []byte) error {
 	if err != nil {
 		return fmt.Errorf("compile in a child process: %w", err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, e.compileTimeout)
+	bounded, cancel := context.WithTimeout(ctx, childPatience*e.compileTimeout)
 	defer cancel()
 	command := exec.CommandContext(bounded, e.compileCommand[0], e.compileCommand[1:]...)
 	command.Env = []string{"GOTRACEBACK=none"}
@@ -136,7 +140,7 @@ func (e *Engine) childOutcome(ctx, bounded context.Context, err error, said stri
 	case ctx.Err() != nil:
 		return fmt.Errorf("compile a module: %w", ctx.Err())
 	case bounded.Err() != nil:
-		return refuse("code", "takes more than %v to compile; split large functions", e.compileTimeout)
+		return fmt.Errorf("compile in a child process: nothing after %v, the machine may have no time for it: %w", childPatience*e.compileTimeout, bounded.Err())
 	case !errors.As(err, &exit):
 		return fmt.Errorf("compile in a child process: %w", err)
 	case exit.ExitCode() == childRefused:

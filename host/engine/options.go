@@ -31,9 +31,9 @@ type Options struct {
 	// CacheDir. Without it a module is compiled in this process, where a module
 	// made to can hold a core for minutes: right for modules one trusts.
 	CompileCommand []string
-	// CompileTimeout bounds the child's time and CPU time; default 25 s. A Go
-	// guest takes 1 to 2 s on an idle core. A module has its trial in the same
-	// time.
+	// CompileTimeout bounds the child's CPU time; default 25 s. A Go guest takes
+	// 1 to 2 s. A module has its trial in the same time. Four times as long by
+	// the clock is an error too, but none of the module's.
 	CompileTimeout time.Duration
 	// Interpreter runs guests without compiling them, some 10 to 100 times
 	// slower and with less stack. It is there to compare results with.
