@@ -62,6 +62,7 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	}
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	go watchHeap(running)
 	go func() {
 		select {
 		case err := <-node.Failed():
