@@ -14,7 +14,8 @@ import (
 
 const (
 	stepPeriod = 250 * time.Millisecond
-	// idlePeriod is the time between two steps while nothing changes.
+	// idlePeriod is the time between two steps, and between two passes over the
+	// replicas, while nothing changes.
 	idlePeriod = time.Second
 	// stepWait is how long the answer to a report waits for the step that
 	// takes it in, so that it carries what that step wants.

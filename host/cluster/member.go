@@ -83,6 +83,8 @@ type Member struct {
 	fresh     chan struct{} // closed when the metadata was caught up with
 	caughtUp  sync.Once
 	confirmed map[sharding.ShardID]sharding.Term // elections won, of the following goroutine
+	settled   bool                               // the last pass found nothing to do or to wait for; likewise
+	passed    time.Time                          // likewise
 	draining  atomic.Bool
 	converged atomic.Uint64 // metadata index of the last pass
 	picture   atomic.Pointer[Picture]
@@ -189,17 +191,24 @@ func (m *Member) follow(ctx context.Context) {
 			continue
 		}
 		m.pass(ctx)
-		select {
-		case <-changed:
-		case <-m.kick:
-		case <-every.C:
-		case <-ctx.Done():
+		for waiting := true; waiting; {
+			select {
+			case <-changed:
+				waiting = false
+			case <-m.kick:
+				waiting = false
+			case now := <-every.C:
+				waiting = m.settled && now.Sub(m.passed) < idlePeriod
+			case <-ctx.Done():
+				waiting = false
+			}
 		}
 	}
 }
 
 // pass looks at all replicas once.
 func (m *Member) pass(ctx context.Context) {
+	m.settled, m.passed = false, time.Now()
 	statuses, err := m.opts.Raft.Statuses()
 	if err != nil || !m.confirm(ctx, statuses) {
 		return
@@ -207,7 +216,7 @@ func (m *Member) pass(ctx context.Context) {
 	// In this order: the view has at least what is applied.
 	applied := m.opts.Metadata.AppliedIndex()
 	view := m.opts.Metadata.View()
-	m.reconcile(view, statuses)
+	m.settled = m.reconcile(view, statuses)
 	m.converged.Store(applied)
 }
 

@@ -37,31 +37,37 @@ const (
 // in its life: an older one may place a replica here that was removed since,
 // and made again it would not know what it promised. Metadata is caught up
 // with once at the start, and a view never goes back after that. A view of a
-// time when the node had another disk is not acted on at all.
-func (m *Member) reconcile(view *meta.View, statuses []raftgroup.Status) {
+// time when the node had another disk is not acted on at all. It reports whether
+// all was as it should be.
+func (m *Member) reconcile(view *meta.View, statuses []raftgroup.Status) (settled bool) {
 	self, admitted := view.Member(m.opts.Node)
 	if !admitted || self.Disk != m.opts.Disk {
-		return
+		return false
 	}
 	have := make(map[sharding.ShardID]sharding.ReplicaID, len(statuses))
 	for i := range statuses {
 		have[statuses[i].Shard] = statuses[i].Replica
 	}
-	if err := m.createPlaced(view, have); err != nil {
+	created, err := m.createPlaced(view, have)
+	if err != nil {
 		m.opts.Logger.Error("replicas not created", "error", err)
 	}
-	if err := m.removeForgotten(view, have); err != nil {
+	removed, err := m.removeForgotten(view, have)
+	if err != nil {
 		m.opts.Logger.Error("replicas not removed", "error", err)
 	}
+	settled = created+removed == 0
 	for i := range statuses {
 		if st := &statuses[i]; st.Self {
-			m.converge(view, st)
+			settled = m.converge(view, st) && settled
 		}
 	}
+	return settled
 }
 
-// createPlaced creates the replicas that are placed here and are not there.
-func (m *Member) createPlaced(view *meta.View, have map[sharding.ShardID]sharding.ReplicaID) error {
+// createPlaced creates the replicas that are placed here and are not there, and
+// counts them, those that it failed to create too.
+func (m *Member) createPlaced(view *meta.View, have map[sharding.ShardID]sharding.ReplicaID) (int, error) {
 	var create []raftgroup.GroupConfig
 	var stand []sharding.ShardID
 	for _, h := range view.HostedBy(m.opts.Node) {
@@ -74,16 +80,16 @@ func (m *Member) createPlaced(view *meta.View, have map[sharding.ShardID]shardin
 		}
 	}
 	if len(create) == 0 {
-		return nil
+		return 0, nil
 	}
 	if err := m.opts.Raft.CreateGroups(create); err != nil {
-		return fmt.Errorf("create %d replicas: %w", len(create), err)
+		return len(create), fmt.Errorf("create %d replicas: %w", len(create), err)
 	}
 	m.opts.Logger.Info("replicas created", "count", len(create))
 	if len(stand) > 0 {
 		m.tasks.Go(func() { m.stand(stand) })
 	}
-	return nil
+	return len(create), nil
 }
 
 // standAfter gives the other nodes time to create their replicas.
@@ -105,8 +111,9 @@ func (m *Member) stand(shards []sharding.ShardID) {
 }
 
 // removeForgotten removes the replicas that are in no placement any more: the
-// coordinator forgets one only when its group has left it behind.
-func (m *Member) removeForgotten(view *meta.View, have map[sharding.ShardID]sharding.ReplicaID) error {
+// coordinator forgets one only when its group has left it behind. It counts them
+// as createPlaced does.
+func (m *Member) removeForgotten(view *meta.View, have map[sharding.ShardID]sharding.ReplicaID) (int, error) {
 	var remove []raftgroup.ReplicaRef
 	for shard, replica := range have {
 		if _, placed := view.ReplicaNode(shard, replica); !placed && len(remove) < maxRemoved {
@@ -114,24 +121,42 @@ func (m *Member) removeForgotten(view *meta.View, have map[sharding.ShardID]shar
 		}
 	}
 	if len(remove) == 0 {
-		return nil
+		return 0, nil
 	}
 	if err := m.opts.Raft.RemoveGroups(remove); err != nil {
-		return fmt.Errorf("remove %d replicas: %w", len(remove), err)
+		return len(remove), fmt.Errorf("remove %d replicas: %w", len(remove), err)
 	}
 	m.opts.Logger.Info("replicas removed", "count", len(remove))
-	return nil
+	return len(remove), nil
 }
 
-// converge takes the next step from a led group's members to its placement.
-func (m *Member) converge(view *meta.View, st *raftgroup.Status) {
+// reached says whether a group's members are those of its placement.
+func reached(p meta.Placement, st *raftgroup.Status) bool {
+	if len(st.Outgoing) > 0 || len(st.Voters)+len(st.Learners) != len(p.Replicas) {
+		return false
+	}
+	for _, r := range p.Replicas {
+		if r.State == meta.ReplicaVoter && !slices.Contains(st.Voters, r.ID) || r.State == meta.ReplicaLearner && !slices.Contains(st.Learners, r.ID) ||
+			r.State == meta.ReplicaLeaving {
+			return false
+		}
+	}
+	return true
+}
+
+// converge takes the next step from a led group's members to its placement, and
+// reports whether there is none to take.
+func (m *Member) converge(view *meta.View, st *raftgroup.Status) (settled bool) {
 	p, placed := view.Placement(st.Shard)
 	if !placed {
-		return
+		return true
+	}
+	if reached(p, st) {
+		return true
 	}
 	change, needed := coordinator.Converge(p, m.confOf(view, st))
 	if !needed {
-		return
+		return false
 	}
 	var err error
 	if change.Transfer != 0 {
@@ -146,6 +171,7 @@ func (m *Member) converge(view *meta.View, st *raftgroup.Status) {
 	if err != nil && !errors.Is(err, raftgroup.ErrNotLeader) && !errors.Is(err, raftgroup.ErrFenced) && !errors.Is(err, raftgroup.ErrDropped) {
 		m.opts.Logger.Warn("membership of a shard not changed", "shard_id", uint32(st.Shard), "error", err)
 	}
+	return false
 }
 
 // confOf is a led group's membership as Converge wants it.

@@ -4,6 +4,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -46,7 +47,7 @@ func (c *Core) Statuses() []Status {
 }
 
 func (g *group) status() Status {
-	st := g.node.Status()
+	st := g.node.BasicStatus() // Status would copy the membership and the windows too
 	s := Status{
 		Shard: g.shard, Replica: sharding.ReplicaID(g.replica), Term: sharding.Term(g.term),
 		Leader: sharding.ReplicaID(g.lead), Self: g.leader, Quorum: g.quorum, Quiescent: g.asleep,
@@ -54,11 +55,11 @@ func (g *group) status() Status {
 		Voters: replicas(g.conf.state.GetVoters()), Learners: replicas(g.conf.state.GetLearners()),
 		Outgoing: replicas(g.conf.state.GetVotersOutgoing()),
 	}
-	if st.Progress != nil {
-		s.Match = make(map[sharding.ReplicaID]uint64, len(st.Progress))
-		for id, p := range st.Progress {
+	if st.RaftState == raft.StateLeader {
+		s.Match = make(map[sharding.ReplicaID]uint64, len(s.Voters)+len(s.Learners)+len(s.Outgoing))
+		g.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 			s.Match[sharding.ReplicaID(id)] = p.Match
-		}
+		})
 	}
 	return s
 }
