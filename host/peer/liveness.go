@@ -59,6 +59,9 @@ func (p *Peers) watch(ctx context.Context) {
 // look moves the state of a peer and says so. Nothing before since counts as
 // silence.
 func (q *peer) look(now, since int64) {
+	if q.renewed.Swap(false) && q.state.CompareAndSwap(stateHeard, stateSilent) {
+		q.owner.opts.OnSilent(q.id)
+	}
 	last := q.last.Load()
 	silent := now-max(last, since) >= int64(q.owner.opts.SilentAfter)
 	switch state := q.state.Load(); {

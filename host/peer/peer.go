@@ -18,6 +18,7 @@ type peer struct {
 	bulk  peerv1connect.PeerServiceClient
 
 	incarnation atomic.Uint64 // the newest that was heard
+	renewed     atomic.Bool   // it has started anew since the last look
 	last        atomic.Int64  // when something arrived, or the peer was made
 	spoke       atomic.Bool   // something arrived ever
 	state       atomic.Int32  // written by watch alone
@@ -82,9 +83,16 @@ func (q *peer) again() {
 	}
 }
 
-// restarted ends the links to and from the older start of the node.
+// restarted ends the links to and from the older start of the node. What counted
+// on that start has to hear that it is gone, however soon the new one came: a
+// leader that lost its disk in between is a stranger now.
 func (q *peer) restarted(incarnation uint64) {
 	q.owner.opts.Logger.Info("a node has started anew", "node_id", q.id, "incarnation", incarnation)
+	q.renewed.Store(true)
+	select {
+	case q.owner.noticed <- struct{}{}:
+	default:
+	}
 	q.mu.Lock()
 	old, cut := q.inbound, q.cut
 	q.inbound = nil
