@@ -28,6 +28,7 @@ import (
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/telemetry"
+	"github.com/hostd/hostd/host/transfer"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/journal/wal"
@@ -68,6 +69,9 @@ type Node struct {
 	forwarded      http.Handler // what other nodes forward
 	stopServer     func() error
 	closeForwarded func(context.Context) error
+	part           *transfer.Part
+	transfers      *transfer.Cluster
+	transferred    http.Handler // other nodes' exports and imports
 	raft           raftLog
 	pauses         *pause.Watch
 	metrics        *metrics

@@ -33,9 +33,10 @@ func (n *Node) openServer(context.Context) error {
 		DefaultDeadline: n.cfg.DefaultDeadline, MaxDeadline: n.cfg.MaxDeadline,
 		MaxMessageBytes: int(n.cfg.MaxMessageBytes), Pauses: n.pauses,
 		Internal: map[string]http.Handler{
-			path:        peers,
-			forwardPath: http.HandlerFunc(n.serveForwarded),
-			rpc.HopPath: n.peers.Admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.server.Hop().ServeHTTP(w, r) })),
+			path:         peers,
+			forwardPath:  http.HandlerFunc(n.serveForwarded),
+			transferPath: http.HandlerFunc(n.serveTransfers),
+			rpc.HopPath:  n.peers.Admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.server.Hop().ServeHTTP(w, r) })),
 		},
 	}
 	if err := opts.Validate(); err != nil {
@@ -115,6 +116,7 @@ func (n *Node) openRequests(context.Context) (err error) {
 	_, handler := server.Handler()
 	n.forwarded = n.peers.Admit(handler)
 	n.closeForwarded = server.Close
+	n.openTransfers()
 	n.metadata.Start(&n.raft, n.peers, func(r sharding.ReplicaID) (sharding.NodeID, bool) {
 		return n.book.Locate(sharding.MetaShard, r)
 	})

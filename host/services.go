@@ -17,7 +17,7 @@ func (n *Node) services() rpc.Deps {
 	return rpc.Deps{
 		Runtime: requests{n}, Types: typeService{n}, Histories: historyService{n},
 		Entities: entityService{n}, Modules: moduleService{n}, Cluster: clusterService{n},
-		Orders: orderService{n}, Settings: settingService{n}, States: stateService{n}, Orderings: orderings{n}, Nodes: nodes{n},
+		Orders: orderService{n}, Settings: settingService{n}, States: stateService{n}, Orderings: orderings{n}, Nodes: nodes{n}, Transfers: transferService{n},
 	}
 }
 

@@ -93,6 +93,7 @@ func (r *raftLog) ReadIndex(shard sharding.ShardID, token uint64) error {
 type proposalLog struct {
 	*raftLog
 	backlog func() int64
+	held    func() bool // for an export
 }
 
 // backlogBytes is the unapplied and unstored work above which lanes hold
@@ -102,7 +103,7 @@ const backlogBytes = 32 << 20
 // rememberRate is how many remembered entities a node starts in a second.
 const rememberRate = 5000
 
-func (p proposalLog) Busy() bool { return p.backlog() > backlogBytes }
+func (p proposalLog) Busy() bool { return p.backlog() > backlogBytes || p.held() }
 
 func (n *Node) openDirectory(context.Context) error {
 	dir := n.cfg.DataDir
@@ -209,10 +210,11 @@ func (n *Node) openEntities(context.Context) error {
 	if lanes == 0 {
 		lanes = max(1, runtime.GOMAXPROCS(0)-1)
 	}
+	n.part = n.newPart()
 	n.region, err = region.New(region.Options{
-		Lanes: lanes, Shards: n.id.Shards, Locate: n.shardKeys.Locate, Metadata: n.metadata, ReadOnly: n.disk.readOnly.Load, Sent: n.sent,
+		Lanes: lanes, Shards: n.id.Shards, Locate: n.shardKeys.Locate, Metadata: n.metadata, ReadOnly: n.disk.readOnly.Load, Sent: n.sent, Outside: n.part,
 		Lane: entity.Options{
-			Journal:        proposalLog{&n.raft, func() int64 { return n.applier.Backlog() }},
+			Journal:        proposalLog{&n.raft, func() int64 { return n.applier.Backlog() }, n.part.Held},
 			Histories:      eventlog.History{Machine: n.machine},
 			Types:          n.bindings,
 			Remembered:     n.bindings.remembered,
@@ -234,6 +236,7 @@ func (n *Node) openEntities(context.Context) error {
 	n.bindings.moved = n.region.BindingsMoved
 	n.idle.moved = n.region.IdleTimesMoved
 	n.closeLast("lanes", n.region.Close)
+	n.closeLast("transfers", func(context.Context) error { n.part.Close(); return nil })
 	n.applier, err = eventlog.StartApplier(n.machine, eventlog.ApplierOptions{Sink: n.region, Fatal: n.fatal, Logger: n.logger, FlushBytes: 4 << 20, FlushInterval: 400 * time.Millisecond})
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/api/gen/hostd/journal/v1/journalv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/api/wire"
 )
@@ -73,6 +74,7 @@ type node struct {
 	entities entityv1connect.EntityServiceClient
 	modules  modulev1connect.ModuleServiceClient
 	cluster  clusterv1connect.ClusterServiceClient
+	journal  journalv1connect.JournalServiceClient
 	stream   *connect.Client[wire.Message, wire.Message]
 }
 
@@ -112,6 +114,7 @@ func (c *Client) newNode(base string) *node {
 		entities: entityv1connect.NewEntityServiceClient(doer, base, plain),
 		modules:  modulev1connect.NewModuleServiceClient(doer, base, plain),
 		cluster:  clusterv1connect.NewClusterServiceClient(doer, base, plain),
+		journal:  journalv1connect.NewJournalServiceClient(doer, base, plain),
 		stream: connect.NewClient[wire.Message, wire.Message](doer,
 			base+entityv1connect.EntityServiceSendStreamProcedure, plain, connect.WithCodec(wire.Codec{})),
 	}

@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, std stdio) int {
 func newRoot(std stdio) *cobra.Command {
 	root := group("hostd", "A runtime for entities written in WebAssembly",
 		newVersion(std), newDev(std), newDemo(std), newServe(std),
-		newModule(std), newEntity(std), newCluster(std), newShard(std), newNode(std), newSetting(std),
+		newModule(std), newEntity(std), newCluster(std), newShard(std), newNode(std), newSetting(std), newJournal(std),
 		newBench(std), newVerify(std), newRecover(std), newEcho(std), newCompile(std))
 	root.Long = "hostd hosts entities: durable, event-sourced objects whose code is a WebAssembly module that you upload.\n\n" +
 		"Start with 'hostd demo', or 'hostd dev' and then 'hostd module push FILE.wasm'."

@@ -35,6 +35,7 @@ const (
 	evBindings
 	evTimers
 	evParked
+	evReopen
 	evLiving
 	evIdleTimes
 	evAnswered
@@ -349,6 +350,8 @@ func (c *core) event(ev *event) {
 		c.bindingsMoved()
 	case evParked:
 		c.findParked(ev.parked)
+	case evReopen:
+		c.reopen(ev.shard, ev.clock)
 	}
 }
 

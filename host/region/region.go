@@ -27,12 +27,24 @@ type Metadata interface {
 
 // Region owns the lanes of a node. It is safe for concurrent use.
 type Region struct {
-	lanes  []*entity.Lane
-	locate sharding.Locate
-	meta   Metadata
-	leads  leads
-	sent   func(sharding.ShardID)
+	lanes   []*entity.Lane
+	locate  sharding.Locate
+	meta    Metadata
+	leads   leads
+	outside Outside // of numbers that no lane gave
+	sent    func(sharding.ShardID)
 }
+
+// Outside takes what becomes of proposals and reads that do not come from a
+// lane: their numbers have the highest bit set. No method may block.
+type Outside interface {
+	Applied(*eventlog.Verdict)
+	Dropped(proposal uint64, err error)
+	ReadConfirmed(token, index uint64)
+	ReadFailed(token uint64, err error)
+}
+
+const foreign = uint64(1) << 63
 
 // Options of a Region.
 type Options struct {
@@ -40,6 +52,7 @@ type Options struct {
 	Shards   uint32          // data shards of the cluster, at least 1
 	Locate   sharding.Locate // nil hashes type and id
 	Metadata Metadata
+	Outside  Outside        // nil where there is nothing beside the lanes
 	Lane     entity.Options // of each lane
 	ReadOnly func() bool    // refuse commands while true
 	// Sent is told of entries that made sends; it must not block. May be nil.
@@ -51,7 +64,7 @@ func New(opts Options) (*Region, error) {
 	if opts.Lanes < 1 || opts.Shards < 1 {
 		return nil, fmt.Errorf("region: %d lanes and %d shards: at least one of each is needed", opts.Lanes, opts.Shards)
 	}
-	r := &Region{locate: opts.Locate.Or(opts.Shards), meta: opts.Metadata, sent: opts.Sent}
+	r := &Region{locate: opts.Locate.Or(opts.Shards), meta: opts.Metadata, outside: opts.Outside, sent: opts.Sent}
 	r.leads.init(opts.Shards)
 	for range opts.Lanes {
 		r.lanes = append(r.lanes, entity.NewLane(opts.Lane, opts.ReadOnly))
@@ -150,6 +163,10 @@ func (r *Region) ProposalDropped(shard sharding.ShardID, fence sharding.Term, pr
 		r.meta.Dropped(fence, proposal)
 		return
 	}
+	if proposal&foreign != 0 && r.outside != nil {
+		r.outside.Dropped(proposal, err)
+		return
+	}
 	r.lane(shard).Dropped(shard, fence, proposal, err)
 }
 
@@ -159,13 +176,21 @@ func (r *Region) ReadConfirmed(shard sharding.ShardID, token, index uint64) {
 		r.meta.ReadConfirmed(token, index)
 		return
 	}
+	if token&foreign != 0 && r.outside != nil {
+		r.outside.ReadConfirmed(token, index)
+		return
+	}
 	r.lane(shard).ReadConfirmed(shard, token)
 }
 
 // ReadFailed is told by the raft loop of a read round that cannot be confirmed.
-func (r *Region) ReadFailed(shard sharding.ShardID, token uint64, _ error) {
+func (r *Region) ReadFailed(shard sharding.ShardID, token uint64, err error) {
 	if shard == sharding.MetaShard {
 		r.meta.ReadFailed(token)
+		return
+	}
+	if token&foreign != 0 && r.outside != nil {
+		r.outside.ReadFailed(token, err)
 		return
 	}
 	r.lane(shard).ReadFailed(shard, token)
@@ -176,7 +201,7 @@ func (r *Region) Applied(vs []eventlog.Verdict) {
 	batches := make([][]entity.Applied, len(r.lanes))
 	for i := range vs {
 		v := &vs[i]
-		if v.Sends && r.sent != nil {
+		if (v.Sends || v.Imported) && r.sent != nil {
 			r.sent(v.Shard)
 		}
 		if v.NoOp {
@@ -184,6 +209,13 @@ func (r *Region) Applied(vs []eventlog.Verdict) {
 		}
 		if v.Shard == sharding.MetaShard {
 			r.meta.Applied(*v)
+			continue
+		}
+		if v.Proposal&foreign != 0 && r.outside != nil {
+			if v.Imported {
+				r.lane(v.Shard).Reopen(v.Shard, v.Clock)
+			}
+			r.outside.Applied(v)
 			continue
 		}
 		err := v.Err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/api/gen/hostd/journal/v1/journalv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/api/wire"
 )
@@ -23,6 +24,8 @@ var longLived = map[string]struct{ input bool }{
 	entityv1connect.EntityServiceReadEventsProcedure:      {},
 	entityv1connect.EntityServiceSubscribeProcedure:       {},
 	modulev1connect.ModuleServiceVerifyProcedure:          {},
+	journalv1connect.JournalServiceExportProcedure:        {},
+	journalv1connect.JournalServiceImportProcedure:        {input: true},
 	clusterv1connect.ClusterServiceWatchClusterProcedure:  {},
 	clusterv1connect.ClusterServiceWatchSettingsProcedure: {},
 }

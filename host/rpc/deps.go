@@ -25,6 +25,8 @@ type Deps struct {
 	States States
 	// Orderings read whole shards; nil: subscriptions are unimplemented.
 	Orderings Orderings
+	// Transfers exports and imports; nil: such calls are unimplemented.
+	Transfers Transfers
 	// Nodes finds the leaders of shards; nil where this node leads them all.
 	Nodes Nodes
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	journalv1 "github.com/hostd/hostd/api/gen/hostd/journal/v1"
+	"github.com/hostd/hostd/api/gen/hostd/journal/v1/journalv1connect"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/api/wire"
@@ -65,8 +67,10 @@ func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
 	mountService(mux, modulev1.File_hostd_module_v1_module_proto.Services().Get(0), nil, h)
 	_, h = clusterv1connect.NewClusterServiceHandler(clusters, unary, connect.WithInterceptors(permission{full: opts.Admin, log: opts.Logger}))
 	mountService(mux, clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0), nil, h)
+	_, h = journalv1connect.NewJournalServiceHandler(newTransferHandler(deps, opts, guard), unary, connect.WithInterceptors(permission{full: opts.Admin, log: opts.Logger}))
+	mountService(mux, journalv1.File_hostd_journal_v1_journal_proto.Services().Get(0), nil, h)
 
-	names := []string{entityv1connect.EntityServiceName, modulev1connect.ModuleServiceName, clusterv1connect.ClusterServiceName}
+	names := []string{entityv1connect.EntityServiceName, modulev1connect.ModuleServiceName, clusterv1connect.ClusterServiceName, journalv1connect.JournalServiceName}
 	reflector := grpcreflect.NewStaticReflector(append(names, grpchealth.HealthV1ServiceName)...)
 	mount(grpcreflect.NewHandlerV1(reflector, common))
 	mount(grpcreflect.NewHandlerV1Alpha(reflector, common))

@@ -112,7 +112,7 @@ func TestReflection(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	stream := grpcreflect.NewClient(s.h2, s.url).NewStream(t.Context())
 	services, err := stream.ListServices()
-	if err != nil || len(services) != 4 {
+	if err != nil || len(services) != 5 {
 		t.Errorf("services %v, %v", services, err)
 	}
 	files, err := stream.FileContainingSymbol("hostd.entity.v1.EntityService")

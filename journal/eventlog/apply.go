@@ -131,6 +131,7 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 		m.imports.reset()
 	}
 	v.Sends = m.post.sends
+	v.Imported = m.imports.state != nil && m.imports.state.Complete
 	m.commit(sh, e)
 	return nil
 }

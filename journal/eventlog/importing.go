@@ -53,7 +53,7 @@ func (sh *shard) openImport(view *store.View) error {
 
 // takes refuses entries of a shard that is being imported.
 func (sh *shard) takes(kind journal.EntryKind) error {
-	if sh.imported == nil || sh.imported.Complete {
+	if !sh.importing() {
 		return nil
 	}
 	switch kind {
@@ -339,6 +339,20 @@ func (m *Machine) commitImport(sh *shard) (size int) {
 	}
 	s.reset()
 	return size
+}
+
+// importing reports that the shard's timers and sends have to wait: an import
+// of it goes on. The caller holds the lock.
+func (sh *shard) importing() bool { return sh.imported != nil && !sh.imported.Complete }
+
+// Heads is how many entities the shard has, the deleted ones too.
+func (m *Machine) Heads(id sharding.ShardID) uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if sh := m.shards[id]; sh != nil {
+		return sh.applied.Heads
+	}
+	return 0
 }
 
 // Imported is how far the import of a shard has come; false where none has

@@ -204,6 +204,9 @@ func (m *Machine) captureItems(id sharding.ShardID, class store.Class, from stri
 	if sh.installing != nil {
 		return nil, ErrInstalling
 	}
+	if sh.importing() {
+		return nil, nil
+	}
 	r := &itemReading{generation: sh.generation}
 	layers := [...]*postLayer{&sh.post.taken, &sh.post.fresh}
 	for i, layer := range layers {

@@ -274,7 +274,7 @@ func (m *Machine) timerLayers(id sharding.ShardID, c *timerCursor) (*store.View,
 	defer m.mu.Unlock()
 	c.changed = make(map[string]struct{})
 	sh := m.shards[id]
-	if sh == nil {
+	if sh == nil || sh.importing() {
 		return nil, nil, nil
 	}
 	if c.from = math.MinInt64; sh.timers.known {

@@ -55,6 +55,8 @@ type Verdict struct {
 	NoOp bool
 	// Sends says that the entry made some.
 	Sends bool
+	// Imported says that the shard's import is complete with the entry.
+	Imported bool
 	// Clock is the shard's log clock after the entry, unix nanoseconds.
 	Clock int64
 	// Revision is the shard's binding revision after the entry.

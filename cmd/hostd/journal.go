@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/host"
+)
+
+func newJournal(std stdio) *cobra.Command {
+	return group("journal", "Export the entities of a cluster to a file, and import them into an empty one",
+		newJournalExport(std), newJournalImport(std), newJournalVerify(std))
+}
+
+// transferTime is the standard time for a whole export or import.
+const transferTime = 24 * time.Hour
+
+type archiveView struct {
+	File     string `json:"file"`
+	Bytes    int64  `json:"bytes"`
+	Entities uint64 `json:"entities"`
+	Shards   uint64 `json:"shards"`
+	Modules  uint64 `json:"modules"`
+	Digest   string `json:"digest"`
+}
+
+func printArchive(out *output, file string, sum host.ArchiveSummary) error {
+	v := archiveView{file, sum.Bytes, sum.Entities, sum.Shards, sum.Modules, sum.Digest}
+	return out.print(v, func(w io.Writer) {
+		fmt.Fprintf(w, "%s: %d bytes, %d entities of %d shards, %d modules, digest %s\n", v.File, v.Bytes, v.Entities, v.Shards, v.Modules, v.Digest)
+	})
+}
+
+// progress says on stderr how far something has come, once a second.
+type progress struct {
+	what  string
+	total int64 // 0 where that is not known
+	done  atomic.Int64
+	stop  chan struct{}
+	gone  chan struct{}
+}
+
+func startProgress(std stdio, what string, total int64) *progress {
+	p := &progress{what: what, total: total, stop: make(chan struct{}), gone: make(chan struct{})}
+	go func() {
+		defer close(p.gone)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				fmt.Fprintln(std.err, p.line())
+			case <-p.stop:
+				return
+			}
+		}
+	}()
+	return p
+}
+
+func (p *progress) line() string {
+	done := p.done.Load()
+	if p.total == 0 {
+		return fmt.Sprintf("%s: %d MiB", p.what, done>>20)
+	}
+	return fmt.Sprintf("%s: %d of %d MiB, %d %%", p.what, done>>20, p.total>>20, 100*done/p.total)
+}
+
+func (p *progress) add(n int64) { p.done.Add(n) }
+
+func (p *progress) end() {
+	close(p.stop)
+	<-p.gone
+}
+
+// counted is a stream whose bytes progress is told of.
+type counted struct {
+	r io.Reader
+	w io.Writer
+	p *progress
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.p.add(int64(n))
+	return n, err
+}
+
+func (c counted) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.p.add(int64(n))
+	return n, err
+}
+
+func newJournalExport(std stdio) *cobra.Command {
+	var r *remote
+	var out *output
+	var force bool
+	c := leaf("export FILE", "Write the entities of the running cluster to a file", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		if _, err := os.Lstat(args[0]); err == nil && !force {
+			return usagef("%s is there already; --force replaces it", args[0])
+		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		c, err := r.dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(ctx, r.timeout)
+		defer cancel()
+		sum, err := exportTo(ctx, std, c.Export, args[0])
+		if err != nil {
+			return fmt.Errorf("export: %w", err)
+		}
+		return printArchive(out, args[0], sum)
+	})
+	c.Flags().BoolVar(&force, "force", false, "replace the file where there is one")
+	r, out = addRemoteFor(c, transferTime), addOutput(c, std)
+	return c
+}
+
+// exportTo writes a file beside the one that is wanted, verifies it, and gives
+// it its name when it is on the disk.
+func exportTo(ctx context.Context, std stdio, export func(context.Context, io.Writer) error, name string) (sum host.ArchiveSummary, err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return sum, err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		if err == nil {
+			err = os.Rename(f.Name(), name)
+		}
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	p := startProgress(std, "exported", 0)
+	err = export(ctx, counted{w: f, p: p})
+	p.end()
+	if err != nil {
+		return sum, err
+	}
+	if err := f.Sync(); err != nil {
+		return sum, err
+	}
+	return verifyFile(std, f)
+}
+
+// verifyFile reads a file from its beginning for what is wrong with it.
+func verifyFile(std stdio, f *os.File) (sum host.ArchiveSummary, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return sum, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return sum, err
+	}
+	p := startProgress(std, "verified", info.Size())
+	defer p.end()
+	return host.VerifyArchive(f, p.add)
+}
+
+func newJournalVerify(std stdio) *cobra.Command {
+	var out *output
+	c := leaf("verify FILE", "Check the file of an export: every checksum and every entity's chain", 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		f, err := os.Open(args[0])
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		sum, err := verifyFile(std, f)
+		if err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		return printArchive(out, args[0], sum)
+	})
+	out = addOutput(c, std)
+	return c
+}
+
+func newJournalImport(std stdio) *cobra.Command {
+	var r *remote
+	var out *output
+	c := leaf("import FILE", "Bring the file of an export into an empty cluster", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		f, err := os.Open(args[0])
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		sum, err := verifyFile(std, f) // before anything is written
+		if err != nil {
+			return fmt.Errorf("import: nothing was imported: %w", err)
+		}
+		c, err := r.dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(ctx, r.timeout)
+		defer cancel()
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		p := startProgress(std, "imported", sum.Bytes)
+		got, err := c.Import(ctx, counted{r: f, p: p})
+		p.end()
+		if err != nil {
+			return hint(fmt.Errorf("import: %w", err), "The same file can be imported again, and goes on where it was; another one needs another empty cluster.")
+		}
+		if got.Digest != sum.Digest {
+			return fmt.Errorf("import: the cluster has taken another file, of digest %s", got.Digest)
+		}
+		return printArchive(out, args[0], sum)
+	})
+	r, out = addRemoteFor(c, transferTime), addOutput(c, std)
+	return c
+}

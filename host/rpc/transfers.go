@@ -1,0 +1,173 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+
+	"connectrpc.com/connect"
+
+	journalv1 "github.com/hostd/hostd/api/gen/hostd/journal/v1"
+	"github.com/hostd/hostd/api/gen/hostd/journal/v1/journalv1connect"
+)
+
+// Transfers exports the entities of the cluster, and imports them.
+type Transfers interface {
+	// Export writes a file of everything that was acknowledged before some
+	// moment of the call. After an error what was written is no file.
+	Export(ctx context.Context, w io.Writer) error
+	// Import brings a file into a cluster that has never held anything. One that
+	// cannot be read is an *InvalidFileError.
+	Import(ctx context.Context, r io.Reader) (Imported, error)
+}
+
+// Imported is what a file held.
+type Imported struct {
+	Entities, Shards, Modules uint64
+	Digest                    string // hex
+}
+
+// InvalidFileError says why a file cannot be imported.
+type InvalidFileError struct{ Reason string }
+
+func (e *InvalidFileError) Error() string { return e.Reason }
+
+// transferHandler answers the JournalService, one export or import at a time.
+type transferHandler struct {
+	transfers Transfers
+	guard     *streamGuard
+	slot      chan struct{}
+	log       *slog.Logger
+}
+
+func newTransferHandler(deps Deps, opts Options, guard *streamGuard) journalv1connect.JournalServiceHandler {
+	if deps.Transfers == nil {
+		return journalv1connect.UnimplementedJournalServiceHandler{}
+	}
+	return &transferHandler{transfers: deps.Transfers, guard: guard, slot: make(chan struct{}, 1), log: opts.Logger}
+}
+
+// enter admits a transfer, which ends when the node stops.
+func (s *transferHandler) enter(ctx context.Context) (_ context.Context, g *guarded, leave func(), err error) {
+	select {
+	case s.slot <- struct{}{}:
+	default:
+		return nil, nil, nil, ErrOverloaded
+	}
+	if g, err = s.guard.enter(ctx); err != nil {
+		<-s.slot
+		return nil, nil, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := make(chan struct{})
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		select {
+		case <-s.guard.stopCh:
+			cancel(errStopping)
+		case <-stop:
+		}
+	}()
+	return ctx, g, func() {
+		close(stop)
+		<-gone
+		cancel(nil)
+		g.leave()
+		<-s.slot
+	}, nil
+}
+
+// Export streams a file.
+func (s *transferHandler) Export(ctx context.Context, _ *connect.Request[journalv1.ExportRequest], stream *connect.ServerStream[journalv1.ExportResponse]) error {
+	ctx, guard, leave, err := s.enter(ctx)
+	if err != nil {
+		return publicError(s.log, err)
+	}
+	defer leave()
+	w := &exportWriter{stream: stream, guard: guard}
+	if err = s.transfers.Export(ctx, w); err == nil {
+		err = w.flush()
+	}
+	if err != nil {
+		return publicError(s.log, errors.Join(err, context.Cause(ctx)))
+	}
+	return nil
+}
+
+// exportBytes is the size of a message of an export.
+const exportBytes = 512 << 10
+
+// exportWriter puts what is written into messages.
+type exportWriter struct {
+	stream *connect.ServerStream[journalv1.ExportResponse]
+	guard  *guarded
+	buf    []byte
+}
+
+// Write implements io.Writer.
+func (w *exportWriter) Write(b []byte) (int, error) {
+	n := len(b)
+	for len(b) > 0 {
+		room := min(exportBytes-len(w.buf), len(b))
+		w.buf, b = append(w.buf, b[:room]...), b[room:]
+		if len(w.buf) == exportBytes {
+			if err := w.flush(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return n, nil
+}
+
+func (w *exportWriter) flush() error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	w.guard.beginWrite()
+	err := w.stream.Send(&journalv1.ExportResponse{Chunk: w.buf})
+	w.guard.endWrite()
+	w.buf = w.buf[:0]
+	return err
+}
+
+// Import takes a file.
+func (s *transferHandler) Import(ctx context.Context, stream *connect.ClientStream[journalv1.ImportRequest]) (*connect.Response[journalv1.ImportResponse], error) {
+	ctx, _, leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, publicError(s.log, err)
+	}
+	defer leave()
+	got, err := s.transfers.Import(ctx, &importReader{stream: stream})
+	var invalid *InvalidFileError
+	if errors.As(err, &invalid) {
+		return nil, publicError(s.log, &argumentError{invalid.Reason})
+	}
+	if err != nil {
+		return nil, publicError(s.log, errors.Join(err, context.Cause(ctx)))
+	}
+	return connect.NewResponse(&journalv1.ImportResponse{Entities: got.Entities, Shards: got.Shards, Modules: got.Modules, Digest: got.Digest}), nil
+}
+
+// importReader reads the messages of an import as bytes.
+type importReader struct {
+	stream *connect.ClientStream[journalv1.ImportRequest]
+	chunk  []byte
+}
+
+// Read implements io.Reader.
+func (r *importReader) Read(p []byte) (int, error) {
+	for len(r.chunk) == 0 {
+		if !r.stream.Receive() {
+			if err := r.stream.Err(); err != nil {
+				return 0, err
+			}
+			return 0, io.EOF
+		}
+		r.chunk = r.stream.Msg().GetChunk()
+	}
+	n := copy(p, r.chunk)
+	r.chunk = r.chunk[n:]
+	return n, nil
+}
