@@ -88,21 +88,30 @@ func (b *benchRun) memory(ctx context.Context) (m memory, err error) {
 	return m, nil
 }
 
-// collected waits until every node has collected its garbage twice, which Go
-// does every two minutes by itself: what was let go of before is not counted
-// then.
-func (b *benchRun) collected(ctx context.Context) (memory, error) {
-	before, err := b.memory(ctx)
-	if err != nil {
-		return before, err
+// collected waits until the nodes have nothing left to do, the store's tables
+// included, and have then collected their garbage, which Go does every two
+// minutes by itself.
+func (b *benchRun) collected(ctx context.Context) (m memory, err error) {
+	var pids bench.Processes
+	for _, n := range b.cluster.nodes {
+		pids = append(pids, n.pid)
 	}
+	const look, idle = 2 * time.Second, 200 * time.Millisecond
+	began := -1.0 // collections when they had become idle
 	for {
-		if err := rest(ctx, time.Second); err != nil {
-			return before, err
-		}
-		m, err := b.memory(ctx)
-		if err != nil || m.collections >= before.collections+2*float64(len(b.cluster.nodes)) {
+		before, _ := pids.CPU()
+		if err := rest(ctx, look); err != nil {
 			return m, err
+		}
+		if m, err = b.memory(ctx); err != nil {
+			return m, err
+		}
+		switch after, _ := pids.CPU(); {
+		case after-before > idle*time.Duration(len(pids)) && began < 0:
+		case began < 0:
+			began = m.collections
+		case m.collections >= began+float64(len(pids)):
+			return m, nil
 		}
 	}
 }
@@ -168,6 +177,10 @@ func (b *benchRun) entities(ctx context.Context, l bench.Load) error {
 		return err
 	}
 	b.add("create", made)
+	quiet, err := b.collected(ctx)
+	if err != nil {
+		return err
+	}
 
 	r, err = bench.Unary(ctx, "", b.toNode, one)
 	if err != nil {
@@ -187,22 +200,25 @@ func (b *benchRun) entities(ctx context.Context, l bench.Load) error {
 	if err != nil {
 		return err
 	}
-	n := in.resident - none.resident
 	report := func(name string, value float64, unit string) { b.report.Figure(workEntities, name, value, unit) }
+	mib := func(name string, bytes float64) { report(name, bytes/(1<<20), "MiB") }
+	n := in.resident - none.resident
 	report("entities in the journal", float64(first+all), "")
 	report("entities in memory", in.resident, "")
-	report("anonymous memory of the nodes with them", in.anonymous/(1<<20), "MiB")
-	report("of that Go's heap in use, garbage included", in.heap/(1<<20), "MiB")
-	report("of that guests", in.guests/(1<<20), "MiB")
-	report("entities in a GiB of all that memory", in.resident/in.anonymous*(1<<30), "")
-	report("bytes of it an entity", in.anonymous/in.resident, "bytes")
-	report("bytes an entity more than without any", (in.anonymous-none.anonymous)/n, "bytes")
+	mib("anonymous memory with them, at once", in.anonymous)
+	mib("the same, once idle", quiet.anonymous)
+	mib("of that Go's heap", quiet.heap)
+	mib("of that guests", quiet.guests)
+	report("entities in a GiB of all anonymous memory, at once", in.resident/in.anonymous*(1<<30), "")
+	report("the same, once idle", quiet.resident/quiet.anonymous*(1<<30), "")
+	report("entities in a GiB of what they added, at once", n/(in.anonymous-none.anonymous)*(1<<30), "")
+	report("the same, once idle", n/(quiet.anonymous-none.anonymous)*(1<<30), "")
 	report("entities in memory after all have left", out.resident, "")
-	report("heap before they came, collected", none.heap/(1<<20), "MiB")
-	report("heap after they left, collected", out.heap/(1<<20), "MiB")
+	mib("Go's heap before they came", none.heap)
+	mib("Go's heap after they left", out.heap)
 	report("bytes of heap a passive entity", (out.heap-none.heap)/float64(all), "bytes")
-	report("anonymous memory before they came", none.anonymous/(1<<20), "MiB")
-	report("anonymous memory after they left", out.anonymous/(1<<20), "MiB")
+	mib("anonymous memory before they came", none.anonymous)
+	mib("anonymous memory after they left", out.anonymous)
 	p50 := func(l bench.Line) float64 { return l.P50Us }
 	b.report.Compare("p50 of a command, many entities over 1,000", "many-entities", "1000-entities", p50)
 	b.report.Compare("p50 of a command to any of many entities, over 1,000", "any-entity", "1000-entities", p50)

@@ -52,6 +52,16 @@ func newServe(std stdio) *cobra.Command {
 
 // serve runs the node until ctx ends, then stops it in order.
 func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Logger) error {
+	collecting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	collected := make(chan struct{})
+	go func() {
+		defer close(collected)
+		runCollector(collecting)
+	}()
+	defer func() {
+		stop()
+		<-collected
+	}()
 	node, err := host.Start(ctx, cfg, logger)
 	switch {
 	case err != nil && ctx.Err() != nil:
