@@ -17,7 +17,8 @@ func (n *Node) services() rpc.Deps {
 	return rpc.Deps{
 		Runtime: requests{n}, Types: typeService{n}, Histories: historyService{n},
 		Entities: entityService{n}, Modules: moduleService{n}, Cluster: clusterService{n},
-		Orders: orderService{n}, Settings: settingService{n}, States: stateService{n}, Orderings: orderings{n}, Nodes: nodes{n}, Transfers: transferService{n},
+		Orders: orderService{n}, Settings: settingService{n}, States: stateService{n}, Letters: letterService{n}, Orderings: orderings{n}, Nodes: nodes{n},
+		Transfers: transferService{n},
 	}
 }
 
@@ -157,6 +158,9 @@ func (s entityService) Get(ctx context.Context, id sharding.EntityID) (rpc.Entit
 		case l.Resident && t != nil && t.Transient:
 			info.Status = "active"
 		}
+	}
+	if info.PendingSends, _, err = s.n.machine.PendingSends(shard, id); err != nil {
+		return rpc.EntityInfo{}, err
 	}
 	if info.Timers, err = (stateService{s.n}).timers(ctx, shard, id); err != nil {
 		return rpc.EntityInfo{}, err

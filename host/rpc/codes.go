@@ -106,6 +106,7 @@ var sentinelCodes = []struct {
 	{ErrUnknownSetting, connect.CodeNotFound},
 	{errReadOnly, connect.CodePermissionDenied},
 	{entity.ErrBusy, connect.CodeResourceExhausted},
+	{ErrNoLetter, connect.CodeNotFound},
 	{entity.ErrOutboxFull, connect.CodeResourceExhausted},
 	{entity.ErrLettersFull, connect.CodeResourceExhausted},
 	{entity.ErrReadOnly, connect.CodeResourceExhausted},

@@ -23,6 +23,8 @@ type Deps struct {
 	Settings  Settings
 	// States folds and drops states; nil: such calls are unimplemented.
 	States States
+	// Letters are dead letters; nil: such calls are unimplemented.
+	Letters Letters
 	// Orderings read whole shards; nil: subscriptions are unimplemented.
 	Orderings Orderings
 	// Transfers exports and imports; nil: such calls are unimplemented.
@@ -119,6 +121,7 @@ type EntityInfo struct {
 	Faults           int    // in a row
 	Fuel             uint64 // of the commands of its last 65,536 events
 	Timers           []journal.Timer
+	PendingSends     uint64 // on their way
 }
 
 // EntityQuery selects entities of one shard.

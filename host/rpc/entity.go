@@ -24,6 +24,7 @@ type entityService struct {
 	calls  calls
 	ids    commandIDs
 	nodeID string
+	admin  bool // callers may change what they do not own
 	log    *slog.Logger
 	guard  *streamGuard
 	count  *metrics

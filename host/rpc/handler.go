@@ -28,7 +28,7 @@ import (
 // newHandler mounts every service and endpoint.
 func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
 	count := newMetrics(opts.Registerer)
-	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard, count: count}
+	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), admin: opts.Admin, log: opts.Logger, guard: guard, count: count}
 	entities.elsewhere.nodes = deps.Nodes
 	entities.calls.runtime = deps.Runtime
 	entities.calls.arrivals = arrivals{opts.Pauses}

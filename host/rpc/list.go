@@ -56,6 +56,7 @@ func (s *entityService) getEntity(ctx context.Context, id sharding.EntityID) (*c
 		LastError:        info.LastError,
 		Faults:           uint32(info.Faults),
 		Fuel:             info.Fuel,
+		PendingSends:     info.PendingSends,
 	}
 	for _, t := range info.Timers {
 		out.Timers = append(out.Timers, timer(&t))

@@ -1443,7 +1443,9 @@ type GetEntityResponse struct {
 	// How often in a row the module's code has failed on it.
 	Faults uint32 `protobuf:"varint,11,opt,name=faults,proto3" json:"faults,omitempty"`
 	// What the commands of its last 65,536 events have cost, in units of fuel.
-	Fuel          uint64 `protobuf:"varint,12,opt,name=fuel,proto3" json:"fuel,omitempty"`
+	Fuel uint64 `protobuf:"varint,12,opt,name=fuel,proto3" json:"fuel,omitempty"`
+	// How many of its sends are on their way.
+	PendingSends  uint64 `protobuf:"varint,13,opt,name=pending_sends,json=pendingSends,proto3" json:"pending_sends,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1558,6 +1560,13 @@ func (x *GetEntityResponse) GetFaults() uint32 {
 func (x *GetEntityResponse) GetFuel() uint64 {
 	if x != nil {
 		return x.Fuel
+	}
+	return 0
+}
+
+func (x *GetEntityResponse) GetPendingSends() uint64 {
+	if x != nil {
+		return x.PendingSends
 	}
 	return 0
 }
@@ -2386,6 +2395,441 @@ func (x *DeleteResponse) GetSequence() uint64 {
 	return 0
 }
 
+// ListDeadLettersRequest selects dead letters.
+type ListDeadLettersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only those of this shard; 0 is all.
+	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// How many to return: at most 500, 100 when it is 0. One letter can have 64
+	// KiB.
+	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// Where to go on, from the last response; empty is the start.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersRequest) Reset() {
+	*x = ListDeadLettersRequest{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersRequest) ProtoMessage() {}
+
+func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ListDeadLettersRequest) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *ListDeadLettersRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListDeadLettersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListDeadLettersResponse is one page of dead letters.
+type ListDeadLettersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The letters, in the order of shards, and within one in which they were
+	// refused.
+	Letters []*DeadLetter `protobuf:"bytes,1,rep,name=letters,proto3" json:"letters,omitempty"`
+	// Where to go on; empty at the end.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersResponse) Reset() {
+	*x = ListDeadLettersResponse{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersResponse) ProtoMessage() {}
+
+func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ListDeadLettersResponse) GetLetters() []*DeadLetter {
+	if x != nil {
+		return x.Letters
+	}
+	return nil
+}
+
+func (x *ListDeadLettersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// DeadLetter is a send that was refused.
+type DeadLetter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The shard that keeps it.
+	ShardId uint32 `protobuf:"varint,2,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// The type of the entity that sent it.
+	SourceType string `protobuf:"bytes,3,opt,name=source_type,json=sourceType,proto3" json:"source_type,omitempty"`
+	// The id of the entity that sent it.
+	SourceId string `protobuf:"bytes,4,opt,name=source_id,json=sourceId,proto3" json:"source_id,omitempty"`
+	// The type of the entity that it was for.
+	EntityType string `protobuf:"bytes,5,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// The id of the entity that it was for.
+	EntityId string `protobuf:"bytes,6,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	// The command.
+	Command string `protobuf:"bytes,7,opt,name=command,proto3" json:"command,omitempty"`
+	// The command's payload.
+	Data []byte `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
+	// Why it was refused: the code of the handler's rejection, "internal" where
+	// the handler failed again and again, or "not_found".
+	Code string `protobuf:"bytes,9,opt,name=code,proto3" json:"code,omitempty"`
+	// Why, for people.
+	Message string `protobuf:"bytes,10,opt,name=message,proto3" json:"message,omitempty"`
+	// When it was refused.
+	RefusedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=refused_at,json=refusedAt,proto3" json:"refused_at,omitempty"`
+	// Which of the source's sends to the entity it was, from 1; 0 where the type
+	// of the entity did not exist.
+	Number        uint64 `protobuf:"varint,12,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadLetter) Reset() {
+	*x = DeadLetter{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetter) ProtoMessage() {}
+
+func (x *DeadLetter) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
+func (*DeadLetter) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *DeadLetter) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetSourceType() string {
+	if x != nil {
+		return x.SourceType
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetSourceId() string {
+	if x != nil {
+		return x.SourceId
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetRefusedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RefusedAt
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+// RetryDeadLetterRequest names a dead letter.
+type RetryDeadLetterRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The letter's id, as ListDeadLetters gives it.
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryDeadLetterRequest) Reset() {
+	*x = RetryDeadLetterRequest{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryDeadLetterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryDeadLetterRequest) ProtoMessage() {}
+
+func (x *RetryDeadLetterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryDeadLetterRequest.ProtoReflect.Descriptor instead.
+func (*RetryDeadLetterRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *RetryDeadLetterRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// RetryDeadLetterResponse says that the letter was carried out, or sent again
+// where its type did not exist.
+type RetryDeadLetterResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryDeadLetterResponse) Reset() {
+	*x = RetryDeadLetterResponse{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryDeadLetterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryDeadLetterResponse) ProtoMessage() {}
+
+func (x *RetryDeadLetterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryDeadLetterResponse.ProtoReflect.Descriptor instead.
+func (*RetryDeadLetterResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{32}
+}
+
+// DiscardDeadLetterRequest names a dead letter.
+type DiscardDeadLetterRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The letter's id, as ListDeadLetters gives it.
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscardDeadLetterRequest) Reset() {
+	*x = DiscardDeadLetterRequest{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscardDeadLetterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscardDeadLetterRequest) ProtoMessage() {}
+
+func (x *DiscardDeadLetterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscardDeadLetterRequest.ProtoReflect.Descriptor instead.
+func (*DiscardDeadLetterRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *DiscardDeadLetterRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// DiscardDeadLetterResponse says that the letter is gone.
+type DiscardDeadLetterResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscardDeadLetterResponse) Reset() {
+	*x = DiscardDeadLetterResponse{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscardDeadLetterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscardDeadLetterResponse) ProtoMessage() {}
+
+func (x *DiscardDeadLetterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscardDeadLetterResponse.ProtoReflect.Descriptor instead.
+func (*DiscardDeadLetterResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{34}
+}
+
 // Item is one command and the caller's mark for its answer.
 type SendStreamRequest_Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2399,7 +2843,7 @@ type SendStreamRequest_Item struct {
 
 func (x *SendStreamRequest_Item) Reset() {
 	*x = SendStreamRequest_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2855,7 @@ func (x *SendStreamRequest_Item) String() string {
 func (*SendStreamRequest_Item) ProtoMessage() {}
 
 func (x *SendStreamRequest_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +2903,7 @@ type SendStreamResponse_Item struct {
 
 func (x *SendStreamResponse_Item) Reset() {
 	*x = SendStreamResponse_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2471,7 +2915,7 @@ func (x *SendStreamResponse_Item) String() string {
 func (*SendStreamResponse_Item) ProtoMessage() {}
 
 func (x *SendStreamResponse_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2998,7 @@ type ListEntitiesResponse_Entity struct {
 
 func (x *ListEntitiesResponse_Entity) Reset() {
 	*x = ListEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +3010,7 @@ func (x *ListEntitiesResponse_Entity) String() string {
 func (*ListEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +3168,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x10GetEntityRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12H\n" +
-	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\"\x85\x03\n" +
+	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\"\xaa\x03\n" +
 	"\x11GetEntityResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12+\n" +
@@ -2740,7 +3184,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"last_error\x18\n" +
 	" \x01(\tR\tlastError\x12\x16\n" +
 	"\x06faults\x18\v \x01(\rR\x06faults\x12\x12\n" +
-	"\x04fuel\x18\f \x01(\x04R\x04fuel\"\xb4\x01\n" +
+	"\x04fuel\x18\f \x01(\x04R\x04fuel\x12#\n" +
+	"\rpending_sends\x18\r \x01(\x04R\fpendingSends\"\xb4\x01\n" +
 	"\x05Timer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
 	"\x03due\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12\x18\n" +
@@ -2805,10 +3250,43 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\n" +
 	"command_id\x18\x03 \x01(\tB)\xbaH&r$(\x80\x012\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]*$R\tcommandId\",\n" +
 	"\x0eDeleteResponse\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence**\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\x82\x01\n" +
+	"\x16ListDeadLettersRequest\x12\x19\n" +
+	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12%\n" +
+	"\tpage_size\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\xf5\x03R\bpageSize\x12&\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tB\a\xbaH\x04r\x02(@R\tpageToken\"x\n" +
+	"\x17ListDeadLettersResponse\x125\n" +
+	"\aletters\x18\x01 \x03(\v2\x1b.hostd.entity.v1.DeadLetterR\aletters\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xe2\x02\n" +
+	"\n" +
+	"DeadLetter\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
+	"\bshard_id\x18\x02 \x01(\rR\ashardId\x12\x1f\n" +
+	"\vsource_type\x18\x03 \x01(\tR\n" +
+	"sourceType\x12\x1b\n" +
+	"\tsource_id\x18\x04 \x01(\tR\bsourceId\x12\x1f\n" +
+	"\ventity_type\x18\x05 \x01(\tR\n" +
+	"entityType\x12\x1b\n" +
+	"\tentity_id\x18\x06 \x01(\tR\bentityId\x12\x18\n" +
+	"\acommand\x18\a \x01(\tR\acommand\x12\x12\n" +
+	"\x04data\x18\b \x01(\fR\x04data\x12\x12\n" +
+	"\x04code\x18\t \x01(\tR\x04code\x12\x18\n" +
+	"\amessage\x18\n" +
+	" \x01(\tR\amessage\x129\n" +
+	"\n" +
+	"refused_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\trefusedAt\x12\x16\n" +
+	"\x06number\x18\f \x01(\x04R\x06number\"3\n" +
+	"\x16RetryDeadLetterRequest\x12\x19\n" +
+	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\x02id\"\x19\n" +
+	"\x17RetryDeadLetterResponse\"5\n" +
+	"\x18DiscardDeadLetterRequest\x12\x19\n" +
+	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\x02id\"\x1b\n" +
+	"\x19DiscardDeadLetterResponse**\n" +
 	"\vConsistency\x12\x10\n" +
 	"\fLINEARIZABLE\x10\x00\x12\t\n" +
-	"\x05STALE\x10\x012\x93\b\n" +
+	"\x05STALE\x10\x012\xd0\n" +
+	"\n" +
 	"\rEntityService\x12C\n" +
 	"\x04Send\x12\x1c.hostd.entity.v1.SendRequest\x1a\x1d.hostd.entity.v1.SendResponse\x12Y\n" +
 	"\n" +
@@ -2823,7 +3301,10 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\tPassivate\x12!.hostd.entity.v1.PassivateRequest\x1a\".hostd.entity.v1.PassivateResponse\x12X\n" +
 	"\vClearFaults\x12#.hostd.entity.v1.ClearFaultsRequest\x1a$.hostd.entity.v1.ClearFaultsResponse\x12R\n" +
 	"\tSkipTimer\x12!.hostd.entity.v1.SkipTimerRequest\x1a\".hostd.entity.v1.SkipTimerResponse\x12I\n" +
-	"\x06Delete\x12\x1e.hostd.entity.v1.DeleteRequest\x1a\x1f.hostd.entity.v1.DeleteResponseB9Z7github.com/hostd/hostd/api/gen/hostd/entity/v1;entityv1b\x06proto3"
+	"\x06Delete\x12\x1e.hostd.entity.v1.DeleteRequest\x1a\x1f.hostd.entity.v1.DeleteResponse\x12i\n" +
+	"\x0fListDeadLetters\x12'.hostd.entity.v1.ListDeadLettersRequest\x1a(.hostd.entity.v1.ListDeadLettersResponse\"\x03\x90\x02\x01\x12d\n" +
+	"\x0fRetryDeadLetter\x12'.hostd.entity.v1.RetryDeadLetterRequest\x1a(.hostd.entity.v1.RetryDeadLetterResponse\x12j\n" +
+	"\x11DiscardDeadLetter\x12).hostd.entity.v1.DiscardDeadLetterRequest\x1a*.hostd.entity.v1.DiscardDeadLetterResponseB9Z7github.com/hostd/hostd/api/gen/hostd/entity/v1;entityv1b\x06proto3"
 
 var (
 	file_hostd_entity_v1_entity_proto_rawDescOnce sync.Once
@@ -2838,7 +3319,7 @@ func file_hostd_entity_v1_entity_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_entity_v1_entity_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(Consistency)(0),                    // 0: hostd.entity.v1.Consistency
 	(*SendRequest)(nil),                 // 1: hostd.entity.v1.SendRequest
@@ -2869,62 +3350,77 @@ var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(*SkipTimerResponse)(nil),           // 26: hostd.entity.v1.SkipTimerResponse
 	(*DeleteRequest)(nil),               // 27: hostd.entity.v1.DeleteRequest
 	(*DeleteResponse)(nil),              // 28: hostd.entity.v1.DeleteResponse
-	(*SendStreamRequest_Item)(nil),      // 29: hostd.entity.v1.SendStreamRequest.Item
-	(*SendStreamResponse_Item)(nil),     // 30: hostd.entity.v1.SendStreamResponse.Item
-	(*ListEntitiesResponse_Entity)(nil), // 31: hostd.entity.v1.ListEntitiesResponse.Entity
-	(*structpb.Value)(nil),              // 32: google.protobuf.Value
-	(*anypb.Any)(nil),                   // 33: google.protobuf.Any
-	(*timestamppb.Timestamp)(nil),       // 34: google.protobuf.Timestamp
+	(*ListDeadLettersRequest)(nil),      // 29: hostd.entity.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),     // 30: hostd.entity.v1.ListDeadLettersResponse
+	(*DeadLetter)(nil),                  // 31: hostd.entity.v1.DeadLetter
+	(*RetryDeadLetterRequest)(nil),      // 32: hostd.entity.v1.RetryDeadLetterRequest
+	(*RetryDeadLetterResponse)(nil),     // 33: hostd.entity.v1.RetryDeadLetterResponse
+	(*DiscardDeadLetterRequest)(nil),    // 34: hostd.entity.v1.DiscardDeadLetterRequest
+	(*DiscardDeadLetterResponse)(nil),   // 35: hostd.entity.v1.DiscardDeadLetterResponse
+	(*SendStreamRequest_Item)(nil),      // 36: hostd.entity.v1.SendStreamRequest.Item
+	(*SendStreamResponse_Item)(nil),     // 37: hostd.entity.v1.SendStreamResponse.Item
+	(*ListEntitiesResponse_Entity)(nil), // 38: hostd.entity.v1.ListEntitiesResponse.Entity
+	(*structpb.Value)(nil),              // 39: google.protobuf.Value
+	(*anypb.Any)(nil),                   // 40: google.protobuf.Any
+	(*timestamppb.Timestamp)(nil),       // 41: google.protobuf.Timestamp
 }
 var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
-	32, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
-	32, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
-	29, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
-	30, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
-	33, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
-	32, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
+	39, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
+	39, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
+	36, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
+	37, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
+	40, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
+	39, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
 	0,  // 6: hostd.entity.v1.QueryRequest.consistency:type_name -> hostd.entity.v1.Consistency
-	32, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
-	32, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
-	34, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	32, // 10: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
-	34, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	39, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
+	39, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
+	41, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	39, // 10: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
+	41, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
 	16, // 12: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
-	34, // 13: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
-	32, // 14: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
-	31, // 15: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
-	1,  // 16: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
-	2,  // 17: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
-	5,  // 18: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
-	1,  // 19: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
-	3,  // 20: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
-	8,  // 21: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
-	10, // 22: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
-	12, // 23: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
-	14, // 24: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
-	17, // 25: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
-	19, // 26: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
-	21, // 27: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
-	23, // 28: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
-	25, // 29: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
-	27, // 30: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
-	2,  // 31: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
-	4,  // 32: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
-	9,  // 33: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
-	11, // 34: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
-	13, // 35: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
-	15, // 36: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
-	18, // 37: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
-	20, // 38: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
-	22, // 39: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
-	24, // 40: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
-	26, // 41: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
-	28, // 42: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
-	31, // [31:43] is the sub-list for method output_type
-	19, // [19:31] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	41, // 13: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
+	39, // 14: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
+	38, // 15: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
+	31, // 16: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
+	41, // 17: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
+	1,  // 18: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
+	2,  // 19: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
+	5,  // 20: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
+	1,  // 21: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
+	3,  // 22: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
+	8,  // 23: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
+	10, // 24: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
+	12, // 25: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
+	14, // 26: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
+	17, // 27: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
+	19, // 28: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
+	21, // 29: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
+	23, // 30: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
+	25, // 31: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
+	27, // 32: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
+	29, // 33: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
+	32, // 34: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
+	34, // 35: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
+	2,  // 36: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
+	4,  // 37: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
+	9,  // 38: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
+	11, // 39: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
+	13, // 40: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
+	15, // 41: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
+	18, // 42: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
+	20, // 43: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
+	22, // 44: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
+	24, // 45: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
+	26, // 46: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
+	28, // 47: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
+	30, // 48: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
+	33, // 49: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
+	35, // 50: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
+	36, // [36:51] is the sub-list for method output_type
+	21, // [21:36] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_hostd_entity_v1_entity_proto_init() }
@@ -2961,7 +3457,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 		(*GetStateResponse_Json)(nil),
 		(*GetStateResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[29].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[36].OneofWrappers = []any{
 		(*SendStreamResponse_Item_Response)(nil),
 		(*SendStreamResponse_Item_Error)(nil),
 	}
@@ -2971,7 +3467,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_entity_v1_entity_proto_rawDesc), len(file_hostd_entity_v1_entity_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   31,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -88,6 +88,15 @@ const (
 	EntityServiceSkipTimerProcedure = "/hostd.entity.v1.EntityService/SkipTimer"
 	// EntityServiceDeleteProcedure is the fully-qualified name of the EntityService's Delete RPC.
 	EntityServiceDeleteProcedure = "/hostd.entity.v1.EntityService/Delete"
+	// EntityServiceListDeadLettersProcedure is the fully-qualified name of the EntityService's
+	// ListDeadLetters RPC.
+	EntityServiceListDeadLettersProcedure = "/hostd.entity.v1.EntityService/ListDeadLetters"
+	// EntityServiceRetryDeadLetterProcedure is the fully-qualified name of the EntityService's
+	// RetryDeadLetter RPC.
+	EntityServiceRetryDeadLetterProcedure = "/hostd.entity.v1.EntityService/RetryDeadLetter"
+	// EntityServiceDiscardDeadLetterProcedure is the fully-qualified name of the EntityService's
+	// DiscardDeadLetter RPC.
+	EntityServiceDiscardDeadLetterProcedure = "/hostd.entity.v1.EntityService/DiscardDeadLetter"
 )
 
 // EntityServiceClient is a client for the hostd.entity.v1.EntityService service.
@@ -136,6 +145,16 @@ type EntityServiceClient interface {
 	// sequence goes on after the tombstone, its state starts anew, and ReadEvents
 	// shows both lives. Deleting what has no life succeeds and leaves no event.
 	Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error)
+	// ListDeadLetters returns the sends of entities that were refused and whose
+	// outcome nobody waits for, shard by shard.
+	ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error)
+	// RetryDeadLetter has a dead letter delivered again, out of its order. When
+	// the entity rejects it, the call fails as its command would, and the letter
+	// stays. It needs the configuration admin: full.
+	RetryDeadLetter(context.Context, *connect.Request[v1.RetryDeadLetterRequest]) (*connect.Response[v1.RetryDeadLetterResponse], error)
+	// DiscardDeadLetter forgets a dead letter for good. It needs the
+	// configuration admin: full.
+	DiscardDeadLetter(context.Context, *connect.Request[v1.DiscardDeadLetterRequest]) (*connect.Response[v1.DiscardDeadLetterResponse], error)
 }
 
 // NewEntityServiceClient constructs a client for the hostd.entity.v1.EntityService service. By
@@ -227,23 +246,45 @@ func NewEntityServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(entityServiceMethods.ByName("Delete")),
 			connect.WithClientOptions(opts...),
 		),
+		listDeadLetters: connect.NewClient[v1.ListDeadLettersRequest, v1.ListDeadLettersResponse](
+			httpClient,
+			baseURL+EntityServiceListDeadLettersProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("ListDeadLetters")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		retryDeadLetter: connect.NewClient[v1.RetryDeadLetterRequest, v1.RetryDeadLetterResponse](
+			httpClient,
+			baseURL+EntityServiceRetryDeadLetterProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("RetryDeadLetter")),
+			connect.WithClientOptions(opts...),
+		),
+		discardDeadLetter: connect.NewClient[v1.DiscardDeadLetterRequest, v1.DiscardDeadLetterResponse](
+			httpClient,
+			baseURL+EntityServiceDiscardDeadLetterProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("DiscardDeadLetter")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // entityServiceClient implements EntityServiceClient.
 type entityServiceClient struct {
-	send         *connect.Client[v1.SendRequest, v1.SendResponse]
-	sendStream   *connect.Client[v1.SendStreamRequest, v1.SendStreamResponse]
-	query        *connect.Client[v1.QueryRequest, v1.QueryResponse]
-	readEvents   *connect.Client[v1.ReadEventsRequest, v1.ReadEventsResponse]
-	subscribe    *connect.Client[v1.SubscribeRequest, v1.SubscribeResponse]
-	getEntity    *connect.Client[v1.GetEntityRequest, v1.GetEntityResponse]
-	getState     *connect.Client[v1.GetStateRequest, v1.GetStateResponse]
-	listEntities *connect.Client[v1.ListEntitiesRequest, v1.ListEntitiesResponse]
-	passivate    *connect.Client[v1.PassivateRequest, v1.PassivateResponse]
-	clearFaults  *connect.Client[v1.ClearFaultsRequest, v1.ClearFaultsResponse]
-	skipTimer    *connect.Client[v1.SkipTimerRequest, v1.SkipTimerResponse]
-	delete       *connect.Client[v1.DeleteRequest, v1.DeleteResponse]
+	send              *connect.Client[v1.SendRequest, v1.SendResponse]
+	sendStream        *connect.Client[v1.SendStreamRequest, v1.SendStreamResponse]
+	query             *connect.Client[v1.QueryRequest, v1.QueryResponse]
+	readEvents        *connect.Client[v1.ReadEventsRequest, v1.ReadEventsResponse]
+	subscribe         *connect.Client[v1.SubscribeRequest, v1.SubscribeResponse]
+	getEntity         *connect.Client[v1.GetEntityRequest, v1.GetEntityResponse]
+	getState          *connect.Client[v1.GetStateRequest, v1.GetStateResponse]
+	listEntities      *connect.Client[v1.ListEntitiesRequest, v1.ListEntitiesResponse]
+	passivate         *connect.Client[v1.PassivateRequest, v1.PassivateResponse]
+	clearFaults       *connect.Client[v1.ClearFaultsRequest, v1.ClearFaultsResponse]
+	skipTimer         *connect.Client[v1.SkipTimerRequest, v1.SkipTimerResponse]
+	delete            *connect.Client[v1.DeleteRequest, v1.DeleteResponse]
+	listDeadLetters   *connect.Client[v1.ListDeadLettersRequest, v1.ListDeadLettersResponse]
+	retryDeadLetter   *connect.Client[v1.RetryDeadLetterRequest, v1.RetryDeadLetterResponse]
+	discardDeadLetter *connect.Client[v1.DiscardDeadLetterRequest, v1.DiscardDeadLetterResponse]
 }
 
 // Send calls hostd.entity.v1.EntityService.Send.
@@ -306,6 +347,21 @@ func (c *entityServiceClient) Delete(ctx context.Context, req *connect.Request[v
 	return c.delete.CallUnary(ctx, req)
 }
 
+// ListDeadLetters calls hostd.entity.v1.EntityService.ListDeadLetters.
+func (c *entityServiceClient) ListDeadLetters(ctx context.Context, req *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error) {
+	return c.listDeadLetters.CallUnary(ctx, req)
+}
+
+// RetryDeadLetter calls hostd.entity.v1.EntityService.RetryDeadLetter.
+func (c *entityServiceClient) RetryDeadLetter(ctx context.Context, req *connect.Request[v1.RetryDeadLetterRequest]) (*connect.Response[v1.RetryDeadLetterResponse], error) {
+	return c.retryDeadLetter.CallUnary(ctx, req)
+}
+
+// DiscardDeadLetter calls hostd.entity.v1.EntityService.DiscardDeadLetter.
+func (c *entityServiceClient) DiscardDeadLetter(ctx context.Context, req *connect.Request[v1.DiscardDeadLetterRequest]) (*connect.Response[v1.DiscardDeadLetterResponse], error) {
+	return c.discardDeadLetter.CallUnary(ctx, req)
+}
+
 // EntityServiceHandler is an implementation of the hostd.entity.v1.EntityService service.
 type EntityServiceHandler interface {
 	// Send runs one command and answers once its effect is durable.
@@ -352,6 +408,16 @@ type EntityServiceHandler interface {
 	// sequence goes on after the tombstone, its state starts anew, and ReadEvents
 	// shows both lives. Deleting what has no life succeeds and leaves no event.
 	Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error)
+	// ListDeadLetters returns the sends of entities that were refused and whose
+	// outcome nobody waits for, shard by shard.
+	ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error)
+	// RetryDeadLetter has a dead letter delivered again, out of its order. When
+	// the entity rejects it, the call fails as its command would, and the letter
+	// stays. It needs the configuration admin: full.
+	RetryDeadLetter(context.Context, *connect.Request[v1.RetryDeadLetterRequest]) (*connect.Response[v1.RetryDeadLetterResponse], error)
+	// DiscardDeadLetter forgets a dead letter for good. It needs the
+	// configuration admin: full.
+	DiscardDeadLetter(context.Context, *connect.Request[v1.DiscardDeadLetterRequest]) (*connect.Response[v1.DiscardDeadLetterResponse], error)
 }
 
 // NewEntityServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -439,6 +505,25 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(entityServiceMethods.ByName("Delete")),
 		connect.WithHandlerOptions(opts...),
 	)
+	entityServiceListDeadLettersHandler := connect.NewUnaryHandler(
+		EntityServiceListDeadLettersProcedure,
+		svc.ListDeadLetters,
+		connect.WithSchema(entityServiceMethods.ByName("ListDeadLetters")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	entityServiceRetryDeadLetterHandler := connect.NewUnaryHandler(
+		EntityServiceRetryDeadLetterProcedure,
+		svc.RetryDeadLetter,
+		connect.WithSchema(entityServiceMethods.ByName("RetryDeadLetter")),
+		connect.WithHandlerOptions(opts...),
+	)
+	entityServiceDiscardDeadLetterHandler := connect.NewUnaryHandler(
+		EntityServiceDiscardDeadLetterProcedure,
+		svc.DiscardDeadLetter,
+		connect.WithSchema(entityServiceMethods.ByName("DiscardDeadLetter")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/hostd.entity.v1.EntityService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case EntityServiceSendProcedure:
@@ -465,6 +550,12 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 			entityServiceSkipTimerHandler.ServeHTTP(w, r)
 		case EntityServiceDeleteProcedure:
 			entityServiceDeleteHandler.ServeHTTP(w, r)
+		case EntityServiceListDeadLettersProcedure:
+			entityServiceListDeadLettersHandler.ServeHTTP(w, r)
+		case EntityServiceRetryDeadLetterProcedure:
+			entityServiceRetryDeadLetterHandler.ServeHTTP(w, r)
+		case EntityServiceDiscardDeadLetterProcedure:
+			entityServiceDiscardDeadLetterHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -520,4 +611,16 @@ func (UnimplementedEntityServiceHandler) SkipTimer(context.Context, *connect.Req
 
 func (UnimplementedEntityServiceHandler) Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.Delete is not implemented"))
+}
+
+func (UnimplementedEntityServiceHandler) ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ListDeadLetters is not implemented"))
+}
+
+func (UnimplementedEntityServiceHandler) RetryDeadLetter(context.Context, *connect.Request[v1.RetryDeadLetterRequest]) (*connect.Response[v1.RetryDeadLetterResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.RetryDeadLetter is not implemented"))
+}
+
+func (UnimplementedEntityServiceHandler) DiscardDeadLetter(context.Context, *connect.Request[v1.DiscardDeadLetterRequest]) (*connect.Response[v1.DiscardDeadLetterResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.DiscardDeadLetter is not implemented"))
 }
