@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -192,6 +193,9 @@ func (n *Node) openMembership(ctx context.Context) error {
 // go to others.
 const handOverTime = 3 * time.Second
 
+// handOverRest is how long it waits for the next one to go.
+const handOverRest = time.Second
+
 // handOverLook is how often a node that stops looks whether anybody is left to
 // take what it leads.
 const handOverLook = 50 * time.Millisecond
@@ -207,17 +211,23 @@ func (n *Node) handOver(ctx context.Context) error {
 	n.member.Drain()
 	every := time.NewTicker(handOverLook)
 	defer every.Stop()
+	moved, left := time.Now(), math.MaxInt
 	for {
 		changed := n.region.LeadsChanged()
-		leading, heirs := false, false
+		leading, heirs := 0, false
 		for shard, l := range n.region.Leads() {
-			leading = leading || l.Self
-			heirs = heirs || l.Self && n.hasHeir(sharding.ShardID(shard))
+			if l.Self {
+				leading++
+				heirs = heirs || n.hasHeir(sharding.ShardID(shard))
+			}
 		}
-		if !leading {
+		if leading == 0 {
 			return nil
 		}
-		if !heirs {
+		if leading < left {
+			moved, left = time.Now(), leading
+		}
+		if !heirs || time.Since(moved) > handOverRest {
 			n.logger.Info("stopping with leaderships that nobody is there to take")
 			return nil
 		}

@@ -368,7 +368,7 @@ func TestAllStopAtOnce(t *testing.T) {
 		}
 		began := time.Now()
 		w.stopAll()
-		if took := time.Since(began); took > 5*time.Second {
+		if took := time.Since(began); took > 4*time.Second {
 			t.Errorf("it took %v", took)
 		}
 		t.Logf("all have stopped after %v", time.Since(began))
