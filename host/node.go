@@ -257,6 +257,7 @@ func (n *Node) run(ctx context.Context) {
 	n.tasks.Go(func() { n.follow(ctx) })
 	n.tasks.Go(func() { n.catchUp(ctx) })
 	n.tasks.Go(func() { n.hear(ctx) })
+	n.tasks.Go(func() { n.copyModules(ctx) })
 	n.tasks.Go(func() { n.disk.watch(ctx) })
 	if n.cfg.InsecureListen {
 		n.tasks.Go(func() { n.warnInsecure(ctx) })

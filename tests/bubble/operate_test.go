@@ -1,6 +1,7 @@
 package bubble
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -372,5 +373,26 @@ func TestAllStopAtOnce(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		t.Logf("all have stopped after %v", time.Since(began))
+	})
+}
+
+// A module that no type is bound to is copied to a node that joins later: it
+// outlives all the nodes that it was uploaded to.
+func TestUnboundModulesAreCopied(t *testing.T) {
+	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
+		w.found()
+		up, err := w.client().Upload(t.Context(), modules["counter"], false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.start(4)
+		w.settled()
+		time.Sleep(time.Minute)
+		w.kill(1, 2, 3)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if wasm, err := w.beside(4).Download(ctx, up.Digest); err != nil || !bytes.Equal(wasm, modules["counter"]) {
+			t.Errorf("%d bytes, %v", len(wasm), err)
+		}
 	})
 }
