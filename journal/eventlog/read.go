@@ -246,6 +246,9 @@ func (f *follower) pack(body []byte) error {
 	if f.started && f.at.Less(p.Previous) {
 		return nil // it leaves something out: another pack has that
 	}
+	if !f.started {
+		p.SkipBefore(f.from)
+	}
 	for {
 		at, raw, err := p.Next()
 		if err != nil || raw == nil {

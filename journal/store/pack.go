@@ -60,6 +60,21 @@ func (p *Pack) Next() (at journal.Position, raw []byte, err error) {
 	return at, raw, err
 }
 
+// SkipBefore passes over the records that end before a sequence, as far as the
+// next one says so, unread: their checksums are not looked at.
+func (p *Pack) SkipBefore(from journal.Sequence) {
+	for len(p.rest) >= positionBytes+8 {
+		n := positionBytes + 8 + int(binary.LittleEndian.Uint32(p.rest[positionBytes:]))
+		if len(p.rest) < n+positionBytes {
+			return
+		}
+		if next, ok := journal.PeekExpected(p.rest[n+positionBytes:]); !ok || next >= from {
+			return
+		}
+		p.rest = p.rest[n:]
+	}
+}
+
 // An order pack holds the rows of consecutive raft entries of one shard, in
 // order: which entity got which sequences, with the events' tags. It covers
 // the entries after its previous index and up to the index of its key; an
