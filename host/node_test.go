@@ -16,6 +16,7 @@ import (
 // start runs a node on dir and returns a client of it.
 func start(t *testing.T, dir string) (*host.Node, *client.Client) {
 	t.Helper()
+	testkit.ShareCache(t, dir)
 	cfg := config.Default()
 	cfg.DataDir, cfg.Listen, cfg.Shards, cfg.Admin = dir, "127.0.0.1:0", 8, config.AdminFull
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -14,6 +14,7 @@ import (
 	"github.com/hostd/hostd/host"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/testkit"
 	"github.com/hostd/hostd/tests/testkit/guest"
 )
 
@@ -36,6 +37,7 @@ func startCluster(t *testing.T, n int, shards uint32) []*host.Node {
 	for i := range nodes {
 		cfg := config.Default()
 		cfg.DataDir, cfg.Listen, cfg.Shards, cfg.Admin = t.TempDir(), addrs[i], shards, config.AdminFull
+		testkit.ShareCache(t, cfg.DataDir)
 		cfg.NodeID, cfg.Bootstrap, cfg.MinMembers = sharding.NodeID(fmt.Sprint("n", i+1)), i == 0 && n > 1, n
 		for k, a := range addrs {
 			if k != i {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"github.com/hostd/hostd/tests/testkit"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +17,9 @@ func TestDevelopmentCluster(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
 	dev := []string{"dev", "--nodes", "3", "--data", data, "--listen", "127.0.0.1:0", "--shards", "3", "--ports-file"}
+	for _, id := range []string{"n1", "n2", "n3"} {
+		testkit.ShareCache(t, filepath.Join(data, id))
+	}
 	ports := filepath.Join(dir, "first.json")
 	first := start(t, append(dev, ports, "--module", counterFile(t))...)
 	nodes := first.allReady(t, ports)

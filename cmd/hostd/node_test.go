@@ -13,6 +13,7 @@ import (
 
 	"github.com/hostd/hostd/abi/abitest"
 	"github.com/hostd/hostd/cmd/hostd/bench"
+	"github.com/hostd/hostd/tests/testkit"
 )
 
 // A node in development: what the client commands print, what is left when the
@@ -20,6 +21,7 @@ import (
 func TestDevelopmentNode(t *testing.T) {
 	dir := t.TempDir()
 	dev := []string{"dev", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--shards", "3", "--ports-file"}
+	testkit.ShareCache(t, filepath.Join(dir, "data", "n1"))
 	ports := filepath.Join(dir, "first.json")
 	first := start(t, append(dev, ports, "--module", counterFile(t))...)
 	node := first.ready(t, ports)

@@ -39,6 +39,7 @@ func newNode(t *testing.T) *node {
 // open starts the node for the first time, with its module.
 func (n *node) open() {
 	n.t.Helper()
+	testkit.ShareCache(n.t, n.dir)
 	n.start()
 	n.t.Cleanup(func() {
 		if n.n != nil {

@@ -82,16 +82,33 @@ const (
 	passed    = "passed"
 )
 
-// GiveCache gives a data directory that is not made yet the modules that nodes
-// of this run have compiled before: it begins as after a restart. Compiling is
-// most of what a node does that serves a short test.
+// ShareCache lets a node that is not started yet begin with what others have
+// compiled, and keeps what it compiles itself. Its data directory is of the
+// test's own, and it has stopped when the test ends.
+func ShareCache(t testing.TB, dataDir string) {
+	t.Helper()
+	if err := GiveCache(dataDir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := KeepCache(dataDir); err != nil && !t.Failed() {
+			t.Logf("nothing is kept of what a node compiled: %v", err)
+		}
+	})
+}
+
+// GiveCache gives a data directory that no node has used yet the modules that
+// nodes of this run have compiled before: it begins as after a restart.
+// Compiling is most of what a node does that serves a short test.
 func GiveCache(dataDir string) error {
 	dir, err := builds()
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(dataDir); err == nil {
-		return nil
+	for _, used := range []string{"node.json", cacheDir} {
+		if _, err := os.Stat(filepath.Join(dataDir, used)); err == nil {
+			return nil
+		}
 	}
 	return locked(dir, cacheDir, func() error {
 		from := filepath.Join(dir, cacheDir)
