@@ -43,8 +43,15 @@ func TestWorkedExample(t *testing.T) {
 	apply := AppendInputEvent(nil, 8, now, "added", added)
 	reject := AppendReject(nil, "invalid_amount", "must be > 0")
 
+	pay := AppendEvent(nil, "withdrawn", []byte(`{"amount":3}`))
+	pay = AppendSend(pay, Send{
+		EntityType: []byte("account"), EntityID: []byte("b2"), Command: []byte("deposit"), Payload: []byte(`{"amount":3}`),
+		WantsAnswer: true, OnReply: []byte("paid"), OnReject: []byte("unpaid"),
+	})
+	source := AppendSource(nil, Source{Kind: SourceEntity, EntityType: []byte("account"), EntityID: []byte("a1")})
+
 	blocks := strings.Split(example, "```")
-	for i, want := range [][]byte{handle, output, load, apply, reject} {
+	for i, want := range [][]byte{handle, output, load, apply, reject, pay, source} {
 		if got := blockBytes(t, blocks[2*i+1]); got != hex.EncodeToString(want) {
 			t.Errorf("block %d\nis     %s\nshould %x", i+1, got, want)
 		}
@@ -57,7 +64,7 @@ func TestWorkedExample(t *testing.T) {
 			t.Errorf("the text before block %d does not say %q", i/2+1, size)
 		}
 	}
-	for _, frames := range [][]byte{output, reject} {
+	for _, frames := range [][]byte{output, reject, pay} {
 		limits := DefaultLimits()
 		if err := ParseOutput(new(Output), frames, HandleEvents, &limits); err != nil {
 			t.Error(err)
