@@ -135,6 +135,9 @@ func DecodeEntityEnd(data []byte) (e EntityEnd, err error) {
 type Count struct {
 	Entity, Other sharding.EntityID
 	Number        uint64
+	// Of a pair: numbers above After and up to GivenUp were given up; zeros for
+	// none.
+	After, GivenUp uint64
 }
 
 // AppendPartCount appends the data of a pair or inbox part: type (len u8) and id
@@ -142,13 +145,21 @@ type Count struct {
 func AppendPartCount(dst []byte, c *Count) []byte {
 	dst = append16(append8(dst, c.Entity.Type), c.Entity.ID)
 	dst = append16(append8(dst, c.Other.Type), c.Other.ID)
-	return binary.LittleEndian.AppendUint64(dst, c.Number)
+	dst = binary.LittleEndian.AppendUint64(dst, c.Number)
+	if c.GivenUp == 0 {
+		return dst
+	}
+	dst = binary.LittleEndian.AppendUint64(dst, c.After)
+	return binary.LittleEndian.AppendUint64(dst, c.GivenUp)
 }
 
 // DecodePartCount reads the data of a pair or inbox part.
 func DecodePartCount(data []byte) (c Count, err error) {
 	d := decoder{b: data}
 	c.Entity, c.Other, c.Number = d.entity(), d.entity(), d.u64()
+	if len(d.b) > 0 {
+		c.After, c.GivenUp = d.u64(), d.u64()
+	}
 	if d.bad || len(d.b) != 0 || c.Number == 0 {
 		return c, fmt.Errorf("%w: a number of sends is cut short", ErrDamaged)
 	}
@@ -158,7 +169,7 @@ func DecodePartCount(data []byte) (c Count, err error) {
 // Transfer is a send or a dead letter in a part. Body aliases what it was
 // decoded from.
 type Transfer struct {
-	Entity sharding.EntityID // in whose shard it is: a send's source, a letter's destination
+	Entity sharding.EntityID // in whose shard it is: a send's source, a letter's destination, or its source where it has no number
 	Body   []byte            // as it is stored
 }
 

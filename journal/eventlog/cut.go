@@ -235,7 +235,13 @@ func (p *parts) number(kind journal.PartKind, rest, body []byte) error {
 	if c.Other, _, err = store.SplitEntity(rest); err != nil {
 		return err
 	}
-	if c.Number, err = store.DecodeCount(body); err != nil {
+	if kind == journal.PartPair {
+		pair, perr := store.DecodePairCount(body)
+		c.Number, c.After, c.GivenUp, err = pair.Last, pair.After, pair.GivenUp, perr
+	} else {
+		c.Number, err = store.DecodeCount(body)
+	}
+	if err != nil {
 		return err
 	}
 	p.buf = journal.AppendPartCount(p.buf[:0], &c)
@@ -250,7 +256,9 @@ func (p *parts) transfer(kind journal.PartKind, rest, body []byte) error {
 	t := journal.Transfer{Body: body}
 	if kind == journal.PartLetter {
 		l, lerr := store.DecodeLetter(body, id)
-		t.Entity, err = l.Destination, lerr
+		if t.Entity, err = l.Destination, lerr; l.Number == 0 {
+			t.Entity = l.Source
+		}
 	} else {
 		s, serr := store.DecodeSend(body, id)
 		t.Entity, err = s.Source, serr

@@ -267,7 +267,7 @@ func (m *Machine) judgeTransfer(sh *shard, at journal.ItemID, kind journal.PartK
 		if err != nil {
 			return err
 		}
-		if l.Destination != t.Entity {
+		if l.Destination != t.Entity && (l.Number != 0 || l.Source != t.Entity) {
 			return fmt.Errorf("%w: a dead letter of another entity", ErrInvalid)
 		}
 		totals.Letters++
@@ -311,7 +311,7 @@ func (m *Machine) judgeCount(sh *shard, kind journal.PartKind, data []byte) erro
 	if has {
 		return fmt.Errorf("%w: a pair is there already", ErrInvalid)
 	}
-	m.stage(key, store.AppendCount(nil, c.Number), false)
+	m.stage(key, store.AppendPairCount(nil, &journal.PairCount{Last: c.Number, After: c.After, GivenUp: c.GivenUp}), false)
 	return nil
 }
 
