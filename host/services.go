@@ -18,7 +18,7 @@ func (n *Node) services() rpc.Deps {
 		Runtime: requests{n}, Types: typeService{n}, Histories: historyService{n},
 		Entities: entityService{n}, Modules: moduleService{n}, Cluster: clusterService{n},
 		Orders: orderService{n}, Settings: settingService{n}, States: stateService{n}, Letters: letterService{n}, Orderings: orderings{n}, Nodes: nodes{n},
-		Transfers: transferService{n},
+		Transfers: transferService{n}, Hot: entityService{n},
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 func newEntity(std stdio) *cobra.Command {
 	return group("entity", "Send commands to entities and look at them",
 		newEntitySend(std), newEntityQuery(std), newEntityEvents(std), newEntityGet(std), newEntityState(std),
-		newEntityList(std), newEntityTail(std), newEntityPassivate(std), newEntityClear(std), newEntitySkipTimer(std), newEntityDelete(std), newEntityLetters(std))
+		newEntityList(std), newEntityHot(std), newEntityTail(std), newEntityPassivate(std), newEntityClear(std), newEntitySkipTimer(std), newEntityDelete(std), newEntityLetters(std))
 }
 
 // maxPayloadBytes bounds a payload that is read from the standard input.

@@ -187,6 +187,7 @@ func (c *core) handled(e *entity, v *call) {
 	err := v.err
 	c.fuel = v.fuel
 	e.inst.pool.tally(c, e.typ).add(v.fuel)
+	c.heat.add(c.now.UnixNano(), e, v.fuel)
 	if err == nil {
 		if err = abi.ParseOutput(&c.output, v.out, e.typ.mode(), c.limits(e.typ)); err == nil && len(c.output.State)+len(c.output.Reply) > maxStateBytes {
 			err = errStateTooLarge

@@ -136,6 +136,7 @@ type core struct {
 	output  abi.Output
 	names   map[string]string // event types, so that a record costs no string
 	zones   zones
+	heat    heat
 	stats   Stats
 }
 

@@ -36,6 +36,7 @@ const (
 	evTimers
 	evParked
 	evReopen
+	evHot
 	evLiving
 	evIdleTimes
 	evAnswered
@@ -55,6 +56,7 @@ type event struct {
 	call   *call
 	scan   *timerScan
 	parked *parkedSurvey
+	hot    *hotSurvey
 	living *livingScan
 	ask    *inquiry
 	index  uint64 // of the entry
@@ -350,6 +352,9 @@ func (c *core) event(ev *event) {
 		c.bindingsMoved()
 	case evParked:
 		c.findParked(ev.parked)
+	case evHot:
+		ev.hot.report = c.heat.report(c.now.UnixNano(), ev.hot.limit)
+		close(ev.hot.done)
 	case evReopen:
 		c.reopen(ev.shard, ev.clock)
 	}

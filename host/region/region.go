@@ -119,6 +119,19 @@ func (r *Region) Parked(ctx context.Context, q entity.ParkedQuery) ([]string, er
 	return r.lane(q.Shard).Parked(ctx, q)
 }
 
+// Hot returns what each lane's entities were asked for lately, at most limit
+// entities of each.
+func (r *Region) Hot(ctx context.Context, limit int) ([]entity.HotReport, error) {
+	out := make([]entity.HotReport, len(r.lanes))
+	for i, l := range r.lanes {
+		var err error
+		if out[i], err = l.Hot(ctx, limit); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 // refuseStrangers answers requests to entities whose shard this node does not
 // know yet, and returns the others.
 func refuseStrangers(reqs []*entity.Request, others int) []*entity.Request {

@@ -27,6 +27,9 @@ type Deps struct {
 	Letters Letters
 	// Orderings read whole shards; nil: subscriptions are unimplemented.
 	Orderings Orderings
+	// Hot tells which entities are asked for most; nil: such calls are
+	// unimplemented.
+	Hot Hot
 	// Transfers exports and imports; nil: such calls are unimplemented.
 	Transfers Transfers
 	// Nodes finds the leaders of shards; nil where this node leads them all.

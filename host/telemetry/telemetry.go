@@ -65,11 +65,11 @@ func Handler(r *prometheus.Registry, logger *slog.Logger) http.Handler {
 	})
 }
 
-// LatencyBuckets are upper bounds in seconds for latencies from 10
-// microseconds to 10 seconds, three a decade: what is fast stays visible.
+// LatencyBuckets are upper bounds in seconds for latencies from a microsecond
+// to 10 seconds, three a decade: what is fast stays visible.
 func LatencyBuckets() []float64 {
 	return []float64{
-		10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10,
+		1e-6, 2e-6, 5e-6, 10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10,
 	}
 }
 

@@ -2830,6 +2830,108 @@ func (*DiscardDeadLetterResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{34}
 }
 
+// HotEntitiesRequest asks for the entities that are asked for most.
+type HotEntitiesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most this many, up to 1,000; 0 means 20.
+	Limit         uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HotEntitiesRequest) Reset() {
+	*x = HotEntitiesRequest{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HotEntitiesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HotEntitiesRequest) ProtoMessage() {}
+
+func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HotEntitiesRequest.ProtoReflect.Descriptor instead.
+func (*HotEntitiesRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *HotEntitiesRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// HotEntitiesResponse tells of the last 10 to 20 seconds. The numbers are
+// estimates: one in eight commands is counted.
+type HotEntitiesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The hottest first.
+	Entities []*HotEntitiesResponse_Entity `protobuf:"bytes,1,rep,name=entities,proto3" json:"entities,omitempty"`
+	// Nodes that did not answer: what they lead is missing.
+	MissingNodes  []string `protobuf:"bytes,2,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HotEntitiesResponse) Reset() {
+	*x = HotEntitiesResponse{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HotEntitiesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HotEntitiesResponse) ProtoMessage() {}
+
+func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HotEntitiesResponse.ProtoReflect.Descriptor instead.
+func (*HotEntitiesResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *HotEntitiesResponse) GetEntities() []*HotEntitiesResponse_Entity {
+	if x != nil {
+		return x.Entities
+	}
+	return nil
+}
+
+func (x *HotEntitiesResponse) GetMissingNodes() []string {
+	if x != nil {
+		return x.MissingNodes
+	}
+	return nil
+}
+
 // Item is one command and the caller's mark for its answer.
 type SendStreamRequest_Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2843,7 +2945,7 @@ type SendStreamRequest_Item struct {
 
 func (x *SendStreamRequest_Item) Reset() {
 	*x = SendStreamRequest_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2855,7 +2957,7 @@ func (x *SendStreamRequest_Item) String() string {
 func (*SendStreamRequest_Item) ProtoMessage() {}
 
 func (x *SendStreamRequest_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +3005,7 @@ type SendStreamResponse_Item struct {
 
 func (x *SendStreamResponse_Item) Reset() {
 	*x = SendStreamResponse_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2915,7 +3017,7 @@ func (x *SendStreamResponse_Item) String() string {
 func (*SendStreamResponse_Item) ProtoMessage() {}
 
 func (x *SendStreamResponse_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2998,7 +3100,7 @@ type ListEntitiesResponse_Entity struct {
 
 func (x *ListEntitiesResponse_Entity) Reset() {
 	*x = ListEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3112,7 @@ func (x *ListEntitiesResponse_Entity) String() string {
 func (*ListEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3052,6 +3154,115 @@ func (x *ListEntitiesResponse_Entity) GetResident() bool {
 		return x.Resident
 	}
 	return false
+}
+
+// Entity is one that is asked for often.
+type HotEntitiesResponse_Entity struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its type.
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// Its id.
+	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	// The shard it belongs to.
+	ShardId uint32 `protobuf:"varint,3,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// The node that leads the shard.
+	NodeId string `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Commands that were given to its module, a second.
+	CommandsPerSecond float64 `protobuf:"fixed64,5,opt,name=commands_per_second,json=commandsPerSecond,proto3" json:"commands_per_second,omitempty"`
+	// By how much that may be too high.
+	OverPerSecond float64 `protobuf:"fixed64,6,opt,name=over_per_second,json=overPerSecond,proto3" json:"over_per_second,omitempty"`
+	// What they cost, in units of fuel a second.
+	FuelPerSecond float64 `protobuf:"fixed64,7,opt,name=fuel_per_second,json=fuelPerSecond,proto3" json:"fuel_per_second,omitempty"`
+	// The part of what all entities of its node cost, 0 to 1.
+	FuelShare     float64 `protobuf:"fixed64,8,opt,name=fuel_share,json=fuelShare,proto3" json:"fuel_share,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HotEntitiesResponse_Entity) Reset() {
+	*x = HotEntitiesResponse_Entity{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HotEntitiesResponse_Entity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HotEntitiesResponse_Entity) ProtoMessage() {}
+
+func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HotEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
+func (*HotEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{36, 0}
+}
+
+func (x *HotEntitiesResponse_Entity) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *HotEntitiesResponse_Entity) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+func (x *HotEntitiesResponse_Entity) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *HotEntitiesResponse_Entity) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *HotEntitiesResponse_Entity) GetCommandsPerSecond() float64 {
+	if x != nil {
+		return x.CommandsPerSecond
+	}
+	return 0
+}
+
+func (x *HotEntitiesResponse_Entity) GetOverPerSecond() float64 {
+	if x != nil {
+		return x.OverPerSecond
+	}
+	return 0
+}
+
+func (x *HotEntitiesResponse_Entity) GetFuelPerSecond() float64 {
+	if x != nil {
+		return x.FuelPerSecond
+	}
+	return 0
+}
+
+func (x *HotEntitiesResponse_Entity) GetFuelShare() float64 {
+	if x != nil {
+		return x.FuelShare
+	}
+	return 0
 }
 
 var File_hostd_entity_v1_entity_proto protoreflect.FileDescriptor
@@ -3282,11 +3493,26 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x17RetryDeadLetterResponse\"5\n" +
 	"\x18DiscardDeadLetterRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\x02id\"\x1b\n" +
-	"\x19DiscardDeadLetterResponse**\n" +
+	"\x19DiscardDeadLetterResponse\"4\n" +
+	"\x12HotEntitiesRequest\x12\x1e\n" +
+	"\x05limit\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\x05limit\"\x9f\x03\n" +
+	"\x13HotEntitiesResponse\x12G\n" +
+	"\bentities\x18\x01 \x03(\v2+.hostd.entity.v1.HotEntitiesResponse.EntityR\bentities\x12#\n" +
+	"\rmissing_nodes\x18\x02 \x03(\tR\fmissingNodes\x1a\x99\x02\n" +
+	"\x06Entity\x12\x1f\n" +
+	"\ventity_type\x18\x01 \x01(\tR\n" +
+	"entityType\x12\x1b\n" +
+	"\tentity_id\x18\x02 \x01(\tR\bentityId\x12\x19\n" +
+	"\bshard_id\x18\x03 \x01(\rR\ashardId\x12\x17\n" +
+	"\anode_id\x18\x04 \x01(\tR\x06nodeId\x12.\n" +
+	"\x13commands_per_second\x18\x05 \x01(\x01R\x11commandsPerSecond\x12&\n" +
+	"\x0fover_per_second\x18\x06 \x01(\x01R\roverPerSecond\x12&\n" +
+	"\x0ffuel_per_second\x18\a \x01(\x01R\rfuelPerSecond\x12\x1d\n" +
+	"\n" +
+	"fuel_share\x18\b \x01(\x01R\tfuelShare**\n" +
 	"\vConsistency\x12\x10\n" +
 	"\fLINEARIZABLE\x10\x00\x12\t\n" +
-	"\x05STALE\x10\x012\xd0\n" +
-	"\n" +
+	"\x05STALE\x10\x012\xaf\v\n" +
 	"\rEntityService\x12C\n" +
 	"\x04Send\x12\x1c.hostd.entity.v1.SendRequest\x1a\x1d.hostd.entity.v1.SendResponse\x12Y\n" +
 	"\n" +
@@ -3297,7 +3523,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\tSubscribe\x12!.hostd.entity.v1.SubscribeRequest\x1a\".hostd.entity.v1.SubscribeResponse\"\x03\x90\x02\x010\x01\x12W\n" +
 	"\tGetEntity\x12!.hostd.entity.v1.GetEntityRequest\x1a\".hostd.entity.v1.GetEntityResponse\"\x03\x90\x02\x01\x12T\n" +
 	"\bGetState\x12 .hostd.entity.v1.GetStateRequest\x1a!.hostd.entity.v1.GetStateResponse\"\x03\x90\x02\x01\x12`\n" +
-	"\fListEntities\x12$.hostd.entity.v1.ListEntitiesRequest\x1a%.hostd.entity.v1.ListEntitiesResponse\"\x03\x90\x02\x01\x12R\n" +
+	"\fListEntities\x12$.hostd.entity.v1.ListEntitiesRequest\x1a%.hostd.entity.v1.ListEntitiesResponse\"\x03\x90\x02\x01\x12]\n" +
+	"\vHotEntities\x12#.hostd.entity.v1.HotEntitiesRequest\x1a$.hostd.entity.v1.HotEntitiesResponse\"\x03\x90\x02\x01\x12R\n" +
 	"\tPassivate\x12!.hostd.entity.v1.PassivateRequest\x1a\".hostd.entity.v1.PassivateResponse\x12X\n" +
 	"\vClearFaults\x12#.hostd.entity.v1.ClearFaultsRequest\x1a$.hostd.entity.v1.ClearFaultsResponse\x12R\n" +
 	"\tSkipTimer\x12!.hostd.entity.v1.SkipTimerRequest\x1a\".hostd.entity.v1.SkipTimerResponse\x12I\n" +
@@ -3319,7 +3546,7 @@ func file_hostd_entity_v1_entity_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_entity_v1_entity_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(Consistency)(0),                    // 0: hostd.entity.v1.Consistency
 	(*SendRequest)(nil),                 // 1: hostd.entity.v1.SendRequest
@@ -3357,70 +3584,76 @@ var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(*RetryDeadLetterResponse)(nil),     // 33: hostd.entity.v1.RetryDeadLetterResponse
 	(*DiscardDeadLetterRequest)(nil),    // 34: hostd.entity.v1.DiscardDeadLetterRequest
 	(*DiscardDeadLetterResponse)(nil),   // 35: hostd.entity.v1.DiscardDeadLetterResponse
-	(*SendStreamRequest_Item)(nil),      // 36: hostd.entity.v1.SendStreamRequest.Item
-	(*SendStreamResponse_Item)(nil),     // 37: hostd.entity.v1.SendStreamResponse.Item
-	(*ListEntitiesResponse_Entity)(nil), // 38: hostd.entity.v1.ListEntitiesResponse.Entity
-	(*structpb.Value)(nil),              // 39: google.protobuf.Value
-	(*anypb.Any)(nil),                   // 40: google.protobuf.Any
-	(*timestamppb.Timestamp)(nil),       // 41: google.protobuf.Timestamp
+	(*HotEntitiesRequest)(nil),          // 36: hostd.entity.v1.HotEntitiesRequest
+	(*HotEntitiesResponse)(nil),         // 37: hostd.entity.v1.HotEntitiesResponse
+	(*SendStreamRequest_Item)(nil),      // 38: hostd.entity.v1.SendStreamRequest.Item
+	(*SendStreamResponse_Item)(nil),     // 39: hostd.entity.v1.SendStreamResponse.Item
+	(*ListEntitiesResponse_Entity)(nil), // 40: hostd.entity.v1.ListEntitiesResponse.Entity
+	(*HotEntitiesResponse_Entity)(nil),  // 41: hostd.entity.v1.HotEntitiesResponse.Entity
+	(*structpb.Value)(nil),              // 42: google.protobuf.Value
+	(*anypb.Any)(nil),                   // 43: google.protobuf.Any
+	(*timestamppb.Timestamp)(nil),       // 44: google.protobuf.Timestamp
 }
 var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
-	39, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
-	39, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
-	36, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
-	37, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
-	40, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
-	39, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
+	42, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
+	42, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
+	38, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
+	39, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
+	43, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
+	42, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
 	0,  // 6: hostd.entity.v1.QueryRequest.consistency:type_name -> hostd.entity.v1.Consistency
-	39, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
-	39, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
-	41, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	39, // 10: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
-	41, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	42, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
+	42, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
+	44, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	42, // 10: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
+	44, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
 	16, // 12: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
-	41, // 13: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
-	39, // 14: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
-	38, // 15: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
+	44, // 13: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
+	42, // 14: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
+	40, // 15: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
 	31, // 16: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
-	41, // 17: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
-	1,  // 18: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
-	2,  // 19: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
-	5,  // 20: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
-	1,  // 21: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
-	3,  // 22: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
-	8,  // 23: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
-	10, // 24: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
-	12, // 25: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
-	14, // 26: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
-	17, // 27: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
-	19, // 28: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
-	21, // 29: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
-	23, // 30: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
-	25, // 31: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
-	27, // 32: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
-	29, // 33: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
-	32, // 34: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
-	34, // 35: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
-	2,  // 36: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
-	4,  // 37: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
-	9,  // 38: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
-	11, // 39: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
-	13, // 40: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
-	15, // 41: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
-	18, // 42: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
-	20, // 43: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
-	22, // 44: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
-	24, // 45: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
-	26, // 46: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
-	28, // 47: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
-	30, // 48: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
-	33, // 49: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
-	35, // 50: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
-	36, // [36:51] is the sub-list for method output_type
-	21, // [21:36] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	44, // 17: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
+	41, // 18: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
+	1,  // 19: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
+	2,  // 20: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
+	5,  // 21: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
+	1,  // 22: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
+	3,  // 23: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
+	8,  // 24: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
+	10, // 25: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
+	12, // 26: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
+	14, // 27: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
+	17, // 28: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
+	19, // 29: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
+	36, // 30: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
+	21, // 31: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
+	23, // 32: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
+	25, // 33: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
+	27, // 34: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
+	29, // 35: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
+	32, // 36: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
+	34, // 37: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
+	2,  // 38: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
+	4,  // 39: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
+	9,  // 40: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
+	11, // 41: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
+	13, // 42: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
+	15, // 43: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
+	18, // 44: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
+	20, // 45: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
+	37, // 46: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
+	22, // 47: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
+	24, // 48: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
+	26, // 49: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
+	28, // 50: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
+	30, // 51: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
+	33, // 52: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
+	35, // 53: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
+	38, // [38:54] is the sub-list for method output_type
+	22, // [22:38] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_hostd_entity_v1_entity_proto_init() }
@@ -3457,7 +3690,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 		(*GetStateResponse_Json)(nil),
 		(*GetStateResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[36].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[38].OneofWrappers = []any{
 		(*SendStreamResponse_Item_Response)(nil),
 		(*SendStreamResponse_Item_Error)(nil),
 	}
@@ -3467,7 +3700,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_entity_v1_entity_proto_rawDesc), len(file_hostd_entity_v1_entity_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   38,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

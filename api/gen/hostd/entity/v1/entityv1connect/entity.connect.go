@@ -79,6 +79,9 @@ const (
 	// EntityServiceListEntitiesProcedure is the fully-qualified name of the EntityService's
 	// ListEntities RPC.
 	EntityServiceListEntitiesProcedure = "/hostd.entity.v1.EntityService/ListEntities"
+	// EntityServiceHotEntitiesProcedure is the fully-qualified name of the EntityService's HotEntities
+	// RPC.
+	EntityServiceHotEntitiesProcedure = "/hostd.entity.v1.EntityService/HotEntities"
 	// EntityServicePassivateProcedure is the fully-qualified name of the EntityService's Passivate RPC.
 	EntityServicePassivateProcedure = "/hostd.entity.v1.EntityService/Passivate"
 	// EntityServiceClearFaultsProcedure is the fully-qualified name of the EntityService's ClearFaults
@@ -132,6 +135,8 @@ type EntityServiceClient interface {
 	// meanwhile. A page may hold less than was asked for, even nothing, and be
 	// followed by more: its token says so.
 	ListEntities(context.Context, *connect.Request[v1.ListEntitiesRequest]) (*connect.Response[v1.ListEntitiesResponse], error)
+	// HotEntities lists the entities that are asked for most, over all nodes.
+	HotEntities(context.Context, *connect.Request[v1.HotEntitiesRequest]) (*connect.Response[v1.HotEntitiesResponse], error)
 	// Passivate drops an entity from memory; its next command loads it again.
 	Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error)
 	// ClearFaults forgets what went wrong with an entity: a parked one runs again
@@ -222,6 +227,13 @@ func NewEntityServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		hotEntities: connect.NewClient[v1.HotEntitiesRequest, v1.HotEntitiesResponse](
+			httpClient,
+			baseURL+EntityServiceHotEntitiesProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("HotEntities")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		passivate: connect.NewClient[v1.PassivateRequest, v1.PassivateResponse](
 			httpClient,
 			baseURL+EntityServicePassivateProcedure,
@@ -278,6 +290,7 @@ type entityServiceClient struct {
 	getEntity         *connect.Client[v1.GetEntityRequest, v1.GetEntityResponse]
 	getState          *connect.Client[v1.GetStateRequest, v1.GetStateResponse]
 	listEntities      *connect.Client[v1.ListEntitiesRequest, v1.ListEntitiesResponse]
+	hotEntities       *connect.Client[v1.HotEntitiesRequest, v1.HotEntitiesResponse]
 	passivate         *connect.Client[v1.PassivateRequest, v1.PassivateResponse]
 	clearFaults       *connect.Client[v1.ClearFaultsRequest, v1.ClearFaultsResponse]
 	skipTimer         *connect.Client[v1.SkipTimerRequest, v1.SkipTimerResponse]
@@ -325,6 +338,11 @@ func (c *entityServiceClient) GetState(ctx context.Context, req *connect.Request
 // ListEntities calls hostd.entity.v1.EntityService.ListEntities.
 func (c *entityServiceClient) ListEntities(ctx context.Context, req *connect.Request[v1.ListEntitiesRequest]) (*connect.Response[v1.ListEntitiesResponse], error) {
 	return c.listEntities.CallUnary(ctx, req)
+}
+
+// HotEntities calls hostd.entity.v1.EntityService.HotEntities.
+func (c *entityServiceClient) HotEntities(ctx context.Context, req *connect.Request[v1.HotEntitiesRequest]) (*connect.Response[v1.HotEntitiesResponse], error) {
+	return c.hotEntities.CallUnary(ctx, req)
 }
 
 // Passivate calls hostd.entity.v1.EntityService.Passivate.
@@ -395,6 +413,8 @@ type EntityServiceHandler interface {
 	// meanwhile. A page may hold less than was asked for, even nothing, and be
 	// followed by more: its token says so.
 	ListEntities(context.Context, *connect.Request[v1.ListEntitiesRequest]) (*connect.Response[v1.ListEntitiesResponse], error)
+	// HotEntities lists the entities that are asked for most, over all nodes.
+	HotEntities(context.Context, *connect.Request[v1.HotEntitiesRequest]) (*connect.Response[v1.HotEntitiesResponse], error)
 	// Passivate drops an entity from memory; its next command loads it again.
 	Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error)
 	// ClearFaults forgets what went wrong with an entity: a parked one runs again
@@ -481,6 +501,13 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	entityServiceHotEntitiesHandler := connect.NewUnaryHandler(
+		EntityServiceHotEntitiesProcedure,
+		svc.HotEntities,
+		connect.WithSchema(entityServiceMethods.ByName("HotEntities")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	entityServicePassivateHandler := connect.NewUnaryHandler(
 		EntityServicePassivateProcedure,
 		svc.Passivate,
@@ -542,6 +569,8 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 			entityServiceGetStateHandler.ServeHTTP(w, r)
 		case EntityServiceListEntitiesProcedure:
 			entityServiceListEntitiesHandler.ServeHTTP(w, r)
+		case EntityServiceHotEntitiesProcedure:
+			entityServiceHotEntitiesHandler.ServeHTTP(w, r)
 		case EntityServicePassivateProcedure:
 			entityServicePassivateHandler.ServeHTTP(w, r)
 		case EntityServiceClearFaultsProcedure:
@@ -595,6 +624,10 @@ func (UnimplementedEntityServiceHandler) GetState(context.Context, *connect.Requ
 
 func (UnimplementedEntityServiceHandler) ListEntities(context.Context, *connect.Request[v1.ListEntitiesRequest]) (*connect.Response[v1.ListEntitiesResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ListEntities is not implemented"))
+}
+
+func (UnimplementedEntityServiceHandler) HotEntities(context.Context, *connect.Request[v1.HotEntitiesRequest]) (*connect.Response[v1.HotEntitiesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.HotEntities is not implemented"))
 }
 
 func (UnimplementedEntityServiceHandler) Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error) {
