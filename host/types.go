@@ -118,7 +118,7 @@ func (g *guest) env(env entity.Env) engine.Env {
 		g.fuel = env.Fuel
 		g.SetBudgets(engine.Budgets{Command: env.Fuel, Query: env.Fuel})
 	}
-	return engine.Env{Now: env.Now, Seed: env.Seed, Deadline: env.Deadline}
+	return engine.Env{Now: env.Now, Seed: env.Seed, Deadline: env.Deadline, Long: env.Long}
 }
 
 func (g *guest) Load(typeIndex uint32, handle uint64, frames []byte) (bool, error) {

@@ -30,11 +30,12 @@ const (
 	workWake       = "wake"
 	workState      = "state"
 	workTimers     = "timers"
+	workNeighbours = "neighbours"
 )
 
 // lives are the workloads of an entity's life. Each starts nodes of its own
 // and some take minutes, so they run only when they are asked for.
-var lives = []string{workEntities, workWake, workState, workTimers}
+var lives = []string{workEntities, workWake, workState, workTimers, workNeighbours}
 
 // workloads are in the order in which they run: those that are compared come
 // one after the other, and nodes are idle before they have had anything to do.
@@ -91,7 +92,8 @@ Those of an entity's life run only when they are named, or all with --workload l
   entities    memory of entities that are in it, and of passive ones; a command when there are many of them
   wake        queries on entities that come back from a snapshot, and on the same in memory
   state       commands on entities with 1 KB and with 1 MB of state
-  timers      as many timers as --timers due in one second, beside half of the load that the nodes can take`
+  timers      as many timers as --timers due in one second, beside half of the load that the nodes can take
+  neighbours  commands at a fixed rate beside commands of another module that never end, or take all they can get`
 	f := c.Flags()
 	f.StringVar(&o.addr, "addr", "", "`address` of a node to measure, or several with commas between them, where a counter is active")
 	f.IntVar(&o.nodes, "nodes", 1, "`number` of nodes to start, without --addr")

@@ -25,6 +25,8 @@ func (b *benchRun) life(ctx context.Context, workload string) error {
 		return b.wake(ctx, l)
 	case workState:
 		return b.state(ctx, l)
+	case workNeighbours:
+		return b.neighbours(ctx, l)
 	}
 	return b.timers(ctx, l)
 }

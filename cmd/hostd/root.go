@@ -66,7 +66,7 @@ func newRoot(std stdio) *cobra.Command {
 	root := group("hostd", "A runtime for entities written in WebAssembly",
 		newVersion(std), newDev(std), newDemo(std), newServe(std),
 		newModule(std), newEntity(std), newCluster(std), newShard(std), newNode(std), newSetting(std), newJournal(std),
-		newBench(std), newVerify(std), newRecover(std), newEcho(std), newCompile(std))
+		newBench(std), newVerify(std), newRecover(std), newEcho(std), newSpin(std), newCompile(std))
 	root.Long = "hostd hosts entities: durable, event-sourced objects whose code is a WebAssembly module that you upload.\n\n" +
 		"Start with 'hostd demo', or 'hostd dev' and then 'hostd module push FILE.wasm'."
 	root.SilenceErrors, root.SilenceUsage = true, true

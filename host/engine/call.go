@@ -77,7 +77,7 @@ func (g *Instance) decide(f guestFunction, handle uint64, frames []byte, env Env
 	g.clock = env.Now
 	g.random = stream{env.Seed}
 	g.system = stream{systemSeed(env.Seed)}
-	g.meter.deadline = env.Deadline
+	g.meter.deadline, g.meter.long = env.Deadline, env.Long
 	if err := g.call(f, budget); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (g *Instance) begin() {
 	g.clock = pureNow(g.pureClock)
 	g.system = stream{g.pureSeed}
 	g.hostCalls = 0
-	g.meter.deadline = time.Time{}
+	g.meter.deadline, g.meter.long = time.Time{}, nil
 }
 
 // call calls a function with the parameters in g.stack and leaves its result

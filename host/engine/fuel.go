@@ -50,6 +50,7 @@ type meter struct {
 	rest        int64 // of the budget, not given to the guest yet
 	used        int64 // by the last call
 	deadline    time.Time
+	long        func() // see Env
 	interrupted atomic.Bool
 	slices      int  // given in this call
 	turn        bool // the call holds one of the engine's turns
@@ -71,6 +72,9 @@ func (g *Instance) takeTurn() {
 	m := &g.meter
 	if m.slices++; m.slices < shortCall {
 		return
+	}
+	if m.slices == shortCall && m.long != nil {
+		m.long()
 	}
 	turns := g.module.engine.turns
 	if m.turn && m.slices%turnSlices == 0 {

@@ -225,3 +225,19 @@ func TestLongCallsTakeTurns(t *testing.T) {
 		t.Errorf("%d turns are still held", held)
 	}
 }
+
+// TestLongCallsSaySo: a call tells once, on its way, that it is long; one that
+// is short, and an apply, do not.
+func TestLongCallsSaySo(t *testing.T) {
+	g := start(t, Options{}, spin())
+	g.SetBudgets(Budgets{Event: unlimited})
+	for turns, want := range map[int]int{10: 0, 1_000_000: 1} {
+		told := 0
+		if _, err := g.Handle(0, make([]byte, turns), Env{Long: func() { told++ }}); err != nil || told != want {
+			t.Errorf("a call of %d units told %d times that it is long, want %d; %v", g.Fuel(), told, want, err)
+		}
+		if err := g.Apply(0, make([]byte, 200_000)); err != nil || told != want {
+			t.Errorf("after an apply of %d units it was told %d times, want %d; %v", g.Fuel(), told, want, err)
+		}
+	}
+}

@@ -21,6 +21,9 @@ type Env struct {
 	// set: a caller who no longer waits needs no answer. It is looked at when
 	// a slice of fuel is spent, and the guest sees nothing of it.
 	Deadline time.Time
+	// Long, where it is set, is called once, during the call and on its
+	// goroutine, when the call has spent what takes about half a millisecond.
+	Long func()
 }
 
 // guestFunction indexes an instance's functions.

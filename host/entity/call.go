@@ -37,6 +37,10 @@ type call struct {
 	out  []byte // valid until the guest's next call
 	err  error
 
+	// long gives the lane away from the visit with this mark.
+	long func()
+	mark uint64
+
 	// state is 0 when no visit is under way, an odd number of its own while
 	// one is, and handed once the lane went on without it.
 	state atomic.Uint64

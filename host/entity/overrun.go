@@ -12,14 +12,29 @@ const overrunAfter = time.Millisecond
 // restBeats without a turn send the overseer to sleep.
 const restBeats = 50
 
-// visit calls a guest on the lane's goroutine. If that takes long, the
-// overseer gives the lane to another goroutine meanwhile; this one then only
-// brings the outcome back, as an event, and ends. Guests are visited at the
-// foot of the stack, so nothing else is lost with it.
+// visit calls a guest on the lane's goroutine. If that takes long, the lane is
+// given to another goroutine meanwhile; this one then only brings the outcome
+// back, as an event, and ends. Guests are visited at the foot of the stack, so
+// nothing else is lost with it.
+//
+// Who gives the lane away is the guest itself, when it has spent so much of its
+// fuel, or the overseer, when something else takes long: on a busy machine the
+// overseer's beats come late. A visit that opens an instance is known to take
+// long.
 func (l *Lane) visit(v *call) bool {
 	l.visits += 2
 	mark := l.visits | 1
 	v.state.Store(mark)
+	v.env.Long = nil
+	if v.guest == nil {
+		l.handOn(v, mark)
+	} else {
+		v.mark = mark
+		if v.long == nil {
+			v.long = func() { l.handOn(v, v.mark) }
+		}
+		v.env.Long = v.long
+	}
 	v.exec()
 	if v.state.CompareAndSwap(mark, 0) {
 		return true
@@ -27,6 +42,15 @@ func (l *Lane) visit(v *call) bool {
 	l.put(event{kind: evReturned, call: v})
 	runtime.Goexit()
 	return false
+}
+
+// handOn gives the lane to another goroutine, if the visit with that mark still
+// has it.
+func (l *Lane) handOn(v *call, mark uint64) {
+	if v.state.CompareAndSwap(mark, handed) {
+		l.stats.overruns.Add(1)
+		go l.run(true)
+	}
 }
 
 // oversee watches the lane's visits while it has turns, and hands the lane on
@@ -55,9 +79,8 @@ func (l *Lane) oversee() {
 			switch {
 			case mark == handed: // the lane's next goroutine has not run yet
 				rest = 0
-			case mark != 0 && mark == seen && v.state.CompareAndSwap(mark, handed):
-				l.stats.overruns.Add(1)
-				go l.run(true)
+			case mark != 0 && mark == seen:
+				l.handOn(v, mark)
 				seen, rest = 0, 0
 				continue
 			case mark == 0 && n == turns:

@@ -18,6 +18,9 @@ type Env struct {
 	Deadline time.Time
 	// Fuel is what the call may spend; 0 is what the node allows.
 	Fuel int64
+	// Long, where it is set, is called once, during the call and on its
+	// goroutine, when the call has spent what takes about half a millisecond.
+	Long func()
 }
 
 // Guest is one instance of a module: a set of entities' states, by handle. It

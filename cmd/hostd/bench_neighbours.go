@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/cmd/hostd/bench"
+)
+
+// process is no bomb: another process of the machine that computes, to compare
+// with. What it does to the neighbours is the system's sharing of processors.
+const process = "process"
+
+// bombs are the commands of the hostile module, each of which takes as much of
+// something as it can get.
+var bombs = []string{process, "loop", "goroutines", "memory", "recursion", "events", "reply"}
+
+const (
+	bombers       = 8    // clients that send bombs, one after the other
+	neighbourRate = 1000 // commands a second beside them
+	bombFor       = 5 * time.Second
+)
+
+// neighbours measures how the commands of one module fare while clients send
+// those of another that never end by themselves. Each kind has its turn, and
+// before it what is measured alone.
+func (b *benchRun) neighbours(ctx context.Context, l bench.Load) error {
+	source, err := findSource(b.o.source)
+	if err != nil {
+		return err
+	}
+	hostile, err := buildModule(ctx, source, "./cmd/hostd/bench/hostile", b.std.err)
+	if err != nil {
+		return err
+	}
+	if _, err := b.toNode.Upload(ctx, hostile, true); err != nil {
+		return err
+	}
+	l.EntityType, l.Concurrency, l.Duration = "bench-counter", inFlight, bombFor
+	if _, err := bench.Each(ctx, b.toNode, l, 0, l.Keys, nil); err != nil {
+		return err
+	}
+	for _, bomb := range bombs {
+		alone, beside := "before-"+bomb, "beside-"+bomb
+		r, err := bench.Paced(ctx, alone, b.toNode, l, neighbourRate, nil)
+		if err != nil {
+			return err
+		}
+		b.add(alone, r)
+		sent, stop, err := b.bombard(ctx, bomb)
+		if err != nil {
+			return err
+		}
+		r, err = bench.Paced(ctx, beside, b.toNode, l, neighbourRate, nil)
+		stop()
+		if err != nil {
+			return err
+		}
+		b.add(beside, r)
+		b.report.Compare("p99 beside "+bomb+" over p99 before", beside, alone, func(l bench.Line) float64 { return l.P99Us })
+		if bomb == process {
+			continue
+		}
+		b.report.Figure(workNeighbours, "bombs of the kind "+bomb+" that were answered", float64(sent.Load()), "")
+	}
+	return nil
+}
+
+// bombard has clients send a bomb each, one after the other, to an entity of
+// its own every time: an entity that faults again and again is held back. stop
+// waits until all are answered.
+func (b *benchRun) bombard(ctx context.Context, bomb string) (answered *atomic.Uint64, stop func(), err error) {
+	if bomb == process {
+		c, err := startChild("spin", []string{"bench-spin"}, b.std.err, b.std.err)
+		if err != nil {
+			return nil, nil, err
+		}
+		return nil, c.kill, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	answered = &atomic.Uint64{}
+	var clients sync.WaitGroup
+	for i := range bombers {
+		clients.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				_, err := b.toNode.Send(ctx, client.Command{EntityType: "bench-bomb", EntityID: fmt.Sprintf("%s-%d-%d", bomb, i, n), Name: bomb})
+				if err != nil && ctx.Err() == nil {
+					answered.Add(1)
+				}
+			}
+		})
+	}
+	return answered, func() {
+		cancel()
+		clients.Wait()
+	}, nil
+}
+
+// newSpin is the process that computes. It ends by itself, should nobody end it.
+func newSpin(stdio) *cobra.Command {
+	c := leaf("bench-spin", "Compute for bench", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		for end := time.Now().Add(time.Minute); ctx.Err() == nil && time.Now().Before(end); {
+		}
+		return nil
+	})
+	c.Hidden = true
+	return c
+}
