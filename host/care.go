@@ -72,6 +72,13 @@ func (s stateService) fuel(ctx context.Context, shard sharding.ShardID, id shard
 	if last > countedEvents {
 		from = last - countedEvents + 1
 	}
+	info, err := s.n.machine.Info(shard, id)
+	if err != nil {
+		return 0, err
+	}
+	if info.Cut != nil {
+		from = max(from, info.Cut.Sequence)
+	}
 	err = s.n.machine.Read(ctx, shard, id, from, func(_ journal.Position, r *journal.Record) error {
 		for _, section := range r.Sections {
 			if section.Kind == journal.SectionFuel && len(section.Data) == 8 {

@@ -83,6 +83,13 @@ func (c *confirmation) confirm(ctx context.Context, m *cluster.Metadata) error {
 type historyService struct{ n *Node }
 
 func (s historyService) Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error {
+	info, err := s.n.machine.Info(s.n.region.ShardOf(id), id)
+	if err != nil {
+		return err
+	}
+	if first := info.Begins(); from < first && first > 1 {
+		return &journal.CutError{First: first}
+	}
 	return s.n.machine.Read(ctx, s.n.region.ShardOf(id), id, from, func(_ journal.Position, r *journal.Record) error { return fn(r) })
 }
 

@@ -54,6 +54,9 @@ func (s stateService) Fold(ctx context.Context, id sharding.EntityID, at *journa
 		}
 		end = *at
 	}
+	if first := head.Begins(); first > 1 && end < first {
+		return nil, 0, &journal.CutError{First: first}
+	}
 	f := folding{n: s.n, shard: shard, id: id, end: end}
 	defer f.close()
 	state, err := f.fold(ctx)

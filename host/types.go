@@ -37,7 +37,7 @@ func (n *Node) loadType(ctx context.Context, b meta.Binding) (*servedType, error
 		Type: entity.Type{
 			Name: t.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision,
 			Commands: names(t.Commands), Queries: names(t.Queries),
-			Durable: t.Kind == manifest.DurableState, Remember: t.RememberEntities || t.Singleton, Singleton: t.Singleton, Transient: t.Kind == manifest.Transient, SnapshotEvery: t.SnapshotEvery, PassivateAfter: t.PassivateAfter,
+			Durable: t.Kind == manifest.DurableState, Remember: t.RememberEntities || t.Singleton, Singleton: t.Singleton, Transient: t.Kind == manifest.Transient, SnapshotEvery: t.SnapshotEvery, SnapshotKeep: t.RetainSnapshots, Retain: t.RetainEvents.Snapshots(), PassivateAfter: t.PassivateAfter,
 			Instantiate: func(ctx context.Context) (entity.Guest, error) {
 				g, err := m.InstantiateWith(ctx, bounds)
 				if err != nil {

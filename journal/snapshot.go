@@ -8,7 +8,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-const snapshotVersion = 1
+const (
+	snapshotVersion = 1
+	// snapshotRetains is the version of snapshots that say what they cut.
+	snapshotRetains = 2
+)
 
 const (
 	// MaxSnapshots bounds how many snapshots of one entity are kept.
@@ -32,6 +36,10 @@ type Snapshot struct {
 	// Keep is how many snapshots of the entity stay, this one included: 1 to
 	// MaxSnapshots.
 	Keep uint8
+	// Retain has the entity's records cut when the snapshot is taken: 0 cuts
+	// none. Else those stay that the oldest snapshot kept needs, with its window,
+	// and those with any of the last Retain - 1 events.
+	Retain uint64
 	// Filter says which command ids may be among those remembered; empty: the
 	// records from Window on are read to know them. FilterIDs is how many ids
 	// were put into it.
@@ -44,20 +52,27 @@ type Snapshot struct {
 //
 //	length u32 of body, crc32c u32 of body, body:
 //	  version u8, keep u8, entity type (len u8), entity id (len u16)
-//	  sequence u64, hash [32], module [32], window u64
+//	  sequence u64, hash [32], module [32], window u64, of version 2 retain u64
 //	  filter ids u32, filter (len u32), state to the end
 //
 // It panics on names that its fields cannot hold.
 func AppendSnapshot(dst []byte, s *Snapshot) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
-	dst = append(dst, snapshotVersion, s.Keep)
+	version := byte(snapshotVersion)
+	if s.Retain > 0 {
+		version = snapshotRetains
+	}
+	dst = append(dst, version, s.Keep)
 	dst = append8(dst, s.Entity.Type)
 	dst = append16(dst, s.Entity.ID)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.Sequence))
 	dst = append(dst, s.Hash[:]...)
 	dst = append(dst, s.Module[:]...)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.Window))
+	if s.Retain > 0 {
+		dst = binary.LittleEndian.AppendUint64(dst, s.Retain)
+	}
 	dst = binary.LittleEndian.AppendUint32(dst, s.FilterIDs)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.Filter)))
 	dst = append(dst, s.Filter...)
@@ -80,15 +95,19 @@ func (s *Snapshot) Decode(raw []byte) error {
 		return fmt.Errorf("%w: bytes after a snapshot", ErrDamaged)
 	}
 	d := decoder{b: raw[8:]}
-	if v := d.u8(); v != snapshotVersion {
-		return fmt.Errorf("%w: snapshot version %d", ErrUnsupported, v)
+	version := d.u8()
+	if version != snapshotVersion && version != snapshotRetains {
+		return fmt.Errorf("%w: snapshot version %d", ErrUnsupported, version)
 	}
 	s.Keep = d.u8()
 	s.Entity = sharding.EntityID{Type: string(d.take(int(d.u8()))), ID: string(d.take(int(d.u16())))}
 	s.Sequence = Sequence(d.u64())
 	copy(s.Hash[:], d.take(32))
 	copy(s.Module[:], d.take(32))
-	s.Window = Sequence(d.u64())
+	s.Window, s.Retain = Sequence(d.u64()), 0
+	if version == snapshotRetains {
+		s.Retain = d.u64()
+	}
 	s.FilterIDs = d.u32()
 	s.Filter = d.take(int(d.u32()))
 	s.State = d.b
@@ -98,7 +117,7 @@ func (s *Snapshot) Decode(raw []byte) error {
 	if n := len(s.Filter); n&(n-1) != 0 {
 		return fmt.Errorf("%w: a filter of %d bytes", ErrDamaged, n)
 	}
-	if s.Sequence == 0 || s.Window > s.Sequence || s.Keep == 0 || s.Keep > MaxSnapshots {
+	if s.Sequence == 0 || s.Window > s.Sequence || s.Keep == 0 || s.Keep > MaxSnapshots || version == snapshotRetains && s.Retain == 0 {
 		return fmt.Errorf("%w: snapshot at %d, window %d, keeping %d", ErrDamaged, s.Sequence, s.Window, s.Keep)
 	}
 	return nil

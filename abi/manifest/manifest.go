@@ -38,6 +38,8 @@ type EntityType struct {
 	SnapshotEvery    int           // events between snapshots; 0 leaves it to the node
 	PassivateAfter   time.Duration // idle time; 0 leaves it to the node
 	RememberEntities bool          // activate again by itself after a fail-over
+	RetainSnapshots  int           // of an entity; 0 leaves it to the node
+	RetainEvents     Retention     // RetainAll unless said otherwise
 	Singleton        bool          // one entity, SingletonID, in memory at all times
 	ShardKey         ShardKey      // which entities share a shard; zero is none
 
@@ -50,6 +52,26 @@ type EntityType struct {
 type ShardKey struct {
 	Group string `json:"group,omitempty"`
 	Until string `json:"until,omitempty"`
+}
+
+// Retention says which events of an entity stay when a snapshot is taken: the
+// last so many, or RetainAll or RetainSnapshots. What the oldest snapshot kept
+// needs always stays.
+type Retention int64
+
+// Retentions that are no number.
+const (
+	RetainAll       Retention = 0
+	RetainSnapshots Retention = -1
+)
+
+// Snapshots is the retention as snapshots carry it: 0 all, or one more than how
+// many of the last events stay in any case.
+func (r Retention) Snapshots() uint64 {
+	if r == RetainAll {
+		return 0
+	}
+	return uint64(max(r, 0)) + 1
 }
 
 // SingletonID is the id of the one entity of a singleton type.
@@ -95,7 +117,10 @@ const (
 	MaxVersionBytes  = 64
 	MaxSnapshotEvery = 1_000_000
 	MaxPassivate     = 30 * 24 * time.Hour
-	MaxUntilBytes    = 16
+	MaxRetain        = 1_000_000_000 // events
+
+	MaxRetainSnapshots = 4
+	MaxUntilBytes      = 16
 )
 
 // Type returns the entity type of that name and its index.

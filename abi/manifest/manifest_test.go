@@ -17,6 +17,8 @@ const full = `{"abi":1,"name":"counter","version":"1.2.0","entityTypes":[{"name"
 	`"encoding":"json","commands":[{"name":"add","schema":{"b":1,"a":[2]}}],"queries":[{"name":"total"}],"events":[{"type":"added","since":"1.1"}],` +
 	`"snapshotEvery":100,"passivateAfter":"2m","rememberEntities":true,"shardKey":{"group":"customer","until":"-"},"colour":"blue"},` +
 	`{"name":"doc","kind":"durable-state","encoding":"bytes","commands":[]},` +
+	`{"name":"log","kind":"event-sourced","encoding":"bytes","retainSnapshots":3,"retainEvents":"snapshots"},` +
+	`{"name":"tail","kind":"event-sourced","encoding":"bytes","retainEvents":500},` +
 	`{"name":"hub","kind":"transient","encoding":"bytes","singleton":true}],"author":null,"licence":"MIT"}`
 
 func TestRoundTripKeepsUnknownMembers(t *testing.T) {
@@ -93,6 +95,7 @@ func TestFaultsAsText(t *testing.T) {
 		entity(`,"snapshotEvery":-1`), entity(`,"snapshotEvery":1000001`), entity(`,"snapshotEvery":"100"`),
 		entity(`,"passivateAfter":120`), entity(`,"passivateAfter":"2 minutes"`), entity(`,"passivateAfter":"-2m"`), entity(`,"passivateAfter":"721h"`),
 		entity(`,"rememberEntities":"yes"`), entity(`,"singleton":"one"`),
+		entity(`,"retainSnapshots":5`), entity(`,"retainEvents":"some"`), entity(`,"retainEvents":0`), entity(`,"retainEvents":1.5`), entity(`,"retainEvents":1000000001`), entity(`,"retainEvents":true`),
 		`{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"transient","encoding":"json","rememberEntities":true}]}`,
 		entity(`,"shardKey":"-"`), entity(`,"shardKey":{}`), entity(`,"shardKey":{"until":""}`), entity(`,"shardKey":{"until":7}`),
 		entity(`,"shardKey":{"until":"-","from":"+"}`), entity(`,"shardKey":{"group":"A"}`), entity(`,"shardKey":{"until":"\u0000"}`),

@@ -48,6 +48,16 @@ func (t *EntityType) marshal(parent *writer) json.RawMessage {
 	if t.RememberEntities {
 		w.member("rememberEntities", true)
 	}
+	if t.RetainSnapshots != 0 {
+		w.member("retainSnapshots", t.RetainSnapshots)
+	}
+	switch t.RetainEvents {
+	case RetainAll:
+	case RetainSnapshots:
+		w.member("retainEvents", retainSnapshotsText)
+	default:
+		w.member("retainEvents", int64(t.RetainEvents))
+	}
 	if t.Singleton {
 		w.member("singleton", true)
 	}

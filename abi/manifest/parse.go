@@ -78,10 +78,36 @@ func parseType(path string, text json.RawMessage) (EntityType, error) {
 	r.read("snapshotEvery", &t.SnapshotEvery, optional)
 	r.duration("passivateAfter", &t.PassivateAfter)
 	r.read("rememberEntities", &t.RememberEntities, optional)
+	r.read("retainSnapshots", &t.RetainSnapshots, optional)
+	r.retention("retainEvents", &t.RetainEvents)
 	r.read("singleton", &t.Singleton, optional)
 	r.shardKey(&t.ShardKey)
 	t.Extra = r.rest()
 	return t, r.err
+}
+
+// Texts of retentions.
+const (
+	retainAllText       = "all"
+	retainSnapshotsText = "snapshots"
+)
+
+// retention reads one of the texts, or a number of events.
+func (r *reader) retention(name string, to *Retention) {
+	text, ok := r.members[name]
+	delete(r.members, name)
+	var word string
+	var count int64
+	switch {
+	case !ok:
+	case json.Unmarshal(text, &word) == nil && word == retainAllText:
+	case json.Unmarshal(text, &word) == nil && word == retainSnapshotsText:
+		*to = RetainSnapshots
+	case json.Unmarshal(text, &count) == nil && count >= 1 && count <= MaxRetain:
+		*to = Retention(count)
+	default:
+		r.fail(name, fmt.Sprintf("is none of %q, %q and a number from 1 to %d", retainAllText, retainSnapshotsText, MaxRetain))
+	}
 }
 
 const (

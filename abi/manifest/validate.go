@@ -68,6 +68,9 @@ func (t *EntityType) validate(path string) error {
 	if t.PassivateAfter < 0 || t.PassivateAfter > MaxPassivate {
 		return &Error{path + ".passivateAfter", fmt.Sprintf("is not between 0 and %s", MaxPassivate)}
 	}
+	if t.RetainSnapshots < 0 || t.RetainSnapshots > MaxRetainSnapshots {
+		return &Error{path + ".retainSnapshots", fmt.Sprintf("is not between 0 and %d", MaxRetainSnapshots)}
+	}
 	return t.ShardKey.validate(path + ".shardKey")
 }
 

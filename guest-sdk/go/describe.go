@@ -28,6 +28,8 @@ type (
 		SnapshotEvery  int             `json:"snapshotEvery,omitempty"`
 		PassivateAfter string          `json:"passivateAfter,omitempty"`
 		Remember       bool            `json:"rememberEntities,omitempty"`
+		KeepSnapshots  int             `json:"retainSnapshots,omitempty"`
+		Retain         RawJSON         `json:"retainEvents,omitempty"`
 		Singleton      bool            `json:"singleton,omitempty"`
 		ShardKey       *shardKeyText   `json:"shardKey,omitempty"`
 	}
@@ -63,7 +65,7 @@ func (d *definition) describe() typeText {
 	t := typeText{
 		Name: d.name, Kind: "event-sourced", Encoding: "json",
 		Commands: []nameText{}, Queries: []nameText{}, Events: []eventTypeText{},
-		SnapshotEvery: d.snapshotEvery, Remember: d.remember, Singleton: d.singleton,
+		SnapshotEvery: d.snapshotEvery, Remember: d.remember, Singleton: d.singleton, KeepSnapshots: d.keepSnapshots, Retain: RawJSON(d.retain),
 	}
 	if d.group != "" || d.until != "" {
 		t.ShardKey = &shardKeyText{d.group, d.until}

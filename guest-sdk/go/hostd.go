@@ -41,6 +41,7 @@ package hostd
 
 import (
 	"reflect"
+	"strconv"
 	"unsafe"
 
 	"github.com/hostd/hostd/abi"
@@ -123,6 +124,24 @@ func Transient[S any](name string, encoding Encoding, options ...Option) *Type[S
 	t := declare[S](name, encoding, true, options)
 	t.def.transient = true
 	return t
+}
+
+// RetainSnapshots asks the host to keep that many snapshots of an entity, up to
+// 4.
+func RetainSnapshots(snapshots int) Option {
+	return func(d *definition) { d.keepSnapshots = snapshots }
+}
+
+// CutEvents lets the host cut the events that no snapshot it keeps needs. They
+// cannot be read any more, and every later version of the module must read the
+// snapshots of this one.
+func CutEvents() Option {
+	return func(d *definition) { d.retain = `"snapshots"` }
+}
+
+// RetainEvents is CutEvents, but that an entity's last events stay.
+func RetainEvents(last int) Option {
+	return func(d *definition) { d.retain = strconv.Itoa(last) }
 }
 
 // Singleton gives the type one entity, with the id "singleton", that is in

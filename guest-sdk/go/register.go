@@ -17,7 +17,9 @@ type definition struct {
 	passivateAfter Duration
 	remember       bool
 	singleton      bool
-	transient      bool // durable too, but that nothing is emitted
+	keepSnapshots  int
+	retain         string // as in the manifest
+	transient      bool   // durable too, but that nothing is emitted
 	group, until   string
 
 	initial  func() unsafe.Pointer // the state of a new entity

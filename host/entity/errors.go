@@ -58,6 +58,9 @@ var (
 	// ErrLettersFull: the send would become a dead letter, and the shard has
 	// too many of them. It waits.
 	ErrLettersFull = errors.New("the shard has too many dead letters")
+	// ErrCut: the entity's first events were cut, and the module cannot load
+	// any snapshot of it.
+	ErrCut = errors.New("the entity's first events were cut, and its module reads none of its snapshots")
 	// ErrUnsupported: the guest asked for something this release does not do.
 	ErrUnsupported = errors.New("the guest used an output that this release does not support")
 )

@@ -196,7 +196,7 @@ func (c *core) fallBack(e *entity, err error) {
 func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 	ch := &loadChunk{load: l}
 	var from, start journal.Sequence
-	var met bool
+	var met, ended bool // ended: of this life not all events are there
 	snap, err := h.Snapshot(l.ctx, l.shard, l.id, l.typ.Digest, l.below)
 	if snap != nil {
 		ch.snapshot, ch.lives, from, start = snap, true, snap.Window, snap.Sequence
@@ -212,7 +212,7 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 			}
 		}
 		for i := range rec.Events {
-			if rec.Last() <= start || rec.Tombstone(i) {
+			if rec.Last() <= start || rec.Tombstone(i) || ended {
 				break // in the snapshot, or for no guest
 			}
 			if l.typ.Durable {
@@ -240,11 +240,20 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 			return nil
 		}
 		// What came before counts for nothing but the window.
+		ended = false
 		*ch = loadChunk{load: l, partial: ch.partial, anew: true, start: rec.Last(), sequence: rec.Last(), hash: after, seen: ch.seen}
 		return nil
 	}
+	var cut *journal.CutError
 	if err == nil {
 		err = h.Read(l.ctx, l.shard, l.id, from, visit)
+	}
+	if from == 0 && errors.As(err, &cut) {
+		// The window is still there, and the next life, if there is one.
+		ended = !l.typ.Durable // the last state is whole
+		if err = h.Read(l.ctx, l.shard, l.id, cut.First-1, visit); err == nil && ended {
+			err = ErrCut
+		}
 	}
 	if err == nil && snap != nil && !met {
 		err = errStraySnapshot

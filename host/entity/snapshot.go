@@ -76,7 +76,7 @@ func (c *core) snapshotTaken(e *entity, v *call) {
 	}
 	snap := journal.Snapshot{
 		Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: e.sequence,
-		Keep: uint8(min(max(e.typ.SnapshotKeep, 0), journal.MaxSnapshots)), State: v.out,
+		Retain: e.typ.Retain, Keep: uint8(min(max(e.typ.SnapshotKeep, 0), journal.MaxSnapshots)), State: v.out,
 	}
 	if snap.Keep == 0 {
 		snap.Keep = 2

@@ -69,6 +69,9 @@ type Type struct {
 	// leaves it to the lane, a negative number takes none. SnapshotKeep is how
 	// many of them stay, 0 for two, at most journal.MaxSnapshots.
 	SnapshotEvery, SnapshotKeep int
+	// Retain is that of journal.Snapshot: which records stay once a snapshot is
+	// taken. 0 is all of them.
+	Retain uint64
 	// PassivateAfter is how long an entity may be idle in memory; 0 leaves it
 	// to the lane, a negative one keeps it.
 	PassivateAfter time.Duration

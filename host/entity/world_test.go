@@ -53,7 +53,9 @@ type world struct {
 	scans      []*timerScan
 	livings    []*livingScan
 	poison     string // the entity that does not load
-	remember   bool   // the type remembers its entities
+	retain     uint64
+	cuts       map[string]journal.Sequence // the last sequence that is gone
+	remember   bool                        // the type remembers its entities
 	singleton  bool
 	transient  bool
 	post       post
@@ -123,7 +125,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 // is the same module.
 func (w *world) serve(revision uint64) {
 	w.newest = max(w.newest, revision)
-	w.typ = &Type{Name: "tally", Durable: w.durable, Remember: w.remember, Singleton: w.singleton, Transient: w.transient, Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
+	w.typ = &Type{Name: "tally", Durable: w.durable, Remember: w.remember, Singleton: w.singleton, Transient: w.transient, Retain: w.retain, SnapshotKeep: int(w.retain / 7), Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
 	w.typ.Instantiate = func(context.Context) (Guest, error) {
 		w.open++
 		return &tally{w: w, rev: revision, sums: map[uint64]int64{}}, nil
@@ -209,9 +211,13 @@ func (w *world) Read(_ context.Context, _ sharding.ShardID, id sharding.EntityID
 	fn func(*journal.Record, journal.Hash) error) error {
 	var chain journal.Chain
 	w.records = 0
+	cut := w.cuts[id.ID]
+	if cut > 0 && from < cut {
+		return &journal.CutError{First: cut + 1}
+	}
 	for i := range w.log {
 		r := w.log[i]
-		if r.Entity == id && r.Last() >= from {
+		if r.Entity == id && r.Last() >= from && (cut == 0 || r.Last() > cut) {
 			w.records++
 			if err := fn(&r, chain.After(&r)); err != nil {
 				return err

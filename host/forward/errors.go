@@ -61,6 +61,7 @@ var sentinels = []struct {
 	{41, entity.ErrNotServed},
 	{42, entity.ErrOutboxFull},
 	{43, entity.ErrLettersFull},
+	{44, entity.ErrCut},
 }
 
 // Fields of ForwardError.

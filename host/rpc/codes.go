@@ -75,12 +75,15 @@ func codeOf(err error) (code connect.Code, known bool) {
 		refused   *RefusedError
 		going     *unfinishedError
 		future    *FutureSequenceError
+		cut       *journal.CutError
 	)
 	switch {
 	case errors.As(err, &argument), errors.As(err, &module), errors.As(err, &future):
 		return connect.CodeInvalidArgument, true
 	case errors.As(err, &rejected), errors.As(err, &mismatch), errors.As(err, &refused):
 		return connect.CodeFailedPrecondition, true
+	case errors.As(err, &cut):
+		return connect.CodeOutOfRange, true
 	case errors.As(err, &notLeader), errors.As(err, &gap):
 		return connect.CodeUnavailable, true
 	case errors.As(err, &going):
@@ -126,6 +129,7 @@ var sentinelCodes = []struct {
 	{errPaused, connect.CodeUnavailable},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded},
 	{context.Canceled, connect.CodeCanceled},
+	{entity.ErrCut, connect.CodeFailedPrecondition},
 	{entity.ErrParked, connect.CodeInternal},
 	{entity.ErrUnsupported, connect.CodeUnimplemented},
 	{entity.ErrDamaged, connect.CodeDataLoss},

@@ -75,7 +75,7 @@ func (src *source) there(ctx context.Context) error {
 	m := src.sub.request
 	req := &entityv1.SubscribeRequest{
 		EntityType: m.GetEntityType(), Tag: m.GetTag(), Follow: m.GetFollow(), Cursor: src.from.Text(),
-		AsData: m.GetAsData(), PartialCursors: true,
+		AsData: m.GetAsData(), PartialCursors: true, SkipCut: m.GetSkipCut(),
 	}
 	for _, shard := range src.shards {
 		req.Shards = append(req.Shards, uint32(shard))
@@ -240,6 +240,10 @@ func (src *source) record(ctx context.Context, shard sharding.ShardID, row Order
 		}
 		return errEnough
 	})
+	var cut *journal.CutError
+	if errors.As(err, &cut) && src.sub.request.GetSkipCut() {
+		return cursor.Position{Index: row.At.Index, Ordinal: row.At.Ordinal + 1}, nil
+	}
 	if err != nil && !errors.Is(err, errEnough) {
 		return at, err
 	}

@@ -19,6 +19,7 @@ type judged struct {
 	recordedAt int64
 	deleted    bool
 	resting    bool
+	cut        *store.Cut // of an imported entity's first record
 	events     bool
 	steps      int // of m.steps, after those of the records before it
 }
@@ -278,6 +279,9 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 		hd := &j.head.Head
 		hd.Sequence, hd.Hash, hd.Last, hd.Deleted, hd.Resting = j.seq, j.hash, at, j.deleted, j.resting
 		hd.UpdatedAt = j.recordedAt
+		if j.cut != nil {
+			hd.Cut = j.cut
+		}
 		if j.deleted && hd.Snapshots.Len() > 0 {
 			j.head.dropSnapshots(append([]journal.Sequence{}, hd.Snapshots[:hd.Snapshots.Len()]...))
 			hd.Snapshots = store.Snapshots{}

@@ -134,7 +134,8 @@ func (p *parts) entity(h *cutHead) error {
 
 func (p *parts) records(h *cutHead) (n uint64, err error) {
 	s := snapshot{Head: h.head, exists: true, view: p.view, shard: p.Shard, generation: p.generation, key: h.entity}
-	f := &follower{ctx: p.ctx, started: true, end: h.head.Last}
+	f := &follower{ctx: p.ctx, end: h.head.Last}
+	f.anchor(h.head.Cut)
 	f.fn = func(journal.Position, *journal.Record, journal.Hash) error {
 		n++
 		return p.fn(journal.PartRecord, f.view.Raw)

@@ -175,8 +175,8 @@ func flipInPlace(t *testing.T, name string, rng *rand.Rand) {
 // fine, and a read that says nothing must have had all of them.
 func readDamaged(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, want *twinEntity) int {
 	t.Helper()
-	i := 0
-	err := m.Read(t.Context(), id, e, 0, func(at journal.Position, rec *journal.Record) error {
+	i := want.cut
+	err := m.Read(t.Context(), id, e, want.gone(), func(at journal.Position, rec *journal.Record) error {
 		if at != want.at[i] || string(journal.AppendRecord(nil, rec)) != string(want.records[i]) {
 			t.Fatalf("served a wrong record of %s at %v", e, at)
 		}

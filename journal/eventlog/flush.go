@@ -12,6 +12,7 @@ import (
 // to the store. It is complete: a later crash leaves the store as of a batch.
 type Batch struct {
 	Version uint64
+	base    uint64 // the version before it
 
 	heads  []headWrite
 	shards []shardWrite
@@ -34,6 +35,7 @@ type headWrite struct {
 	before      journal.Position
 	snaps       []appliedSnapshot
 	gone        []journal.Sequence // snapshots to delete
+	cut         bool               // records have been cut since the batch before
 }
 
 // shardWrite is how far a shard is applied, and its records in order.
@@ -65,6 +67,7 @@ func (m *Machine) TakeBatch() *Batch {
 	for i, h := range m.dirty {
 		w := headWrite{head: h, state: h.Head, before: h.before}
 		w.snaps, w.gone = h.snaps.take()
+		w.cut, h.cut = h.cut, false
 		if h.pending != nil {
 			w.first, w.last = h.pending, h.last
 			h.pending, h.before = nil, h.last.at
@@ -76,7 +79,7 @@ func (m *Machine) TakeBatch() *Batch {
 	b.meta, m.meta = m.meta, nil
 	m.takeBackground(b)
 	b.bytes, b.pack = m.unflushed.Load(), m.opts.PackBytes
-	b.Version = m.next
+	b.Version, b.base = m.next, m.readAt
 	m.next++
 	m.flight = b
 	return b
@@ -134,6 +137,9 @@ func (m *Machine) Flushed(b *Batch) {
 func (b *Batch) Write(st *store.Store) error {
 	b.kvs.Reset()
 	for i := range b.heads {
+		if err := b.dropRecords(&b.heads[i], st); err != nil {
+			return fmt.Errorf("flush event log: %w", err)
+		}
 		b.putRecords(&b.heads[i])
 		b.putSnapshots(&b.heads[i])
 		b.putHead(&b.heads[i])
@@ -168,6 +174,13 @@ func (b *Batch) putRecords(w *headWrite) {
 				break
 			}
 			end = end.next
+		}
+		if w.cutAway(end.at) {
+			if end == w.last {
+				return
+			}
+			first, before = end.next, end.at
+			continue
 		}
 		key := append(b.prefix(sh, store.ClassRecord), w.head.key...)
 		buf := b.kvs.Begin(store.AppendRecordSuffix(key, end.seq, end.at))

@@ -25,6 +25,7 @@ type head struct {
 	base, before         journal.Position
 	snaps                *snapshots // nil while none is on its way to the store
 	listed               bool       // in the Machine's dirty heads
+	cut                  bool       // Cut has moved, and no batch has taken that
 
 	slot int  // in the clock
 	used bool // since the hand passed

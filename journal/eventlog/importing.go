@@ -155,6 +155,12 @@ func (m *Machine) judgeImportedRecord(sh *shard, data []byte) error {
 	if err != nil {
 		return err
 	}
+	var cut *store.Cut
+	if v.Expected > 0 && h.seq == 0 && m.importedRecords(h) == 0 {
+		// What came before had been cut where it was exported.
+		cut = &store.Cut{Sequence: v.Expected, Hash: v.Prev}
+		h.seq, h.hash = v.Expected, v.Prev
+	}
 	if v.Expected != h.seq {
 		return fmt.Errorf("%w: it is at %d, the record expects %d", ErrSequence, h.seq, v.Expected)
 	}
@@ -162,7 +168,9 @@ func (m *Machine) judgeImportedRecord(sh *shard, data []byte) error {
 		return ErrChain
 	}
 	h.seq, h.hash = v.Last(), m.chain.AfterView(v.Prev, v)
-	m.judged = append(m.judged, judgedRecord(h, v))
+	j := judgedRecord(h, v)
+	j.cut = cut
+	m.judged = append(m.judged, j)
 	return nil
 }
 

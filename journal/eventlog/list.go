@@ -149,6 +149,9 @@ func (l *lister) rest(key []byte) error {
 }
 
 func (l *lister) add(key string, h store.Head) error {
+	if l.out.Next != "" {
+		return store.ErrStop // the page has ended in the store
+	}
 	if key <= string(l.after) {
 		return nil
 	}

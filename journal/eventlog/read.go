@@ -130,7 +130,8 @@ func (m *Machine) cached(id sharding.ShardID, info *Info) bool {
 // all its slices, are valid during the call; an error of fn ends the read and
 // is returned. Every record's checksum and the chain are verified up to the
 // entity's head: journal.ErrDamaged is returned in place of a history with a
-// hole. A missing entity has no records.
+// hole. A missing entity has no records. Where records were cut, from the last
+// sequence of these on is the least that can be read: *journal.CutError.
 func (m *Machine) Read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, from journal.Sequence,
 	fn func(at journal.Position, rec *journal.Record) error) error {
 	return m.read(ctx, id, e, from, func(at journal.Position, rec *journal.Record, _ journal.Hash) error {
@@ -158,7 +159,10 @@ func (m *Machine) read(ctx context.Context, id sharding.ShardID, e sharding.Enti
 	if !s.exists || from > s.Sequence {
 		return nil
 	}
-	f := &follower{ctx: ctx, from: from, started: from == 0, end: s.Last, fn: fn}
+	f := &follower{ctx: ctx, end: s.Last, fn: fn}
+	if err := f.begin(s.Cut, from); err != nil {
+		return err
+	}
 	err = s.walk(f)
 	if err == nil && (f.at != s.Last || f.seq != s.Sequence || f.hash != s.Hash) {
 		err = damagedHistory("its records do not reach its head")

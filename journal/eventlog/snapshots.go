@@ -48,9 +48,16 @@ func (m *Machine) applySnapshot(sh *shard, body []byte) error {
 	if h.Hash != s.Hash {
 		return ErrChain
 	}
+	kept := h.Snapshots
+	kept.Add(s.Sequence, int(s.Keep))
+	cut, err := m.cutBy(sh, h, &s, kept)
+	if err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.listDirty(h)
+	cut.take(sh, h)
 	h.dropSnapshots(h.Snapshots.Add(s.Sequence, int(s.Keep)))
 	h.dropFresh(s.Sequence)
 	h.snaps.gone = slices.DeleteFunc(h.snaps.gone, func(seq journal.Sequence) bool { return seq == s.Sequence })
@@ -107,13 +114,15 @@ func (m *Machine) listDirty(h *head) {
 // Snapshot returns the entity's newest snapshot before the sequence below, 0
 // for any, that was made by the module; nil if there is none. A damaged one is
 // passed over and logged: the events that it stands for are still there. The
-// result is the caller's to keep and not to modify.
+// result is the caller's to keep and not to modify. Where the entity's first
+// events were cut, one of another module is better than none.
 func (m *Machine) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.EntityID, module journal.Digest, below journal.Sequence) (*journal.Snapshot, error) {
 	s, err := m.snapshot(id, e)
 	if err != nil {
 		return nil, fmt.Errorf("read snapshots in shard %d: %w", id, err)
 	}
 	defer s.view.Close()
+	var other *journal.Snapshot
 	for i := s.Snapshots.Len() - 1; i >= 0; i-- {
 		seq := s.Snapshots[i]
 		if below != 0 && seq >= below {
@@ -133,8 +142,11 @@ func (m *Machine) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.
 		if snap.Module == module {
 			return snap, nil
 		}
+		if other == nil && s.Cut != nil {
+			other = snap
+		}
 	}
-	return nil, nil
+	return other, nil
 }
 
 // snapshotAt returns one of the snapshots that the head lists.

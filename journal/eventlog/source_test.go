@@ -121,6 +121,9 @@ func (s *source) snapshot(sh *twinShard, fence sharding.Term) []byte {
 		snap.Hash[s.rng.IntN(32)] ^= 1
 	}
 	snap.Window = journal.Sequence(s.rng.Uint64N(uint64(snap.Sequence) + 1))
+	if s.rng.IntN(2) == 0 {
+		snap.Retain = 1 + s.rng.Uint64N(8)
+	}
 	return journal.AppendSnapshot(journal.AppendEntryHeader(nil, journal.EntrySnapshot, fence, s.number), &snap)
 }
 

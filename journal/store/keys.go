@@ -84,6 +84,15 @@ func AppendRecordSuffix(dst []byte, last journal.Sequence, at journal.Position) 
 	return binary.BigEndian.AppendUint32(dst, at.Ordinal)
 }
 
+// CutRecordSuffix is the inverse of AppendRecordSuffix.
+func CutRecordSuffix(b []byte) (last journal.Sequence, at journal.Position, err error) {
+	if len(b) != recordSuffixBytes {
+		return 0, at, fmt.Errorf("%w: a record key ends in %d bytes", journal.ErrDamaged, len(b))
+	}
+	at = journal.Position{Index: binary.BigEndian.Uint64(b[8:]), Ordinal: binary.BigEndian.Uint32(b[16:])}
+	return journal.Sequence(binary.BigEndian.Uint64(b)), at, nil
+}
+
 // AppendSnapshotSuffix appends the end of a snapshot key.
 func AppendSnapshotSuffix(dst []byte, sequence journal.Sequence) []byte {
 	return binary.BigEndian.AppendUint64(dst, uint64(sequence))

@@ -113,6 +113,15 @@ func TestBodiesRoundTrip(t *testing.T) {
 	if got, err := DecodeHead(AppendHead(nil, &h)); err != nil || got != h {
 		t.Errorf("head with timers %+v %v", got, err)
 	}
+	h.Cut = &Cut{Sequence: 3, Hash: journal.Hash{5}, Last: journal.Position{Index: 1 << 33, Ordinal: 4}}
+	body := AppendHead(nil, &h)
+	if got, err := DecodeHead(body); err != nil || got.Cut == nil || *got.Cut != *h.Cut || got.Timers != 7 || got.Snapshots != h.Snapshots {
+		t.Errorf("head with a cut %+v %v", got, err)
+	}
+	if got, err := DecodeHead(body[:len(body)-1]); err == nil {
+		t.Errorf("a head that is cut short %+v", got)
+	}
+	h.Cut = nil
 	if gone := h.Snapshots.Add(9, 2); len(gone) != 1 || gone[0] != 3 || h.Snapshots != (Snapshots{5, 9}) {
 		t.Errorf("gone %v, left %v", gone, h.Snapshots)
 	}
@@ -120,7 +129,7 @@ func TestBodiesRoundTrip(t *testing.T) {
 		t.Errorf("gone %v, left %v", gone, h.Snapshots)
 	}
 	a := Applied{Index: 1, Term: 2, Clock: -3, Ordered: 4, Entities: 5, Heads: 6, Revision: 7, Bytes: 8}
-	body := AppendApplied(nil, &a)
+	body = AppendApplied(nil, &a)
 	if got, err := DecodeApplied(body); err != nil || got != a {
 		t.Errorf("applied %+v %v", got, err)
 	}

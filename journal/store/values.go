@@ -44,10 +44,19 @@ type Head struct {
 	Deleted   bool             // by its last record
 	Resting   bool             // by its last record
 	UpdatedAt int64            // recordedAt of its last record
-	Records   uint64           // ever written
+	Records   uint64           // that are there
 	Bytes     uint64           // of those records, as encoded
 	Snapshots Snapshots        // in the store
 	Timers    uint32           // that are set
+	Cut       *Cut             // nil while the first record is there; never modified
+}
+
+// Cut is where an entity's records begin once earlier ones were cut. Records
+// and Bytes of the head count what is left.
+type Cut struct {
+	Sequence journal.Sequence // of the last event that was cut, at least 1
+	Hash     journal.Hash     // the chain's link there
+	Last     journal.Position // of the last record that was cut
 }
 
 // Snapshots are the sequences of an entity's snapshots, oldest first; zeros
@@ -84,14 +93,18 @@ const (
 	headSnapshots = 1 << 1
 	headTimers    = 1 << 2
 	headResting   = 1 << 3
+	headCut       = 1 << 4
+
+	cutBytes = 8 + 32 + positionBytes
 )
 
 // AppendHead appends the body of an entity's value. Layout, little endian:
-// flags u8 (bit 0: deleted, bit 1: has snapshots, bit 2: has timers, bit 3: resting),
+// flags u8 (bit 0: deleted, bit 1: has snapshots, bit 2: has timers, bit 3: resting, bit 4: was cut),
 // sequence u64, hash [32],
 // last index u64, last ordinal u32, updatedAt i64, records u64, bytes u64, and
 // with bit 1 count u8 and the sequence u64 of each snapshot, oldest first, and
-// with bit 2 their number u32.
+// with bit 2 their number u32, and with bit 4 the cut: sequence u64, hash [32],
+// last index u64, last ordinal u32.
 func AppendHead(dst []byte, h *Head) []byte {
 	var flags byte
 	if h.Deleted {
@@ -99,6 +112,9 @@ func AppendHead(dst []byte, h *Head) []byte {
 	}
 	if h.Resting {
 		flags |= headResting
+	}
+	if h.Cut != nil {
+		flags |= headCut
 	}
 	n := h.Snapshots.Len()
 	if n > 0 {
@@ -123,12 +139,17 @@ func AppendHead(dst []byte, h *Head) []byte {
 	if h.Timers > 0 {
 		dst = binary.LittleEndian.AppendUint32(dst, h.Timers)
 	}
+	if c := h.Cut; c != nil {
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(c.Sequence))
+		dst = append(dst, c.Hash[:]...)
+		dst = appendPosition(dst, c.Last)
+	}
 	return dst
 }
 
 // DecodeHead is the inverse of AppendHead.
 func DecodeHead(b []byte) (Head, error) {
-	snapshots, timers, ok := headTail(b)
+	snapshots, timers, cut, ok := headTail(b)
 	if !ok {
 		return Head{}, fmt.Errorf("%w: entity head of %d bytes", journal.ErrDamaged, len(b))
 	}
@@ -139,6 +160,7 @@ func DecodeHead(b []byte) (Head, error) {
 		Hash:      journal.Hash(b[9:41]),
 		Last:      position(b[41:]),
 		UpdatedAt: int64(binary.LittleEndian.Uint64(b[53:])),
+		Cut:       cut,
 		Records:   binary.LittleEndian.Uint64(b[61:]),
 		Bytes:     binary.LittleEndian.Uint64(b[69:]),
 		Snapshots: snapshots,
@@ -147,31 +169,42 @@ func DecodeHead(b []byte) (Head, error) {
 }
 
 // headTail reads what follows the fixed part of a head.
-func headTail(b []byte) (s Snapshots, timers uint32, ok bool) {
-	if len(b) < headBytes || b[0]&^(headDeleted|headSnapshots|headTimers|headResting) != 0 {
-		return s, 0, false
+func headTail(b []byte) (s Snapshots, timers uint32, cut *Cut, ok bool) {
+	if len(b) < headBytes || b[0]&^(headDeleted|headSnapshots|headTimers|headResting|headCut) != 0 {
+		return s, 0, nil, false
 	}
 	tail := b[headBytes:]
+	if b[0]&headCut != 0 {
+		n := len(tail) - cutBytes
+		if n < 0 {
+			return s, 0, nil, false
+		}
+		c := tail[n:]
+		cut = &Cut{Sequence: journal.Sequence(binary.LittleEndian.Uint64(c)), Hash: journal.Hash(c[8:40]), Last: position(c[40:])}
+		if tail = tail[:n]; cut.Sequence == 0 {
+			return s, 0, nil, false
+		}
+	}
 	if b[0]&headTimers != 0 {
 		n := len(tail) - 4
 		if n < 0 {
-			return s, 0, false
+			return s, 0, nil, false
 		}
 		timers, tail = binary.LittleEndian.Uint32(tail[n:]), tail[:n]
 	}
 	if b[0]&headSnapshots == 0 {
-		return s, timers, len(tail) == 0
+		return s, timers, cut, len(tail) == 0
 	}
 	if len(tail) < 1 || tail[0] == 0 || int(tail[0]) > len(s) || len(tail) != 1+8*int(tail[0]) {
-		return s, 0, false
+		return s, 0, nil, false
 	}
 	for i := range int(tail[0]) {
 		s[i] = journal.Sequence(binary.LittleEndian.Uint64(tail[1+8*i:]))
 		if s[i] == 0 || i > 0 && s[i] <= s[i-1] {
-			return s, 0, false
+			return s, 0, nil, false
 		}
 	}
-	return s, timers, true
+	return s, timers, cut, true
 }
 
 // Applied is how far a shard is applied.
@@ -183,7 +216,7 @@ type Applied struct {
 	Entities uint64        // that exist: heads without the deleted ones
 	Heads    uint64        // entity heads, the deleted ones too
 	Revision uint64        // highest binding revision written to the shard's log
-	Bytes    uint64        // of all records ever written, as encoded
+	Bytes    uint64        // of all records that are there, as encoded
 }
 
 // Lengths of marks: of this release, and of those that had no bytes, and no

@@ -130,11 +130,13 @@ type verifier struct {
 	timers  uint64
 	dues    uint64
 	sends   sendCounts
-	ordered uint64      // index of the last order pack
-	order   fingerprint // of the rows
-	records fingerprint // of the records with events
+	cuts    map[string]*Cut // of the shard's entities that have one, as keys hold them
+	ordered uint64          // index of the last order pack
+	order   fingerprint     // of the rows
+	records fingerprint     // of the records with events
 
 	entity  []byte // as keys hold it; nil between entities
+	cut     *Cut   // of the entity
 	at      journal.Position
 	seq     journal.Sequence
 	hash    journal.Hash
@@ -214,6 +216,7 @@ func (v *verifier) pair(k Key, body []byte) error {
 		if !h.Deleted {
 			v.living++
 		}
+		v.noteCut(k.Rest, h.Cut)
 		v.listed += uint64(h.Snapshots.Len())
 		v.set += uint64(h.Timers)
 		v.Entities++
@@ -249,7 +252,7 @@ func (v *verifier) beginShard(id sharding.ShardID, life uint32) {
 	v.shard, v.life, v.any, v.marked, v.mark = id, life, true, false, Applied{}
 	v.heads, v.living, v.ordered, v.listed, v.found = 0, 0, 0, 0, 0
 	v.set, v.timers, v.dues, v.sends = 0, 0, 0, sendCounts{}
-	v.order, v.records = fingerprint{}, fingerprint{}
+	v.order, v.records, v.cuts = fingerprint{}, fingerprint{}, nil
 }
 
 func (v *verifier) endShard() {
@@ -294,8 +297,10 @@ func (v *verifier) orderPack(k Key, body []byte) error {
 		if !more {
 			break
 		}
-		v.order.add(row.At, row.Type, row.ID, row.First, row.Events)
 		v.OrderRows++
+		if !v.wasCut(&row) {
+			v.order.add(row.At, row.Type, row.ID, row.First, row.Events)
+		}
 	}
 	if len(k.Rest) != 8 || binary.BigEndian.Uint64(k.Rest) != row.At.Index {
 		return fmt.Errorf("%w: an order pack is not under its last index", journal.ErrDamaged)
@@ -313,12 +318,13 @@ func (v *verifier) recordPack(k Key, body []byte) error {
 		v.endEntity()
 		v.entity = append([]byte{}, entity...)
 		v.at, v.seq, v.hash, v.count, v.bytes, v.deleted, v.resting, v.broken = journal.Position{}, 0, journal.Hash{}, 0, 0, false, false, false
+		v.beginAtCut()
 	}
 	p, err := OpenPack(body)
 	if err != nil {
 		return err
 	}
-	if p.Previous != v.at {
+	if p.Previous != v.at && !v.straddles(p.Previous) {
 		v.entityProblem("a pack does not follow the pack before it")
 	}
 	for {
@@ -346,6 +352,9 @@ func (v *verifier) record(at journal.Position, raw []byte) error {
 	r := &v.rec
 	if !bytes.Equal(AppendEntity(nil, r.Type, r.ID), v.entity) {
 		return fmt.Errorf("%w: a record of another entity", journal.ErrDamaged)
+	}
+	if v.cut != nil && !v.cut.Last.Less(at) {
+		return nil // it was cut, and is in a pack with records that were not
 	}
 	if r.Expected != v.seq || r.Prev != v.hash || !v.at.Less(at) {
 		v.entityProblem("a record does not follow the one before it")

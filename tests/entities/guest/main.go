@@ -119,6 +119,18 @@ func Keeper() *hostd.Type[State] {
 	return keeper
 }
 
+// Trail declares a type that keeps its last events only.
+func Trail() *hostd.Type[State] {
+	trail := hostd.Entity[State]("trail", hostd.JSON, hostd.SnapshotEvery(50), hostd.RetainSnapshots(2), hostd.RetainEvents(100))
+	hostd.Event(trail, "added", func(s *State, e Added) { s.Total += e.Amount })
+	hostd.Command(trail, "add", func(c *hostd.Context, s *State, cmd Add) (State, error) {
+		c.Emit(Added{cmd.Amount})
+		return *s, nil
+	})
+	hostd.Query(trail, "state", func(_ *hostd.View, s *State, _ hostd.None) (State, error) { return *s, nil })
+	return trail
+}
+
 // Hub declares a type that keeps nothing, Chief one with one entity.
 func Hub() *hostd.Type[State] {
 	hub := hostd.Transient[State]("hub", hostd.JSON)
@@ -141,6 +153,6 @@ func adds(t *hostd.Type[State]) {
 	hostd.Query(t, "state", func(_ *hostd.View, s *State, _ hostd.None) (State, error) { return *s, nil })
 }
 
-var _ = hostd.Serve("alarm", "1.0.0", Alarm(), Keeper(), Hub(), Chief())
+var _ = hostd.Serve("alarm", "1.0.0", Alarm(), Keeper(), Trail(), Hub(), Chief())
 
 func main() {}

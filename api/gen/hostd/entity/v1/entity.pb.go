@@ -1117,8 +1117,11 @@ type SubscribeRequest struct {
 	// (api/cursor). Messages without an event, whose sequence is 0, then tell
 	// that the positions moved over what is not wanted.
 	PartialCursors bool `protobuf:"varint,7,opt,name=partial_cursors,json=partialCursors,proto3" json:"partial_cursors,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Go on past events that were cut, as their type retains no more. Without it
+	// the stream ends at the first of them with out_of_range.
+	SkipCut       bool `protobuf:"varint,8,opt,name=skip_cut,json=skipCut,proto3" json:"skip_cut,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubscribeRequest) Reset() {
@@ -1196,6 +1199,13 @@ func (x *SubscribeRequest) GetAsData() bool {
 func (x *SubscribeRequest) GetPartialCursors() bool {
 	if x != nil {
 		return x.PartialCursors
+	}
+	return false
+}
+
+func (x *SubscribeRequest) GetSkipCut() bool {
+	if x != nil {
+		return x.SkipCut
 	}
 	return false
 }
@@ -3350,7 +3360,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"recordedAt\x12\x12\n" +
 	"\x04tags\x18\a \x03(\tR\x04tags\x12#\n" +
 	"\rmodule_digest\x18\b \x01(\tR\fmoduleDigestB\t\n" +
-	"\apayload\"\x8a\x02\n" +
+	"\apayload\"\xa5\x02\n" +
 	"\x10SubscribeRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
@@ -3359,7 +3369,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x06follow\x18\x04 \x01(\bR\x06follow\x12#\n" +
 	"\x06shards\x18\x05 \x03(\rB\v\xbaH\b\x92\x01\x05\x10\x80 \x18\x01R\x06shards\x12\x17\n" +
 	"\aas_data\x18\x06 \x01(\bR\x06asData\x12'\n" +
-	"\x0fpartial_cursors\x18\a \x01(\bR\x0epartialCursors\"\xe7\x02\n" +
+	"\x0fpartial_cursors\x18\a \x01(\bR\x0epartialCursors\x12\x19\n" +
+	"\bskip_cut\x18\b \x01(\bR\askipCut\"\xe7\x02\n" +
 	"\x11SubscribeResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +

@@ -117,7 +117,9 @@ type EntityServiceClient interface {
 	// Query reads the state of an entity and writes nothing. An id without
 	// events answers from the initial state with sequence 0.
 	Query(context.Context, *connect.Request[v1.QueryRequest]) (*connect.Response[v1.QueryResponse], error)
-	// ReadEvents streams an entity's events in order, from its journal.
+	// ReadEvents streams an entity's events in order, from its journal. Where the
+	// first of them were cut, as their type retains no more, it fails with
+	// out_of_range, and the message names the first that is kept.
 	ReadEvents(context.Context, *connect.Request[v1.ReadEventsRequest]) (*connect.ServerStreamForClient[v1.ReadEventsResponse], error)
 	// Subscribe streams the events of a whole entity type, optionally only those
 	// with a tag, in the order of each shard's log: the events of an entity come
@@ -129,6 +131,7 @@ type EntityServiceClient interface {
 	// GetEntity describes an entity: where it lives and how far it is.
 	GetEntity(context.Context, *connect.Request[v1.GetEntityRequest]) (*connect.Response[v1.GetEntityResponse], error)
 	// GetState folds an entity's events, up to a sequence of the caller's choice.
+	// Before the first event that is kept it fails with out_of_range.
 	GetState(context.Context, *connect.Request[v1.GetStateRequest]) (*connect.Response[v1.GetStateResponse], error)
 	// ListEntities lists the ids of a type, page by page. An entity that is there
 	// from the first page to the last is listed once, whatever happens to others
@@ -395,7 +398,9 @@ type EntityServiceHandler interface {
 	// Query reads the state of an entity and writes nothing. An id without
 	// events answers from the initial state with sequence 0.
 	Query(context.Context, *connect.Request[v1.QueryRequest]) (*connect.Response[v1.QueryResponse], error)
-	// ReadEvents streams an entity's events in order, from its journal.
+	// ReadEvents streams an entity's events in order, from its journal. Where the
+	// first of them were cut, as their type retains no more, it fails with
+	// out_of_range, and the message names the first that is kept.
 	ReadEvents(context.Context, *connect.Request[v1.ReadEventsRequest], *connect.ServerStream[v1.ReadEventsResponse]) error
 	// Subscribe streams the events of a whole entity type, optionally only those
 	// with a tag, in the order of each shard's log: the events of an entity come
@@ -407,6 +412,7 @@ type EntityServiceHandler interface {
 	// GetEntity describes an entity: where it lives and how far it is.
 	GetEntity(context.Context, *connect.Request[v1.GetEntityRequest]) (*connect.Response[v1.GetEntityResponse], error)
 	// GetState folds an entity's events, up to a sequence of the caller's choice.
+	// Before the first event that is kept it fails with out_of_range.
 	GetState(context.Context, *connect.Request[v1.GetStateRequest]) (*connect.Response[v1.GetStateResponse], error)
 	// ListEntities lists the ids of a type, page by page. An entity that is there
 	// from the first page to the last is listed once, whatever happens to others

@@ -1,0 +1,52 @@
+package entity
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/hostd/hostd/journal"
+)
+
+// TestCutHistoriesAreNotGuessed: an entity whose first events are gone is never
+// built from the others alone; from a snapshot it is, and what was deleted
+// since begins anew, with the command ids that are left.
+func TestCutHistoriesAreNotGuessed(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.SnapshotEvents = -1
+	for i := range 10 {
+		w.ask(Command, "add", fmt.Sprintf("c%d", i))
+	}
+	w.cuts = map[string]journal.Sequence{"x": 5}
+	w.handOver()
+	if res := w.ask(Query, "sum", ""); !errors.Is(res.Err, ErrCut) {
+		t.Fatalf("without its first events: %+v", res)
+	}
+	h := w.head("x")
+	w.snaps["x"] = []journal.Snapshot{{Sequence: 10, Hash: h.hash, Module: w.typ.Digest, Window: 8, Keep: 1, State: []byte("10")}}
+	if res := w.ask(Query, "sum", ""); string(res.Payload) != "10" {
+		t.Fatalf("from a snapshot: %+v", res)
+	}
+	w.ask(Delete, "", "d")
+	w.ask(Command, "add", "next")
+	w.handOver()
+	if res := w.ask(Query, "sum", ""); string(res.Payload) != "1" || res.Sequence != 12 {
+		t.Errorf("the next life: %+v", res)
+	}
+	if res := w.ask(Command, "add", "c7"); !res.Duplicate || res.Sequence != 8 {
+		t.Errorf("a command of the life before: %+v", res)
+	}
+}
+
+// TestSnapshotsCarryTheRetention.
+func TestSnapshotsCarryTheRetention(t *testing.T) {
+	w := quiet(t)
+	w.retain = 21
+	w.handOver()
+	for i := range 20 {
+		w.ask(Command, "add", fmt.Sprintf("c%d", i))
+	}
+	if s := w.snaps["x"]; len(s) == 0 || s[0].Retain != 21 || s[0].Keep != 3 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,51 @@
+package journal_test
+
+import (
+	"encoding/hex"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// TestRetainingSnapshotBytes holds the bytes of a snapshot that has records
+// cut; one that has none cut is as it was before.
+func TestRetainingSnapshotBytes(t *testing.T) {
+	s := journal.Snapshot{Entity: sharding.EntityID{Type: "cart", ID: "c"}, Sequence: 9, Module: journal.Digest{7}, Window: 3, Keep: 2, State: []byte("state")}
+	plain := journal.AppendSnapshot(nil, &s)
+	s.Retain = 101
+	raw := journal.AppendSnapshot(nil, &s)
+	var back journal.Snapshot
+	if err := back.Decode(raw); err != nil || back.Retain != 101 || string(journal.AppendSnapshot(nil, &back)) != string(raw) {
+		t.Fatalf("%+v %v", back, err)
+	}
+	if err := back.Decode(plain); err != nil || back.Retain != 0 || plain[8] != 1 || raw[8] != 2 {
+		t.Errorf("%+v %v", back, err)
+	}
+	s.Retain = 0
+	none := journal.AppendSnapshot(nil, &s)
+	none[8] = 2 // without the field
+	if err := back.Decode(none); !errors.Is(err, journal.ErrDamaged) {
+		t.Error(err)
+	}
+	golden(t, "retention.txt", hex.Dump(raw))
+}
+
+func TestCutBefore(t *testing.T) {
+	for _, c := range []struct {
+		sequence journal.Sequence
+		retain   uint64
+		window   journal.Sequence
+		want     journal.Sequence
+	}{
+		{100, 0, 50, 0}, {100, 1, 50, 50}, {100, 1, 100, 100}, {100, 11, 100, 91}, {100, 11, 50, 50}, {100, 101, 100, 1},
+		{100, 102, 100, 0}, {100, math.MaxUint64, 100, 0}, {1, 1, 1, 1},
+	} {
+		s := journal.Snapshot{Sequence: c.sequence, Retain: c.retain}
+		if got := s.CutBefore(c.window); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}

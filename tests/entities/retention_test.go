@@ -1,0 +1,134 @@
+package entities
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host"
+)
+
+// TestRetentionCutsEvents: of an entity whose type retains little, the events
+// behind the window of command ids are gone after snapshots; what asks for them
+// is told where to begin, nothing else changes, and what is on disk verifies.
+func TestRetentionCutsEvents(t *testing.T) {
+	const commands, window = 10_700, 10_000
+	n := newNode(t)
+	cmd := func(i int) client.Command {
+		return client.Command{EntityType: "trail", EntityID: "x", Name: "add", ID: fmt.Sprint("c", i), Data: []byte(`{"amount":1}`)}
+	}
+	stream := n.c.Stream(client.StreamOptions{})
+	failed := make(chan error, commands)
+	for i := range commands {
+		if err := stream.Send(t.Context(), cmd(i), func(_ client.Reply, err error) { failed <- err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range commands {
+		if err := <-failed; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := stream.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.send("other", "add", map[string]int{"amount": 1}) // of a type that retains all
+	first := uint64(0)
+	for end := time.Now().Add(60 * time.Second); first < 300; time.Sleep(20 * time.Millisecond) {
+		first = n.begins("x")
+		if time.Now().After(end) {
+			t.Fatalf("its events begin at %d", first)
+		}
+	}
+	for range 2 {
+		first = n.begins("x")
+		if first > commands-window+1 {
+			t.Fatalf("the events begin at %d: command ids that count are forgotten", first)
+		}
+		next := first
+		for e, err := range n.c.ReadEvents(t.Context(), client.EventRange{EntityType: "trail", EntityID: "x", From: first}) {
+			if err != nil || e.Sequence != next {
+				t.Fatalf("event %d where %d is due: %v", e.Sequence, next, err)
+			}
+			next++
+		}
+		if next != commands+1 {
+			t.Errorf("the events end before %d", next)
+		}
+		for at, code := range map[uint64]connect.Code{1: connect.CodeOutOfRange, first - 1: connect.CodeOutOfRange, commands: 0} {
+			res, err := n.api().GetState(t.Context(), connect.NewRequest(&entityv1.GetStateRequest{EntityType: "trail", EntityId: "x", AtSequence: &at}))
+			if code == 0 && err != nil || code != 0 && connect.CodeOf(err) != code {
+				t.Errorf("the state at %d: %v %v", at, res, err)
+			}
+		}
+		n.streams(first, commands)
+		if r, err := n.c.Send(t.Context(), cmd(commands-window/2)); err != nil || !r.Duplicate {
+			t.Errorf("a command of the window sent again: %+v %v", r, err)
+		}
+		a, err := n.c.Query(t.Context(), client.Query{EntityType: "trail", EntityID: "x", Name: "state"})
+		var s state
+		if err == nil {
+			err = json.Unmarshal(a.Data, &s)
+		}
+		if err != nil || s.Total != commands {
+			t.Errorf("%+v %v", s, err)
+		}
+		n.stop()
+		if faults, err := host.Verify(t.Context(), n.dir, io.Discard); err != nil || faults > 0 {
+			t.Errorf("verify: %d faults, %v", faults, err)
+		}
+		n.start()
+	}
+}
+
+// begins is the first sequence of an entity that can be read.
+func (n *node) begins(id string) uint64 {
+	n.t.Helper()
+	for e, err := range n.c.ReadEvents(n.t.Context(), client.EventRange{EntityType: "trail", EntityID: id}) {
+		if err == nil {
+			return e.Sequence
+		}
+		var first uint64
+		if _, after, found := strings.Cut(err.Error(), "before sequence "); found {
+			fmt.Sscan(after, &first)
+		}
+		if first == 0 {
+			n.t.Fatal(err)
+		}
+		return first
+	}
+	return math.MaxUint64
+}
+
+// streams checks what subscribers of a type see whose events were cut.
+func (n *node) streams(first, last uint64) {
+	n.t.Helper()
+	for _, skip := range []bool{false, true} {
+		stream, err := n.api().Subscribe(n.t.Context(), connect.NewRequest(&entityv1.SubscribeRequest{EntityType: "trail", SkipCut: skip}))
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		next := first
+		for stream.Receive() {
+			if got := stream.Msg().GetSequence(); got != next {
+				n.t.Fatalf("a subscriber gets %d where %d is due", got, next)
+			}
+			next++
+		}
+		err = stream.Err()
+		stream.Close()
+		var cut *connect.Error
+		if skip && (err != nil || next != last+1) || !skip && (!errors.As(err, &cut) || cut.Code() != connect.CodeOutOfRange || next != first) {
+			n.t.Errorf("skip %v: a subscriber ends before %d with %v", skip, next, err)
+		}
+	}
+}
