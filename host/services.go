@@ -169,6 +169,9 @@ func (s entityService) Get(ctx context.Context, id sharding.EntityID) (rpc.Entit
 	if info.PendingSends, _, err = s.n.machine.PendingSends(shard, id); err != nil {
 		return rpc.EntityInfo{}, err
 	}
+	if err = s.size(ctx, shard, id, &info); err != nil {
+		return rpc.EntityInfo{}, err
+	}
 	if info.Timers, err = (stateService{s.n}).timers(ctx, shard, id); err != nil {
 		return rpc.EntityInfo{}, err
 	}

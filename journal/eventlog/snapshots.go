@@ -194,3 +194,22 @@ func (b *Batch) putSnapshots(w *headWrite) {
 		b.kvs.Delete(store.AppendSnapshotSuffix(key, seq))
 	}
 }
+
+// NewestSnapshot returns the sequence of an entity's newest snapshot, whichever
+// module made it, and the size of the state in it; zeros where there is none.
+func (m *Machine) NewestSnapshot(id sharding.ShardID, e sharding.EntityID) (at journal.Sequence, stateBytes int, err error) {
+	s, err := m.snapshot(id, e)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read snapshots in shard %d: %w", id, err)
+	}
+	defer s.view.Close()
+	n := s.Snapshots.Len()
+	if n == 0 {
+		return 0, 0, nil
+	}
+	snap, err := s.snapshotAt(s.Snapshots[n-1])
+	if err != nil {
+		return 0, 0, fmt.Errorf("read snapshot in shard %d: %w", id, err)
+	}
+	return snap.Sequence, len(snap.State), nil
+}
