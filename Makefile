@@ -79,7 +79,7 @@ powerloss: ## cut a node's power under load CUTS times (30), and damage every fi
 	$(GOTEST) -run '^(TestPowerLoss|TestDamage)' -count=1 -timeout 20m ./tests/faults -cuts $(CUTS) -damages
 
 nemesis: ## kill, freeze, part, empty and move nodes of a cluster FAULTS (24) and MOVES (500) times; partitions need root
-	$(GOTEST) -run '$(NEMESIS)' -count=1 -timeout 60m ./tests/cluster -faults $(FAULTS) -moves $(MOVES) -freeze $(FREEZE) -kills 3 -v
+	$(GOTEST) -run '$(NEMESIS)' -count=1 -timeout 60m ./tests/cluster -pause 0 -faults $(FAULTS) -moves $(MOVES) -freeze $(FREEZE) -kills 3 -v
 
 sends: ## kill nodes and move shards FAULTS (24) times while SENDS (100000) sends and TRANSFERS (10000) transfers are made
 	$(GOTEST) -count=1 -timeout 60m ./tests/sends -sends $(or $(SENDS),100000) -transfers $(or $(TRANSFERS),10000) -faults $(FAULTS) -v

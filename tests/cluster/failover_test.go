@@ -15,7 +15,7 @@ import (
 
 var (
 	kills          = flag.Int("kills", 1, "how often a leading node is killed, for figures")
-	failoverShards = flag.Int("failover-shards", 24, "shards of the cluster that figures of fail-over are taken from")
+	failoverShards = flag.Int("failover-shards", 12, "shards of the cluster that figures of fail-over are taken from")
 )
 
 // failover is what one kill has cost.

@@ -20,6 +20,7 @@ import (
 
 var (
 	faults = flag.Int("faults", 4, "how many faults a run has")
+	pause  = flag.Duration("pause", 10*time.Millisecond, "mean pause of a caller before a call: what is acknowledged has to be checked")
 	seed   = flag.Uint64("seed", 0, "of the load and of the faults; 0 draws one")
 )
 
@@ -62,7 +63,7 @@ func begin(t *testing.T) *world {
 	}
 	w.Push(workload.Types...)
 	w.c = w.Client(client.Options{Timeout: testkit.Patience, MaxBackoff: 100 * time.Millisecond})
-	w.load = workload.Start(workload.Options{Client: w.c, History: w.h, Seed: *seed, Patience: testkit.Patience})
+	w.load = workload.Start(workload.Options{Client: w.c, History: w.h, Seed: *seed, Patience: testkit.Patience, Pause: *pause})
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.load.Abandon()
