@@ -47,6 +47,25 @@ func TestExamplesConform(t *testing.T) {
 	}
 }
 
+// TestSendersConform: so do types whose commands send, once they are given
+// payloads that mean something to them.
+func TestSendersConform(t *testing.T) {
+	for dir, samples := range map[string]abitest.Samples{
+		"examples/wasm/transfer": {"transfer": {"start": {[]byte(`{"from":"a","to":"b","amount":3}`)}}},
+		"tests/sends/guest":      {"source": {"emit": {[]byte(`{"first":0,"sinks":3,"each":2,"answer":true}`)}}},
+	} {
+		report, err := abitest.Run(t.Context(), opener{compile(t, dir)}, abitest.Options{Seed: 1, Samples: samples})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, check := range report.Checks {
+			if check.Status != abitest.Passed {
+				t.Errorf("%s: %+v", dir, check)
+			}
+		}
+	}
+}
+
 // TestTransientTypesConform: so do types that keep nothing; what is about
 // histories does not apply to them.
 func TestTransientTypesConform(t *testing.T) {

@@ -26,9 +26,9 @@ import (
 )
 
 var (
-	sendCount     = flag.Int("sends", 3_000, "how many sends are made")
+	sendCount     = flag.Int("sends", 2_500, "how many sends are made")
 	transferCount = flag.Int("transfers", 150, "how many transfers are made")
-	faults        = flag.Int("faults", 3, "how many nodes are killed, and shards moved for each")
+	faults        = flag.Int("faults", 2, "how many nodes are killed, and shards moved for each")
 	seedFlag      = flag.Uint64("seed", 0, "of the faults; 0 draws one")
 )
 

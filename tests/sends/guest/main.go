@@ -87,6 +87,9 @@ func source() *hostd.Type[Source] {
 		return hostd.None{}, nil
 	})
 	hostd.Command(t, "to", func(c *hostd.Context, s *Source, cmd Letter) (hostd.None, error) {
+		if cmd.Type == "" || cmd.ID == "" || cmd.Command == "" {
+			return hostd.None{}, hostd.Reject("invalid_send", "type, id and command are needed")
+		}
 		c.Emit(Sent{cmd.Type + "/" + cmd.Command, 1})
 		c.Send(cmd.Type, cmd.ID, cmd.Command, Take{c.EntityID(), 1})
 		return hostd.None{}, nil
