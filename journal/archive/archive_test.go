@@ -177,6 +177,30 @@ func TestNonsenseIsRefused(t *testing.T) {
 	}
 }
 
+// An entity whose first events were cut is whole with what is left.
+func TestCutHistoriesAreWhole(t *testing.T) {
+	var chain journal.Chain
+	var view journal.RecordView
+	e := entity("a")
+	raw := journal.AppendRecord(nil, &journal.Record{Entity: e, Expected: 41, Prev: journal.Hash{9}, CommandID: "c", Events: []journal.Event{{Type: "a"}}})
+	must(t, view.Parse(raw))
+	for records, whole := range map[uint64]bool{1: true, 2: false} {
+		var out bytes.Buffer
+		w, err := archive.NewWriter(&out, archive.ID{}, nil)
+		must(t, err)
+		must(t, w.Begin(archive.Shard{ID: 1}))
+		must(t, w.Part(journal.PartRecord, raw))
+		end := journal.EntityEnd{Entity: e, Sequence: 42, Hash: chain.AfterView(journal.Hash{9}, &view), Records: records}
+		must(t, w.Part(journal.PartEnd, journal.AppendEntityEnd(nil, &end)))
+		must(t, w.End())
+		_, err = w.Close()
+		must(t, err)
+		if _, err := archive.Verify(&out, nil); (err == nil) != whole {
+			t.Errorf("one of %d records: %v", records, err)
+		}
+	}
+}
+
 func TestGoldenArchive(t *testing.T) {
 	whole, _ := sample(t, 8, 1, []byte("p"))
 	var out strings.Builder

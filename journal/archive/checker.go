@@ -8,7 +8,8 @@ import (
 )
 
 // checker follows a shard's parts: those of an entity follow one another, its
-// records chain from the first to the last, and its end says what came.
+// records chain from the first that is kept to the last, and its end says what
+// came.
 type checker struct {
 	open      bool
 	past      bool // the entities are over
@@ -65,6 +66,9 @@ func (c *checker) record(data []byte) error {
 		return err
 	}
 	v := &c.view
+	if c.records == 0 { // what came before may have been cut
+		c.seq, c.hash = v.Expected, v.Prev
+	}
 	if len(rest) > 0 || v.Expected != c.seq || v.Prev != c.hash {
 		return fmt.Errorf("%w: a record does not follow the one before it", journal.ErrDamaged)
 	}
