@@ -2,7 +2,11 @@
 // commands takes more of something than a guest may have.
 package main
 
-import hostd "github.com/hostd/hostd/guest-sdk/go"
+import (
+	"strings"
+
+	hostd "github.com/hostd/hostd/guest-sdk/go"
+)
 
 // Nothing is the state.
 type Nothing struct{}
@@ -61,12 +65,20 @@ func Bomb() *hostd.Type[Nothing] {
 		}
 		select {}
 	})
+	command("leak", func(*hostd.Context) string {
+		go func() {
+			for n := uint64(0); n < 1<<63; n++ {
+			}
+		}()
+		return ""
+	})
+	command("block", func(*hostd.Context) string { select {} })
 	command("events", func(c *hostd.Context) string {
 		for {
 			c.Emit(Happened{"one of many"})
 		}
 	})
-	command("reply", func(*hostd.Context) string { return string(make([]byte, 32<<20)) })
+	command("reply", func(*hostd.Context) string { return strings.Repeat("x", 3<<20) })
 	return t
 }
 
