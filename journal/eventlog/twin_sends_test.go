@@ -23,19 +23,24 @@ type twinPost struct {
 	letters  []journal.Letter
 	last     map[twinPair]journal.PairCount
 	received map[twinPair]uint64
+	owned    bool // by an entry that is being applied
 }
 
-func (p twinPost) clone() twinPost {
-	c := twinPost{slices.Clone(p.outbox), slices.Clone(p.letters), maps.Clone(p.last), maps.Clone(p.received)}
-	if c.last == nil {
-		c.last, c.received = make(map[twinPair]journal.PairCount), make(map[twinPair]uint64)
+// own makes it the entry's, to be changed.
+func (p *twinPost) own() {
+	if p.owned {
+		return
 	}
-	return c
+	*p = twinPost{slices.Clone(p.outbox), slices.Clone(p.letters), maps.Clone(p.last), maps.Clone(p.received), true}
+	if p.last == nil {
+		p.last, p.received = make(map[twinPair]journal.PairCount), make(map[twinPair]uint64)
+	}
 }
 
 // record applies what a record says; false refuses its entry.
 func (p *twinPost) record(r *journal.Record, at journal.ItemID) bool {
 	if data := r.Section(journal.SectionSource); data != nil {
+		p.own()
 		switch data[0] {
 		case journal.SourceEntity:
 			s, err := journal.DecodeSendSource(data)
@@ -82,6 +87,7 @@ func (p *twinPost) receive(e sharding.EntityID, s *journal.SendSource) bool {
 }
 
 func (p *twinPost) send(from sharding.EntityID, op *journal.SendOp, now int64, at journal.ItemID) {
+	p.own()
 	to := sharding.EntityID{Type: string(op.Type), ID: string(op.ID)}
 	count := p.last[twinPair{from, to}]
 	count.Last++
@@ -95,6 +101,7 @@ func (p *twinPost) send(from sharding.EntityID, op *journal.SendOp, now int64, a
 // steps applies an entry of steps.
 func (sh *twinShard) steps(p twinPost, index uint64, body []byte) error {
 	clock := sh.clock
+	p.own()
 	for n := uint32(0); len(body) > 0; n++ {
 		s, rest, err := journal.NextPost(body)
 		if err != nil {
@@ -152,6 +159,7 @@ func (sh *twinShard) steps(p twinPost, index uint64, body []byte) error {
 				Command: string(s.Command), Code: string(s.Code), Message: string(s.Message), Payload: bytes.Clone(s.Payload)})
 		}
 	}
+	p.owned = false
 	sh.post, sh.clock = p, clock
 	return nil
 }

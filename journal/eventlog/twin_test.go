@@ -82,7 +82,7 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 	if e.Kind == journal.EntrySnapshot {
 		return sh.snapshot(e.Body)
 	}
-	post := sh.post.clone()
+	post := sh.post
 	if e.Kind == journal.EntryPost {
 		return sh.steps(post, c.Index, e.Body)
 	}
@@ -125,6 +125,7 @@ func (t *twin) apply(id sharding.ShardID, c journal.Committed) error {
 		after[r.Entity] = at
 		steps = append(steps, step{r, raw})
 	}
+	post.owned = false
 	sh.post = post
 	for i, s := range steps {
 		ent := sh.entities[s.rec.Entity]
