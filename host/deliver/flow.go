@@ -6,6 +6,7 @@ import (
 
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // flow is the sends of one pair on their way, in order:
@@ -198,6 +199,10 @@ func (c *core) failed(s *shard, f *flow, it *item, err error) {
 	case errors.As(err, &fault):
 		if first {
 			c.faulted(s, f, it)
+		}
+	case errors.Is(err, sharding.ErrInvalidName):
+		if first { // no such entity can ever be
+			f.refuse, f.until = &entity.RejectedError{Code: entity.CodeNotFound, Message: err.Error()}, time.Time{}
 		}
 	default:
 		c.hold(s, f, c.opts.MinWait)

@@ -84,3 +84,26 @@ func TestSingletonsAreThere(t *testing.T) {
 		t.Errorf("%d are in memory", in)
 	}
 }
+
+// TestStraySendsBecomeDeadLetters: what is sent to an entity that a singleton
+// type does not have, or to one that keeps nothing, is kept for a person.
+func TestStraySendsBecomeDeadLetters(t *testing.T) {
+	n := newNode(t)
+	n.send("a", "stray", map[string]int{"amount": 1})
+	codes := map[string]string{}
+	for end := time.Now().Add(60 * time.Second); len(codes) < 2; time.Sleep(20 * time.Millisecond) {
+		res, err := n.api().ListDeadLetters(t.Context(), connect.NewRequest(&entityv1.ListDeadLettersRequest{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range res.Msg.GetLetters() {
+			codes[l.GetEntityType()+"/"+l.GetEntityId()] = l.GetCode()
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the dead letters are %v", codes)
+		}
+	}
+	if codes["chief/deputy"] != "not_found" || codes["hub/x"] != "transient" {
+		t.Errorf("%v", codes)
+	}
+}

@@ -95,6 +95,11 @@ func Alarm() *hostd.Type[State] {
 		}
 		return *s, nil
 	})
+	hostd.Command(alarm, "stray", func(c *hostd.Context, s *State, cmd Add) (State, error) {
+		c.Send("chief", "deputy", "add", cmd)
+		c.Send("hub", "x", "add", cmd)
+		return *s, nil
+	})
 	hostd.Command(alarm, "remove", func(c *hostd.Context, s *State, _ hostd.None) (State, error) {
 		c.Delete()
 		return *s, nil
