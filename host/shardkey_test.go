@@ -64,7 +64,7 @@ func startCluster(t *testing.T, n int, shards uint32) []*host.Node {
 
 func dialNode(t *testing.T, n *host.Node) *client.Client {
 	t.Helper()
-	c, err := client.Dial("http://" + n.Addr())
+	c, err := client.New([]string{n.Addr()}, client.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
