@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -91,8 +92,12 @@ func TestCompileBomb(t *testing.T) {
 		select {
 		case err := <-refused:
 			var admission *AdmissionError
-			if !errors.As(err, &admission) || admission.Where != "code" ||
-				!strings.Contains(admission.Reason, "too much time") {
+			switch {
+			case errors.Is(err, context.DeadlineExceeded):
+				// A child that gets a quarter of a processor or less, as it does
+				// beside much else, is ended by the clock.
+				t.Logf("the bomb ended with %v", err)
+			case !errors.As(err, &admission) || admission.Where != "code" || !strings.Contains(admission.Reason, "too much time"):
 				t.Errorf("the bomb ended with %v", err)
 			}
 			if children := childProcesses(t); len(children) > 0 {
