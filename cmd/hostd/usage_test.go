@@ -14,6 +14,7 @@ func TestEveryCommandExists(t *testing.T) {
 		"version", "dev", "demo", "serve", "bench", "verify", "recover",
 		"module push", "module ls", "module describe", "module activate", "module rollback", "module verify", "module check",
 		"entity send", "entity query", "entity events", "entity get", "entity state", "entity ls", "entity hot", "entity tail",
+		"entity deadletters ls", "entity deadletters retry", "entity deadletters discard",
 		"cluster status", "cluster watch", "cluster rebalance", "shard ls", "shard move", "node ls", "node drain", "node resume", "node leave", "node down",
 		"setting get", "setting put", "setting ls", "setting watch", "journal export", "journal import", "journal verify",
 	} {
@@ -31,7 +32,7 @@ func TestEveryCommandExists(t *testing.T) {
 
 func TestListingsHaveJSON(t *testing.T) {
 	for _, path := range []string{"module ls", "entity ls", "entity events", "entity get", "cluster status", "cluster watch", "shard ls", "node ls",
-		"setting get", "setting ls", "setting watch", "bench", "version", "journal export", "journal import", "journal verify", "entity hot"} {
+		"setting get", "setting ls", "setting watch", "bench", "version", "journal export", "journal import", "journal verify", "entity hot", "entity deadletters ls"} {
 		c, _, _ := newRoot(stdio{}).Find(strings.Fields(path))
 		if f := c.Flags().ShorthandLookup("o"); f == nil || f.Name != "output" {
 			t.Errorf("hostd %s has no flag -o", path)
