@@ -11,8 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/host"
 )
 
@@ -226,6 +228,9 @@ func newJournalImport(std stdio) *cobra.Command {
 		p := startProgress(std, "imported", sum.Bytes)
 		got, err := c.Import(ctx, counted{r: f, p: p})
 		p.end()
+		if client.CodeOf(err) == connect.CodeFailedPrecondition {
+			return fmt.Errorf("import: %w", err)
+		}
 		if err != nil {
 			return hint(fmt.Errorf("import: %w", err), "The same file can be imported again, and goes on where it was; another one needs another empty cluster.")
 		}
