@@ -27,6 +27,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// long skips a test of minutes of virtual time in short runs: the race detector
+// takes minutes of real time for it.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("long under the race detector")
+	}
+}
+
 // failOver bounds how long a shard may be without a leader that serves.
 const failOver = 10 * time.Second
 

@@ -50,6 +50,7 @@ func TestDrain(t *testing.T) {
 // A node that stays away longer than dead-after is replaced. When it returns it
 // is a member again, with replicas that have new names.
 func TestNodeIsReplaced(t *testing.T) {
+	long(t)
 	run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		victim := w.others(w.leader(0, 1))[0]
@@ -135,6 +136,7 @@ func TestSettingsAreWatched(t *testing.T) {
 // One node after the other is stopped and started, and nobody is told of an
 // error.
 func TestRollingRestart(t *testing.T) {
+	long(t)
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		for _, i := range w.all() {
@@ -205,6 +207,7 @@ func TestLeaderIsBackAtOnceWithoutItsDisk(t *testing.T) {
 // A node that lost its disk comes back with a clock behind that of its former
 // self: it is admitted at once, under a later start than any that was seen.
 func TestReplacedNodeWithAnEarlierClock(t *testing.T) {
+	long(t)
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		w.stop(2)
@@ -235,6 +238,7 @@ func TestReplacedNodeWithAnEarlierClock(t *testing.T) {
 // A node that is asked to leave gives everything away first, and nobody is
 // told of an error.
 func TestNodeLeaves(t *testing.T) {
+	long(t)
 	run(t, options{nodes: 4, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		if err := w.client().Leave(t.Context(), "n4"); err != nil {
@@ -255,6 +259,7 @@ func TestNodeLeaves(t *testing.T) {
 // nobody speaks to it then. It does so right after another node came back as a
 // new one and has no vote on the metadata yet.
 func TestLeaverIsAskedItself(t *testing.T) {
+	long(t)
 	run(t, options{nodes: 4, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		back := w.others(w.leader(0, 4))[0]
