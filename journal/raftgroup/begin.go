@@ -147,7 +147,7 @@ var msgProp = pb.MsgProp
 // this leadership, the one last reported, is over, and a later one begins only
 // with a vote that is written first.
 func (c *Core) flushProposals(g *group) {
-	if len(g.proposals) == 0 {
+	if len(g.proposals) == 0 || g.hands() {
 		return
 	}
 	all := g.proposals
@@ -178,13 +178,25 @@ func (c *Core) flushProposals(g *group) {
 	g.proposals = g.proposals[:0]
 }
 
+// hands reports that this replica, the leader, is handing over. Raft would drop
+// what is proposed meanwhile, one after the other, while what was proposed
+// before is of unknown outcome: so it waits until it is seen who leads, or until
+// raft has given the attempt up after an election timeout.
+func (g *group) hands() bool {
+	if g.handing {
+		s := g.node.BasicStatus()
+		g.handing = g.leader && s.RaftState == raft.StateLeader && s.LeadTransferee != raft.None
+	}
+	return g.handing
+}
+
 // drop reports those proposals that did not enter raft's log.
 func (c *Core) drop(g *group, proposals []proposal, err error) {
 	for i := range proposals {
 		p := &proposals[i]
 		reason := err
 		switch {
-		case !g.leader:
+		case !g.leader, g.node.BasicStatus().RaftState != raft.StateLeader:
 			reason = ErrNotLeader
 		case !fenceHolds(p.fence, g.term):
 			reason = ErrFenced

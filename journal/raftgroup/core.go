@@ -345,6 +345,7 @@ func (c *Core) TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) err
 	}
 	c.wake(g)
 	g.node.TransferLeader(uint64(to))
+	g.handing = true
 	c.touch(g)
 	return nil
 }

@@ -76,6 +76,7 @@ type group struct {
 	parked []*pb.Message
 
 	proposals []proposal
+	handing   bool // a transfer of leadership may be under way
 	reads     []uint64
 	waiting   int // reads in rounds
 	rounds    []round
