@@ -110,11 +110,12 @@ func sendBytes(s *abi.Send) int {
 	return len(s.EntityType) + len(s.EntityID) + len(s.Command) + len(s.OnReply) + len(s.OnReject) + len(s.Payload) + 128
 }
 
-// room reports whether what the output sends fits. Commands of clients and
-// timers leave half of the room to the entities that carry out sends: their
-// answers must not wait for those who wait for them.
+// room reports whether what the output sends fits. A send that only answers
+// the one it was made by always does: it takes that one's place, and two that
+// wait for each other's room would do so for ever. Commands of clients and
+// timers leave half of the room to entities that carry out sends and send more.
 func (c *core) room(e *entity, r *Request) error {
-	if len(c.output.Sends) == 0 {
+	if len(c.output.Sends) == 0 || r.Kind == Deliver && r.Delivery.OnReply != "" && len(c.output.Sends) == 1 {
 		return nil
 	}
 	most := 1
