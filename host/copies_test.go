@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +19,9 @@ import (
 func TestModuleCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		have, away, lost := journal.Digest{1}, journal.Digest{2}, journal.Digest{3}
-		full := true
+		var full atomic.Bool
+		full.Store(true)
+		var mu sync.Mutex // of what follows
 		var asked []journal.Digest
 		var lostAt []time.Duration
 		began := time.Now()
@@ -27,6 +31,8 @@ func TestModuleCopies(t *testing.T) {
 			},
 			here: func(d journal.Digest) bool { return d == have },
 			fetch: func(_ context.Context, d journal.Digest) error {
+				mu.Lock()
+				defer mu.Unlock()
 				asked = append(asked, d)
 				if d == lost {
 					lostAt = append(lostAt, time.Since(began))
@@ -34,16 +40,18 @@ func TestModuleCopies(t *testing.T) {
 				}
 				return nil
 			},
-			full: func() bool { return full },
+			full: full.Load,
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { c.run(ctx); close(done) }()
 		time.Sleep(time.Minute)
+		mu.Lock()
 		if len(asked) > 0 {
 			t.Errorf("fetched onto a full disk: %v", asked)
 		}
-		full = false
+		mu.Unlock()
+		full.Store(false)
 		time.Sleep(2 * time.Hour)
 		cancel()
 		<-done

@@ -40,14 +40,12 @@ type world struct {
 	refused  map[pair][]uint64 // the same of refusals
 	gaveUp   map[pair][]uint64
 	exists   bool // the type "late" does
-	trusted  bool // what was asked is true
 	out      []*entity.Request
 	posts    []*entity.Request
 	asks     []*asked
 	calm     bool
 	problems []string
 	made     int
-	retries  uint64
 }
 
 func (w *world) problem(format string, args ...any) {

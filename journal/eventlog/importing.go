@@ -24,7 +24,6 @@ type importStage struct {
 	snapshots []importedSnapshot
 	timers    []importedTimer
 	timerDue  map[string]struct{} // keys in timers
-	clock     int64
 }
 
 type importedSnapshot struct {

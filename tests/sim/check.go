@@ -31,7 +31,7 @@ func (w *World) heal() {
 	}
 	if w.meta != nil {
 		w.pardon()
-		w.recoordinate() // what was drained is resumed
+		w.recoordinate()
 	}
 	probes := w.probes()
 	for deadline := w.step + quiet; w.step < deadline && w.first == nil; w.step++ {

@@ -116,6 +116,12 @@ func (w *World) govern() {
 	if !w.healing && w.chance(max(1, w.profile.moves/12)) {
 		in.Orders = append(in.Orders, w.order())
 	}
+	for _, member := range in.View.Members() {
+		if w.healing && member.Draining { // nobody else resumes it
+			m.number++
+			in.Orders = append(in.Orders, coordinator.Order{ID: m.number, Kind: coordinator.OrderResume, Node: member.Node})
+		}
+	}
 	plan := m.coord.Step(in)
 	for _, command := range plan.Commands {
 		w.do(command)
