@@ -2,8 +2,11 @@ package faults
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,9 +35,34 @@ func attempt(t *testing.T, node *testkit.Node, id string) (send, query error) {
 	return send, query
 }
 
-// fullThenFree fills the disk to below the mark and then to what may be left,
-// and checks that the node refuses writes and
-// answers reads until there is space again.
+// backlog is how many bytes the node has to write to its store.
+func backlog(t *testing.T, node *testkit.Node) float64 {
+	t.Helper()
+	res, err := http.Get(node.API() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "hostd_apply_backlog_bytes "); ok {
+			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatal("the node does not tell its backlog")
+	return 0
+}
+
+// fullThenFree fills the disk to below the mark, waits until the node refuses
+// writes and has stored what it took before, and fills the disk to what may be
+// left: it answers reads, and refuses writes, until there is space again.
 func fullThenFree(t *testing.T, disk *testkit.SmallDisk, node *testkit.Node, left int64, round int) {
 	t.Helper()
 	disk.Fill("filler", belowMark)
@@ -47,6 +75,7 @@ func fullThenFree(t *testing.T, disk *testkit.SmallDisk, node *testkit.Node, lef
 		}
 		return client.CodeOf(send) == connect.CodeResourceExhausted
 	})
+	node.Await("what was acknowledged is in the store", func() bool { return backlog(t, node) == 0 })
 	disk.Fill("more", left)
 	for i := range 20 {
 		if send, query := attempt(t, node, fmt.Sprintf("refused-%d-%d", round, i)); client.CodeOf(send) != connect.CodeResourceExhausted || query != nil {
