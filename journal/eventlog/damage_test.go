@@ -102,7 +102,7 @@ func TestBitsFlippedUnderAnOpenStoreAreNotServed(t *testing.T) {
 	damaged := 0
 	// How much of a store is in its tables, and not in memory, is a matter of
 	// timing: go on with other stores until a flip is met.
-	for seed := uint64(2); seed == 2 || damaged == 0 && seed < 10; seed++ {
+	for seed := uint64(2); seed == 2 || damaged == 0 && seed < 60; seed++ {
 		damaged += flipUnderOpenStore(t, seed)
 	}
 	if damaged == 0 {
