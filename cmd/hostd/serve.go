@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -52,15 +53,12 @@ func newServe(std stdio) *cobra.Command {
 
 // serve runs the node until ctx ends, then stops it in order.
 func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Logger) error {
-	collecting, stop := context.WithCancel(context.WithoutCancel(ctx))
-	collected := make(chan struct{})
-	go func() {
-		defer close(collected)
-		runCollector(collecting)
-	}()
+	tending, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var heap sync.WaitGroup
+	heap.Go(func() { runCollector(tending) })
 	defer func() {
 		stop()
-		<-collected
+		heap.Wait()
 	}()
 	node, err := host.Start(ctx, cfg, logger)
 	switch {
@@ -72,7 +70,7 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	}
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	go watchHeap(running)
+	heap.Go(func() { watchHeap(tending) })
 	go func() {
 		select {
 		case err := <-node.Failed():

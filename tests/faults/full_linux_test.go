@@ -2,11 +2,8 @@ package faults
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -35,29 +32,14 @@ func attempt(t *testing.T, node *testkit.Node, id string) (send, query error) {
 	return send, query
 }
 
-// backlog is how many bytes the node has to write to its store.
-func backlog(t *testing.T, node *testkit.Node) float64 {
+// stored reports whether the node has written to its store all that it took.
+func stored(t *testing.T, node *testkit.Node) bool {
 	t.Helper()
-	res, err := http.Get(node.API() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
+	backlog, told := measure(t, node)["hostd_apply_backlog_bytes"]
+	if !told {
+		t.Fatal("the node does not tell its backlog")
 	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "hostd_apply_backlog_bytes "); ok {
-			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
-	}
-	t.Fatal("the node does not tell its backlog")
-	return 0
+	return backlog == 0
 }
 
 // fullThenFree fills the disk to below the mark, waits until the node refuses
@@ -75,7 +57,7 @@ func fullThenFree(t *testing.T, disk *testkit.SmallDisk, node *testkit.Node, lef
 		}
 		return client.CodeOf(send) == connect.CodeResourceExhausted
 	})
-	node.Await("what was acknowledged is in the store", func() bool { return backlog(t, node) == 0 })
+	node.Await("what was acknowledged is in the store", func() bool { return stored(t, node) })
 	disk.Fill("more", left)
 	for i := range 20 {
 		if send, query := attempt(t, node, fmt.Sprintf("refused-%d-%d", round, i)); client.CodeOf(send) != connect.CodeResourceExhausted || query != nil {
