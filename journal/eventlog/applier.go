@@ -182,7 +182,7 @@ func (a *Applier) Close(ctx context.Context) error {
 
 func (a *Applier) writer() {
 	for b := range a.write {
-		a.written <- b.Write(a.m.st)
+		a.written <- b.WriteTo(a.m.st)
 	}
 }
 

@@ -19,7 +19,7 @@ type Cut struct {
 	Entities uint64 // heads, the deleted ones too
 
 	generation uint32
-	view       *store.View
+	view       View
 }
 
 // cutHeads is how many heads are read at a time.

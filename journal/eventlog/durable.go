@@ -4,7 +4,6 @@ import (
 	"math"
 	"sync"
 
-	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -109,7 +108,7 @@ func (m *Machine) Durable(dst map[sharding.ShardID]uint64) (watermark uint64) {
 	return watermark
 }
 
-func (d *durability) read(st *store.Store, dst map[sharding.ShardID]uint64) (recorded, watermark uint64) {
+func (d *durability) read(st Store, dst map[sharding.ShardID]uint64) (recorded, watermark uint64) {
 	w := st.Watermark()
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 type Export struct {
 	header statefile.Header
 	life   []byte // what the keys start with
-	view   *store.View
+	view   View
 }
 
 // Held returns how far the store holds the shard's present life: what Pin
@@ -70,7 +70,7 @@ func (e *Export) Close() error {
 // exported gives the pairs without the life in their keys.
 type exported struct {
 	*Export
-	cursor *store.Cursor
+	cursor Cursor
 	closed bool
 }
 

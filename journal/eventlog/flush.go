@@ -134,7 +134,10 @@ func (m *Machine) Flushed(b *Batch) {
 
 // Write encodes the batch and writes it to the store. After an error the
 // process must end: what is in the store is not known.
-func (b *Batch) Write(st *store.Store) error {
+func (b *Batch) Write(st *store.Store) error { return b.WriteTo(stored{st}) }
+
+// WriteTo is Write with any Store.
+func (b *Batch) WriteTo(st Store) error {
 	b.kvs.Reset()
 	for i := range b.heads {
 		if err := b.dropRecords(&b.heads[i], st); err != nil {

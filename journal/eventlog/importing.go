@@ -40,7 +40,7 @@ type importedTimer struct {
 func (s *importStage) reset() { *s = importStage{} }
 
 // openImport reads from the store how far the shard's import has come.
-func (sh *shard) openImport(view *store.View) error {
+func (sh *shard) openImport(view View) error {
 	sh.imported = nil
 	_, err := view.Get(store.AppendPrefix(nil, sh.id, sh.generation, store.ClassImport), func(body []byte) error {
 		i, err := store.DecodeImport(body)

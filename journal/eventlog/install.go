@@ -120,7 +120,7 @@ func (m *Machine) finishInstalls() error {
 			return m.failed
 		}
 		if b := m.TakeBatch(); b != nil {
-			if err := b.Write(m.st); err != nil {
+			if err := b.WriteTo(m.st); err != nil {
 				return err
 			}
 			m.Flushed(b)

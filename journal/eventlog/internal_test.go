@@ -108,7 +108,7 @@ func TestReadOverlappingPacks(t *testing.T) {
 		if err := st.Write(&b, 1); err != nil {
 			t.Fatal(err)
 		}
-		m := &Machine{st: st, readAt: 1}
+		m := &Machine{st: stored{st}, readAt: 1}
 		for from := journal.Sequence(0); from <= seq+1; from++ {
 			checkSpans(t, tt.name, m, entity, recs, from, seq, tt.whole)
 		}

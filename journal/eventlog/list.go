@@ -85,7 +85,7 @@ type freshHead struct {
 }
 
 // freshHeads returns the heads that are newer than the view, by key.
-func (m *Machine) freshHeads(id sharding.ShardID, prefix []byte) ([]freshHead, *store.View, uint32, error) {
+func (m *Machine) freshHeads(id sharding.ShardID, prefix []byte) ([]freshHead, View, uint32, error) {
 	var out []freshHead
 	add := func(h *head) {
 		if h.shard.id == id && !h.shard.replaced && strings.HasPrefix(h.key, string(prefix)) {

@@ -12,7 +12,7 @@ import (
 // openLives finds what the store has of each shard's present life. Other
 // generations are deleted in the background: an applied mark in the present
 // one says that it is whole, so no other can be needed.
-func (m *Machine) openLives(view *store.View) error {
+func (m *Machine) openLives(view View) error {
 	lives, err := view.Lives()
 	if err != nil {
 		return err

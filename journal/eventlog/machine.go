@@ -28,7 +28,7 @@ const (
 // another between TakeBatch and Flushed. All other methods may be called from
 // any goroutine.
 type Machine struct {
-	st   *store.Store
+	st   Store
 	opts Options
 
 	// Of the applying goroutine.
@@ -85,6 +85,11 @@ type shard struct {
 // Entries after Applied are given to Apply again. The store stays the
 // caller's. SetRecoveryTargets follows, before the first Apply.
 func Open(st *store.Store, watermark uint64, opts Options) (*Machine, error) {
+	return OpenOn(stored{st}, watermark, opts)
+}
+
+// OpenOn is Open with any Store.
+func OpenOn(st Store, watermark uint64, opts Options) (*Machine, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("event log options: %w", err)
 	}

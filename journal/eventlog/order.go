@@ -48,7 +48,7 @@ func (m *Machine) ReadOrder(ctx context.Context, id sharding.ShardID, after uint
 
 // orderSnapshot is a shard's order at one moment.
 type orderSnapshot struct {
-	view       *store.View
+	view       View
 	generation uint32
 	index      uint64       // applied
 	stored     uint64       // index of the last pack in the view

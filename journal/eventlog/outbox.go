@@ -312,7 +312,7 @@ func (b *Batch) putPost(w *shardWrite) {
 }
 
 // openPost reads a shard's totals from the store.
-func (sh *shard) openPost(view *store.View) error {
+func (sh *shard) openPost(view View) error {
 	_, err := view.Get(store.AppendPrefix(nil, sh.id, sh.generation, store.ClassCount), func(body []byte) (err error) {
 		sh.post.totals, err = store.DecodeTotals(body)
 		return err

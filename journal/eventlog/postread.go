@@ -184,7 +184,7 @@ const maxFreshItems = 4096
 // itemReading is a moment of a class of items.
 type itemReading struct {
 	generation uint32
-	view       *store.View         // nil where the store has nothing that is asked for
+	view       View                // nil where the store has nothing that is asked for
 	changed    map[string]struct{} // in the store, and gone since
 	fresh      []freshItem
 }

@@ -17,7 +17,7 @@ type snapshot struct {
 	first, last *applied
 	base        journal.Position
 	snaps       []appliedSnapshot // in the overlay
-	view        *store.View
+	view        View
 	shard       sharding.ShardID
 	generation  uint32
 	key         []byte
@@ -59,7 +59,7 @@ func (m *Machine) capture(s *snapshot) (err error) {
 	return err
 }
 
-func readHead(v *store.View, id sharding.ShardID, generation uint32, entity []byte) (h store.Head, exists bool, err error) {
+func readHead(v View, id sharding.ShardID, generation uint32, entity []byte) (h store.Head, exists bool, err error) {
 	key := append(store.AppendPrefix(make([]byte, 0, 16+len(entity)), id, generation, store.ClassEntity), entity...)
 	exists, err = v.Get(key, func(body []byte) error {
 		h, err = store.DecodeHead(body)

@@ -108,7 +108,7 @@ func (f *follower) begin(c *store.Cut, from journal.Sequence) error {
 
 // dropRecords deletes the packs of which nothing is left after a cut. They were
 // in the store before this batch.
-func (b *Batch) dropRecords(w *headWrite, st *store.Store) error {
+func (b *Batch) dropRecords(w *headWrite, st Store) error {
 	if !w.cut {
 		return nil
 	}

@@ -269,7 +269,7 @@ func (m *Machine) DueTimers(ctx context.Context, id sharding.ShardID, by int64, 
 
 // timerLayers copies the overlay, and returns the view below it; nothing for a
 // shard that has no state.
-func (m *Machine) timerLayers(id sharding.ShardID, c *timerCursor) (*store.View, *shard, error) {
+func (m *Machine) timerLayers(id sharding.ShardID, c *timerCursor) (View, *shard, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c.changed = make(map[string]struct{})

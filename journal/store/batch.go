@@ -58,3 +58,15 @@ func (b *Batch) Delete(key []byte) {
 	b.buf = append(b.buf, key...)
 	b.kvs = append(b.kvs, pair{key: start, value: len(b.buf), end: len(b.buf), delete: true})
 }
+
+// Each calls fn for the pairs in the order they were added; the body of a
+// deletion is nil. Both slices are the batch's.
+func (b *Batch) Each(fn func(key, body []byte)) {
+	for _, p := range b.kvs {
+		if p.delete {
+			fn(b.buf[p.key:p.value:p.value], nil)
+		} else {
+			fn(b.buf[p.key:p.value:p.value], b.buf[p.value+frameBytes:p.end:p.end])
+		}
+	}
+}
