@@ -60,7 +60,7 @@ type Node struct {
 	member         *cluster.Member
 	shardKeys      *shardKeys
 	bindings       *bindings
-	idle           *idleTimes
+	typeSettings   *settingsOfTypes
 	region         *region.Region
 	leaders        *leaders
 	router         *router.Router

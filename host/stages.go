@@ -204,7 +204,7 @@ func (n *Node) openEntities(context.Context) error {
 	applied, _ := n.machine.Applied(sharding.MetaShard)
 	n.metadata = cluster.NewMetadata(state, applied)
 	n.shardKeys = newShardKeys(n.id.Shards, n.metadata.View)
-	n.idle = newIdleTimes()
+	n.typeSettings = newSettingsOfTypes()
 	n.bindings = newBindings(n.metadata, n.shardKeys, n.logger, n.loadType)
 	lanes := n.cfg.Lanes
 	if lanes == 0 {
@@ -221,7 +221,8 @@ func (n *Node) openEntities(context.Context) error {
 			Living:         n.machine,
 			Singletons:     func(s sharding.ShardID) []sharding.EntityID { return n.bindings.singletons(s, n.shardKeys.Locate) },
 			RememberRate:   max(1, rememberRate/lanes),
-			IdleAfter:      n.idle.after,
+			IdleAfter:      n.typeSettings.idleAfter,
+			Keeping:        n.typeSettings.keeping,
 			Bindings:       n.bindings.reached.Load,
 			Logger:         n.logger,
 			EntityInFlight: n.cfg.MaxEntityInFlight,
@@ -234,7 +235,7 @@ func (n *Node) openEntities(context.Context) error {
 		return err
 	}
 	n.bindings.moved = n.region.BindingsMoved
-	n.idle.moved = n.region.IdleTimesMoved
+	n.typeSettings.moved = n.region.IdleTimesMoved
 	n.closeLast("lanes", n.region.Close)
 	n.closeLast("transfers", func(context.Context) error { n.part.Close(); return nil })
 	n.applier, err = eventlog.StartApplier(n.machine, eventlog.ApplierOptions{Sink: n.region, Fatal: n.fatal, Logger: n.logger, FlushBytes: 4 << 20, FlushInterval: 400 * time.Millisecond})

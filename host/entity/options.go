@@ -30,8 +30,11 @@ type Options struct {
 	// was set in the place of what the type says; negative is for ever. It must
 	// not block. Nil: nothing is set.
 	IdleAfter func(entityType string) (after time.Duration, set bool)
-	Logger    *slog.Logger
-	Now       func() time.Time // the wall clock; time.Now when nil
+	// Keeping returns what was set of how much the entities of a type keep. It
+	// must not block. Nil: nothing is set.
+	Keeping func(entityType string) Keeping
+	Logger  *slog.Logger
+	Now     func() time.Time // the wall clock; time.Now when nil
 
 	Window          Window        // of remembered commands; the same on every node
 	EntityInFlight  int           // requests waiting on one entity, default 1,024

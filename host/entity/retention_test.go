@@ -38,15 +38,36 @@ func TestCutHistoriesAreNotGuessed(t *testing.T) {
 	}
 }
 
-// TestSnapshotsCarryTheRetention.
+// TestSnapshotsCarryTheRetention: what the type says, and in its place what is
+// set when the snapshot is taken.
 func TestSnapshotsCarryTheRetention(t *testing.T) {
 	w := quiet(t)
 	w.retain = 21
+	var set Keeping
+	w.core.opts.Keeping = func(string) Keeping { return set }
 	w.handOver()
-	for i := range 20 {
-		w.ask(Command, "add", fmt.Sprintf("c%d", i))
-	}
-	if s := w.snaps["x"]; len(s) == 0 || s[0].Retain != 21 || s[0].Keep != 3 {
-		t.Errorf("%+v", s)
+	n := 0
+	for _, tt := range []struct {
+		set    Keeping
+		retain uint64
+		keep   uint8
+	}{
+		{Keeping{}, 21, 3},
+		{Keeping{Records: 5, RecordsSet: true}, 5, 3},
+		{Keeping{Snapshots: 1}, 21, 1},
+		{Keeping{RecordsSet: true, Snapshots: 9}, 0, journal.MaxSnapshots},
+	} {
+		set = tt.set
+		for range 20 {
+			n++
+			w.ask(Command, "add", fmt.Sprintf("c%d", n))
+		}
+		all := w.snaps["x"]
+		if len(all) == 0 {
+			t.Fatal("no snapshot was taken")
+		}
+		if s := all[len(all)-1]; s.Retain != tt.retain || s.Keep != tt.keep {
+			t.Errorf("with %+v set: retain %d, keep %d", tt.set, s.Retain, s.Keep)
+		}
 	}
 }

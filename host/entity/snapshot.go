@@ -74,13 +74,8 @@ func (c *core) snapshotTaken(e *entity, v *call) {
 		c.closeInstance(e.inst)
 		return
 	}
-	snap := journal.Snapshot{
-		Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: e.sequence,
-		Retain: e.typ.Retain, Keep: uint8(min(max(e.typ.SnapshotKeep, 0), journal.MaxSnapshots)), State: v.out,
-	}
-	if snap.Keep == 0 {
-		snap.Keep = 2
-	}
+	snap := journal.Snapshot{Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: e.sequence, State: v.out}
+	snap.Retain, snap.Keep = c.retains(e.typ)
 	if first, some := e.seen.oldest(); some {
 		snap.Window = min(snap.Window, first)
 	}

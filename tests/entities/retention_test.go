@@ -23,34 +23,12 @@ import (
 func TestRetentionCutsEvents(t *testing.T) {
 	const commands, window = 10_700, 10_000
 	n := newNode(t)
-	cmd := func(i int) client.Command {
-		return client.Command{EntityType: "trail", EntityID: "x", Name: "add", ID: fmt.Sprint("c", i), Data: []byte(`{"amount":1}`)}
-	}
-	stream := n.c.Stream(client.StreamOptions{})
-	failed := make(chan error, commands)
-	for i := range commands {
-		if err := stream.Send(t.Context(), cmd(i), func(_ client.Reply, err error) { failed <- err }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range commands {
-		if err := <-failed; err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := stream.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	cmd := adding("trail")
+	n.fill("trail", 0, commands)
 	n.send("other", "add", map[string]int{"amount": 1}) // of a type that retains all
-	first := uint64(0)
-	for end := time.Now().Add(60 * time.Second); first < 300; time.Sleep(20 * time.Millisecond) {
-		first = n.begins("x")
-		if time.Now().After(end) {
-			t.Fatalf("its events begin at %d", first)
-		}
-	}
+	first := n.awaitCut("trail", 300)
 	for range 2 {
-		first = n.begins("x")
+		first = n.begins("trail")
 		if first > commands-window+1 {
 			t.Fatalf("the events begin at %d: command ids that count are forgotten", first)
 		}
@@ -90,10 +68,105 @@ func TestRetentionCutsEvents(t *testing.T) {
 	}
 }
 
-// begins is the first sequence of an entity that can be read.
-func (n *node) begins(id string) uint64 {
+// TestRetentionIsASetting: a setting takes the place of what the type says of
+// its events, from the next snapshot on, and no longer than it is there; what
+// was cut stays away.
+func TestRetentionIsASetting(t *testing.T) {
+	const commands, key = 10_300, "entity.alarm.retain-events"
+	n := newNode(t)
+	n.fill("alarm", 0, commands)
+	if first := n.begins("alarm"); first != 1 {
+		t.Fatalf("of a type that retains all the events begin at %d", first)
+	}
+	if _, err := n.c.PutSetting(t.Context(), key, "few"); err == nil || !strings.Contains(err.Error(), "1000000000") {
+		t.Errorf("a setting that says nothing: %v", err)
+	}
+	for key, value := range map[string]string{key: "50", "entity.alarm.retain-snapshots": "1"} {
+		if _, err := n.c.PutSetting(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sent := commands
+	more := func() {
+		n.fill("alarm", sent, 40)
+		sent += 40
+	}
+	first := uint64(1)
+	for end := time.Now().Add(60 * time.Second); first < 100; first = n.begins("alarm") {
+		if more(); time.Now().After(end) {
+			t.Fatalf("the events begin at %d", first)
+		}
+	}
+	if _, err := n.c.PutSetting(t.Context(), key, ""); err != nil {
+		t.Fatal(err)
+	}
+	more() // its snapshots may have been under way
+	first = n.begins("alarm")
+	for range 5 {
+		more()
+	}
+	if now := n.begins("alarm"); now != first {
+		t.Errorf("without the setting the events begin at %d, before at %d", now, first)
+	}
+	n.stop()
+	if faults, err := host.Verify(t.Context(), n.dir, io.Discard); err != nil || faults > 0 {
+		t.Errorf("verify: %d faults, %v", faults, err)
+	}
+	n.start()
+	r, err := n.c.Query(t.Context(), client.Query{EntityType: "alarm", EntityID: "x", Name: "state"})
+	var s state
+	if err == nil {
+		err = json.Unmarshal(r.Data, &s)
+	}
+	if err != nil || s.Total != int64(sent) || n.begins("alarm") != first {
+		t.Errorf("after a stop: %+v, events from %d: %v", s, n.begins("alarm"), err)
+	}
+}
+
+// adding makes the commands that add to x of a type.
+func adding(entityType string) func(i int) client.Command {
+	return func(i int) client.Command {
+		return client.Command{EntityType: entityType, EntityID: "x", Name: "add", ID: fmt.Sprint("c", i), Data: []byte(`{"amount":1}`)}
+	}
+}
+
+// fill sends a number of commands to x of a type.
+func (n *node) fill(entityType string, from, commands int) {
 	n.t.Helper()
-	for e, err := range n.c.ReadEvents(n.t.Context(), client.EventRange{EntityType: "trail", EntityID: id}) {
+	cmd := adding(entityType)
+	stream := n.c.Stream(client.StreamOptions{})
+	failed := make(chan error, commands)
+	for i := range commands {
+		if err := stream.Send(n.t.Context(), cmd(from+i), func(_ client.Reply, err error) { failed <- err }); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	for range commands {
+		if err := <-failed; err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	if err := stream.Close(n.t.Context()); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// awaitCut waits until the events of x of a type begin at a sequence or later.
+func (n *node) awaitCut(entityType string, least uint64) (first uint64) {
+	n.t.Helper()
+	for end := time.Now().Add(60 * time.Second); first < least; time.Sleep(20 * time.Millisecond) {
+		first = n.begins(entityType)
+		if time.Now().After(end) {
+			n.t.Fatalf("its events begin at %d", first)
+		}
+	}
+	return first
+}
+
+// begins is the first sequence of x of a type that can be read.
+func (n *node) begins(entityType string) uint64 {
+	n.t.Helper()
+	for e, err := range n.c.ReadEvents(n.t.Context(), client.EventRange{EntityType: entityType, EntityID: "x"}) {
 		if err == nil {
 			return e.Sequence
 		}
