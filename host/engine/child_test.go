@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/tests/testkit"
 )
 
 // TestMain makes the test binary its own child process, in which it compiles
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 			os.Exit(childRefused)
 		}
 	}
-	os.Exit(m.Run())
+	os.Exit(testkit.Main(m))
 }
 
 func childOptions(t *testing.T, mode string) Options {

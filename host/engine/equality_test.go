@@ -5,41 +5,16 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/tests/testkit"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 )
-
-// buildExample builds the example counter in Go, or in C where clang is.
-func buildExample(t testing.TB, name string) []byte {
-	t.Helper()
-	out := filepath.Join(t.TempDir(), "guest.wasm")
-	command := exec.Command("go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", out, "../../examples/wasm/"+name)
-	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
-	if name == "counter-c" {
-		for _, program := range []string{"clang", "wasm-ld"} {
-			if _, err := exec.LookPath(program); err != nil {
-				t.Skipf("no %s here: %v", program, err)
-			}
-		}
-		command = exec.Command("clang", "--target=wasm32", "-O2", "-nostdlib", "-fno-builtin", "-Wl,--no-entry",
-			"-Wl,--strip-all", "-o", out, "../../examples/wasm/counter-c/counter.c")
-	}
-	if said, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, said)
-	}
-	wasm, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return wasm
-}
 
 // counterOf stands in for the counters of a module that is not metered.
 type counterOf struct {
@@ -57,15 +32,25 @@ func asItCame(t testing.TB, e *Engine, wasm []byte) *Instance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guest, err := e.runtime.InstantiateModule(t.Context(), compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	t.Cleanup(func() { compiled.Close(context.Background()) })
+	return plainInstance(t, e, compiled)
+}
+
+// plainInstance is an instance of code that is not metered.
+func plainInstance(t testing.TB, e *Engine, compiled wazero.CompiledModule) *Instance {
+	t.Helper()
+	memory := &linearMemory{budget: new(memoryBudget)} // bounds of buffers are checked against its length
+	starting := experimental.WithMemoryAllocator(t.Context(), memory)
+	guest, err := e.runtime.InstantiateModule(starting, compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
+		memory.Free()
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		guest.Close(context.Background())
-		compiled.Close(context.Background())
+		memory.Free()
 	})
-	g := &Instance{module: &Module{engine: e}, guest: guest, memory: &linearMemory{}, pureClock: fixedInstant, pureSeed: fixedSeed,
+	g := &Instance{module: &Module{engine: e}, guest: guest, memory: memory, pureClock: fixedInstant, pureSeed: fixedSeed,
 		log: guestLog{logger: e.logger}, meter: meter{fuel: &counterOf{}, stack: &counterOf{}}}
 	g.ctx = &callContext{context.Background(), g}
 	g.SetBudgets(Budgets{})
@@ -75,8 +60,6 @@ func asItCame(t testing.TB, e *Engine, wasm []byte) *Instance {
 			t.Fatal(err)
 		}
 	}
-	// Bounds of buffers are checked against the length of the host's memory.
-	g.memory.length = int(guest.Memory().Size())
 	return g
 }
 
@@ -133,36 +116,66 @@ func outcomes(t testing.TB, g *Instance, seed uint64, commands int) (all [][]byt
 	return all, fuel
 }
 
+// equalGuests are the guests whose metered forms are held against them as they
+// came: one put together byte by byte, those in other languages, and Go.
+var equalGuests = []string{"assembled", "counter-c", "counter-rust", "counter-as", "counter"}
+
+func equalGuest(t testing.TB, name string) []byte {
+	t.Helper()
+	if name == "assembled" { // a call in the query, a loop for each byte of a command
+		guest := wideGuest()
+		guest.bodies[abi.ExportQuery] = cat(i32c(1), call(11), op(opDrop), stateSpan())
+		guest.bodies[abi.ExportHandle] = cat(addLength(), op(opLoop, []byte{blockVoid}),
+			get(1), i32c(1), op(opI32Sub), op(opLocalTee, uleb(1)), op(opBrIf, uleb(0)), []byte{opEnd}, stateSpan())
+		return guest.build()
+	}
+	if testing.Short() && name != "counter-c" {
+		t.Skip("short: the counter in C stands for all")
+	}
+	return testkit.BuildExample(t, name)
+}
+
 // TestMeteredGuestsAreTheSame runs 10,000 random commands on a guest as it
-// came, compiled, and on the metered one, compiled and interpreted: every
-// answer is the same, and the metered ones spend the same fuel.
+// came and on the metered one, each compiled and interpreted: every answer is
+// the same, and the metered ones spend the same fuel. The counters written
+// from the contract alone answer alike, too.
 func TestMeteredGuestsAreTheSame(t *testing.T) {
 	commands := 10_000
 	if testing.Short() {
 		commands = 500
 	}
 	const seed = 5
-	for _, name := range []string{"counter-c", "counter"} {
+	var counters [][]byte
+	for _, name := range equalGuests {
 		t.Run(name, func(t *testing.T) {
-			if testing.Short() && name == "counter" {
-				t.Skip("short: the counter in C stands for both")
-			}
-			wasm := buildExample(t, name)
+			wasm := equalGuest(t, name)
 			want, _ := outcomes(t, asItCame(t, newEngine(t, Options{}), wasm), seed, commands)
+			compare := func(what string, want, got [][]byte) {
+				t.Helper()
+				for i := range want {
+					if !bytes.Equal(want[i], got[i]) {
+						t.Fatalf("%s: answer %d is %q, as it came %q", what, i, got[i], want[i])
+					}
+				}
+			}
+			interpreted, _ := outcomes(t, asItCame(t, newEngine(t, Options{Interpreter: true}), wasm), seed, commands)
+			compare("interpreted", want, interpreted)
 			var spent []int64
 			for _, opts := range []Options{{}, {Interpreter: true}, {}} {
 				got, fuel := outcomes(t, instantiate(t, compile(t, newEngine(t, opts), wasm)), seed, commands)
-				for i := range want {
-					if !bytes.Equal(want[i], got[i]) {
-						t.Fatalf("interpreter %v: answer %d is %q, as it came %q", opts.Interpreter, i, got[i], want[i])
-					}
-				}
+				compare(fmt.Sprintf("metered, interpreter %v", opts.Interpreter), want, got)
 				spent = append(spent, fuel)
 			}
 			if spent[0] != spent[1] || spent[0] != spent[2] {
 				t.Errorf("three instances spent %d", spent)
 			}
 			t.Logf("%d units a command", spent[0]/int64(commands))
+			if strings.HasPrefix(name, "counter-") {
+				if counters != nil {
+					compare("held against another language", counters, want)
+				}
+				counters = want
+			}
 		})
 	}
 }
@@ -201,7 +214,7 @@ func BenchmarkCommands(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			wasm := (&testGuest{bodies: map[string][]byte{abi.ExportHandle: i64c(0)}}).build()
 			if name != "empty" {
-				wasm = buildExample(b, name)
+				wasm = testkit.BuildExample(b, name)
 			}
 			e := newEngine(b, Options{})
 			guests := [2]*Instance{asItCame(b, e, wasm), instantiate(b, compile(b, e, wasm))}

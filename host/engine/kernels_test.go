@@ -3,62 +3,24 @@ package engine
 import (
 	"context"
 	"math"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/tests/testkit"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 )
 
-// kernels builds testdata/kernels with the compiler of a language. What is not
-// installed is skipped: Debian has clang, lld, rustc and libstd-rust-dev-wasm32,
-// and HOSTD_ASC names the asc of npm's assemblyscript.
+// kernels builds testdata/kernels with the compiler of a language.
 func kernels(t testing.TB, language string) []byte {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), "kernels.wasm")
-	var command *exec.Cmd
-	need := func(program string) string {
-		path, err := exec.LookPath(program)
-		if err != nil {
-			t.Skipf("no %s here: %v", program, err)
-		}
-		return path
+	const dir = "host/engine/testdata/kernels/"
+	if language == "go" {
+		return testkit.BuildGuest(t, dir+"go")
 	}
-	switch language {
-	case "c":
-		need("wasm-ld")
-		command = exec.Command(need("clang"), "--target=wasm32", "-O2", "-nostdlib", "-fno-builtin", "-Wl,--no-entry", "-Wl,--strip-all",
-			"-o", out, "testdata/kernels/kernels.c")
-	case "rust":
-		command = exec.Command(need("/usr/bin/rustc"), "--edition", "2021", "--target", "wasm32-unknown-unknown", "-C", "opt-level=3",
-			"-C", "panic=abort", "-C", "lto=fat", "-C", "strip=symbols", "--crate-type", "cdylib", "-o", out, "testdata/kernels/kernels.rs")
-	case "assemblyscript":
-		asc := os.Getenv("HOSTD_ASC")
-		if asc == "" {
-			t.Skip("HOSTD_ASC does not name asc, the AssemblyScript compiler")
-		}
-		command = exec.Command(need(asc), "testdata/kernels/kernels.ts", "-O3", "--runtime", "incremental", "--noAssert",
-			"--use", "abort=", "--exportStart", "_initialize", "-o", out)
-	case "go":
-		command = exec.Command(need("go"), "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", out, "./testdata/kernels/go")
-		command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
-	}
-	if said, err := command.CombinedOutput(); err != nil {
-		if language == "rust" { // installed, and without what it takes for this target
-			t.Skipf("rustc does not build for wasm32: %v\n%s", err, said)
-		}
-		t.Fatalf("build: %v\n%s", err, said)
-	}
-	wasm, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return wasm
+	return testkit.BuildSource(t, dir+map[string]string{"c": "kernels.c", "rust": "kernels.rs", "assemblyscript": "kernels.ts"}[language])
 }
 
 var kernelLanguages = []string{"c", "rust", "assemblyscript", "go"}

@@ -5,9 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"log/slog"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/hostd/hostd/abi/abitest"
@@ -142,24 +139,12 @@ func compileModule(t testing.TB, wasm []byte, logger *slog.Logger) *engine.Modul
 	return m
 }
 
-// TestGuestInCConforms runs the counter written from the contract alone.
-func TestGuestInCConforms(t *testing.T) {
-	for _, program := range []string{"clang", "wasm-ld"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("no %s here: %v", program, err)
-		}
+// TestGuestsWithoutSDKConform runs the counters in other languages, written
+// from the contract alone.
+func TestGuestsWithoutSDKConform(t *testing.T) {
+	for _, name := range []string{"counter-c", "counter-rust", "counter-as"} {
+		t.Run(name, func(t *testing.T) { conforms(t, compileModule(t, testkit.BuildExample(t, name), nil)) })
 	}
-	file := filepath.Join(t.TempDir(), "counter.wasm")
-	build := exec.Command("clang", "--target=wasm32", "-O2", "-nostdlib", "-fno-builtin", "-Wl,--no-entry", "-Wl,--strip-all",
-		"-o", file, "../../examples/wasm/counter-c/counter.c")
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, said)
-	}
-	wasm, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conforms(t, compileModule(t, wasm, nil))
 }
 
 // conforms runs the whole suite, with payloads the guest can use and with

@@ -32,9 +32,13 @@ type guest struct {
 // guests holds what this test process has built, by package.
 var guests sync.Map
 
-// BuildExample returns examples/wasm/<name> as a Wasm module. See BuildGuest.
+// BuildExample returns examples/wasm/<name> as a Wasm module. See BuildGuest,
+// and BuildSource for those in other languages than Go.
 func BuildExample(t testing.TB, name string) []byte {
 	t.Helper()
+	if source, ok := foreign[name]; ok {
+		return BuildSource(t, source)
+	}
 	return BuildGuest(t, "examples/wasm/"+name)
 }
 

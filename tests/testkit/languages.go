@@ -1,0 +1,106 @@
+package testkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// foreign are the examples that are not in Go.
+var foreign = map[string]string{
+	"counter-c":    "examples/wasm/counter-c/counter.c",
+	"counter-rust": "examples/wasm/counter-rust/counter.rs",
+	"counter-as":   "examples/wasm/counter-as/counter.ts",
+}
+
+// errNoCompiler is returned where the compiler of a language, or what it takes
+// to compile for wasm32, is not installed.
+var errNoCompiler = errors.New("not installed")
+
+// sources holds what this test process has compiled, by file.
+var sources sync.Map
+
+// BuildSource returns one file in C, Rust or AssemblyScript, relative to the
+// repository's root, as a Wasm module, compiled once a process as the READMEs
+// of the examples say. The test is skipped where the compiler is missing:
+// Debian has clang and lld, rustc and libstd-rust-dev-wasm32; asc comes from
+// npm, by `npm ci` in examples/wasm/counter-as or named by HOSTD_ASC. Callers
+// must not change the bytes.
+func BuildSource(t testing.TB, source string) []byte {
+	t.Helper()
+	entry, _ := sources.LoadOrStore(source, new(guest))
+	g := entry.(*guest)
+	g.once.Do(func() { g.err = g.compile(source) })
+	if errors.Is(g.err, errNoCompiler) {
+		t.Skipf("%v\n%s", g.err, g.log)
+	}
+	if g.err != nil {
+		t.Fatalf("compile %s: %v\n%s", source, g.err, g.log)
+	}
+	return g.wasm
+}
+
+func (g *guest) compile(source string) error {
+	root, err := repositoryRoot()
+	if err != nil {
+		return err
+	}
+	file, err := builtOnce("guest-"+strings.ReplaceAll(source, "/", "-")+".wasm", func(path string) error {
+		args, err := compiler(root, source, path)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+		defer cancel()
+		build := exec.CommandContext(ctx, args[0], args[1:]...)
+		build.Dir = root
+		log, err := build.CombinedOutput()
+		g.log = string(log)
+		if err != nil && strings.Contains(g.log, "target may not be installed") {
+			return fmt.Errorf("rustc's library for wasm32: %w", errNoCompiler)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	g.wasm, err = os.ReadFile(file)
+	return err
+}
+
+// compiler is the command that compiles a source into out.
+func compiler(root, source, out string) ([]string, error) {
+	switch filepath.Ext(source) {
+	case ".c":
+		if _, err := installed("wasm-ld"); err != nil {
+			return nil, err
+		}
+		clang, err := installed("clang")
+		return []string{clang, "--target=wasm32", "-O2", "-nostdlib", "-fno-builtin", "-Wl,--no-entry", "-Wl,--strip-all", "-o", out, source}, err
+	case ".rs":
+		// Debian's, which has the library for wasm32, before another in the path.
+		rustc, err := installed("/usr/bin/rustc", "rustc")
+		return []string{rustc, "--edition", "2021", "--target", "wasm32-unknown-unknown", "-C", "opt-level=3", "-C", "panic=abort",
+			"-C", "lto=fat", "-C", "strip=symbols", "--crate-type", "cdylib", "-o", out, source}, err
+	case ".ts":
+		asc, err := installed(os.Getenv("HOSTD_ASC"), filepath.Join(root, "examples/wasm/counter-as/node_modules/.bin/asc"))
+		return []string{asc, source, "-O3", "--runtime", "incremental", "--noAssert", "--use", "abort=", "--exportStart", "_initialize", "-o", out}, err
+	}
+	return nil, fmt.Errorf("no compiler for %s", source)
+}
+
+// installed finds the first program that is there.
+func installed(programs ...string) (path string, err error) {
+	for _, program := range programs {
+		if path, err = exec.LookPath(program); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w", filepath.Base(programs[len(programs)-1]), errNoCompiler)
+}
