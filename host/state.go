@@ -28,8 +28,13 @@ const (
 	foldHandle = 1
 )
 
-// errFolded ends the reading of a history.
-var errFolded = errors.New("the state is folded")
+var (
+	// errFolded ends the reading of a history.
+	errFolded = errors.New("the state is folded")
+	// errNotFolded: of the life that the state belongs to not all events are
+	// there, and no snapshot before it.
+	errNotFolded = errors.New("the events of the state were cut")
+)
 
 // Fold implements rpc.States.
 func (s stateService) Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) ([]byte, journal.Sequence, error) {
@@ -60,6 +65,9 @@ func (s stateService) Fold(ctx context.Context, id sharding.EntityID, at *journa
 	f := folding{n: s.n, shard: shard, id: id, end: end}
 	defer f.close()
 	state, err := f.fold(ctx)
+	if errors.Is(err, errNotFolded) {
+		err = &rpc.StateCutError{From: head.Snapshots[0]}
+	}
 	return state, end, err
 }
 
@@ -70,11 +78,12 @@ type folding struct {
 	id    sharding.EntityID
 	end   journal.Sequence
 
-	guest  *engine.Instance
-	index  uint32
-	ended  bool // the entity was deleted at end
-	begin  []byte
-	frames []byte
+	guest   *engine.Instance
+	index   uint32
+	ended   bool // the entity was deleted at end
+	missing bool // of the life that is read the first events
+	begin   []byte
+	frames  []byte
 }
 
 func (f *folding) close() {
@@ -184,13 +193,32 @@ func (f *folding) start(at journal.Sequence, snapshot []byte) (bool, error) {
 	return status == abi.LoadDone, err
 }
 
-// evolve applies the events after from. A tombstone ends a life: the next one
-// begins with the initial state.
+// evolve applies the events after from. Where the first of them were cut, those
+// of a life that begins after the cut are all there.
 func (f *folding) evolve(ctx context.Context, from journal.Sequence) error {
 	if from >= f.end {
 		return nil
 	}
-	err := f.n.machine.Read(ctx, f.shard, f.id, from+1, func(_ journal.Position, r *journal.Record) error {
+	f.missing = false
+	err := f.read(ctx, from, from+1)
+	var cut *journal.CutError
+	if errors.As(err, &cut) {
+		f.missing = true
+		err = f.read(ctx, cut.First-1, cut.First-1)
+	}
+	switch {
+	case err != nil && !errors.Is(err, errFolded):
+		return err
+	case f.missing:
+		return errNotFolded
+	}
+	return f.apply()
+}
+
+// read applies the events after from, of records that end at first or later. A
+// tombstone ends a life: the next one begins with the initial state.
+func (f *folding) read(ctx context.Context, from, first journal.Sequence) error {
+	return f.n.machine.Read(ctx, f.shard, f.id, first, func(_ journal.Position, r *journal.Record) error {
 		for i := range r.Events {
 			sequence := r.Expected + journal.Sequence(i) + 1
 			if sequence <= from {
@@ -199,7 +227,7 @@ func (f *folding) evolve(ctx context.Context, from journal.Sequence) error {
 			if sequence > f.end {
 				return errFolded
 			}
-			if r.Tombstone(i) {
+			if r.Tombstone(i) || f.missing {
 				continue
 			}
 			f.frames = abi.AppendInputEvent(f.frames, uint64(sequence), r.RecordedAt, r.Events[i].Type, r.Events[i].Payload)
@@ -209,22 +237,24 @@ func (f *folding) evolve(ctx context.Context, from journal.Sequence) error {
 				}
 			}
 		}
-		if r.Flags&journal.FlagTombstone == 0 || r.Last() > f.end {
+		if r.Flags&journal.FlagTombstone == 0 || r.Last() > f.end || r.Last() <= from {
 			return ctx.Err()
 		}
-		if err := f.apply(); err != nil {
-			return err
-		}
-		if err := f.guest.Drop(foldHandle); err != nil {
-			return err
-		}
-		_, err := f.start(r.Last(), nil)
-		return err
+		return f.endLife(r.Last())
 	})
-	if err != nil && !errors.Is(err, errFolded) {
+}
+
+// endLife begins with the initial state behind a tombstone.
+func (f *folding) endLife(at journal.Sequence) error {
+	f.missing = false
+	if err := f.apply(); err != nil {
 		return err
 	}
-	return f.apply()
+	if err := f.guest.Drop(foldHandle); err != nil {
+		return err
+	}
+	_, err := f.start(at, nil)
+	return err
 }
 
 func (f *folding) apply() error {

@@ -76,13 +76,14 @@ func codeOf(err error) (code connect.Code, known bool) {
 		going     *unfinishedError
 		future    *FutureSequenceError
 		cut       *journal.CutError
+		stateless *StateCutError
 	)
 	switch {
 	case errors.As(err, &argument), errors.As(err, &module), errors.As(err, &future):
 		return connect.CodeInvalidArgument, true
 	case errors.As(err, &rejected), errors.As(err, &mismatch), errors.As(err, &refused):
 		return connect.CodeFailedPrecondition, true
-	case errors.As(err, &cut):
+	case errors.As(err, &cut), errors.As(err, &stateless):
 		return connect.CodeOutOfRange, true
 	case errors.As(err, &notLeader), errors.As(err, &gap):
 		return connect.CodeUnavailable, true

@@ -18,7 +18,8 @@ import (
 type States interface {
 	// Fold returns the entity's state after the event with the sequence at, as
 	// the module that decided it snapshots it; nil is the last one. It fails
-	// with a *FutureSequenceError where that event has not happened.
+	// with a *FutureSequenceError where that event has not happened, and with a
+	// *journal.CutError or a *StateCutError where it or what it stands on was cut.
 	Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (state []byte, sequence journal.Sequence, err error)
 	// Passivate lets the entity leave memory.
 	Passivate(ctx context.Context, id sharding.EntityID) error
@@ -37,6 +38,17 @@ type FutureSequenceError struct{ Asked, Last journal.Sequence }
 
 func (e *FutureSequenceError) Error() string {
 	return fmt.Sprintf("the entity is at sequence %d, there is no state at %d", e.Last, e.Asked)
+}
+
+// StateCutError: the events that the state is made of were cut, and no snapshot
+// before it is kept. From is the first sequence with one; 0: there is none.
+type StateCutError struct{ From journal.Sequence }
+
+func (e *StateCutError) Error() string {
+	if e.From == 0 {
+		return "the first events of the entity were cut, and no snapshot of it is kept"
+	}
+	return fmt.Sprintf("the first events of the entity were cut; there are states from sequence %d on", e.From)
 }
 
 // GetState folds an entity's state.
