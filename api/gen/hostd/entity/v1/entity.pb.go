@@ -631,6 +631,53 @@ func (x *SequenceMismatch) GetActual() uint64 {
 	return 0
 }
 
+// EventsCut is the detail of out_of_range when what is asked for was cut, as
+// the entity type retains no more.
+type EventsCut struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entity's first event that is kept.
+	First         uint64 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventsCut) Reset() {
+	*x = EventsCut{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventsCut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventsCut) ProtoMessage() {}
+
+func (x *EventsCut) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventsCut.ProtoReflect.Descriptor instead.
+func (*EventsCut) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *EventsCut) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
 // QueryRequest is one query.
 type QueryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -656,7 +703,7 @@ type QueryRequest struct {
 
 func (x *QueryRequest) Reset() {
 	*x = QueryRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[7]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -668,7 +715,7 @@ func (x *QueryRequest) String() string {
 func (*QueryRequest) ProtoMessage() {}
 
 func (x *QueryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[7]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -681,7 +728,7 @@ func (x *QueryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryRequest.ProtoReflect.Descriptor instead.
 func (*QueryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{7}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *QueryRequest) GetEntityType() string {
@@ -775,7 +822,7 @@ type QueryResponse struct {
 
 func (x *QueryResponse) Reset() {
 	*x = QueryResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[8]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +834,7 @@ func (x *QueryResponse) String() string {
 func (*QueryResponse) ProtoMessage() {}
 
 func (x *QueryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[8]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +847,7 @@ func (x *QueryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResponse.ProtoReflect.Descriptor instead.
 func (*QueryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{8}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *QueryResponse) GetPayload() isQueryResponse_Payload {
@@ -883,7 +930,7 @@ type ReadEventsRequest struct {
 
 func (x *ReadEventsRequest) Reset() {
 	*x = ReadEventsRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[9]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +942,7 @@ func (x *ReadEventsRequest) String() string {
 func (*ReadEventsRequest) ProtoMessage() {}
 
 func (x *ReadEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[9]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +955,7 @@ func (x *ReadEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadEventsRequest.ProtoReflect.Descriptor instead.
 func (*ReadEventsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{9}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReadEventsRequest) GetEntityType() string {
@@ -981,7 +1028,7 @@ type ReadEventsResponse struct {
 
 func (x *ReadEventsResponse) Reset() {
 	*x = ReadEventsResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[10]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1040,7 @@ func (x *ReadEventsResponse) String() string {
 func (*ReadEventsResponse) ProtoMessage() {}
 
 func (x *ReadEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[10]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1053,7 @@ func (x *ReadEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadEventsResponse.ProtoReflect.Descriptor instead.
 func (*ReadEventsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{10}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReadEventsResponse) GetSequence() uint64 {
@@ -1126,7 +1173,7 @@ type SubscribeRequest struct {
 
 func (x *SubscribeRequest) Reset() {
 	*x = SubscribeRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[11]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1185,7 @@ func (x *SubscribeRequest) String() string {
 func (*SubscribeRequest) ProtoMessage() {}
 
 func (x *SubscribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[11]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1198,7 @@ func (x *SubscribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{11}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SubscribeRequest) GetEntityType() string {
@@ -1236,14 +1283,17 @@ type SubscribeResponse struct {
 	EntityId string `protobuf:"bytes,9,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
 	// Resume after this event by giving the cursor back. It grows with the
 	// number of shards.
-	Cursor        string `protobuf:"bytes,10,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Cursor string `protobuf:"bytes,10,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// How many events were passed over since the message before because they
+	// were cut; only with skip_cut.
+	Skipped       uint64 `protobuf:"varint,11,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubscribeResponse) Reset() {
 	*x = SubscribeResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[12]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1305,7 @@ func (x *SubscribeResponse) String() string {
 func (*SubscribeResponse) ProtoMessage() {}
 
 func (x *SubscribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[12]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1318,7 @@ func (x *SubscribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeResponse.ProtoReflect.Descriptor instead.
 func (*SubscribeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{12}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubscribeResponse) GetSequence() uint64 {
@@ -1352,6 +1402,13 @@ func (x *SubscribeResponse) GetCursor() string {
 	return ""
 }
 
+func (x *SubscribeResponse) GetSkipped() uint64 {
+	if x != nil {
+		return x.Skipped
+	}
+	return 0
+}
+
 type isSubscribeResponse_Payload interface {
 	isSubscribeResponse_Payload()
 }
@@ -1383,7 +1440,7 @@ type GetEntityRequest struct {
 
 func (x *GetEntityRequest) Reset() {
 	*x = GetEntityRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[13]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1452,7 @@ func (x *GetEntityRequest) String() string {
 func (*GetEntityRequest) ProtoMessage() {}
 
 func (x *GetEntityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[13]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1465,7 @@ func (x *GetEntityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEntityRequest.ProtoReflect.Descriptor instead.
 func (*GetEntityRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetEntityRequest) GetEntityType() string {
@@ -1462,7 +1519,7 @@ type GetEntityResponse struct {
 
 func (x *GetEntityResponse) Reset() {
 	*x = GetEntityResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[14]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1531,7 @@ func (x *GetEntityResponse) String() string {
 func (*GetEntityResponse) ProtoMessage() {}
 
 func (x *GetEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[14]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1544,7 @@ func (x *GetEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEntityResponse.ProtoReflect.Descriptor instead.
 func (*GetEntityResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{14}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetEntityResponse) GetStatus() string {
@@ -1603,7 +1660,7 @@ type Timer struct {
 
 func (x *Timer) Reset() {
 	*x = Timer{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1672,7 @@ func (x *Timer) String() string {
 func (*Timer) ProtoMessage() {}
 
 func (x *Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1685,7 @@ func (x *Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timer.ProtoReflect.Descriptor instead.
 func (*Timer) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{15}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Timer) GetName() string {
@@ -1688,7 +1745,7 @@ type GetStateRequest struct {
 
 func (x *GetStateRequest) Reset() {
 	*x = GetStateRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1757,7 @@ func (x *GetStateRequest) String() string {
 func (*GetStateRequest) ProtoMessage() {}
 
 func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1770,7 @@ func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateRequest.ProtoReflect.Descriptor instead.
 func (*GetStateRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{16}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetStateRequest) GetEntityType() string {
@@ -1755,7 +1812,7 @@ type GetStateResponse struct {
 
 func (x *GetStateResponse) Reset() {
 	*x = GetStateResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +1824,7 @@ func (x *GetStateResponse) String() string {
 func (*GetStateResponse) ProtoMessage() {}
 
 func (x *GetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +1837,7 @@ func (x *GetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateResponse.ProtoReflect.Descriptor instead.
 func (*GetStateResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{17}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetStateResponse) GetPayload() isGetStateResponse_Payload {
@@ -1858,7 +1915,7 @@ type ListEntitiesRequest struct {
 
 func (x *ListEntitiesRequest) Reset() {
 	*x = ListEntitiesRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +1927,7 @@ func (x *ListEntitiesRequest) String() string {
 func (*ListEntitiesRequest) ProtoMessage() {}
 
 func (x *ListEntitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +1940,7 @@ func (x *ListEntitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntitiesRequest.ProtoReflect.Descriptor instead.
 func (*ListEntitiesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{18}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListEntitiesRequest) GetEntityType() string {
@@ -1949,7 +2006,7 @@ type ListEntitiesResponse struct {
 
 func (x *ListEntitiesResponse) Reset() {
 	*x = ListEntitiesResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1961,7 +2018,7 @@ func (x *ListEntitiesResponse) String() string {
 func (*ListEntitiesResponse) ProtoMessage() {}
 
 func (x *ListEntitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1974,7 +2031,7 @@ func (x *ListEntitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntitiesResponse.ProtoReflect.Descriptor instead.
 func (*ListEntitiesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{19}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListEntitiesResponse) GetEntities() []*ListEntitiesResponse_Entity {
@@ -2004,7 +2061,7 @@ type PassivateRequest struct {
 
 func (x *PassivateRequest) Reset() {
 	*x = PassivateRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2073,7 @@ func (x *PassivateRequest) String() string {
 func (*PassivateRequest) ProtoMessage() {}
 
 func (x *PassivateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2086,7 @@ func (x *PassivateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PassivateRequest.ProtoReflect.Descriptor instead.
 func (*PassivateRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{20}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PassivateRequest) GetEntityType() string {
@@ -2055,7 +2112,7 @@ type PassivateResponse struct {
 
 func (x *PassivateResponse) Reset() {
 	*x = PassivateResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +2124,7 @@ func (x *PassivateResponse) String() string {
 func (*PassivateResponse) ProtoMessage() {}
 
 func (x *PassivateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +2137,7 @@ func (x *PassivateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PassivateResponse.ProtoReflect.Descriptor instead.
 func (*PassivateResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{21}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{22}
 }
 
 // ClearFaultsRequest names an entity.
@@ -2096,7 +2153,7 @@ type ClearFaultsRequest struct {
 
 func (x *ClearFaultsRequest) Reset() {
 	*x = ClearFaultsRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2108,7 +2165,7 @@ func (x *ClearFaultsRequest) String() string {
 func (*ClearFaultsRequest) ProtoMessage() {}
 
 func (x *ClearFaultsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2121,7 +2178,7 @@ func (x *ClearFaultsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearFaultsRequest.ProtoReflect.Descriptor instead.
 func (*ClearFaultsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{22}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ClearFaultsRequest) GetEntityType() string {
@@ -2147,7 +2204,7 @@ type ClearFaultsResponse struct {
 
 func (x *ClearFaultsResponse) Reset() {
 	*x = ClearFaultsResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2216,7 @@ func (x *ClearFaultsResponse) String() string {
 func (*ClearFaultsResponse) ProtoMessage() {}
 
 func (x *ClearFaultsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2229,7 @@ func (x *ClearFaultsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearFaultsResponse.ProtoReflect.Descriptor instead.
 func (*ClearFaultsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{23}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{24}
 }
 
 // SkipTimerRequest names a timer of an entity.
@@ -2193,7 +2250,7 @@ type SkipTimerRequest struct {
 
 func (x *SkipTimerRequest) Reset() {
 	*x = SkipTimerRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2262,7 @@ func (x *SkipTimerRequest) String() string {
 func (*SkipTimerRequest) ProtoMessage() {}
 
 func (x *SkipTimerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2275,7 @@ func (x *SkipTimerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipTimerRequest.ProtoReflect.Descriptor instead.
 func (*SkipTimerRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{24}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SkipTimerRequest) GetEntityType() string {
@@ -2260,7 +2317,7 @@ type SkipTimerResponse struct {
 
 func (x *SkipTimerResponse) Reset() {
 	*x = SkipTimerResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2329,7 @@ func (x *SkipTimerResponse) String() string {
 func (*SkipTimerResponse) ProtoMessage() {}
 
 func (x *SkipTimerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2342,7 @@ func (x *SkipTimerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipTimerResponse.ProtoReflect.Descriptor instead.
 func (*SkipTimerResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{25}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SkipTimerResponse) GetSequence() uint64 {
@@ -2310,7 +2367,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2379,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2392,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{26}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteRequest) GetEntityType() string {
@@ -2370,7 +2427,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2439,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2452,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{27}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteResponse) GetSequence() uint64 {
@@ -2421,7 +2478,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2490,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2503,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{28}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListDeadLettersRequest) GetShardId() uint32 {
@@ -2484,7 +2541,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2553,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2566,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{29}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListDeadLettersResponse) GetLetters() []*DeadLetter {
@@ -2561,7 +2618,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2573,7 +2630,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2586,7 +2643,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{30}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeadLetter) GetId() string {
@@ -2684,7 +2741,7 @@ type RetryDeadLetterRequest struct {
 
 func (x *RetryDeadLetterRequest) Reset() {
 	*x = RetryDeadLetterRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +2753,7 @@ func (x *RetryDeadLetterRequest) String() string {
 func (*RetryDeadLetterRequest) ProtoMessage() {}
 
 func (x *RetryDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +2766,7 @@ func (x *RetryDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*RetryDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{31}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RetryDeadLetterRequest) GetId() string {
@@ -2729,7 +2786,7 @@ type RetryDeadLetterResponse struct {
 
 func (x *RetryDeadLetterResponse) Reset() {
 	*x = RetryDeadLetterResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +2798,7 @@ func (x *RetryDeadLetterResponse) String() string {
 func (*RetryDeadLetterResponse) ProtoMessage() {}
 
 func (x *RetryDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +2811,7 @@ func (x *RetryDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*RetryDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{32}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{33}
 }
 
 // DiscardDeadLetterRequest names a dead letter.
@@ -2768,7 +2825,7 @@ type DiscardDeadLetterRequest struct {
 
 func (x *DiscardDeadLetterRequest) Reset() {
 	*x = DiscardDeadLetterRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2780,7 +2837,7 @@ func (x *DiscardDeadLetterRequest) String() string {
 func (*DiscardDeadLetterRequest) ProtoMessage() {}
 
 func (x *DiscardDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2793,7 +2850,7 @@ func (x *DiscardDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{33}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DiscardDeadLetterRequest) GetId() string {
@@ -2812,7 +2869,7 @@ type DiscardDeadLetterResponse struct {
 
 func (x *DiscardDeadLetterResponse) Reset() {
 	*x = DiscardDeadLetterResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2824,7 +2881,7 @@ func (x *DiscardDeadLetterResponse) String() string {
 func (*DiscardDeadLetterResponse) ProtoMessage() {}
 
 func (x *DiscardDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2837,7 +2894,7 @@ func (x *DiscardDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{34}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{35}
 }
 
 // HotEntitiesRequest asks for the entities that are asked for most.
@@ -2851,7 +2908,7 @@ type HotEntitiesRequest struct {
 
 func (x *HotEntitiesRequest) Reset() {
 	*x = HotEntitiesRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +2920,7 @@ func (x *HotEntitiesRequest) String() string {
 func (*HotEntitiesRequest) ProtoMessage() {}
 
 func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +2933,7 @@ func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesRequest.ProtoReflect.Descriptor instead.
 func (*HotEntitiesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{35}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HotEntitiesRequest) GetLimit() uint32 {
@@ -2900,7 +2957,7 @@ type HotEntitiesResponse struct {
 
 func (x *HotEntitiesResponse) Reset() {
 	*x = HotEntitiesResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2912,7 +2969,7 @@ func (x *HotEntitiesResponse) String() string {
 func (*HotEntitiesResponse) ProtoMessage() {}
 
 func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2925,7 +2982,7 @@ func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesResponse.ProtoReflect.Descriptor instead.
 func (*HotEntitiesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{36}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HotEntitiesResponse) GetEntities() []*HotEntitiesResponse_Entity {
@@ -2955,7 +3012,7 @@ type SendStreamRequest_Item struct {
 
 func (x *SendStreamRequest_Item) Reset() {
 	*x = SendStreamRequest_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2967,7 +3024,7 @@ func (x *SendStreamRequest_Item) String() string {
 func (*SendStreamRequest_Item) ProtoMessage() {}
 
 func (x *SendStreamRequest_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3015,7 +3072,7 @@ type SendStreamResponse_Item struct {
 
 func (x *SendStreamResponse_Item) Reset() {
 	*x = SendStreamResponse_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3027,7 +3084,7 @@ func (x *SendStreamResponse_Item) String() string {
 func (*SendStreamResponse_Item) ProtoMessage() {}
 
 func (x *SendStreamResponse_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3110,7 +3167,7 @@ type ListEntitiesResponse_Entity struct {
 
 func (x *ListEntitiesResponse_Entity) Reset() {
 	*x = ListEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3122,7 +3179,7 @@ func (x *ListEntitiesResponse_Entity) String() string {
 func (*ListEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3135,7 +3192,7 @@ func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
 func (*ListEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{19, 0}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{20, 0}
 }
 
 func (x *ListEntitiesResponse_Entity) GetEntityId() string {
@@ -3191,7 +3248,7 @@ type HotEntitiesResponse_Entity struct {
 
 func (x *HotEntitiesResponse_Entity) Reset() {
 	*x = HotEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3260,7 @@ func (x *HotEntitiesResponse_Entity) String() string {
 func (*HotEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +3273,7 @@ func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
 func (*HotEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{36, 0}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{37, 0}
 }
 
 func (x *HotEntitiesResponse_Entity) GetEntityType() string {
@@ -3323,7 +3380,9 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"*\n" +
 	"\x10SequenceMismatch\x12\x16\n" +
-	"\x06actual\x18\x01 \x01(\x04R\x06actual\"\xee\x02\n" +
+	"\x06actual\x18\x01 \x01(\x04R\x06actual\"!\n" +
+	"\tEventsCut\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x04R\x05first\"\xee\x02\n" +
 	"\fQueryRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12H\n" +
@@ -3370,7 +3429,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x06shards\x18\x05 \x03(\rB\v\xbaH\b\x92\x01\x05\x10\x80 \x18\x01R\x06shards\x12\x17\n" +
 	"\aas_data\x18\x06 \x01(\bR\x06asData\x12'\n" +
 	"\x0fpartial_cursors\x18\a \x01(\bR\x0epartialCursors\x12\x19\n" +
-	"\bskip_cut\x18\b \x01(\bR\askipCut\"\xe7\x02\n" +
+	"\bskip_cut\x18\b \x01(\bR\askipCut\"\x81\x03\n" +
 	"\x11SubscribeResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
@@ -3385,7 +3444,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\rmodule_digest\x18\b \x01(\tR\fmoduleDigest\x12\x1b\n" +
 	"\tentity_id\x18\t \x01(\tR\bentityId\x12\x16\n" +
 	"\x06cursor\x18\n" +
-	" \x01(\tR\x06cursorB\t\n" +
+	" \x01(\tR\x06cursor\x12\x18\n" +
+	"\askipped\x18\v \x01(\x04R\askippedB\t\n" +
 	"\apayload\"\x96\x01\n" +
 	"\x10GetEntityRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
@@ -3557,7 +3617,7 @@ func file_hostd_entity_v1_entity_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_entity_v1_entity_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(Consistency)(0),                    // 0: hostd.entity.v1.Consistency
 	(*SendRequest)(nil),                 // 1: hostd.entity.v1.SendRequest
@@ -3567,99 +3627,100 @@ var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(*Error)(nil),                       // 5: hostd.entity.v1.Error
 	(*Rejection)(nil),                   // 6: hostd.entity.v1.Rejection
 	(*SequenceMismatch)(nil),            // 7: hostd.entity.v1.SequenceMismatch
-	(*QueryRequest)(nil),                // 8: hostd.entity.v1.QueryRequest
-	(*QueryResponse)(nil),               // 9: hostd.entity.v1.QueryResponse
-	(*ReadEventsRequest)(nil),           // 10: hostd.entity.v1.ReadEventsRequest
-	(*ReadEventsResponse)(nil),          // 11: hostd.entity.v1.ReadEventsResponse
-	(*SubscribeRequest)(nil),            // 12: hostd.entity.v1.SubscribeRequest
-	(*SubscribeResponse)(nil),           // 13: hostd.entity.v1.SubscribeResponse
-	(*GetEntityRequest)(nil),            // 14: hostd.entity.v1.GetEntityRequest
-	(*GetEntityResponse)(nil),           // 15: hostd.entity.v1.GetEntityResponse
-	(*Timer)(nil),                       // 16: hostd.entity.v1.Timer
-	(*GetStateRequest)(nil),             // 17: hostd.entity.v1.GetStateRequest
-	(*GetStateResponse)(nil),            // 18: hostd.entity.v1.GetStateResponse
-	(*ListEntitiesRequest)(nil),         // 19: hostd.entity.v1.ListEntitiesRequest
-	(*ListEntitiesResponse)(nil),        // 20: hostd.entity.v1.ListEntitiesResponse
-	(*PassivateRequest)(nil),            // 21: hostd.entity.v1.PassivateRequest
-	(*PassivateResponse)(nil),           // 22: hostd.entity.v1.PassivateResponse
-	(*ClearFaultsRequest)(nil),          // 23: hostd.entity.v1.ClearFaultsRequest
-	(*ClearFaultsResponse)(nil),         // 24: hostd.entity.v1.ClearFaultsResponse
-	(*SkipTimerRequest)(nil),            // 25: hostd.entity.v1.SkipTimerRequest
-	(*SkipTimerResponse)(nil),           // 26: hostd.entity.v1.SkipTimerResponse
-	(*DeleteRequest)(nil),               // 27: hostd.entity.v1.DeleteRequest
-	(*DeleteResponse)(nil),              // 28: hostd.entity.v1.DeleteResponse
-	(*ListDeadLettersRequest)(nil),      // 29: hostd.entity.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),     // 30: hostd.entity.v1.ListDeadLettersResponse
-	(*DeadLetter)(nil),                  // 31: hostd.entity.v1.DeadLetter
-	(*RetryDeadLetterRequest)(nil),      // 32: hostd.entity.v1.RetryDeadLetterRequest
-	(*RetryDeadLetterResponse)(nil),     // 33: hostd.entity.v1.RetryDeadLetterResponse
-	(*DiscardDeadLetterRequest)(nil),    // 34: hostd.entity.v1.DiscardDeadLetterRequest
-	(*DiscardDeadLetterResponse)(nil),   // 35: hostd.entity.v1.DiscardDeadLetterResponse
-	(*HotEntitiesRequest)(nil),          // 36: hostd.entity.v1.HotEntitiesRequest
-	(*HotEntitiesResponse)(nil),         // 37: hostd.entity.v1.HotEntitiesResponse
-	(*SendStreamRequest_Item)(nil),      // 38: hostd.entity.v1.SendStreamRequest.Item
-	(*SendStreamResponse_Item)(nil),     // 39: hostd.entity.v1.SendStreamResponse.Item
-	(*ListEntitiesResponse_Entity)(nil), // 40: hostd.entity.v1.ListEntitiesResponse.Entity
-	(*HotEntitiesResponse_Entity)(nil),  // 41: hostd.entity.v1.HotEntitiesResponse.Entity
-	(*structpb.Value)(nil),              // 42: google.protobuf.Value
-	(*anypb.Any)(nil),                   // 43: google.protobuf.Any
-	(*timestamppb.Timestamp)(nil),       // 44: google.protobuf.Timestamp
+	(*EventsCut)(nil),                   // 8: hostd.entity.v1.EventsCut
+	(*QueryRequest)(nil),                // 9: hostd.entity.v1.QueryRequest
+	(*QueryResponse)(nil),               // 10: hostd.entity.v1.QueryResponse
+	(*ReadEventsRequest)(nil),           // 11: hostd.entity.v1.ReadEventsRequest
+	(*ReadEventsResponse)(nil),          // 12: hostd.entity.v1.ReadEventsResponse
+	(*SubscribeRequest)(nil),            // 13: hostd.entity.v1.SubscribeRequest
+	(*SubscribeResponse)(nil),           // 14: hostd.entity.v1.SubscribeResponse
+	(*GetEntityRequest)(nil),            // 15: hostd.entity.v1.GetEntityRequest
+	(*GetEntityResponse)(nil),           // 16: hostd.entity.v1.GetEntityResponse
+	(*Timer)(nil),                       // 17: hostd.entity.v1.Timer
+	(*GetStateRequest)(nil),             // 18: hostd.entity.v1.GetStateRequest
+	(*GetStateResponse)(nil),            // 19: hostd.entity.v1.GetStateResponse
+	(*ListEntitiesRequest)(nil),         // 20: hostd.entity.v1.ListEntitiesRequest
+	(*ListEntitiesResponse)(nil),        // 21: hostd.entity.v1.ListEntitiesResponse
+	(*PassivateRequest)(nil),            // 22: hostd.entity.v1.PassivateRequest
+	(*PassivateResponse)(nil),           // 23: hostd.entity.v1.PassivateResponse
+	(*ClearFaultsRequest)(nil),          // 24: hostd.entity.v1.ClearFaultsRequest
+	(*ClearFaultsResponse)(nil),         // 25: hostd.entity.v1.ClearFaultsResponse
+	(*SkipTimerRequest)(nil),            // 26: hostd.entity.v1.SkipTimerRequest
+	(*SkipTimerResponse)(nil),           // 27: hostd.entity.v1.SkipTimerResponse
+	(*DeleteRequest)(nil),               // 28: hostd.entity.v1.DeleteRequest
+	(*DeleteResponse)(nil),              // 29: hostd.entity.v1.DeleteResponse
+	(*ListDeadLettersRequest)(nil),      // 30: hostd.entity.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),     // 31: hostd.entity.v1.ListDeadLettersResponse
+	(*DeadLetter)(nil),                  // 32: hostd.entity.v1.DeadLetter
+	(*RetryDeadLetterRequest)(nil),      // 33: hostd.entity.v1.RetryDeadLetterRequest
+	(*RetryDeadLetterResponse)(nil),     // 34: hostd.entity.v1.RetryDeadLetterResponse
+	(*DiscardDeadLetterRequest)(nil),    // 35: hostd.entity.v1.DiscardDeadLetterRequest
+	(*DiscardDeadLetterResponse)(nil),   // 36: hostd.entity.v1.DiscardDeadLetterResponse
+	(*HotEntitiesRequest)(nil),          // 37: hostd.entity.v1.HotEntitiesRequest
+	(*HotEntitiesResponse)(nil),         // 38: hostd.entity.v1.HotEntitiesResponse
+	(*SendStreamRequest_Item)(nil),      // 39: hostd.entity.v1.SendStreamRequest.Item
+	(*SendStreamResponse_Item)(nil),     // 40: hostd.entity.v1.SendStreamResponse.Item
+	(*ListEntitiesResponse_Entity)(nil), // 41: hostd.entity.v1.ListEntitiesResponse.Entity
+	(*HotEntitiesResponse_Entity)(nil),  // 42: hostd.entity.v1.HotEntitiesResponse.Entity
+	(*structpb.Value)(nil),              // 43: google.protobuf.Value
+	(*anypb.Any)(nil),                   // 44: google.protobuf.Any
+	(*timestamppb.Timestamp)(nil),       // 45: google.protobuf.Timestamp
 }
 var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
-	42, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
-	42, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
-	38, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
-	39, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
-	43, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
-	42, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
+	43, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
+	43, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
+	39, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
+	40, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
+	44, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
+	43, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
 	0,  // 6: hostd.entity.v1.QueryRequest.consistency:type_name -> hostd.entity.v1.Consistency
-	42, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
-	42, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
-	44, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	42, // 10: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
-	44, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	16, // 12: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
-	44, // 13: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
-	42, // 14: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
-	40, // 15: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
-	31, // 16: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
-	44, // 17: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
-	41, // 18: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
+	43, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
+	43, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
+	45, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	43, // 10: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
+	45, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	17, // 12: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
+	45, // 13: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
+	43, // 14: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
+	41, // 15: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
+	32, // 16: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
+	45, // 17: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
+	42, // 18: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
 	1,  // 19: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
 	2,  // 20: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
 	5,  // 21: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
 	1,  // 22: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
 	3,  // 23: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
-	8,  // 24: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
-	10, // 25: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
-	12, // 26: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
-	14, // 27: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
-	17, // 28: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
-	19, // 29: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
-	36, // 30: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
-	21, // 31: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
-	23, // 32: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
-	25, // 33: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
-	27, // 34: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
-	29, // 35: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
-	32, // 36: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
-	34, // 37: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
+	9,  // 24: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
+	11, // 25: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
+	13, // 26: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
+	15, // 27: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
+	18, // 28: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
+	20, // 29: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
+	37, // 30: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
+	22, // 31: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
+	24, // 32: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
+	26, // 33: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
+	28, // 34: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
+	30, // 35: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
+	33, // 36: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
+	35, // 37: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
 	2,  // 38: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
 	4,  // 39: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
-	9,  // 40: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
-	11, // 41: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
-	13, // 42: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
-	15, // 43: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
-	18, // 44: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
-	20, // 45: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
-	37, // 46: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
-	22, // 47: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
-	24, // 48: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
-	26, // 49: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
-	28, // 50: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
-	30, // 51: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
-	33, // 52: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
-	35, // 53: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
+	10, // 40: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
+	12, // 41: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
+	14, // 42: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
+	16, // 43: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
+	19, // 44: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
+	21, // 45: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
+	38, // 46: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
+	23, // 47: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
+	25, // 48: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
+	27, // 49: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
+	29, // 50: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
+	31, // 51: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
+	34, // 52: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
+	36, // 53: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
 	38, // [38:54] is the sub-list for method output_type
 	22, // [22:38] is the sub-list for method input_type
 	22, // [22:22] is the sub-list for extension type_name
@@ -3680,28 +3741,28 @@ func file_hostd_entity_v1_entity_proto_init() {
 		(*SendResponse_Json)(nil),
 		(*SendResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[7].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[8].OneofWrappers = []any{
 		(*QueryRequest_Json)(nil),
 		(*QueryRequest_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[8].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[9].OneofWrappers = []any{
 		(*QueryResponse_Json)(nil),
 		(*QueryResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[10].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[11].OneofWrappers = []any{
 		(*ReadEventsResponse_Json)(nil),
 		(*ReadEventsResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[12].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[13].OneofWrappers = []any{
 		(*SubscribeResponse_Json)(nil),
 		(*SubscribeResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[16].OneofWrappers = []any{}
-	file_hostd_entity_v1_entity_proto_msgTypes[17].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[17].OneofWrappers = []any{}
+	file_hostd_entity_v1_entity_proto_msgTypes[18].OneofWrappers = []any{
 		(*GetStateResponse_Json)(nil),
 		(*GetStateResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[38].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[39].OneofWrappers = []any{
 		(*SendStreamResponse_Item_Response)(nil),
 		(*SendStreamResponse_Item_Error)(nil),
 	}
@@ -3711,7 +3772,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_entity_v1_entity_proto_rawDesc), len(file_hostd_entity_v1_entity_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
