@@ -65,10 +65,11 @@ func TestOldStatesAreFoldedByTheirModule(t *testing.T) {
 // are folded from its oldest snapshot on, by a later module too; what is before
 // says where they begin.
 func TestStatesOfCutHistories(t *testing.T) {
-	const commands = 10_400
 	n := newNode(t)
-	n.fill("trail", 0, commands)
-	begins := n.awaitCut("trail", 100)
+	commands := uint64(10_100)
+	n.fill("trail", 0, int(commands))
+	commands += uint64(n.fillUntilCut("trail", int(commands)))
+	begins := n.begins("trail")
 	var oldest uint64
 	_, err := n.fold("trail", begins)
 	if _, after, found := strings.Cut(fmt.Sprint(err), "from sequence "); found {

@@ -91,17 +91,12 @@ func TestRetentionIsASetting(t *testing.T) {
 		n.fill("alarm", sent, 40)
 		sent += 40
 	}
-	first := uint64(1)
-	for end := time.Now().Add(60 * time.Second); first < 100; first = n.begins("alarm") {
-		if more(); time.Now().After(end) {
-			t.Fatalf("the events begin at %d", first)
-		}
-	}
+	sent += n.fillUntilCut("alarm", sent)
 	if _, err := n.c.PutSetting(t.Context(), key, ""); err != nil {
 		t.Fatal(err)
 	}
 	more() // its snapshots may have been under way
-	first = n.begins("alarm")
+	first := n.begins("alarm")
 	for range 5 {
 		more()
 	}
@@ -149,6 +144,18 @@ func (n *node) fill(entityType string, from, commands int) {
 	if err := stream.Close(n.t.Context()); err != nil {
 		n.t.Fatal(err)
 	}
+}
+
+// fillUntilCut sends commands to x of a type until its first hundred events are
+// gone, and returns how many.
+func (n *node) fillUntilCut(entityType string, from int) (sent int) {
+	n.t.Helper()
+	for end := time.Now().Add(60 * time.Second); n.begins(entityType) < 100; sent += 40 {
+		if n.fill(entityType, from+sent, 40); time.Now().After(end) {
+			n.t.Fatalf("the events begin at %d", n.begins(entityType))
+		}
+	}
+	return sent
 }
 
 // awaitCut waits until the events of x of a type begin at a sequence or later.
