@@ -121,11 +121,14 @@ func (s clusterService) Shards(context.Context) ([]rpc.Shard, error) {
 	return out, nil
 }
 
+// nodesOf names the nodes of a shard's replicas, without those whose disk is
+// lost: raft counts these until they are replaced, and no node has them.
 func nodesOf(view *meta.View, shard sharding.ShardID, ids []sharding.ReplicaID) []sharding.NodeID {
+	placement, _ := view.Placement(shard)
 	var out []sharding.NodeID
 	for _, id := range ids {
-		if node, ok := view.ReplicaNode(shard, id); ok {
-			out = append(out, node)
+		if r, ok := placement.Replica(id); ok && !r.Lost {
+			out = append(out, r.Node)
 		}
 	}
 	return out

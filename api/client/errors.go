@@ -31,6 +31,15 @@ func (e *SequenceMismatchError) Error() string {
 	return fmt.Sprintf("the entity is at sequence %d", e.Actual)
 }
 
+// CutError: what was asked for was cut, as the entity type retains no more
+// events. Asking again finds no more.
+type CutError struct {
+	First   uint64 // the entity's first event that is kept
+	Message string
+}
+
+func (e *CutError) Error() string { return connect.CodeOutOfRange.String() + ": " + e.Message }
+
 // Error is any other failure that a node, or the way to it, reported.
 type Error struct {
 	Code    connect.Code
@@ -50,8 +59,11 @@ var ErrClosed = errors.New("the stream is closed")
 func CodeOf(err error) connect.Code {
 	var rejected *RejectedError
 	var mismatch *SequenceMismatchError
+	var cut *CutError
 	var other *Error
 	switch {
+	case errors.As(err, &cut):
+		return connect.CodeOutOfRange
 	case errors.As(err, &other):
 		return other.Code
 	case errors.As(err, &rejected), errors.As(err, &mismatch):
@@ -149,6 +161,8 @@ func typed(err error) error {
 				return &RejectedError{Code: m.GetCode(), Message: m.GetMessage()}
 			case *entityv1.SequenceMismatch:
 				return &SequenceMismatchError{Actual: m.GetActual()}
+			case *entityv1.EventsCut:
+				return &CutError{First: m.GetFirst(), Message: wire.Message()}
 			case *errdetails.RetryInfo:
 				wait = m.GetRetryDelay().AsDuration()
 			}

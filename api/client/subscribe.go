@@ -17,6 +17,13 @@ type Subscription struct {
 	Cursor     string   // of the last event that is done with; empty is the beginning
 	Shards     []uint32 // only these; empty is all
 	Follow     bool     // wait for more at the end
+	// SkipCut goes on past events that were cut, as the type retains no more.
+	// Without it the first of them ends the subscription with a *CutError.
+	SkipCut bool
+	// Skipped, if it is not nil, is told how many events were cut and passed
+	// over, before it is shown what comes behind them. It runs on the goroutine
+	// that iterates; that of a Projection, on one of its own, ahead of Apply.
+	Skipped func(events uint64)
 }
 
 // Delivery is one event of a subscription.
@@ -34,7 +41,8 @@ func (d Delivery) Cursor() string { return d.at.Text() }
 // once. When a node goes away it goes on at another as long as ctx lasts or,
 // without Follow, until too many attempts in a row have failed. Without Follow
 // it ends at the newest event that was acknowledged before. An error ends it;
-// out_of_range means that the log which the cursor was made of is gone.
+// a *CutError means that the next event was cut, any other of the code
+// out_of_range that the log which the cursor was made of is gone.
 func (c *Client) Subscribe(ctx context.Context, s Subscription) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
 		var at cursor.Cursor
@@ -65,7 +73,7 @@ func delivery(m *entityv1.SubscribeResponse, at *cursor.Cursor) Delivery {
 func (c *Client) subscribe(ctx context.Context, s Subscription, show func(*entityv1.SubscribeResponse, *cursor.Cursor) bool) error {
 	var at cursor.Cursor
 	req := &entityv1.SubscribeRequest{
-		EntityType: s.EntityType, Tag: s.Tag, Cursor: s.Cursor, Shards: s.Shards, Follow: s.Follow, AsData: true, PartialCursors: true,
+		EntityType: s.EntityType, Tag: s.Tag, Cursor: s.Cursor, Shards: s.Shards, Follow: s.Follow, AsData: true, PartialCursors: true, SkipCut: s.SkipCut,
 	}
 	pause := newBackoff(c.opts)
 	for failures := 0; ; {
@@ -74,6 +82,9 @@ func (c *Client) subscribe(ctx context.Context, s Subscription, show func(*entit
 		ended, err := subscribeOnce(ctx, n, req, func(m *entityv1.SubscribeResponse, moved *cursor.Cursor) bool {
 			came = true
 			at.Join(moved)
+			if n := m.GetSkipped(); n > 0 && s.Skipped != nil {
+				s.Skipped(n)
+			}
 			return show(m, moved)
 		})
 		if ended {

@@ -165,7 +165,7 @@ type Shard struct {
 	Leader string `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
 	// Its term: it grows with every election.
 	Term uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
-	// The nodes whose replicas vote.
+	// The nodes whose replicas vote, without those that have lost their disk.
 	Voters []string `protobuf:"bytes,4,rep,name=voters,proto3" json:"voters,omitempty"`
 	// The nodes whose replicas follow without a vote.
 	Learners []string `protobuf:"bytes,5,rep,name=learners,proto3" json:"learners,omitempty"`
