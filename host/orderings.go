@@ -16,10 +16,17 @@ type orderings struct{ n *Node }
 func (s orderings) Rows(ctx context.Context, shard sharding.ShardID, q rpc.OrderQuery, fn func(rpc.OrderRow) error) (uint64, error) {
 	var failed error
 	upTo, err := s.n.machine.ReadOrder(ctx, shard, max(q.From, 1)-1, func(row *store.OrderRow) error {
-		if string(row.Type) != q.Type || q.Tag != "" && !tagged(row, q.Tag) {
+		if string(row.Type) != q.Type {
 			return nil
 		}
-		failed = fn(rpc.OrderRow{At: row.At, Entity: sharding.EntityID{Type: q.Type, ID: string(row.ID)}, First: row.First})
+		events := row.Events
+		if q.Tag != "" {
+			events = tagged(row, q.Tag)
+		}
+		if events == 0 {
+			return nil
+		}
+		failed = fn(rpc.OrderRow{At: row.At, Entity: sharding.EntityID{Type: q.Type, ID: string(row.ID)}, First: row.First, Events: events})
 		return failed
 	})
 	if failed != nil {
@@ -28,9 +35,16 @@ func (s orderings) Rows(ctx context.Context, shard sharding.ShardID, q rpc.Order
 	return upTo + 1, err
 }
 
-func tagged(row *store.OrderRow, tag string) (found bool) {
-	row.Tags(func(_ journal.Sequence, t []byte) { found = found || string(t) == tag })
-	return found
+// tagged counts the events of a row that have a tag.
+func tagged(row *store.OrderRow, tag string) (events int) {
+	var last journal.Sequence
+	row.Tags(func(seq journal.Sequence, t []byte) {
+		if seq != last && string(t) == tag {
+			events++
+			last = seq
+		}
+	})
+	return events
 }
 
 // Applied implements rpc.Orderings.

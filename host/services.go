@@ -90,7 +90,14 @@ func (s historyService) Read(ctx context.Context, id sharding.EntityID, from jou
 	if first := info.Begins(); from < first && first > 1 {
 		return &journal.CutError{First: first}
 	}
-	return s.n.machine.Read(ctx, s.n.region.ShardOf(id), id, from, func(_ journal.Position, r *journal.Record) error { return fn(r) })
+	first := true
+	return s.n.machine.Read(ctx, s.n.region.ShardOf(id), id, from, func(_ journal.Position, r *journal.Record) error {
+		if first && r.Expected >= max(from, 1) { // it was cut between the two readings
+			return &journal.CutError{First: r.Expected + 1}
+		}
+		first = false
+		return fn(r)
+	})
 }
 
 // followPeriod is how often a follower looks for records by itself when there

@@ -27,6 +27,7 @@ func newEntityTail(std stdio) *cobra.Command {
 		}
 		defer c.Close()
 		sub.EntityType, sub.Follow = args[0], sub.Follow && !once
+		sub.Skipped = func(events uint64) { fmt.Fprintf(std.err, "%d events that were cut are passed over\n", events) }
 		for e, err := range c.Subscribe(ctx, sub) {
 			if err != nil {
 				return following(ctx, sub.Follow, fmt.Errorf("tail: %w", err))
@@ -44,6 +45,7 @@ func newEntityTail(std stdio) *cobra.Command {
 	c.Flags().StringVar(&sub.Cursor, "cursor", "", "go on after the event that had this `cursor`; -o json shows it")
 	c.Flags().BoolVarP(&sub.Follow, "follow", "f", true, "go on with new events until interrupted")
 	c.Flags().BoolVar(&once, "once", false, "stop at the newest event")
+	c.Flags().BoolVar(&sub.SkipCut, "skip-cut", false, "go on with the first event that is kept where events were cut, and say how many")
 	r, out = addRemote(c), addOutput(c, std)
 	return c
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -31,6 +32,10 @@ func nextStep(err error) string {
 	var mismatch *client.SequenceMismatchError
 	if errors.As(err, &mismatch) {
 		return "Look at what happened with 'hostd entity events TYPE ID', then send again with the new --expected-sequence."
+	}
+	var cut *client.CutError
+	if errors.As(err, &cut) {
+		return fmt.Sprintf("Of this entity event %d is the first; 'hostd entity tail --skip-cut' goes on past what was cut, 'hostd entity events --from %d' begins there.", cut.First, cut.First)
 	}
 	var failed *client.Error
 	if !errors.As(err, &failed) {

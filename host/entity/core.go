@@ -70,7 +70,7 @@ func (e *entity) unload() {
 	}
 	e.phase, e.inst, e.typ, e.seen, e.replay = cold, nil, nil, dedupe{}, replay{}
 	if e.rest != nil {
-		e.rest.filter, e.rest.partial, e.rest.mail = nil, false, nil
+		e.rest.filter, e.rest.partial, e.rest.mail, e.rest.hollow = nil, false, nil, false
 	}
 }
 
@@ -374,6 +374,9 @@ func (c *core) failWaiting(e *entity, err error) {
 // serve decides the first request of a resident entity's queue. It returns
 // false when the queue has to wait for the shard.
 func (c *core) serve(e *entity) bool {
+	if e.hollow() {
+		return c.serveHollow(e)
+	}
 	c.asked(e)
 	t := c.opts.Types.Lookup(e.id.Type)
 	if t != nil && t != e.typ {

@@ -62,7 +62,9 @@ func (c *core) loaded(ch *loadChunk) {
 		return
 	}
 	if ch.err != nil {
-		c.abandon(e, ch.err)
+		if !c.hollow(e, ch) {
+			c.abandon(e, ch.err)
+		}
 		return
 	}
 	ch.load.chunks = append(ch.load.chunks, ch)
@@ -258,8 +260,11 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 	if err == nil && snap != nil && !met {
 		err = errStraySnapshot
 	}
-	if err == nil {
-		ch.outbox, ch.asOf, err = h.PendingSends(l.shard, l.id)
+	if err == nil || err == ErrCut {
+		var failed error
+		if ch.outbox, ch.asOf, failed = h.PendingSends(l.shard, l.id); failed != nil {
+			err = failed
+		}
 	}
 	switch {
 	case errors.Is(err, context.Canceled):

@@ -18,6 +18,7 @@ type rest struct {
 	older   journal.Sequence // with partial, the older ids are in the records from here on
 	below   journal.Sequence // snapshots from here on do not load; 0 for none of them
 	mail    *entityMail      // what is known of its sends
+	hollow  bool             // resident without a guest, to be deleted
 
 	faults   int32 // in a row
 	err      string

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // TestCutHistoriesAreNotGuessed: an entity whose first events are gone is never
@@ -35,6 +36,48 @@ func TestCutHistoriesAreNotGuessed(t *testing.T) {
 	}
 	if res := w.ask(Command, "add", "c7"); !res.Duplicate || res.Sequence != 8 {
 		t.Errorf("a command of the life before: %+v", res)
+	}
+}
+
+// TestHollowEntitiesAreDeleted: what cannot be built can be deleted, once under
+// its id, and begins anew; nothing else is done with it.
+func TestHollowEntitiesAreDeleted(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.SnapshotEvents = -1
+	for i := range 10 {
+		w.ask(Command, "add", fmt.Sprintf("c%d", i))
+	}
+	w.cuts = map[string]journal.Sequence{"x": 5}
+	w.handOver()
+	if res := w.ask(Delete, "", "c7"); !errors.Is(res.Err, ErrCommandIDReused) {
+		t.Fatalf("the id of a command: %+v", res)
+	}
+	w.core.readOnly = func() bool { return true }
+	if res := w.ask(Delete, "", "d"); !errors.Is(res.Err, ErrReadOnly) {
+		t.Fatalf("without room: %+v", res)
+	}
+	w.core.readOnly = func() bool { return false }
+	if res := w.ask(Query, "sum", ""); !errors.Is(res.Err, ErrCut) {
+		t.Fatalf("a query: %+v", res)
+	}
+	var before, behind asked
+	r := func(kind Kind, name, id string, done *asked) *Request {
+		return &Request{Kind: kind, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Shard: worldShard, Name: name, Payload: []byte("1"),
+			ID: journal.CommandID(id), ExpectedSequence: NoExpectation, Done: done}
+	}
+	var deleted asked
+	w.core.submit(w.now, []*Request{r(Command, "add", "early", &before), r(Delete, "", "d", &deleted), r(Command, "add", "late", &behind)})
+	if res := w.ask(Delete, "", "e"); res.Err != nil || res.Sequence != 13 {
+		t.Errorf("the life behind it: %+v", res)
+	}
+	if !errors.Is(before.got.Err, ErrCut) || deleted.got.Err != nil || deleted.got.Sequence != 11 || behind.got.Err != nil || behind.got.Sequence != 12 {
+		t.Fatalf("before %+v, the deletion %+v, behind %+v", before.got, deleted.got, behind.got)
+	}
+	if res := w.ask(Delete, "", "d"); !res.Duplicate || res.Sequence != 11 {
+		t.Errorf("the same deletion again: %+v", res)
+	}
+	if w.open > 1 {
+		t.Errorf("%d instances", w.open)
 	}
 }
 

@@ -175,5 +175,9 @@ func detailOf(err error) proto.Message {
 	if errors.As(err, &mismatch) {
 		return &entityv1.SequenceMismatch{Actual: uint64(mismatch.Actual)}
 	}
+	var cut *journal.CutError
+	if errors.As(err, &cut) {
+		return &entityv1.EventsCut{First: uint64(cut.First)}
+	}
 	return nil
 }

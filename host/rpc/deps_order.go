@@ -39,4 +39,5 @@ type OrderRow struct {
 	At     journal.Position
 	Entity sharding.EntityID
 	First  journal.Sequence // of its events
+	Events int              // how many of them are asked for
 }

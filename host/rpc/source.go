@@ -30,7 +30,8 @@ type source struct {
 	gone   chan struct{} // closed at its end
 	err    error         // why it ended; set before gone is closed
 
-	from cursor.Cursor // of its shards, at its start
+	from    cursor.Cursor // of its shards, at its start
+	skipped uint64        // events that were cut, since the last arrival
 }
 
 // start starts a source from where its shards stand.
@@ -57,6 +58,8 @@ func (s *subscription) start(ctx context.Context, node sharding.NodeID, shards [
 }
 
 func (src *source) give(ctx context.Context, it arrival) error {
+	it.skipped += src.skipped
+	src.skipped = 0
 	select {
 	case src.sub.items <- it:
 		return nil
@@ -90,7 +93,7 @@ func (src *source) there(ctx context.Context) error {
 		if err != nil || c.Shards != src.from.Shards {
 			return errors.New("another node sent a cursor that is none")
 		}
-		it := arrival{places: c.Places}
+		it := arrival{places: c.Places, skipped: in.Msg().GetSkipped()}
 		if in.Msg().GetSequence() > 0 {
 			it.event = in.Msg()
 			it.shard = src.sub.service.deps.Entities.ShardOf(sharding.EntityID{Type: m.GetEntityType(), ID: it.event.GetEntityId()})
@@ -240,8 +243,13 @@ func (src *source) record(ctx context.Context, shard sharding.ShardID, row Order
 		}
 		return errEnough
 	})
+	skip := 0
+	if at.Index == row.At.Index && at.Ordinal == row.At.Ordinal {
+		skip = int(at.Events)
+	}
 	var cut *journal.CutError
 	if errors.As(err, &cut) && src.sub.request.GetSkipCut() {
+		src.skipped += uint64(max(row.Events-skip, 0))
 		return cursor.Position{Index: row.At.Index, Ordinal: row.At.Ordinal + 1}, nil
 	}
 	if err != nil && !errors.Is(err, errEnough) {
@@ -249,10 +257,6 @@ func (src *source) record(ctx context.Context, shard sharding.ShardID, row Order
 	}
 	if !found {
 		return at, src.missing(shard, row)
-	}
-	skip := 0
-	if at.Index == row.At.Index && at.Ordinal == row.At.Ordinal {
-		skip = int(at.Events)
 	}
 	for i, event := range events {
 		if i < skip || event == nil {

@@ -70,6 +70,7 @@ type subscription struct {
 	at     []cursor.Position  // by shard
 	done   []bool             // by shard: read to the end that was wanted
 	moved  map[sharding.ShardID]struct{}
+	cut    uint64    // events that were passed over and not told of
 	told   time.Time // when moved was last told
 
 	sources map[sharding.NodeID]*source // the empty name is this node
@@ -82,9 +83,10 @@ type subscription struct {
 // arrival is what a source has read: where its shards stand after it, and the
 // event, unless they stand there without one.
 type arrival struct {
-	places []cursor.Place
-	event  *entityv1.SubscribeResponse
-	shard  sharding.ShardID // of the event
+	places  []cursor.Place
+	event   *entityv1.SubscribeResponse
+	shard   sharding.ShardID // of the event
+	skipped uint64           // events before it that were cut
 }
 
 // newSubscription checks a request.
@@ -141,13 +143,16 @@ func subscriptionMark(cluster, entityType, tag string) uint32 {
 // take moves the positions on and sends the event. What is not ahead of them
 // was sent before.
 func (s *subscription) take(it arrival) error {
-	fresh := false
+	fresh, ahead := false, false
 	for _, p := range it.places {
 		if s.at[p.Shard].Less(p.Position) {
-			s.at[p.Shard] = p.Position
+			s.at[p.Shard], ahead = p.Position, true
 			fresh = fresh || it.event != nil && sharding.ShardID(p.Shard) == it.shard
 			s.moved[sharding.ShardID(p.Shard)] = struct{}{}
 		}
+	}
+	if ahead {
+		s.cut += it.skipped
 	}
 	if !fresh {
 		return nil
@@ -192,6 +197,7 @@ func (s *subscription) places(shards []sharding.ShardID) []cursor.Place {
 }
 
 func (s *subscription) send(m *entityv1.SubscribeResponse) error {
+	m.Skipped, s.cut = s.cut, 0
 	s.guard.beginWrite()
 	defer s.guard.endWrite()
 	if err := s.stream.Send(m); err != nil {

@@ -197,12 +197,16 @@ func (n *node) streams(first, last uint64) {
 		if err != nil {
 			n.t.Fatal(err)
 		}
-		next := first
+		next, skipped := first, uint64(0)
 		for stream.Receive() {
 			if got := stream.Msg().GetSequence(); got != next {
 				n.t.Fatalf("a subscriber gets %d where %d is due", got, next)
 			}
+			skipped += stream.Msg().GetSkipped()
 			next++
+		}
+		if skip && skipped != first-1 {
+			n.t.Errorf("%d events are said to be passed over, %d were cut", skipped, first-1)
 		}
 		err = stream.Err()
 		stream.Close()
@@ -210,5 +214,26 @@ func (n *node) streams(first, last uint64) {
 		if skip && (err != nil || next != last+1) || !skip && (!errors.As(err, &cut) || cut.Code() != connect.CodeOutOfRange || next != first) {
 			n.t.Errorf("skip %v: a subscriber ends before %d with %v", skip, next, err)
 		}
+		n.follows(skip, first, last)
+	}
+}
+
+// follows checks the same of the Go client.
+func (n *node) follows(skip bool, first, last uint64) {
+	n.t.Helper()
+	skipped, next := uint64(0), first
+	sub := client.Subscription{EntityType: "trail", SkipCut: skip, Skipped: func(events uint64) { skipped += events }}
+	for e, err := range n.c.Subscribe(n.t.Context(), sub) {
+		var cut *client.CutError
+		switch {
+		case errors.As(err, &cut) && !skip && cut.First == first && client.CodeOf(err) == connect.CodeOutOfRange:
+			return
+		case err != nil || e.Sequence != next || skipped != first-1:
+			n.t.Fatalf("skip %v: event %d where %d is due, %d skipped: %v", skip, e.Sequence, next, skipped, err)
+		}
+		next++
+	}
+	if !skip || next != last+1 {
+		n.t.Errorf("skip %v: it ends before %d", skip, next)
 	}
 }

@@ -36,7 +36,7 @@ func (o orders) Rows(ctx context.Context, shard sharding.ShardID, q rpc.OrderQue
 		if rec.Entity.Type != q.Type || len(rec.Events) == 0 {
 			continue
 		}
-		if err := fn(rpc.OrderRow{At: journal.Position{Index: i}, Entity: rec.Entity, First: rec.Expected + 1}); err != nil {
+		if err := fn(rpc.OrderRow{At: journal.Position{Index: i}, Entity: rec.Entity, First: rec.Expected + 1, Events: len(rec.Events)}); err != nil {
 			return q.From, err
 		}
 	}
