@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ type core struct {
 	pump   outside
 	now    time.Time
 	shards map[sharding.ShardID]*shard
+	order  []*shard // of shards, so that the same inputs lead to the same decisions
 	flight int
 	stuck  bool // some flow waits for room in flight
 	asking *asked
@@ -49,7 +51,8 @@ func (c *core) lead(led []Lead) {
 	for _, l := range led {
 		terms[l.Shard] = l.Term
 		if s := c.shards[l.Shard]; s == nil || s.term != l.Term {
-			c.shards[l.Shard] = newShard(l)
+			c.shards[l.Shard] = begin(l, s)
+			c.order = append(c.order, c.shards[l.Shard])
 		}
 	}
 	for id := range c.shards {
@@ -57,6 +60,7 @@ func (c *core) lead(led []Lead) {
 			delete(c.shards, id)
 		}
 	}
+	c.order = slices.DeleteFunc(c.order, func(s *shard) bool { return c.shards[s.id] != s })
 }
 
 // take takes one input.
@@ -79,7 +83,7 @@ func (c *core) take(n *news) {
 func (c *core) step() {
 	again := c.stuck && c.flight < c.opts.InFlight
 	c.stuck = c.stuck && !again
-	for _, s := range c.shards {
+	for _, s := range c.order {
 		if again || !s.at.IsZero() && !s.at.After(c.now) {
 			s.lookAtAll()
 		}
@@ -99,7 +103,7 @@ func (c *core) step() {
 
 // wakeAt is when there is something to do without an input; zero is never.
 func (c *core) wakeAt() (at time.Time) {
-	for _, s := range c.shards {
+	for _, s := range c.order {
 		if at.IsZero() || !s.at.IsZero() && s.at.Before(at) {
 			at = s.at
 		}
@@ -111,8 +115,8 @@ func (c *core) wakeAt() (at time.Time) {
 // up, in order, as they come first of their pair.
 func (c *core) answered(a *asked) {
 	c.asking = nil
-	for _, s := range c.shards {
-		for _, f := range s.flows {
+	for _, s := range c.order {
+		for _, f := range s.all {
 			if f.pair.to.Type != a.name {
 				continue
 			}

@@ -24,6 +24,7 @@ type flow struct {
 	more  bool           // the outbox has sends of the pair after it
 	left  bool           // of the reading under way: it left some behind
 
+	place   int  // in the shard's list
 	queued  bool // in the shard's ready
 	flying  int
 	broken  bool // one has failed, and others are flying
@@ -95,7 +96,7 @@ func (c *core) advance(s *shard, f *flow) {
 	}
 	switch {
 	case len(f.items) == 0 && !f.more && f.flying == 0:
-		delete(s.flows, f.pair)
+		s.remove(f)
 		s.again = s.again || s.unread
 		return
 	case f.until.After(c.now):
@@ -162,6 +163,9 @@ func (c *core) fly(s *shard, f *flow, it *item) {
 	f.flying++
 	c.flight++
 	c.batch = append(c.batch, &fl.request)
+	if early {
+		s.arrived.waiting = append(s.arrived.waiting, entity.Arrived{ID: m.ID, Source: m.Source})
+	}
 }
 
 // landed takes the outcome of a flight.

@@ -151,8 +151,9 @@ func Start(opts Options) *Pump {
 func (p *Pump) Sent(shard sharding.ShardID) { p.put(news{shard: shard}) }
 
 // Stats returns the counters.
-func (p *Pump) Stats() Stats {
-	n := p.core.counts
+func (p *Pump) Stats() Stats { return p.core.counts.stats() }
+
+func (n *counts) stats() Stats {
 	return Stats{n.delivered.Load(), n.retries.Load(), n.faulted.Load(), n.givenUp.Load()}
 }
 

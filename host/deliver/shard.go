@@ -21,6 +21,7 @@ type shard struct {
 	unread bool // there may be sends after the cursor
 	again  bool // something that was left behind may be read now
 	flows  map[pair]*flow
+	all    []*flow   // the same, in an order that the inputs alone decide
 	ready  []*flow   // to be looked at
 	held   int       // sends in the flows
 	bytes  int       // of these
@@ -44,6 +45,20 @@ func newShard(l Lead) *shard {
 	return &shard{id: l.Shard, term: l.Term, unread: true, again: true, flows: make(map[pair]*flow)}
 }
 
+func (s *shard) add(f *flow) {
+	f.place = len(s.all)
+	s.flows[f.pair], s.all = f, append(s.all, f)
+}
+
+func (s *shard) remove(f *flow) {
+	last := len(s.all) - 1
+	s.all[f.place] = s.all[last]
+	s.all[f.place].place = f.place
+	s.all[last] = nil
+	s.all = s.all[:last]
+	delete(s.flows, f.pair)
+}
+
 // dirty reports that there is something to do now.
 func (s *shard) dirty(o *Options) bool { return len(s.ready) > 0 || s.again && s.roomy(o) }
 
@@ -60,7 +75,7 @@ func (s *shard) look(f *flow) {
 
 func (s *shard) lookAtAll() {
 	s.at, s.again, s.retry = time.Time{}, s.again || s.retry, false
-	for _, f := range s.flows {
+	for _, f := range s.all {
 		s.look(f)
 	}
 }
@@ -82,7 +97,7 @@ func (c *core) fill(s *shard) {
 	}
 	s.again = false
 	from := s.cursor
-	for _, f := range s.flows {
+	for _, f := range s.all {
 		f.left = false
 		if f.wants(c) && f.after.Less(from) {
 			from = f.after
@@ -103,7 +118,7 @@ func (c *core) fill(s *shard) {
 		return
 	}
 	s.unread = !ended
-	for _, f := range s.flows {
+	for _, f := range s.all {
 		if passed && f.more && !f.left && !f.after.Less(from) {
 			f.more = false
 		}
@@ -124,7 +139,7 @@ func (c *core) takeSend(s *shard, from journal.ItemID, m *journal.Send) bool {
 			return false
 		}
 		f = &flow{pair: k, after: before(m.ID)}
-		s.flows[k] = f
+		s.add(f)
 	case f == nil, !f.after.Less(m.ID):
 		return true // it is on its way, or over
 	}

@@ -159,7 +159,9 @@ func (m *Machine) readChunk(in *install) (err error) {
 		if _, err := store.ParseKey(m.key); err != nil {
 			return fmt.Errorf("%w: a class of keys that this release does not know", journal.ErrUnsupported)
 		}
-		m.background.add(piece{shard: in.shard.id, generation: in.shard.generation, key: key, value: value})
+		if carried(key) {
+			m.background.add(piece{shard: in.shard.id, generation: in.shard.generation, key: key, value: value})
+		}
 		return nil
 	})
 	m.unflushed.Add(m.background.bytes - before)

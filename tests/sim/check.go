@@ -82,7 +82,7 @@ func (w *World) settled() bool {
 	if w.clients[len(w.clients)-1].number == 0 || len(w.shipping) > 0 {
 		return false
 	}
-	if w.meta != nil && !w.inPlace() {
+	if w.meta != nil && !w.inPlace() || !w.mail.delivered() {
 		return false
 	}
 	for _, s := range w.shards {
@@ -117,6 +117,9 @@ func (w *World) describe() string {
 	for _, n := range w.nodes {
 		text += fmt.Sprintf("\n  node %d serves revision %d of %d", n.id, n.serves, w.bound)
 	}
+	if w.mail != nil {
+		text += w.mail.describe()
+	}
 	if w.meta != nil {
 		text += fmt.Sprintf("\n  members %+v\n  placements %+v", w.meta.state.View().Members(), w.meta.state.View().Placements())
 	}
@@ -130,6 +133,7 @@ func (w *World) describe() string {
 
 // verify checks what every replica holds in the end.
 func (w *World) verify() {
+	w.mail.verify()
 	for _, n := range w.nodes {
 		if n.machine.pins > 0 {
 			w.fail("node %d holds %d states that nobody sends", n.id, n.machine.pins)

@@ -25,7 +25,13 @@ type call struct {
 	payload []byte
 	read    bool
 	serves  uint64 // the revision under which it ran
-	answer  func(outcome, head)
+	sends   []journal.SendOp
+	// Of a send that is carried out, or rejected.
+	send     *delivery
+	rejected bool
+	// key is the call's among what its lane has in flight; the id of a client's.
+	key    journal.CommandID
+	answer func(outcome, head)
 }
 
 // finish answers once; later answers are of nobody's interest.
@@ -42,6 +48,7 @@ type operation struct {
 	entity  string
 	id      journal.CommandID
 	payload []byte
+	sends   []journal.SendOp
 	read    bool
 	again   bool // a command that was acknowledged before
 	must    bool // never given up
@@ -125,6 +132,7 @@ func (c *client) choose() *operation {
 		c.number++
 		op.id = journal.CommandID(fmt.Sprintf("c%d-%d", c.id, c.number))
 		op.payload = make([]byte, r.IntN(200))
+		op.sends = c.w.mail.sends()
 	}
 	return op
 }
@@ -136,7 +144,7 @@ func (c *client) try() {
 	if op.read {
 		op.floor = w.entity[op.entity].known
 	}
-	k := &call{entity: op.entity, id: op.id, payload: op.payload, read: op.read}
+	k := &call{entity: op.entity, id: op.id, payload: op.payload, sends: op.sends, read: op.read, key: op.id}
 	c.call, c.since = k, w.step
 	lost := !w.healing && w.rng.IntN(30) == 0
 	k.answer = func(o outcome, h head) {

@@ -38,7 +38,9 @@ func (s *state) take(r *journal.Record, term sharding.Term) {
 	}
 	var chain journal.Chain
 	e.hash, e.module = chain.After(r), r.Module
-	e.sequence = r.Last()
+	if e.sequence = r.Last(); len(r.Events) == 0 {
+		return
+	}
 	e.byID[r.CommandID] = e.sequence
 	e.records = append(e.records, record{r.CommandID, e.sequence, r.Term, term, e.hash})
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/binary"
 
+	lanes "github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -34,7 +35,10 @@ type lane struct {
 	flight  map[journal.CommandID][]*call
 	pending map[uint64][]journal.CommandID
 	batch   []*call // to be proposed together
+	size    int     // of the batch, about
 	number  uint64
+	inbox   map[route]receipt
+	posts   map[uint64]*posting
 
 	tokens map[uint64]*call // reads not confirmed
 	reads  []confirmed      // reads that wait for an index
@@ -62,7 +66,8 @@ func (l *lane) reset() {
 	l.flight = map[journal.CommandID][]*call{}
 	l.pending = map[uint64][]journal.CommandID{}
 	l.tokens = map[uint64]*call{}
-	l.batch, l.reads = nil, nil
+	l.inbox, l.posts = map[route]receipt{}, map[uint64]*posting{}
+	l.batch, l.size, l.reads = nil, 0, nil
 }
 
 // leader follows the loop's report. Everything pending has an unknown outcome.
@@ -80,6 +85,9 @@ func (l *lane) abandon() {
 				c.finish(unknown, head{})
 			}
 		}
+	}
+	for _, number := range sorted(l.posts) {
+		l.posted(number, lanes.ErrOutcomeUnknown)
 	}
 	l.refuseBatch()
 	for _, token := range sorted(l.tokens) {
@@ -144,22 +152,39 @@ func (l *lane) command(c *call) {
 			return
 		}
 	}
-	if waiters, ok := l.flight[c.id]; ok {
-		l.flight[c.id] = append(waiters, c)
+	if waiters, ok := l.flight[c.key]; ok {
+		l.flight[c.key] = append(waiters, c)
 		return
 	}
+	if l.n.w.mail != nil && !l.room(c, 1) {
+		c.finish(refused, head{})
+		return
+	}
+	l.enqueue(c)
+}
+
+// batchBytes of payloads go into one entry, about.
+const batchBytes = 800
+
+// enqueue puts a call into the batch, and says whether there was room.
+func (l *lane) enqueue(c *call) bool {
 	for _, o := range l.batch {
 		if o.entity == c.entity && l.n.stalled > l.n.w.step {
 			c.finish(refused, head{}) // the mailbox is full
-			return
+			return false
 		}
-		if o.entity == c.entity {
+		if o.entity == c.entity || l.n.w.mail != nil && l.size > batchBytes {
 			l.propose()
 			break
 		}
 	}
-	l.flight[c.id] = []*call{c}
+	l.flight[c.key] = []*call{c}
 	l.batch = append(l.batch, c)
+	l.size += 200 + len(c.payload)
+	for i := range c.sends {
+		l.size += 60 + len(c.sends[i].Payload)
+	}
+	return true
 }
 
 // propose makes one entry of the batch.
@@ -172,10 +197,10 @@ func (l *lane) propose() {
 	var ids []journal.CommandID
 	for _, c := range l.batch {
 		data = l.append(data, c)
-		ids = append(ids, c.id)
+		ids = append(ids, c.key)
 	}
 	l.pending[l.number] = ids
-	l.batch = nil
+	l.batch, l.size = nil, 0
 	if planted == 1 {
 		for _, id := range ids {
 			for _, c := range l.flight[id] {
@@ -199,9 +224,34 @@ func (l *lane) append(data []byte, c *call) []byte {
 		Expected: h.sequence, Prev: h.hash, CommandID: c.id, Module: digest(c.serves),
 		Events: []journal.Event{{Type: "added", Payload: c.payload}},
 	}
+	l.sections(&r, c)
 	var chain journal.Chain
 	l.heads[c.entity] = head{r.Last(), chain.After(&r)}
 	return journal.AppendRecord(data, &r)
+}
+
+// sections gives a record what concerns sends.
+func (l *lane) sections(r *journal.Record, c *call) {
+	add := func(kind journal.SectionKind, data []byte) {
+		r.Sections = append(r.Sections, journal.Section{Kind: kind, Data: data})
+	}
+	if c.send != nil {
+		source := c.send.source()
+		add(journal.SectionSource, journal.AppendSendSource(nil, &source))
+	}
+	if len(c.sends) > 0 {
+		var data []byte
+		for i := range c.sends {
+			data = journal.AppendSendOp(data, &c.sends[i])
+		}
+		add(journal.SectionSends, data)
+	}
+	if c.rejected {
+		r.Events = nil
+	}
+	if c.rejected && len(c.sends) == 0 {
+		add(journal.SectionRefusal, journal.AppendRefusal(nil, &journal.Refusal{Code: []byte("no"), Command: []byte(c.send.command)}))
+	}
 }
 
 // digest stands for the module of a binding revision.
@@ -212,6 +262,9 @@ func digest(bound uint64) (d journal.Digest) {
 
 // verdict follows an applied entry; the machine already holds it.
 func (l *lane) verdict(fence sharding.Term, number uint64, err error) {
+	if l.leading && fence == l.term && l.posted(number, err) {
+		return
+	}
 	if l.leading && fence == l.term && number == l.asked {
 		if l.asked = 0; err == nil {
 			l.bound = max(l.bound, l.asking)
@@ -234,7 +287,7 @@ func (l *lane) verdict(fence sharding.Term, number uint64, err error) {
 				c.finish(unknown, head{})
 				continue
 			}
-			c.finish(done, head{sequence: e.byID[id], hash: e.hash})
+			c.finish(done, head{sequence: e.byID[c.id], hash: e.hash})
 		}
 		delete(l.flight, id)
 	}
@@ -249,6 +302,9 @@ func (l *lane) verdict(fence sharding.Term, number uint64, err error) {
 func (l *lane) dropped(fence sharding.Term, number uint64) {
 	if fence == l.term && number == l.asked {
 		l.asked = 0
+		return
+	}
+	if fence == l.term && l.posted(number, lanes.ErrNotApplied) {
 		return
 	}
 	ids, ok := l.pending[number]
@@ -273,19 +329,19 @@ func (l *lane) mend() {
 		return
 	}
 	l.refuseBatch()
-	l.heads = map[string]head{}
+	l.heads, l.inbox = map[string]head{}, map[route]receipt{}
 	l.broken = false
 }
 
 // refuseBatch answers what was not proposed.
 func (l *lane) refuseBatch() {
 	for _, b := range l.batch {
-		for _, c := range l.flight[b.id] {
+		for _, c := range l.flight[b.key] {
 			c.finish(refused, head{})
 		}
-		delete(l.flight, b.id)
+		delete(l.flight, b.key)
 	}
-	l.batch = nil
+	l.batch, l.size = nil, 0
 }
 
 func (l *lane) confirmed(token, index uint64) {

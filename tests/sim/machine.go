@@ -119,16 +119,31 @@ func (m *machine) revive(l *statefile.Life, watermark uint64) error {
 		if l.Gone {
 			return nil
 		}
+		if m.n.w.mail != nil {
+			m.replay(l.Shard, l.Install.Index)
+			return nil
+		}
 		return m.readIn(l.Shard, l.Generation, l.Install)
 	}
-	for _, e := range m.n.w.log[l.Shard][:written] {
-		m.apply(l.Shard, e, nil)
-	}
+	m.replay(l.Shard, written)
 	return nil
+}
+
+// replay applies what the log has up to an index, of which nobody is told.
+func (m *machine) replay(s sharding.ShardID, index uint64) {
+	twin := m.twin
+	m.twin = nil
+	for _, e := range m.n.w.log[s][:index] {
+		m.apply(s, e, nil)
+	}
+	m.twin = twin
 }
 
 // appliedAt is how far a life of a shard is applied as of a version.
 func (m *machine) appliedAt(number uint64, s sharding.ShardID, generation uint32) (index uint64) {
+	if m.n.w.mail != nil {
+		return m.n.store.applied(s, generation, number)
+	}
 	for _, v := range m.versions {
 		if at := v.applied[s]; v.number <= number && at.generation == generation {
 			index = at.index
@@ -169,7 +184,7 @@ func (m *machine) flush() {
 	}
 	if m.twin != nil {
 		var ok bool
-		if v.number, ok = m.twin.flush(m.n); !ok {
+		if v.number, ok = m.twin.flush(m.n); !ok || m.n.w.mail != nil {
 			return
 		}
 	}
@@ -180,6 +195,10 @@ func (m *machine) flush() {
 }
 
 func (m *machine) settle() {
+	if m.n.w.mail != nil {
+		m.n.store.settle()
+		return
+	}
 	if n := len(m.versions); n > 0 && m.durable < m.versions[n-1].number {
 		m.durable += 1 + m.n.w.rng.Uint64N(m.versions[n-1].number-m.durable)
 	}
@@ -187,8 +206,12 @@ func (m *machine) settle() {
 
 // pump applies what waits, at most n batches.
 func (m *machine) pump(n int) {
+	m.work()
 	for ; n > 0 && len(m.queue) > 0; n-- {
 		b := m.queue[0]
+		if m.twin != nil && m.twin.machine.Installing(b.shard) {
+			return
+		}
 		if b.slow > 0 {
 			m.queue[0].slow--
 			continue
@@ -235,8 +258,11 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 	case err == nil && bindings:
 		s.bound = max(s.bound, revision)
 		m.n.w.count.bindings++
-	case err == nil:
+	case err == nil && e.Kind == journal.EntryRecords:
 		records, err = s.judge(e.Body)
+	}
+	if mail := m.n.w.mail; mail != nil {
+		err = mail.ledger.judge(shard, c, e.Kind, e.Body, records, err)
 	}
 	if err == nil {
 		for i := range records {

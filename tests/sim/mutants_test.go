@@ -37,6 +37,11 @@ func TestMutants(t *testing.T) {
 		{30, "a snapshot acknowledged before its record is synced", 300},
 		{31, "a snapshot's file removed before the store holds it", 60},
 		{7, "checksums of the log not checked", 600},
+		{70, "a send that is delivered again has its effect again", 60},
+		{71, "a send whose outcome is unknown is taken to have arrived", 60},
+		{72, "a send is acknowledged before its destination has it", 60},
+		{73, "which sends were received is not part of a replica's first state", 60},
+		{74, "what was read of an outbox is skipped when its shard is led again", 600},
 	}
 	violation := regexp.MustCompile(`seed \d+ step \d+: (I\d+|liveness|panic): .*`)
 	for _, m := range mutants {

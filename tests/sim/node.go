@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hostd/hostd/host/deliver"
 	"github.com/hostd/hostd/journal/disk"
 	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/journal/wal"
@@ -43,6 +44,12 @@ type node struct {
 	// slow is how many steps the node's tick takes: clocks differ.
 	slow int
 	gov  governed
+	// Of a world whose entities send.
+	store   *memStore
+	pump    *deliver.Core
+	trips   []trip
+	number  uint64   // of the last trip
+	parcels []parcel // that have arrived
 	// knows: from this step on it knows where all replicas are.
 	knows int
 }
@@ -58,6 +65,7 @@ func newNode(w *World, id int) *node {
 	if id > 0 && w.profile.blind > 0 {
 		n.knows = w.rng.IntN(w.profile.blind)
 	}
+	n.store = newMemStore(w)
 	n.machine = newMachine(n)
 	return n
 }
@@ -81,7 +89,7 @@ func (n *node) start() error {
 		return err
 	}
 	n.machine = machine
-	if n.w.dir != "" {
+	if n.w.dir != "" || n.w.mail != nil {
 		if n.machine.twin, err = n.openTwin(rec); err != nil {
 			return err
 		}
@@ -113,6 +121,7 @@ func (n *node) start() error {
 	}
 	n.life++
 	n.log, n.inbox, n.events, n.up = log, nil, nil, true
+	n.startPump()
 	n.silence, n.quiet, n.quorum = map[int]int{}, map[int]bool{}, map[sharding.ShardID]bool{}
 	if n.w.meta != nil {
 		n.gov.begin()
@@ -184,6 +193,7 @@ func (n *node) run() {
 	if !n.up {
 		return
 	}
+	n.runPump()
 	if n.w.meta != nil {
 		if n.govern(); !n.up {
 			return
@@ -232,6 +242,8 @@ func (n *node) crash(power bool) {
 		n.lanes[s].abandon()
 	}
 	n.machine.twin.close(n.w)
+	n.pump, n.trips, n.parcels = nil, nil, nil
+	n.store.crash(power)
 	if power {
 		n.disk.Crash()
 	} else {
@@ -252,6 +264,7 @@ func (n *node) tally() {
 func (n *node) restart() {
 	if planted == 13 && n.w.rng.IntN(2) == 0 {
 		n.disk = disk.NewCrashable(rand.New(rand.NewPCG(n.w.Seed, n.w.rng.Uint64())))
+		n.store = newMemStore(n.w)
 		n.machine = newMachine(n)
 	}
 	if !n.w.healing && n.w.rng.IntN(6) == 0 {
@@ -271,6 +284,7 @@ func (n *node) restart() {
 	if errors.Is(err, disk.ErrPowerCut) {
 		n.machine = before
 		n.disk.Crash()
+		n.store.crash(true)
 		n.w.count.crashes++
 		return
 	}

@@ -29,6 +29,12 @@ func (m *machine) flushed(shard sharding.ShardID) uint64 {
 
 // Held implements raftgroup.Snapshots.
 func (m *machine) Held(shard sharding.ShardID) (index uint64, term sharding.Term) {
+	if m.n.w.mail != nil {
+		if m.lives[shard] != m.shards[shard].generation {
+			return 0, 0
+		}
+		return m.twin.machine.Held(shard)
+	}
 	if index = m.flushed(shard); index == 0 {
 		return 0, 0
 	}
@@ -42,6 +48,10 @@ func (m *machine) Pin(shard sharding.ShardID) (statefile.Pinned, error) {
 		return nil, errors.New("nothing is held")
 	}
 	m.pins++
+	if m.n.w.mail != nil {
+		p, err := m.twin.machine.Pin(shard)
+		return &counted{Pinned: p, m: m}, err
+	}
 	return &pinned{m: m, head: statefile.Header{Shard: shard, Index: index, Term: term}, log: m.shards[shard].log[:index]}, nil
 }
 
@@ -52,6 +62,37 @@ type pinned struct {
 	next   int
 	closed bool
 	value  []byte
+}
+
+// counted is a state of the product's machine that is held.
+type counted struct {
+	statefile.Pinned
+	m      *machine
+	closed bool
+}
+
+func (c *counted) Stream() io.ReadCloser { return countedStream{c.Pinned.Stream(), c} }
+
+func (c *counted) Close() error {
+	c.release()
+	return c.Pinned.Close()
+}
+
+func (c *counted) release() {
+	if !c.closed {
+		c.closed = true
+		c.m.pins--
+	}
+}
+
+type countedStream struct {
+	io.ReadCloser
+	c *counted
+}
+
+func (s countedStream) Close() error {
+	s.c.release()
+	return s.ReadCloser.Close()
 }
 
 func (p *pinned) Header() statefile.Header { return p.head }
@@ -96,6 +137,17 @@ func (m *machine) Drop(shard sharding.ShardID, next uint32) {
 
 // turnOver ends a life and begins the next one.
 func (m *machine) turnOver(b batch) {
+	if m.n.w.mail != nil {
+		m.begin(b.shard, b.generation)
+		if b.drop {
+			m.twin.machine.Drop(b.shard, b.generation)
+			return
+		}
+		m.twin.machine.Install(b.shard, b.generation, *b.install)
+		m.n.w.note("install %d %d %d %d", m.n.id, b.shard, b.generation, b.install.Index)
+		m.n.w.count.installs++
+		return
+	}
 	if b.drop {
 		m.begin(b.shard, b.generation)
 		return

@@ -16,8 +16,11 @@ import (
 // same entries, makes the batches durable, and must judge, recover and answer
 // the same. Its store is Badger in a real directory, whose tables appear when
 // its own goroutines make them, so a run with it does not repeat exactly.
+//
+// Where entities send, its store is one in memory, and all is decided by the
+// seed.
 type twin struct {
-	store   *store.Store
+	store   *store.Store // nil for the node's own
 	machine *eventlog.Machine
 }
 
@@ -29,12 +32,19 @@ func (w *World) UseStore(dir string) { w.dir = dir }
 // recorded, and checks that it is where the model is.
 func (n *node) openTwin(rec *raftgroup.Recovered) (t *twin, err error) {
 	t = &twin{}
-	dir := filepath.Join(n.w.dir, strconv.Itoa(n.id))
-	if t.store, err = store.Open(dir, store.Options{Watermark: rec.Watermark, MemTableBytes: 1 << 20}); err != nil {
-		return nil, err
-	}
-	if t.machine, err = eventlog.Open(t.store, rec.Watermark, eventlog.Options{MaxHeads: 4}); err != nil {
-		return t, err
+	if n.w.mail != nil {
+		t.machine, err = eventlog.OpenOn(n.store, rec.Watermark, eventlog.Options{MaxHeads: 4, PackBytes: 500, Lives: rec.Lives(n.disk, "snapshots")})
+		if err != nil {
+			return nil, err
+		}
+	} else {
+		dir := filepath.Join(n.w.dir, strconv.Itoa(n.id))
+		if t.store, err = store.Open(dir, store.Options{Watermark: rec.Watermark, MemTableBytes: 1 << 20}); err != nil {
+			return nil, err
+		}
+		if t.machine, err = eventlog.Open(t.store, rec.Watermark, eventlog.Options{MaxHeads: 4}); err != nil {
+			return t, err
+		}
 	}
 	for _, s := range n.w.shards {
 		if index, _ := t.machine.Applied(s); index != n.machine.shards[s].index {
@@ -49,7 +59,7 @@ func (n *node) openTwin(rec *raftgroup.Recovered) (t *twin, err error) {
 }
 
 func (t *twin) close(w *World) {
-	if t == nil {
+	if t == nil || t.store == nil {
 		return
 	}
 	if err := t.store.Close(); err != nil {
@@ -61,10 +71,13 @@ func (t *twin) close(w *World) {
 func (t *twin) apply(n *node, shard sharding.ShardID, c journal.Committed, model error) {
 	for _, v := range t.machine.Apply(shard, []journal.Committed{c}) {
 		if v.Index != c.Index || v.Term != c.Term || v.NoOp != (len(c.Data) == 0) || (v.Err == nil) != (model == nil) {
-			n.w.fail("node %d shard %d entry %d: verdict %+v, expected %v", n.id, shard, c.Index, v, model)
+			n.w.fail("I5: node %d shard %d entry %d: verdict %+v, expected %v", n.id, shard, c.Index, v, model)
 		}
 		if bound := n.machine.shards[shard].bound; v.Revision != bound {
-			n.w.fail("node %d shard %d entry %d: binding revision %d, expected %d", n.id, shard, c.Index, v.Revision, bound)
+			n.w.fail("I5: node %d shard %d entry %d: binding revision %d, expected %d", n.id, shard, c.Index, v.Revision, bound)
+		}
+		if v.Sends && n.pump != nil {
+			n.events = append(n.events, func() { n.pump.Sent(shard) })
 		}
 	}
 }
@@ -75,7 +88,14 @@ func (t *twin) flush(n *node) (uint64, bool) {
 		return 0, false
 	}
 	b := t.machine.TakeBatch()
-	if err := b.Write(t.store); err != nil {
+	var err error
+	if t.store != nil {
+		err = b.Write(t.store)
+	} else {
+		err = b.WriteTo(n.store)
+		n.store.prune()
+	}
+	if err != nil {
 		n.w.fail("node %d: write batch: %v", n.id, err)
 		return 0, false
 	}
@@ -87,14 +107,40 @@ func (t *twin) flush(n *node) (uint64, bool) {
 func (t *twin) durable(m *machine, dst map[sharding.ShardID]uint64) uint64 {
 	w := t.machine.Durable(dst)
 	for _, s := range m.n.w.shards {
-		if have := m.appliedAt(w, s, 0); dst[s] > have {
+		if have := m.appliedAt(w, s, m.shards[s].generation); m.shards[s].generation == m.lives[s] && dst[s] > have {
 			m.n.w.fail("node %d shard %d: index %d is called durable as of version %d, which has %d", m.n.id, s, dst[s], w, have)
 		}
-		if m.n.w.joining[s] {
+		if m.n.w.joining[s] && !m.n.w.profile.snapshots {
 			delete(dst, s)
 		}
 	}
 	return w
+}
+
+// work lets the product's machine read snapshots in; the model follows when one
+// is there.
+func (m *machine) work() {
+	if m.n.w.mail == nil || m.twin == nil || m.n.w.rng.IntN(3) == 0 {
+		return
+	}
+	real := m.twin.machine
+	for range 2 {
+		if !real.Working() {
+			return
+		}
+		step := real.Work()
+		if err := real.Failed(); err != nil {
+			m.n.check(err)
+			return
+		}
+		if in := step.Installed; in != nil {
+			m.n.w.note("installed %d %d %d", m.n.id, in.Shard, in.Index)
+			m.replay(in.Shard, in.Index)
+		}
+		if len(step.Verdicts) > 0 {
+			m.n.w.fail("node %d: %d verdicts of entries that were not applied", m.n.id, len(step.Verdicts))
+		}
+	}
 }
 
 // verify compares every entity's head.

@@ -50,6 +50,7 @@ func (w *World) wipe(n *node) {
 	n.crash(true)
 	n.gov.disk++
 	n.disk = disk.NewCrashable(rand.New(rand.NewPCG(w.Seed, uint64(1000*n.gov.disk+n.id))))
+	n.store = newMemStore(w)
 	n.machine = newMachine(n)
 	w.count.wiped++
 	w.note("wiped %d", n.id)

@@ -29,6 +29,7 @@ type World struct {
 
 	flights []flight
 	meta    *registry // nil where placements are fixed
+	mail    *mail     // nil where entities send nothing
 	// shipping are the snapshots on their way.
 	shipping []*shipment
 	cut      map[[2]int]bool // links that lose everything, from, to
@@ -69,11 +70,13 @@ type Counts struct {
 	bindings                      int
 	snapshots, refusals, installs int
 	created, removed, wiped       int
+	sends, dead, turned           int
+	strayed, repeated             int
 }
 
 func (c *Counts) String() string {
-	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d bindings %d acked %d reads %d unknown %d resent %d snapshots %d refused %d installs %d created %d removed %d wiped %d",
-		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent, c.snapshots, c.refusals, c.installs, c.created, c.removed, c.wiped)
+	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d bindings %d acked %d reads %d unknown %d resent %d snapshots %d refused %d installs %d created %d removed %d wiped %d sends %d dead %d turned %d strayed %d repeated %d",
+		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent, c.snapshots, c.refusals, c.installs, c.created, c.removed, c.wiped, c.sends, c.dead, c.turned, c.strayed, c.repeated)
 }
 
 // profile is how one seed's world behaves; seeds differ in everything.
@@ -143,6 +146,9 @@ func New(seed uint64, plain bool) *World {
 	for s := range p.shards {
 		w.shards = append(w.shards, sharding.ShardID(s+1))
 		w.joining[sharding.ShardID(s+1)] = p.members > 0 && p.nodes > 1
+	}
+	if !plain {
+		w.chooseMail()
 	}
 	for i := range p.nodes {
 		w.nodes = append(w.nodes, newNode(w, i))
@@ -232,6 +238,7 @@ func (w *World) Close() {
 func (w *World) pass() {
 	w.deliver()
 	w.carry()
+	w.mail.carry()
 	for _, i := range w.rng.Perm(len(w.nodes)) {
 		w.nodes[i].run()
 	}

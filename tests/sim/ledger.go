@@ -1,0 +1,277 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// ledger is what the committed entries of all shards make of sends, by the
+// rules and nothing else. Each entry is judged once, when the first node
+// applies it; what every node's machine says of it must be the same.
+type ledger struct {
+	w      *World
+	shards map[sharding.ShardID]*account
+	fates  map[sendName]*fate
+}
+
+// account is one shard's part of it.
+type account struct {
+	verdicts []error // of the entry at each index
+	counts   map[route]journal.PairCount
+	received map[route]uint64
+	outbox   map[journal.ItemID]sendName
+	letters  map[journal.ItemID]sendName
+	// asking are the sends of an entity on their way that are no answers.
+	asking map[sharding.EntityID]int
+}
+
+// route is who sends and who gets it.
+type route struct{ from, to sharding.EntityID }
+
+// sendName names a send for ever.
+type sendName struct {
+	route
+	number uint64
+}
+
+func (n sendName) String() string { return fmt.Sprintf("%s>%s>%d", n.from.ID, n.to.ID, n.number) }
+
+// fate is what became of a send.
+type fate struct {
+	how     string // "" until it is decided
+	wants   bool   // an answer
+	answer  bool   // it is one
+	answers int    // that were sent
+}
+
+func newLedger(w *World) *ledger {
+	l := &ledger{w: w, shards: map[sharding.ShardID]*account{}, fates: map[sendName]*fate{}}
+	for _, s := range w.shards {
+		l.shards[s] = &account{
+			counts: map[route]journal.PairCount{}, received: map[route]uint64{}, outbox: map[journal.ItemID]sendName{},
+			letters: map[journal.ItemID]sendName{}, asking: map[sharding.EntityID]int{},
+		}
+	}
+	return l
+}
+
+var errTurn = errors.New("a send is not the next of its source")
+
+// judge returns the verdict on an entry that is otherwise in order, or not.
+func (l *ledger) judge(shard sharding.ShardID, c journal.Committed, kind journal.EntryKind, body []byte, records []journal.Record, err error) error {
+	a := l.shards[shard]
+	if int(c.Index) <= len(a.verdicts) {
+		return a.verdicts[c.Index-1]
+	}
+	switch {
+	case err != nil || len(c.Data) == 0:
+	case kind == journal.EntryPost:
+		err = l.post(a, c.Index, body)
+	default:
+		err = l.records(a, c.Index, records)
+	}
+	for len(a.verdicts) < int(c.Index)-1 { // entries that are none of the lanes'
+		a.verdicts = append(a.verdicts, nil)
+	}
+	a.verdicts = append(a.verdicts, err)
+	return err
+}
+
+// sender is the send that made a record, if one did.
+func sender(r *journal.Record) (source journal.SendSource, k route, ok bool, err error) {
+	data := r.Section(journal.SectionSource)
+	if data == nil || data[0] != journal.SourceEntity {
+		return source, k, false, nil
+	}
+	source, err = journal.DecodeSendSource(data)
+	return source, route{sharding.EntityID{Type: string(source.Type), ID: string(source.ID)}, r.Entity}, true, err
+}
+
+func (l *ledger) records(a *account, index uint64, records []journal.Record) error {
+	for i := range records {
+		source, k, sent, err := sender(&records[i])
+		if err == nil && sent && !source.InTurn(a.received[k]) {
+			err = errTurn
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i := range records {
+		r := &records[i]
+		source, k, sent, _ := sender(r)
+		if sent {
+			how := "carried out"
+			if len(r.Events) == 0 {
+				how = "refused"
+			}
+			if r.Section(journal.SectionRefusal) != nil {
+				how = "dead"
+				a.letters[journal.ItemID{Index: index, Ordinal: uint32(i)}] = sendName{k, source.Number}
+			}
+			a.received[k] = source.Number
+			l.decide(sendName{k, source.Number}, how)
+		}
+		l.made(a, r, journal.ItemID{Index: index, Ordinal: uint32(i)}, sent)
+	}
+	return nil
+}
+
+// made takes what a record sends.
+func (l *ledger) made(a *account, r *journal.Record, id journal.ItemID, sent bool) {
+	asked := false
+	for ops := r.Section(journal.SectionSends); len(ops) > 0; id.Item++ {
+		op, rest, err := journal.NextSendOp(ops)
+		if err != nil {
+			l.w.fail("a send cannot be read: %v", err)
+			return
+		}
+		ops = rest
+		asked = !l.add(a, r.Entity, &op, id).answer || asked
+	}
+	most := l.w.mail.entitySends
+	if sent {
+		most *= 2
+	}
+	if asked && a.asking[r.Entity] > most {
+		l.w.fail("I11: %s has %d sends on their way, the bound is %d", r.Entity, a.asking[r.Entity], most)
+	}
+}
+
+// add puts a send into the outbox. The payload of an answer names what it
+// answers.
+func (l *ledger) add(a *account, from sharding.EntityID, op *journal.SendOp, id journal.ItemID) *fate {
+	k := route{from, sharding.EntityID{Type: string(op.Type), ID: string(op.ID)}}
+	c := a.counts[k]
+	c.Last++
+	a.counts[k] = c
+	name := sendName{k, c.Last}
+	f := &fate{wants: op.WantsAnswer(), answer: strings.HasPrefix(string(op.Command), "got-")}
+	l.fates[name], a.outbox[id] = f, name
+	if !f.answer {
+		a.asking[from]++
+		return f
+	}
+	of := l.answered(k, string(op.Payload))
+	switch asked := l.fates[of]; {
+	case asked == nil || !asked.wants:
+		l.w.fail("I11: %s answers %s, which asked nothing", name, of)
+	case asked.answers > 0:
+		l.w.fail("I11: %s is answered again", of)
+	default:
+		asked.answers++
+	}
+	return f
+}
+
+// answered is the send that an answer is about: it went the other way.
+func (l *ledger) answered(k route, of string) (n sendName) {
+	var typ, id string
+	if _, err := fmt.Sscanf(of, "%s %s %d", &typ, &id, &n.number); err != nil {
+		l.w.fail("an answer says %q: %v", of, err)
+	}
+	n.route = route{k.to, sharding.EntityID{Type: typ, ID: id}}
+	return n
+}
+
+// answerTo is the payload of an answer.
+func answerTo(to sharding.EntityID, number uint64) []byte {
+	return fmt.Appendf(nil, "%s %s %d", to.Type, to.ID, number)
+}
+
+func (l *ledger) decide(n sendName, how string) {
+	switch f := l.fates[n]; {
+	case f == nil:
+		l.w.fail("I11: %s was never sent and is %s", n, how)
+	case f.how != "":
+		l.w.fail("I11: %s was %s and is %s", n, f.how, how)
+	default:
+		f.how = how
+		l.w.note("send %s %s", n, how)
+	}
+}
+
+// remove takes a send out of the outbox.
+func (l *ledger) remove(a *account, id journal.ItemID) (n sendName, there bool) {
+	if n, there = a.outbox[id]; there {
+		delete(a.outbox, id)
+		if !l.fates[n].answer {
+			a.asking[n.from]--
+		}
+	}
+	return n, there
+}
+
+// post takes an entry of steps. One that takes a number is alone.
+func (l *ledger) post(a *account, index uint64, body []byte) error {
+	for at := uint32(0); len(body) > 0; at++ {
+		p, rest, err := journal.NextPost(body)
+		if err != nil {
+			return err
+		}
+		body = rest
+		id := journal.ItemID{Index: index, Ordinal: at}
+		switch p.Kind {
+		case journal.PostAcknowledged:
+			if n, there := l.remove(a, p.ID); there && l.fates[n].how == "" {
+				l.w.fail("I11: %s is acknowledged and has not arrived", n)
+			}
+		case journal.PostGivenUp:
+			l.giveUp(a, &p, id)
+		case journal.PostRefused:
+			k := route{sharding.EntityID{Type: string(p.Source.Type), ID: string(p.Source.ID)}, sharding.EntityID{Type: string(p.Type), ID: string(p.Entity)}}
+			if !p.Source.InTurn(a.received[k]) {
+				return errTurn
+			}
+			n := sendName{k, p.Source.Number}
+			a.received[k] = n.number
+			if len(p.OnReject) > 0 {
+				l.decide(n, "refused")
+				l.add(a, k.to, &journal.SendOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer}, id)
+			} else {
+				l.decide(n, "dead")
+				a.letters[id] = n
+			}
+		case journal.PostDiscarded:
+			delete(a.letters, p.ID)
+		}
+	}
+	return nil
+}
+
+// giveUp ends a send to a type that does not exist; its source hears of it
+// from itself.
+func (l *ledger) giveUp(a *account, p *journal.Post, id journal.ItemID) {
+	n, there := l.remove(a, p.ID)
+	if !there {
+		return
+	}
+	c := a.counts[n.route]
+	c.GiveUp(n.number)
+	a.counts[n.route] = c
+	if !l.fates[n].wants {
+		l.decide(n, "dead")
+		a.letters[id] = n
+		return
+	}
+	l.decide(n, "given up")
+	l.fates[n].answers++
+	k := route{n.from, n.from}
+	c = a.counts[k]
+	c.Last++
+	a.counts[k] = c
+	answer := sendName{k, c.Last}
+	l.fates[answer], a.outbox[id] = &fate{answer: true}, answer
+}
+
+// waiting is how many sends are on their way.
+func (l *ledger) waiting() (n int) {
+	for _, a := range l.shards {
+		n += len(a.outbox)
+	}
+	return n
+}
