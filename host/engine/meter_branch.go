@@ -24,7 +24,7 @@ func (b *bodyWriter) branch(i *instruction) {
 	}
 	before := func() {
 		if late > 0 {
-			b.charge(&b.code, b.plan.points[late].cost)
+			b.charge(&b.code, lateCost(b.plan.points[late]))
 			b.check(&b.code)
 		}
 		b.leaving(target)

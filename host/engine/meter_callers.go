@@ -44,17 +44,6 @@ func (m *parsedModule) shareCosts() {
 	}
 }
 
-// pay adds to what a point charges.
-func (b *bodyPlan) pay(point int, cost uint32) {
-	for ; point > 0; point = b.points[point].outer {
-		b.points[point].cost += cost
-		if !b.points[point].late {
-			return
-		}
-	}
-	b.owed += cost
-}
-
 // nameFunction notes that a function can be reached in another way than by a
 // call of its index.
 func (m *parsedModule) nameFunction(index uint32) {

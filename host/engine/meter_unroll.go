@@ -96,10 +96,3 @@ func (b *bodyWriter) untilEnd(c *cursor) {
 		b.instruction(c, &i)
 	}
 }
-
-// giveBack takes off what was charged for turns that are not made.
-func (b *bodyWriter) giveBack() {
-	if b.refund > 0 {
-		b.addPending(-b.refund)
-	}
-}

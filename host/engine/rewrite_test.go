@@ -170,3 +170,36 @@ func TestEveryPathIsCharged(t *testing.T) {
 		}
 	}
 }
+
+// TestSmallCalleesAreCharged: what a small function spends is paid for by each
+// of its calls, wherever that stands.
+func TestSmallCalleesAreCharged(t *testing.T) {
+	const small, middle, run = 0, 1, 2
+	work := bytes.Repeat(cat(i32c(1), op(opI32Add)), 8) // 16 units
+	turns := func(code []byte) []byte {
+		return cat(op(opLoop, []byte{blockVoid}), code, get(0), i32c(1), op(opI32Sub), op(opLocalTee, uleb(0)), op(opBrIf, uleb(0)), []byte{opEnd})
+	}
+	once := cat(i32c(1), call(small), op(opDrop))
+	for name, test := range map[string]struct {
+		turn  []byte // of the loop in the function that is called
+		calls int64  // of the small one that a turn makes
+	}{
+		"in a loop":           {once, 1},
+		"through another":     {cat(i32c(1), call(middle), op(opDrop)), 2},
+		"in an if":            {cat(get(0), op(opIf, []byte{blockVoid}), once, []byte{opEnd}), 1},
+		"in a loop in a loop": {cat(i32c(3), op(opLocalSet, uleb(1)), op(opLoop, []byte{blockVoid}), once, get(1), i32c(1), op(opI32Sub), op(opLocalTee, uleb(1)), op(opBrIf, uleb(0)), []byte{opEnd}), 3},
+		"twice":               {cat(once, bytes.Repeat(cat(get(0), op(opDrop)), 50), once), 2},
+	} {
+		wasm := asmModule(asmSection(sectionType, vec(asmType(signature{i32, i32}))), asmSection(sectionFunction, vec(uleb(0), uleb(0), uleb(0))),
+			asmSection(sectionMemory, vec(memoryBounds(1, 1))), asmSection(sectionExport, vec(cat(text("run"), []byte{kindFunction, run}))),
+			asmSection(sectionCode, vec(asmBody(nil, get(0), work), asmBody(nil, get(0), call(small), call(small)),
+				asmBody(vec(cat(uleb(1), []byte{typeI32})), turns(test.turn), get(0)))))
+		bothEngines(t, func(t *testing.T, opts Options) {
+			k := openKernel(t, newEngine(t, opts), wasm, true)
+			spent := func(turns uint64) int64 { _, fuel := k.run(t, "run", turns); return fuel }
+			if each, least := (spent(1001)-spent(1))/1000, test.calls*(16+weightCall); each < least {
+				t.Errorf("%s: a turn costs %d, its calls %d", name, each, least)
+			}
+		})
+	}
+}
