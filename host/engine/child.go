@@ -116,7 +116,7 @@ func (e *Engine) compileInChild(ctx context.Context, prepared []byte) error {
 	if err != nil {
 		return fmt.Errorf("compile in a child process: %w", err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, childPatience*e.compileTimeout)
+	bounded, cancel := context.WithTimeout(ctx, e.compileWait)
 	defer cancel()
 	command := exec.CommandContext(bounded, e.compileCommand[0], e.compileCommand[1:]...)
 	command.Env = []string{"GOTRACEBACK=none"}
@@ -140,7 +140,7 @@ func (e *Engine) childOutcome(ctx, bounded context.Context, err error, said stri
 	case ctx.Err() != nil:
 		return fmt.Errorf("compile a module: %w", ctx.Err())
 	case bounded.Err() != nil:
-		return fmt.Errorf("compile in a child process: nothing after %v, the machine may have no time for it: %w", childPatience*e.compileTimeout, bounded.Err())
+		return fmt.Errorf("compile in a child process: nothing after %v, the machine may have no time for it: %w", e.compileWait, bounded.Err())
 	case !errors.As(err, &exit):
 		return fmt.Errorf("compile in a child process: %w", err)
 	case exit.ExitCode() == childRefused:

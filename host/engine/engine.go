@@ -27,6 +27,7 @@ type Engine struct {
 
 	compileCommand []string // empty compiles in this process
 	compileTimeout time.Duration
+	compileWait    time.Duration // by the clock
 	// compiling holds one token: a compilation takes up to hundreds of MiB.
 	compiling chan struct{}
 	// turns has a token for each long call that runs: see takeTurn.
@@ -49,6 +50,7 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 
 		compileCommand: opts.CompileCommand,
 		compileTimeout: opts.CompileTimeout,
+		compileWait:    childPatience * opts.CompileTimeout,
 		compiling:      make(chan struct{}, 1),
 		turns:          make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
 	}
