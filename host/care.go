@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -54,7 +55,8 @@ func (s stateService) Delete(ctx context.Context, id sharding.EntityID, command 
 const (
 	// shownTimers bounds the timers of an entity that are told of.
 	shownTimers = 256
-	// countedEvents bounds the history that the fuel of an entity is summed over.
+	// countedEvents bounds the history that the fuel of an entity is summed over,
+	// and in which acts are looked for.
 	countedEvents = 65536
 )
 
@@ -66,26 +68,29 @@ func (s stateService) timers(ctx context.Context, shard sharding.ShardID, id sha
 	return due, err
 }
 
-// fuel sums what the commands of an entity's last events have cost.
-func (s stateService) fuel(ctx context.Context, shard sharding.ShardID, id sharding.EntityID, last journal.Sequence) (sum uint64, err error) {
+// history sums what the commands of an entity's last events have cost, and finds
+// what persons did to it meanwhile.
+func (s stateService) history(ctx context.Context, shard sharding.ShardID, id sharding.EntityID, last journal.Sequence) (fuel uint64, done []rpc.Act, err error) {
 	from := journal.Sequence(0)
 	if last > countedEvents {
 		from = last - countedEvents + 1
 	}
 	info, err := s.n.machine.Info(shard, id)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if info.Cut != nil {
 		from = max(from, info.Cut.Sequence)
 	}
+	var found acts
 	err = s.n.machine.Read(ctx, shard, id, from, func(_ journal.Position, r *journal.Record) error {
+		found.look(r)
 		for _, section := range r.Sections {
 			if section.Kind == journal.SectionFuel && len(section.Data) == 8 {
-				sum += binary.LittleEndian.Uint64(section.Data)
+				fuel += binary.LittleEndian.Uint64(section.Data)
 			}
 		}
 		return ctx.Err()
 	})
-	return sum, err
+	return fuel, found.newestFirst(), err
 }

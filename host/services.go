@@ -182,7 +182,7 @@ func (s entityService) Get(ctx context.Context, id sharding.EntityID) (rpc.Entit
 	if info.Timers, err = (stateService{s.n}).timers(ctx, shard, id); err != nil {
 		return rpc.EntityInfo{}, err
 	}
-	info.Fuel, err = (stateService{s.n}).fuel(ctx, shard, id, head.Sequence)
+	info.Fuel, info.Acts, err = (stateService{s.n}).history(ctx, shard, id, head.Sequence)
 	return info, err
 }
 

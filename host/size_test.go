@@ -8,7 +8,7 @@ import (
 )
 
 // TestGetEntityTellsOfSnapshots: where the newest snapshot is, and how large
-// the state in it.
+// the state in it, or in memory before there is one.
 func TestGetEntityTellsOfSnapshots(t *testing.T) {
 	n, c := start(t, t.TempDir())
 	defer stop(t, n)
@@ -19,10 +19,19 @@ func TestGetEntityTellsOfSnapshots(t *testing.T) {
 	if e, err := c.Entity(ctx, "alarm", "a"); err != nil || e.GetSnapshotSequence() != 0 || e.GetStateBytes() != 0 {
 		t.Errorf("%v, %v", e, err)
 	}
-	eventually(t, "a snapshot", func() bool {
-		if _, err := c.Send(ctx, client.Command{EntityType: "alarm", EntityID: "a", Name: "add", Data: []byte(`{"amount":1}`)}); err != nil {
+	add := func(id string) {
+		t.Helper()
+		if _, err := c.Send(ctx, client.Command{EntityType: "alarm", EntityID: id, Name: "add", Data: []byte(`{"amount":1}`)}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	add("new")
+	eventually(t, "the size of a state in memory", func() bool {
+		e, err := c.Entity(ctx, "alarm", "new")
+		return err == nil && e.GetSnapshotSequence() == 0 && e.GetStateBytes() == uint64(len(`{"total":1,"rung":0}`))
+	})
+	eventually(t, "a snapshot", func() bool {
+		add("a")
 		e, err := c.Entity(ctx, "alarm", "a")
 		if err != nil {
 			t.Fatal(err)

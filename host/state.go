@@ -44,6 +44,11 @@ func (s stateService) Fold(ctx context.Context, id sharding.EntityID, at *journa
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}
+	return s.fold(ctx, id, at)
+}
+
+// fold is Fold with a place among those that fold.
+func (s stateService) fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) ([]byte, journal.Sequence, error) {
 	if t := s.n.bindings.served(id.Type); t != nil && t.Transient {
 		return nil, 0, &rpc.RefusedError{Reason: "the entities of this type keep no state; query them"}
 	}

@@ -54,11 +54,33 @@ func (t *timerView) text() string {
 	if t.Schedule == "" {
 		return line
 	}
+	if period, ok := strings.CutPrefix(t.Schedule, "@every "); ok {
+		if d, err := time.ParseDuration(period); err == nil {
+			return fmt.Sprintf("%s, again every %v, missed: %s", line, d, t.Missed)
+		}
+	}
 	zone := t.TimeZone
 	if zone == "" {
 		zone = "UTC"
 	}
 	return fmt.Sprintf("%s, again %s (%s), missed: %s", line, clean(t.Schedule), clean(zone), t.Missed)
+}
+
+// actView is what a person did to an entity beside its commands.
+type actView struct {
+	Kind       string    `json:"kind"`
+	Timer      string    `json:"timer,omitempty"`
+	CommandID  string    `json:"commandId"`
+	RecordedAt time.Time `json:"recordedAt"`
+	Sequence   uint64    `json:"sequence"`
+}
+
+func (a *actView) text() string {
+	what := a.Kind
+	if a.Timer != "" {
+		what += " " + clean(a.Timer)
+	}
+	return fmt.Sprintf("%s %s, command id %s, at sequence %d", a.RecordedAt.UTC().Format(time.RFC3339Nano), what, clean(a.CommandID), a.Sequence)
 }
 
 func printEntity(out *output, e *entityv1.GetEntityResponse) error {
@@ -75,9 +97,14 @@ func printEntity(out *output, e *entityv1.GetEntityResponse) error {
 		LastError        string      `json:"lastError"`
 		Faults           uint32      `json:"faults"`
 		Fuel             uint64      `json:"fuel"`
+		PendingSends     uint64      `json:"pendingSends"`
+		Acts             []actView   `json:"acts"`
 	}{
 		e.GetStatus(), e.GetSequence(), e.GetSnapshotSequence(), e.GetShardId(), e.GetNodeId(),
-		e.GetModuleDigest(), e.GetResident(), e.GetStateBytes(), []timerView{}, e.GetLastError(), e.GetFaults(), e.GetFuel(),
+		e.GetModuleDigest(), e.GetResident(), e.GetStateBytes(), []timerView{}, e.GetLastError(), e.GetFaults(), e.GetFuel(), e.GetPendingSends(), []actView{},
+	}
+	for _, a := range e.GetActs() {
+		v.Acts = append(v.Acts, actView{a.GetKind(), a.GetTimer(), a.GetCommandId(), a.GetRecordedAt().AsTime(), a.GetSequence()})
 	}
 	for _, t := range e.GetTimers() {
 		v.Timers = append(v.Timers, timerView{t.GetName(), t.GetDue().AsTime(), t.GetCommand(), t.GetSchedule(), t.GetTimeZone(), t.GetMissed()})
@@ -95,6 +122,12 @@ func printEntity(out *output, e *entityv1.GetEntityResponse) error {
 				row("timer "+t.Name, t.text())
 			}
 			row("fuel", v.Fuel)
+			if v.PendingSends > 0 {
+				row("sends under way", v.PendingSends)
+			}
+			for _, a := range v.Acts {
+				row("by a person", a.text())
+			}
 			if v.Faults > 0 {
 				row("faults in a row", v.Faults)
 			}

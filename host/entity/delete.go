@@ -11,12 +11,19 @@ import (
 // tombstoneEvent is the type of the event that ends a life.
 const tombstoneEvent = journal.TombstoneEvent
 
+// DeleteAct and SkipTimerAct, followed by the timer's name, are what records of
+// a person's requests are remembered under in the place of a command.
+const (
+	DeleteAct    = "delete-entity:"
+	SkipTimerAct = "skip-timer:"
+)
+
 // remove ends an entity's life in a person's name. That of an entity without a
 // life leaves a record too, so that the same request later ends no other.
 func (c *core) remove(e *entity, r *Request) {
 	now := c.logNow(e.shard)
 	var hash uint64
-	hash, c.scratch = journal.HashCommand(c.scratch, "delete-entity:", nil)
+	hash, c.scratch = journal.HashCommand(c.scratch, DeleteAct, nil)
 	switch {
 	case c.remembered(e, r, hash, now) || c.unsure(e, r):
 	case c.readOnly():

@@ -305,7 +305,7 @@ func (r *Request) source() abi.Source {
 func (c *core) skipTimer(e *entity, r *Request) {
 	now := c.logNow(e.shard)
 	var hash uint64
-	hash, c.scratch = journal.HashCommand(c.scratch, "skip-timer:"+r.Name, nil)
+	hash, c.scratch = journal.HashCommand(c.scratch, SkipTimerAct+r.Name, nil)
 	switch {
 	case c.remembered(e, r, hash, now) || c.unsure(e, r):
 	case r.Name == "" || len(r.Name) > abi.MaxNameBytes || strings.IndexByte(r.Name, 0) >= 0:

@@ -125,7 +125,23 @@ type EntityInfo struct {
 	Fuel             uint64 // of the commands of its last 65,536 events
 	Timers           []journal.Timer
 	PendingSends     uint64 // on their way
+	Acts             []Act  // of persons, the newest first
 }
+
+// Act is what a person did to an entity beside its commands.
+type Act struct {
+	Kind       string // ActDelete or ActSkipTimer
+	Timer      string // that was skipped
+	Command    journal.CommandID
+	RecordedAt int64            // unix nanoseconds of the shard's clock
+	Sequence   journal.Sequence // of the entity after it
+}
+
+// Kinds of acts.
+const (
+	ActDelete    = "delete"
+	ActSkipTimer = "skip-timer"
+)
 
 // EntityQuery selects entities of one shard.
 type EntityQuery struct {

@@ -5,8 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"hash/fnv"
+	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
@@ -57,6 +59,12 @@ func (s *entityService) getEntity(ctx context.Context, id sharding.EntityID) (*c
 		Faults:           uint32(info.Faults),
 		Fuel:             info.Fuel,
 		PendingSends:     info.PendingSends,
+	}
+	for i := range info.Acts {
+		a := &info.Acts[i]
+		out.Acts = append(out.Acts, &entityv1.Act{
+			Kind: a.Kind, Timer: a.Timer, CommandId: string(a.Command), RecordedAt: timestamppb.New(time.Unix(0, a.RecordedAt)), Sequence: uint64(a.Sequence),
+		})
 	}
 	for _, t := range info.Timers {
 		out.Timers = append(out.Timers, timer(&t))

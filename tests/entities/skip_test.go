@@ -1,8 +1,10 @@
 package entities
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -12,7 +14,7 @@ import (
 
 // TestTimersAreSeenAndSkipped: a person sees what is set, and cancels one of
 // it by name; the same request again changes nothing, a name that is not set
-// is no error.
+// is no error. What persons did is told afterwards.
 func TestTimersAreSeenAndSkipped(t *testing.T) {
 	n := newNode(t)
 	const hour = 3_600_000
@@ -43,5 +45,22 @@ func TestTimersAreSeenAndSkipped(t *testing.T) {
 	}
 	if got := names(); got != "second:ring " {
 		t.Errorf("after one is skipped the timers are %s", got)
+	}
+	n.remove("a", "delete-it")
+	n.stop()
+	n.start()
+	e, err := n.c.Entity(t.Context(), "alarm", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, a := range e.GetActs() {
+		got += fmt.Sprintf("%s %s %s at %d, ", a.GetKind(), a.GetTimer(), a.GetCommandId(), a.GetSequence())
+		if at := a.GetRecordedAt().AsTime(); time.Since(at).Abs() > time.Hour {
+			t.Errorf("an act of %v", at)
+		}
+	}
+	if want := "delete  delete-it at 1, skip-timer none skip-none at 0, skip-timer first skip-first at 0, "; got != want {
+		t.Errorf("the history tells %s, want %s", got, want)
 	}
 }

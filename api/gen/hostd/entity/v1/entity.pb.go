@@ -1500,7 +1500,8 @@ type GetEntityResponse struct {
 	ModuleDigest string `protobuf:"bytes,6,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
 	// True while its state is in memory.
 	Resident bool `protobuf:"varint,7,opt,name=resident,proto3" json:"resident,omitempty"`
-	// Size of its last snapshot, or of its state where that is known.
+	// Size of the state in its last snapshot; before there is one, of its state
+	// in memory, as far as that is quickly told.
 	StateBytes uint64 `protobuf:"varint,8,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
 	// Its pending timers.
 	Timers []*Timer `protobuf:"bytes,9,rep,name=timers,proto3" json:"timers,omitempty"`
@@ -1512,7 +1513,10 @@ type GetEntityResponse struct {
 	// What the commands of its last 65,536 events have cost, in units of fuel.
 	Fuel uint64 `protobuf:"varint,12,opt,name=fuel,proto3" json:"fuel,omitempty"`
 	// How many of its sends are on their way.
-	PendingSends  uint64 `protobuf:"varint,13,opt,name=pending_sends,json=pendingSends,proto3" json:"pending_sends,omitempty"`
+	PendingSends uint64 `protobuf:"varint,13,opt,name=pending_sends,json=pendingSends,proto3" json:"pending_sends,omitempty"`
+	// What persons did to the entity beside its commands, the newest first, at
+	// most 16, of its last 65,536 events.
+	Acts          []*Act `protobuf:"bytes,14,rep,name=acts,proto3" json:"acts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1638,6 +1642,95 @@ func (x *GetEntityResponse) GetPendingSends() uint64 {
 	return 0
 }
 
+func (x *GetEntityResponse) GetActs() []*Act {
+	if x != nil {
+		return x.Acts
+	}
+	return nil
+}
+
+// Act is what a person did to an entity.
+type Act struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "delete" or "skip-timer".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The name of the timer, of those that are about one.
+	Timer string `protobuf:"bytes,2,opt,name=timer,proto3" json:"timer,omitempty"`
+	// The id that the request had, or was given.
+	CommandId string `protobuf:"bytes,3,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	// When it took effect, by the shard's clock.
+	RecordedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=recorded_at,json=recordedAt,proto3" json:"recorded_at,omitempty"`
+	// The entity's sequence after it.
+	Sequence      uint64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Act) Reset() {
+	*x = Act{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Act) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Act) ProtoMessage() {}
+
+func (x *Act) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Act.ProtoReflect.Descriptor instead.
+func (*Act) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Act) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Act) GetTimer() string {
+	if x != nil {
+		return x.Timer
+	}
+	return ""
+}
+
+func (x *Act) GetCommandId() string {
+	if x != nil {
+		return x.CommandId
+	}
+	return ""
+}
+
+func (x *Act) GetRecordedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RecordedAt
+	}
+	return nil
+}
+
+func (x *Act) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
 // Timer is a command that an entity will get at a time.
 type Timer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1660,7 +1753,7 @@ type Timer struct {
 
 func (x *Timer) Reset() {
 	*x = Timer{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1765,7 @@ func (x *Timer) String() string {
 func (*Timer) ProtoMessage() {}
 
 func (x *Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +1778,7 @@ func (x *Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timer.ProtoReflect.Descriptor instead.
 func (*Timer) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{16}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Timer) GetName() string {
@@ -1745,7 +1838,7 @@ type GetStateRequest struct {
 
 func (x *GetStateRequest) Reset() {
 	*x = GetStateRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1850,7 @@ func (x *GetStateRequest) String() string {
 func (*GetStateRequest) ProtoMessage() {}
 
 func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1863,7 @@ func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateRequest.ProtoReflect.Descriptor instead.
 func (*GetStateRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{17}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetStateRequest) GetEntityType() string {
@@ -1812,7 +1905,7 @@ type GetStateResponse struct {
 
 func (x *GetStateResponse) Reset() {
 	*x = GetStateResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1917,7 @@ func (x *GetStateResponse) String() string {
 func (*GetStateResponse) ProtoMessage() {}
 
 func (x *GetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1930,7 @@ func (x *GetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateResponse.ProtoReflect.Descriptor instead.
 func (*GetStateResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{18}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetStateResponse) GetPayload() isGetStateResponse_Payload {
@@ -1915,7 +2008,7 @@ type ListEntitiesRequest struct {
 
 func (x *ListEntitiesRequest) Reset() {
 	*x = ListEntitiesRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +2020,7 @@ func (x *ListEntitiesRequest) String() string {
 func (*ListEntitiesRequest) ProtoMessage() {}
 
 func (x *ListEntitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2033,7 @@ func (x *ListEntitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntitiesRequest.ProtoReflect.Descriptor instead.
 func (*ListEntitiesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{19}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListEntitiesRequest) GetEntityType() string {
@@ -2006,7 +2099,7 @@ type ListEntitiesResponse struct {
 
 func (x *ListEntitiesResponse) Reset() {
 	*x = ListEntitiesResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2111,7 @@ func (x *ListEntitiesResponse) String() string {
 func (*ListEntitiesResponse) ProtoMessage() {}
 
 func (x *ListEntitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2124,7 @@ func (x *ListEntitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntitiesResponse.ProtoReflect.Descriptor instead.
 func (*ListEntitiesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{20}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListEntitiesResponse) GetEntities() []*ListEntitiesResponse_Entity {
@@ -2061,7 +2154,7 @@ type PassivateRequest struct {
 
 func (x *PassivateRequest) Reset() {
 	*x = PassivateRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2166,7 @@ func (x *PassivateRequest) String() string {
 func (*PassivateRequest) ProtoMessage() {}
 
 func (x *PassivateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2179,7 @@ func (x *PassivateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PassivateRequest.ProtoReflect.Descriptor instead.
 func (*PassivateRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{21}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PassivateRequest) GetEntityType() string {
@@ -2112,7 +2205,7 @@ type PassivateResponse struct {
 
 func (x *PassivateResponse) Reset() {
 	*x = PassivateResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2217,7 @@ func (x *PassivateResponse) String() string {
 func (*PassivateResponse) ProtoMessage() {}
 
 func (x *PassivateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +2230,7 @@ func (x *PassivateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PassivateResponse.ProtoReflect.Descriptor instead.
 func (*PassivateResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{22}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{23}
 }
 
 // ClearFaultsRequest names an entity.
@@ -2153,7 +2246,7 @@ type ClearFaultsRequest struct {
 
 func (x *ClearFaultsRequest) Reset() {
 	*x = ClearFaultsRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2258,7 @@ func (x *ClearFaultsRequest) String() string {
 func (*ClearFaultsRequest) ProtoMessage() {}
 
 func (x *ClearFaultsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2271,7 @@ func (x *ClearFaultsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearFaultsRequest.ProtoReflect.Descriptor instead.
 func (*ClearFaultsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{23}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClearFaultsRequest) GetEntityType() string {
@@ -2204,7 +2297,7 @@ type ClearFaultsResponse struct {
 
 func (x *ClearFaultsResponse) Reset() {
 	*x = ClearFaultsResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2309,7 @@ func (x *ClearFaultsResponse) String() string {
 func (*ClearFaultsResponse) ProtoMessage() {}
 
 func (x *ClearFaultsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +2322,7 @@ func (x *ClearFaultsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearFaultsResponse.ProtoReflect.Descriptor instead.
 func (*ClearFaultsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{24}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{25}
 }
 
 // SkipTimerRequest names a timer of an entity.
@@ -2250,7 +2343,7 @@ type SkipTimerRequest struct {
 
 func (x *SkipTimerRequest) Reset() {
 	*x = SkipTimerRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2355,7 @@ func (x *SkipTimerRequest) String() string {
 func (*SkipTimerRequest) ProtoMessage() {}
 
 func (x *SkipTimerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2368,7 @@ func (x *SkipTimerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipTimerRequest.ProtoReflect.Descriptor instead.
 func (*SkipTimerRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{25}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SkipTimerRequest) GetEntityType() string {
@@ -2317,7 +2410,7 @@ type SkipTimerResponse struct {
 
 func (x *SkipTimerResponse) Reset() {
 	*x = SkipTimerResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2329,7 +2422,7 @@ func (x *SkipTimerResponse) String() string {
 func (*SkipTimerResponse) ProtoMessage() {}
 
 func (x *SkipTimerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2342,7 +2435,7 @@ func (x *SkipTimerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipTimerResponse.ProtoReflect.Descriptor instead.
 func (*SkipTimerResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{26}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SkipTimerResponse) GetSequence() uint64 {
@@ -2367,7 +2460,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2472,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2485,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{27}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteRequest) GetEntityType() string {
@@ -2427,7 +2520,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2532,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2545,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{28}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteResponse) GetSequence() uint64 {
@@ -2478,7 +2571,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2583,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2596,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{29}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListDeadLettersRequest) GetShardId() uint32 {
@@ -2541,7 +2634,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +2646,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +2659,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{30}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListDeadLettersResponse) GetLetters() []*DeadLetter {
@@ -2618,7 +2711,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2723,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2736,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{31}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeadLetter) GetId() string {
@@ -2741,7 +2834,7 @@ type RetryDeadLetterRequest struct {
 
 func (x *RetryDeadLetterRequest) Reset() {
 	*x = RetryDeadLetterRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2846,7 @@ func (x *RetryDeadLetterRequest) String() string {
 func (*RetryDeadLetterRequest) ProtoMessage() {}
 
 func (x *RetryDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2859,7 @@ func (x *RetryDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*RetryDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{32}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RetryDeadLetterRequest) GetId() string {
@@ -2786,7 +2879,7 @@ type RetryDeadLetterResponse struct {
 
 func (x *RetryDeadLetterResponse) Reset() {
 	*x = RetryDeadLetterResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +2891,7 @@ func (x *RetryDeadLetterResponse) String() string {
 func (*RetryDeadLetterResponse) ProtoMessage() {}
 
 func (x *RetryDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +2904,7 @@ func (x *RetryDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*RetryDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{33}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{34}
 }
 
 // DiscardDeadLetterRequest names a dead letter.
@@ -2825,7 +2918,7 @@ type DiscardDeadLetterRequest struct {
 
 func (x *DiscardDeadLetterRequest) Reset() {
 	*x = DiscardDeadLetterRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2930,7 @@ func (x *DiscardDeadLetterRequest) String() string {
 func (*DiscardDeadLetterRequest) ProtoMessage() {}
 
 func (x *DiscardDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2943,7 @@ func (x *DiscardDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{34}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DiscardDeadLetterRequest) GetId() string {
@@ -2869,7 +2962,7 @@ type DiscardDeadLetterResponse struct {
 
 func (x *DiscardDeadLetterResponse) Reset() {
 	*x = DiscardDeadLetterResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2881,7 +2974,7 @@ func (x *DiscardDeadLetterResponse) String() string {
 func (*DiscardDeadLetterResponse) ProtoMessage() {}
 
 func (x *DiscardDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2894,7 +2987,7 @@ func (x *DiscardDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{35}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{36}
 }
 
 // HotEntitiesRequest asks for the entities that are asked for most.
@@ -2908,7 +3001,7 @@ type HotEntitiesRequest struct {
 
 func (x *HotEntitiesRequest) Reset() {
 	*x = HotEntitiesRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2920,7 +3013,7 @@ func (x *HotEntitiesRequest) String() string {
 func (*HotEntitiesRequest) ProtoMessage() {}
 
 func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2933,7 +3026,7 @@ func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesRequest.ProtoReflect.Descriptor instead.
 func (*HotEntitiesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{36}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HotEntitiesRequest) GetLimit() uint32 {
@@ -2957,7 +3050,7 @@ type HotEntitiesResponse struct {
 
 func (x *HotEntitiesResponse) Reset() {
 	*x = HotEntitiesResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2969,7 +3062,7 @@ func (x *HotEntitiesResponse) String() string {
 func (*HotEntitiesResponse) ProtoMessage() {}
 
 func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2982,7 +3075,7 @@ func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesResponse.ProtoReflect.Descriptor instead.
 func (*HotEntitiesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{37}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HotEntitiesResponse) GetEntities() []*HotEntitiesResponse_Entity {
@@ -3012,7 +3105,7 @@ type SendStreamRequest_Item struct {
 
 func (x *SendStreamRequest_Item) Reset() {
 	*x = SendStreamRequest_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3024,7 +3117,7 @@ func (x *SendStreamRequest_Item) String() string {
 func (*SendStreamRequest_Item) ProtoMessage() {}
 
 func (x *SendStreamRequest_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3072,7 +3165,7 @@ type SendStreamResponse_Item struct {
 
 func (x *SendStreamResponse_Item) Reset() {
 	*x = SendStreamResponse_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3177,7 @@ func (x *SendStreamResponse_Item) String() string {
 func (*SendStreamResponse_Item) ProtoMessage() {}
 
 func (x *SendStreamResponse_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3260,7 @@ type ListEntitiesResponse_Entity struct {
 
 func (x *ListEntitiesResponse_Entity) Reset() {
 	*x = ListEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3179,7 +3272,7 @@ func (x *ListEntitiesResponse_Entity) String() string {
 func (*ListEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3192,7 +3285,7 @@ func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
 func (*ListEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{20, 0}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{21, 0}
 }
 
 func (x *ListEntitiesResponse_Entity) GetEntityId() string {
@@ -3248,7 +3341,7 @@ type HotEntitiesResponse_Entity struct {
 
 func (x *HotEntitiesResponse_Entity) Reset() {
 	*x = HotEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3260,7 +3353,7 @@ func (x *HotEntitiesResponse_Entity) String() string {
 func (*HotEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3273,7 +3366,7 @@ func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
 func (*HotEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{37, 0}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{38, 0}
 }
 
 func (x *HotEntitiesResponse_Entity) GetEntityType() string {
@@ -3336,16 +3429,16 @@ var File_hostd_entity_v1_entity_proto protoreflect.FileDescriptor
 
 const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\n" +
-	"\x1chostd/entity/v1/entity.proto\x12\x0fhostd.entity.v1\x1a\x1bbuf/validate/validate.proto\x1a\x19google/protobuf/any.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xca\x03\n" +
+	"\x1chostd/entity/v1/entity.proto\x12\x0fhostd.entity.v1\x1a\x1bbuf/validate/validate.proto\x1a\x19google/protobuf/any.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\x04\n" +
 	"\vSendRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\x12H\n" +
-	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\x12E\n" +
-	"\acommand\x18\x03 \x01(\tB+\xbaH(r& \x01(\xff\x012\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\acommand\x12,\n" +
+	"entityType\x12}\n" +
+	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12z\n" +
+	"\acommand\x18\x03 \x01(\tB`\xbaH]r[ \x01(\xff\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\acommand\x12,\n" +
 	"\x04json\x18\x04 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
-	"\x04data\x18\x05 \x01(\fH\x00R\x04data\x12H\n" +
+	"\x04data\x18\x05 \x01(\fH\x00R\x04data\x12}\n" +
 	"\n" +
-	"command_id\x18\x06 \x01(\tB)\xbaH&r$(\x80\x012\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]*$R\tcommandId\x12A\n" +
+	"command_id\x18\x06 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12A\n" +
 	"\x11expected_sequence\x18\a \x01(\x04B\x0f\xbaH\f2\n" +
 	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fH\x01R\x10expectedSequence\x88\x01\x01B\t\n" +
 	"\apayloadB\x14\n" +
@@ -3382,12 +3475,12 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x10SequenceMismatch\x12\x16\n" +
 	"\x06actual\x18\x01 \x01(\x04R\x06actual\"!\n" +
 	"\tEventsCut\x12\x14\n" +
-	"\x05first\x18\x01 \x01(\x04R\x05first\"\xee\x02\n" +
+	"\x05first\x18\x01 \x01(\x04R\x05first\"\xd8\x03\n" +
 	"\fQueryRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\x12H\n" +
-	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\x12A\n" +
-	"\x05query\x18\x03 \x01(\tB+\xbaH(r& \x01(\xff\x012\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\x05query\x12,\n" +
+	"entityType\x12}\n" +
+	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12v\n" +
+	"\x05query\x18\x03 \x01(\tB`\xbaH]r[ \x01(\xff\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\x05query\x12,\n" +
 	"\x04json\x18\x04 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x05 \x01(\fH\x00R\x04data\x12H\n" +
 	"\vconsistency\x18\x06 \x01(\x0e2\x1c.hostd.entity.v1.ConsistencyB\b\xbaH\x05\x82\x01\x02\x10\x01R\vconsistencyB\t\n" +
@@ -3397,11 +3490,11 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12\x12\n" +
 	"\x04fuel\x18\x04 \x01(\x04R\x04fuelB\t\n" +
-	"\apayload\"\x8e\x02\n" +
+	"\apayload\"\xc3\x02\n" +
 	"\x11ReadEventsRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\x12H\n" +
-	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\x12#\n" +
+	"entityType\x12}\n" +
+	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12#\n" +
 	"\rfrom_sequence\x18\x03 \x01(\x04R\ffromSequence\x12\x1f\n" +
 	"\vto_sequence\x18\x04 \x01(\x04R\n" +
 	"toSequence\x12\x16\n" +
@@ -3446,11 +3539,11 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x06cursor\x18\n" +
 	" \x01(\tR\x06cursor\x12\x18\n" +
 	"\askipped\x18\v \x01(\x04R\askippedB\t\n" +
-	"\apayload\"\x96\x01\n" +
+	"\apayload\"\xcb\x01\n" +
 	"\x10GetEntityRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\x12H\n" +
-	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\"\xaa\x03\n" +
+	"entityType\x12}\n" +
+	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\"\xd4\x03\n" +
 	"\x11GetEntityResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12+\n" +
@@ -3467,18 +3560,27 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	" \x01(\tR\tlastError\x12\x16\n" +
 	"\x06faults\x18\v \x01(\rR\x06faults\x12\x12\n" +
 	"\x04fuel\x18\f \x01(\x04R\x04fuel\x12#\n" +
-	"\rpending_sends\x18\r \x01(\x04R\fpendingSends\"\xb4\x01\n" +
+	"\rpending_sends\x18\r \x01(\x04R\fpendingSends\x12(\n" +
+	"\x04acts\x18\x0e \x03(\v2\x14.hostd.entity.v1.ActR\x04acts\"\xa7\x01\n" +
+	"\x03Act\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05timer\x18\x02 \x01(\tR\x05timer\x12\x1d\n" +
+	"\n" +
+	"command_id\x18\x03 \x01(\tR\tcommandId\x12;\n" +
+	"\vrecorded_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"recordedAt\x12\x1a\n" +
+	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xb4\x01\n" +
 	"\x05Timer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
 	"\x03due\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12\x18\n" +
 	"\acommand\x18\x03 \x01(\tR\acommand\x12\x1a\n" +
 	"\bschedule\x18\x04 \x01(\tR\bschedule\x12\x1b\n" +
 	"\ttime_zone\x18\x05 \x01(\tR\btimeZone\x12\x16\n" +
-	"\x06missed\x18\x06 \x01(\tR\x06missed\"\xcb\x01\n" +
+	"\x06missed\x18\x06 \x01(\tR\x06missed\"\x80\x02\n" +
 	"\x0fGetStateRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\x12H\n" +
-	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\x12$\n" +
+	"entityType\x12}\n" +
+	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12$\n" +
 	"\vat_sequence\x18\x03 \x01(\x04H\x00R\n" +
 	"atSequence\x88\x01\x01B\x0e\n" +
 	"\f_at_sequence\"}\n" +
@@ -3486,11 +3588,11 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x04json\x18\x01 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequenceB\t\n" +
-	"\apayload\"\xf6\x02\n" +
+	"\apayload\"\xab\x03\n" +
 	"\x13ListEntitiesRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\x12F\n" +
-	"\tid_prefix\x18\x02 \x01(\tB)\xbaH&r$(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]*$R\bidPrefix\x12\x19\n" +
+	"entityType\x12{\n" +
+	"\tid_prefix\x18\x02 \x01(\tB^\xbaH[rY(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\bidPrefix\x12\x19\n" +
 	"\bshard_id\x18\x03 \x01(\rR\ashardId\x12#\n" +
 	"\rresident_only\x18\x04 \x01(\bR\fresidentOnly\x12%\n" +
 	"\tpage_size\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bpageSize\x12'\n" +
@@ -3504,33 +3606,33 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x16\n" +
 	"\x06status\x18\x03 \x01(\tR\x06status\x12\x1a\n" +
-	"\bresident\x18\x04 \x01(\bR\bresident\"\x96\x01\n" +
+	"\bresident\x18\x04 \x01(\bR\bresident\"\xcb\x01\n" +
 	"\x10PassivateRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\x12H\n" +
-	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\"\x13\n" +
-	"\x11PassivateResponse\"\x98\x01\n" +
+	"entityType\x12}\n" +
+	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\"\x13\n" +
+	"\x11PassivateResponse\"\xcd\x01\n" +
 	"\x12ClearFaultsRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\x12H\n" +
-	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\"\x15\n" +
-	"\x13ClearFaultsResponse\"\x82\x02\n" +
+	"entityType\x12}\n" +
+	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\"\x15\n" +
+	"\x13ClearFaultsResponse\"\xec\x02\n" +
 	"\x10SkipTimerRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\x12H\n" +
-	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\x12 \n" +
+	"entityType\x12}\n" +
+	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12 \n" +
 	"\x05timer\x18\x03 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\xff\x01R\x05timer\x12H\n" +
+	"\xbaH\ar\x05 \x01(\xff\x01R\x05timer\x12}\n" +
 	"\n" +
-	"command_id\x18\x04 \x01(\tB)\xbaH&r$(\x80\x012\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]*$R\tcommandId\"/\n" +
+	"command_id\x18\x04 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\"/\n" +
 	"\x11SkipTimerResponse\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xdd\x01\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xc7\x02\n" +
 	"\rDeleteRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\x12H\n" +
-	"\tentity_id\x18\x02 \x01(\tB+\xbaH(r& \x01(\x80\x022\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]+$R\bentityId\x12H\n" +
+	"entityType\x12}\n" +
+	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12}\n" +
 	"\n" +
-	"command_id\x18\x03 \x01(\tB)\xbaH&r$(\x80\x012\x1f^[\\p{L}\\p{M}\\p{N}\\p{P}\\p{S} ]*$R\tcommandId\",\n" +
+	"command_id\x18\x03 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\",\n" +
 	"\x0eDeleteResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\x82\x01\n" +
 	"\x16ListDeadLettersRequest\x12\x19\n" +
@@ -3617,7 +3719,7 @@ func file_hostd_entity_v1_entity_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_entity_v1_entity_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(Consistency)(0),                    // 0: hostd.entity.v1.Consistency
 	(*SendRequest)(nil),                 // 1: hostd.entity.v1.SendRequest
@@ -3636,96 +3738,99 @@ var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(*SubscribeResponse)(nil),           // 14: hostd.entity.v1.SubscribeResponse
 	(*GetEntityRequest)(nil),            // 15: hostd.entity.v1.GetEntityRequest
 	(*GetEntityResponse)(nil),           // 16: hostd.entity.v1.GetEntityResponse
-	(*Timer)(nil),                       // 17: hostd.entity.v1.Timer
-	(*GetStateRequest)(nil),             // 18: hostd.entity.v1.GetStateRequest
-	(*GetStateResponse)(nil),            // 19: hostd.entity.v1.GetStateResponse
-	(*ListEntitiesRequest)(nil),         // 20: hostd.entity.v1.ListEntitiesRequest
-	(*ListEntitiesResponse)(nil),        // 21: hostd.entity.v1.ListEntitiesResponse
-	(*PassivateRequest)(nil),            // 22: hostd.entity.v1.PassivateRequest
-	(*PassivateResponse)(nil),           // 23: hostd.entity.v1.PassivateResponse
-	(*ClearFaultsRequest)(nil),          // 24: hostd.entity.v1.ClearFaultsRequest
-	(*ClearFaultsResponse)(nil),         // 25: hostd.entity.v1.ClearFaultsResponse
-	(*SkipTimerRequest)(nil),            // 26: hostd.entity.v1.SkipTimerRequest
-	(*SkipTimerResponse)(nil),           // 27: hostd.entity.v1.SkipTimerResponse
-	(*DeleteRequest)(nil),               // 28: hostd.entity.v1.DeleteRequest
-	(*DeleteResponse)(nil),              // 29: hostd.entity.v1.DeleteResponse
-	(*ListDeadLettersRequest)(nil),      // 30: hostd.entity.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),     // 31: hostd.entity.v1.ListDeadLettersResponse
-	(*DeadLetter)(nil),                  // 32: hostd.entity.v1.DeadLetter
-	(*RetryDeadLetterRequest)(nil),      // 33: hostd.entity.v1.RetryDeadLetterRequest
-	(*RetryDeadLetterResponse)(nil),     // 34: hostd.entity.v1.RetryDeadLetterResponse
-	(*DiscardDeadLetterRequest)(nil),    // 35: hostd.entity.v1.DiscardDeadLetterRequest
-	(*DiscardDeadLetterResponse)(nil),   // 36: hostd.entity.v1.DiscardDeadLetterResponse
-	(*HotEntitiesRequest)(nil),          // 37: hostd.entity.v1.HotEntitiesRequest
-	(*HotEntitiesResponse)(nil),         // 38: hostd.entity.v1.HotEntitiesResponse
-	(*SendStreamRequest_Item)(nil),      // 39: hostd.entity.v1.SendStreamRequest.Item
-	(*SendStreamResponse_Item)(nil),     // 40: hostd.entity.v1.SendStreamResponse.Item
-	(*ListEntitiesResponse_Entity)(nil), // 41: hostd.entity.v1.ListEntitiesResponse.Entity
-	(*HotEntitiesResponse_Entity)(nil),  // 42: hostd.entity.v1.HotEntitiesResponse.Entity
-	(*structpb.Value)(nil),              // 43: google.protobuf.Value
-	(*anypb.Any)(nil),                   // 44: google.protobuf.Any
-	(*timestamppb.Timestamp)(nil),       // 45: google.protobuf.Timestamp
+	(*Act)(nil),                         // 17: hostd.entity.v1.Act
+	(*Timer)(nil),                       // 18: hostd.entity.v1.Timer
+	(*GetStateRequest)(nil),             // 19: hostd.entity.v1.GetStateRequest
+	(*GetStateResponse)(nil),            // 20: hostd.entity.v1.GetStateResponse
+	(*ListEntitiesRequest)(nil),         // 21: hostd.entity.v1.ListEntitiesRequest
+	(*ListEntitiesResponse)(nil),        // 22: hostd.entity.v1.ListEntitiesResponse
+	(*PassivateRequest)(nil),            // 23: hostd.entity.v1.PassivateRequest
+	(*PassivateResponse)(nil),           // 24: hostd.entity.v1.PassivateResponse
+	(*ClearFaultsRequest)(nil),          // 25: hostd.entity.v1.ClearFaultsRequest
+	(*ClearFaultsResponse)(nil),         // 26: hostd.entity.v1.ClearFaultsResponse
+	(*SkipTimerRequest)(nil),            // 27: hostd.entity.v1.SkipTimerRequest
+	(*SkipTimerResponse)(nil),           // 28: hostd.entity.v1.SkipTimerResponse
+	(*DeleteRequest)(nil),               // 29: hostd.entity.v1.DeleteRequest
+	(*DeleteResponse)(nil),              // 30: hostd.entity.v1.DeleteResponse
+	(*ListDeadLettersRequest)(nil),      // 31: hostd.entity.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),     // 32: hostd.entity.v1.ListDeadLettersResponse
+	(*DeadLetter)(nil),                  // 33: hostd.entity.v1.DeadLetter
+	(*RetryDeadLetterRequest)(nil),      // 34: hostd.entity.v1.RetryDeadLetterRequest
+	(*RetryDeadLetterResponse)(nil),     // 35: hostd.entity.v1.RetryDeadLetterResponse
+	(*DiscardDeadLetterRequest)(nil),    // 36: hostd.entity.v1.DiscardDeadLetterRequest
+	(*DiscardDeadLetterResponse)(nil),   // 37: hostd.entity.v1.DiscardDeadLetterResponse
+	(*HotEntitiesRequest)(nil),          // 38: hostd.entity.v1.HotEntitiesRequest
+	(*HotEntitiesResponse)(nil),         // 39: hostd.entity.v1.HotEntitiesResponse
+	(*SendStreamRequest_Item)(nil),      // 40: hostd.entity.v1.SendStreamRequest.Item
+	(*SendStreamResponse_Item)(nil),     // 41: hostd.entity.v1.SendStreamResponse.Item
+	(*ListEntitiesResponse_Entity)(nil), // 42: hostd.entity.v1.ListEntitiesResponse.Entity
+	(*HotEntitiesResponse_Entity)(nil),  // 43: hostd.entity.v1.HotEntitiesResponse.Entity
+	(*structpb.Value)(nil),              // 44: google.protobuf.Value
+	(*anypb.Any)(nil),                   // 45: google.protobuf.Any
+	(*timestamppb.Timestamp)(nil),       // 46: google.protobuf.Timestamp
 }
 var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
-	43, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
-	43, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
-	39, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
-	40, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
-	44, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
-	43, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
+	44, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
+	44, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
+	40, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
+	41, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
+	45, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
+	44, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
 	0,  // 6: hostd.entity.v1.QueryRequest.consistency:type_name -> hostd.entity.v1.Consistency
-	43, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
-	43, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
-	45, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	43, // 10: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
-	45, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	17, // 12: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
-	45, // 13: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
-	43, // 14: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
-	41, // 15: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
-	32, // 16: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
-	45, // 17: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
-	42, // 18: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
-	1,  // 19: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
-	2,  // 20: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
-	5,  // 21: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
-	1,  // 22: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
-	3,  // 23: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
-	9,  // 24: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
-	11, // 25: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
-	13, // 26: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
-	15, // 27: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
-	18, // 28: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
-	20, // 29: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
-	37, // 30: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
-	22, // 31: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
-	24, // 32: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
-	26, // 33: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
-	28, // 34: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
-	30, // 35: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
-	33, // 36: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
-	35, // 37: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
-	2,  // 38: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
-	4,  // 39: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
-	10, // 40: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
-	12, // 41: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
-	14, // 42: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
-	16, // 43: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
-	19, // 44: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
-	21, // 45: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
-	38, // 46: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
-	23, // 47: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
-	25, // 48: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
-	27, // 49: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
-	29, // 50: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
-	31, // 51: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
-	34, // 52: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
-	36, // 53: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
-	38, // [38:54] is the sub-list for method output_type
-	22, // [22:38] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	44, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
+	44, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
+	46, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	44, // 10: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
+	46, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	18, // 12: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
+	17, // 13: hostd.entity.v1.GetEntityResponse.acts:type_name -> hostd.entity.v1.Act
+	46, // 14: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
+	46, // 15: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
+	44, // 16: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
+	42, // 17: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
+	33, // 18: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
+	46, // 19: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
+	43, // 20: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
+	1,  // 21: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
+	2,  // 22: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
+	5,  // 23: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
+	1,  // 24: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
+	3,  // 25: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
+	9,  // 26: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
+	11, // 27: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
+	13, // 28: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
+	15, // 29: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
+	19, // 30: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
+	21, // 31: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
+	38, // 32: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
+	23, // 33: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
+	25, // 34: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
+	27, // 35: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
+	29, // 36: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
+	31, // 37: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
+	34, // 38: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
+	36, // 39: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
+	2,  // 40: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
+	4,  // 41: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
+	10, // 42: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
+	12, // 43: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
+	14, // 44: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
+	16, // 45: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
+	20, // 46: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
+	22, // 47: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
+	39, // 48: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
+	24, // 49: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
+	26, // 50: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
+	28, // 51: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
+	30, // 52: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
+	32, // 53: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
+	35, // 54: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
+	37, // 55: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
+	40, // [40:56] is the sub-list for method output_type
+	24, // [24:40] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_hostd_entity_v1_entity_proto_init() }
@@ -3757,12 +3862,12 @@ func file_hostd_entity_v1_entity_proto_init() {
 		(*SubscribeResponse_Json)(nil),
 		(*SubscribeResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[17].OneofWrappers = []any{}
-	file_hostd_entity_v1_entity_proto_msgTypes[18].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[18].OneofWrappers = []any{}
+	file_hostd_entity_v1_entity_proto_msgTypes[19].OneofWrappers = []any{
 		(*GetStateResponse_Json)(nil),
 		(*GetStateResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[39].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[40].OneofWrappers = []any{
 		(*SendStreamResponse_Item_Response)(nil),
 		(*SendStreamResponse_Item_Error)(nil),
 	}
@@ -3772,7 +3877,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_entity_v1_entity_proto_rawDesc), len(file_hostd_entity_v1_entity_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
