@@ -35,7 +35,7 @@ func (c jsonCodec) Unmarshal(data []byte, msg any) error {
 		return fmt.Errorf("%T is not a stream message", msg)
 	}
 	var request entityv1.SendStreamRequest
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &request); err != nil {
+	if err := unmarshalJSON(data, &request); err != nil {
 		return err
 	}
 	var err error

@@ -50,6 +50,7 @@ func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
 	)
 	unary := connect.WithHandlerOptions(
 		common,
+		connect.WithCodec(unaryJSON{"json"}), connect.WithCodec(unaryJSON{"json; charset=utf-8"}),
 		connect.WithInterceptors(entities.calls.deadline),
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
 			return perProcedure(spec, opts)
