@@ -6,7 +6,6 @@ package sharding
 import (
 	"errors"
 	"fmt"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -76,8 +75,8 @@ func ValidateEntityType(t string) error {
 	return nil
 }
 
-// ValidateID checks an entity id: printable UTF-8 (spaces included), no
-// control characters, so that ids can be separated by a zero byte in keys.
+// ValidateID checks an entity id: UTF-8 of printable code points, so that ids
+// can be separated by a zero byte in keys.
 func ValidateID(id string) error {
 	if id == "" {
 		return fmt.Errorf("%w: the entity id is empty", ErrInvalidName)
@@ -98,12 +97,29 @@ func ValidateID(id string) error {
 		if r == utf8.RuneError && size == 1 {
 			return fmt.Errorf("%w: the entity id is not UTF-8 at byte %d", ErrInvalidName, i)
 		}
-		if r != ' ' && !unicode.IsPrint(r) {
+		if !Printable(r) {
 			return fmt.Errorf("%w: the entity id has an unprintable character at byte %d", ErrInvalidName, i)
 		}
 		i += size
 	}
 	return nil
+}
+
+// Printable says which code points a name may have. They are listed here and not
+// taken from a table of Unicode's, so that nodes of all releases give the same
+// answer; guests are told the same in abi.ValidateEntityID. Refused are
+// U+0000-001F, U+007F-009F, the line and paragraph separators U+2028-2029, the
+// directional overrides U+202A-202E and U+2066-2069, U+FEFF and U+FFFE-FFFF.
+func Printable(r rune) bool {
+	switch {
+	case r < 0x20, r >= 0x7f && r <= 0x9f:
+		return false
+	case r >= 0x2028 && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
+		return false
+	case r == 0xfeff, r == 0xfffe, r == 0xffff:
+		return false
+	}
+	return true
 }
 
 // ShardOf maps an entity to one of n data shards, 1..n. The map is part of

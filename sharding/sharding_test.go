@@ -88,7 +88,9 @@ func TestNames(t *testing.T) {
 		{EntityID{"a", "del\x7f"}, false},
 		{EntityID{"a", "c1\u0085"}, false},
 		{EntityID{"a", "\xff"}, false},
-		{EntityID{"a", "\u200b"}, false},
+		{EntityID{"a", "rtl\u202e"}, false},
+		{EntityID{"a", "bom\ufeff"}, false},
+		{EntityID{"a", "👩\u200d👧 \u00a0"}, true},
 	} {
 		err := c.entity.Validate()
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrInvalidName) {

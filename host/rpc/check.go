@@ -2,10 +2,10 @@ package rpc
 
 import (
 	"fmt"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // maxNameBytes bounds the name of a command or a query.
@@ -43,7 +43,7 @@ func checkRunes(what, s string) error {
 		return &argumentError{"the " + what + " is not UTF-8"}
 	}
 	for i, r := range s {
-		if !unicode.IsPrint(r) {
+		if !sharding.Printable(r) {
 			return &argumentError{fmt.Sprintf("the %s has an unprintable character at byte %d", what, i)}
 		}
 	}
