@@ -2,28 +2,28 @@ package cluster
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/journal/disk"
-	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/journal/store"
-	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/tests/history"
 	"github.com/hostd/hostd/tests/testkit"
 )
 
-// replica is what a stopped node holds of a shard: of each entity how many
-// records there are and what is in them.
-type replica map[sharding.EntityID]content
+// replica is what a stopped node holds of a shard.
+type replica struct {
+	entities map[sharding.EntityID]content
+	rest     map[store.Class][sha256.Size]byte // what is beside heads and records
+}
 
+// content is what is held of an entity, and what of that are records.
 type content struct {
+	head     store.Head
 	records  int
 	last     journal.Sequence
 	link     journal.Hash      // of the chain, at last
@@ -31,58 +31,50 @@ type content struct {
 	commands map[string]bool   // by id, those with events
 }
 
-// onlyReplay is a log that is only read.
-type onlyReplay struct {
-	raftgroup.Log
-	dir string
+// beside are the classes of keys that are the same on every replica; packs of
+// records and of order are not.
+var beside = []store.Class{
+	store.ClassSnapshot, store.ClassTimer, store.ClassDue, store.ClassOutbox, store.ClassInbox, store.ClassCount, store.ClassLetter,
 }
 
-func (l onlyReplay) Replay(fn func(wal.Position, byte, []byte) error) error {
-	var first error
-	_, err := wal.VerifyEach(disk.OS{}, l.dir, func(pos wal.Position, kind byte, payload []byte) error {
-		if first == nil {
-			first = fn(pos, kind, payload)
-		}
-		return nil
-	})
-	return errors.Join(err, first)
-}
-
-// readReplicas reads the journal of a node that was stopped in order, without
-// the code that serves it.
+// readReplicas reads the journal of a node that was stopped in order.
 func readReplicas(t *testing.T, dir string) map[sharding.ShardID]replica {
 	t.Helper()
-	recovered, err := raftgroup.Recover(onlyReplay{dir: filepath.Join(dir, "wal")})
-	if err != nil {
-		t.Fatalf("recover %s: %v", dir, err)
-	}
-	st, err := store.Open(filepath.Join(dir, "store"), store.Options{ReadOnly: true, Watermark: recovered.Watermark})
-	if err != nil {
-		t.Fatalf("open the store of %s: %v", dir, err)
-	}
-	defer st.Close()
-	view, err := st.ViewAt(st.MaxVersion())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer view.Close()
 	out := map[sharding.ShardID]replica{}
-	for _, life := range recovered.Lives(disk.OS{}, filepath.Join(dir, "snapshots")) {
-		if life.Gone || life.Shard == sharding.MetaShard {
-			continue
+	eachJournal(t, dir, func(s *shardJournal) {
+		r := reader{out: replica{map[sharding.EntityID]content{}, map[store.Class][sha256.Size]byte{}}, terms: map[uint64]sharding.Term{}}
+		for id, h := range s.heads {
+			c := content{head: h, commands: map[string]bool{}}
+			if h.Cut != nil {
+				c.last, c.link = h.Cut.Sequence, h.Cut.Hash
+			}
+			r.out.entities[id] = c
 		}
-		r := reader{out: replica{}, terms: map[uint64]sharding.Term{}}
-		prefix := store.AppendPrefix(nil, life.Shard, life.Generation, store.ClassRecord)
-		if err := view.Scan(prefix, nil, r.pack); err != nil {
-			t.Fatalf("read shard %d in %s: %v", life.Shard, dir, err)
+		if err := s.records(r.record); err != nil {
+			t.Fatalf("read shard %d in %s: %v", s.shard, dir, err)
 		}
-		r.checkTerms(t, life.Shard)
-		out[life.Shard] = r.out
-	}
+		for id, c := range r.out.entities {
+			if c.last != c.head.Sequence || c.link != c.head.Hash || uint64(c.records) != c.head.Records {
+				t.Errorf("%v in %s: %d records to sequence %d, the head has %d to %d", id, dir, c.records, c.last, c.head.Records, c.head.Sequence)
+			}
+		}
+		for _, class := range beside {
+			var sum [sha256.Size]byte
+			if err := s.scan(class, nil, func(rest, body []byte) error {
+				sum = sha256.Sum256(slices.Concat(sum[:], fmt.Appendf(nil, "%d %d ", len(rest), len(body)), rest, body))
+				return nil
+			}); err != nil {
+				t.Fatalf("read shard %d in %s: %v", s.shard, dir, err)
+			}
+			r.out.rest[class] = sum
+		}
+		r.checkTerms(t, s.shard)
+		out[s.shard] = r.out
+	})
 	return out
 }
 
-// reader reads the packs of one shard's records in the order of their keys.
+// reader reads the records of one shard.
 type reader struct {
 	out   replica
 	terms map[uint64]sharding.Term // by index
@@ -90,40 +82,28 @@ type reader struct {
 	chain journal.Chain
 }
 
-func (r *reader) pack(_, body []byte) error {
-	p, err := store.OpenPack(body)
-	if err != nil {
-		return err
-	}
-	for {
-		at, raw, err := p.Next()
-		if err != nil || raw == nil {
-			return err
-		}
-		if err := r.record(at, raw); err != nil {
-			return err
-		}
-	}
-}
-
-func (r *reader) record(at journal.Position, raw []byte) error {
+func (r *reader) record(of sharding.EntityID, at journal.Position, raw []byte) error {
 	if err := r.rec.Parse(raw); err != nil {
 		return err
 	}
 	id := r.rec.Entity()
-	c := r.out[id]
-	if r.rec.Expected != c.last || r.rec.Prev != c.link {
+	c, headed := r.out.entities[id]
+	switch {
+	case id != of || !headed:
+		return fmt.Errorf("%v: a record of %v, with a head: %v", of, id, headed)
+	case r.rec.Expected != c.last || r.rec.Prev != c.link:
 		return fmt.Errorf("%v: a record begins behind sequence %d, the one before ends at %d", id, r.rec.Expected, c.last)
-	}
-	if c.commands == nil {
-		c.commands = map[string]bool{}
 	}
 	c.digest = sha256.Sum256(append(c.digest[:], raw...))
 	c.records, c.last, c.link = c.records+1, r.rec.Last(), r.chain.AfterView(r.rec.Prev, &r.rec)
 	if r.rec.EventCount > 0 {
-		c.commands[string(r.rec.CommandID)] = true
+		command := string(r.rec.CommandID)
+		if c.commands[command] && r.rec.Section(journal.SectionSource) == nil {
+			return fmt.Errorf("%v: command %s took effect twice, again at sequence %d", id, command, c.last)
+		}
+		c.commands[command] = true
 	}
-	r.out[id], r.terms[at.Index] = c, r.rec.Term
+	r.out.entities[id], r.terms[at.Index] = c, r.rec.Term
 	return nil
 }
 
@@ -162,26 +142,33 @@ func awaitLevel(cluster *testkit.Cluster) {
 	})
 }
 
-// checkReplicas demands of a cluster whose nodes were level and then stopped in
-// order that all replicas of a shard hold the same records, and that each holds
-// every command that was acknowledged with events. It returns how many records
-// it has compared.
-func checkReplicas(t *testing.T, cluster *testkit.Cluster, shards int, h *history.History) (compared int) {
+// compareReplicas demands of a cluster whose nodes were level and then stopped
+// in order that all replicas of a shard hold the same: records from the same
+// cut on, snapshots, timers, sends and what is remembered of them. It returns
+// one replica of each shard and how many records it has compared.
+func compareReplicas(t *testing.T, cluster *testkit.Cluster, shards int) (first map[sharding.ShardID]replica, compared int) {
 	t.Helper()
 	copies := map[sharding.ShardID]int{}
-	first := map[sharding.ShardID]replica{}
+	first = map[sharding.ShardID]replica{}
 	for _, n := range cluster.Nodes() {
 		for shard, r := range readReplicas(t, n.DataDir()) {
 			if copies[shard]++; copies[shard] == 1 {
 				first[shard] = r
 			}
-			if len(r) != len(first[shard]) {
-				t.Errorf("shard %d: %d entities on %s, %d on another", shard, len(r), n.ID(), len(first[shard]))
+			want := first[shard]
+			if len(r.entities) != len(want.entities) {
+				t.Errorf("shard %d: %d entities on %s, %d on another", shard, len(r.entities), n.ID(), len(want.entities))
 			}
-			for id, want := range first[shard] {
-				compared += r[id].records
-				if got := r[id]; got.records != want.records || got.last != want.last || got.digest != want.digest {
-					t.Errorf("%v differs on %s: %d records to sequence %d, elsewhere %d to %d", id, n.ID(), got.records, got.last, want.records, want.last)
+			for id, want := range want.entities {
+				got := r.entities[id]
+				compared += got.records
+				if !reflect.DeepEqual(got.head, want.head) || got.digest != want.digest {
+					t.Errorf("%v differs on %s: %d records, %+v, elsewhere %d, %+v", id, n.ID(), got.records, got.head, want.records, want.head)
+				}
+			}
+			for class, sum := range want.rest {
+				if r.rest[class] != sum {
+					t.Errorf("shard %d: what is kept in class %q differs on %s", shard, class, n.ID())
 				}
 			}
 		}
@@ -191,9 +178,18 @@ func checkReplicas(t *testing.T, cluster *testkit.Cluster, shards int, h *histor
 			t.Errorf("shard %d is on %d nodes", shard, copies[shard])
 		}
 	}
+	return first, compared
+}
+
+// checkReplicas is compareReplicas, and demands that every command is there
+// that was acknowledged with events. It returns how many records it has
+// compared.
+func checkReplicas(t *testing.T, cluster *testkit.Cluster, shards int, h *history.History) (compared int) {
+	t.Helper()
+	first, compared := compareReplicas(t, cluster, shards)
 	for _, e := range h.Entities() {
 		id := sharding.EntityID{Type: e.Type, ID: e.ID}
-		held := first[sharding.ShardOf(id, uint32(shards))][id]
+		held := first[sharding.ShardOf(id, uint32(shards))].entities[id]
 		for _, a := range h.Attempts(e) {
 			if !a.Query && a.Outcome == history.OK && a.EventCount > 0 && !held.commands[a.CommandID] {
 				t.Errorf("%s: command %s was acknowledged at sequence %d and is in no replica", e, a.CommandID, a.Sequence)

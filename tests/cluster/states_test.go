@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -17,8 +16,6 @@ import (
 	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/journal/disk"
-	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/tests/testkit"
@@ -63,7 +60,7 @@ func TestStatesAreReplays(t *testing.T) {
 	first := map[string][]byte{}
 	for at, n := range cluster.Nodes() {
 		entities, snapshots, sampled := 0, 0, 0
-		eachHistory(t, n.DataDir(), func(id sharding.EntityID, events []replayEvent, snaps []*journal.Snapshot) {
+		eachHistory(t, n.DataDir(), func(id sharding.EntityID, l *lifetime) {
 			entities++
 			replayers := []*replayer{compiled}
 			if sampled < *stateSample && rnd.IntN(*stateEntities) < 2**stateSample {
@@ -71,24 +68,15 @@ func TestStatesAreReplays(t *testing.T) {
 				replayers = append(replayers, interpreted)
 			}
 			for _, r := range replayers {
-				state, answer := r.replay(id, nil, events)
+				state, answer := r.check(n.ID(), id, l)
 				if first[id.ID] == nil {
 					first[id.ID] = state
 				}
-				if !bytes.Equal(state, first[id.ID]) {
+				if snapshots += len(l.snaps); !bytes.Equal(state, first[id.ID]) {
 					t.Errorf("%v on %s is %s, elsewhere %s", id, n.ID(), state, first[id.ID])
 				}
 				if !sameJSON(answer, lived[id.ID]) {
 					t.Errorf("%v on %s answers %s when it is replayed, %s when it lived", id, n.ID(), answer, lived[id.ID])
-				}
-				for _, s := range snaps {
-					snapshots++
-					if before, _ := r.replay(id, nil, events[:s.Sequence]); !bytes.Equal(before, s.State) {
-						t.Errorf("%v on %s: the snapshot at %d is %s, replayed it is %s", id, n.ID(), s.Sequence, s.State, before)
-					}
-					if behind, _ := r.replay(id, s, events[s.Sequence:]); !bytes.Equal(behind, state) {
-						t.Errorf("%v on %s is %s from the snapshot at %d, %s from the first event", id, n.ID(), behind, s.Sequence, state)
-					}
 				}
 			}
 		})
@@ -132,73 +120,70 @@ func sameJSON(a, b []byte) bool {
 // replayEvent is one event of a history, as a frame for the guest.
 type replayEvent []byte
 
+// lifetime is what a stopped node holds of an entity's present life.
+type lifetime struct {
+	begins journal.Sequence // behind this: the end of the life before, or what was cut of this one
+	cut    bool             // of this life the first events are not there
+	lives  bool             // it has not ended
+	events []replayEvent
+	snaps  []*journal.Snapshot
+}
+
+// behind are the events after a sequence.
+func (l *lifetime) behind(at journal.Sequence) []replayEvent { return l.events[at-l.begins:] }
+
 // eachHistory calls fn with every entity that a stopped node holds.
-func eachHistory(t *testing.T, dir string, fn func(sharding.EntityID, []replayEvent, []*journal.Snapshot)) {
+func eachHistory(t *testing.T, dir string, fn func(sharding.EntityID, *lifetime)) {
 	t.Helper()
-	recovered, err := raftgroup.Recover(onlyReplay{dir: filepath.Join(dir, "wal")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.Open(filepath.Join(dir, "store"), store.Options{ReadOnly: true, Watermark: recovered.Watermark})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Close()
-	view, err := st.ViewAt(st.MaxVersion())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer view.Close()
-	for _, life := range recovered.Lives(disk.OS{}, filepath.Join(dir, "snapshots")) {
-		if life.Gone || life.Shard == sharding.MetaShard {
-			continue
+	eachJournal(t, dir, func(s *shardJournal) {
+		h := &histories{lives: map[sharding.EntityID]*lifetime{}}
+		for id, head := range s.heads {
+			l := &lifetime{lives: !head.Deleted}
+			if head.Cut != nil {
+				l.begins, l.cut = head.Cut.Sequence, true
+			}
+			h.lives[id] = l
 		}
-		h := &histories{events: map[sharding.EntityID][]replayEvent{}}
-		if err := view.Scan(store.AppendPrefix(nil, life.Shard, life.Generation, store.ClassRecord), nil, h.pack); err != nil {
+		if err := s.records(h.record); err != nil {
 			t.Fatal(err)
 		}
-		for id, events := range h.events {
-			var snaps []*journal.Snapshot
-			prefix := store.AppendEntityID(store.AppendPrefix(nil, life.Shard, life.Generation, store.ClassSnapshot), id)
-			err := view.Scan(prefix, nil, func(_, body []byte) error {
+		for id, l := range h.lives {
+			err := s.scan(store.ClassSnapshot, store.AppendEntityID(nil, id), func(_, body []byte) error {
 				s := &journal.Snapshot{}
-				snaps = append(snaps, s)
+				l.snaps = append(l.snaps, s)
 				return s.Decode(bytes.Clone(body))
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			fn(id, events, snaps)
+			fn(id, l)
 		}
-	}
+	})
 }
 
 // histories are those of a shard's entities.
 type histories struct {
-	events map[sharding.EntityID][]replayEvent
-	rec    journal.Record
+	lives map[sharding.EntityID]*lifetime
+	rec   journal.Record
 }
 
-func (h *histories) pack(_, body []byte) error {
-	p, err := store.OpenPack(body)
-	for err == nil {
-		var raw []byte
-		if _, raw, err = p.Next(); raw == nil {
-			break
-		}
-		if err = h.rec.Decode(raw); err != nil {
-			break
-		}
-		id := h.rec.Entity
-		if have := len(h.events[id]); int(h.rec.Expected) != have {
-			return fmt.Errorf("%v: a record begins at %d behind %d events", id, h.rec.Expected, have)
-		}
-		for i := range h.rec.Events {
-			at := uint64(h.rec.Expected) + uint64(i) + 1
-			h.events[id] = append(h.events[id], abi.AppendInputEvent(nil, at, h.rec.RecordedAt, h.rec.Events[i].Type, h.rec.Events[i].Payload))
-		}
+func (h *histories) record(id sharding.EntityID, _ journal.Position, raw []byte) error {
+	if err := h.rec.Decode(raw); err != nil {
+		return err
 	}
-	return err
+	l := h.lives[id]
+	if have := l.begins + journal.Sequence(len(l.events)); h.rec.Expected != have {
+		return fmt.Errorf("%v: a record begins at %d behind event %d", id, h.rec.Expected, have)
+	}
+	for i := range h.rec.Events {
+		at := uint64(h.rec.Expected) + uint64(i) + 1
+		if h.rec.Tombstone(i) {
+			l.begins, l.cut, l.events = journal.Sequence(at), false, nil
+			continue
+		}
+		l.events = append(l.events, abi.AppendInputEvent(nil, at, h.rec.RecordedAt, h.rec.Events[i].Type, h.rec.Events[i].Payload))
+	}
+	return nil
 }
 
 // replayer is a guest beside the nodes.
@@ -227,15 +212,44 @@ func newReplayer(t *testing.T, wasm []byte, opts engine.Options) *replayer {
 	return &replayer{t, g}
 }
 
-// replay makes an entity from a snapshot, or from nothing, and the events
-// behind it, and returns its state and what it answers.
-func (r *replayer) replay(id sharding.EntityID, from *journal.Snapshot, events []replayEvent) (state, answer []byte) {
+// check demands that every snapshot of a life is what the events make, as far
+// as they are there, and that all of them lead to the same state. It returns
+// that, and what it answers.
+func (r *replayer) check(node string, id sharding.EntityID, l *lifetime) (state, answer []byte) {
+	r.t.Helper()
+	if !l.cut {
+		state, answer = r.replay(id, l.begins, nil, l.events)
+	}
+	for _, s := range l.snaps {
+		if s.Sequence < l.begins {
+			r.t.Errorf("%v on %s: a snapshot at %d, the events begin behind %d", id, node, s.Sequence, l.begins)
+			continue
+		}
+		if !l.cut {
+			if before, _ := r.replay(id, l.begins, nil, l.events[:s.Sequence-l.begins]); !bytes.Equal(before, s.State) {
+				r.t.Errorf("%v on %s: the snapshot at %d is %s, replayed it is %s", id, node, s.Sequence, s.State, before)
+			}
+		}
+		behind, answered := r.replay(id, s.Sequence, s, l.behind(s.Sequence))
+		if state == nil {
+			state, answer = behind, answered
+		}
+		if !bytes.Equal(behind, state) {
+			r.t.Errorf("%v on %s is %s from the snapshot at %d, else %s", id, node, behind, s.Sequence, state)
+		}
+	}
+	if state == nil {
+		r.t.Errorf("%v on %s: its events begin behind %d, and there is no snapshot", id, node, l.begins)
+	}
+	return state, answer
+}
+
+// replay makes an entity from a snapshot at a sequence, or from nothing behind
+// it, and the events from there on, and returns its state and what it answers.
+func (r *replayer) replay(id sharding.EntityID, behind journal.Sequence, from *journal.Snapshot, events []replayEvent) (state, answer []byte) {
 	r.t.Helper()
 	const handle = 1
-	begin, at := abi.AppendEntityID(nil, id.ID), uint64(0)
-	if from != nil {
-		at = uint64(from.Sequence)
-	}
+	begin, at := abi.AppendEntityID(nil, id.ID), uint64(behind)
 	if begin = abi.AppendSequence(begin, at); from != nil {
 		begin = abi.AppendSnapshot(begin, from.State)
 	}
