@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"runtime"
 	"strings"
 	"testing"
@@ -30,6 +32,8 @@ func TestBombs(t *testing.T) {
 				if opts.Interpreter && bomb.where == FaultForbidden.String() {
 					t.Skip("the fuel of an interpreted test does not reach so far")
 				}
+				lines := new(lineCount)
+				opts.Logger = slog.New(lines)
 				opts.Limits = bomb.limits
 				opts.Limits.StartFuel /= 100
 				opts.Limits.LoadFuel /= 20
@@ -42,10 +46,24 @@ func TestBombs(t *testing.T) {
 					opts.Limits.QueryFuel /= 200
 				}
 				bomb.check(t, bomb.setOff(t, newEngine(t, opts), wasm))
+				if most := 2 * (bomb.limits.LogLines + 1); lines.n > most { // of two calls, each with a line that says what is left out
+					t.Errorf("%d lines are in the log, want at most %d", lines.n, most)
+				}
 			})
 		})
 	}
 }
+
+// lineCount is a log that counts its lines.
+type lineCount struct {
+	slog.Handler
+	n int
+}
+
+func (c *lineCount) Enabled(context.Context, slog.Level) bool  { return true }
+func (c *lineCount) Handle(context.Context, slog.Record) error { c.n++; return nil }
+func (c *lineCount) WithAttrs([]slog.Attr) slog.Handler        { return c }
+func (c *lineCount) WithGroup(string) slog.Handler             { return c }
 
 // setOff compiles a bomb and makes its call.
 func (b *bomb) setOff(t *testing.T, e *Engine, wasm []byte) error {
@@ -61,7 +79,12 @@ func (b *bomb) setOff(t *testing.T, e *Engine, wasm []byte) error {
 	}
 	switch b.call {
 	case abi.ExportHandle:
-		_, err = g.Handle(0, nil, Env{})
+		var out []byte
+		if out, err = g.Handle(0, nil, Env{}); err == nil { // as a lane takes it
+			if bad := abi.ParseOutput(new(abi.Output), out, abi.HandleEvents, &b.limits); bad != nil {
+				err = g.Condemn(b.call, bad)
+			}
+		}
 	case abi.ExportQuery:
 		_, err = g.Query(0, nil, Env{})
 	case abi.ExportApply:

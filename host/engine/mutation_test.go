@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -53,18 +54,21 @@ func mutate(random *rand.Rand, valid []byte) []byte {
 	return wasm
 }
 
-// TestMutatedModules compiles damaged modules and runs what compiles: whatever
-// they hold, they are refused, or their calls end, as those of the module as it
-// came do, and the process goes on.
+// TestMutatedModules compiles 8,000 damaged modules and runs what compiles:
+// whatever they hold, they are refused, or their calls end, by themselves as
+// those of the module as it came do, or stopped. The process goes on, a
+// neighbour answers, and nothing is left of them.
 func TestMutatedModules(t *testing.T) {
-	valid := wideGuest().build()
+	bases := [][]byte{wideGuest().build(), equalGuest(t, "assembled")}
 	e := newEngine(t, Options{})
-	compile(t, e, valid)
+	neighbour := instantiate(t, compile(t, e, bases[0]))
+	compile(t, e, bases[1])
+	before, goroutines := e.Usage(), runtime.NumGoroutine()
 	t.Logf("seed %d", *mutationSeed)
 	random := rand.New(rand.NewPCG(*mutationSeed, 0))
 	refused, contained, stopped, compared := 0, 0, 0, 0
-	for range *mutationCount {
-		wasm := mutate(random, valid)
+	for i := range *mutationCount {
+		wasm := mutate(random, bases[i%len(bases)])
 		parsed, err := admit(wasm, e.limits)
 		if err != nil {
 			var admission *AdmissionError
@@ -96,8 +100,14 @@ func TestMutatedModules(t *testing.T) {
 		}
 	}
 	t.Logf("%d refused, %d panics of the validator contained, %d stopped, %d compared", refused, contained, stopped, compared)
-	if compared == 0 || refused == 0 {
+	if compared == 0 || refused == 0 || stopped == 0 && *mutationCount >= 8000 {
 		t.Error("the mutations are all of one kind")
+	}
+	if _, err := neighbour.Handle(0, []byte("x"), Env{}); err != nil {
+		t.Errorf("the neighbour: %v", err)
+	}
+	if after := e.Usage(); after != before || runtime.NumGoroutine() > goroutines {
+		t.Errorf("%+v and %d goroutines before, %+v and %d after", before, goroutines, after, runtime.NumGoroutine())
 	}
 }
 
