@@ -242,14 +242,14 @@ func (s settingService) view() (*meta.View, error) {
 	return s.n.metadata.View(), nil
 }
 
-func (s settingService) Get(key string) (rpc.Setting, error) {
+func (s settingService) Get(ctx context.Context, key string) (rpc.Setting, error) {
 	view, err := s.view()
 	if err != nil {
 		return rpc.Setting{}, err
 	}
 	v, ok := view.Setting(key)
 	if !ok {
-		if s.n.unknown.confirm(context.Background(), s.n.metadata) != nil {
+		if s.n.unknown.confirm(ctx, s.n.metadata) != nil {
 			return rpc.Setting{}, rpc.ErrNotReady
 		}
 		if v, ok = s.n.metadata.View().Setting(key); !ok {

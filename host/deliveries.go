@@ -55,7 +55,9 @@ type sendTypes struct{ n *Node }
 func (s sendTypes) Served(entityType string) bool { return s.n.bindings.served(entityType) != nil }
 
 func (s sendTypes) Unknown(entityType string) bool {
-	_, err := (typeService{s.n}).Lookup(entityType)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*confirmTime)
+	defer cancel()
+	_, err := (typeService{s.n}).Lookup(ctx, entityType)
 	return errors.Is(err, entity.ErrUnknownType)
 }
 

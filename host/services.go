@@ -25,8 +25,8 @@ func (n *Node) services() rpc.Deps {
 type typeService struct{ n *Node }
 
 // Lookup says "unknown" only once this node has all the metadata that was
-// committed before the question.
-func (s typeService) Lookup(entityType string) (rpc.Type, error) {
+// committed before the question. It waits no longer than two readings take.
+func (s typeService) Lookup(ctx context.Context, entityType string) (rpc.Type, error) {
 	if t := s.n.bindings.served(entityType); t != nil {
 		return t.rpc, nil
 	}
@@ -36,7 +36,7 @@ func (s typeService) Lookup(entityType string) (rpc.Type, error) {
 	if _, bound := s.n.metadata.View().Binding(entityType); bound {
 		return rpc.Type{}, rpc.ErrModuleNotLoaded
 	}
-	if s.n.unknown.confirm(context.Background(), s.n.metadata) != nil { // bounded by itself
+	if s.n.unknown.confirm(ctx, s.n.metadata) != nil {
 		return rpc.Type{}, rpc.ErrNotReady
 	}
 	if _, bound := s.n.metadata.View().Binding(entityType); bound {

@@ -14,7 +14,7 @@ import (
 // ClearFaults lets a parked entity run again.
 func (s *entityService) ClearFaults(ctx context.Context, r *connect.Request[entityv1.ClearFaultsRequest]) (*connect.Response[entityv1.ClearFaultsResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
-	if _, err := s.stateType(id); err != nil {
+	if _, err := s.stateType(ctx, id); err != nil {
 		return nil, publicError(s.log, err)
 	}
 	_, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
@@ -36,7 +36,7 @@ func (s *entityService) SkipTimer(ctx context.Context, r *connect.Request[entity
 	if err := checkName("timer", r.Msg.GetTimer()); err != nil {
 		return nil, publicError(s.log, err)
 	}
-	if _, err := s.stateType(id); err != nil {
+	if _, err := s.stateType(ctx, id); err != nil {
 		return nil, publicError(s.log, err)
 	}
 	res, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
@@ -64,7 +64,7 @@ func (s *entityService) Delete(ctx context.Context, r *connect.Request[entityv1.
 	if err := checkCommandID(r.Msg.GetCommandId()); err != nil {
 		return nil, publicError(s.log, err)
 	}
-	if _, err := s.stateType(id); err != nil {
+	if _, err := s.stateType(ctx, id); err != nil {
 		return nil, publicError(s.log, err)
 	}
 	m := &entityv1.DeleteRequest{EntityType: id.Type, EntityId: id.ID, CommandId: r.Msg.GetCommandId()}

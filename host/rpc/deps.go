@@ -71,13 +71,13 @@ type Limits struct {
 	RatePerSecond                     int64 // commands on a node
 }
 
-// Types finds the module that serves an entity type. It must not block: it is
-// asked for every command.
+// Types finds the module that serves an entity type. It is asked for every
+// command, and must not block but to be sure that a type is unknown.
 type Types interface {
 	// Lookup fails with entity.ErrUnknownType only when the node knows that
 	// no module serves the type, and with ErrNotReady until then; with
 	// ErrModuleNotLoaded when one does and is not at hand.
-	Lookup(entityType string) (Type, error)
+	Lookup(ctx context.Context, entityType string) (Type, error)
 }
 
 // Histories reads what entities went through.

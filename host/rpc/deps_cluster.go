@@ -89,7 +89,7 @@ type Orders interface {
 type Settings interface {
 	// Get fails with ErrUnknownSetting where there is none, and with
 	// ErrNotReady until the node has caught up with the metadata group.
-	Get(key string) (Setting, error)
+	Get(ctx context.Context, key string) (Setting, error)
 	// List returns the settings whose names begin with prefix, ordered by name,
 	// and the number of the last change of any setting. It fails with
 	// ErrNotReady as Get does.

@@ -54,7 +54,7 @@ func (s *entityService) Send(ctx context.Context, r *connect.Request[entityv1.Se
 	if err != nil {
 		return nil, publicError(s.log, err)
 	}
-	kind, payload, err := s.admit(id, sendPayload(m))
+	kind, payload, err := s.admit(ctx, id, sendPayload(m))
 	if err != nil {
 		return nil, publicError(s.log, err)
 	}
@@ -102,7 +102,7 @@ func (s *entityService) Query(ctx context.Context, r *connect.Request[entityv1.Q
 	default:
 		return nil, publicError(s.log, &argumentError{"the consistency is neither LINEARIZABLE nor STALE"})
 	}
-	kind, payload, err := s.admit(id, queryPayload(m))
+	kind, payload, err := s.admit(ctx, id, queryPayload(m))
 	if err != nil {
 		return nil, publicError(s.log, err)
 	}
@@ -154,11 +154,11 @@ func queryPayload(m *entityv1.QueryRequest) given {
 
 // admit checks whom a request is for and what it brings. It returns the form
 // that the answer takes and the payload as the module gets it.
-func (s *entityService) admit(id sharding.EntityID, p given) (answer wire.PayloadKind, payload []byte, err error) {
+func (s *entityService) admit(ctx context.Context, id sharding.EntityID, p given) (answer wire.PayloadKind, payload []byte, err error) {
 	if err := id.Validate(); err != nil {
 		return 0, nil, err
 	}
-	t, err := s.deps.Types.Lookup(id.Type)
+	t, err := s.deps.Types.Lookup(ctx, id.Type)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -175,15 +175,15 @@ func (s *entityService) admit(id sharding.EntityID, p given) (answer wire.Payloa
 
 // admitEncoded is admit for a payload as it lies in a stream's message: a JSON
 // value is still encoded.
-func (s *entityService) admitEncoded(id sharding.EntityID, kind wire.PayloadKind, encoded []byte) (answer wire.PayloadKind, payload []byte, err error) {
+func (s *entityService) admitEncoded(ctx context.Context, id sharding.EntityID, kind wire.PayloadKind, encoded []byte) (answer wire.PayloadKind, payload []byte, err error) {
 	if kind != wire.JSONPayload {
-		return s.admit(id, given{kind: kind, data: encoded})
+		return s.admit(ctx, id, given{kind: kind, data: encoded})
 	}
 	var v structpb.Value
 	if err := proto.Unmarshal(encoded, &v); err != nil {
 		return 0, nil, &argumentError{"the JSON value does not decode"}
 	}
-	return s.admit(id, given{kind: kind, json: &v})
+	return s.admit(ctx, id, given{kind: kind, json: &v})
 }
 
 // expectation turns an optional expected sequence into the runtime's form.

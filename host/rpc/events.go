@@ -47,7 +47,7 @@ func (s *entityService) ReadEvents(ctx context.Context, r *connect.Request[entit
 		return publicError(s.log, err)
 	}
 	reader.kind = wire.JSONPayload
-	switch t, err := s.deps.Types.Lookup(reader.id.Type); {
+	switch t, err := s.deps.Types.Lookup(ctx, reader.id.Type); {
 	case err != nil:
 		return publicError(s.log, err)
 	case t.Encoding == Bytes || m.GetAsData():

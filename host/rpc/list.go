@@ -25,7 +25,7 @@ func (s *entityService) GetEntity(ctx context.Context, r *connect.Request[entity
 	if err := id.Validate(); err != nil {
 		return nil, publicError(s.log, err)
 	}
-	if _, err := s.deps.Types.Lookup(id.Type); err != nil {
+	if _, err := s.deps.Types.Lookup(ctx, id.Type); err != nil {
 		return nil, publicError(s.log, err)
 	}
 	res, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
@@ -78,7 +78,7 @@ func (s *entityService) getEntity(ctx context.Context, id sharding.EntityID) (*c
 // ListEntities lists one page: shard after shard, within a shard by id.
 func (s *entityService) ListEntities(ctx context.Context, r *connect.Request[entityv1.ListEntitiesRequest]) (*connect.Response[entityv1.ListEntitiesResponse], error) {
 	m := r.Msg
-	if _, err := s.deps.Types.Lookup(m.GetEntityType()); err != nil {
+	if _, err := s.deps.Types.Lookup(ctx, m.GetEntityType()); err != nil {
 		return nil, publicError(s.log, err)
 	}
 	if err := checkListing(m); err != nil {

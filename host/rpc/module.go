@@ -103,7 +103,7 @@ func (s *moduleService) List(ctx context.Context, _ *connect.Request[modulev1.Li
 	}
 	out := &modulev1.ListResponse{}
 	for i := range stored {
-		out.Modules = append(out.Modules, s.describe(&stored[i]))
+		out.Modules = append(out.Modules, s.describe(ctx, &stored[i]))
 	}
 	return connect.NewResponse(out), nil
 }
@@ -112,7 +112,7 @@ func (s *moduleService) List(ctx context.Context, _ *connect.Request[modulev1.Li
 func (s *moduleService) Get(ctx context.Context, r *connect.Request[modulev1.GetRequest]) (*connect.Response[modulev1.GetResponse], error) {
 	var digest journal.Digest
 	if entityType := r.Msg.GetEntityType(); entityType != "" {
-		t, err := s.types.Lookup(entityType)
+		t, err := s.types.Lookup(ctx, entityType)
 		if err != nil {
 			return nil, publicError(s.log, err)
 		}
@@ -127,7 +127,7 @@ func (s *moduleService) Get(ctx context.Context, r *connect.Request[modulev1.Get
 	if err != nil {
 		return nil, publicError(s.log, err)
 	}
-	out := &modulev1.GetResponse{Module: s.describe(&m)}
+	out := &modulev1.GetResponse{Module: s.describe(ctx, &m)}
 	if manifest, ok := parseJSON(m.Manifest); ok {
 		out.Manifest = manifest.GetStructValue()
 	}
@@ -163,7 +163,7 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	return connect.NewResponse(&modulev1.ActivateResponse{Revision: revision}), nil
 }
 
-func (s *moduleService) describe(m *Module) *modulev1.Module {
+func (s *moduleService) describe(ctx context.Context, m *Module) *modulev1.Module {
 	out := &modulev1.Module{
 		Digest:      m.Digest.String(),
 		Name:        m.Name,
@@ -173,7 +173,7 @@ func (s *moduleService) describe(m *Module) *modulev1.Module {
 		EntityTypes: slices.Clone(m.EntityTypes),
 	}
 	for _, name := range m.EntityTypes {
-		if t, err := s.types.Lookup(name); err == nil && t.Module == m.Digest {
+		if t, err := s.types.Lookup(ctx, name); err == nil && t.Module == m.Digest {
 			out.ActiveFor = append(out.ActiveFor, name)
 			out.Bindings = append(out.Bindings, &modulev1.Binding{EntityType: name, Revision: t.Revision, Limits: showLimits(t.Limits)})
 		}

@@ -30,8 +30,8 @@ func (s *settingService) PutSetting(ctx context.Context, req *connect.Request[cl
 }
 
 // GetSetting reads one.
-func (s *settingService) GetSetting(_ context.Context, req *connect.Request[clusterv1.GetSettingRequest]) (*connect.Response[clusterv1.GetSettingResponse], error) {
-	setting, err := s.settings.Get(req.Msg.GetKey())
+func (s *settingService) GetSetting(ctx context.Context, req *connect.Request[clusterv1.GetSettingRequest]) (*connect.Response[clusterv1.GetSettingResponse], error) {
+	setting, err := s.settings.Get(ctx, req.Msg.GetKey())
 	if err != nil {
 		return nil, publicError(s.log, err)
 	}

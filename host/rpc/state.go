@@ -54,7 +54,7 @@ func (e *StateCutError) Error() string {
 // GetState folds an entity's state.
 func (s *entityService) GetState(ctx context.Context, r *connect.Request[entityv1.GetStateRequest]) (*connect.Response[entityv1.GetStateResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
-	kind, err := s.stateType(id)
+	kind, err := s.stateType(ctx, id)
 	if err != nil {
 		return nil, publicError(s.log, err)
 	}
@@ -89,7 +89,7 @@ func (s *entityService) GetState(ctx context.Context, r *connect.Request[entityv
 // Passivate lets an entity leave memory.
 func (s *entityService) Passivate(ctx context.Context, r *connect.Request[entityv1.PassivateRequest]) (*connect.Response[entityv1.PassivateResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
-	if _, err := s.stateType(id); err != nil {
+	if _, err := s.stateType(ctx, id); err != nil {
 		return nil, publicError(s.log, err)
 	}
 	_, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
@@ -106,12 +106,12 @@ func (s *entityService) Passivate(ctx context.Context, r *connect.Request[entity
 }
 
 // stateType checks the name of an entity whose state is asked for.
-func (s *entityService) stateType(id sharding.EntityID) (Type, error) {
+func (s *entityService) stateType(ctx context.Context, id sharding.EntityID) (Type, error) {
 	if err := id.Validate(); err != nil {
 		return Type{}, err
 	}
 	if s.deps.States == nil {
 		return Type{}, entity.ErrUnsupported
 	}
-	return s.deps.Types.Lookup(id.Type)
+	return s.deps.Types.Lookup(ctx, id.Type)
 }

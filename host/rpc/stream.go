@@ -39,6 +39,7 @@ type sendStream struct {
 	deadline time.Time // of the whole stream; zero when it has none
 	names    interner
 	scratch  []byte
+	stranger stranger
 	nodes    map[sharding.NodeID][]byte // the writer's
 
 	wake chan struct{} // one slot: something was completed, or input ended
@@ -97,7 +98,7 @@ func (st *sendStream) read(ctx context.Context) error {
 		b.stream = st
 		err := st.conn.Conn().Receive(&b.message)
 		if err == nil {
-			err = st.parse(b)
+			err = st.parse(ctx, b)
 		}
 		if err == nil {
 			err = st.svc.calls.arrivals.check(ctx)
@@ -118,14 +119,15 @@ func (st *sendStream) read(ctx context.Context) error {
 
 // parse turns a message into the items of its batch. What is wrong with one
 // command becomes the outcome of that item.
-func (st *sendStream) parse(b *batch) error {
+func (st *sendStream) parse(ctx context.Context, b *batch) error {
+	st.stranger = stranger{}
 	err := wire.ParseRequest(b.message.Bytes, func(c *wire.Command) error {
 		if len(b.items) == maxStreamItems {
 			return &argumentError{"a message carries at most 1,024 commands"}
 		}
 		b.items = append(b.items, item{batch: b, correlation: c.Correlation})
 		it := &b.items[len(b.items)-1]
-		it.req.Result.Err = st.fill(it, c)
+		it.req.Result.Err = st.fill(ctx, it, c)
 		return nil
 	})
 	if errors.Is(err, wire.ErrMalformed) {
@@ -136,7 +138,7 @@ func (st *sendStream) parse(b *batch) error {
 
 // fill makes the request of one command. Entity and command id share one
 // allocation; the payload stays where it is, in the batch's message.
-func (st *sendStream) fill(it *item, c *wire.Command) error {
+func (st *sendStream) fill(ctx context.Context, it *item, c *wire.Command) error {
 	r := &it.req
 	st.scratch = append(append(st.scratch[:0], c.EntityID...), c.CommandID...)
 	joint := string(st.scratch)
@@ -158,8 +160,21 @@ func (st *sendStream) fill(it *item, c *wire.Command) error {
 	if r.ExpectedSequence, err = expectation(c.HasExpected, c.Expected); err != nil {
 		return err
 	}
-	it.answer, r.Payload, err = st.svc.admitEncoded(r.Entity, c.Kind, c.Payload)
+	if st.stranger.entityType == r.Entity.Type && st.stranger.err != nil {
+		return st.stranger.err
+	}
+	it.answer, r.Payload, err = st.svc.admitEncoded(ctx, r.Entity, c.Kind, c.Payload)
+	if errors.Is(err, entity.ErrUnknownType) || errors.Is(err, ErrNotReady) {
+		st.stranger = stranger{r.Entity.Type, err}
+	}
 	return err
+}
+
+// stranger is a type that the node could not tell, of the commands of one
+// message: each that names it would wait for the metadata to be read again.
+type stranger struct {
+	entityType string
+	err        error
 }
 
 // reserve waits until the batch fits among the commands in flight.

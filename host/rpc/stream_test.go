@@ -70,6 +70,33 @@ func (s *site) sendOne(t testing.TB, r *entityv1.SendRequest, opts ...connect.Cl
 	return answers[0]
 }
 
+// TestStreamAsksOnceForATypeThatIsNotThere: whether a type exists may take a
+// while to be told, and one message can name it a thousand times. The next
+// message asks again.
+func TestStreamAsksOnceForATypeThatIsNotThere(t *testing.T) {
+	s := serve(t, rpc.Options{})
+	stream := s.entities().SendStream(t.Context())
+	strange := add("a", 1)
+	strange.EntityType = "nothing"
+	for n := 1; n <= 2; n++ {
+		if err := stream.Send(message(0, strange, add("a", 1), strange, strange)); err != nil {
+			t.Fatal(err)
+		}
+		missing := 0
+		for _, a := range collect(t, stream, 4) {
+			if a.GetError().GetCode() == "not_found" {
+				missing++
+			}
+		}
+		if looks := s.world.Looks(); missing != 3 || looks != n {
+			t.Errorf("%d messages: %d commands found no type, in %d look-ups", n, missing, looks)
+		}
+	}
+	stream.CloseRequest()
+	collect(t, stream, 0)
+	stream.CloseResponse()
+}
+
 // TestStreamProtocols: the stream speaks every protocol and encoding, and a
 // failed command is an item among others.
 func TestStreamProtocols(t *testing.T) {

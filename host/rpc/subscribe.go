@@ -92,7 +92,7 @@ type arrival struct {
 // newSubscription checks a request.
 func (s *entityService) newSubscription(ctx context.Context, m *entityv1.SubscribeRequest) (*subscription, error) {
 	kind := wire.JSONPayload
-	switch t, err := s.deps.Types.Lookup(m.GetEntityType()); {
+	switch t, err := s.deps.Types.Lookup(ctx, m.GetEntityType()); {
 	case err != nil:
 		return nil, err
 	case t.Encoding == Bytes || m.GetAsData():

@@ -188,7 +188,7 @@ func (c *Cluster) Rebalance(context.Context) (uint32, error) {
 }
 
 // Get implements rpc.Settings.
-func (c *Cluster) Get(key string) (rpc.Setting, error) {
+func (c *Cluster) Get(_ context.Context, key string) (rpc.Setting, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s, ok := c.settings[key]

@@ -14,7 +14,7 @@ import (
 )
 
 // Lookup implements rpc.Types.
-func (w *World) Lookup(entityType string) (rpc.Type, error) {
+func (w *World) Lookup(_ context.Context, entityType string) (rpc.Type, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.typesErr != nil {
@@ -22,9 +22,17 @@ func (w *World) Lookup(entityType string) (rpc.Type, error) {
 	}
 	t, ok := w.types[entityType]
 	if !ok {
+		w.looks++
 		return rpc.Type{}, entity.ErrUnknownType
 	}
 	return t, nil
+}
+
+// Looks counts the look-ups of types that are not there.
+func (w *World) Looks() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.looks
 }
 
 // Read implements rpc.Histories.

@@ -54,6 +54,7 @@ type World struct {
 	order    [Shards + 1][]*journal.Record // by shard, as its log has them
 	types    map[string]rpc.Type
 	typesErr error
+	looks    int // for types that are not there
 	modules  []stored
 	done     chan struct{}
 
