@@ -117,7 +117,8 @@ func SplitRecord(b []byte) (raw, rest []byte, err error) {
 
 // Decode fills r from raw, one whole record as SplitRecord returned it. Byte
 // slices of r alias raw; strings are copies. r.Events and r.Sections are
-// reused.
+// reused, and so are names that say the same as those of the record before: an
+// entity's records cost one string each, the command id.
 func (r *Record) Decode(raw []byte) error {
 	if len(raw) < 10 {
 		return fmt.Errorf("%w: short record", ErrDamaged)
@@ -127,7 +128,8 @@ func (r *Record) Decode(raw []byte) error {
 		return fmt.Errorf("%w: version %d", ErrUnsupported, v)
 	}
 	r.Flags = d.u8()
-	r.Entity = sharding.EntityID{Type: string(d.take(int(d.u8()))), ID: string(d.take(int(d.u16())))}
+	r.Entity.Type = same(r.Entity.Type, d.take(int(d.u8())))
+	r.Entity.ID = same(r.Entity.ID, d.take(int(d.u16())))
 	r.Term = sharding.Term(d.u64())
 	r.RecordedAt = int64(d.u64())
 	r.Expected = Sequence(d.u64())
@@ -137,9 +139,14 @@ func (r *Record) Decode(raw []byte) error {
 	r.CommandID = CommandID(d.take(int(d.u8())))
 	r.Reply = d.take(int(d.u32()))
 	n := int(d.u16())
+	before := r.Events
 	r.Events = r.Events[:0]
 	for i := 0; i < n && !d.bad; i++ {
-		e := Event{Type: string(d.take(int(d.u8())))}
+		var e Event
+		if i < len(before) {
+			e.Type = before[i].Type
+		}
+		e.Type = same(e.Type, d.take(int(d.u8())))
 		e.Payload = d.take(int(d.u32()))
 		for t := int(d.u8()); t > 0 && !d.bad; t-- {
 			e.Tags = append(e.Tags, string(d.take(int(d.u8()))))
@@ -159,6 +166,14 @@ func (r *Record) Decode(raw []byte) error {
 		d.b, last = rest, s.Kind
 	}
 	return nil
+}
+
+// same returns s if it says what b says, and else b's copy.
+func same(s string, b []byte) string {
+	if s == string(b) {
+		return s
+	}
+	return string(b)
 }
 
 // decoder takes fields off the front of b; after the first short read it is

@@ -266,6 +266,7 @@ func (c *core) dispatch(s *shard, r *Request) {
 		return
 	}
 	c.away[e] = struct{}{}
+	c.askAhead(s, r)
 	c.revive(e)
 }
 

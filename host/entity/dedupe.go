@@ -84,8 +84,13 @@ func (w *Window) holds(commands, replies int, recordedAt int64, server bool, r *
 // whether it has forgotten anything.
 func (d *dedupe) add(w *Window, r remembered) (forgot bool) {
 	n := nameOf(r.id)
+	return d.put(w, &n, &r)
+}
+
+// put is add for a command whose id is n.
+func (d *dedupe) put(w *Window, n *name, r *remembered) (forgot bool) {
 	if d.many != nil {
-		return d.many.add(w, &n, &r)
+		return d.many.add(w, n, r)
 	}
 	commands, replies := 0, 0
 	for rest := d.few; len(rest) > 0; commands++ {
@@ -95,20 +100,20 @@ func (d *dedupe) add(w *Window, r remembered) (forgot bool) {
 	}
 	for len(d.few) > 0 {
 		p, rest := next(d.few)
-		if w.holds(commands, replies, p.recordedAt(), p.server(), &r) {
+		if w.holds(commands, replies, p.recordedAt(), p.server(), r) {
 			break
 		}
 		commands, replies = commands-1, replies-len(p.reply())
 		d.few, forgot = rest, true
 	}
-	if commands < fewCommands && len(d.few)+packedBytes(&n, &r) <= fewBytes {
+	if commands < fewCommands && len(d.few)+packedBytes(n, r) <= fewBytes {
 		var scratch [fewBytes]byte
-		d.few = string(appendPacked(append(scratch[:0], d.few...), &n, &r))
+		d.few = string(appendPacked(append(scratch[:0], d.few...), n, r))
 		return forgot
 	}
 	d.many = newMemory(d.few, commands, replies)
 	d.few = ""
-	d.many.push(&n, &r)
+	d.many.push(n, r)
 	return forgot
 }
 

@@ -30,9 +30,11 @@ func newFilter(ids int) *filter {
 
 func (f *filter) full() bool { return f.ids*filterBits >= len(f.bits)*8 }
 
-func (f *filter) add(id journal.CommandID) {
+func (f *filter) add(id journal.CommandID) { f.set(spread(id)) }
+
+// set adds the id that is spread so.
+func (f *filter) set(h, step uint64) {
 	f.ids++
-	h, step := spread(id)
 	mask := uint64(len(f.bits)*8 - 1)
 	for range 4 {
 		f.bits[h&mask>>3] |= 1 << (h & 7)
@@ -62,7 +64,7 @@ func (f *filter) has(id journal.CommandID) bool {
 
 // spread returns an id's first bit and the way to the next ones, modulo the
 // size of a filter.
-func spread(id journal.CommandID) (first, step uint64) {
+func spread[T bytestring](id T) (first, step uint64) {
 	const prime = 1099511628211
 	h := uint64(14695981039346656037)
 	i := 0
@@ -83,25 +85,53 @@ func spread(id journal.CommandID) (first, step uint64) {
 // note puts a command into the entity's window, and keeps its filter in step.
 func (c *core) note(e *entity, r remembered) {
 	forgot := e.seen.add(&c.opts.Window, r)
+	if f := c.filtered(e, forgot); f != nil {
+		f.add(r.id)
+	}
+}
+
+// noteAll does so with the commands of a chunk of history.
+func (c *core) noteAll(e *entity, seen recollection) {
+	var text [64]byte
+	reserved := false
+	for left, rest := seen.count, seen.packed; left > 0; left-- {
+		if m := e.seen.many; m != nil && !reserved {
+			m.reserve(min(left, c.opts.Window.Commands), len(rest))
+			reserved = true
+		}
+		var p packed[[]byte]
+		p, rest = next(rest)
+		n, r := p.called(), lent(p)
+		forgot := e.seen.put(&c.opts.Window, &n, &r)
+		if f := c.filtered(e, forgot); f != nil {
+			f.set(spread(n.appendText(text[:0])))
+		}
+	}
+}
+
+// filtered looks after an entity's filter when its window has taken a command,
+// and forgot another or not. It returns the filter that has to take the
+// command's id as well; nil for none.
+func (c *core) filtered(e *entity, forgot bool) *filter {
 	if e.rest == nil && e.seen.many == nil && fewCommands <= c.opts.FilterAbove {
-		return
+		return nil
 	}
 	count, x := e.seen.count(), e.rest
 	if x == nil && count <= c.opts.FilterAbove {
-		return
+		return nil
 	}
 	if x = e.more(); forgot {
 		x.partial = false // what came since fills the window
 	}
 	switch {
 	case x.filter == nil && count <= c.opts.FilterAbove:
+		return nil
 	case x.filter == nil || !x.partial && x.filter.full():
 		x.filter = newFilter(count + 1)
 		e.seen.each(x.filter.add)
-	default:
-		if x.filter.full() {
-			x.filter.grow()
-		}
-		x.filter.add(r.id)
+		return nil // it is in the window
+	case x.filter.full():
+		x.filter.grow()
 	}
+	return x.filter
 }

@@ -17,9 +17,7 @@ func (c *core) hollow(e *entity, ch *loadChunk) bool {
 	l.cancel()
 	e.failed(ch.err)
 	e.rest.load, e.rest.hollow, e.rest.whole, e.rest.below = nil, true, false, 0
-	for _, r := range ch.seen {
-		c.note(e, r)
-	}
+	c.noteAll(e, ch.seen)
 	e.phase, e.sequence, e.hash, e.lives = resident, ch.sequence, ch.hash, true
 	e.outboxLoaded(int(ch.outbox), ch.asOf)
 	delete(c.away, e)

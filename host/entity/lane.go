@@ -70,8 +70,7 @@ type Lane struct {
 	stop   chan struct{}
 	done   chan struct{}
 	now    func() time.Time
-	loads  sync.WaitGroup
-	permit chan struct{} // one per loader at work
+	reads  readers
 	scans  context.Context
 	endAll context.CancelFunc // of scans
 
@@ -110,7 +109,7 @@ func NewLane(opts Options, readOnly func() bool) *Lane {
 	}
 	l.now = l.core.opts.Now
 	l.scans, l.endAll = context.WithCancel(context.Background())
-	l.permit = make(chan struct{}, l.core.opts.Loaders)
+	l.reads.start(l.core.opts.Loaders)
 	l.stats.latest.Store(&Stats{})
 	l.current.Store(l.core.call)
 	go l.oversee()
@@ -395,7 +394,7 @@ func (l *Lane) shutdown() {
 	l.awaitVisits()
 	l.publish()
 	l.endAll()
-	l.loads.Wait()
+	l.reads.close()
 }
 
 // visitsEnd bounds the wait for guests at the end: they have been interrupted,
@@ -427,71 +426,4 @@ func (l *Lane) awaitVisits() {
 			}
 		}
 	}
-}
-
-// start reads a history on a goroutine of its own; the permits bound how many
-// read at the same time.
-func (l *Lane) start(ld *load) {
-	l.loads.Add(1)
-	go func() {
-		defer l.loads.Done()
-		select {
-		case l.permit <- struct{}{}:
-		case <-ld.ctx.Done():
-			return
-		}
-		defer func() { <-l.permit }()
-		first := 2 // chunks that may be under way before the lane has taken one
-		ld.read(l.core.opts.Histories, l.core.opts.LoadChunkBytes, func(ch *loadChunk) error {
-			if first > 0 {
-				first--
-			} else {
-				select {
-				case <-ld.credit:
-				case <-ld.ctx.Done():
-					return ld.ctx.Err()
-				}
-			}
-			l.put(event{kind: evChunk, chunk: ch})
-			return nil
-		})
-	}()
-}
-
-// lookUp reads a number like start reads a history.
-func (l *Lane) lookUp(q *inquiry) {
-	l.read(func() event {
-		q.read(l.scans, l.core.opts.Histories)
-		return event{kind: evAnswered, ask: q}
-	})
-}
-
-// scan reads due timers like start reads a history.
-func (l *Lane) scan(t *timerScan) {
-	l.read(func() event {
-		t.read(l.scans, l.core.opts.Histories)
-		return event{kind: evTimers, scan: t}
-	})
-}
-
-// living reads the ids of entities in the same way.
-func (l *Lane) living(s *livingScan) {
-	l.read(func() event {
-		s.read(l.scans, l.core.opts.Living)
-		return event{kind: evLiving, living: s}
-	})
-}
-
-func (l *Lane) read(do func() event) {
-	l.loads.Add(1)
-	go func() {
-		defer l.loads.Done()
-		select {
-		case l.permit <- struct{}{}:
-		case <-l.scans.Done():
-			return
-		}
-		defer func() { <-l.permit }()
-		l.put(do())
-	}()
 }

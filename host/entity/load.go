@@ -19,7 +19,7 @@ type loadChunk struct {
 	partial  *journal.Snapshot // the window before it was not read
 	anew     bool              // the entity was deleted before this chunk
 	frames   []byte
-	seen     []remembered
+	seen     recollection
 	start    journal.Sequence // of a deleted entity's next life
 	lives    bool             // after the chunk
 	outbox   uint64           // the last chunk's: sends on their way
@@ -29,6 +29,10 @@ type loadChunk struct {
 	last     bool
 	err      error
 }
+
+// firstFramesBytes is the buffer that a load begins with: enough for the events
+// after most snapshots.
+const firstFramesBytes = 4 << 10
 
 // startLoad asks for the entity's history, from its newest snapshot that is of
 // use. Nothing of the entity is in flight, so what has been applied is all
@@ -123,9 +127,7 @@ func (c *core) chunkApplied(e *entity, v *call) {
 		x := e.more()
 		x.partial, x.older, x.filter = true, s.Window, &filter{bits: bytes.Clone(s.Filter), ids: int(s.FilterIDs)}
 	}
-	for _, r := range ch.seen {
-		c.note(e, r)
-	}
+	c.noteAll(e, ch.seen)
 	if !ch.last {
 		select {
 		case l.credit <- struct{}{}:
@@ -228,6 +230,9 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 				}
 				ch = &loadChunk{load: l, replay: ch.replay, frames: make([]byte, 0, chunkBytes)}
 			}
+			if ch.frames == nil {
+				ch.frames = make([]byte, 0, firstFramesBytes)
+			}
 			ch.frames = abi.AppendInputEvent(ch.frames, uint64(rec.Expected)+uint64(i)+1, rec.RecordedAt, ev.Type, ev.Payload)
 		}
 		if rec.Last() > start {
@@ -235,7 +240,7 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 		}
 		ch.sequence, ch.hash = rec.Last(), after
 		if !rec.Internal() {
-			ch.remember(rec)
+			ch.seen.add(rec)
 		}
 		if rec.Flags&journal.FlagTombstone == 0 || rec.Last() <= start && start > 0 {
 			ch.lives = ch.lives || start == 0 || rec.Last() > start
@@ -274,11 +279,4 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 	}
 	ch.last, ch.err = true, err
 	_ = emit(ch)
-}
-
-func (ch *loadChunk) remember(rec *journal.Record) {
-	ch.seen = append(ch.seen, remembered{
-		id: rec.CommandID, hash: rec.CommandHash, reply: bytes.Clone(rec.Reply), recordedAt: rec.RecordedAt,
-		sequence: rec.Last(), events: uint16(len(rec.Events)), server: rec.Flags&journal.FlagServerID != 0,
-	})
 }

@@ -28,6 +28,14 @@ func newMemory(few string, count, replies int) *memory {
 	return m
 }
 
+// reserve makes room for so many more commands, which have so many bytes.
+func (m *memory) reserve(commands, size int) {
+	m.data = slices.Grow(m.data, size)
+	if slots := 4 * (m.count + commands + 1) / 3; slots > len(m.slots) {
+		m.index(slots)
+	}
+}
+
 func (m *memory) first() packed[[]byte] {
 	p, _ := next(m.data[m.head:])
 	return p

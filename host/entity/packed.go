@@ -2,6 +2,7 @@ package entity
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 
 	"github.com/hostd/hostd/journal"
 )
@@ -28,10 +29,19 @@ const (
 
 // name is a command id as it is packed.
 type name struct {
-	text journal.CommandID
-	raw  [16]byte // when hex
+	text journal.CommandID // when not hex
+	raw  [16]byte          // when hex
 	hex  bool
 }
+
+const (
+	ff16 = "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+	// digits has the value of each hexadecimal digit in lower case; 255 is none.
+	digits = ff16 + ff16 + ff16 +
+		"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\xff\xff\xff\xff\xff\xff" + ff16 + ff16 +
+		"\xff\x0a\x0b\x0c\x0d\x0e\x0f\xff\xff\xff\xff\xff\xff\xff\xff\xff" + ff16 +
+		ff16 + ff16 + ff16 + ff16 + ff16 + ff16 + ff16 + ff16
+)
 
 func nameOf(id journal.CommandID) (n name) {
 	n.text = id
@@ -39,25 +49,22 @@ func nameOf(id journal.CommandID) (n name) {
 		return n
 	}
 	for i := range n.raw {
-		hi, lo := digit(id[2*i]), digit(id[2*i+1])
+		hi, lo := digits[id[2*i]], digits[id[2*i+1]]
 		if hi|lo > 15 {
 			return n
 		}
 		n.raw[i] = hi<<4 | lo
 	}
-	n.hex = true
+	n.text, n.hex = "", true
 	return n
 }
 
-// digit is the value of a hexadecimal digit in lower case; 255 is none.
-func digit(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
+// appendText appends the id.
+func (n *name) appendText(b []byte) []byte {
+	if !n.hex {
+		return append(b, n.text...)
 	}
-	return 255
+	return hex.AppendEncode(b, n.raw[:])
 }
 
 // packed is the id's bytes in a window.
@@ -127,27 +134,57 @@ func (p packed[T]) is(n *name) bool {
 	return !p.hex() && string(p.name()) == string(n.text)
 }
 
-func (p packed[T]) id() journal.CommandID {
-	raw := p.name()
-	if !p.hex() {
-		return journal.CommandID(raw)
+// called is the command's id.
+func (p packed[T]) called() (n name) {
+	if n.hex = p.hex(); n.hex {
+		copy(n.raw[:], p.name())
+	} else {
+		n.text = journal.CommandID(p.name())
 	}
-	const digits = "0123456789abcdef"
-	var text [32]byte
-	for i := range len(raw) {
-		text[2*i], text[2*i+1] = digits[raw[i]>>4], digits[raw[i]&15]
-	}
-	return journal.CommandID(text[:])
+	return n
 }
 
-// open returns the command with a copy of its reply.
+func (p packed[T]) id() journal.CommandID {
+	n := p.called()
+	var text [32]byte
+	return journal.CommandID(n.appendText(text[:0]))
+}
+
+// open returns the command, without its id, with a copy of its reply.
 func (p packed[T]) open() remembered {
-	r := remembered{
-		hash: p.u64(8), recordedAt: p.recordedAt(), sequence: p.sequence(),
-		events: uint16(p.b[6]) | uint16(p.b[7])<<8, server: p.server(),
-	}
+	r := p.numbers()
 	if reply := p.reply(); len(reply) > 0 {
 		r.reply = append(r.reply, reply...)
 	}
 	return r
+}
+
+// lent returns the command, without its id; its reply is the window's.
+func lent(p packed[[]byte]) remembered {
+	r := p.numbers()
+	r.reply = p.reply()
+	return r
+}
+
+func (p packed[T]) numbers() remembered {
+	return remembered{
+		hash: p.u64(8), recordedAt: p.recordedAt(), sequence: p.sequence(),
+		events: uint16(p.b[6]) | uint16(p.b[7])<<8, server: p.server(),
+	}
+}
+
+// recollection is commands to remember on their way from a loader, the oldest
+// first.
+type recollection struct {
+	packed []byte
+	count  int
+}
+
+func (s *recollection) add(rec *journal.Record) {
+	n := nameOf(rec.CommandID)
+	s.packed = appendPacked(s.packed, &n, &remembered{
+		hash: rec.CommandHash, reply: rec.Reply, recordedAt: rec.RecordedAt,
+		sequence: rec.Last(), events: uint16(len(rec.Events)), server: rec.Flags&journal.FlagServerID != 0,
+	})
+	s.count++
 }

@@ -49,6 +49,7 @@ type shard struct {
 	gated     []*Request // outcomes known, held until gate and round allow
 	asks      bool       // some of gated need a read round that is not asked for
 	confirmed uint64     // highest confirmed read round
+	unread    uint64     // highest read round that could not be confirmed
 	deferred  []*Request // requests held back while the shard is full
 	undecided int        // requests not yet completed
 }
@@ -302,13 +303,13 @@ func (c *core) decide(s *shard, fence sharding.Term, number uint64, err error) {
 // hold keeps an outcome until everything it saw is committed and, where reads
 // says so, until leadership is confirmed by a read round asked from now on.
 func (c *core) hold(s *shard, r *Request, gate uint64, reads bool) {
-	r.gate, r.asks = gate, reads
-	if gate <= s.decided && !reads {
+	r.gate, r.asks = gate, reads && !s.askedAhead(r)
+	if gate <= s.decided && !r.asks && r.round <= s.confirmed {
 		c.settle(s, r, r.Result)
 		return
 	}
 	s.gated = append(s.gated, r)
-	if reads {
+	if r.asks {
 		s.asks = true
 		c.touch(s)
 	}
@@ -372,9 +373,10 @@ func (c *core) readFailed(id sharding.ShardID, round uint64) {
 	if s == nil || s.state != leading {
 		return
 	}
+	s.unread = max(s.unread, round)
 	keep := s.gated[:0]
 	for _, r := range s.gated {
-		if r.round == round {
+		if s.confirmed < r.round && r.round <= round {
 			c.settle(s, r, Result{Err: notLeader(s)})
 		} else {
 			keep = append(keep, r)

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/store"
@@ -167,13 +168,14 @@ func (b *Batch) prefix(sh *shard, class store.Class) []byte {
 	return store.AppendPrefix(b.kvs.Key(), sh.id, sh.generation, class)
 }
 
-// putRecords packs an entity's records, as many to a value as fit.
+// putRecords packs an entity's records, as many to a value as fit. What a load
+// from a snapshot begins with begins a pack.
 func (b *Batch) putRecords(w *headWrite) {
 	sh := w.head.shard
 	for first, before := w.first, w.before; first != nil; {
 		end, size := first, store.PackRecordBytes(len(first.raw))
 		for end != w.last {
-			if size += store.PackRecordBytes(len(end.next.raw)); size > b.pack {
+			if size += store.PackRecordBytes(len(end.next.raw)); size > b.pack || w.loadedFrom(end) {
 				break
 			}
 			end = end.next
@@ -200,6 +202,12 @@ func (b *Batch) putRecords(w *headWrite) {
 		}
 		first, before = end.next, end.at
 	}
+}
+
+// loadedFrom reports whether there is a snapshot of the entity as of the record
+// after r: a load verifies it by that record, and reads on from there.
+func (w *headWrite) loadedFrom(r *applied) bool {
+	return r.next.seq > r.seq && slices.Contains(w.state.Snapshots[:], r.next.seq)
 }
 
 func (b *Batch) putHead(w *headWrite) {

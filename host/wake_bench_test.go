@@ -1,0 +1,70 @@
+package host_test
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/tests/testkit"
+)
+
+// BenchmarkWake tells entities of 300 events to leave memory and asks each
+// twice: an operation is the first query, which brings the entity back from its
+// snapshot. Both medians are reported.
+func BenchmarkWake(b *testing.B) {
+	const events = 300
+	n, c := startBenchOn(b, b.TempDir())
+	defer n.Stop(b.Context())
+	if _, err := c.Upload(b.Context(), testkit.BuildGuest(b, "cmd/hostd/bench/guest"), true); err != nil {
+		b.Fatal(err)
+	}
+	ids := entityIDs(100)
+	s := c.Stream(client.StreamOptions{Outstanding: 1024})
+	for i := range len(ids) * events {
+		cmd := client.Command{EntityType: "bench-counter", EntityID: ids[i%len(ids)], Name: "add", Data: []byte(`{"amount":1}`)}
+		if err := s.Send(b.Context(), cmd, func(_ client.Reply, err error) {
+			if err != nil {
+				b.Error("add "+strconv.Itoa(i), err)
+			}
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := s.Close(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	time.Sleep(time.Second) // until what was applied is in the store
+	var cold, warm []time.Duration
+	ask := func(id string) time.Duration {
+		began := time.Now()
+		a, err := c.Query(b.Context(), client.Query{EntityType: "bench-counter", EntityID: id, Name: "total"})
+		if err != nil || a.Sequence != events {
+			b.Fatal(a.Sequence, err)
+		}
+		return time.Since(began)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		id := ids[i%len(ids)]
+		b.StopTimer()
+		if _, err := c.Send(b.Context(), client.Command{EntityType: "bench-counter", EntityID: id, Name: "leave"}); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		cold = append(cold, ask(id))
+		b.StopTimer()
+		warm = append(warm, ask(id))
+		b.StartTimer()
+	}
+	b.StopTimer()
+	median := func(d []time.Duration) float64 {
+		slices.Sort(d)
+		return float64(d[len(d)/2]) / 1e3
+	}
+	b.ReportMetric(median(cold), "cold-us")
+	b.ReportMetric(median(warm), "warm-us")
+	b.ReportMetric(median(cold)-median(warm), "more-us")
+}
