@@ -18,7 +18,7 @@ type Guest struct {
 	name     string
 	version  string
 	types    []*definition
-	entities []entity // by handle
+	entities []*entityPage // by handle
 	out      []byte
 	before   []byte // the state before a command of a durable-state type
 	command  Context
@@ -31,6 +31,13 @@ type entity struct {
 	state unsafe.Pointer
 	id    string
 }
+
+// entityPage is entities of handles that follow each other. There are many
+// small pieces instead of one that grows: linear memory never shrinks, and what
+// a growing piece leaves behind, again and again, is too small for the next.
+type entityPage [pageEntities]entity
+
+const pageEntities = 256
 
 // maxEntities bounds handles, so that a wrong one does not take all memory.
 const maxEntities = 1 << 26
@@ -70,15 +77,24 @@ func (g *Guest) Load(typ int32, handle int64, input []byte) abi.LoadStatus {
 	if err := abi.ParseRequest(&request, input); err != nil {
 		panic("hostd: " + err.Error())
 	}
-	for int(handle) >= len(g.entities) {
-		g.entities = append(g.entities, entity{})
-	}
 	d := g.types[typ]
 	state, status := d.load(request.Snapshot)
 	if status == abi.LoadDone {
-		g.entities[handle] = entity{d, state, string(request.EntityID)}
+		*g.place(handle) = entity{d, state, string(request.EntityID)}
 	}
 	return status
+}
+
+// place returns the entity of a handle to be set.
+func (g *Guest) place(handle int64) *entity {
+	page := int(handle / pageEntities)
+	for page >= len(g.entities) {
+		g.entities = append(g.entities, nil)
+	}
+	if g.entities[page] == nil {
+		g.entities[page] = new(entityPage)
+	}
+	return &g.entities[page][handle%pageEntities]
 }
 
 func (d *definition) load(snapshot []byte) (unsafe.Pointer, abi.LoadStatus) {
@@ -222,16 +238,30 @@ func (e *entity) snapshot(dst []byte) []byte {
 
 // Drop forgets an entity.
 func (g *Guest) Drop(handle int64) {
-	if handle >= 0 && handle < int64(len(g.entities)) {
-		g.entities[handle] = entity{}
+	if e := g.find(handle); e != nil {
+		*e = entity{}
 	}
 }
 
+// find returns the entity of a handle, which may be free; nil for one that
+// never was.
+func (g *Guest) find(handle int64) *entity {
+	if handle < 0 || handle/pageEntities >= int64(len(g.entities)) {
+		return nil
+	}
+	page := g.entities[handle/pageEntities]
+	if page == nil {
+		return nil
+	}
+	return &page[handle%pageEntities]
+}
+
 func (g *Guest) entity(handle int64) *entity {
-	if handle < 0 || handle >= int64(len(g.entities)) || g.entities[handle].def == nil {
+	e := g.find(handle)
+	if e == nil || e.def == nil {
 		panic("hostd: no entity has this handle")
 	}
-	return &g.entities[handle]
+	return e
 }
 
 // reply appends a reply frame, unless the reply is None.
