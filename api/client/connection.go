@@ -229,8 +229,9 @@ func (w *way) answer(a *wire.Answer, nodeID string) {
 		return
 	}
 	carried := p.carried
-	w.remove(p)
 	l := p.lane
+	l.overtakes(p)
+	w.remove(p)
 	look := err == nil && s.ranAt(p, w, nodeID)
 	done := s.finish(p, err == nil)
 	look = look || l.waiting()

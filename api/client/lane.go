@@ -26,21 +26,19 @@ type lane struct {
 	out   int
 	held  pendingList
 	back  []*pending
-	// ran is, by a hash of the entity, the highest number of a command with an
-	// outcome: one below it is not sent again.
-	ran   [ranSlots]uint64
 	pause time.Duration
 	after time.Time // no attempt before
 }
 
-const ranSlots = 16
-
-func ranSlot(cmd *Command) int {
-	h := uint32(2166136261)
-	for i := max(0, len(cmd.EntityID)-12); i < len(cmd.EntityID); i++ {
-		h = (h ^ uint32(cmd.EntityID[i])) * 16777619
+// overtakes notes that p, which is still in its way's list, has its outcome: no
+// command of its entity that was sent before it may run after it.
+func (l *lane) overtakes(p *pending) {
+	for q := p.prev; q != nil; q = q.prev {
+		q.overtaken = q.overtaken || q.lane == l && q.sameEntity(p)
 	}
-	return int((h ^ h>>15) % ranSlots)
+	for _, q := range l.back {
+		q.overtaken = q.overtaken || q.number < p.number && q.sameEntity(p)
+	}
 }
 
 // waiting reports that the lane has commands and no node.
@@ -80,7 +78,6 @@ func (l *lane) cameBack(p *pending, err error, now time.Time, o *Options) {
 
 // ended notes that a command has its outcome.
 func (l *lane) ended(p *pending, settled bool) {
-	l.ran[ranSlot(&p.cmd)] = max(l.ran[ranSlot(&p.cmd)], p.number)
 	l.out--
 	if settled {
 		l.pause = 0
@@ -114,7 +111,7 @@ func (l *lane) drained() {
 // over reports that a command which came back is not tried again: a later one
 // of its entity may have run, or it has been tried for long enough.
 func (l *lane) over(p *pending, now time.Time, patience time.Duration) bool {
-	return p.failed != nil && (l.ran[ranSlot(&p.cmd)] > p.number || now.Sub(p.since) >= patience || !p.until.IsZero() && now.After(p.until))
+	return p.failed != nil && (p.overtaken || now.Sub(p.since) >= patience || !p.until.IsZero() && now.After(p.until))
 }
 
 // failure is what the caller is told of a command that is not tried again.

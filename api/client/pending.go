@@ -15,6 +15,7 @@ type pending struct {
 	done       func(Reply, error)
 	carried    bool      // by an earlier attempt: it may have been carried out
 	sent       bool      // over the connection that has it
+	overtaken  bool      // a later command of its entity has its outcome
 	failed     error     // why the last attempt failed
 	since      time.Time // when an attempt first failed
 	until      time.Time // the caller's deadline; zero when it has none
@@ -22,6 +23,10 @@ type pending struct {
 }
 
 func (p *pending) correlation() uint64 { return uint64(p.generation)<<32 | uint64(p.index) }
+
+func (p *pending) sameEntity(q *pending) bool {
+	return p.cmd.EntityID == q.cmd.EntityID && p.cmd.EntityType == q.cmd.EntityType
+}
 
 // pendingList is a list of commands.
 type pendingList struct{ first, last *pending }

@@ -114,7 +114,7 @@ func (s *Stream) Send(ctx context.Context, cmd Command, done func(Reply, error))
 	s.number++
 	s.open++
 	p.number, p.cmd, p.done = s.number, cmd, done
-	p.carried, p.sent, p.failed, p.since = false, false, nil, time.Time{}
+	p.carried, p.sent, p.overtaken, p.failed, p.since = false, false, false, nil, time.Time{}
 	p.until, _ = ctx.Deadline()
 	p.lane = s.laneOf(&cmd)
 	waits := p.lane.way == nil
