@@ -11,6 +11,7 @@ import (
 // metrics are what a node measures of itself.
 type metrics struct {
 	sync     prometheus.Histogram
+	late     prometheus.Histogram // of timers
 	registry *prometheus.Registry
 }
 
@@ -18,9 +19,15 @@ func newMetrics(r *prometheus.Registry) *metrics {
 	m := &metrics{registry: r, sync: prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "hostd_wal_sync_seconds", Help: "Duration of a sync of the write-ahead log.", Buckets: telemetry.LatencyBuckets(),
 	})}
-	r.MustRegister(m.sync)
+	m.late = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "hostd_timer_lateness_seconds", Help: "How long after they were due timers fired.",
+		Buckets: []float64{1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10, 30, 60, 600, 3600},
+	})
+	r.MustRegister(m.sync, m.late)
 	return m
 }
+
+func (m *metrics) observeTimer(late time.Duration) { m.late.Observe(late.Seconds()) }
 
 func (m *metrics) observeSync(d time.Duration) { m.sync.Observe(d.Seconds()) }
 

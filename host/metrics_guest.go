@@ -22,6 +22,7 @@ var (
 	engineReserve = prometheus.NewDesc("hostd_engine_reserved_bytes", "Address space of these instances; it costs nothing.", nil, nil)
 	engineCharged = prometheus.NewDesc("hostd_engine_charged_bytes", "What is counted against twice guest-memory-bytes.", nil, nil)
 	laneTimers    = prometheus.NewDesc("hostd_timers_fired_total", "Timers whose command took effect.", nil, nil)
+	laneDue       = prometheus.NewDesc("hostd_timers_due", "Timers that are due, were read and have not fired.", nil, nil)
 	laneStarts    = prometheus.NewDesc("hostd_entities_remembered_total", "Entities started again without being asked for.", nil, nil)
 	laneSnapshots = prometheus.NewDesc("hostd_snapshots_total", "Snapshots of entities proposed.", nil, nil)
 	laneIdle      = prometheus.NewDesc("hostd_passivations_total", "Entities that left memory because they were idle or asked to.", nil, nil)
@@ -35,7 +36,7 @@ const outputKind = "bad output"
 // Describe implements prometheus.Collector.
 func (c guestCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{typeFuel, typeCommands, typeResident, faultKinds, engineOpen, engineMemory,
-		engineReserve, engineCharged, laneTimers, laneStarts, laneSnapshots, laneIdle, laneShed} {
+		engineReserve, engineCharged, laneTimers, laneDue, laneStarts, laneSnapshots, laneIdle, laneShed} {
 		out <- d
 	}
 }
@@ -57,6 +58,7 @@ func (c guestCollector) Collect(out chan<- prometheus.Metric) {
 	for _, s := range c.n.region.Stats() {
 		sum.BadOutputs += s.BadOutputs
 		sum.Timers += s.Timers
+		sum.TimersDue += s.TimersDue
 		sum.Remembered += s.Remembered
 		sum.Snapshots += s.Snapshots
 		sum.Passivations += s.Passivations
@@ -67,6 +69,7 @@ func (c guestCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	count(faultKinds, sum.BadOutputs, outputKind)
 	count(laneTimers, sum.Timers)
+	gauge(laneDue, int64(sum.TimersDue))
 	count(laneStarts, sum.Remembered)
 	count(laneSnapshots, sum.Snapshots)
 	count(laneIdle, sum.Passivations)

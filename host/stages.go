@@ -221,6 +221,8 @@ func (n *Node) openEntities(context.Context) error {
 			Living:         n.machine,
 			Singletons:     func(s sharding.ShardID) []sharding.EntityID { return n.bindings.singletons(s, n.shardKeys.Locate) },
 			RememberRate:   max(1, rememberRate/lanes),
+			TimerRate:      max(1, n.cfg.TimerRate/lanes),
+			TimerFired:     n.metrics.observeTimer,
 			IdleAfter:      n.typeSettings.idleAfter,
 			Keeping:        n.typeSettings.keeping,
 			Bindings:       n.bindings.reached.Load,

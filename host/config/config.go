@@ -70,6 +70,7 @@ type Config struct {
 	MaxDeadline         time.Duration
 	InstanceMemoryBytes Bytes
 	GuestMemoryBytes    Bytes
+	TimerRate           int
 	CommandFuel         int
 	QueryFuel           int
 	WALSegmentBytes     Bytes
@@ -112,6 +113,7 @@ func Default() Config {
 		MaxDeadline:         30 * time.Second,
 		InstanceMemoryBytes: 64 << 20,
 		GuestMemoryBytes:    2 << 30,
+		TimerRate:           12_000,
 		CommandFuel:         400_000_000,
 		QueryFuel:           400_000_000,
 		WALSegmentBytes:     64 << 20,
@@ -197,6 +199,7 @@ func (c *Config) ranges() []bound {
 		{"max-module-bytes", int64(c.MaxModuleBytes), 64 << 10, maxModuleBytes, bytes},
 		{"max-entity-in-flight", int64(c.MaxEntityInFlight), 1, 1 << 20, number},
 		{"max-shard-in-flight", int64(c.MaxShardInFlight), 1, 1 << 20, number},
+		{"timer-rate", int64(c.TimerRate), 1, 1_000_000, number},
 		{"default-deadline", int64(c.DefaultDeadline), int64(time.Millisecond), int64(5 * time.Minute), span},
 		{"max-deadline", int64(c.MaxDeadline), int64(time.Millisecond), int64(5 * time.Minute), span},
 		{"instance-memory-bytes", int64(c.InstanceMemoryBytes), minInstanceBytes, maxInstanceBytes, bytes},

@@ -125,6 +125,7 @@ func TestBounds(t *testing.T) {
 		{set("instance-memory-bytes", "256MiB"), true}, {set("instance-memory-bytes", "257MiB"), false},
 		{set("max-module-bytes", "32MiB"), true}, {set("max-module-bytes", "33554433"), false},
 		{set("max-entity-in-flight", "0"), false}, {set("max-entity-in-flight", "1"), true},
+		{set("timer-rate", "0"), false}, {set("timer-rate", "1"), true}, {set("timer-rate", "1000000"), true}, {set("timer-rate", "1000001"), false},
 		{set("default-deadline", "30s"), true}, {set("default-deadline", "30001ms"), false},
 		{set("wal-segment-bytes", "8MiB"), true}, {set("wal-segment-bytes", "8388609"), false},
 		{set("disk-read-only-percent", "20"), true}, {set("disk-read-only-percent", "21"), false},

@@ -119,8 +119,9 @@ type core struct {
 	known     int                  // entities of all shards
 	owed      int                  // requests of all shards not yet completed
 	reminder  reminder             // what is to be started
+	pace      pacer                // of timers
 	sweepAt   int64                // when idle entities are looked for, unix nanoseconds; 0 for never
-	timersAt  int64                // when some shard's timers are due, unix nanoseconds; 0 for never
+	timersAt  int64                // when timers are to be looked after, unix nanoseconds; 0 for never
 	rounds    uint64               // read rounds asked by this lane, over all shards
 	readOnly  func() bool
 	// Modules that failed to make a snapshot, and until when none is asked for.
@@ -151,6 +152,7 @@ type Stats struct {
 	Snapshots, SnapshotLoads                                         uint64 // proposed, and used by loads
 	Timers, Remembered                                               uint64 // fired; entities started again
 	Passivations, Shed, Recycled                                     uint64 // entities that were idle or asked to, that made room; instances
+	TimersDue                                                        int    // timers that were read as due and have not fired
 	Resident                                                         int    // entities in memory
 	Entities, Instances                                              int
 	GuestBytes                                                       int64
@@ -197,6 +199,7 @@ type load struct {
 // submit takes requests in order.
 func (c *core) submit(now time.Time, reqs []*Request) {
 	c.now = now
+	c.pace.asked += len(reqs)
 	for _, r := range reqs {
 		c.admit(r)
 	}
@@ -282,6 +285,7 @@ func (c *core) enqueue(e *entity) {
 // here only, at the foot of the stack, so that the lane can go on without a
 // visit that runs long.
 func (c *core) pump() {
+	c.admitTimers()
 	c.startRemembered()
 	for n := 0; len(c.ready) > 0; n++ {
 		if n == turnEntities {

@@ -47,6 +47,7 @@ func (c *core) command(e *entity, r *Request) {
 // fire decides a timer's command. No client knows its id, so it is not looked
 // for, and not remembered.
 func (c *core) fire(e *entity, r *Request, now int64) {
+	c.warm(r.fire)
 	switch {
 	case r.fire.stale():
 		c.settle(e.shard, r, Result{Err: errStaleTimer})

@@ -30,6 +30,9 @@ type Options struct {
 	// was set in the place of what the type says; negative is for ever. It must
 	// not block. Nil: nothing is set.
 	IdleAfter func(entityType string) (after time.Duration, set bool)
+	// TimerFired is told how late each timer fires. It must not block. Nil: nobody
+	// is.
+	TimerFired func(late time.Duration)
 	// Keeping returns what was set of how much the entities of a type keep. It
 	// must not block. Nil: nothing is set.
 	Keeping func(entityType string) Keeping
@@ -48,6 +51,7 @@ type Options struct {
 	FoldAfter       time.Duration // idle time after which an entity in memory is folded, default 2 s
 	PassivateAfter  time.Duration // idle time for types that do not say, default 2 min
 	RememberRate    int           // entities started again in a second, default 5,000
+	TimerRate       int           // timers that may fire in a second however much else there is to do, default 12,000; up to 8 times that if there is nothing
 	FilterAbove     int           // remembered ids from which a snapshot has a filter, default 128
 	SnapshotEvents  int           // to replay, at which a snapshot is due for types that do not say; default 256
 	SnapshotBytes   int           // of records to replay, the same; default 64 KiB
@@ -75,6 +79,7 @@ func (o Options) withDefaults() Options {
 	def(&o.SnapshotEvents, 256)
 	def(&o.FilterAbove, 128)
 	def(&o.RememberRate, 5000)
+	def(&o.TimerRate, 12_000)
 	def(&o.SnapshotBytes, 64<<10)
 	def(&o.ParkAfterFaults, 3)
 	def(&o.EntitySends, 1024)

@@ -74,6 +74,7 @@ type batch struct {
 // revision.
 type proposal struct {
 	number   uint64
+	at       int64 // when it was made
 	bytes    int
 	pending  []pending
 	revision uint64
@@ -161,7 +162,7 @@ func (c *core) stepDown(s *shard) {
 	box := s.box
 	s.box, s.mail = postbox{}, mail{}
 	s.unhold()
-	s.timers = clockwork{}
+	c.dropTimers(s)
 	s.memory = remembering{listed: s.memory.listed}
 	for _, p := range proposed {
 		c.settlePending(s, p.pending, ErrOutcomeUnknown)
@@ -233,6 +234,7 @@ func (c *core) propose(s *shard) {
 // send hands an entry to the log.
 func (c *core) send(s *shard, p proposal, data []byte) {
 	c.stats.Proposals++
+	p.at = c.now.UnixNano()
 	s.proposed = append(s.proposed, p)
 	s.bytes += p.bytes
 	if err := c.opts.Journal.Propose(s.id, s.term, p.number, data); err != nil {
@@ -255,6 +257,7 @@ func (c *core) decide(s *shard, fence sharding.Term, number uint64, err error) {
 		return
 	}
 	p := s.proposed[i]
+	c.pace.committed(c.now.UnixNano() - p.at)
 	s.bytes -= p.bytes
 	if i == 0 {
 		s.proposed[0] = proposal{}

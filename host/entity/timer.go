@@ -22,8 +22,6 @@ import (
 // timer. Nothing else of a shard's timers is in memory than when to ask next.
 
 const (
-	// timersAtOnce bounds the timers of a shard that are read at a time.
-	timersAtOnce = 256
 	// timersHeldBack bounds the timers of a shard that failed and wait.
 	timersHeldBack = 4096
 	// timerRetry is how long a timer waits after a failure; it doubles up to
@@ -37,9 +35,11 @@ var errStaleTimer = errors.New("the timer has changed")
 
 // clockwork is a lane's view of a shard's timers while it leads.
 type clockwork struct {
-	at     int64      // of the log clock, when to ask for due timers; 0 for never
-	scan   *timerScan // under way
-	firing int        // fired and not completed
+	at     int64           // of the log clock, when to ask for due timers; 0 for never
+	scan   *timerScan      // under way
+	asOf   uint64          // of the last scan
+	window []journal.Timer // read and not admitted, by due time; in pacer.windows if any
+	firing int             // read and not completed
 	// ops are the newest proposals that touch timers, those that a reader of
 	// what is applied may not see yet among them.
 	ops  map[timerKey]uint64
@@ -63,6 +63,7 @@ type timerScan struct {
 	shard sharding.ShardID
 	by    int64
 	asOf  uint64 // every proposal up to this one is applied
+	limit int
 	skip  map[timerKey]heldBack
 
 	timers []journal.Timer
@@ -72,45 +73,18 @@ type timerScan struct {
 
 // read runs on a loader's goroutine.
 func (t *timerScan) read(ctx context.Context, h Histories) {
-	t.timers, t.next, t.err = h.DueTimers(ctx, t.shard, t.by, timersAtOnce, func(e sharding.EntityID, name string, _ int64) bool {
+	t.timers, t.next, t.err = h.DueTimers(ctx, t.shard, t.by, t.limit, func(e sharding.EntityID, name string, _ int64) bool {
 		_, held := t.skip[timerKey{e, name}]
 		return held
 	})
 }
 
-// wake has the shard's due timers asked for at a time.
-func (c *core) wake(s *shard, at int64) {
-	if s.timers.at == 0 || at < s.timers.at {
-		s.timers.at = at
-	}
-	if c.timersAt == 0 || at < c.timersAt {
-		c.timersAt = at
-	}
-}
-
-// askTimers asks for the timers of the shards where some are due.
-func (c *core) askTimers() {
-	now := c.now.UnixNano()
-	if c.timersAt == 0 || now < c.timersAt {
-		return
-	}
-	c.timersAt = 0
-	for _, s := range c.shards {
-		switch t := &s.timers; {
-		case s.state != leading || t.at == 0 || t.scan != nil || t.firing > 0:
-		case t.at > now:
-			c.wake(s, t.at)
-		default:
-			c.scanTimers(s)
-		}
-	}
-}
-
-func (c *core) scanTimers(s *shard) {
+// scanTimers has at most limit due timers of a shard read.
+func (c *core) scanTimers(s *shard, limit int) {
 	t := &s.timers
 	maps.DeleteFunc(t.ops, func(_ timerKey, n uint64) bool { return n <= s.decided })
 	t.at = 0
-	t.scan = &timerScan{shard: s.id, by: c.logNow(s), asOf: s.decided}
+	t.scan = &timerScan{shard: s.id, by: c.logNow(s), asOf: s.decided, limit: limit}
 	for key, b := range t.back {
 		if b.until > t.scan.by {
 			if t.scan.skip == nil {
@@ -120,11 +94,14 @@ func (c *core) scanTimers(s *shard) {
 			c.wake(s, b.until)
 		}
 	}
+	c.pace.scans++
 	c.loader.scan(t.scan)
 }
 
-// timersFound gives the timers that were read to their entities.
+// timersFound takes the timers that were read.
 func (c *core) timersFound(scan *timerScan) {
+	c.pace.scans--
+	c.waitsFor(c.now.UnixNano())
 	s := c.shards[scan.shard]
 	if s == nil || s.timers.scan != scan {
 		return // of a term that is over
@@ -141,22 +118,20 @@ func (c *core) timersFound(scan *timerScan) {
 	if s.timers.at != 0 { // asked for meanwhile
 		c.wake(s, s.timers.at)
 	}
-	s.timers.firing = len(scan.timers)
-	for i := range scan.timers {
-		f := &firing{core: c, shard: s, term: s.term, asOf: scan.asOf, timer: scan.timers[i]}
-		f.request = Request{
-			Kind: Command, Entity: f.timer.Entity, Name: string(f.timer.Command), Payload: f.timer.Payload,
-			ID: timerCommand(&f.timer), ServerID: true, ExpectedSequence: NoExpectation, Done: f, Shard: s.id,
-		}
-		f.request.fire = f
-		s.undecided++
-		c.owed++
-		if len(s.deferred) > 0 || s.full(c) {
-			s.deferred = append(s.deferred, &f.request)
-		} else {
-			c.dispatch(s, &f.request)
-		}
+	s.timers.asOf = scan.asOf
+	c.readAhead(s, scan.timers)
+}
+
+// admitTimer brings a timer to its entity.
+func (c *core) admitTimer(f *firing) {
+	f.request = Request{
+		Kind: Command, Entity: f.timer.Entity, Name: string(f.timer.Command), Payload: f.timer.Payload,
+		ID: timerCommand(&f.timer), ServerID: true, ExpectedSequence: NoExpectation, Done: f, Shard: f.shard.id,
 	}
+	f.request.fire = f
+	f.shard.undecided++
+	c.owed++
+	c.dispatch(f.shard, &f.request)
 }
 
 // timerCommand names the command of a timer. The name is for people: records
@@ -174,6 +149,7 @@ type firing struct {
 	term    sharding.Term
 	asOf    uint64
 	timer   journal.Timer
+	cold    bool     // its entity is being loaded
 	renewal *renewal // of a schedule, once it is decided
 	request Request
 }
@@ -192,6 +168,8 @@ func (f *firing) stale() bool {
 func (f *firing) Complete(r *Request) {
 	c, s := f.core, f.shard
 	t := &s.timers
+	c.pace.admitted--
+	c.warm(f)
 	if s.state != leading || s.term != f.term {
 		return
 	}
@@ -199,6 +177,9 @@ func (f *firing) Complete(r *Request) {
 	switch err := r.Result.Err; {
 	case err == nil:
 		c.stats.Timers++
+		if c.opts.TimerFired != nil {
+			c.opts.TimerFired(time.Duration(now - f.timer.Due))
+		}
 		delete(t.back, f.key())
 	case errors.Is(err, errStaleTimer):
 		c.wake(s, now+int64(10*time.Millisecond))
@@ -218,6 +199,7 @@ func (f *firing) Complete(r *Request) {
 		}
 		c.wake(s, now+int64(wait))
 	}
+	c.stats.TimersDue--
 	if t.firing--; t.firing == 0 && t.at != 0 {
 		c.wake(s, t.at)
 	}

@@ -1,0 +1,253 @@
+package entity
+
+import (
+	"cmp"
+	heaps "container/heap"
+	"slices"
+	"time"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Many timers may be due at once, and what else is asked of the entities comes
+// first. So a lane reads the timers of some shards ahead, the ones that are due
+// first before the others, and hands them to their entities at a rate: the
+// options' at least, however busy it is, and more as long as that delays nobody.
+//
+//	due --> read, in its shard's window --> admitted, to its entity's queue --> fired
+//	        bounded for the lane            bounded for the lane
+
+const (
+	// windowTimers bounds the timers of a shard that are read at a time, and
+	// windowLeast is how few that are when many shards have some due.
+	windowTimers = 256
+	windowLeast  = 16
+	// windowsTimers bounds those of a lane that are read and not admitted.
+	windowsTimers = 8192
+	// scansAtOnce bounds the reads under way: half of the loaders are left to
+	// callers.
+	scansAtOnce = 4
+	// admittedTimers bounds those that are admitted and not fired, and
+	// coldTimers those of them whose entities are being loaded: an entity of a
+	// caller waits for a few of these loads at most.
+	admittedTimers = 1024
+	coldTimers     = 32
+
+	// paceMost bounds the rate when nobody else asks for anything, as a multiple
+	// of the least.
+	paceMost = 8
+	// paceBurst is for how long what the rate allows adds up, paceLook how often
+	// the rate is looked at, paceTick when the lane looks again for what the rate
+	// did not allow yet.
+	paceBurst = 20 * time.Millisecond
+	paceLook  = 10 * time.Millisecond
+	paceTick  = 2 * time.Millisecond
+	// After so long without a timer the rate is the least again.
+	paceAnew = 100 * time.Millisecond
+	// A commit within paceFine delays nobody, one above paceSlow does.
+	paceFine = 2 * time.Millisecond
+	paceSlow = 8 * time.Millisecond
+)
+
+// pacer decides how many timers a lane may admit. Its clock is the lane's.
+type pacer struct {
+	rate    float64 // timers a second
+	allowed float64 // may be admitted now
+	counted int64   // when allowed was brought up to date
+	looked  int64   // when rate was
+	asked   int     // requests of others since then
+	slowest int64   // commit since then, in nanoseconds
+
+	due      []*shard // between uses empty
+	windows  windows
+	ahead    int // timers in windows
+	scans    int // under way
+	admitted int // and not fired
+	cold     int // of these, with entities that are being loaded
+}
+
+// bring brings what is allowed, and the rate, up to date. The rate falls by
+// half when commits are slow while others ask for something, and grows slowly
+// when they are not, or fast when nobody else asks.
+func (p *pacer) bring(now int64, least float64) {
+	if now-p.counted > int64(paceAnew) {
+		p.rate, p.looked, p.asked, p.slowest = least, now, 0, 0
+	}
+	p.allowed = min(p.allowed+p.rate*float64(now-p.counted)/float64(time.Second), max(1, p.rate*paceBurst.Seconds()))
+	p.counted = now
+	if now-p.looked < int64(paceLook) {
+		return
+	}
+	switch {
+	case p.asked == 0:
+		p.rate += p.rate / 4
+	case p.slowest > int64(paceSlow):
+		p.rate /= 2
+	case p.slowest < int64(paceFine):
+		p.rate += p.rate / 20
+	}
+	p.rate = min(max(p.rate, least), least*paceMost)
+	p.looked, p.asked, p.slowest = now, 0, 0
+}
+
+// committed notes how long a proposal took.
+func (p *pacer) committed(nanoseconds int64) { p.slowest = max(p.slowest, nanoseconds) }
+
+// windows is the shards with timers read ahead, a heap by the first that is due.
+type windows []*shard
+
+func (w windows) Len() int { return len(w) }
+func (w windows) Less(i, j int) bool {
+	a, b := w[i], w[j]
+	return cmp.Or(cmp.Compare(a.timers.window[0].Due, b.timers.window[0].Due), cmp.Compare(a.id, b.id)) < 0
+}
+func (w windows) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
+func (w *windows) Push(s any)   { *w = append(*w, s.(*shard)) }
+func (w *windows) Pop() any {
+	last := len(*w) - 1
+	s := (*w)[last]
+	(*w)[last] = nil
+	*w = (*w)[:last]
+	return s
+}
+
+// waitsFor has the lane look after its timers at a time.
+func (c *core) waitsFor(at int64) {
+	if c.timersAt == 0 || at < c.timersAt {
+		c.timersAt = at
+	}
+}
+
+// wake has the shard's due timers asked for at a time.
+func (c *core) wake(s *shard, at int64) {
+	if s.timers.at == 0 || at < s.timers.at {
+		s.timers.at = at
+	}
+	c.waitsFor(at)
+}
+
+// askTimers has the due timers of shards read, of those first that have waited
+// longest.
+func (c *core) askTimers() {
+	p, now := &c.pace, c.now.UnixNano()
+	if c.timersAt == 0 || now < c.timersAt {
+		return
+	}
+	c.timersAt = 0
+	if len(p.windows) > 0 {
+		c.waitsFor(now + int64(paceTick))
+	}
+	if !p.room() {
+		c.waitsFor(now + int64(paceTick))
+		return
+	}
+	due := p.due[:0]
+	for _, s := range c.shards {
+		switch t := &s.timers; {
+		case s.state != leading || t.at == 0 || t.scan != nil || t.firing > 0:
+		case t.at > now:
+			c.wake(s, t.at)
+		default:
+			due = append(due, s)
+		}
+	}
+	slices.SortFunc(due, func(a, b *shard) int { return cmp.Or(cmp.Compare(a.timers.at, b.timers.at), cmp.Compare(a.id, b.id)) })
+	limit := windowsTimers / max(1, len(due)+len(p.windows))
+	for i, s := range due {
+		if !p.room() {
+			c.waitsFor(now + int64(paceTick))
+			break
+		}
+		c.scanTimers(s, min(max(limit, windowLeast), windowTimers))
+		due[i] = nil
+	}
+	clear(due)
+	p.due = due[:0]
+}
+
+// room reports whether the timers of one more shard may be read.
+func (p *pacer) room() bool {
+	return p.scans < scansAtOnce && p.ahead+(p.scans+1)*windowTimers <= windowsTimers
+}
+
+// readAhead puts the timers of a shard that were read into its window.
+func (c *core) readAhead(s *shard, timers []journal.Timer) {
+	t := &s.timers
+	t.window, t.firing = timers, len(timers)
+	c.stats.TimersDue += len(timers)
+	c.pace.ahead += len(timers)
+	if len(timers) > 0 {
+		heaps.Push(&c.pace.windows, s)
+	}
+}
+
+// dropTimers forgets the timers of a shard.
+func (c *core) dropTimers(s *shard) {
+	t, p := &s.timers, &c.pace
+	c.stats.TimersDue -= t.firing
+	p.ahead -= len(t.window)
+	if i := slices.Index(p.windows, s); i >= 0 {
+		heaps.Remove(&p.windows, i)
+	}
+	*t = clockwork{}
+}
+
+// admitTimers hands timers that are due to their entities, as many as may be
+// now. Shards that hold back requests of others hold back their timers too.
+func (c *core) admitTimers() {
+	p := &c.pace
+	if len(p.windows) == 0 {
+		return
+	}
+	now := c.now.UnixNano()
+	p.bring(now, float64(c.opts.TimerRate))
+	aside := p.due[:0]
+	for len(p.windows) > 0 && p.allowed >= 1 && p.admitted < admittedTimers {
+		s := p.windows[0]
+		t := &s.timers
+		busy := len(s.deferred) > 0 || s.full(c)
+		cold := !busy && c.isCold(s, t.window[0].Entity)
+		if busy || cold && p.cold >= coldTimers {
+			aside = append(aside, heaps.Pop(&p.windows).(*shard))
+			continue
+		}
+		f := &firing{core: c, shard: s, term: s.term, asOf: t.asOf, timer: t.window[0], cold: cold}
+		t.window[0] = journal.Timer{}
+		if t.window = t.window[1:]; len(t.window) == 0 {
+			t.window = nil
+			heaps.Pop(&p.windows)
+		} else {
+			heaps.Fix(&p.windows, 0)
+		}
+		p.allowed--
+		p.ahead--
+		p.admitted++
+		if cold {
+			p.cold++
+		}
+		c.admitTimer(f)
+	}
+	for _, s := range aside {
+		heaps.Push(&p.windows, s)
+	}
+	clear(aside)
+	p.due = aside[:0]
+	if len(p.windows) > 0 {
+		c.waitsFor(now + int64(paceTick))
+	}
+}
+
+// isCold reports that an entity has to be loaded before it takes a command.
+func (c *core) isCold(s *shard, id sharding.EntityID) bool {
+	e := c.find(s, id, c.key(id))
+	return e == nil || e.phase != resident
+}
+
+// warm notes that the entity of a timer is in memory.
+func (c *core) warm(f *firing) {
+	if f.cold {
+		f.cold = false
+		c.pace.cold--
+	}
+}
