@@ -78,6 +78,9 @@ func (c *Core) begin(g *group) {
 		return
 	}
 	if has && g.ready.MustSync || g.confUnwritten {
+		// Who has left is forgotten by what this replica says: it must not say
+		// anything else after a power cut.
+		c.turn.MustSync = c.turn.MustSync || g.confUnwritten
 		c.sections = append(c.sections, pending{g, g.section(has)})
 	}
 }

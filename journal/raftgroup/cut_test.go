@@ -95,3 +95,51 @@ func TestCutKeepsWhatAFollowerMisses(t *testing.T) {
 		t.Fatalf("cut at %d by a follower", g.log.cut)
 	}
 }
+
+// TestMembershipIsToldOnceItIsDurable: who hears that a replica has left lets it
+// go for good; after a power cut the group must not need its vote again.
+func TestMembershipIsToldOnceItIsDurable(t *testing.T) {
+	c, err := NewCore(&Recovered{}, Options{RetainBytes: 1 << 30, Locate: nodeOf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Created([]GroupConfig{{Shard: 1, Replica: 11, Voters: replicas([]uint64{11, 12})}}); err != nil {
+		t.Fatal(err)
+	}
+	g := c.groups[1]
+	for range 40 {
+		if !g.leader {
+			c.Tick()
+			pass(t, c)
+		}
+	}
+	if err := c.ChangeMembers(1, sharding.Term(g.term), Change{Remove: replicas([]uint64{12})}); err != nil {
+		t.Fatal(err)
+	}
+	durable := g.written.conf.index
+	for range 100 {
+		if !c.Busy() {
+			break
+		}
+		turn := c.Begin()
+		out := append([]Message(nil), turn.Early...)
+		for p := c.Record(); p != nil; p = c.Record() {
+			c.Appended(wal.Position{Segment: 1})
+		}
+		if turn.MustSync {
+			durable = g.written.conf.index
+		}
+		c.Finish()
+		if st, err := c.Status(1); err != nil || len(st.Voters) == 1 && durable != g.conf.index {
+			t.Fatalf("told %v with a membership of index %d in the log, it is of %d: %v", st.Voters, durable, g.conf.index, err)
+		}
+		for _, m := range append(out, turn.Late...) {
+			if m.Raft.GetTo() == 12 {
+				agree(c, m.Raft)
+			}
+		}
+	}
+	if st, err := c.Status(1); err != nil || len(st.Voters) != 1 {
+		t.Fatalf("the members are %v: %v", st.Voters, err)
+	}
+}

@@ -22,7 +22,8 @@ type Status struct {
 	Commit, Applied, First, Last uint64
 	// Bytes is what the entries in memory take.
 	Bytes int64
-	// Members, while a joint change is under way Outgoing too.
+	// Members, as the log has them for good; while a joint change is under way
+	// Outgoing too.
 	Voters, Learners, Outgoing []sharding.ReplicaID
 	// Match is how far each member's log is known to agree, on the leader.
 	Match map[sharding.ReplicaID]uint64
@@ -48,12 +49,12 @@ func (c *Core) Statuses() []Status {
 
 func (g *group) status() Status {
 	st := g.node.BasicStatus() // Status would copy the membership and the windows too
+	conf := g.written.conf.state
 	s := Status{
 		Shard: g.shard, Replica: sharding.ReplicaID(g.replica), Term: sharding.Term(g.term),
 		Leader: sharding.ReplicaID(g.lead), Self: g.leader, Quorum: g.quorum, Quiescent: g.asleep,
 		Commit: st.GetCommit(), Applied: g.applied, First: g.log.cut + 1, Last: g.log.last(), Bytes: g.log.bytes,
-		Voters: replicas(g.conf.state.GetVoters()), Learners: replicas(g.conf.state.GetLearners()),
-		Outgoing: replicas(g.conf.state.GetVotersOutgoing()),
+		Voters: replicas(conf.GetVoters()), Learners: replicas(conf.GetLearners()), Outgoing: replicas(conf.GetVotersOutgoing()),
 	}
 	if st.RaftState == raft.StateLeader {
 		s.Match = make(map[sharding.ReplicaID]uint64, len(s.Voters)+len(s.Learners)+len(s.Outgoing))
