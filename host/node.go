@@ -259,6 +259,7 @@ func (n *Node) run(ctx context.Context) {
 	n.tasks.Go(func() { n.hear(ctx) })
 	n.tasks.Go(func() { n.copyModules(ctx) })
 	n.tasks.Go(func() { n.disk.watch(ctx) })
+	n.tasks.Go(func() { n.releaseMapped(ctx) })
 	if n.cfg.InsecureListen {
 		n.tasks.Go(func() { n.warnInsecure(ctx) })
 	}

@@ -1,0 +1,67 @@
+package store
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// MappedBytes is how much memory of this process is pages of files: tables,
+// the program, memtables' logs; of all stores of the process together.
+func MappedBytes() (int64, error) {
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(statm))
+	if len(fields) < 3 {
+		return 0, fmt.Errorf("/proc/self/statm has %d fields", len(fields))
+	}
+	pages, err := strconv.ParseInt(fields[2], 10, 64)
+	return pages * int64(os.Getpagesize()), err
+}
+
+// releasePages lets go of the pages of shared mappings of these files, which
+// must stay mapped meanwhile.
+func releasePages(files map[string]bool) (bytes int64, err error) {
+	maps, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return 0, err
+	}
+	defer maps.Close()
+	lines := bufio.NewScanner(maps)
+	for lines.Scan() {
+		from, to, ok := sharedMapping(lines.Text(), files)
+		if !ok {
+			continue
+		}
+		// What was changed through a shared mapping is the file's already.
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
+			return bytes, os.NewSyscallError("madvise", errno)
+		}
+		bytes += int64(to - from)
+	}
+	return bytes, lines.Err()
+}
+
+// sharedMapping reads a line of maps, see proc_pid_maps(5):
+//
+//	7f21a4600000-7f21a4a00000 rw-s 00000000 fe:00 1234    /data/store/000012.sst
+func sharedMapping(line string, files map[string]bool) (from, to uintptr, ok bool) {
+	path := strings.IndexByte(line, '/')
+	if path < 0 || !files[line[path:]] {
+		return 0, 0, false
+	}
+	fields := strings.Fields(line[:path])
+	if len(fields) != 5 || len(fields[1]) != 4 || fields[1][3] != 's' {
+		return 0, 0, false
+	}
+	low, high, _ := strings.Cut(fields[0], "-")
+	a, errA := strconv.ParseUint(low, 16, 64)
+	b, errB := strconv.ParseUint(high, 16, 64)
+	return uintptr(a), uintptr(b), errA == nil && errB == nil && a < b
+}
