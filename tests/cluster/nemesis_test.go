@@ -45,6 +45,14 @@ type world struct {
 	load *workload.Load
 	c    *client.Client
 	done map[string]int // faults by kind
+
+	progress progress // of the load
+}
+
+// progress is how a load gets on.
+type progress interface {
+	Acknowledged() int
+	Fault() error // what a caller should not have been told
 }
 
 // begin starts a cluster and the load.
@@ -64,6 +72,7 @@ func begin(t *testing.T) *world {
 	w.Push(workload.Types...)
 	w.c = w.Client(client.Options{Timeout: testkit.Patience, MaxBackoff: 100 * time.Millisecond})
 	w.load = workload.Start(workload.Options{Client: w.c, History: w.h, Seed: *seed, Patience: testkit.Patience, Pause: *pause})
+	w.progress = w.load
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.load.Abandon()
@@ -75,9 +84,9 @@ func begin(t *testing.T) *world {
 // goesOn waits until the load has got a number of answers.
 func (w *world) goesOn(answers int) {
 	w.t.Helper()
-	target := w.load.Acknowledged() + answers
-	w.Await("the load goes on", func() bool { return w.load.Acknowledged() >= target })
-	if err := w.load.Fault(); err != nil {
+	target := w.progress.Acknowledged() + answers
+	w.Await("the load goes on", func() bool { return w.progress.Acknowledged() >= target || w.progress.Fault() != nil })
+	if err := w.progress.Fault(); err != nil {
 		w.t.Fatalf("a caller was told: %v", err)
 	}
 }
@@ -85,24 +94,35 @@ func (w *world) goesOn(answers int) {
 // pause is a random time up to most.
 func (w *world) pause(most time.Duration) { time.Sleep(time.Duration(w.rng.Int64N(int64(most)))) }
 
+// kind is something that is done to the cluster, and undone.
+type kind struct {
+	name string
+	do   func(victim int)
+}
+
+func (w *world) kinds() []kind {
+	return []kind{
+		{"kill", func(victim int) { w.Kill(victim); w.goesOn(50); w.pause(2 * time.Second); w.Node(victim).Start() }},
+		{"freeze", func(victim int) { w.Pause(victim); w.pause(4 * time.Second); w.Continue(victim) }},
+		{"stop", func(victim int) { w.Stop(victim); w.goesOn(50); w.Node(victim).Start() }},
+		{"move", func(int) { w.move(10) }},
+		{"kill all", func(int) { w.KillAll(); w.Start() }},
+	}
+}
+
 // fault does one thing to the cluster, and undoes it.
 func (w *world) fault() {
 	w.t.Helper()
+	kinds := w.kinds()
+	w.do(kinds[w.rng.IntN(len(kinds))])
+}
+
+func (w *world) do(k kind) {
+	w.t.Helper()
 	victim := w.rng.IntN(nodes)
-	kinds := []struct {
-		name string
-		do   func()
-	}{
-		{"kill", func() { w.Kill(victim); w.goesOn(50); w.pause(2 * time.Second); w.Node(victim).Start() }},
-		{"freeze", func() { w.Pause(victim); w.pause(4 * time.Second); w.Continue(victim) }},
-		{"stop", func() { w.Stop(victim); w.goesOn(50); w.Node(victim).Start() }},
-		{"move", func() { w.move(10) }},
-		{"kill all", func() { w.KillAll(); w.Start() }},
-	}
-	kind := kinds[w.rng.IntN(len(kinds))]
-	w.done[kind.name]++
-	w.t.Logf("%s n%d", kind.name, victim+1)
-	kind.do()
+	w.done[k.name]++
+	w.t.Logf("%s n%d", k.name, victim+1)
+	k.do(victim)
 }
 
 // move moves shards to nodes, whether they lead them or not.

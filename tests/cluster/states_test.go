@@ -190,6 +190,7 @@ func (h *histories) record(id sharding.EntityID, _ journal.Position, raw []byte)
 type replayer struct {
 	t     *testing.T
 	guest *engine.Instance
+	types map[string]uint32 // what number the module gives them; 0 for those that are not there
 }
 
 func newReplayer(t *testing.T, wasm []byte, opts engine.Options) *replayer {
@@ -209,7 +210,7 @@ func newReplayer(t *testing.T, wasm []byte, opts engine.Options) *replayer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { g.Close() })
-	return &replayer{t, g}
+	return &replayer{t: t, guest: g}
 }
 
 // check demands that every snapshot of a life is what the events make, as far
@@ -253,7 +254,7 @@ func (r *replayer) replay(id sharding.EntityID, behind journal.Sequence, from *j
 	if begin = abi.AppendSequence(begin, at); from != nil {
 		begin = abi.AppendSnapshot(begin, from.State)
 	}
-	if status, err := r.guest.Load(0, handle, begin); err != nil || status != abi.LoadDone {
+	if status, err := r.guest.Load(r.types[id.Type], handle, begin); err != nil || status != abi.LoadDone {
 		r.t.Fatalf("load %v at %d: status %d, %v", id, at, status, err)
 	}
 	if len(events) > 0 {
