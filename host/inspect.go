@@ -144,43 +144,54 @@ func soundData(ctx context.Context, dir string) (*raftgroup.Recovered, []string,
 	return log.rec, faults, nil
 }
 
-// readMetadata reads the metadata out of the store, or out of the snapshot that
-// it is to be read from, and carries out what the log holds behind that. nil
-// without an error: there is no replica of the metadata shard here.
+// readMetadata reads the metadata that a stopped node has. nil without an error:
+// there is no replica of the metadata shard here.
 func readMetadata(dir string, rec *raftgroup.Recovered) (*metadataRemains, error) {
-	life, ok := metaLife(rec, filepath.Join(dir, snapshotDir))
-	if !ok {
-		return nil, nil
-	}
-	st, err := openToRead(filepath.Join(dir, storeDir), rec.Watermark)
-	if err != nil {
-		return nil, err
-	}
-	pairs, at, err := storedMetadata(st, rec.Watermark, life)
-	if err := errors.Join(err, st.Close()); err != nil {
-		return nil, err
-	}
-	state := meta.New()
-	if err := state.Load(at.Index, pairs); err != nil {
+	state, at, err := metadataState(dir, rec)
+	if state == nil || err != nil {
 		return nil, err
 	}
 	m := &metadataRemains{Index: at.Index, Term: at.Term}
-	for _, e := range rec.Entries(sharding.MetaShard) {
-		if e.Index <= at.Index {
-			continue
-		}
-		if err := applyMetadata(state, e); err != nil {
-			return nil, err
-		}
-		m.Index, m.Term = e.Index, e.Term
-	}
-	if _, created := state.View().Cluster(); !created {
-		return nil, nil
-	}
 	for _, kv := range state.Dump() {
 		m.Pairs = append(m.Pairs, pair{string(kv.Key), string(kv.Value)})
 	}
 	return m, nil
+}
+
+// metadataState reads the metadata out of the store, or out of the snapshot that
+// it is to be read from, and carries out what the log holds behind that. nil
+// without an error: there is none.
+func metadataState(dir string, rec *raftgroup.Recovered) (state *meta.State, at store.Applied, err error) {
+	life, ok := metaLife(rec, filepath.Join(dir, snapshotDir))
+	if !ok {
+		return nil, at, nil
+	}
+	st, err := openToRead(filepath.Join(dir, storeDir), rec.Watermark)
+	if err != nil {
+		return nil, at, err
+	}
+	pairs, at, err := storedMetadata(st, rec.Watermark, life)
+	if err := errors.Join(err, st.Close()); err != nil {
+		return nil, at, err
+	}
+	state = meta.New()
+	if err := state.Load(at.Index, pairs); err != nil {
+		return nil, at, err
+	}
+	stored := at.Index
+	for _, e := range rec.Entries(sharding.MetaShard) {
+		if e.Index <= stored {
+			continue
+		}
+		if err := applyMetadata(state, e); err != nil {
+			return nil, at, err
+		}
+		at.Index, at.Term = e.Index, e.Term
+	}
+	if _, created := state.View().Cluster(); !created {
+		return nil, at, nil
+	}
+	return state, at, nil
 }
 
 // openToRead opens a stopped node's store without writing to it, unless a crash

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/journal/disk"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/raftgroup"
@@ -60,7 +59,7 @@ func Verify(ctx context.Context, dir string, out io.Writer) (faults int, err err
 		return faults, err
 	}
 	faults += bad
-	bad, err = verifyModules(filepath.Join(dir, modulesDir), out)
+	bad, err = verifyModules(dir, recovered, bad == 0, out)
 	return faults + bad, err
 }
 
@@ -156,26 +155,4 @@ func checkStore(ctx context.Context, dir string, version uint64, log recovery) (
 	}
 	r.Problems = append(r.Problems, eventlog.VerifyLives(r, lives, cuts)...)
 	return r, nil
-}
-
-func verifyModules(dir string, out io.Writer) (faults int, err error) {
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	modules, err := registry.Open(registry.Options{Dir: dir, ModuleBytes: 1 << 30})
-	if err != nil {
-		return 0, err
-	}
-	digests, err := modules.List()
-	if err != nil {
-		return 0, err
-	}
-	for _, d := range digests {
-		if _, err := modules.Get(d); err != nil {
-			fmt.Fprintf(out, "FAULT %s: %v\n", modulesDir, err)
-			faults++
-		}
-	}
-	fmt.Fprintf(out, "%s: %d modules\n", modulesDir, len(digests))
-	return faults, modules.Close()
 }

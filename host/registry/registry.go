@@ -58,6 +58,9 @@ type Options struct {
 	// ModuleBytes bounds a module; the engine's limit, or 16 MiB without an
 	// engine, when 0.
 	ModuleBytes int64
+	// ReadOnly opens what is there and changes nothing: for a look at a stopped
+	// node.
+	ReadOnly bool
 }
 
 // Registry is a directory of modules.
@@ -90,6 +93,9 @@ func Open(opts Options) (*Registry, error) {
 		if r.engine != nil {
 			r.limit = int64(r.engine.Limits().ModuleBytes)
 		}
+	}
+	if opts.ReadOnly {
+		return r, nil
 	}
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open module registry: %w", err)
