@@ -71,13 +71,23 @@ func dev(ctx context.Context, std stdio, o devOptions) error {
 	fmt.Fprintf(std.err, "starting %s\n", nodeNamesUpTo(o.nodes))
 	c, err := startCluster(ctx, localStart{nodes: o.nodes, data: o.data, listen: o.listen, flags: flags, stderr: std.err})
 	if err != nil {
-		return err
+		return duringStart(ctx, err)
 	}
-	err = devReady(ctx, std, o, c, began)
-	if err == nil {
+	if err = devReady(ctx, std, o, c, began); err != nil {
+		err = duringStart(ctx, err)
+	} else {
 		err = watch(ctx, std, c.nodes)
 	}
 	return errors.Join(err, c.stop())
+}
+
+// duringStart is why the nodes did not become ready: what ended by a signal
+// failed for no other reason.
+func duringStart(ctx context.Context, err error) error {
+	if ctx.Err() == nil || !canceled(err) {
+		return err
+	}
+	return hint(errors.New("interrupted before the nodes were ready"), "What they stored is kept: start again, or begin anew with --clean.")
 }
 
 // nodeNamesUpTo names n nodes for people.

@@ -165,3 +165,21 @@ func decode[T any](t *testing.T, text string) T {
 	}
 	return v
 }
+
+// TestInterruptedStart: a signal while nodes start says so, and nothing of
+// contexts.
+func TestInterruptedStart(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for args, says := range map[string]string{
+		"dev --listen 127.0.0.1:0 --shards 1 --data " + t.TempDir(): "hostd: interrupted before the nodes were ready\nWhat they stored is kept",
+		"demo --source ../..":                     "hostd: interrupted\n",
+		"entity get counter a --addr 127.0.0.1:1": "hostd: ",
+	} {
+		var out, talk lockedBuffer
+		code := run(ctx, strings.Fields(args), stdio{in: strings.NewReader(""), out: &out, err: &talk})
+		if code != exitFailed || !strings.Contains(talk.String(), says) || strings.Contains(talk.String(), "context canceled") {
+			t.Errorf("hostd %s: exit code %d\n%s", args, code, talk.String())
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
@@ -124,7 +125,27 @@ func describeModule(w io.Writer, v moduleView, res *modulev1.GetResponse) {
 				fmt.Fprintf(w, "  %-9s %s\n", kind.member, strings.Join(names, ", "))
 			}
 		}
+		if options := optionsOf(f); options != "" {
+			fmt.Fprintf(w, "  %-9s %s\n", "options", options)
+		}
 	}
+}
+
+// optionsOf is what a manifest says of a type beside its names, as it says it.
+func optionsOf(entityType map[string]*structpb.Value) string {
+	var out []string
+	for _, name := range []string{"snapshotEvery", "retainSnapshots", "retainEvents", "passivateAfter", "rememberEntities", "singleton", "shardKey"} {
+		v, said := entityType[name]
+		if !said {
+			continue
+		}
+		text, err := v.MarshalJSON()
+		if err != nil {
+			continue
+		}
+		out = append(out, name+" "+clean(strings.Trim(string(text), `"`)))
+	}
+	return strings.Join(out, ", ")
 }
 
 func newModuleVerify(std stdio) *cobra.Command {

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/api/client"
 )
 
 // Exit codes.
@@ -37,6 +40,11 @@ type failedError struct{ err error }
 func (e *failedError) Error() string { return e.err.Error() }
 func (e *failedError) Unwrap() error { return e.err }
 
+// canceled reports that a failure is nothing but the end of the context.
+func canceled(err error) bool {
+	return errors.Is(err, context.Canceled) || client.CodeOf(err) == connect.CodeCanceled
+}
+
 // run executes one command line and returns the exit code. It returns soon
 // after ctx ends.
 func run(ctx context.Context, args []string, std stdio) int {
@@ -55,7 +63,11 @@ func run(ctx context.Context, args []string, std stdio) int {
 	case errors.As(err, &exit):
 		return exit.code
 	}
-	fmt.Fprintf(std.err, "hostd: %v\n", err)
+	if ctx.Err() != nil && canceled(err) {
+		fmt.Fprintln(std.err, "hostd: interrupted")
+	} else {
+		fmt.Fprintf(std.err, "hostd: %v\n", err)
+	}
 	if next := nextStep(err); next != "" {
 		fmt.Fprintln(std.err, next)
 	}
