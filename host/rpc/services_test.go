@@ -197,7 +197,9 @@ func TestOptionsValidate(t *testing.T) {
 // panics is a registry of types with a fault.
 type panics struct{}
 
-func (panics) Lookup(context.Context, string) (rpc.Type, error) { panic("index out of range in types.go") }
+func (panics) Lookup(context.Context, string) (rpc.Type, error) {
+	panic("index out of range in types.go")
+}
 
 // TestPanicIsInternal: a fault of a handler fails its call, tells the caller
 // nothing, and leaves the server running.
