@@ -87,7 +87,7 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 }
 
 // MemoryBytes returns the linear memory of all instances, in bytes as the
-// guests see it; pages never touched are counted and cost nothing.
+// guests see it; pages never made are counted and cost nothing.
 func (e *Engine) MemoryBytes() int64 { return e.budget.linear.Load() }
 
 // Limits returns the limits the engine holds modules to.

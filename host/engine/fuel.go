@@ -14,8 +14,9 @@ import (
 const (
 	// sliceFuel is what a guest gets at a time. When it is spent the guest
 	// calls the host, where the collector can stop it and, now and then, other
-	// goroutines get their turn: a fraction of a millisecond at worst.
-	sliceFuel = 100_000
+	// goroutines get their turn: after some microseconds mostly, and after
+	// milliseconds if each unit of it waits for memory.
+	sliceFuel = 40_000
 	// stackBytes bounds the frames of a call, as frameBytes counts them. The
 	// compiler's own bound is 100 MB and more an instance.
 	stackBytes = 4 << 20
@@ -66,12 +67,12 @@ type meter struct {
 // Others that are ready get the processor after yieldSlices, some half a
 // millisecond. To yield is to go to the end of Go's global queue, which a busy
 // process looks at only now and then: on a machine with more work than
-// processors that takes milliseconds, and a collection in a large Go guest, 2,000
-// slices, took seconds when it yielded after each.
+// processors that takes milliseconds, and a collection in a large Go guest, 5,000
+// slices, took seconds when it yielded after every 100,000 units.
 const (
-	shortCall   = 12
-	turnSlices  = 24
-	yieldSlices = 16
+	shortCall   = 30
+	turnSlices  = 60
+	yieldSlices = 40
 )
 
 // takeTurn waits for a turn when the call is a long one.

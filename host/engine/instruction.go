@@ -99,6 +99,14 @@ type instruction struct {
 	count   int
 }
 
+// accessesMemory reports whether the instruction reads or writes memory.
+func (i *instruction) accessesMemory() bool {
+	if i.op == opVector {
+		return i.sub <= vectorLastLoadStore || i.sub >= vectorFirstLoadLane && i.sub <= vectorLoadZero64
+	}
+	return i.op >= opI32Load && i.op <= opI64Store32
+}
+
 // next reads one instruction.
 func (c *cursor) next(i *instruction) {
 	*i = instruction{op: c.byte("an instruction")}

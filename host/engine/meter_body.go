@@ -7,21 +7,27 @@ import "encoding/binary"
 // does.
 const pendingLimit = 1024
 
-// uncheckedCost is how much a function may cost that only charges. A body of
-// 64 KiB can call such ones some 20,000 times in a row.
+// uncheckedCost is how much a function may cost that only charges. A function
+// may call manyCalls such ones in a row.
 const uncheckedCost = 64
 
 // A frame of a function that calls others is counted in bytes, as the compiler
 // lays frames out at most: a slot for each value that must survive a call. The
-// sum is bounded by StackBytes.
+// sum is bounded by stackBytes.
+//
+// What a function pays for before a call and does behind it, it does without a
+// look at the fuel: a recursion would do all of that in one go on its way back.
+// So each access to memory of that kind, which takes as long as a hundred other
+// instructions when it waits, counts as a part of the frame.
 const (
 	frameBytes       = 64
 	frameLocalBytes  = 8
 	frameInstruction = 2
+	framePrepaid     = 96
 )
 
 func (b *bodyPlan) frameBytes(params int) int64 {
-	return int64(frameBytes + frameLocalBytes*(params+b.locals) + frameInstruction*b.instructions)
+	return int64(frameBytes + frameLocalBytes*(params+b.locals) + frameInstruction*b.instructions + framePrepaid*b.prepaid)
 }
 
 // bodyWriter writes one function body with metering.
@@ -108,9 +114,9 @@ func (b *bodyWriter) locals(declared stretch) {
 func (b *bodyWriter) pendingLocal() uint32 { return b.kept }
 func (b *bodyWriter) stackLocal() uint32   { return b.kept + 1 }
 
-// enter charges for the function's first stretch. A short function that calls
-// nothing and has no loop leaves the look at the fuel to others: whoever calls
-// it for ever is a loop or a recursion.
+// enter charges for the function's first stretch. A short function that has no
+// loop, or has not called anything yet, leaves the look at the fuel to others:
+// whoever calls it for ever is a loop or a recursion.
 func (b *bodyWriter) enter() {
 	b.next = 1
 	cost := b.plan.owed
@@ -125,7 +131,7 @@ func (b *bodyWriter) enter() {
 	switch {
 	case b.plan.deep && b.wrapped:
 		b.takeFrame()
-	case !b.plan.deep && (len(b.plan.calls) > 0 || cost > uncheckedCost):
+	case cost > uncheckedCost || cost > 0 && b.plan.looks || !b.plan.deep && len(b.plan.calls) > 0:
 		b.check(&b.code)
 	}
 }

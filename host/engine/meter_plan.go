@@ -29,6 +29,8 @@ type point struct {
 	// header, and that of the first turn at the point around it, outer.
 	late  bool
 	outer int
+	// called: something was called since control came by here.
+	called bool
 }
 
 type pointKind uint8
@@ -48,8 +50,10 @@ type bodyPlan struct {
 	// spends is kept in a local until it is worth settling.
 	calls        []bool
 	instructions int
+	prepaid      int  // accesses to memory that are paid for before a call and made behind it
 	deep         bool // its frame is counted: it calls others that are more than a few instructions
-	indirect     bool // calls by a table
+	looks        bool // it looks at the fuel at its entry, however cheap it is
+	indirect     int  // calls by a table
 	direct       []directCall
 	byCallers    bool   // whoever calls it pays for points[0]
 	owed         uint32 // for calls at points[0]
@@ -140,6 +144,9 @@ func (p *planner) push(f frame) {
 func (p *planner) step(i *instruction) {
 	p.plan.instructions++
 	p.plan.points[p.current].cost += weight(i)
+	if p.plan.points[p.current].called && i.accessesMemory() {
+		p.plan.prepaid++
+	}
 	p.check(i)
 	switch i.op {
 	case opBlock:
@@ -169,8 +176,9 @@ func (p *planner) step(i *instruction) {
 	case opCall, opCallIndirect:
 		p.called()
 		if i.op == opCallIndirect || int64(i.a) >= int64(len(p.m.imports)) {
+			p.plan.points[p.current].called = true
 			if i.op == opCallIndirect {
-				p.plan.indirect = true
+				p.plan.indirect++
 			} else {
 				p.plan.direct = append(p.plan.direct, directCall{p.current, i.a})
 			}
@@ -317,6 +325,9 @@ func (p *planner) end() {
 	if f.kind == frameLoop {
 		p.unroll(&f)
 		p.chargeLate(&f)
+		if p.plan.calls[p.loop] {
+			p.plan.points[f.outerPoint].called = true
+		}
 		p.current, p.points, p.loop, p.inner = f.outerPoint, f.outerPoints, f.outerLoop, f.outerInner
 		return
 	}

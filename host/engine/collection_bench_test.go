@@ -1,0 +1,181 @@
+package engine
+
+import (
+	"math"
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+	"golang.org/x/sys/unix"
+)
+
+// threadTime is the time that this thread has had a processor.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		panic(err)
+	}
+	return time.Duration(t.Nano())
+}
+
+// stretches is a counter of fuel that times how long a guest runs between two
+// looks of the host at it: while it runs nothing can stop it.
+type stretches struct {
+	api.MutableGlobal
+	began time.Duration
+	took  []time.Duration
+	until time.Duration // by when the guest is interrupted
+	guest *Instance
+}
+
+func (s *stretches) Set(v uint64) {
+	s.MutableGlobal.Set(v)
+	s.began = threadTime()
+}
+
+func (s *stretches) Get() uint64 {
+	if s.began > 0 {
+		now := threadTime()
+		if len(s.took) < cap(s.took) {
+			s.took = append(s.took, now-s.began)
+		}
+		if s.began = 0; now > s.until {
+			s.guest.Interrupt()
+		}
+	}
+	return s.MutableGlobal.Get()
+}
+
+// BenchmarkSlice is how long guests of each kind run before they can be stopped,
+// in time of their thread, which the machine's other work is no part of: a
+// collection waits for no more than the longest.
+func BenchmarkSlice(b *testing.B) {
+	for _, h := range hogs() {
+		b.Run(h.name, func(b *testing.B) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			m := compile(b, newEngine(b, Options{}), h.guest.build())
+			s := &stretches{took: make([]time.Duration, 0, 200_000)}
+			for b.Loop() {
+				s.until = threadTime() + 200*time.Millisecond
+				if err := h.runs(m, func(g *Instance) {
+					s.MutableGlobal, s.guest = g.meter.fuel, g
+					g.meter.fuel = s
+				}, func() bool { return threadTime() > s.until }); err != nil {
+					b.Fatal(err)
+				}
+			}
+			slices.Sort(s.took)
+			b.ReportMetric(0, "ns/op")
+			for name, at := range map[string]int{"us-median": len(s.took) / 2, "us-p99": len(s.took) * 99 / 100, "us-longest": len(s.took) - 1} {
+				b.ReportMetric(float64(s.took[at])/1e3, name)
+			}
+		})
+	}
+}
+
+// BenchmarkCollection is how long collections wait for all goroutines to stop
+// while guests of a kind run on every processor, and, by turns with it, while
+// loops of the host do, which can be stopped anywhere: so that what the
+// machine's other work does to both is the same. ms-more is what the guests'
+// worst is above the worst beside loops of the host.
+func BenchmarkCollection(b *testing.B) {
+	for _, h := range hogs() {
+		b.Run(h.name, func(b *testing.B) {
+			m := compile(b, newEngine(b, Options{}), h.guest.build())
+			compareCollections(b, func() func() { return hogging(b, h, m) })
+		})
+	}
+	for language, program := range map[string]string{"c": "wasm-ld", "rust": "/usr/bin/rustc", "go": "go"} {
+		b.Run("loop-in-"+language, func(b *testing.B) {
+			run := kernelLoop(b, language, program)
+			if run == nil {
+				b.Skipf("no %s here", program)
+			}
+			compareCollections(b, run)
+		})
+	}
+}
+
+// compareCollections times collections beside loops of the host and beside
+// those that start begins.
+func compareCollections(b *testing.B, start func() (stop func())) {
+	var host, guest waits
+	for b.Loop() {
+		host.collect(hostLoop)
+		guest.collect(start)
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(guest.quantile(0.5)*1e3, "ms-p50")
+	b.ReportMetric(guest.quantile(0.99)*1e3, "ms-p99")
+	b.ReportMetric(guest.quantile(1)*1e3, "ms-worst")
+	b.ReportMetric(host.quantile(0.99)*1e3, "host-ms-p99")
+	b.ReportMetric(host.quantile(1)*1e3, "host-ms-worst")
+	b.ReportMetric(max(0, guest.quantile(1)-host.quantile(1))*1e3, "ms-more")
+}
+
+// hostLoop is a loop of the host.
+func hostLoop() (stop func()) {
+	var end atomic.Bool
+	var looping sync.WaitGroup
+	looping.Go(func() {
+		for !end.Load() {
+		}
+	})
+	return func() {
+		end.Store(true)
+		looping.Wait()
+	}
+}
+
+// waits are how long collections waited for all goroutines to stop.
+type waits struct{ metrics.Float64Histogram }
+
+// collect collects while something runs on each processor.
+func (w *waits) collect(start func() (stop func())) {
+	var stops []func()
+	for range runtime.GOMAXPROCS(0) {
+		stops = append(stops, start())
+	}
+	before := stoppingTimes()
+	for range 20 {
+		runtime.GC()
+	}
+	after := stoppingTimes()
+	for _, stop := range stops {
+		stop()
+	}
+	if w.Counts == nil {
+		w.Counts, w.Buckets = make([]uint64, len(after.Counts)), after.Buckets
+	}
+	for i := range after.Counts {
+		w.Counts[i] += after.Counts[i] - before.Counts[i]
+	}
+}
+
+// quantile is the upper bound, in seconds, of the bucket that it falls into.
+func (w *waits) quantile(q float64) float64 {
+	total := uint64(0)
+	for _, n := range w.Counts {
+		total += n
+	}
+	rank, seen := uint64(math.Ceil(q*float64(total))), uint64(0)
+	for i, n := range w.Counts {
+		if seen += n; seen >= rank {
+			return w.Buckets[i+1]
+		}
+	}
+	return math.Inf(1)
+}
+
+func stoppingTimes() *metrics.Float64Histogram {
+	samples := []metrics.Sample{{Name: "/sched/pauses/stopping/gc:seconds"}}
+	metrics.Read(samples)
+	h := samples[0].Value.Float64Histogram()
+	return &metrics.Float64Histogram{Counts: slices.Clone(h.Counts), Buckets: h.Buckets}
+}
