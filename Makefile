@@ -22,7 +22,7 @@ PKGS = ./...
 PROCESSES = /tests/(blackbox|cluster|faults|kill|mutants|sends)$$
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check fmt fmt-check vet lint generate generated fuzz bench sim kill powerloss nemesis sends chaos failover mutants
+.PHONY: help build test race check fmt fmt-check vet lint generate generated fuzz bench sim kill powerloss nemesis sends chaos states failover mutants
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ sends: ## kill nodes and move shards FAULTS (24) times while SENDS (100000) send
 
 chaos: ## kill, freeze, part and move nodes FAULTS (24) times while entities use all that they can; partitions need root
 	$(GOTEST) -run '^TestChaos$$' -count=1 -timeout 30m ./tests/cluster -faults $(FAULTS) -v
+
+states: ## replay ENTITIES (10000) with EVENTS (200) each on every replica, SAMPLE (200) of them interpreted too
+	$(GOTEST) -run '^TestStatesAreReplays$$' -count=1 -timeout 60m ./tests/cluster -states.entities $(or $(ENTITIES),10000) -states.events $(or $(EVENTS),200) -states.sample $(or $(SAMPLE),200) -v
 
 failover: ## print what callers see when a node of 256 shards is killed, KILLS (10) times
 	$(GOTEST) -run '^TestFailOver$$' -count=1 -timeout 30m ./tests/cluster -kills $(or $(KILLS),10) -failover-shards 256 -v

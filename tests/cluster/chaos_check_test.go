@@ -17,6 +17,9 @@ import (
 	"github.com/hostd/hostd/tests/testkit"
 )
 
+// reporter is told of what is wrong: a test.
+type reporter interface{ Errorf(format string, args ...any) }
+
 // kept is what a journal has of an entity, and what that says of the rules.
 type kept struct {
 	first    uint64 // sequence of the first of events
@@ -28,6 +31,10 @@ type kept struct {
 	set      int              // timers
 	rang     int
 	faults   []string
+}
+
+func newKept() *kept {
+	return &kept{first: 1, at: map[string]uint64{}, taken: map[string][]string{}, armed: map[string]armed{}}
 }
 
 type armed struct {
@@ -47,7 +54,7 @@ func readKept(t *testing.T, dir string) map[dest]*kept {
 	out := map[dest]*kept{}
 	eachJournal(t, dir, func(s *shardJournal) {
 		for id, head := range s.heads {
-			k := &kept{first: 1, at: map[string]uint64{}, taken: map[string][]string{}, armed: map[string]armed{}}
+			k := newKept()
 			if head.Cut != nil {
 				k.first = uint64(head.Cut.Sequence) + 1
 			}
@@ -150,8 +157,7 @@ func (l *chaosLoad) ledger() *ledger {
 // checkKept holds a journal to what callers were told: each command once and
 // where it was said to be, each timer's command once or, as it was cancelled,
 // never, each send once and in order, each answer once.
-func (l *chaosLoad) checkKept(t *testing.T, have map[dest]*kept) (timers, sends int) {
-	t.Helper()
+func (l *chaosLoad) checkKept(t reporter, have map[dest]*kept) (timers, sends int) {
 	want := l.ledger()
 	for d, k := range have {
 		for _, fault := range k.faults {

@@ -148,8 +148,7 @@ func readOnce(t *testing.T, c *client.Client, entityType string) *stream {
 // check holds a stream to the events that a journal has, from where each
 // entity's begin: the same, each once, in order. What is behind a cut may be
 // missing, and is as much as the stream was told.
-func (s *stream) check(t *testing.T, name string, have map[dest]*kept) {
-	t.Helper()
+func (s *stream) check(t reporter, name string, have map[dest]*kept) {
 	missing := uint64(0)
 	for d, k := range have {
 		if d.Type != s.of {
@@ -160,6 +159,8 @@ func (s *stream) check(t *testing.T, name string, have map[dest]*kept) {
 			switch {
 			case e.sequence < next || e.sequence > next && e.sequence > k.first:
 				t.Errorf("%s: event %d of %s came where %d is due; the journal begins at %d", name, e.sequence, d, next, k.first)
+			case e.sequence >= k.first+uint64(len(k.events)):
+				t.Errorf("%s: event %d of %s came, the journal ends before", name, e.sequence, d)
 			case e.sequence >= k.first && e.text != k.events[e.sequence-k.first].text:
 				t.Errorf("%s: event %d of %s came as\n%s, the journal has\n%s", name, e.sequence, d, e.text, k.events[e.sequence-k.first].text)
 			}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/api/client"
@@ -36,13 +37,14 @@ func TestStatesAreReplays(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	cluster := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*testkit.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*testkit.Patience+time.Duration(*stateEntities**stateEvents)*time.Millisecond)
 	defer cancel()
 	wasm := testkit.BuildGuest(t, "tests/entities/guest")
 	c := cluster.Client(client.Options{})
 	if _, err := c.Upload(ctx, wasm, true); err != nil {
 		t.Fatal(err)
 	}
+	began := time.Now()
 	sendEvents(t, ctx, c, rnd)
 	lived := map[string][]byte{}
 	for i := range *stateEntities {
@@ -55,6 +57,7 @@ func TestStatesAreReplays(t *testing.T) {
 	}
 	awaitLevel(cluster)
 	cluster.StopAll()
+	t.Logf("%d events of %d entities sent and their states asked for in %s", *stateEntities**stateEvents, *stateEntities, time.Since(began).Round(time.Second))
 
 	compiled, interpreted := newReplayer(t, wasm, engine.Options{}), newReplayer(t, wasm, engine.Options{Interpreter: true})
 	first := map[string][]byte{}
