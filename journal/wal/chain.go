@@ -48,7 +48,7 @@ func loadHeaders(fsys disk.FS, dir string, id LogID, numbers []uint64, m mark) (
 	var headers []segmentHeader
 	for number := m.first; number <= last; number++ {
 		if i := int(number - m.first); i >= len(numbers) || numbers[i] != number {
-			return headers, damaged(segmentName(number), 0, "missing")
+			return headers, missing(number, numbers, m)
 		}
 		h, err := loadHeader(fsys, dir, id, number)
 		if err != nil {
@@ -60,6 +60,16 @@ func loadHeaders(fsys disk.FS, dir string, id LogID, numbers []uint64, m mark) (
 		headers = append(headers, h)
 	}
 	return headers, nil
+}
+
+// missing is the damage of a segment that is not there, while others are. Where it is the oldest and a slot of the mark
+// is not whole, that slot is to blame: it could have said that the segment was released.
+func missing(number uint64, others []uint64, m mark) *DamageError {
+	if m.flaw == "" || number != m.first || len(others) == 0 {
+		return damaged(segmentName(number), 0, "missing")
+	}
+	return damaged(markName, int64(m.flawed*markSlotBytes), "slot %d is not whole (%s); by the others the log begins with %s, which is not there and may have been released since",
+		m.flawed, m.flaw, segmentName(number))
 }
 
 func checkFollows(h segmentHeader, before []segmentHeader, m mark) error {

@@ -33,6 +33,10 @@ type mark struct {
 	lastCRC uint32
 	// final says that nothing was written behind position.
 	final bool
+	// flaw is why a slot of the file that was read is not whole, and flawed which: it may have been the newest. Empty
+	// when all are. They are not written.
+	flaw   string
+	flawed int
 }
 
 func (m mark) encode(b []byte, id LogID) {
@@ -101,10 +105,11 @@ func createMark(fsys disk.FS, path string, id LogID, m mark) error {
 // not whole, else the older.
 func readMark(data []byte) (m mark, id LogID, turn int, err error) {
 	var sequences [markSlots]uint64
-	found := false
+	found, flaw, flawed := false, "", 0
 	for slot := range markSlots {
 		s, sid, reason := decodeMark(data[slot*markSlotBytes:])
 		if reason != "" {
+			flaw, flawed = reason, slot
 			continue
 		}
 		if found && sid != id {
@@ -122,6 +127,7 @@ func readMark(data []byte) (m mark, id LogID, turn int, err error) {
 	if sequences[1] < sequences[0] {
 		turn = 1
 	}
+	m.flaw, m.flawed = flaw, flawed
 	return m, id, turn, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -143,5 +144,36 @@ func TestLaterRecordProvesDamage(t *testing.T) {
 	w.open(t)
 	if got := replayed(t, w.Log); !slices.Equal(got, []string{"one", "two"}) {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestLostMarkIsToBlame flips one bit of the mark that released segments: the other slots still speak of them, and the
+// error names the mark and not a segment that nobody misses.
+func TestLostMarkIsToBlame(t *testing.T) {
+	blamed := 0
+	for slot := range int64(markSlots) {
+		w := newTestLog(t, Options{})
+		w.add(t, numbered(0, 30)...)
+		w.sync(t)
+		if freed, err := w.Release(w.Tail()); freed != 2 || err != nil {
+			t.Fatal(freed, err)
+		}
+		w.disk.Kill()
+		if err := w.disk.Corrupt(path(markName), slot*markSlotBytes+70, 1); err != nil {
+			t.Fatal(err)
+		}
+		log, err := Open(w.disk, testDir, w.opts)
+		if err == nil {
+			log.closeFiles()
+			continue // another slot says the same
+		}
+		blamed++
+		damage := refused(t, w, markName)
+		if damage.Offset != slot*markSlotBytes || !strings.Contains(damage.Error(), "may have been released") {
+			t.Errorf("slot %d: %v", slot, damage)
+		}
+	}
+	if blamed != 1 {
+		t.Errorf("%d of the slots are the only ones that say what was released, want 1", blamed)
 	}
 }

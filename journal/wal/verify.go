@@ -133,7 +133,7 @@ func (v *verifier) readSegments(names listing) {
 	expected := first
 	for _, number := range numbers[from:] {
 		if number > expected {
-			v.missing(expected, number-1)
+			v.missing(expected, number-1, numbers[from:])
 			v.readRecords(before, nil)
 			before = nil
 		}
@@ -146,14 +146,15 @@ func (v *verifier) readSegments(names listing) {
 		before = h
 	}
 	if expected <= last {
-		v.missing(expected, last)
+		v.missing(expected, last, nil)
 	}
 	v.readRecords(before, nil)
 }
 
-func (v *verifier) missing(from, to uint64) {
-	if from == to {
-		v.damage(damaged(segmentName(from), 0, "missing"))
+// missing tells of segments that are not there, while those behind them are.
+func (v *verifier) missing(from, to uint64, behind []uint64) {
+	if err := missing(from, behind, v.mark); from == to || err.File == markName {
+		v.damage(err)
 		return
 	}
 	v.damage(damaged(segmentName(from), 0, "missing, and all up to %s", segmentName(to)))
