@@ -168,7 +168,7 @@ func (s entityService) Get(ctx context.Context, id sharding.EntityID) (rpc.Entit
 		info.Resident, info.LastError, info.Faults = l.Resident, l.LastErr, l.Faults
 		switch t := s.n.bindings.Lookup(id.Type); {
 		case l.Status == "parked":
-			info.Status = "parked"
+			info.Status, info.ParkedUntil = "parked", l.ParkedUntil
 		case l.Resident && t != nil && t.Transient:
 			info.Status = "active"
 		}

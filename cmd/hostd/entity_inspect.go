@@ -99,9 +99,14 @@ func printEntity(out *output, e *entityv1.GetEntityResponse) error {
 		Fuel             uint64      `json:"fuel"`
 		PendingSends     uint64      `json:"pendingSends"`
 		Acts             []actView   `json:"acts"`
+		ParkedUntil      *time.Time  `json:"parkedUntil,omitempty"`
 	}{
 		e.GetStatus(), e.GetSequence(), e.GetSnapshotSequence(), e.GetShardId(), e.GetNodeId(),
-		e.GetModuleDigest(), e.GetResident(), e.GetStateBytes(), []timerView{}, e.GetLastError(), e.GetFaults(), e.GetFuel(), e.GetPendingSends(), []actView{},
+		e.GetModuleDigest(), e.GetResident(), e.GetStateBytes(), []timerView{}, e.GetLastError(), e.GetFaults(), e.GetFuel(), e.GetPendingSends(), []actView{}, nil,
+	}
+	if e.GetParkedUntil() != nil {
+		until := e.GetParkedUntil().AsTime()
+		v.ParkedUntil = &until
 	}
 	for _, a := range e.GetActs() {
 		v.Acts = append(v.Acts, actView{a.GetKind(), a.GetTimer(), a.GetCommandId(), a.GetRecordedAt().AsTime(), a.GetSequence()})
@@ -127,6 +132,9 @@ func printEntity(out *output, e *entityv1.GetEntityResponse) error {
 			}
 			for _, a := range v.Acts {
 				row("by a person", a.text())
+			}
+			if v.ParkedUntil != nil {
+				row("parked until", v.ParkedUntil.Format(time.RFC3339))
 			}
 			if v.Faults > 0 {
 				row("faults in a row", v.Faults)

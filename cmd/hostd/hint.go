@@ -57,6 +57,9 @@ func nextStep(err error) string {
 		}
 		return "'hostd module ls' shows what is active; 'hostd module push FILE.wasm' adds a module."
 	case connect.CodeInternal:
+		if strings.Contains(failed.Message, "is parked") {
+			return "Nothing was written. 'hostd entity get TYPE ID' says what fails and until when it is held back; 'hostd entity clear TYPE ID' lets it run at once."
+		}
 		return "Nothing was written. The node's log says what the module did."
 	case connect.CodeUnimplemented:
 		return "This release does not do that yet; the CHANGELOG says what it does."

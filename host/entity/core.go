@@ -156,6 +156,8 @@ type Stats struct {
 	Resident                                                         int    // entities in memory
 	Entities, Instances                                              int
 	GuestBytes                                                       int64
+	Folded                                                           int   // of the entities in memory
+	FoldedBytes                                                      int64 // of the pages that their records lie on
 }
 
 func newCore(opts Options, l loader, r runner) *core {
@@ -355,8 +357,8 @@ func (c *core) revive(e *entity) {
 		}
 		return
 	}
-	if e.parked(c.now) {
-		c.failWaiting(e, ErrParked)
+	if e.parked(c.now) && !c.turnAway(e) {
+		c.revive(e)
 		return
 	}
 	c.startLoad(e)
@@ -430,7 +432,7 @@ func (c *core) inspect(e *entity, r *Request) {
 	case e.phase == resident:
 		info.Status, info.Module = "active", e.typ.Digest
 	case e.parked(c.now):
-		info.Status = "parked"
+		info.Status, info.ParkedUntil = "parked", e.rest.parkedTo
 	case e.phase != cold:
 		info.Status = "loading"
 	}

@@ -83,3 +83,18 @@ func (c *core) findParked(q *parkedSurvey) {
 	slices.Sort(q.ids)
 	q.ids = q.ids[:min(len(q.ids), q.Limit)]
 }
+
+// turnAway refuses what waits for a parked entity, but for what a person does
+// about it: skipping its timer or deleting it takes its history and not the
+// command that faults, so it is loaded for that. It reports whether anything
+// is left to load it for.
+func (c *core) turnAway(e *entity) bool {
+	for n := e.waiting.len; n > 0; n-- {
+		if r := e.waiting.pop(); r.Kind == SkipTimer || r.Kind == Delete {
+			e.waiting.push(r)
+		} else {
+			c.settle(e.shard, r, Result{Err: ErrParked})
+		}
+	}
+	return e.waiting.len > 0
+}

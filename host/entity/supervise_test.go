@@ -24,7 +24,8 @@ func TestParkedEntitiesAreCleared(t *testing.T) {
 	if res := w.ask(Command, "add", "b"); !errors.Is(res.Err, ErrParked) {
 		t.Fatalf("a parked entity: %+v", res)
 	}
-	if res := w.ask(Inspect, "", ""); res.Info.Status != "parked" || res.Info.Faults != 3 || res.Info.LastErr == "" {
+	if res := w.ask(Inspect, "", ""); res.Info.Status != "parked" || res.Info.Faults != 3 || res.Info.LastErr == "" ||
+		!res.Info.ParkedUntil.Equal(w.core.now.Add(time.Hour)) {
 		t.Fatalf("a parked entity: %+v", res.Info)
 	}
 	if res := w.ask(Clear, "", ""); res.Err != nil || res.Info.Status != "passive" || res.Info.Faults != 0 {
@@ -60,5 +61,77 @@ func TestSkippedTimersNeverFire(t *testing.T) {
 	last := &w.log[len(w.log)-1]
 	if len(w.timers) != 0 || last.CommandID != "by-ann" || w.log[len(w.log)-2].CommandID == "by-ann" {
 		t.Errorf("timers %v, the last record is %s", w.timers, last.CommandID)
+	}
+}
+
+// TestParkedTimersAreSkipped: what made an entity fault can be taken away while
+// it is parked, and so can the entity; its commands still find it parked.
+func TestParkedTimersAreSkipped(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.ParkFor = time.Hour
+	w.alarm = &abi.Timer{Name: []byte("bad"), Due: 1, Command: []byte("trap"), Payload: []byte("1")}
+	w.ask(Command, "alarm", "a")
+	for range 300 {
+		w.found()
+		w.core.pump()
+		w.core.endTurn()
+		w.now = w.now.Add(time.Second)
+		w.core.now = w.now
+		if w.ask(Inspect, "", "").Info.Status == "parked" {
+			break
+		}
+	}
+	if res := w.ask(Command, "add", "b"); !errors.Is(res.Err, ErrParked) {
+		t.Fatalf("the entity is not parked: %+v", res)
+	}
+	if res := w.ask(SkipTimer, "bad", "by-ann"); res.Err != nil || len(w.timers) != 0 {
+		t.Fatalf("skip its timer: %+v, timers %v", res, w.timers)
+	}
+	if last := &w.log[len(w.log)-1]; last.CommandID != "by-ann" {
+		t.Errorf("the last record is %s", last.CommandID)
+	}
+	if res := w.ask(Command, "add", "c"); res.Err != nil {
+		t.Errorf("after that: %+v", res)
+	}
+	if res := w.ask(Inspect, "", ""); res.Info.Faults != 0 || res.Info.Status == "parked" {
+		t.Errorf("after that: %+v", res.Info)
+	}
+}
+
+// TestParkingDoubles: an entity that faults again after it was held back is
+// held back for twice as long, up to a bound; a command that runs ends that.
+func TestParkingDoubles(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.ParkFor = time.Second
+	w.ask(Command, "add", "a")
+	trap := func(n int) {
+		t.Helper()
+		var fault *GuestFaultError
+		if res := w.ask(Command, "trap", fmt.Sprint("t", n)); !errors.As(res.Err, &fault) {
+			t.Fatalf("fault %d: %v", n, res.Err)
+		}
+	}
+	trap(0)
+	trap(1)
+	want := time.Second
+	for n := range 14 {
+		trap(2 + n)
+		if res := w.ask(Inspect, "", ""); res.Info.Status != "parked" || res.Info.ParkedUntil.Sub(w.core.now) != want {
+			t.Fatalf("after %d faults: %+v, want %v from %v", 3+n, res.Info, want, w.core.now)
+		}
+		w.now = w.now.Add(want - 1)
+		w.core.now = w.now
+		if res := w.ask(Command, "add", fmt.Sprint("early", n)); !errors.Is(res.Err, ErrParked) {
+			t.Fatalf("just before the end: %+v", res)
+		}
+		w.now = w.now.Add(1)
+		w.core.now = w.now
+		want = min(2*want, 1024*time.Second)
+	}
+	if res := w.ask(Command, "add", "z"); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	if res := w.ask(Inspect, "", ""); res.Info.Faults != 0 || !res.Info.ParkedUntil.IsZero() {
+		t.Errorf("in the end: %+v", res.Info)
 	}
 }

@@ -148,4 +148,6 @@ type Info struct {
 	Module   journal.Digest
 	Faults   int
 	LastErr  string
+
+	ParkedUntil time.Time // zero unless parked
 }

@@ -121,8 +121,9 @@ type EntityInfo struct {
 	Resident         bool
 	StateBytes       uint64
 	LastError        string
-	Faults           int    // in a row
-	Fuel             uint64 // of the commands of its last 65,536 events
+	Faults           int       // in a row
+	ParkedUntil      time.Time // zero unless parked
+	Fuel             uint64    // of the commands of its last 65,536 events
 	Timers           []journal.Timer
 	PendingSends     uint64 // on their way
 	Acts             []Act  // of persons, the newest first

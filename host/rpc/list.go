@@ -60,6 +60,9 @@ func (s *entityService) getEntity(ctx context.Context, id sharding.EntityID) (*c
 		Fuel:             info.Fuel,
 		PendingSends:     info.PendingSends,
 	}
+	if !info.ParkedUntil.IsZero() {
+		out.ParkedUntil = timestamppb.New(info.ParkedUntil)
+	}
 	for i := range info.Acts {
 		a := &info.Acts[i]
 		out.Acts = append(out.Acts, &entityv1.Act{

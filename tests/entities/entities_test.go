@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -46,7 +47,11 @@ func (n *node) open() {
 			n.stop()
 		}
 	})
-	if _, err := n.c.Upload(n.t.Context(), testkit.BuildGuest(n.t, n.module), true); err != nil {
+	build := testkit.BuildGuest
+	if filepath.Ext(n.module) != "" {
+		build = testkit.BuildSource
+	}
+	if _, err := n.c.Upload(n.t.Context(), build(n.t, n.module), true); err != nil {
 		n.t.Fatal(err)
 	}
 }

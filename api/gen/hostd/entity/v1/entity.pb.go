@@ -1516,7 +1516,10 @@ type GetEntityResponse struct {
 	PendingSends uint64 `protobuf:"varint,13,opt,name=pending_sends,json=pendingSends,proto3" json:"pending_sends,omitempty"`
 	// What persons did to the entity beside its commands, the newest first, at
 	// most 16, of its last 65,536 events.
-	Acts          []*Act `protobuf:"bytes,14,rep,name=acts,proto3" json:"acts,omitempty"`
+	Acts []*Act `protobuf:"bytes,14,rep,name=acts,proto3" json:"acts,omitempty"`
+	// Until when it is held back, by the clock of its node; only while it is
+	// parked. ClearFaults ends that at once.
+	ParkedUntil   *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=parked_until,json=parkedUntil,proto3" json:"parked_until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1645,6 +1648,13 @@ func (x *GetEntityResponse) GetPendingSends() uint64 {
 func (x *GetEntityResponse) GetActs() []*Act {
 	if x != nil {
 		return x.Acts
+	}
+	return nil
+}
+
+func (x *GetEntityResponse) GetParkedUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ParkedUntil
 	}
 	return nil
 }
@@ -3543,7 +3553,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x10GetEntityRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
-	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\"\xd4\x03\n" +
+	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\"\x93\x04\n" +
 	"\x11GetEntityResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12+\n" +
@@ -3561,7 +3571,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x06faults\x18\v \x01(\rR\x06faults\x12\x12\n" +
 	"\x04fuel\x18\f \x01(\x04R\x04fuel\x12#\n" +
 	"\rpending_sends\x18\r \x01(\x04R\fpendingSends\x12(\n" +
-	"\x04acts\x18\x0e \x03(\v2\x14.hostd.entity.v1.ActR\x04acts\"\xa7\x01\n" +
+	"\x04acts\x18\x0e \x03(\v2\x14.hostd.entity.v1.ActR\x04acts\x12=\n" +
+	"\fparked_until\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\vparkedUntil\"\xa7\x01\n" +
 	"\x03Act\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05timer\x18\x02 \x01(\tR\x05timer\x12\x1d\n" +
@@ -3784,53 +3795,54 @@ var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
 	46, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
 	18, // 12: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
 	17, // 13: hostd.entity.v1.GetEntityResponse.acts:type_name -> hostd.entity.v1.Act
-	46, // 14: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
-	46, // 15: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
-	44, // 16: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
-	42, // 17: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
-	33, // 18: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
-	46, // 19: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
-	43, // 20: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
-	1,  // 21: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
-	2,  // 22: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
-	5,  // 23: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
-	1,  // 24: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
-	3,  // 25: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
-	9,  // 26: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
-	11, // 27: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
-	13, // 28: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
-	15, // 29: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
-	19, // 30: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
-	21, // 31: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
-	38, // 32: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
-	23, // 33: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
-	25, // 34: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
-	27, // 35: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
-	29, // 36: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
-	31, // 37: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
-	34, // 38: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
-	36, // 39: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
-	2,  // 40: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
-	4,  // 41: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
-	10, // 42: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
-	12, // 43: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
-	14, // 44: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
-	16, // 45: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
-	20, // 46: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
-	22, // 47: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
-	39, // 48: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
-	24, // 49: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
-	26, // 50: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
-	28, // 51: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
-	30, // 52: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
-	32, // 53: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
-	35, // 54: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
-	37, // 55: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
-	40, // [40:56] is the sub-list for method output_type
-	24, // [24:40] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	46, // 14: hostd.entity.v1.GetEntityResponse.parked_until:type_name -> google.protobuf.Timestamp
+	46, // 15: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
+	46, // 16: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
+	44, // 17: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
+	42, // 18: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
+	33, // 19: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
+	46, // 20: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
+	43, // 21: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
+	1,  // 22: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
+	2,  // 23: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
+	5,  // 24: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
+	1,  // 25: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
+	3,  // 26: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
+	9,  // 27: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
+	11, // 28: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
+	13, // 29: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
+	15, // 30: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
+	19, // 31: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
+	21, // 32: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
+	38, // 33: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
+	23, // 34: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
+	25, // 35: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
+	27, // 36: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
+	29, // 37: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
+	31, // 38: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
+	34, // 39: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
+	36, // 40: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
+	2,  // 41: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
+	4,  // 42: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
+	10, // 43: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
+	12, // 44: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
+	14, // 45: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
+	16, // 46: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
+	20, // 47: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
+	22, // 48: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
+	39, // 49: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
+	24, // 50: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
+	26, // 51: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
+	28, // 52: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
+	30, // 53: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
+	32, // 54: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
+	35, // 55: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
+	37, // 56: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
+	41, // [41:57] is the sub-list for method output_type
+	25, // [25:41] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_hostd_entity_v1_entity_proto_init() }
