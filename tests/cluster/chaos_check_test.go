@@ -18,7 +18,9 @@ import (
 )
 
 // reporter is told of what is wrong: a test.
-type reporter interface{ Errorf(format string, args ...any) }
+type reporter interface {
+	Errorf(format string, args ...any)
+}
 
 // kept is what a journal has of an entity, and what that says of the rules.
 type kept struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/tests/testkit"
 )
 
-// TestChaos: nodes are killed, frozen, stopped, parted, and shards are moved
-// while entities live through all that they can: snapshots that cut their
+// TestChaos: nodes are killed, frozen, stopped, parted, emptied, and shards are
+// moved while entities live through all that they can: snapshots that cut their
 // events, timers, sends and answers, deletions, passivation at every turn, and
 // while followers of their types come and go. Each command, timer, send and
 // answer has its effect once, all replicas hold the same, what lives is what is
@@ -49,7 +49,21 @@ func TestChaos(t *testing.T) {
 	}
 	cut, _ := chaosEntity(wholes)
 	w.Await("events are cut", func() bool { return wasCut(t.Context(), w.c, cut) })
+	// What is cut, and all else, comes to a node that has lost its disk from the
+	// others. It is the last fault: another disk may be lost only when they have
+	// given it all.
+	w.do(kind{"empty", w.empty})
 	w.endChaos(l, f, wasm)
+}
+
+// empty kills a node and starts it without its data.
+func (w *world) empty(victim int) {
+	w.Kill(victim)
+	w.goesOn(20)
+	if err := os.RemoveAll(w.Node(victim).DataDir()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.Node(victim).Start()
 }
 
 func beginChaos(t *testing.T) (*world, []byte) {

@@ -18,7 +18,7 @@ import (
 const insideVar = "HOSTD_TEST_INSIDE"
 
 // insideTime bounds a test in a network namespace.
-const insideTime = 10 * time.Minute
+const insideTime = 30 * time.Minute
 
 // inside runs the test again in a network namespace of its own, and reports
 // whether this is that run.
