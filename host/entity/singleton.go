@@ -20,6 +20,9 @@ func (t *Type) checkID(id sharding.EntityID) error {
 
 // leave lets an entity go that nobody is to start before it is asked for.
 func (c *core) leave(e *entity) {
+	if e.idling {
+		c.stats.Passivations++
+	}
 	e.asleep = !e.typ.Singleton
 	c.evict(e)
 	c.revive(e)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -58,6 +59,36 @@ func TestOldStatesAreFoldedByTheirModule(t *testing.T) {
 	}
 	if s, err := n.fold("trail", 61); err != nil || s.Total != 122 {
 		t.Errorf("the state at 61: %d: %v", s.Total, err)
+	}
+}
+
+// TestIdleTimeIsTheTypes: an entity leaves memory when it was idle for as long as
+// its type says, which is what the module that serves it now says.
+func TestIdleTimeIsTheTypes(t *testing.T) {
+	n := newNode(t)
+	n.fill("trail", 0, 3)
+	resident := func() bool {
+		t.Helper()
+		e, err := n.c.Entity(t.Context(), "trail", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.GetResident()
+	}
+	if !resident() {
+		t.Fatal("of a type that says nothing an entity leaves at once")
+	}
+	if _, err := n.c.Upload(t.Context(), testkit.BuildGuest(t, "tests/entities/later"), true); err != nil {
+		t.Fatal(err)
+	}
+	n.fill("trail", 3, 3)
+	for end := time.Now().Add(testkit.Patience); resident(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it never leaves")
+		}
+	}
+	if s, err := n.fold("trail", 6); err != nil || s.Total != 12 {
+		t.Errorf("its state: %+v %v", s, err)
 	}
 }
 

@@ -141,6 +141,9 @@ func TestIdleTimesAreSettings(t *testing.T) {
 	}
 	n.visit("mall1-user0", "logout", "")
 	n.awaitResidents(sessions - 1)
+	if text := n.metrics(); !strings.Contains(text, "\nhostd_passivations_total 1\n") {
+		t.Error("that a handler let its entity leave is not counted")
+	}
 	if _, err := n.c.PutSetting(t.Context(), key, "soon"); err == nil || !strings.Contains(err.Error(), "30m") {
 		t.Errorf("a setting that says nothing: %v", err)
 	}

@@ -1,5 +1,5 @@
 // Later is another version of a type of the tests' guest: an amount counts
-// twice.
+// twice, and entities leave memory soon.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
@@ -20,7 +20,7 @@ type Added Amount
 
 // Trail declares the entity type.
 func Trail() *hostd.Type[State] {
-	trail := hostd.Entity[State]("trail", hostd.JSON, hostd.SnapshotEvery(50), hostd.RetainSnapshots(2), hostd.RetainEvents(100))
+	trail := hostd.Entity[State]("trail", hostd.JSON, hostd.SnapshotEvery(50), hostd.RetainSnapshots(2), hostd.RetainEvents(100), hostd.PassivateAfter(300*hostd.Millisecond))
 	hostd.Event(trail, "added", func(s *State, e Added) { s.Total += 2 * e.Amount })
 	hostd.Command(trail, "add", func(c *hostd.Context, s *State, cmd Amount) (State, error) {
 		c.Emit(Added(cmd))
