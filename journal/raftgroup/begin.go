@@ -99,9 +99,11 @@ func (c *Core) take(g *group) {
 		if !isCarried(m.GetType()) {
 			continue
 		}
-		// A leader may ask others to store what it has not stored yet itself;
-		// everything else speaks of what this replica has on disk.
-		early := !promised && (m.GetType() == pb.MsgApp || m.GetType() == pb.MsgHeartbeat)
+		// A leader may ask others to store what it has not stored yet itself, but
+		// not under a membership that it could forget: who is no voter in it would
+		// have more than the leader has, and the leader need its vote again.
+		// Everything else speaks of what this replica has on disk.
+		early := !promised && !g.confUnwritten && (m.GetType() == pb.MsgApp || m.GetType() == pb.MsgHeartbeat)
 		if early || planted == 15 { // votes and append responses leave before the sync
 			c.turn.Early = c.post(c.turn.Early, g, m)
 		} else {
