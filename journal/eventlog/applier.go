@@ -31,11 +31,18 @@ type ApplierOptions struct {
 	// QueueBytes bounds what waits to be applied; Apply blocks above it. It is
 	// the last resort: proposals are refused long before. Default 256 MiB.
 	QueueBytes int64
+	// Room says whether the disk has room for another batch and what follows
+	// from it. Without it batches wait in memory, and at Close they are left to
+	// the log. Default: there always is.
+	Room func() bool
 	// After makes the interval's timer. Default time.After.
 	After func(time.Duration) <-chan time.Time
 	// Logger: default discarded.
 	Logger *slog.Logger
 }
+
+// roomInterval is how often a batch that waits for room on the disk looks for it.
+const roomInterval = 100 * time.Millisecond
 
 func (o ApplierOptions) withDefaults() ApplierOptions {
 	if o.FlushBytes == 0 {
@@ -46,6 +53,9 @@ func (o ApplierOptions) withDefaults() ApplierOptions {
 	}
 	if o.QueueBytes == 0 {
 		o.QueueBytes = 256 << 20
+	}
+	if o.Room == nil {
+		o.Room = func() bool { return true }
 	}
 	if o.After == nil {
 		o.After = time.After
@@ -227,9 +237,17 @@ func (a *Applier) run() {
 			return
 		}
 		if inFlight == nil && a.m.Pending() && (closing || due || a.m.Unflushed() >= a.opts.FlushBytes || a.m.background.full()) {
-			inFlight = a.m.TakeBatch()
-			timer, due = nil, false
-			a.write <- inFlight
+			switch {
+			case a.opts.Room():
+				inFlight = a.m.TakeBatch()
+				timer, due = nil, false
+				a.write <- inFlight
+			case closing:
+				a.opts.Logger.Warn("the disk has no room: what is not in the store is left to the log", "bytes", a.m.Unflushed())
+				return
+			default:
+				due, timer = true, a.opts.After(roomInterval)
+			}
 		}
 		if timer == nil && !due && a.m.Pending() {
 			timer = a.opts.After(a.opts.FlushInterval)

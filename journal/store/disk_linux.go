@@ -13,8 +13,3 @@ func freeBytes(dir string) (free, total uint64, err error) {
 	}
 	return st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), nil
 }
-
-// allocate gives f its blocks now, so that they are taken from others.
-func allocate(f *os.File, n int64) error {
-	return unix.Fallocate(int(f.Fd()), 0, 0, n)
-}

@@ -10,6 +10,9 @@ import (
 var (
 	// ErrClosed: the store is closed or closing. A retry cannot succeed.
 	ErrClosed = errors.New("journal store is closed")
+	// ErrNoRoom: the disk has no room for what the store would write. The data
+	// are as good as before; free some space and open the store again.
+	ErrNoRoom = errors.New("journal store: the disk has no room")
 	// ErrValueTooLarge: a value over MaxValueBytes. Nothing of the batch after
 	// it was written; the caller must stop.
 	ErrValueTooLarge = errors.New("journal store: value too large")

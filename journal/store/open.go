@@ -43,11 +43,6 @@ func Open(dir string, opts Options) (*Store, error) {
 	s := &Store{dir: dir, db: db, opts: opts, views: make(map[uint64]int)}
 	s.idle = sync.NewCond(&s.mu)
 	s.version = db.MaxVersion()
-	if !opts.ReadOnly {
-		if held, err := holdBallast(dir, opts.BallastBytes); err != nil || !held && opts.BallastBytes > 0 {
-			opts.Logger.Warn("no ballast file is held", "ballast_bytes", opts.BallastBytes, "error", err)
-		}
-	}
 	return s, nil
 }
 

@@ -22,9 +22,6 @@ type Options struct {
 	IndexCacheBytes int64
 	// Compactors, at least 2. Default 2.
 	Compactors int
-	// BallastBytes is the size of a file that only takes space, to be given
-	// back with ReleaseBallast when the disk is full. Default 0: none.
-	BallastBytes int64
 	// Watermark is what the log recorded last: Open refuses a store whose
 	// tables hold less, before anything in it is changed.
 	Watermark uint64
@@ -80,9 +77,6 @@ func (o Options) Validate() error {
 	}
 	if o.BlockCacheBytes < 1<<20 || o.IndexCacheBytes < 1<<20 {
 		errs = append(errs, errors.New("block and index cache: want at least 1 MiB each"))
-	}
-	if o.BallastBytes < 0 {
-		errs = append(errs, errors.New("ballast: want 0 or more bytes"))
 	}
 	return errors.Join(errs...)
 }

@@ -134,7 +134,9 @@ func (s *Store) Discard() uint64 {
 	return s.discard
 }
 
-// Close waits for open views, writes the memtables out and closes Badger.
+// Close waits for open views, writes the memtables out and closes Badger. On a
+// disk without room for them it leaves everything as it is, for the next Open to
+// recover, and returns ErrNoRoom: the process has to end then.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -146,6 +148,9 @@ func (s *Store) Close() error {
 		s.idle.Wait()
 	}
 	s.mu.Unlock()
+	if !s.closes() {
+		return fmt.Errorf("close journal store: %w", ErrNoRoom)
+	}
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("close journal store: %w", err)
 	}

@@ -382,27 +382,14 @@ func TestMaxValueBytes(t *testing.T) {
 	}
 }
 
-func TestBallast(t *testing.T) {
-	dir := t.TempDir()
-	opts := small
-	opts.BallastBytes = 3 << 20
-	s := open(t, dir, opts)
-	if s.BallastBytes() != 3<<20 {
-		t.Fatalf("ballast of %d bytes", s.BallastBytes())
+func TestRoom(t *testing.T) {
+	s := open(t, t.TempDir(), small)
+	free, total, err := s.FreeBytes()
+	if err != nil || free == 0 || free > total || s.ReserveBytes() < 1<<20 {
+		t.Fatal(free, total, s.ReserveBytes(), err)
 	}
-	before, total, err := s.FreeBytes()
-	if err != nil || before == 0 || before > total || s.ReserveBytes() < 1<<20 {
-		t.Fatal(before, total, s.ReserveBytes(), err)
-	}
-	for range 2 {
-		if err := s.ReleaseBallast(); err != nil || s.BallastBytes() != 0 {
-			t.Fatal(s.BallastBytes(), err)
-		}
-	}
-	closeStore(t, s)
-	opts.BallastBytes = 1 << 20
-	if s = open(t, dir, opts); s.BallastBytes() != 1<<20 {
-		t.Fatalf("ballast of %d bytes", s.BallastBytes())
+	if s.Room() != (free >= s.ReserveBytes()) {
+		t.Errorf("room %v with %d bytes free, %d are to be kept", s.Room(), free, s.ReserveBytes())
 	}
 }
 
@@ -455,7 +442,7 @@ func TestOptionsValidate(t *testing.T) {
 	if err := (Options{}).Validate(); err != nil {
 		t.Error(err)
 	}
-	for _, o := range []Options{{MemTableBytes: minMemTableBytes - 1}, {Memtables: -1}, {Compactors: 1}, {BlockCacheBytes: 1}, {IndexCacheBytes: 1}, {BallastBytes: -1}} {
+	for _, o := range []Options{{MemTableBytes: minMemTableBytes - 1}, {Memtables: -1}, {Compactors: 1}, {BlockCacheBytes: 1}, {IndexCacheBytes: 1}} {
 		if o.Validate() == nil {
 			t.Errorf("%+v is accepted", o)
 		}

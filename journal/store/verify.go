@@ -63,7 +63,7 @@ func (r *Report) problem(where, format string, args ...any) {
 // as the next start would. The error is about reading; what is wrong with the
 // data is in the Report.
 func VerifyDir(ctx context.Context, dir string, version uint64, opts Options) (*Report, error) {
-	opts.ReadOnly, opts.BallastBytes = true, 0
+	opts.ReadOnly = true
 	if version != Latest {
 		opts.Watermark = version
 	}

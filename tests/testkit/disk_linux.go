@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -168,6 +169,28 @@ func (d *SmallDisk) Free() int64 {
 		d.t.Fatal(err)
 	}
 	return int64(s.Bavail) * s.Bsize
+}
+
+// FillAtOnce takes all the space that is left, for a file of the name.
+func (d *SmallDisk) FillAtOnce(name string) {
+	d.t.Helper()
+	f, err := os.Create(filepath.Join(d.mount, name))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer f.Close()
+	for size := int64(0); d.Free() > 0; {
+		// Somebody else may have taken some of it: then the rest.
+		err := unix.Fallocate(int(f.Fd()), 0, size, d.Free())
+		if err != nil && !errors.Is(err, unix.ENOSPC) {
+			d.t.Fatal(err)
+		}
+		if s, err := f.Stat(); err != nil {
+			d.t.Fatal(err)
+		} else {
+			size = s.Size()
+		}
+	}
 }
 
 // Fill writes a file of the name until that many bytes are left.

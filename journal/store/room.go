@@ -1,0 +1,27 @@
+package store
+
+// FreeBytes is the space left to this process on the store's file system, and
+// the size of that file system.
+func (s *Store) FreeBytes() (free, total uint64, err error) { return freeBytes(s.dir) }
+
+// ReserveBytes is the space that the store may take without another Write:
+// the memtables with their logs, and the tables that they and one compaction
+// become. A node that lets free space fall below it risks death by SIGBUS:
+// Badger writes its logs and tables through mappings of sparse files.
+func (s *Store) ReserveBytes() uint64 {
+	mem := uint64(s.opts.MemTableBytes)
+	return uint64(s.opts.Memtables+1)*3*mem + 4*mem
+}
+
+// Room reports whether the file system has what the store may take. It costs
+// microseconds. A Write without it risks the process.
+func (s *Store) Room() bool {
+	free, _, err := s.FreeBytes()
+	return err != nil || free >= s.ReserveBytes() // what cannot be known does not stop anything
+}
+
+// closes reports whether there is room for what Close writes.
+func (s *Store) closes() bool {
+	free, _, err := s.FreeBytes()
+	return s.opts.ReadOnly || err != nil || free >= 2*uint64(s.opts.MemTableBytes)
+}
