@@ -40,7 +40,7 @@ func TestStatesAreReplays(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*testkit.Patience+time.Duration(*stateEntities**stateEvents)*time.Millisecond)
 	defer cancel()
 	wasm := testkit.BuildGuest(t, "tests/entities/guest")
-	c := cluster.Client(client.Options{})
+	c := cluster.Client(client.Options{Timeout: testkit.Patience})
 	if _, err := c.Upload(ctx, wasm, true); err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +65,9 @@ func TestStatesAreReplays(t *testing.T) {
 		entities, snapshots, sampled := 0, 0, 0
 		eachHistory(t, n.DataDir(), func(id sharding.EntityID, l *lifetime) {
 			entities++
+			if len(l.events) != *stateEvents {
+				t.Errorf("%v on %s has %d events, %d were sent", id, n.ID(), len(l.events), *stateEvents)
+			}
 			replayers := []*replayer{compiled}
 			if sampled < *stateSample && rnd.IntN(*stateEntities) < 2**stateSample {
 				sampled++
@@ -90,19 +93,25 @@ func TestStatesAreReplays(t *testing.T) {
 	}
 }
 
-// sendEvents gives every entity its events, all entities in turns.
+// sendEvents gives every entity its events, all entities in turns. What a
+// machine that is busy gives up is sent again.
 func sendEvents(t *testing.T, ctx context.Context, c *client.Client, rnd *rand.Rand) {
 	t.Helper()
-	s := c.Stream(client.StreamOptions{})
+	s := c.Stream(client.StreamOptions{Outstanding: 1024})
 	var mu sync.Mutex
 	var failed error
+	var again []client.Command
 	for range *stateEvents {
 		for i := range *stateEntities {
-			cmd := client.Command{EntityType: "alarm", EntityID: strconv.Itoa(i), Name: "add", Data: fmt.Appendf(nil, `{"amount":%d}`, rnd.Int64N(1e6)-3e5)}
+			cmd := client.Command{EntityType: "alarm", EntityID: strconv.Itoa(i), Name: "add", ID: client.NewCommandID(),
+				Data: fmt.Appendf(nil, `{"amount":%d}`, rnd.Int64N(1e6)-3e5)}
 			if err := s.Send(ctx, cmd, func(_ client.Reply, err error) {
 				mu.Lock()
 				defer mu.Unlock()
-				if failed == nil {
+				switch {
+				case err != nil && !settledCode(err):
+					again = append(again, cmd)
+				case failed == nil:
 					failed = err
 				}
 			}); err != nil {
@@ -112,6 +121,15 @@ func sendEvents(t *testing.T, ctx context.Context, c *client.Client, rnd *rand.R
 	}
 	if err := s.Close(ctx); err != nil || failed != nil {
 		t.Fatal(err, failed)
+	}
+	for _, cmd := range again {
+		_, err := c.Send(ctx, cmd)
+		for err != nil && !settledCode(err) && ctx.Err() == nil {
+			_, err = c.Send(ctx, cmd)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
