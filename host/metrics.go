@@ -59,6 +59,8 @@ func (m *metrics) watch(n *Node) {
 	count("hostd_activations_total", "Entities loaded from their history.", lane(func(s entity.Stats) uint64 { return s.Loads }))
 	count("hostd_proposals_total", "Entries proposed; each carries one or more commands.", lane(func(s entity.Stats) uint64 { return s.Proposals }))
 	gauge("hostd_entities_resident", "Entities in the lanes.", lane(func(s entity.Stats) uint64 { return uint64(s.Entities) }))
+	gauge("hostd_folded_entities", "Entities in memory whose records lie outside of Go's heap.", lane(func(s entity.Stats) uint64 { return uint64(s.Folded) }))
+	gauge("hostd_folded_bytes", "Memory of the records of folded entities.", lane(func(s entity.Stats) uint64 { return uint64(s.FoldedBytes) }))
 	gauge("hostd_guest_instances", "Guest instances open.", lane(func(s entity.Stats) uint64 { return uint64(s.Instances) }))
 	gauge("hostd_guest_memory_bytes", "Linear memory of guest instances.", lane(func(s entity.Stats) uint64 { return uint64(s.GuestBytes) }))
 	gauge("hostd_apply_backlog_bytes", "Committed and not yet in the store.", func() float64 { return float64(n.applier.Backlog()) })

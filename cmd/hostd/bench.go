@@ -30,12 +30,13 @@ const (
 	workWake       = "wake"
 	workState      = "state"
 	workTimers     = "timers"
+	workRemember   = "remember"
 	workNeighbours = "neighbours"
 )
 
 // lives are the workloads of an entity's life. Each starts nodes of its own
 // and some take minutes, so they run only when they are asked for.
-var lives = []string{workEntities, workWake, workState, workTimers, workNeighbours}
+var lives = []string{workEntities, workWake, workState, workTimers, workRemember, workNeighbours}
 
 // workloads are in the order in which they run: those that are compared come
 // one after the other, and nodes are idle before they have had anything to do.
@@ -55,6 +56,7 @@ type benchOptions struct {
 	payload     int
 	entities    int
 	timers      int
+	remembered  int
 	events      int
 	module      string
 	source      string
@@ -93,6 +95,7 @@ Those of an entity's life run only when they are named, or all with --workload l
   wake        queries on entities that come back from a snapshot, and on the same in memory
   state       commands on entities with 1 KB and with 1 MB of state
   timers      as many timers as --timers due in one second, beside half of the load that the nodes can take
+  remember    a start of nodes with as many entities to start as --remembered, all of one shard
   neighbours  commands at a fixed rate beside commands of another module that never end, or take all they can get`
 	f := c.Flags()
 	f.StringVar(&o.addr, "addr", "", "`address` of a node to measure, or several with commas between them, where a counter is active")
@@ -107,6 +110,7 @@ Those of an entity's life run only when they are named, or all with --workload l
 	f.IntVar(&o.payload, "payload", 0, "`bytes` of a command's payload, filled up with a member that the module ignores; 0 is the smallest")
 	f.IntVar(&o.entities, "entities", 1_000_000, "`entities` of the workload entities")
 	f.IntVar(&o.timers, "timers", 100_000, "`timers` of the workload timers")
+	f.IntVar(&o.remembered, "remembered", 100_000, "`entities` of the workload remember")
 	f.IntVar(&o.events, "events", 10_000, "`length` of the histories of activation")
 	f.StringVar(&o.module, "module", "", "`file` of the counter module; built from source when it is not given")
 	f.StringVar(&o.source, "source", "", "checkout `directory` to build it from")
@@ -132,7 +136,7 @@ func (o *benchOptions) check() error {
 		// Nodes that others use are not restarted for a measurement, nor idle.
 		o.workloads = slices.DeleteFunc(slices.Clone(o.workloads), func(w string) bool { return w == workActivation || w == workIdle || slices.Contains(lives, w) })
 	}
-	for name, n := range map[string]int{"concurrency": o.concurrency, "outstanding": o.outstanding, "keys": o.keys, "events": o.events, "entities": o.entities, "timers": o.timers} {
+	for name, n := range map[string]int{"concurrency": o.concurrency, "outstanding": o.outstanding, "keys": o.keys, "events": o.events, "entities": o.entities, "timers": o.timers, "remembered": o.remembered} {
 		if n < 1 || n > 10_000_000 {
 			return usagef("--%s is %d, must be from 1 to 10000000", name, n)
 		}

@@ -25,6 +25,8 @@ func (b *benchRun) life(ctx context.Context, workload string) error {
 		return b.wake(ctx, l)
 	case workState:
 		return b.state(ctx, l)
+	case workRemember:
+		return b.remember(ctx, l)
 	case workNeighbours:
 		return b.neighbours(ctx, l)
 	}
@@ -65,167 +67,8 @@ func (b *benchRun) add(name string, r *bench.Result) {
 	b.report.Add(r, b.report.Replication, bench.Cost{})
 }
 
-// memory is what all nodes hold together.
-type memory struct {
-	anonymous, heap, guests, resident float64
-	collections                       float64
-}
-
-func (b *benchRun) memory(ctx context.Context) (m memory, err error) {
-	for _, n := range b.cluster.nodes {
-		u, err := bench.ReadUsage(n.pid)
-		if err != nil {
-			return m, err
-		}
-		told, err := bench.ReadMetrics(ctx, n.info.API)
-		if err != nil {
-			return m, err
-		}
-		m.anonymous += float64(u.Anonymous)
-		m.heap += told["go_memstats_heap_alloc_bytes"]
-		m.guests += told["hostd_guest_memory_bytes"]
-		m.resident += told["hostd_type_entities_resident"]
-		m.collections += told["go_gc_duration_seconds_count"]
-	}
-	return m, nil
-}
-
-// collected waits until the nodes have nothing left to do, the store's tables
-// included, and have then collected their garbage, which Go does every two
-// minutes by itself.
-func (b *benchRun) collected(ctx context.Context) (m memory, err error) {
-	var pids bench.Processes
-	for _, n := range b.cluster.nodes {
-		pids = append(pids, n.pid)
-	}
-	const look, idle = 2 * time.Second, 200 * time.Millisecond
-	began := -1.0 // collections when they had become idle
-	for {
-		before, _ := pids.CPU()
-		if err := rest(ctx, look); err != nil {
-			return m, err
-		}
-		if m, err = b.memory(ctx); err != nil {
-			return m, err
-		}
-		switch after, _ := pids.CPU(); {
-		case after-before > idle*time.Duration(len(pids)) && began < 0:
-		case began < 0:
-			began = m.collections
-		case m.collections >= began+float64(len(pids)):
-			return m, nil
-		}
-	}
-}
-
-// settled waits until the nodes have written what they applied.
-func (b *benchRun) settled(ctx context.Context) error {
-	for {
-		backlog := 0.0
-		for _, n := range b.cluster.nodes {
-			m, err := bench.ReadMetrics(ctx, n.info.API)
-			if err != nil {
-				return err
-			}
-			backlog += m["hostd_apply_backlog_bytes"]
-		}
-		if err := rest(ctx, time.Second); err != nil || backlog == 0 {
-			return err
-		}
-	}
-}
-
-const inFlight = 1024 // of what prepares a measurement
-
-// entities measures many entities in memory and out of it.
-func (b *benchRun) entities(ctx context.Context, l bench.Load) error {
-	l.EntityType = "bench-counter"
-	all, few, first := b.o.entities, min(1000, b.o.entities), max(b.o.entities/5, 1000)
-	stream := l
-	stream.Concurrency = inFlight
-	leave := stream
-	leave.Command, leave.Payload = "leave", nil
-
-	one := l
-	one.Keys = few
-	r, err := bench.Unary(ctx, "", b.toNode, one)
-	if err != nil {
-		return err
-	}
-	b.add("1000-entities", r)
-
-	// What entities leave behind once, in caches with bounds, is there before
-	// the ones that are measured.
-	stream.KeyPrefix, leave.KeyPrefix = "before-", "before-"
-	for _, l := range []bench.Load{stream, leave} {
-		if _, err := bench.Each(ctx, b.toNode, l, 0, first, nil); err != nil {
-			return err
-		}
-	}
-	stream.KeyPrefix, leave.KeyPrefix = l.KeyPrefix, l.KeyPrefix
-	none, err := b.collected(ctx)
-	if err != nil {
-		return err
-	}
-	made, err := bench.Each(ctx, b.toNode, stream, 0, all, nil)
-	if err != nil {
-		return err
-	}
-	if err := b.settled(ctx); err != nil {
-		return err
-	}
-	in, err := b.memory(ctx)
-	if err != nil {
-		return err
-	}
-	b.add("create", made)
-	quiet, err := b.collected(ctx)
-	if err != nil {
-		return err
-	}
-
-	r, err = bench.Unary(ctx, "", b.toNode, one)
-	if err != nil {
-		return err
-	}
-	b.add("many-entities", r)
-	one.Keys, one.Scatter = all, true
-	if r, err = bench.Unary(ctx, "", b.toNode, one); err != nil {
-		return err
-	}
-	b.add("any-entity", r)
-
-	if _, err := bench.Each(ctx, b.toNode, leave, 0, all, nil); err != nil {
-		return err
-	}
-	out, err := b.collected(ctx)
-	if err != nil {
-		return err
-	}
-	report := func(name string, value float64, unit string) { b.report.Figure(workEntities, name, value, unit) }
-	mib := func(name string, bytes float64) { report(name, bytes/(1<<20), "MiB") }
-	n := in.resident - none.resident
-	report("entities in the journal", float64(first+all), "")
-	report("entities in memory", in.resident, "")
-	mib("anonymous memory with them, at once", in.anonymous)
-	mib("the same, once idle", quiet.anonymous)
-	mib("of that Go's heap", quiet.heap)
-	mib("of that guests", quiet.guests)
-	report("entities in a GiB of all anonymous memory, at once", in.resident/in.anonymous*(1<<30), "")
-	report("the same, once idle", quiet.resident/quiet.anonymous*(1<<30), "")
-	report("entities in a GiB of what they added, at once", n/(in.anonymous-none.anonymous)*(1<<30), "")
-	report("the same, once idle", n/(quiet.anonymous-none.anonymous)*(1<<30), "")
-	report("entities in memory after all have left", out.resident, "")
-	mib("Go's heap before they came", none.heap)
-	mib("Go's heap after they left", out.heap)
-	report("bytes of heap a passive entity", (out.heap-none.heap)/float64(all), "bytes")
-	mib("anonymous memory before they came", none.anonymous)
-	mib("anonymous memory after they left", out.anonymous)
-	p50 := func(l bench.Line) float64 { return l.P50Us }
-	b.report.Compare("p50 of a command, many entities over 1,000", "many-entities", "1000-entities", p50)
-	b.report.Compare("p50 of a command to any of many entities, over 1,000", "any-entity", "1000-entities", p50)
-	return nil
-}
+// inFlight is how many commands are on their way of what prepares a measurement.
+const inFlight = 1024
 
 // wake measures what it takes to bring an entity back from its snapshot.
 func (b *benchRun) wake(ctx context.Context, l bench.Load) error {

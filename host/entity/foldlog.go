@@ -70,6 +70,9 @@ func (p *pages) open(log *foldLog) (n uint32, pg *page) {
 	return uint32(len(p.all) - 1), pg
 }
 
+// bytes is how much memory the pages take.
+func (p *pages) bytes() int64 { return int64(max(len(p.all)-1-len(p.free), 0)) * pageBytes }
+
 func (p *pages) close(n uint32) {
 	unmapPage(p.all[n].mem)
 	p.all[n] = nil

@@ -364,6 +364,7 @@ func (l *Lane) publish() {
 	st := c.stats
 	st.Entities, st.Resident = c.known, c.residents.cache.count+c.residents.cache.apart
 	st.Instances, st.GuestBytes = c.usage()
+	st.Folded, st.FoldedBytes = c.residents.cache.apart, c.pages.bytes()
 	l.stats.latest.Store(&st)
 }
 

@@ -7,30 +7,79 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/hostd/hostd/api/client"
 )
 
 // Each sends a command to each of the entities first..end-1 once, Concurrency
 // of them outstanding. The payload of an entity is what payload returns, or
-// the load's where that is nil.
+// the load's where that is nil. What met its deadline, as commands do on a
+// machine that is busy with something else, is sent again under its id.
 func Each(ctx context.Context, c *client.Client, l Load, first, end int, payload func(i int) []byte) (*Result, error) {
-	s := c.Stream(client.StreamOptions{Outstanding: l.Concurrency})
 	r := &Result{Concurrency: l.Concurrency, Keys: end - first}
 	began := time.Now()
-	var failed error
-	for i := first; i < end && failed == nil; i++ {
-		cmd := client.Command{EntityType: l.EntityType, EntityID: l.key(i), Name: l.Command, Data: l.Payload}
-		if payload != nil {
-			cmd.Data = payload(i)
+	n := first
+	next := func() (cmd client.Command, ok bool) {
+		if n == end {
+			return cmd, false
 		}
-		sent := time.Now()
-		failed = s.Send(ctx, cmd, func(_ client.Reply, err error) { r.record(phase{}, sent, err) })
+		cmd = client.Command{ID: client.NewCommandID(), EntityType: l.EntityType, EntityID: l.key(n), Name: l.Command, Data: l.Payload}
+		if payload != nil {
+			cmd.Data = payload(n)
+		}
+		n++
+		return cmd, true
 	}
-	if err := errors.Join(failed, closeStream(s), r.FirstError); err != nil {
-		return nil, fmt.Errorf("%s %d entities: %w", l.Command, end-first, err)
+	for tries := 0; ; tries++ {
+		late, err := r.each(ctx, c, l.Concurrency, next)
+		if err == nil && len(late) > 0 && tries == mostTries {
+			err = fmt.Errorf("%d commands met their deadline %d times", len(late), tries+1)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s %d entities: %w", l.Command, end-first, err)
+		}
+		if len(late) == 0 {
+			break
+		}
+		r.Again += uint64(len(late))
+		next = func() (cmd client.Command, ok bool) {
+			if len(late) == 0 {
+				return cmd, false
+			}
+			cmd, late = late[0], late[1:]
+			return cmd, true
+		}
 	}
 	r.Elapsed = time.Since(began)
 	return r.judged(ctx)
+}
+
+// mostTries bounds how often Each sends a command again.
+const mostTries = 10
+
+// each sends what next returns, and returns what met its deadline.
+func (r *Result) each(ctx context.Context, c *client.Client, outstanding int, next func() (client.Command, bool)) (late []client.Command, err error) {
+	s := c.Stream(client.StreamOptions{Outstanding: outstanding})
+	var failed error
+	for failed == nil {
+		cmd, more := next()
+		if !more {
+			break
+		}
+		sent := time.Now()
+		// Answers come from the stream's one goroutine: what they change needs no
+		// lock until closing has joined it.
+		failed = s.Send(ctx, cmd, func(_ client.Reply, err error) {
+			if client.CodeOf(err) == connect.CodeDeadlineExceeded {
+				late = append(late, cmd)
+				return
+			}
+			r.record(phase{}, sent, err)
+		})
+	}
+	err = errors.Join(failed, closeStream(s), r.FirstError)
+	return late, err
 }
 
 // Paced sends commands at a rate, whether or not earlier ones are answered,

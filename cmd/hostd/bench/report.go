@@ -22,6 +22,8 @@ type Report struct {
 	Results     []Line  `json:"results"`
 	Idle        *Idle   `json:"idle,omitempty"`
 	Ratios      []Ratio `json:"ratios"`
+	// Accounts are what memory consisted of at several moments.
+	Accounts []Account `json:"accounts,omitempty"`
 	// Figures are what some workloads measure beside.
 	Figures []Figure `json:"figures"`
 }
@@ -122,6 +124,10 @@ func (r *Report) Write(w io.Writer) {
 	}
 	for _, ratio := range r.Ratios {
 		fmt.Fprintf(w, "%-56s %.2f\n", ratio.Name, ratio.Value)
+	}
+	if len(r.Accounts) > 0 {
+		fmt.Fprintln(w)
+		r.writeAccounts(w)
 	}
 	if len(r.Figures) > 0 {
 		fmt.Fprintln(w)

@@ -6,6 +6,8 @@ import "time"
 type Usage struct {
 	CPU       time.Duration // user and system time since it started
 	Anonymous uint64        // bytes of memory that no file is behind, now
+	Files     uint64        // bytes of memory that are files', now
+	Peak      uint64        // the most of both, so far
 }
 
 // Processes are those that together do what is measured.

@@ -25,7 +25,7 @@ func ReadUsage(pid int) (Usage, error) {
 	}
 	var u Usage
 	if u.CPU, err = parseStat(stat); err == nil {
-		u.Anonymous, err = parseStatus(status)
+		err = parseStatus(status, &u)
 	}
 	if err != nil {
 		return Usage{}, fmt.Errorf("process %d: %w", pid, err)
@@ -51,12 +51,25 @@ func parseStat(stat []byte) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-func parseStatus(status []byte) (uint64, error) {
+// parseStatus reads what a process has in memory.
+func parseStatus(status []byte, u *Usage) error {
+	fields := map[string]uint64{}
 	for line := range strings.Lines(string(status)) {
-		if value, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+		name, value, _ := strings.Cut(line, ":")
+		switch name {
+		case "RssAnon", "RssFile", "RssShmem", "VmHWM":
 			kib, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-			return kib << 10, err
+			if err != nil {
+				return err
+			}
+			fields[name] = kib << 10
 		}
 	}
-	return 0, fmt.Errorf("its status has no RssAnon")
+	for _, name := range []string{"RssAnon", "RssFile", "RssShmem", "VmHWM"} {
+		if _, ok := fields[name]; !ok {
+			return fmt.Errorf("its status has no %s", name)
+		}
+	}
+	u.Anonymous, u.Files, u.Peak = fields["RssAnon"], fields["RssFile"]+fields["RssShmem"], fields["VmHWM"]
+	return nil
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -25,17 +26,20 @@ func TestParseStat(t *testing.T) {
 }
 
 func TestParseStatus(t *testing.T) {
+	const whole = "Name:\tx\nVmHWM:\t 4096 kB\nRssAnon:\t  1024 kB\nRssFile:\t 7 kB\nRssShmem:\t1 kB\n"
 	for _, tt := range []struct {
 		status string
-		want   uint64
+		want   Usage
 		ok     bool
 	}{
-		{"Name:\tx\nRssAnon:\t  1024 kB\nRssFile:\t 7 kB\n", 1 << 20, true},
-		{"Name:\tx\n", 0, false},
-		{"RssAnon:\tmuch kB\n", 0, false},
+		{whole, Usage{Anonymous: 1 << 20, Files: 8 << 10, Peak: 4 << 20}, true},
+		{strings.Replace(whole, "RssAnon", "Rss", 1), Usage{}, false},
+		{strings.Replace(whole, "1024", "much", 1), Usage{}, false},
+		{"Name:\tx\n", Usage{}, false},
 	} {
-		if got, err := parseStatus([]byte(tt.status)); got != tt.want || (err == nil) != tt.ok {
-			t.Errorf("%q: %d, %v", tt.status, got, err)
+		var got Usage
+		if err := parseStatus([]byte(tt.status), &got); got != tt.want || (err == nil) != tt.ok {
+			t.Errorf("%q: %+v, %v", tt.status, got, err)
 		}
 	}
 }

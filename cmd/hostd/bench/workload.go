@@ -40,6 +40,8 @@ type Result struct {
 
 	// All counts the calls that were answered, those of the warm-up included.
 	All uint64
+	// Again counts the commands that were sent again, as they met their deadline.
+	Again uint64
 
 	calls uint64    // that count, with those that failed
 	last  time.Time // end of the last of them

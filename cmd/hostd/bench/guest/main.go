@@ -1,6 +1,6 @@
 // The module that hostd bench measures entities' lives with: a counter that
 // leaves memory when it is told to, an entity whose state is as large as it is
-// told to be, and one that sets timers.
+// told to be, one that sets timers, and one that is started again.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
@@ -29,6 +29,18 @@ func Counter() *hostd.Type[Total] {
 		return *s, nil
 	})
 	hostd.Query(t, "total", func(_ *hostd.View, s *Total, _ hostd.None) (Total, error) { return *s, nil })
+	return t
+}
+
+// Remembered is a counter that a node starts by itself, in one shard with all
+// whose ids begin alike, up to a dash.
+func Remembered() *hostd.Type[Total] {
+	t := hostd.Entity[Total]("bench-remembered", hostd.JSON, hostd.RememberEntities(), hostd.ShardKey("bench-remembered", "-"))
+	hostd.Event(t, "added", func(s *Total, e Add) { s.Total += e.Amount })
+	hostd.Command(t, "add", func(c *hostd.Context, s *Total, cmd Add) (Total, error) {
+		c.Emit(cmd)
+		return *s, nil
+	})
 	return t
 }
 
@@ -83,6 +95,6 @@ func Alarm() *hostd.Type[Total] {
 	return t
 }
 
-var _ = hostd.Serve("bench", "1.0.0", Counter(), Book(), Alarm())
+var _ = hostd.Serve("bench", "1.0.0", Counter(), Book(), Alarm(), Remembered())
 
 func main() {}

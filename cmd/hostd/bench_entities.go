@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/hostd/hostd/cmd/hostd/bench"
+)
+
+// memory is what all nodes hold together.
+type memory struct {
+	bench.Account
+	heap        float64 // of Go, what is not free
+	collections float64 // of it
+}
+
+func (b *benchRun) memory(ctx context.Context, when string) (memory, error) {
+	var used bench.Usage
+	all := bench.Metrics{}
+	for _, n := range b.cluster.nodes {
+		u, err := bench.ReadUsage(n.pid)
+		if err != nil {
+			return memory{}, err
+		}
+		told, err := bench.ReadMetrics(ctx, n.info.API)
+		if err != nil {
+			return memory{}, err
+		}
+		used.Anonymous += u.Anonymous
+		used.Files += u.Files
+		for name, value := range told {
+			all[name] += value
+		}
+	}
+	return memory{
+		Account: bench.NewAccount(when, used, all),
+		heap:    all["go_memstats_heap_alloc_bytes"], collections: all["go_gc_duration_seconds_count"],
+	}, nil
+}
+
+// collected waits until the nodes have nothing left to do, the store's tables
+// included, and have then collected their garbage, which Go does every two
+// minutes by itself.
+func (b *benchRun) collected(ctx context.Context, when string) (m memory, err error) {
+	var pids bench.Processes
+	for _, n := range b.cluster.nodes {
+		pids = append(pids, n.pid)
+	}
+	const look, idle = 2 * time.Second, 200 * time.Millisecond
+	began := -1.0 // collections when they had become idle
+	for {
+		before, _ := pids.CPU()
+		if err := rest(ctx, look); err != nil {
+			return m, err
+		}
+		if m, err = b.memory(ctx, when); err != nil {
+			return m, err
+		}
+		switch after, _ := pids.CPU(); {
+		case after-before > idle*time.Duration(len(pids)) && began < 0:
+		case began < 0:
+			began = m.collections
+		case m.collections >= began+float64(len(pids)):
+			return m, nil
+		}
+	}
+}
+
+// settled waits until the nodes have written what they applied.
+func (b *benchRun) settled(ctx context.Context) error {
+	for {
+		backlog := 0.0
+		for _, n := range b.cluster.nodes {
+			m, err := bench.ReadMetrics(ctx, n.info.API)
+			if err != nil {
+				return err
+			}
+			backlog += m["hostd_apply_backlog_bytes"]
+		}
+		if err := rest(ctx, time.Second); err != nil || backlog == 0 {
+			return err
+		}
+	}
+}
+
+// entities measures many entities in memory and out of it.
+func (b *benchRun) entities(ctx context.Context, l bench.Load) error {
+	l.EntityType = "bench-counter"
+	all, few, first := b.o.entities, min(1000, b.o.entities), max(b.o.entities/5, 1000)
+	stream := l
+	stream.Concurrency = inFlight
+	leave := stream
+	leave.Command, leave.Payload = "leave", nil
+
+	one := l
+	one.Keys = few
+	r, err := bench.Unary(ctx, "", b.toNode, one)
+	if err != nil {
+		return err
+	}
+	b.add("1000-entities", r)
+
+	// What entities leave behind once, in caches with bounds, is there before
+	// the ones that are measured.
+	stream.KeyPrefix, leave.KeyPrefix = "before-", "before-"
+	for _, l := range []bench.Load{stream, leave} {
+		if _, err := bench.Each(ctx, b.toNode, l, 0, first, nil); err != nil {
+			return err
+		}
+	}
+	stream.KeyPrefix, leave.KeyPrefix = l.KeyPrefix, l.KeyPrefix
+	none, err := b.collected(ctx, "before")
+	if err != nil {
+		return err
+	}
+	made, err := bench.Each(ctx, b.toNode, stream, 0, all, nil)
+	if err != nil {
+		return err
+	}
+	if err := b.settled(ctx); err != nil {
+		return err
+	}
+	in, err := b.memory(ctx, "at once")
+	if err != nil {
+		return err
+	}
+	b.add("create", made)
+	quiet, err := b.collected(ctx, "once idle")
+	if err != nil {
+		return err
+	}
+	if err := b.commandsAmong(ctx, one, all); err != nil {
+		return err
+	}
+	left, err := bench.Each(ctx, b.toNode, leave, 0, all, nil)
+	if err != nil {
+		return err
+	}
+	out, err := b.collected(ctx, "all left")
+	if err != nil {
+		return err
+	}
+	b.reportEntities(none, in, quiet, out, first+all, made.Again+left.Again)
+	return nil
+}
+
+// commandsAmong measures commands when there are many entities: to those that
+// were measured alone, and to any.
+func (b *benchRun) commandsAmong(ctx context.Context, one bench.Load, all int) error {
+	r, err := bench.Unary(ctx, "", b.toNode, one)
+	if err != nil {
+		return err
+	}
+	b.add("many-entities", r)
+	one.Keys, one.Scatter = all, true
+	if r, err = bench.Unary(ctx, "", b.toNode, one); err != nil {
+		return err
+	}
+	b.add("any-entity", r)
+	p50 := func(l bench.Line) float64 { return l.P50Us }
+	b.report.Compare("p50 of a command, many entities over 1,000", "many-entities", "1000-entities", p50)
+	b.report.Compare("p50 of a command to any of many entities, over 1,000", "any-entity", "1000-entities", p50)
+	return nil
+}
+
+func (b *benchRun) reportEntities(none, in, quiet, out memory, stored int, again uint64) {
+	report := func(name string, value float64, unit string) { b.report.Figure(workEntities, name, value, unit) }
+	perGiB := func(m memory) float64 { return float64(m.Entities) / float64(m.Anonymous) * (1 << 30) }
+	added := func(m memory) float64 {
+		return float64(m.Entities-none.Entities) / (float64(m.Resident) - float64(none.Resident)) * (1 << 30)
+	}
+	b.report.Accounts = append(b.report.Accounts, none.Account, in.Account, quiet.Account, out.Account)
+	report("entities in the journal", float64(stored), "")
+	report("commands sent again, as they met their deadline", float64(again), "")
+	report("entities in a GiB of all memory, at once", in.EntitiesPerGiB, "")
+	report("the same, once idle", quiet.EntitiesPerGiB, "")
+	report("entities in a GiB of all memory without files, at once", perGiB(in), "")
+	report("the same, once idle", perGiB(quiet), "")
+	report("entities in a GiB of what they added, at once", added(in), "")
+	report("the same, once idle", added(quiet), "")
+	passive := float64(stored) - float64(none.Entities)
+	report("bytes of Go's heap a passive entity", (out.heap-none.heap)/passive, "bytes")
+	report("bytes of all memory without files a passive entity", (float64(out.Anonymous)-float64(none.Anonymous))/passive, "bytes")
+}
