@@ -26,6 +26,9 @@ var (
 	laneStarts    = prometheus.NewDesc("hostd_entities_remembered_total", "Entities started again without being asked for.", nil, nil)
 	laneSnapshots = prometheus.NewDesc("hostd_snapshots_total", "Snapshots of entities proposed.", nil, nil)
 	laneIdle      = prometheus.NewDesc("hostd_passivations_total", "Entities that left memory because they were idle or asked to.", nil, nil)
+	laneLoads     = prometheus.NewDesc("hostd_snapshot_loads_total", "Entities loaded from a snapshot, of all that were loaded.", nil, nil)
+	laneParked    = prometheus.NewDesc("hostd_entities_parked_total", "Times that an entity was parked, as it failed again and again.", nil, nil)
+	laneRecycled  = prometheus.NewDesc("hostd_guest_instances_recycled_total", "Guest instances closed because they were empty, or mostly so.", nil, nil)
 	laneShed      = prometheus.NewDesc("hostd_evictions_total", "Entities that left memory to make room.", nil, nil)
 )
 
@@ -36,7 +39,7 @@ const outputKind = "bad output"
 // Describe implements prometheus.Collector.
 func (c guestCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{typeFuel, typeCommands, typeResident, faultKinds, engineOpen, engineMemory,
-		engineReserve, engineCharged, laneTimers, laneDue, laneStarts, laneSnapshots, laneIdle, laneShed} {
+		engineReserve, engineCharged, laneTimers, laneDue, laneStarts, laneSnapshots, laneLoads, laneIdle, laneShed, laneParked, laneRecycled} {
 		out <- d
 	}
 }
@@ -63,6 +66,9 @@ func (c guestCollector) Collect(out chan<- prometheus.Metric) {
 		sum.Snapshots += s.Snapshots
 		sum.Passivations += s.Passivations
 		sum.Shed += s.Shed
+		sum.SnapshotLoads += s.SnapshotLoads
+		sum.Parked += s.Parked
+		sum.Recycled += s.Recycled
 	}
 	for kind := range engine.FaultKinds {
 		count(faultKinds, c.n.faults[kind].Load(), kind.String())
@@ -74,6 +80,9 @@ func (c guestCollector) Collect(out chan<- prometheus.Metric) {
 	count(laneSnapshots, sum.Snapshots)
 	count(laneIdle, sum.Passivations)
 	count(laneShed, sum.Shed)
+	count(laneLoads, sum.SnapshotLoads)
+	count(laneParked, sum.Parked)
+	count(laneRecycled, sum.Recycled)
 	u := c.n.engine.Usage()
 	gauge(engineOpen, int64(u.Instances))
 	gauge(engineMemory, u.MemoryBytes)

@@ -152,6 +152,7 @@ type Stats struct {
 	Snapshots, SnapshotLoads                                         uint64 // proposed, and used by loads
 	Timers, Remembered                                               uint64 // fired; entities started again
 	Passivations, Shed, Recycled                                     uint64 // entities that were idle or asked to, that made room; instances
+	Parked                                                           uint64 // times that an entity was parked
 	TimersDue                                                        int    // timers that were read as due and have not fired
 	Resident                                                         int    // entities in memory
 	Entities, Instances                                              int

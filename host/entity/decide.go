@@ -291,6 +291,7 @@ func (c *core) blame(e *entity, err error) {
 	if over := e.faults() - c.opts.ParkAfterFaults; over >= 0 {
 		e.rest.parkedTo = c.now.Add(c.opts.ParkFor << min(over, 10))
 		e.shard.parked.add(c, e)
+		c.stats.Parked++
 	}
 	c.opts.Logger.Warn("a guest faulted", "entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults(), "error", err)
 }

@@ -21,7 +21,7 @@ func TestParkedEntitiesAreCleared(t *testing.T) {
 			t.Fatalf("fault %d: %v", i, res.Err)
 		}
 	}
-	if res := w.ask(Command, "add", "b"); !errors.Is(res.Err, ErrParked) {
+	if res := w.ask(Command, "add", "b"); !errors.Is(res.Err, ErrParked) || w.core.stats.Parked != 1 {
 		t.Fatalf("a parked entity: %+v", res)
 	}
 	if res := w.ask(Inspect, "", ""); res.Info.Status != "parked" || res.Info.Faults != 3 || res.Info.LastErr == "" ||
