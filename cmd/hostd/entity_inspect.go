@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -202,6 +203,9 @@ func newEntityList(std stdio) *cobra.Command {
 		if err := out.check(); err != nil {
 			return err
 		}
+		if s := req.GetStatus(); s != "" && !slices.Contains(entityStatuses(), s) {
+			return usagef("--status is %q, must be one of %s", s, strings.Join(entityStatuses(), ", "))
+		}
 		c, err := r.dial(ctx)
 		if err != nil {
 			return err
@@ -212,10 +216,15 @@ func newEntityList(std stdio) *cobra.Command {
 	c.Flags().StringVar(&req.IdPrefix, "prefix", "", "only ids that begin with this `text`")
 	c.Flags().Uint32Var(&req.ShardId, "shard", 0, "only ids of this `shard`")
 	c.Flags().BoolVar(&req.ResidentOnly, "resident", false, "only entities whose state is in memory")
-	c.Flags().StringVar(&req.Status, "status", "", "only entities with this `status`: active, parked, deleted, resident or passivated")
+	c.Flags().StringVar(&req.Status, "status", "", "only entities with this `status`: "+strings.Join(entityStatuses(), ", "))
 	c.Flags().IntVar(&limit, "limit", 1000, "at most this `many`; 0 is all")
 	r, out = addRemote(c), addOutput(c, std)
 	return c
+}
+
+// entityStatuses are what entities can be listed by.
+func entityStatuses() []string {
+	return []string{"active", "parked", "deleted", "resident", "passivated"}
 }
 
 type entityLine struct {

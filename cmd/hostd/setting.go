@@ -62,6 +62,8 @@ func newSettingPut(std stdio) *cobra.Command {
 		fmt.Fprintf(std.err, "revision %d\n", revision)
 		return nil
 	})
+	c.Long = "Writes a setting; an empty value removes it. Those about entity types take effect while the cluster runs: " +
+		"entity.TYPE.passivate-after (30m, never), entity.TYPE.retain-events (a number, snapshots, all) and entity.TYPE.retain-snapshots (1 to 4)."
 	r = addRemote(c)
 	return c
 }
