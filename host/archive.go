@@ -11,6 +11,7 @@ import (
 type ArchiveSummary struct {
 	Bytes                            int64
 	Entities, Shards, Modules, Parts uint64
+	Timers, Sends, Letters           uint64 // that are set, on their way, and dead
 	Digest                           string // SHA-256 up to the last block, hex
 }
 
@@ -21,6 +22,7 @@ func VerifyArchive(r io.Reader, progress func(bytes int64)) (ArchiveSummary, err
 	sum, err := archive.Verify(r, progress)
 	return ArchiveSummary{
 		Bytes: sum.Bytes, Entities: sum.Entities, Shards: sum.Shards, Modules: sum.Modules, Parts: sum.Parts,
+		Timers: sum.Timers, Sends: sum.Sends, Letters: sum.Letters,
 		Digest: hex.EncodeToString(sum.Digest[:]),
 	}, err
 }

@@ -32,13 +32,17 @@ type archiveView struct {
 	Entities uint64 `json:"entities"`
 	Shards   uint64 `json:"shards"`
 	Modules  uint64 `json:"modules"`
+	Timers   uint64 `json:"timers"`
+	Sends    uint64 `json:"sends"`
+	Letters  uint64 `json:"deadLetters"`
 	Digest   string `json:"digest"`
 }
 
 func printArchive(out *output, file string, sum host.ArchiveSummary) error {
-	v := archiveView{file, sum.Bytes, sum.Entities, sum.Shards, sum.Modules, sum.Digest}
+	v := archiveView{file, sum.Bytes, sum.Entities, sum.Shards, sum.Modules, sum.Timers, sum.Sends, sum.Letters, sum.Digest}
 	return out.print(v, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: %d bytes, %d entities of %d shards, %d modules, digest %s\n", v.File, v.Bytes, v.Entities, v.Shards, v.Modules, v.Digest)
+		fmt.Fprintf(w, "%s: %d bytes, %d entities of %d shards, %d timers, %d sends on their way, %d dead letters, %d modules, digest %s\n",
+			v.File, v.Bytes, v.Entities, v.Shards, v.Timers, v.Sends, v.Letters, v.Modules, v.Digest)
 	})
 }
 

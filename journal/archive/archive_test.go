@@ -108,6 +108,9 @@ func TestReadIsWhatWasWritten(t *testing.T) {
 		if err != nil || read != int64(len(whole)) || got.Bytes != read {
 			t.Fatalf("%+v, %d of %d bytes: %v", got, read, len(whole), err)
 		}
+		if got.Timers != 10 || got.Sends != 2 || got.Letters != 0 {
+			t.Errorf("%d timers, %d sends and %d dead letters are counted", got.Timers, got.Sends, got.Letters)
+		}
 		if got.Digest != sum.Digest || got.Entities != 10 || got.Parts != sum.Parts || got.Shards != 2 || got.Modules != 1 || got.ID != sum.ID {
 			t.Errorf("%+v, want %+v", got, sum)
 		}

@@ -74,7 +74,10 @@ type Summary struct {
 	Shards   uint64
 	Entities uint64 // deleted ones too
 	Parts    uint64
-	Digest   [32]byte // SHA-256 of all before the last block
+	// Of the parts: timers that are set, sends that have not been acknowledged
+	// and dead letters.
+	Timers, Sends, Letters uint64
+	Digest                 [32]byte // SHA-256 of all before the last block
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

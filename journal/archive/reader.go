@@ -237,6 +237,7 @@ func (r *reader) parts(b []byte) error {
 		}
 		b = rest
 		r.counts.parts++
+		r.summary.count(kind)
 		if kind == journal.PartEnd {
 			r.counts.entities++
 		}

@@ -110,6 +110,7 @@ func (a *Writer) Part(kind journal.PartKind, data []byte) error {
 	}
 	a.buf = journal.AppendPart(a.buf, kind, data)
 	a.counts.parts++
+	a.summary.count(kind)
 	if kind == journal.PartEnd {
 		a.counts.entities++
 	}
@@ -154,6 +155,18 @@ func (a *Writer) Close() (Summary, error) {
 	}
 	a.sum.Sum(a.summary.Digest[:0])
 	return a.summary, a.block(blockEnd, appendEnd(nil, &a.summary))
+}
+
+// count counts a part by what it is.
+func (s *Summary) count(kind journal.PartKind) {
+	switch kind {
+	case journal.PartTimer:
+		s.Timers++
+	case journal.PartSend:
+		s.Sends++
+	case journal.PartLetter:
+		s.Letters++
+	}
 }
 
 // appendEnd appends the payload of the last block.
