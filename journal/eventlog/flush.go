@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/hostd/hostd/journal"
@@ -137,10 +138,17 @@ func (m *Machine) Flushed(b *Batch) {
 // process must end: what is in the store is not known.
 func (b *Batch) Write(st *store.Store) error { return b.WriteTo(stored{st}) }
 
+// encodedAtOnce is after how many entities of a batch others that are ready to
+// run come first: nobody waits for a batch.
+const encodedAtOnce = 64
+
 // WriteTo is Write with any Store.
 func (b *Batch) WriteTo(st Store) error {
 	b.kvs.Reset()
 	for i := range b.heads {
+		if i%encodedAtOnce == encodedAtOnce-1 {
+			runtime.Gosched()
+		}
 		if err := b.dropRecords(&b.heads[i], st); err != nil {
 			return fmt.Errorf("flush event log: %w", err)
 		}

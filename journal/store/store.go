@@ -9,6 +9,11 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
+// partBytes is about how much of a batch is given to Badger at once. It writes
+// that in one go, and whoever else is ready to run meanwhile waits for a
+// processor.
+const partBytes = 64 << 10
+
 // Store is the journal's Badger. Write is for one goroutine; everything else
 // may be called from any.
 type Store struct {
@@ -67,17 +72,22 @@ func (s *Store) Write(b *Batch, version uint64) (err error) {
 	entries := make([]badger.Entry, len(b.kvs))
 	txn := s.db.NewTransactionAt(math.MaxUint64, true)
 	defer func() { txn.Discard() }()
+	part := 0 // where in the batch it began
 	for i := range b.kvs {
 		e, err := s.entry(b, i, &entries[i])
 		if err != nil {
 			return err
 		}
-		err = set(txn, e)
-		if errors.Is(err, badger.ErrTxnTooBig) {
+		full := b.kvs[i].key-part >= partBytes
+		if !full {
+			err = set(txn, e)
+			full = errors.Is(err, badger.ErrTxnTooBig)
+		}
+		if full {
 			// The rest goes on under the same version, which is why the
 			// watermark stays one below the highest version of the tables.
 			if err = txn.CommitAt(version, nil); err == nil {
-				txn = s.db.NewTransactionAt(math.MaxUint64, true)
+				txn, part = s.db.NewTransactionAt(math.MaxUint64, true), b.kvs[i].key
 				err = set(txn, e)
 			}
 		}
