@@ -84,13 +84,18 @@ func openOnce(dir string, opts Options) (db *badger.DB, err error) {
 	return db, nil
 }
 
+// tableBytes is the size of tables of all levels below the first. To build one
+// takes up to six times as much memory, and several are built at a time; Badger
+// would double the size from level to level. A system maps 65,530 of them.
+const tableBytes = 4 << 20
+
 // badgerOptions: nothing is synced in the commit path, nothing goes to the
 // value log, old versions are kept until SetDiscard allows otherwise. Badger's
 // own checksums are left to preflight and Scrub: when Badger finds a bad block
 // while reading it tells nobody, and its keys are then merely not found; a
 // block that is served carries our checksums in every value.
 func badgerOptions(dir string, opts Options) badger.Options {
-	return badger.DefaultOptions(dir).
+	o := badger.DefaultOptions(dir).
 		WithSyncWrites(false).
 		WithDetectConflicts(false).
 		WithMetricsEnabled(false).
@@ -101,12 +106,15 @@ func badgerOptions(dir string, opts Options) badger.Options {
 		WithMemTableSize(opts.MemTableBytes).
 		WithNumMemtables(opts.Memtables).
 		WithNumCompactors(opts.Compactors).
+		WithBaseTableSize(tableBytes).
 		WithBlockCacheSize(opts.BlockCacheBytes).
 		WithIndexCacheSize(opts.IndexCacheBytes).
 		WithValueThreshold(opts.valueThreshold()).
 		WithValueLogFileSize(2 << 20).
 		WithReadOnly(opts.ReadOnly).
 		WithLogger(badgerLogger{opts.Logger})
+	o.TableSizeMultiplier = 1
+	return o
 }
 
 // watermarkOf: tables are finished in the order of versions, but a batch of
