@@ -53,6 +53,12 @@ func (s orderings) Applied(shard sharding.ShardID) uint64 {
 	return index
 }
 
+// Committed implements rpc.Orderings.
+func (s orderings) Committed(ctx context.Context, shard sharding.ShardID) (uint64, error) {
+	out, err := s.n.part.Confirm(ctx, []sharding.ShardID{shard})
+	return out[0], err
+}
+
 // Held implements rpc.Orderings.
 func (s orderings) Held(shard sharding.ShardID) bool { return s.n.leaders.at(shard).here }
 

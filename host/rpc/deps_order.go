@@ -17,6 +17,10 @@ type Orderings interface {
 	// Applied is the index of the last entry that this node has applied of the
 	// shard, 0 where it has none.
 	Applied(shard sharding.ShardID) uint64
+	// Committed is the index of the last entry that was committed at the call,
+	// or later, of a shard that this node leads. It waits until a quorum has
+	// said that it does, no longer than ctx.
+	Committed(ctx context.Context, shard sharding.ShardID) (uint64, error)
 	// Held reports whether this node is to have a replica of the shard.
 	Held(shard sharding.ShardID) bool
 	// Watch makes a channel that gets a value, without blocking and at most

@@ -134,7 +134,7 @@ func (src *source) here(ctx context.Context) error {
 	for {
 		more := false
 		for i, shard := range src.shards {
-			if err := src.check(shard, at[i]); err != nil {
+			if err := src.check(ctx, shard, at[i]); err != nil {
 				return err
 			}
 			end := s.deps.Orderings.Applied(shard)
@@ -164,7 +164,7 @@ func (src *source) here(ctx context.Context) error {
 // toEnd reads a shard that is led here as far as it is applied now.
 func (src *source) toEnd(ctx context.Context, shard sharding.ShardID, at cursor.Position) error {
 	s := src.sub.service
-	if err := src.check(shard, at); err != nil {
+	if err := src.check(ctx, shard, at); err != nil {
 		return err
 	}
 	end := s.deps.Orderings.Applied(shard)
@@ -182,18 +182,31 @@ func (src *source) toEnd(ctx context.Context, shard sharding.ShardID, at cursor.
 }
 
 // check fails when the shard is not to be read here any more, or the position
-// is none of its log. Only the leader is sure to have all of the log.
-func (src *source) check(shard sharding.ShardID, at cursor.Position) error {
+// is none of its log. Only the leader is sure to have all of the log; it may
+// have applied less than the replica that the position is of, and one that has
+// stood still may lead no more without knowing.
+func (src *source) check(ctx context.Context, shard sharding.ShardID, at cursor.Position) error {
 	s := src.sub.service
 	leads := s.elsewhere.leads(shard)
 	if !leads && (!src.sub.follow || !s.deps.Orderings.Held(shard)) {
 		return &sharding.NotLeaderError{Shard: shard}
 	}
-	if leads && at.Index > s.deps.Orderings.Applied(shard)+1 && s.elsewhere.leads(shard) {
+	if !leads || at.Index <= s.deps.Orderings.Applied(shard)+1 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, confirmTime)
+	defer cancel()
+	switch end, err := s.deps.Orderings.Committed(ctx, shard); {
+	case err != nil:
+		return &sharding.NotLeaderError{Shard: shard}
+	case at.Index > end+1:
 		return errAheadOfLog
 	}
 	return nil
 }
+
+// confirmTime bounds the wait for a quorum's word that this node leads.
+const confirmTime = 5 * time.Second
 
 // stretch gives the events of the next rows up to the index end. It returns the
 // position behind them; all says that nothing is left.

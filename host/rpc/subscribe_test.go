@@ -209,6 +209,34 @@ func TestForeignCursors(t *testing.T) {
 	}
 }
 
+// TestCursorsOfFasterNodes: a position that another replica gave is no foreign
+// one where the leader has not applied as much yet; the reader goes on when it
+// has.
+func TestCursorsOfFasterNodes(t *testing.T) {
+	s := serve(t, rpc.Options{})
+	c := s.entities()
+	fill(t, c, 2)
+	all, err := subscribe(t, c, &entityv1.SubscribeRequest{EntityType: rpctest.Counter})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := all[len(all)-1].GetCursor()
+	s.world.SetUnapplied(3)
+	if got, err := subscribe(t, c, &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: last}); err != nil || len(got) != 0 {
+		t.Fatalf("%d events, %v", len(got), err)
+	}
+	stream, err := c.Subscribe(t.Context(), connect.NewRequest(&entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: last, Follow: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	s.world.SetUnapplied(0)
+	addTo(t, c, "e0", 1)
+	if !stream.Receive() || stream.Msg().GetEntityId() != "e0" || stream.Msg().GetSequence() != 3 {
+		t.Errorf("%v %v", stream.Msg(), stream.Err())
+	}
+}
+
 // TestSubscribersGoOn: a follower at one node sees each event once while the
 // shards move and nodes die, and one that starts later at another node goes on
 // after its cursor.

@@ -22,7 +22,7 @@ import (
 // of them are deleted now and then.
 const (
 	wholes, briefs, mortalBriefs = 24, 3, 1
-	chaosCallers                 = 8
+	chaosCallers                 = 16
 	chaosPause                   = 10 * time.Millisecond
 	// fatReply is one that fills an entity's window of replies soon, so that
 	// events can be cut.
@@ -158,7 +158,7 @@ func (l *chaosLoad) one(rng *rand.Rand) {
 		if rng.IntN(5) == 0 {
 			a.Cancel = "t" + strconv.Itoa(rng.IntN(4))
 		}
-		for range rng.IntN(3) {
+		for range rng.IntN(6) {
 			// What is sent to an entity that is deleted shows in its events alone.
 			if d, mortal := chaosEntity(rng.IntN(wholes + briefs)); d.Type == "whole" || !mortal {
 				a.Sends = append(a.Sends, to{d.Type, d.ID, rng.IntN(2) == 0})

@@ -47,7 +47,23 @@ func (o orders) Rows(ctx context.Context, shard sharding.ShardID, q rpc.OrderQue
 func (o orders) Applied(shard sharding.ShardID) uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return uint64(len(o.order[shard]))
+	n := uint64(len(o.order[shard]))
+	return n - min(n, o.unapplied)
+}
+
+// SetUnapplied makes nodes late: of each shard they have not applied its last
+// entries, so many.
+func (w *World) SetUnapplied(entries uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unapplied = entries
+}
+
+// Committed implements rpc.Orderings.
+func (o orders) Committed(_ context.Context, shard sharding.ShardID) (uint64, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return uint64(len(o.order[shard])), nil
 }
 
 // Held implements rpc.Orderings.

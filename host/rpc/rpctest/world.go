@@ -42,21 +42,22 @@ type World struct {
 	// Nodes is the cluster that the world is in.
 	Nodes *Cluster
 
-	mu       sync.Mutex
-	queue    []*entity.Request
-	arrived  *sync.Cond
-	paused   bool
-	closed   bool
-	most     int // requests in the queue at a time
-	batches  int // calls of Submit
-	entities map[sharding.EntityID]*state
-	watchers map[sharding.EntityID]map[chan struct{}]struct{}
-	order    [Shards + 1][]*journal.Record // by shard, as its log has them
-	types    map[string]rpc.Type
-	typesErr error
-	looks    int // for types that are not there
-	modules  []stored
-	done     chan struct{}
+	mu        sync.Mutex
+	queue     []*entity.Request
+	arrived   *sync.Cond
+	paused    bool
+	closed    bool
+	most      int // requests in the queue at a time
+	batches   int // calls of Submit
+	entities  map[sharding.EntityID]*state
+	watchers  map[sharding.EntityID]map[chan struct{}]struct{}
+	order     [Shards + 1][]*journal.Record // by shard, as its log has them
+	unapplied uint64                        // entries of each shard
+	types     map[string]rpc.Type
+	typesErr  error
+	looks     int // for types that are not there
+	modules   []stored
+	done      chan struct{}
 
 	shardWatchers map[chan struct{}]struct{}
 }
