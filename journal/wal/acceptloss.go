@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/hostd/hostd/journal/disk"
 )
@@ -101,6 +102,15 @@ func (c *cutter) findCut(names listing) error {
 		return nil
 	}
 	headers, err := loadHeaders(c.fs, c.dir, c.id, names.segments, c.mark)
+	if blamed := (*DamageError)(nil); errors.As(err, &blamed) && blamed.File == markName {
+		// What the lost mark said was released is no loss: the log begins with what is there.
+		if err := c.note(err); err != nil {
+			return err
+		}
+		from, _ := slices.BinarySearch(names.segments, c.mark.first)
+		c.mark = mark{first: names.segments[from], sequence: c.mark.sequence}
+		headers, err = loadHeaders(c.fs, c.dir, c.id, names.segments, c.mark)
+	}
 	if err := c.note(err); err != nil {
 		return err
 	}

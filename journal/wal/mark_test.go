@@ -148,7 +148,7 @@ func TestLaterRecordProvesDamage(t *testing.T) {
 }
 
 // TestLostMarkIsToBlame flips one bit of the mark that released segments: the other slots still speak of them, and the
-// error names the mark and not a segment that nobody misses.
+// error names the mark and not a segment that nobody misses. Who accepts that loss loses nothing else.
 func TestLostMarkIsToBlame(t *testing.T) {
 	blamed := 0
 	for slot := range int64(markSlots) {
@@ -171,6 +171,13 @@ func TestLostMarkIsToBlame(t *testing.T) {
 		damage := refused(t, w, markName)
 		if damage.Offset != slot*markSlotBytes || !strings.Contains(damage.Error(), "may have been released") {
 			t.Errorf("slot %d: %v", slot, damage)
+		}
+		if loss, err := AcceptLoss(w.disk, testDir); loss == nil || err != nil {
+			t.Fatal(loss, err)
+		}
+		w.open(t)
+		if got := replayed(t, w.Log); !slices.Equal(got, w.appended[len(w.appended)-6:]) {
+			t.Errorf("slot %d: accepting the loss of a mark leaves %v", slot, got)
 		}
 	}
 	if blamed != 1 {
