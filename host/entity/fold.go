@@ -241,6 +241,30 @@ func (c *core) unfoldInstance(in *instance) {
 	}
 }
 
+// discardFolds forgets all folded entities, when the lane ends: nothing of them
+// is in flight, and their instances are about to be closed. Unfolding millions
+// of them would take longer than a node has to stop.
+func (c *core) discardFolds() {
+	for _, s := range c.shards {
+		c.known -= s.folds.len
+		s.folds = folds{}
+	}
+	for _, in := range c.instances {
+		for _, p := range in.folds {
+			if p != 0 {
+				in.resident--
+			}
+		}
+		in.folds = nil
+	}
+	for name, l := range c.residents.idle {
+		c.types.of(name).resident.Add(-int64(l.log.count))
+		l.log = foldLog{}
+	}
+	c.residents.cache.apart = 0
+	c.pages.closeAll()
+}
+
 // foldIdle folds entities of a type that nobody has asked for of late, at most
 // some, and returns how many it has looked at.
 func (c *core) foldIdle(l *idle, most int) (looked int) {

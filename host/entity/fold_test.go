@@ -118,3 +118,30 @@ func TestFoldedPages(t *testing.T) {
 	}
 	t.Logf("at most %d KiB of pages", most>>10)
 }
+
+// TestFoldedEntitiesEndWithTheLane: nothing of them is left, and what is not
+// folded is let go of as ever.
+func TestFoldedEntitiesEndWithTheLane(t *testing.T) {
+	const entities = 500
+	j := crowd(entities, 1)
+	c, s := j.core, j.core.shard(worldShard)
+	for _, e := range s.entities.all()[:entities-10] {
+		if !c.fold(c.residents.idle["counter"], e) {
+			t.Fatal("it does not fold")
+		}
+	}
+	if s.folds.len != entities-10 || c.pages.bytes() == 0 {
+		t.Fatalf("%d are folded, on %d bytes", s.folds.len, c.pages.bytes())
+	}
+	c.discardFolds()
+	if s.folds.len != 0 || c.pages.bytes() != 0 || c.known != 10 || c.residents.cache.count != 10 || c.residents.cache.apart != 0 {
+		t.Errorf("%d folded on %d bytes, %d known, %d and %d in memory", s.folds.len, c.pages.bytes(), c.known, c.residents.cache.count, c.residents.cache.apart)
+	}
+	if n := c.types.of("counter").resident.Load(); n != 10 {
+		t.Errorf("%d are counted", n)
+	}
+	c.stepDown(s)
+	if n, _ := c.usage(); n != 0 || c.known != 0 || len(c.residents.idle) != 0 {
+		t.Errorf("%d instances, %d entities, %d types are left", n, c.known, len(c.residents.idle))
+	}
+}

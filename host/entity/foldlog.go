@@ -79,6 +79,16 @@ func (p *pages) close(n uint32) {
 	p.free = append(p.free, n)
 }
 
+// closeAll gives all pages back.
+func (p *pages) closeAll() {
+	for n, pg := range p.all {
+		if pg != nil {
+			p.close(uint32(n))
+		}
+	}
+	*p = pages{}
+}
+
 // appendRecord makes room for a record at the end of a log.
 func (c *core) appendRecord(log *foldLog, typ string, size int) (place, []byte) {
 	if log.typ == "" {

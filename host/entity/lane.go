@@ -374,6 +374,7 @@ func (l *Lane) shutdown() {
 	l.reqs, l.events = nil, nil
 	l.mu.Unlock()
 	c := l.core
+	c.discardFolds()
 	for _, s := range c.shards {
 		c.stepDown(s)
 	}
