@@ -116,6 +116,13 @@ func (c *cache) putBack(e *entity) {
 	c.move(e, inProbation)
 }
 
+// dropApart forgets an entity that was set apart.
+func (c *cache) dropApart() {
+	if c.apart--; c.count+c.apart == 0 {
+		c.often = sketch{}
+	}
+}
+
 // touch tells that an entity was asked for.
 func (c *cache) touch(e *entity) {
 	c.often.increment(e.key)

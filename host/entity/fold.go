@@ -232,12 +232,35 @@ func (c *core) unfoldShard(s *shard) {
 	}
 }
 
-// unfoldInstance unfolds all entities of an instance.
-func (c *core) unfoldInstance(in *instance) {
-	for h := range in.folds {
-		if p := in.folds[h]; p != 0 {
+// leaveFolds lets the folded entities of an instance that ends leave memory.
+// There may be some 100,000 of them, so only those that are to be started again
+// are unfolded for it.
+func (c *core) leaveFolds(in *instance) {
+	for _, p := range in.folds {
+		switch {
+		case p == 0:
+		case c.keeps(c.pages.at(p.page()).log.typ):
 			c.unfold(p, false)
+		default:
+			c.dropFolded(p)
 		}
+	}
+}
+
+// dropFolded lets a folded entity leave memory. Its handle goes with its
+// instance.
+func (c *core) dropFolded(p place) {
+	pg, rec := c.pages.at(p.page()), c.recordAt(p)
+	log := pg.log
+	s := c.shards[sharding.ShardID(binary.LittleEndian.Uint32(rec[8:]))]
+	c.dropFold(&s.folds, p)
+	log.leave(binary.LittleEndian.Uint16(rec[20:]))
+	c.known--
+	c.types.of(log.typ).resident.Add(-1)
+	c.residents.cache.dropApart()
+	c.forgetRecord(log, pg, rec)
+	if l := c.residents.idle[log.typ]; l.first == nil && log.count == 0 {
+		delete(c.residents.idle, log.typ)
 	}
 }
 

@@ -145,3 +145,32 @@ func TestFoldedEntitiesEndWithTheLane(t *testing.T) {
 		t.Errorf("%d instances, %d entities, %d types are left", n, c.known, len(c.residents.idle))
 	}
 }
+
+// TestFoldedEntitiesLeaveWithTheirInstance: they are passive then, and whoever
+// is asked for is loaded as it was.
+func TestFoldedEntitiesLeaveWithTheirInstance(t *testing.T) {
+	const entities = 500
+	for _, unfolded := range []int{0, 10} {
+		j := crowd(entities, 2)
+		c, s := j.core, j.core.shard(worldShard)
+		for _, e := range s.entities.all()[:entities-unfolded] {
+			if !c.fold(c.residents.idle["counter"], e) {
+				t.Fatal("it does not fold")
+			}
+		}
+		if len(c.instances) != 1 {
+			t.Fatalf("%d instances", len(c.instances))
+		}
+		c.closeInstance(c.instances[0])
+		if s.folds.len != 0 || s.entities.len != 0 || c.known != 0 || c.pages.bytes() != 0 || len(c.residents.idle) != 0 {
+			t.Errorf("%d folded, %d not, %d known, %d bytes, %d types", s.folds.len, s.entities.len, c.known, c.pages.bytes(), len(c.residents.idle))
+		}
+		if n := c.types.of("counter").resident.Load(); n != 0 || c.residents.cache.count+c.residents.cache.apart != 0 {
+			t.Errorf("%d are counted, %d and %d in memory", n, c.residents.cache.count, c.residents.cache.apart)
+		}
+		r := &Request{Kind: Query, Name: "total", Shard: worldShard, Done: j, Entity: sharding.EntityID{Type: "counter", ID: "device-00000007"}}
+		if j.turn([]*Request{r}); r.Result.Err != nil || c.residents.cache.count != 1 {
+			t.Errorf("asked for again: %v, %d in memory", r.Result.Err, c.residents.cache.count)
+		}
+	}
+}

@@ -200,7 +200,7 @@ func (c *core) closeInstance(in *instance) {
 	if in.dead {
 		return
 	}
-	c.unfoldInstance(in)
+	c.leaveFolds(in)
 	in.dead = true
 	delete(c.numbered, in.number)
 	entities, blocked := in.entities, in.blocked
