@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/experimental"
 )
 
@@ -94,7 +93,7 @@ func compileIntoCache(order childOrder, prepared []byte) error {
 }
 
 // tryCompiled gives a module its trial and closes it.
-func (e *Engine) tryCompiled(ctx context.Context, compiled wazero.CompiledModule) error {
+func (e *Engine) tryCompiled(ctx context.Context, compiled *compiledModule) error {
 	if err := e.retain(); err != nil {
 		return err
 	}

@@ -20,10 +20,16 @@ import (
 type Module struct {
 	engine      *Engine
 	digest      journal.Digest
-	compiled    wazero.CompiledModule
+	compiled    *compiledModule
 	manifest    *manifest.Manifest
 	description *Description
 	logger      *slog.Logger
+
+	// image is what instances begin with, nil for none; mutable are the globals
+	// in it.
+	image      *image
+	restorable bool
+	mutable    []uint32
 
 	mu     sync.Mutex
 	users  int // instances, and one until Close
@@ -60,6 +66,8 @@ func (e *Engine) Compile(ctx context.Context, digest journal.Digest, wasm []byte
 		compiled:    compiled,
 		description: parsed.describe(),
 		logger:      e.logger.With("module_digest", digest.String()[:shortDigest]),
+		restorable:  parsed.restorable(),
+		mutable:     parsed.mutable,
 		users:       1,
 	}
 	if m.manifest, err = m.readManifest(ctx); err != nil {
@@ -70,7 +78,7 @@ func (e *Engine) Compile(ctx context.Context, digest journal.Digest, wasm []byte
 }
 
 // compile waits for its turn and compiles a prepared module.
-func (e *Engine) compile(ctx context.Context, prepared []byte) (wazero.CompiledModule, error) {
+func (e *Engine) compile(ctx context.Context, prepared []byte) (*compiledModule, error) {
 	select {
 	case e.compiling <- struct{}{}:
 		defer func() { <-e.compiling }()
@@ -95,14 +103,14 @@ func (e *Engine) compile(ctx context.Context, prepared []byte) (wazero.CompiledM
 }
 
 // compileHere compiles, or takes what is in the cache.
-func (e *Engine) compileHere(ctx context.Context, prepared []byte) (wazero.CompiledModule, error) {
-	compiled, err := e.compileContained(ctx, prepared)
+func (e *Engine) compileHere(ctx context.Context, prepared []byte) (*compiledModule, error) {
+	compiled, err := e.compilePrepared(ctx, prepared)
 	if err != nil && e.cache != nil && strings.HasPrefix(err.Error(), damagedCachePrefix) {
 		e.logger.Warn("compilation cache is damaged, compiling again", "error", err)
 		if err := e.cache.clear(); err != nil {
 			return nil, err
 		}
-		compiled, err = e.compileContained(ctx, prepared)
+		compiled, err = e.compilePrepared(ctx, prepared)
 	}
 	if err != nil {
 		return nil, compileError(err)
@@ -138,6 +146,7 @@ func (m *Module) readManifest(ctx context.Context) (*manifest.Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.takeImage(g)
 	text, err := g.describe()
 	if err == nil {
 		text = bytes.Clone(text)
@@ -197,7 +206,11 @@ func (m *Module) release() error {
 		return nil
 	}
 	defer m.engine.release()
-	if err := m.compiled.Close(context.Background()); err != nil {
+	err := m.compiled.Close(context.Background())
+	if m.image != nil {
+		err = errors.Join(err, m.image.file.close())
+	}
+	if err != nil {
 		return fmt.Errorf("close module: %w", err)
 	}
 	return nil

@@ -213,7 +213,7 @@ func TestMeteredKernelsAreTheSame(t *testing.T) {
 // BenchmarkCommands is what metering costs a command, by turns as
 // BenchmarkKernels does, and a call that does nothing.
 func BenchmarkCommands(b *testing.B) {
-	for _, name := range []string{"empty", "counter-c", "counter"} {
+	for _, name := range []string{"empty", "counter-c", "counter-rust", "counter-as", "counter"} {
 		b.Run(name, func(b *testing.B) {
 			wasm := (&testGuest{bodies: map[string][]byte{abi.ExportHandle: i64c(0)}}).build()
 			if name != "empty" {

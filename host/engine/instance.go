@@ -140,6 +140,7 @@ func (m *Module) instantiate(ctx context.Context, opts InstanceOptions) (*Instan
 		pureSeed:  opts.pureSeed,
 	}
 	g.SetBudgets(opts.Budgets)
+	g.memory.image = m.imageFor(&opts)
 	if err := g.start(ctx); err != nil {
 		return nil, errors.Join(err, g.abandon())
 	}
@@ -176,12 +177,20 @@ func (m *Module) InstanceBytes() int64 {
 // heldBytes is what an instance holds besides linear memory.
 func (m *Module) heldBytes() int64 { return instanceBytes + m.description.TableBytes }
 
-// start makes the guest and lets it initialize itself.
+// start makes the guest and lets it initialize itself, if it does not begin
+// with what that would make.
 func (g *Instance) start(ctx context.Context) (err error) {
 	if err := g.open(ctx); err != nil {
 		return err
 	}
 	if err := g.meter.attach(g.guest); err != nil {
+		return err
+	}
+	if g.memory.image != nil {
+		g.restore(g.memory.image)
+		return nil
+	}
+	if err := g.writeData(); err != nil {
 		return err
 	}
 	initialize := g.guest.ExportedFunction(abi.ExportInitialize)
@@ -201,7 +210,7 @@ func (g *Instance) open(ctx context.Context) (err error) {
 	}()
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
 	starting := experimental.WithMemoryAllocator(context.WithoutCancel(ctx), g.memory)
-	guest, err := g.module.engine.runtime.InstantiateModule(starting, g.module.compiled, config)
+	guest, err := g.module.engine.runtime.InstantiateModule(starting, g.module.compiled.CompiledModule, config)
 	if err != nil {
 		return faultOf(abi.ExportInitialize, err)
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -130,9 +131,14 @@ const shifts = 9
 // BenchmarkKernels is what metering costs: each tight loop as it came and
 // metered, by turns, the quickest of each at each of several places, the medians
 // of those against each other, and the nanoseconds that a unit of fuel stands
-// for.
+// for. At its end it prints the ratios as a table.
 func BenchmarkKernels(b *testing.B) {
+	table := "metered over plain"
+	for _, name := range kernelNames {
+		table += fmt.Sprintf("%9s", name)
+	}
 	for _, language := range kernelLanguages {
+		row := make(map[string]float64)
 		b.Run(language, func(b *testing.B) {
 			wasm := kernels(b, language)
 			e := newEngine(b, Options{})
@@ -145,13 +151,22 @@ func BenchmarkKernels(b *testing.B) {
 				if pairs[0][0].guest.ExportedFunction(name) == nil {
 					continue
 				}
-				b.Run(name, func(b *testing.B) { compareKernels(b, pairs, name) })
+				b.Run(name, func(b *testing.B) { row[name] = compareKernels(b, pairs, name) })
 			}
 		})
+		table += fmt.Sprintf("\n%18s", language)
+		for _, name := range kernelNames {
+			if ratio, measured := row[name]; measured {
+				table += fmt.Sprintf("%9.2f", ratio)
+			} else {
+				table += fmt.Sprintf("%9s", "-")
+			}
+		}
 	}
+	fmt.Println(table)
 }
 
-func compareKernels(b *testing.B, pairs [][2]*kernel, name string) {
+func compareKernels(b *testing.B, pairs [][2]*kernel, name string) (ratio float64) {
 	const n = 100_000
 	var least [2][shifts]time.Duration
 	fuel := int64(0)
@@ -176,4 +191,5 @@ func compareKernels(b *testing.B, pairs [][2]*kernel, name string) {
 	b.ReportMetric(float64(metered)/float64(plain), "x")
 	b.ReportMetric(float64(least[1][0])/float64(least[0][0]), "x-least")
 	b.ReportMetric(float64(metered)/float64(fuel), "ns/unit")
+	return float64(metered) / float64(plain)
 }

@@ -103,7 +103,9 @@ type linearMemory struct {
 	limit    uint64        // bytes it may grow to; 0 is the module's maximum
 	reserved []byte
 	length   int
-	present  int // bytes from the start whose pages have been made
+	present  int    // bytes from the start whose pages have been made
+	image    *image // that it begins with; nil is none
+	refused  bool   // a memory.grow
 }
 
 // untouchedBytes is how much of its memory a guest may find without pages. What
@@ -143,15 +145,19 @@ func (m *linearMemory) Reallocate(size uint64) []byte {
 		if m.length == 0 && size > 0 {
 			panic(fmt.Errorf("%w: %d bytes for a new instance", ErrNoMemory, size))
 		}
+		m.refused = true
 		return nil
 	}
-	if size == 0 {
+	if m.length == 0 {
 		return []byte{}
 	}
-	return m.reserved[:size:size]
+	return m.reserved[:m.length:m.length]
 }
 
 func (m *linearMemory) grow(size uint64) bool {
+	if m.image != nil && m.length == 0 {
+		size = max(size, uint64(m.image.length))
+	}
 	more := int64(size) - int64(m.length)
 	if size > uint64(len(m.reserved)) || more < 0 || !m.take(more) {
 		return false
@@ -171,6 +177,12 @@ func (m *linearMemory) grow(size uint64) bool {
 func (m *linearMemory) commit(size int) error {
 	if err := commit(m.reserved[m.length:size]); err != nil {
 		return err
+	}
+	if m.image != nil && m.length == 0 {
+		if err := m.image.file.mapInto(m.reserved); err != nil {
+			return err
+		}
+		m.present = m.image.file.bytes
 	}
 	if upTo := size - untouchedBytes; upTo > m.present {
 		if err := populate(m.reserved[m.present:upTo]); err != nil {

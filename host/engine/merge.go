@@ -14,9 +14,9 @@ const mergeGap = 128
 // noticed.
 //
 // The Go linker cuts a module's data at every few zero bytes, into some
-// 20,000 segments, and the runtime takes 50 bytes and an allocation or two of
-// each in every instance: joined, instantiating a Go guest takes half the time
-// and its instance 1 MB less.
+// 20,000 segments, each of which the engine would keep and write; where the
+// runtime does, it takes 50 bytes and an allocation or two of each in every
+// instance.
 //
 // Joining cannot be noticed when no two segments overlap, so that their order
 // does not matter and what lies between two of them is zero, and when no

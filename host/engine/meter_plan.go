@@ -188,11 +188,14 @@ func (p *planner) step(i *instruction) {
 		}
 	case opRefFunc:
 		p.m.nameFunction(i.a)
+	case opTableSet:
+		p.m.opaque = true
 	case opMemoryGrow, opMisc:
 		if i.op == opMemoryGrow || bulk(i.sub) {
 			p.called()
 			p.useBulk(i)
 		}
+		p.m.opaque = p.m.opaque || i.op == opMisc && i.sub >= miscTableInit && i.sub != miscTableSize
 	}
 }
 

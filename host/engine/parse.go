@@ -77,6 +77,8 @@ type parsedModule struct {
 	tables    []table
 	memory    *resizable
 	globals   int
+	mutable   []uint32 // globals of numbers that can change
+	opaque    bool     // its instances have state that cannot be copied
 	exports   []export
 	bodies    []stretch // locals and instructions of each defined function
 	dataCount int       // -1 without a data count section

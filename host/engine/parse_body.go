@@ -8,9 +8,14 @@ func (m *parsedModule) readGlobals(c *cursor) {
 	m.globals = c.count("globals", maxGlobals)
 	for i := 0; i < m.globals && c.ok(); i++ {
 		c.where = fmt.Sprintf("global %d", i)
-		c.valueType("the global")
-		if mutable := c.byte("its mutability"); c.ok() && mutable > 1 {
+		kind := c.valueType("the global")
+		switch mutable := c.byte("its mutability"); {
+		case c.ok() && mutable > 1:
 			c.damaged("unknown mutability")
+		case mutable == 1 && (kind == typeV128 || kind == typeFuncref || kind == typeExternref):
+			m.opaque = true
+		case mutable == 1:
+			m.mutable = append(m.mutable, uint32(i))
 		}
 		m.skipConstant(c)
 	}

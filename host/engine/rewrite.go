@@ -11,7 +11,7 @@ const (
 	meterRefuel  = "refuel"
 	exportFuel   = "__fuel"
 	exportStack  = "__fuel_stack"
-	meterExports = 2
+	meterExports = 2 // beyond the module's globals: see exportGlobal
 	meterGlobals = 2
 )
 
@@ -96,7 +96,11 @@ func (r *rewriter) importSection() []byte {
 }
 
 func (r *rewriter) exportSection() []byte {
-	out := binary.AppendUvarint(nil, uint64(len(r.m.exports)+meterExports))
+	var mutable []uint32
+	if r.m.restorable() {
+		mutable = r.m.mutable
+	}
+	out := binary.AppendUvarint(nil, uint64(len(r.m.exports)+meterExports+len(mutable)))
 	one := func(name string, kind byte, index uint32) {
 		out = binary.AppendUvarint(append(appendName(out, name), kind), uint64(index))
 	}
@@ -109,6 +113,9 @@ func (r *rewriter) exportSection() []byte {
 	}
 	one(exportFuel, kindGlobal, r.fuel)
 	one(exportStack, kindGlobal, r.stack)
+	for _, global := range mutable {
+		one(globalName(global), kindGlobal, global)
+	}
 	return out
 }
 

@@ -98,7 +98,7 @@ func FuzzBody(f *testing.F) {
 		if original != nil {
 			return
 		}
-		compiled, err := e.runtime.CompileModule(t.Context(), prepared)
+		compiled, err := e.compilePrepared(t.Context(), prepared)
 		if err != nil {
 			t.Fatal(err)
 		}

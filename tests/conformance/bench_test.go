@@ -1,9 +1,14 @@
 package conformance
 
 import (
+	"bytes"
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/engine"
@@ -113,4 +118,73 @@ func BenchmarkGuestInstantiate(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkGuestInstances is what another instance costs, in time of its thread
+// and in memory that is its own, when it begins with the image of the first and
+// when it runs its _initialize: idle, and after a command.
+func BenchmarkGuestInstances(b *testing.B) {
+	const instances = 200
+	m := compile(b, "examples/wasm/counter")
+	begin, input := abi.AppendEntityID(nil, "e"), request(1, "add", `{"amount":3}`)
+	for name, open := range map[string]func(context.Context) (*engine.Instance, error){
+		"image": m.Instantiate,
+		"initialize": func(ctx context.Context) (*engine.Instance, error) {
+			return m.InstantiateVaried(ctx, 1_700_000_000_000_000_000, 7)
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			var opening time.Duration
+			var idle, used int
+			for b.Loop() {
+				before := privateKB(b)
+				var guests []*engine.Instance
+				began := threadTime(b)
+				for range instances {
+					g, err := open(b.Context())
+					if err != nil {
+						b.Fatal(err)
+					}
+					guests = append(guests, g)
+				}
+				opening += threadTime(b) - began
+				idle += privateKB(b) - before
+				for _, g := range guests {
+					if status, err := g.Load(0, 0, begin); err != nil || status != abi.LoadDone {
+						b.Fatal(status, err)
+					}
+					if _, err := g.Handle(0, input, engine.Env{Now: 1, Seed: 2}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				used += privateKB(b) - before
+				for _, g := range guests {
+					if err := g.Close(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			n := float64(b.N * instances)
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(opening.Microseconds())/n, "us-open")
+			b.ReportMetric(float64(idle)/n, "KB-idle")
+			b.ReportMetric(float64(used)/n, "KB-used")
+		})
+	}
+}
+
+// privateKB is the memory that the process shares with nobody.
+func privateKB(b *testing.B) (kb int) {
+	runtime.GC()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Skipf("no figures of memory here: %v", err)
+	}
+	_, line, _ := bytes.Cut(status, []byte("RssAnon:"))
+	if _, err := fmt.Sscan(string(line), &kb); err != nil {
+		b.Fatal(err)
+	}
+	return kb
 }
