@@ -52,6 +52,7 @@ func (m *metrics) watch(n *Node) {
 	count("hostd_events_total", "Events of commands carried out.", lane(func(s entity.Stats) uint64 { return s.Events }))
 	count("hostd_queries_total", "Queries answered by guests.", lane(func(s entity.Stats) uint64 { return s.Queries }))
 	count("hostd_rate_limited_total", "Commands refused by the rate of their entity type.", lane(func(s entity.Stats) uint64 { return s.RateLimited }))
+	count("hostd_retries_refused_total", "Commands tried again so late that their entities do not remember whether an earlier attempt took effect.", lane(func(s entity.Stats) uint64 { return s.Forgotten }))
 	count("hostd_rejections_total", "Commands that handlers refused.", lane(func(s entity.Stats) uint64 { return s.Rejections }))
 	count("hostd_duplicates_total", "Commands answered with an earlier reply.", lane(func(s entity.Stats) uint64 { return s.Duplicates }))
 	count("hostd_guest_faults_total", "Guest calls that trapped or broke the contract.", lane(func(s entity.Stats) uint64 { return s.Faults }))

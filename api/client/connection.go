@@ -155,6 +155,10 @@ func (w *way) transmit(ctx context.Context, conn *bidi, received <-chan error) (
 func (w *way) fill(dst []byte) []byte {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
+	if w.unsent == nil {
+		return dst
+	}
+	now := time.Now()
 	for n := 0; w.unsent != nil && n < maxMessageItems; n++ {
 		p := w.unsent
 		o := wire.Outgoing{
@@ -164,8 +168,16 @@ func (w *way) fill(dst []byte) []byte {
 		if p.cmd.ExpectedSequence != nil {
 			o.Expected, o.HasExpected = *p.cmd.ExpectedSequence, true
 		}
+		first := p.cmd.FirstTried
+		if p.carried && first.IsZero() {
+			first = p.first
+		}
+		o.FirstAgeMs = ageMs(first, now)
 		if len(dst) > 0 && len(dst)+o.Size() > maxMessageBytes {
 			break
+		}
+		if !p.carried {
+			p.first = now
 		}
 		dst = wire.AppendCommand(dst, p.correlation(), &o)
 		p.sent = true

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"iter"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -24,6 +25,12 @@ type Command struct {
 	// ID names the command; empty lets the client make one. The same command
 	// sent again with the same ID has no second effect.
 	ID string
+	// FirstTried is when the caller first sent the command with this ID, in an
+	// earlier call of which it does not know the outcome; zero where there was
+	// none. An entity that may have forgotten that attempt then refuses this one
+	// with CodeAborted, and does not run the command twice. Attempts within a
+	// call are the client's own matter.
+	FirstTried time.Time
 	// ExpectedSequence, where it is set, must be the entity's.
 	ExpectedSequence *uint64
 }
@@ -47,12 +54,14 @@ func NewCommandID() string {
 
 // Send runs one command. It tries again, with the same ID, while no node can
 // say what became of it. Errors: *RejectedError, *SequenceMismatchError,
-// *Error.
+// *Error; CodeAborted says that an earlier attempt may have taken effect so long
+// ago that the entity does not remember.
 func (c *Client) Send(ctx context.Context, cmd Command) (Reply, error) {
 	if cmd.ID == "" {
 		cmd.ID = NewCommandID()
 	}
 	about := route{cmd.EntityType, cmd.EntityID}
+	first := cmd.FirstTried
 	res, n, err := callAbout(ctx, c, about, c.opts.Timeout, &entityv1.SendRequest{
 		EntityType:       cmd.EntityType,
 		EntityId:         cmd.EntityID,
@@ -61,7 +70,13 @@ func (c *Client) Send(ctx context.Context, cmd Command) (Reply, error) {
 		CommandId:        cmd.ID,
 		ExpectedSequence: cmd.ExpectedSequence,
 	}, func(n *node, ctx context.Context, r *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error) {
-		return n.entities.Send(ctx, r)
+		now := time.Now()
+		r.Msg.FirstAttemptAgeMs = ageMs(first, now)
+		res, err := n.entities.Send(ctx, r)
+		if first.IsZero() && err != nil && judge(err).carried {
+			first = now
+		}
+		return res, err
 	})
 	if err != nil {
 		return Reply{}, err
@@ -75,6 +90,15 @@ func (c *Client) Send(ctx context.Context, cmd Command) (Reply, error) {
 		NodeID:     res.GetNodeId(),
 		Fuel:       res.GetFuel(),
 	}, nil
+}
+
+// ageMs is the time since an attempt in milliseconds, at least 1; 0 where there
+// was none.
+func ageMs(first, now time.Time) uint64 {
+	if first.IsZero() {
+		return 0
+	}
+	return uint64(max(now.Sub(first)+time.Millisecond-1, time.Millisecond) / time.Millisecond)
 }
 
 // Query is one query on one entity.

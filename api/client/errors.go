@@ -84,10 +84,11 @@ func IsNotFound(err error) bool { return CodeOf(err) == connect.CodeNotFound }
 func IsUnavailable(err error) bool { return CodeOf(err) == connect.CodeUnavailable }
 
 // OutcomeUnknown reports that the command may or may not have taken effect:
-// sending it again with the same id tells.
+// sending it again with the same id, and when it was first tried, tells. After
+// CodeAborted nothing does but a look at the entity: it has forgotten.
 func OutcomeUnknown(err error) bool {
 	switch CodeOf(err) {
-	case connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeUnknown:
+	case connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeUnknown, connect.CodeAborted:
 		return true
 	}
 	return false
@@ -100,7 +101,7 @@ func OutcomeUnknown(err error) bool {
 // in a node that was frozen or cut off is decided anew when it comes through.
 func settled(code connect.Code) bool {
 	switch code {
-	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeUnimplemented:
+	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeUnimplemented, connect.CodeAborted:
 		return true
 	}
 	return false

@@ -15,6 +15,7 @@ type pending struct {
 	done       func(Reply, error)
 	carried    bool      // by an earlier attempt: it may have been carried out
 	sent       bool      // over the connection that has it
+	first      time.Time // when it was first sent, of attempts that may have carried it out
 	overtaken  bool      // a later command of its entity has its outcome
 	failed     error     // why the last attempt failed
 	since      time.Time // when an attempt first failed

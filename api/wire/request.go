@@ -15,6 +15,9 @@ type Command struct {
 	// Expected is the sequence that the entity must be at, where HasExpected.
 	Expected    uint64
 	HasExpected bool
+	// FirstAgeMs is how long ago the first attempt was made, in milliseconds; 0
+	// says that this is it.
+	FirstAgeMs uint64
 }
 
 // ParseRequest calls fn for every command of an encoded SendStreamRequest, in
@@ -64,6 +67,8 @@ func (c *Command) parseSend(msg []byte) error {
 			c.CommandID = b
 		case tagExpected:
 			c.Expected, c.HasExpected = n, true
+		case tagFirstAge:
+			c.FirstAgeMs = n
 		}
 		return nil
 	})
@@ -79,6 +84,7 @@ type Outgoing struct {
 	// Expected is the sequence that the entity must be at, where HasExpected.
 	Expected    uint64
 	HasExpected bool
+	FirstAgeMs  uint64 // as of a Command
 }
 
 // Size is the number of bytes that AppendCommand appends, give or take the
@@ -93,7 +99,7 @@ func (o *Outgoing) sendSize() int {
 	if o.HasExpected {
 		n += 1 + protowire.SizeVarint(o.Expected)
 	}
-	return n
+	return n + sizeVarintField(o.FirstAgeMs)
 }
 
 // AppendCommand appends one item to an encoded SendStreamRequest.
@@ -112,5 +118,5 @@ func AppendCommand(dst []byte, correlation uint64, o *Outgoing) []byte {
 	if o.HasExpected {
 		dst = protowire.AppendVarint(append(dst, tagExpected), o.Expected)
 	}
-	return dst
+	return appendVarintField(dst, tagFirstAge, o.FirstAgeMs)
 }

@@ -44,6 +44,7 @@ const (
 	tagInData     = 5<<3 | 2
 	tagCommandID  = 6<<3 | 2
 	tagExpected   = 7 << 3
+	tagFirstAge   = 8 << 3
 
 	tagOutJSON    = 1<<3 | 2
 	tagOutData    = 2<<3 | 2

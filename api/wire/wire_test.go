@@ -53,6 +53,10 @@ func randomCommand(rng *rand.Rand) (wire.Outgoing, *entityv1.SendStreamRequest_I
 		o.HasExpected, o.Expected = true, number(rng)
 		request.ExpectedSequence = &o.Expected
 	}
+	if rng.IntN(2) == 0 {
+		o.FirstAgeMs = number(rng)
+		request.FirstAttemptAgeMs = o.FirstAgeMs
+	}
 	return o, &entityv1.SendStreamRequest_Item{CorrelationId: number(rng), Request: request}
 }
 
@@ -69,7 +73,8 @@ func checkParsedRequest(t *testing.T, encoded []byte, want *entityv1.SendStreamR
 		r := item.GetRequest()
 		if c.Correlation != item.GetCorrelationId() || string(c.EntityType) != r.GetEntityType() || string(c.EntityID) != r.GetEntityId() ||
 			string(c.Name) != r.GetCommand() || string(c.CommandID) != r.GetCommandId() ||
-			c.HasExpected != (r != nil && r.ExpectedSequence != nil) || c.Expected != r.GetExpectedSequence() {
+			c.HasExpected != (r != nil && r.ExpectedSequence != nil) || c.Expected != r.GetExpectedSequence() ||
+			c.FirstAgeMs != r.GetFirstAttemptAgeMs() {
 			t.Fatalf("parsed %+v, wanted %v", c, item)
 		}
 		switch p := r.GetPayload().(type) {

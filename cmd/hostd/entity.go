@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	"github.com/hostd/hostd/api/client"
@@ -70,7 +71,7 @@ func newEntitySend(std stdio) *cobra.Command {
 		defer c.Close()
 		reply, err := c.Send(ctx, command)
 		if err != nil {
-			if client.OutcomeUnknown(err) {
+			if client.OutcomeUnknown(err) && client.CodeOf(err) != connect.CodeAborted {
 				return hint(fmt.Errorf("send: %w", err), "The outcome is unknown: send again with --command-id "+command.ID+" to learn it.")
 			}
 			return fmt.Errorf("send: %w", err)

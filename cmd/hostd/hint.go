@@ -49,6 +49,8 @@ func nextStep(err error) string {
 		return "It is safe to try again. 'hostd shard ls' shows which shards have no leader."
 	case connect.CodeDeadlineExceeded:
 		return "The outcome is unknown. Ask a query again; send a command again with the same --command-id to learn its outcome."
+	case connect.CodeAborted:
+		return "Whether the command took effect is forgotten: 'hostd entity events TYPE ID' shows what happened."
 	case connect.CodeResourceExhausted:
 		return "Nothing was written. Try again after a moment; if it lasts, look at the disk and at the node's log."
 	case connect.CodeNotFound:

@@ -183,6 +183,7 @@ func (c *core) requeue(v *call) {
 		c.settle(s, v.req, Result{Err: notLeader(s)})
 		return
 	}
+	v.req.Again = true // others have had their turn since
 	c.dispatch(s, v.req)
 }
 

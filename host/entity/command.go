@@ -75,6 +75,12 @@ type Request struct {
 	// server made because the client gave none.
 	ID       journal.CommandID
 	ServerID bool
+	// First is when the command was first tried, by the clock of this process,
+	// or when it came here. Again says that an earlier attempt may have taken
+	// effect: then the command fails with ErrForgotten if the entity may have
+	// forgotten what was carried out since First.
+	First time.Time
+	Again bool
 	// ExpectedSequence rejects the command unless the entity is at exactly
 	// this sequence; NoExpectation accepts any.
 	ExpectedSequence int64

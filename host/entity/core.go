@@ -145,6 +145,7 @@ type core struct {
 type Stats struct {
 	Commands, Queries, Rejections, Duplicates, Faults, Loads, Events uint64
 	RateLimited                                                      uint64 // commands refused by the rate of their type
+	Forgotten                                                        uint64 // retries that the windows of their entities do not reach back to
 	BadOutputs                                                       uint64 // outputs that are no frames of the contract, or over a limit
 	Overruns                                                         uint64 // visits to guests that the lane went on without
 	Proposals, ProposedRecords                                       uint64

@@ -20,7 +20,7 @@ func (c *core) command(e *entity, r *Request) {
 	}
 	var hash uint64
 	hash, c.scratch = journal.HashCommand(c.scratch, r.Name, r.Payload)
-	if c.remembered(e, r, hash, now) || c.unsure(e, r) {
+	if c.remembered(e, r, hash, now) || c.unsure(e, r) || c.forgotten(e, r, now) {
 		return
 	}
 	if r.ExpectedSequence != NoExpectation && journal.Sequence(r.ExpectedSequence) != e.sequence {
@@ -74,11 +74,17 @@ func (c *core) handle(e *entity, r *Request, now int64, hash uint64) {
 
 // remembered answers a command id that the entity has carried out before.
 func (c *core) remembered(e *entity, r *Request, hash uint64, now int64) bool {
-	m, found := e.seen.find(&c.opts.Window, r.ID, now)
-	if found {
+	m, found, live := e.seen.find(&c.opts.Window, r.ID, now)
+	switch {
+	case live:
 		c.again(e, r, &m, hash)
+	case found && r.Again: // it is too old to count as known
+		c.stats.Forgotten++
+		c.settle(e.shard, r, Result{Err: ErrForgotten})
+	default:
+		return false
 	}
-	return found
+	return true
 }
 
 // unsure has the whole window of an entity read for a command id that may be
@@ -87,12 +93,18 @@ func (c *core) unsure(e *entity, r *Request) bool {
 	if e.rest == nil || !e.rest.partial || !e.rest.filter.has(r.ID) {
 		return false
 	}
+	c.readWhole(e, r)
+	return true
+}
+
+// readWhole loads an entity again with its whole window, and then serves the
+// request.
+func (c *core) readWhole(e *entity, r *Request) {
 	e.waiting.unshift(r)
 	e.rest.whole = true
 	c.away[e] = struct{}{}
 	c.evict(e)
 	c.revive(e)
-	return true
 }
 
 // again answers a command id that the entity has carried out before. The

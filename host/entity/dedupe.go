@@ -38,6 +38,9 @@ type remembered struct {
 type dedupe struct {
 	few  string // packed commands, when there is no many
 	many *memory
+	// forgot is no earlier than the time of any command that the entity has
+	// carried out and that is not in the window; 0 when it has them all.
+	forgot int64
 }
 
 const (
@@ -47,8 +50,9 @@ const (
 	fewBytes    = 1 << 10
 )
 
-// find returns the live memory of id at log clock now, with a copy of its reply.
-func (d *dedupe) find(w *Window, id journal.CommandID, now int64) (r remembered, ok bool) {
+// find returns the memory of id, with a copy of its reply, and whether it is
+// young enough at log clock now to be live.
+func (d *dedupe) find(w *Window, id journal.CommandID, now int64) (r remembered, ok, live bool) {
 	n := nameOf(id)
 	if d.many != nil {
 		r, ok = d.many.find(&n)
@@ -64,7 +68,7 @@ func (d *dedupe) find(w *Window, id journal.CommandID, now int64) (r remembered,
 			r = last.open()
 		}
 	}
-	return r, ok && now-r.recordedAt <= w.age(r.server)
+	return r, ok, ok && now-r.recordedAt <= w.age(r.server)
 }
 
 func (w *Window) age(server bool) int64 {
@@ -90,7 +94,9 @@ func (d *dedupe) add(w *Window, r remembered) (forgot bool) {
 // put is add for a command whose id is n.
 func (d *dedupe) put(w *Window, n *name, r *remembered) (forgot bool) {
 	if d.many != nil {
-		return d.many.add(w, n, r)
+		at, forgot := d.many.add(w, n, r)
+		d.forgot = max(d.forgot, at)
+		return forgot
 	}
 	commands, replies := 0, 0
 	for rest := d.few; len(rest) > 0; commands++ {
@@ -104,7 +110,7 @@ func (d *dedupe) put(w *Window, n *name, r *remembered) (forgot bool) {
 			break
 		}
 		commands, replies = commands-1, replies-len(p.reply())
-		d.few, forgot = rest, true
+		d.few, d.forgot, forgot = rest, max(d.forgot, p.recordedAt()), true
 	}
 	if commands < fewCommands && len(d.few)+packedBytes(n, r) <= fewBytes {
 		var scratch [fewBytes]byte

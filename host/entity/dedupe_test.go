@@ -11,7 +11,7 @@ import (
 )
 
 func (d *dedupe) has(w *Window, id journal.CommandID, now int64) bool {
-	_, ok := d.find(w, id, now)
+	_, _, ok := d.find(w, id, now)
 	return ok
 }
 
@@ -85,8 +85,8 @@ func TestWindowIsAFunctionOfTheRecords(t *testing.T) {
 			replayed.add(&w, r)
 		}
 		for i := max(0, n-60); i <= n; i++ {
-			a, okA := live.find(&w, id(i), now)
-			b, okB := replayed.find(&w, id(i), now)
+			a, _, okA := live.find(&w, id(i), now)
+			b, _, okB := replayed.find(&w, id(i), now)
 			if okA != okB || a.recordedAt != b.recordedAt {
 				t.Fatalf("after %d commands, %s: live %v %v, replayed %v %v", n, id(i), okA, a, okB, b)
 			}
@@ -156,7 +156,7 @@ func TestWindowAgreesWithAList(t *testing.T) {
 				}
 			}
 			known := want.id != "" && now-want.recordedAt <= w.age(want.server)
-			got, ok := d.find(&w, asked, now)
+			got, _, ok := d.find(&w, asked, now)
 			want.id = "" // who asks knows it
 			if ok != known || ok && fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Fatalf("seed %d, step %d: %q is %v %v, want %v %v", seed, step, asked, ok, got, known, want)

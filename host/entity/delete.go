@@ -25,7 +25,7 @@ func (c *core) remove(e *entity, r *Request) {
 	var hash uint64
 	hash, c.scratch = journal.HashCommand(c.scratch, DeleteAct, nil)
 	switch {
-	case c.remembered(e, r, hash, now) || c.unsure(e, r):
+	case c.remembered(e, r, hash, now) || c.unsure(e, r) || c.forgotten(e, r, now):
 	case c.readOnly():
 		c.settle(e.shard, r, Result{Err: ErrReadOnly})
 	default:

@@ -31,6 +31,10 @@ var (
 	// ErrCommandIDReused: the command id was used before with another command
 	// or payload.
 	ErrCommandIDReused = errors.New("the command id was used before for something else")
+	// ErrForgotten: an earlier attempt of the command may have taken effect, and
+	// the entity does not remember commands for so long. It was not carried out
+	// again; nobody can tell whether it ever was but by the entity's state.
+	ErrForgotten = errors.New("an earlier attempt may have taken effect, and the entity does not remember its commands for so long; look at its state")
 	// ErrBusy: a queue or the node's budget is full. Retry after a moment.
 	ErrBusy = errors.New("a queue is full")
 	// ErrReadOnly: the disk mark is reached; writes are refused until space

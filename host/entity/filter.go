@@ -94,6 +94,7 @@ func (c *core) note(e *entity, r remembered) {
 func (c *core) noteAll(e *entity, seen recollection) {
 	var text [64]byte
 	reserved := false
+	e.seen.forgot = max(e.seen.forgot, seen.before)
 	for left, rest := seen.count, seen.packed; left > 0; left-- {
 		if m := e.seen.many; m != nil && !reserved {
 			m.reserve(min(left, c.opts.Window.Commands), len(rest))

@@ -21,13 +21,15 @@ import (
 //
 //	size u16 | flags u16 | key u32 | shard u32 | instance u32 | handle u32 |
 //	type u16 | bytes of the id u16 | touched u32 | replay 3 x u32 |
-//	sequence u64 | chain's link 32 | bytes of the window u16 | id | window
+//	sequence u64 | chain's link 32 | bytes of the window u16 | id | window |
+//	where the window has forgotten something, the time of that i64
 const (
 	foldHead = 82
 
 	foldGone   = 1 << 0
 	foldLives  = 1 << 1
 	foldAsleep = 1 << 2
+	foldForgot = 1 << 3
 )
 
 // folds are a shard's folded entities: places in the logs of their types by a
@@ -137,7 +139,11 @@ func (c *core) foldable(e *entity) bool {
 
 // fold makes a record of an entity. It reports whether there was memory for it.
 func (c *core) fold(l *idle, e *entity) bool {
-	size := (foldHead + len(e.id.ID) + len(e.seen.few) + 7) &^ 7
+	size := foldHead + len(e.id.ID) + len(e.seen.few)
+	if e.seen.forgot != 0 {
+		size += 8
+	}
+	size = (size + 7) &^ 7
 	p, rec := c.appendRecord(&l.log, e.id.Type, size)
 	if rec == nil {
 		return false
@@ -148,6 +154,9 @@ func (c *core) fold(l *idle, e *entity) bool {
 	}
 	if e.asleep {
 		flags |= foldAsleep
+	}
+	if e.seen.forgot != 0 {
+		flags |= foldForgot
 	}
 	le := binary.LittleEndian
 	le.PutUint16(rec[0:], uint16(size))
@@ -165,7 +174,11 @@ func (c *core) fold(l *idle, e *entity) bool {
 	le.PutUint64(rec[40:], uint64(e.sequence))
 	copy(rec[48:], e.hash[:])
 	le.PutUint16(rec[80:], uint16(len(e.seen.few)))
-	copy(rec[foldHead+copy(rec[foldHead:], e.id.ID):], e.seen.few)
+	at := foldHead + copy(rec[foldHead:], e.id.ID)
+	at += copy(rec[at:], e.seen.few)
+	if e.seen.forgot != 0 {
+		le.PutUint64(rec[at:], uint64(e.seen.forgot))
+	}
 
 	c.residents.cache.setApart(e)
 	l.take(e)
@@ -196,6 +209,9 @@ func (c *core) unfold(p place, first bool) *entity {
 		seen: dedupe{few: string(few)},
 	}
 	copy(e.hash[:], rec[48:])
+	if flags&foldForgot != 0 {
+		e.seen.forgot = int64(le.Uint64(rec[foldHead+len(id)+len(few):]))
+	}
 	c.dropFold(&e.shard.folds, p)
 	e.inst.unfolded(e.handle)
 	e.inst.entities[e.handle] = e

@@ -201,6 +201,7 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 	ch := &loadChunk{load: l}
 	var from, start journal.Sequence
 	var met, ended bool // ended: of this life not all events are there
+	var inside bool     // the next record is not the entity's first
 	snap, err := h.Snapshot(l.ctx, l.shard, l.id, l.typ.Digest, l.below)
 	if snap != nil {
 		ch.snapshot, ch.lives, from, start = snap, true, snap.Window, snap.Sequence
@@ -209,7 +210,11 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 			ch.partial, from = snap, start
 		}
 	}
+	inside = from > 0
 	visit := func(rec *journal.Record, after journal.Hash) error {
+		if inside {
+			ch.seen.before, inside = rec.RecordedAt, false
+		}
 		if rec.Last() == start && start > 0 {
 			if met = after == snap.Hash; !met {
 				return errStraySnapshot
@@ -257,7 +262,7 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 	}
 	if from == 0 && errors.As(err, &cut) {
 		// The window is still there, and the next life, if there is one.
-		ended = !l.typ.Durable // the last state is whole
+		ended, inside = !l.typ.Durable, true // the last state is whole
 		if err = h.Read(l.ctx, l.shard, l.id, cut.First-1, visit); err == nil && ended {
 			err = ErrCut
 		}

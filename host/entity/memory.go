@@ -61,17 +61,18 @@ func (m *memory) find(n *name) (r remembered, ok bool) {
 	return r, false
 }
 
-// add is dedupe.add.
-func (m *memory) add(w *Window, n *name, r *remembered) (forgot bool) {
+// add is dedupe.put. at is the time of the last command that it has forgotten.
+func (m *memory) add(w *Window, n *name, r *remembered) (at int64, forgot bool) {
 	for m.count > 0 {
-		if p := m.first(); w.holds(m.count, m.replies, p.recordedAt(), p.server(), r) {
+		p := m.first()
+		if w.holds(m.count, m.replies, p.recordedAt(), p.server(), r) {
 			break
 		}
+		at, forgot = max(at, p.recordedAt()), true
 		m.forget()
-		forgot = true
 	}
 	m.push(n, r)
-	return forgot
+	return at, forgot
 }
 
 func (m *memory) push(n *name, r *remembered) {

@@ -91,11 +91,12 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 
 // client is one outstanding request and what the log held when it was sent.
 type client struct {
-	w    *world
-	req  *Request
-	id   journal.CommandID
-	seen int64 // sum of the entity that was acknowledged before it was sent
-	life int   // of the entity then
+	w     *world
+	req   *Request
+	id    journal.CommandID
+	again bool  // an earlier attempt was made
+	seen  int64 // sum of the entity that was acknowledged before it was sent
+	life  int   // of the entity then
 }
 
 func (w *world) problem(format string, args ...any) {
@@ -106,8 +107,7 @@ func (w *world) play(steps int) {
 	w.elect()
 	w.elect()
 	for i := 0; i < steps && len(w.problems) == 0; i++ {
-		w.now = w.now.Add(time.Duration(w.rnd.IntN(3)) * time.Millisecond)
-		w.core.now = w.now
+		w.elapse(time.Duration(w.rnd.IntN(3)) * time.Millisecond * w.pace)
 		if w.rnd.IntN(8) == 0 {
 			w.core.passivateIdle()
 		}
@@ -155,8 +155,7 @@ func (w *world) settle() {
 	}
 	w.catchUp(0)
 	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0 || len(w.away) > 0 || len(w.scans) > 0 || w.dueTimers() > 0 || w.missing() > 0 || w.mailLeft()); i++ {
-		w.now = w.now.Add(time.Duration(1+i/50) * time.Millisecond) // what is held back waits ever longer
-		w.core.now = w.now
+		w.elapse(time.Duration(1+i/50) * time.Millisecond) // what is held back waits ever longer
 		w.chunk()
 		w.commit()
 		w.confirm()
@@ -279,6 +278,7 @@ func (w *world) commandFor(c *client) {
 		r.Name = "add"
 	}
 	r.Payload = strconv.AppendInt(nil, int64(1+w.rnd.IntN(9)), 10)
+	r.First = w.now
 	r.ID = journal.CommandID(fmt.Sprintf("c%d", len(w.ids)))
 	if w.rnd.IntN(10) == 0 {
 		r.ExpectedSequence = int64(w.rnd.IntN(20))
@@ -287,6 +287,7 @@ func (w *world) commandFor(c *client) {
 		old := w.ids[w.rnd.IntN(len(w.ids))]
 		s := w.sent[old]
 		r.Kind, r.ID, r.Entity.ID, r.Name, r.Payload = s.kind, old, s.entity, s.name, []byte(s.payload)
+		c.again, r.Again, r.First = true, true, w.now.Add(s.at-w.passed)
 	}
 	w.note(c)
 }
@@ -302,7 +303,7 @@ func (w *world) note(c *client) {
 	c.id = r.ID
 	if w.sent[r.ID] == nil {
 		w.ids = append(w.ids, r.ID)
-		w.sent[r.ID] = &sent{kind: r.Kind, entity: r.Entity.ID, name: r.Name, payload: string(r.Payload)}
+		w.sent[r.ID] = &sent{kind: r.Kind, entity: r.Entity.ID, name: r.Name, payload: string(r.Payload), at: w.passed}
 	}
 }
 
@@ -316,6 +317,7 @@ func (c *client) Complete(r *Request) {
 	c.req = nil
 	c.w.done++
 	res, command := r.Result, r.Kind == Command || r.Kind == Delete
+	c.w.retries.count(c, r)
 	switch {
 	case r.Kind == Query && res.Err == nil:
 		sum, _ := strconv.ParseInt(string(res.Payload), 10, 64)
@@ -439,5 +441,6 @@ func (w *world) elect() {
 	}
 	w.flights, w.rounds = nil, nil
 	w.term++
+	w.anotherClock()
 	w.core.event(&event{kind: evTerm, shard: worldShard, term: w.term, bound: w.revision})
 }

@@ -178,6 +178,7 @@ func (p packed[T]) numbers() remembered {
 type recollection struct {
 	packed []byte
 	count  int
+	before int64 // there may be others, not younger than this; 0 when there are none
 }
 
 func (s *recollection) add(rec *journal.Record) {

@@ -29,6 +29,7 @@ type shard struct {
 	elected sharding.Term // this node was elected in it
 	noop    sharding.Term // highest term whose no-op has been applied here
 	clock   int64         // highest recordedAt seen: the log clock never runs back
+	led     leads         // since when, where leading
 	binding
 	timers clockwork
 	memory remembering
@@ -145,6 +146,7 @@ func (c *core) activate(s *shard) {
 	if s.state == following && s.elected > s.term && s.elected == s.noop && c.opts.Bindings() >= s.revision {
 		s.state, s.term = leading, s.elected
 		s.next, s.decided = 1, 0
+		s.led = leads{c.now, s.clock}
 		c.wake(s, 1)
 		c.recall(s)
 	}
@@ -338,6 +340,7 @@ func (c *core) release(s *shard, n uint64, lost bool) {
 	for _, r := range again {
 		r.Result = Result{}
 		r.run = run{}
+		r.Again = true // its caller may have sent it again since
 		c.dispatch(s, r)
 	}
 }

@@ -19,11 +19,15 @@ func (w *world) ask(kind Kind, name, id string) Result { return w.send("x", kind
 
 func (w *world) send(entity string, kind Kind, name, id string) Result {
 	w.t.Helper()
+	return w.submit(&Request{
+		Kind: kind, Entity: sharding.EntityID{Type: "tally", ID: entity}, Name: name, Payload: []byte("1"), ID: journal.CommandID(id),
+	})
+}
+
+func (w *world) submit(r *Request) Result {
+	w.t.Helper()
 	var a asked
-	r := &Request{
-		Kind: kind, Entity: sharding.EntityID{Type: "tally", ID: entity}, Shard: worldShard, Name: name, Payload: []byte("1"),
-		ID: journal.CommandID(id), ExpectedSequence: NoExpectation, Done: &a,
-	}
+	r.Shard, r.ExpectedSequence, r.Done = worldShard, NoExpectation, &a
 	w.core.submit(w.now, []*Request{r})
 	for range 100 {
 		w.core.pump()
@@ -38,7 +42,7 @@ func (w *world) send(entity string, kind Kind, name, id string) Result {
 			return *a.got
 		}
 	}
-	w.t.Fatalf("%s %s is never answered", name, id)
+	w.t.Fatalf("%s %s is never answered", r.Name, r.ID)
 	return Result{}
 }
 

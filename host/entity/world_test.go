@@ -37,6 +37,9 @@ type world struct {
 	now  time.Time
 	open int // guest instances
 
+	clocks
+	retries retries
+
 	newest   uint64 // revision that any node serves
 	revision uint64 // in the log
 
@@ -100,6 +103,7 @@ type sent struct {
 	entity, name, payload string
 	acked                 *Result
 	unknown               bool // an attempt may have had an effect
+	at                    time.Duration
 }
 
 const worldShard = sharding.ShardID(1)
@@ -111,6 +115,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	w.durable, w.remember = seed%5 == 4, seed%2 == 0
 	w.post = newPost()
+	w.pace = 1
 	w.serve(0)
 	w.core = newCore(Options{
 		Journal: w, Histories: w, Types: w, Now: func() time.Time { return w.now },

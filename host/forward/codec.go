@@ -25,6 +25,7 @@ type asked struct {
 	round       uint64
 	send        []byte // of a delivery
 	shard       uint64 // the sender's; 0 from a release that sends none
+	firstTried  uint64 // microseconds ago; 0 where no attempt can have taken effect
 }
 
 // answered is one outcome on the wire. Decoded, its slices alias the message.
@@ -57,6 +58,7 @@ const (
 	tagRound      = 11 << 3
 	tagShard      = 12 << 3
 	tagSend       = 13<<3 | 2
+	tagFirstTried = 14 << 3
 
 	tagPayload   = 2<<3 | 2
 	tagSequence  = 3 << 3
@@ -139,6 +141,8 @@ func (a *asked) parse(item []byte) error {
 			a.send = b
 		case tagShard:
 			a.shard = n
+		case tagFirstTried:
+			a.firstTried = n
 		}
 		return nil
 	})

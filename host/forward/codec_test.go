@@ -35,6 +35,10 @@ var requests = []*entity.Request{
 		Kind: entity.Deliver, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "deposit", ExpectedSequence: entity.NoExpectation,
 		Delivery: &entity.Delivery{Source: sharding.EntityID{Type: "transfer", ID: "t1"}, Number: 1, Refuse: &entity.RejectedError{Code: "not_found", Message: "there is no such type"}},
 	},
+	{
+		Kind: entity.Command, Entity: sharding.EntityID{Type: "counter", ID: "c"}, Name: "add", ID: "c-2", ExpectedSequence: entity.NoExpectation,
+		First: time.Unix(998, 0), Again: true,
+	},
 }
 
 // TestRequestsAreTheGeneratedTypes holds the hand-written codec against the
@@ -79,6 +83,13 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 			t.Errorf("%d: deadline %v, want %v", i, back.Deadline, want.Deadline)
 		}
 		want.Deadline, back.Deadline = time.Time{}, time.Time{}
+		if q.Kind == entity.Command && !q.Again {
+			want.First = now // it has come here for the first time
+		}
+		if !want.First.Equal(back.First) {
+			t.Errorf("%d: first tried at %v, want %v", i, back.First, want.First)
+		}
+		want.First, back.First = time.Time{}, time.Time{}
 		if want.Delivery != nil {
 			if !reflect.DeepEqual(want.Delivery, back.Delivery) {
 				t.Errorf("%d: got %+v, want %+v", i, back.Delivery, want.Delivery)

@@ -62,6 +62,7 @@ var sentinels = []struct {
 	{42, entity.ErrOutboxFull},
 	{43, entity.ErrLettersFull},
 	{44, entity.ErrCut},
+	{45, entity.ErrForgotten},
 }
 
 // Fields of ForwardError.

@@ -21,7 +21,7 @@ const (
 
 // requestSize is an upper bound of the bytes of an item.
 func requestSize(q *entity.Request) int {
-	return 96 + len(q.Entity.Type) + len(q.Entity.ID) + len(q.Name) + len(q.Payload) + len(q.ID) + sendSize(q.Delivery)
+	return 107 + len(q.Entity.Type) + len(q.Entity.ID) + len(q.Name) + len(q.Payload) + len(q.ID) + sendSize(q.Delivery)
 }
 
 // appendRequest appends an item of a ForwardRequest.
@@ -44,9 +44,13 @@ func appendRequest(dst []byte, correlation uint64, q *entity.Request, now time.T
 	if !q.Deadline.IsZero() {
 		remaining = uint64(max(q.Deadline.Sub(now).Microseconds(), 1))
 	}
+	tried := uint64(0)
+	if q.Again {
+		tried = uint64(max(now.Sub(q.First).Microseconds(), 1))
+	}
 	size := varintSize(correlation) + varintSize(kind) + bytesSize(len(q.Entity.Type)) + bytesSize(len(q.Entity.ID)) +
 		bytesSize(len(q.Name)) + bytesSize(len(q.Payload)) + bytesSize(len(q.ID)) + varintSize(bit(q.ServerID)) +
-		varintSize(expected) + varintSize(remaining) + varintSize(q.Route.Round) + varintSize(uint64(q.Shard)) + sendFieldSize(send)
+		varintSize(expected) + varintSize(remaining) + varintSize(q.Route.Round) + varintSize(uint64(q.Shard)) + sendFieldSize(send) + varintSize(tried)
 	dst = protowire.AppendVarint(append(dst, tagItem), uint64(size))
 	dst = appendVarint(dst, tagCorrelation, correlation)
 	dst = appendVarint(dst, tagKind, kind)
@@ -60,7 +64,8 @@ func appendRequest(dst []byte, correlation uint64, q *entity.Request, now time.T
 	dst = appendVarint(dst, tagRemaining, remaining)
 	dst = appendVarint(dst, tagRound, q.Route.Round)
 	dst = appendVarint(dst, tagShard, uint64(q.Shard))
-	return appendBytes(dst, tagSend, send)
+	dst = appendBytes(dst, tagSend, send)
+	return appendVarint(dst, tagFirstTried, tried)
 }
 
 // fill makes the request that an item describes. Entity id and command id
@@ -91,6 +96,9 @@ func (a *asked) fill(q *entity.Request, names *names, scratch []byte, now time.T
 	if q.ExpectedSequence < entity.NoExpectation {
 		return scratch, fmt.Errorf("%w: expected sequence %d", errMalformed, a.expected)
 	}
+	if q.Kind == entity.Command {
+		q.First, q.Again = now.Add(-time.Duration(min(a.firstTried, uint64(longestAge/time.Microsecond)))*time.Microsecond), a.firstTried > 0
+	}
 	if a.remaining > 0 {
 		q.Deadline = now.Add(time.Duration(min(a.remaining, uint64(longestDeadline/time.Microsecond))) * time.Microsecond)
 	}
@@ -99,6 +107,9 @@ func (a *asked) fill(q *entity.Request, names *names, scratch []byte, now time.T
 
 // longestDeadline bounds what another node may ask for.
 const longestDeadline = 10 * time.Minute
+
+// longestAge bounds how long ago an attempt is taken for.
+const longestAge = 366 * 24 * time.Hour
 
 // names makes strings of bytes that repeat, such as entity types. It serves
 // one goroutine and holds on to a bounded number.

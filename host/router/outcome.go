@@ -23,6 +23,7 @@ func comesBack(q *entity.Request) bool {
 	switch {
 	case errors.Is(err, entity.ErrOutcomeUnknown):
 		q.Route.Unknown = q.Route.Unknown || q.Kind == entity.Command
+		q.Again = q.Again || q.Kind == entity.Command
 		q.Route.UnderWay = q.Route.UnderWay || q.Kind == entity.Command && errors.Is(err, ErrMayComeThrough)
 		return true
 	case errors.Is(err, entity.ErrNotApplied), errors.Is(err, entity.ErrNotServed), errors.Is(err, ErrUnreachable), errors.As(err, &notLeader):
@@ -44,7 +45,7 @@ func settled(err error, underWay bool) bool {
 		return true
 	}
 	var mismatch *entity.SequenceMismatchError
-	if errors.Is(err, entity.ErrCommandIDReused) || errors.As(err, &mismatch) {
+	if errors.Is(err, entity.ErrCommandIDReused) || errors.Is(err, entity.ErrForgotten) || errors.As(err, &mismatch) {
 		return true
 	}
 	if underWay {

@@ -40,6 +40,7 @@ type batch struct {
 	message  wire.Message // payloads alias it
 	items    []item
 	submit   []*entity.Request
+	arrived  time.Time
 	deadline time.Time
 	refs     atomic.Int32
 

@@ -60,6 +60,7 @@ func (c *calls) run(ctx context.Context, fill func(*entity.Request)) (entity.Res
 	w := c.get()
 	now := time.Now()
 	deadline := c.deadline.of(ctx, now)
+	w.req.First = now
 	fill(&w.req)
 	w.req.Deadline = deadline
 	w.req.Done = w

@@ -42,6 +42,12 @@ var errNoOutcome = errors.New("the deadline passed before the outcome was known;
 // was made of a log that has since been cut. Only a new beginning helps.
 var errAheadOfLog = errors.New("the cursor is ahead of the log: the history it was made of is gone; subscribe from the beginning")
 
+// What an ErrorInfo says of a retry whose outcome nobody can tell.
+const (
+	reasonForgotten = "COMMAND_OUTCOME_UNKNOWN"
+	errorDomain     = "hostd"
+)
+
 // InvalidModuleError says why an upload or an activation was refused.
 type InvalidModuleError struct{ Reason string }
 
@@ -130,6 +136,7 @@ var sentinelCodes = []struct {
 	{errPaused, connect.CodeUnavailable},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded},
 	{context.Canceled, connect.CodeCanceled},
+	{entity.ErrForgotten, connect.CodeAborted},
 	{entity.ErrCut, connect.CodeFailedPrecondition},
 	{entity.ErrParked, connect.CodeInternal},
 	{entity.ErrUnsupported, connect.CodeUnimplemented},
@@ -166,6 +173,9 @@ func detailOf(err error) proto.Message {
 	var rejected *entity.RejectedError
 	if errors.As(err, &rejected) {
 		return &entityv1.Rejection{Code: rejected.Code, Message: rejected.Message}
+	}
+	if errors.Is(err, entity.ErrForgotten) {
+		return &errdetails.ErrorInfo{Reason: reasonForgotten, Domain: errorDomain}
 	}
 	var limited *entity.RateLimitedError
 	if errors.As(err, &limited) {

@@ -43,6 +43,7 @@ func TestCodes(t *testing.T) {
 		{"entity.ErrStopped", entity.ErrStopped, connect.CodeUnavailable},
 		{"entity.ErrDeadline", entity.ErrDeadline, connect.CodeDeadlineExceeded},
 		{"entity.ErrParked", entity.ErrParked, connect.CodeInternal},
+		{"entity.ErrForgotten", entity.ErrForgotten, connect.CodeAborted},
 		{"entity.ErrCut", entity.ErrCut, connect.CodeFailedPrecondition},
 		{"journal.CutError", &journal.CutError{First: 7}, connect.CodeOutOfRange},
 		{"entity.ErrDamaged", entity.ErrDamaged, connect.CodeDataLoss},

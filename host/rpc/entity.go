@@ -50,6 +50,9 @@ func (s *entityService) Send(ctx context.Context, r *connect.Request[entityv1.Se
 	if err := checkCommandID(m.GetCommandId()); err != nil {
 		return nil, publicError(s.log, err)
 	}
+	if err := checkRetry(m.GetCommandId(), m.GetFirstAttemptAgeMs()); err != nil {
+		return nil, publicError(s.log, err)
+	}
 	expected, err := expectation(m.ExpectedSequence != nil, m.GetExpectedSequence())
 	if err != nil {
 		return nil, publicError(s.log, err)
@@ -68,6 +71,7 @@ func (s *entityService) Send(ctx context.Context, r *connect.Request[entityv1.Se
 		if req.ID == "" {
 			req.ID, req.ServerID = s.ids.next(), true
 		}
+		triedBefore(req, m.GetFirstAttemptAgeMs())
 	})
 	if err != nil {
 		return nil, publicError(s.log, err)

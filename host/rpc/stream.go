@@ -98,6 +98,7 @@ func (st *sendStream) read(ctx context.Context) error {
 		b.stream = st
 		err := st.conn.Conn().Receive(&b.message)
 		if err == nil {
+			b.arrived = time.Now()
 			err = st.parse(ctx, b)
 		}
 		if err == nil {
@@ -152,6 +153,11 @@ func (st *sendStream) fill(ctx context.Context, it *item, c *wire.Command) error
 	if err := checkCommandID(commandID); err != nil {
 		return err
 	}
+	if err := checkRetry(commandID, c.FirstAgeMs); err != nil {
+		return err
+	}
+	r.First = it.batch.arrived
+	triedBefore(r, c.FirstAgeMs)
 	r.ID, r.ServerID = journal.CommandID(commandID), false
 	if r.ID == "" {
 		r.ID, r.ServerID = st.svc.ids.next(), true

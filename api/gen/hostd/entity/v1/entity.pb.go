@@ -127,8 +127,15 @@ type SendRequest struct {
 	// The sequence that the entity must be at, or the command is refused with
 	// SequenceMismatch. Absent accepts any.
 	ExpectedSequence *uint64 `protobuf:"varint,7,opt,name=expected_sequence,json=expectedSequence,proto3,oneof" json:"expected_sequence,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// How long ago an attempt with this command id was first made of which the
+	// outcome is not known, in milliseconds by the caller's own clock; 0 says that
+	// there was none. An entity remembers the ids of its last 10,000 commands. A
+	// retry that its memory does not reach back to is not carried out, since it
+	// may have been before: it is answered aborted, with an ErrorInfo whose reason
+	// is COMMAND_OUTCOME_UNKNOWN. Without an age it is carried out again.
+	FirstAttemptAgeMs uint64 `protobuf:"varint,8,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *SendRequest) Reset() {
@@ -217,6 +224,13 @@ func (x *SendRequest) GetCommandId() string {
 func (x *SendRequest) GetExpectedSequence() uint64 {
 	if x != nil && x.ExpectedSequence != nil {
 		return *x.ExpectedSequence
+	}
+	return 0
+}
+
+func (x *SendRequest) GetFirstAttemptAgeMs() uint64 {
+	if x != nil {
+		return x.FirstAttemptAgeMs
 	}
 	return 0
 }
@@ -3439,7 +3453,7 @@ var File_hostd_entity_v1_entity_proto protoreflect.FileDescriptor
 
 const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\n" +
-	"\x1chostd/entity/v1/entity.proto\x12\x0fhostd.entity.v1\x1a\x1bbuf/validate/validate.proto\x1a\x19google/protobuf/any.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\x04\n" +
+	"\x1chostd/entity/v1/entity.proto\x12\x0fhostd.entity.v1\x1a\x1bbuf/validate/validate.proto\x1a\x19google/protobuf/any.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9a\x05\n" +
 	"\vSendRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
@@ -3450,7 +3464,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\n" +
 	"command_id\x18\x06 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12A\n" +
 	"\x11expected_sequence\x18\a \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fH\x01R\x10expectedSequence\x88\x01\x01B\t\n" +
+	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fH\x01R\x10expectedSequence\x88\x01\x01\x12/\n" +
+	"\x14first_attempt_age_ms\x18\b \x01(\x04R\x11firstAttemptAgeMsB\t\n" +
 	"\apayloadB\x14\n" +
 	"\x12_expected_sequence\"\xe5\x01\n" +
 	"\fSendResponse\x12,\n" +

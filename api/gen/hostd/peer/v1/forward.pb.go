@@ -329,9 +329,12 @@ type ForwardRequest_Item struct {
 	// The shard whose round it is, as the sender has found it.
 	Shard uint32 `protobuf:"varint,12,opt,name=shard,proto3" json:"shard,omitempty"`
 	// Who sent a command that is delivered, and which of theirs it is.
-	Send          *ForwardRequest_Send `protobuf:"bytes,13,opt,name=send,proto3" json:"send,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Send *ForwardRequest_Send `protobuf:"bytes,13,opt,name=send,proto3" json:"send,omitempty"`
+	// How long ago the command was first tried, in microseconds, where an
+	// earlier attempt may have taken effect; 0 where none can have.
+	FirstTriedMicros uint64 `protobuf:"varint,14,opt,name=first_tried_micros,json=firstTriedMicros,proto3" json:"first_tried_micros,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ForwardRequest_Item) Reset() {
@@ -453,6 +456,13 @@ func (x *ForwardRequest_Item) GetSend() *ForwardRequest_Send {
 		return x.Send
 	}
 	return nil
+}
+
+func (x *ForwardRequest_Item) GetFirstTriedMicros() uint64 {
+	if x != nil {
+		return x.FirstTriedMicros
+	}
+	return 0
 }
 
 // Send is what is delivered of another entity.
@@ -669,9 +679,9 @@ var File_hostd_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\n" +
-	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\xfd\x05\n" +
+	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\xab\x06\n" +
 	"\x0eForwardRequest\x128\n" +
-	"\x05items\x18\x01 \x03(\v2\".hostd.peer.v1.ForwardRequest.ItemR\x05items\x1a\xbb\x03\n" +
+	"\x05items\x18\x01 \x03(\v2\".hostd.peer.v1.ForwardRequest.ItemR\x05items\x1a\xe9\x03\n" +
 	"\x04Item\x12 \n" +
 	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x12.\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1a.hostd.peer.v1.ForwardKindR\x04kind\x12\x1f\n" +
@@ -688,7 +698,8 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	" \x01(\x04R\x0fremainingMicros\x12\x14\n" +
 	"\x05round\x18\v \x01(\x04R\x05round\x12\x14\n" +
 	"\x05shard\x18\f \x01(\rR\x05shard\x126\n" +
-	"\x04send\x18\r \x01(\v2\".hostd.peer.v1.ForwardRequest.SendR\x04send\x1a\xf2\x01\n" +
+	"\x04send\x18\r \x01(\v2\".hostd.peer.v1.ForwardRequest.SendR\x04send\x12,\n" +
+	"\x12first_tried_micros\x18\x0e \x01(\x04R\x10firstTriedMicros\x1a\xf2\x01\n" +
 	"\x04Send\x12\x1f\n" +
 	"\vsource_type\x18\x01 \x01(\tR\n" +
 	"sourceType\x12\x1b\n" +

@@ -1,0 +1,160 @@
+package client_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/rpctest"
+)
+
+// forgetful refuses the first attempt for certain, takes the second and does
+// not answer it, and has forgotten it at the third.
+type forgetful struct {
+	entityv1connect.UnimplementedEntityServiceHandler
+	ages []uint64
+}
+
+func (e *forgetful) Send(_ context.Context, r *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error) {
+	e.ages = append(e.ages, r.Msg.GetFirstAttemptAgeMs())
+	switch len(e.ages) {
+	case 1:
+		return nil, connect.NewError(connect.CodeUnavailable, nil)
+	case 2:
+		panic(http.ErrAbortHandler)
+	}
+	return nil, connect.NewError(connect.CodeAborted, nil)
+}
+
+// TestRetriesTellTheirAge: only what may have taken effect counts as an attempt,
+// a caller's own included. A node that has forgotten is not asked again.
+func TestRetriesTellTheirAge(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		tried time.Duration // ago
+		least [3]uint64
+	}{
+		{"the client's own", 0, [3]uint64{0, 0, 1}},
+		{"the caller's", time.Minute, [3]uint64{60_000, 60_000, 60_000}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			entities := &forgetful{}
+			mux := http.NewServeMux()
+			mux.Handle(entityv1connect.NewEntityServiceHandler(entities))
+			server := httptest.NewUnstartedServer(mux)
+			server.Config.Protocols = new(http.Protocols)
+			server.Config.Protocols.SetHTTP1(true)
+			server.Config.Protocols.SetUnencryptedHTTP2(true)
+			server.Start()
+			defer server.Close()
+			c, err := client.New([]string{server.Listener.Addr().String()}, client.Options{GivenOnly: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			cmd := client.Command{EntityType: "account", EntityID: "a", Name: "withdraw", ID: "w-1"}
+			if tt.tried > 0 {
+				cmd.FirstTried = time.Now().Add(-tt.tried)
+			}
+			_, err = c.Send(t.Context(), cmd)
+			if client.CodeOf(err) != connect.CodeAborted || !client.OutcomeUnknown(err) || len(entities.ages) != 3 {
+				t.Fatalf("%v after attempts of the ages %d", err, entities.ages)
+			}
+			for i, age := range entities.ages {
+				if age < tt.least[i] || tt.least[i] == 0 && age != 0 {
+					t.Errorf("attempt %d was %d ms old, want %d at least, and none for 0", i+1, age, tt.least[i])
+				}
+			}
+		})
+	}
+}
+
+// recorder keeps what a server hands to its runtime.
+type recorder struct {
+	*rpctest.World
+	mu   sync.Mutex
+	seen []entity.Request
+}
+
+func (r *recorder) Submit(reqs []*entity.Request) {
+	r.mu.Lock()
+	for _, q := range reqs {
+		r.seen = append(r.seen, *q)
+	}
+	r.mu.Unlock()
+	r.World.Submit(reqs)
+}
+
+func (r *recorder) all() []entity.Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]entity.Request(nil), r.seen...)
+}
+
+// TestStreamRetriesTellTheirAge cuts the connection that has a command: it comes
+// again as a retry of the first attempt, and what is sent for the first time
+// afterwards does not.
+func TestStreamRetriesTellTheirAge(t *testing.T) {
+	w := &recorder{World: rpctest.New()}
+	defer w.Close()
+	serve := func(addr string) (*rpc.Server, string, chan error) {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deps := w.Deps()
+		deps.Runtime = w
+		s, ended := rpc.NewServer(deps, rpc.Options{NodeID: "n1"}), make(chan error, 1)
+		go func() { ended <- s.Serve(l) }()
+		return s, l.Addr().String(), ended
+	}
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	first, addr, ended := serve("127.0.0.1:0")
+	w.Pause()
+	s := dial(t, addr).Stream(client.StreamOptions{})
+	answers := make(chan error, 2)
+	done := func(_ client.Reply, err error) { answers <- err }
+	before := time.Now()
+	if err := s.Send(t.Context(), add("a", 1), done); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first attempt", func() bool { return len(w.all()) == 1 })
+	after := time.Now()
+	first.Shutdown(cut)
+	<-ended
+	second, _, ended := serve(addr)
+	eventually(t, "the second attempt", func() bool { return len(w.all()) == 2 })
+	if err := s.Send(t.Context(), add("a", 2), done); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another command", func() bool { return len(w.all()) == 3 })
+	w.Resume()
+	for range 2 {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	second.Shutdown(cut)
+	<-ended
+	for i, q := range w.all() {
+		// The age is in whole milliseconds, and what it took to get here is not in it.
+		if q.Again != (i == 1) || i == 1 && (q.First.Before(before.Add(-2*time.Millisecond)) || q.ID != w.all()[0].ID) {
+			t.Errorf("attempt %d: again %v, first tried at %s, where the first was between 0s and %s", i+1, q.Again, q.First.Sub(before), after.Sub(before))
+		}
+	}
+}
