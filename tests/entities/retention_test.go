@@ -26,9 +26,9 @@ func TestRetentionCutsEvents(t *testing.T) {
 	cmd := adding("trail")
 	n.fill("trail", 0, commands)
 	n.send("other", "add", map[string]int{"amount": 1}) // of a type that retains all
-	first := n.awaitCut("trail", 300)
+	n.awaitCut("trail", 300)
 	for range 2 {
-		first = n.begins("trail")
+		first := n.begins("trail")
 		if first > commands-window+1 {
 			t.Fatalf("the events begin at %d: command ids that count are forgotten", first)
 		}
