@@ -104,7 +104,7 @@ func TestMetricsAreListed(t *testing.T) {
 }
 
 // TestLatenciesResolveMicroseconds: every histogram of seconds has bounds down
-// to a microsecond.
+// to a microsecond, but for that of timers, which a clock of milliseconds fires.
 func TestLatenciesResolveMicroseconds(t *testing.T) {
 	n, c := start(t, t.TempDir())
 	defer stop(t, n)
@@ -130,7 +130,7 @@ func TestLatenciesResolveMicroseconds(t *testing.T) {
 		t.Errorf("histograms of seconds: %v", histograms)
 	}
 	for name := range histograms {
-		if !fine[name] {
+		if !fine[name] && name != "hostd_timer_lateness_seconds" {
 			t.Errorf("%s does not resolve a microsecond", name)
 		}
 	}
