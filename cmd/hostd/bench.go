@@ -21,6 +21,7 @@ const (
 	workEcho       = "echo"
 	workUnary      = "unary"
 	workStream     = "stream"
+	workHalf       = "half"
 	workHot        = "hot"
 	workEchoOne    = "echo-one"
 	workUnaryOne   = "unary-one"
@@ -40,7 +41,7 @@ var lives = []string{workEntities, workWake, workState, workTimers, workRemember
 
 // workloads are in the order in which they run: those that are compared come
 // one after the other, and nodes are idle before they have had anything to do.
-var workloads = []string{workIdle, workEcho, workUnary, workStream, workHot, workEchoOne, workUnaryOne, workActivation}
+var workloads = []string{workIdle, workEcho, workUnary, workStream, workHalf, workHot, workEchoOne, workUnaryOne, workActivation}
 
 // benchOptions are the flags of bench.
 type benchOptions struct {
@@ -84,6 +85,7 @@ machine, too. Workloads:
   echo        callers of a server that does nothing, one call after another
   unary       the same callers sending durable commands over many entities
   stream      one stream kept full, over many entities
+  half        commands at half of the rate of stream, sent whether or not earlier ones are answered
   hot         one stream kept full, all on one entity
   echo-one    one caller of the echo
   unary-one   one caller sending durable commands

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -153,82 +152,4 @@ func (b *benchRun) state(ctx context.Context, l bench.Load) error {
 	b.report.Compare("mean of a command, 1 MB of state over 1 KB", "state-1MB", "state-1KB", func(l bench.Line) float64 { return l.MeanUs })
 	b.report.Compare("p99 of a command, 1 MB of state over 1 KB", "state-1MB", "state-1KB", func(l bench.Line) float64 { return l.P99Us })
 	return nil
-}
-
-// timers measures how fast many timers that are due at once fire, and how
-// others fare meanwhile.
-func (b *benchRun) timers(ctx context.Context, l bench.Load) error {
-	l.EntityType, l.Concurrency = "bench-counter", 4*b.o.outstanding
-	full := l
-	full.Concurrency = b.o.outstanding
-	r, err := bench.Stream(ctx, "timers-capacity", b.toNode, full)
-	if err != nil {
-		return err
-	}
-	b.add("timers-capacity", r)
-	half := r.PerSecond() / 2
-
-	set := l
-	set.EntityType, set.Command, set.KeyPrefix, set.Concurrency = "bench-alarm", "set", "alarm-", inFlight
-	// Setting them and measuring the others take less than this.
-	due := time.Now().Add(b.o.duration + 15*time.Second + time.Duration(float64(b.o.timers)/half*float64(2*time.Second)))
-	spread := func(i int) []byte {
-		return fmt.Appendf(nil, `{"due":%d}`, due.Add(time.Duration(i%1000)*time.Millisecond).UnixMilli())
-	}
-	if _, err := bench.Each(ctx, b.toNode, set, 0, b.o.timers, spread); err != nil {
-		return err
-	}
-	if r, err = bench.Paced(ctx, "timers-before", b.toNode, l, half, nil); err != nil {
-		return err
-	}
-	b.add("timers-before", r)
-	late := -time.Until(due)
-	if late > 0 {
-		return fmt.Errorf("workload %s: the timers were due %s before they were all set", workTimers, late.Round(time.Millisecond))
-	}
-	if err := rest(ctx, time.Until(due)); err != nil {
-		return err
-	}
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	drained := make(chan time.Duration, 1)
-	go b.drained(watching, due, drained)
-	l.Duration = 2 * time.Minute
-	var took time.Duration
-	more := func() bool {
-		select {
-		case took = <-drained:
-			return false
-		default:
-			return true
-		}
-	}
-	if r, err = bench.Paced(ctx, "timers-during", b.toNode, l, half, more); err != nil {
-		return err
-	}
-	b.add("timers-during", r)
-	if took == 0 {
-		return fmt.Errorf("workload %s: the timers have not all fired after %s", workTimers, l.Duration)
-	}
-	b.report.Figure(workTimers, "timers due within one second", float64(b.o.timers), "")
-	b.report.Figure(workTimers, "from the first one due until all have fired", took.Seconds(), "s")
-	b.report.Figure(workTimers, "commands a second beside them, half of capacity", half, "")
-	b.report.Compare("p99 beside timers over p99 before", "timers-during", "timers-before", func(l bench.Line) float64 { return l.P99Us })
-	return nil
-}
-
-// drained tells when all timers have fired, counted from when the first was due.
-func (b *benchRun) drained(ctx context.Context, due time.Time, out chan<- time.Duration) {
-	for rest(ctx, 50*time.Millisecond) == nil {
-		fired := 0.0
-		for _, n := range b.cluster.nodes {
-			if m, err := bench.ReadMetrics(ctx, n.info.API); err == nil {
-				fired += m["hostd_timers_fired_total"]
-			}
-		}
-		if fired >= float64(b.o.timers) {
-			out <- time.Since(due)
-			return
-		}
-	}
 }

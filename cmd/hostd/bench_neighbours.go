@@ -46,6 +46,7 @@ func (b *benchRun) neighbours(ctx context.Context, l bench.Load) error {
 	if _, err := bench.Each(ctx, b.toNode, l, 0, l.Keys, nil); err != nil {
 		return err
 	}
+	l.WarmUp = 0
 	for _, bomb := range bombs {
 		alone, beside := "before-"+bomb, "beside-"+bomb
 		r, err := bench.Paced(ctx, alone, b.toNode, l, neighbourRate, nil)

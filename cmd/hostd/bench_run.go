@@ -251,6 +251,8 @@ func (b *benchRun) measure(ctx context.Context, workload string) (*bench.Result,
 	case workStream:
 		l.Concurrency = b.o.outstanding
 		return bench.Stream(ctx, workload, b.toNode, l)
+	case workHalf:
+		return b.half(ctx, l)
 	case workHot:
 		l.Concurrency, l.Keys = b.o.outstanding, 1
 		return bench.Stream(ctx, workload, b.toNode, l)

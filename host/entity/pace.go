@@ -22,9 +22,9 @@ const (
 	// windowTimers bounds the timers of a shard that are read at a time, and
 	// windowLeast is how few that are when many shards have some due.
 	windowTimers = 256
-	windowLeast  = 16
+	windowLeast  = 32
 	// windowsTimers bounds those of a lane that are read and not admitted.
-	windowsTimers = 8192
+	windowsTimers = 32768
 	// scansAtOnce bounds the reads under way: half of the loaders are left to
 	// callers.
 	scansAtOnce = 4
@@ -45,9 +45,13 @@ const (
 	paceTick  = 2 * time.Millisecond
 	// After so long without a timer the rate is the least again.
 	paceAnew = 100 * time.Millisecond
-	// A commit within paceFine delays nobody, one above paceSlow does.
-	paceFine = 2 * time.Millisecond
-	paceSlow = 8 * time.Millisecond
+	// A commit within paceFine delays nobody, one above paceSlow does. With one
+	// above paceStrained the machine cannot do what it is asked for: then the
+	// least is only a part of what it is, one of paceYield.
+	paceFine     = 2 * time.Millisecond
+	paceSlow     = 8 * time.Millisecond
+	paceStrained = 100 * time.Millisecond
+	paceYield    = 8
 )
 
 // pacer decides how many timers a lane may admit. Its clock is the lane's.
@@ -69,7 +73,8 @@ type pacer struct {
 
 // bring brings what is allowed, and the rate, up to date. The rate falls by
 // half when commits are slow while others ask for something, and grows slowly
-// when they are not, or fast when nobody else asks.
+// when they are not, or fast when nobody else asks. Nothing less than a machine
+// that is overloaded brings it below the least.
 func (p *pacer) bring(now int64, least float64) {
 	if now-p.counted > int64(paceAnew) {
 		p.rate, p.looked, p.asked, p.slowest = least, now, 0, 0
@@ -82,6 +87,10 @@ func (p *pacer) bring(now int64, least float64) {
 	switch {
 	case p.asked == 0:
 		p.rate += p.rate / 4
+	case p.slowest == 0:
+		return // nothing is known yet
+	case p.slowest > int64(paceStrained):
+		p.rate, least = min(p.rate, least)/2, least/paceYield
 	case p.slowest > int64(paceSlow):
 		p.rate /= 2
 	case p.slowest < int64(paceFine):
@@ -201,6 +210,10 @@ func (c *core) admitTimers() {
 		return
 	}
 	now := c.now.UnixNano()
+	if c.opts.Journal.Busy() {
+		c.waitsFor(now + int64(paceTick))
+		return
+	}
 	p.bring(now, float64(c.opts.TimerRate))
 	aside := p.due[:0]
 	for len(p.windows) > 0 && p.allowed >= 1 && p.admitted < admittedTimers {

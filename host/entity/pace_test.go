@@ -239,7 +239,11 @@ func TestPaceFollowsTheOthers(t *testing.T) {
 		{"others wait a little", 2000, 1, paceFine, 2000},
 		{"others wait a little more", 2000, 1, paceSlow, 2000},
 		{"others wait", 4000, 1, paceSlow + 1, 2000},
-		{"others wait for long", 1500, 1, time.Second, least},
+		{"others wait longer", 1500, 1, paceStrained, least},
+		{"the machine is overloaded", 4000, 1, paceStrained + 1, least / 2},
+		{"for long", least / paceYield, 1, time.Second, least / paceYield},
+		{"not any more", least / paceYield, 1, paceStrained, least},
+		{"nothing is committed", 2000, 1, 0, 2000},
 	} {
 		p := pacer{rate: c.from, counted: 1, looked: 1}
 		p.asked = c.asked
@@ -248,7 +252,7 @@ func TestPaceFollowsTheOthers(t *testing.T) {
 		if p.rate != c.want {
 			t.Errorf("%s: from %v to %v, want %v", c.name, c.from, p.rate, c.want)
 		}
-		if p.asked != 0 || p.slowest != 0 {
+		if known := c.asked == 0 || c.slowest > 0; known && (p.asked != 0 || p.slowest != 0) || !known && p.asked == 0 {
 			t.Errorf("%s: %+v", c.name, p)
 		}
 	}

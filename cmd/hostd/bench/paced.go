@@ -83,16 +83,16 @@ func (r *Result) each(ctx context.Context, c *client.Client, outstanding int, ne
 }
 
 // Paced sends commands at a rate, whether or not earlier ones are answered,
-// until the load's duration is over or more says that no more are wanted, and
+// until its warm-up and duration are over or more says that no more are wanted, and
 // measures from the moment at which a command was to be sent. It never has more
 // than Concurrency outstanding; what waits for that counts as latency.
 func Paced(ctx context.Context, name string, c *client.Client, l Load, perSecond float64, more func() bool) (*Result, error) {
 	keys := l.keys()
 	s := c.Stream(client.StreamOptions{Outstanding: l.Concurrency})
 	r := &Result{Workload: name, Concurrency: l.Concurrency, Keys: l.Keys}
-	p := phase{measure: time.Now(), end: time.Now().Add(l.Duration)}
+	p, began := l.phase(), time.Now()
 	step := time.Duration(float64(time.Second) / perSecond)
-	for n, due := 0, p.measure; due.Before(p.end) && ctx.Err() == nil; n, due = n+1, due.Add(step) {
+	for n, due := 0, began; due.Before(p.end) && ctx.Err() == nil; n, due = n+1, due.Add(step) {
 		if wait := time.Until(due); wait > time.Millisecond {
 			if more != nil && !more() {
 				break

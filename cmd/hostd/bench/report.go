@@ -101,6 +101,12 @@ func (r *Report) Compare(name, over, under string, figure func(Line) float64) {
 	}
 }
 
+// PerSecond is the rate that a workload reached, or 0 when it was not run.
+func (r *Report) PerSecond(workload string) float64 {
+	l, _ := r.line(workload)
+	return l.PerSecond
+}
+
 func (r *Report) line(workload string) (Line, bool) {
 	for _, l := range r.Results {
 		if l.Workload == workload {
