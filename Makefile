@@ -85,7 +85,7 @@ sends: ## kill nodes and move shards FAULTS (24) times while SENDS (100000) send
 	$(GOTEST) -count=1 -timeout 60m ./tests/sends -sends $(or $(SENDS),100000) -transfers $(or $(TRANSFERS),10000) -faults $(FAULTS) -v
 
 chaos: ## kill, freeze, part and move nodes FAULTS (24) times while entities use all that they can; partitions need root
-	$(GOTEST) -run '^TestChaos$$' -count=1 -timeout 30m ./tests/cluster -faults $(FAULTS) -v
+	$(GOTEST) -run '^TestChaos$$' -count=1 -timeout 30m ./tests/cluster -chaos.faults $(FAULTS) -v
 
 states: ## replay ENTITIES (10000) with EVENTS (200) each on every replica, SAMPLE (200) of them interpreted too
 	$(GOTEST) -run '^TestStatesAreReplays$$' -count=1 -timeout 60m ./tests/cluster -states.entities $(or $(ENTITIES),10000) -states.events $(or $(EVENTS),200) -states.sample $(or $(SAMPLE),200) -v

@@ -42,8 +42,8 @@ func newSmallChaos() *smallChaos {
 		{Expected: 4, RecordedAt: 200, Sections: source, Events: event("rang", `{"name":"t","token":"a","due":200}`)},
 	}
 	c.have[y].first = 2
-	c.have[y].events = []told{{2, "last"}}
-	c.stream.events["y"], c.stream.skipped = []told{{2, "last"}}, 1
+	c.have[y].events = []told{{2, "last", ""}}
+	c.stream.events["y"], c.stream.skipped = []told{{2, "last", ""}}, 1
 	return c
 }
 
@@ -106,10 +106,10 @@ func TestChaosIsChecked(t *testing.T) {
 		},
 		"a cut not told of": func(c *smallChaos) { c.stream.skipped = 0 },
 		"a cut told twice":  func(c *smallChaos) { c.stream.skipped = 2 },
-		"a strange entity":  func(c *smallChaos) { c.stream.events["z"] = []told{{1, ""}} },
+		"a strange entity":  func(c *smallChaos) { c.stream.events["z"] = []told{{1, "", ""}} },
 		"a gap behind a cut": func(c *smallChaos) {
-			c.have[dest{"whole", "y"}].events = []told{{2, "last"}, {3, "more"}}
-			c.stream.events["y"] = []told{{3, "more"}}
+			c.have[dest{"whole", "y"}].events = []told{{2, "last", ""}, {3, "more", ""}}
+			c.stream.events["y"] = []told{{3, "more", ""}}
 			c.stream.skipped = 2
 		},
 	} {

@@ -18,16 +18,17 @@ import (
 type told struct {
 	sequence uint64
 	text     string
+	command  string
 }
 
 func toldEvent(e client.Delivery) told {
-	return told{e.Sequence, fmt.Sprintf("%s|%x|%x|%d|%q|%s", e.Type, e.Data, e.CommandID, e.RecordedAt.UnixNano(), e.Tags, e.ModuleDigest)}
+	return told{e.Sequence, fmt.Sprintf("%s|%x|%x|%d|%q|%s", e.Type, e.Data, e.CommandID, e.RecordedAt.UnixNano(), e.Tags, e.ModuleDigest), e.CommandID}
 }
 
 func storedEvent(rec *journal.Record, i int) told {
 	e := &rec.Events[i]
 	return told{uint64(rec.Expected) + uint64(i) + 1,
-		fmt.Sprintf("%s|%x|%x|%d|%q|%s", e.Type, e.Payload, rec.CommandID, rec.RecordedAt, e.Tags, rec.Module)}
+		fmt.Sprintf("%s|%x|%x|%d|%q|%s", e.Type, e.Payload, rec.CommandID, rec.RecordedAt, e.Tags, rec.Module), string(rec.CommandID)}
 }
 
 // stream is what a program that follows a type has got, with where it was

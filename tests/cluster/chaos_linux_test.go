@@ -33,7 +33,7 @@ func TestChaos(t *testing.T) {
 	if parted {
 		sorts = append(sorts, w.cuts())
 	}
-	for i := range *faults { // of each sort in turn, each once before any again
+	for i := range *chaosFaults { // of each sort in turn, each once before any again
 		w.goesOn(100 + w.rng.IntN(200))
 		of := sorts[i%len(sorts)]
 		n := i / len(sorts) % len(of)
@@ -71,10 +71,7 @@ func beginChaos(t *testing.T) (*world, []byte) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
-	if testing.Short() {
-		*faults = min(*faults, 3)
-	}
-	t.Logf("repeat with -faults=%d -seed=%d", *faults, *seed)
+	t.Logf("repeat with -chaos.faults=%d -seed=%d", *chaosFaults, *seed)
 	w := &world{
 		Cluster: testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards}), t: t,
 		rng: rand.New(rand.NewPCG(*seed, 1<<33)), h: history.New(), done: map[string]int{},
@@ -117,6 +114,7 @@ func (w *world) endChaos(l *chaosLoad, f *streams, wasm []byte) {
 		t.Fatalf("a caller was told: %v", err)
 	}
 	f.awaitAll(w, w.quiet())
+	l.settle(f)
 	once := map[string]*stream{}
 	for _, s := range f.all {
 		once[s.of] = readOnce(t, w.c, s.of)
@@ -153,6 +151,6 @@ func (w *world) endChaos(l *chaosLoad, f *streams, wasm []byte) {
 	if timers == 0 || sends == 0 || gone == 0 || l.resent.Load() == 0 {
 		t.Errorf("%d timers, %d sends, %d events cut, %d commands sent again: too little was done", timers, sends, gone, l.resent.Load())
 	}
-	t.Logf("%v; %d answers, %d commands answered again; %d sends, of them %d seen one by one; %d timers; %d events cut, %d passed over by followers in %v lives; %d records alike on all replicas; %d snapshots replayed",
-		w.done, l.Acknowledged(), l.resent.Load(), want.sends, sends, timers, gone, skipped, lives, compared, snapshots)
+	t.Logf("%v; %d answers, %d commands answered again, %d refused as they may have been forgotten; %d sends, of them %d seen one by one; %d timers; %d events cut, %d passed over by followers in %v lives; %d records alike on all replicas; %d snapshots replayed",
+		w.done, l.Acknowledged(), l.resent.Load(), len(l.unknown), want.sends, sends, timers, gone, skipped, lives, compared, snapshots)
 }

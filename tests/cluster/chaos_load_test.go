@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"hash/crc64"
 	"math/rand/v2"
@@ -23,11 +24,15 @@ import (
 const (
 	wholes, briefs, mortalBriefs = 24, 3, 1
 	chaosCallers                 = 16
-	chaosPause                   = 10 * time.Millisecond
+	chaosPause                   = 20 * time.Millisecond
 	// fatReply is one that fills an entity's window of replies soon, so that
 	// events can be cut.
 	fatReply = 200 << 10
+	// fatEvery is how often there is one: all of them are stored.
+	fatEvery = 100 * time.Millisecond
 )
+
+var chaosFaults = flag.Int("chaos.faults", 3, "how many faults TestChaos has, beside the last")
 
 // dest is an entity.
 type dest struct{ Type, ID string }
@@ -88,10 +93,12 @@ type chaosLoad struct {
 	callers sync.WaitGroup
 	answers atomic.Int64
 	resent  atomic.Int64
+	fattest atomic.Int64 // when the last fat reply was asked for, unix nanoseconds
 
-	mu    sync.Mutex
-	acks  map[dest][]ack
-	fault error
+	mu      sync.Mutex
+	acks    map[dest][]ack
+	unknown []ack // nobody could say whether they were carried out
+	fault   error
 }
 
 func startChaosLoad(w *world) *chaosLoad {
@@ -164,7 +171,7 @@ func (l *chaosLoad) one(rng *rand.Rand) {
 				a.Sends = append(a.Sends, to{d.Type, d.ID, rng.IntN(2) == 0})
 			}
 		}
-		if of.Type == "brief" && rng.IntN(3) == 0 {
+		if last, now := l.fattest.Load(), time.Now().UnixNano(); of.Type == "brief" && now-last > int64(fatEvery) && l.fattest.CompareAndSwap(last, now) {
 			a.Reply = fatReply
 		}
 		data, err := json.Marshal(a)
@@ -208,6 +215,11 @@ func (l *chaosLoad) send(rng *rand.Rand, a ack) {
 			l.acks[a.of] = append(l.acks[a.of], a)
 			l.mu.Unlock()
 			l.answers.Add(1)
+			return
+		case client.CodeOf(err) == connect.CodeAborted:
+			l.mu.Lock()
+			l.unknown = append(l.unknown, a)
+			l.mu.Unlock()
 			return
 		case settledCode(err), time.Now().After(end):
 			l.failed("%s %s %s: %w", a.of, a.command.Name, a.command.ID, err)

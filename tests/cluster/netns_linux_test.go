@@ -45,7 +45,7 @@ func inside(t *testing.T) bool {
 		limit = min(limit, time.Until(end)-10*time.Second)
 	}
 	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.v", fmt.Sprintf("-test.timeout=%s", limit),
-		fmt.Sprintf("-seed=%d", *seed), fmt.Sprintf("-faults=%d", *faults), fmt.Sprintf("-pause=%s", *pause), fmt.Sprintf("-test.short=%v", testing.Short()))
+		fmt.Sprintf("-seed=%d", *seed), fmt.Sprintf("-faults=%d", *faults), fmt.Sprintf("-chaos.faults=%d", *chaosFaults), fmt.Sprintf("-pause=%s", *pause), fmt.Sprintf("-test.short=%v", testing.Short()))
 	cmd.Env = append(os.Environ(), insideVar+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 10 * time.Second
