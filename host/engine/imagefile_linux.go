@@ -18,7 +18,11 @@ type imageFile struct {
 // newImageFile makes one of content, which is whole pages. Pages of zeros take
 // no memory in it until they are read.
 func newImageFile(content []byte) (imageFile, error) {
-	descriptor, err := unix.MemfdCreate("hostd-image", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	const name, flags = "hostd-image", unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	descriptor, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		descriptor, err = unix.MemfdCreate(name, flags)
+	}
 	if err != nil {
 		return imageFile{}, fmt.Errorf("image of a guest: %w", err)
 	}
