@@ -56,7 +56,7 @@ func (c *core) lead(led []Lead) {
 		}
 	}
 	for id := range c.shards {
-		if _, leads := terms[id]; !leads {
+		if _, leads := terms[id]; !leads && forgets {
 			delete(c.shards, id)
 		}
 	}

@@ -165,6 +165,9 @@ func (w *World) verifyReplica(n *node, s sharding.ShardID) {
 			if n.machine.twin != nil {
 				n.machine.twin.verify(n, s, name, e)
 			}
+			if w.mail != nil {
+				w.mail.verifyHistory(n.machine.twin.machine, s, name, e)
+			}
 		}
 	}
 }

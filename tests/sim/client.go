@@ -26,6 +26,8 @@ type call struct {
 	read    bool
 	serves  uint64 // the revision under which it ran
 	sends   []journal.SendOp
+	timers  timerOps
+	timer   *journal.Timer // that made it
 	// Of a send that is carried out, or rejected.
 	send     *delivery
 	rejected bool
@@ -49,6 +51,7 @@ type operation struct {
 	id      journal.CommandID
 	payload []byte
 	sends   []journal.SendOp
+	timers  timerOps
 	read    bool
 	again   bool // a command that was acknowledged before
 	must    bool // never given up
@@ -132,7 +135,7 @@ func (c *client) choose() *operation {
 		c.number++
 		op.id = journal.CommandID(fmt.Sprintf("c%d-%d", c.id, c.number))
 		op.payload = make([]byte, r.IntN(200))
-		op.sends = c.w.mail.sends()
+		op.sends, op.timers = c.w.mail.sends(), c.w.mail.timers()
 	}
 	return op
 }
@@ -144,7 +147,7 @@ func (c *client) try() {
 	if op.read {
 		op.floor = w.entity[op.entity].known
 	}
-	k := &call{entity: op.entity, id: op.id, payload: op.payload, sends: op.sends, read: op.read, key: op.id}
+	k := &call{entity: op.entity, id: op.id, payload: op.payload, sends: op.sends, timers: op.timers, read: op.read, key: op.id}
 	c.call, c.since = k, w.step
 	lost := !w.healing && w.rng.IntN(30) == 0
 	k.answer = func(o outcome, h head) {

@@ -10,7 +10,7 @@ func (c *Counts) fields() map[string]*int {
 		"rejected": &c.rejected, "bindings": &c.bindings,
 		"snapshots": &c.snapshots, "refusals": &c.refusals, "installs": &c.installs,
 		"created": &c.created, "removed": &c.removed, "wiped": &c.wiped,
-		"sends": &c.sends, "dead letters": &c.dead, "sends turned down": &c.turned, "sends lost": &c.strayed, "sends doubled": &c.repeated,
+		"sends": &c.sends, "dead letters": &c.dead, "sends turned down": &c.turned, "sends lost": &c.strayed, "sends doubled": &c.repeated, "timers": &c.fired, "cut histories": &c.shortened,
 	}
 }
 

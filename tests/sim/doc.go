@@ -6,12 +6,13 @@
 // are behind get the state of others; in some worlds a coordinator moves replicas
 // between nodes, of which some lose their disks. In many worlds the commands send
 // to other entities, with and without an answer; some of what is sent is refused,
-// faults, or goes nowhere. Then everything heals, and the invariants are checked.
+// faults, or goes nowhere; timers are set and fire, and histories are cut. Then
+// everything heals, and the invariants are checked.
 //
 // It runs the product's own Core and Driver and its own state machine, with
 // the rules of the journal: an entry is refused unless its fence is its term
 // and its records continue their entities' chains. Where entities send, each
 // node also runs the product's state machine, on a store in memory that loses
 // what was not durable, and the decisions of its pump; what becomes of each
-// send is held to a ledger of all committed entries.
+// send and timer is held to a ledger of all committed entries.
 package sim

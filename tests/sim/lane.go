@@ -181,6 +181,7 @@ func (l *lane) enqueue(c *call) bool {
 	l.flight[c.key] = []*call{c}
 	l.batch = append(l.batch, c)
 	l.size += 200 + len(c.payload)
+	l.size += len(c.timers.ops) + len(c.timers.schedules)
 	for i := range c.sends {
 		l.size += 60 + len(c.sends[i].Payload)
 	}
@@ -230,7 +231,7 @@ func (l *lane) append(data []byte, c *call) []byte {
 	return journal.AppendRecord(data, &r)
 }
 
-// sections gives a record what concerns sends.
+// sections gives a record what concerns sends and timers.
 func (l *lane) sections(r *journal.Record, c *call) {
 	add := func(kind journal.SectionKind, data []byte) {
 		r.Sections = append(r.Sections, journal.Section{Kind: kind, Data: data})
@@ -238,6 +239,12 @@ func (l *lane) sections(r *journal.Record, c *call) {
 	if c.send != nil {
 		source := c.send.source()
 		add(journal.SectionSource, journal.AppendSendSource(nil, &source))
+	}
+	if c.timer != nil {
+		add(journal.SectionSource, journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte(c.timer.Name), Due: c.timer.Due}))
+	}
+	if len(c.timers.ops) > 0 {
+		add(journal.SectionTimers, c.timers.ops)
 	}
 	if len(c.sends) > 0 {
 		var data []byte
@@ -251,6 +258,9 @@ func (l *lane) sections(r *journal.Record, c *call) {
 	}
 	if c.rejected && len(c.sends) == 0 {
 		add(journal.SectionRefusal, journal.AppendRefusal(nil, &journal.Refusal{Code: []byte("no"), Command: []byte(c.send.command)}))
+	}
+	if len(c.timers.schedules) > 0 {
+		add(journal.SectionSchedules, c.timers.schedules)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ledger is what the committed entries of all shards make of sends, by the
-// rules and nothing else. Each entry is judged once, when the first node
+// ledger is what the committed entries of all shards make of sends and timers,
+// by the rules and nothing else. Each entry is judged once, when the first node
 // applies it; what every node's machine says of it must be the same.
 type ledger struct {
 	w      *World
@@ -25,6 +25,7 @@ type account struct {
 	received map[route]uint64
 	outbox   map[journal.ItemID]sendName
 	letters  map[journal.ItemID]sendName
+	timers   map[timerName]int64 // when they are due
 	// asking are the sends of an entity on their way that are no answers.
 	asking map[sharding.EntityID]int
 }
@@ -53,13 +54,13 @@ func newLedger(w *World) *ledger {
 	for _, s := range w.shards {
 		l.shards[s] = &account{
 			counts: map[route]journal.PairCount{}, received: map[route]uint64{}, outbox: map[journal.ItemID]sendName{},
-			letters: map[journal.ItemID]sendName{}, asking: map[sharding.EntityID]int{},
+			letters: map[journal.ItemID]sendName{}, asking: map[sharding.EntityID]int{}, timers: map[timerName]int64{},
 		}
 	}
 	return l
 }
 
-var errTurn = errors.New("a send is not the next of its source")
+var errTurn = errors.New("a send is not the next of its source, or a timer is not set")
 
 // judge returns the verdict on an entry that is otherwise in order, or not.
 func (l *ledger) judge(shard sharding.ShardID, c journal.Committed, kind journal.EntryKind, body []byte, records []journal.Record, err error) error {
@@ -71,6 +72,7 @@ func (l *ledger) judge(shard sharding.ShardID, c journal.Committed, kind journal
 	case err != nil || len(c.Data) == 0:
 	case kind == journal.EntryPost:
 		err = l.post(a, c.Index, body)
+	case kind == journal.EntrySnapshot:
 	default:
 		err = l.records(a, c.Index, records)
 	}
@@ -97,12 +99,18 @@ func (l *ledger) records(a *account, index uint64, records []journal.Record) err
 		if err == nil && sent && !source.InTurn(a.received[k]) {
 			err = errTurn
 		}
+		if t, rings, terr := ringer(&records[i]); err == nil && rings {
+			if due, set := a.timers[timerName{records[i].Entity, string(t.Name)}]; terr != nil || !set || due != t.Due {
+				err = errTurn
+			}
+		}
 		if err != nil {
 			return err
 		}
 	}
 	for i := range records {
 		r := &records[i]
+		l.rings(a, r)
 		source, k, sent, _ := sender(r)
 		if sent {
 			how := "carried out"
@@ -266,6 +274,14 @@ func (l *ledger) giveUp(a *account, p *journal.Post, id journal.ItemID) {
 	a.counts[k] = c
 	answer := sendName{k, c.Last}
 	l.fates[answer], a.outbox[id] = &fate{answer: true}, answer
+}
+
+// set is how many timers are set.
+func (l *ledger) set() (n int) {
+	for _, a := range l.shards {
+		n += len(a.timers)
+	}
+	return n
 }
 
 // waiting is how many sends are on their way.

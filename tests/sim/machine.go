@@ -258,6 +258,8 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 	case err == nil && bindings:
 		s.bound = max(s.bound, revision)
 		m.n.w.count.bindings++
+	case err == nil && e.Kind == journal.EntrySnapshot:
+		err = s.judgeSnapshot(e.Body)
 	case err == nil && e.Kind == journal.EntryRecords:
 		records, err = s.judge(e.Body)
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -26,7 +27,8 @@ type mail struct {
 	entitySends, shardSends, letters int
 	pump                             deliver.Options
 	parcels                          []parcel
-	links                            map[[2]int]int // when the last parcel of a link arrives
+	firsts                           map[string]journal.Sequence // of each entity, that every replica has in the end
+	links                            map[[2]int]int              // when the last parcel of a link arrives
 }
 
 // parcel is a send, or the answer of the lane that it came to, on its way
@@ -57,7 +59,7 @@ func (w *World) chooseMail() {
 	}
 	w.mail = &mail{
 		w: w, ledger: newLedger(w), often: pick(1, 2, 4), entitySends: pick(6, 30), shardSends: pick(20, 100), letters: pick(3, 50),
-		links: map[[2]int]int{},
+		links: map[[2]int]int{}, firsts: map[string]journal.Sequence{},
 		pump: deliver.Options{
 			Stop: eventlog.ErrStopReading, PairWindow: pick(1, 4, 16), ShardHeld: pick(4, 60), HeldBytes: pick(3000, 40000), Pairs: pick(3, 40), InFlight: pick(3, 40),
 			Attempts: 3, MinWait: 20 * time.Millisecond, MaxWait: time.Second, FaultWait: 100 * time.Millisecond,
@@ -264,7 +266,7 @@ func (m *mail) delivered() bool {
 	if m == nil {
 		return true
 	}
-	if m.ledger.waiting() > 0 || len(m.parcels) > 0 {
+	if m.ledger.waiting() > 0 || m.ledger.set() > 0 || len(m.parcels) > 0 {
 		return false
 	}
 	for _, n := range m.w.nodes {
@@ -276,7 +278,7 @@ func (m *mail) delivered() bool {
 }
 
 func (m *mail) describe() (text string) {
-	text = fmt.Sprintf("\n  %d sends on their way, %d parcels", m.ledger.waiting(), len(m.parcels))
+	text = fmt.Sprintf("\n  %d sends on their way, %d timers, %d parcels", m.ledger.waiting(), m.ledger.set(), len(m.parcels))
 	for _, s := range m.w.shards {
 		a := m.ledger.shards[s]
 		text += fmt.Sprintf("\n  shard %d has %d sends and %d dead letters", s, len(a.outbox), len(a.letters))
@@ -329,6 +331,9 @@ func (m *mail) verifyReplica(machine *eventlog.Machine, s sharding.ShardID) erro
 	err := machine.Outbox(context.Background(), s, journal.ItemID{}, func(s *journal.Send) error { return fmt.Errorf("%v is still on its way", s.ID) })
 	if err != nil {
 		return err
+	}
+	if due, _, err := machine.DueTimers(context.Background(), s, math.MaxInt64-1, 1, func(sharding.EntityID, string, int64) bool { return false }); err != nil || len(due) > 0 {
+		return fmt.Errorf("timers are set: %+v %w", due, err)
 	}
 	n := 0
 	err = machine.Letters(context.Background(), s, journal.ItemID{}, func(l *journal.Letter) error {

@@ -41,6 +41,7 @@ func TestMutants(t *testing.T) {
 		{71, "a send whose outcome is unknown is taken to have arrived", 60},
 		{72, "a send is acknowledged before its destination has it", 60},
 		{73, "which sends were received is not part of a replica's first state", 60},
+		{75, "a timer that is not set any more fires", 60},
 		{74, "what was read of an outbox is skipped when its shard is led again", 600},
 	}
 	violation := regexp.MustCompile(`seed \d+ step \d+: (I\d+|liveness|panic): .*`)

@@ -170,6 +170,8 @@ func (n *node) run() {
 	n.inbox = nil
 	for _, s := range n.w.shards {
 		if n.stalled <= n.w.step {
+			n.lanes[s].ring()
+			n.lanes[s].snapshot()
 			n.lanes[s].propose()
 		}
 	}

@@ -72,11 +72,12 @@ type Counts struct {
 	created, removed, wiped       int
 	sends, dead, turned           int
 	strayed, repeated             int
+	fired, shortened              int
 }
 
 func (c *Counts) String() string {
-	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d bindings %d acked %d reads %d unknown %d resent %d snapshots %d refused %d installs %d created %d removed %d wiped %d sends %d dead %d turned %d strayed %d repeated %d",
-		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent, c.snapshots, c.refusals, c.installs, c.created, c.removed, c.wiped, c.sends, c.dead, c.turned, c.strayed, c.repeated)
+	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d bindings %d acked %d reads %d unknown %d resent %d snapshots %d refused %d installs %d created %d removed %d wiped %d sends %d dead %d turned %d strayed %d repeated %d fired %d shortened %d",
+		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent, c.snapshots, c.refusals, c.installs, c.created, c.removed, c.wiped, c.sends, c.dead, c.turned, c.strayed, c.repeated, c.fired, c.shortened)
 }
 
 // profile is how one seed's world behaves; seeds differ in everything.
