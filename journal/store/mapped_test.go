@@ -11,7 +11,7 @@ import (
 // Goal: letting go of tables' pages loses nothing, while tables come and go.
 func TestReleaseMappedKeepsWhatIsStored(t *testing.T) {
 	s := open(t, t.TempDir(), Options{MemTableBytes: minMemTableBytes})
-	const versions, pairs = 60, 200
+	const versions, pairs = 30, 100
 	var releasing sync.WaitGroup
 	stop := make(chan struct{})
 	released := int64(0)
@@ -65,29 +65,29 @@ func TestReleaseMappedGivesPagesBack(t *testing.T) {
 		t.Skip("only Linux tells what is mapped where")
 	}
 	dir := t.TempDir()
-	s := open(t, dir, Options{MemTableBytes: 8 << 20})
-	fill := noise(32 << 20)
+	s := open(t, dir, Options{MemTableBytes: 2 << 20})
+	fill := noise(1 << 20)
 	var b Batch
-	for i := range 1000 {
+	for i := range 50 {
 		b.Reset()
-		for j := range 32 {
-			b.Put(key(1, 32*i+j), []byte(fill[(32*i+j)*1000:][:1000]))
+		for j := range 20 {
+			b.Put(key(1, 20*i+j), []byte(fill[1000*(20*i+j):][:10_000]))
 		}
 		if err := s.Write(&b, uint64(i+1)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	closeStore(t, s)
-	s = open(t, dir, Options{MemTableBytes: 8 << 20})
-	scan(t, s, 1000)
+	s = open(t, dir, Options{MemTableBytes: 2 << 20})
+	scan(t, s, 50)
 	before, err := MappedBytes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if released, err := s.ReleaseMapped(); err != nil || released < 24<<20 {
+	if released, err := s.ReleaseMapped(); err != nil || released < 8<<20 {
 		t.Fatalf("went through %d bytes: %v", released, err)
 	}
-	if after, err := MappedBytes(); err != nil || after > before-20<<20 {
+	if after, err := MappedBytes(); err != nil || after > before-6<<20 {
 		t.Errorf("%d MiB of files are in memory, %d before: %v", after>>20, before>>20, err)
 	}
 }
