@@ -2,6 +2,7 @@ package router
 
 import (
 	"errors"
+	"hash/maphash"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -54,6 +55,7 @@ type limits struct {
 	total              *budget
 	minPause, maxPause time.Duration
 	self               sharding.NodeID
+	seed               maphash.Seed  // of the keys of entities
 	epoch              atomic.Uint64 // of what arrives now
 }
 
@@ -63,16 +65,14 @@ type flow struct {
 	shard  sharding.ShardID
 	limits *limits
 
-	state  state
-	to     target // where what is out went
-	out    int
-	number uint64 // of the last request that arrived
-	round  uint64 // of what is out
-	held   queue
-	back   []*entity.Request // came back, in no order
-	// ran is, by a hash of the entity, the highest number of a command with an
-	// outcome. A command below it must not run any more.
-	ran     [ranSlots]uint64
+	state   state
+	to      target // where what is out went
+	out     int
+	number  uint64 // of the last request that arrived
+	round   uint64 // of what is out
+	held    queue
+	back    []*entity.Request // came back, in no order
+	ran     ran
 	answers []*entity.Request
 	closed  bool
 
@@ -99,10 +99,6 @@ func (f *flow) takeAnswers() []*entity.Request {
 	f.answers = nil
 	return answers
 }
-
-// ranSlots trades memory for precision: two entities in one slot can make a
-// command fail with unavailable where it could have been sent again.
-const ranSlots = 32
 
 // verdict says what becomes of a request.
 type verdict uint8
@@ -166,7 +162,7 @@ func (f *flow) completed(q *entity.Request, now time.Time) verdict {
 func (f *flow) ended(q *entity.Request) {
 	err := q.Result.Err
 	if q.Kind == entity.Command && !errors.Is(err, entity.ErrBusy) {
-		f.ran[slot(q)] = max(f.ran[slot(q)], q.Route.Number)
+		f.ran.note(f.limits.keyOf(q), q.Route.Number)
 	}
 	if q.Route.Unknown && !settled(err, q.Route.UnderWay) {
 		q.Result.Err = stillUnknown(err)
@@ -218,15 +214,15 @@ func (f *flow) drained() {
 	// Where a node does not lead, nothing later of the round has run there. But
 	// it goes on after it lost a proposal: a command that was in it must not
 	// follow one that may have run.
-	var unknown [ranSlots]bool
+	unknown := make(map[uint64]bool) // by entity
 	for i, q := range slices.Backward(f.back) {
 		switch {
 		case q.Kind != entity.Command:
-		case f.overtaken(q), errors.Is(q.Result.Err, entity.ErrNotApplied) && unknown[slot(q)]:
+		case f.overtaken(q), errors.Is(q.Result.Err, entity.ErrNotApplied) && unknown[f.limits.keyOf(q)]:
 			f.give(q, q.Result.Err)
 			f.back[i] = nil
 		case isUnknown(q):
-			unknown[slot(q)] = true
+			unknown[f.limits.keyOf(q)] = true
 		}
 	}
 	again := slices.DeleteFunc(f.back, func(q *entity.Request) bool { return q == nil })
@@ -256,7 +252,7 @@ func (f *flow) gaveUp(q *entity.Request, now time.Time) bool {
 // overtaken reports that a later command to the same entity may have an
 // outcome: sending this one again would turn their order round.
 func (f *flow) overtaken(q *entity.Request) bool {
-	return q.Kind == entity.Command && passed(f.ran[slot(q)], q.Route.Number)
+	return q.Kind == entity.Command && passed(f.ran.of(f.limits.keyOf(q)), q.Route.Number)
 }
 
 // give answers a request that the flow has.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -128,7 +129,7 @@ func newModel(seed uint64) *model {
 		links: make([]int, modelNodes), wire: make([][]copyOf, modelNodes), late: make([][]copyOf, modelNodes), backs: make([][]op, modelNodes),
 		actors: make([]actor, modelStreams+1), indexes: make([]int, modelStreams), byReq: map[*entity.Request]*asked{},
 	}
-	l := &limits{requests: 40, bytes: 1 << 20, total: &budget{limit: 1 << 20}, minPause: time.Millisecond, maxPause: 8 * time.Millisecond, self: nodeName(0)}
+	l := &limits{requests: 40, bytes: 1 << 20, total: &budget{limit: 1 << 20}, minPause: time.Millisecond, maxPause: 8 * time.Millisecond, self: nodeName(0), seed: maphash.MakeSeed()}
 	for range modelNodes {
 		w.lanes = append(w.lanes, make([]lane, modelShards))
 	}

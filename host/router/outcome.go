@@ -100,16 +100,6 @@ func (f *flow) late(q *entity.Request, now time.Time) bool {
 	return q.Route.Epoch != f.limits.epoch.Load() || !q.Deadline.IsZero() && q.Deadline.Before(now)
 }
 
-// slot of a command's entity in flow.ran.
-func slot(q *entity.Request) int {
-	h := uint32(2166136261)
-	id := q.Entity.ID
-	for i := max(0, len(id)-12); i < len(id); i++ {
-		h = (h ^ uint32(id[i])) * 16777619
-	}
-	return int((h ^ h>>15) % ranSlots)
-}
-
 // sooner returns the earlier of two times, of which zero is never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {

@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -102,7 +103,7 @@ func New(opts Options) (*Router, error) {
 		self: target{node: opts.Self, self: true},
 		limits: limits{
 			requests: opts.HeldRequests, bytes: opts.HeldBytes, total: &budget{limit: int64(opts.HeldTotalBytes)},
-			minPause: opts.MinPause, maxPause: opts.MaxPause, self: opts.Self,
+			minPause: opts.MinPause, maxPause: opts.MaxPause, self: opts.Self, seed: maphash.MakeSeed(),
 		},
 		slots: make([]shardSlot, opts.Shards+1),
 		wake:  make(chan struct{}, 1),

@@ -1,0 +1,69 @@
+package router
+
+import (
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/sharding"
+)
+
+// TestRanAgreesWithAMap: no number is ever below the entity's, and that of one
+// of the entities with the highest numbers of a set is the entity's.
+func TestRanAgreesWithAMap(t *testing.T) {
+	for seed := range uint64(30) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var r ran
+		exact := make(map[uint64]uint64)
+		for n := uint64(100); n < 1000; n++ {
+			e, number := 1+rnd.Uint64N(1+seed*8), n-rnd.Uint64N(40) // outcomes come in another order
+			r.note(e, number)
+			exact[e] = max(exact[e], number)
+			e = 1 + rnd.Uint64N(1+seed*8)
+			got, newer := r.of(e), 0
+			for other, number := range exact {
+				if other%ranSets == e%ranSets && number > exact[e] {
+					newer++
+				}
+			}
+			if got < exact[e] || newer < ranWays && exact[e] > 0 && got != exact[e] {
+				t.Fatalf("seed %d: entity %d of %d is at %d, ran says %d; %d of its set are newer", seed, e, len(exact), exact[e], got, newer)
+			}
+		}
+	}
+}
+
+// TestOthersDoNotOvertake has 30 entities go on while the command of another
+// is out: it goes out again when it comes back. A later command of its own
+// entity ends that.
+func TestOthersDoNotOvertake(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		l := &limits{requests: 1000, bytes: 1 << 20, total: &budget{limit: 1 << 20}, minPause: time.Millisecond, maxPause: time.Millisecond, self: "n1", seed: maphash.MakeSeed()}
+		f := newFlow(1, l)
+		now := time.Unix(1000, 0)
+		f.heard(lead{to: target{node: "n1", self: true}, quorum: true})
+		for f.state != flowing {
+			f.next(now, nil, batchRequests)
+		}
+		command := func(id string) *entity.Request {
+			return &entity.Request{Kind: entity.Command, Entity: sharding.EntityID{Type: "counter", ID: id}}
+		}
+		first := command("first")
+		f.admit(first)
+		for i := range 30 {
+			q := command(fmt.Sprintf("other-%d", i))
+			if i == 15 && own {
+				q.Entity.ID = "first"
+			}
+			f.admit(q)
+			f.completed(q, now)
+		}
+		first.Result.Err = &sharding.NotLeaderError{Shard: 1}
+		if v, want := f.completed(first, now), map[bool]verdict{false: hold, true: answer}[own]; v != want {
+			t.Errorf("a later command of its own: %v; the verdict is %d, want %d", own, v, want)
+		}
+	}
+}
