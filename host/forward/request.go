@@ -45,7 +45,7 @@ func appendRequest(dst []byte, correlation uint64, q *entity.Request, now time.T
 		remaining = uint64(max(q.Deadline.Sub(now).Microseconds(), 1))
 	}
 	tried := uint64(0)
-	if q.Again {
+	if q.Again && !q.First.IsZero() {
 		tried = uint64(max(now.Sub(q.First).Microseconds(), 1))
 	}
 	size := varintSize(correlation) + varintSize(kind) + bytesSize(len(q.Entity.Type)) + bytesSize(len(q.Entity.ID)) +
