@@ -11,6 +11,7 @@ import (
 type memory struct {
 	bench.Account
 	heap        float64 // of Go, what is not free
+	spare       float64 // of Go, free and not given back
 	collections float64 // of it
 }
 
@@ -34,20 +35,26 @@ func (b *benchRun) memory(ctx context.Context, when string) (memory, error) {
 	}
 	return memory{
 		Account: bench.NewAccount(when, used, all),
-		heap:    all["go_memstats_heap_alloc_bytes"], collections: all["go_gc_duration_seconds_count"],
+		heap:    all["go_memstats_heap_alloc_bytes"], spare: all["go_memstats_heap_idle_bytes"] - all["go_memstats_heap_released_bytes"], collections: all["go_gc_duration_seconds_count"],
 	}, nil
 }
 
 // collected waits until the nodes have nothing left to do, the store's tables
 // included, and have then collected their garbage, which Go does every two
-// minutes by itself.
+// minutes by itself, and given back what that has freed, for which they have
+// giveBack.
 func (b *benchRun) collected(ctx context.Context, when string) (m memory, err error) {
 	var pids bench.Processes
 	for _, n := range b.cluster.nodes {
 		pids = append(pids, n.pid)
 	}
-	const look, idle = 2 * time.Second, 200 * time.Millisecond
+	const (
+		look, idle  = 2 * time.Second, 200 * time.Millisecond
+		giveBack    = 10 // looks
+		spareAtRest = 32 << 20
+	)
 	began := -1.0 // collections when they had become idle
+	waited := 0   // looks, since they have collected
 	for {
 		before, _ := pids.CPU()
 		if err := rest(ctx, look); err != nil {
@@ -60,8 +67,11 @@ func (b *benchRun) collected(ctx context.Context, when string) (m memory, err er
 		case after-before > idle*time.Duration(len(pids)) && began < 0:
 		case began < 0:
 			began = m.collections
-		case m.collections >= began+float64(len(pids)):
+		case m.collections < began+float64(len(pids)):
+		case m.spare < spareAtRest*float64(len(pids)) || waited == giveBack:
 			return m, nil
+		default:
+			waited++
 		}
 	}
 }
