@@ -68,7 +68,6 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	case err != nil:
 		return err
 	}
-	spareSome()
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	heap.Go(func() { watchHeap(tending) })
