@@ -7,7 +7,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/rpc"
 )
 
@@ -30,14 +29,18 @@ func TestWhatArrivedBeforeAPauseIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	stream := c.SendStream(t.Context())
-	if err := stream.Send(&entityv1.SendStreamRequest{}); err != nil {
+	if err := stream.Send(message(1, add("b", 1))); err != nil {
+		t.Fatal(err)
+	}
+	// The server has it: what opens it is on its own way.
+	if _, err := stream.Receive(); err != nil {
 		t.Fatal(err)
 	}
 	p.epoch.Add(1)
 	if _, err := c.Send(t.Context(), connect.NewRequest(add("a", 1))); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("on a connection from before: %v", err)
 	}
-	_ = stream.Send(message(1, add("a", 1)))
+	_ = stream.Send(message(2, add("a", 1)))
 	if res, err := stream.Receive(); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("on a stream from before: %v %v", res, err)
 	}
