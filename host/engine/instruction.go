@@ -189,9 +189,15 @@ func (c *cursor) misc(i *instruction) {
 }
 
 func (c *cursor) vector(i *instruction) {
+	at := c.pos
 	i.sub = c.u32("an instruction")
+	// The runtime looks at one byte of the number, and would see another one.
+	width := c.pos - at
+	padded := width > 2 || width == 2 && i.sub < 0x80
 	switch sub := i.sub; {
 	case !c.ok():
+	case padded:
+		c.refuse("instruction 0xfd 0x%02x is not written as short as can be", sub)
 	case sub <= vectorLastLoadStore || sub == vectorLoadZero32 || sub == vectorLoadZero64:
 		i.a, i.b = c.u32("an alignment"), c.u32("an offset")
 	case sub == opV128Const || sub == vectorShuffle:
