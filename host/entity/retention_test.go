@@ -9,10 +9,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestCutHistoriesAreNotGuessed: an entity whose first events are gone is never
-// built from the others alone; from a snapshot it is, and what was deleted
-// since begins anew, with the command ids that are left.
-func TestCutHistoriesAreNotGuessed(t *testing.T) {
+// cutAtFive is a world with an entity of ten events, the first five of which
+// were cut, and without a snapshot.
+func cutAtFive(t *testing.T) *world {
+	t.Helper()
 	w := quiet(t)
 	w.core.opts.SnapshotEvents = -1
 	for i := range 10 {
@@ -20,6 +20,14 @@ func TestCutHistoriesAreNotGuessed(t *testing.T) {
 	}
 	w.cuts = map[string]journal.Sequence{"x": 5}
 	w.handOver()
+	return w
+}
+
+// TestCutHistoriesAreNotGuessed: an entity whose first events are gone is never
+// built from the others alone; from a snapshot it is, and what was deleted
+// since begins anew, with the command ids that are left.
+func TestCutHistoriesAreNotGuessed(t *testing.T) {
+	w := cutAtFive(t)
 	if res := w.ask(Query, "sum", ""); !errors.Is(res.Err, ErrCut) {
 		t.Fatalf("without its first events: %+v", res)
 	}
@@ -42,13 +50,7 @@ func TestCutHistoriesAreNotGuessed(t *testing.T) {
 // TestHollowEntitiesAreDeleted: what cannot be built can be deleted, once under
 // its id, and begins anew; nothing else is done with it.
 func TestHollowEntitiesAreDeleted(t *testing.T) {
-	w := quiet(t)
-	w.core.opts.SnapshotEvents = -1
-	for i := range 10 {
-		w.ask(Command, "add", fmt.Sprintf("c%d", i))
-	}
-	w.cuts = map[string]journal.Sequence{"x": 5}
-	w.handOver()
+	w := cutAtFive(t)
 	if res := w.ask(Delete, "", "c7"); !errors.Is(res.Err, ErrCommandIDReused) {
 		t.Fatalf("the id of a command: %+v", res)
 	}

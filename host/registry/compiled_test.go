@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-func openCompiling(t *testing.T) *Registry {
+func openCompiling(t *testing.T, opts engine.Options) *Registry {
 	t.Helper()
-	e, err := engine.New(t.Context(), engine.Options{})
+	e, err := engine.New(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func guest(t *testing.T) []byte {
 }
 
 func TestModuleIsCompiledOnce(t *testing.T) {
-	r := openCompiling(t)
+	r := openCompiling(t, engine.Options{})
 	digest := put(t, r, string(guest(t)))
 	modules := make([]*engine.Module, 8)
 	var group sync.WaitGroup
@@ -71,7 +71,7 @@ func TestModuleIsCompiledOnce(t *testing.T) {
 }
 
 func TestReleasedModuleServesItsInstances(t *testing.T) {
-	r := openCompiling(t)
+	r := openCompiling(t, engine.Options{})
 	digest := put(t, r, string(guest(t)))
 	m, err := r.Module(t.Context(), digest)
 	if err != nil {
@@ -99,7 +99,7 @@ func TestReleasedModuleServesItsInstances(t *testing.T) {
 }
 
 func TestFailuresAreNotRemembered(t *testing.T) {
-	r := openCompiling(t)
+	r := openCompiling(t, engine.Options{})
 	wasm := guest(t)
 	if _, err := r.Module(t.Context(), DigestOf(wasm)); !errors.Is(err, ErrNotFound) {
 		t.Errorf("absent: %v", err)
@@ -152,7 +152,7 @@ func TestWaiterOutlivesTheCompilersContext(t *testing.T) {
 }
 
 func TestClosedRegistry(t *testing.T) {
-	r := openCompiling(t)
+	r := openCompiling(t, engine.Options{})
 	digest := put(t, r, string(guest(t)))
 	m, err := r.Module(t.Context(), digest)
 	if err != nil {

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -53,19 +52,7 @@ func TestUploadsOfOneDigestCompileOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	e, err := engine.New(t.Context(), engine.Options{CacheDir: t.TempDir(), CompileCommand: []string{program, "compile-child", dir}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Open(Options{Dir: t.TempDir(), Engine: e})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(r.Close(), e.Close(context.Background())); err != nil {
-			t.Error(err)
-		}
-	})
+	r := openCompiling(t, engine.Options{CacheDir: t.TempDir(), CompileCommand: []string{program, "compile-child", dir}})
 	wasm := guest(t)
 	upload := func() *engine.Module {
 		digest, _, err := r.Put(wasm)
