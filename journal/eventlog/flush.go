@@ -121,7 +121,9 @@ func (m *Machine) Flushed(b *Batch) {
 		}
 	}
 	for i := range b.shards {
-		b.shards[i].shard.timers.taken = nil
+		t := &b.shards[i].shard.timers
+		t.near.flushed(t.taken)
+		t.taken = nil
 		b.shards[i].shard.post.taken = postLayer{}
 	}
 	m.flight = nil

@@ -29,6 +29,7 @@ func (t *timerChange) gone() bool { return len(t.timer.Command) == 0 }
 // the batch on its way.
 type timers struct {
 	fresh, taken map[string]timerChange
+	near         nearTimers
 
 	// No timer in the store is due before floor, if it is known: below it there
 	// may be many deleted keys. lowest is the earliest that was set since the latest
@@ -53,6 +54,9 @@ func (m *Machine) judgeTimers(sh *shard, h *head, v *journal.RecordView) error {
 	if source := v.Section(journal.SectionSource); len(source) > 0 && source[0] == journal.SourceTimer {
 		s, err := journal.DecodeTimerSource(source)
 		if err != nil {
+			return err
+		}
+		if err := m.readNear(sh, timerPlace{s.Due, h.key + string(s.Name)}); err != nil {
 			return err
 		}
 		step, err := m.timerStep(sh, h, s.Name)
@@ -106,8 +110,31 @@ func scheduleOf(section []byte, n int) (schedule, rest []byte, err error) {
 // timerStep finds a timer as it is before the entry.
 func (m *Machine) timerStep(sh *shard, h *head, name []byte) (s timerStep, err error) {
 	s.key = h.key + string(name)
-	s.due, s.has, err = m.timerDue(sh, s.key)
+	if h.Timers > 0 { // else it has none
+		s.due, s.has, err = m.timerDue(sh, s.key)
+	}
 	return s, err
+}
+
+// readNear reads a timer that is about to end, and those that are due after it,
+// unless what is in memory tells of it.
+func (m *Machine) readNear(sh *shard, p timerPlace) error {
+	t := &sh.timers
+	if _, fresh := t.fresh[p.key]; fresh || !t.near.behind(p) {
+		return nil
+	}
+	if _, taken := t.taken[p.key]; taken {
+		return nil
+	}
+	view, err := m.st.ViewAt(m.readAt)
+	if err == nil {
+		defer view.Close()
+		err = t.near.read(view, sh, p)
+	}
+	if err != nil {
+		m.failStore(err)
+	}
+	return err
 }
 
 func (m *Machine) timerDue(sh *shard, key string) (due int64, has bool, err error) {
@@ -115,6 +142,9 @@ func (m *Machine) timerDue(sh *shard, key string) (due int64, has bool, err erro
 		if t, ok := layer[key]; ok {
 			return t.timer.Due, !t.gone(), nil
 		}
+	}
+	if due, has = sh.timers.near.due[key]; has {
+		return due, true, nil
 	}
 	view, err := m.st.ViewAt(m.readAt)
 	if err != nil {
