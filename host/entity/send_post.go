@@ -24,6 +24,7 @@ func (c *core) post(s *shard, r *Request, steps ...journal.Post) {
 	s.box.reqs = append(s.box.reqs, r)
 	c.touch(s)
 	if len(s.box.data) >= c.opts.BatchBytes {
+		c.propose(s) // entries are numbered in the order in which they are proposed
 		c.proposePost(s)
 	}
 }

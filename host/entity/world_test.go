@@ -77,6 +77,7 @@ type world struct {
 	prompt     bool // no visit runs long or faults by chance
 	number     int  // of commands told
 	noSnapshot bool
+	refuse     bool    // the next proposal is refused
 	bad        int     // with prompt: 0 refuses snapshots, 1 traps on them
 	away       []*call // visits to guests that the core went on without
 	electing   bool
@@ -193,6 +194,9 @@ func (w *world) Lookup(t string) *Type {
 func (w *world) Propose(_ sharding.ShardID, fence sharding.Term, n uint64, data []byte) error {
 	if w.busy && w.rnd.IntN(4) == 0 {
 		return errors.New("busy")
+	}
+	if e, err := journal.DecodeEntry(data); err != nil || e.Fence != fence || e.Proposal != n {
+		w.problem("proposal %d of term %d is an entry with %d of %d: %v", n, fence, e.Proposal, e.Fence, err)
 	}
 	w.flights = append(w.flights, flight{fence, n, data})
 	return nil
