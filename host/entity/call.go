@@ -194,8 +194,8 @@ func (c *core) handled(e *entity, v *call) {
 	e.inst.pool.tally(c, e.typ).add(v.fuel)
 	c.heat.add(c.now.UnixNano(), e, v.fuel)
 	if err == nil {
-		if err = abi.ParseOutput(&c.output, v.out, e.typ.mode(), c.limits(e.typ)); err == nil && len(c.output.State)+len(c.output.Reply) > maxStateBytes {
-			err = errStateTooLarge
+		if err = abi.ParseOutput(&c.output, v.out, e.typ.mode(), c.limits(e.typ)); err == nil && c.output.HasState && outputBytes(&c.output) > maxEntryBytes-recordRoom {
+			err = errOutputTooLarge
 		}
 		if err == nil {
 			err = c.schedule(&c.output, v.env.Now)

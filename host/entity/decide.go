@@ -149,6 +149,9 @@ func (c *core) outcome(e *entity, r *Request, env Env, hash uint64) {
 		c.transient(e, r, env, hash)
 		return
 	}
+	if !c.fits(e, r) {
+		return
+	}
 	if r.Kind == Deliver {
 		c.answer(r.Delivery)
 	}

@@ -1,7 +1,5 @@
 package entity
 
-import "errors"
-
 // A durable-state entity has no events of its own: what a command stores is
 // the whole state, as one event whose type is stateEvent, so that the sequence
 // is the state's revision, and the chain, apply and replication are those of
@@ -9,9 +7,3 @@ import "errors"
 
 // stateEvent is the type of the event that carries a durable state.
 const stateEvent = "state"
-
-// maxStateBytes bounds a durable state and the reply with it: both are in one
-// record, which is in one value of the store.
-const maxStateBytes = 1<<20 - 64<<10
-
-var errStateTooLarge = errors.New("the state and the reply together are too large to be stored")

@@ -160,6 +160,8 @@ func (g *tally) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 	case "twice":
 		emit(2)
 	case "note":
+	case "large":
+		out = g.large(out, h)
 	case "send", "ask":
 		out = g.w.sends(out, &req)
 		emit(1)

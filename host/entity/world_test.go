@@ -77,6 +77,7 @@ type world struct {
 	prompt     bool // no visit runs long or faults by chance
 	number     int  // of commands told
 	noSnapshot bool
+	sizes      sizes
 	refuse     bool    // the next proposal is refused
 	bad        int     // with prompt: 0 refuses snapshots, 1 traps on them
 	away       []*call // visits to guests that the core went on without
@@ -194,6 +195,13 @@ func (w *world) Lookup(t string) *Type {
 func (w *world) Propose(_ sharding.ShardID, fence sharding.Term, n uint64, data []byte) error {
 	if w.busy && w.rnd.IntN(4) == 0 {
 		return errors.New("busy")
+	}
+	if len(data) > 1<<20 {
+		return errors.New("the entry is too large")
+	}
+	if w.refuse {
+		w.refuse = false
+		return errors.New("refused")
 	}
 	if e, err := journal.DecodeEntry(data); err != nil || e.Fence != fence || e.Proposal != n {
 		w.problem("proposal %d of term %d is an entry with %d of %d: %v", n, fence, e.Proposal, e.Fence, err)
