@@ -70,7 +70,7 @@ func (e *entity) unload() {
 	}
 	e.phase, e.inst, e.typ, e.seen, e.replay = cold, nil, nil, dedupe{}, replay{}
 	if e.rest != nil {
-		e.rest.filter, e.rest.partial, e.rest.mail, e.rest.hollow = nil, false, nil, false
+		e.rest.filter, e.rest.partial, e.rest.mail, e.rest.hollow, e.rest.stands = nil, false, nil, false, standing{}
 	}
 }
 
@@ -196,6 +196,7 @@ type load struct {
 	whole  bool             // the same
 	begun  bool
 	from   journal.Sequence // the snapshot's; 0 from the first event on
+	before int64            // recollection.before
 	chunks []*loadChunk     // arrived and not applied yet
 	credit chan struct{}    // one token per chunk that the lane has taken
 }

@@ -79,48 +79,67 @@ func (w *Window) age(server bool) int64 {
 }
 
 // holds reports whether a window of so many commands and bytes of replies keeps
-// its first command when r comes.
-func (w *Window) holds(commands, replies int, recordedAt int64, server bool, r *remembered) bool {
-	return commands < w.Commands && replies+len(r.reply) <= w.ReplyBytes && r.recordedAt-recordedAt <= w.age(server)
+// its first command, which is of that time, when r comes. If not, final says
+// that no window keeps any command before it either: with fewer commands in it
+// one that a client named may outlive a later one that the server did.
+func (w *Window) holds(commands, replies int, recordedAt int64, server bool, r *remembered) (holds, final bool) {
+	room := commands < w.Commands && replies+len(r.reply) <= w.ReplyBytes
+	return room && r.recordedAt-recordedAt <= w.age(server), !room || !server
+}
+
+// full reports whether a window of so many commands and bytes of replies may
+// have forgotten one for want of room: a reply is less than half of them.
+func (w *Window) full(commands, replies int) bool {
+	return commands >= w.Commands || replies > w.ReplyBytes/2
 }
 
 // add remembers r and forgets what the window no longer holds. It reports
-// whether it has forgotten anything.
-func (d *dedupe) add(w *Window, r remembered) (forgot bool) {
+// whether all that is older than the window is forgotten for good, as nothing
+// is while it only grows.
+func (d *dedupe) add(w *Window, r remembered) (final bool) {
 	n := nameOf(r.id)
 	return d.put(w, &n, &r)
 }
 
 // put is add for a command whose id is n.
-func (d *dedupe) put(w *Window, n *name, r *remembered) (forgot bool) {
+func (d *dedupe) put(w *Window, n *name, r *remembered) (final bool) {
 	if d.many != nil {
-		at, forgot := d.many.add(w, n, r)
+		at, final := d.many.add(w, n, r)
 		d.forgot = max(d.forgot, at)
-		return forgot
+		return final
 	}
-	commands, replies := 0, 0
+	commands, replies := d.size()
+	for len(d.few) > 0 {
+		p, rest := next(d.few)
+		holds, last := w.holds(commands, replies, p.recordedAt(), p.server(), r)
+		if holds {
+			break
+		}
+		commands, replies = commands-1, replies-len(p.reply())
+		d.few, d.forgot, final = rest, max(d.forgot, p.recordedAt()), final || last
+	}
+	if commands < fewCommands && len(d.few)+packedBytes(n, r) <= fewBytes {
+		var scratch [fewBytes]byte
+		d.few = string(appendPacked(append(scratch[:0], d.few...), n, r))
+		return final
+	}
+	d.many = newMemory(d.few, commands, replies)
+	d.few = ""
+	d.many.push(n, r)
+	return final
+}
+
+// size is how many commands are remembered, and the bytes of their replies.
+func (d *dedupe) size() (commands, replies int) {
+	if d.many != nil {
+		return d.many.count, d.many.replies
+	}
 	for rest := d.few; len(rest) > 0; commands++ {
 		var p packed[string]
 		p, rest = next(rest)
 		replies += len(p.reply())
 	}
-	for len(d.few) > 0 {
-		p, rest := next(d.few)
-		if w.holds(commands, replies, p.recordedAt(), p.server(), r) {
-			break
-		}
-		commands, replies = commands-1, replies-len(p.reply())
-		d.few, d.forgot, forgot = rest, max(d.forgot, p.recordedAt()), true
-	}
-	if commands < fewCommands && len(d.few)+packedBytes(n, r) <= fewBytes {
-		var scratch [fewBytes]byte
-		d.few = string(appendPacked(append(scratch[:0], d.few...), n, r))
-		return forgot
-	}
-	d.many = newMemory(d.few, commands, replies)
-	d.few = ""
-	d.many.push(n, r)
-	return forgot
+	return commands, replies
 }
 
 // count is how many commands are remembered.

@@ -84,8 +84,8 @@ func spread[T bytestring](id T) (first, step uint64) {
 
 // note puts a command into the entity's window, and keeps its filter in step.
 func (c *core) note(e *entity, r remembered) {
-	forgot := e.seen.add(&c.opts.Window, r)
-	if f := c.filtered(e, forgot); f != nil {
+	final := e.seen.add(&c.opts.Window, r)
+	if f := c.filtered(e, final); f != nil {
 		f.add(r.id)
 	}
 }
@@ -94,7 +94,6 @@ func (c *core) note(e *entity, r remembered) {
 func (c *core) noteAll(e *entity, seen recollection) {
 	var text [64]byte
 	reserved := false
-	e.seen.forgot = max(e.seen.forgot, seen.before)
 	for left, rest := seen.count, seen.packed; left > 0; left-- {
 		if m := e.seen.many; m != nil && !reserved {
 			m.reserve(min(left, c.opts.Window.Commands), len(rest))
@@ -103,17 +102,17 @@ func (c *core) noteAll(e *entity, seen recollection) {
 		var p packed[[]byte]
 		p, rest = next(rest)
 		n, r := p.called(), lent(p)
-		forgot := e.seen.put(&c.opts.Window, &n, &r)
-		if f := c.filtered(e, forgot); f != nil {
+		final := e.seen.put(&c.opts.Window, &n, &r)
+		if f := c.filtered(e, final); f != nil {
 			f.set(spread(n.appendText(text[:0])))
 		}
 	}
 }
 
-// filtered looks after an entity's filter when its window has taken a command,
-// and forgot another or not. It returns the filter that has to take the
-// command's id as well; nil for none.
-func (c *core) filtered(e *entity, forgot bool) *filter {
+// filtered looks after an entity's filter when its window has taken a command.
+// After it all that is older than the window may be forgotten for good. It
+// returns the filter that has to take the command's id as well; nil for none.
+func (c *core) filtered(e *entity, final bool) *filter {
 	if e.rest == nil && e.seen.many == nil && fewCommands <= c.opts.FilterAbove {
 		return nil
 	}
@@ -121,7 +120,7 @@ func (c *core) filtered(e *entity, forgot bool) *filter {
 	if x == nil && count <= c.opts.FilterAbove {
 		return nil
 	}
-	if x = e.more(); forgot {
+	if x = e.more(); final {
 		x.partial = false // what came since fills the window
 	}
 	switch {

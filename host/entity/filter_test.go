@@ -3,8 +3,10 @@ package entity
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // TestFilterForgetsNoID: whatever was added may be there, however the filter
@@ -68,6 +70,34 @@ func TestWindowIsReadForWhatMayBeInIt(t *testing.T) {
 		res := w.ask(Command, "add", fmt.Sprintf("c%d", i))
 		if !res.Duplicate || int(res.Sequence) != i+1 {
 			t.Fatalf("command %d again: %+v", i, res)
+		}
+	}
+	if len(w.problems) > 0 {
+		t.Error(w.problems[0])
+	}
+}
+
+// TestServersIDsEndNoWindow: of an entity that was loaded without its window, a
+// command that the server named is forgotten by age, long before those that
+// clients named and that are only in its filter.
+func TestServersIDsEndNoWindow(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.FilterAbove = 4
+	const n, clients = 60, 40
+	for i := range n {
+		w.submit(&Request{
+			Kind: Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "add", Payload: []byte("1"),
+			ID: id(i), ServerID: i >= clients, // and the snapshot is of one of them
+		})
+	}
+	w.handOver()
+	w.elapse(6 * time.Minute)
+	for i := range 3 {
+		w.ask(Command, "add", fmt.Sprintf("new-%d", i))
+	}
+	for _, i := range []int{0, clients / 2, clients - 1} {
+		if res := w.ask(Command, "add", fmt.Sprintf("c%d", i)); !res.Duplicate || int(res.Sequence) != i+1 {
+			t.Errorf("command %d again: %+v", i, res)
 		}
 	}
 	if len(w.problems) > 0 {

@@ -22,7 +22,8 @@ import "time"
 //	                         was not carried out, ever
 const (
 	// clocksAgree is how far apart the clocks of leaders may be, one after the
-	// other, for a retry that outlives two changes of the leader.
+	// other, for a retry that outlives two changes of the leader or a window that
+	// an earlier one built.
 	clocksAgree = 500 * time.Millisecond
 	// onTheWay is added to an age, with a quarter of it: the time that the
 	// attempt itself was on its way here is not in it.
@@ -46,6 +47,23 @@ func (c *core) firstTried(s *shard, r *Request, now int64) int64 {
 	}
 	// A wall clock that was set forward since must not make the age smaller.
 	return min(now, max(s.led.at.UnixNano(), s.led.clock)+int64(led)) - int64(age)
+}
+
+// recalled ends the building of a window from the records of which before is the
+// time of the first, 0 where it is the entity's first: nothing older than the
+// window is younger. Where that is for want of commands, as when an entity's
+// timers fire for long after a few of them, more is known. A window that is not
+// full has forgotten by age alone, whoever built it: with a command forgotten for
+// want of room it was full, and it is not again before it has forgotten one that
+// is as young by age. The last that was forgotten so was past the shortest of
+// the ages when a later one came, by the clock of this leader or of one before.
+func (c *core) recalled(e *entity, before int64) {
+	w := &c.opts.Window
+	if x := e.rest; before != 0 && (x == nil || !x.partial) && !w.full(e.seen.size()) {
+		aged := c.logNow(e.shard) - min(w.ServerMaxAge, w.ClientMaxAge) + int64(clocksAgree)
+		before = min(before, aged)
+	}
+	e.seen.forgot = max(e.seen.forgot, before)
 }
 
 // forgotten refuses a command that may have taken effect in an earlier attempt

@@ -3,6 +3,7 @@ package entity
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -16,6 +17,8 @@ type clocks struct {
 	pace   time.Duration // of a step
 	differ time.Duration // how far apart the clocks of leaders are
 	off    time.Duration // the clock of this one
+
+	servers bool // some commands get their ids from the server
 }
 
 func (w *world) elapse(d time.Duration) {
@@ -50,8 +53,8 @@ func (n *retries) count(c *client, r *Request) {
 	}
 }
 
-// TestRetriesTakeEffectOnce gives entities windows of a few commands, so that
-// they forget what is sent again later, and leaders clocks that differ: what
+// TestRetriesTakeEffectOnce gives entities windows of a few commands, or of some
+// seconds, so that they forget what is sent again later, and leaders clocks that differ: what
 // the model's log has is there once all the same, and what was not forgotten is
 // carried out or answered.
 func TestRetriesTakeEffectOnce(t *testing.T) {
@@ -64,6 +67,10 @@ func TestRetriesTakeEffectOnce(t *testing.T) {
 		w := newWorld(t, seed)
 		w.core.opts.Window.Commands = 2 + int(seed%4)
 		w.pace = time.Duration(1 + seed%3*40)
+		if seed%2 == 0 { // forgotten by age
+			w.core.opts.Window = Window{Commands: 4 + int(seed%60), ReplyBytes: 20 + int(seed%90), ClientMaxAge: int64(3 * time.Second), ServerMaxAge: int64(2 * time.Second)}
+			w.pace, w.servers = time.Duration(40+seed%3*40), true
+		}
 		w.differ = time.Duration(seed%3) * clocksAgree / 2
 		w.play(600)
 		if len(w.problems) > 0 {
@@ -128,11 +135,11 @@ func TestForgottenCommandsAreRefused(t *testing.T) {
 			sent := w.passed
 			tt.then(w)
 			since := w.passed - sent
-			if res := w.again("c3", 9*time.Second+since); !errors.Is(res.Err, ErrForgotten) {
-				t.Errorf("a forgotten command: %+v", res)
-			}
 			if res := w.again("lost", 9*time.Second+since); !errors.Is(res.Err, ErrForgotten) {
 				t.Errorf("a command of which nobody knows: %+v", res)
+			}
+			if res := w.again("c3", 9*time.Second+since); !errors.Is(res.Err, ErrForgotten) {
+				t.Errorf("a forgotten command: %+v", res)
 			}
 			if res := w.again("c9", 3*time.Second+since); !res.Duplicate {
 				t.Errorf("a remembered command: %+v", res)
@@ -212,5 +219,125 @@ func TestFirstTriedIsNoLater(t *testing.T) {
 				t.Errorf("%s before the first attempt", early)
 			}
 		})
+	}
+}
+
+// history is commands that an entity carried out, by random.
+func history(rnd *rand.Rand, n int) (all []remembered) {
+	now := int64(time.Second)
+	for i := range n {
+		if now += rnd.Int64N(int64(300 * time.Millisecond)); rnd.IntN(40) == 0 {
+			now += rnd.Int64N(int64(5 * time.Second)) // a quiet time
+		}
+		all = append(all, remembered{
+			id: id(i), reply: make([]byte, rnd.IntN(40)), recordedAt: now, sequence: journal.Sequence(i + 1), events: 1, server: rnd.IntN(3) == 0,
+		})
+	}
+	return all
+}
+
+// TestRecalledWindowsTellWhatIsForgotten: of a window that was built from the
+// records since some snapshot's, every command that is not in it is no younger
+// than what the entity says that it has forgotten. Where room was left it says
+// more than the time of the first record.
+func TestRecalledWindowsTellWhatIsForgotten(t *testing.T) {
+	older := 0
+	for seed := range uint64(1000) {
+		rnd := rand.New(rand.NewPCG(seed, 5))
+		w := Window{Commands: 5 + rnd.IntN(60), ReplyBytes: 200 + rnd.IntN(2000), ClientMaxAge: int64(6*time.Second) + rnd.Int64N(int64(10*time.Second)), ServerMaxAge: int64(6 * time.Second)}
+		all := history(rnd, 2+rnd.IntN(300)>>rnd.IntN(8))
+		taken, late := len(all)-rnd.IntN(len(all))>>rnd.IntN(8), all[len(all)-1].recordedAt+rnd.Int64N(int64(time.Second))
+		var live dedupe
+		for i := range all[:taken] {
+			live.add(&w, all[i])
+		}
+		from, _ := live.oldest()
+		c := newCore(Options{Window: w}, nil, nil)
+		c.now = time.Unix(0, late)
+		e := &entity{shard: c.shard(worldShard)}
+		var read recollection
+		for i := range all[from-1:] {
+			r := &all[int(from)-1+i]
+			n := nameOf(r.id)
+			read.packed = appendPacked(read.packed, &n, r)
+			read.count++
+		}
+		c.noteAll(e, read)
+		before := all[from-1].recordedAt + rnd.Int64N(2) // the first record's, which may be nobody's command
+		c.recalled(e, before)
+		for i := range all {
+			if _, ok, _ := e.seen.find(&w, all[i].id, late); !ok && all[i].recordedAt > e.seen.forgot {
+				t.Fatalf("seed %d: command %d of %d is not known, and younger than what is forgotten", seed, i, taken)
+			}
+		}
+		if e.seen.forgot < before {
+			older++
+		}
+	}
+	if older < 20 {
+		t.Errorf("only %d windows said more than their first record", older)
+	}
+}
+
+// TestRetriesWhereNothingCameBefore: an entity that got sends alone before a
+// snapshot has forgotten no command for that. How long ago it could have is all
+// that is known.
+func TestRetriesWhereNothingCameBefore(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.SnapshotEvents = 3
+	w.elapse(time.Hour)
+	for n := range uint64(6) {
+		w.elapse(time.Second)
+		w.deliver(n + 1)
+	}
+	w.leaveAndLoad()
+	if res := w.again("young", time.Minute); res.Err != nil || res.Duplicate {
+		t.Errorf("a retry of a minute ago: %+v", res)
+	}
+	w.leaveAndLoad()
+	if res := w.again("young", time.Minute); !res.Duplicate {
+		t.Errorf("a retry of what was carried out: %+v", res)
+	}
+	if res := w.again("old", 10*time.Minute); !errors.Is(res.Err, ErrForgotten) {
+		t.Errorf("a retry of ten minutes ago: %+v", res)
+	}
+	if len(w.problems) > 0 {
+		t.Error(w.problems[0])
+	}
+}
+
+// TestRetriesAreHeldAgainstTheWholeWindow: a full window of which a load has read
+// the end alone has forgotten what was carried out shortly before.
+func TestRetriesAreHeldAgainstTheWholeWindow(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.Window.Commands, w.core.opts.FilterAbove, w.core.opts.SnapshotEvents = 20, 3, 6
+	const n = 40
+	for i := range n {
+		w.elapse(time.Second)
+		w.ask(Command, "add", fmt.Sprintf("c%d", i))
+	}
+	w.leaveAndLoad()
+	e := w.core.entity(w.core.shard(worldShard), sharding.EntityID{Type: "tally", ID: "x"})
+	if read, _ := e.seen.size(); !e.rest.partial || read >= 20 {
+		t.Fatalf("%d commands were read", read)
+	}
+	for _, lost := range []string{"lost", "c10"} {
+		if res := w.again(lost, 30*time.Second); !errors.Is(res.Err, ErrForgotten) {
+			t.Errorf("command %s again: %+v", lost, res)
+		}
+	}
+}
+
+// deliver carries out a send to entity x.
+func (w *world) deliver(number uint64) {
+	w.t.Helper()
+	between := pair{sharding.EntityID{Type: "tally", ID: "s"}, sharding.EntityID{Type: "tally", ID: "x"}}
+	w.post.all[between] = append(w.post.all[between], journal.Send{Source: between.from, Destination: between.to, Number: number, Command: "add", Payload: []byte("1")})
+	res := w.submit(&Request{
+		Kind: Deliver, Entity: between.to, Name: "add", Payload: []byte("1"), ID: SendCommand(between.from, number), ServerID: true,
+		Delivery: &Delivery{Source: between.from, Number: number, After: number - 1},
+	})
+	if res.Err != nil {
+		w.t.Fatal(res.Err)
 	}
 }

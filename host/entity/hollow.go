@@ -18,6 +18,7 @@ func (c *core) hollow(e *entity, ch *loadChunk) bool {
 	e.failed(ch.err)
 	e.rest.load, e.rest.hollow, e.rest.whole, e.rest.below = nil, true, false, 0
 	c.noteAll(e, ch.seen)
+	c.recalled(e, max(l.before, ch.seen.before))
 	e.phase, e.sequence, e.hash, e.lives = resident, ch.sequence, ch.hash, true
 	e.outboxLoaded(int(ch.outbox), ch.asOf)
 	delete(c.away, e)

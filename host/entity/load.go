@@ -128,6 +128,7 @@ func (c *core) chunkApplied(e *entity, v *call) {
 		x.partial, x.older, x.filter = true, s.Window, &filter{bits: bytes.Clone(s.Filter), ids: int(s.FilterIDs)}
 	}
 	c.noteAll(e, ch.seen)
+	l.before = max(l.before, ch.seen.before)
 	if !ch.last {
 		select {
 		case l.credit <- struct{}{}:
@@ -136,6 +137,7 @@ func (c *core) chunkApplied(e *entity, v *call) {
 		return
 	}
 	l.cancel()
+	c.recalled(e, l.before)
 	e.phase, e.sequence, e.hash, e.replay = resident, ch.sequence, ch.hash, ch.replay
 	e.lives = ch.lives
 	e.rest.load, e.rest.whole, e.rest.below = nil, false, 0

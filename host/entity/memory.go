@@ -62,17 +62,18 @@ func (m *memory) find(n *name) (r remembered, ok bool) {
 }
 
 // add is dedupe.put. at is the time of the last command that it has forgotten.
-func (m *memory) add(w *Window, n *name, r *remembered) (at int64, forgot bool) {
+func (m *memory) add(w *Window, n *name, r *remembered) (at int64, final bool) {
 	for m.count > 0 {
 		p := m.first()
-		if w.holds(m.count, m.replies, p.recordedAt(), p.server(), r) {
+		holds, last := w.holds(m.count, m.replies, p.recordedAt(), p.server(), r)
+		if holds {
 			break
 		}
-		at, forgot = max(at, p.recordedAt()), true
+		at, final = max(at, p.recordedAt()), final || last
 		m.forget()
 	}
 	m.push(n, r)
-	return at, forgot
+	return at, final
 }
 
 func (m *memory) push(n *name, r *remembered) {

@@ -279,7 +279,7 @@ func (w *world) commandFor(c *client) {
 	}
 	r.Payload = strconv.AppendInt(nil, int64(1+w.rnd.IntN(9)), 10)
 	r.First = w.now
-	r.ID = journal.CommandID(fmt.Sprintf("c%d", len(w.ids)))
+	r.ID, r.ServerID = journal.CommandID(fmt.Sprintf("c%d", len(w.ids))), w.servers && w.rnd.IntN(4) == 0
 	if w.rnd.IntN(10) == 0 {
 		r.ExpectedSequence = int64(w.rnd.IntN(20))
 	}
@@ -287,6 +287,7 @@ func (w *world) commandFor(c *client) {
 		old := w.ids[w.rnd.IntN(len(w.ids))]
 		s := w.sent[old]
 		r.Kind, r.ID, r.Entity.ID, r.Name, r.Payload = s.kind, old, s.entity, s.name, []byte(s.payload)
+		r.ServerID = s.server
 		c.again, r.Again, r.First = true, true, w.now.Add(s.at-w.passed)
 	}
 	w.note(c)
@@ -303,7 +304,7 @@ func (w *world) note(c *client) {
 	c.id = r.ID
 	if w.sent[r.ID] == nil {
 		w.ids = append(w.ids, r.ID)
-		w.sent[r.ID] = &sent{kind: r.Kind, entity: r.Entity.ID, name: r.Name, payload: string(r.Payload), at: w.passed}
+		w.sent[r.ID] = &sent{kind: r.Kind, entity: r.Entity.ID, name: r.Name, payload: string(r.Payload), server: r.ServerID, at: w.passed}
 	}
 }
 

@@ -19,6 +19,7 @@ type rest struct {
 	below   journal.Sequence // snapshots from here on do not load; 0 for none of them
 	mail    *entityMail      // what is known of its sends
 	hollow  bool             // resident without a guest, to be deleted
+	stands  standing         // where its window begins, for the next snapshot
 
 	faults   int32 // in a row
 	err      string

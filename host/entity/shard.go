@@ -291,6 +291,8 @@ func (c *core) decide(s *shard, fence sharding.Term, number uint64, err error) {
 	for _, x := range p.pending {
 		if x.entity.phase == cold {
 			c.revive(x.entity)
+		} else if x.entity.standsNow(number) {
+			c.enqueue(x.entity)
 		}
 	}
 	drained := s.draining

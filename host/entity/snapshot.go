@@ -51,7 +51,58 @@ func (c *core) wantsSnapshot(e *entity) bool {
 	if e.waiting.len > 0 && seen < 2*events && size/2 < bytes {
 		return false
 	}
-	return !e.shard.full(c) && !c.readOnly() && !c.noSnapshots[e.typ.Digest].After(c.now)
+	return !e.shard.full(c) && !c.readOnly() && !c.noSnapshots[e.typ.Digest].After(c.now) && c.stands(e)
+}
+
+// standing is where a window began when a proposal was not decided.
+type standing struct {
+	proposal uint64 // the newest then; 0 for none
+	oldest   journal.Sequence
+}
+
+// stands reports whether it is known where the window of a snapshot begins. A
+// full one forgets commands for those that come, and of these one without events
+// may be lost although what follows is not: then what was forgotten for it is in
+// the window all the same. So while anything is in flight the snapshot's window
+// is one of before, where everything in it was decided since.
+func (c *core) stands(e *entity) bool {
+	if e.last <= e.shard.decided || !c.opts.Window.full(e.seen.size()) {
+		return true
+	}
+	x := e.more()
+	if x.stands.proposal == 0 {
+		x.stands = standing{e.last, c.windowFrom(e)}
+	}
+	return x.stands.proposal <= e.shard.decided
+}
+
+// standsNow reports that a proposal was waited for so, which is decided.
+func (e *entity) standsNow(proposal uint64) bool {
+	return e.rest != nil && e.rest.stands.proposal == proposal && e.phase == resident
+}
+
+// snapshotWindow is where the window of a snapshot begins that is taken now.
+func (c *core) snapshotWindow(e *entity) journal.Sequence {
+	from := c.windowFrom(e)
+	if x := e.rest; x != nil && x.stands.proposal != 0 {
+		from = min(from, x.stands.oldest)
+		x.stands = standing{}
+		e.less()
+	}
+	return from
+}
+
+// windowFrom is the last sequence of the oldest record that the entity
+// remembers, or its own.
+func (c *core) windowFrom(e *entity) journal.Sequence {
+	from := e.sequence
+	if first, some := e.seen.oldest(); some {
+		from = min(from, first)
+	}
+	if x := e.rest; x != nil && x.partial {
+		from = min(from, x.older)
+	}
+	return from
 }
 
 func (c *core) takeSnapshot(e *entity) {
@@ -74,14 +125,8 @@ func (c *core) snapshotTaken(e *entity, v *call) {
 		c.closeInstance(e.inst)
 		return
 	}
-	snap := journal.Snapshot{Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: e.sequence, State: v.out}
+	snap := journal.Snapshot{Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: c.snapshotWindow(e), State: v.out}
 	snap.Retain, snap.Keep = c.retains(e.typ)
-	if first, some := e.seen.oldest(); some {
-		snap.Window = min(snap.Window, first)
-	}
-	if x := e.rest; x != nil && x.partial {
-		snap.Window = min(snap.Window, x.older)
-	}
 	if x := e.rest; x != nil && x.filter != nil {
 		snap.Filter, snap.FilterIDs = x.filter.bits, uint32(x.filter.ids)
 	}

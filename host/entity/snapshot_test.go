@@ -34,6 +34,7 @@ func (w *world) submit(r *Request) Result {
 		w.core.endTurn()
 		w.chunk()
 		w.commit()
+		w.reply()
 		if len(w.rounds) > 0 {
 			w.core.event(&event{kind: evReadConfirmed, shard: worldShard, number: w.rounds[0]})
 			w.rounds = w.rounds[1:]
@@ -124,6 +125,67 @@ func TestSnapshotKeepsTheWindow(t *testing.T) {
 	if res := w.ask(Command, "add", fmt.Sprintf("c%d", n-7)); res.Duplicate || res.Err != nil {
 		t.Errorf("a forgotten command: %+v", res)
 	}
+}
+
+// TestSnapshotWindowOutlivesLostCommands: commands without events fill the
+// window and are lost, which the entity's other records and a snapshot outlive:
+// what was forgotten for them is remembered all the same by who loads it then.
+func TestSnapshotWindowOutlivesLostCommands(t *testing.T) {
+	const n = 6
+	for _, tt := range []struct {
+		name  string
+		first bool // they come before the command after which a snapshot is due
+		loads uint64
+	}{{"before it is due", true, 0}, {"before it is taken", false, 1}} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := quiet(t)
+			w.core.opts.Window.Commands, w.core.opts.SnapshotEvents = n, n+1
+			for i := range n {
+				w.ask(Command, "add", fmt.Sprintf("c%d", i))
+			}
+			notes := func() {
+				for i := range 4 {
+					w.flying("note", fmt.Sprintf("lost%d", i))
+				}
+			}
+			if tt.first {
+				notes()
+			}
+			w.flying("add", "due")
+			if !tt.first {
+				notes()
+				w.commit()
+				w.core.pump()
+				w.core.endTurn()
+			}
+			w.flights = w.flights[4:]
+			for len(w.flights) > 0 {
+				w.commit()
+			}
+			w.handOver()
+			for i := 1; i < n; i++ {
+				if res := w.ask(Command, "add", fmt.Sprintf("c%d", i)); !res.Duplicate || int(res.Sequence) != i+1 {
+					t.Errorf("command %d again: %+v", i, res)
+				}
+			}
+			if res := w.ask(Command, "add", "due"); !res.Duplicate || res.Sequence != n+1 {
+				t.Errorf("the last command again: %+v", res)
+			}
+			if loads := w.core.stats.SnapshotLoads; loads != tt.loads {
+				t.Errorf("%d loads from a snapshot, want %d", loads, tt.loads)
+			}
+		})
+	}
+}
+
+// flying has a command proposed.
+func (w *world) flying(name, id string) {
+	w.core.submit(w.now, []*Request{{
+		Kind: Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: name, Payload: []byte("1"), ID: journal.CommandID(id),
+		Shard: worldShard, ExpectedSequence: NoExpectation, Done: &asked{},
+	}})
+	w.core.pump()
+	w.core.endTurn()
 }
 
 // TestFailedSnapshotIsNotAskedForAgain: a module that traps when it makes a

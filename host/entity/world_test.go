@@ -103,6 +103,7 @@ type head struct {
 type sent struct {
 	kind                  Kind
 	entity, name, payload string
+	server                bool // the id is the server's
 	acked                 *Result
 	unknown               bool // an attempt may have had an effect
 	at                    time.Duration
