@@ -47,6 +47,7 @@ type bed struct {
 	rng     *rand.Rand
 	moved   int
 	killed  int
+	unsure  atomic.Int64 // commands of which nobody can say whether they took effect
 }
 
 func newBed(t *testing.T) *bed {
@@ -61,8 +62,9 @@ func newBed(t *testing.T) *bed {
 	return b
 }
 
-// send sends a command until it is carried out: too many sends on their way are
-// no failure.
+// send sends a command until its outcome is known: too many sends on their way
+// are no failure. After errUnsure only the entity's state tells what became of
+// it.
 func (b *bed) send(entityType, id, command string, payload any) error {
 	data, err := json.Marshal(payload)
 	if err != nil {
@@ -71,9 +73,13 @@ func (b *bed) send(entityType, id, command string, payload any) error {
 	cmd := client.Command{EntityType: entityType, EntityID: id, Name: command, Data: data, ID: client.NewCommandID()}
 	ctx, cancel := context.WithTimeout(b.t.Context(), 4*testkit.Patience)
 	defer cancel()
-	for {
+	for began := time.Now(); ; cmd.FirstTried = began {
 		_, err := b.c.Send(ctx, cmd)
 		var public *connect.Error
+		if client.CodeOf(err) == connect.CodeAborted {
+			b.unsure.Add(1)
+			return fmt.Errorf("%w: %w", errUnsure, err)
+		}
 		if err == nil || ctx.Err() != nil || errors.As(err, &public) && !slices.Contains([]connect.Code{
 			connect.CodeResourceExhausted, connect.CodeUnavailable, connect.CodeDeadlineExceeded}, public.Code()) {
 			return err
@@ -81,6 +87,10 @@ func (b *bed) send(entityType, id, command string, payload any) error {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
+
+// errUnsure says that the entity has forgotten whether an earlier attempt took
+// effect.
+var errUnsure = errors.New("the command may have taken effect")
 
 func query[T any](b *bed, entityType, id, name string) (out T) {
 	b.t.Helper()
@@ -163,7 +173,7 @@ func TestSendsOutliveKills(t *testing.T) {
 				n, each := 1+rng.IntN(8), 1+rng.IntN(3)
 				made.Add(int64(n * each))
 				if err := b.send("source", strconv.Itoa(rng.IntN(sources)), "emit",
-					map[string]any{"first": rng.IntN(sinks - n + 1), "sinks": n, "each": each, "answer": rng.IntN(3) == 0}); err != nil {
+					map[string]any{"first": rng.IntN(sinks - n + 1), "sinks": n, "each": each, "answer": rng.IntN(3) == 0}); err != nil && !errors.Is(err, errUnsure) {
 					t.Errorf("emit: %v", err)
 					return
 				}
@@ -176,8 +186,8 @@ func TestSendsOutliveKills(t *testing.T) {
 	b.restartAll()
 	loaded := time.Since(began)
 	total := awaitSends(b, sources, sinks)
-	t.Logf("%d sends, each once and in order; %d kills, %d moves, 1 restart of all; load %s, all arrived after %s",
-		total, b.killed, b.moved, loaded.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	t.Logf("%d sends, each once and in order; %d commands refused because they may have been forgotten; %d kills, %d moves, 1 restart of all; load %s, all arrived after %s",
+		total, b.unsure.Load(), b.killed, b.moved, loaded.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	b.verify()
 }
 
@@ -244,6 +254,7 @@ func TestTransfersKeepMoney(t *testing.T) {
 	}
 	began := time.Now()
 	var next atomic.Int64
+	var unsure sync.Map // numbers of transfers that may not have begun
 	var load sync.WaitGroup
 	for w := range workers {
 		rng := rand.New(rand.NewPCG(uint64(w), b.rng.Uint64()))
@@ -253,7 +264,9 @@ func TestTransfersKeepMoney(t *testing.T) {
 				to := (from + 1 + rng.IntN(accounts-1)) % accounts
 				timeout := []int{0, 0, 50, 2000}[rng.IntN(4)]
 				if err := b.send("transfer", fmt.Sprintf("t%d", n), "start", map[string]any{
-					"from": "a" + strconv.Itoa(from), "to": "a" + strconv.Itoa(to), "amount": 1 + rng.IntN(30), "timeoutMs": timeout}); err != nil {
+					"from": "a" + strconv.Itoa(from), "to": "a" + strconv.Itoa(to), "amount": 1 + rng.IntN(30), "timeoutMs": timeout}); errors.Is(err, errUnsure) {
+					unsure.Store(int(n), true)
+				} else if err != nil {
 					t.Errorf("start: %v", err)
 					return
 				}
@@ -265,16 +278,18 @@ func TestTransfersKeepMoney(t *testing.T) {
 	b.disturb(over)
 	loaded := time.Since(began)
 	ended := map[string]int{}
+	type status struct {
+		State    string `json:"state"`
+		TimedOut bool   `json:"timedOut"`
+	}
 	for n := 1; n <= *transferCount; n++ {
-		var s struct {
-			State    string `json:"state"`
-			TimedOut bool   `json:"timedOut"`
-		}
+		var s status
 		b.cluster.Await("the transfer ends", func() bool {
-			s = query[struct {
-				State    string `json:"state"`
-				TimedOut bool   `json:"timedOut"`
-			}](b, "transfer", fmt.Sprintf("t%d", n), "status")
+			s = query[status](b, "transfer", fmt.Sprintf("t%d", n), "status")
+			if _, ok := unsure.Load(n); ok && s == (status{}) {
+				s.State = "not begun"
+				return true
+			}
 			return s.State == "done" || s.State == "failed" || s.State == "refunded"
 		})
 		ended[s.State]++
