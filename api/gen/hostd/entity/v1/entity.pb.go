@@ -2360,9 +2360,11 @@ type SkipTimerRequest struct {
 	Timer string `protobuf:"bytes,3,opt,name=timer,proto3" json:"timer,omitempty"`
 	// The caller's name for the request, as of a command: sent again it has no
 	// second effect. Empty lets the server make one.
-	CommandId     string `protobuf:"bytes,4,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	CommandId string `protobuf:"bytes,4,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	// As in SendRequest: a retry that may be a second one is not carried out.
+	FirstAttemptAgeMs uint64 `protobuf:"varint,5,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *SkipTimerRequest) Reset() {
@@ -2423,6 +2425,13 @@ func (x *SkipTimerRequest) GetCommandId() string {
 	return ""
 }
 
+func (x *SkipTimerRequest) GetFirstAttemptAgeMs() uint64 {
+	if x != nil {
+		return x.FirstAttemptAgeMs
+	}
+	return 0
+}
+
 // SkipTimerResponse says that the timer is not set any more.
 type SkipTimerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2477,9 +2486,11 @@ type DeleteRequest struct {
 	// Entity id: 1 to 256 bytes of printable UTF-8.
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
 	// As in SendRequest: names the deletion, so that a retry is not a second one.
-	CommandId     string `protobuf:"bytes,3,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	CommandId string `protobuf:"bytes,3,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	// As in SendRequest: a retry that may be a second one is not carried out.
+	FirstAttemptAgeMs uint64 `protobuf:"varint,4,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *DeleteRequest) Reset() {
@@ -2531,6 +2542,13 @@ func (x *DeleteRequest) GetCommandId() string {
 		return x.CommandId
 	}
 	return ""
+}
+
+func (x *DeleteRequest) GetFirstAttemptAgeMs() uint64 {
+	if x != nil {
+		return x.FirstAttemptAgeMs
+	}
+	return 0
 }
 
 // DeleteResponse says that the tombstone is durable.
@@ -3642,7 +3660,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\"\x15\n" +
-	"\x13ClearFaultsResponse\"\xec\x02\n" +
+	"\x13ClearFaultsResponse\"\x9d\x03\n" +
 	"\x10SkipTimerRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
@@ -3650,15 +3668,17 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x05timer\x18\x03 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\xff\x01R\x05timer\x12}\n" +
 	"\n" +
-	"command_id\x18\x04 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\"/\n" +
+	"command_id\x18\x04 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12/\n" +
+	"\x14first_attempt_age_ms\x18\x05 \x01(\x04R\x11firstAttemptAgeMs\"/\n" +
 	"\x11SkipTimerResponse\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xc7\x02\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xf8\x02\n" +
 	"\rDeleteRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12}\n" +
 	"\n" +
-	"command_id\x18\x03 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\",\n" +
+	"command_id\x18\x03 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12/\n" +
+	"\x14first_attempt_age_ms\x18\x04 \x01(\x04R\x11firstAttemptAgeMs\",\n" +
 	"\x0eDeleteResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\x82\x01\n" +
 	"\x16ListDeadLettersRequest\x12\x19\n" +
