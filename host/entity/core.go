@@ -41,6 +41,7 @@ type entity struct {
 	seg     segment
 	lives   bool // resident: it has a record, and none after it deleted it
 	asleep  bool // it has left, and is not to be started until it is asked for
+	costly  bool // its load had much to replay, and there is no snapshot since
 	replay  replay
 
 	// resident: the head that the next command sees, ahead of the commit.
@@ -68,7 +69,7 @@ func (e *entity) unload() {
 		l.cancel()
 		e.rest.load = nil
 	}
-	e.phase, e.inst, e.typ, e.seen, e.replay = cold, nil, nil, dedupe{}, replay{}
+	e.phase, e.inst, e.typ, e.seen, e.replay, e.costly = cold, nil, nil, dedupe{}, replay{}, false
 	if e.rest != nil {
 		e.rest.filter, e.rest.partial, e.rest.mail, e.rest.hollow, e.rest.stands = nil, false, nil, false, standing{}
 	}
@@ -126,6 +127,7 @@ type core struct {
 	readOnly  func() bool
 	// Modules that failed to make a snapshot, and until when none is asked for.
 	noSnapshots map[journal.Digest]time.Time
+	early       *Rate // of snapshots that are taken because of a load
 
 	chain   journal.Chain
 	scratch []byte
@@ -180,6 +182,7 @@ func newCore(opts Options, l loader, r runner) *core {
 		zones:     make(zones),
 
 		noSnapshots: make(map[journal.Digest]time.Time),
+		early:       NewRate(earlySnapshots),
 		readOnly:    func() bool { return false },
 	}
 }

@@ -30,6 +30,7 @@ const (
 	foldLives  = 1 << 1
 	foldAsleep = 1 << 2
 	foldForgot = 1 << 3
+	foldCostly = 1 << 4
 )
 
 // folds are a shard's folded entities: places in the logs of their types by a
@@ -158,6 +159,9 @@ func (c *core) fold(l *idle, e *entity) bool {
 	if e.seen.forgot != 0 {
 		flags |= foldForgot
 	}
+	if e.costly {
+		flags |= foldCostly
+	}
 	le := binary.LittleEndian
 	le.PutUint16(rec[0:], uint16(size))
 	le.PutUint16(rec[2:], flags)
@@ -202,7 +206,7 @@ func (c *core) unfold(p place, first bool) *entity {
 	e := &entity{
 		id:    sharding.EntityID{Type: log.typ, ID: string(id)},
 		shard: c.shards[sharding.ShardID(le.Uint32(rec[8:]))], key: foldKey(rec),
-		phase: resident, lives: flags&foldLives != 0, asleep: flags&foldAsleep != 0,
+		phase: resident, lives: flags&foldLives != 0, asleep: flags&foldAsleep != 0, costly: flags&foldCostly != 0,
 		replay: replay{int32(le.Uint32(rec[28:])), int32(le.Uint32(rec[32:])), int32(le.Uint32(rec[36:]))},
 		inst:   c.numbered[le.Uint32(rec[12:])], handle: le.Uint32(rec[16:]), touched: tick(le.Uint32(rec[24:])),
 		typ: log.leave(le.Uint16(rec[20:])), sequence: journal.Sequence(le.Uint64(rec[40:])),

@@ -20,7 +20,7 @@ func TestFoldKeepsAll(t *testing.T) {
 	j := crowd(1, 3)
 	c, s := j.core, j.core.shard(worldShard)
 	e := s.entities.all()[0]
-	e.asleep, e.replay = true, replay{5, 6, 7}
+	e.asleep, e.costly, e.replay = true, true, replay{5, 6, 7}
 	was := *e
 	v := reflect.ValueOf(was)
 	for i := range v.NumField() {

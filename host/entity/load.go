@@ -143,6 +143,7 @@ func (c *core) chunkApplied(e *entity, v *call) {
 	e.rest.load, e.rest.whole, e.rest.below = nil, false, 0
 	e.outboxLoaded(int(ch.outbox), ch.asOf)
 	e.less()
+	e.costly = c.isCostly(e)
 	c.resides(e)
 	if !e.held {
 		delete(c.away, e)

@@ -55,6 +55,8 @@ type Options struct {
 	FilterAbove     int           // remembered ids from which a snapshot has a filter, default 128
 	SnapshotEvents  int           // to replay, at which a snapshot is due for types that do not say; default 256
 	SnapshotBytes   int           // of records to replay, the same; default 64 KiB
+	ReplayEvents    int           // replayed by a load, after which a snapshot is taken for types that do not say; default an eighth of SnapshotEvents
+	ReplayBytes     int           // of records replayed, the same, of SnapshotBytes
 	EntitySends     int           // sends of an entity on their way, default 1,024; twice as many where it carries out sends
 	ShardSends      int           // those of a shard, default 65,536; the same
 	ShardSendBytes  int           // and their bytes, default 256 MiB; the same
@@ -81,6 +83,8 @@ func (o Options) withDefaults() Options {
 	def(&o.RememberRate, 5000)
 	def(&o.TimerRate, 12_000)
 	def(&o.SnapshotBytes, 64<<10)
+	def(&o.ReplayEvents, max(o.SnapshotEvents/8, 1))
+	def(&o.ReplayBytes, max(o.SnapshotBytes/8, 1))
 	def(&o.ParkAfterFaults, 3)
 	def(&o.EntitySends, 1024)
 	def(&o.ShardSends, 1<<16)

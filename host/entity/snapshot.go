@@ -35,8 +35,22 @@ const noSnapshotsFor = time.Minute
 
 var errStraySnapshot = fmt.Errorf("%w: a snapshot is not of the entity's history", journal.ErrDamaged)
 
+// earlySnapshots is how many snapshots a lane takes in a second because of
+// loads: they are no more than a few of a hundred entries of a busy lane.
+const earlySnapshots = 200
+
+// isCostly reports that the load of an entity had so much to replay that the
+// next one is worth a snapshot, and that nobody has said when there is to be
+// one.
+func (c *core) isCostly(e *entity) bool {
+	r := &e.replay
+	return e.typ.SnapshotEvery == 0 && (int(r.events) >= c.opts.ReplayEvents || int(r.bytes) >= c.opts.ReplayBytes)
+}
+
 // wantsSnapshot reports whether it is time for a snapshot: it is due, and the
-// entity has nothing else to do, or it has been due for long.
+// entity has nothing else to do, or it has been due for long. After a load that
+// had much to replay it is due early, if not too many are: the entity has shown
+// that it comes and goes.
 func (c *core) wantsSnapshot(e *entity) bool {
 	events, bytes := c.opts.SnapshotEvents, c.opts.SnapshotBytes
 	seen, size := int(e.replay.events), int(e.replay.bytes)
@@ -45,13 +59,17 @@ func (c *core) wantsSnapshot(e *entity) bool {
 	if every := e.typ.SnapshotEvery; every != 0 {
 		events, bytes, worth = every, 1<<62, 4*size
 	}
-	if seen < events && size < bytes || seen == 0 || events < 0 || worth < int(e.replay.snapshot) {
+	due := seen >= events || size >= bytes
+	if !due && !e.costly || seen == 0 || events < 0 || worth < int(e.replay.snapshot) {
 		return false
 	}
 	if e.waiting.len > 0 && seen < 2*events && size/2 < bytes {
 		return false
 	}
-	return !e.shard.full(c) && !c.readOnly() && !c.noSnapshots[e.typ.Digest].After(c.now) && c.stands(e)
+	if e.shard.full(c) || c.readOnly() || c.noSnapshots[e.typ.Digest].After(c.now) || !c.stands(e) {
+		return false
+	}
+	return due || c.early.take(c.now.UnixNano()) == 0
 }
 
 // standing is where a window began when a proposal was not decided.
@@ -130,7 +148,7 @@ func (c *core) snapshotTaken(e *entity, v *call) {
 	if x := e.rest; x != nil && x.filter != nil {
 		snap.Filter, snap.FilterIDs = x.filter.bits, uint32(x.filter.ids)
 	}
-	e.replay = replay{snapshot: snapshotCost(&snap)}
+	e.replay, e.costly = replay{snapshot: snapshotCost(&snap)}, false
 	data := make([]byte, journal.EntryHeaderBytes, journal.EntryHeaderBytes+len(v.out)+len(snap.Filter)+512)
 	if data = journal.AppendSnapshot(data, &snap); len(data) > journal.MaxSnapshotBytes {
 		return // it is loaded from its events

@@ -218,24 +218,113 @@ func TestSnapshotsFollowTheCost(t *testing.T) {
 		every   int
 		replay  replay
 		waiting int
+		costly  bool
 		want    bool
 	}{
-		{"few events", 0, replay{255, 20_000, 0}, 0, false},
-		{"many events", 0, replay{256, 20_000, 0}, 0, true},
-		{"many bytes", 0, replay{3, 64 << 10, 0}, 0, true},
-		{"a state larger than that", 0, replay{3, 64 << 10, 64<<10 + 1}, 0, false},
-		{"busy", 0, replay{256, 20_000, 0}, 1, false},
-		{"busy for long", 0, replay{512, 20_000, 0}, 1, true},
-		{"no events", 0, replay{0, 1 << 20, 0}, 0, false},
-		{"every 10, early", 10, replay{9, 1 << 20, 0}, 0, false},
-		{"every 10", 10, replay{10, 1000, 4000}, 0, true},
-		{"every 10, large state", 10, replay{10, 1000, 4001}, 0, false},
-		{"never", -1, replay{1 << 20, 1 << 30, 0}, 0, false},
+		{"few events", 0, replay{255, 20_000, 0}, 0, false, false},
+		{"many events", 0, replay{256, 20_000, 0}, 0, false, true},
+		{"many bytes", 0, replay{3, 64 << 10, 0}, 0, false, true},
+		{"a state larger than that", 0, replay{3, 64 << 10, 64<<10 + 1}, 0, false, false},
+		{"busy", 0, replay{256, 20_000, 0}, 1, false, false},
+		{"busy for long", 0, replay{512, 20_000, 0}, 1, false, true},
+		{"no events", 0, replay{0, 1 << 20, 0}, 0, false, false},
+		{"every 10, early", 10, replay{9, 1 << 20, 0}, 0, false, false},
+		{"every 10", 10, replay{10, 1000, 4000}, 0, false, true},
+		{"every 10, large state", 10, replay{10, 1000, 4001}, 0, false, false},
+		{"never", -1, replay{1 << 20, 1 << 30, 0}, 0, false, false},
+		{"loaded at a cost", 0, replay{32, 1000, 1000}, 0, true, true},
+		{"loaded at a cost, busy", 0, replay{32, 1000, 1000}, 1, true, false},
+		{"loaded at a cost, a larger state", 0, replay{32, 1000, 1001}, 0, true, false},
 	} {
 		s := c.shard(1)
-		e := &entity{shard: s, typ: &Type{SnapshotEvery: tt.every}, replay: tt.replay, waiting: queue{len: tt.waiting}}
+		e := &entity{shard: s, typ: &Type{SnapshotEvery: tt.every}, replay: tt.replay, waiting: queue{len: tt.waiting}, costly: tt.costly}
 		if got := c.wantsSnapshot(e); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
+	}
+}
+
+// TestCostlyLoadIsFollowedByASnapshot: an entity whose load had much to replay
+// has a snapshot of its last event afterwards, without another event, and the
+// next load begins with that.
+func TestCostlyLoadIsFollowedByASnapshot(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		events, bytes int // from which on a load is costly
+		every         int
+		want          int // snapshots
+	}{
+		{"by events", 10, 1 << 30, 0, 1},
+		{"by bytes", 1 << 30, 500, 0, 1},
+		{"neither", 11, 1 << 30, 0, 0},
+		{"the type says when", 10, 500, 100, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := quiet(t)
+			o := &w.core.opts
+			o.SnapshotEvents, o.SnapshotBytes, o.ReplayEvents, o.ReplayBytes = 1000, 1<<30, tt.events, tt.bytes
+			w.typ.SnapshotEvery = tt.every
+			for i := range 10 {
+				if res := w.ask(Command, "add", fmt.Sprintf("c%d", i)); res.Err != nil {
+					t.Fatal(res.Err)
+				}
+			}
+			if n := len(w.snaps["x"]); n != 0 {
+				t.Fatalf("%d snapshots before a load", n)
+			}
+			for load := range 3 {
+				w.ask(Passivate, "", "")
+				if res := w.ask(Query, "sum", ""); string(res.Payload) != "10" || res.Sequence != 10 {
+					t.Fatalf("%q at %d: %v", res.Payload, res.Sequence, res.Err)
+				}
+				if n := len(w.snaps["x"]); n != tt.want {
+					t.Fatalf("%d snapshots after load %d, want %d", n, load, tt.want)
+				}
+			}
+			if n := int(w.core.stats.SnapshotLoads); n != 2*tt.want {
+				t.Errorf("%d loads from a snapshot, want %d", n, 2*tt.want)
+			}
+			if res := w.ask(Command, "add", "c0"); !res.Duplicate {
+				t.Errorf("a command again: %+v", res)
+			}
+			if len(w.problems) > 0 {
+				t.Error(w.problems[0])
+			}
+		})
+	}
+}
+
+// TestEarlySnapshotsAreBounded: when many entities come back in one moment, as
+// after a start, a second's worth of them get a snapshot; others when they are
+// next asked for.
+func TestEarlySnapshotsAreBounded(t *testing.T) {
+	w := quiet(t)
+	o := &w.core.opts
+	o.SnapshotEvents, o.SnapshotBytes, o.ReplayEvents, o.ReplayBytes = 1000, 1<<30, 2, 1<<30
+	o.InstanceBytes, o.LaneBytes = 1<<20, 1<<20
+	const entities = earlySnapshots + 50
+	name := func(i int) string { return fmt.Sprintf("e%d", i) }
+	for i := range entities {
+		w.tell(name(i))
+		w.tell(name(i))
+	}
+	w.handOver()
+	for pass, want := range []int{earlySnapshots, earlySnapshots, entities} {
+		if pass == 2 {
+			w.elapse(time.Second)
+		}
+		taken := 0
+		for i := range entities {
+			if res := w.send(name(i), Query, "sum", ""); string(res.Payload) != "2" {
+				t.Fatalf("%q %v", res.Payload, res.Err)
+			}
+			taken += len(w.snaps[name(i)])
+		}
+		if taken != want {
+			t.Errorf("%d snapshots after pass %d, want %d", taken, pass, want)
+		}
+	}
+	if len(w.problems) > 0 {
+		t.Error(w.problems[0])
 	}
 }
