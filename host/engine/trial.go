@@ -13,6 +13,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/journal"
 )
 
 // A module is tried, in the child process that compiled it, before it is
@@ -89,7 +90,7 @@ const passedDir = "passed"
 func (c *compilationCache) passedName(prepared []byte) string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s %s/%s %s\n", runtimeVersion(), runtime.GOOS, runtime.GOARCH, runtime.Version())
-	sum.Write(prepared)
+	journal.HashPieces(sum, prepared)
 	return filepath.Join(c.dir, passedDir, hex.EncodeToString(sum.Sum(nil)))
 }
 
