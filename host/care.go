@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"time"
 
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/rpc"
@@ -40,16 +41,25 @@ func (s stateService) ClearFaults(ctx context.Context, id sharding.EntityID) err
 	return err
 }
 
-// SkipTimer implements rpc.States.
-func (s stateService) SkipTimer(ctx context.Context, id sharding.EntityID, timer string, command journal.CommandID, made bool) (journal.Sequence, error) {
-	res, err := s.ask(ctx, &entity.Request{Kind: entity.SkipTimer, Entity: id, Name: timer, ID: command, ServerID: made})
+// act gives it a request that is not to take effect twice, and was tried first
+// then; zero is now.
+func (s stateService) act(ctx context.Context, q *entity.Request, tried time.Time) (journal.Sequence, error) {
+	q.First, q.Again = tried, !tried.IsZero()
+	if !q.Again {
+		q.First = time.Now()
+	}
+	res, err := s.ask(ctx, q)
 	return res.Sequence, err
 }
 
+// SkipTimer implements rpc.States.
+func (s stateService) SkipTimer(ctx context.Context, id sharding.EntityID, timer string, command journal.CommandID, tried time.Time) (journal.Sequence, error) {
+	return s.act(ctx, &entity.Request{Kind: entity.SkipTimer, Entity: id, Name: timer, ID: command}, tried)
+}
+
 // Delete implements rpc.States.
-func (s stateService) Delete(ctx context.Context, id sharding.EntityID, command journal.CommandID) (journal.Sequence, error) {
-	res, err := s.ask(ctx, &entity.Request{Kind: entity.Delete, Entity: id, ID: command})
-	return res.Sequence, err
+func (s stateService) Delete(ctx context.Context, id sharding.EntityID, command journal.CommandID, tried time.Time) (journal.Sequence, error) {
+	return s.act(ctx, &entity.Request{Kind: entity.Delete, Entity: id, ID: command}, tried)
 }
 
 const (

@@ -43,26 +43,26 @@ func payloadArg(std stdio, args []string, i int) ([]byte, error) {
 func newEntitySend(std stdio) *cobra.Command {
 	var r *remote
 	var out *output
-	var id string
+	var name named
 	var expected int64
 	c := leaf("send TYPE ID COMMAND [JSON]", "Run a command on an entity and print its reply", 3, 4, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		if err := out.check(); err != nil {
+			return err
+		}
+		if err := name.check(); err != nil {
 			return err
 		}
 		data, err := payloadArg(std, args, 3)
 		if err != nil {
 			return err
 		}
-		command := client.Command{EntityType: args[0], EntityID: args[1], Name: args[2], Data: data, ID: id}
+		command := client.Command{EntityType: args[0], EntityID: args[1], Name: args[2], Data: data, ID: name.id, FirstTried: name.at()}
 		if cmd.Flags().Changed("expected-sequence") {
 			if expected < 0 {
 				return usagef("--expected-sequence is %d, must be 0 or more", expected)
 			}
 			sequence := uint64(expected)
 			command.ExpectedSequence = &sequence
-		}
-		if command.ID == "" {
-			command.ID = client.NewCommandID()
 		}
 		c, err := r.dial(ctx)
 		if err != nil {
@@ -72,7 +72,7 @@ func newEntitySend(std stdio) *cobra.Command {
 		reply, err := c.Send(ctx, command)
 		if err != nil {
 			if client.OutcomeUnknown(err) && client.CodeOf(err) != connect.CodeAborted {
-				return hint(fmt.Errorf("send: %w", err), "The outcome is unknown: send again with --command-id "+command.ID+" to learn it.")
+				return hint(fmt.Errorf("send: %w", err), "The outcome is unknown: send again with --command-id "+command.ID+", and with --first-tried, to learn it.")
 			}
 			return fmt.Errorf("send: %w", err)
 		}
@@ -98,7 +98,7 @@ func newEntitySend(std stdio) *cobra.Command {
 	})
 	c.Long = "Runs a command on an entity and prints its reply. JSON is the payload; a dash reads it from the standard input. " +
 		"The command has an id: sent again with the same id it has no second effect and gets the first reply."
-	c.Flags().StringVar(&id, "command-id", "", "`name` of the command; made up when it is not given")
+	addNamed(c, &name, "command")
 	c.Flags().Int64Var(&expected, "expected-sequence", math.MinInt64, "refuse the command unless the entity is at this `sequence`")
 	c.Flags().Lookup("expected-sequence").DefValue = ""
 	r, out = addRemote(c), addOutput(c, std)

@@ -8,7 +8,6 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
 
@@ -36,9 +35,12 @@ func newEntityClear(std stdio) *cobra.Command {
 func newEntitySkipTimer(std stdio) *cobra.Command {
 	var r *remote
 	var out *output
-	var id string
+	var name named
 	c := leaf("skip-timer TYPE ID TIMER", "Cancel a timer, when its command fails again and again", 3, 3, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		if err := out.check(); err != nil {
+			return err
+		}
+		if err := name.check(); err != nil {
 			return err
 		}
 		c, err := r.dial(ctx)
@@ -46,13 +48,10 @@ func newEntitySkipTimer(std stdio) *cobra.Command {
 			return err
 		}
 		c.Close()
-		if id == "" {
-			id = client.NewCommandID()
-		}
 		ctx, cancel := context.WithTimeout(ctx, r.timeout)
 		defer cancel()
 		res, err := r.services().entities.SkipTimer(ctx, connect.NewRequest(&entityv1.SkipTimerRequest{
-			EntityType: args[0], EntityId: args[1], Timer: args[2], CommandId: id,
+			EntityType: args[0], EntityId: args[1], Timer: args[2], CommandId: name.id, FirstAttemptAgeMs: name.ageMs(),
 		}))
 		if err != nil {
 			return fmt.Errorf("skip-timer: %w", publicError(err))
@@ -60,10 +59,10 @@ func newEntitySkipTimer(std stdio) *cobra.Command {
 		v := struct {
 			Sequence  uint64 `json:"sequence"`
 			CommandID string `json:"commandId"`
-		}{res.Msg.GetSequence(), id}
+		}{res.Msg.GetSequence(), name.id}
 		return out.print(v, func(w io.Writer) { fmt.Fprintf(w, "skipped at sequence %d\n", v.Sequence) })
 	})
-	c.Flags().StringVar(&id, "command-id", "", "`name` of the request; made up when it is not given")
+	addNamed(c, &name, "request")
 	r, out = addRemote(c), addOutput(c, std)
 	return c
 }

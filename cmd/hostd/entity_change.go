@@ -74,9 +74,12 @@ func newEntityPassivate(std stdio) *cobra.Command {
 func newEntityDelete(std stdio) *cobra.Command {
 	var r *remote
 	var out *output
-	var id string
+	var name named
 	c := leaf("delete TYPE ID", "Write an entity's tombstone; its history stays", 2, 2, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		if err := out.check(); err != nil {
+			return err
+		}
+		if err := name.check(); err != nil {
 			return err
 		}
 		c, err := r.dial(ctx)
@@ -84,22 +87,21 @@ func newEntityDelete(std stdio) *cobra.Command {
 			return err
 		}
 		c.Close()
-		if id == "" {
-			id = client.NewCommandID()
-		}
 		ctx, cancel := context.WithTimeout(ctx, r.timeout)
 		defer cancel()
-		res, err := r.services().entities.Delete(ctx, connect.NewRequest(&entityv1.DeleteRequest{EntityType: args[0], EntityId: args[1], CommandId: id}))
+		res, err := r.services().entities.Delete(ctx, connect.NewRequest(&entityv1.DeleteRequest{
+			EntityType: args[0], EntityId: args[1], CommandId: name.id, FirstAttemptAgeMs: name.ageMs(),
+		}))
 		if err != nil {
 			return fmt.Errorf("delete: %w", publicError(err))
 		}
 		v := struct {
 			Sequence  uint64 `json:"sequence"`
 			CommandID string `json:"commandId"`
-		}{res.Msg.GetSequence(), id}
+		}{res.Msg.GetSequence(), name.id}
 		return out.print(v, func(w io.Writer) { fmt.Fprintf(w, "deleted at sequence %d\n", v.Sequence) })
 	})
-	c.Flags().StringVar(&id, "command-id", "", "`name` of the deletion; made up when it is not given")
+	addNamed(c, &name, "deletion")
 	r, out = addRemote(c), addOutput(c, std)
 	return c
 }

@@ -48,7 +48,7 @@ func nextStep(err error) string {
 	case connect.CodeUnavailable:
 		return "It is safe to try again. 'hostd shard ls' shows which shards have no leader."
 	case connect.CodeDeadlineExceeded:
-		return "The outcome is unknown. Ask a query again; send a command again with the same --command-id to learn its outcome."
+		return "The outcome is unknown. Ask a query again; send a command again with the same --command-id, and with --first-tried, to learn its outcome."
 	case connect.CodeAborted:
 		return "Whether the command took effect is forgotten: 'hostd entity events TYPE ID' shows what happened."
 	case connect.CodeResourceExhausted:

@@ -137,6 +137,9 @@ func checkClientCommands(t *testing.T, node nodeInfo) {
 		{"entity send nothing x add", "module push"},
 		{"entity send counter a --expected-sequence 9 add", "the new --expected-sequence"},
 		{"entity send counter a reset --command-id five --expected-sequence 9", "--expected-sequence"},
+		{"entity send counter a reset --first-tried 5s", "which is not given"},
+		{"entity delete counter a --command-id five --first-tried -5s", "must be above 0"},
+		{"entity skip-timer counter a t --first-tried 5s", "which is not given"},
 		{"module activate counter 00000000", "hostd module ls"},
 		{"module activate counter xyz", "is not a digest"},
 	} {

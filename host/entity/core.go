@@ -420,7 +420,9 @@ func (c *core) serve(e *entity) bool {
 	case r.Kind == Redeliver:
 		c.redeliver(e, r)
 	case r.Kind == SkipTimer:
-		c.skipTimer(e, r)
+		if _, _, done := c.acted(e, r, SkipTimerAct+r.Name); !done {
+			c.skipTimer(e, r)
+		}
 	case r.Kind == Delete:
 		c.remove(e, r)
 	default:

@@ -21,11 +21,9 @@ const (
 // remove ends an entity's life in a person's name. That of an entity without a
 // life leaves a record too, so that the same request later ends no other.
 func (c *core) remove(e *entity, r *Request) {
-	now := c.logNow(e.shard)
-	var hash uint64
-	hash, c.scratch = journal.HashCommand(c.scratch, DeleteAct, nil)
+	now, hash, done := c.acted(e, r, DeleteAct)
 	switch {
-	case c.remembered(e, r, hash, now) || c.unsure(e, r) || c.forgotten(e, r, now):
+	case done:
 	case c.readOnly():
 		c.settle(e.shard, r, Result{Err: ErrReadOnly})
 	default:
@@ -36,4 +34,13 @@ func (c *core) remove(e *entity, r *Request) {
 		c.append(e, r, Env{Now: now}, hash)
 		c.leave(e)
 	}
+}
+
+// acted answers a person's request that was carried out before, or may have been
+// where the entity does not remember so far back. Of another it returns the log
+// clock and the hash that is recorded.
+func (c *core) acted(e *entity, r *Request, act string) (now int64, hash uint64, done bool) {
+	now = c.logNow(e.shard)
+	hash, c.scratch = journal.HashCommand(c.scratch, act, nil)
+	return now, hash, c.remembered(e, r, hash, now) || c.unsure(e, r) || c.forgotten(e, r, now)
 }

@@ -3,8 +3,10 @@ package entity
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // TestDeleteEndsOneLife: a deletion leaves a tombstone that readers see, once
@@ -38,6 +40,45 @@ func TestDeleteEndsOneLife(t *testing.T) {
 	}
 	if res := w.ask(Delete, "", "a"); !errors.Is(res.Err, ErrCommandIDReused) {
 		t.Errorf("the id of a command: %+v", res)
+	}
+}
+
+// TestLateActsEndNothingElse: what a person asked for so long ago that the entity
+// has forgotten it is refused, and does not end the next life or another timer.
+func TestLateActsEndNothingElse(t *testing.T) {
+	for _, kind := range []Kind{Delete, SkipTimer} {
+		w := quiet(t)
+		w.core.opts.Window.Commands = 4
+		late := func(id string, age time.Duration) Result {
+			return w.submit(&Request{
+				Kind: kind, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "t", ID: journal.CommandID(id), Again: true, First: w.now.Add(-age),
+			})
+		}
+		w.ask(Command, "add", "a")
+		if res := late("by-ann", time.Minute); res.Err != nil {
+			t.Fatalf("nothing is forgotten: %+v", res)
+		}
+		for i := range 3 {
+			w.elapse(time.Second)
+			w.ask(Command, "add", string(id(i)))
+		}
+		if res := late("by-ann", 3*time.Second); !res.Duplicate {
+			t.Errorf("a request that is remembered: %+v", res)
+		}
+		for i := range 4 {
+			w.elapse(time.Second)
+			w.ask(Command, "add", string(id(10+i)))
+		}
+		at := w.head("x").sequence
+		if res := late("by-ann", 7*time.Second); !errors.Is(res.Err, ErrForgotten) || w.head("x").sequence != at {
+			t.Errorf("a request that is forgotten: %+v", res)
+		}
+		if res := late("by-bob", 100*time.Millisecond); res.Err != nil || res.Duplicate {
+			t.Errorf("a request that is younger than all that is forgotten: %+v", res)
+		}
+		if len(w.problems) > 0 {
+			t.Error(w.problems[0])
+		}
 	}
 }
 

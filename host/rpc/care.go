@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -30,10 +31,15 @@ func (s *entityService) ClearFaults(ctx context.Context, r *connect.Request[enti
 	return connect.NewResponse(&entityv1.ClearFaultsResponse{}), nil
 }
 
-// SkipTimer cancels a timer in a person's name.
+// SkipTimer cancels a timer in a person's name. Like a deletion it has its
+// command id before the first attempt, so that no later one ends another timer.
 func (s *entityService) SkipTimer(ctx context.Context, r *connect.Request[entityv1.SkipTimerRequest]) (*connect.Response[entityv1.SkipTimerResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	if err := checkName("timer", r.Msg.GetTimer()); err != nil {
+		return nil, publicError(s.log, err)
+	}
+	command, tried, err := s.act(r.Msg.GetCommandId(), r.Msg.GetFirstAttemptAgeMs())
+	if err != nil {
 		return nil, publicError(s.log, err)
 	}
 	if _, err := s.stateType(ctx, id); err != nil {
@@ -42,13 +48,14 @@ func (s *entityService) SkipTimer(ctx context.Context, r *connect.Request[entity
 	res, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.SkipTimerResponse], error) {
 			if leader != nil {
-				return leader.SkipTimer(ctx, connect.NewRequest(r.Msg))
+				began := time.Now()
+				res, err := leader.SkipTimer(ctx, connect.NewRequest(&entityv1.SkipTimerRequest{
+					EntityType: id.Type, EntityId: id.ID, Timer: r.Msg.GetTimer(), CommandId: string(command), FirstAttemptAgeMs: tried.ageMs(),
+				}))
+				tried.ended(began, err)
+				return res, err
 			}
-			command, made := journal.CommandID(r.Msg.GetCommandId()), false
-			if command == "" {
-				command, made = s.ids.next(), true
-			}
-			sequence, err := s.deps.States.SkipTimer(ctx, id, r.Msg.GetTimer(), command, made)
+			sequence, err := s.deps.States.SkipTimer(ctx, id, r.Msg.GetTimer(), command, tried.first)
 			return connect.NewResponse(&entityv1.SkipTimerResponse{Sequence: uint64(sequence)}), err
 		})
 	if err != nil {
@@ -57,30 +64,46 @@ func (s *entityService) SkipTimer(ctx context.Context, r *connect.Request[entity
 	return connect.NewResponse(res.Msg), nil
 }
 
-// Delete ends an entity's life. The deletion has its command id before the
-// first attempt, so that no later one ends another life.
+// Delete ends an entity's life.
 func (s *entityService) Delete(ctx context.Context, r *connect.Request[entityv1.DeleteRequest]) (*connect.Response[entityv1.DeleteResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
-	if err := checkCommandID(r.Msg.GetCommandId()); err != nil {
+	command, tried, err := s.act(r.Msg.GetCommandId(), r.Msg.GetFirstAttemptAgeMs())
+	if err != nil {
 		return nil, publicError(s.log, err)
 	}
 	if _, err := s.stateType(ctx, id); err != nil {
 		return nil, publicError(s.log, err)
 	}
-	m := &entityv1.DeleteRequest{EntityType: id.Type, EntityId: id.ID, CommandId: r.Msg.GetCommandId()}
-	if m.CommandId == "" {
-		m.CommandId = string(s.ids.next())
-	}
 	res, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.DeleteResponse], error) {
 			if leader != nil {
-				return leader.Delete(ctx, connect.NewRequest(m))
+				began := time.Now()
+				res, err := leader.Delete(ctx, connect.NewRequest(&entityv1.DeleteRequest{
+					EntityType: id.Type, EntityId: id.ID, CommandId: string(command), FirstAttemptAgeMs: tried.ageMs(),
+				}))
+				tried.ended(began, err)
+				return res, err
 			}
-			sequence, err := s.deps.States.Delete(ctx, id, journal.CommandID(m.CommandId))
+			sequence, err := s.deps.States.Delete(ctx, id, command, tried.first)
 			return connect.NewResponse(&entityv1.DeleteResponse{Sequence: uint64(sequence)}), err
 		})
 	if err != nil {
 		return nil, publicError(s.log, err)
 	}
 	return connect.NewResponse(res.Msg), nil
+}
+
+// act names a person's request before its first attempt.
+func (s *entityService) act(commandID string, firstAgeMs uint64) (journal.CommandID, attempts, error) {
+	if err := checkCommandID(commandID); err != nil {
+		return "", attempts{}, err
+	}
+	if err := checkRetry(commandID, firstAgeMs); err != nil {
+		return "", attempts{}, err
+	}
+	command := journal.CommandID(commandID)
+	if command == "" {
+		command = s.ids.next()
+	}
+	return command, attemptsSince(firstAgeMs), nil
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -26,11 +27,13 @@ type States interface {
 	// ClearFaults forgets the faults of the entity: it is not parked any more.
 	ClearFaults(ctx context.Context, id sharding.EntityID) error
 	// SkipTimer cancels a timer of the entity, set or not, and returns its
-	// sequence. made says that the server has made the command id.
-	SkipTimer(ctx context.Context, id sharding.EntityID, timer string, command journal.CommandID, made bool) (journal.Sequence, error)
+	// sequence. tried is when that was tried first under the command id, zero for
+	// now: it fails with entity.ErrForgotten where it may have been done since.
+	SkipTimer(ctx context.Context, id sharding.EntityID, timer string, command journal.CommandID, tried time.Time) (journal.Sequence, error)
 	// Delete ends the entity's life with a tombstone under the command id and
-	// returns the tombstone's sequence; of one without a life its sequence.
-	Delete(ctx context.Context, id sharding.EntityID, command journal.CommandID) (journal.Sequence, error)
+	// returns the tombstone's sequence; of one without a life its sequence. tried
+	// is as of SkipTimer.
+	Delete(ctx context.Context, id sharding.EntityID, command journal.CommandID, tried time.Time) (journal.Sequence, error)
 }
 
 // FutureSequenceError: the entity has not come to the sequence yet.

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
 
 // TestForgottenRetries: what an entity has carried out and forgotten is not
@@ -21,6 +22,7 @@ func TestForgottenRetries(t *testing.T) {
 	const commands, window = 10_200, 10_000
 	began := time.Now()
 	n := newNode(t)
+	n.remove("x", "long-ago")
 	n.fill("alarm", 0, commands)
 	total := int64(commands)
 	retry := func(i int) client.Command {
@@ -48,6 +50,7 @@ func TestForgottenRetries(t *testing.T) {
 		if m := n.metrics(); !strings.Contains(m, "\nhostd_retries_refused_total 3\n") {
 			t.Errorf("life %d: the metrics do not say that 3 retries were refused", life)
 		}
+		n.refusesActs("x", "long-ago", time.Since(began))
 		// First attempts, here and where nothing is forgotten.
 		if code, text := n.post(2*commands+life, 0); code != http.StatusOK {
 			t.Errorf("life %d, a first attempt over HTTP: %d %s", life, code, text)
@@ -81,4 +84,30 @@ func (n *node) post(i int, ago time.Duration) (code int, text string) {
 		n.t.Fatal(err)
 	}
 	return res.StatusCode, string(answer)
+}
+
+// refusesActs: a deletion and a skipped timer of so long ago, of which an entity
+// does not know any more, are not carried out.
+func (n *node) refusesActs(id, command string, ago time.Duration) {
+	n.t.Helper()
+	before, _ := n.state(id)
+	age := uint64(ago.Milliseconds())
+	_, deleted := n.api().Delete(n.t.Context(), connect.NewRequest(&entityv1.DeleteRequest{
+		EntityType: "alarm", EntityId: id, CommandId: command, FirstAttemptAgeMs: age,
+	}))
+	_, skipped := n.api().SkipTimer(n.t.Context(), connect.NewRequest(&entityv1.SkipTimerRequest{
+		EntityType: "alarm", EntityId: id, Timer: "none", CommandId: command, FirstAttemptAgeMs: age,
+	}))
+	for act, err := range map[string]error{"deletion": deleted, "skipped timer": skipped} {
+		if connect.CodeOf(err) != connect.CodeAborted {
+			n.t.Errorf("a late %s: %v", act, err)
+		}
+	}
+	if s, _ := n.state(id); s != before {
+		n.t.Errorf("%+v is %+v after refused requests", before, s)
+	}
+	_, err := n.api().Delete(n.t.Context(), connect.NewRequest(&entityv1.DeleteRequest{EntityType: "alarm", EntityId: id, FirstAttemptAgeMs: age}))
+	if connect.CodeOf(err) != connect.CodeInvalidArgument {
+		n.t.Errorf("an age without an id: %v", err)
+	}
 }
