@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 )
 
 // call tries one unary call that any node answers until it succeeds, fails for
@@ -38,6 +39,11 @@ func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeou
 			return res.Msg, n, nil
 		}
 		f := judge(err)
+		if f.carried {
+			if why := unsendable(req); why != nil {
+				return nil, n, why
+			}
+		}
 		if f.retry && ctx.Err() == nil {
 			carried = carried || f.carried
 			c.failed(about, n, at, connect.IsWireError(err))
@@ -50,6 +56,18 @@ func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeou
 		}
 		return nil, n, typed(err)
 	}
+}
+
+// unsendable says why a request can reach no node; nil where it can.
+func unsendable(req any) error {
+	m, ok := req.(proto.Message)
+	if !ok {
+		return nil
+	}
+	if _, err := proto.Marshal(m); err != nil {
+		return &Error{Code: connect.CodeInvalidArgument, Message: "the request cannot be sent: " + err.Error()}
+	}
+	return nil
 }
 
 // backoff is the pause between attempts.
