@@ -31,7 +31,7 @@ type Snapshot struct {
 	Hash     Hash     // the chain's link at Sequence
 	Module   Digest   // that made State
 	// Window is the last sequence of the oldest record that was remembered at
-	// Sequence, at most Sequence.
+	// Sequence, or of an older one; at most Sequence.
 	Window Sequence
 	// Keep is how many snapshots of the entity stay, this one included: 1 to
 	// MaxSnapshots.
