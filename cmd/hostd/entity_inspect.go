@@ -206,6 +206,9 @@ func newEntityList(std stdio) *cobra.Command {
 		if s := req.GetStatus(); s != "" && !slices.Contains(entityStatuses(), s) {
 			return usagef("--status is %q, must be one of %s", s, strings.Join(entityStatuses(), ", "))
 		}
+		if limit < 0 {
+			return usagef("--limit is %d, must be 0 or more", limit)
+		}
 		c, err := r.dial(ctx)
 		if err != nil {
 			return err

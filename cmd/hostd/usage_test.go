@@ -68,6 +68,7 @@ func TestExitCodes(t *testing.T) {
 		{"entity send counter a", exitUsage, "want 'hostd entity send TYPE ID COMMAND [JSON]"},
 		{"entity send counter a add --expected-sequence -1 --addr " + nowhere, exitUsage, "must be 0 or more"},
 		{"entity ls counter --status asleep", exitUsage, "must be one of active, parked"},
+		{"entity ls counter --limit -1", exitUsage, "--limit is -1"},
 		{"shard move one n1", exitUsage, "not a shard's number"},
 		{"module ls --timeout 0s", exitUsage, "--timeout"},
 		{"module ls --addr http://", exitUsage, "not an address"},
