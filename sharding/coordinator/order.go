@@ -116,6 +116,9 @@ func (s *scene) begin(o *order) {
 	}
 	switch o.Kind {
 	case OrderResume:
+		if n.Status == meta.StatusDown {
+			o.refuse("node %s is down: it joins as a new one when it is started", o.Node)
+		}
 		for _, other := range s.orders {
 			if other.Node == o.Node && (other.Kind == OrderDrain || other.Kind == OrderLeave) && other.done == nil {
 				other.refuse("node %s is resumed", o.Node)
