@@ -272,7 +272,7 @@ func (m *Machine) judgeTransfer(sh *shard, at journal.ItemID, kind journal.PartK
 	if kind == journal.PartLetter {
 		l, err := store.DecodeLetter(t.Body, at)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrInvalid, err) // of the file, on all replicas alike
 		}
 		if l.Destination != t.Entity && (l.Number != 0 || l.Source != t.Entity) {
 			return fmt.Errorf("%w: a dead letter of another entity", ErrInvalid)
@@ -284,7 +284,7 @@ func (m *Machine) judgeTransfer(sh *shard, at journal.ItemID, kind journal.PartK
 	}
 	s, err := store.DecodeSend(t.Body, at)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if s.Source != t.Entity {
 		return fmt.Errorf("%w: a send of another entity", ErrInvalid)

@@ -266,3 +266,18 @@ func TestImportsAreFenced(t *testing.T) {
 		t.Errorf("a shard with an entity: %v", err)
 	}
 }
+
+// A send or a dead letter of a file that says nothing is refused, and stops no
+// shard: archives are checked for damage, not for what is in these.
+func TestImportedNonsenseIsRefused(t *testing.T) {
+	for _, kind := range []journal.PartKind{journal.PartSend, journal.PartLetter} {
+		data := journal.AppendTransfer(nil, &journal.Transfer{Entity: sharding.EntityID{Type: "t", ID: "a"}, Body: []byte("nonsense")})
+		st := openStore(t, filepath.Join(t.TempDir(), "to"), smallStore)
+		im := newImporter(t, openMachine(t, st, 0, eventlog.Options{}), 1, []part{{kind: kind, data: data}}, 500)
+		for range 2 {
+			if err := im.propose(1, im.bodies[1][0]); !errors.Is(err, eventlog.ErrInvalid) || errors.Is(err, eventlog.ErrStopped) {
+				t.Errorf("part of kind %d: %v", kind, err)
+			}
+		}
+	}
+}
