@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -192,78 +191,6 @@ func answerBytes(data []byte, v *structpb.Value) []byte {
 		return nil
 	}
 	return text
-}
-
-func newEntityList(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
-	req := &entityv1.ListEntitiesRequest{}
-	var limit int
-	c := leaf("ls TYPE", "List the entities of a type", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
-		if s := req.GetStatus(); s != "" && !slices.Contains(entityStatuses(), s) {
-			return usagef("--status is %q, must be one of %s", s, strings.Join(entityStatuses(), ", "))
-		}
-		if limit < 0 {
-			return usagef("--limit is %d, must be 0 or more", limit)
-		}
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		return listEntities(ctx, std, c, out, req, args[0], limit)
-	})
-	c.Flags().StringVar(&req.IdPrefix, "prefix", "", "only ids that begin with this `text`")
-	c.Flags().Uint32Var(&req.ShardId, "shard", 0, "only ids of this `shard`")
-	c.Flags().BoolVar(&req.ResidentOnly, "resident", false, "only entities whose state is in memory")
-	c.Flags().StringVar(&req.Status, "status", "", "only entities with this `status`: "+strings.Join(entityStatuses(), ", "))
-	c.Flags().IntVar(&limit, "limit", 1000, "at most this `many`; 0 is all")
-	r, out = addRemote(c), addOutput(c, std)
-	return c
-}
-
-// entityStatuses are what entities can be listed by.
-func entityStatuses() []string {
-	return []string{"active", "parked", "deleted", "resident", "passivated"}
-}
-
-type entityLine struct {
-	EntityID string `json:"entityId"`
-	Sequence uint64 `json:"sequence"`
-	Status   string `json:"status"`
-	Resident bool   `json:"resident"`
-}
-
-func listEntities(ctx context.Context, std stdio, c *client.Client, out *output, req *entityv1.ListEntitiesRequest, entityType string, limit int) error {
-	req.EntityType = entityType
-	v := struct {
-		Entities []entityLine `json:"entities"`
-	}{[]entityLine{}}
-	more := false
-	for e, err := range c.List(ctx, req) {
-		if err != nil {
-			return fmt.Errorf("ls: %w", err)
-		}
-		if limit > 0 && len(v.Entities) == limit {
-			more = true
-			break
-		}
-		v.Entities = append(v.Entities, entityLine{e.GetEntityId(), e.GetSequence(), e.GetStatus(), e.GetResident()})
-	}
-	err := out.print(v, func(w io.Writer) {
-		table(w, "ID\tSEQUENCE\tSTATUS\tRESIDENT", func(row func(...any)) {
-			for _, e := range v.Entities {
-				row(e.EntityID, e.Sequence, e.Status, e.Resident)
-			}
-		})
-	})
-	if more {
-		fmt.Fprintf(std.err, "there are more; see them with --limit\n")
-	}
-	return err
 }
 
 // eventView is an event as it is printed.

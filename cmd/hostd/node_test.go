@@ -112,6 +112,12 @@ func checkClientCommands(t *testing.T, node nodeInfo) {
 	if len(entities.Entities) != 1 || entities.Entities[0].EntityID != "a b/ü" || entities.Entities[0].Sequence != 2 {
 		t.Errorf("entity ls: %+v", entities)
 	}
+	if got := hostd(t, "entity", "ls", "--status", "active"); got.code != exitDone || !strings.Contains(got.out, "TYPE") || !strings.Contains(got.out, "counter  a b/ü") {
+		t.Errorf("entity ls of all types: %+v", got)
+	}
+	if got := hostd(t, "entity", "ls", "--status", "parked", "-o", "json"); got.code != exitDone || len(decode[struct{ Entities []entityLine }](t, got.out).Entities) != 0 {
+		t.Errorf("entity ls of what is parked: %+v", got)
+	}
 	modules := decode[struct{ Modules []moduleView }](t, hostd(t, "module", "ls", "-o", "json").out).Modules
 	if len(modules) != 1 || modules[0].Name != "counter" || len(modules[0].ActiveFor) != 1 {
 		t.Fatalf("module ls: %+v", modules)
