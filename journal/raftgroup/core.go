@@ -221,6 +221,7 @@ func (c *Core) Tick() {
 		}
 		g.idle++
 		c.unpark(g)
+		c.leave(g)
 		c.listen(g)
 		g.node.Tick()
 		c.touch(g)

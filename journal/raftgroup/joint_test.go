@@ -1,0 +1,40 @@
+package raftgroup
+
+import (
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// TestJointMembershipIsLeft: a leader that was handing over when a membership
+// of two parts was applied, and leads on because the other never heard of it,
+// comes out of that membership without another entry.
+func TestJointMembershipIsLeft(t *testing.T) {
+	d := newEmptyDrill(t, 4)
+	for _, n := range d.nodes[:3] {
+		n.create(GroupConfig{Shard: 1, Replica: d.replica(1, n.i), Voters: d.replicas(1)[:3]})
+	}
+	n := d.lead(1, 0)
+	d.write(1, "before", 0, 1, 2)
+	term := n.sink.leader(1).Term
+	core, g := n.driver.Core(), n.group(1)
+	d.cut[[2]int{0, 1}] = true
+	err := core.ChangeMembers(1, term, Change{AddLearners: []sharding.ReplicaID{d.replica(1, 3)}, Remove: []sharding.ReplicaID{d.replica(1, 2)}})
+	if err == nil {
+		err = core.TransferLeader(1, d.replica(1, 1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.settle()
+	if !g.joint() || g.applied != g.log.last() || !g.hands() {
+		t.Fatalf("joint %v, applied %d of %d, handing over %v", g.joint(), g.applied, g.log.last(), g.hands())
+	}
+	d.until("the attempt is given up", 60, func() bool { return !g.hands() })
+	delete(d.cut, [2]int{0, 1})
+	d.until("the membership is left", 60, func() bool { return !g.joint() })
+	if l := d.leader(1); l != n || l.sink.leader(1).Term != term {
+		t.Errorf("node %d leads, in term %d", l.i, l.sink.leader(1).Term)
+	}
+	d.write(1, "after", 0, 1)
+}
