@@ -13,7 +13,7 @@ import (
 // it still leads. While it is in memory a command id has its effect once.
 
 // CodeTransient is the code of a dead letter that was sent to a type whose
-// entities keep nothing.
+// entities keep nothing, and of a refusal to deliver it again.
 const CodeTransient = "transient"
 
 // mode is which outputs a command of a type may have.
@@ -61,7 +61,7 @@ func (c *core) ofTransient(e *entity, r *Request) bool {
 		c.settle(e.shard, r, Result{})
 		c.leave(e)
 	case SkipTimer, Redeliver:
-		c.settle(e.shard, r, Result{Err: ErrUnsupported})
+		c.settle(e.shard, r, Result{Err: &RejectedError{Code: CodeTransient, Message: "the entities of this type keep nothing"}})
 	default:
 		return false
 	}

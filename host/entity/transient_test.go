@@ -53,8 +53,11 @@ func TestTransientEntitiesKeepNothing(t *testing.T) {
 	if res := w.ask(Delete, "", "x"); res.Err != nil {
 		t.Error(res.Err)
 	}
-	if res := w.ask(SkipTimer, "t", "y"); !errors.Is(res.Err, ErrUnsupported) {
-		t.Error(res.Err)
+	for _, kind := range []Kind{SkipTimer, Redeliver} {
+		var why *RejectedError
+		if res := w.ask(kind, "t", "y"); !errors.As(res.Err, &why) || why.Code != CodeTransient {
+			t.Errorf("what leaves a record, of kind %d: %v", kind, res.Err)
+		}
 	}
 	if len(w.log) != 0 {
 		t.Errorf("%d records were written", len(w.log))
