@@ -405,6 +405,8 @@ func (c *core) serve(e *entity) bool {
 	}
 	r := e.waiting.pop()
 	switch {
+	case r.Kind == Passivate && e.typ.Singleton:
+		c.settle(e.shard, r, Result{Err: errStays})
 	case r.Kind == Passivate:
 		c.passivate(e, r)
 	case t == nil:

@@ -160,7 +160,7 @@ func (c *core) outcome(e *entity, r *Request, env Env, hash uint64) {
 		return
 	}
 	c.append(e, r, env, hash)
-	if out.Passivate || out.Delete {
+	if out.Passivate && !e.typ.Singleton || out.Delete {
 		c.leave(e)
 	}
 }

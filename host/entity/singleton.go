@@ -10,6 +10,10 @@ import (
 // A singleton type has one entity. It is in memory wherever its shard is led,
 // whether or not it has ever had a command, and cannot be let go.
 
+// errStays refuses to let the entity of a singleton type go. A handler that
+// asks for it is not heard.
+var errStays = &RejectedError{Code: "singleton", Message: "the one entity of its type stays in memory"}
+
 // checkID refuses a request for an entity that a singleton type does not have.
 func (t *Type) checkID(id sharding.EntityID) error {
 	if t.Singleton && id.ID != manifest.SingletonID {

@@ -43,7 +43,7 @@ func (c *core) transient(e *entity, r *Request, env Env, hash uint64) {
 	}
 	e.shard.clock = max(e.shard.clock, env.Now)
 	c.stats.Commands++
-	leaves := c.output.Passivate
+	leaves := c.output.Passivate && !e.typ.Singleton
 	c.hold(e.shard, r, e.last, true)
 	if leaves {
 		c.leave(e)

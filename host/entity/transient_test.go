@@ -134,8 +134,13 @@ func TestSingletons(t *testing.T) {
 			}
 		}
 		w.send("other", Passivate, "", "")
-		w.send("singleton", Passivate, "", "")
+		if res := w.send("singleton", Passivate, "", ""); !isRejected(res.Err) {
+			t.Errorf("it is let go: %+v", res)
+		}
 		in("after it was asked to leave")
+		if res := w.send("singleton", Query, "sum", ""); string(res.Payload) != "1" {
+			t.Errorf("after it was asked to leave: %+v", res)
+		}
 		w.handOver()
 		in("at the next leader")
 		if records := len(w.log); transient && records > 0 || !transient && records != 1 {
