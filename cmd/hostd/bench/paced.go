@@ -82,6 +82,10 @@ func (r *Result) each(ctx context.Context, c *client.Client, outstanding int, ne
 	return late, err
 }
 
+// askedAgain is after how many commands that are late Paced asks whether to go
+// on.
+const askedAgain = 100
+
 // Paced sends commands at a rate, whether or not earlier ones are answered,
 // until its warm-up and duration are over or more says that no more are wanted, and
 // measures from the moment at which a command was to be sent. It never has more
@@ -93,10 +97,11 @@ func Paced(ctx context.Context, name string, c *client.Client, l Load, perSecond
 	p, began := l.phase(), time.Now()
 	step := time.Duration(float64(time.Second) / perSecond)
 	for n, due := 0, began; due.Before(p.end) && ctx.Err() == nil; n, due = n+1, due.Add(step) {
-		if wait := time.Until(due); wait > time.Millisecond {
-			if more != nil && !more() {
-				break
-			}
+		wait := time.Until(due)
+		if more != nil && (wait > time.Millisecond || n%askedAgain == 0) && !more() {
+			break
+		}
+		if wait > time.Millisecond {
 			pause(ctx, wait)
 		}
 		cmd := client.Command{EntityType: l.EntityType, EntityID: keys[rand.IntN(len(keys))], Name: l.Command, Data: l.Payload}
