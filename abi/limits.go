@@ -65,7 +65,7 @@ func DefaultLimits() Limits {
 
 		CommandFuel: 400_000_000,
 		QueryFuel:   400_000_000,
-		EventFuel:   200_000_000,
+		EventFuel:   800_000_000,
 		LoadFuel:    2_000_000_000,
 		StartFuel:   4_000_000_000,
 

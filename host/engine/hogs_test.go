@@ -88,6 +88,19 @@ func recursion(name string, n int) hog {
 	return h
 }
 
+// recursionBetween is a recursion that comes back out of its calls through
+// code: what the helpers are is function 10 and so on.
+func recursionBetween(name string, code []byte, helpers ...[]byte) hog {
+	h := strewnHog(name, nil, append([][]byte{cat(op(0x23, uleb(1)), op(opI32Eqz), op(opIf, []byte{blockVoid}), op(opReturn), []byte{opEnd},
+		op(0x23, uleb(1)), i32c(1), op(opI32Sub), op(0x24, uleb(1)), call(9), code)}, helpers...)...).hidden()
+	frame := int64(0)
+	if m, fault := parseModule(h.guest.build(), abi.DefaultLimits()); fault == nil {
+		frame = m.plans[9].frameBytes(0)
+	}
+	h.guest.bodies[abi.ExportHandle] = cat(i32c(int32(stackBytes/frame-2)), op(0x24, uleb(1)), call(9), i64c(0))
+	return h
+}
+
 // tableHog is a hog with a table full of its function fn, of the type of the
 // same number.
 func tableHog(h hog, elements int32, fn uint64) hog {
@@ -126,6 +139,8 @@ func hogs() []hog {
 		strewnHog("many-calls-that-return-early", cat(times(30_000, call(9)), i64c(0)),
 			cat(follow(2000), i32c(1), op(opIf, []byte{blockVoid}), op(opReturn), []byte{opEnd}, call(10)), nil),
 		recursion("recursion", 1), recursion("recursion-of-waits", 20), recursion("recursion-of-many-waits", 1000),
+		recursionBetween("recursion-to-small-ones", times(120, call(10)), follow(28)),
+		recursionBetween("recursion-to-a-switch", cat(op(opBlock, []byte{blockVoid}), i32c(0), op(opBrTable, uleb(6), times(7, uleb(0))), []byte{opEnd}, follow(2000))),
 		{name: "recursion-without-end", guest: &testGuest{bodies: map[string][]byte{abi.ExportHandle: cat(call(9), i64c(0))}, helpers: []helper{{code: call(9)}}}},
 		tableHog(strewnHog("many-calls-by-table", nil, follow(60)), 1<<16, 9),
 		tableHog(handle("calls-by-table", forever(get(1), i32c(40_503), op(opI32Mul), i32c(12_345), op(opI32Add), op(opLocalTee, uleb(1)),

@@ -7,27 +7,20 @@ import "encoding/binary"
 // does.
 const pendingLimit = 1024
 
-// uncheckedCost is how much a function may cost that only charges. A function
-// may call manyCalls such ones in a row.
+// uncheckedCost is how much a function may cost that only charges.
 const uncheckedCost = 64
 
 // A frame of a function that calls others is counted in bytes, as the compiler
 // lays frames out at most: a slot for each value that must survive a call. The
 // sum is bounded by stackBytes.
-//
-// What a function pays for before a call and does behind it, it does without a
-// look at the fuel: a recursion would do all of that in one go on its way back.
-// So each access to memory of that kind, which takes as long as a hundred other
-// instructions when it waits, counts as a part of the frame.
 const (
 	frameBytes       = 64
 	frameLocalBytes  = 8
 	frameInstruction = 2
-	framePrepaid     = 96
 )
 
 func (b *bodyPlan) frameBytes(params int) int64 {
-	return int64(frameBytes + frameLocalBytes*(params+b.locals) + frameInstruction*b.instructions + framePrepaid*b.prepaid)
+	return int64(frameBytes + frameLocalBytes*(params+b.locals) + frameInstruction*b.instructions + b.credit)
 }
 
 // bodyWriter writes one function body with metering.
@@ -48,6 +41,7 @@ type bodyWriter struct {
 	// Inside the function's region, those of open from within on are too.
 	inRegion bool
 	within   int
+	looked   int // times behind calls
 	// Inside a copy of a loop, refund is what is given back where the loop is
 	// left to one of open below refundBelow.
 	refund      int64
@@ -131,7 +125,7 @@ func (b *bodyWriter) enter() {
 	switch {
 	case b.plan.deep && b.wrapped:
 		b.takeFrame()
-	case cost > uncheckedCost || cost > 0 && b.plan.looks || !b.plan.deep && len(b.plan.calls) > 0:
+	case cost > uncheckedCost || !b.plan.deep && len(b.plan.calls) > 0:
 		b.check(&b.code)
 	}
 }
@@ -142,6 +136,9 @@ func (b *bodyWriter) leave() {
 		b.index(opLocalGet, b.pendingLocal())
 		b.emit(opI64Sub)
 		b.index(opGlobalSet, b.fuel)
+		if b.plan.deep { // the way back out of a recursion
+			b.check(&b.code)
+		}
 	}
 	if b.plan.deep {
 		b.giveFrame()
@@ -280,6 +277,10 @@ func (b *bodyWriter) point(p point) {
 		return
 	}
 	if !b.plan.pending(p) {
+		if p.looks {
+			b.lookBehind(p.cost)
+			return
+		}
 		b.charge(&b.code, p.cost)
 		if p.kind == pointHeader {
 			b.check(&b.code)
@@ -299,6 +300,9 @@ func (b *bodyWriter) point(p point) {
 		}
 	}
 	b.addPending(int64(p.cost))
+	if p.long {
+		b.settleIfMuch()
+	}
 }
 
 func (b *bodyWriter) addPending(cost int64) {

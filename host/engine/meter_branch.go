@@ -5,9 +5,11 @@ package engine
 const mostBacks = 2
 
 // chargeLate decides on a loop that has ended and has calls inside. Charged on
-// the way back, a loop of a turn or two costs half as much.
+// the way back, a loop of a turn or two costs half as much. Its first turn comes
+// without a look at the fuel then.
 func (p *planner) chargeLate(f *frame) {
-	if header := &p.plan.points[f.header]; p.plan.calls[header.loop] && f.backs <= mostBacks {
+	header := &p.plan.points[f.header]
+	if p.plan.calls[header.loop] && f.backs <= mostBacks && (!f.behind || p.lend(header, header.work)) {
 		header.late = true
 		p.plan.points[header.outer].cost += header.cost
 	}

@@ -5,11 +5,6 @@ package engine
 // that a call which is not made is paid for too, if it stands beside what runs.
 const cheapCost = 32
 
-// manyCalls is how many calls of others may stand in a function whose callees
-// leave the look at the fuel to it. What they do between two looks is then some
-// thousands of units.
-const manyCalls = 128
-
 // directCall is a call of a function that the module defines.
 type directCall struct {
 	point  int // that pays for the call
@@ -28,17 +23,16 @@ func (m *parsedModule) shareCosts() {
 			m.nameFunction(e.index)
 		}
 	}
-	m.lookInCrowds(first)
 	for i := range m.plans {
 		plan := &m.plans[i]
-		plan.byCallers = !m.named[first+uint32(i)] && plan.points[0].cost <= cheapCost && !plan.looks
+		plan.byCallers = !m.named[first+uint32(i)] && plan.points[0].cost <= cheapCost
 	}
 	leaf := func(p *bodyPlan) bool {
-		return p.byCallers && p.indirect == 0 && len(p.direct) == 0 && len(p.calls) == 0
+		return p.byCallers && !p.indirect && len(p.direct) == 0 && len(p.calls) == 0
 	}
 	for i := range m.plans {
 		plan := &m.plans[i]
-		deep := plan.indirect > 0
+		deep := plan.indirect
 		for _, call := range plan.direct {
 			callee := &m.plans[call.callee-first]
 			deep = deep || !leaf(callee)
@@ -47,26 +41,6 @@ func (m *parsedModule) shareCosts() {
 			}
 		}
 		plan.deep = deep
-	}
-}
-
-// lookInCrowds has the callees of a function with many calls look at the fuel
-// themselves. Its code is a line without a loop, where nobody else would.
-func (m *parsedModule) lookInCrowds(first uint32) {
-	byTable := false
-	for i := range m.plans {
-		plan := &m.plans[i]
-		byTable = byTable || plan.indirect > manyCalls
-		if len(plan.direct) > manyCalls {
-			for _, call := range plan.direct {
-				m.plans[call.callee-first].looks = true
-			}
-		}
-	}
-	for function := range m.named {
-		if byTable && function >= first && int(function-first) < len(m.plans) {
-			m.plans[function-first].looks = true
-		}
 	}
 }
 

@@ -29,8 +29,11 @@ type point struct {
 	// header, and that of the first turn at the point around it, outer.
 	late  bool
 	outer int
-	// called: something was called since control came by here.
-	called bool
+	// called: something was called since control came by here. looks: the fuel is
+	// looked at here, as it always is at a header. See meter_behind.go.
+	called, looks bool
+	long          bool // begins a part of a long stretch
+	work, credit  int  // bytes
 }
 
 type pointKind uint8
@@ -50,10 +53,9 @@ type bodyPlan struct {
 	// spends is kept in a local until it is worth settling.
 	calls        []bool
 	instructions int
-	prepaid      int  // accesses to memory that are paid for before a call and made behind it
+	credit       int  // bytes: see meter_behind.go
 	deep         bool // its frame is counted: it calls others that are more than a few instructions
-	looks        bool // it looks at the fuel at its entry, however cheap it is
-	indirect     int  // calls by a table
+	indirect     bool // it calls by a table
 	direct       []directCall
 	byCallers    bool   // whoever calls it pays for points[0]
 	owed         uint32 // for calls at points[0]
@@ -91,7 +93,8 @@ type frame struct {
 	outerPoint, outerPoints, outerLoop, outerInner int
 	header, body                                   int
 	stiff                                          bool
-	backs                                          int // branches back to it
+	behind                                         bool // a call
+	backs                                          int  // branches back to it
 }
 
 // planner plans one function body in one pass over it.
@@ -107,6 +110,9 @@ type planner struct {
 	start   int // of the instruction
 	large   bool
 	params  int
+	self    uint32 // the function's own index
+	behind  bool   // something was called before
+	early   int    // bytes: the work of what is in front of all calls
 }
 
 // planBody decodes the instructions in c, which are all of a function's, and
@@ -114,7 +120,7 @@ type planner struct {
 // new meaning to, so that what is not valid does not become so.
 func (m *parsedModule) planBody(c *cursor, params, results, locals int) bodyPlan {
 	p := &planner{m: m, plan: &bodyPlan{code: stretch{c.pos, c.end}, locals: locals}, where: c, loop: -1, inner: -1,
-		large: c.left() > smallBody, params: params, frames: m.frames[:0]}
+		large: c.left() > smallBody, params: params, frames: m.frames[:0], self: uint32(len(m.imports) + len(m.bodies))}
 	p.plan.points = []point{{at: c.pos, kind: pointEntry, loop: -1}}
 	p.push(frame{kind: frameBlock, operands: results})
 	var i instruction
@@ -143,11 +149,9 @@ func (p *planner) push(f frame) {
 
 func (p *planner) step(i *instruction) {
 	p.plan.instructions++
-	p.plan.points[p.current].cost += weight(i)
-	if p.plan.points[p.current].called && i.accessesMemory() {
-		p.plan.prepaid++
-	}
 	p.check(i)
+	p.lookBehind(i)
+	p.plan.points[p.current].cost += weight(i)
 	switch i.op {
 	case opBlock:
 		p.push(frame{kind: frameBlock, operands: p.results(i.value)})
@@ -176,9 +180,9 @@ func (p *planner) step(i *instruction) {
 	case opCall, opCallIndirect:
 		p.called()
 		if i.op == opCallIndirect || int64(i.a) >= int64(len(p.m.imports)) {
-			p.plan.points[p.current].called = true
+			p.plan.points[p.current].called, p.behind = true, true
 			if i.op == opCallIndirect {
-				p.plan.indirect++
+				p.plan.indirect = true
 			} else {
 				p.plan.direct = append(p.plan.direct, directCall{p.current, i.a})
 			}
@@ -241,7 +245,7 @@ func (p *planner) beginLoop(blockType int64) {
 	if p.inner >= 0 {
 		p.frames[p.inner].stiff = true
 	}
-	f := frame{kind: frameLoop, outerPoint: p.current, outerPoints: p.points, outerLoop: p.loop, outerInner: p.inner, body: p.where.pos}
+	f := frame{kind: frameLoop, outerPoint: p.current, outerPoints: p.points, outerLoop: p.loop, outerInner: p.inner, body: p.where.pos, behind: p.behind}
 	if blockType >= 0 && blockType < int64(len(p.m.types)) {
 		f.operands = len(p.m.types[blockType].params)
 	}
@@ -252,16 +256,16 @@ func (p *planner) beginLoop(blockType int64) {
 	p.frames[len(p.frames)-1].points = 0
 	p.loop = len(p.plan.calls)
 	p.plan.calls = append(p.plan.calls, false)
-	p.charge(pointHeader)
+	p.charge(p.where.pos, pointHeader)
 	p.frames[p.inner].header = p.current
 	p.plan.points[p.current].outer = f.outerPoint
 	// Even an empty loop costs something.
 	p.plan.points[p.current].cost = loopWeight
 }
 
-// charge begins a point here.
-func (p *planner) charge(kind pointKind) {
-	p.plan.points = append(p.plan.points, point{at: p.where.pos, kind: kind, loop: p.loop})
+// charge begins a point.
+func (p *planner) charge(at int, kind pointKind) {
+	p.plan.points = append(p.plan.points, point{at: at, kind: kind, loop: p.loop})
 	p.current = len(p.plan.points) - 1
 	if kind == pointMiddle {
 		if p.points++; p.inner >= 0 {
@@ -315,7 +319,7 @@ func (p *planner) otherwise() {
 	}
 	f.first = f.children
 	if p.points != f.points {
-		p.charge(pointMiddle)
+		p.charge(p.where.pos, pointMiddle)
 	}
 }
 
@@ -335,7 +339,7 @@ func (p *planner) end() {
 		return
 	}
 	if len(p.frames) > 0 && (f.switched || f.reachedAround(p.points)) {
-		p.charge(pointMiddle)
+		p.charge(p.where.pos, pointMiddle)
 	}
 }
 

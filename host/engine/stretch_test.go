@@ -2,7 +2,6 @@ package engine
 
 import (
 	"bytes"
-	"errors"
 	"testing"
 
 	"github.com/hostd/hostd/abi"
@@ -50,20 +49,79 @@ func TestNothingRunsFarOnCredit(t *testing.T) {
 	}
 }
 
-// TestPrepaidCodeCountsAsStack: what calls pay for before they call themselves
-// and do on their way back is bounded by the stack.
-func TestPrepaidCodeCountsAsStack(t *testing.T) {
-	const most = stackBytes / framePrepaid
-	for _, loads := range []int{1, 20, 1000} {
-		for depth, ends := range map[int]bool{most / loads / 10: true, most/loads + 1: false} {
-			h := recursion("", loads)
-			h.guest.bodies[abi.ExportHandle] = cat(i32c(int32(depth)), op(0x24, uleb(1)), call(9), i64c(0))
-			g := start(t, Options{}, h.guest)
-			_, err := g.Handle(0, nil, Env{})
-			var fault *Fault
-			if ends && err != nil || !ends && (!errors.As(err, &fault) || fault.Kind != FaultStack) {
-				t.Errorf("%d loads in each of %d calls: %v", loads, depth, err)
-			}
+// worked is a counter of fuel that keeps the most work a guest has done between
+// two looks of the host, as the guest counts it in its global 2.
+type worked struct {
+	api.MutableGlobal
+	guest      *Instance
+	done, most int64
+}
+
+func (w *worked) Get() uint64 {
+	done := int64(w.guest.guest.ExportedGlobal("work").Get())
+	w.most = max(w.most, done-w.done)
+	w.done = done
+	return w.MutableGlobal.Get()
+}
+
+// TestWorkBehindCallsIsLookedAt: on its way back out of its calls a recursion
+// does no more between two looks of the host than a slice and the stack allow,
+// whatever form its work has.
+func TestWorkBehindCallsIsLookedAt(t *testing.T) {
+	void := []byte{blockVoid}
+	load := cat(i32c(0), op(opI32Load, aligned(2)), op(opDrop))
+	work := func(n int) []byte { // of n loads
+		return times(n, cat(op(0x23, uleb(2)), i32c(1), op(opI32Add), op(0x24, uleb(2)), load))
+	}
+	back := cat(i32c(0), op(opBrIf, uleb(0)), []byte{opEnd}) // that is not taken
+	ifNot := func(arm []byte, code ...[]byte) []byte {
+		return cat(i32c(0), op(opIf, void), arm, []byte{opEnd}, cat(code...))
+	}
+	const self, small, named = 9, 10, 11
+	for name, test := range map[string]struct{ front, behind []byte }{
+		"little":                 {nil, work(mostCredit / workAccess)},
+		"much":                   {nil, work(400)},
+		"calls of small ones":    {nil, times(100, call(small))},
+		"calls of named ones":    {nil, times(100, call(named))},
+		"many calls":             {nil, times(1000, call(small))},
+		"calls by a table":       {nil, times(100, cat(i32c(0), op(opCallIndirect, uleb(uint64(len(requiredExports))), uleb(0))))},
+		"calls of itself":        {work(2), times(100, call(self))},
+		"a switch":               {nil, cat(op(opBlock, void), i32c(0), op(opBrTable, uleb(6), times(7, uleb(0))), []byte{opEnd}, work(400))},
+		"many switches":          {nil, times(50, cat(op(opBlock, void), i32c(0), op(opBrTable, uleb(6), times(7, uleb(0))), []byte{opEnd}, work(2)))},
+		"around an arm":          {nil, times(50, ifNot(work(4), work(2)))},
+		"around an arm of calls": {nil, times(50, ifNot(times(2, call(small)), call(small)))},
+		"in an arm":              {nil, cat(i32c(1), op(opIf, void), work(200), []byte{opElse}, work(4), []byte{opEnd}, work(200))},
+		"a loop":                 {nil, cat(op(opLoop, void), work(90), back)},
+		"a loop that calls":      {nil, cat(op(opLoop, void), work(400), call(small), back)},
+		"a loop of calls":        {nil, cat(op(opLoop, void), times(50, call(small)), back)},
+		"behind a loop":          {nil, cat(op(opLoop, void), call(small), back, work(400))},
+	} {
+		h := strewnHog(name, nil, cat(test.front, op(0x23, uleb(1)), op(opI32Eqz), op(opIf, void), op(opReturn), []byte{opEnd},
+			op(0x23, uleb(1)), i32c(1), op(opI32Sub), op(0x24, uleb(1)), call(self), test.behind), work(2), work(2))
+		h.guest.globals = append(h.guest.globals, h.guest.globals[0])
+		h.guest.exports = append(h.guest.exports[2:], cat(text("work"), []byte{kindGlobal}, uleb(2)))
+		h.guest.tables = [][]byte{tableOf(memoryBounds(1, 1))}
+		h.guest.bodies[abi.ExportApply] = cat(i32c(0), op(opRefFunc, uleb(named)), i32c(1), misc(miscTableFill, 0), i32c(0))
+		m, fault := parseModule(h.guest.build(), abi.DefaultLimits())
+		if fault != nil {
+			t.Fatal(fault)
+		}
+		deep := stackBytes/m.plans[self].frameBytes(0) - 2
+		h.guest.bodies[abi.ExportHandle] = cat(i32c(int32(deep)), op(0x24, uleb(1)), call(self), i64c(0))
+		g := start(t, Options{}, h.guest)
+		if err := g.Apply(0, nil); err != nil {
+			t.Fatal(err)
+		}
+		w := &worked{MutableGlobal: g.meter.fuel, guest: g}
+		g.meter.fuel = w
+		g.SetBudgets(Budgets{Command: unlimited})
+		if _, err := g.Handle(0, nil, Env{}); err != nil {
+			t.Fatalf("%s, %d calls deep: %v", name, deep, err)
+		}
+		const most = (sliceFuel+longStretch)/weightAccess + stackBytes/workAccess
+		t.Logf("%s: %d calls deep, %d loads in all, %d in a row", name, deep, w.done, w.most)
+		if w.most > most {
+			t.Errorf("%s: %d loads in a row, want %d at most", name, w.most, most)
 		}
 	}
 }

@@ -10,6 +10,7 @@ const (
 	weightHost   = 64 // a function of the host: leaving the guest and coming back
 	weightDivide = 8  // division, remainder, square root
 	weightVector = 2
+	weightAccess = 4 // to memory, which may have to be waited for
 
 	// loopWeight is what one pass through a loop's header costs, so that no
 	// loop is free.
@@ -27,6 +28,8 @@ func weight(i *instruction) uint32 {
 	case op >= opI32DivS && op <= opI32RemU || op >= opI64DivS && op <= opI64RemU ||
 		op == opF32Sqrt || op == opF64Sqrt || op == opF32Div || op == opF64Div:
 		return weightDivide
+	case i.accessesMemory():
+		return weightAccess
 	case op == opVector:
 		return weightVector
 	}
