@@ -46,6 +46,14 @@ type Snapshot struct {
 	Filter    []byte
 	FilterIDs uint32
 	State     []byte
+
+	// Stands is the place of the entity's last record when a snapshot with a
+	// Filter was applied, as the replica that has read it knows: it stands for the
+	// events and the command ids up to there. Zero where nobody knows. UpdatedAt is
+	// when the last record was recorded that was there when the snapshot was read.
+	// Neither is encoded.
+	Stands    Position
+	UpdatedAt int64
 }
 
 // AppendSnapshot appends the encoding of s. Layout, little endian:
@@ -111,6 +119,7 @@ func (s *Snapshot) Decode(raw []byte) error {
 	s.FilterIDs = d.u32()
 	s.Filter = d.take(int(d.u32()))
 	s.State = d.b
+	s.Stands, s.UpdatedAt = Position{}, 0
 	if d.bad {
 		return fmt.Errorf("%w: fields run past the snapshot's end", ErrDamaged)
 	}

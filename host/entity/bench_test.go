@@ -94,6 +94,10 @@ func (j *bench) Read(context.Context, sharding.ShardID, sharding.EntityID, journ
 	return nil
 }
 
+func (j *bench) Since(context.Context, sharding.ShardID, sharding.EntityID, *journal.Snapshot, func(*journal.Record, journal.Hash) error) error {
+	return nil
+}
+
 func (j *bench) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.Digest, journal.Sequence) (*journal.Snapshot, error) {
 	return nil, nil
 }

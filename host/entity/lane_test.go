@@ -164,6 +164,10 @@ func (c *committer) Read(_ context.Context, _ sharding.ShardID, id sharding.Enti
 	return nil
 }
 
+func (c *committer) Since(context.Context, sharding.ShardID, sharding.EntityID, *journal.Snapshot, func(*journal.Record, journal.Hash) error) error {
+	return nil
+}
+
 func (c *committer) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.Digest, journal.Sequence) (*journal.Snapshot, error) {
 	return nil, nil // snapshots are refused, which a lane must not notice
 }

@@ -214,6 +214,7 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 		}
 	}
 	inside = from > 0
+	behind := ch.partial != nil && snap.Stands != journal.Position{} // what the snapshot stands for is not read
 	visit := func(rec *journal.Record, after journal.Hash) error {
 		if inside {
 			ch.seen.before, inside = rec.RecordedAt, false
@@ -243,7 +244,7 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 			}
 			ch.frames = abi.AppendInputEvent(ch.frames, uint64(rec.Expected)+uint64(i)+1, rec.RecordedAt, ev.Type, ev.Payload)
 		}
-		if rec.Last() > start {
+		if rec.Last() > start || ch.partial != nil {
 			ch.replay.add(len(rec.Events), journal.RecordBytes(rec))
 		}
 		ch.sequence, ch.hash = rec.Last(), after
@@ -260,7 +261,14 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 		return nil
 	}
 	var cut *journal.CutError
-	if err == nil {
+	switch {
+	case err != nil:
+	case behind:
+		ch.sequence, ch.hash, met = start, snap.Hash, true
+		if err = h.Since(l.ctx, l.shard, l.id, snap, visit); inside {
+			ch.seen.before = snap.UpdatedAt
+		}
+	default:
 		err = h.Read(l.ctx, l.shard, l.id, from, visit)
 	}
 	if from == 0 && errors.As(err, &cut) {

@@ -41,10 +41,11 @@ const earlySnapshots = 200
 
 // isCostly reports that the load of an entity had so much to replay that the
 // next one is worth a snapshot, and that nobody has said when there is to be
-// one.
+// one. Records without events are spared by one only if it has a filter.
 func (c *core) isCostly(e *entity) bool {
 	r := &e.replay
-	return e.typ.SnapshotEvery == 0 && (int(r.events) >= c.opts.ReplayEvents || int(r.bytes) >= c.opts.ReplayBytes)
+	worth := r.events > 0 || e.rest != nil && e.rest.partial
+	return e.typ.SnapshotEvery == 0 && (int(r.events) >= c.opts.ReplayEvents || worth && int(r.bytes) >= c.opts.ReplayBytes)
 }
 
 // wantsSnapshot reports whether it is time for a snapshot: it is due, and the
@@ -60,7 +61,7 @@ func (c *core) wantsSnapshot(e *entity) bool {
 		events, bytes, worth = every, 1<<62, 4*size
 	}
 	due := seen >= events || size >= bytes
-	if !due && !e.costly || seen == 0 || events < 0 || worth < int(e.replay.snapshot) {
+	if !due && !e.costly || seen == 0 && !e.costly || events < 0 || worth < int(e.replay.snapshot) {
 		return false
 	}
 	if e.waiting.len > 0 && seen < 2*events && size/2 < bytes {

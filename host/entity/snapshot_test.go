@@ -328,3 +328,38 @@ func TestEarlySnapshotsAreBounded(t *testing.T) {
 		t.Error(w.problems[0])
 	}
 }
+
+// TestRecordsWithoutEventsAreNotReadForEver: commands without events lie behind
+// the snapshot of the last event. Once they are many there is another snapshot
+// of it, whose filter has their ids, and loads read what came since.
+func TestRecordsWithoutEventsAreNotReadForEver(t *testing.T) {
+	w := quiet(t)
+	o := &w.core.opts
+	o.SnapshotEvents, o.SnapshotBytes, o.ReplayBytes, o.FilterAbove = 10, 1<<30, 8<<10, 4
+	for i := range 10 {
+		w.ask(Command, "add", fmt.Sprintf("c%d", i))
+	}
+	const notes = 200
+	most := 0
+	for i := range notes {
+		if res := w.ask(Command, "note", fmt.Sprintf("n%d", i)); res.Err != nil || res.Sequence != 10 {
+			t.Fatal(res.Sequence, res.Err)
+		}
+		w.ask(Passivate, "", "")
+		if res := w.ask(Query, "sum", ""); string(res.Payload) != "10" {
+			t.Fatalf("%q %v", res.Payload, res.Err)
+		}
+		most = max(most, w.records)
+	}
+	if snaps := len(w.snaps["x"]); snaps < 3 || most > notes/2 {
+		t.Errorf("%d snapshots, loads read up to %d of %d records", snaps, most, notes)
+	}
+	for i := range notes {
+		if res := w.ask(Command, "note", fmt.Sprintf("n%d", i)); !res.Duplicate {
+			t.Fatalf("command %d again: %+v", i, res)
+		}
+	}
+	if len(w.problems) > 0 {
+		t.Error(w.problems[0])
+	}
+}

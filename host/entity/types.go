@@ -122,6 +122,10 @@ type Journal interface {
 type Histories interface {
 	Read(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, from journal.Sequence,
 		fn func(rec *journal.Record, after journal.Hash) error) error
+	// Since reads the records after the place where a snapshot stands that
+	// Snapshot has returned, which is known.
+	Since(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, snapshot *journal.Snapshot,
+		fn func(rec *journal.Record, after journal.Hash) error) error
 	// Snapshot returns the entity's newest snapshot that was made by the module
 	// before the sequence below, 0 for any; nil if there is none.
 	Snapshot(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, module journal.Digest,

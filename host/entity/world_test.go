@@ -52,6 +52,7 @@ type world struct {
 	log        []journal.Record // applied, in order
 	heads      map[string]*head
 	snaps      map[string][]journal.Snapshot
+	since      int // readings behind a snapshot
 	timers     map[timerKey]journal.Timer
 	scans      []*timerScan
 	livings    []*livingScan
@@ -249,6 +250,10 @@ func (w *world) Snapshot(_ context.Context, _ sharding.ShardID, id sharding.Enti
 	snaps := w.snaps[id.ID]
 	for i := len(snaps) - 1; i >= 0; i-- {
 		if s := snaps[i]; s.Module == module && (below == 0 || s.Sequence < below) {
+			s.UpdatedAt = w.updatedAt(id)
+			if i < len(snaps)-1 || w.newest%2 == 1 {
+				s.Stands = journal.Position{} // nobody knows, as of one of an earlier release
+			}
 			return &s, nil
 		}
 	}
@@ -268,8 +273,38 @@ func (w *world) applySnapshot(body []byte) error {
 	if string(s.State) != strconv.FormatInt(h.sum, 10) {
 		w.problem("a snapshot of %s at %d has %s, the log %d", s.Entity, s.Sequence, s.State, h.sum)
 	}
+	if len(s.Filter) > 0 {
+		s.Stands = journal.Position{Index: uint64(len(w.log))}
+	}
 	w.snaps[s.Entity.ID] = append(w.snaps[s.Entity.ID], s)
 	return nil
+}
+
+// Since reads what the log has behind a snapshot.
+func (w *world) Since(_ context.Context, _ sharding.ShardID, id sharding.EntityID, s *journal.Snapshot, fn func(*journal.Record, journal.Hash) error) error {
+	var chain journal.Chain
+	w.records = 0
+	w.since++
+	for i := range w.log[s.Stands.Index:] {
+		r := w.log[int(s.Stands.Index)+i]
+		if r.Entity != id {
+			continue
+		}
+		w.records++
+		if err := fn(&r, chain.After(&r)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) updatedAt(id sharding.EntityID) (at int64) {
+	for i := range w.log {
+		if w.log[i].Entity == id {
+			at = w.log[i].RecordedAt
+		}
+	}
+	return at
 }
 
 // tick is the command of a timer: most carry on, some are refused, before or

@@ -134,7 +134,7 @@ func (m *Machine) cached(id sharding.ShardID, info *Info) bool {
 // sequence of these on is the least that can be read: *journal.CutError.
 func (m *Machine) Read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, from journal.Sequence,
 	fn func(at journal.Position, rec *journal.Record) error) error {
-	return m.read(ctx, id, e, from, func(at journal.Position, rec *journal.Record, _ journal.Hash) error {
+	return m.read(ctx, id, e, reading{from: from}, func(at journal.Position, rec *journal.Record, _ journal.Hash) error {
 		return fn(at, rec)
 	})
 }
@@ -145,25 +145,47 @@ type History struct{ *Machine }
 // Read is Machine.Read; after is the link after the record.
 func (h History) Read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, from journal.Sequence,
 	fn func(rec *journal.Record, after journal.Hash) error) error {
-	return h.read(ctx, id, e, from, func(_ journal.Position, rec *journal.Record, after journal.Hash) error {
+	return h.read(ctx, id, e, reading{from: from}, func(_ journal.Position, rec *journal.Record, after journal.Hash) error {
 		return fn(rec, after)
 	})
 }
 
-func (m *Machine) read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, from journal.Sequence, fn visit) error {
+// Since reads the records behind a snapshot that Snapshot has returned: those
+// after the place where it stands, which continue the chain at its link. Stands
+// must not be zero.
+func (h History) Since(ctx context.Context, id sharding.ShardID, e sharding.EntityID, s *journal.Snapshot,
+	fn func(rec *journal.Record, after journal.Hash) error) error {
+	return h.read(ctx, id, e, reading{from: s.Sequence, after: s.Stands, hash: s.Hash},
+		func(_ journal.Position, rec *journal.Record, after journal.Hash) error { return fn(rec, after) })
+}
+
+// reading is which records of an entity are read: those that end at from or
+// later and, if after is not zero, that lie behind it, where the link is hash.
+type reading struct {
+	from  journal.Sequence
+	after journal.Position
+	hash  journal.Hash
+}
+
+func (m *Machine) read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, r reading, fn visit) error {
 	s, err := m.snapshot(id, e)
 	if err != nil {
 		return fmt.Errorf("read entity in shard %d: %w", id, err)
 	}
 	defer s.view.Close()
-	if !s.exists || from > s.Sequence {
+	if !s.exists || r.from > s.Sequence {
 		return nil
 	}
 	f := &follower{ctx: ctx, end: s.Last, fn: fn}
-	if err := f.begin(s.Cut, from); err != nil {
+	if err := f.begin(s.Cut, r.from); err != nil {
 		return err
 	}
-	err = s.walk(f)
+	if r.after != (journal.Position{}) {
+		f.started, f.at, f.seq, f.hash = true, r.after, r.from, r.hash
+	}
+	if !f.started || f.at != s.Last {
+		err = s.walk(f)
+	}
 	if err == nil && (f.at != s.Last || f.seq != s.Sequence || f.hash != s.Hash) {
 		err = damagedHistory("its records do not reach its head")
 	}
@@ -182,7 +204,7 @@ func (s *snapshot) walk(f *follower) error {
 	}
 	if need {
 		prefix := append(store.AppendPrefix(make([]byte, 0, 32+len(s.key)), s.shard, s.generation, store.ClassRecord), s.key...)
-		start := store.AppendRecordSuffix(prefix[:len(prefix):len(prefix)], f.from, journal.Position{})
+		start := store.AppendRecordSuffix(prefix[:len(prefix):len(prefix)], f.from, f.at)
 		if err := s.view.Scan(prefix, start, func(_, body []byte) error { return f.pack(body) }); err != nil {
 			return err
 		}
@@ -213,8 +235,8 @@ func (s *snapshot) needStore(f *follower) (bool, error) {
 	if s.first == nil {
 		return true, nil
 	}
-	if f.from == 0 {
-		return s.base != journal.Position{}, nil
+	if f.started {
+		return f.at.Less(s.base), nil
 	}
 	if err := f.view.Parse(s.first.raw); err != nil {
 		return false, err

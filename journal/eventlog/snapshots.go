@@ -59,6 +59,9 @@ func (m *Machine) applySnapshot(sh *shard, body []byte) error {
 	m.listDirty(h)
 	cut.take(sh, h)
 	h.dropSnapshots(h.Snapshots.Add(s.Sequence, int(s.Keep)))
+	if len(s.Filter) > 0 {
+		h.Stands = h.Last // all command ids up to there are in the filter
+	}
 	h.dropFresh(s.Sequence)
 	h.snaps.gone = slices.DeleteFunc(h.snaps.gone, func(seq journal.Sequence) bool { return seq == s.Sequence })
 	h.snaps.fresh = append(h.snaps.fresh, appliedSnapshot{s.Sequence, body})
@@ -66,9 +69,11 @@ func (m *Machine) applySnapshot(sh *shard, body []byte) error {
 	return nil
 }
 
-// dropSnapshots forgets snapshots. The next batch deletes them from the store,
-// where an older one of the same sequence may be even if this one is not.
+// dropSnapshots forgets snapshots, and where the newest stands. The next batch
+// deletes them from the store, where an older one of the same sequence may be
+// even if this one is not.
 func (h *head) dropSnapshots(gone []journal.Sequence) {
+	h.Stands = journal.Position{}
 	if h.snaps == nil {
 		h.snaps = &snapshots{}
 	}
@@ -138,6 +143,9 @@ func (m *Machine) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.
 		if err != nil {
 			m.opts.Logger.Error("a snapshot is passed over", "shard_id", uint64(id), "entity_type", e.Type, "error", err)
 			continue
+		}
+		if i == s.Snapshots.Len()-1 {
+			snap.Stands, snap.UpdatedAt = s.Stands, s.UpdatedAt
 		}
 		if snap.Module == module {
 			return snap, nil

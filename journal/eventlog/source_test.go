@@ -124,6 +124,9 @@ func (s *source) snapshot(sh *twinShard, fence sharding.Term) []byte {
 	if s.rng.IntN(2) == 0 {
 		snap.Retain = 1 + s.rng.Uint64N(8)
 	}
+	if s.number%2 == 0 {
+		snap.Filter, snap.FilterIDs = []byte{1, 2, 3, 4}, 2
+	}
 	return journal.AppendSnapshot(journal.AppendEntryHeader(nil, journal.EntrySnapshot, fence, s.number), &snap)
 }
 

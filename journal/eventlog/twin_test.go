@@ -216,6 +216,9 @@ func (sh *twinShard) snapshot(body []byte) error {
 	if n := len(ent.snaps); n > 0 && ent.snaps[n-1].Sequence == s.Sequence {
 		ent.snaps = ent.snaps[:n-1]
 	}
+	if len(s.Filter) > 0 {
+		s.Stands = ent.at[len(ent.at)-1]
+	}
 	ent.snaps = append(ent.snaps, s)
 	ent.snaps = ent.snaps[max(0, len(ent.snaps)-int(s.Keep)):]
 	ent.retain(s.Retain)
@@ -362,8 +365,40 @@ func checkSnapshots(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sh
 					t.Fatalf("snapshot of %s below %d: %+v, want %+v", e, below, got, next)
 				}
 				below = next.Sequence
+				if i < len(want.snaps) {
+					if got.Stands != (journal.Position{}) {
+						t.Fatalf("snapshot of %s below %d is not the newest, and stands at %v", e, below, got.Stands)
+					}
+					continue
+				}
+				checkSince(t, m, id, e, got, want)
 			}
 		}
+	}
+}
+
+// checkSince compares what is read behind the newest snapshot.
+func checkSince(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, s *journal.Snapshot, want *twinEntity) {
+	t.Helper()
+	if stands := want.snaps[len(want.snaps)-1].Stands; s.Stands != stands {
+		t.Fatalf("snapshot of %s at %d stands at %v, want %v", e, s.Sequence, s.Stands, stands)
+	}
+	if s.Stands == (journal.Position{}) {
+		return
+	}
+	i := len(want.at)
+	for i > 0 && s.Stands.Less(want.at[i-1]) {
+		i--
+	}
+	err := eventlog.History{Machine: m}.Since(context.Background(), id, e, s, func(rec *journal.Record, _ journal.Hash) error {
+		if i == len(want.records) || !bytes.Equal(journal.AppendRecord(nil, rec), want.records[i]) {
+			return fmt.Errorf("record %d of %d differs", i, len(want.records))
+		}
+		i++
+		return nil
+	})
+	if err != nil || i != len(want.records) {
+		t.Fatalf("read %s since %v: up to %d of %d records: %v", e, s.Stands, i, len(want.records), err)
 	}
 }
 

@@ -109,13 +109,17 @@ func TestBodiesRoundTrip(t *testing.T) {
 	if got, err := DecodeHead(AppendHead(nil, &h)); err != nil || got != h {
 		t.Errorf("head with snapshots %+v %v", got, err)
 	}
+	h.Stands = journal.Position{Index: 1 << 34, Ordinal: 5}
+	if got, err := DecodeHead(AppendHead(nil, &h)); err != nil || got != h {
+		t.Errorf("head with where its snapshot stands %+v %v", got, err)
+	}
 	h.Timers = 7
 	if got, err := DecodeHead(AppendHead(nil, &h)); err != nil || got != h {
 		t.Errorf("head with timers %+v %v", got, err)
 	}
 	h.Cut = &Cut{Sequence: 3, Hash: journal.Hash{5}, Last: journal.Position{Index: 1 << 33, Ordinal: 4}}
 	body := AppendHead(nil, &h)
-	if got, err := DecodeHead(body); err != nil || got.Cut == nil || *got.Cut != *h.Cut || got.Timers != 7 || got.Snapshots != h.Snapshots {
+	if got, err := DecodeHead(body); err != nil || got.Cut == nil || *got.Cut != *h.Cut || got.Timers != 7 || got.Stands != h.Stands || got.Snapshots != h.Snapshots {
 		t.Errorf("head with a cut %+v %v", got, err)
 	}
 	if got, err := DecodeHead(body[:len(body)-1]); err == nil {
@@ -146,6 +150,32 @@ func TestBodiesRoundTrip(t *testing.T) {
 	}
 }
 
+// TestHeadBytes holds the bytes of heads that later releases have added to.
+func TestHeadBytes(t *testing.T) {
+	h := Head{Sequence: 1, Last: journal.Position{Index: 2}, UpdatedAt: 5, Records: 1, Bytes: 9, Snapshots: Snapshots{1}}
+	const fixed = "0100000000000000" + "%064d" + "0200000000000000" + "00000000" + "0500000000000000" + "0100000000000000" + "0900000000000000" + "01" + "0100000000000000"
+	for _, tt := range []struct {
+		stands journal.Position
+		want   string
+	}{
+		{journal.Position{}, "02" + fixed},
+		{journal.Position{Index: 2, Ordinal: 3}, "22" + fixed + "0200000000000000" + "03000000"},
+	} {
+		h.Stands = tt.stands
+		body := AppendHead(nil, &h)
+		if want := fmt.Sprintf(tt.want, 0); fmt.Sprintf("%x", body) != want {
+			t.Errorf("%x, want %s", body, want)
+		}
+		if got, err := DecodeHead(body); err != nil || got != h {
+			t.Errorf("%+v %v", got, err)
+		}
+	}
+	h.Snapshots = Snapshots{} // where nothing stands there is nothing to say
+	if body := AppendHead(nil, &h); body[0] != 0 || len(body) != headBytes {
+		t.Errorf("%x", body)
+	}
+}
+
 // A decoder of what a value holds never panics, whatever the bytes.
 func FuzzBodies(f *testing.F) {
 	r := journal.Record{Entity: sharding.EntityID{Type: "t", ID: "i"}, Events: []journal.Event{{Type: "e", Tags: []string{"a", ""}}}}
@@ -158,6 +188,7 @@ func FuzzBodies(f *testing.F) {
 	f.Add(AppendPackRecord(AppendPackStart(nil, journal.Position{}), at, raw))
 	f.Add(AppendOrderRow(AppendOrderStart(nil, 3), 3, at, &v))
 	f.Add(AppendHead(nil, &Head{}))
+	f.Add(AppendHead(nil, &Head{Snapshots: Snapshots{3}, Stands: at, Timers: 1, Cut: &Cut{Sequence: 2}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := OpenPack(b); err == nil {
 			for raw := []byte{0}; raw != nil && err == nil; {

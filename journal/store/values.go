@@ -47,6 +47,7 @@ type Head struct {
 	Records   uint64           // that are there
 	Bytes     uint64           // of those records, as encoded
 	Snapshots Snapshots        // in the store
+	Stands    journal.Position // of its last record when the newest snapshot was applied; zero if that has no filter or nobody knows
 	Timers    uint32           // that are set
 	Cut       *Cut             // nil while the first record is there; never modified
 }
@@ -94,17 +95,21 @@ const (
 	headTimers    = 1 << 2
 	headResting   = 1 << 3
 	headCut       = 1 << 4
+	headStands    = 1 << 5
 
 	cutBytes = 8 + 32 + positionBytes
 )
 
 // AppendHead appends the body of an entity's value. Layout, little endian:
-// flags u8 (bit 0: deleted, bit 1: has snapshots, bit 2: has timers, bit 3: resting, bit 4: was cut),
+// flags u8 (bit 0: deleted, bit 1: has snapshots, bit 2: has timers, bit 3: resting, bit 4: was cut,
+// bit 5: it is known where the newest snapshot stands),
 // sequence u64, hash [32],
 // last index u64, last ordinal u32, updatedAt i64, records u64, bytes u64, and
 // with bit 1 count u8 and the sequence u64 of each snapshot, oldest first, and
-// with bit 2 their number u32, and with bit 4 the cut: sequence u64, hash [32],
-// last index u64, last ordinal u32.
+// with bit 2 their number u32, with bit 5 the place of the last record when the
+// newest snapshot was applied, index u64, ordinal u32, and with bit 4 the cut:
+// sequence u64, hash [32], last index u64, last ordinal u32. Bit 5 is not without
+// bit 1.
 func AppendHead(dst []byte, h *Head) []byte {
 	var flags byte
 	if h.Deleted {
@@ -119,6 +124,10 @@ func AppendHead(dst []byte, h *Head) []byte {
 	n := h.Snapshots.Len()
 	if n > 0 {
 		flags |= headSnapshots
+	}
+	stands := n > 0 && h.Stands != journal.Position{}
+	if stands {
+		flags |= headStands
 	}
 	if h.Timers > 0 {
 		flags |= headTimers
@@ -139,6 +148,9 @@ func AppendHead(dst []byte, h *Head) []byte {
 	if h.Timers > 0 {
 		dst = binary.LittleEndian.AppendUint32(dst, h.Timers)
 	}
+	if stands {
+		dst = appendPosition(dst, h.Stands)
+	}
 	if c := h.Cut; c != nil {
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(c.Sequence))
 		dst = append(dst, c.Hash[:]...)
@@ -149,62 +161,64 @@ func AppendHead(dst []byte, h *Head) []byte {
 
 // DecodeHead is the inverse of AppendHead.
 func DecodeHead(b []byte) (Head, error) {
-	snapshots, timers, cut, ok := headTail(b)
-	if !ok {
+	var h Head
+	if !h.decodeTail(b) {
 		return Head{}, fmt.Errorf("%w: entity head of %d bytes", journal.ErrDamaged, len(b))
 	}
-	return Head{
-		Deleted:   b[0]&headDeleted != 0,
-		Resting:   b[0]&headResting != 0,
-		Sequence:  journal.Sequence(binary.LittleEndian.Uint64(b[1:])),
-		Hash:      journal.Hash(b[9:41]),
-		Last:      position(b[41:]),
-		UpdatedAt: int64(binary.LittleEndian.Uint64(b[53:])),
-		Cut:       cut,
-		Records:   binary.LittleEndian.Uint64(b[61:]),
-		Bytes:     binary.LittleEndian.Uint64(b[69:]),
-		Snapshots: snapshots,
-		Timers:    timers,
-	}, nil
+	h.Deleted = b[0]&headDeleted != 0
+	h.Resting = b[0]&headResting != 0
+	h.Sequence = journal.Sequence(binary.LittleEndian.Uint64(b[1:]))
+	h.Hash = journal.Hash(b[9:41])
+	h.Last = position(b[41:])
+	h.UpdatedAt = int64(binary.LittleEndian.Uint64(b[53:]))
+	h.Records = binary.LittleEndian.Uint64(b[61:])
+	h.Bytes = binary.LittleEndian.Uint64(b[69:])
+	return h, nil
 }
 
-// headTail reads what follows the fixed part of a head.
-func headTail(b []byte) (s Snapshots, timers uint32, cut *Cut, ok bool) {
-	if len(b) < headBytes || b[0]&^(headDeleted|headSnapshots|headTimers|headResting|headCut) != 0 {
-		return s, 0, nil, false
+// decodeTail fills in what follows the fixed part of a head, and reports
+// whether the head has the right size and no strange flags.
+func (h *Head) decodeTail(b []byte) bool {
+	const known = headDeleted | headSnapshots | headTimers | headResting | headCut | headStands
+	if len(b) < headBytes || b[0]&^known != 0 {
+		return false
 	}
-	tail := b[headBytes:]
+	tail, ok := b[headBytes:], true
+	last := func(n int) []byte { // the last bytes of the tail
+		at := len(tail) - n
+		if at < 0 {
+			ok = false
+			return make([]byte, n)
+		}
+		var out []byte
+		tail, out = tail[:at], tail[at:]
+		return out
+	}
 	if b[0]&headCut != 0 {
-		n := len(tail) - cutBytes
-		if n < 0 {
-			return s, 0, nil, false
-		}
-		c := tail[n:]
-		cut = &Cut{Sequence: journal.Sequence(binary.LittleEndian.Uint64(c)), Hash: journal.Hash(c[8:40]), Last: position(c[40:])}
-		if tail = tail[:n]; cut.Sequence == 0 {
-			return s, 0, nil, false
-		}
+		c := last(cutBytes)
+		h.Cut = &Cut{Sequence: journal.Sequence(binary.LittleEndian.Uint64(c)), Hash: journal.Hash(c[8:40]), Last: position(c[40:])}
+		ok = ok && h.Cut.Sequence != 0
+	}
+	if b[0]&headStands != 0 {
+		h.Stands = position(last(positionBytes))
+		ok = ok && b[0]&headSnapshots != 0 && h.Stands != journal.Position{}
 	}
 	if b[0]&headTimers != 0 {
-		n := len(tail) - 4
-		if n < 0 {
-			return s, 0, nil, false
-		}
-		timers, tail = binary.LittleEndian.Uint32(tail[n:]), tail[:n]
+		h.Timers = binary.LittleEndian.Uint32(last(4))
 	}
-	if b[0]&headSnapshots == 0 {
-		return s, timers, cut, len(tail) == 0
+	if !ok || b[0]&headSnapshots == 0 {
+		return ok && len(tail) == 0
 	}
-	if len(tail) < 1 || tail[0] == 0 || int(tail[0]) > len(s) || len(tail) != 1+8*int(tail[0]) {
-		return s, 0, nil, false
+	if len(tail) < 1 || tail[0] == 0 || int(tail[0]) > len(h.Snapshots) || len(tail) != 1+8*int(tail[0]) {
+		return false
 	}
 	for i := range int(tail[0]) {
-		s[i] = journal.Sequence(binary.LittleEndian.Uint64(tail[1+8*i:]))
-		if s[i] == 0 || i > 0 && s[i] <= s[i-1] {
-			return s, 0, nil, false
+		h.Snapshots[i] = journal.Sequence(binary.LittleEndian.Uint64(tail[1+8*i:]))
+		if h.Snapshots[i] == 0 || i > 0 && h.Snapshots[i] <= h.Snapshots[i-1] {
+			return false
 		}
 	}
-	return s, timers, cut, true
+	return true
 }
 
 // Applied is how far a shard is applied.

@@ -387,7 +387,7 @@ func (v *verifier) endEntity() {
 		// Its pair is reported already.
 	case !found:
 		v.entityProblem("its records have no head")
-	case h.Sequence != v.seq || h.Hash != v.hash || h.Last != v.at || h.Deleted != v.deleted || h.Resting != v.resting || h.Records != v.count || h.Bytes != v.bytes:
+	case h.Sequence != v.seq || h.Hash != v.hash || h.Last != v.at || h.Deleted != v.deleted || h.Resting != v.resting || h.Records != v.count || h.Bytes != v.bytes || h.Last.Less(h.Stands):
 		v.entityProblem("its records end at sequence %d, its head is at %d, or they differ otherwise", v.seq, h.Sequence)
 	}
 	v.entity = nil
