@@ -65,7 +65,8 @@ func TestNearTimersAreTheStores(t *testing.T) {
 			}
 		}
 		near.flushed(changes)
-		for key, due := range v.due {
+		for _, key := range slices.Sorted(maps.Keys(v.due)) {
+			due := v.due[key]
 			place := timerPlace{due, key}
 			if near.behind(place) && rng.IntN(100) == 0 {
 				if err := near.read(v, sh, place); err != nil || near.due[key] != due {
