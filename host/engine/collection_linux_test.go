@@ -2,14 +2,19 @@ package engine
 
 import (
 	"math"
+	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/metrics"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/hostd/hostd/journal"
 	"github.com/tetratelabs/wazero/api"
 	"golang.org/x/sys/unix"
 )
@@ -83,7 +88,10 @@ func BenchmarkSlice(b *testing.B) {
 // while guests of a kind run on every processor, and, by turns with it, while
 // loops of the host do, which can be stopped anywhere: so that what the
 // machine's other work does to both is the same. ms-more is what the guests'
-// worst is above the worst beside loops of the host.
+// worst is above the worst beside loops of the host, over-15ms how many waits
+// of how many were longer. A wait goes on while the thread of the guest has no
+// processor: ms-off is how long the threads of this process waited for one
+// beside the guests, in sum, and ms-stolen what the machine's host took.
 func BenchmarkCollection(b *testing.B) {
 	for _, h := range hogs() {
 		b.Run(h.name, func(b *testing.B) {
@@ -91,6 +99,10 @@ func BenchmarkCollection(b *testing.B) {
 			compareCollections(b, func() func() { return hogging(b, h, m) })
 		})
 	}
+	b.Run("digest-of-16MiB", func(b *testing.B) {
+		wasm := make([]byte, 16<<20)
+		compareCollections(b, func() func() { return hostWork(func() { journal.DigestOf(wasm) }) })
+	})
 	for language, program := range map[string]string{"c": "wasm-ld", "rust": "/usr/bin/rustc", "go": "go"} {
 		b.Run("loop-in-"+language, func(b *testing.B) {
 			run := kernelLoop(b, language, program)
@@ -117,14 +129,23 @@ func compareCollections(b *testing.B, start func() (stop func())) {
 	b.ReportMetric(host.quantile(0.99)*1e3, "host-ms-p99")
 	b.ReportMetric(host.quantile(1)*1e3, "host-ms-worst")
 	b.ReportMetric(max(0, guest.quantile(1)-host.quantile(1))*1e3, "ms-more")
+	over, of := guest.over(0.015)
+	b.ReportMetric(float64(over), "over-15ms")
+	b.ReportMetric(float64(of), "of")
+	b.ReportMetric(guest.off.Seconds()*1e3, "ms-off")
+	b.ReportMetric(guest.stolen.Seconds()*1e3, "ms-stolen")
 }
 
 // hostLoop is a loop of the host.
-func hostLoop() (stop func()) {
+func hostLoop() (stop func()) { return hostWork(func() {}) }
+
+// hostWork does something again and again.
+func hostWork(work func()) (stop func()) {
 	var end atomic.Bool
 	var looping sync.WaitGroup
 	looping.Go(func() {
 		for !end.Load() {
+			work()
 		}
 	})
 	return func() {
@@ -134,7 +155,10 @@ func hostLoop() (stop func()) {
 }
 
 // waits are how long collections waited for all goroutines to stop.
-type waits struct{ metrics.Float64Histogram }
+type waits struct {
+	metrics.Float64Histogram
+	off, stolen time.Duration
+}
 
 // collect collects while something runs on each processor.
 func (w *waits) collect(start func() (stop func())) {
@@ -142,11 +166,13 @@ func (w *waits) collect(start func() (stop func())) {
 	for range runtime.GOMAXPROCS(0) {
 		stops = append(stops, start())
 	}
-	before := stoppingTimes()
+	before, off, stolen := stoppingTimes(), offProcessor(), stolenTime()
 	for range 20 {
 		runtime.GC()
 	}
 	after := stoppingTimes()
+	w.off += offProcessor() - off
+	w.stolen += stolenTime() - stolen
 	for _, stop := range stops {
 		stop()
 	}
@@ -171,6 +197,44 @@ func (w *waits) quantile(q float64) float64 {
 		}
 	}
 	return math.Inf(1)
+}
+
+// over counts the waits that were longer than so many seconds, and all of them.
+func (w *waits) over(seconds float64) (over, of uint64) {
+	for i, n := range w.Counts {
+		if of += n; w.Buckets[i] >= seconds {
+			over += n
+		}
+	}
+	return over, of
+}
+
+// offProcessor is how long the threads of this process have waited for a
+// processor, in sum.
+func offProcessor() (sum time.Duration) {
+	names, err := filepath.Glob("/proc/self/task/*/schedstat")
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if fields := strings.Fields(string(text)); err == nil && len(fields) > 1 { // or the thread has ended
+			n, _ := strconv.ParseInt(fields[1], 10, 64)
+			sum += time.Duration(n)
+		}
+	}
+	return sum
+}
+
+// stolenTime is how long the processors of this machine were not there for it.
+func stolenTime() time.Duration {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		panic(err)
+	}
+	fields := strings.Fields(string(text))
+	n, _ := strconv.ParseInt(fields[min(8, len(fields)-1)], 10, 64)
+	return time.Duration(n) * 10 * time.Millisecond
 }
 
 func stoppingTimes() *metrics.Float64Histogram {
