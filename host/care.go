@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"encoding/binary"
-	"math"
 	"time"
 
 	"github.com/hostd/hostd/host/entity"
@@ -69,14 +68,6 @@ const (
 	// and in which acts are looked for.
 	countedEvents = 65536
 )
-
-// timers returns the timers of an entity, the one that is due first first. It
-// passes over those of its shard.
-func (s stateService) timers(ctx context.Context, shard sharding.ShardID, id sharding.EntityID) ([]journal.Timer, error) {
-	due, _, err := s.n.machine.DueTimers(ctx, shard, math.MaxInt64, shownTimers,
-		func(e sharding.EntityID, _ string, _ int64) bool { return e != id })
-	return due, err
-}
 
 // history sums what the commands of an entity's last events have cost, and finds
 // what persons did to it meanwhile.

@@ -179,7 +179,7 @@ func (s entityService) Get(ctx context.Context, id sharding.EntityID) (rpc.Entit
 	if err = s.size(ctx, shard, id, &info); err != nil {
 		return rpc.EntityInfo{}, err
 	}
-	if info.Timers, err = (stateService{s.n}).timers(ctx, shard, id); err != nil {
+	if info.Timers, err = s.n.machine.TimersOf(ctx, shard, id, shownTimers); err != nil {
 		return rpc.EntityInfo{}, err
 	}
 	info.Fuel, info.Acts, err = (stateService{s.n}).history(ctx, shard, id, head.Sequence)

@@ -399,11 +399,9 @@ func (c *timerCursor) add(key string, t store.Timer) error {
 		c.next, c.done = t.Due, true
 		return store.ErrStop
 	}
-	timer := journal.Timer{Entity: e, Name: string(name), Due: t.Due, Command: bytes.Clone(t.Command), Payload: bytes.Clone(t.Payload)}
-	if len(t.Schedule) > 0 {
-		if timer.Schedule, err = journal.DecodeSchedule(bytes.Clone(t.Schedule)); err != nil {
-			return err
-		}
+	timer, err := timerOf(key, &t)
+	if err != nil {
+		return err
 	}
 	c.due = append(c.due, timer)
 	return c.ctx.Err()

@@ -1,0 +1,116 @@
+package eventlog
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// TimersOf returns the timers of an entity, at most limit of them, those that
+// are due first before the others. It reads the store and what was applied
+// since as of one moment, and nothing of other entities. The slices are the
+// caller's.
+func (m *Machine) TimersOf(ctx context.Context, id sharding.ShardID, e sharding.EntityID, limit int) ([]journal.Timer, error) {
+	timers, err := m.timersOf(ctx, id, string(store.AppendEntityID(nil, e)), limit)
+	if err != nil {
+		return nil, fmt.Errorf("read timers of shard %d: %w", id, err)
+	}
+	return timers, nil
+}
+
+func (m *Machine) timersOf(ctx context.Context, id sharding.ShardID, entity string, limit int) ([]journal.Timer, error) {
+	view, generation, changed, err := m.changedTimers(id, entity)
+	if view == nil || err != nil {
+		return nil, err
+	}
+	defer view.Close()
+	var places []timerPlace
+	for key, t := range changed {
+		if !t.gone() {
+			places = append(places, timerPlace{t.timer.Due, key})
+		}
+	}
+	class := store.AppendPrefix(nil, id, generation, store.ClassTimer)
+	err = view.Scan(append(class[:len(class):len(class)], entity...), nil, func(key, body []byte) error {
+		name := string(key[len(class):])
+		if _, newer := changed[name]; newer {
+			return ctx.Err()
+		}
+		due, err := store.DecodeDue(body)
+		if err == nil {
+			places, err = append(places, timerPlace{due, name}), ctx.Err()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(places, timerPlace.compare)
+	timers := make([]journal.Timer, 0, min(limit, len(places)))
+	for _, p := range places[:min(limit, len(places))] {
+		t := changed[p.key].timer
+		if len(t.Command) == 0 {
+			if t, err = readTimer(view, id, generation, p); err != nil {
+				return nil, err
+			}
+		}
+		timer, err := timerOf(p.key, &t)
+		if err != nil {
+			return nil, err
+		}
+		timers = append(timers, timer)
+	}
+	return timers, nil
+}
+
+// changedTimers copies what the overlay has of an entity's timers, and returns
+// the view below it; none for a shard that has no state.
+func (m *Machine) changedTimers(id sharding.ShardID, entity string) (View, uint32, map[string]timerChange, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	sh := m.shards[id]
+	if sh == nil || sh.importing() {
+		return nil, 0, nil, nil
+	}
+	changed := make(map[string]timerChange)
+	for _, layer := range [...]map[string]timerChange{sh.timers.taken, sh.timers.fresh} { // the newer one last
+		for key, t := range layer {
+			if strings.HasPrefix(key, entity) {
+				changed[key] = t
+			}
+		}
+	}
+	view, err := m.st.ViewAt(m.readAt)
+	return view, sh.generation, changed, err
+}
+
+func readTimer(view View, id sharding.ShardID, generation uint32, p timerPlace) (t store.Timer, err error) {
+	key := append(store.AppendDue(store.AppendPrefix(nil, id, generation, store.ClassDue), p.due), p.key...)
+	found, err := view.Get(key, func(body []byte) (err error) {
+		t, err = store.DecodeTimer(bytes.Clone(body), p.due)
+		return err
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("%w: a timer is not under its due time", journal.ErrDamaged)
+	}
+	return t, err
+}
+
+// timerOf is a timer as others see it; its slices are theirs.
+func timerOf(key string, t *store.Timer) (journal.Timer, error) {
+	e, name, err := store.SplitEntity([]byte(key))
+	if err != nil {
+		return journal.Timer{}, err
+	}
+	timer := journal.Timer{Entity: e, Name: string(name), Due: t.Due, Command: bytes.Clone(t.Command), Payload: bytes.Clone(t.Payload)}
+	if len(t.Schedule) > 0 {
+		timer.Schedule, err = journal.DecodeSchedule(bytes.Clone(t.Schedule))
+	}
+	return timer, err
+}
