@@ -275,7 +275,7 @@ func (s settingService) List(prefix string) ([]rpc.Setting, uint64, error) {
 
 func (s settingService) Put(ctx context.Context, key, value string) (uint64, error) {
 	if err := checkSetting(key, value); err != nil {
-		return 0, &rpc.RefusedError{Reason: err.Error()}
+		return 0, &rpc.InvalidSettingError{Reason: err.Error()}
 	}
 	command := meta.PutSetting(key, []byte(value))
 	if value == "" {
@@ -283,7 +283,7 @@ func (s settingService) Put(ctx context.Context, key, value string) (uint64, err
 	}
 	res, err := s.n.metadata.Do(ctx, command)
 	if errors.Is(err, meta.ErrInvalid) {
-		return 0, &rpc.RefusedError{Reason: err.Error()}
+		return 0, &rpc.InvalidSettingError{Reason: err.Error()}
 	}
 	if err != nil {
 		return 0, err

@@ -79,13 +79,14 @@ func codeOf(err error) (code connect.Code, known bool) {
 		module    *InvalidModuleError
 		argument  *argumentError
 		refused   *RefusedError
+		setting   *InvalidSettingError
 		going     *unfinishedError
 		future    *FutureSequenceError
 		cut       *journal.CutError
 		stateless *StateCutError
 	)
 	switch {
-	case errors.As(err, &argument), errors.As(err, &module), errors.As(err, &future):
+	case errors.As(err, &argument), errors.As(err, &module), errors.As(err, &future), errors.As(err, &setting):
 		return connect.CodeInvalidArgument, true
 	case errors.As(err, &rejected), errors.As(err, &mismatch), errors.As(err, &refused):
 		return connect.CodeFailedPrecondition, true

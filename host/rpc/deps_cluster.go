@@ -127,6 +127,11 @@ type RefusedError struct{ Reason string }
 
 func (e *RefusedError) Error() string { return e.Reason }
 
+// InvalidSettingError says why a setting cannot have a value.
+type InvalidSettingError struct{ Reason string }
+
+func (e *InvalidSettingError) Error() string { return e.Reason }
+
 // unfinishedError: the order stands, and its effect was not complete when the
 // caller's time was over. It says what is still going on.
 type unfinishedError struct{ state string }

@@ -173,6 +173,11 @@ func TestSettingsAreEverywhere(t *testing.T) {
 			}
 		}
 	}
+	for key, value := range map[string]string{"entity.cart.passivate-after": "soon", "entity.cart.passivate-afterwards": "1m", "entity.Cart.passivate-after": "1m"} {
+		if _, err := c.Node(0).Client(client.Options{}).PutSetting(ctx, key, value); client.CodeOf(err) != connect.CodeInvalidArgument {
+			t.Errorf("%s set to %q: %v", key, value, err)
+		}
+	}
 	if _, err := c.Node(0).Client(client.Options{}).PutSetting(ctx, "color.sky", ""); err != nil {
 		t.Fatal(err)
 	}
