@@ -422,9 +422,7 @@ func (c *core) serve(e *entity) bool {
 	case r.Kind == Redeliver:
 		c.redeliver(e, r)
 	case r.Kind == SkipTimer:
-		if _, _, done := c.acted(e, r, SkipTimerAct+r.Name); !done {
-			c.skipTimer(e, r)
-		}
+		c.skipTimer(e, r)
 	case r.Kind == Delete:
 		c.remove(e, r)
 	default:

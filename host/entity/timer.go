@@ -285,11 +285,9 @@ func (r *Request) source() abi.Source {
 
 // skipTimer cancels a timer in a person's name.
 func (c *core) skipTimer(e *entity, r *Request) {
-	now := c.logNow(e.shard)
-	var hash uint64
-	hash, c.scratch = journal.HashCommand(c.scratch, SkipTimerAct+r.Name, nil)
+	now, hash, done := c.acted(e, r, SkipTimerAct+r.Name)
 	switch {
-	case c.remembered(e, r, hash, now) || c.unsure(e, r):
+	case done:
 	case r.Name == "" || len(r.Name) > abi.MaxNameBytes || strings.IndexByte(r.Name, 0) >= 0:
 		c.settle(e.shard, r, Result{Err: ErrUnknownCommand})
 	case c.readOnly():
