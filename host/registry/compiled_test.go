@@ -93,7 +93,7 @@ func TestReleasedModuleServesItsInstances(t *testing.T) {
 	if again, err := r.Module(t.Context(), digest); err != nil || again == m {
 		t.Errorf("after release: %v, %v", again == m, err)
 	}
-	if err := r.Release(journal.DigestOf(nil)); err != nil {
+	if err := r.Release(DigestOf(nil)); err != nil {
 		t.Errorf("release of what is not there: %v", err)
 	}
 }
@@ -101,11 +101,11 @@ func TestReleasedModuleServesItsInstances(t *testing.T) {
 func TestFailuresAreNotRemembered(t *testing.T) {
 	r := openCompiling(t, engine.Options{})
 	wasm := guest(t)
-	if _, err := r.Module(t.Context(), journal.DigestOf(wasm)); !errors.Is(err, ErrNotFound) {
+	if _, err := r.Module(t.Context(), DigestOf(wasm)); !errors.Is(err, ErrNotFound) {
 		t.Errorf("absent: %v", err)
 	}
 	put(t, r, string(wasm))
-	if _, err := r.Module(t.Context(), journal.DigestOf(wasm)); err != nil {
+	if _, err := r.Module(t.Context(), DigestOf(wasm)); err != nil {
 		t.Errorf("after put: %v", err)
 	}
 	refused := put(t, r, "not wasm")
@@ -125,7 +125,7 @@ func TestFailuresAreNotRemembered(t *testing.T) {
 func TestWaiterOutlivesTheCompilersContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Registry{compiled: map[journal.Digest]*compilation{}, dir: t.TempDir()}
-		digest := journal.DigestOf([]byte("x"))
+		digest := DigestOf([]byte("x"))
 		first, mine, err := r.join(digest)
 		if err != nil || !mine {
 			t.Fatal(mine, err)

@@ -59,7 +59,7 @@ func TestPutAndGetAcrossRestarts(t *testing.T) {
 	if err != nil || len(digests) != 2 || !slices.Contains(digests, digest) || digests[0].String() > digests[1].String() {
 		t.Errorf("list: %v, %v", digests, err)
 	}
-	absent := journal.DigestOf([]byte("absent"))
+	absent := DigestOf([]byte("absent"))
 	if _, err := r.Get(absent); !errors.Is(err, ErrNotFound) || r.Has(absent) {
 		t.Errorf("absent: %v, %v", err, r.Has(absent))
 	}
@@ -81,7 +81,7 @@ func TestSizeLimit(t *testing.T) {
 	if !errors.Is(err, ErrTooLarge) || r.Has(digest) {
 		t.Errorf("over the limit: %v", err)
 	}
-	if got, err := r.Get(journal.DigestOf(make([]byte, 1000))); err != nil || len(got) != 1000 {
+	if got, err := r.Get(DigestOf(make([]byte, 1000))); err != nil || len(got) != 1000 {
 		t.Errorf("get at the limit: %d bytes, %v", len(got), err)
 	}
 }
@@ -152,7 +152,7 @@ func TestLeftoversOfACrash(t *testing.T) {
 func TestFailedPutLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir)
-	digest := journal.DigestOf([]byte("module"))
+	digest := DigestOf([]byte("module"))
 	if err := os.Mkdir(filepath.Join(dir, digest.String()+".wasm"), 0o700); err != nil { // the rename fails
 		t.Fatal(err)
 	}

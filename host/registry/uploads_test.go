@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/engine"
-	"github.com/hostd/hostd/journal"
 )
 
 // Files of the compiler that TestMain can be.
@@ -104,7 +103,7 @@ func TestUploadsOfOneDigestCompileOnce(t *testing.T) {
 	}
 
 	// Nor does it start again for what it has compiled before.
-	if err := r.Release(journal.DigestOf(wasm)); err != nil {
+	if err := r.Release(DigestOf(wasm)); err != nil {
 		t.Fatal(err)
 	}
 	if again := upload(); again == nil || again == modules[0] || starts() != 1 {
