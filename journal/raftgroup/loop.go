@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -235,6 +234,7 @@ func (l *Loop) run() {
 // cycle takes one bounded drain of the inbox and one turn at a time, and looks
 // at the clock and at stop between any two.
 func (l *Loop) cycle(ticker Ticker) error {
+	others := yielding{now: l.opts.Now}
 	for {
 		if l.core.Busy() {
 			select {
@@ -257,9 +257,7 @@ func (l *Loop) cycle(ticker Ticker) error {
 			case <-l.inbox.wake:
 			}
 		}
-		// Goroutines that are ready to run are about to add to the inbox. They go
-		// first: a turn costs much the same whatever it carries.
-		runtime.Gosched()
+		others.yield()
 		l.drain()
 		if l.err != nil {
 			return l.err

@@ -139,6 +139,9 @@ type Options struct {
 	QuiesceTicks int
 	// NewTicker makes the beat; default time.NewTicker.
 	NewTicker func(time.Duration) Ticker
+	// Now is the clock by which the loop sees how long others take; default
+	// time.Now.
+	Now func() time.Time
 	// CutTicks lie between two attempts to cut the log; default 10.
 	CutTicks int
 
@@ -216,6 +219,9 @@ func (o Options) withDefaults() Options {
 	o.SnapshotTimeout = or(o.SnapshotTimeout, 10*time.Minute)
 	if o.NewTicker == nil {
 		o.NewTicker = func(d time.Duration) Ticker { return wallTicker{time.NewTicker(d)} }
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.Fatal == nil {
 		o.Fatal = func(error) {}
