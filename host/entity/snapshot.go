@@ -104,7 +104,9 @@ func (e *entity) standsNow(proposal uint64) bool {
 func (c *core) snapshotWindow(e *entity) journal.Sequence {
 	from := c.windowFrom(e)
 	if x := e.rest; x != nil && x.stands.proposal != 0 {
-		from = min(from, x.stands.oldest)
+		if e.last > e.shard.decided {
+			from = min(from, x.stands.oldest)
+		}
 		x.stands = standing{}
 		e.less()
 	}
