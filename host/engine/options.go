@@ -47,7 +47,7 @@ func (o Options) withDefaults() Options {
 		o.Limits = abi.DefaultLimits()
 	}
 	if o.CompileTimeout == 0 {
-		o.CompileTimeout = 25 * time.Second
+		o.CompileTimeout = defaultCompileTimeout
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

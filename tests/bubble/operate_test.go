@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/api/client"
-	"github.com/hostd/hostd/tests/history"
 )
 
 // A node that is drained leads nothing, and nobody is told of an error.
@@ -40,7 +39,7 @@ func TestDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.until("n2 leads again", func() bool { return leads(2) > 0 })
-		if n := w.history.Count(history.Failed); n != 0 {
+		if n := w.load.Failed(); n != 0 {
 			t.Errorf("%d calls failed", n)
 		}
 		w.judge()
@@ -146,7 +145,7 @@ func TestRollingRestart(t *testing.T) {
 			w.settled()
 			w.acknowledged(50)
 		}
-		if n := w.history.Count(history.Failed); n != 0 {
+		if n := w.load.Failed(); n != 0 {
 			t.Errorf("%d calls failed", n)
 		}
 		w.judge()
@@ -248,7 +247,7 @@ func TestNodeLeaves(t *testing.T) {
 		w.until("the others hold all replicas", func() bool { return w.voted(1, 3, 4) })
 		w.stop(4)
 		w.acknowledged(50)
-		if n := w.history.Count(history.Failed); n != 0 {
+		if n := w.load.Failed(); n != 0 {
 			t.Errorf("%d calls failed", n)
 		}
 		w.judge()

@@ -14,11 +14,14 @@ import (
 func (l *Load) call(rng *rand.Rand) {
 	for l.rest(rng) {
 		a := l.next(rng)
-		patience := l.opts.Patience
-		if rng.IntN(100) < giveUpShare {
+		patience, short := l.opts.Patience, rng.IntN(100) < giveUpShare
+		if short {
 			patience = time.Duration(1 + rng.Int64N(int64(50*time.Millisecond)))
 		}
 		outcome := l.try(a, patience)
+		if short && outcome == history.Failed {
+			l.cutShort.Add(1)
+		}
 		for outcome == history.Unknown && !a.Query && rng.IntN(100) < persistShare && l.ctx.Err() == nil {
 			outcome = l.try(a, l.opts.Patience)
 		}

@@ -64,6 +64,7 @@ type Load struct {
 	generation atomic.Int64    // of entities
 	serial     atomic.Int64    // of command ids
 	pause      atomic.Int64    // as Options.Pause, in ns
+	cutShort   atomic.Int64    // calls that failed and were given up on purpose
 	ctx        context.Context // ends when no more is sent
 	stop       context.CancelFunc
 	calls      context.Context // ends when what was sent is given up
@@ -115,6 +116,12 @@ func (l *Load) NextEntities() { l.generation.Add(1) }
 
 // SetPause changes Options.Pause, from each caller's next call on.
 func (l *Load) SetPause(pause time.Duration) { l.pause.Store(int64(pause)) }
+
+// Failed is how many calls failed that were tried for as long as Patience: not
+// those that were given up on purpose before another node could answer.
+func (l *Load) Failed() int {
+	return l.opts.History.Count(history.Failed) - int(l.cutShort.Load())
+}
 
 // Acknowledged is how many commands and queries have been answered.
 func (l *Load) Acknowledged() int { return l.opts.History.Count(history.OK) }
