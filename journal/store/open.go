@@ -89,6 +89,11 @@ func openOnce(dir string, opts Options) (db *badger.DB, err error) {
 // would double the size from level to level. A system maps 65,530 of them.
 const tableBytes = 4 << 20
 
+// newTables is how many tables, each of a memtable, are merged into the levels
+// at a time. With twice Badger's five, half as often is as much read and written
+// again; a read looks into at most twice as many.
+const newTables = 10
+
 // badgerOptions: nothing is synced in the commit path, nothing goes to the
 // value log, old versions are kept until SetDiscard allows otherwise. Badger's
 // own checksums are left to preflight and Scrub: when Badger finds a bad block
@@ -107,6 +112,8 @@ func badgerOptions(dir string, opts Options) badger.Options {
 		WithNumMemtables(opts.Memtables).
 		WithNumCompactors(opts.Compactors).
 		WithBaseTableSize(tableBytes).
+		WithNumLevelZeroTables(newTables).
+		WithNumLevelZeroTablesStall(2 * newTables).
 		WithBlockCacheSize(opts.BlockCacheBytes).
 		WithIndexCacheSize(opts.IndexCacheBytes).
 		WithValueThreshold(opts.valueThreshold()).
