@@ -24,6 +24,8 @@ const (
 	maxFolds = 2
 	// foldBytes is how much of the events a guest gets at once.
 	foldBytes = 128 << 10
+	// foldAttempts bounds how often the newest state is folded anew.
+	foldAttempts = 4
 	// foldHandle is the one entity of a folding instance.
 	foldHandle = 1
 )
@@ -44,7 +46,26 @@ func (s stateService) Fold(ctx context.Context, id sharding.EntityID, at *journa
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}
-	return s.fold(ctx, id, at)
+	for tries := 0; ; tries++ {
+		begins, err := s.begins(id)
+		if err != nil {
+			return nil, 0, err
+		}
+		state, end, err := s.fold(ctx, id, at)
+		if at == nil && err != nil && tries < foldAttempts {
+			// Where what the newest state was is cut meanwhile, there is a newer one.
+			if now, failed := s.begins(id); failed == nil && now != begins && ctx.Err() == nil {
+				continue
+			}
+		}
+		return state, end, err
+	}
+}
+
+// begins is the first sequence of an entity that is kept.
+func (s stateService) begins(id sharding.EntityID) (journal.Sequence, error) {
+	head, err := s.n.machine.Info(s.n.region.ShardOf(id), id)
+	return head.Begins(), err
 }
 
 // fold is Fold with a place among those that fold.
@@ -152,6 +173,9 @@ func (f *folding) last(ctx context.Context) (digest journal.Digest, payload []by
 	})
 	if errors.Is(err, errFolded) {
 		return digest, payload, nil
+	}
+	if cut := (*journal.CutError)(nil); errors.As(err, &cut) {
+		return digest, nil, err
 	}
 	return digest, nil, errors.Join(err, journal.ErrDamaged)
 }

@@ -198,9 +198,38 @@ func (c *core) fallBack(e *entity, err error) {
 	c.revive(e)
 }
 
+// loadAttempts bounds how often a load begins anew because records that it was
+// about to read were cut. One snapshot of an entity that left can be on its way.
+const loadAttempts = 4
+
 // read reads the history of a load and emits it in chunks; emit blocks until
 // the lane has room. It runs on a loader's goroutine.
 func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
+	var ch *loadChunk
+	var err error
+	var cut *journal.CutError
+	for range loadAttempts {
+		// A cut is found before the first record, so nothing was emitted.
+		if ch, err = l.attempt(h, chunkBytes, emit); !errors.As(err, &cut) {
+			break
+		}
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return
+	case errors.As(err, &cut):
+		err = fmt.Errorf("%w: no snapshot stands for what was cut: %v", ErrDamaged, err)
+	case errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrUnsupported):
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	ch.last, ch.err = true, err
+	_ = emit(ch)
+}
+
+// attempt reads the history from the snapshot that there is now and returns its
+// last chunk. A snapshot taken after that can cut what the attempt was about to
+// read: *journal.CutError.
+func (l *load) attempt(h Histories, chunkBytes int, emit func(*loadChunk) error) (*loadChunk, error) {
 	ch := &loadChunk{load: l}
 	var from, start journal.Sequence
 	var met, ended bool // ended: of this life not all events are there
@@ -287,12 +316,5 @@ func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
 			err = failed
 		}
 	}
-	switch {
-	case errors.Is(err, context.Canceled):
-		return
-	case errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrUnsupported):
-		err = fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	ch.last, ch.err = true, err
-	_ = emit(ch)
+	return ch, err
 }

@@ -47,6 +47,43 @@ func TestCutHistoriesAreNotGuessed(t *testing.T) {
 	}
 }
 
+// TestCutsMeetLoads: a snapshot that was on its way when its entity left is
+// applied while the entity is loaded from the one before, and cuts what that one
+// needs. The load begins anew; only where no snapshot fits it is damage.
+func TestCutsMeetLoads(t *testing.T) {
+	for _, partial := range []bool{false, true} {
+		w := cutAtFive(t)
+		h := w.head("x")
+		w.cuts, w.newest = nil, 0
+		var chain journal.Chain
+		var four journal.Hash
+		for i := range w.log[:4] {
+			four = chain.After(&w.log[i])
+		}
+		older := journal.Snapshot{Sequence: 4, Hash: four, Module: w.typ.Digest, Window: 2, Keep: 1, State: []byte("4")}
+		if partial {
+			older.Filter, older.Stands = make([]byte, 64), journal.Position{Index: 4}
+		}
+		newer := journal.Snapshot{Sequence: 10, Hash: h.hash, Module: w.typ.Digest, Window: 8, Keep: 1, State: []byte("10")}
+		w.snaps["x"] = []journal.Snapshot{older}
+		w.meanwhile = func() {
+			w.snaps["x"], w.cuts = []journal.Snapshot{newer}, map[string]journal.Sequence{"x": 7}
+			w.meanwhile = nil
+		}
+		if res := w.ask(Query, "sum", ""); res.Err != nil || string(res.Payload) != "10" {
+			t.Errorf("partial %v: %+v", partial, res)
+		}
+		if w.meanwhile != nil {
+			t.Error("nothing was cut meanwhile")
+		}
+		w.handOver()
+		w.snaps["x"] = []journal.Snapshot{older}
+		if res := w.ask(Query, "sum", ""); !errors.Is(res.Err, ErrDamaged) {
+			t.Errorf("partial %v, without a snapshot that fits: %+v", partial, res)
+		}
+	}
+}
+
 // TestHollowEntitiesAreDeleted: what cannot be built can be deleted, once under
 // its id, and begins anew; nothing else is done with it.
 func TestHollowEntitiesAreDeleted(t *testing.T) {

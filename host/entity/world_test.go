@@ -59,6 +59,7 @@ type world struct {
 	poison     string // the entity that does not load
 	retain     uint64
 	cuts       map[string]journal.Sequence // the last sequence that is gone
+	meanwhile  func()                      // behind a reading of snapshots
 	remember   bool                        // the type remembers its entities
 	singleton  bool
 	transient  bool
@@ -248,6 +249,9 @@ func (w *world) Read(_ context.Context, _ sharding.ShardID, id sharding.EntityID
 
 func (w *world) Snapshot(_ context.Context, _ sharding.ShardID, id sharding.EntityID, module journal.Digest, below journal.Sequence) (*journal.Snapshot, error) {
 	snaps := w.snaps[id.ID]
+	if w.meanwhile != nil {
+		defer w.meanwhile()
+	}
 	for i := len(snaps) - 1; i >= 0; i-- {
 		if s := snaps[i]; s.Module == module && (below == 0 || s.Sequence < below) {
 			s.UpdatedAt = w.updatedAt(id)
@@ -285,6 +289,9 @@ func (w *world) Since(_ context.Context, _ sharding.ShardID, id sharding.EntityI
 	var chain journal.Chain
 	w.records = 0
 	w.since++
+	if cut := w.cuts[id.ID]; s.Sequence < cut {
+		return &journal.CutError{First: cut + 1}
+	}
 	for i := range w.log[s.Stands.Index:] {
 		r := w.log[int(s.Stands.Index)+i]
 		if r.Entity != id {
