@@ -113,7 +113,7 @@ func Default() Config {
 		MaxDeadline:         30 * time.Second,
 		InstanceMemoryBytes: 64 << 20,
 		GuestMemoryBytes:    2 << 30,
-		TimerRate:           12_000,
+		TimerRate:           10_500,
 		CommandFuel:         400_000_000,
 		QueryFuel:           400_000_000,
 		WALSegmentBytes:     64 << 20,

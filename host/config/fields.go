@@ -71,7 +71,7 @@ func (c *Config) Fields() []Field {
 		bytesField("max-module-bytes", "`size` of an uploaded module", &c.MaxModuleBytes),
 		number("max-entity-in-flight", "`commands` waiting on one entity; more are refused", &c.MaxEntityInFlight),
 		number("max-shard-in-flight", "`commands` waiting on one shard; more are refused", &c.MaxShardInFlight),
-		number("timer-rate", "`timers` that may fire in a second on the node while commands wait; more do while none have to", &c.TimerRate),
+		number("timer-rate", "`timers` that may fire in a second on the node beside commands; more do when there are none", &c.TimerRate),
 		duration("default-deadline", "`time` a call without a deadline gets", &c.DefaultDeadline),
 		duration("max-deadline", "longest deadline a call may have, a `time`", &c.MaxDeadline),
 		bytesField("instance-memory-bytes", "`size` a module instance's memory may grow to, up to 256MiB", &c.InstanceMemoryBytes),

@@ -51,7 +51,7 @@ type Options struct {
 	FoldAfter       time.Duration // idle time after which an entity in memory is folded, default 2 s
 	PassivateAfter  time.Duration // idle time for types that do not say, default 2 min
 	RememberRate    int           // entities started again in a second, default 5,000
-	TimerRate       int           // timers that may fire in a second however much else there is to do, default 12,000; up to 8 times that if there is nothing
+	TimerRate       int           // timers that may fire in a second however much else there is to do, default 10,500; up to 8 times that if there is nothing
 	FilterAbove     int           // remembered ids from which a snapshot has a filter, default 128
 	SnapshotEvents  int           // to replay, at which a snapshot is due for types that do not say; default 256
 	SnapshotBytes   int           // of records to replay, the same; default 64 KiB
@@ -81,7 +81,7 @@ func (o Options) withDefaults() Options {
 	def(&o.SnapshotEvents, 256)
 	def(&o.FilterAbove, 128)
 	def(&o.RememberRate, 5000)
-	def(&o.TimerRate, 12_000)
+	def(&o.TimerRate, 10_500)
 	def(&o.SnapshotBytes, 64<<10)
 	def(&o.ReplayEvents, max(o.SnapshotEvents/8, 1))
 	def(&o.ReplayBytes, max(o.SnapshotBytes/8, 1))

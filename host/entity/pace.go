@@ -43,13 +43,18 @@ const (
 	paceBurst = 20 * time.Millisecond
 	paceLook  = 10 * time.Millisecond
 	paceTick  = 2 * time.Millisecond
-	// After so long without a timer the rate is the least again.
-	paceAnew = 100 * time.Millisecond
-	// A commit within paceFine delays nobody, one above paceSlow does. With one
-	// above paceStrained the machine cannot do what it is asked for: then the
-	// least is only a part of what it is, one of paceYield.
-	paceFine     = 2 * time.Millisecond
+	// After so long without a timer the rate is the least again, and after so
+	// long without anybody else it grows. Who waits for an answer may not ask for
+	// anything meanwhile.
+	paceAnew  = 100 * time.Millisecond
+	paceAlone = time.Second
+	// With a commit above paceSlow others wait, and timers let them go first, for
+	// paceDebt at most: what the rate allows meanwhile is made up for at paceSpurt
+	// times the rate. With one above paceStrained the machine cannot do what it is
+	// asked for: then the least is only a part of what it is, one of paceYield.
 	paceSlow     = 8 * time.Millisecond
+	paceDebt     = 300 * time.Millisecond
+	paceSpurt    = 2
 	paceStrained = 100 * time.Millisecond
 	paceYield    = 8
 )
@@ -57,11 +62,14 @@ const (
 // pacer decides how many timers a lane may admit. Its clock is the lane's.
 type pacer struct {
 	rate    float64 // timers a second
-	allowed float64 // may be admitted now
-	counted int64   // when allowed was brought up to date
+	allowed float64 // may be admitted by the rate
+	spurt   float64 // may be admitted now, of these
+	counted int64   // when both were brought up to date
 	looked  int64   // when rate was
-	asked   int     // requests of others since then
-	slowest int64   // commit since then, in nanoseconds
+	asked   int     // requests of others since bring
+	others  int64   // when others last asked or waited
+	slowest int64   // commit since looked, in nanoseconds
+	latest  int64   // commit
 
 	due      []*shard // between uses empty
 	windows  windows
@@ -71,37 +79,65 @@ type pacer struct {
 	cold     int // of these, with entities that are being loaded
 }
 
-// bring brings what is allowed, and the rate, up to date. The rate falls by
-// half when commits are slow while others ask for something, and grows slowly
-// when they are not, or fast when nobody else asks. Nothing less than a machine
-// that is overloaded brings it below the least.
-func (p *pacer) bring(now int64, least float64) {
-	if now-p.counted > int64(paceAnew) {
-		p.rate, p.looked, p.asked, p.slowest = least, now, 0, 0
+// bring brings what is allowed, and the rate, up to date. The rate is the least
+// while others ask, or wait for answers, and grows fast when they do not.
+// Nothing less than a machine that is overloaded brings it below the least.
+func (p *pacer) bring(now int64, least float64, waiting bool) {
+	if p.asked > 0 || waiting {
+		p.asked, p.others = 0, now
 	}
-	p.allowed = min(p.allowed+p.rate*float64(now-p.counted)/float64(time.Second), max(1, p.rate*paceBurst.Seconds()))
+	if now-p.counted > int64(paceAnew) {
+		p.rate, p.looked, p.slowest = least, now, 0
+		p.allowed, p.spurt, p.counted = 0, 0, now-int64(paceBurst)
+	}
+	passed := float64(now-p.counted) / float64(time.Second)
+	p.allowed = min(p.allowed+p.rate*passed, max(1, p.rate*(paceDebt+paceBurst).Seconds()))
+	p.spurt = min(p.spurt+paceSpurt*p.rate*passed, max(1, paceSpurt*p.rate*paceBurst.Seconds()))
 	p.counted = now
 	if now-p.looked < int64(paceLook) {
 		return
 	}
 	switch {
-	case p.asked == 0:
+	case p.alone():
 		p.rate += p.rate / 4
-	case p.slowest == 0:
-		return // nothing is known yet
 	case p.slowest > int64(paceStrained):
 		p.rate, least = min(p.rate, least)/2, least/paceYield
-	case p.slowest > int64(paceSlow):
-		p.rate /= 2
-	case p.slowest < int64(paceFine):
-		p.rate += p.rate / 20
+	default:
+		p.rate = least
 	}
 	p.rate = min(max(p.rate, least), least*paceMost)
-	p.looked, p.asked, p.slowest = now, 0, 0
+	p.looked, p.slowest = now, 0
+}
+
+// alone reports that nobody else has asked for anything for a while.
+func (p *pacer) alone() bool { return p.counted-p.others > int64(paceAlone) }
+
+// admits reports whether one more timer may be admitted. Beside others no more
+// are on their way than fire in a burst, and while others wait none is, until
+// the timers have waited long enough.
+func (p *pacer) admits() bool {
+	switch {
+	case p.allowed < 1 || p.spurt < 1 || p.admitted >= admittedTimers:
+		return false
+	case p.alone() || p.allowed >= max(1, p.rate*paceDebt.Seconds()):
+		return true
+	}
+	return p.latest <= int64(paceSlow) && float64(p.admitted) < max(1, p.rate*paceBurst.Seconds())
+}
+
+// admit counts a timer that is admitted.
+func (p *pacer) admit() {
+	p.allowed--
+	p.spurt--
+	p.ahead--
+	p.admitted++
 }
 
 // committed notes how long a proposal took.
-func (p *pacer) committed(nanoseconds int64) { p.slowest = max(p.slowest, nanoseconds) }
+func (p *pacer) committed(nanoseconds int64) {
+	p.latest = nanoseconds
+	p.slowest = max(p.slowest, nanoseconds)
+}
 
 // windows is the shards with timers read ahead, a heap by the first that is due.
 type windows []*shard
@@ -214,9 +250,9 @@ func (c *core) admitTimers() {
 		c.waitsFor(now + int64(paceTick))
 		return
 	}
-	p.bring(now, float64(c.opts.TimerRate))
+	p.bring(now, float64(c.opts.TimerRate), c.owed > p.admitted)
 	aside := p.due[:0]
-	for len(p.windows) > 0 && p.allowed >= 1 && p.admitted < admittedTimers {
+	for len(p.windows) > 0 && p.admits() {
 		s := p.windows[0]
 		t := &s.timers
 		busy := len(s.deferred) > 0 || s.full(c)
@@ -233,9 +269,7 @@ func (c *core) admitTimers() {
 		} else {
 			heaps.Fix(&p.windows, 0)
 		}
-		p.allowed--
-		p.ahead--
-		p.admitted++
+		p.admit()
 		if cold {
 			p.cold++
 		}

@@ -36,11 +36,13 @@ func Open(dir string, opts Options) (*Store, error) {
 			What: fmt.Sprintf("they reach version %d, the log was cut at %d", w, opts.Watermark),
 		}
 	}
-	db, err := openDB(dir, opts)
+	merges := newMerges(&opts)
+	db, err := openDB(dir, opts, merges)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, db: db, opts: opts, views: make(map[uint64]int)}
+	merges.opened(db)
+	s := &Store{dir: dir, db: db, opts: opts, merges: merges, views: make(map[uint64]int)}
 	s.idle = sync.NewCond(&s.mu)
 	s.version = db.MaxVersion()
 	return s, nil
@@ -48,9 +50,9 @@ func Open(dir string, opts Options) (*Store, error) {
 
 // openDB opens Badger; a refusal is tried once more after memtable logs of
 // zero bytes are gone.
-func openDB(dir string, opts Options) (*badger.DB, error) {
+func openDB(dir string, opts Options, merges *merges) (*badger.DB, error) {
 	if opts.ReadOnly {
-		return openOnce(dir, opts)
+		return openOnce(dir, opts, merges)
 	}
 	for attempt := 0; ; attempt++ {
 		removed, err := removeEmptyLogs(dir)
@@ -60,7 +62,7 @@ func openDB(dir string, opts Options) (*badger.DB, error) {
 		if removed > 0 {
 			opts.Logger.Warn("removed empty memtable logs", "files", removed)
 		}
-		db, err := openOnce(dir, opts)
+		db, err := openOnce(dir, opts, merges)
 		if err == nil || attempt > 0 || errors.Is(err, errPanicked) {
 			return db, err
 		}
@@ -70,14 +72,14 @@ func openDB(dir string, opts Options) (*badger.DB, error) {
 
 var errPanicked = errors.New("badger panicked")
 
-func openOnce(dir string, opts Options) (db *badger.DB, err error) {
+func openOnce(dir string, opts Options, merges *merges) (db *badger.DB, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			db, err = nil, fmt.Errorf("%w: %w while opening: %v",
 				&DamageError{Where: "store", What: "it cannot be opened", Action: actionRebuild}, errPanicked, r)
 		}
 	}()
-	db, err = badger.OpenManaged(badgerOptions(dir, opts))
+	db, err = badger.OpenManaged(badgerOptions(dir, opts, merges))
 	if err != nil {
 		return nil, fmt.Errorf("open journal store: %w", err)
 	}
@@ -99,7 +101,7 @@ const newTables = 10
 // own checksums are left to preflight and Scrub: when Badger finds a bad block
 // while reading it tells nobody, and its keys are then merely not found; a
 // block that is served carries our checksums in every value.
-func badgerOptions(dir string, opts Options) badger.Options {
+func badgerOptions(dir string, opts Options, merges *merges) badger.Options {
 	o := badger.DefaultOptions(dir).
 		WithSyncWrites(false).
 		WithDetectConflicts(false).
@@ -119,7 +121,7 @@ func badgerOptions(dir string, opts Options) badger.Options {
 		WithValueThreshold(opts.valueThreshold()).
 		WithValueLogFileSize(2 << 20).
 		WithReadOnly(opts.ReadOnly).
-		WithLogger(badgerLogger{opts.Logger})
+		WithLogger(badgerLogger{opts.Logger, merges})
 	o.TableSizeMultiplier = 1
 	return o
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/hostd/hostd/sharding"
 )
@@ -35,6 +36,10 @@ type Options struct {
 	Leftover func(shard sharding.ShardID, generation uint32) bool
 	// ReadOnly opens without writing anything: for Verify.
 	ReadOnly bool
+	// Now and After are the clock that paces merging. Default time.Now and
+	// time.After.
+	Now   func() time.Time
+	After func(time.Duration) <-chan time.Time
 	// Logger gets what Badger warns of. Default: discarded.
 	Logger *slog.Logger
 }
@@ -55,6 +60,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Compactors == 0 {
 		o.Compactors = 2
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.After == nil {
+		o.After = time.After
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

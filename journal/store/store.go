@@ -17,9 +17,10 @@ const partBytes = 64 << 10
 // Store is the journal's Badger. Write is for one goroutine; everything else
 // may be called from any.
 type Store struct {
-	dir  string
-	db   *badger.DB
-	opts Options
+	dir    string
+	db     *badger.DB
+	opts   Options
+	merges *merges
 
 	mu      sync.Mutex
 	idle    *sync.Cond     // no view is open
@@ -158,6 +159,7 @@ func (s *Store) Close() error {
 		s.idle.Wait()
 	}
 	s.mu.Unlock()
+	s.merges.stop()
 	if !s.closes() {
 		return fmt.Errorf("close journal store: %w", ErrNoRoom)
 	}

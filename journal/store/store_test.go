@@ -255,7 +255,7 @@ func TestOpenRemovesEmptyLogs(t *testing.T) {
 	if err := os.WriteFile(name, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if db, err := openOnce(dir, small.withDefaults()); err == nil {
+	if db, err := openOnce(dir, small.withDefaults(), nil); err == nil {
 		closeErr := db.Close()
 		t.Fatalf("badger opens it by itself now: the cure can go (%v)", closeErr)
 	}
