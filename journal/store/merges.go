@@ -23,10 +23,10 @@ const (
 	// mergedLine is what Badger reports; the last argument is how long it took.
 	mergedLine = "[%d] LOG Compact. Added %d keys. Skipped %d keys. Iteration took: %v"
 	// mergeShare is the share of all processors that merging may have, one of so
-	// many, unless there are mergePressed new tables: writing stops at twice
-	// newTables.
+	// many, unless there are mergePressed new tables: with stalledTables writing
+	// stops.
 	mergeShare   = 6
-	mergePressed = newTables + newTables/2
+	mergePressed = 2 * newTables
 	// mergeMost bounds what a table counts for. It takes some 30 ms where nothing
 	// else runs.
 	mergeMost = 50 * time.Millisecond

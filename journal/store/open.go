@@ -96,6 +96,10 @@ const tableBytes = 4 << 20
 // again; a read looks into at most twice as many.
 const newTables = 10
 
+// stalledTables is how many new ones there may be: then writing waits for the
+// merging.
+const stalledTables = 3 * newTables
+
 // badgerOptions: nothing is synced in the commit path, nothing goes to the
 // value log, old versions are kept until SetDiscard allows otherwise. Badger's
 // own checksums are left to preflight and Scrub: when Badger finds a bad block
@@ -115,7 +119,7 @@ func badgerOptions(dir string, opts Options, merges *merges) badger.Options {
 		WithNumCompactors(opts.Compactors).
 		WithBaseTableSize(tableBytes).
 		WithNumLevelZeroTables(newTables).
-		WithNumLevelZeroTablesStall(2 * newTables).
+		WithNumLevelZeroTablesStall(stalledTables).
 		WithBlockCacheSize(opts.BlockCacheBytes).
 		WithIndexCacheSize(opts.IndexCacheBytes).
 		WithValueThreshold(opts.valueThreshold()).
