@@ -87,6 +87,9 @@ func IsUnavailable(err error) bool { return CodeOf(err) == connect.CodeUnavailab
 // sending it again with the same id, and when it was first tried, tells. After
 // CodeAborted nothing does but a look at the entity: it has forgotten.
 func OutcomeUnknown(err error) bool {
+	if err == nil {
+		return false
+	}
 	switch CodeOf(err) {
 	case connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeUnknown, connect.CodeAborted:
 		return true

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -203,7 +202,9 @@ func TestSendOverDyingNodes(t *testing.T) {
 // TestStreamOverMovingLeaders: the commands of a stream take effect once and in
 // order while shards move between nodes, are without a leader, and nodes die. A
 // command that a node refused just before it led the shard may find that a later
-// one has run: then it fails, and never runs.
+// one has run: then it fails, and never runs. If a node had died with it before
+// that, nobody knows whether it has run; and one that a node refused may run late
+// if the node leads again, runs others and dies before it could tell.
 func TestStreamOverMovingLeaders(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -217,13 +218,14 @@ func TestStreamOverMovingLeaders(t *testing.T) {
 	s := c.Stream(client.StreamOptions{Outstanding: 64})
 	const entities, each = 6, 1200
 	var answered, refused atomic.Int64
-	var fails [entities][each]bool
+	var fails, unknown [entities][each]bool
 	var senders sync.WaitGroup
 	for e := range entities {
 		senders.Go(func() {
 			for i := range each {
 				err := s.Send(t.Context(), add(fmt.Sprint("e", e), i), func(r client.Reply, err error) {
-					if fails[e][i] = client.IsUnavailable(err); fails[e][i] {
+					fails[e][i], unknown[e][i] = client.IsUnavailable(err), client.OutcomeUnknown(err)
+					if fails[e][i] || unknown[e][i] {
 						refused.Add(1)
 					} else if err != nil {
 						t.Errorf("entity %d, command %d: %v", e, i, err)
@@ -237,7 +239,7 @@ func TestStreamOverMovingLeaders(t *testing.T) {
 			}
 		})
 	}
-	steps := 0
+	steps, late := 0, 0
 	for ; answered.Load() < entities*each && !t.Failed(); steps++ {
 		goal := answered.Load() + 1 + rng.Int64N(entities*each/60)
 		shard := sharding.ShardID(1 + rng.IntN(rpctest.Shards))
@@ -268,20 +270,33 @@ func TestStreamOverMovingLeaders(t *testing.T) {
 	}
 	c.Close()
 	for e := range entities {
-		var want []string
+		ran, last := map[int]bool{}, -1
+		for _, c := range f.World.Commands(counter(fmt.Sprint("e", e))) {
+			var i int
+			if _, err := fmt.Sscanf(c, `{"amount":%d}`, &i); err != nil || ran[i] {
+				t.Fatalf("entity %d ran %s again: %v", e, c, err)
+			}
+			ran[i] = true
+			if i < last {
+				late++
+			}
+			last = max(last, i)
+		}
 		for i := range each {
-			if !fails[e][i] {
-				want = append(want, fmt.Sprintf(`{"amount":%d}`, i))
+			if !unknown[e][i] && ran[i] == fails[e][i] {
+				t.Errorf("entity %d, command %d: it ran %v, failed %v", e, i, ran[i], fails[e][i])
 			}
 		}
-		if ran := f.World.Commands(counter(fmt.Sprint("e", e))); !slices.Equal(ran, want) {
-			t.Errorf("entity %d ran %d commands, not the %d that succeeded in their order", e, len(ran), len(want))
-		}
+	}
+	// Where a node died before it could tell that it had refused a command, and had
+	// led again at once.
+	if late > entities*each/500 {
+		t.Errorf("%d commands ran behind later ones", late)
 	}
 	if n := refused.Load(); n > entities*each/10 {
 		t.Errorf("%d commands were refused", n)
 	}
-	t.Logf("%d steps, %d refused", steps, refused.Load())
+	t.Logf("%d steps, %d refused, %d late", steps, refused.Load(), late)
 }
 
 // TestStreamWaitsForNodes: commands given while nodes still start run when they

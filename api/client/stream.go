@@ -24,7 +24,9 @@ type StreamOptions struct {
 // A command that no node has run, or whose connection broke, is sent again, in
 // order and under its id, until the deadline of Send's context or for
 // ResendFor. A command that a node answers with another error is not tried
-// again: later commands to its entity may have run.
+// again: later commands to its entity may have run. One case is not found out: a
+// node that refuses a command because it does not lead, leads again, runs later
+// ones and dies before any of its answers has come; then that one runs behind them.
 //
 // It is safe for concurrent use. It owns one goroutine until Close, and two for
 // each node that it sends to.
