@@ -23,9 +23,9 @@ const (
 	// mergedLine is what Badger reports; the last argument is how long it took.
 	mergedLine = "[%d] LOG Compact. Added %d keys. Skipped %d keys. Iteration took: %v"
 	// mergeShare is the share of all processors that merging may have, one of so
-	// many, unless there are mergePressed new tables: with stalledTables writing
-	// stops.
-	mergeShare   = 6
+	// many, as long as there are no more than newTables. It is twice that half way
+	// to mergePressed, and all from there on: with stalledTables writing stops.
+	mergeShare   = 12
 	mergePressed = 2 * newTables
 	// mergeMost bounds what a table counts for. It takes some 30 ms where nothing
 	// else runs.
@@ -86,7 +86,8 @@ func (m *merges) turn(took time.Duration, fresh int) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tables++
-	if fresh >= mergePressed {
+	left := min(mergePressed-fresh, newTables)
+	if left <= 0 {
 		return 0
 	}
 	now := m.now()
@@ -94,6 +95,6 @@ func (m *merges) turn(took time.Duration, fresh int) time.Duration {
 	if at.Before(now) {
 		at = now
 	}
-	m.next = at.Add(min(took, mergeMost) * mergeShare / time.Duration(m.processors))
+	m.next = at.Add(min(took, mergeMost) * mergeShare * time.Duration(left) / time.Duration(newTables*m.processors))
 	return at.Sub(now)
 }

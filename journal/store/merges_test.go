@@ -47,13 +47,13 @@ func TestMergesTakeTurns(t *testing.T) {
 	m := &merges{now: func() time.Time { return now }, processors: 2, stopped: make(chan struct{})}
 	const took, each = 30 * time.Millisecond, 30 * time.Millisecond * mergeShare / 2
 	for i := range 5 { // all at once
-		if got, want := m.turn(took, mergePressed-1), time.Duration(i)*each; got != want {
+		if got, want := m.turn(took, newTables), time.Duration(i)*each; got != want {
 			t.Errorf("goroutine %d waits %s, want %s", i, got, want)
 		}
 	}
 	now = now.Add(5*each + time.Hour)
 	for range 3 { // one, which comes back
-		if got := m.turn(took, mergePressed-1); got != 0 && got != each-took {
+		if got := m.turn(took, newTables); got != 0 && got != each-took {
 			t.Errorf("alone it waits %s", got)
 		} else {
 			now = now.Add(got + took)
@@ -61,8 +61,13 @@ func TestMergesTakeTurns(t *testing.T) {
 	}
 	now = now.Add(time.Hour)
 	m.turn(time.Hour, 0)
-	if got := m.turn(took, mergePressed-1); got != mergeMost*mergeShare/2 {
+	if got := m.turn(took, newTables); got != mergeMost*mergeShare/2 {
 		t.Errorf("after one that took long: %s", got)
+	}
+	now = now.Add(time.Hour)
+	m.turn(took, (newTables+mergePressed)/2)
+	if got := m.turn(took, 0); got != each/2 {
+		t.Errorf("half way to where it hurries: %s, want %s", got, each/2)
 	}
 	for range 3 {
 		if got := m.turn(took, mergePressed); got != 0 {
