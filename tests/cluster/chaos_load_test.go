@@ -206,8 +206,12 @@ func (l *chaosLoad) send(rng *rand.Rand, a ack) {
 			c = l.clients[rng.IntN(len(l.clients))]
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		began := time.Now()
 		r, err := c.Send(ctx, a.command)
 		cancel()
+		if a.command.FirstTried.IsZero() {
+			a.command.FirstTried = began // of the attempts to come
+		}
 		switch {
 		case err == nil:
 			a.sequence, a.events, a.reply = r.Sequence, r.EventCount, checksum(r.Data)
