@@ -284,27 +284,6 @@ func (w *world) applySnapshot(body []byte) error {
 	return nil
 }
 
-// Since reads what the log has behind a snapshot.
-func (w *world) Since(_ context.Context, _ sharding.ShardID, id sharding.EntityID, s *journal.Snapshot, fn func(*journal.Record, journal.Hash) error) error {
-	var chain journal.Chain
-	w.records = 0
-	w.since++
-	if cut := w.cuts[id.ID]; s.Sequence < cut {
-		return &journal.CutError{First: cut + 1}
-	}
-	for i := range w.log[s.Stands.Index:] {
-		r := w.log[int(s.Stands.Index)+i]
-		if r.Entity != id {
-			continue
-		}
-		w.records++
-		if err := fn(&r, chain.After(&r)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (w *world) updatedAt(id sharding.EntityID) (at int64) {
 	for i := range w.log {
 		if w.log[i].Entity == id {
