@@ -111,11 +111,11 @@ func newJournalExport(std stdio) *cobra.Command {
 	var r *remote
 	var out *output
 	var force bool
-	c := leaf("export FILE", "Write the entities of the running cluster to a file", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+	c := leaf("export FILE", "Write the entities of the running cluster to a file, or to standard output: -", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		if err := out.check(); err != nil {
 			return err
 		}
-		if _, err := os.Lstat(args[0]); err == nil && !force {
+		if _, err := os.Lstat(args[0]); err == nil && !force && args[0] != stdStream {
 			return usagef("%s is there already; --force replaces it", args[0])
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -127,9 +127,17 @@ func newJournalExport(std stdio) *cobra.Command {
 		defer c.Close()
 		ctx, cancel := context.WithTimeout(ctx, r.timeout)
 		defer cancel()
-		sum, err := exportTo(ctx, std, c.Export, args[0])
+		var sum host.ArchiveSummary
+		if args[0] == stdStream {
+			sum, err = exportStream(ctx, std, c.Export)
+		} else {
+			sum, err = exportTo(ctx, std, c.Export, args[0])
+		}
 		if err != nil {
 			return fmt.Errorf("export: %w", err)
+		}
+		if args[0] == stdStream {
+			return nil
 		}
 		return printArchive(out, args[0], sum)
 	})
@@ -188,7 +196,7 @@ func newJournalVerify(std stdio) *cobra.Command {
 		if err := out.check(); err != nil {
 			return err
 		}
-		f, err := os.Open(args[0])
+		f, err := openArchive(std, args[0])
 		if err != nil {
 			return err
 		}
@@ -206,11 +214,11 @@ func newJournalVerify(std stdio) *cobra.Command {
 func newJournalImport(std stdio) *cobra.Command {
 	var r *remote
 	var out *output
-	c := leaf("import FILE", "Bring the file of an export into an empty cluster", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+	c := leaf("import FILE", "Bring the file of an export, or standard input: -, into an empty cluster", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		if err := out.check(); err != nil {
 			return err
 		}
-		f, err := os.Open(args[0])
+		f, err := openArchive(std, args[0])
 		if err != nil {
 			return err
 		}

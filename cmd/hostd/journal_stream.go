@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/hostd/hostd/host"
+)
+
+// stdStream in the place of a file's name is standard input or output.
+const stdStream = "-"
+
+// exportStream writes to standard output what it verifies on the way.
+func exportStream(ctx context.Context, std stdio, export func(context.Context, io.Writer) error) (sum host.ArchiveSummary, err error) {
+	r, w := io.Pipe()
+	verified := make(chan error, 1)
+	go func() {
+		var err error
+		sum, err = host.VerifyArchive(r, func(int64) {})
+		r.CloseWithError(errors.Join(err, io.ErrClosedPipe))
+		verified <- err
+	}()
+	p := startProgress(std, "exported", 0)
+	defer p.end()
+	err = export(ctx, counted{w: io.MultiWriter(std.out, w), p: p})
+	w.CloseWithError(err) // the end, where it is nil
+	if verr := <-verified; err == nil {
+		err = verr
+	}
+	return sum, err
+}
+
+// openArchive opens the file of an export. Standard input is copied into a file
+// first, which is gone when it is closed: it is read twice.
+func openArchive(std stdio, name string) (*os.File, error) {
+	if name != stdStream {
+		return os.Open(name)
+	}
+	f, err := os.CreateTemp("", "hostd-import-*")
+	if err != nil {
+		return nil, err
+	}
+	p := startProgress(std, "read", 0)
+	_, err = io.Copy(f, counted{r: std.in, p: p})
+	p.end()
+	if err = errors.Join(err, os.Remove(f.Name())); err != nil {
+		return nil, errors.Join(fmt.Errorf("read standard input: %w", err), f.Close())
+	}
+	return f, nil
+}
