@@ -21,6 +21,7 @@ type metrics struct {
 	done    prometheus.Counter     // items without an error
 
 	subscribers prometheus.Gauge
+	lag         prometheus.Histogram
 	delivered   prometheus.Counter
 }
 
@@ -46,13 +47,17 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		subscribers: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "hostd_rpc_subscribers", Help: "Subscriptions that are open, without those of other nodes.",
 		}),
+		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "hostd_rpc_subscription_lag_seconds", Help: "Age of events when they were sent to subscribers, since their command ran: how far they are behind.",
+			Buckets: prometheus.ExponentialBuckets(1e-6, 8, 12), // to 2.4 hours
+		}),
 		delivered: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "hostd_rpc_subscription_events_total", Help: "Events sent to subscribers, without those sent to other nodes.",
 		}),
 	}
 	m.done = m.items.WithLabelValues(codeOK)
 	if r != nil {
-		r.MustRegister(m.seconds, m.calls, m.streams, m.items, m.subscribers, m.delivered)
+		r.MustRegister(m.seconds, m.calls, m.streams, m.items, m.subscribers, m.lag, m.delivered)
 	}
 	return m
 }

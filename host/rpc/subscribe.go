@@ -205,6 +205,7 @@ func (s *subscription) send(m *entityv1.SubscribeResponse) error {
 	}
 	if m.GetSequence() > 0 && !s.hopped {
 		s.service.count.delivered.Inc()
+		s.service.count.lag.Observe(max(0, time.Since(m.GetRecordedAt().AsTime()).Seconds()))
 	}
 	return nil
 }

@@ -351,6 +351,9 @@ func TestSlowSubscribersHoldNothingUp(t *testing.T) {
 	if sent := metric(t, registry, "hostd_rpc_subscription_events_total"); sent < events || sent >= 2*events {
 		t.Errorf("sent %v events", sent)
 	}
+	if sent, aged := metric(t, registry, "hostd_rpc_subscription_events_total"), metric(t, registry, "hostd_rpc_subscription_lag_seconds"); sent != aged {
+		t.Errorf("sent %v events, %v with their age", sent, aged)
+	}
 	n := 0
 	for slow.Receive() {
 		n++
@@ -369,7 +372,8 @@ func metric(t testing.TB, registry *prometheus.Registry, name string) float64 {
 	}
 	for _, f := range families {
 		if f.GetName() == name {
-			return f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()
+			m := f.GetMetric()[0]
+			return m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	t.Fatalf("there is no metric %s", name)
