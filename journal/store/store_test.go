@@ -163,6 +163,7 @@ func FuzzBodies(f *testing.F) {
 	f.Add(AppendOrderRow(AppendOrderStart(nil, 3), 3, at, &v))
 	f.Add(AppendHead(nil, &Head{}))
 	f.Add(AppendHead(nil, &Head{Snapshots: Snapshots{3}, Stands: at, Timers: 1, Cut: &Cut{Sequence: 2}}))
+	f.Add(append(AppendHead(nil, &Head{Timers: 1})[:headBytes], 0, 0, 0, 0))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := OpenPack(b); err == nil {
 			for raw := []byte{0}; raw != nil && err == nil; {

@@ -106,7 +106,7 @@ const (
 // sequence u64, hash [32],
 // last index u64, last ordinal u32, updatedAt i64, records u64, bytes u64, and
 // with bit 1 count u8 and the sequence u64 of each snapshot, oldest first, and
-// with bit 2 their number u32, with bit 5 the place of the last record when the
+// with bit 2 their number u32, not 0, with bit 5 the place of the last record when the
 // newest snapshot was applied, index u64, ordinal u32, and with bit 4 the cut:
 // sequence u64, hash [32], last index u64, last ordinal u32. Bit 5 is not without
 // bit 1.
@@ -205,6 +205,7 @@ func (h *Head) decodeTail(b []byte) bool {
 	}
 	if b[0]&headTimers != 0 {
 		h.Timers = binary.LittleEndian.Uint32(last(4))
+		ok = ok && h.Timers != 0
 	}
 	if !ok || b[0]&headSnapshots == 0 {
 		return ok && len(tail) == 0
