@@ -27,6 +27,9 @@ const (
 	// to mergePressed, and all from there on: with stalledTables writing stops.
 	mergeShare   = 12
 	mergePressed = 2 * newTables
+	// mergeFree is how long after the last write merging may have everything: what
+	// is half merged takes memory.
+	mergeFree = time.Second
 	// mergeMost bounds what a table counts for. It takes some 30 ms where nothing
 	// else runs.
 	mergeMost = 50 * time.Millisecond
@@ -41,8 +44,9 @@ type merges struct {
 
 	mu     sync.Mutex
 	db     *badger.DB // nil before it is open
-	next   time.Time  // nobody goes on before
-	tables int        // merged
+	wrote  time.Time
+	next   time.Time // nobody goes on before
+	tables int       // merged
 }
 
 func newMerges(o *Options) *merges {
@@ -54,6 +58,13 @@ func (m *merges) opened(db *badger.DB) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.db = db
+}
+
+// written is told of each write.
+func (m *merges) written() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wrote = m.now()
 }
 
 // stop lets all go on; it is called once.
@@ -86,11 +97,10 @@ func (m *merges) turn(took time.Duration, fresh int) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tables++
-	left := min(mergePressed-fresh, newTables)
-	if left <= 0 {
+	left, now := min(mergePressed-fresh, newTables), m.now()
+	if left <= 0 || now.Sub(m.wrote) > mergeFree {
 		return 0
 	}
-	now := m.now()
 	at := m.next
 	if at.Before(now) {
 		at = now

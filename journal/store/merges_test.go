@@ -45,30 +45,40 @@ func TestMergedTablesAreReported(t *testing.T) {
 func TestMergesTakeTurns(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	m := &merges{now: func() time.Time { return now }, processors: 2, stopped: make(chan struct{})}
+	later := func(d time.Duration) {
+		now = now.Add(d)
+		m.written()
+	}
+	later(0)
 	const took, each = 30 * time.Millisecond, 30 * time.Millisecond * mergeShare / 2
 	for i := range 5 { // all at once
 		if got, want := m.turn(took, newTables), time.Duration(i)*each; got != want {
 			t.Errorf("goroutine %d waits %s, want %s", i, got, want)
 		}
 	}
-	now = now.Add(5*each + time.Hour)
+	later(5*each + time.Hour)
 	for range 3 { // one, which comes back
 		if got := m.turn(took, newTables); got != 0 && got != each-took {
 			t.Errorf("alone it waits %s", got)
 		} else {
-			now = now.Add(got + took)
+			later(got + took)
 		}
 	}
-	now = now.Add(time.Hour)
+	later(time.Hour)
 	m.turn(time.Hour, 0)
 	if got := m.turn(took, newTables); got != mergeMost*mergeShare/2 {
 		t.Errorf("after one that took long: %s", got)
 	}
-	now = now.Add(time.Hour)
+	later(time.Hour)
 	m.turn(took, (newTables+mergePressed)/2)
 	if got := m.turn(took, 0); got != each/2 {
 		t.Errorf("half way to where it hurries: %s, want %s", got, each/2)
 	}
+	now = now.Add(mergeFree + 1)
+	if got := m.turn(took, 0); got != 0 {
+		t.Errorf("when nothing is written it waits %s", got)
+	}
+	m.written()
 	for range 3 {
 		if got := m.turn(took, mergePressed); got != 0 {
 			t.Errorf("with %d new tables it waits %s", mergePressed, got)
@@ -79,6 +89,7 @@ func TestMergesTakeTurns(t *testing.T) {
 // TestStoresCloseWhileMergesWait: whoever waits goes on.
 func TestStoresCloseWhileMergesWait(t *testing.T) {
 	s := open(t, t.TempDir(), Options{After: func(time.Duration) <-chan time.Time { return nil }})
+	s.merges.written()
 	s.merges.turn(time.Second, 0)
 	waited := make(chan struct{})
 	go func() {

@@ -70,6 +70,7 @@ func (s *Store) Write(b *Batch, version uint64) (err error) {
 			err = fmt.Errorf("write version %d: badger panicked: %v", version, r)
 		}
 	}()
+	s.merges.written()
 	entries := make([]badger.Entry, len(b.kvs))
 	txn := s.db.NewTransactionAt(math.MaxUint64, true)
 	defer func() { txn.Discard() }()
