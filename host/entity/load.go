@@ -300,6 +300,11 @@ func (l *load) attempt(h Histories, chunkBytes int, emit func(*loadChunk) error)
 	default:
 		err = h.Read(l.ctx, l.shard, l.id, from, visit)
 	}
+	if from > 0 && from < start && errors.As(err, &cut) && cut.First-1 < start {
+		// Its lane did not know of a snapshot that was taken before it, with a window
+		// that begins later: no command before that is remembered.
+		err = h.Read(l.ctx, l.shard, l.id, cut.First-1, visit)
+	}
 	if from == 0 && errors.As(err, &cut) {
 		// The window is still there, and the next life, if there is one.
 		ended, inside = !l.typ.Durable, true // the last state is whole

@@ -85,6 +85,24 @@ func TestCutsMeetLoads(t *testing.T) {
 	}
 }
 
+// TestWindowsBeginAtTheCut: a lane that has loaded an entity from the snapshot
+// before the newest says of its own that the window begins where that one's does,
+// although the newest has had the first of it cut since: they are forgotten.
+func TestWindowsBeginAtTheCut(t *testing.T) {
+	w := cutAtFive(t)
+	h := w.head("x")
+	w.snaps["x"] = []journal.Snapshot{{Sequence: 10, Hash: h.hash, Module: w.typ.Digest, Window: 3, Keep: 1, State: []byte("10")}}
+	if res := w.ask(Query, "sum", ""); res.Err != nil || string(res.Payload) != "10" {
+		t.Fatalf("the state: %+v", res)
+	}
+	if res := w.ask(Command, "add", "c7"); !res.Duplicate || res.Sequence != 8 {
+		t.Errorf("a command behind the cut: %+v", res)
+	}
+	if res := w.ask(Command, "add", "new"); res.Err != nil || res.Duplicate || res.Sequence != 11 {
+		t.Errorf("another: %+v", res)
+	}
+}
+
 // TestHollowEntitiesAreDeleted: what cannot be built can be deleted, once under
 // its id, and begins anew; nothing else is done with it.
 func TestHollowEntitiesAreDeleted(t *testing.T) {
