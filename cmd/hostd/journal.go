@@ -127,17 +127,15 @@ func newJournalExport(std stdio) *cobra.Command {
 		defer c.Close()
 		ctx, cancel := context.WithTimeout(ctx, r.timeout)
 		defer cancel()
-		var sum host.ArchiveSummary
 		if args[0] == stdStream {
-			sum, err = exportStream(ctx, std, c.Export)
-		} else {
-			sum, err = exportTo(ctx, std, c.Export, args[0])
+			if err := exportStream(ctx, std, c.Export); err != nil {
+				return fmt.Errorf("export: %w", err)
+			}
+			return nil
 		}
+		sum, err := exportTo(ctx, std, c.Export, args[0])
 		if err != nil {
 			return fmt.Errorf("export: %w", err)
-		}
-		if args[0] == stdStream {
-			return nil
 		}
 		return printArchive(out, args[0], sum)
 	})

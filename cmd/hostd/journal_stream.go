@@ -14,23 +14,22 @@ import (
 const stdStream = "-"
 
 // exportStream writes to standard output what it verifies on the way.
-func exportStream(ctx context.Context, std stdio, export func(context.Context, io.Writer) error) (sum host.ArchiveSummary, err error) {
+func exportStream(ctx context.Context, std stdio, export func(context.Context, io.Writer) error) error {
 	r, w := io.Pipe()
 	verified := make(chan error, 1)
 	go func() {
-		var err error
-		sum, err = host.VerifyArchive(r, func(int64) {})
+		_, err := host.VerifyArchive(r, func(int64) {})
 		r.CloseWithError(errors.Join(err, io.ErrClosedPipe))
 		verified <- err
 	}()
 	p := startProgress(std, "exported", 0)
 	defer p.end()
-	err = export(ctx, counted{w: io.MultiWriter(std.out, w), p: p})
+	err := export(ctx, counted{w: io.MultiWriter(std.out, w), p: p})
 	w.CloseWithError(err) // the end, where it is nil
 	if verr := <-verified; err == nil {
 		err = verr
 	}
-	return sum, err
+	return err
 }
 
 // openArchive opens the file of an export. Standard input is copied into a file
