@@ -3,6 +3,8 @@ package eventlog
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/store"
@@ -124,7 +126,7 @@ func (p *parts) entity(h *cutHead) error {
 		end.Snapshots++
 	}
 	if h.head.Timers > 0 {
-		if err := p.timers(e, h.entity); err != nil {
+		if err := p.timers(e, h); err != nil {
 			return err
 		}
 	}
@@ -156,13 +158,17 @@ func (p *parts) snapshot(h *cutHead, seq journal.Sequence) error {
 	return err
 }
 
-func (p *parts) timers(e sharding.EntityID, entity []byte) error {
+func (p *parts) timers(e sharding.EntityID, h *cutHead) error {
+	entity := h.entity
 	prefix := append(append([]byte{}, p.prefix(store.ClassTimer)...), entity...)
 	type timer struct {
 		name string
 		due  int64
 	}
 	var all []timer
+	for name, due := range h.head.Set.All {
+		all = append(all, timer{name, due})
+	}
 	err := p.view.Scan(prefix, nil, func(key, body []byte) error {
 		due, err := store.DecodeDue(body)
 		all = append(all, timer{string(key[len(prefix):]), due})
@@ -171,6 +177,7 @@ func (p *parts) timers(e sharding.EntityID, entity []byte) error {
 	if err != nil {
 		return err
 	}
+	slices.SortFunc(all, func(a, b timer) int { return strings.Compare(a.name, b.name) })
 	for _, t := range all {
 		key := append(append(store.AppendDue(p.prefix(store.ClassDue), t.due), entity...), t.name...)
 		found, err := p.view.Get(key, func(body []byte) error {

@@ -75,7 +75,7 @@ func (m *Machine) TakeBatch() *Batch {
 			h.pending, h.before = nil, h.last.at
 		}
 		b.heads = append(b.heads, w)
-		h.listed, m.dirty[i] = false, nil
+		h.listed, h.written, m.dirty[i] = false, true, nil
 	}
 	m.dirty = m.dirty[:0]
 	b.meta, m.meta = m.meta, nil
@@ -109,6 +109,7 @@ func (m *Machine) Flushed(b *Batch) {
 	for i := range b.heads {
 		w := &b.heads[i]
 		h := w.head
+		h.written = false
 		if h.shard.replaced {
 			continue
 		}
@@ -121,9 +122,7 @@ func (m *Machine) Flushed(b *Batch) {
 		}
 	}
 	for i := range b.shards {
-		t := &b.shards[i].shard.timers
-		t.near.flushed(t.taken)
-		t.taken = nil
+		b.shards[i].shard.timers.taken = nil
 		b.shards[i].shard.post.taken = postLayer{}
 	}
 	m.flight = nil

@@ -1,6 +1,7 @@
 package eventlog_test
 
 import (
+	"bytes"
 	"encoding/hex"
 	"flag"
 	"fmt"
@@ -43,8 +44,9 @@ func TestStoredBytes(t *testing.T) {
 		t.Fatal(v.Err)
 	}
 	timed := record("carol", 0, journal.Hash{}, 0)
-	timed.Sections = []journal.Section{{Kind: journal.SectionTimers, Data: journal.AppendTimerOp(nil,
-		journal.TimerOp{Name: []byte("expire"), Due: 5, Command: []byte("close"), Payload: []byte("{}")})}}
+	ops := journal.AppendTimerOp(nil, journal.TimerOp{Name: []byte("expire"), Due: 5, Command: []byte("close"), Payload: []byte("{}")})
+	ops = journal.AppendTimerOp(ops, journal.TimerOp{Name: bytes.Repeat([]byte("long "), 30), Due: 6, Command: []byte("open")})
+	timed.Sections = []journal.Section{{Kind: journal.SectionTimers, Data: ops}}
 	if v := apply1(m, 258, journal.Committed{Index: 6, Term: 1, Data: entry(1, timed)}); v.Err != nil {
 		t.Fatal(v.Err)
 	}

@@ -136,8 +136,8 @@ func TestImportIsWhatWasExported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := openMachine(t, to, 0, eventlog.Options{MaxHeads: 1 + int(seed*13%30)})
-		im := newImporter(t, b, shards, all, 1+int(seed*3000))
+		b := openMachine(t, to, 0, eventlog.Options{MaxHeads: 1 + int(seed%3)})
+		im := newImporter(t, b, shards, all, 1+int(seed%4*3000))
 		for done := false; !done; {
 			done = true
 			for id, bodies := range im.bodies {

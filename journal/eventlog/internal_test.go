@@ -137,3 +137,57 @@ func checkSpans(t *testing.T, name string, m *Machine, e sharding.EntityID, recs
 		t.Errorf("%s: from %d: %d of %d records, error %v", name, from, i-want, len(recs)-want, err)
 	}
 }
+
+// TestHeadsOfEndedLivesLeave: heads that wait to be written, or are on their way
+// to the store, leave memory with the life of their shard.
+func TestHeadsOfEndedLivesLeave(t *testing.T) {
+	st, err := store.Open(filepath.Join(t.TempDir(), "store"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	m, err := Open(st, 0, Options{MaxHeads: 2})
+	if err == nil {
+		err = m.SetRecoveryTargets(nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := uint64(0)
+	apply := func(shard sharding.ShardID, id string) {
+		index++
+		rec := journal.Record{Entity: sharding.EntityID{Type: "t", ID: id}, Term: 1, CommandID: "c", Events: []journal.Event{{Type: "e"}}}
+		data := journal.AppendRecord(journal.AppendEntryHeader(nil, journal.EntryRecords, 1, index), &rec)
+		if v := m.Apply(shard, []journal.Committed{{Index: index, Term: 1, Data: data}})[0]; v.Err != nil {
+			t.Fatal(v.Err)
+		}
+	}
+	flush := func() {
+		b := m.TakeBatch()
+		if err := b.Write(st); err != nil {
+			t.Fatal(err)
+		}
+		m.Flushed(b)
+	}
+	for round := range uint32(20) {
+		for _, id := range []string{"a", "b", "c"} {
+			apply(1, id)
+		}
+		b := m.TakeBatch()
+		for _, id := range []string{"d", "e", "f"} {
+			apply(1, id)
+		}
+		m.Drop(1, round+1)
+		if err := b.Write(st); err != nil {
+			t.Fatal(err)
+		}
+		m.Flushed(b)
+	}
+	for _, id := range []string{"x", "y", "z"} {
+		apply(2, id)
+		flush()
+	}
+	if n := len(m.clock.heads); n > 4 {
+		t.Errorf("%d heads are in memory, of at most 2 that are not waited for", n)
+	}
+}

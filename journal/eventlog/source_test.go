@@ -169,7 +169,7 @@ func (s *source) timers(r *journal.Record, cur *twinEntity) {
 	}
 	var ops, schedules []byte
 	for i := range s.rng.IntN(4) {
-		op := journal.TimerOp{Name: fmt.Appendf(nil, "t%d", s.rng.IntN(4)), Cancel: s.rng.IntN(3) == 0}
+		op := journal.TimerOp{Name: fmt.Appendf(nil, "t%d", s.rng.IntN(8)), Cancel: s.rng.IntN(3) == 0}
 		if !op.Cancel {
 			op.Due, op.Command, op.Payload = due(), []byte("tick"), s.bytes(20)
 		}

@@ -16,10 +16,12 @@ import (
 // timerChange is what an entry did to one timer: it is set, or gone.
 type timerChange struct {
 	timer store.Timer // Command is empty when it is gone
+	row   bool        // it is under store.ClassTimer: its head has no room for it
 	// stored is the due time under which the layer below has the timer; only
-	// with has.
-	stored int64
-	has    bool
+	// with has. storedRow: there it is under store.ClassTimer.
+	stored    int64
+	has       bool
+	storedRow bool
 }
 
 func (t *timerChange) gone() bool { return len(t.timer.Command) == 0 }
@@ -29,7 +31,6 @@ func (t *timerChange) gone() bool { return len(t.timer.Command) == 0 }
 // the batch on its way.
 type timers struct {
 	fresh, taken map[string]timerChange
-	near         nearTimers
 
 	// No timer in the store is due before floor, if it is known: below it there
 	// may be many deleted keys. lowest is the earliest that was set since the latest
@@ -54,9 +55,6 @@ func (m *Machine) judgeTimers(sh *shard, h *head, v *journal.RecordView) error {
 	if source := v.Section(journal.SectionSource); len(source) > 0 && source[0] == journal.SourceTimer {
 		s, err := journal.DecodeTimerSource(source)
 		if err != nil {
-			return err
-		}
-		if err := m.readNear(sh, timerPlace{s.Due, h.key + string(s.Name)}); err != nil {
 			return err
 		}
 		step, err := m.timerStep(sh, h, s.Name)
@@ -110,41 +108,20 @@ func scheduleOf(section []byte, n int) (schedule, rest []byte, err error) {
 // timerStep finds a timer as it is before the entry.
 func (m *Machine) timerStep(sh *shard, h *head, name []byte) (s timerStep, err error) {
 	s.key = h.key + string(name)
-	if h.Timers > 0 { // else it has none
-		s.due, s.has, err = m.timerDue(sh, s.key)
-	}
+	s.due, s.has, err = m.timerDue(sh, h, s.key)
 	return s, err
 }
 
-// readNear reads a timer that is about to end, and those that are due after it,
-// unless what is in memory tells of it.
-func (m *Machine) readNear(sh *shard, p timerPlace) error {
-	t := &sh.timers
-	if _, fresh := t.fresh[p.key]; fresh || !t.near.behind(p) {
-		return nil
+// timerDue says when a timer of the entity is due, if it is set. What is not in
+// the head, which is of now, is in what has changed or in the store.
+func (m *Machine) timerDue(sh *shard, h *head, key string) (due int64, has bool, err error) {
+	if due, has = h.Set.Find(key[len(h.key):]); has || int(h.Timers) == h.Set.Len() {
+		return due, has, nil
 	}
-	if _, taken := t.taken[p.key]; taken {
-		return nil
-	}
-	view, err := m.st.ViewAt(m.readAt)
-	if err == nil {
-		defer view.Close()
-		err = t.near.read(view, sh, p)
-	}
-	if err != nil {
-		m.failStore(err)
-	}
-	return err
-}
-
-func (m *Machine) timerDue(sh *shard, key string) (due int64, has bool, err error) {
 	for _, layer := range [...]map[string]timerChange{sh.timers.fresh, sh.timers.taken} {
 		if t, ok := layer[key]; ok {
 			return t.timer.Due, !t.gone(), nil
 		}
-	}
-	if due, has = sh.timers.near.due[key]; has {
-		return due, true, nil
 	}
 	view, err := m.st.ViewAt(m.readAt)
 	if err != nil {
@@ -171,13 +148,24 @@ func (sh *shard) changeTimers(h *head, steps []timerStep) {
 			sh.timers.fresh = make(map[string]timerChange)
 		}
 		change, again := sh.timers.fresh[s.key]
+		name := s.key[len(h.key):]
+		_, held := h.Set.Find(name)
 		had := s.has
 		if again {
 			had = !change.gone()
 		} else {
-			change.stored, change.has = s.due, s.has
+			change.stored, change.has, change.storedRow = s.due, s.has, s.has && !held
 		}
-		change.timer = s.timer
+		change.timer, change.row = s.timer, false
+		switch {
+		case change.gone():
+			h.Set = h.Set.Without(name)
+		case had && !held:
+			change.row = true
+		default:
+			set, room := h.Set.With(name, s.timer.Due)
+			h.Set, change.row = set, !room
+		}
 		if due := s.timer.Due; !change.gone() {
 			sh.timers.floor, sh.timers.lowest = min(sh.timers.floor, due), min(sh.timers.lowest, due)
 		}
@@ -212,6 +200,27 @@ func (m *Machine) judgeDeletion(sh *shard, h *head) error {
 			keys[key] = struct{}{}
 		}
 	}
+	for name := range h.Set.All {
+		keys[h.key+name] = struct{}{}
+	}
+	if int(h.Timers) > h.Set.Len() {
+		if err := m.storedTimers(sh, h, keys); err != nil {
+			return err
+		}
+	}
+	for key := range keys {
+		s := timerStep{key: key}
+		var err error
+		if s.due, s.has, err = m.timerDue(sh, h, key); err != nil {
+			return err
+		}
+		m.steps = append(m.steps, s)
+	}
+	return nil
+}
+
+// storedTimers adds the entity's timers that the store has beside its head.
+func (m *Machine) storedTimers(sh *shard, h *head, keys map[string]struct{}) error {
 	view, err := m.st.ViewAt(m.readAt)
 	if err != nil {
 		m.failStore(err)
@@ -225,16 +234,8 @@ func (m *Machine) judgeDeletion(sh *shard, h *head) error {
 	})
 	if err != nil {
 		m.failStore(err)
-		return err
 	}
-	for key := range keys {
-		s := timerStep{key: key}
-		if s.due, s.has, err = m.timerDue(sh, key); err != nil {
-			return err
-		}
-		m.steps = append(m.steps, s)
-	}
-	return nil
+	return err
 }
 
 func (t *timers) take() map[string]timerChange {
@@ -254,13 +255,15 @@ func (b *Batch) putTimers(w *shardWrite) {
 		if t.has && (t.gone() || t.stored != t.timer.Due) {
 			b.kvs.Delete(append(store.AppendDue(b.prefix(w.shard, store.ClassDue), t.stored), key...))
 		}
+		if t.storedRow && !t.row {
+			b.kvs.Delete(append(b.prefix(w.shard, store.ClassTimer), key...))
+		}
 		if t.gone() {
-			if t.has {
-				b.kvs.Delete(append(b.prefix(w.shard, store.ClassTimer), key...))
-			}
 			continue
 		}
-		b.kvs.Put(append(b.prefix(w.shard, store.ClassTimer), key...), store.AppendDue(nil, t.timer.Due))
+		if t.row {
+			b.kvs.Put(append(b.prefix(w.shard, store.ClassTimer), key...), store.AppendDue(nil, t.timer.Due))
+		}
 		b.kvs.Put(append(store.AppendDue(b.prefix(w.shard, store.ClassDue), t.timer.Due), key...), store.AppendTimer(nil, &t.timer))
 	}
 	b.keys = keys

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -25,29 +26,43 @@ func (m *Machine) TimersOf(ctx context.Context, id sharding.ShardID, e sharding.
 }
 
 func (m *Machine) timersOf(ctx context.Context, id sharding.ShardID, entity string, limit int) ([]journal.Timer, error) {
-	view, generation, changed, err := m.changedTimers(id, entity)
+	view, generation, h, changed, err := m.changedTimers(id, entity)
 	if view == nil || err != nil {
 		return nil, err
 	}
 	defer view.Close()
+	if h == nil {
+		stored, _, err := readHead(view, id, generation, []byte(entity))
+		if err != nil {
+			return nil, err
+		}
+		h = &stored
+	}
 	var places []timerPlace
 	for key, t := range changed {
 		if !t.gone() {
 			places = append(places, timerPlace{t.timer.Due, key})
 		}
 	}
-	class := store.AppendPrefix(nil, id, generation, store.ClassTimer)
-	err = view.Scan(append(class[:len(class):len(class)], entity...), nil, func(key, body []byte) error {
-		name := string(key[len(class):])
-		if _, newer := changed[name]; newer {
+	unchanged := func(due int64, key string) {
+		if _, newer := changed[key]; !newer {
+			places = append(places, timerPlace{due, key})
+		}
+	}
+	for name, due := range h.Set.All {
+		unchanged(due, entity+name)
+	}
+	if int(h.Timers) > h.Set.Len() {
+		class := store.AppendPrefix(nil, id, generation, store.ClassTimer)
+		err = view.Scan(append(class[:len(class):len(class)], entity...), nil, func(key, body []byte) error {
+			due, err := store.DecodeDue(body)
+			if err != nil {
+				return err
+			}
+			unchanged(due, string(key[len(class):]))
 			return ctx.Err()
-		}
-		due, err := store.DecodeDue(body)
-		if err == nil {
-			places, err = append(places, timerPlace{due, name}), ctx.Err()
-		}
-		return err
-	})
+		})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -69,16 +84,17 @@ func (m *Machine) timersOf(ctx context.Context, id sharding.ShardID, entity stri
 	return timers, nil
 }
 
-// changedTimers copies what the overlay has of an entity's timers, and returns
-// the view below it; none for a shard that has no state.
-func (m *Machine) changedTimers(id sharding.ShardID, entity string) (View, uint32, map[string]timerChange, error) {
+// changedTimers copies what the overlay has of an entity's timers, and its head
+// if that is in memory, and returns the view below it; none for a shard that has
+// no state.
+func (m *Machine) changedTimers(id sharding.ShardID, entity string) (view View, generation uint32, h *store.Head, changed map[string]timerChange, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	sh := m.shards[id]
 	if sh == nil || sh.importing() {
-		return nil, 0, nil, nil
+		return nil, 0, nil, nil, nil
 	}
-	changed := make(map[string]timerChange)
+	changed = make(map[string]timerChange)
 	for _, layer := range [...]map[string]timerChange{sh.timers.taken, sh.timers.fresh} { // the newer one last
 		for key, t := range layer {
 			if strings.HasPrefix(key, entity) {
@@ -86,8 +102,22 @@ func (m *Machine) changedTimers(id sharding.ShardID, entity string) (View, uint3
 			}
 		}
 	}
-	view, err := m.st.ViewAt(m.readAt)
-	return view, sh.generation, changed, err
+	if in := sh.heads[entity]; in != nil {
+		head := in.Head
+		h = &head
+	}
+	view, err = m.st.ViewAt(m.readAt)
+	return view, sh.generation, h, changed, err
+}
+
+// timerPlace is where a timer stands among those of its shard.
+type timerPlace struct {
+	due int64
+	key string
+}
+
+func (p timerPlace) compare(q timerPlace) int {
+	return cmp.Or(cmp.Compare(p.due, q.due), cmp.Compare(p.key, q.key))
 }
 
 func readTimer(view View, id sharding.ShardID, generation uint32, p timerPlace) (t store.Timer, err error) {

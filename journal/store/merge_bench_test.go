@@ -116,12 +116,10 @@ func (m *merging) busy(batches, records int) {
 func (m *merging) alarms(nth int) {
 	for n := range 100_000 {
 		m.put(n, "alarm", 230)
-		timer, due := m.key(ClassTimer, n, "alarm", []byte("ring")...), m.key(ClassDue, n, "alarm", []byte("ring")...)
+		due := m.key(ClassDue, n, "alarm", []byte("ring")...)
 		if nth == 1 {
-			m.batch.Put(timer, m.body(8))
 			m.batch.Put(due, m.body(12))
 		} else {
-			m.batch.Delete(timer)
 			m.batch.Delete(due)
 		}
 		if n%4000 == 3999 {

@@ -163,6 +163,8 @@ func FuzzBodies(f *testing.F) {
 	f.Add(AppendOrderRow(AppendOrderStart(nil, 3), 3, at, &v))
 	f.Add(AppendHead(nil, &Head{}))
 	f.Add(AppendHead(nil, &Head{Snapshots: Snapshots{3}, Stands: at, Timers: 1, Cut: &Cut{Sequence: 2}}))
+	set, _ := HeadTimers("").With("due", 7)
+	f.Add(AppendHead(nil, &Head{Snapshots: Snapshots{3}, Stands: at, Timers: 2, Set: set, Cut: &Cut{Sequence: 2}}))
 	f.Add(append(AppendHead(nil, &Head{Timers: 1})[:headBytes], 0, 0, 0, 0))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := OpenPack(b); err == nil {

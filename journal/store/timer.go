@@ -7,8 +7,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// A timer is stored twice: under its entity and name with its due time, and
-// under its due time, entity and name with what it holds.
+// A timer is stored twice: in its entity's head or, where that has no room,
+// under its entity and name, with its due time; and under its due time, entity
+// and name with what it holds.
 
 // Timer is what is stored of a timer beside its entity and name.
 type Timer struct {
@@ -90,12 +91,29 @@ func (v *verifier) timer(k Key, body []byte) error {
 	if err != nil {
 		return err
 	}
+	v.isDue(k, due)
+	return nil
+}
+
+// headTimers checks that the timers that a head holds are under their due times
+// too.
+func (v *verifier) headTimers(k Key, set HeadTimers) error {
+	entity := k.Rest
+	for name, due := range set.All {
+		v.timers++
+		v.Timers++
+		k.Rest = append(entity[:len(entity):len(entity)], name...)
+		v.isDue(k, due)
+	}
+	return nil
+}
+
+func (v *verifier) isDue(k Key, due int64) {
 	key := append(AppendDue(AppendPrefix(nil, k.Shard, k.Generation, ClassDue), due), k.Rest...)
 	found, err := v.view.Get(key, func([]byte) error { return nil })
 	if err == nil && !found {
 		v.problem(fmt.Sprintf("a timer of shard %d", k.Shard), "it is not under its due time")
 	}
-	return nil
 }
 
 func (v *verifier) dueTimer(k Key, body []byte) error {

@@ -49,6 +49,7 @@ type Head struct {
 	Snapshots Snapshots        // in the store
 	Stands    journal.Position // of its last record when the newest snapshot was applied; zero if that has no filter or nobody knows
 	Timers    uint32           // that are set
+	Set       HeadTimers       // of these, those that are not under ClassTimer
 	Cut       *Cut             // nil while the first record is there; never modified
 }
 
@@ -96,20 +97,22 @@ const (
 	headResting   = 1 << 3
 	headCut       = 1 << 4
 	headStands    = 1 << 5
+	headSet       = 1 << 6
 
 	cutBytes = 8 + 32 + positionBytes
 )
 
 // AppendHead appends the body of an entity's value. Layout, little endian:
 // flags u8 (bit 0: deleted, bit 1: has snapshots, bit 2: has timers, bit 3: resting, bit 4: was cut,
-// bit 5: it is known where the newest snapshot stands),
+// bit 5: it is known where the newest snapshot stands, bit 6: holds timers),
 // sequence u64, hash [32],
 // last index u64, last ordinal u32, updatedAt i64, records u64, bytes u64, and
 // with bit 1 count u8 and the sequence u64 of each snapshot, oldest first, and
-// with bit 2 their number u32, not 0, with bit 5 the place of the last record when the
+// with bit 2 their number u32, not 0, with bit 6 HeadTimers and their length u8,
+// with bit 5 the place of the last record when the
 // newest snapshot was applied, index u64, ordinal u32, and with bit 4 the cut:
 // sequence u64, hash [32], last index u64, last ordinal u32. Bit 5 is not without
-// bit 1.
+// bit 1, bit 6 not without bit 2.
 func AppendHead(dst []byte, h *Head) []byte {
 	var flags byte
 	if h.Deleted {
@@ -132,6 +135,9 @@ func AppendHead(dst []byte, h *Head) []byte {
 	if h.Timers > 0 {
 		flags |= headTimers
 	}
+	if len(h.Set) > 0 {
+		flags |= headSet
+	}
 	dst = append(dst, flags)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Sequence))
 	dst = append(dst, h.Hash[:]...)
@@ -147,6 +153,9 @@ func AppendHead(dst []byte, h *Head) []byte {
 	}
 	if h.Timers > 0 {
 		dst = binary.LittleEndian.AppendUint32(dst, h.Timers)
+	}
+	if len(h.Set) > 0 {
+		dst = append(append(dst, h.Set...), byte(len(h.Set)))
 	}
 	if stands {
 		dst = appendPosition(dst, h.Stands)
@@ -179,7 +188,7 @@ func DecodeHead(b []byte) (Head, error) {
 // decodeTail fills in what follows the fixed part of a head, and reports
 // whether the head has the right size and no strange flags.
 func (h *Head) decodeTail(b []byte) bool {
-	const known = headDeleted | headSnapshots | headTimers | headResting | headCut | headStands
+	const known = headDeleted | headSnapshots | headTimers | headResting | headCut | headStands | headSet
 	if len(b) < headBytes || b[0]&^known != 0 {
 		return false
 	}
@@ -203,9 +212,13 @@ func (h *Head) decodeTail(b []byte) bool {
 		h.Stands = position(last(positionBytes))
 		ok = ok && b[0]&headSnapshots != 0 && h.Stands != journal.Position{}
 	}
+	if b[0]&headSet != 0 {
+		h.Set = HeadTimers(last(int(last(1)[0])))
+		ok = ok && b[0]&headTimers != 0 && h.Set.whole()
+	}
 	if b[0]&headTimers != 0 {
 		h.Timers = binary.LittleEndian.Uint32(last(4))
-		ok = ok && h.Timers != 0
+		ok = ok && h.Timers != 0 && int64(h.Timers) >= int64(h.Set.Len())
 	}
 	if !ok || b[0]&headSnapshots == 0 {
 		return ok && len(tail) == 0

@@ -220,7 +220,7 @@ func (v *verifier) pair(k Key, body []byte) error {
 		v.listed += uint64(h.Snapshots.Len())
 		v.set += uint64(h.Timers)
 		v.Entities++
-		return nil
+		return v.headTimers(k, h.Set)
 	case ClassOrder:
 		return v.orderPack(k, body)
 	case ClassRecord:
