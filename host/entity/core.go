@@ -134,6 +134,7 @@ type core struct {
 	fuel    uint64 // of the command being decided
 	fuelBuf [8]byte
 	record  journal.Record
+	encoded []byte           // record, until the next command
 	refusal *journal.Refusal // of the record being made
 	index   uint64           // of the entry whose outcome is taken
 	output  abi.Output

@@ -207,11 +207,11 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 		e.rest.faults = 0
 	}
 	s.clock = env.Now
-	if s.open.data == nil {
-		s.open.data = journal.AppendEntryHeader(make([]byte, 0, 1024), journal.EntryRecords, s.term, s.next)
+	c.encoded = journal.AppendRecord(c.encoded[:0], rec)
+	if s.open.data == nil { // most entries hold one record, and stay in memory for a while
+		s.open.data = journal.AppendEntryHeader(make([]byte, 0, journal.EntryHeaderBytes+len(c.encoded)), journal.EntryRecords, s.term, s.next)
 	}
-	before := len(s.open.data)
-	s.open.data = journal.AppendRecord(s.open.data, rec)
+	s.open.data = append(s.open.data, c.encoded...)
 	reply := bytes.Clone(rec.Reply)
 	r.Result = Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events), Fuel: fuel}
 	s.open.pending = append(s.open.pending, pending{entity: e, req: r})
@@ -221,7 +221,7 @@ func (c *core) append(e *entity, r *Request, env Env, hash uint64) {
 			events: uint16(len(rec.Events)), server: r.ServerID,
 		})
 	}
-	e.replay.add(len(rec.Events), len(s.open.data)-before)
+	e.replay.add(len(rec.Events), len(c.encoded))
 	c.stats.Commands++
 	c.stats.Events += uint64(len(rec.Events))
 	c.touch(s)

@@ -166,19 +166,21 @@ func (d *dedupe) oldest() (at journal.Sequence, ok bool) {
 	return p.sequence(), true
 }
 
-// each calls fn with the ids that are remembered, the oldest first.
-func (d *dedupe) each(fn func(journal.CommandID)) {
+// each calls fn with the ids that are remembered, the oldest first. The bytes
+// are valid during the call.
+func (d *dedupe) each(fn func(id []byte)) {
 	if d.many != nil {
-		for rest := d.many.data[d.many.head:]; len(rest) > 0; {
-			var p packed[[]byte]
-			p, rest = next(rest)
-			fn(p.id())
-		}
-		return
+		eachID(d.many.data[d.many.head:], fn)
+	} else {
+		eachID(d.few, fn)
 	}
-	for rest := d.few; len(rest) > 0; {
-		var p packed[string]
+}
+
+func eachID[T bytestring](rest T, fn func(id []byte)) {
+	text := make([]byte, 0, journal.MaxCommandIDBytes)
+	for len(rest) > 0 {
+		var p packed[T]
 		p, rest = next(rest)
-		fn(p.id())
+		fn(p.appendID(text))
 	}
 }

@@ -143,7 +143,7 @@ func TestWindowAgreesWithAList(t *testing.T) {
 				t.Fatalf("seed %d, step %d: %d commands from %d on, want %d from %d on", seed, step, d.count(), first, len(list), list[0].sequence)
 			}
 			var ids []journal.CommandID
-			d.each(func(id journal.CommandID) { ids = append(ids, id) })
+			d.each(func(id []byte) { ids = append(ids, journal.CommandID(id)) })
 			for i, x := range list {
 				if ids[i] != x.id {
 					t.Fatalf("seed %d, step %d: command %d is %q, want %q", seed, step, i, ids[i], x.id)

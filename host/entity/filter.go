@@ -128,7 +128,7 @@ func (c *core) filtered(e *entity, final bool) *filter {
 		return nil
 	case x.filter == nil || !x.partial && x.filter.full():
 		x.filter = newFilter(count + 1)
-		e.seen.each(x.filter.add)
+		e.seen.each(func(id []byte) { x.filter.set(spread(id)) })
 		return nil // it is in the window
 	case x.filter.full():
 		x.filter.grow()

@@ -24,7 +24,7 @@ const (
 	windowTimers = 256
 	windowLeast  = 32
 	// windowsTimers bounds those of a lane that are read and not admitted.
-	windowsTimers = 32768
+	windowsTimers = 65536
 	// scansAtOnce bounds the reads under way: half of the loaders are left to
 	// callers.
 	scansAtOnce = 4

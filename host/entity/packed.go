@@ -144,10 +144,14 @@ func (p packed[T]) called() (n name) {
 	return n
 }
 
-func (p packed[T]) id() journal.CommandID {
-	n := p.called()
-	var text [32]byte
-	return journal.CommandID(n.appendText(text[:0]))
+// appendID appends the command's id.
+func (p packed[T]) appendID(b []byte) []byte {
+	if p.hex() {
+		var raw [16]byte
+		copy(raw[:], p.name())
+		return hex.AppendEncode(b, raw[:])
+	}
+	return append(b, p.name()...)
 }
 
 // open returns the command, without its id, with a copy of its reply.

@@ -2,8 +2,9 @@ package entity
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
-	"fmt"
 	"hash/fnv"
 	"maps"
 	"math"
@@ -139,7 +140,12 @@ func (c *core) admitTimer(f *firing) {
 func timerCommand(t *journal.Timer) journal.CommandID {
 	h := fnv.New64a()
 	h.Write([]byte(t.Name))
-	return journal.CommandID(fmt.Sprintf("timer-%016x-%016x", uint64(t.Due), h.Sum64()))
+	id := make([]byte, 0, 6+16+1+16)
+	id = append(id, "timer-"...)
+	id = hex.AppendEncode(id, binary.BigEndian.AppendUint64(make([]byte, 0, 8), uint64(t.Due)))
+	id = append(id, '-')
+	id = hex.AppendEncode(id, binary.BigEndian.AppendUint64(make([]byte, 0, 8), h.Sum64()))
+	return journal.CommandID(id)
 }
 
 // firing is a timer on its way through its entity's queue.
