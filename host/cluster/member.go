@@ -184,7 +184,9 @@ func (m *Member) follow(ctx context.Context) {
 			announced = m.announce(ctx)
 		}
 		outside := m.outside.Swap(false)
-		if _, known := m.opts.Metadata.Leader(); known && !outside {
+		// A leader that does not hear of this start may be one that the node's
+		// replica knows from before it was taken out.
+		if _, known := m.opts.Metadata.Leader(); known && announced && !outside {
 			led = time.Now()
 		} else if outside || time.Since(led) > lostAfter {
 			current, led = !m.rejoin(ctx), time.Now()
