@@ -35,6 +35,7 @@ type node struct {
 	// are those that count as silent: what the process does that pings.
 	silence map[int]int
 	quiet   map[int]bool
+	met     map[int]int // the life of each other node's process that was heard last
 	quorum  map[sharding.ShardID]bool
 	// events wait for the lanes, which learn everything a little later than it
 	// happens, in order.
@@ -122,7 +123,7 @@ func (n *node) start() error {
 	n.life++
 	n.log, n.inbox, n.events, n.up = log, nil, nil, true
 	n.startPump()
-	n.silence, n.quiet, n.quorum = map[int]int{}, map[int]bool{}, map[sharding.ShardID]bool{}
+	n.silence, n.quiet, n.met, n.quorum = map[int]int{}, map[int]bool{}, map[int]int{}, map[sharding.ShardID]bool{}
 	if n.w.meta != nil {
 		n.gov.begin()
 		return nil

@@ -22,8 +22,16 @@ func (n *node) ping() {
 	}
 }
 
-// hear follows anything that came from another node.
+// hear follows anything that came from another node. What counted on an older
+// process of it hears that this one is gone, however soon the new one came.
 func (n *node) hear(from int) {
+	if life := n.w.nodes[from].life; n.met[from] != life {
+		if n.met[from] != 0 && !n.quiet[from] {
+			n.w.note("renewed %d %d", n.id, from)
+			n.driver.Core().PeerSilent(n.w.name(from))
+		}
+		n.met[from] = life
+	}
 	n.silence[from] = 0
 	if n.quiet[from] {
 		n.w.note("heard %d %d", n.id, from)
