@@ -19,7 +19,9 @@ import (
 // events, timers, sends and answers, deletions, passivation at every turn, and
 // while followers of their types come and go. Each command, timer, send and
 // answer has its effect once, all replicas hold the same, what lives is what is
-// replayed, and the followers got what the journals have.
+// replayed, and the followers got what the journals have. So it is with entities
+// of sorts that are not like most: durable states, singletons, remembered ones,
+// schedules, and such as keep nothing.
 func TestChaos(t *testing.T) {
 	parted := canPart()
 	if parted && !inside(t) {
@@ -29,6 +31,7 @@ func TestChaos(t *testing.T) {
 	l := startChaosLoad(w)
 	w.progress = l
 	f := follow(w, l)
+	others := startSorts(w)
 	sorts := [][]kind{w.kinds()}
 	if parted {
 		sorts = append(sorts, w.cuts())
@@ -53,7 +56,7 @@ func TestChaos(t *testing.T) {
 	// others. It is the last fault: another disk may be lost only when they have
 	// given it all.
 	w.do(kind{"empty", w.empty})
-	w.endChaos(l, f, wasm)
+	w.endChaos(l, f, others, wasm)
 }
 
 // empty kills a node and starts it without its data.
@@ -105,7 +108,7 @@ func (w *world) cuts() (out []kind) {
 }
 
 // endChaos heals everything and checks all that was seen.
-func (w *world) endChaos(l *chaosLoad, f *streams, wasm []byte) {
+func (w *world) endChaos(l *chaosLoad, f *streams, others *sortsLoad, wasm []byte) {
 	t := w.t
 	t.Helper()
 	w.AwaitSpread()
@@ -113,6 +116,8 @@ func (w *world) endChaos(l *chaosLoad, f *streams, wasm []byte) {
 	if err := l.Stop(); err != nil {
 		t.Fatalf("a caller was told: %v", err)
 	}
+	others.end(t)
+	ticks := others.ticks(t)
 	f.awaitAll(w, w.quiet())
 	l.settle(f)
 	once := map[string]*stream{}
@@ -138,6 +143,8 @@ func (w *world) endChaos(l *chaosLoad, f *streams, wasm []byte) {
 		n.MustVerify()
 	}
 	w.Start()
+	others.awaitStarted(w)
+	others.check(t)
 	for d, state := range l.checkStates(t) {
 		if string(state) != string(lived[d]) {
 			t.Errorf("%s answers %s after all were stopped in order, before %s", d, state, lived[d])
@@ -148,9 +155,9 @@ func (w *world) endChaos(l *chaosLoad, f *streams, wasm []byte) {
 		gone += k.first - 1
 	}
 	want := l.ledger()
-	if timers == 0 || sends == 0 || gone == 0 || l.resent.Load() == 0 {
-		t.Errorf("%d timers, %d sends, %d events cut, %d commands sent again: too little was done", timers, sends, gone, l.resent.Load())
+	if timers == 0 || sends == 0 || ticks == 0 || gone == 0 || l.resent.Load() == 0 {
+		t.Errorf("%d timers, %d ticks, %d sends, %d events cut, %d commands sent again: too little was done", timers, ticks, sends, gone, l.resent.Load())
 	}
-	t.Logf("%v; %d answers, %d commands answered again, %d refused as they may have been forgotten; %d sends, of them %d seen one by one; %d timers; %d events cut, %d passed over by followers in %v lives; %d records alike on all replicas; %d snapshots replayed",
-		w.done, l.Acknowledged(), l.resent.Load(), len(l.unknown), want.sends, sends, timers, gone, skipped, lives, compared, snapshots)
+	t.Logf("%v; %d answers, %d commands answered again, %d refused as they may have been forgotten; %d sends, of them %d seen one by one; %d timers; %d ticks; %d events cut, %d passed over by followers in %v lives; %d records alike on all replicas; %d snapshots replayed",
+		w.done, l.Acknowledged(), l.resent.Load(), len(l.unknown), want.sends, sends, timers, ticks, gone, skipped, lives, compared, snapshots)
 }

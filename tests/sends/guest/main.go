@@ -127,6 +127,7 @@ func sink() *hostd.Type[Sink] {
 		c.Emit(cmd)
 		return cmd, nil
 	})
+	hostd.Command(t, "trap", func(*hostd.Context, *Sink, Take) (Take, error) { panic("trap") })
 	hostd.Command(t, "open", func(c *hostd.Context, s *Sink, cmd hostd.None) (hostd.None, error) {
 		c.Emit(Take{"open", s.Heard["open"] + 1})
 		return hostd.None{}, nil
