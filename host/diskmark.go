@@ -46,7 +46,8 @@ func (d *diskMark) open(dir string, cfg *config.Config, logger *slog.Logger) err
 
 // mark is the free space below which writes are refused, as of the last look.
 func (d *diskMark) mark() uint64 {
-	return max(d.total.Load()/100*uint64(d.cfg.DiskReadOnlyPercent), uint64(d.cfg.DiskReadOnlyBytes))
+	part := min(d.total.Load()/100*uint64(d.cfg.DiskReadOnlyPercent), uint64(d.cfg.DiskReadOnlyMax))
+	return max(part, uint64(d.cfg.DiskReadOnlyBytes))
 }
 
 func (d *diskMark) look() error {

@@ -76,7 +76,8 @@ type Config struct {
 	WALSegmentBytes     Bytes
 	DiskWarnPercent     int
 	DiskReadOnlyPercent int
-	DiskReadOnlyBytes   Bytes
+	DiskReadOnlyBytes   Bytes // at least
+	DiskReadOnlyMax     Bytes // what the percentage comes to at most
 
 	// CompileProgram is a path, not a key: the program sets it to its own. Run
 	// with the one argument compile-module it must call engine.CompileChild.
@@ -120,6 +121,7 @@ func Default() Config {
 		DiskWarnPercent:     20,
 		DiskReadOnlyPercent: 5,
 		DiskReadOnlyBytes:   512 << 20,
+		DiskReadOnlyMax:     4 << 30,
 	}
 }
 
@@ -215,5 +217,6 @@ func (c *Config) ranges() []bound {
 		{"disk-warn-percent", int64(c.DiskWarnPercent), 0, 90, number},
 		{"disk-read-only-percent", int64(c.DiskReadOnlyPercent), 0, 90, number},
 		{"disk-read-only-bytes", int64(c.DiskReadOnlyBytes), 0, 1 << 40, bytes},
+		{"disk-read-only-max-bytes", int64(c.DiskReadOnlyMax), 0, 1 << 50, bytes},
 	}
 }

@@ -82,6 +82,7 @@ func (c *Config) Fields() []Field {
 		number("disk-warn-percent", "warn when less than this `percent` of the disk is free", &c.DiskWarnPercent),
 		number("disk-read-only-percent", "refuse writes when less than this `percent` of the disk is free", &c.DiskReadOnlyPercent),
 		bytesField("disk-read-only-bytes", "refuse writes when less than this `size` of the disk is free", &c.DiskReadOnlyBytes),
+		bytesField("disk-read-only-max-bytes", "let disk-read-only-percent come to no more than this `size`", &c.DiskReadOnlyMax),
 	}
 }
 

@@ -127,7 +127,12 @@ func sink() *hostd.Type[Sink] {
 		c.Emit(cmd)
 		return cmd, nil
 	})
-	hostd.Command(t, "trap", func(*hostd.Context, *Sink, Take) (Take, error) { panic("trap") })
+	hostd.Command(t, "trap", func(_ *hostd.Context, _ *Sink, cmd Take) (Take, error) {
+		if cmd.From != "" {
+			panic("trap")
+		}
+		return cmd, nil
+	})
 	hostd.Command(t, "open", func(c *hostd.Context, s *Sink, cmd hostd.None) (hostd.None, error) {
 		c.Emit(Take{"open", s.Heard["open"] + 1})
 		return hostd.None{}, nil
