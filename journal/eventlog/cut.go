@@ -158,43 +158,28 @@ func (p *parts) snapshot(h *cutHead, seq journal.Sequence) error {
 	return err
 }
 
+// timers are in the order of their names.
 func (p *parts) timers(e sharding.EntityID, h *cutHead) error {
-	entity := h.entity
-	prefix := append(append([]byte{}, p.prefix(store.ClassTimer)...), entity...)
-	type timer struct {
-		name string
-		due  int64
-	}
-	var all []timer
-	for name, due := range h.head.Set.All {
-		all = append(all, timer{name, due})
-	}
-	err := p.view.Scan(prefix, nil, func(key, body []byte) error {
-		due, err := store.DecodeDue(body)
-		all = append(all, timer{string(key[len(prefix):]), due})
-		return err
+	entity := string(h.entity)
+	var all []timerPlace
+	err := eachTimer(p.view, p.Shard, p.generation, entity, &h.head, func(t timerPlace) error {
+		all = append(all, t)
+		return p.ctx.Err()
 	})
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(all, func(a, b timer) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(all, func(a, b timerPlace) int { return strings.Compare(a.key, b.key) })
 	for _, t := range all {
-		key := append(append(store.AppendDue(p.prefix(store.ClassDue), t.due), entity...), t.name...)
-		found, err := p.view.Get(key, func(body []byte) error {
-			stored, err := store.DecodeTimer(body, t.due)
-			if err != nil {
-				return err
-			}
-			p.buf = journal.AppendPartialTimer(p.buf[:0], &journal.PartialTimer{
-				Entity: e, Name: []byte(t.name), Due: t.due, Command: stored.Command, Payload: stored.Payload, Schedule: stored.Schedule,
-			})
-			return p.fn(journal.PartTimer, p.buf)
-		})
+		stored, err := readTimer(p.view, p.Shard, p.generation, t)
 		if err != nil {
 			return err
 		}
-		if !found {
-			return &store.DamageError{Where: "a timer", What: "it is not under its due time"}
+		p.buf = journal.AppendPartialTimer(p.buf[:0], &journal.PartialTimer{
+			Entity: e, Name: []byte(t.key[len(entity):]), Due: t.due, Command: stored.Command, Payload: stored.Payload, Schedule: stored.Schedule,
+		})
+		if err := p.fn(journal.PartTimer, p.buf); err != nil {
+			return err
 		}
 	}
 	return nil

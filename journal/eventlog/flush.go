@@ -75,7 +75,7 @@ func (m *Machine) TakeBatch() *Batch {
 			h.pending, h.before = nil, h.last.at
 		}
 		b.heads = append(b.heads, w)
-		h.listed, h.written, m.dirty[i] = false, true, nil
+		h.listed, h.flying, m.dirty[i] = false, true, nil
 	}
 	m.dirty = m.dirty[:0]
 	b.meta, m.meta = m.meta, nil
@@ -109,7 +109,7 @@ func (m *Machine) Flushed(b *Batch) {
 	for i := range b.heads {
 		w := &b.heads[i]
 		h := w.head
-		h.written = false
+		h.flying = false
 		if h.shard.replaced {
 			continue
 		}

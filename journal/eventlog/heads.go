@@ -25,7 +25,7 @@ type head struct {
 	base, before         journal.Position
 	snaps                *snapshots // nil while none is on its way to the store
 	listed               bool       // in the Machine's dirty heads
-	written              bool       // in a batch on its way to the store
+	flying               bool       // in a batch on its way to the store
 	cut                  bool       // Cut has moved, and no batch has taken that
 
 	slot int  // in the clock
@@ -42,7 +42,7 @@ type applied struct {
 	next *applied
 }
 
-func (h *head) pinned() bool { return h.listed || h.written || h.first != nil || h.snaps != nil }
+func (h *head) pinned() bool { return h.listed || h.flying || h.first != nil || h.snaps != nil }
 
 // headClock chooses which head leaves the memory: second chance, by a hand
 // that goes round.

@@ -78,7 +78,7 @@ func (m *Machine) replace(id sharding.ShardID, generation uint32) *shard {
 	old.replaced = true
 	for _, h := range old.heads {
 		h.pending, h.first, h.last, h.snaps = nil, nil, nil, nil
-		h.listed, h.written = false, false
+		h.listed, h.flying = false, false
 	}
 	m.dirty = keep(m.dirty, func(h *head) bool { return h.shard != old })
 	m.moved = keep(m.moved, func(s *shard) bool { return s != old })

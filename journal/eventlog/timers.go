@@ -115,7 +115,7 @@ func (m *Machine) timerStep(sh *shard, h *head, name []byte) (s timerStep, err e
 // timerDue says when a timer of the entity is due, if it is set. What is not in
 // the head, which is of now, is in what has changed or in the store.
 func (m *Machine) timerDue(sh *shard, h *head, key string) (due int64, has bool, err error) {
-	if due, has = h.Set.Find(key[len(h.key):]); has || int(h.Timers) == h.Set.Len() {
+	if due, has = h.Set.Find(key[len(h.key):]); has || !h.TimerRows() {
 		return due, has, nil
 	}
 	for _, layer := range [...]map[string]timerChange{sh.timers.fresh, sh.timers.taken} {
@@ -203,7 +203,7 @@ func (m *Machine) judgeDeletion(sh *shard, h *head) error {
 	for name := range h.Set.All {
 		keys[h.key+name] = struct{}{}
 	}
-	if int(h.Timers) > h.Set.Len() {
+	if h.TimerRows() {
 		if err := m.storedTimers(sh, h, keys); err != nil {
 			return err
 		}
@@ -227,9 +227,8 @@ func (m *Machine) storedTimers(sh *shard, h *head, keys map[string]struct{}) err
 		return err
 	}
 	defer view.Close()
-	class := store.AppendPrefix(nil, sh.id, sh.generation, store.ClassTimer)
-	err = view.Scan(append(class[:len(class):len(class)], h.key...), nil, func(key, _ []byte) error {
-		keys[string(key[len(class):])] = struct{}{}
+	err = eachTimerRow(view, sh.id, sh.generation, h.key, func(t timerPlace) error {
+		keys[t.key] = struct{}{}
 		return nil
 	})
 	if err != nil {

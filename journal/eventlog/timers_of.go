@@ -44,25 +44,12 @@ func (m *Machine) timersOf(ctx context.Context, id sharding.ShardID, entity stri
 			places = append(places, timerPlace{t.timer.Due, key})
 		}
 	}
-	unchanged := func(due int64, key string) {
-		if _, newer := changed[key]; !newer {
-			places = append(places, timerPlace{due, key})
+	err = eachTimer(view, id, generation, entity, h, func(t timerPlace) error {
+		if _, newer := changed[t.key]; !newer {
+			places = append(places, t)
 		}
-	}
-	for name, due := range h.Set.All {
-		unchanged(due, entity+name)
-	}
-	if int(h.Timers) > h.Set.Len() {
-		class := store.AppendPrefix(nil, id, generation, store.ClassTimer)
-		err = view.Scan(append(class[:len(class):len(class)], entity...), nil, func(key, body []byte) error {
-			due, err := store.DecodeDue(body)
-			if err != nil {
-				return err
-			}
-			unchanged(due, string(key[len(class):]))
-			return ctx.Err()
-		})
-	}
+		return ctx.Err()
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +105,32 @@ type timerPlace struct {
 
 func (p timerPlace) compare(q timerPlace) int {
 	return cmp.Or(cmp.Compare(p.due, q.due), cmp.Compare(p.key, q.key))
+}
+
+// eachTimer calls fn for the timers of an entity that a head of it holds, and
+// for those beside it in the store.
+func eachTimer(view View, id sharding.ShardID, generation uint32, entity string, h *store.Head, fn func(timerPlace) error) error {
+	for name, due := range h.Set.All {
+		if err := fn(timerPlace{due, entity + name}); err != nil {
+			return err
+		}
+	}
+	if !h.TimerRows() {
+		return nil
+	}
+	return eachTimerRow(view, id, generation, entity, fn)
+}
+
+// eachTimerRow calls fn for the timers of an entity that no head holds.
+func eachTimerRow(view View, id sharding.ShardID, generation uint32, entity string, fn func(timerPlace) error) error {
+	class := store.AppendPrefix(nil, id, generation, store.ClassTimer)
+	return view.Scan(append(class[:len(class):len(class)], entity...), nil, func(key, body []byte) error {
+		due, err := store.DecodeDue(body)
+		if err != nil {
+			return err
+		}
+		return fn(timerPlace{due, string(key[len(class):])})
+	})
 }
 
 func readTimer(view View, id sharding.ShardID, generation uint32, p timerPlace) (t store.Timer, err error) {

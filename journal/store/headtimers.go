@@ -18,6 +18,9 @@ const (
 	headTimersBytes = 128
 )
 
+// TimerRows reports whether the entity has timers that its head does not hold.
+func (h *Head) TimerRows() bool { return int64(h.Timers) > int64(h.Set.Len()) }
+
 // cut takes the first timer off.
 func (t HeadTimers) cut() (name string, due int64, rest HeadTimers) {
 	n := 1 + int(t[0])
