@@ -12,9 +12,11 @@ import (
 // A node's heap is small, and then that is too often, or it is large for the
 // sake of tables and caches without a pointer in them, and then it is room
 // that nothing needs: marking costs by what is to be looked at. So a node takes
-// a fixed room and a part of what is reachable.
+// as much room as it allocates between two looks, within bounds, and a part of
+// what is reachable: while it collects others wait for a processor.
 const (
 	collectorRoom  = 64 << 20
+	collectorMost  = 256 << 20
 	collectorShare = 25 // percent of what is reachable
 	collectorLook  = time.Second
 )
@@ -27,27 +29,28 @@ func runCollector(ctx context.Context) {
 	}
 	look := time.NewTicker(collectorLook)
 	defer look.Stop()
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	now := 100
+	heap := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
+	now, before := 100, uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
 		}
-		metrics.Read(live)
-		if want := collectorPercent(live[0].Value.Uint64()); want > now+now/8 || want < now-now/8 {
+		metrics.Read(heap)
+		live, allocs := heap[0].Value.Uint64(), heap[1].Value.Uint64()
+		if want := collectorPercent(live, allocs-before); want > now+now/8 || want < now-now/8 {
 			debug.SetGCPercent(want)
 			now = want
 		}
+		before = allocs
 	}
 }
 
-// collectorPercent is the room for a heap with so many reachable bytes, in
-// percent of them.
-func collectorPercent(live uint64) int {
-	if live < collectorRoom/3 {
-		return 300 // the least heap that Go has grows with it
-	}
-	return int(collectorShare + 100*collectorRoom/live)
+// collectorPercent is the room for a heap with so many reachable bytes that
+// allocates so many between two looks, in percent of the former.
+func collectorPercent(live, allocated uint64) int {
+	room := min(max(allocated, collectorRoom), collectorMost)
+	live = max(live, collectorRoom/3) // the least heap that Go has grows with the percentage
+	return int(collectorShare + 100*room/live)
 }

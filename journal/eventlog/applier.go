@@ -41,6 +41,16 @@ type ApplierOptions struct {
 	Logger *slog.Logger
 }
 
+const (
+	// The writing goroutine rests restShare times as long as a part of a batch
+	// took, which counts for restMost at most: others wait for a processor
+	// meanwhile, and nobody waits for the batch. It does not once restBehind
+	// times FlushBytes are not in the store.
+	restShare  = 2
+	restMost   = 5 * time.Millisecond
+	restBehind = 3
+)
+
 // roomInterval is how often a batch that waits for room on the disk looks for it.
 const roomInterval = 100 * time.Millisecond
 
@@ -196,6 +206,17 @@ func (a *Applier) writer() {
 	}
 }
 
+// rest lets others go on between two parts of a batch.
+func (a *Applier) rest(took time.Duration) {
+	if a.m.Unflushed() > restBehind*a.opts.FlushBytes {
+		return
+	}
+	select {
+	case <-a.opts.After(restShare * min(took, restMost)):
+	case <-a.stop:
+	}
+}
+
 func (a *Applier) run() {
 	defer close(a.write)
 	defer a.m.background.close()
@@ -240,6 +261,7 @@ func (a *Applier) run() {
 			switch {
 			case a.opts.Room():
 				inFlight = a.m.TakeBatch()
+				inFlight.ease(a.rest)
 				timer, due = nil, false
 				a.write <- inFlight
 			case closing:

@@ -1,6 +1,7 @@
 package eventlog_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -113,6 +114,58 @@ func TestApplierFlushesWhenIdle(t *testing.T) {
 	waitFor(t, "the batch is written", func() bool { return a.Flushes() == 1 && a.Backlog() == 0 })
 	if armed.Load() != 1 {
 		t.Fatal("an idle applier waits for another interval")
+	}
+}
+
+// Between two parts of a batch the writer lets others go on, for as long as its
+// options' timer says; not once too much waits to be written, and not when it ends.
+func TestApplierRests(t *testing.T) {
+	const entries, size = 8, 40 << 10 // a part is 64 KiB
+	big := func(from int) (out []journal.Committed) {
+		for i := range entries {
+			r := record(fmt.Sprint("e", from+i), 0, journal.Hash{}, 1)
+			r.Events[0].Payload = bytes.Repeat([]byte{byte(i)}, size)
+			out = append(out, journal.Committed{Index: uint64(from + i + 1), Term: 1, Data: entry(1, r)})
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		flush int64
+		rests bool
+	}{"in time": {entries * size / 2, true}, "behind": {entries * size / 8, false}} {
+		t.Run(name, func(t *testing.T) {
+			st := openStore(t, filepath.Join(t.TempDir(), "store"), store.Options{})
+			m := openMachine(t, st, 0, eventlog.Options{})
+			var rests atomic.Int64
+			rest := make(chan time.Time)
+			a := startApplier(t, m, eventlog.ApplierOptions{
+				Sink: &collector{}, FlushBytes: c.flush, FlushInterval: time.Hour,
+				After: func(d time.Duration) <-chan time.Time {
+					if d == time.Hour {
+						return nil
+					}
+					rests.Add(1)
+					return rest
+				},
+			})
+			a.Apply(1, big(0))
+			seen := int64(0)
+			for a.Flushes() == 0 {
+				waitFor(t, "the batch is written, or the writer rests", func() bool { return rests.Load() > seen || a.Flushes() > 0 })
+				if a.Flushes() == 0 {
+					seen++
+					rest <- time.Time{}
+				}
+			}
+			if c.rests && seen < 3 || !c.rests && seen > 0 {
+				t.Errorf("%d rests", seen)
+			}
+			a.Apply(1, big(entries))
+			closeApplier(t, a)
+			if m.Unflushed() != 0 {
+				t.Error("not all is in the store")
+			}
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/store"
@@ -133,6 +134,14 @@ func (m *Machine) Flushed(b *Batch) {
 	clear(b.shards)
 	b.meta, b.background = nil, batchBackground{}
 	m.shrinkHeads()
+}
+
+// ease has rest called between parts of the batch, unless it carries a shard's
+// life, which somebody waits for.
+func (b *Batch) ease(rest func(took time.Duration)) {
+	if b.kvs.Rest = rest; len(b.background.pieces) > 0 {
+		b.kvs.Rest = nil
+	}
 }
 
 // Write encodes the batch and writes it to the store. After an error the

@@ -1,10 +1,17 @@
 package store
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"time"
+)
 
 // Batch gathers pairs for one version. It keeps one buffer and is meant to be
 // reused. The zero Batch is empty and ready; it serves one goroutine.
 type Batch struct {
+	// Rest, if it is set, is called between two parts of a batch that is given to
+	// Badger in several, with how long the last one took. Reset keeps it.
+	Rest func(took time.Duration)
+
 	buf []byte
 	kvs []pair
 	key []byte

@@ -86,15 +86,19 @@ func openOnce(dir string, opts Options, merges *merges) (db *badger.DB, err erro
 	return db, nil
 }
 
-// tableBytes is the size of tables of all levels below the first. To build one
-// takes up to six times as much memory, and several are built at a time; Badger
-// would double the size from level to level. A system maps 65,530 of them.
-const tableBytes = 4 << 20
+// tableBytes is the size of tables of the level below the first, and tableGrowth
+// how much larger they are from level to level: with 100 GB there are five. To
+// build one takes up to six times as much memory, keeps a processor for 20 ms a
+// MiB, and several are built at a time. A system maps 65,530 of them.
+const (
+	tableBytes  = 1 << 20
+	tableGrowth = 2
+)
 
 // newTables is how many tables, each of a memtable, are merged into the levels
-// at a time. With twice Badger's five, half as often is as much read and written
-// again; a read looks into at most twice as many.
-const newTables = 10
+// at a time: 160 MiB, for as much is read and written again the less often the
+// more they are. A read looks into at most twice as many.
+const newTables = 20
 
 // stalledTables is how many new ones there may be: then writing waits for the
 // merging.
@@ -126,7 +130,7 @@ func badgerOptions(dir string, opts Options, merges *merges) badger.Options {
 		WithValueLogFileSize(2 << 20).
 		WithReadOnly(opts.ReadOnly).
 		WithLogger(badgerLogger{opts.Logger, merges})
-	o.TableSizeMultiplier = 1
+	o.TableSizeMultiplier = tableGrowth
 	return o
 }
 

@@ -10,7 +10,7 @@ func (s *Store) FreeBytes() (free, total uint64, err error) { return freeBytes(s
 // Badger writes its logs and tables through mappings of sparse files.
 func (s *Store) ReserveBytes() uint64 {
 	mem := uint64(s.opts.MemTableBytes)
-	return uint64(s.opts.Memtables+1)*3*mem + 4*mem
+	return uint64(s.opts.Memtables+1)*3*mem + 8*mem
 }
 
 // Room reports whether the file system has what the store may take. It costs

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 )
@@ -88,7 +89,7 @@ func (s *Store) Write(b *Batch, version uint64) (err error) {
 		if full {
 			// The rest goes on under the same version, which is why the
 			// watermark stays one below the highest version of the tables.
-			if err = txn.CommitAt(version, nil); err == nil {
+			if err = s.commitPart(txn, version, b.Rest); err == nil {
 				txn, part = s.db.NewTransactionAt(math.MaxUint64, true), b.kvs[i].key
 				err = set(txn, e)
 			}
@@ -103,6 +104,16 @@ func (s *Store) Write(b *Batch, version uint64) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version = version
+	return nil
+}
+
+// commitPart gives Badger a part of a batch that is not the last.
+func (s *Store) commitPart(txn *badger.Txn, version uint64, rest func(time.Duration)) error {
+	began := s.opts.Now()
+	if err := txn.CommitAt(version, nil); err != nil || rest == nil {
+		return err
+	}
+	rest(s.opts.Now().Sub(began))
 	return nil
 }
 
