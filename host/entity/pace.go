@@ -25,6 +25,9 @@ const (
 	windowLeast  = 32
 	// windowsTimers bounds those of a lane that are read and not admitted.
 	windowsTimers = 65536
+	// runTimers of a shard are admitted in a row, whatever is due in others: they
+	// become one entry of its log.
+	runTimers = 32
 	// scansAtOnce bounds the reads under way: half of the loaders are left to
 	// callers.
 	scansAtOnce = 4
@@ -123,6 +126,12 @@ func (p *pacer) admits() bool {
 		return true
 	}
 	return p.latest <= int64(paceSlow) && float64(p.admitted) < max(1, p.rate*paceBurst.Seconds())
+}
+
+// begins reports whether a run of timers may begin: one that would be short
+// waits until the next tick.
+func (p *pacer) begins() bool {
+	return min(p.allowed, p.spurt) >= min(runTimers, p.rate*paceTick.Seconds()) && p.admits()
 }
 
 // admit counts a timer that is admitted.
@@ -252,28 +261,15 @@ func (c *core) admitTimers() {
 	}
 	p.bring(now, float64(c.opts.TimerRate), c.owed > p.admitted)
 	aside := p.due[:0]
-	for len(p.windows) > 0 && p.admits() {
-		s := p.windows[0]
-		t := &s.timers
-		busy := len(s.deferred) > 0 || s.full(c)
-		cold := !busy && c.isCold(s, t.window[0].Entity)
-		if busy || cold && p.cold >= coldTimers {
-			aside = append(aside, heaps.Pop(&p.windows).(*shard))
-			continue
+	for len(p.windows) > 0 && p.begins() {
+		s := heaps.Pop(&p.windows).(*shard)
+		switch held := c.admitRun(s); {
+		case len(s.timers.window) == 0:
+		case held:
+			aside = append(aside, s)
+		default:
+			heaps.Push(&p.windows, s)
 		}
-		f := &firing{core: c, shard: s, term: s.term, asOf: t.asOf, timer: t.window[0], cold: cold}
-		t.window[0] = journal.Timer{}
-		if t.window = t.window[1:]; len(t.window) == 0 {
-			t.window = nil
-			heaps.Pop(&p.windows)
-		} else {
-			heaps.Fix(&p.windows, 0)
-		}
-		p.admit()
-		if cold {
-			p.cold++
-		}
-		c.admitTimer(f)
 	}
 	for _, s := range aside {
 		heaps.Push(&p.windows, s)
@@ -283,6 +279,30 @@ func (c *core) admitTimers() {
 	if len(p.windows) > 0 {
 		c.waitsFor(now + int64(paceTick))
 	}
+}
+
+// admitRun hands timers of a shard whose window is in no heap to their entities,
+// and reports whether the next one has to wait.
+func (c *core) admitRun(s *shard) (held bool) {
+	p, t := &c.pace, &s.timers
+	for n := 0; n < runTimers && len(t.window) > 0 && p.admits(); n++ {
+		busy := len(s.deferred) > 0 || s.full(c)
+		cold := !busy && c.isCold(s, t.window[0].Entity)
+		if busy || cold && p.cold >= coldTimers {
+			return true
+		}
+		f := &firing{core: c, shard: s, term: s.term, asOf: t.asOf, timer: t.window[0], cold: cold}
+		t.window[0] = journal.Timer{}
+		if t.window = t.window[1:]; len(t.window) == 0 {
+			t.window = nil
+		}
+		p.admit()
+		if cold {
+			p.cold++
+		}
+		c.admitTimer(f)
+	}
+	return false
 }
 
 // isCold reports that an entity has to be loaded before it takes a command.

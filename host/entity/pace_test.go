@@ -21,6 +21,7 @@ type alarms struct {
 	shards  int
 	timers  map[sharding.ShardID][]journal.Timer // set, by due time
 	entries []alarmEntry
+	made    int           // entries, ever
 	slow    time.Duration // of a commit
 	slowest time.Duration // lateness
 	fired   []int64       // due times, in order
@@ -64,6 +65,7 @@ func (a *alarms) lead(term sharding.Term) {
 }
 
 func (a *alarms) Propose(shard sharding.ShardID, fence sharding.Term, n uint64, data []byte) error {
+	a.made++
 	a.entries = append(a.entries, alarmEntry{flight{fence, n, data}, shard, a.core.now.Add(a.slow)})
 	return nil
 }
@@ -156,6 +158,28 @@ func (a *alarms) step(others ...*Request) {
 // other is a command of a caller.
 func (a *alarms) other(n int) *Request {
 	return &Request{Kind: Command, Shard: 1, Entity: sharding.EntityID{Type: "t", ID: "other"}, Name: "add", ID: journal.CommandID(fmt.Sprint("other-", n)), ExpectedSequence: NoExpectation, Done: a.bench}
+}
+
+// TestTimersShareEntries: timers of many shards that are due at once take few
+// entries of their logs.
+func TestTimersShareEntries(t *testing.T) {
+	const shards, each, total = 64, 100, 64 * 100
+	a := newAlarms(t, shards)
+	a.slow = time.Millisecond
+	a.set(each)
+	a.core.now = a.core.now.Add(time.Second)
+	a.lead(1)
+	others := 0
+	for n := 0; a.left() > 0; n++ {
+		if n > 10_000 {
+			t.Fatalf("%d timers have not fired", a.left())
+		}
+		a.step(a.other(n))
+		others++
+	}
+	if a.made-others > total/12 {
+		t.Errorf("%d timers took %d entries", total, a.made-others)
+	}
 }
 
 // TestTimersArePaced: timers that are due at once fire at the rate that is

@@ -39,7 +39,7 @@ type Options struct {
 	Lives []statefile.Life
 	// MaxHeads bounds the entities whose head is kept in memory, but for those
 	// with records on their way to the store. About 300 bytes each. Default
-	// 100,000.
+	// 131,072.
 	MaxHeads int
 	// MaxSubscribers bounds Subscribe. Default 10,000.
 	MaxSubscribers int
@@ -57,7 +57,7 @@ func (o Options) withDefaults() Options {
 			*v = d
 		}
 	}
-	def(&o.MaxHeads, 100_000)
+	def(&o.MaxHeads, 1<<17)
 	def(&o.MaxSubscribers, 10_000)
 	def(&o.PackBytes, 64<<10)
 	if o.Logger == nil {
