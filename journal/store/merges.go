@@ -30,9 +30,9 @@ const (
 	// mergeFree is how long after the last write merging may have everything: what
 	// is half merged takes memory.
 	mergeFree = time.Second
-	// mergeMost bounds what a table counts for. It takes some 30 ms where nothing
-	// else runs.
-	mergeMost = 50 * time.Millisecond
+	// mergeMost bounds what a table counts for. It takes some 10 ms a MiB where
+	// nothing else runs, and the largest have 16 MiB.
+	mergeMost = 200 * time.Millisecond
 )
 
 // merges has the goroutines that merge tables take turns.

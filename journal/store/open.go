@@ -36,6 +36,9 @@ func Open(dir string, opts Options) (*Store, error) {
 			What: fmt.Sprintf("they reach version %d, the log was cut at %d", w, opts.Watermark),
 		}
 	}
+	if opts.MemTableBytes, err = fitMemtables(dir, opts.MemTableBytes); err != nil {
+		return nil, fmt.Errorf("journal store: %w", err)
+	}
 	merges := newMerges(&opts)
 	db, err := openDB(dir, opts, merges)
 	if err != nil {
@@ -97,7 +100,8 @@ const (
 
 // newTables is how many tables, each of a memtable, are merged into the levels
 // at a time: 160 MiB, for as much is read and written again the less often the
-// more they are. A read looks into at most twice as many.
+// more they are. A read looks into at most twice as many, or three times where
+// merging falls behind.
 const newTables = 20
 
 // stalledTables is how many new ones there may be: then writing waits for the

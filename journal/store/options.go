@@ -13,7 +13,7 @@ import (
 type Options struct {
 	// MemTableBytes is the size of a memtable; what is not durable yet, and so
 	// what a start has to apply again, is about this much times Memtables.
-	// Anonymous memory is about 1.3 times this for each memtable. To make one a table keeps a processor for 4 ms a MiB. Default
+	// After a kill under a larger size it is that size once more. Anonymous memory is about 1.3 times this for each memtable. To make one a table keeps a processor for 4 ms a MiB. Default
 	// 8 MiB.
 	MemTableBytes int64
 	// Memtables that may wait for the disk. Default 4.
@@ -45,7 +45,10 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-const minMemTableBytes = 256 << 10
+const (
+	minMemTableBytes = 256 << 10
+	maxMemTableBytes = 1 << 30
+)
 
 func (o Options) withDefaults() Options {
 	def := func(v *int64, d int64) {
@@ -78,8 +81,8 @@ func (o Options) withDefaults() Options {
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var errs []error
-	if o.MemTableBytes < minMemTableBytes || o.MemTableBytes > 1<<30 {
-		errs = append(errs, fmt.Errorf("memtable of %d bytes: want %d to %d", o.MemTableBytes, minMemTableBytes, 1<<30))
+	if o.MemTableBytes < minMemTableBytes || o.MemTableBytes > maxMemTableBytes {
+		errs = append(errs, fmt.Errorf("memtable of %d bytes: want %d to %d", o.MemTableBytes, minMemTableBytes, maxMemTableBytes))
 	}
 	if o.Memtables < 1 || o.Memtables > 64 {
 		errs = append(errs, fmt.Errorf("%d memtables: want 1 to 64", o.Memtables))

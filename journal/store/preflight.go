@@ -44,6 +44,31 @@ func removeEmptyLogs(dir string) (removed int, err error) {
 	return removed, nil
 }
 
+// fitMemtables returns the size of memtables, bytes or more, to open a store
+// with that was killed: Badger replays each of their logs into one memtable, and
+// ends the process where it does not fit. A log is made twice as large as the
+// memtables of its time; one that was replayed is as large as what it holds,
+// which takes less than twice that in memory.
+func fitMemtables(dir string, bytes int64) (int64, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.mem"))
+	if err != nil {
+		return 0, err
+	}
+	fits := bytes
+	for _, name := range names {
+		fi, err := os.Stat(name)
+		if err != nil {
+			return 0, err
+		}
+		need := bytes
+		for need < maxMemTableBytes && fi.Size() != 2*need && 2*fi.Size() > need {
+			need *= 2
+		}
+		fits = max(fits, need)
+	}
+	return fits, nil
+}
+
 // The store is not encrypted: its files name key 0, and its registry of keys is
 // empty.
 const (

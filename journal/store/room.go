@@ -23,5 +23,5 @@ func (s *Store) Room() bool {
 // closes reports whether there is room for what Close writes.
 func (s *Store) closes() bool {
 	free, _, err := s.FreeBytes()
-	return s.opts.ReadOnly || err != nil || free >= 2*uint64(s.opts.MemTableBytes)
+	return s.opts.ReadOnly || err != nil || free >= uint64(s.opts.Memtables+1)*uint64(s.opts.MemTableBytes)
 }

@@ -109,6 +109,7 @@ func (s *Store) Write(b *Batch, version uint64) (err error) {
 
 // commitPart gives Badger a part of a batch that is not the last.
 func (s *Store) commitPart(txn *badger.Txn, version uint64, rest func(time.Duration)) error {
+	s.merges.written()
 	began := s.opts.Now()
 	if err := txn.CommitAt(version, nil); err != nil || rest == nil {
 		return err
