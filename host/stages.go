@@ -240,7 +240,10 @@ func (n *Node) openEntities(context.Context) error {
 	n.typeSettings.moved = n.region.IdleTimesMoved
 	n.closeLast("lanes", n.region.Close)
 	n.closeLast("transfers", func(context.Context) error { n.part.Close(); return nil })
-	n.applier, err = eventlog.StartApplier(n.machine, eventlog.ApplierOptions{Sink: n.region, Fatal: n.fatal, Logger: n.logger, FlushBytes: 4 << 20, FlushInterval: 400 * time.Millisecond, Room: n.store.Room})
+	n.applier, err = eventlog.StartApplier(n.machine, eventlog.ApplierOptions{
+		Sink: n.region, Fatal: n.fatal, Logger: n.logger,
+		FlushBytes: 4 << 20, FlushInterval: 400 * time.Millisecond, Room: n.store.Room, Awaited: n.part.Held,
+	})
 	if err != nil {
 		return err
 	}

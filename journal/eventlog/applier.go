@@ -35,7 +35,10 @@ type ApplierOptions struct {
 	// from it. Without it batches wait in memory, and at Close they are left to
 	// the log. Default: there always is.
 	Room func() bool
-	// After makes the interval's timer. Default time.After.
+	// Awaited says whether somebody waits for batches: then they are written
+	// without rests. Default: nobody does.
+	Awaited func() bool
+	// After makes the timers of the interval and of rests. Default time.After.
 	After func(time.Duration) <-chan time.Time
 	// Logger: default discarded.
 	Logger *slog.Logger
@@ -44,7 +47,7 @@ type ApplierOptions struct {
 const (
 	// The writing goroutine rests restShare times as long as a part of a batch
 	// took, which counts for restMost at most: others wait for a processor
-	// meanwhile, and nobody waits for the batch. It does not once restBehind
+	// meanwhile, and mostly nobody for the batch. It does not once restBehind
 	// times FlushBytes are not in the store.
 	restShare  = 2
 	restMost   = 5 * time.Millisecond
@@ -66,6 +69,9 @@ func (o ApplierOptions) withDefaults() ApplierOptions {
 	}
 	if o.Room == nil {
 		o.Room = func() bool { return true }
+	}
+	if o.Awaited == nil {
+		o.Awaited = func() bool { return false }
 	}
 	if o.After == nil {
 		o.After = time.After
@@ -208,7 +214,7 @@ func (a *Applier) writer() {
 
 // rest lets others go on between two parts of a batch.
 func (a *Applier) rest(took time.Duration) {
-	if a.m.Unflushed() > restBehind*a.opts.FlushBytes {
+	if a.opts.Awaited() || a.m.Unflushed() > restBehind*a.opts.FlushBytes {
 		return
 	}
 	select {

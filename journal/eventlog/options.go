@@ -38,7 +38,7 @@ type Options struct {
 	// Of a shard that is not in it the store's highest is taken.
 	Lives []statefile.Life
 	// MaxHeads bounds the entities whose head is kept in memory, but for those
-	// with records on their way to the store. About 300 bytes each. Default
+	// with records on their way to the store. About 500 bytes each. Default
 	// 131,072.
 	MaxHeads int
 	// MaxSubscribers bounds Subscribe. Default 10,000.
