@@ -189,8 +189,11 @@ func (m *Member) follow(ctx context.Context) {
 		if _, known := m.opts.Metadata.Leader(); known && announced && !outside {
 			led = time.Now()
 		} else if outside || time.Since(led) > lostAfter {
-			current, led = !m.rejoin(ctx), time.Now()
-			continue
+			led = time.Now()
+			if m.rejoin(ctx) {
+				current = false
+				continue
+			}
 		}
 		m.pass(ctx)
 		for waiting := true; waiting; {
