@@ -18,6 +18,9 @@ const (
 	collectorRoom  = 64 << 20
 	collectorMost  = 256 << 20
 	collectorShare = 25 // percent of what is reachable
+	// collectorLarge bounds all of it, in percent: what is reachable may be much
+	// more before the next look.
+	collectorLarge = 500
 	collectorLook  = time.Second
 )
 
@@ -30,7 +33,8 @@ func runCollector(ctx context.Context) {
 	look := time.NewTicker(collectorLook)
 	defer look.Stop()
 	heap := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
-	now, before := 100, uint64(0)
+	metrics.Read(heap)
+	now, before := 100, heap[1].Value.Uint64()
 	for {
 		select {
 		case <-ctx.Done():
@@ -52,5 +56,5 @@ func runCollector(ctx context.Context) {
 func collectorPercent(live, allocated uint64) int {
 	room := min(max(allocated, collectorRoom), collectorMost)
 	live = max(live, collectorRoom/3) // the least heap that Go has grows with the percentage
-	return int(collectorShare + 100*room/live)
+	return int(min(collectorShare+100*room/live, collectorLarge))
 }
