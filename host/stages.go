@@ -208,7 +208,7 @@ func (n *Node) openEntities(context.Context) error {
 	n.bindings = newBindings(n.metadata, n.shardKeys, n.logger, n.loadType)
 	lanes := n.cfg.Lanes
 	if lanes == 0 {
-		lanes = max(1, runtime.GOMAXPROCS(0)-1)
+		lanes = max(1, min(runtime.GOMAXPROCS(0), runtime.NumCPU())-1)
 	}
 	n.part = n.newPart()
 	n.region, err = region.New(region.Options{

@@ -52,7 +52,7 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 		compileTimeout: opts.CompileTimeout,
 		compileWait:    childPatience * opts.CompileTimeout,
 		compiling:      make(chan struct{}, 1),
-		turns:          make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
+		turns:          make(chan struct{}, max(1, min(runtime.GOMAXPROCS(0), runtime.NumCPU())-1)),
 	}
 	e.budget.limit = opts.MemoryBytes
 	config := wazero.NewRuntimeConfigCompiler()

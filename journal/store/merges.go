@@ -23,9 +23,10 @@ const (
 	// mergedLine is what Badger reports; the last argument is how long it took.
 	mergedLine = "[%d] LOG Compact. Added %d keys. Skipped %d keys. Iteration took: %v"
 	// mergeShare is the share of all processors that merging may have, one of so
-	// many, as long as there are no more than newTables. It is twice that half way
-	// to mergePressed, and all from there on: with stalledTables writing stops.
-	mergeShare   = 12
+	// many, as long as there are no more than newTables. It grows from there on, to
+	// twice that half way to mergePressed and all at it: with stalledTables writing
+	// stops. What is written in half a minute waits so, mostly, until nobody writes.
+	mergeShare   = 48
 	mergePressed = 2 * newTables
 	// mergeFree is how long after the last write merging may have everything: what
 	// is half merged takes memory.
@@ -33,9 +34,13 @@ const (
 	// mergeMost bounds what a table counts for. It takes some 10 ms a MiB where
 	// nothing else runs, and the largest have 16 MiB.
 	mergeMost = 200 * time.Millisecond
+	// mergeLook is how often who waits looks at how many new tables there are.
+	mergeLook = 100 * time.Millisecond
 )
 
-// merges has the goroutines that merge tables take turns.
+// merges has the goroutines that merge tables take turns. What each took is
+// billed; who comes back goes on once all that was billed before is paid for, by
+// the time that passes and the share.
 type merges struct {
 	now        func() time.Time
 	after      func(time.Duration) <-chan time.Time
@@ -45,12 +50,17 @@ type merges struct {
 	mu     sync.Mutex
 	db     *badger.DB // nil before it is open
 	wrote  time.Time
-	next   time.Time // nobody goes on before
-	tables int       // merged
+	billed time.Duration // of processors, since the start
+	paid   time.Duration // of these, as of looked
+	looked time.Time
+	tables int // merged
 }
 
 func newMerges(o *Options) *merges {
-	return &merges{now: o.Now, after: o.After, processors: runtime.GOMAXPROCS(0), stopped: make(chan struct{})}
+	return &merges{
+		now: o.Now, after: o.After, stopped: make(chan struct{}),
+		processors: min(runtime.GOMAXPROCS(0), runtime.NumCPU()),
+	}
 }
 
 // opened begins the pacing.
@@ -73,10 +83,16 @@ func (m *merges) stop() { close(m.stopped) }
 // merged returns when the caller, which has merged a table in the time given, may
 // go on with the next.
 func (m *merges) merged(took time.Duration) {
-	if wait := m.turn(took, m.fresh()); wait > 0 {
+	fresh := m.fresh()
+	for ticket := m.bill(took, fresh); ; fresh = m.fresh() {
+		wait := m.wait(ticket, fresh)
+		if wait == 0 {
+			return
+		}
 		select {
-		case <-m.after(wait):
+		case <-m.after(min(wait, mergeLook)):
 		case <-m.stopped:
+			return
 		}
 	}
 }
@@ -92,19 +108,46 @@ func (m *merges) fresh() int {
 	return db.Levels()[0].NumTables
 }
 
-// turn is how long the caller is to wait, with so many new tables.
-func (m *merges) turn(took time.Duration, fresh int) time.Duration {
+// bill counts a table and returns what is to be paid for before its goroutine
+// goes on.
+func (m *merges) bill(took time.Duration, fresh int) (ticket time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.pay(fresh)
 	m.tables++
-	left, now := min(mergePressed-fresh, newTables), m.now()
-	if left <= 0 || now.Sub(m.wrote) > mergeFree {
+	ticket = m.billed
+	m.billed += min(took, mergeMost)
+	return ticket
+}
+
+// wait is how long it takes until a ticket is paid for, if there are as many new
+// tables as now; 0 if it is.
+func (m *merges) wait(ticket time.Duration, fresh int) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	part, of := m.pay(fresh)
+	if m.paid >= ticket {
 		return 0
 	}
-	at := m.next
-	if at.Before(now) {
-		at = now
+	return max(1, (ticket-m.paid)*of/part)
+}
+
+// pay brings what is paid up to date. Merging may have a part of so many of the
+// time that passes, with so many new tables.
+func (m *merges) pay(fresh int) (part, of time.Duration) {
+	now := m.now()
+	passed := now.Sub(m.looked)
+	m.looked = now
+	left := min(mergePressed-fresh, newTables)
+	if left <= 0 || now.Sub(m.wrote) > mergeFree {
+		m.paid = m.billed
+		return 1, 1
 	}
-	m.next = at.Add(min(took, mergeMost) * mergeShare * time.Duration(left) / time.Duration(newTables*m.processors))
-	return at.Sub(now)
+	part, of = time.Duration(newTables*m.processors), mergeShare*time.Duration(left)
+	if passed >= (m.billed-m.paid)*of/part {
+		m.paid = m.billed
+	} else {
+		m.paid += passed * part / of
+	}
+	return part, of
 }

@@ -40,8 +40,8 @@ func TestMergedTablesAreReported(t *testing.T) {
 }
 
 // TestMergesTakeTurns: goroutines that merge get together what the share allows,
-// one alone no more, and all they want when new tables pile up or the store
-// closes.
+// one alone no more, and all they want when new tables pile up or nothing is
+// written, also those that wait already.
 func TestMergesTakeTurns(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	m := &merges{now: func() time.Time { return now }, processors: 2, stopped: make(chan struct{})}
@@ -50,39 +50,52 @@ func TestMergesTakeTurns(t *testing.T) {
 		m.written()
 	}
 	later(0)
+	turn := func(took time.Duration, fresh int) time.Duration { return m.wait(m.bill(took, fresh), fresh) }
 	const took, each = 30 * time.Millisecond, 30 * time.Millisecond * mergeShare / 2
 	for i := range 5 { // all at once
-		if got, want := m.turn(took, newTables), time.Duration(i)*each; got != want {
+		if got, want := turn(took, newTables), time.Duration(i)*each; got != want {
 			t.Errorf("goroutine %d waits %s, want %s", i, got, want)
 		}
 	}
 	later(5*each + time.Hour)
 	for range 3 { // one, which comes back
-		if got := m.turn(took, newTables); got != 0 && got != each-took {
+		if got := turn(took, newTables); got != 0 && got != each-took {
 			t.Errorf("alone it waits %s", got)
 		} else {
 			later(got + took)
 		}
 	}
 	later(time.Hour)
-	m.turn(time.Hour, 0)
-	if got := m.turn(took, newTables); got != mergeMost*mergeShare/2 {
+	turn(time.Hour, 0)
+	if got := turn(took, newTables); got != mergeMost*mergeShare/2 {
 		t.Errorf("after one that took long: %s", got)
 	}
 	later(time.Hour)
-	m.turn(took, (newTables+mergePressed)/2)
-	if got := m.turn(took, 0); got != each/2 {
-		t.Errorf("half way to where it hurries: %s, want %s", got, each/2)
+	turn(took, newTables)
+	const half = (newTables + mergePressed) / 2
+	ticket := m.bill(took, newTables)
+	for _, is := range []struct {
+		fresh int
+		want  time.Duration
+	}{{newTables, each}, {half, each / 2}, {mergePressed, 0}} {
+		if got := m.wait(ticket, is.fresh); got != is.want {
+			t.Errorf("with %d new tables it waits %s, want %s", is.fresh, got, is.want)
+		}
+	}
+	turn(took, newTables)
+	ticket = m.bill(took, newTables)
+	later(each / 4)
+	m.wait(ticket, newTables)
+	later(each / 4)
+	if got := m.wait(ticket, half); got != each/8 {
+		t.Errorf("a quarter paid at the share, half at twice that: %s left, want %s", got, each/8)
 	}
 	now = now.Add(mergeFree + 1)
-	if got := m.turn(took, 0); got != 0 {
+	if got := turn(took, 0); got != 0 {
 		t.Errorf("when nothing is written it waits %s", got)
 	}
-	m.written()
-	for range 3 {
-		if got := m.turn(took, mergePressed); got != 0 {
-			t.Errorf("with %d new tables it waits %s", mergePressed, got)
-		}
+	if got := m.wait(ticket, 0); got != 0 {
+		t.Errorf("who waited then waits %s", got)
 	}
 }
 
@@ -90,7 +103,7 @@ func TestMergesTakeTurns(t *testing.T) {
 func TestStoresCloseWhileMergesWait(t *testing.T) {
 	s := open(t, t.TempDir(), Options{After: func(time.Duration) <-chan time.Time { return nil }})
 	s.merges.written()
-	s.merges.turn(time.Second, 0)
+	s.merges.bill(time.Second, 0)
 	waited := make(chan struct{})
 	go func() {
 		defer close(waited)
