@@ -14,11 +14,22 @@ import (
 // that have had least.
 const spareProcessors = 2
 
-// takeProcessors adds them, unless the environment says how many there are to be
-// or a control group limits how much of them may be used: what is used beyond
-// that stops all for the rest of a period.
+// takeProcessors adds them. Where it adds none Go goes on to follow the limits
+// of the system.
 func takeProcessors() {
-	if n := runtime.GOMAXPROCS(0); os.Getenv("GOMAXPROCS") == "" && n == runtime.NumCPU() {
-		runtime.GOMAXPROCS(n + spareProcessors)
+	now := runtime.GOMAXPROCS(0)
+	if n := processorsFor(now, runtime.NumCPU(), os.Getenv("GOMAXPROCS")); n != now {
+		runtime.GOMAXPROCS(n)
 	}
+}
+
+// processorsFor is how many goroutines may run at once, where it would be now
+// and the machine has so many processors: no more than now if the environment
+// says how many, or if a control group limits how much of them may be used, for
+// what is used beyond that stops the process for the rest of a period.
+func processorsFor(now, there int, said string) int {
+	if said != "" || now < there {
+		return now
+	}
+	return there + spareProcessors
 }
