@@ -1,8 +1,12 @@
 package main
 
 import (
+	"io/fs"
 	"os"
+	"path"
 	"runtime"
+	"slices"
+	"strings"
 )
 
 // spareProcessors is how many goroutines may run at once beyond the processors
@@ -14,22 +18,43 @@ import (
 // that have had least.
 const spareProcessors = 2
 
-// takeProcessors adds them. Where it adds none Go goes on to follow the limits
-// of the system.
+// takeProcessors adds them, unless the environment says how many there are to be,
+// or something limits what may be used of them: what is used beyond a quota
+// stops the process for the rest of a period. Where it adds none Go goes on to
+// follow the limits of the system.
 func takeProcessors() {
 	now := runtime.GOMAXPROCS(0)
-	if n := processorsFor(now, runtime.NumCPU(), os.Getenv("GOMAXPROCS")); n != now {
-		runtime.GOMAXPROCS(n)
+	if os.Getenv("GOMAXPROCS") == "" && now == runtime.NumCPU() && !cpuQuota(os.DirFS("/")) {
+		runtime.GOMAXPROCS(now + spareProcessors)
 	}
 }
 
-// processorsFor is how many goroutines may run at once, where it would be now
-// and the machine has so many processors: no more than now if the environment
-// says how many, or if a control group limits how much of them may be used, for
-// what is used beyond that stops the process for the rest of a period.
-func processorsFor(now, there int, said string) int {
-	if said != "" || now < there {
-		return now
+// cpuQuota reports whether a control group of the process, or one around it,
+// bounds its CPU time; root is the root of the file system. Go looks at the
+// process's own group only, and its limit is never below two processors.
+func cpuQuota(root fs.FS) bool {
+	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
+	for line := range strings.Lines(string(groups)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // number:controllers:group
+		if len(parts) < 3 {
+			continue
+		}
+		base, file := "sys/fs/cgroup/cpu", "cpu.cfs_quota_us"
+		switch {
+		case parts[1] == "": // version 2
+			base, file = "sys/fs/cgroup", "cpu.max"
+		case !slices.Contains(strings.Split(parts[1], ","), "cpu"):
+			continue
+		}
+		for group := path.Join("/", parts[2]); ; group = path.Dir(group) {
+			quota, _ := fs.ReadFile(root, path.Join(base, group, file))
+			if f := strings.Fields(string(quota)); len(f) > 0 && f[0] != "max" && !strings.HasPrefix(f[0], "-") {
+				return true
+			}
+			if group == "/" {
+				break
+			}
+		}
 	}
-	return there + spareProcessors
+	return false
 }
