@@ -23,9 +23,9 @@ const (
 	// mergedLine is what Badger reports; the last argument is how long it took.
 	mergedLine = "[%d] LOG Compact. Added %d keys. Skipped %d keys. Iteration took: %v"
 	// mergeShare is the share of all processors that merging may have, one of so
-	// many, as long as there are no more than newTables. It grows from there on, to
-	// twice that half way to mergePressed and all at it: with stalledTables writing
-	// stops. What is written in half a minute waits so, mostly, until nobody writes.
+	// many, as long as no more than newTables are owed. It grows from there on, to
+	// twice that half way to mergePressed and all at it. So what is written in half
+	// a minute waits until nobody writes for mergeFree, if that is soon.
 	mergeShare   = 48
 	mergePressed = 2 * newTables
 	// mergeFree is how long after the last write merging may have everything: what
@@ -34,7 +34,7 @@ const (
 	// mergeMost bounds what a table counts for. It takes some 10 ms a MiB where
 	// nothing else runs, and the largest have 16 MiB.
 	mergeMost = 200 * time.Millisecond
-	// mergeLook is how often who waits looks at how many new tables there are.
+	// mergeLook is how often who waits looks at how much is owed.
 	mergeLook = 100 * time.Millisecond
 )
 
@@ -45,6 +45,7 @@ type merges struct {
 	now        func() time.Time
 	after      func(time.Duration) <-chan time.Time
 	processors int
+	tableBytes int64         // of a new one
 	stopped    chan struct{} // nobody waits any more
 
 	mu     sync.Mutex
@@ -58,7 +59,7 @@ type merges struct {
 
 func newMerges(o *Options) *merges {
 	return &merges{
-		now: o.Now, after: o.After, stopped: make(chan struct{}),
+		now: o.Now, after: o.After, stopped: make(chan struct{}), tableBytes: o.MemTableBytes,
 		processors: min(runtime.GOMAXPROCS(0), runtime.NumCPU()),
 	}
 }
@@ -83,9 +84,9 @@ func (m *merges) stop() { close(m.stopped) }
 // merged returns when the caller, which has merged a table in the time given, may
 // go on with the next.
 func (m *merges) merged(took time.Duration) {
-	fresh := m.fresh()
-	for ticket := m.bill(took, fresh); ; fresh = m.fresh() {
-		wait := m.wait(ticket, fresh)
+	owed := m.owed()
+	for ticket := m.bill(took, owed); ; owed = m.owed() {
+		wait := m.wait(ticket, owed)
 		if wait == 0 {
 			return
 		}
@@ -97,48 +98,61 @@ func (m *merges) merged(took time.Duration) {
 	}
 }
 
-// fresh is how many new tables there are.
-func (m *merges) fresh() int {
+// owed is what is to be merged, in new tables.
+func (m *merges) owed() int {
 	m.mu.Lock()
 	db := m.db
 	m.mu.Unlock()
 	if db == nil {
 		return mergePressed // nobody waits while it is being opened
 	}
-	return db.Levels()[0].NumTables
+	return owedTables(db.Levels(), m.tableBytes)
+}
+
+// owedTables is that for levels, where a new table has so many bytes. Badger may
+// join new tables to one instead of merging them down, and fills a level far
+// beyond its size before it empties it: so what counts is bytes.
+func owedTables(levels []badger.LevelInfo, tableBytes int64) int {
+	bytes := levels[0].Size
+	for _, l := range levels[1:] {
+		if l.Level < len(levels)-1 { // the last has no bound
+			bytes += max(0, l.Size-l.TargetSize)
+		}
+	}
+	return max(levels[0].NumTables, int(bytes/tableBytes))
 }
 
 // bill counts a table and returns what is to be paid for before its goroutine
 // goes on.
-func (m *merges) bill(took time.Duration, fresh int) (ticket time.Duration) {
+func (m *merges) bill(took time.Duration, owed int) (ticket time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pay(fresh)
+	m.pay(owed)
 	m.tables++
 	ticket = m.billed
 	m.billed += min(took, mergeMost)
 	return ticket
 }
 
-// wait is how long it takes until a ticket is paid for, if there are as many new
-// tables as now; 0 if it is.
-func (m *merges) wait(ticket time.Duration, fresh int) time.Duration {
+// wait is how long it takes until a ticket is paid for, if as much stays owed as
+// now; 0 if it is.
+func (m *merges) wait(ticket time.Duration, owed int) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	part, of := m.pay(fresh)
+	part, of := m.pay(owed)
 	if m.paid >= ticket {
 		return 0
 	}
-	return max(1, (ticket-m.paid)*of/part)
+	return ((ticket-m.paid)*of + part - 1) / part
 }
 
 // pay brings what is paid up to date. Merging may have a part of so many of the
-// time that passes, with so many new tables.
-func (m *merges) pay(fresh int) (part, of time.Duration) {
+// time that passes, with so many tables owed.
+func (m *merges) pay(owed int) (part, of time.Duration) {
 	now := m.now()
 	passed := now.Sub(m.looked)
 	m.looked = now
-	left := min(mergePressed-fresh, newTables)
+	left := min(mergePressed-owed, newTables)
 	if left <= 0 || now.Sub(m.wrote) > mergeFree {
 		m.paid = m.billed
 		return 1, 1

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/dgraph-io/badger/v4"
 )
 
 // TestMergedTablesAreReported: Badger tells of each table that it merges, as the
@@ -40,7 +42,7 @@ func TestMergedTablesAreReported(t *testing.T) {
 }
 
 // TestMergesTakeTurns: goroutines that merge get together what the share allows,
-// one alone no more, and all they want when new tables pile up or nothing is
+// one alone no more, and all they want when much is owed or nothing is
 // written, also those that wait already.
 func TestMergesTakeTurns(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
@@ -50,7 +52,7 @@ func TestMergesTakeTurns(t *testing.T) {
 		m.written()
 	}
 	later(0)
-	turn := func(took time.Duration, fresh int) time.Duration { return m.wait(m.bill(took, fresh), fresh) }
+	turn := func(took time.Duration, owed int) time.Duration { return m.wait(m.bill(took, owed), owed) }
 	const took, each = 30 * time.Millisecond, 30 * time.Millisecond * mergeShare / 2
 	for i := range 5 { // all at once
 		if got, want := turn(took, newTables), time.Duration(i)*each; got != want {
@@ -75,11 +77,11 @@ func TestMergesTakeTurns(t *testing.T) {
 	const half = (newTables + mergePressed) / 2
 	ticket := m.bill(took, newTables)
 	for _, is := range []struct {
-		fresh int
-		want  time.Duration
+		owed int
+		want time.Duration
 	}{{newTables, each}, {half, each / 2}, {mergePressed, 0}} {
-		if got := m.wait(ticket, is.fresh); got != is.want {
-			t.Errorf("with %d new tables it waits %s, want %s", is.fresh, got, is.want)
+		if got := m.wait(ticket, is.owed); got != is.want {
+			t.Errorf("with %d tables owed it waits %s, want %s", is.owed, got, is.want)
 		}
 	}
 	turn(took, newTables)
@@ -96,6 +98,39 @@ func TestMergesTakeTurns(t *testing.T) {
 	}
 	if got := m.wait(ticket, 0); got != 0 {
 		t.Errorf("who waited then waits %s", got)
+	}
+}
+
+// TestWhatIsOwedIsCountedInBytes: new tables that were joined, and levels that
+// hold more than they should, count as well as the number of tables.
+func TestWhatIsOwedIsCountedInBytes(t *testing.T) {
+	const table = 8 << 20
+	levels := func(sizes ...int64) (all []badger.LevelInfo) {
+		for i, n := range sizes {
+			all = append(all, badger.LevelInfo{Level: i, NumTables: 1, Size: n * table, TargetSize: 10 * table})
+		}
+		all[0].TargetSize = 0
+		return all
+	}
+	for _, tt := range []struct {
+		what   string
+		levels []badger.LevelInfo
+		want   int
+	}{
+		{"nothing", levels(0, 0, 0, 0), 1},
+		{"one new table, of thirty", levels(30, 0, 0, 0), 30},
+		{"levels within their size", levels(2, 10, 9, 0), 2},
+		{"two beyond theirs", levels(2, 15, 30, 0), 27},
+		{"the last, which has none", levels(2, 10, 10, 500), 2},
+	} {
+		if got := owedTables(tt.levels, table); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.what, got, tt.want)
+		}
+	}
+	many := levels(1, 0, 0, 0)
+	many[0].NumTables = 25
+	if got := owedTables(many, table); got != 25 {
+		t.Errorf("25 small tables: %d", got)
 	}
 }
 
