@@ -24,7 +24,7 @@ const (
 	windowTimers = 256
 	windowLeast  = 32
 	// windowsTimers bounds those of a lane that are read and not admitted.
-	windowsTimers = 65536
+	windowsTimers = 16384
 	// runTimers of a shard are admitted in a row, whatever is due in others: they
 	// become one entry of its log.
 	runTimers = 32

@@ -111,7 +111,7 @@ func (p *parts) entities() error {
 }
 
 func (p *parts) entity(h *cutHead) error {
-	e, _, err := store.SplitEntity(h.entity)
+	e, _, err := store.SplitEntity(string(h.entity))
 	if err != nil {
 		return err
 	}
@@ -218,14 +218,15 @@ func (p *parts) number(kind journal.PartKind, rest, body []byte) error {
 		return p.ctx.Err() // the shard's totals
 	}
 	c := journal.Count{}
-	var err error
-	if c.Entity, rest, err = store.SplitEntity(rest); err != nil {
+	e, other, err := store.SplitEntity(string(rest))
+	if err != nil {
 		return err
 	}
-	if len(rest) == 0 {
+	if other == "" {
 		return p.ctx.Err() // how many sends of an entity wait
 	}
-	if c.Other, _, err = store.SplitEntity(rest); err != nil {
+	c.Entity = e
+	if c.Other, _, err = store.SplitEntity(other); err != nil {
 		return err
 	}
 	if kind == journal.PartPair {

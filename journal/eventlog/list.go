@@ -159,7 +159,7 @@ func (l *lister) add(key string, h store.Head) error {
 		l.out.Next = l.last
 		return store.ErrStop
 	}
-	e, _, err := store.SplitEntity([]byte(key))
+	e, _, err := store.SplitEntity(key)
 	if err != nil {
 		return err
 	}

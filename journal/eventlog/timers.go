@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/store"
@@ -271,7 +272,8 @@ func (b *Batch) putTimers(w *shardWrite) {
 // DueTimers returns the timers of a shard that are due by then, the oldest
 // first, at most limit of those that skip does not refuse, and when the next
 // one after them is due, math.MaxInt64 for none. It reads the store and what
-// was applied since as of one moment. The slices are the caller's.
+// was applied since as of one moment. The slices are the caller's; they share
+// pieces of memory.
 func (m *Machine) DueTimers(ctx context.Context, id sharding.ShardID, by int64, limit int,
 	skip func(e sharding.EntityID, name string, due int64) bool) (due []journal.Timer, next int64, err error) {
 	c := timerCursor{skip: skip, limit: limit, by: by, next: math.MaxInt64, first: math.MaxInt64, ctx: ctx}
@@ -286,7 +288,7 @@ func (m *Machine) DueTimers(ctx context.Context, id sharding.ShardID, by int64, 
 	class := store.AppendPrefix(nil, id, sh.generation, store.ClassDue)
 	err = view.Scan(class, store.AppendDue(class[:len(class):len(class)], c.from), func(key, body []byte) error { return c.stored(key[len(class):], body) })
 	if err == nil && !c.done {
-		err = c.rest(math.MaxInt64, "")
+		err = c.rest(math.MaxInt64, nil)
 	}
 	if err != nil && !c.done {
 		return nil, 0, fmt.Errorf("read timers of shard %d: %w", id, err)
@@ -351,8 +353,38 @@ type timerCursor struct {
 	from    int64 // no timer is due before
 	first   int64 // the first that was met is due then
 	due     []journal.Timer
+	keys    strings.Builder // what due's strings are parts of, and bodies its slices
+	bodies  []byte
 	next    int64
 	done    bool // next is known
+}
+
+// Many timers are read long before their turn, and each object is one more for
+// the collector to mark: so they share pieces of memory, of cursorPiece at first
+// and cursorPieces at most.
+const (
+	cursorPiece  = 256
+	cursorPieces = 4 << 10
+)
+
+func (c *timerCursor) keepKey(key []byte) string {
+	if b := &c.keys; b.Cap()-b.Len() < len(key) {
+		size := max(cursorPiece, len(key), min(2*b.Cap(), cursorPieces))
+		c.keys = strings.Builder{}
+		c.keys.Grow(size)
+	}
+	from := c.keys.Len()
+	c.keys.Write(key)
+	return c.keys.String()[from:]
+}
+
+func (c *timerCursor) keepBody(body []byte) []byte {
+	if cap(c.bodies)-len(c.bodies) < len(body) {
+		c.bodies = make([]byte, 0, max(cursorPiece, len(body), min(2*cap(c.bodies), cursorPieces)))
+	}
+	from := len(c.bodies)
+	c.bodies = append(c.bodies, body...)
+	return c.bodies[from:len(c.bodies):len(c.bodies)]
 }
 
 func (c *timerCursor) stored(rest, body []byte) error {
@@ -360,28 +392,29 @@ func (c *timerCursor) stored(rest, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := c.rest(due, string(key)); err != nil {
+	if err := c.rest(due, key); err != nil {
 		return err
 	}
 	if _, newer := c.changed[string(key)]; newer {
 		return c.ctx.Err()
 	}
-	t, err := store.DecodeTimer(body, due)
+	t, err := store.DecodeTimer(c.keepBody(body), due)
 	if err != nil {
 		return err
 	}
-	return c.add(string(key), t)
+	return c.add(c.keepKey(key), t)
 }
 
-// rest adds what the overlay has before a timer of the store.
-func (c *timerCursor) rest(due int64, key string) error {
+// rest adds what the overlay has before a timer of the store, all of it for a
+// nil key.
+func (c *timerCursor) rest(due int64, key []byte) error {
 	for len(c.fresh) > 0 {
 		f := c.fresh[0]
-		if key != "" && (f.timer.Due > due || f.timer.Due == due && f.key > key) {
+		if key != nil && (f.timer.Due > due || f.timer.Due == due && f.key > string(key)) {
 			return nil
 		}
 		c.fresh = c.fresh[1:]
-		if err := c.add(f.key, f.timer); err != nil {
+		if err := c.add(f.key, ownTimer(f.timer)); err != nil {
 			return err
 		}
 	}
@@ -389,21 +422,17 @@ func (c *timerCursor) rest(due int64, key string) error {
 }
 
 func (c *timerCursor) add(key string, t store.Timer) error {
-	e, name, err := store.SplitEntity([]byte(key))
+	timer, err := timerOf(key, &t)
 	if err != nil {
 		return err
 	}
 	c.first = min(c.first, t.Due)
-	if c.skip != nil && c.skip(e, string(name), t.Due) {
+	if c.skip != nil && c.skip(timer.Entity, timer.Name, t.Due) {
 		return c.ctx.Err()
 	}
 	if t.Due > c.by || len(c.due) == c.limit {
 		c.next, c.done = t.Due, true
 		return store.ErrStop
-	}
-	timer, err := timerOf(key, &t)
-	if err != nil {
-		return err
 	}
 	c.due = append(c.due, timer)
 	return c.ctx.Err()

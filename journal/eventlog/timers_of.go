@@ -56,7 +56,7 @@ func (m *Machine) timersOf(ctx context.Context, id sharding.ShardID, entity stri
 	slices.SortFunc(places, timerPlace.compare)
 	timers := make([]journal.Timer, 0, min(limit, len(places)))
 	for _, p := range places[:min(limit, len(places))] {
-		t := changed[p.key].timer
+		t := ownTimer(changed[p.key].timer)
 		if len(t.Command) == 0 {
 			if t, err = readTimer(view, id, generation, p); err != nil {
 				return nil, err
@@ -145,15 +145,20 @@ func readTimer(view View, id sharding.ShardID, generation uint32, p timerPlace) 
 	return t, err
 }
 
-// timerOf is a timer as others see it; its slices are theirs.
+// ownTimer is a timer with copies of its slices.
+func ownTimer(t store.Timer) store.Timer {
+	return store.Timer{Due: t.Due, Command: bytes.Clone(t.Command), Payload: bytes.Clone(t.Payload), Schedule: bytes.Clone(t.Schedule)}
+}
+
+// timerOf is a timer as others see it, made of parts of key and t.
 func timerOf(key string, t *store.Timer) (journal.Timer, error) {
-	e, name, err := store.SplitEntity([]byte(key))
+	e, name, err := store.SplitEntity(key)
 	if err != nil {
 		return journal.Timer{}, err
 	}
-	timer := journal.Timer{Entity: e, Name: string(name), Due: t.Due, Command: bytes.Clone(t.Command), Payload: bytes.Clone(t.Payload)}
+	timer := journal.Timer{Entity: e, Name: name, Due: t.Due, Command: t.Command, Payload: t.Payload}
 	if len(t.Schedule) > 0 {
-		timer.Schedule, err = journal.DecodeSchedule(bytes.Clone(t.Schedule))
+		timer.Schedule, err = journal.DecodeSchedule(t.Schedule)
 	}
 	return timer, err
 }

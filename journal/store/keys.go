@@ -1,9 +1,9 @@
 package store
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -66,14 +66,15 @@ func AppendEntityID(dst []byte, e sharding.EntityID) []byte {
 	return append(dst, 0)
 }
 
-// SplitEntity is the inverse of AppendEntity; rest is what follows.
-func SplitEntity(b []byte) (e sharding.EntityID, rest []byte, err error) {
-	typ, b, ok := bytes.Cut(b, []byte{0})
-	id, rest, ok2 := bytes.Cut(b, []byte{0})
+// SplitEntity is the inverse of AppendEntity; rest is what follows. Both are
+// parts of key.
+func SplitEntity(key string) (e sharding.EntityID, rest string, err error) {
+	typ, key, ok := strings.Cut(key, "\x00")
+	id, rest, ok2 := strings.Cut(key, "\x00")
 	if !ok || !ok2 || len(typ) == 0 || len(id) == 0 {
-		return e, nil, fmt.Errorf("%w: key without an entity", journal.ErrDamaged)
+		return e, "", fmt.Errorf("%w: key without an entity", journal.ErrDamaged)
 	}
-	return sharding.EntityID{Type: string(typ), ID: string(id)}, rest, nil
+	return sharding.EntityID{Type: typ, ID: id}, rest, nil
 }
 
 // AppendRecordSuffix appends the end of a record key: the last record of the

@@ -39,7 +39,7 @@ func (v *verifier) sendPair(k Key, body []byte) error {
 		c.stated, err = DecodeTotals(body)
 		return err
 	}
-	_, rest, err := SplitEntity(k.Rest)
+	_, rest, err := SplitEntity(string(k.Rest))
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func eachJournal(t *testing.T, dir string, fn func(*shardJournal)) {
 		}
 		s := &shardJournal{view: view, shard: life.Shard, generation: life.Generation, heads: map[sharding.EntityID]store.Head{}}
 		if err := s.scan(store.ClassEntity, nil, func(rest, body []byte) error {
-			id, _, err := store.SplitEntity(rest)
+			id, _, err := store.SplitEntity(string(rest))
 			if err == nil {
 				s.heads[id], err = store.DecodeHead(body)
 			}
@@ -87,7 +87,7 @@ func (s *shardJournal) records(fn func(id sharding.EntityID, at journal.Position
 	var id sharding.EntityID
 	var last journal.Position
 	return s.scan(store.ClassRecord, nil, func(rest, body []byte) error {
-		of, _, err := store.SplitEntity(rest)
+		of, _, err := store.SplitEntity(string(rest))
 		if err != nil {
 			return err
 		}
