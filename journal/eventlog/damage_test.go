@@ -97,24 +97,13 @@ func TestFlippedBitsAreRefusedOrRepaired(t *testing.T) {
 }
 
 // What goes bad under an open store is never served: a read has the right
-// records or says damage. The heads of those that are read are in memory, from
-// the replay: one whose key is bad would not be found.
+// records or says damage. Only an entity whose head the replay did not bring
+// into memory may be unknown as a whole: what has a bad key in a table is not
+// found until the store is looked through.
 func TestBitsFlippedUnderAnOpenStoreAreNotServed(t *testing.T) {
+	// What the replay reads is cached: the tables are larger than the cache.
 	damaged := 0
-	// How much of a store is in its tables, and not in memory, is a matter of
-	// timing: go on with other stores until a flip is met.
-	for seed := uint64(2); seed == 2 || damaged == 0 && seed < 60; seed++ {
-		damaged += flipUnderOpenStore(t, seed)
-	}
-	if damaged == 0 {
-		t.Fatal("no flip hit anything")
-	}
-}
-
-// flipUnderOpenStore returns how many reads said damage.
-func flipUnderOpenStore(t *testing.T, seed uint64) (damaged int) {
-	t.Helper()
-	good, watermark, log, src := builtStore(t, seed, 3)
+	good, watermark, log, src := builtStore(t, 2, 40)
 	for range 4 * *seeds {
 		r := &journalRun{t: t, dir: filepath.Join(t.TempDir(), "store")}
 		copyStore(t, good, r.dir)
@@ -138,14 +127,15 @@ func flipUnderOpenStore(t *testing.T, seed uint64) (damaged int) {
 		}
 		for id, sh := range src.twin.shards {
 			for e, want := range sh.entities {
-				if n := len(want.at); n > 0 && want.at[n-1].Index > stored[id] {
-					damaged += readDamaged(t, r.m, id, e, want)
-				}
+				n := len(want.at)
+				damaged += readDamaged(t, r.m, id, e, want, n > 0 && want.at[n-1].Index > stored[id])
 			}
 		}
 		closeRun(t, r)
 	}
-	return damaged
+	if damaged == 0 {
+		t.Fatal("no flip hit anything")
+	}
 }
 
 // flipInPlace changes one byte without cutting the file, which is mapped.
@@ -179,8 +169,9 @@ func flipInPlace(t *testing.T, name string, rng *rand.Rand) {
 }
 
 // readDamaged is 1 when the read says damage. Right records before that are
-// fine, and a read that says nothing must have had all of them.
-func readDamaged(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, want *twinEntity) int {
+// fine, and a read that says nothing must have had all of them, or none of one
+// that need not be known.
+func readDamaged(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, want *twinEntity, known bool) int {
 	t.Helper()
 	i := want.cut
 	err := m.Read(t.Context(), id, e, want.gone(), func(at journal.Position, rec *journal.Record) error {
@@ -192,6 +183,9 @@ func readDamaged(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e shard
 	})
 	if errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrUnsupported) {
 		return 1
+	}
+	if err == nil && i == want.cut && !known {
+		return 0
 	}
 	if err != nil || i != len(want.records) {
 		t.Fatalf("read %s: %d of %d records and %v", e, i, len(want.records), err)
