@@ -18,11 +18,14 @@ NEMESIS ?= .
 # Packages with Go code; the examples are built for WebAssembly by their tests.
 PKGS = ./...
 # Their nodes are processes, which the race detector does not look into; the
-# same code runs under it in tests/bubble, tests/entities and the packages' own.
-PROCESSES = /tests/(blackbox|cluster|faults|kill|mutants|sends)$$
+# same code runs under it in tests/virtualtime, tests/e2e/entities and the packages' own.
+PROCESSES = /tests/(e2e/(api|cluster|crash|disk|floods|hostile|messages|starts|upgrade)|security(/[a-z]+)?|mutants)$$
+# The tests that say testkit.Long(t, "long"), and their packages.
+LONG = $$(git grep -h -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | paste -sd '|' -)
+LONG_PKGS = $$(git grep -l 'testkit.Long(t, "long")' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check fmt fmt-check vet lint generate generated fuzz bench sim kill powerloss nemesis sends chaos states failover mutants
+.PHONY: help build test race check fmt fmt-check vet lint generate generated reference fuzz bench long sim kill powerloss nemesis sends chaos states failover flips mutants founding upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,11 +33,12 @@ help: ## list the targets
 build: ## build bin/hostd
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/hostd ./cmd/hostd
 
-test: ## run every test
+test: ## run the tests that a person waits for; make long and others run the rest
 	$(GOTEST) $(PKGS)
 
+# -run . takes those that are long, too.
 race: ## run the tests in short mode under the race detector
-	$(GOTEST) -race -short -timeout 20m $$($(GO) list $(PKGS) | grep -vE '$(PROCESSES)')
+	$(GOTEST) -race -short -run . -timeout 20m $$($(GO) list $(PKGS) | grep -vE '$(PROCESSES)')
 
 check: fmt-check vet lint generated race ## all that must hold before a commit
 
@@ -44,9 +48,8 @@ fmt: ## format the code
 fmt-check:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted, run make fmt:"; echo "$$out"; exit 1; fi
 
-vet: ## go vet, with the planted faults too
+vet: ## go vet
 	$(GO) vet $(PKGS)
-	$(GO) vet -tags mutants ./tests/mutants
 
 # S1016 would turn one message into another because their fields are alike today.
 lint: ## staticcheck
@@ -54,6 +57,9 @@ lint: ## staticcheck
 
 generate: ## generate api/gen from api/proto
 	api/generate.sh
+
+reference: ## write docs/reference from the code
+	$(GO) run ./tests/ci/reference
 
 generated: ## fail when the committed generated code is not what the sources give
 	api/generate.sh check
@@ -69,29 +75,41 @@ fuzz: ## run each fuzz target FUZZTIME times (30000x), or for a time such as 1m
 bench: ## run every benchmark for BENCHTIME (default 1s)
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKGS)
 
+long: ## run the tests that take long and have no target of their own
+	$(GOTEST) -run "^($(LONG))$$" -count=1 -timeout 40m $(LONG_PKGS)
+
 sim: ## run the seeded simulator for SEEDS seeds (default 300)
 	$(GOTEST) -run '^TestSeeds$$' -count=1 -timeout 30m ./tests/sim -seeds $(SEEDS)
 
 kill: ## kill a node under load CYCLES (200) times and check all it said
-	$(GOTEST) -run '^TestKill' -count=1 -timeout 40m ./tests/kill -cycles $(CYCLES)
+	$(GOTEST) -run '^TestKill' -count=1 -timeout 40m ./tests/e2e/crash -cycles $(CYCLES)
 
 powerloss: ## cut a node's power under load CUTS times (30), and damage every file; needs root
-	$(GOTEST) -run '^(TestPowerLoss|TestDamage)' -count=1 -timeout 20m ./tests/faults -cuts $(CUTS) -damages
+	$(GOTEST) -run '^(TestPowerLoss|TestDamage)' -count=1 -timeout 20m ./tests/e2e/disk -cuts $(CUTS) -damages
 
 nemesis: ## kill, freeze, part, empty and move nodes of a cluster FAULTS (24) and MOVES (500) times; partitions need root
-	$(GOTEST) -run '$(NEMESIS)' -count=1 -timeout 60m ./tests/cluster -skip '^(TestChaos|TestStatesAreReplays)$$' -pause 0 -faults $(FAULTS) -moves $(MOVES) -freeze $(FREEZE) -kills 3 -v
+	$(GOTEST) -run '$(NEMESIS)' -count=1 -timeout 60m ./tests/e2e/cluster -skip '^(TestChaos|TestStatesAreReplays)$$' -pause 0 -faults $(FAULTS) -moves $(MOVES) -freeze $(FREEZE) -kills 3 -v
 
 sends: ## kill nodes and move shards FAULTS (24) times while SENDS (100000) sends and TRANSFERS (10000) transfers are made
-	$(GOTEST) -count=1 -timeout 60m ./tests/sends -sends $(or $(SENDS),100000) -transfers $(or $(TRANSFERS),10000) -faults $(FAULTS) -v
+	$(GOTEST) -run . -count=1 -timeout 60m ./tests/e2e/messages -sends $(or $(SENDS),100000) -transfers $(or $(TRANSFERS),10000) -faults $(FAULTS) -v
 
 chaos: ## kill, freeze, part and move nodes FAULTS (24) times while entities use all that they can; partitions need root
-	$(GOTEST) -run '^TestChaos$$' -count=1 -timeout 30m ./tests/cluster -chaos.faults $(FAULTS) -v
+	$(GOTEST) -run '^TestChaos$$' -count=1 -timeout 30m ./tests/e2e/cluster -chaos.faults $(FAULTS) -v
 
 states: ## replay ENTITIES (10000) with EVENTS (200) each on every replica, SAMPLE (200) of them interpreted too
-	$(GOTEST) -run '^TestStatesAreReplays$$' -count=1 -timeout 60m ./tests/cluster -states.entities $(or $(ENTITIES),10000) -states.events $(or $(EVENTS),200) -states.sample $(or $(SAMPLE),200) -v
+	$(GOTEST) -run '^TestStatesAreReplays$$' -count=1 -timeout 60m ./tests/e2e/cluster -states.entities $(or $(ENTITIES),10000) -states.events $(or $(EVENTS),200) -states.sample $(or $(SAMPLE),200) -v
 
 failover: ## print what callers see when a node of 256 shards is killed, KILLS (10) times
-	$(GOTEST) -run '^TestFailOver$$' -count=1 -timeout 30m ./tests/cluster -kills $(or $(KILLS),10) -failover-shards 256 -v
+	$(GOTEST) -run '^TestFailOver$$' -count=1 -timeout 30m ./tests/e2e/cluster -kills $(or $(KILLS),10) -failover-shards 256 -v
+
+flips: ## turn bits of tables while stores merge them, on nodes of a cluster
+	$(GOTEST) -run '^TestFlippedBitsInMergesAreMended$$' -timeout 15m -count=1 ./tests/e2e/disk -v
 
 mutants: ## plant each known fault in turn; a test must fail on it
-	$(GOTEST) -tags mutants -run '^TestMutantsAreCaught$$' -timeout 40m -count=1 ./tests/mutants
+	$(GOTEST) -run '^TestMutantsAreCaught$$' -timeout 40m -count=1 ./tests/mutants -plant -v
+
+founding: ## take the disk of a node that is told to found a cluster FOUNDINGS (5) times while the others are away
+	$(GOTEST) -run '^TestLeftOverBootstrapFoundsNothing$$' -timeout 10m -count=1 ./tests/e2e/starts -foundings $(or $(FOUNDINGS),5) -v
+
+upgrade: ## upgrade a cluster of the release before under load, in both orders, put nodes back, raise its level
+	$(GOTEST) -run '^TestUpgrade$$' -timeout 20m -count=1 ./tests/e2e/upgrade -both -v

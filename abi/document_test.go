@@ -9,16 +9,12 @@ import (
 	"testing"
 )
 
-// TestWorkedExample holds every byte of the worked example in ABI.md to the
+// TestWorkedExample holds every byte of the example in EXAMPLE.md to the
 // code, and the sizes in its text to the bytes.
 func TestWorkedExample(t *testing.T) {
-	text, err := os.ReadFile("ABI.md")
+	text, err := os.ReadFile("EXAMPLE.md")
 	if err != nil {
 		t.Fatal(err)
-	}
-	_, example, ok := strings.Cut(string(text), "## A worked example")
-	if !ok {
-		t.Fatal("the example is gone")
 	}
 	const now = 1_700_000_000_000_000_000
 	added := []byte(`{"amount":1}`)
@@ -50,7 +46,7 @@ func TestWorkedExample(t *testing.T) {
 	})
 	source := AppendSource(nil, Source{Kind: SourceEntity, EntityType: []byte("account"), EntityID: []byte("a1")})
 
-	blocks := strings.Split(example, "```")
+	blocks := strings.Split(string(text), "```")
 	for i, want := range [][]byte{handle, output, load, apply, reject, pay, source} {
 		if got := blockBytes(t, blocks[2*i+1]); got != hex.EncodeToString(want) {
 			t.Errorf("block %d\nis     %s\nshould %x", i+1, got, want)
@@ -122,13 +118,14 @@ func section(text, heading string) string {
 	return text
 }
 
-// TestFuelIsDocumented holds the budgets in FUEL.md and ABI.md to the limits.
+// TestFuelIsDocumented holds the budgets in FUEL.md and MANIFEST.md to the
+// limits.
 func TestFuelIsDocumented(t *testing.T) {
 	limits := DefaultLimits()
 	for file, budgets := range map[string]map[string]int{
 		"FUEL.md": {"hostd_handle": limits.CommandFuel, "hostd_query": limits.QueryFuel, "hostd_apply": limits.EventFuel,
 			"hostd_load": limits.LoadFuel, "_initialize": limits.StartFuel},
-		"ABI.md": {"fuel of a command": limits.CommandFuel},
+		"MANIFEST.md": {"fuel of a command": limits.CommandFuel},
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -52,6 +52,7 @@ var (
 	errTrailing = &bodyError{"bytes after the last field"}
 )
 
+// bodyError is why the body of a frame is malformed, as a constant text.
 type bodyError struct{ reason string }
 
 func (e *bodyError) Error() string { return e.reason }

@@ -12,7 +12,8 @@ type Limits struct {
 	SnapshotBytes int // hostd_snapshot, and the payload of a state frame
 	ManifestBytes int // hostd_describe
 
-	// Fuel of one call, in the units of FUEL.md: a tenth to a quarter of a nanosecond, mostly.
+	// Fuel of one call, in the units of FUEL.md: a tenth to a quarter of a
+	// nanosecond, mostly.
 	CommandFuel int // hostd_handle
 	QueryFuel   int // hostd_query
 	EventFuel   int // hostd_apply, for each event in its input

@@ -53,7 +53,8 @@ func ValidateEntityID(id string) error {
 }
 
 // ValidateName checks a command, query, event type, timer, tag or rejection
-// code: 1 to MaxNameBytes bytes of the same characters as an entity id. noun names it in the *NameError.
+// code: 1 to MaxNameBytes bytes of the same characters as an entity id. noun
+// names it in the *NameError.
 func ValidateName(noun, name string) error {
 	if reason := textFault(name, MaxNameBytes); reason != "" {
 		return &NameError{noun, reason}

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/host"
 	"github.com/hostd/hostd/host/config"
-	"github.com/hostd/hostd/tests/testkit"
+	"github.com/hostd/hostd/tests/support/testkit"
 	"golang.org/x/sys/unix"
 )
 

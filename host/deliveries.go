@@ -3,41 +3,52 @@ package host
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/deliver"
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/region"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
 )
 
-// openDeliveries starts the pump of the sends of the shards that this node
-// leads.
+// deliveries are the messages of the shards that this node leads, with the pump
+// that takes them to their entities.
+type deliveries struct {
+	machine *eventlog.Machine
+	region  *region.Region
+	pump    atomic.Pointer[deliver.Pump]
+	outbox  outboxTotals
+}
+
+// openDeliveries starts the pump.
 func (n *Node) openDeliveries(context.Context) error {
 	p := deliver.Start(deliver.Options{
-		Shards: ledShards{n}, Outboxes: n.machine, Router: n.router, Types: sendTypes{n}, Stop: eventlog.ErrStopReading, Logger: n.logger,
+		Shards: &n.deliveries, Outboxes: n.replicas.machine, Router: n.routing.router, Types: sendTypes{n.guests.modules}, Stop: eventlog.ErrStopReading, Logger: n.logger,
 	})
-	n.pump.Store(p)
-	n.closeLast("deliveries", p.Close)
-	n.watchSends(p)
+	n.deliveries.pump.Store(p)
+	n.lifecycle.add("deliveries", p.Close)
+	n.deliveries.register(n.metrics.registry, p)
 	return nil
 }
 
-// sent tells the pump, once there is one, of new sends.
-func (n *Node) sent(shard sharding.ShardID) {
-	if p := n.pump.Load(); p != nil {
+// sent tells the pump, once there is one, of new messages.
+func (d *deliveries) sent(shard sharding.ShardID) {
+	if p := d.pump.Load(); p != nil {
 		p.Sent(shard)
 	}
 }
 
-// ledShards implements deliver.Shards.
-type ledShards struct{ n *Node }
-
-func (s ledShards) Led() (led []deliver.Lead) {
-	for id, l := range s.n.region.Leads() {
+// Led implements deliver.Shards.
+func (d *deliveries) Led() (led []deliver.Lead) {
+	for id, l := range d.region.Leads() {
 		if l.Serving && sharding.ShardID(id) != sharding.MetaShard {
 			led = append(led, deliver.Lead{Shard: sharding.ShardID(id), Term: l.Term})
 		}
@@ -45,58 +56,93 @@ func (s ledShards) Led() (led []deliver.Lead) {
 	return led
 }
 
-func (s ledShards) Changed() <-chan struct{} { return s.n.region.LeadsChanged() }
+// Changed implements deliver.Shards.
+func (d *deliveries) Changed() <-chan struct{} { return d.region.LeadsChanged() }
 
-func (s ledShards) Post(shard sharding.ShardID, q *entity.Request) { s.n.region.Post(shard, q) }
+// Propose implements deliver.Shards.
+func (d *deliveries) Propose(shard sharding.ShardID, q *request.Request) { d.region.Propose(shard, q) }
 
 // sendTypes implements deliver.Types.
-type sendTypes struct{ n *Node }
+type sendTypes struct{ modules *modules.Modules }
 
-func (s sendTypes) Served(entityType string) bool { return s.n.bindings.served(entityType) != nil }
+func (s sendTypes) Served(entityType string) bool { return s.modules.Types.Served(entityType) != nil }
 
 func (s sendTypes) Unknown(entityType string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*confirmTime)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*cluster.ConfirmTime)
 	defer cancel()
-	_, err := (typeService{s.n}).Lookup(ctx, entityType)
-	return errors.Is(err, entity.ErrUnknownType)
+	_, err := s.modules.Service.Lookup(ctx, entityType)
+	return errors.Is(err, request.ErrUnknownType)
 }
 
-// watchSends registers what the node knows of sends.
-func (n *Node) watchSends(p *deliver.Pump) {
+// outboxAge is how old the totals of the node's outbox may be.
+const outboxAge = 50 * time.Millisecond
+
+// outboxTotals is what the node's shards have of messages. Lanes ask for it at
+// each command that sends, so it is counted a few times a second only.
+type outboxTotals struct {
+	mu           sync.Mutex
+	at           time.Time
+	sends, bytes int
+}
+
+// total returns what the shards that this node leads have, not older than
+// outboxAge.
+func (d *deliveries) total() (sends, bytes int) {
+	o := &d.outbox
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now := time.Now(); now.Sub(o.at) > outboxAge {
+		o.at = now
+		o.sends, o.bytes = d.count()
+	}
+	return o.sends, o.bytes
+}
+
+// count counts the messages of the shards that the node leads.
+func (d *deliveries) count() (sends, bytes int) {
+	for _, l := range d.Led() {
+		t := d.machine.MessageTotals(l.Shard)
+		sends, bytes = sends+int(t.Messages), bytes+int(t.MessageBytes)
+	}
+	return sends, bytes
+}
+
+// register has the metrics of sends served.
+func (d *deliveries) register(registry *prometheus.Registry, p *deliver.Pump) {
 	count := func(name, help string, pick func(deliver.Stats) uint64) {
-		n.metrics.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
+		registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
 			func() float64 { return float64(pick(p.Stats())) }))
 	}
 	count("hostd_send_deliveries_total", "Sends that arrived.", func(s deliver.Stats) uint64 { return s.Delivered })
 	count("hostd_send_retries_total", "Attempts to deliver a send that failed.", func(s deliver.Stats) uint64 { return s.Retries })
 	count("hostd_sends_given_up_total", "Sends to entity types that do not exist.", func(s deliver.Stats) uint64 { return s.GivenUp })
 	gauge := func(name, help string, fn func(shard sharding.ShardID) float64) {
-		n.metrics.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() (sum float64) {
-			for _, l := range (ledShards{n}).Led() {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() (sum float64) {
+			for _, l := range d.Led() {
 				sum += fn(l.Shard)
 			}
 			return sum
 		}))
 	}
 	gauge("hostd_outbox_sends", "Sends on their way, of the shards that the node leads.", func(s sharding.ShardID) float64 {
-		return float64(n.machine.SendTotals(s).Sends)
+		return float64(d.machine.MessageTotals(s).Messages)
 	})
-	gauge("hostd_outbox_bytes", "Bytes of these.", func(s sharding.ShardID) float64 { return float64(n.machine.SendTotals(s).SendBytes) })
+	gauge("hostd_outbox_bytes", "Bytes of the sends on their way, of the shards that the node leads.", func(s sharding.ShardID) float64 { return float64(d.machine.MessageTotals(s).MessageBytes) })
 	gauge("hostd_dead_letters", "Dead letters of the shards that the node leads.", func(s sharding.ShardID) float64 {
-		return float64(n.machine.SendTotals(s).Letters)
+		return float64(d.machine.MessageTotals(s).DeadLetters)
 	})
-	n.metrics.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "hostd_outbox_oldest_seconds", Help: "Age of the oldest send on its way, of the shards that the node leads.",
-	}, n.oldestSend))
+	}, d.oldest))
 }
 
-func (n *Node) oldestSend() (age float64) {
-	for _, l := range (ledShards{n}).Led() {
-		if n.machine.SendTotals(l.Shard).Sends == 0 {
+func (d *deliveries) oldest() (age float64) {
+	for _, l := range d.Led() {
+		if d.machine.MessageTotals(l.Shard).Messages == 0 {
 			continue
 		}
 		// A shard that cannot be read now says nothing.
-		_ = n.machine.Outbox(context.Background(), l.Shard, journal.ItemID{}, func(s *journal.Send) error {
+		_ = d.machine.Outbox(context.Background(), l.Shard, journal.ItemID{}, func(s *journal.Message) error {
 			age = max(age, time.Since(time.Unix(0, s.At)).Seconds())
 			return eventlog.ErrStopReading
 		})

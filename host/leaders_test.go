@@ -27,15 +27,15 @@ func TestLeadersAreLearntUntilRequestsAreAnswered(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	last := len(n.closers) - 1
-	for ; n.closers[last].name != "server"; last-- {
-		if err := n.closers[last].close(ctx); err != nil {
+	last := len(n.lifecycle.closers) - 1
+	for ; n.lifecycle.closers[last].name != "server"; last-- {
+		if err := n.lifecycle.closers[last].close(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	n.closers = n.closers[:last+1]
+	n.lifecycle.closers = n.lifecycle.closers[:last+1]
 
-	changed := n.leaders.Changed()
+	changed := n.routing.leaders.Changed()
 	n.region.QuorumChanged(1, false)
 	select {
 	case <-changed:

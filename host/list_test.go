@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
-	"github.com/hostd/hostd/tests/testkit/guest"
+	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
 // pages lists what matches, page by page, asking nodes in turn, and reports how

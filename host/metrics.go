@@ -51,27 +51,35 @@ func (m *metrics) watch(n *Node) {
 	count("hostd_commands_total", "Commands carried out.", lane(func(s entity.Stats) uint64 { return s.Commands }))
 	count("hostd_events_total", "Events of commands carried out.", lane(func(s entity.Stats) uint64 { return s.Events }))
 	count("hostd_queries_total", "Queries answered by guests.", lane(func(s entity.Stats) uint64 { return s.Queries }))
-	count("hostd_rate_limited_total", "Commands refused by the rate of their entity type.", lane(func(s entity.Stats) uint64 { return s.RateLimited }))
+	count("hostd_rate_limited_total", "Commands refused by the limits of their entity type on what it does in a second.", lane(func(s entity.Stats) uint64 { return s.RateLimited }))
+	count("hostd_send_times_ignored_total", "Deliveries of sends whose time is more than a minute ahead of this node's clock.", lane(func(s entity.Stats) uint64 { return s.AheadOfUs }))
 	count("hostd_retries_refused_total", "Commands tried again so late that their entities do not remember whether an earlier attempt took effect.", lane(func(s entity.Stats) uint64 { return s.Forgotten }))
 	count("hostd_rejections_total", "Commands that handlers refused.", lane(func(s entity.Stats) uint64 { return s.Rejections }))
 	count("hostd_duplicates_total", "Commands answered with an earlier reply.", lane(func(s entity.Stats) uint64 { return s.Duplicates }))
 	count("hostd_guest_faults_total", "Guest calls that trapped or broke the contract.", lane(func(s entity.Stats) uint64 { return s.Faults }))
-	count("hostd_guest_overruns_total", "Guest calls that the lane went on without.", lane(func(s entity.Stats) uint64 { return s.Overruns }))
+	count("hostd_guest_overruns_total", "Guest calls that the lane went on without.", lane(func(s entity.Stats) uint64 { return s.Handovers }))
 	count("hostd_activations_total", "Entities loaded from their history.", lane(func(s entity.Stats) uint64 { return s.Loads }))
 	count("hostd_proposals_total", "Entries proposed; each carries one or more commands.", lane(func(s entity.Stats) uint64 { return s.Proposals }))
 	gauge("hostd_entities_resident", "Entities in the lanes.", lane(func(s entity.Stats) uint64 { return uint64(s.Entities) }))
-	gauge("hostd_folded_entities", "Entities in memory whose records lie outside of Go's heap.", lane(func(s entity.Stats) uint64 { return uint64(s.Folded) }))
-	gauge("hostd_folded_bytes", "Memory of the records of folded entities.", lane(func(s entity.Stats) uint64 { return uint64(s.FoldedBytes) }))
+	gauge("hostd_folded_entities", "Entities in memory whose records lie outside of Go's heap.", lane(func(s entity.Stats) uint64 { return uint64(s.Dormant) }))
+	gauge("hostd_folded_bytes", "Memory of the records of folded entities.", lane(func(s entity.Stats) uint64 { return uint64(s.DormantBytes) }))
 	gauge("hostd_guest_instances", "Guest instances open.", lane(func(s entity.Stats) uint64 { return uint64(s.Instances) }))
 	gauge("hostd_guest_memory_bytes", "Linear memory of guest instances.", lane(func(s entity.Stats) uint64 { return uint64(s.GuestBytes) }))
-	gauge("hostd_apply_backlog_bytes", "Committed and not yet in the store.", func() float64 { return float64(n.applier.Backlog()) })
-	gauge("hostd_disk_free_bytes", "Free space of the data directory's file system.", func() float64 { return float64(n.disk.free.Load()) })
+	gauge("hostd_apply_backlog_bytes", "Committed and not yet in the store.", func() float64 { return float64(n.replicas.applier.Backlog()) })
+	gauge("hostd_disk_free_bytes", "Free space of the data directory's file system.", func() float64 { return float64(n.watches.disk.Free()) })
 	gauge("hostd_disk_read_only", "1 while writes are refused for want of space.", func() float64 {
-		if n.disk.readOnly.Load() {
+		if n.watches.disk.ReadOnly() {
 			return 1
 		}
 		return 0
 	})
+	gauge("hostd_store_unmerged_bytes", "New tables of the store that are to be merged, and what its levels hold beyond their size.", func() float64 { return float64(n.replicas.store.UnmergedBytes()) })
+	count("hostd_scrub_bytes_total", "Bytes of the store's tables that the scrub has verified.", func() float64 { return float64(n.replicas.store.Scrubbed().Bytes) })
+	count("hostd_scrub_passes_total", "Passes of the scrub over all of the store's tables.", func() float64 { return float64(n.replicas.store.Scrubbed().Passes) })
+	count("hostd_scrub_damage_total", "Times that the scrub has met damage: every replica of the node stops.", func() float64 { return float64(n.replicas.store.Scrubbed().Damaged) })
+	gauge("hostd_disk_stalled_seconds", "How long a write or sync of the log has not returned, in steps of a quarter second; 0 where it takes less.", func() float64 { return n.watches.stalls.Disk().Seconds() })
+	gauge("hostd_clock_skew_seconds", "How far the node's clock is ahead of the median of those that it hears; negative: behind.", func() float64 { return n.watches.clock.Skew().Seconds() })
+	gauge("hostd_peer_round_trip_seconds", "99th percentile of the last round trips of beats, to the node where it is longest.", func() float64 { return n.watches.clock.Trip().Seconds() })
 	gauge("hostd_shards_led", "Shards that this node leads.", func() float64 {
 		led := 0
 		for _, l := range n.region.Leads() {
@@ -81,6 +89,7 @@ func (m *metrics) watch(n *Node) {
 		}
 		return float64(led)
 	})
-	count("hostd_wal_syncs_total", "Syncs of the write-ahead log.", func() float64 { return float64(n.log.Stats().Syncs) })
-	count("hostd_wal_bytes_total", "Bytes written to the write-ahead log.", func() float64 { return float64(n.log.Stats().WrittenBytes) })
+	gauge("hostd_shards_disputed", "Shards that are refused, since their replicas differ and too few voters say which are right.", func() float64 { return float64(n.replicas.judge.Count()) })
+	count("hostd_wal_syncs_total", "Syncs of the write-ahead log.", func() float64 { return float64(n.replicas.log.Stats().Syncs) })
+	count("hostd_wal_bytes_total", "Bytes written to the write-ahead log.", func() float64 { return float64(n.replicas.log.Stats().WrittenBytes) })
 }

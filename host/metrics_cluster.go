@@ -12,7 +12,7 @@ import (
 func (m *metrics) watchCluster(n *Node) {
 	raft := func(pick func(raftgroup.Stats) float64) func() float64 {
 		return func() float64 {
-			if l := n.raft.loop.Load(); l != nil {
+			if l := n.replicas.raft.loop.Load(); l != nil {
 				return pick(l.Stats())
 			}
 			return 0
@@ -25,6 +25,10 @@ func (m *metrics) watchCluster(n *Node) {
 		{"hostd_raft_groups", "Replicas on this node.", func(s raftgroup.Stats) float64 { return float64(s.Groups) }},
 		{"hostd_raft_groups_awake", "Replicas whose clock goes; the others sleep.", func(s raftgroup.Stats) float64 { return float64(s.Awake) }},
 		{"hostd_raft_groups_led", "Replicas that lead.", func(s raftgroup.Stats) float64 { return float64(s.Led) }},
+		{"hostd_shards_stopped", "Replicas that have stopped: on damage, or at an entry of a later release.", func(s raftgroup.Stats) float64 { return float64(s.Stopped) }},
+		{"hostd_raft_snapshots_sending", "Snapshots of shards on their way to other nodes, or waiting for their turn.", func(s raftgroup.Stats) float64 { return float64(s.SendingSnapshots) }},
+		{"hostd_raft_held_log_bytes", "Bytes of the log held on disk for followers that a snapshot is sent to.", func(s raftgroup.Stats) float64 { return float64(s.HeldBytes) }},
+		{"hostd_raft_snapshot_kept_bytes", "Bytes on disk of snapshots that are sent, of the log behind them, and of snapshots that came in part.", func(s raftgroup.Stats) float64 { return float64(s.KeptBytes) }},
 		{"hostd_peers_silent", "Known nodes that are not heard.", func(s raftgroup.Stats) float64 { return float64(s.Silent) }},
 	} {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, raft(g.pick)))
@@ -38,6 +42,12 @@ func (m *metrics) watchCluster(n *Node) {
 		{"hostd_raft_proposals_dropped_total", "Proposals that entered no log.", func(s raftgroup.Stats) float64 { return float64(s.ProposalsDropped) }},
 		{"hostd_raft_messages_sent_total", "Messages of groups put into frames.", func(s raftgroup.Stats) float64 { return float64(s.MessagesSent) }},
 		{"hostd_raft_messages_received_total", "Messages taken for a replica here.", func(s raftgroup.Stats) float64 { return float64(s.MessagesReceived) }},
+		{"hostd_raft_snapshots_outrun_total", "Snapshots that were sent in vain, since the log behind them could not be held.", func(s raftgroup.Stats) float64 { return float64(s.SnapshotsOutrun) }},
+		{"hostd_raft_snapshots_resumed_total", "Times that the sending of a snapshot went on where it broke off.", func(s raftgroup.Stats) float64 { return float64(s.SnapshotsResumed) }},
+		{"hostd_raft_snapshot_files_damaged_total", "Files of snapshots that were found to be damaged as they were sent, and written again.", func(s raftgroup.Stats) float64 { return float64(s.SnapshotFilesDamaged) }},
+		{"hostd_raft_messages_refused_total", "Messages of other nodes for no replica here.", func(s raftgroup.Stats) float64 { return float64(s.MessagesRefused) }},
+		{"hostd_raft_messages_forged_total", "Messages of other nodes that nobody may have sent, or that are impossible.", func(s raftgroup.Stats) float64 { return float64(s.MessagesForged) }},
+		{"hostd_raft_frames_refused_total", "Frames of other nodes that are none.", func(s raftgroup.Stats) float64 { return float64(s.FramesRefused) }},
 		{"hostd_raft_wakes_total", "Sleeping replicas that woke.", func(s raftgroup.Stats) float64 { return float64(s.Wakes) }},
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help}, raft(c.pick)))

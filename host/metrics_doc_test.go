@@ -2,19 +2,22 @@ package host_test
 
 import (
 	"bufio"
-	"flag"
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hostd/hostd/api/client"
-	"github.com/hostd/hostd/tests/testkit/guest"
+	"github.com/hostd/hostd/host"
+	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/certs"
+	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
-
-var rewriteDocs = flag.Bool("rewrite", false, "write the list of metrics anew instead of comparing with it")
 
 // metricRows are the project's own metrics as a node serves them, as rows of a
 // table: what comes with the runtime and the process is left out.
@@ -46,7 +49,7 @@ func metricRows(t *testing.T, addr string) []string {
 	return rows
 }
 
-// TestMetricsAreListed: OPERATIONS.md lists what /metrics serves on the nodes of
+// TestMetricsAreListed: the reference lists what /metrics serves on the nodes of
 // a cluster, and nothing else.
 func TestMetricsAreListed(t *testing.T) {
 	nodes := startCluster(t, 2, 4)
@@ -68,32 +71,21 @@ func TestMetricsAreListed(t *testing.T) {
 	for _, n := range nodes {
 		rows = append(rows, metricRows(t, n.Addr())...)
 	}
+	rows = append(rows, metricRows(t, startSecured(t).Addr())...)
 	slices.Sort(rows)
 	if rows = slices.Compact(rows); len(rows) < 30 {
 		t.Fatalf("only %d metrics are served", len(rows))
 	}
-	const path, begin = "../OPERATIONS.md", "| metric | kind | |\n|---|---|---|\n"
+	const path = "../docs/reference/metrics.md"
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, found := strings.Cut(string(text), begin)
-	if !found {
-		t.Fatalf("%s has no table of metrics", path)
-	}
 	var listed []string
-	for {
-		line, after, _ := strings.Cut(rest, "\n")
-		if !strings.HasPrefix(line, "|") {
-			break
+	for line := range strings.Lines(string(text)) {
+		if cells := strings.Split(strings.TrimSpace(line), " | "); len(cells) == 4 && strings.HasPrefix(line, "| `") {
+			listed = append(listed, strings.Join([]string{cells[0], cells[1], cells[3]}, " | ")) // without the labels
 		}
-		listed, rest = append(listed, line), after
-	}
-	if *rewriteDocs {
-		if err := os.WriteFile(path, []byte(before+begin+strings.Join(rows, "\n")+"\n"+rest), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
 	}
 	for _, row := range rows {
 		if !slices.Contains(listed, row) {
@@ -105,6 +97,46 @@ func TestMetricsAreListed(t *testing.T) {
 			t.Errorf("is listed and not served: %s", row)
 		}
 	}
+}
+
+// startSecured starts a node that takes TLS and credentials, and refuses a call.
+func startSecured(t *testing.T) *host.Node {
+	t.Helper()
+	dir := t.TempDir()
+	line, err := authn.TokenLine("somebody", authn.NewToken(), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := filepath.Join(dir, "tokens")
+	if err := os.WriteFile(tokens, []byte(line+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	authority, err := certs.CreateAuthority(dir, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key := certs.NodeFiles(dir, "n1")
+	if err := authority.Issue(cert, key, certs.Request{Name: "n1", Cluster: "test", Hosts: []string{"127.0.0.1"}}); err != nil {
+		t.Fatal(err)
+	}
+	n, _ := startWith(t, t.TempDir(), func(cfg *config.Config) {
+		cfg.Auth, cfg.TokenFile = config.AuthAllow, tokens
+		cfg.TLSMode, cfg.TLSCertFile, cfg.TLSKeyFile = config.TLSAllow, cert, key
+	})
+	t.Cleanup(func() { stop(t, n) })
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+n.Addr()+"/nothing", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer wrong")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Body.Close(); res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a wrong token is answered %s", res.Status)
+	}
+	return n
 }
 
 // TestLatenciesResolveMicroseconds: every histogram of seconds has bounds down

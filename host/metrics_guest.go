@@ -16,10 +16,12 @@ var (
 	typeFuel      = prometheus.NewDesc("hostd_type_fuel_total", "Units of fuel that commands have spent.", typeLabel, nil)
 	typeCommands  = prometheus.NewDesc("hostd_type_commands_total", "Commands given to guests, whatever came of them.", typeLabel, nil)
 	typeResident  = prometheus.NewDesc("hostd_type_entities_resident", "Entities in memory.", typeLabel, nil)
+	typeCompared  = prometheus.NewDesc("hostd_guest_states_compared_total", "States of entities that left memory which were compared with what their events make of them.", typeLabel, nil)
+	typeDiverged  = prometheus.NewDesc("hostd_guest_divergence_total", "Of the states that were compared those that differ: the guest is not pure.", typeLabel, nil)
 	faultKinds    = prometheus.NewDesc("hostd_guest_faults_by_kind_total", "Guest calls that failed by the guest's fault.", []string{"kind"}, nil)
 	engineOpen    = prometheus.NewDesc("hostd_engine_instances", "Guest instances of the node, those beside the lanes too.", nil, nil)
-	engineMemory  = prometheus.NewDesc("hostd_engine_memory_bytes", "Linear memory of these instances as their guests see it.", nil, nil)
-	engineReserve = prometheus.NewDesc("hostd_engine_reserved_bytes", "Address space of these instances; it costs nothing.", nil, nil)
+	engineMemory  = prometheus.NewDesc("hostd_engine_memory_bytes", "Linear memory of all guest instances of the node as their guests see it.", nil, nil)
+	engineReserve = prometheus.NewDesc("hostd_engine_reserved_bytes", "Address space of all guest instances of the node; it costs nothing.", nil, nil)
 	engineCharged = prometheus.NewDesc("hostd_engine_charged_bytes", "What is counted against twice guest-memory-bytes.", nil, nil)
 	laneTimers    = prometheus.NewDesc("hostd_timers_fired_total", "Timers whose command took effect.", nil, nil)
 	laneDue       = prometheus.NewDesc("hostd_timers_due", "Timers that are due, were read and have not fired.", nil, nil)
@@ -29,6 +31,7 @@ var (
 	laneLoads     = prometheus.NewDesc("hostd_snapshot_loads_total", "Entities loaded from a snapshot, of all that were loaded.", nil, nil)
 	laneParked    = prometheus.NewDesc("hostd_entities_parked_total", "Times that an entity was parked, as it failed again and again.", nil, nil)
 	laneRecycled  = prometheus.NewDesc("hostd_guest_instances_recycled_total", "Guest instances closed because they were empty, or mostly so.", nil, nil)
+	guestLogDrops = prometheus.NewDesc("hostd_guest_log_dropped_total", "Lines of guests that were not logged because their module had logged too much.", nil, nil)
 	laneShed      = prometheus.NewDesc("hostd_evictions_total", "Entities that left memory to make room.", nil, nil)
 )
 
@@ -38,8 +41,8 @@ const outputKind = "bad output"
 
 // Describe implements prometheus.Collector.
 func (c guestCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{typeFuel, typeCommands, typeResident, faultKinds, engineOpen, engineMemory,
-		engineReserve, engineCharged, laneTimers, laneDue, laneStarts, laneSnapshots, laneLoads, laneIdle, laneShed, laneParked, laneRecycled} {
+	for _, d := range []*prometheus.Desc{typeFuel, typeCommands, typeResident, typeCompared, typeDiverged, faultKinds, engineOpen, engineMemory,
+		engineReserve, engineCharged, laneTimers, laneDue, laneStarts, laneSnapshots, laneLoads, laneIdle, laneShed, laneParked, laneRecycled, guestLogDrops} {
 		out <- d
 	}
 }
@@ -52,7 +55,10 @@ func (c guestCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v int64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
+	checked := c.n.guests.states.Stats()
 	for name, t := range c.n.region.TypeStats() {
+		count(typeCompared, checked[name].Compared, name)
+		count(typeDiverged, checked[name].Diverged, name)
 		count(typeFuel, t.Fuel, name)
 		count(typeCommands, t.Commands, name)
 		gauge(typeResident, t.Resident, name)
@@ -71,7 +77,7 @@ func (c guestCollector) Collect(out chan<- prometheus.Metric) {
 		sum.Recycled += s.Recycled
 	}
 	for kind := range engine.FaultKinds {
-		count(faultKinds, c.n.faults[kind].Load(), kind.String())
+		count(faultKinds, c.n.guests.modules.Types.Faults(kind), kind.String())
 	}
 	count(faultKinds, sum.BadOutputs, outputKind)
 	count(laneTimers, sum.Timers)
@@ -80,10 +86,11 @@ func (c guestCollector) Collect(out chan<- prometheus.Metric) {
 	count(laneSnapshots, sum.Snapshots)
 	count(laneIdle, sum.Passivations)
 	count(laneShed, sum.Shed)
+	count(guestLogDrops, c.n.guests.engine.LogDropped())
 	count(laneLoads, sum.SnapshotLoads)
 	count(laneParked, sum.Parked)
 	count(laneRecycled, sum.Recycled)
-	u := c.n.engine.Usage()
+	u := c.n.guests.engine.Usage()
 	gauge(engineOpen, int64(u.Instances))
 	gauge(engineMemory, u.MemoryBytes)
 	gauge(engineReserve, u.ReservedBytes)

@@ -10,15 +10,22 @@ import (
 	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/host"
 	"github.com/hostd/hostd/host/config"
-	"github.com/hostd/hostd/tests/testkit"
+	"github.com/hostd/hostd/tests/support/testkit"
 )
 
 // start runs a node on dir and returns a client of it.
 func start(t *testing.T, dir string) (*host.Node, *client.Client) {
 	t.Helper()
+	return startWith(t, dir, func(*config.Config) {})
+}
+
+// startWith is start of a node with another configuration.
+func startWith(t *testing.T, dir string, change func(*config.Config)) (*host.Node, *client.Client) {
+	t.Helper()
 	testkit.ShareCache(t, dir)
 	cfg := config.Default()
 	cfg.DataDir, cfg.Listen, cfg.Shards, cfg.Admin = dir, "127.0.0.1:0", 8, config.AdminFull
+	change(&cfg)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	n, err := host.Start(ctx, cfg, slog.New(slog.DiscardHandler))

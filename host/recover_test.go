@@ -13,8 +13,9 @@ import (
 	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/host"
 	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/host/offline"
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/tests/testkit"
+	"github.com/hostd/hostd/tests/support/testkit"
 )
 
 // TestLoneNodeWithADamagedLogIsBroughtBack flips a bit in the middle of what
@@ -61,7 +62,7 @@ func TestLoneNodeWithADamagedLogIsBroughtBack(t *testing.T) {
 		t.Fatalf("a node with a damaged log: %v", err)
 	}
 	var out strings.Builder
-	if err := host.AcceptLoss(t.Context(), dir, &out); err != nil {
+	if err := offline.AcceptLoss(t.Context(), dir, &out); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	n, c = start(t, dir)

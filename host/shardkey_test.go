@@ -2,10 +2,12 @@ package host_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,8 +16,8 @@ import (
 	"github.com/hostd/hostd/host"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/sharding"
-	"github.com/hostd/hostd/tests/testkit"
-	"github.com/hostd/hostd/tests/testkit/guest"
+	"github.com/hostd/hostd/tests/support/testkit"
+	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
 // startCluster runs n nodes in this process, and returns when every shard has
@@ -33,7 +35,9 @@ func startCluster(t *testing.T, n int, shards uint32) []*host.Node {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	nodes := make([]*host.Node, n)
+	// The founder waits for its seeds, so they start together.
+	nodes, errs := make([]*host.Node, n), make([]error, n)
+	var starting sync.WaitGroup
 	for i := range nodes {
 		cfg := config.Default()
 		cfg.DataDir, cfg.Listen, cfg.Shards, cfg.Admin = t.TempDir(), addrs[i], shards, config.AdminFull
@@ -44,12 +48,16 @@ func startCluster(t *testing.T, n int, shards uint32) []*host.Node {
 				cfg.Seeds = append(cfg.Seeds, a)
 			}
 		}
-		node, err := host.Start(ctx, cfg, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
+		starting.Go(func() { nodes[i], errs[i] = host.Start(ctx, cfg, slog.New(slog.DiscardHandler)) })
+	}
+	starting.Wait()
+	for _, node := range nodes {
+		if node != nil {
+			t.Cleanup(func() { stop(t, node) })
 		}
-		t.Cleanup(func() { stop(t, node) })
-		nodes[i] = node
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 	for _, node := range nodes {
 		for !node.Ready() {

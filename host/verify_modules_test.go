@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/api/client"
-	"github.com/hostd/hostd/host"
-	"github.com/hostd/hostd/tests/testkit"
+	"github.com/hostd/hostd/host/offline"
+	"github.com/hostd/hostd/tests/support/testkit"
 )
 
 // TestVerifyMissesModules: a module that the metadata knows and that has no file
@@ -20,7 +20,7 @@ func TestVerifyMissesModules(t *testing.T) {
 	verify := func(want int, says string) {
 		t.Helper()
 		var out strings.Builder
-		faults, err := host.Verify(t.Context(), dir, &out)
+		faults, err := offline.Verify(t.Context(), dir, &out)
 		if err != nil || faults != want || !strings.Contains(out.String(), says) {
 			t.Errorf("%d faults, want %d: %v\n%s", faults, want, err, &out)
 		}

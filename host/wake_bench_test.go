@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/api/client"
-	"github.com/hostd/hostd/tests/testkit"
+	"github.com/hostd/hostd/tests/support/testkit"
 )
 
 // BenchmarkWake tells entities of 300 events to leave memory and asks each
@@ -17,7 +17,7 @@ func BenchmarkWake(b *testing.B) {
 	const events = 300
 	n, c := startBenchOn(b, b.TempDir())
 	defer n.Stop(b.Context())
-	if _, err := c.Upload(b.Context(), testkit.BuildGuest(b, "cmd/hostd/bench/guest"), true); err != nil {
+	if _, err := c.Upload(b.Context(), testkit.BuildGuest(b, "cmd/hostd/internal/bench/guest"), true); err != nil {
 		b.Fatal(err)
 	}
 	ids := entityIDs(100)

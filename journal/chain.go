@@ -18,7 +18,8 @@ import (
 // A Chain owns a scratch buffer and serves one goroutine.
 type Chain struct{ buf []byte }
 
-// Next returns the link after the record's i-th event, given the link before it.
+// Next returns the link after the record's i-th event, given the link before
+// it.
 func (c *Chain) Next(prev Hash, r *Record, i int) Hash {
 	e := &r.Events[i]
 	b := append(c.buf[:0], prev[:]...)

@@ -23,12 +23,15 @@ const (
 	EntryBindings EntryKind = 3
 	// EntrySnapshot carries one Snapshot of an entity at its last event.
 	EntrySnapshot EntryKind = 4
-	// EntryPost carries what becomes of sends and dead letters beside records:
-	// Post, one after another.
-	EntryPost EntryKind = 5
+	// EntryOutbox carries what becomes of messages and dead letters beside
+	// records: OutboxOp, one after another.
+	EntryOutbox EntryKind = 5
 	// EntryImport carries parts of another cluster's shards: Import. It takes
 	// effect in a shard that has never held an entity.
 	EntryImport EntryKind = 6
+	// EntryProof carries the digest of the shard's rows at an earlier index:
+	// Proof. It changes nothing.
+	EntryProof EntryKind = 7
 )
 
 // EntryHeaderBytes is the length of an entry's header.
@@ -70,7 +73,7 @@ func DecodeEntry(data []byte) (Entry, error) {
 		Proposal: binary.LittleEndian.Uint64(data[10:]),
 		Body:     data[EntryHeaderBytes:],
 	}
-	if e.Kind < EntryRecords || e.Kind > EntryImport {
+	if e.Kind < EntryRecords || e.Kind > EntryProof {
 		return Entry{}, fmt.Errorf("%w: entry kind %d", ErrUnsupported, e.Kind)
 	}
 	return e, nil

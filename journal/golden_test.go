@@ -52,24 +52,24 @@ func records() []journal.Record {
 		},
 		{
 			Entity: sharding.EntityID{Type: "transfer", ID: "t1"}, Term: 2, RecordedAt: 6, CommandID: "send-1", Sections: []journal.Section{
-				{Kind: journal.SectionSource, Data: journal.AppendSendSource(nil,
-					&journal.SendSource{Type: []byte("account"), ID: []byte("alice"), Number: 1<<33 + 1, After: 1 << 33})},
-				{Kind: journal.SectionSends, Data: journal.AppendSendOp(journal.AppendSendOp(nil,
-					&journal.SendOp{Type: []byte("account"), ID: []byte("bob"), Command: []byte("deposit"), OnReply: []byte("deposited"),
+				{Kind: journal.SectionSource, Data: journal.AppendMessageSource(nil,
+					&journal.MessageSource{Type: []byte("account"), ID: []byte("alice"), Number: 1<<33 + 1, After: 1 << 33})},
+				{Kind: journal.SectionMessages, Data: journal.AppendMessageOp(journal.AppendMessageOp(nil,
+					&journal.MessageOp{Type: []byte("account"), ID: []byte("bob"), Command: []byte("deposit"), OnReply: []byte("deposited"),
 						OnReject: []byte("refused"), Payload: []byte(`{"amount":3}`)}),
-					&journal.SendOp{Type: []byte("ledger"), ID: []byte("l"), Command: []byte("note")})},
+					&journal.MessageOp{Type: []byte("ledger"), ID: []byte("l"), Command: []byte("note")})},
 			},
 		},
 		{
 			Entity: sharding.EntityID{Type: "account", ID: "bob"}, Term: 2, RecordedAt: 7, CommandID: "send-2", Sections: []journal.Section{
-				{Kind: journal.SectionSource, Data: journal.AppendSendSource(nil, &journal.SendSource{Type: []byte("a"), ID: []byte("b"), Number: 7, After: 4})},
+				{Kind: journal.SectionSource, Data: journal.AppendMessageSource(nil, &journal.MessageSource{Type: []byte("a"), ID: []byte("b"), Number: 7, After: 4})},
 				{Kind: journal.SectionRefusal, Data: journal.AppendRefusal(nil,
 					&journal.Refusal{Code: []byte("not_open"), Message: []byte("it is not open"), Command: []byte("deposit"), Payload: []byte("{}")})},
 			},
 		},
 		{
 			Entity: sharding.EntityID{Type: "account", ID: "bob"}, Term: 2, RecordedAt: 8, CommandID: "again", Sections: []journal.Section{
-				{Kind: journal.SectionSource, Data: journal.AppendLetterSource(nil, journal.ItemID{Index: 1 << 40, Ordinal: 3, Item: 2})},
+				{Kind: journal.SectionSource, Data: journal.AppendDeadLetterSource(nil, journal.ItemID{Index: 1 << 40, Ordinal: 3, Item: 2})},
 			},
 		},
 	}
@@ -139,21 +139,22 @@ func TestEntryBytes(t *testing.T) {
 	b = journal.AppendRecord(b, &r)
 	m := append(journal.AppendEntryHeader(nil, journal.EntryMeta, 2, 1), "bind"...)
 	r3 := journal.AppendBindingsEntry(nil, 4, 7, 1<<33+2)
-	post := journal.AppendEntryHeader(nil, journal.EntryPost, 4, 8)
-	for _, p := range []journal.Post{
-		{Kind: journal.PostAcknowledged, ID: journal.ItemID{Index: 1 << 33, Ordinal: 2, Item: 1}},
+	outbox := journal.AppendEntryHeader(nil, journal.EntryOutbox, 4, 8)
+	for _, p := range []journal.OutboxOp{
+		{Kind: journal.OutboxAcknowledged, ID: journal.ItemID{Index: 1 << 33, Ordinal: 2, Item: 1}},
 		{
-			Kind: journal.PostRefused, Source: journal.SendSource{Type: []byte("transfer"), ID: []byte("t1"), Number: 3, After: 2},
+			Kind: journal.OutboxRefused, Source: journal.MessageSource{Type: []byte("transfer"), ID: []byte("t1"), Number: 3, After: 2},
 			Type: []byte("ghost"), Entity: []byte("g"), At: 9, Command: []byte("boo"), OnReject: []byte("refused"),
 			Code: []byte("not_found"), Message: []byte("no such type"), Answer: []byte("{}"), Payload: []byte("[1]"),
 		},
-		{Kind: journal.PostDiscarded, ID: journal.ItemID{Index: 7}},
-		{Kind: journal.PostGivenUp, ID: journal.ItemID{Index: 8, Item: 1}, At: 10, Code: []byte("not_found"), Message: []byte("no such type"), Answer: []byte("{}")},
-		{Kind: journal.PostSentAgain, ID: journal.ItemID{Index: 9}},
+		{Kind: journal.OutboxDiscarded, ID: journal.ItemID{Index: 7}},
+		{Kind: journal.OutboxGivenUp, ID: journal.ItemID{Index: 8, Item: 1}, At: 10, Code: []byte("not_found"), Message: []byte("no such type"), Answer: []byte("{}")},
+		{Kind: journal.OutboxSentAgain, ID: journal.ItemID{Index: 9}},
 	} {
-		post = journal.AppendPost(post, &p)
+		outbox = journal.AppendOutboxOp(outbox, &p)
 	}
-	golden(t, "entries.txt", "records\n"+hex.Dump(b)+"metadata\n"+hex.Dump(m)+"bindings\n"+hex.Dump(r3)+"post\n"+hex.Dump(post))
+	proof := journal.AppendProofEntry(nil, 4, 9, &journal.Proof{Index: 1<<33 + 1024, Digest: journal.RowsDigest{1, 2, 15: 16}})
+	golden(t, "entries.txt", "records\n"+hex.Dump(b)+"metadata\n"+hex.Dump(m)+"bindings\n"+hex.Dump(r3)+"post\n"+hex.Dump(outbox)+"proof\n"+hex.Dump(proof))
 	s := journal.Snapshot{
 		Entity: sharding.EntityID{Type: "account", ID: "alice"}, Sequence: 9, Hash: journal.Hash(records()[1].Prev),
 		Module: records()[0].Module, Window: 3, Keep: 2, Filter: []byte{1, 2, 4, 8}, FilterIDs: 5, State: []byte(`{"balance":3}`),

@@ -64,6 +64,10 @@ var (
 // snapshot. Retry: nothing can be read here until that is done.
 var ErrInstalling = errors.New("the shard is being installed on this node")
 
+// ErrStopped: the shard has stopped on this node, which can neither apply nor
+// read it: it found damage, or an entry of a later release. Retry elsewhere.
+var ErrStopped = errors.New("the shard has stopped on this node")
+
 // Event is one fact of an entity's history.
 type Event struct {
 	Type    string // 1..255 bytes
@@ -78,9 +82,9 @@ const (
 	FlagServerID = 1 << 0
 	// FlagTombstone marks the deletion of the entity after its events.
 	FlagTombstone = 1 << 1
-	// FlagResting marks that the entity was let go with the command: nobody
+	// FlagStopped marks that the entity was let go with the command: nobody
 	// starts it again before its next one.
-	FlagResting = 1 << 2
+	FlagStopped = 1 << 2
 )
 
 // Record is one command's whole effect on one entity: its events, its reply

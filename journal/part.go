@@ -24,19 +24,19 @@ const (
 	PartTimer PartKind = 3
 	// PartEnd ends an entity: EntityEnd.
 	PartEnd PartKind = 4
-	// PartSend is a send that is not acknowledged: Transfer.
-	PartSend PartKind = 5
-	// PartPair is the last number that was given to a send of a pair: Count, of
+	// PartMessage is a message that is not acknowledged: Transfer.
+	PartMessage PartKind = 5
+	// PartPair is the last number that was given to a message of a pair: Count, of
 	// the source and the destination.
 	PartPair PartKind = 6
 	// PartInbox is the highest number that a destination has from a source:
 	// Count, of the destination and the source.
 	PartInbox PartKind = 7
-	// PartLetter is a dead letter: Transfer.
-	PartLetter PartKind = 8
+	// PartDeadLetter is a dead letter: Transfer.
+	PartDeadLetter PartKind = 8
 )
 
-const lastPart = PartLetter
+const lastPart = PartDeadLetter
 
 // PartHeaderBytes is what AppendPart adds to a part's data.
 const PartHeaderBytes = 5
@@ -72,8 +72,8 @@ type PartialTimer struct {
 }
 
 // AppendPartialTimer appends the data of a timer part: type (len u8), id (len
-// u16), name (len u8), due i64, command (len u8), schedule (len u32), payload to
-// the end.
+// u16), name (len u8), due i64, command (len u8), schedule (len u32), payload
+// to the end.
 func AppendPartialTimer(dst []byte, t *PartialTimer) []byte {
 	dst = append16(append8(dst, t.Entity.Type), t.Entity.ID)
 	dst = append8(dst, string(t.Name))
@@ -140,8 +140,8 @@ type Count struct {
 	After, GivenUp uint64
 }
 
-// AppendPartCount appends the data of a pair or inbox part: type (len u8) and id
-// (len u16) of the one, of the other, number u64.
+// AppendPartCount appends the data of a pair or inbox part: type (len u8) and
+// id (len u16) of the one, of the other, number u64.
 func AppendPartCount(dst []byte, c *Count) []byte {
 	dst = append16(append8(dst, c.Entity.Type), c.Entity.ID)
 	dst = append16(append8(dst, c.Other.Type), c.Other.ID)
@@ -166,20 +166,20 @@ func DecodePartCount(data []byte) (c Count, err error) {
 	return c, nil
 }
 
-// Transfer is a send or a dead letter in a part. Body aliases what it was
+// Transfer is a message or a dead letter in a part. Body aliases what it was
 // decoded from.
 type Transfer struct {
-	Entity sharding.EntityID // in whose shard it is: a send's source, a letter's destination, or its source where it has no number
+	Entity sharding.EntityID // in whose shard it is: a message's source, a dead letter's destination, or its source where it has no number
 	Body   []byte            // as it is stored
 }
 
-// AppendTransfer appends the data of a send or letter part: type (len u8), id
-// (len u16), the stored body to the end.
+// AppendTransfer appends the data of a message or dead letter part: type (len
+// u8), id (len u16), the stored body to the end.
 func AppendTransfer(dst []byte, t *Transfer) []byte {
 	return append(append16(append8(dst, t.Entity.Type), t.Entity.ID), t.Body...)
 }
 
-// DecodeTransfer reads the data of a send or letter part.
+// DecodeTransfer reads the data of a message or dead letter part.
 func DecodeTransfer(data []byte) (t Transfer, err error) {
 	d := decoder{b: data}
 	t.Entity = d.entity()

@@ -20,10 +20,10 @@ func sampleParts() (kinds []PartKind, data [][]byte) {
 	schedule := AppendSchedule(nil, &Schedule{Expression: []byte("* * * * *"), Zone: []byte("UTC"), Missed: 1, Made: 2})
 	add(PartTimer, AppendPartialTimer(nil, &PartialTimer{Entity: e, Name: []byte("s"), Due: 9, Command: []byte("do"), Schedule: schedule}))
 	add(PartEnd, AppendEntityEnd(nil, &EntityEnd{Entity: e, Sequence: 7, Hash: Hash{1, 31: 9}, Records: 5, Snapshots: 1, Timers: 2}))
-	add(PartSend, AppendTransfer(nil, &Transfer{Entity: e, Body: []byte("stored")}))
+	add(PartMessage, AppendTransfer(nil, &Transfer{Entity: e, Body: []byte("stored")}))
 	add(PartPair, AppendPartCount(nil, &Count{Entity: e, Other: o, Number: 3}))
 	add(PartInbox, AppendPartCount(nil, &Count{Entity: o, Other: e, Number: 2}))
-	add(PartLetter, AppendTransfer(nil, &Transfer{Entity: o, Body: []byte("letter")}))
+	add(PartDeadLetter, AppendTransfer(nil, &Transfer{Entity: o, Body: []byte("letter")}))
 	return kinds, data
 }
 
@@ -72,7 +72,7 @@ func TestPartsCutShort(t *testing.T) {
 			_, err = DecodePartialTimer(b)
 		case PartEnd:
 			_, err = DecodeEntityEnd(b)
-		case PartSend, PartLetter:
+		case PartMessage, PartDeadLetter:
 			_, err = DecodeTransfer(b)
 		default:
 			_, err = DecodePartCount(b)
@@ -84,7 +84,7 @@ func TestPartsCutShort(t *testing.T) {
 			t.Errorf("part %d: %v", kind, err)
 		}
 		open := 1 // the end of these is their last field's
-		if kind == PartTimer || kind == PartSend || kind == PartLetter {
+		if kind == PartTimer || kind == PartMessage || kind == PartDeadLetter {
 			open = 7
 		}
 		for cut := range len(data[n]) - open + 1 {

@@ -19,9 +19,9 @@ const (
 	// SectionTimers is the timers that the command set and cancelled, in
 	// order: TimerOp.
 	SectionTimers SectionKind = 3
-	// SectionSends is the sends that the command made, in order: SendOp.
-	SectionSends SectionKind = 4
-	// SectionRefusal says that the send which made the command was not carried
+	// SectionMessages is the messages that the command made, in order: MessageOp.
+	SectionMessages SectionKind = 4
+	// SectionRefusal says that the message which made the command was not carried
 	// out: Refusal.
 	SectionRefusal SectionKind = 5
 )

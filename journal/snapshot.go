@@ -49,9 +49,9 @@ type Snapshot struct {
 
 	// Stands is the place of the entity's last record when a snapshot with a
 	// Filter was applied, as the replica that has read it knows: it stands for the
-	// events and the command ids up to there. Zero where nobody knows. UpdatedAt is
-	// when the last record was recorded that was there when the snapshot was read.
-	// Neither is encoded.
+	// events and the command ids up to there. Zero where nobody knows. UpdatedAt
+	// is when the last record was recorded that was there when the snapshot was
+	// read. Neither is encoded.
 	Stands    Position
 	UpdatedAt int64
 }
@@ -92,8 +92,8 @@ func AppendSnapshot(dst []byte, s *Snapshot) []byte {
 }
 
 // Decode fills s from raw, one whole snapshot, and checks its checksum and its
-// numbers. Filter and State alias raw; names are copies. The errors are those of
-// Record.Decode.
+// numbers. Filter and State alias raw; names are copies. The errors are those
+// of Record.Decode.
 func (s *Snapshot) Decode(raw []byte) error {
 	raw, rest, err := SplitRecord(raw)
 	if err != nil {

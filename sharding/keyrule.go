@@ -32,8 +32,8 @@ func (r KeyRule) Of(entityType string) KeyRule {
 	return r
 }
 
-// Validate reports the first fault of a rule, which wraps ErrInvalidName. Every replica judges alike: it
-// asks no table of Unicode.
+// Validate reports the first fault of a rule, which wraps ErrInvalidName. Every
+// replica judges alike: it asks no table of Unicode.
 func (r KeyRule) Validate() error {
 	if r.Group != "" {
 		if err := ValidateEntityType(r.Group); err != nil {

@@ -37,6 +37,38 @@ type NodeID string
 // Term is a raft term of one shard.
 type Term uint64
 
+// StopReason says why a node applies no more of a replica's log.
+type StopReason uint8
+
+// The reasons. A replica that has stopped serves nothing and is replaced.
+const (
+	// NotStopped: the replica works.
+	NotStopped StopReason = iota
+	// StopUnsupported: its log holds an entry of a later release. The log is
+	// whole: the replica goes on to vote and to store.
+	StopUnsupported
+	// StopDamaged: what the node has of the shard is damaged. The replica neither
+	// votes nor stores.
+	StopDamaged
+	// Disputed: the replica works, but has other rows than another one, and too
+	// few voters say which are right. It answers nobody and is not replaced. No
+	// replica reports it as the reason for which it has stopped.
+	Disputed
+)
+
+// String returns the reason for people; empty for NotStopped.
+func (r StopReason) String() string {
+	switch r {
+	case NotStopped:
+		return ""
+	case StopUnsupported:
+		return "unsupported"
+	case Disputed:
+		return "disputed"
+	}
+	return "damaged"
+}
+
 // EntityID addresses an entity within the cluster.
 type EntityID struct {
 	Type string // 1..64 bytes of [a-z0-9-]
@@ -105,9 +137,9 @@ func ValidateID(id string) error {
 	return nil
 }
 
-// Printable says which code points a name may have. They are listed here and not
-// taken from a table of Unicode's, so that nodes of all releases give the same
-// answer; guests are told the same in abi.ValidateEntityID. Refused are
+// Printable says which code points a name may have. They are listed here and
+// not taken from a table of Unicode's, so that nodes of all releases give the
+// same answer; guests are told the same in abi.ValidateEntityID. Refused are
 // U+0000-001F, U+007F-009F, the line and paragraph separators U+2028-2029, the
 // directional overrides U+202A-202E and U+2066-2069, U+FEFF and U+FFFE-FFFF.
 func Printable(r rune) bool {
@@ -150,9 +182,15 @@ type NotLeaderError struct {
 	Shard  ShardID
 	Term   Term
 	Leader NodeID
+	// Stopped says why the replica on the answering node has stopped, if it has
+	// and there is no leader without it. A retry is right once it is replaced.
+	Stopped StopReason
 }
 
 func (e *NotLeaderError) Error() string {
+	if e.Stopped != NotStopped && e.Leader == "" {
+		return fmt.Sprintf("shard %d has no leader: its replica on the answering node has stopped (%v)", e.Shard, e.Stopped)
+	}
 	if e.Leader == "" {
 		return fmt.Sprintf("shard %d has no known leader (term %d)", e.Shard, e.Term)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 // forgetful refuses the first attempt for certain, takes the second and does
@@ -37,8 +37,9 @@ func (e *forgetful) Send(_ context.Context, r *connect.Request[entityv1.SendRequ
 	return nil, connect.NewError(connect.CodeAborted, nil)
 }
 
-// TestRetriesTellTheirAge: only what may have taken effect counts as an attempt,
-// a caller's own included. A node that has forgotten is not asked again.
+// TestRetriesTellTheirAge: only what may have taken effect counts as an
+// attempt, a caller's own included. A node that has forgotten is not asked
+// again.
 func TestRetriesTellTheirAge(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -84,10 +85,10 @@ func TestRetriesTellTheirAge(t *testing.T) {
 type recorder struct {
 	*rpctest.World
 	mu   sync.Mutex
-	seen []entity.Request
+	seen []request.Request
 }
 
-func (r *recorder) Submit(reqs []*entity.Request) {
+func (r *recorder) Submit(reqs []*request.Request) {
 	r.mu.Lock()
 	for _, q := range reqs {
 		r.seen = append(r.seen, *q)
@@ -96,15 +97,15 @@ func (r *recorder) Submit(reqs []*entity.Request) {
 	r.World.Submit(reqs)
 }
 
-func (r *recorder) all() []entity.Request {
+func (r *recorder) all() []request.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]entity.Request(nil), r.seen...)
+	return append([]request.Request(nil), r.seen...)
 }
 
-// TestStreamRetriesTellTheirAge cuts the connection that has a command: it comes
-// again as a retry of the first attempt, and what is sent for the first time
-// afterwards does not.
+// TestStreamRetriesTellTheirAge cuts the connection that has a command: it
+// comes again as a retry of the first attempt, and what is sent for the first
+// time afterwards does not.
 func TestStreamRetriesTellTheirAge(t *testing.T) {
 	w := &recorder{World: rpctest.New()}
 	defer w.Close()
@@ -152,7 +153,8 @@ func TestStreamRetriesTellTheirAge(t *testing.T) {
 	second.Shutdown(cut)
 	<-ended
 	for i, q := range w.all() {
-		// The age is in whole milliseconds, and what it took to get here is not in it.
+		// The age is in whole milliseconds, and what it took to get here is not in
+		// it.
 		if q.Again != (i == 1) || i == 1 && (q.First.Before(before.Add(-2*time.Millisecond)) || q.ID != w.all()[0].ID) {
 			t.Errorf("attempt %d: again %v, first tried at %s, where the first was between 0s and %s", i+1, q.Again, q.First.Sub(before), after.Sub(before))
 		}

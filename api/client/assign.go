@@ -12,17 +12,17 @@ import (
 // idleCheck is how often a stream looks whether leaders are to be asked for.
 const idleCheck = time.Second
 
-// run gives lanes that wait to the nodes that lead their shards, until the
+// run gives routes that wait to the nodes that lead their shards, until the
 // stream is closed.
 func (s *Stream) run(ctx context.Context) {
 	defer close(s.gone)
-	var ways sync.WaitGroup
+	var streams sync.WaitGroup
 	timer := time.NewTimer(idleCheck)
 	defer timer.Stop()
 	if s.learn(ctx, timer) {
 		for !s.drained() && ctx.Err() == nil && s.reasonToEnd() == nil {
 			s.refresh(ctx)
-			timer.Reset(s.assign(ctx, time.Now(), &ways))
+			timer.Reset(s.assign(ctx, time.Now(), &streams))
 			select {
 			case <-s.wake:
 			case <-timer.C:
@@ -33,14 +33,14 @@ func (s *Stream) run(ctx context.Context) {
 	s.fail(ErrClosed)
 	s.mu.Lock()
 	s.ending = true
-	for _, w := range s.ways {
+	for _, w := range s.streams {
 		signal(w.wake)
 	}
 	s.mu.Unlock()
 	if !s.drained() {
 		s.stop()
 	}
-	ways.Wait()
+	streams.Wait()
 	s.abandon(&Error{Code: connect.CodeUnknown, Message: "the stream was closed before the answer came"})
 }
 
@@ -51,7 +51,7 @@ func (s *Stream) reasonToEnd() error {
 }
 
 // learn finds out the shards before the first command leaves: which command
-// goes where decides the lanes. A cluster that does not tell gets everything
+// goes where decides the routes. A cluster that does not tell gets everything
 // through one. It reports false when the stream ends before.
 func (s *Stream) learn(ctx context.Context, timer *time.Timer) bool {
 	c := s.c
@@ -99,7 +99,7 @@ func (s *Stream) learn(ctx context.Context, timer *time.Timer) bool {
 	return true
 }
 
-// shape makes a lane for each shard, where the shards are known.
+// shape makes a route for each shard, where the shards are known.
 func (s *Stream) shape() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,36 +107,36 @@ func (s *Stream) shape() {
 	if s.c.opts.GivenOnly || s.known == nil || s.known.shards == 0 {
 		return
 	}
-	first := s.lanes[0].held.first
-	s.lanes = make([]lane, s.known.shards+1)
+	first := s.routes[0].held.first
+	s.routes = make([]shardRoute, s.known.shards+1)
 	s.keys, s.strangers = make(map[string]ShardKey), make(map[string]int)
-	for i := range s.lanes {
-		s.lanes[i].shard = uint32(i)
+	for i := range s.routes {
+		s.routes[i].shard = uint32(i)
 	}
 	for p := first; p != nil; {
 		next := p.next
-		p.lane = s.laneOf(&p.cmd)
-		p.lane.held.push(p)
+		p.route = s.routeOf(&p.cmd)
+		p.route.held.push(p)
 		p = next
 	}
 }
 
-// laneOf returns the lane of a command; the mutex is held.
-func (s *Stream) laneOf(cmd *Command) *lane {
-	if len(s.lanes) == 1 {
-		return &s.lanes[0]
+// routeOf returns the route of a command; the mutex is held.
+func (s *Stream) routeOf(cmd *Command) *shardRoute {
+	if len(s.routes) == 1 {
+		return &s.routes[0]
 	}
 	if s.strangers[cmd.EntityType] == 0 {
 		if key, known := s.key(cmd.EntityType); known {
-			return &s.lanes[key.ShardOf(cmd.EntityType, cmd.EntityID, uint32(len(s.lanes)-1))]
+			return &s.routes[key.ShardOf(cmd.EntityType, cmd.EntityID, uint32(len(s.routes)-1))]
 		}
 	}
 	s.strangers[cmd.EntityType]++
-	return &s.lanes[0]
+	return &s.routes[0]
 }
 
 // key returns the shard key that the stream goes by for a type: it stays what
-// it was first, so that no entity changes its lane. The mutex is held.
+// it was first, so that no entity changes its route. The mutex is held.
 func (s *Stream) key(entityType string) (ShardKey, bool) {
 	if key, settled := s.keys[entityType]; settled {
 		return key, true
@@ -152,30 +152,30 @@ func (s *Stream) key(entityType string) (ShardKey, bool) {
 }
 
 // refresh asks for the leaders where that has shown to be needed, and takes
-// lanes away from nodes that no longer lead them.
+// routes away from nodes that no longer lead them.
 func (s *Stream) refresh(ctx context.Context) {
 	s.c.freshen(ctx)
 	known := s.c.learner.known.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known == s.known || len(s.lanes) == 1 {
+	if known == s.known || len(s.routes) == 1 {
 		return
 	}
 	s.known = known
-	for i := range s.lanes {
-		l := &s.lanes[i]
-		if leader := known.leader(l.shard); l.way != nil && leader != nil && leader != l.way.n {
+	for i := range s.routes {
+		l := &s.routes[i]
+		if leader := known.leader(l.shard); l.stream != nil && leader != nil && leader != l.stream.n {
 			l.leave()
 		}
 	}
 }
 
-// ranAt notes where a command ran, and takes its lane away from a node that
-// passes its commands on. It reports whether the lane waits now; the mutex is
+// ranAt notes where a command ran, and takes its route away from a node that
+// passes its commands on. It reports whether the route waits now; the mutex is
 // held.
-func (s *Stream) ranAt(p *pending, w *way, nodeID string) bool {
-	l := p.lane
-	if name := w.n.id.Load(); l.shard == 0 || name == nil || *name == nodeID || l.way != w {
+func (s *Stream) ranAt(p *pending, w *nodeStream, nodeID string) bool {
+	l := p.route
+	if name := w.n.id.Load(); l.shard == 0 || name == nil || *name == nodeID || l.stream != w {
 		return false
 	}
 	about := route{p.cmd.EntityType, p.cmd.EntityID}
@@ -186,19 +186,19 @@ func (s *Stream) ranAt(p *pending, w *way, nodeID string) bool {
 	if leader := s.c.learner.known.Load().leader(l.shard); leader == nil || leader == w.n {
 		return s.c.learner.stale.Load()
 	}
-	l.way = nil // p itself is still out
+	l.stream = nil // p itself is still out
 	return true
 }
 
-// assign gives every lane that waits to a node, and answers what has waited too
-// long. It returns when to look again.
-func (s *Stream) assign(ctx context.Context, now time.Time, ways *sync.WaitGroup) time.Duration {
+// assign gives every route that waits to a node, and answers what has waited
+// too long. It returns when to look again.
+func (s *Stream) assign(ctx context.Context, now time.Time, streams *sync.WaitGroup) time.Duration {
 	s.expire(now, nil)
 	wait := idleCheck
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.lanes {
-		l := &s.lanes[i]
+	for i := range s.routes {
+		l := &s.routes[i]
 		if !l.waiting() {
 			continue
 		}
@@ -210,19 +210,19 @@ func (s *Stream) assign(ctx context.Context, now time.Time, ways *sync.WaitGroup
 		if leader := s.c.learner.known.Load().leader(l.shard); leader != nil && l.shard != 0 {
 			n = leader
 		}
-		w := s.ways[n]
+		w := s.streams[n]
 		if w == nil {
-			w = &way{s: s, n: n, wake: make(chan struct{}, 1)}
-			s.ways[n] = w
-			ways.Go(func() { w.run(ctx) })
+			w = &nodeStream{s: s, n: n, wake: make(chan struct{}, 1)}
+			s.streams[n] = w
+			streams.Go(func() { w.run(ctx) })
 		}
 		l.give(w)
 	}
 	return wait
 }
 
-// broke hands the commands of a connection that ended back to their lanes.
-func (s *Stream) broke(w *way, at uint32, answered bool, err error) {
+// broke hands the commands of a connection that ended back to their routes.
+func (s *Stream) broke(w *nodeStream, at uint32, answered bool, err error) {
 	if isFatal(err) {
 		s.fail(typed(err))
 		signal(s.wake)
@@ -238,15 +238,15 @@ func (s *Stream) broke(w *way, at uint32, answered bool, err error) {
 		w.remove(p)
 		p.carried, p.sent = p.carried || p.sent && connected, false
 		if answered {
-			p.lane.pause = 0
+			p.route.pause = 0
 		}
-		s.c.lostLeader(p.lane.shard, w.n)
-		p.lane.cameBack(p, typed(err), now, &s.c.opts)
+		s.c.lostLeader(p.route.shard, w.n)
+		p.route.cameBack(p, typed(err), now, &s.c.opts)
 	}
-	// A lane with nothing out must not go on to a node that is gone.
-	for i := range s.lanes {
-		if s.lanes[i].way == w {
-			s.lanes[i].leave()
+	// A route with nothing out must not go on to a node that is gone.
+	for i := range s.routes {
+		if s.routes[i].stream == w {
+			s.routes[i].leave()
 		}
 	}
 	s.mu.Unlock()
@@ -263,16 +263,23 @@ func (s *Stream) expire(now time.Time, cause error) {
 				p.since = now
 			}
 		}
-		if !p.lane.over(p, now, s.opts.ResendFor) {
+		if !p.route.over(p, now, s.opts.ResendFor) {
 			return nil, false
 		}
 		return p.failure(), true
 	})
 }
 
-// abandon fails every command that is left.
+// abandon fails every command that is left: with why the stream ended those
+// that never left, with err the others.
 func (s *Stream) abandon(err error) {
-	s.drop(func(*pending) (error, bool) { return err, true })
+	why := s.reasonToEnd()
+	s.drop(func(p *pending) (error, bool) {
+		if p.carried || why == nil || errors.Is(why, ErrClosed) {
+			return err, true
+		}
+		return why, true
+	})
 }
 
 // drop answers held commands for which which gives an error.
@@ -284,8 +291,8 @@ func (s *Stream) drop(which func(*pending) (error, bool)) {
 	}
 	var all []ended
 	s.mu.Lock()
-	for i := range s.lanes {
-		l := &s.lanes[i]
+	for i := range s.routes {
+		l := &s.routes[i]
 		for p := l.held.first; p != nil; {
 			next := p.next
 			if err, yes := which(p); yes {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/api/client"
-	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 // BenchmarkStream is one item through client, server and back, with a number

@@ -1,6 +1,8 @@
 package client
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -33,6 +35,18 @@ type Options struct {
 	// something shares calls out, and for nodes that cannot be reached under
 	// the addresses that they give each other.
 	GivenOnly bool
+	// TLS is how the nodes are known, and the certificate that is shown to them;
+	// nil goes by the authorities of the system where an address says https.
+	// With it addresses are https without saying so, and http is refused. It is
+	// copied; GetClientCertificate of it may read a certificate anew.
+	TLS *tls.Config
+	// Token is sent with every call as its bearer token; empty is none. Over http
+	// everybody on the way can read it.
+	Token string
+	// TokenSource gives the token of each request in the place of Token. It is
+	// called by many goroutines at once and should know its token without asking
+	// somebody each time. An error of it fails the request before it is sent.
+	TokenSource func(ctx context.Context) (string, error)
 	// HTTPClient replaces the client's own HTTP/2 transport. It must speak
 	// HTTP/2 for Stream to work. Close does not touch it.
 	HTTPClient *http.Client
@@ -55,7 +69,10 @@ func (o Options) withDefaults() Options {
 // stream.
 const maxAnswerBytes = 32 << 20
 
-// Client calls the nodes of one cluster. It is safe for concurrent use.
+// Client calls the nodes of one cluster: the first of which a node has
+// answered. A node of another one refuses its calls, and they go to the other
+// nodes; where there are none, they fail with an *OtherClusterError. It is safe
+// for concurrent use.
 type Client struct {
 	opts    Options
 	http    *http.Client
@@ -64,6 +81,7 @@ type Client struct {
 	nodes   atomic.Pointer[[]*node] // the given ones, then those learned of
 	at      atomic.Uint32           // the node that calls go to, modulo their number
 	learner learner
+	cluster atomic.Pointer[string] // the first that a node named, for good
 }
 
 // node is one address and the services behind it.
@@ -71,6 +89,7 @@ type node struct {
 	url      string
 	id       atomic.Pointer[string] // nil until it is known
 	avoidTo  atomic.Int64           // unix nanoseconds
+	other    atomic.Bool            // the last answer was of another cluster
 	entities entityv1connect.EntityServiceClient
 	modules  modulev1connect.ModuleServiceClient
 	cluster  clusterv1connect.ClusterServiceClient
@@ -83,20 +102,30 @@ type node struct {
 func Dial(addr string) (*Client, error) { return New([]string{addr}, Options{}) }
 
 // New makes a client of the nodes of a cluster. An address is host:port or a
-// URL with the scheme http or https. It does not connect: calls do.
+// URL with the scheme http or https; without one it is http, and with
+// Options.TLS https. It does not connect: calls do.
 func New(addrs []string, opts Options) (*Client, error) {
 	if len(addrs) == 0 {
 		return nil, errors.New("no address is given")
 	}
+	if opts.TLS != nil && opts.HTTPClient != nil {
+		return nil, errors.New("TLS and HTTPClient are both given: the second brings its own TLS")
+	}
 	c := &Client{opts: opts.withDefaults(), http: opts.HTTPClient}
 	if c.http == nil {
-		c.http = &http.Client{Transport: newTransport()}
+		c.http = &http.Client{Transport: newTransport(opts.TLS)}
 	}
 	var nodes []*node
 	for _, addr := range addrs {
+		if opts.TLS != nil && !strings.Contains(addr, "://") {
+			addr = "https://" + addr
+		}
 		base, err := baseURL(addr)
 		if err != nil {
 			return nil, err
+		}
+		if opts.TLS != nil && strings.HasPrefix(base, "http://") {
+			return nil, fmt.Errorf("%q is an address without TLS, and TLS is asked for: give https", addr)
 		}
 		nodes = append(nodes, c.newNode(base))
 	}
@@ -106,18 +135,17 @@ func New(addrs []string, opts Options) (*Client, error) {
 }
 
 func (c *Client) newNode(base string) *node {
-	doer := envelopeDoer{c.http}
+	n := &node{url: base}
+	doer := envelopeDoer{c, n}
 	// Answers come uncompressed: see the server.
 	plain := connect.WithClientOptions(connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxAnswerBytes))
-	return &node{
-		url:      base,
-		entities: entityv1connect.NewEntityServiceClient(doer, base, plain),
-		modules:  modulev1connect.NewModuleServiceClient(doer, base, plain),
-		cluster:  clusterv1connect.NewClusterServiceClient(doer, base, plain),
-		journal:  journalv1connect.NewJournalServiceClient(doer, base, plain),
-		stream: connect.NewClient[wire.Message, wire.Message](doer,
-			base+entityv1connect.EntityServiceSendStreamProcedure, plain, connect.WithCodec(wire.Codec{})),
-	}
+	n.entities = entityv1connect.NewEntityServiceClient(doer, base, plain)
+	n.modules = modulev1connect.NewModuleServiceClient(doer, base, plain)
+	n.cluster = clusterv1connect.NewClusterServiceClient(doer, base, plain)
+	n.journal = journalv1connect.NewJournalServiceClient(doer, base, plain)
+	n.stream = connect.NewClient[wire.Message, wire.Message](doer,
+		base+entityv1connect.EntityServiceSendStreamProcedure, plain, connect.WithCodec(wire.Codec{}))
+	return n
 }
 
 func (n *node) name(id string) { n.id.Store(&id) }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 func add(id string, amount int) client.Command {
@@ -23,7 +23,7 @@ func add(id string, amount int) client.Command {
 
 func TestSendAndQuery(t *testing.T) {
 	w := rpctest.New()
-	w.Fail = map[string]error{"busy": entity.ErrBusy}
+	w.Fail = map[string]error{"busy": request.ErrBusy}
 	_, addr := serve(t, w)
 	c := dial(t, addr)
 	ctx := t.Context()
@@ -177,7 +177,7 @@ func TestSendGoesOnToTheNextNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.SetTypesError(rpc.ErrNotReady)
+	w.SetTypesError(request.ErrNotReady)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := c.Send(ctx, add("a", 1)); err == nil || !client.IsUnavailable(err) && !client.OutcomeUnknown(err) {
@@ -248,14 +248,14 @@ func TestAddresses(t *testing.T) {
 // refusal for want of room does not make the command one that never ran.
 func TestEarlierAttemptMayHaveRun(t *testing.T) {
 	w := rpctest.New()
-	w.Fail = map[string]error{"lost": entity.ErrOutcomeUnknown}
+	w.Fail = map[string]error{"lost": request.ErrOutcomeUnknown}
 	_, addr := serve(t, w)
 	c := dial(t, addr)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	go func() {
 		eventually(t, "an attempt", func() bool { _, _, batches := w.Queued(); return batches > 0 })
-		w.SetTypesError(rpc.ErrOverloaded)
+		w.SetTypesError(request.ErrOverloaded)
 	}()
 	_, err := c.Send(ctx, client.Command{EntityType: rpctest.Counter, EntityID: "a", Name: "lost"})
 	if !client.OutcomeUnknown(err) {

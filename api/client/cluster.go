@@ -102,6 +102,36 @@ func (c *Client) Down(ctx context.Context, nodeID string) error {
 	return err
 }
 
+// RaiseLevel raises the level of the cluster for good, to the highest that the
+// asked node speaks where level is 0. A dry run changes nothing. The answer
+// says what each member speaks, and what stands in the way.
+func (c *Client) RaiseLevel(ctx context.Context, level uint32, dryRun bool) (*clusterv1.RaiseLevelResponse, error) {
+	return order(ctx, c, &clusterv1.RaiseLevelRequest{Level: level, DryRun: dryRun},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.RaiseLevelRequest]) (*connect.Response[clusterv1.RaiseLevelResponse], error) {
+			return n.cluster.RaiseLevel(ctx, r)
+		})
+}
+
+// Initialize has the asked node found its cluster, unless it or one of its
+// seeds belongs to one. When the time is over before it has, the error has the
+// code deadline_exceeded and the order stands until the node stops.
+func (c *Client) Initialize(ctx context.Context) (*clusterv1.InitializeResponse, error) {
+	return order(ctx, c, &clusterv1.InitializeRequest{},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.InitializeRequest]) (*connect.Response[clusterv1.InitializeResponse], error) {
+			return n.cluster.Initialize(ctx, r)
+		})
+}
+
+// SetPolicy changes what is in the request of the cluster's policy, and returns
+// the policy once that is durable.
+func (c *Client) SetPolicy(ctx context.Context, change *clusterv1.SetPolicyRequest) (*clusterv1.Policy, error) {
+	res, err := order(ctx, c, change,
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.SetPolicyRequest]) (*connect.Response[clusterv1.SetPolicyResponse], error) {
+			return n.cluster.SetPolicy(ctx, r)
+		})
+	return res.GetPolicy(), err
+}
+
 // Rebalance starts to even out the cluster and returns how many moves that
 // takes.
 func (c *Client) Rebalance(ctx context.Context) (moves uint32, err error) {

@@ -54,8 +54,8 @@ func NewCommandID() string {
 
 // Send runs one command. It tries again, with the same ID, while no node can
 // say what became of it. Errors: *RejectedError, *SequenceMismatchError,
-// *Error; CodeAborted says that an earlier attempt may have taken effect so long
-// ago that the entity does not remember.
+// *Error; CodeAborted says that an earlier attempt may have taken effect so
+// long ago that the entity does not remember.
 func (c *Client) Send(ctx context.Context, cmd Command) (Reply, error) {
 	if cmd.ID == "" {
 		cmd.ID = NewCommandID()

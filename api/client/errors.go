@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -40,6 +41,28 @@ type CutError struct {
 
 func (e *CutError) Error() string { return connect.CodeOutOfRange.String() + ": " + e.Message }
 
+// OtherClusterError: the node at an address belongs to another cluster than
+// those that answered this client before. Two clusters share one name of DNS,
+// or the list of addresses is wrong, or the cluster was made anew: make a new
+// Client then.
+type OtherClusterError struct {
+	Address         string // host:port
+	Cluster, Wanted string // the ids of the node's and of the client's
+	refused         bool   // the call named the cluster, so the node did nothing
+	all             bool   // no other address is left
+}
+
+func (e *OtherClusterError) Error() string {
+	return fmt.Sprintf("the node at %s belongs to cluster %s, the others to %s", e.Address, e.Cluster, e.Wanted)
+}
+
+func (e *OtherClusterError) code() connect.Code {
+	if e.refused {
+		return connect.CodeFailedPrecondition
+	}
+	return connect.CodeUnknown
+}
+
 // Error is any other failure that a node, or the way to it, reported.
 type Error struct {
 	Code    connect.Code
@@ -47,7 +70,13 @@ type Error struct {
 	// RetryAfter is how long the node asks to wait before another try, 0 where
 	// it does not say.
 	RetryAfter time.Duration
+
+	other error // an *OtherClusterError or nil
 }
+
+// Unwrap returns the *OtherClusterError that ended the last attempt, where an
+// earlier one makes the outcome unknown; nil otherwise.
+func (e *Error) Unwrap() error { return e.other }
 
 func (e *Error) Error() string { return e.Code.String() + ": " + e.Message }
 
@@ -61,6 +90,7 @@ func CodeOf(err error) connect.Code {
 	var mismatch *SequenceMismatchError
 	var cut *CutError
 	var other *Error
+	var elsewhere *OtherClusterError
 	switch {
 	case errors.As(err, &cut):
 		return connect.CodeOutOfRange
@@ -68,6 +98,8 @@ func CodeOf(err error) connect.Code {
 		return other.Code
 	case errors.As(err, &rejected), errors.As(err, &mismatch):
 		return connect.CodeFailedPrecondition
+	case errors.As(err, &elsewhere):
+		return elsewhere.code()
 	case errors.Is(err, context.DeadlineExceeded):
 		return connect.CodeDeadlineExceeded
 	case errors.Is(err, context.Canceled):
@@ -125,6 +157,9 @@ type attemptFailure struct {
 // codes that the RPC layer made up, some of them those of definite outcomes:
 // only what a node has said counts as one.
 func judge(err error) attemptFailure {
+	if other := (*OtherClusterError)(nil); errors.As(err, &other) {
+		return attemptFailure{code: other.code(), message: other.Error(), retry: !other.all, carried: !other.refused}
+	}
 	f := attemptFailure{code: connect.CodeOf(err), message: err.Error()}
 	if wire := (*connect.Error)(nil); errors.As(err, &wire) {
 		f.message = wire.Message()
@@ -133,6 +168,9 @@ func judge(err error) attemptFailure {
 		dial := (*net.OpError)(nil)
 		if errors.As(err, &dial) && dial.Op == "dial" {
 			return attemptFailure{code: connect.CodeUnavailable, message: f.message, retry: true}
+		}
+		if untrusted := (*tls.CertificateVerificationError)(nil); errors.As(err, &untrusted) {
+			return attemptFailure{code: connect.CodeUnavailable, message: untrusted.Error(), retry: true}
 		}
 		f.retry = f.code != connect.CodeInvalidArgument && f.code != connect.CodeResourceExhausted && f.code != connect.CodeUnimplemented
 		f.carried = true
@@ -152,6 +190,9 @@ func judge(err error) attemptFailure {
 
 // typed turns an error of the RPC layer into one of this package.
 func typed(err error) error {
+	if other := (*OtherClusterError)(nil); errors.As(err, &other) {
+		return other
+	}
 	var wire *connect.Error
 	var wait time.Duration
 	if errors.As(err, &wire) {
@@ -180,8 +221,13 @@ func typed(err error) error {
 // carried out, or may yet.
 func unsettled(last error) error {
 	var rejected *RejectedError
-	if CodeOf(last) == connect.CodeFailedPrecondition && !errors.As(last, &rejected) {
+	var other *OtherClusterError
+	if CodeOf(last) == connect.CodeFailedPrecondition && !errors.As(last, &rejected) && !errors.As(last, &other) {
 		return last // sequences only grow: what did not match does not later either
 	}
-	return &Error{Code: connect.CodeUnknown, Message: "an earlier attempt may have taken effect; the last one: " + last.Error()}
+	e := &Error{Code: connect.CodeUnknown, Message: "an earlier attempt may have taken effect; the last one: " + last.Error()}
+	if errors.As(last, &other) {
+		e.other = other
+	}
+	return e
 }

@@ -15,9 +15,9 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 // TestShardOf: the client's map is the servers'.
@@ -201,10 +201,10 @@ func TestSendOverDyingNodes(t *testing.T) {
 
 // TestStreamOverMovingLeaders: the commands of a stream take effect once and in
 // order while shards move between nodes, are without a leader, and nodes die. A
-// command that a node refused just before it led the shard may find that a later
-// one has run: then it fails, and never runs. If a node had died with it before
-// that, nobody knows whether it has run; and one that a node refused may run late
-// if the node leads again, runs others and dies before it could tell.
+// command that a node refused just before it led the shard may find that a
+// later one has run: then it fails, and never runs. If a node had died with it
+// before that, nobody knows whether it has run; and one that a node refused may
+// run late if the node leads again, runs others and dies before it could tell.
 func TestStreamOverMovingLeaders(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -288,8 +288,8 @@ func TestStreamOverMovingLeaders(t *testing.T) {
 			}
 		}
 	}
-	// Where a node died before it could tell that it had refused a command, and had
-	// led again at once.
+	// Where a node died before it could tell that it had refused a command, and
+	// had led again at once.
 	if late > entities*each/50 {
 		t.Errorf("%d commands ran behind later ones", late)
 	}
@@ -306,7 +306,7 @@ func TestStreamWaitsForNodes(t *testing.T) {
 	_, addr := serve(t, w)
 	s := dial(t, addr).Stream(client.StreamOptions{})
 	defer s.Close(t.Context())
-	w.SetTypesError(rpc.ErrNotReady)
+	w.SetTypesError(request.ErrNotReady)
 	const n = 20
 	answers := make(chan error, n)
 	for i := range n {
@@ -345,5 +345,46 @@ func TestStreamWaitsForNodes(t *testing.T) {
 	}
 	if err := <-failed; err == nil || errors.Is(err, client.ErrClosed) {
 		t.Errorf("a fault: %v", err)
+	}
+}
+
+// TestAsksForChangesOfLeaders: a client that asks a node again is told what has
+// changed, and knows who leads the other shards all the same.
+func TestAsksForChangesOfLeaders(t *testing.T) {
+	f := fleet(t, 2)
+	spread(f, 2)
+	c, err := client.New([]string{f.Node(1).Addr}, client.Options{MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	send := func(shard sharding.ShardID) {
+		t.Helper()
+		for i := 0; ; i++ {
+			if id := fmt.Sprint("x", i); client.ShardOf(rpctest.Counter, id, rpctest.Shards) == uint32(shard) {
+				if _, err := c.Send(t.Context(), add(id, 1)); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+		}
+	}
+	for s := sharding.ShardID(1); s <= rpctest.Shards; s++ {
+		send(s)
+	}
+	for i := range 6 { // each move makes it ask again
+		f.Move(sharding.ShardID(1), sharding.NodeID(fmt.Sprint("n", 1+i%2)))
+		send(1)
+		time.Sleep(210 * time.Millisecond)
+		send(1)
+	}
+	strays := f.Node(1).Strays.Load() + f.Node(2).Strays.Load()
+	for range 5 {
+		for s := sharding.ShardID(1); s <= rpctest.Shards; s++ {
+			send(s)
+		}
+	}
+	if got := f.Node(1).Strays.Load() + f.Node(2).Strays.Load(); got != strays {
+		t.Errorf("%d commands went to nodes that do not lead", got-strays)
 	}
 }

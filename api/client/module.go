@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"connectrpc.com/connect"
@@ -55,9 +56,26 @@ func (c *Client) ActivateLimited(ctx context.Context, entityType, digest string,
 	return res.GetRevision(), err
 }
 
-// Rollback makes the module before the current one serve an entity type.
+// Rollback makes the module before the current one serve an entity type. The
+// one that serves is looked up first: only that is taken back, and only once.
 func (c *Client) Rollback(ctx context.Context, entityType string) (*modulev1.RollbackResponse, error) {
-	return call(ctx, c, c.slow(), &modulev1.RollbackRequest{EntityType: entityType},
+	now, err := call(ctx, c, c.opts.Timeout, &modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: entityType}},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetRequest]) (*connect.Response[modulev1.GetResponse], error) {
+			return n.modules.Get(ctx, r)
+		})
+	if err != nil {
+		return nil, err
+	}
+	req := &modulev1.RollbackRequest{EntityType: entityType}
+	for _, b := range now.GetModule().GetBindings() {
+		if b.GetEntityType() == entityType {
+			req.Revision = b.GetRevision()
+		}
+	}
+	if req.Revision == 0 {
+		return nil, connect.NewError(connect.CodeAborted, errors.New("another module was activated meanwhile: try again"))
+	}
+	return call(ctx, c, c.slow(), req,
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.RollbackRequest]) (*connect.Response[modulev1.RollbackResponse], error) {
 			return n.modules.Rollback(ctx, r)
 		})

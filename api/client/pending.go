@@ -10,8 +10,8 @@ type pending struct {
 	generation uint32
 	number     uint64 // counts up in the order of Send
 	cmd        Command
-	lane       *lane
-	way        *way // that has it; nil while it is held
+	route      *shardRoute
+	stream     *nodeStream // that has it; nil while it is held
 	done       func(Reply, error)
 	carried    bool      // by an earlier attempt: it may have been carried out
 	sent       bool      // over the connection that has it

@@ -79,7 +79,8 @@ func newBackoff(o Options) backoff {
 	return backoff{next: o.MinBackoff, least: o.MinBackoff, most: o.MaxBackoff}
 }
 
-// wait pauses between half and the whole of the current length, then doubles it.
+// wait pauses between half and the whole of the current length, then doubles
+// it.
 func (b *backoff) wait(ctx context.Context) error {
 	t := time.NewTimer(b.length())
 	defer t.Stop()
@@ -105,6 +106,10 @@ func (b *backoff) reset() { b.next = b.least }
 
 // isFatal reports that a stream cannot work whatever the number of attempts.
 func isFatal(err error) bool {
+	var other *OtherClusterError
+	if errors.As(err, &other) {
+		return other.all
+	}
 	var e *connect.Error
 	if !errors.As(err, &e) {
 		return false

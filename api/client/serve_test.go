@@ -8,7 +8,7 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 // running is a server in this process.

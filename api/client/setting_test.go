@@ -9,7 +9,7 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 // Two nodes of one cluster; the first goes away while it is watched.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/api/client"
-	"github.com/hostd/hostd/host/rpc/rpctest"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 // TestShardKeys: the client's rules are the servers'.

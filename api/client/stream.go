@@ -24,9 +24,10 @@ type StreamOptions struct {
 // A command that no node has run, or whose connection broke, is sent again, in
 // order and under its id, until the deadline of Send's context or for
 // ResendFor. A command that a node answers with another error is not tried
-// again: later commands to its entity may have run. One case is not found out: a
-// node that refuses a command because it does not lead, leads again, runs later
-// ones and dies before any of its answers has come; then that one runs behind them.
+// again: later commands to its entity may have run. One case is not found out:
+// a node that refuses a command because it does not lead, leads again, runs
+// later ones and dies before any of its answers has come; then that one runs
+// behind them.
 //
 // It is safe for concurrent use. It owns one goroutine until Close, and two for
 // each node that it sends to.
@@ -34,24 +35,24 @@ type Stream struct {
 	c    *Client
 	opts StreamOptions
 	free chan *pending // one for every command that may still be sent
-	wake chan struct{} // one slot: a lane waits, or the stream ends
+	wake chan struct{} // one slot: a route waits, or the stream ends
 	stop context.CancelFunc
 	gone chan struct{} // closed when the stream has ended
 
-	mu     sync.Mutex
-	slots  []pending
-	lanes  []lane // by shard; one until the shards are known
-	ways   map[*node]*way
-	number uint64 // of the last command
-	open   int    // commands not answered
-	known  *topology
-	keys   map[string]ShardKey // by type, of those that were sent
+	mu      sync.Mutex
+	slots   []pending
+	routes  []shardRoute // by shard; one until the shards are known
+	streams map[*node]*nodeStream
+	number  uint64 // of the last command
+	open    int    // commands not answered
+	known   *topology
+	keys    map[string]ShardKey // by type, of those that were sent
 	// strangers counts the commands that are open, by type, which took the first
-	// lane because nobody has told of the type yet.
+	// route because nobody has told of the type yet.
 	strangers map[string]int
-	ready     bool // lanes are what they stay
+	ready     bool // routes are what they stay
 	closing   bool
-	ending    bool          // ways end when they have nothing to do
+	ending    bool          // streams end when they have nothing to do
 	fatal     error         // why Send fails; set once
 	empty     chan struct{} // closed when closing and nothing is left to answer
 }
@@ -66,16 +67,16 @@ func (c *Client) Stream(opts StreamOptions) *Stream {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Stream{
-		c:     c,
-		opts:  opts,
-		free:  make(chan *pending, opts.Outstanding),
-		wake:  make(chan struct{}, 1),
-		stop:  cancel,
-		gone:  make(chan struct{}),
-		slots: make([]pending, opts.Outstanding),
-		empty: make(chan struct{}),
-		lanes: make([]lane, 1),
-		ways:  make(map[*node]*way),
+		c:       c,
+		opts:    opts,
+		free:    make(chan *pending, opts.Outstanding),
+		wake:    make(chan struct{}, 1),
+		stop:    cancel,
+		gone:    make(chan struct{}),
+		slots:   make([]pending, opts.Outstanding),
+		empty:   make(chan struct{}),
+		routes:  make([]shardRoute, 1),
+		streams: make(map[*node]*nodeStream),
 	}
 	for i := range s.slots {
 		s.slots[i].index = uint32(i)
@@ -118,13 +119,13 @@ func (s *Stream) Send(ctx context.Context, cmd Command, done func(Reply, error))
 	p.number, p.cmd, p.done = s.number, cmd, done
 	p.carried, p.sent, p.overtaken, p.failed, p.since = false, false, false, nil, time.Time{}
 	p.until, _ = ctx.Deadline()
-	p.lane = s.laneOf(&cmd)
-	waits := p.lane.way == nil
+	p.route = s.routeOf(&cmd)
+	waits := p.route.stream == nil
 	if waits {
-		p.lane.held.push(p)
+		p.route.held.push(p)
 	} else {
-		p.lane.out++
-		p.lane.way.push(p)
+		p.route.out++
+		p.route.stream.push(p)
 	}
 	s.mu.Unlock()
 	if waits {
@@ -218,19 +219,19 @@ func (s *Stream) fail(err error) {
 // finish takes the account of a command that has its outcome; the mutex is
 // held. The caller calls the returned func and then gives the slot back.
 func (s *Stream) finish(p *pending, fine bool) (done func(Reply, error)) {
-	p.lane.ended(p, fine)
+	p.route.ended(p, fine)
 	return s.close(p)
 }
 
 // close frees a command that is on no list; the mutex is held.
 func (s *Stream) close(p *pending) (done func(Reply, error)) {
 	done = p.done
-	if p.lane == &s.lanes[0] && s.strangers != nil {
+	if p.route == &s.routes[0] && s.strangers != nil {
 		if s.strangers[p.cmd.EntityType]--; s.strangers[p.cmd.EntityType] == 0 {
 			delete(s.strangers, p.cmd.EntityType)
 		}
 	}
-	p.cmd, p.done, p.lane, p.failed = Command{}, nil, nil, nil
+	p.cmd, p.done, p.route, p.failed = Command{}, nil, nil, nil
 	if s.open--; s.closing && s.open == 0 {
 		close(s.empty)
 	}

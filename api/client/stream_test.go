@@ -15,8 +15,8 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rpctest"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 func counter(id string) sharding.EntityID { return sharding.EntityID{Type: rpctest.Counter, ID: id} }

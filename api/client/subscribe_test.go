@@ -10,8 +10,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/client"
-	"github.com/hostd/hostd/host/rpc/rpctest"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 var errStored = errors.New("enough is stored")

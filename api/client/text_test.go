@@ -8,7 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/client"
-	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 // TestTextThatCannotBeSent: what is not UTF-8 never leaves the client. Nothing

@@ -28,6 +28,9 @@ type topology struct {
 	shards  uint32
 	leaders []atomic.Pointer[node] // by shard; nil where none is known
 	byID    map[string]*node
+	from    *node               // who told of the leaders
+	version string              // of what it told; empty where it numbers nothing
+	told    []string            // the leaders that it told, by shard
 	keys    map[string]ShardKey // by type; empty where the nodes do not tell
 }
 
@@ -138,19 +141,27 @@ func (c *Client) learn(ctx context.Context) error {
 		c.next(at)
 		return err
 	}
-	shards, err := n.cluster.ListShards(ctx, connect.NewRequest(&clusterv1.ListShardsRequest{}))
+	ask := &clusterv1.ListShardsRequest{LeadersOnly: true}
+	if known := c.learner.known.Load(); known != nil && known.from == n {
+		ask.SinceVersion = known.version
+	}
+	shards, err := n.cluster.ListShards(ctx, connect.NewRequest(ask))
 	if err != nil {
 		c.next(at)
 		return err
 	}
-	c.take(n, cluster.Msg, shards.Msg.GetShards())
+	c.take(n, cluster.Msg, shards.Msg)
 	return nil
 }
 
-// take makes a topology of what node n has said.
-func (c *Client) take(n *node, cluster *clusterv1.GetClusterResponse, shards []*clusterv1.Shard) {
-	t := &topology{shards: cluster.GetShardCount(), byID: make(map[string]*node)}
-	t.leaders = make([]atomic.Pointer[node], t.shards+1)
+// take makes a topology of what node n has said. Of changes it takes those, and
+// what n told before.
+func (c *Client) take(n *node, cluster *clusterv1.GetClusterResponse, shards *clusterv1.ListShardsResponse) {
+	t := &topology{shards: cluster.GetShardCount(), byID: make(map[string]*node), from: n, version: shards.GetVersion()}
+	t.leaders, t.told = make([]atomic.Pointer[node], t.shards+1), make([]string, t.shards+1)
+	if shards.GetChanges() {
+		copy(t.told, c.learner.known.Load().told)
+	}
 	for _, m := range cluster.GetMembers() {
 		if m.GetNodeId() == cluster.GetNodeId() {
 			continue // is reached under another address, perhaps
@@ -168,10 +179,13 @@ func (c *Client) take(n *node, cluster *clusterv1.GetClusterResponse, shards []*
 	}
 	n.name(cluster.GetNodeId())
 	t.byID[cluster.GetNodeId()] = n
-	for _, s := range shards {
+	for _, s := range shards.GetShards() {
 		if s.GetShardId() > 0 && s.GetShardId() <= t.shards {
-			t.leaders[s.GetShardId()].Store(t.byID[s.GetLeader()])
+			t.told[s.GetShardId()] = s.GetLeader()
 		}
+	}
+	for i, leader := range t.told {
+		t.leaders[i].Store(t.byID[leader])
 	}
 	c.learner.known.Store(t)
 }

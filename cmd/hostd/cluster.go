@@ -4,175 +4,173 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-func newCluster(std stdio) *cobra.Command {
-	return group("cluster", "Look at the cluster and even it out", newClusterStatus(std), newClusterWatch(std), newClusterRebalance(std))
-}
-
-// memberView is a member as it is printed.
-type memberView struct {
-	NodeID       string   `json:"nodeId"`
-	Address      string   `json:"address"`
-	Status       string   `json:"status"`
-	Reachable    bool     `json:"reachable"`
-	Roles        []string `json:"roles"`
-	LeaderCount  uint32   `json:"leaderCount"`
-	ReplicaCount uint32   `json:"replicaCount"`
-	Version      string   `json:"version"`
-	Zone         string   `json:"zone"`
-	Draining     bool     `json:"draining"`
-}
-
-type clusterView struct {
-	NodeID      string       `json:"nodeId"`
-	Coordinator string       `json:"coordinator"`
-	Quorum      bool         `json:"quorum"`
-	ShardCount  uint32       `json:"shardCount"`
-	Members     []memberView `json:"members"`
+func newCluster(std cli.Stdio) *cobra.Command {
+	return cli.Group("cluster", "Found the cluster, look at it and even it out", newClusterInit(std), newClusterStatus(std), newClusterWatch(std), newClusterRebalance(std), newClusterSet(std), newClusterRaiseLevel(std))
 }
 
 // clusterState is what a call or a watch says of the cluster.
 type clusterState interface {
+	proto.Message
 	GetNodeId() string
 	GetCoordinator() string
 	GetQuorum() bool
 	GetShardCount() uint32
+	GetLevel() uint32
+	GetPolicy() *clusterv1.Policy
 	GetMembers() []*clusterv1.Member
 }
 
-func viewCluster(s clusterState) clusterView {
-	v := clusterView{NodeID: s.GetNodeId(), Coordinator: s.GetCoordinator(), Quorum: s.GetQuorum(), ShardCount: s.GetShardCount(), Members: []memberView{}}
-	for _, m := range s.GetMembers() {
-		v.Members = append(v.Members, memberView{m.GetNodeId(), m.GetAddress(), m.GetStatus(), m.GetReachable(),
-			append([]string{}, m.GetRoles()...), m.GetLeaderCount(), m.GetReplicaCount(), m.GetVersion(), m.GetZone(), m.GetDraining()})
-	}
-	return v
-}
-
-func memberTable(w io.Writer, members []memberView) {
-	table(w, "NODE\tADDRESS\tSTATUS\tREACHABLE\tLEADS\tREPLICAS\tROLES\tZONE\tVERSION", func(row func(...any)) {
+func memberTable(w io.Writer, members []*clusterv1.Member) {
+	cli.Table(w, "NODE\tADDRESS\tSTATUS\tREACHABLE\tLEADS\tREPLICAS\tROLES\tZONE\tVERSION\tLEVELS\tCLOCK\tLEADS AGAIN", func(row func(...any)) {
 		for _, m := range members {
-			status := m.Status
-			if m.Draining {
+			status := m.GetStatus()
+			if m.GetDraining() {
 				status += ",draining"
 			}
-			row(m.NodeID, m.Address, status, m.Reachable, m.LeaderCount, m.ReplicaCount, strings.Join(m.Roles, ","), m.Zone, m.Version)
+			if m.GetTrouble().GetSlow() {
+				status += ",slow"
+			}
+			row(m.GetNodeId(), m.GetAddress(), status, m.GetReachable(), m.GetLeaderCount(), m.GetReplicaCount(), strings.Join(m.GetRoles(), ","), m.GetZone(), m.GetVersion(),
+				levelRange(m.GetMinLevel(), m.GetMaxLevel()), fmt.Sprintf("%+.1fs", float64(m.GetClockSkewMillis())/1000), leadsAgain(m.GetTrouble()))
 		}
 	})
 }
 
-func clusterTable(w io.Writer, v clusterView) {
-	coordinator, quorum := v.Coordinator, "yes"
+// leadsAgain says when a node is given leaderships again that was slow, or came
+// back after it was lost; "-" for one that is given some.
+func leadsAgain(t *clusterv1.Trouble) string {
+	switch {
+	case t == nil:
+		return "-"
+	case t.GetUntil() != nil:
+		return t.GetUntil().AsTime().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("%s after it is quick", time.Duration(t.GetQuietMillis())*time.Millisecond)
+}
+
+func clusterTable(w io.Writer, s clusterState) {
+	coordinator, quorum := s.GetCoordinator(), "yes"
 	if coordinator == "" {
 		coordinator = "none known"
 	}
-	if !v.Quorum {
+	if !s.GetQuorum() {
 		quorum = "NO"
 	}
-	fmt.Fprintf(w, "coordinator %s, quorum %s, %d shards, seen by %s\n\n", clean(coordinator), quorum, v.ShardCount, clean(v.NodeID))
-	memberTable(w, v.Members)
+	fmt.Fprintf(w, "coordinator %s, quorum %s, %d shards, level %d, seen by %s\n", cli.Clean(coordinator), quorum, s.GetShardCount(), max(s.GetLevel(), 1), cli.Clean(s.GetNodeId()))
+	showPolicy(w, s.GetPolicy())
+	fmt.Fprintln(w)
+	memberTable(w, s.GetMembers())
 }
 
-func newClusterStatus(std stdio) *cobra.Command {
+func newClusterStatus(std cli.Stdio) *cobra.Command {
+	var out *cli.Output
 	var watch bool
-	c := clusterCommand(std, "status", "Show the members, the coordinator and whether there is a quorum", func(ctx context.Context, r *remote, out *output) error {
-		c, err := r.dial(ctx)
+	c := cli.Talk(std, "status", "Show the members, the coordinator and whether there is a quorum", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) error {
+		if watch {
+			return cli.Lines(ctx, out, true, s.WatchCluster(ctx), func(v *clusterv1.WatchClusterResponse) string {
+				var text strings.Builder
+				fmt.Fprintln(&text, time.Now().UTC().Format(time.RFC3339))
+				clusterTable(&text, v)
+				return text.String()
+			})
+		}
+		v, err := s.Cluster(ctx)
 		if err != nil {
 			return err
 		}
-		defer c.Close()
-		if !watch {
-			res, err := c.Cluster(ctx)
-			if err != nil {
-				return err
-			}
-			v := viewCluster(res)
-			return out.print(v, func(w io.Writer) { clusterTable(w, v) })
-		}
-		for s, err := range c.WatchCluster(ctx) {
-			if err != nil {
-				return following(ctx, true, err)
-			}
-			v := viewCluster(s)
-			if err := out.each(v, func(w io.Writer) {
-				fmt.Fprintf(w, "%s\n", time.Now().UTC().Format(time.RFC3339))
-				clusterTable(w, v)
-				fmt.Fprintln(w)
-			}); err != nil {
-				return err
-			}
-		}
-		return nil
+		return out.Print(v, func(w io.Writer) { clusterTable(w, v) })
 	})
+	out = cli.AddOutput(c, std)
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "show it again after every change, until interrupted")
 	return c
 }
 
-func newClusterWatch(std stdio) *cobra.Command {
-	return clusterCommand(std, "watch", "Print what changes in the cluster, a line for each change", func(ctx context.Context, r *remote, out *output) error {
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
+func newClusterWatch(std cli.Stdio) *cobra.Command {
+	return cli.Follow(std, "watch", "Print what changes in the cluster, a line for each change", 0, 0, cli.Always,
+		func(ctx context.Context, s *cli.Session, _ []string) iter.Seq2[clusterChange, error] {
+			return changesOf(s.WatchCluster(ctx))
+		}, clusterChange.text)
+}
+
+func newClusterRebalance(std cli.Stdio) *cobra.Command {
+	return cli.Order(std, "rebalance", "Even out leaders and replicas now", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (string, error) {
+		moves, err := s.Rebalance(ctx)
+		if moves == 0 {
+			return "the cluster is even: nothing moves", err
 		}
-		defer c.Close()
-		var before *clusterView
-		for s, err := range c.WatchCluster(ctx) {
-			if err != nil {
-				return following(ctx, true, err)
-			}
-			v := viewCluster(s)
-			for _, change := range clusterChanges(before, v) {
-				change.Time = time.Now().UTC()
-				if err := out.line(change, change.text()); err != nil {
-					return err
-				}
-			}
-			before = &v
-		}
-		return nil
+		return fmt.Sprintf("%d moves started; 'hostd cluster watch' shows them", moves), err
 	})
 }
 
-func newClusterRebalance(std stdio) *cobra.Command {
-	var r *remote
-	c := leaf("rebalance", "Even out leaders and replicas now", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		moves, err := c.Rebalance(ctx)
-		if err != nil {
-			return fmt.Errorf("rebalance: %w", err)
-		}
-		if moves == 0 {
-			fmt.Fprintln(std.err, "the cluster is even: nothing moves")
-			return nil
-		}
-		fmt.Fprintf(std.err, "%d moves started; 'hostd cluster watch' shows them\n", moves)
-		return nil
-	})
-	r = addRemote(c)
+// levelRange is what a release speaks, for people.
+func levelRange(least, most uint32) string {
+	switch {
+	case most == 0:
+		return "?"
+	case least == most:
+		return fmt.Sprint(most)
+	}
+	return fmt.Sprintf("%d-%d", least, most)
+}
+
+func newClusterRaiseLevel(std cli.Stdio) *cobra.Command {
+	var to uint32
+	var dryRun bool
+	c := cli.Ask(std, "raise-level", "Let the cluster write what all its members' releases can read, for good", 0, 0,
+		func(ctx context.Context, s *cli.Session, _ []string) (*clusterv1.RaiseLevelResponse, error) {
+			return s.RaiseLevel(ctx, to, dryRun)
+		}, levelTable)
+	c.Long = "Raises the level of the cluster, the version of all that it writes, once every member runs a release that speaks it. Until then nodes can be " +
+		"put back to the release before, afterwards never again. With --dry-run it changes nothing and lists what each member speaks."
+	c.Flags().Uint32Var(&to, "to", 0, "the level; 0: the highest that the asked node speaks")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "change nothing, and list what each member speaks")
 	return c
 }
 
-// clusterCommand makes a command that prints something of the cluster.
-func clusterCommand(std stdio, use, short string, do func(context.Context, *remote, *output) error) *cobra.Command {
-	var r *remote
-	var out *output
-	c := leaf(use, short, 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
-		if err := out.check(); err != nil {
-			return err
+func levelTable(w io.Writer, v *clusterv1.RaiseLevelResponse) {
+	fmt.Fprintf(w, "the cluster is at level %d\n\n", v.GetLevel())
+	cli.Table(w, "NODE\tVERSION\tLEVELS", func(row func(...any)) {
+		for _, n := range v.GetNodes() {
+			row(n.GetNodeId(), n.GetVersion(), levelRange(n.GetMinLevel(), n.GetMaxLevel()))
 		}
-		return do(ctx, r, out)
 	})
-	r, out = addRemote(c), addOutput(c, std)
+	if v.GetLevel() >= v.GetWanted() {
+		return
+	}
+	fmt.Fprintln(w)
+	for _, n := range v.GetNodes() {
+		if n.GetObstacle() != "" {
+			fmt.Fprintln(w, cli.Clean(n.GetObstacle()))
+		}
+	}
+	fmt.Fprintf(w, "level %d can be had once all members speak it\n", v.GetWanted())
+}
+
+func newClusterInit(std cli.Stdio) *cobra.Command {
+	c := cli.Ask(std, "init", "Have a node found its cluster, once", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*clusterv1.InitializeResponse, error) {
+		return s.Initialize(ctx)
+	}, func(w io.Writer, v *clusterv1.InitializeResponse) {
+		if !v.GetFounded() {
+			fmt.Fprintf(w, "cluster %s exists; nothing was done\n", cli.Clean(v.GetClusterId()))
+			return
+		}
+		fmt.Fprintf(w, "cluster %s founded\n", cli.Clean(v.GetClusterId()))
+		if silent := v.GetSilentSeeds(); len(silent) > 0 {
+			fmt.Fprintf(w, "seeds that did not answer: %s; see to it that none of them belongs to another cluster\n", cli.Clean(strings.Join(silent, ", ")))
+		}
+	})
+	c.Long = "Has a node that waits for a cluster found one, when a majority of it and its seeds answers and none belongs to a cluster. Where the node or one of its " +
+		"seeds belongs to a cluster it founds none, and the id of that one is printed: it may be called again, and on several nodes at once."
 	return c
 }

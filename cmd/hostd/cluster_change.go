@@ -2,7 +2,11 @@ package main
 
 import (
 	"fmt"
+	"iter"
 	"time"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
 // clusterChange is one thing that became different in the cluster.
@@ -23,50 +27,71 @@ func (c clusterChange) text() string {
 		if v == nil || v == "" {
 			return "-"
 		}
-		return clean(fmt.Sprint(v))
+		return cli.Clean(fmt.Sprint(v))
 	}
-	return fmt.Sprintf("%s  %s  %s  %s -> %s", c.Time.Format(time.RFC3339), clean(about), c.What, show(c.From), show(c.To))
+	return fmt.Sprintf("%s  %s  %s  %s -> %s", c.Time.Format(time.RFC3339), cli.Clean(about), c.What, show(c.From), show(c.To))
 }
 
-// clusterChanges compares two views; before the first there was nothing.
-func clusterChanges(before *clusterView, now clusterView) []clusterChange {
+// changesOf tells what is different in each state of the cluster from the one
+// before it.
+func changesOf[S clusterState](states iter.Seq2[S, error]) iter.Seq2[clusterChange, error] {
+	return func(yield func(clusterChange, error) bool) {
+		var before clusterState
+		for now, err := range states {
+			if err != nil {
+				yield(clusterChange{}, err)
+				return
+			}
+			for _, change := range clusterChanges(before, now) {
+				change.Time = time.Now().UTC()
+				if !yield(change, nil) {
+					return
+				}
+			}
+			before = now
+		}
+	}
+}
+
+// clusterChanges compares two states; before the first there was nothing.
+func clusterChanges(before, now clusterState) []clusterChange {
 	var out []clusterChange
 	add := func(node, what string, from, to any) {
 		if from != to {
 			out = append(out, clusterChange{NodeID: node, What: what, From: from, To: to})
 		}
 	}
-	was := map[string]memberView{}
+	was := map[string]*clusterv1.Member{}
 	if before == nil {
-		add("", "coordinator", nil, now.Coordinator)
-		add("", "quorum", nil, now.Quorum)
+		add("", "coordinator", nil, now.GetCoordinator())
+		add("", "quorum", nil, now.GetQuorum())
 	} else {
-		add("", "coordinator", before.Coordinator, now.Coordinator)
-		add("", "quorum", before.Quorum, now.Quorum)
-		for _, m := range before.Members {
-			was[m.NodeID] = m
+		add("", "coordinator", before.GetCoordinator(), now.GetCoordinator())
+		add("", "quorum", before.GetQuorum(), now.GetQuorum())
+		for _, m := range before.GetMembers() {
+			was[m.GetNodeId()] = m
 		}
 	}
-	for _, m := range now.Members {
-		old, known := was[m.NodeID]
-		delete(was, m.NodeID)
+	for _, m := range now.GetMembers() {
+		old, known := was[m.GetNodeId()]
+		delete(was, m.GetNodeId())
 		if !known {
-			add(m.NodeID, "member", nil, m.Status)
-			add(m.NodeID, "leaderCount", uint32(0), m.LeaderCount)
-			add(m.NodeID, "replicaCount", uint32(0), m.ReplicaCount)
+			add(m.GetNodeId(), "member", nil, m.GetStatus())
+			add(m.GetNodeId(), "leaderCount", uint32(0), m.GetLeaderCount())
+			add(m.GetNodeId(), "replicaCount", uint32(0), m.GetReplicaCount())
 			continue
 		}
-		add(m.NodeID, "status", old.Status, m.Status)
-		add(m.NodeID, "reachable", old.Reachable, m.Reachable)
-		add(m.NodeID, "address", old.Address, m.Address)
-		add(m.NodeID, "leaderCount", old.LeaderCount, m.LeaderCount)
-		add(m.NodeID, "replicaCount", old.ReplicaCount, m.ReplicaCount)
-		add(m.NodeID, "version", old.Version, m.Version)
+		add(m.GetNodeId(), "status", old.GetStatus(), m.GetStatus())
+		add(m.GetNodeId(), "reachable", old.GetReachable(), m.GetReachable())
+		add(m.GetNodeId(), "address", old.GetAddress(), m.GetAddress())
+		add(m.GetNodeId(), "leaderCount", old.GetLeaderCount(), m.GetLeaderCount())
+		add(m.GetNodeId(), "replicaCount", old.GetReplicaCount(), m.GetReplicaCount())
+		add(m.GetNodeId(), "version", old.GetVersion(), m.GetVersion())
 	}
 	if before != nil {
-		for _, m := range before.Members {
-			if _, gone := was[m.NodeID]; gone {
-				add(m.NodeID, "member", m.Status, nil)
+		for _, m := range before.GetMembers() {
+			if _, gone := was[m.GetNodeId()]; gone {
+				add(m.GetNodeId(), "member", m.GetStatus(), nil)
 			}
 		}
 	}

@@ -2,12 +2,17 @@ package main
 
 import (
 	"fmt"
-	"github.com/hostd/hostd/tests/testkit"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
+	"github.com/hostd/hostd/tests/support/testkit"
 )
 
 // Three nodes in development: a node that dies stays dead and the others go
@@ -16,7 +21,7 @@ import (
 func TestDevelopmentCluster(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
-	dev := []string{"dev", "--nodes", "3", "--data", data, "--listen", "127.0.0.1:0", "--shards", "3", "--ports-file"}
+	dev := []string{"dev", "--nodes", "3", "--data", data, "--listen", "127.0.0.1:0", "--shards", "3", "--log-level", "info", "--ports-file"}
 	for _, id := range []string{"n1", "n2", "n3"} {
 		testkit.ShareCache(t, filepath.Join(data, id))
 	}
@@ -30,8 +35,8 @@ func TestDevelopmentCluster(t *testing.T) {
 		if n.NodeID != fmt.Sprintf("n%d", i+1) || n.DataDir != filepath.Join(data, n.NodeID) || syscall.Kill(n.PID, 0) != nil {
 			t.Errorf("node %d: %+v", i+1, n)
 		}
-		shards := decode[struct{ Shards []shardView }](t, hostd(t, "shard", "ls", "-o", "json", "--addr", n.API).out).Shards
-		if err := notSpread(shards, []string{"n1", "n2", "n3"}); err != nil || len(shards) != 4 {
+		shards := shardsAt(t, n.API)
+		if err := devcluster.NotSpread(shards, []string{"n1", "n2", "n3"}); err != nil || len(shards) != 4 {
 			t.Errorf("%s was told to be ready: %v, %+v", n.NodeID, err, shards)
 		}
 	}
@@ -48,22 +53,22 @@ func TestDevelopmentCluster(t *testing.T) {
 	t.Setenv("HOSTD_ADDR", apisOf(nodes[:2]))
 	addCounter(t, 2)
 	first.interrupt()
-	if code := first.end(t); code != exitDone {
+	if code := first.end(t); code != cli.ExitDone {
 		t.Fatalf("interrupted dev: exit code %d, %s", code, first.err.String())
 	}
 	for _, n := range nodes {
-		if got := hostd(t, "verify", n.DataDir); got.code != exitDone {
+		if got := hostd(t, "verify", n.DataDir); got.code != cli.ExitDone {
 			t.Errorf("verify %s: %+v", n.NodeID, got)
 		}
 	}
 
-	if got := hostd(t, "dev", "--data", data, "--listen", "127.0.0.1:0"); got.code != exitFailed || !strings.Contains(got.err, "--nodes 3") {
+	if got := hostd(t, "dev", "--data", data, "--listen", "127.0.0.1:0"); got.code != cli.ExitFailed || !strings.Contains(got.err, "--nodes 3") {
 		t.Errorf("one of three nodes: %+v", got)
 	}
 	ports = filepath.Join(dir, "second.json")
 	second := start(t, append(dev, ports)...)
 	again := second.allReady(t, ports)
-	if slices.ContainsFunc(again, func(n nodeInfo) bool { return n.API == nodes[0].API }) {
+	if slices.ContainsFunc(again, func(n devcluster.NodeInfo) bool { return n.API == nodes[0].API }) {
 		t.Log("the ports happen to be the same") // the system chose them
 	}
 	t.Setenv("HOSTD_ADDR", apisOf(again))
@@ -75,12 +80,27 @@ func TestDevelopmentCluster(t *testing.T) {
 		}
 	}
 	second.interrupt()
-	if code := second.end(t); code != exitDone {
+	if code := second.end(t); code != cli.ExitDone {
 		t.Errorf("interrupted dev: exit code %d, %s", code, second.err.String())
 	}
 }
 
-func apisOf(nodes []nodeInfo) string {
+// shardsAt asks a node for the shards.
+func shardsAt(t *testing.T, api string) []*clusterv1.Shard {
+	t.Helper()
+	c, err := client.Dial(api)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	shards, err := c.Shards(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shards
+}
+
+func apisOf(nodes []devcluster.NodeInfo) string {
 	var out []string
 	for _, n := range nodes {
 		out = append(out, n.API)
@@ -93,7 +113,7 @@ func addCounter(t *testing.T, want int) {
 	t.Helper()
 	for i := range 6 {
 		got := hostd(t, "entity", "send", "counter", fmt.Sprint("c", i), "add", `{"amount":1}`, "--timeout", "60s")
-		if got.code != exitDone || got.out != fmt.Sprintf("{\"total\":%d}\n", want) {
+		if got.code != cli.ExitDone || got.out != fmt.Sprintf("{\"total\":%d}\n", want) {
 			t.Fatalf("counter %d: %+v, want %d", i, got, want)
 		}
 	}

@@ -12,9 +12,12 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
 // threeNodes is the ClusterService of three nodes, the first of which hands
@@ -173,13 +176,13 @@ func TestClusterCommands(t *testing.T) {
 	if got := hostd(t, "node", "ls"); !strings.HasPrefix(got.out, "NODE ") || strings.Count(got.out, "\n") != 4 {
 		t.Errorf("node ls: %+v", got)
 	}
-	if got := hostd(t, "cluster", "rebalance"); got.code != exitDone || !strings.Contains(got.err, "3 moves") || got.out != "" {
+	if got := hostd(t, "cluster", "rebalance"); got.code != cli.ExitDone || !strings.Contains(got.err, "3 moves") || got.out != "" {
 		t.Errorf("cluster rebalance: %+v", got)
 	}
-	if got := hostd(t, "shard", "move", "1", "n2"); got.code != exitFailed || !strings.Contains(got.err, "'admin: full'") {
+	if got := hostd(t, "shard", "move", "1", "n2"); got.code != cli.ExitFailed || !strings.Contains(got.err, "'admin: full'") {
 		t.Errorf("shard move without permission: %+v", got)
 	}
-	if got := hostd(t, "node", "drain", "n9"); got.code != exitFailed || !strings.Contains(got.err, "hostd node ls") {
+	if got := hostd(t, "node", "drain", "n9"); got.code != cli.ExitFailed || !strings.Contains(got.err, "hostd node ls") {
 		t.Errorf("drain of a stranger: %+v", got)
 	}
 
@@ -187,7 +190,7 @@ func TestClusterCommands(t *testing.T) {
 	eventually(t, "the watch shows the members", func() bool { return strings.Count(watch.out.String(), "\n") == 11 })
 	status := start(t, "cluster", "status", "--watch")
 	eventually(t, "the status is shown", func() bool { return strings.Contains(status.out.String(), "seen by n1") })
-	if got := hostd(t, "node", "drain", "n1"); got.code != exitDone || !strings.Contains(got.err, "n1 still leads 3 shards") || !strings.Contains(got.err, "can be stopped") {
+	if got := hostd(t, "node", "drain", "n1"); got.code != cli.ExitDone || !strings.Contains(got.err, "n1 still leads 3 shards") || !strings.Contains(got.err, "can be stopped") {
 		t.Errorf("node drain: %+v", got)
 	}
 	if f.leads != [3]uint32{0, 7, 3} {
@@ -199,7 +202,7 @@ func TestClusterCommands(t *testing.T) {
 	eventually(t, "the status is shown again", func() bool { return strings.Count(status.out.String(), "seen by n1") > 1 })
 	for _, r := range []*running{watch, status} {
 		r.interrupt()
-		if code := r.end(t); code != exitDone {
+		if code := r.end(t); code != cli.ExitDone {
 			t.Errorf("an interrupted watch: exit code %d, %s", code, r.err.String())
 		}
 	}
@@ -213,13 +216,13 @@ func TestClusterCommands(t *testing.T) {
 func TestSettingCommands(t *testing.T) {
 	_, addr := serveThreeNodes(t)
 	t.Setenv("HOSTD_ADDR", addr)
-	if got := hostd(t, "setting", "put", "a.b", "one two"); got.code != exitDone || got.err != "revision 1\n" || got.out != "" {
+	if got := hostd(t, "setting", "put", "a.b", "one two"); got.code != cli.ExitDone || got.err != "revision 1\n" || got.out != "" {
 		t.Errorf("put: %+v", got)
 	}
 	if got := hostd(t, "setting", "get", "a.b"); got.out != "one two\n" {
 		t.Errorf("get: %+v", got)
 	}
-	if got := hostd(t, "setting", "get", "x"); got.code != exitFailed || !strings.Contains(got.err, "hostd setting ls") || strings.Contains(got.err, "module") {
+	if got := hostd(t, "setting", "get", "x"); got.code != cli.ExitFailed || !strings.Contains(got.err, "hostd setting ls") || strings.Contains(got.err, "module") {
 		t.Errorf("get of what is not set: %+v", got)
 	}
 	list := decode[struct {
@@ -234,17 +237,18 @@ func TestSettingCommands(t *testing.T) {
 	hostd(t, "setting", "put", "a.b", "three")
 	eventually(t, "the watch shows the change", func() bool { return strings.HasSuffix(watch.out.String(), "2  a.b  three\n") })
 	watch.interrupt()
-	if code := watch.end(t); code != exitDone {
+	if code := watch.end(t); code != cli.ExitDone {
 		t.Errorf("an interrupted watch: exit code %d, %s", code, watch.err.String())
 	}
 }
 
 func TestClusterChanges(t *testing.T) {
-	one := memberView{NodeID: "n1", Address: "a:1", Status: "up", Reachable: true, LeaderCount: 2, ReplicaCount: 5, Version: "1"}
-	two := memberView{NodeID: "n2", Address: "b:1", Status: "joining"}
-	moved := one
+	one := &clusterv1.Member{NodeId: "n1", Address: "a:1", Status: "up", Reachable: true, LeaderCount: 2, ReplicaCount: 5, Version: "1"}
+	two := &clusterv1.Member{NodeId: "n2", Address: "b:1", Status: "joining"}
+	moved := proto.CloneOf(one)
 	moved.Address, moved.Reachable, moved.LeaderCount = "a:2", false, 0
-	texts := func(before *clusterView, now clusterView) string {
+	type state = *clusterv1.WatchClusterResponse
+	texts := func(before clusterState, now state) string {
 		var out []string
 		for _, c := range clusterChanges(before, now) {
 			c.Time = time.Unix(0, 0).UTC()
@@ -253,20 +257,45 @@ func TestClusterChanges(t *testing.T) {
 		}
 		return strings.Join(out, "; ")
 	}
-	first := clusterView{Coordinator: "n1", Quorum: true, Members: []memberView{one}}
+	first := state(&clusterv1.WatchClusterResponse{Coordinator: "n1", Quorum: true, Members: []*clusterv1.Member{one}})
 	for _, tt := range []struct {
-		before *clusterView
-		now    clusterView
+		before clusterState
+		now    state
 		want   string
 	}{
 		{nil, first, "cluster  coordinator  - -> n1; cluster  quorum  - -> true; node n1  member  - -> up; node n1  leaderCount  0 -> 2; node n1  replicaCount  0 -> 5"},
-		{&first, first, ""},
-		{&first, clusterView{Quorum: false, Members: []memberView{moved}},
+		{first, first, ""},
+		{first, &clusterv1.WatchClusterResponse{Members: []*clusterv1.Member{moved}},
 			"cluster  coordinator  n1 -> -; cluster  quorum  true -> false; node n1  reachable  true -> false; node n1  address  a:1 -> a:2; node n1  leaderCount  2 -> 0"},
-		{&first, clusterView{Coordinator: "n1", Quorum: true, Members: []memberView{two}}, "node n2  member  - -> joining; node n1  member  up -> -"},
+		{first, &clusterv1.WatchClusterResponse{Coordinator: "n1", Quorum: true, Members: []*clusterv1.Member{two}}, "node n2  member  - -> joining; node n1  member  up -> -"},
 	} {
 		if got := texts(tt.before, tt.now); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
+	}
+}
+
+// A node that was slow, or was lost, is shown so until it is given leaderships
+// again.
+func TestNodesInTroubleAreShown(t *testing.T) {
+	until := timestamppb.New(time.Unix(1_700_000_000, 0))
+	var out strings.Builder
+	memberTable(&out, []*clusterv1.Member{
+		{NodeId: "n1", Status: "up"},
+		{NodeId: "n2", Status: "up", Trouble: &clusterv1.Trouble{Slow: true, QuietMillis: 20_000}},
+		{NodeId: "n3", Status: "up", Trouble: &clusterv1.Trouble{Slow: true, Until: until, QuietMillis: 20_000}},
+		{NodeId: "n4", Status: "up", Draining: true, Trouble: &clusterv1.Trouble{Until: until}},
+	})
+	lines := strings.Split(out.String(), "\n")
+	for i, want := range []struct{ status, end string }{
+		{"STATUS", "LEADS AGAIN"},
+		{"up ", "-"},
+		{"up,slow ", "20s after it is quick"},
+		{"up,slow ", "2023-11-14T22:13:20Z"},
+		{"up,draining ", "2023-11-14T22:13:20Z"},
+	} {
+		if !strings.Contains(lines[i], want.status) || !strings.HasSuffix(lines[i], want.end) {
+			t.Errorf("line %d is %q", i, lines[i])
 		}
 	}
 }

@@ -10,135 +10,89 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-func newEntity(std stdio) *cobra.Command {
-	return group("entity", "Send commands to entities and look at them",
+func newEntity(std cli.Stdio) *cobra.Command {
+	return cli.Group("entity", "Send commands to entities and look at them",
 		newEntitySend(std), newEntityQuery(std), newEntityEvents(std), newEntityGet(std), newEntityState(std),
-		newEntityList(std), newEntityHot(std), newEntityTail(std), newEntityPassivate(std), newEntityClear(std), newEntitySkipTimer(std), newEntityDelete(std), newEntityLetters(std))
+		newEntityList(std), newEntityHot(std), newEntityTail(std), newEntityPassivate(std), newEntityClear(std), newEntitySkipTimer(std), newEntityDelete(std), newEntityDeadLetters(std))
 }
 
-// maxPayloadBytes bounds a payload that is read from the standard input.
-const maxPayloadBytes = 1 << 20
-
-// payloadArg returns the payload given as argument i: its text, or what the
-// standard input holds when it is a dash.
-func payloadArg(std stdio, args []string, i int) ([]byte, error) {
-	if len(args) <= i {
-		return nil, nil
-	}
-	if args[i] != "-" {
-		return []byte(args[i]), nil
-	}
-	data, err := io.ReadAll(io.LimitReader(std.in, maxPayloadBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read the payload: %w", err)
-	}
-	if len(data) > maxPayloadBytes {
-		return nil, fmt.Errorf("the payload has more than %d bytes", maxPayloadBytes)
-	}
-	return data, nil
+// answer is what an entity answers, as it is printed.
+type answer struct {
+	cli.Payload
+	Sequence uint64 `json:"sequence"`
+	Fuel     uint64 `json:"fuel"`
 }
 
-func newEntitySend(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
-	var name named
+// reply is the answer to a command.
+type reply struct {
+	answer
+	EventCount int    `json:"eventCount"`
+	Duplicate  bool   `json:"duplicate"`
+	NodeID     string `json:"nodeId"`
+	CommandID  string `json:"commandId"`
+}
+
+func newEntitySend(std cli.Stdio) *cobra.Command {
+	var c *cobra.Command
+	var name cli.Named
 	var expected int64
-	c := leaf("send TYPE ID COMMAND [JSON]", "Run a command on an entity and print its reply", 3, 4, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
-		if err := name.check(); err != nil {
-			return err
-		}
-		data, err := payloadArg(std, args, 3)
+	c = cli.Ask(std, "send TYPE ID COMMAND [JSON]", "Run a command on an entity and print its reply", 3, 4, func(ctx context.Context, s *cli.Session, args []string) (reply, error) {
+		data, err := cli.PayloadArg(std, args, 3)
 		if err != nil {
-			return err
+			return reply{}, err
 		}
-		command := client.Command{EntityType: args[0], EntityID: args[1], Name: args[2], Data: data, ID: name.id, FirstTried: name.at()}
-		if cmd.Flags().Changed("expected-sequence") {
-			if expected < 0 {
-				return usagef("--expected-sequence is %d, must be 0 or more", expected)
-			}
+		command := client.Command{EntityType: args[0], EntityID: args[1], Name: args[2], Data: data, ID: name.ID, FirstTried: name.At()}
+		if c.Flags().Changed("expected-sequence") {
 			sequence := uint64(expected)
 			command.ExpectedSequence = &sequence
 		}
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
+		r, err := s.Send(ctx, command)
+		if client.OutcomeUnknown(err) && client.CodeOf(err) != connect.CodeAborted {
+			err = cli.Hint(err, "The outcome is unknown: send again with --command-id "+command.ID+", and with --first-tried, to learn it.")
 		}
-		defer c.Close()
-		reply, err := c.Send(ctx, command)
-		if err != nil {
-			if client.OutcomeUnknown(err) && client.CodeOf(err) != connect.CodeAborted {
-				return hint(fmt.Errorf("send: %w", err), "The outcome is unknown: send again with --command-id "+command.ID+", and with --first-tried, to learn it.")
-			}
-			return fmt.Errorf("send: %w", err)
+		return reply{answer{cli.NewPayload(r.Data), r.Sequence, r.Fuel}, r.EventCount, r.Duplicate, r.NodeID, command.ID}, err
+	}, func(w io.Writer, v reply) {
+		if text := v.Text(); text != "" {
+			fmt.Fprintln(w, text)
 		}
-		v := struct {
-			payload
-			Sequence   uint64 `json:"sequence"`
-			EventCount int    `json:"eventCount"`
-			Duplicate  bool   `json:"duplicate"`
-			NodeID     string `json:"nodeId"`
-			CommandID  string `json:"commandId"`
-			Fuel       uint64 `json:"fuel"`
-		}{newPayload(reply.Data), reply.Sequence, reply.EventCount, reply.Duplicate, reply.NodeID, command.ID, reply.Fuel}
-		return out.print(v, func(w io.Writer) {
-			if text := v.text(); text != "" {
-				fmt.Fprintln(w, text)
-			}
-			again := ""
-			if v.Duplicate {
-				again = ", the stored reply of an earlier command with this id"
-			}
-			fmt.Fprintf(std.err, "sequence %d, %d events, command id %s%s\n", v.Sequence, v.EventCount, v.CommandID, again)
-		})
+		again := ""
+		if v.Duplicate {
+			again = ", the stored reply of an earlier command with this id"
+		}
+		fmt.Fprintf(std.Err, "sequence %d, %d events, command id %s%s\n", v.Sequence, v.EventCount, v.CommandID, again)
 	})
 	c.Long = "Runs a command on an entity and prints its reply. JSON is the payload; a dash reads it from the standard input. " +
 		"The command has an id: sent again with the same id it has no second effect and gets the first reply."
-	addNamed(c, &name, "command")
+	cli.AddNamed(c, &name, "command")
 	c.Flags().Int64Var(&expected, "expected-sequence", math.MinInt64, "refuse the command unless the entity is at this `sequence`")
 	c.Flags().Lookup("expected-sequence").DefValue = ""
-	r, out = addRemote(c), addOutput(c, std)
+	cli.Before(c, func([]string) error {
+		if expected < 0 && c.Flags().Changed("expected-sequence") {
+			return cli.Usagef("--expected-sequence is %d, must be 0 or more", expected)
+		}
+		return nil
+	})
 	return c
 }
 
-func newEntityQuery(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
+func newEntityQuery(std cli.Stdio) *cobra.Command {
 	var stale bool
-	c := leaf("query TYPE ID QUERY [JSON]", "Ask an entity and print its answer", 3, 4, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
-		data, err := payloadArg(std, args, 3)
+	c := cli.Ask(std, "query TYPE ID QUERY [JSON]", "Ask an entity and print its answer", 3, 4, func(ctx context.Context, s *cli.Session, args []string) (answer, error) {
+		data, err := cli.PayloadArg(std, args, 3)
 		if err != nil {
-			return err
+			return answer{}, err
 		}
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
+		a, err := s.Query(ctx, client.Query{EntityType: args[0], EntityID: args[1], Name: args[2], Data: data, Stale: stale})
+		return answer{cli.NewPayload(a.Data), a.Sequence, a.Fuel}, err
+	}, func(w io.Writer, v answer) {
+		if text := v.Text(); text != "" {
+			fmt.Fprintln(w, text)
 		}
-		defer c.Close()
-		answer, err := c.Query(ctx, client.Query{EntityType: args[0], EntityID: args[1], Name: args[2], Data: data, Stale: stale})
-		if err != nil {
-			return fmt.Errorf("query: %w", err)
-		}
-		v := struct {
-			payload
-			Sequence uint64 `json:"sequence"`
-			Fuel     uint64 `json:"fuel"`
-		}{newPayload(answer.Data), answer.Sequence, answer.Fuel}
-		return out.print(v, func(w io.Writer) {
-			if text := v.text(); text != "" {
-				fmt.Fprintln(w, text)
-			}
-			fmt.Fprintf(std.err, "sequence %d\n", v.Sequence)
-		})
+		fmt.Fprintf(std.Err, "sequence %d\n", v.Sequence)
 	})
 	c.Flags().BoolVar(&stale, "stale", false, "answer from memory, without asking a quorum whether it is the latest")
-	r, out = addRemote(c), addOutput(c, std)
 	return c
 }

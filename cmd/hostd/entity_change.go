@@ -5,103 +5,52 @@ import (
 	"fmt"
 	"io"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-func newEntityTail(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
-	sub := client.Subscription{}
-	var once bool
-	c := leaf("tail TYPE", "Print the events of a whole type as they are committed", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		sub.EntityType, sub.Follow = args[0], sub.Follow && !once
-		sub.Skipped = func(events uint64) { fmt.Fprintf(std.err, "%d events that were cut are passed over\n", events) }
-		for e, err := range c.Subscribe(ctx, sub) {
-			if err != nil {
-				return following(ctx, sub.Follow, fmt.Errorf("tail: %w", err))
-			}
-			v := eventView{EntityID: e.EntityID, Sequence: e.Sequence, EventType: e.Type, payload: newPayload(e.Data), CommandID: e.CommandID,
-				RecordedAt: e.RecordedAt, Tags: append([]string{}, e.Tags...), ModuleDigest: e.ModuleDigest, Cursor: e.Cursor()}
-			if err := out.line(v, v.text()); err != nil {
-				return err
-			}
-		}
-		return nil
+// recorded is where what was done stands in an entity's history.
+type recorded struct {
+	Sequence  uint64 `json:"sequence"`
+	CommandID string `json:"commandId"`
+}
+
+func newEntityPassivate(std cli.Stdio) *cobra.Command {
+	return cli.Order(std, "passivate TYPE ID", "Drop an entity from memory; its next command loads it again", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		_, err := cli.Unary(ctx, s, s.EntityService.Passivate, &entityv1.PassivateRequest{EntityType: args[0], EntityId: args[1]})
+		return "passivated", err
 	})
-	c.Long = "Prints the events of all entities of a type, each once, from the beginning or after a cursor, in the order of each entity. It goes on at another node when one goes away."
-	c.Flags().StringVar(&sub.Tag, "tag", "", "only events with this `tag`")
-	c.Flags().StringVar(&sub.Cursor, "cursor", "", "go on after the event that had this `cursor`; -o json shows it")
-	c.Flags().BoolVarP(&sub.Follow, "follow", "f", true, "go on with new events until interrupted")
-	c.Flags().BoolVar(&once, "once", false, "stop at the newest event")
-	c.Flags().BoolVar(&sub.SkipCut, "skip-cut", false, "go on with the first event that is kept where events were cut, and say how many")
-	r, out = addRemote(c), addOutput(c, std)
+}
+
+func newEntityDelete(std cli.Stdio) *cobra.Command {
+	var name cli.Named
+	c := cli.Ask(std, "delete TYPE ID", "Write an entity's tombstone; its history stays", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (recorded, error) {
+		res, err := cli.Unary(ctx, s, s.EntityService.Delete, &entityv1.DeleteRequest{
+			EntityType: args[0], EntityId: args[1], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs(),
+		})
+		return recorded{res.GetSequence(), name.ID}, err
+	}, func(w io.Writer, v recorded) { fmt.Fprintf(w, "deleted at sequence %d\n", v.Sequence) })
+	cli.AddNamed(c, &name, "deletion")
 	return c
 }
 
-func newEntityPassivate(std stdio) *cobra.Command {
-	var r *remote
-	c := leaf("passivate TYPE ID", "Drop an entity from memory; its next command loads it again", 2, 2, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		c.Close()
-		ctx, cancel := context.WithTimeout(ctx, r.timeout)
-		defer cancel()
-		_, err = r.services().entities.Passivate(ctx, connect.NewRequest(&entityv1.PassivateRequest{EntityType: args[0], EntityId: args[1]}))
-		if err != nil {
-			return fmt.Errorf("passivate: %w", publicError(err))
-		}
-		fmt.Fprintln(std.err, "passivated")
-		return nil
+func newEntityClear(std cli.Stdio) *cobra.Command {
+	return cli.Order(std, "clear TYPE ID", "Forget an entity's faults; a parked one runs again at its next command", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		_, err := cli.Unary(ctx, s, s.EntityService.ClearFaults, &entityv1.ClearFaultsRequest{EntityType: args[0], EntityId: args[1]})
+		return "cleared", err
 	})
-	r = addRemote(c)
-	return c
 }
 
-func newEntityDelete(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
-	var name named
-	c := leaf("delete TYPE ID", "Write an entity's tombstone; its history stays", 2, 2, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
-		if err := name.check(); err != nil {
-			return err
-		}
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		c.Close()
-		ctx, cancel := context.WithTimeout(ctx, r.timeout)
-		defer cancel()
-		res, err := r.services().entities.Delete(ctx, connect.NewRequest(&entityv1.DeleteRequest{
-			EntityType: args[0], EntityId: args[1], CommandId: name.id, FirstAttemptAgeMs: name.ageMs(),
-		}))
-		if err != nil {
-			return fmt.Errorf("delete: %w", publicError(err))
-		}
-		v := struct {
-			Sequence  uint64 `json:"sequence"`
-			CommandID string `json:"commandId"`
-		}{res.Msg.GetSequence(), name.id}
-		return out.print(v, func(w io.Writer) { fmt.Fprintf(w, "deleted at sequence %d\n", v.Sequence) })
-	})
-	addNamed(c, &name, "deletion")
-	r, out = addRemote(c), addOutput(c, std)
+func newEntitySkipTimer(std cli.Stdio) *cobra.Command {
+	var name cli.Named
+	c := cli.Ask(std, "skip-timer TYPE ID TIMER", "Cancel a timer, when its command fails again and again", 3, 3, func(ctx context.Context, s *cli.Session, args []string) (recorded, error) {
+		res, err := cli.Unary(ctx, s, s.EntityService.SkipTimer, &entityv1.SkipTimerRequest{
+			EntityType: args[0], EntityId: args[1], Timer: args[2], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs(),
+		})
+		return recorded{res.GetSequence(), name.ID}, err
+	}, func(w io.Writer, v recorded) { fmt.Fprintf(w, "skipped at sequence %d\n", v.Sequence) })
+	cli.AddNamed(c, &name, "request")
 	return c
 }

@@ -1,196 +1,110 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-func newEntityGet(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
-	c := leaf("get TYPE ID", "Describe an entity: where it lives and how far it is", 2, 2, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
+func newEntityGet(std cli.Stdio) *cobra.Command {
+	return cli.Ask(std, "get TYPE ID", "Describe an entity: where it lives and how far it is", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (*entityv1.GetEntityResponse, error) {
+		return s.Entity(ctx, args[0], args[1])
+	}, entityTable)
+}
+
+func entityTable(w io.Writer, e *entityv1.GetEntityResponse) {
+	cli.Table(w, "STATUS\t"+e.GetStatus(), func(row func(...any)) {
+		row("sequence", e.GetSequence())
+		row("snapshot at", e.GetSnapshotSequence())
+		row("shard", e.GetShardId())
+		row("node", e.GetNodeId())
+		row("module", e.GetModuleDigest())
+		row("resident", e.GetResident())
+		row("state", fmt.Sprintf("%d bytes", e.GetStateBytes()))
+		for _, t := range e.GetTimers() {
+			row("timer "+t.GetName(), timerText(t))
 		}
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
+		row("fuel", e.GetFuel())
+		if e.GetPendingSends() > 0 {
+			row("sends under way", e.GetPendingSends())
 		}
-		defer c.Close()
-		e, err := c.Entity(ctx, args[0], args[1])
-		if err != nil {
-			return fmt.Errorf("get: %w", err)
+		for _, a := range e.GetActs() {
+			row("by an operator", actionText(a))
 		}
-		return printEntity(out, e)
+		if e.GetParkedUntil() != nil {
+			row("parked until", e.GetParkedUntil().AsTime().Format(time.RFC3339))
+		}
+		if e.GetFaults() > 0 {
+			row("faults in a row", e.GetFaults())
+		}
+		row("last error", cli.Clean(e.GetLastError()))
 	})
-	r, out = addRemote(c), addOutput(c, std)
-	return c
 }
 
-type timerView struct {
-	Name    string    `json:"name"`
-	Due     time.Time `json:"due"`
-	Command string    `json:"command"`
-
-	Schedule string `json:"schedule,omitempty"`
-	TimeZone string `json:"timeZone,omitempty"`
-	Missed   string `json:"missed,omitempty"`
-}
-
-// text is a timer in a line.
-func (t *timerView) text() string {
-	line := t.Due.UTC().Format(time.RFC3339Nano) + " " + t.Command
-	if t.Schedule == "" {
+// timerText is a timer in a line.
+func timerText(t *entityv1.Timer) string {
+	line := t.GetDue().AsTime().UTC().Format(time.RFC3339Nano) + " " + t.GetCommand()
+	if t.GetSchedule() == "" {
 		return line
 	}
-	if period, ok := strings.CutPrefix(t.Schedule, "@every "); ok {
+	if period, ok := strings.CutPrefix(t.GetSchedule(), "@every "); ok {
 		if d, err := time.ParseDuration(period); err == nil {
-			return fmt.Sprintf("%s, again every %v, missed: %s", line, d, t.Missed)
+			return fmt.Sprintf("%s, again every %v, missed: %s", line, d, t.GetMissed())
 		}
 	}
-	zone := t.TimeZone
-	if zone == "" {
-		zone = "UTC"
-	}
-	return fmt.Sprintf("%s, again %s (%s), missed: %s", line, clean(t.Schedule), clean(zone), t.Missed)
+	return fmt.Sprintf("%s, again %s (%s), missed: %s", line, cli.Clean(t.GetSchedule()), cli.Clean(cmp.Or(t.GetTimeZone(), "UTC")), t.GetMissed())
 }
 
-// actView is what a person did to an entity beside its commands.
-type actView struct {
-	Kind       string    `json:"kind"`
-	Timer      string    `json:"timer,omitempty"`
-	CommandID  string    `json:"commandId"`
-	RecordedAt time.Time `json:"recordedAt"`
-	Sequence   uint64    `json:"sequence"`
+// actionText is what an operator did to an entity beside its commands, in a
+// line.
+func actionText(a *entityv1.Act) string {
+	what := a.GetKind()
+	if a.GetTimer() != "" {
+		what += " " + cli.Clean(a.GetTimer())
+	}
+	return fmt.Sprintf("%s %s, command id %s, at sequence %d", a.GetRecordedAt().AsTime().UTC().Format(time.RFC3339Nano), what, cli.Clean(a.GetCommandId()), a.GetSequence())
 }
 
-func (a *actView) text() string {
-	what := a.Kind
-	if a.Timer != "" {
-		what += " " + clean(a.Timer)
-	}
-	return fmt.Sprintf("%s %s, command id %s, at sequence %d", a.RecordedAt.UTC().Format(time.RFC3339Nano), what, clean(a.CommandID), a.Sequence)
+// state is an entity's folded state as it is printed.
+type state struct {
+	cli.Payload
+	Sequence uint64 `json:"sequence"`
 }
 
-func printEntity(out *output, e *entityv1.GetEntityResponse) error {
-	v := struct {
-		Status           string      `json:"status"`
-		Sequence         uint64      `json:"sequence"`
-		SnapshotSequence uint64      `json:"snapshotSequence"`
-		ShardID          uint32      `json:"shardId"`
-		NodeID           string      `json:"nodeId"`
-		ModuleDigest     string      `json:"moduleDigest"`
-		Resident         bool        `json:"resident"`
-		StateBytes       uint64      `json:"stateBytes"`
-		Timers           []timerView `json:"timers"`
-		LastError        string      `json:"lastError"`
-		Faults           uint32      `json:"faults"`
-		Fuel             uint64      `json:"fuel"`
-		PendingSends     uint64      `json:"pendingSends"`
-		Acts             []actView   `json:"acts"`
-		ParkedUntil      *time.Time  `json:"parkedUntil,omitempty"`
-	}{
-		e.GetStatus(), e.GetSequence(), e.GetSnapshotSequence(), e.GetShardId(), e.GetNodeId(),
-		e.GetModuleDigest(), e.GetResident(), e.GetStateBytes(), []timerView{}, e.GetLastError(), e.GetFaults(), e.GetFuel(), e.GetPendingSends(), []actView{}, nil,
-	}
-	if e.GetParkedUntil() != nil {
-		until := e.GetParkedUntil().AsTime()
-		v.ParkedUntil = &until
-	}
-	for _, a := range e.GetActs() {
-		v.Acts = append(v.Acts, actView{a.GetKind(), a.GetTimer(), a.GetCommandId(), a.GetRecordedAt().AsTime(), a.GetSequence()})
-	}
-	for _, t := range e.GetTimers() {
-		v.Timers = append(v.Timers, timerView{t.GetName(), t.GetDue().AsTime(), t.GetCommand(), t.GetSchedule(), t.GetTimeZone(), t.GetMissed()})
-	}
-	return out.print(v, func(w io.Writer) {
-		table(w, "STATUS\t"+v.Status, func(row func(...any)) {
-			row("sequence", v.Sequence)
-			row("snapshot at", v.SnapshotSequence)
-			row("shard", v.ShardID)
-			row("node", v.NodeID)
-			row("module", v.ModuleDigest)
-			row("resident", v.Resident)
-			row("state", fmt.Sprintf("%d bytes", v.StateBytes))
-			for _, t := range v.Timers {
-				row("timer "+t.Name, t.text())
-			}
-			row("fuel", v.Fuel)
-			if v.PendingSends > 0 {
-				row("sends under way", v.PendingSends)
-			}
-			for _, a := range v.Acts {
-				row("by a person", a.text())
-			}
-			if v.ParkedUntil != nil {
-				row("parked until", v.ParkedUntil.Format(time.RFC3339))
-			}
-			if v.Faults > 0 {
-				row("faults in a row", v.Faults)
-			}
-			row("last error", clean(v.LastError))
-		})
-	})
-}
-
-func newEntityState(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
+func newEntityState(std cli.Stdio) *cobra.Command {
+	var c *cobra.Command
 	var at uint64
-	c := leaf("state TYPE ID", "Print an entity's folded state, now or at an earlier sequence", 2, 2, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		ctx, cancel := context.WithTimeout(ctx, r.timeout)
-		defer cancel()
+	c = cli.Ask(std, "state TYPE ID", "Print an entity's folded state, now or at an earlier sequence", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (state, error) {
 		req := &entityv1.GetStateRequest{EntityType: args[0], EntityId: args[1]}
-		if cmd.Flags().Changed("at") {
+		if c.Flags().Changed("at") {
 			req.AtSequence = &at
 		}
-		res, err := r.services().entities.GetState(ctx, connect.NewRequest(req))
+		res, err := cli.Unary(ctx, s, s.EntityService.GetState, req)
 		if err != nil {
-			return fmt.Errorf("state: %w", publicError(err))
+			return state{}, err
 		}
-		v := struct {
-			payload
-			Sequence uint64 `json:"sequence"`
-		}{newPayload(answerBytes(res.Msg.GetData(), res.Msg.GetJson())), res.Msg.GetSequence()}
-		return out.print(v, func(w io.Writer) {
-			fmt.Fprintln(w, v.text())
-			fmt.Fprintf(std.err, "sequence %d\n", v.Sequence)
-		})
+		data := res.GetData()
+		if v := res.GetJson(); v != nil {
+			data, err = protojson.Marshal(v)
+		}
+		return state{cli.NewPayload(data), res.GetSequence()}, err
+	}, func(w io.Writer, v state) {
+		fmt.Fprintln(w, v.Text())
+		fmt.Fprintf(std.Err, "sequence %d\n", v.Sequence)
 	})
 	c.Flags().Uint64Var(&at, "at", 0, "fold the events up to this `sequence` only")
-	r, out = addRemote(c), addOutput(c, std)
 	return c
-}
-
-// answerBytes returns a payload that came as bytes or as a JSON value.
-func answerBytes(data []byte, v *structpb.Value) []byte {
-	if v == nil {
-		return data
-	}
-	text, err := protojson.Marshal(v)
-	if err != nil {
-		return nil
-	}
-	return text
 }
 
 // eventView is an event as it is printed.
@@ -198,7 +112,7 @@ type eventView struct {
 	EntityID  string `json:"entityId,omitempty"`
 	Sequence  uint64 `json:"sequence"`
 	EventType string `json:"eventType"`
-	payload
+	cli.Payload
 	CommandID    string    `json:"commandId"`
 	RecordedAt   time.Time `json:"recordedAt"`
 	Tags         []string  `json:"tags"`
@@ -207,58 +121,68 @@ type eventView struct {
 }
 
 func (e eventView) text() string {
-	parts := []string{fmt.Sprint(e.Sequence), e.RecordedAt.UTC().Format("2006-01-02T15:04:05.000000Z"), clean(e.EventType), e.payload.text()}
+	parts := []string{fmt.Sprint(e.Sequence), e.RecordedAt.UTC().Format("2006-01-02T15:04:05.000000Z"), cli.Clean(e.EventType), e.Payload.Text()}
 	if e.EntityID != "" {
-		parts = append([]string{clean(e.EntityID)}, parts...)
+		parts = append([]string{cli.Clean(e.EntityID)}, parts...)
 	}
 	if len(e.Tags) > 0 {
-		parts = append(parts, "["+clean(strings.Join(e.Tags, " "))+"]")
+		parts = append(parts, "["+cli.Clean(strings.Join(e.Tags, " "))+"]")
 	}
 	return strings.Join(parts, "  ")
 }
 
-func newEntityEvents(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
-	var from, to uint64
-	var follow bool
-	c := leaf("events TYPE ID", "Print an entity's events, one a line", 2, 2, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		if !follow {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, r.timeout)
-			defer cancel()
-		}
-		for e, err := range c.ReadEvents(ctx, client.EventRange{EntityType: args[0], EntityID: args[1], From: from, To: to, Follow: follow}) {
+// viewEvent is an event of an entity; of a delivery the caller adds what it has
+// beside it.
+func viewEvent(e client.Event) eventView {
+	return eventView{Sequence: e.Sequence, EventType: e.Type, Payload: cli.NewPayload(e.Data), CommandID: e.CommandID,
+		RecordedAt: e.RecordedAt, Tags: append([]string{}, e.Tags...), ModuleDigest: e.ModuleDigest}
+}
+
+// views are events in the form that is printed.
+func views[E any](events iter.Seq2[E, error], view func(E) eventView) iter.Seq2[eventView, error] {
+	return func(yield func(eventView, error) bool) {
+		for e, err := range events {
 			if err != nil {
-				return following(ctx, follow, fmt.Errorf("events: %w", err))
+				yield(eventView{}, err)
+				return
 			}
-			v := eventView{Sequence: e.Sequence, EventType: e.Type, payload: newPayload(e.Data), CommandID: e.CommandID,
-				RecordedAt: e.RecordedAt, Tags: append([]string{}, e.Tags...), ModuleDigest: e.ModuleDigest}
-			if err := out.line(v, v.text()); err != nil {
-				return err
+			if !yield(view(e), nil) {
+				return
 			}
 		}
-		return nil
-	})
-	c.Flags().Uint64Var(&from, "from", 0, "the first `sequence` wanted")
-	c.Flags().Uint64Var(&to, "to", 0, "the last `sequence` wanted")
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events until interrupted")
-	r, out = addRemote(c), addOutput(c, std)
+	}
+}
+
+func newEntityEvents(std cli.Stdio) *cobra.Command {
+	r := client.EventRange{}
+	c := cli.Follow(std, "events TYPE ID", "Print an entity's events, one a line", 2, 2, func() bool { return r.Follow },
+		func(ctx context.Context, s *cli.Session, args []string) iter.Seq2[eventView, error] {
+			r.EntityType, r.EntityID = args[0], args[1]
+			return views(s.ReadEvents(ctx, r), viewEvent)
+		}, eventView.text)
+	c.Flags().Uint64Var(&r.From, "from", 0, "the first `sequence` wanted")
+	c.Flags().Uint64Var(&r.To, "to", 0, "the last `sequence` wanted")
+	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on with new events until interrupted")
 	return c
 }
 
-// following drops the error that an interruption of a followed stream is.
-func following(ctx context.Context, follow bool, err error) error {
-	if follow && ctx.Err() != nil {
-		return nil
-	}
-	return err
+func newEntityTail(std cli.Stdio) *cobra.Command {
+	sub := client.Subscription{Skipped: func(events uint64) { fmt.Fprintf(std.Err, "%d events that were cut are passed over\n", events) }}
+	var once bool
+	c := cli.Follow(std, "tail TYPE", "Print the events of a whole type as they are committed", 1, 1, func() bool { return sub.Follow && !once },
+		func(ctx context.Context, s *cli.Session, args []string) iter.Seq2[eventView, error] {
+			sub.EntityType, sub.Follow = args[0], sub.Follow && !once
+			return views(s.Subscribe(ctx, sub), func(d client.Delivery) eventView {
+				v := viewEvent(d.Event)
+				v.EntityID, v.Cursor = d.EntityID, d.Cursor()
+				return v
+			})
+		}, eventView.text)
+	c.Long = "Prints the events of all entities of a type, each once, from the beginning or after a cursor, in the order of each entity. It goes on at another node when one goes away."
+	c.Flags().StringVar(&sub.Tag, "tag", "", "only events with this `tag`")
+	c.Flags().StringVar(&sub.Cursor, "cursor", "", "go on after the event that had this `cursor`; -o json shows it")
+	c.Flags().BoolVarP(&sub.Follow, "follow", "f", true, "go on with new events until interrupted")
+	c.Flags().BoolVar(&once, "once", false, "stop at the newest event")
+	c.Flags().BoolVar(&sub.SkipCut, "skip-cut", false, "go on with the first event that is kept where events were cut, and say how many")
+	return c
 }

@@ -11,42 +11,38 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-func newEntityList(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
+func newEntityList(std cli.Stdio) *cobra.Command {
 	req := &entityv1.ListEntitiesRequest{}
 	var limit int
-	c := leaf("ls [TYPE]", "List the entities of a type, or of all", 0, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
-		if s := req.GetStatus(); s != "" && !slices.Contains(entityStatuses(), s) {
-			return usagef("--status is %q, must be one of %s", s, strings.Join(entityStatuses(), ", "))
-		}
-		if limit < 0 {
-			return usagef("--limit is %d, must be 0 or more", limit)
-		}
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
+	c := cli.Ask(std, "ls [TYPE]", "List the entities of a type, or of all", 0, 1, func(ctx context.Context, s *cli.Session, args []string) (entityList, error) {
 		types := args
 		if len(args) == 0 {
-			if types, err = servedTypes(ctx, c); err != nil {
-				return fmt.Errorf("ls: %w", err)
+			var err error
+			if types, err = servedTypes(ctx, s.Client); err != nil {
+				return entityList{}, err
 			}
 		}
-		return listEntities(ctx, std, c, out, req, types, limit, len(args) == 0)
+		v := entityList{Entities: []entityLine{}, several: len(args) == 0}
+		err := v.list(ctx, s.Client, req, types, limit)
+		return v, err
+	}, func(w io.Writer, v entityList) { v.write(w) })
+	cli.Before(c, func([]string) error {
+		if s := req.GetStatus(); s != "" && !slices.Contains(entityStatuses(), s) {
+			return cli.Usagef("--status is %q, must be one of %s", s, strings.Join(entityStatuses(), ", "))
+		}
+		if limit < 0 {
+			return cli.Usagef("--limit is %d, must be 0 or more", limit)
+		}
+		return nil
 	})
 	c.Flags().StringVar(&req.IdPrefix, "prefix", "", "only ids that begin with this `text`")
 	c.Flags().Uint32Var(&req.ShardId, "shard", 0, "only ids of this `shard`")
 	c.Flags().BoolVar(&req.ResidentOnly, "resident", false, "only entities whose state is in memory")
 	c.Flags().StringVar(&req.Status, "status", "", "only entities with this `status`: "+strings.Join(entityStatuses(), ", "))
 	c.Flags().IntVar(&limit, "limit", 1000, "at most this `many`; 0 is all")
-	r, out = addRemote(c), addOutput(c, std)
 	return c
 }
 
@@ -69,6 +65,13 @@ func servedTypes(ctx context.Context, c *client.Client) ([]string, error) {
 	return types, nil
 }
 
+// entityList is a listing of one type or of several.
+type entityList struct {
+	Entities []entityLine `json:"entities"`
+	several  bool
+	more     bool // than were asked for
+}
+
 type entityLine struct {
 	EntityType string `json:"entityType"`
 	EntityID   string `json:"entityId"`
@@ -77,44 +80,75 @@ type entityLine struct {
 	Resident   bool   `json:"resident"`
 }
 
-// listEntities lists the types one after another, and says of which each is
-// where several were asked for.
-func listEntities(ctx context.Context, std stdio, c *client.Client, out *output, req *entityv1.ListEntitiesRequest, types []string, limit int, several bool) error {
-	v := struct {
-		Entities []entityLine `json:"entities"`
-	}{[]entityLine{}}
-	more := false
+// list adds the entities of the types, one type after another, until there are
+// limit of them.
+func (v *entityList) list(ctx context.Context, c *client.Client, req *entityv1.ListEntitiesRequest, types []string, limit int) error {
 	for _, req.EntityType = range types {
 		for e, err := range c.List(ctx, req) {
 			if err != nil {
-				return fmt.Errorf("ls: %w", err)
+				return err
 			}
-			if more = limit > 0 && len(v.Entities) == limit; more {
-				break
+			if v.more = limit > 0 && len(v.Entities) == limit; v.more {
+				return nil
 			}
 			v.Entities = append(v.Entities, entityLine{req.GetEntityType(), e.GetEntityId(), e.GetSequence(), e.GetStatus(), e.GetResident()})
 		}
-		if more {
-			break
-		}
 	}
-	err := out.print(v, func(w io.Writer) {
-		head := "ID\tSEQUENCE\tSTATUS\tRESIDENT"
-		if several {
-			head = "TYPE\t" + head
+	return nil
+}
+
+// write says of which type each is where several were asked for.
+func (v entityList) write(w io.Writer) {
+	head := "ID\tSEQUENCE\tSTATUS\tRESIDENT"
+	if v.several {
+		head = "TYPE\t" + head
+	}
+	cli.Table(w, head, func(row func(...any)) {
+		for _, e := range v.Entities {
+			if cells := []any{e.EntityType, e.EntityID, e.Sequence, e.Status, e.Resident}; v.several {
+				row(cells...)
+			} else {
+				row(cells[1:]...)
+			}
 		}
-		table(w, head, func(row func(...any)) {
-			for _, e := range v.Entities {
-				if cells := []any{e.EntityType, e.EntityID, e.Sequence, e.Status, e.Resident}; several {
-					row(cells...)
-				} else {
-					row(cells[1:]...)
-				}
+	})
+}
+
+// Remark implements cli.Remark.
+func (v entityList) Remark() (line string, failure error) {
+	if v.more {
+		line = "there are more; see them with --limit"
+	}
+	return line, nil
+}
+
+func newEntityHot(std cli.Stdio) *cobra.Command {
+	var limit uint32
+	c := cli.Ask(std, "hot", "List the entities that are asked for most, over the last 10 to 20 seconds", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (hotList, error) {
+		res, err := cli.Unary(ctx, s, s.EntityService.HotEntities, &entityv1.HotEntitiesRequest{Limit: limit})
+		return hotList{cli.Views(res.GetEntities()), append([]string{}, res.GetMissingNodes()...), res.GetEntities()}, err
+	}, func(w io.Writer, v hotList) {
+		cli.Table(w, "TYPE\tID\tSHARD\tNODE\tCOMMANDS/S\tFUEL/S\tFUEL OF NODE", func(row func(...any)) {
+			for _, e := range v.entities {
+				row(e.GetEntityType(), e.GetEntityId(), e.GetShardId(), e.GetNodeId(), fmt.Sprintf("%.1f", e.GetCommandsPerSecond()),
+					fmt.Sprintf("%.0f", e.GetFuelPerSecond()), fmt.Sprintf("%.1f %%", 100*e.GetFuelShare()))
 			}
 		})
 	})
-	if more {
-		fmt.Fprintf(std.err, "there are more; see them with --limit\n")
+	c.Flags().Uint32Var(&limit, "limit", 20, "at most this `many`, up to 1,000")
+	return c
+}
+
+type hotList struct {
+	Entities     []*cli.Object `json:"entities"`
+	MissingNodes []string      `json:"missingNodes"`
+	entities     []*entityv1.HotEntitiesResponse_Entity
+}
+
+// Remark implements cli.Remark.
+func (v hotList) Remark() (line string, failure error) {
+	if len(v.MissingNodes) > 0 {
+		line = "these nodes did not answer: " + strings.Join(v.MissingNodes, ", ")
 	}
-	return err
+	return line, nil
 }

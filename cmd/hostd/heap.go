@@ -9,8 +9,9 @@ import (
 
 // After a busy time the heap is mostly garbage: the collector comes by when
 // the room that runCollector leaves it is used, which a node with nothing to do
-// takes minutes for, and what it frees then goes back to the system slowly. So a node collects once,
-// and gives back, when it has been quiet for a while after it was busy.
+// takes minutes for, and what it frees then goes back to the system slowly. So
+// a node collects once, and gives back, when it has been quiet for a while
+// after it was busy.
 const (
 	heapPeriod = 2 * time.Second
 	quietTurns = 4 // periods

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -15,11 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/host"
 )
 
-func newJournal(std stdio) *cobra.Command {
-	return group("journal", "Export the entities of a cluster to a file, and import them into an empty one",
+func newJournal(std cli.Stdio) *cobra.Command {
+	return cli.Group("journal", "Export the entities of a cluster to a file, and import them into an empty one",
 		newJournalExport(std), newJournalImport(std), newJournalVerify(std))
 }
 
@@ -27,22 +27,22 @@ func newJournal(std stdio) *cobra.Command {
 const transferTime = 24 * time.Hour
 
 type archiveView struct {
-	File     string `json:"file"`
-	Bytes    int64  `json:"bytes"`
-	Entities uint64 `json:"entities"`
-	Shards   uint64 `json:"shards"`
-	Modules  uint64 `json:"modules"`
-	Timers   uint64 `json:"timers"`
-	Sends    uint64 `json:"sends"`
-	Letters  uint64 `json:"deadLetters"`
-	Digest   string `json:"digest"`
+	File        string `json:"file"`
+	Bytes       int64  `json:"bytes"`
+	Entities    uint64 `json:"entities"`
+	Shards      uint64 `json:"shards"`
+	Modules     uint64 `json:"modules"`
+	Timers      uint64 `json:"timers"`
+	Sends       uint64 `json:"sends"`
+	DeadLetters uint64 `json:"deadLetters"`
+	Digest      string `json:"digest"`
 }
 
-func printArchive(out *output, file string, sum host.ArchiveSummary) error {
-	v := archiveView{file, sum.Bytes, sum.Entities, sum.Shards, sum.Modules, sum.Timers, sum.Sends, sum.Letters, sum.Digest}
-	return out.print(v, func(w io.Writer) {
+func printArchive(out *cli.Output, file string, sum host.ArchiveSummary) error {
+	v := archiveView{file, sum.Bytes, sum.Entities, sum.Shards, sum.Modules, sum.Timers, sum.Sends, sum.DeadLetters, sum.Digest}
+	return out.Print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %d bytes, %d entities of %d shards, %d timers, %d sends on their way, %d dead letters, %d modules, digest %s\n",
-			v.File, v.Bytes, v.Entities, v.Shards, v.Timers, v.Sends, v.Letters, v.Modules, v.Digest)
+			v.File, v.Bytes, v.Entities, v.Shards, v.Timers, v.Sends, v.DeadLetters, v.Modules, v.Digest)
 	})
 }
 
@@ -55,7 +55,7 @@ type progress struct {
 	gone  chan struct{}
 }
 
-func startProgress(std stdio, what string, total int64) *progress {
+func startProgress(std cli.Stdio, what string, total int64) *progress {
 	p := &progress{what: what, total: total, stop: make(chan struct{}), gone: make(chan struct{})}
 	go func() {
 		defer close(p.gone)
@@ -64,7 +64,7 @@ func startProgress(std stdio, what string, total int64) *progress {
 		for {
 			select {
 			case <-tick.C:
-				fmt.Fprintln(std.err, p.line())
+				fmt.Fprintln(std.Err, p.line())
 			case <-p.stop:
 				return
 			}
@@ -107,46 +107,36 @@ func (c counted) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func newJournalExport(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
+func newJournalExport(std cli.Stdio) *cobra.Command {
+	var out *cli.Output
 	var force bool
-	c := leaf("export FILE", "Write the entities of the running cluster to a file, or to standard output: -", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
-		if _, err := os.Lstat(args[0]); err == nil && !force && args[0] != stdStream {
-			return usagef("%s is there already; --force replaces it", args[0])
-		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	c := cli.Talk(std, "export FILE", "Write the entities of the running cluster to a file, or to standard output: -", 1, 1, func(ctx context.Context, s *cli.Session, args []string) error {
+		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
 		if args[0] == stdStream {
-			if err := exportStream(ctx, std, c.Export); err != nil {
-				return fmt.Errorf("export: %w", err)
-			}
-			return nil
+			return exportStream(ctx, std, s.Export)
 		}
-		sum, err := exportTo(ctx, std, c.Export, args[0])
+		sum, err := exportTo(ctx, std, s.Export, args[0])
 		if err != nil {
-			return fmt.Errorf("export: %w", err)
+			return err
 		}
 		return printArchive(out, args[0], sum)
 	})
 	c.Flags().BoolVar(&force, "force", false, "replace the file where there is one")
-	r, out = addRemoteFor(c, transferTime), addOutput(c, std)
+	out = cli.AddOutput(c, std)
+	cli.SetTimeout(c, transferTime)
+	cli.Before(c, func(args []string) error {
+		if _, err := os.Lstat(args[0]); err == nil && !force && args[0] != stdStream {
+			return cli.Usagef("%s is there already; --force replaces it", args[0])
+		}
+		return nil
+	})
 	return c
 }
 
 // exportTo writes a file beside the one that is wanted, verifies it, and gives
 // it its name when it is on the disk.
-func exportTo(ctx context.Context, std stdio, export func(context.Context, io.Writer) error, name string) (sum host.ArchiveSummary, err error) {
+func exportTo(ctx context.Context, std cli.Stdio, export func(context.Context, io.Writer) error, name string) (sum host.ArchiveSummary, err error) {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {
 		return sum, err
@@ -175,7 +165,7 @@ func exportTo(ctx context.Context, std stdio, export func(context.Context, io.Wr
 }
 
 // verifyFile reads a file from its beginning for what is wrong with it.
-func verifyFile(std stdio, f *os.File) (sum host.ArchiveSummary, err error) {
+func verifyFile(std cli.Stdio, f *os.File) (sum host.ArchiveSummary, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return sum, err
@@ -188,12 +178,9 @@ func verifyFile(std stdio, f *os.File) (sum host.ArchiveSummary, err error) {
 	return host.VerifyArchive(f, p.add)
 }
 
-func newJournalVerify(std stdio) *cobra.Command {
-	var out *output
-	c := leaf("verify FILE", "Check the file of an export: every checksum and every entity's chain", 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
+func newJournalVerify(std cli.Stdio) *cobra.Command {
+	var out *cli.Output
+	c := cli.Leaf("verify FILE", "Check the file of an export: every checksum and every entity's chain", 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
 		f, err := openArchive(std, args[0])
 		if err != nil {
 			return err
@@ -205,17 +192,14 @@ func newJournalVerify(std stdio) *cobra.Command {
 		}
 		return printArchive(out, args[0], sum)
 	})
-	out = addOutput(c, std)
+	out = cli.AddOutput(c, std)
 	return c
 }
 
-func newJournalImport(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
-	c := leaf("import FILE", "Bring the file of an export, or standard input: -, into an empty cluster", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
+func newJournalImport(std cli.Stdio) *cobra.Command {
+	var r *cli.Remote
+	var out *cli.Output
+	c := cli.Leaf("import FILE", "Bring the file of an export, or standard input: -, into an empty cluster", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		f, err := openArchive(std, args[0])
 		if err != nil {
 			return err
@@ -225,12 +209,12 @@ func newJournalImport(std stdio) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("import: nothing was imported: %w", err)
 		}
-		c, err := r.dial(ctx)
+		c, err := r.Dial(ctx)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		ctx, cancel := context.WithTimeout(ctx, r.timeout)
+		ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 		defer cancel()
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return err
@@ -242,13 +226,14 @@ func newJournalImport(std stdio) *cobra.Command {
 			return fmt.Errorf("import: %w", err)
 		}
 		if err != nil {
-			return hint(fmt.Errorf("import: %w", err), "The same file can be imported again, and goes on where it was; another one needs another empty cluster.")
+			return cli.Hint(fmt.Errorf("import: %w", err), "The same file can be imported again, and goes on where it was; another one needs another empty cluster.")
 		}
 		if got.Digest != sum.Digest {
 			return fmt.Errorf("import: the cluster has taken another file, of digest %s", got.Digest)
 		}
 		return printArchive(out, args[0], sum)
 	})
-	r, out = addRemoteFor(c, transferTime), addOutput(c, std)
+	r, out = cli.AddRemote(c), cli.AddOutput(c, std)
+	cli.SetTimeout(c, transferTime)
 	return c
 }

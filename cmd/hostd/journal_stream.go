@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/host"
 )
 
@@ -14,7 +15,7 @@ import (
 const stdStream = "-"
 
 // exportStream writes to standard output what it verifies on the way.
-func exportStream(ctx context.Context, std stdio, export func(context.Context, io.Writer) error) error {
+func exportStream(ctx context.Context, std cli.Stdio, export func(context.Context, io.Writer) error) error {
 	r, w := io.Pipe()
 	verified := make(chan error, 1)
 	go func() {
@@ -24,7 +25,7 @@ func exportStream(ctx context.Context, std stdio, export func(context.Context, i
 	}()
 	p := startProgress(std, "exported", 0)
 	defer p.end()
-	err := export(ctx, counted{w: io.MultiWriter(std.out, w), p: p})
+	err := export(ctx, counted{w: io.MultiWriter(std.Out, w), p: p})
 	w.CloseWithError(err) // the end, where it is nil
 	if verr := <-verified; err == nil {
 		err = verr
@@ -34,7 +35,7 @@ func exportStream(ctx context.Context, std stdio, export func(context.Context, i
 
 // openArchive opens the file of an export. Standard input is copied into a file
 // first, which is gone when it is closed: it is read twice.
-func openArchive(std stdio, name string) (*os.File, error) {
+func openArchive(std cli.Stdio, name string) (*os.File, error) {
 	if name != stdStream {
 		return os.Open(name)
 	}
@@ -43,7 +44,7 @@ func openArchive(std stdio, name string) (*os.File, error) {
 		return nil, err
 	}
 	p := startProgress(std, "read", 0)
-	_, err = io.Copy(f, counted{r: std.in, p: p})
+	_, err = io.Copy(f, counted{r: std.In, p: p})
 	p.end()
 	if err = errors.Join(err, os.Remove(f.Name())); err != nil {
 		return nil, errors.Join(fmt.Errorf("read standard input: %w", err), f.Close())

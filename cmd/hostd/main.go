@@ -6,14 +6,25 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/bench"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	code := run(ctx, os.Args[1:], stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr})
+	if child, err := bench.RunChild(ctx, os.Args[1:]); child {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "hostd:", err)
+			os.Exit(cli.ExitFailed)
+		}
+		return
+	}
+	code := run(ctx, os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	os.Exit(code)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hostd/hostd/abi/abitest"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/host/engine"
 )
 
@@ -38,14 +39,11 @@ type checkLine struct {
 	Detail     string `json:"detail,omitempty"`
 }
 
-func newModuleCheck(std stdio) *cobra.Command {
-	var out *output
+func newModuleCheck(std cli.Stdio) *cobra.Command {
+	var out *cli.Output
 	var samples string
 	var seed uint64
-	c := leaf("check FILE.wasm", "Run the conformance suite on a module; no node is needed", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
+	c := cli.Leaf("check FILE.wasm", "Run the conformance suite on a module; no node is needed", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		options := abitest.Options{Seed: seed}
 		if samples != "" {
 			var err error
@@ -53,33 +51,33 @@ func newModuleCheck(std stdio) *cobra.Command {
 				return err
 			}
 		}
-		wasm, err := readModule(args[0])
+		wasm, err := cli.ReadModule(args[0])
 		if err != nil {
 			return err
 		}
 		const next = "abi/ABI.md says what a module must export, may import and must keep to."
 		v, err := checkModule(ctx, wasm, options)
 		if err != nil {
-			return hint(fmt.Errorf("%s: %w", args[0], err), next)
+			return cli.Hint(fmt.Errorf("%s: %w", args[0], err), next)
 		}
-		if err := out.print(v, v.write); err != nil {
+		if err := out.Print(v, v.write); err != nil {
 			return err
 		}
 		if failed := v.count(abitest.Failed); failed > 0 {
-			return hint(fmt.Errorf("%s: %d of %d checks failed", args[0], failed, len(v.Checks)), next)
+			return cli.Hint(fmt.Errorf("%s: %d of %d checks failed", args[0], failed, len(v.Checks)), next)
 		}
 		if skipped := v.count(abitest.Skipped); skipped > 0 {
-			fmt.Fprintf(std.err, "the module keeps the contract as far as it could be looked at: %d of %d checks were skipped, for the reasons above; --samples gives payloads that it accepts\n", skipped, len(v.Checks))
+			fmt.Fprintf(std.Err, "the module keeps the contract as far as it could be looked at: %d of %d checks were skipped, for the reasons above; --samples gives payloads that it accepts\n", skipped, len(v.Checks))
 			return nil
 		}
-		fmt.Fprintln(std.err, "the module keeps the contract")
+		fmt.Fprintln(std.Err, "the module keeps the contract")
 		return nil
 	})
 	c.Long = "Admits, compiles and starts the module as a node would, then runs the conformance suite: it sends commands, replays the " +
 		"events in other instances with other clocks, seeds and batches, and demands the same state, byte for byte."
 	c.Flags().StringVar(&samples, "samples", "", "JSON `file` of payloads to send: an object of types, each an object of commands and queries, each a list; guessed without it")
 	c.Flags().Uint64Var(&seed, "seed", 1, "of everything that the suite chooses: the same `number` is the same run")
-	out = addOutput(c, std)
+	out = cli.AddOutput(c, std)
 	return c
 }
 
@@ -90,7 +88,7 @@ func readSamples(path string) (abitest.Samples, error) {
 	}
 	var file map[string]map[string][]json.RawMessage
 	if err := json.Unmarshal(text, &file); err != nil {
-		return nil, hint(fmt.Errorf("%s: %w", path, err), `It looks like {"counter":{"add":[{"amount":1}]}}.`)
+		return nil, cli.Hint(fmt.Errorf("%s: %w", path, err), `It looks like {"counter":{"add":[{"amount":1}]}}.`)
 	}
 	samples := abitest.Samples{}
 	for entityType, names := range file {
@@ -114,7 +112,7 @@ func (v checkView) count(status abitest.Status) (n int) {
 }
 
 func (v checkView) write(w io.Writer) {
-	table(w, "MODULE\t"+v.Digest, func(row func(...any)) {
+	cli.Table(w, "MODULE\t"+v.Digest, func(row func(...any)) {
 		row("name", strings.TrimSpace(v.Name+" "+v.Version))
 		row("entity types", strings.Join(v.EntityTypes, ", "))
 		row("size", fmt.Sprintf("%d bytes, %d functions, the largest of %d bytes", v.SizeBytes, v.Functions, v.LargestBody))
@@ -122,7 +120,7 @@ func (v checkView) write(w io.Writer) {
 		row("imports", strings.Join(v.Imports, ", "))
 	})
 	fmt.Fprintln(w)
-	table(w, "STATUS\tTYPE\tCHECK\tDETAIL", func(row func(...any)) {
+	cli.Table(w, "STATUS\tTYPE\tCHECK\tDETAIL", func(row func(...any)) {
 		for _, c := range v.Checks {
 			row(c.Status, c.EntityType, c.Name, c.Detail)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
 // minDigestPrefix is how much of a digest names a module.
@@ -22,7 +24,7 @@ const minDigestPrefix = 8
 // fullDigest completes the beginning of a digest.
 func fullDigest(ctx context.Context, c *client.Client, prefix string) (string, error) {
 	if !isDigestPrefix(prefix) {
-		return "", usagef("%q is not a digest: give at least %d of its hex digits", prefix, minDigestPrefix)
+		return "", cli.Usagef("%q is not a digest: give at least %d of its hex digits", prefix, minDigestPrefix)
 	}
 	if len(prefix) == 64 {
 		return prefix, nil
@@ -42,7 +44,7 @@ func fullDigest(ctx context.Context, c *client.Client, prefix string) (string, e
 		found = m.GetDigest()
 	}
 	if found == "" {
-		return "", hint(fmt.Errorf("no module begins with %s", prefix), "'hostd module ls' shows what is uploaded.")
+		return "", cli.Hint(fmt.Errorf("no module begins with %s", prefix), "'hostd module ls' shows what is uploaded.")
 	}
 	return found, nil
 }
@@ -55,34 +57,28 @@ func isDigestPrefix(s string) bool {
 	return err == nil && s == strings.ToLower(s)
 }
 
-func newModuleDescribe(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
-	c := leaf("describe TYPE|DIGEST", "Show a module and its manifest", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
-		c, err := r.dial(ctx)
+// description is a module with its manifest, as it is printed.
+type description struct {
+	*cli.Object
+	res *modulev1.GetResponse
+}
+
+func newModuleDescribe(std cli.Stdio) *cobra.Command {
+	return cli.Ask(std, "describe TYPE|DIGEST", "Show a module and its manifest", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (description, error) {
+		res, err := findModule(ctx, s.Client, args[0])
 		if err != nil {
-			return err
+			return description{}, err
 		}
-		defer c.Close()
-		res, err := findModule(ctx, c, args[0])
-		if err != nil {
-			return err
-		}
-		v := viewModule(res.GetModule())
+		v := description{viewModule(res.GetModule()), res}
 		if m := res.GetManifest(); m != nil {
 			text, err := protojson.Marshal(m)
 			if err != nil {
-				return err
+				return v, err
 			}
-			v.Manifest = newPayload(text).JSON
+			v.Set("manifest", cli.NewPayload(text).JSON)
 		}
-		return out.print(v, func(w io.Writer) { describeModule(w, v, res) })
-	})
-	r, out = addRemote(c), addOutput(c, std)
-	return c
+		return v, nil
+	}, func(w io.Writer, v description) { describeModule(w, v.res) })
 }
 
 // findModule finds a module by the type that it serves, or by its digest when
@@ -99,27 +95,28 @@ func findModule(ctx context.Context, c *client.Client, name string) (*modulev1.G
 	return c.Module(ctx, digest)
 }
 
-func describeModule(w io.Writer, v moduleView, res *modulev1.GetResponse) {
-	table(w, "MODULE\t"+v.Digest, func(row func(...any)) {
-		row("name", v.Name)
-		row("version", v.Version)
-		row("size", fmt.Sprintf("%d bytes", v.SizeBytes))
-		row("uploaded", v.UploadedAt.UTC().Format(time.RFC3339))
-		row("active for", strings.Join(v.ActiveFor, ", "))
-		for _, b := range res.GetModule().GetBindings() {
+func describeModule(w io.Writer, res *modulev1.GetResponse) {
+	m := res.GetModule()
+	cli.Table(w, "MODULE\t"+m.GetDigest(), func(row func(...any)) {
+		row("name", m.GetName())
+		row("version", m.GetVersion())
+		row("size", fmt.Sprintf("%d bytes", m.GetSizeBytes()))
+		row("uploaded", m.GetUploadedAt().AsTime().UTC().Format(time.RFC3339))
+		row("active for", strings.Join(m.GetActiveFor(), ", "))
+		for _, b := range m.GetBindings() {
 			if l := b.GetLimits(); l != nil {
-				row("limits of "+clean(b.GetEntityType()), limitText(l))
+				row("limits of "+cli.Clean(b.GetEntityType()), limitText(l))
 			}
 		}
 	})
 	types := res.GetManifest().GetFields()["entityTypes"].GetListValue().GetValues()
 	for _, t := range types {
 		f := t.GetStructValue().GetFields()
-		fmt.Fprintf(w, "\nTYPE %s (%s, %s)\n", clean(f["name"].GetStringValue()), clean(f["kind"].GetStringValue()), clean(f["encoding"].GetStringValue()))
+		fmt.Fprintf(w, "\nTYPE %s (%s, %s)\n", cli.Clean(f["name"].GetStringValue()), cli.Clean(f["kind"].GetStringValue()), cli.Clean(f["encoding"].GetStringValue()))
 		for _, kind := range []struct{ member, key string }{{"commands", "name"}, {"queries", "name"}, {"events", "type"}} {
 			var names []string
 			for _, n := range f[kind.member].GetListValue().GetValues() {
-				names = append(names, clean(n.GetStructValue().GetFields()[kind.key].GetStringValue()))
+				names = append(names, cli.Clean(n.GetStructValue().GetFields()[kind.key].GetStringValue()))
 			}
 			if len(names) > 0 {
 				fmt.Fprintf(w, "  %-9s %s\n", kind.member, strings.Join(names, ", "))
@@ -143,73 +140,69 @@ func optionsOf(entityType map[string]*structpb.Value) string {
 		if err != nil {
 			continue
 		}
-		out = append(out, name+" "+clean(strings.Trim(string(text), `"`)))
+		out = append(out, name+" "+cli.Clean(strings.Trim(string(text), `"`)))
 	}
 	return strings.Join(out, ", ")
 }
 
-func newModuleVerify(std stdio) *cobra.Command {
-	var r *remote
-	var out *output
+func newModuleVerify(std cli.Stdio) *cobra.Command {
 	var sample uint32
 	var all bool
-	c := leaf("verify TYPE DIGEST", "Replay real histories with a module and report every difference", 2, 2, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
-		c, err := r.dial(ctx)
+	c := cli.Ask(std, "verify TYPE DIGEST", "Replay real histories with a module and report every difference", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (verification, error) {
+		digest, err := fullDigest(ctx, s.Client, args[1])
 		if err != nil {
-			return err
-		}
-		defer c.Close()
-		digest, err := fullDigest(ctx, c, args[1])
-		if err != nil {
-			return err
+			return verification{}, err
 		}
 		req := &modulev1.VerifyRequest{Digest: digest, EntityType: args[0], Scope: &modulev1.VerifyRequest_Sample{Sample: sample}}
 		if all {
 			req.Scope = &modulev1.VerifyRequest_All{All: true}
 		}
-		return verifyModule(ctx, std, r, out, req)
-	})
-	c.Flags().Uint32Var(&sample, "sample", 100, "`number` of entities to replay, drawn at random")
-	c.Flags().BoolVar(&all, "all", false, "replay every entity")
-	r, out = addRemote(c), addOutput(c, std)
-	return c
-}
-
-type difference struct {
-	EntityID    string `json:"entityId"`
-	Sequence    uint64 `json:"sequence"`
-	Description string `json:"description"`
-}
-
-func verifyModule(ctx context.Context, std stdio, r *remote, out *output, req *modulev1.VerifyRequest) error {
-	v := struct {
-		Entities    uint64       `json:"entities"`
-		Events      uint64       `json:"events"`
-		Differences []difference `json:"differences"`
-	}{Differences: []difference{}}
-	for m, err := range stream(ctx, r.services().modules.Verify, req) {
-		if err != nil {
-			return fmt.Errorf("verify: %w", err)
+		v := verification{Differences: []*cli.Object{}}
+		for m, err := range cli.Stream(ctx, s.ModuleService.Verify, req) {
+			if err != nil {
+				return v, err
+			}
+			v.Entities, v.Events, v.CutEntities, v.UncomparedEntities, v.differences = m.GetEntities(), m.GetEvents(), m.GetCutEntities(), m.GetUncomparedEntities(), append(v.differences, m.GetDifferences()...)
+			fmt.Fprintf(std.Err, "replayed %d entities, %d events\n", v.Entities, v.Events)
 		}
-		v.Entities, v.Events = m.GetEntities(), m.GetEvents()
-		for _, d := range m.GetDifferences() {
-			v.Differences = append(v.Differences, difference{d.GetEntityId(), d.GetSequence(), d.GetDescription()})
-		}
-		fmt.Fprintf(std.err, "replayed %d entities, %d events\n", v.Entities, v.Events)
-	}
-	err := out.print(v, func(w io.Writer) {
-		table(w, "ENTITY\tSEQUENCE\tDIFFERENCE", func(row func(...any)) {
-			for _, d := range v.Differences {
-				row(d.EntityID, d.Sequence, d.Description)
+		v.Differences = cli.Views(v.differences)
+		return v, nil
+	}, func(w io.Writer, v verification) {
+		cli.Table(w, "ENTITY\tSEQUENCE\tDIFFERENCE", func(row func(...any)) {
+			for _, d := range v.differences {
+				row(cli.Clean(d.GetEntityId()), d.GetSequence(), cli.Clean(d.GetDescription()))
 			}
 		})
 	})
-	if err == nil && len(v.Differences) > 0 {
-		return hint(fmt.Errorf("%d differences in %d entities", len(v.Differences), v.Entities),
-			"Do not activate this module: it does not rebuild the state that the recorded events made.")
+	c.Flags().Uint32Var(&sample, "sample", 100, "`number` of entities to replay, drawn at random")
+	c.Flags().BoolVar(&all, "all", false, "replay every entity")
+	return c
+}
+
+// verification is what verify found.
+type verification struct {
+	Entities           uint64        `json:"entities"`
+	Events             uint64        `json:"events"`
+	CutEntities        uint64        `json:"cutEntities"`
+	UncomparedEntities uint64        `json:"uncomparedEntities"`
+	Differences        []*cli.Object `json:"differences"`
+	differences        []*modulev1.VerifyResponse_Difference
+}
+
+// Remark implements cli.Remark.
+func (v verification) Remark() (line string, failure error) {
+	if v.CutEntities > 0 {
+		line = fmt.Sprintf("%d more entities were passed over: their first events were cut, and the active module has no snapshot of them", v.CutEntities)
 	}
-	return err
+	if v.UncomparedEntities > 0 {
+		line = strings.TrimPrefix(fmt.Sprintf("%s\n%d entities were replayed and compared with nothing: the active module fails on them", line, v.UncomparedEntities), "\n")
+	}
+	switch {
+	case len(v.differences) == 0 && v.Entities == 0 && v.CutEntities > 0:
+		return line, errors.New("no entity could be replayed")
+	case len(v.differences) == 0:
+		return line, nil
+	}
+	return line, cli.Hint(fmt.Errorf("%d differences in %d entities", len(v.differences), v.Entities),
+		"Do not activate this module: of the recorded events it does not make the state that the active one makes.")
 }

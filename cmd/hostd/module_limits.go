@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
 // limit is one of a type's limits as it is written on the command line.
@@ -27,6 +28,8 @@ func limits() []limit {
 		{"memory-bytes", 1 << 40, (*modulev1.Limits).GetMemoryBytes, func(l *modulev1.Limits, v uint64) { l.MemoryBytes = v }},
 		{"type-memory-bytes", 1 << 40, (*modulev1.Limits).GetTypeMemoryBytes, func(l *modulev1.Limits, v uint64) { l.TypeMemoryBytes = v }},
 		{"rate-per-second", 1_000_000, func(l *modulev1.Limits) uint64 { return uint64(l.GetRatePerSecond()) }, func(l *modulev1.Limits, v uint64) { l.RatePerSecond = uint32(v) }},
+		{"fuel-per-second", 1 << 40, (*modulev1.Limits).GetFuelPerSecond, func(l *modulev1.Limits, v uint64) { l.FuelPerSecond = v }},
+		{"bytes-per-second", 1 << 40, (*modulev1.Limits).GetBytesPerSecond, func(l *modulev1.Limits, v uint64) { l.BytesPerSecond = v }},
 	}
 }
 
@@ -56,13 +59,13 @@ func parseLimits(pairs []string) (*modulev1.Limits, error) {
 			}
 			v, err := strconv.ParseUint(text, 10, 64)
 			if !ok || err != nil || v == 0 || v > l.most {
-				return nil, usagef("--limit %s: must be %s=NUMBER, 1 to %d", pair, name, l.most)
+				return nil, cli.Usagef("--limit %s: must be %s=NUMBER, 1 to %d", pair, name, l.most)
 			}
 			l.set(out, v)
 			found = true
 		}
 		if !found {
-			return nil, usagef("--limit %s: there are %s", pair, limitNames())
+			return nil, cli.Usagef("--limit %s: there are %s", pair, limitNames())
 		}
 	}
 	return out, nil

@@ -10,44 +10,40 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-func newNode(std stdio) *cobra.Command {
-	return group("node", "Look at nodes and take them out", newNodeList(std), newNodeDrain(std), newNodeResume(std), newNodeLeave(std), newNodeDown(std))
+func newNode(std cli.Stdio) *cobra.Command {
+	return cli.Group("node", "Look at nodes and take them out", newNodeList(std), newNodeDrain(std), newNodeResume(std), newNodeLeave(std), newNodeDown(std))
 }
 
-func newNodeList(std stdio) *cobra.Command {
-	return clusterCommand(std, "ls", "List the nodes of the cluster", func(ctx context.Context, r *remote, out *output) error {
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		res, err := c.Cluster(ctx)
-		if err != nil {
-			return err
-		}
-		v := struct {
-			Members []memberView `json:"members"`
-		}{viewCluster(res).Members}
-		return out.print(v, func(w io.Writer) { memberTable(w, v.Members) })
-	})
+func newNodeList(std cli.Stdio) *cobra.Command {
+	return cli.Ask(std, "ls", "List the nodes of the cluster", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (nodeList, error) {
+		res, err := s.Cluster(ctx)
+		return nodeList{cli.Views(res.GetMembers()), res.GetMembers()}, err
+	}, func(w io.Writer, v nodeList) { memberTable(w, v.members) })
+}
+
+type nodeList struct {
+	Members []*cli.Object `json:"members"`
+	members []*clusterv1.Member
 }
 
 // orderAttempt is how long one call waits for an order before the progress is
 // told and the next one waits on.
 const orderAttempt = 5 * time.Second
 
-func newNodeDrain(std stdio) *cobra.Command {
-	return longOrder(std, "drain NODE", "Move everything that a node leads to other nodes, so that it can be stopped", func(ctx context.Context, c *client.Client, node string) (string, error) {
-		moved, err := c.Drain(ctx, node)
+func newNodeDrain(std cli.Stdio) *cobra.Command {
+	return longOrder(std, "drain NODE", "Move everything that a node leads to other nodes, so that it can be stopped", func(ctx context.Context, s *cli.Session, node string) (string, error) {
+		moved, err := s.Drain(ctx, node)
 		return fmt.Sprintf("%s leads nothing any more, %d shards moved: it can be stopped", node, moved), err
 	})
 }
 
-func newNodeLeave(std stdio) *cobra.Command {
-	c := longOrder(std, "leave NODE", "Take a node out of the cluster: its replicas move to the others", func(ctx context.Context, c *client.Client, node string) (string, error) {
-		return fmt.Sprintf("%s is no member any more: it can be switched off", node), c.Leave(ctx, node)
+func newNodeLeave(std cli.Stdio) *cobra.Command {
+	c := longOrder(std, "leave NODE", "Take a node out of the cluster: its replicas move to the others", func(ctx context.Context, s *cli.Session, node string) (string, error) {
+		return fmt.Sprintf("%s is no member any more: it can be switched off", node), s.Leave(ctx, node)
 	})
 	c.Long = "Takes a node out of the cluster for good. Its replicas move to other nodes as far as there are any, and the cluster becomes smaller by it. " +
 		"To stop a node for a while, drain it."
@@ -57,81 +53,48 @@ func newNodeLeave(std stdio) *cobra.Command {
 // longOrder makes a command that gives an order again and again until it is
 // done, and tells how far it is: a cluster may need longer than one call may
 // take. give returns what to say at the end.
-func longOrder(std stdio, use, short string, give func(ctx context.Context, c *client.Client, node string) (string, error)) *cobra.Command {
-	var r *remote
-	c := leaf(use, short, 1, 1, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		ctx, cancel := context.WithTimeout(ctx, r.timeout)
+func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, s *cli.Session, node string) (string, error)) *cobra.Command {
+	c := cli.Order(std, use, short, 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
 		for {
 			attempt, stop := context.WithTimeout(ctx, orderAttempt)
-			done, err := give(attempt, c, args[0])
+			done, err := give(attempt, s, args[0])
 			stop()
-			switch {
-			case err == nil:
-				fmt.Fprintln(std.err, done)
-				return nil
-			case client.CodeOf(err) != connect.CodeDeadlineExceeded || ctx.Err() != nil:
-				return fmt.Errorf("%s: %w", cmd.Name(), err)
+			if client.CodeOf(err) != connect.CodeDeadlineExceeded || ctx.Err() != nil {
+				return done, err
 			}
-			tellProgress(ctx, std, c, args[0])
+			tellProgress(ctx, s, args[0])
 		}
 	})
-	r = addRemoteFor(c, 10*time.Minute)
+	cli.SetTimeout(c, 10*time.Minute)
 	return c
 }
 
 // tellProgress says what a node still leads and holds.
-func tellProgress(ctx context.Context, std stdio, c *client.Client, node string) {
-	res, err := c.Cluster(ctx)
+func tellProgress(ctx context.Context, s *cli.Session, node string) {
+	res, err := s.Cluster(ctx)
 	if err != nil {
 		return
 	}
 	for _, m := range res.GetMembers() {
 		if m.GetNodeId() == node {
-			fmt.Fprintf(std.err, "%s still leads %d shards and holds %d replicas\n", node, m.GetLeaderCount(), m.GetReplicaCount())
+			fmt.Fprintf(s.Std.Err, "%s still leads %d shards and holds %d replicas\n", node, m.GetLeaderCount(), m.GetReplicaCount())
 		}
 	}
 }
 
-func newNodeResume(std stdio) *cobra.Command {
-	var r *remote
-	c := leaf("resume NODE", "Let a node that was drained, or is leaving, take on shards again", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		if err := c.Resume(ctx, args[0]); err != nil {
-			return fmt.Errorf("resume: %w", err)
-		}
-		fmt.Fprintf(std.err, "%s takes on shards again\n", args[0])
-		return nil
+func newNodeResume(std cli.Stdio) *cobra.Command {
+	return cli.Order(std, "resume NODE", "Let a node that was drained, or is leaving, take on shards again", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		return args[0] + " takes on shards again", s.Resume(ctx, args[0])
 	})
-	r = addRemote(c)
-	return c
 }
 
-func newNodeDown(std stdio) *cobra.Command {
-	var r *remote
-	c := leaf("down NODE", "Declare a node dead; its replicas are replaced", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
-		c, err := r.dial(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		if err := c.Down(ctx, args[0]); err != nil {
-			return fmt.Errorf("down: %w", err)
-		}
-		fmt.Fprintf(std.err, "%s is down\n", args[0])
-		return nil
+func newNodeDown(std cli.Stdio) *cobra.Command {
+	c := cli.Order(std, "down NODE", "Declare a node dead; its replicas are replaced", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		return args[0] + " is down", s.Down(ctx, args[0])
 	})
 	c.Long = "Declares a node dead at once, instead of after the time that is configured as dead-after; its replicas are replaced where there are " +
 		"nodes for them. A node that comes back after this joins as a new one."
-	r = addRemote(c)
 	return c
 }

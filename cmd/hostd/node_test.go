@@ -12,8 +12,10 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi/abitest"
-	"github.com/hostd/hostd/cmd/hostd/bench"
-	"github.com/hostd/hostd/tests/testkit"
+	"github.com/hostd/hostd/cmd/hostd/internal/bench"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
+	"github.com/hostd/hostd/tests/support/testkit"
 )
 
 // A node in development: what the client commands print, what is left when the
@@ -31,29 +33,29 @@ func TestDevelopmentNode(t *testing.T) {
 	if err := syscall.Kill(node.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if code := first.end(t); code != exitFailed || !strings.Contains(first.err.String(), "no node is left") {
+	if code := first.end(t); code != cli.ExitFailed || !strings.Contains(first.err.String(), "no node is left") {
 		t.Fatalf("dev without a node: exit code %d, %s", code, first.err.String())
 	}
 	ports = filepath.Join(dir, "second.json")
 	second := start(t, append(dev, ports)...)
 	node = second.ready(t, ports)
 	t.Setenv("HOSTD_ADDR", node.API)
-	if got := hostd(t, "entity", "query", "counter", "a b/ü", "total"); got.code != exitDone || got.out != "{\"total\":8}\n" {
+	if got := hostd(t, "entity", "query", "counter", "a b/ü", "total"); got.code != cli.ExitDone || got.out != "{\"total\":8}\n" {
 		t.Errorf("after the kill: %+v", got)
 	}
 	if got := hostd(t, "entity", "send", "counter", "a b/ü", "add", `{"amount":5}`, "--command-id", "five", "-o", "json"); !strings.Contains(got.out, `"duplicate": true`) {
 		t.Errorf("the command was run again: %+v", got)
 	}
 	second.interrupt()
-	if code := second.end(t); code != exitDone {
+	if code := second.end(t); code != cli.ExitDone {
 		t.Fatalf("interrupted dev: exit code %d, %s", code, second.err.String())
 	}
 
-	if got := hostd(t, "verify", node.DataDir); got.code != exitDone {
+	if got := hostd(t, "verify", node.DataDir); got.code != cli.ExitDone {
 		t.Errorf("verify of sound data: %+v", got)
 	}
 	damage(t, node.DataDir)
-	if got := hostd(t, "verify", node.DataDir); got.code != exitFailed || !strings.Contains(got.err, "fault") {
+	if got := hostd(t, "verify", node.DataDir); got.code != cli.ExitFailed || !strings.Contains(got.err, "fault") {
 		t.Errorf("verify of damaged data: %+v", got)
 	}
 }
@@ -81,7 +83,7 @@ func damage(t *testing.T, dataDir string) {
 	}
 }
 
-func checkClientCommands(t *testing.T, node nodeInfo) {
+func checkClientCommands(t *testing.T, node devcluster.NodeInfo) {
 	t.Helper()
 	type sent struct {
 		JSON       struct{ Total int } `json:"json"`
@@ -92,7 +94,7 @@ func checkClientCommands(t *testing.T, node nodeInfo) {
 		CommandID  string              `json:"commandId"`
 		Fuel       int64               `json:"fuel"`
 	}
-	if got := hostd(t, "entity", "send", "counter", "a b/ü", "add", `{"amount":3}`); got.code != exitDone || got.out != "{\"total\":3}\n" {
+	if got := hostd(t, "entity", "send", "counter", "a b/ü", "add", `{"amount":3}`); got.code != cli.ExitDone || got.out != "{\"total\":3}\n" {
 		t.Fatalf("send: %+v", got)
 	}
 	got := hostdIn(t, `{"amount":5}`, "entity", "send", "counter", "a b/ü", "add", "-", "--command-id", "five", "--expected-sequence", "1", "-o", "json")
@@ -105,17 +107,17 @@ func checkClientCommands(t *testing.T, node nodeInfo) {
 	if got := hostd(t, "entity", "events", "counter", "a b/ü", "-o", "json"); strings.Count(got.out, "\n") != 2 || decode[eventView](t, got.out).Sequence != 1 {
 		t.Errorf("events: %+v", got)
 	}
-	if got := hostd(t, "entity", "get", "counter", "a b/ü"); !strings.Contains(got.out, "active") || got.code != exitDone {
+	if got := hostd(t, "entity", "get", "counter", "a b/ü"); !strings.Contains(got.out, "active") || got.code != cli.ExitDone {
 		t.Errorf("get: %+v", got)
 	}
 	entities := decode[struct{ Entities []entityLine }](t, hostd(t, "entity", "ls", "counter", "-o", "json").out)
 	if len(entities.Entities) != 1 || entities.Entities[0].EntityID != "a b/ü" || entities.Entities[0].Sequence != 2 {
 		t.Errorf("entity ls: %+v", entities)
 	}
-	if got := hostd(t, "entity", "ls", "--status", "active"); got.code != exitDone || !strings.Contains(got.out, "TYPE") || !strings.Contains(got.out, "counter  a b/ü") {
+	if got := hostd(t, "entity", "ls", "--status", "active"); got.code != cli.ExitDone || !strings.Contains(got.out, "TYPE") || !strings.Contains(got.out, "counter  a b/ü") {
 		t.Errorf("entity ls of all types: %+v", got)
 	}
-	if got := hostd(t, "entity", "ls", "--status", "parked", "-o", "json"); got.code != exitDone || len(decode[struct{ Entities []entityLine }](t, got.out).Entities) != 0 {
+	if got := hostd(t, "entity", "ls", "--status", "parked", "-o", "json"); got.code != cli.ExitDone || len(decode[struct{ Entities []entityLine }](t, got.out).Entities) != 0 {
 		t.Errorf("entity ls of what is parked: %+v", got)
 	}
 	modules := decode[struct{ Modules []moduleView }](t, hostd(t, "module", "ls", "-o", "json").out).Modules
@@ -127,7 +129,7 @@ func checkClientCommands(t *testing.T, node nodeInfo) {
 			t.Errorf("module describe %s: %+v", name, got)
 		}
 	}
-	if got := hostd(t, "module", "activate", "counter", modules[0].Digest[:12]); got.code != exitDone {
+	if got := hostd(t, "module", "activate", "counter", modules[0].Digest[:12]); got.code != cli.ExitDone {
 		t.Errorf("module activate: %+v", got)
 	}
 	cluster := decode[clusterView](t, hostd(t, "cluster", "status", "-o", "json").out)
@@ -149,7 +151,7 @@ func checkClientCommands(t *testing.T, node nodeInfo) {
 		{"module activate counter 00000000", "hostd module ls"},
 		{"module activate counter xyz", "is not a digest"},
 	} {
-		if got := hostd(t, strings.Fields(wrong.args)...); got.code == exitDone || !strings.Contains(got.err, wrong.says) {
+		if got := hostd(t, strings.Fields(wrong.args)...); got.code == cli.ExitDone || !strings.Contains(got.err, wrong.says) {
 			t.Errorf("hostd %s: %+v", wrong.args, got)
 		}
 	}
@@ -171,9 +173,9 @@ func TestNodesDieWithTheirParent(t *testing.T) {
 	}
 	defer parent.Wait()
 	defer parent.Process.Kill()
-	var p portsFile
+	var p devcluster.PortsFile
 	eventually(t, "the ports file is written", func() bool {
-		p, err = readPorts(ports)
+		p, err = devcluster.ReadPorts(ports)
 		return err == nil
 	})
 	if err := parent.Process.Kill(); err != nil {
@@ -202,7 +204,7 @@ func TestModuleCheck(t *testing.T) {
 	}
 	got := hostd(t, "module", "check", counterFile(t), "--samples", samples, "-o", "json")
 	v := decode[checkView](t, got.out)
-	if got.code != exitDone || v.Name != "counter" || v.Functions == 0 || len(v.Checks) < 5 || v.count(abitest.Failed) != 0 {
+	if got.code != cli.ExitDone || v.Name != "counter" || v.Functions == 0 || len(v.Checks) < 5 || v.count(abitest.Failed) != 0 {
 		t.Errorf("%+v", got)
 	}
 	damaged := counterFile(t)
@@ -213,17 +215,18 @@ func TestModuleCheck(t *testing.T) {
 	if err := os.WriteFile(damaged, wasm[:len(wasm)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := hostd(t, "module", "check", damaged); got.code != exitFailed || !strings.Contains(got.err, "abi/ABI.md") || got.out != "" {
+	if got := hostd(t, "module", "check", damaged); got.code != cli.ExitFailed || !strings.Contains(got.err, "abi/ABI.md") || got.out != "" {
 		t.Errorf("half a module: %+v", got)
 	}
 }
 
 func TestDemo(t *testing.T) {
+	testkit.Long(t, "long")
 	if testing.Short() {
 		t.Skip("compiles three modules")
 	}
 	got := hostd(t, "demo")
-	if got.code != exitDone || !strings.Contains(got.out, "(duplicate: true)") || !strings.Contains(got.out, `{"total":7}`) ||
+	if got.code != cli.ExitDone || !strings.Contains(got.out, "(duplicate: true)") || !strings.Contains(got.out, `{"total":7}`) ||
 		!strings.Contains(got.out, "signal: killed") || !strings.Contains(got.out, "leaders spread over all three again") {
 		t.Errorf("exit code %d\n%s%s", got.code, got.out, got.err)
 	}
@@ -232,18 +235,19 @@ func TestDemo(t *testing.T) {
 func TestBenchMeasuresEveryWorkload(t *testing.T) {
 	got := hostd(t, "bench", "--module", counterFile(t), "--duration", "200ms", "--warm-up", "50ms", "--concurrency", "4", "--keys", "10",
 		"--events", "300", "--payload", "100", "-o", "json")
-	if got.code != exitDone {
+	if got.code != cli.ExitDone {
 		t.Fatalf("exit code %d\n%s%s", got.code, got.out, got.err)
 	}
 	r := decode[bench.Report](t, got.out)
-	if len(r.Results) != len(workloads)-1 || len(r.Ratios) != 4 || r.Payload != 100 || r.Nodes != 1 || r.Replication != 1 {
+	workloads := []string{"echo", "unary", "stream", "half", "hot", "echo-one", "unary-one", "activation"}
+	if len(r.Results) != len(workloads) || len(r.Ratios) != 4 || r.Payload != 100 || r.Nodes != 1 || r.Replication != 1 {
 		t.Fatalf("%+v", r)
 	}
 	if r.Idle == nil || len(r.Idle.Nodes) != 1 || r.Idle.Nodes[0].AnonymousBytes == 0 || r.Idle.ReadySeconds <= 0 || r.Idle.Shards == 0 {
 		t.Errorf("idle: %+v", r.Idle)
 	}
 	for i, line := range r.Results {
-		if line.Workload != workloads[i+1] || line.Operations == 0 || line.Errors != 0 || line.P50Us <= 0 || line.P50Us > line.P999Us || line.P999Us > line.MaxUs {
+		if line.Workload != workloads[i] || line.Operations == 0 || line.Errors != 0 || line.P50Us <= 0 || line.P50Us > line.P999Us || line.P999Us > line.MaxUs {
 			t.Errorf("%+v", line)
 		}
 	}

@@ -12,14 +12,14 @@ import (
 // spareProcessors is how many goroutines may run at once beyond the processors
 // that there are. Go runs as many as there are processors, for 10 ms each where
 // others wait, and whoever keeps them all, a merge and a collection of garbage
-// say, keeps commands: that something came from the network is then noticed each
-// 10 ms, and waits behind the rest of the queue. With some to spare the system
-// divides the processors among threads, in shorter slices and first to those
-// that have had least.
+// say, keeps commands: that something came from the network is then noticed
+// each 10 ms, and waits behind the rest of the queue. With some to spare the
+// system divides the processors among threads, in shorter slices and first to
+// those that have had least.
 const spareProcessors = 2
 
-// takeProcessors adds them, unless the environment says how many there are to be,
-// or something limits what may be used of them: what is used beyond a quota
+// takeProcessors adds them, unless the environment says how many there are to
+// be, or something limits what may be used of them: what is used beyond a quota
 // stops the process for the rest of a period. Where it adds none Go goes on to
 // follow the limits of the system.
 func takeProcessors() {

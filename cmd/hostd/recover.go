@@ -4,30 +4,40 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/hostd/hostd/host"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host/offline"
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/coordinator"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 // recovery is what the flags of recover ask for.
 type recovery struct {
 	accept, rejoin, inspect, rebuild, renew bool
+	unsafe                                  []uint
+	metadataLost, yes                       bool
 	out                                     string
 	from                                    []string
 }
 
-func newRecover(std stdio) *cobra.Command {
+func newRecover(std cli.Stdio) *cobra.Command {
 	var r recovery
-	c := leaf("recover DIR --rejoin | --accept-loss | --inspect | --rebuild-metadata --from FILE... | --rejoin-metadata", "Make a stopped node with damaged data usable again", 1, -1,
+	c := cli.Leaf("recover DIR --rejoin | --accept-loss | --inspect | --rebuild-metadata --from FILE... | --rejoin-metadata | --unsafe-shard N...", "Make a stopped node with damaged data usable again", 1, -1,
 		func(ctx context.Context, _ *cobra.Command, args []string) error { return r.run(ctx, std, args) })
 	c.Flags().BoolVar(&r.accept, "accept-loss", false, "give up acknowledged commands that are behind the damage")
 	c.Flags().BoolVar(&r.rejoin, "rejoin", false, "put the journal aside, so that the node joins its cluster anew and is rebuilt from the others")
 	c.Flags().BoolVar(&r.inspect, "inspect", false, "write what the node records of its replicas and of the metadata to a file, see --out")
 	c.Flags().BoolVar(&r.rebuild, "rebuild-metadata", false, "begin the metadata shard anew on this node, from the files of --inspect of all nodes that are left")
 	c.Flags().BoolVar(&r.renew, "rejoin-metadata", false, "give the node's replica of the metadata shard up, for metadata that was rebuilt on another node")
+	c.Flags().UintSliceVar(&r.unsafe, "unsafe-shard", nil, "DATA IS LOST: let the shard, whose majority is gone for good, go on with what this node has of it; once for each shard")
+	c.Flags().BoolVar(&r.metadataLost, "metadata-lost", false, "with --unsafe-shard: the metadata has lost its majority too, so that nobody can say which nodes are left")
+	c.Flags().BoolVar(&r.yes, "yes", false, "with --unsafe-shard: do it; without, it is only said what would be lost")
 	c.Flags().StringVar(&r.out, "out", "", "with --inspect: the file to write")
 	c.Flags().StringSliceVar(&r.from, "from", nil, "with --rebuild-metadata: a file of --inspect; once for each node, or more files behind it")
 	c.Long = "With --rejoin, for a node of several: moves the journal aside, without deleting any of it, and gives the node a new disk id. When it is then started " +
@@ -35,13 +45,16 @@ func newRecover(std stdio) *cobra.Command {
 		"With --accept-loss, for a node that has no peers to be rebuilt from: cuts the write-ahead log at its first damage and takes the store back to what is left of " +
 		"the log. Restoring a backup may lose less.\n\n" +
 		"For a cluster whose metadata shard is damaged or has lost its majority for good, with all nodes stopped: --inspect --out FILE on every node that is left, " +
-		"then --rebuild-metadata --from FILE... on one of them, and --rejoin-metadata on all others; then start the first one, and the others with their seeds."
+		"then --rebuild-metadata --from FILE... on one of them, and --rejoin-metadata on all others; then start the first one, and the others with their seeds.\n\n" +
+		"With --unsafe-shard N, for a data shard of which a majority of the disks is gone for good: makes the replica of this node the only one. What only the others had is lost, " +
+		"acknowledged or not, and nothing tells how much. Run it without --yes on each node that is left and choose the one with the highest term, then the highest index. " +
+		"Never start the data directories of the replicas that were given up again."
 	return c
 }
 
-func (r *recovery) run(ctx context.Context, std stdio, args []string) error {
+func (r *recovery) run(ctx context.Context, std cli.Stdio, args []string) error {
 	asked := 0
-	for _, flag := range []bool{r.accept, r.rejoin, r.inspect, r.rebuild, r.renew} {
+	for _, flag := range []bool{r.accept, r.rejoin, r.inspect, r.rebuild, r.renew, len(r.unsafe) > 0} {
 		if flag {
 			asked++
 		}
@@ -49,33 +62,50 @@ func (r *recovery) run(ctx context.Context, std stdio, args []string) error {
 	dir, files := args[0], append(r.from, args[1:]...)
 	switch {
 	case r.accept && r.rejoin:
-		return usagef("--rejoin gets what was lost from other nodes, --accept-loss gives it up: choose one")
+		return cli.Usagef("--rejoin gets what was lost from other nodes, --accept-loss gives it up: choose one")
 	case asked == 0:
-		return usagef("say what shall be done: --rejoin rebuilds the node from the others of its cluster; --accept-loss is for a lone node "+
+		return cli.Usagef("say what shall be done: --rejoin rebuilds the node from the others of its cluster; --accept-loss is for a lone node "+
 			"and gives up what was acknowledged behind the damage, so keep a copy of %s first", dir)
 	case asked > 1:
-		return usagef("these are steps of their own: one flag at a time")
+		return cli.Usagef("these are steps of their own: one flag at a time")
 	case len(files) > 0 && !r.rebuild:
-		return usagef("files belong to --rebuild-metadata")
+		return cli.Usagef("files belong to --rebuild-metadata")
 	case r.inspect != (r.out != ""):
-		return usagef("--inspect and --out FILE go together")
+		return cli.Usagef("--inspect and --out FILE go together")
+	case len(r.unsafe) == 0 && (r.metadataLost || r.yes):
+		return cli.Usagef("--metadata-lost and --yes belong to --unsafe-shard")
 	case r.rebuild && len(r.from) == 0:
-		return usagef("--rebuild-metadata takes the files of all nodes: --from FILE...")
+		return cli.Usagef("--rebuild-metadata takes the files of all nodes: --from FILE...")
 	}
 	var err error
 	switch {
 	case r.rejoin:
-		err = host.Rejoin(dir, time.Now(), std.out)
+		err = offline.Rejoin(dir, time.Now(), std.Out)
 	case r.accept:
-		err = host.AcceptLoss(ctx, dir, std.out)
+		err = offline.AcceptLoss(ctx, dir, std.Out)
+	case len(r.unsafe) > 0:
+		err = r.recoverUnsafely(ctx, dir, std)
 	case r.inspect:
-		err = host.Inspect(ctx, dir, r.out, std.out)
+		err = offline.Inspect(ctx, dir, r.out, std.Out)
 	case r.rebuild:
-		err = host.RebuildMetadata(dir, files, std.out)
+		err = offline.RebuildMetadata(dir, files, std.Out)
 	default:
-		err = host.RejoinMetadata(dir, std.out)
+		err = offline.RejoinMetadata(dir, std.Out)
 	}
 	return explain(err)
+}
+
+func (r *recovery) recoverUnsafely(ctx context.Context, dir string, std cli.Stdio) error {
+	u := offline.UnsafeRecovery{MetadataLost: r.metadataLost, Confirmed: r.yes, At: time.Now()}
+	for _, shard := range r.unsafe {
+		if shard > math.MaxUint32 {
+			return cli.Usagef("there is no shard %d", shard)
+		}
+		if s := sharding.ShardID(shard); !slices.Contains(u.Shards, s) {
+			u.Shards = append(u.Shards, s)
+		}
+	}
+	return offline.RecoverUnsafely(ctx, dir, u, std.Out)
 }
 
 // explain says what to do next where an error has a way out.
@@ -85,12 +115,16 @@ func explain(err error) error {
 	}
 	err = fmt.Errorf("recover: %w", err)
 	switch {
-	case errors.Is(err, host.ErrBeyondRecovery):
-		return hint(err, "The files as they were end in .lost; hostd verify lists what does not hold. A node of several is rebuilt with --rejoin.")
+	case errors.Is(err, offline.ErrBeyondRecovery):
+		return cli.Hint(err, "The files as they were end in .lost; hostd verify lists what does not hold. A node of several is rebuilt with --rejoin.")
+	case errors.Is(err, offline.ErrUnconfirmed):
+		return cli.Hint(err, "What only the replicas that are given up had is lost for good. Repeat the command with --yes to accept that.")
+	case errors.Is(err, meta.ErrConflict):
+		return cli.Hint(err, "Nothing was changed. A node that will never come back with its disk: hostd node down NODE, while the others run, this one too.")
 	case errors.Is(err, coordinator.ErrIncomplete):
-		return hint(err, "Nothing was changed. Inspect the nodes that are missing too; what only lost disks had can only come from a backup of all nodes.")
+		return cli.Hint(err, "Nothing was changed. Inspect the nodes that are missing too; what only lost disks had can only come from a backup of all nodes.")
 	case errors.Is(err, coordinator.ErrInconsistent):
-		return hint(err, "Nothing was changed. Give one file for each node of one cluster, made while all nodes were stopped.")
+		return cli.Hint(err, "Nothing was changed. Give one file for each node of one cluster, made while all nodes were stopped.")
 	}
 	return err
 }

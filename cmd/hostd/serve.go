@@ -6,22 +6,29 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
 	"github.com/hostd/hostd/host"
 	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/host/offline"
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-func newServe(std stdio) *cobra.Command {
+func newServe(std cli.Stdio) *cobra.Command {
 	var file, ports string
 	shown := config.Default()
 	fields := map[string]bool{}
-	c := leaf("serve [--config FILE]", "Run one node", 0, 0, func(ctx context.Context, c *cobra.Command, _ []string) error {
+	c := cli.Leaf("serve [--config FILE]", "Run one node", 0, 0, func(ctx context.Context, c *cobra.Command, _ []string) error {
 		given := map[string]string{}
 		c.Flags().Visit(func(f *pflag.Flag) {
 			if fields[f.Name] {
@@ -30,12 +37,21 @@ func newServe(std stdio) *cobra.Command {
 		})
 		cfg, err := config.Load(config.Sources{File: file, LookupEnv: os.LookupEnv, Flags: given})
 		if err != nil {
-			return &usageError{err}
+			return cli.Usage(err)
 		}
 		if cfg.CompileProgram, err = os.Executable(); err != nil {
 			return fmt.Errorf("find this program: %w", err)
 		}
-		return serve(ctx, cfg, ports, telemetry.NewLogger(std.err, cfg.LogLevel, cfg.LogFormat))
+		logger := telemetry.NewLogger(std.Err, cfg.LogLevel, cfg.LogFormat)
+		for {
+			err := serve(ctx, cfg, ports, logger)
+			if !errors.Is(err, host.ErrOlderCopy) && !errors.Is(err, host.ErrDamagedData) || ctx.Err() != nil {
+				return err
+			}
+			if err := rejoin(cfg.DataDir, logger); err != nil {
+				return err
+			}
+		}
 	})
 	c.Long = "Runs one node. Every flag is also a key of the configuration file and, as HOSTD_KEY_NAME, an environment variable; " +
 		"flags win over the environment, the environment over the file."
@@ -49,6 +65,17 @@ func newServe(std stdio) *cobra.Command {
 		}
 	}
 	return c
+}
+
+// rejoin puts the data of a directory aside that is damaged, or an older copy
+// of itself: its node begins anew, and its peers fill it.
+func rejoin(dir string, logger *slog.Logger) error {
+	var said strings.Builder
+	err := offline.Rejoin(dir, time.Now(), &said)
+	for line := range strings.Lines(said.String()) {
+		logger.Warn(strings.TrimSpace(line))
+	}
+	return err
 }
 
 // serve runs the node until ctx ends, then stops it in order.
@@ -72,6 +99,9 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	heap.Go(func() { watchHeap(tending) })
+	if cfg.TLS() != config.TLSOff || cfg.Authenticated() {
+		heap.Go(func() { reloadOnHangup(tending, node) })
+	}
 	go func() {
 		select {
 		case err := <-node.Failed():
@@ -90,6 +120,23 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	return err
 }
 
+// reloadOnHangup has the node read its certificates and credentials anew at a
+// SIGHUP. Without either that ends the process, as it does when a terminal is
+// closed.
+func reloadOnHangup(ctx context.Context, node *host.Node) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-hangups:
+			node.Reload()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 func serveUntil(ctx context.Context, cfg config.Config, node *host.Node, ports string) error {
 	notReady := errors.New("not ready")
 	ask := func() error {
@@ -98,7 +145,7 @@ func serveUntil(ctx context.Context, cfg config.Config, node *host.Node, ports s
 		}
 		return nil
 	}
-	if poll(ctx, nil, pollPeriod, ask) != nil {
+	if devcluster.Poll(ctx, nil, devcluster.PollPeriod, ask) != nil {
 		return nil // asked to stop before it was ready
 	}
 	if ports != "" {
@@ -106,8 +153,8 @@ func serveUntil(ctx context.Context, cfg config.Config, node *host.Node, ports s
 		if err != nil {
 			return err
 		}
-		info := nodeInfo{NodeID: string(node.ID()), API: "http://" + node.Addr(), PID: os.Getpid(), DataDir: dir}
-		if err := writePorts(ports, []nodeInfo{info}); err != nil {
+		info := devcluster.NodeInfo{NodeID: string(node.ID()), API: node.URL(), Peer: node.PeerAddr(), PID: os.Getpid(), DataDir: dir}
+		if err := devcluster.WritePorts(ports, devcluster.PortsFile{Nodes: []devcluster.NodeInfo{info}}); err != nil {
 			return err
 		}
 	}

@@ -7,23 +7,24 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hostd/hostd/host"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host/offline"
 )
 
-func newVerify(std stdio) *cobra.Command {
-	c := leaf("verify DIR", "Check every checksum and chain of a stopped node's data", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+func newVerify(std cli.Stdio) *cobra.Command {
+	c := cli.Leaf("verify DIR", "Check every checksum and chain of a stopped node's data", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		if info, err := os.Stat(args[0]); err != nil || !info.IsDir() {
-			return hint(fmt.Errorf("%s is not a directory", args[0]), "Give the data directory of a node, the one that its --data-dir names.")
+			return cli.Hint(fmt.Errorf("%s is not a directory", args[0]), "Give the data directory of a node, the one that its --data-dir names.")
 		}
-		faults, err := host.Verify(ctx, args[0], std.out)
+		faults, err := offline.Verify(ctx, args[0], std.Out)
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
 		if faults > 0 {
-			return hint(fmt.Errorf("%d faults", faults),
+			return cli.Hint(fmt.Errorf("%d faults", faults),
 				"Keep a copy of the directory. Restore a backup, or give up what lies behind the damage: hostd recover DIR --accept-loss.")
 		}
-		fmt.Fprintln(std.err, "no faults")
+		fmt.Fprintln(std.Err, "no faults")
 		return nil
 	})
 	c.Long = "Reads everything that a stopped node has on disk and prints what it finds, without changing anything. " +

@@ -8,22 +8,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/host"
 )
 
-func newVersion(std stdio) *cobra.Command {
-	var out *output
-	c := leaf("version", "Print the release", 0, 0, func(context.Context, *cobra.Command, []string) error {
-		if err := out.check(); err != nil {
-			return err
-		}
+func newVersion(std cli.Stdio) *cobra.Command {
+	var out *cli.Output
+	c := cli.Leaf("version", "Print the release", 0, 0, func(context.Context, *cobra.Command, []string) error {
 		v := struct {
 			Version string `json:"version"`
 			Go      string `json:"go"`
 			System  string `json:"system"`
 		}{host.Version(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-		return out.print(v, func(w io.Writer) { fmt.Fprintf(w, "hostd %s (%s, %s)\n", v.Version, v.Go, v.System) })
+		return out.Print(v, func(w io.Writer) { fmt.Fprintf(w, "hostd %s (%s, %s)\n", v.Version, v.Go, v.System) })
 	})
-	out = addOutput(c, std)
+	out = cli.AddOutput(c, std)
 	return c
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/coordinator"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
@@ -31,30 +32,49 @@ type ControlOptions struct {
 	// Name is the cluster's, as configured.
 	Name     string
 	Metadata *Metadata
-	Blobs    Blobs
+	Starts   Starts
+	// Recovered is closed when the metadata has all that this node knew to be
+	// committed when it started.
+	Recovered <-chan struct{}
+	Blobs     Blobs
 	// ReadOnly says that the disk is nearly full: modules are not taken then.
 	ReadOnly func() bool
 	// Prepare fetches and compiles a module.
 	Prepare func(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error
 	// AwaitBindings waits until every binding up to the revision is served.
 	AwaitBindings func(ctx context.Context, revision uint64) error
+	// PrepareLevel makes the data directory one of the level, durably.
+	PrepareLevel func(level sharding.Level) error
+	// Incarnation is this start's.
+	Incarnation func() uint64
 	// Snapshot takes a snapshot from another node.
-	Snapshot func(ctx context.Context, from sharding.NodeID, header []byte, body io.Reader) error
+	Snapshot func(ctx context.Context, from sharding.NodeID, header []byte, body io.Reader) (answer []byte, err error)
+	// CompareRows takes the digest of another node's replica of a shard, and
+	// returns this node's own.
+	CompareRows func(shard sharding.ShardID, theirs journal.Proof) (own journal.RowsDigest, ok bool)
+	// Probe asks who listens at an address.
+	Probe func(ctx context.Context, address string) (*peerv1.ProbeResponse, error)
 }
 
 // Control answers other nodes. Until it is open, which it is once the node's
 // replica of the metadata shard runs, it answers nothing.
 type Control struct {
 	peer.NoControl
-	opened atomic.Pointer[ControlOptions]
-	member atomic.Pointer[Member]
-	node   atomic.Pointer[peerv1.ProbeResponse]
-	asking waiting
+	// Address is where clients reach this node, host:port; nil: that is not told.
+	Address func() string
+
+	opened   atomic.Pointer[ControlOptions]
+	member   atomic.Pointer[Member]
+	founding atomic.Pointer[Founding]
+	node     atomic.Pointer[peerv1.ProbeResponse]
+	asking   applicants
+	blobs    arriving
 }
 
-// Waiting are the nodes that asked this one for admission in the last seconds
-// and are no members, by name: the metadata shard cannot admit them now.
-func (c *Control) Waiting(view *meta.View) []meta.Member {
+// Applicants are the nodes that asked this one for admission in the last
+// seconds and are no members, by name: the metadata shard cannot admit them
+// now.
+func (c *Control) Applicants(view *meta.View) []meta.Member {
 	return slices.DeleteFunc(c.asking.list(time.Now()), func(m meta.Member) bool {
 		_, member := view.Member(m.Node)
 		return member
@@ -66,6 +86,10 @@ func (c *Control) Waiting(view *meta.View) []meta.Member {
 func (c *Control) Name(node sharding.NodeID, incarnation uint64, cluster string) {
 	c.node.Store(&peerv1.ProbeResponse{NodeId: string(node), Incarnation: incarnation, ClusterId: cluster})
 }
+
+// Cluster is the one that the node belongs to or is to join again; empty is
+// none.
+func (c *Control) Cluster() string { return c.node.Load().GetClusterId() }
 
 // Open begins to answer.
 func (c *Control) Open(opts ControlOptions) { c.opened.Store(&opts) }
@@ -88,6 +112,9 @@ func (c *Control) Probe(context.Context) (*peerv1.ProbeResponse, error) {
 	if n := c.node.Load(); n != nil {
 		r.NodeId, r.Incarnation, r.ClusterId = n.GetNodeId(), n.GetIncarnation(), n.GetClusterId()
 	}
+	if c.Address != nil {
+		r.Address = c.Address()
+	}
 	o := c.opened.Load()
 	if o == nil {
 		return r, nil
@@ -101,11 +128,14 @@ func (c *Control) Probe(context.Context) (*peerv1.ProbeResponse, error) {
 	if leader, known := o.Metadata.Leader(); known {
 		r.Leader = string(leader)
 		if m, ok := view.Member(leader); ok {
-			r.LeaderAddress = m.Address
+			r.LeaderAddress = m.PeersAt()
 		}
 	}
 	for _, m := range view.Members() {
 		r.Members = append(r.Members, memberToWire(m))
+	}
+	for _, d := range view.Downed() {
+		r.Downed = append(r.Downed, &peerv1.DownedStart{NodeId: string(d.Node), Incarnation: d.Incarnation})
 	}
 	return r, nil
 }
@@ -117,36 +147,62 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 		return nil, err
 	}
 	asks := memberFromWire(r.GetMember())
+	if o.Metadata.View().Level() < sharding.LevelPeerAddress {
+		asks.PeerAddress = "" // nodes reach it where clients do: it is asked there
+	}
 	c.asking.note(asks, time.Now())
-	result, err := o.Metadata.DoHere(ctx, meta.Join(asks))
+	if err := o.vouch(ctx, asks); err != nil {
+		return nil, err
+	}
+	result, err := o.Metadata.DoHere(ctx, o.Metadata.View().Join(asks))
 	if err != nil {
 		return nil, err
 	}
 	res, err := meta.DecodeResult(result)
 	switch {
-	case errors.Is(err, meta.ErrInvalid):
+	case errors.Is(err, meta.ErrInvalid), errors.Is(err, meta.ErrLevel) && !asks.Speaks.Has(o.Metadata.View().Level()):
 		return nil, fmt.Errorf("%w: %w", peer.ErrRefused, err)
-	case errors.Is(err, meta.ErrConflict): // until what stands in the way has gone
+	case errors.Is(err, meta.ErrPutDown):
+		c.asking.settled(asks.Node)
+		return nil, fmt.Errorf("%w: %w", peer.ErrPutDown, err)
+	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrLevel): // until what stands in the way has gone
 		return nil, fmt.Errorf("%w: %w", peer.ErrUnavailable, err)
 	case err != nil:
 		return nil, err
 	case res.Joined == nil:
 		return nil, fmt.Errorf("%w: the metadata shard did not say what to begin with", peer.ErrUnavailable)
 	}
-	c.asking.admitted(asks.Node)
+	c.asking.settled(asks.Node)
 	view := o.Metadata.View()
 	cluster, _ := view.Cluster()
-	out := &peerv1.JoinResponse{ClusterId: cluster.ID, ShardCount: cluster.Shards, Format: cluster.Format, MetaReplica: uint64(res.Joined.Replica)}
+	out := &peerv1.JoinResponse{ClusterId: cluster.ID, ShardCount: cluster.Shards, Format: cluster.Format, MetaReplica: uint64(res.Joined.Replica), Level: uint32(view.Level())}
 	for _, id := range res.Joined.First {
 		out.MetaFirst = append(out.MetaFirst, uint64(id))
 	}
 	placement, _ := view.Placement(sharding.MetaShard)
 	for _, at := range placement.Replicas {
 		if m, ok := view.Member(at.Node); ok {
-			out.MetaReplicas = append(out.MetaReplicas, &peerv1.ReplicaAddress{Replica: uint64(at.ID), NodeId: string(at.Node), Address: m.Address})
+			out.MetaReplicas = append(out.MetaReplicas, &peerv1.ReplicaAddress{Replica: uint64(at.ID), NodeId: string(at.Node), Address: m.PeersAt()})
 		}
 	}
 	return out, nil
+}
+
+// PrepareLevel implements peer.Control.
+func (c *Control) PrepareLevel(_ context.Context, level sharding.Level) (*peerv1.PrepareLevelResponse, error) {
+	o, err := c.options()
+	if err != nil {
+		return nil, err
+	}
+	if level != 0 && !sharding.Speaks.Has(level) {
+		return nil, fmt.Errorf("%w: node %s speaks %v, not level %d", peer.ErrRefused, o.Self, sharding.Speaks, level)
+	}
+	if err := o.PrepareLevel(level); err != nil {
+		return nil, err
+	}
+	return &peerv1.PrepareLevelResponse{
+		MinLevel: uint32(sharding.Speaks.Min), MaxLevel: uint32(sharding.Speaks.Max), Incarnation: o.Incarnation(), Version: o.Version,
+	}, nil
 }
 
 // Propose implements peer.Control.
@@ -155,7 +211,16 @@ func (c *Control) Propose(ctx context.Context, command []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.Metadata.DoHere(ctx, command)
+	if m, ok := meta.Admits(command); ok {
+		if err := o.vouch(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+	result, err := o.Metadata.DoHere(ctx, command)
+	if errors.Is(err, meta.ErrInvalid) {
+		err = fmt.Errorf("%w: %w", peer.ErrRefused, err)
+	}
+	return result, err
 }
 
 // ReadMeta implements peer.Control.
@@ -173,7 +238,39 @@ func (c *Control) Report(_ context.Context, r *peerv1.ReportRequest) (*peerv1.Re
 	if m == nil {
 		return nil, errNotOpen
 	}
-	return m.coord.take(reportFromWire(r), r.GetSame(), r.GetPicture())
+	return m.coord.take(reportFromWire(r), r.GetSame(), r.GetPicture(), r.GetPictureChanges())
+}
+
+// Renew implements peer.Control.
+func (c *Control) Renew(ctx context.Context, node sharding.NodeID) error {
+	m := c.member.Load()
+	if m == nil {
+		return errNotOpen
+	}
+	_, err := m.Operate(ctx, coordinator.Operation{Kind: coordinator.OperationRenew, Node: node})
+	if errors.Is(err, coordinator.ErrRefused) { // for now: what stands in the way passes
+		return fmt.Errorf("%w: %w", peer.ErrUnavailable, err)
+	}
+	return err
+}
+
+// Sizes implements peer.Control.
+func (c *Control) Sizes(context.Context) ([]*peerv1.ShardSize, error) {
+	m := c.member.Load()
+	if m == nil {
+		return nil, errNotOpen
+	}
+	return m.coord.sizes()
+}
+
+// CompareRows implements peer.Control.
+func (c *Control) CompareRows(_ context.Context, shard sharding.ShardID, theirs journal.Proof) (own journal.RowsDigest, ok bool, err error) {
+	o := c.opened.Load()
+	if o == nil {
+		return own, false, errNotOpen
+	}
+	own, ok = o.CompareRows(shard, theirs)
+	return own, ok, nil
 }
 
 // HandOver implements peer.Control.
@@ -218,7 +315,7 @@ func (c *Control) OpenBlob(_ context.Context, module peer.Digest) (io.ReadCloser
 }
 
 // PutBlob implements peer.Control.
-func (c *Control) PutBlob(_ context.Context, _ peer.Digest, size int64, blob io.Reader) error {
+func (c *Control) PutBlob(_ context.Context, _ peer.Digest, _ int64, blob io.Reader) error {
 	o, err := c.options()
 	if err != nil {
 		return err
@@ -226,21 +323,20 @@ func (c *Control) PutBlob(_ context.Context, _ peer.Digest, size int64, blob io.
 	if o.ReadOnly() {
 		return fmt.Errorf("%w: the disk is nearly full", peer.ErrUnavailable)
 	}
-	wasm := make([]byte, 0, size+1) // one more, to read the end of it
-	kept := bytes.NewBuffer(wasm)
-	if _, err := kept.ReadFrom(blob); err != nil {
+	wasm, done, err := c.blobs.read(blob)
+	defer done()
+	if err != nil {
 		return err
 	}
-	wasm = kept.Bytes()
 	_, _, err = o.Blobs.Put(wasm)
 	return err
 }
 
 // ReceiveSnapshot implements peer.Control.
-func (c *Control) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, header []byte, body io.Reader) error {
+func (c *Control) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, header []byte, body io.Reader) ([]byte, error) {
 	o, err := c.options()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return o.Snapshot(ctx, from, header, body)
 }

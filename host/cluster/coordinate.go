@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,13 +14,12 @@ import (
 )
 
 const (
+	// stepPeriod is the least time between two steps: reports come as often as
+	// there are nodes, and one step takes in all that came meanwhile.
 	stepPeriod = 250 * time.Millisecond
 	// idlePeriod is the time between two steps, and between two passes over the
 	// replicas, while nothing changes.
 	idlePeriod = time.Second
-	// stepWait is how long the answer to a report waits for the step that
-	// takes it in, so that it carries what that step wants.
-	stepWait = 100 * time.Millisecond
 	// proposeTimeout bounds the wait for one command of a plan.
 	proposeTimeout = 5 * time.Second
 	// pushTimeout bounds a call that asks a node for leaderships.
@@ -31,21 +31,21 @@ const (
 // leading runs the coordinator while this node leads the metadata shard.
 type leading struct {
 	m     *Member
-	wake  chan struct{} // one slot
 	mu    sync.Mutex
 	term  sharding.Term // that the coordinator is of
 	coord *coordinator.Coordinator
 
-	inbox     map[sharding.NodeID]observed // since the last step
-	latest    map[sharding.NodeID]arrival
-	orders    []coordinator.Order              // since the last step
-	number    uint64                           // of the last order
-	transfers map[sharding.NodeID][]request    // for their next report
-	pushing   map[sharding.NodeID]bool         // nodes that are being asked for some
-	outside   map[sharding.NodeID]bool         // nodes without a part in the metadata shard
-	awaited   map[uint64]*coordinator.Progress // by order; nil until its caller can be answered
-	stepped   chan struct{}                    // closed and made anew after each step
-	painting  painting
+	inbox       map[sharding.NodeID]observed // since the last step
+	latest      map[sharding.NodeID]arrival
+	operations  []coordinator.Operation          // since the last step
+	number      uint64                           // of the last operation
+	transfers   map[sharding.NodeID][]handover   // for their next report
+	pushing     map[sharding.NodeID]bool         // nodes that are being asked for some
+	outside     map[sharding.NodeID]bool         // nodes without a part in the metadata shard
+	awaited     map[uint64]*coordinator.Progress // by operation; nil until its caller can be answered
+	stepped     chan struct{}                    // closed and made anew after each step
+	viewChanges viewChanges
+	troubles    []coordinator.Trouble // of the last step
 
 	// What the last step saw, and whether anything has happened since.
 	at    time.Time
@@ -54,9 +54,9 @@ type leading struct {
 	news  bool
 }
 
-// request asks for a leadership. An old one is void: the coordinator has looked
-// again since.
-type request struct {
+// handover asks for a leadership. An old one is void: the coordinator has
+// looked again since.
+type handover struct {
 	*peerv1.Transfer
 	at time.Time
 }
@@ -68,7 +68,7 @@ type arrival struct {
 }
 
 func (l *leading) init(m *Member) {
-	l.m, l.wake, l.stepped = m, make(chan struct{}, 1), make(chan struct{})
+	l.m, l.stepped = m, make(chan struct{})
 	l.pushing = map[sharding.NodeID]bool{}
 	l.forget()
 }
@@ -76,8 +76,8 @@ func (l *leading) init(m *Member) {
 // forget begins anew, as a coordinator that knows nothing.
 func (l *leading) forget() {
 	l.inbox, l.latest = map[sharding.NodeID]observed{}, map[sharding.NodeID]arrival{}
-	l.transfers, l.orders, l.awaited = map[sharding.NodeID][]request{}, nil, map[uint64]*coordinator.Progress{}
-	l.outside, l.view, l.news, l.painting = nil, nil, true, painting{}
+	l.transfers, l.operations, l.awaited = map[sharding.NodeID][]handover{}, nil, map[uint64]*coordinator.Progress{}
+	l.outside, l.view, l.news, l.viewChanges, l.troubles = nil, nil, true, viewChanges{}, nil
 	l.coord = coordinator.New(l.m.opts.Coordinator)
 }
 
@@ -91,46 +91,31 @@ func (l *leading) leads() bool {
 	return leads
 }
 
-// take takes a report and returns what its node is asked for. Of one that is
-// the same as the last, only that it came is new; known is the picture that the
-// node has.
-func (l *leading) take(o observed, same bool, known uint64) (*peerv1.ReportResponse, error) {
+// take takes a report and returns what its node is asked for: what steps before
+// it wanted, for it waits for none. Of a report that is the same as the last,
+// only that it came is new; known is the view that the node has, and changes
+// says that it takes what is newer than that.
+func (l *leading) take(o observed, same bool, known uint64, changes bool) (*peerv1.ReportResponse, error) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if !l.leads() {
-		l.mu.Unlock()
 		return nil, l.m.opts.Metadata.notLeader()
 	}
 	if same {
 		last, heard := l.latest[o.Node]
 		if !heard || last.Incarnation != o.Incarnation {
-			l.mu.Unlock()
 			return &peerv1.ReportResponse{Whole: true}, nil
 		}
 		last.Seq = o.Seq
 		o = last.observed
 	}
 	now := time.Now()
-	_, pending := l.inbox[o.Node]
+	before := l.latest[o.Node].observed
 	l.inbox[o.Node], l.latest[o.Node] = o, arrival{o, now}
-	var stepped chan struct{}
 	if !same {
-		l.news, l.painting.stale = true, true
-		stepped = l.stepped
+		l.news = true
+		l.viewChanges.take(before, o)
 	}
-	l.mu.Unlock()
-	if !same || !pending {
-		wake(l.wake)
-	}
-	if stepped != nil {
-		wait := time.NewTimer(stepWait)
-		defer wait.Stop()
-		select {
-		case <-stepped:
-		case <-wait.C:
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	out := &peerv1.ReportResponse{Outside: l.outside[o.Node]}
 	for _, r := range l.transfers[o.Node] {
 		if time.Since(r.at) < requestTime {
@@ -138,18 +123,17 @@ func (l *leading) take(o observed, same bool, known uint64) (*peerv1.ReportRespo
 		}
 	}
 	delete(l.transfers, o.Node)
-	l.show(out, known)
+	l.show(out, known, changes)
 	return out, nil
 }
 
-// run steps until ctx ends.
+// run steps until ctx ends, once in a period at most.
 func (l *leading) run(ctx context.Context) {
 	every := time.NewTicker(stepPeriod)
 	defer every.Stop()
 	for {
 		l.step(ctx)
 		select {
-		case <-l.wake:
 		case <-every.C:
 		case <-ctx.Done():
 			return
@@ -169,21 +153,30 @@ func (l *leading) step(ctx context.Context) {
 	}
 	view, now := l.m.opts.Metadata.View(), time.Now()
 	reach := l.m.reachable(view)
-	if !l.news && len(l.orders) == 0 && view == l.view && maps.Equal(reach, l.reach) && now.Sub(l.at) < idlePeriod {
+	if !l.news && len(l.operations) == 0 && view == l.view && maps.Equal(reach, l.reach) && now.Sub(l.at) < idlePeriod {
 		l.mu.Unlock()
 		return
 	}
-	in := coordinator.Input{Now: now, View: view, Reachable: reach, Orders: l.orders}
+	in := coordinator.Input{Now: now, View: view, Reachable: reach, Operations: l.operations}
 	for _, o := range l.inbox {
 		in.Reports = append(in.Reports, o.Report)
 	}
 	clear(l.inbox)
-	l.orders = nil
+	l.operations = nil
 	coord, term := l.coord, l.term
-	plan := coord.Step(in)
-	l.at, l.view, l.reach = now, view, reach
-	l.news = len(plan.Commands)+len(plan.Transfers)+len(plan.Progress) > 0
+	l.at, l.view, l.reach, l.news = now, view, reach, false
+	l.mu.Unlock()
+	plan := coord.Step(in) // reports do not wait for it
+	l.mu.Lock()
+	if l.term != term { // another coordinator decides, which has nothing of this one's
+		l.mu.Unlock()
+		return
+	}
+	l.news = l.news || len(plan.Commands)+len(plan.Transfers)+len(plan.Progress) > 0
 	l.outside = set(plan.Rejoin)
+	if !slices.Equal(l.troubles, plan.Troubles) {
+		l.troubles, l.viewChanges.stale = plan.Troubles, true
+	}
 	for _, p := range plan.Progress {
 		// A step says it once, and the caller may sleep through the next ones.
 		if answer, waits := l.awaited[p.ID]; waits && answer == nil && (p.Stands || p.Done) {
@@ -197,9 +190,6 @@ func (l *leading) step(ctx context.Context) {
 		if !l.propose(ctx, term, command) {
 			return
 		}
-	}
-	if len(plan.Commands) > 0 {
-		wake(l.wake)
 	}
 }
 
@@ -222,9 +212,9 @@ func set(nodes []sharding.NodeID) map[sharding.NodeID]bool {
 // A node that cannot be called, or is being called, finds them in the answer to
 // its next report. It is called with the lock held.
 func (l *leading) ask(ctx context.Context, transfers []coordinator.Transfer) {
-	now, asked := time.Now(), map[sharding.NodeID][]request{}
+	now, asked := time.Now(), map[sharding.NodeID][]handover{}
 	for _, t := range transfers {
-		asked[t.From] = append(asked[t.From], request{&peerv1.Transfer{ShardId: uint32(t.Shard), From: string(t.From), To: string(t.To)}, now})
+		asked[t.From] = append(asked[t.From], handover{&peerv1.Transfer{ShardId: uint32(t.Shard), From: string(t.From), To: string(t.To)}, now})
 	}
 	for node, requests := range asked {
 		if l.pushing[node] {
@@ -238,7 +228,7 @@ func (l *leading) ask(ctx context.Context, transfers []coordinator.Transfer) {
 }
 
 // push asks one node.
-func (l *leading) push(ctx context.Context, node sharding.NodeID, term sharding.Term, requests []request) {
+func (l *leading) push(ctx context.Context, node sharding.NodeID, term sharding.Term, requests []handover) {
 	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()
 	transfers := make([]*peerv1.Transfer, len(requests))
@@ -288,14 +278,14 @@ func (m *Member) reachable(view *meta.View) map[sharding.NodeID]bool {
 	return out
 }
 
-// Order gives the coordinator an order and returns once it stands. It fails
-// with coordinator.ErrRefused, or with a *sharding.NotLeaderError on any node
-// but the coordinator's.
-func (m *Member) Order(ctx context.Context, o coordinator.Order) (remaining int, err error) {
-	return m.coord.order(ctx, o)
+// Operate gives the coordinator an operation and returns once it stands. It
+// fails with coordinator.ErrRefused, or with a *sharding.NotLeaderError on any
+// node but the coordinator's.
+func (m *Member) Operate(ctx context.Context, o coordinator.Operation) (remaining int, err error) {
+	return m.coord.operate(ctx, o)
 }
 
-func (l *leading) order(ctx context.Context, o coordinator.Order) (remaining int, err error) {
+func (l *leading) operate(ctx context.Context, o coordinator.Operation) (remaining int, err error) {
 	l.mu.Lock()
 	if !l.leads() {
 		l.mu.Unlock()
@@ -304,7 +294,7 @@ func (l *leading) order(ctx context.Context, o coordinator.Order) (remaining int
 	l.number++
 	o.ID = l.number
 	term := l.term
-	l.orders = append(l.orders, o)
+	l.operations = append(l.operations, o)
 	awaited := l.awaited
 	awaited[o.ID] = nil
 	defer func() {
@@ -315,7 +305,6 @@ func (l *leading) order(ctx context.Context, o coordinator.Order) (remaining int
 	for {
 		stepped := l.stepped
 		l.mu.Unlock()
-		wake(l.wake)
 		select {
 		case <-stepped:
 		case <-ctx.Done():

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/sharding"
@@ -12,14 +12,14 @@ import (
 
 // ErrUnknownOutcome: a metadata command was in flight when the leadership of
 // the metadata shard, or the link to its leader, was lost. It may take effect.
-// It is an entity.ErrOutcomeUnknown, so that callers are told the same.
-var ErrUnknownOutcome = fmt.Errorf("the outcome of the metadata command is unknown; look before you repeat it: %w", entity.ErrOutcomeUnknown)
+// It is a request.ErrOutcomeUnknown, so that callers are told the same.
+var ErrUnknownOutcome = fmt.Errorf("the outcome of the metadata command is unknown; look before you repeat it: %w", request.ErrOutcomeUnknown)
 
 // refusedProposal is why a command did not enter the log of the metadata shard.
 func refusedProposal(err error) error {
 	switch {
 	case errors.Is(err, raftgroup.ErrBusy):
-		return fmt.Errorf("%w: %w", entity.ErrBusy, err)
+		return fmt.Errorf("%w: %w", request.ErrBusy, err)
 	case errors.Is(err, raftgroup.ErrStopped), errors.Is(err, raftgroup.ErrNotLeader), errors.Is(err, raftgroup.ErrUnknownShard):
 		return &sharding.NotLeaderError{Shard: sharding.MetaShard}
 	}
@@ -34,5 +34,5 @@ func refusedEntry(err error) error {
 	case errors.Is(err, eventlog.ErrStopped): // other replicas may apply it
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
-	return fmt.Errorf("%w: %w", entity.ErrNotApplied, err)
+	return fmt.Errorf("%w: %w", request.ErrNotApplied, err)
 }

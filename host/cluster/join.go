@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
+	"github.com/hostd/hostd/sharding/probation"
 )
 
 // Bounds of the search for a cluster.
@@ -33,9 +35,12 @@ var ErrNodeInUse = errors.New("the node id is in use")
 type Entry struct {
 	Peers *peer.Peers
 	Self  meta.Member // as it is to be admitted
-	Seeds []string    // host:port; a name may have several addresses
-	// Bootstrap founds a cluster when no seed answers with one.
-	Bootstrap bool
+	// PeersAt is where other nodes reach this one now, at any level.
+	PeersAt string
+	Seeds   []string // host:port; a name may have several addresses
+	// Founding decides whether the node founds a cluster; nil is a node that may
+	// not.
+	Founding *Founding
 	// Resolve returns the addresses of a name; net.DefaultResolver's when nil.
 	Resolve func(ctx context.Context, name string) ([]string, error)
 	// Raise makes this start's incarnation a higher one, durably. It is called
@@ -43,6 +48,10 @@ type Entry struct {
 	// one on another disk, with another clock. May be nil.
 	Raise  func(incarnation uint64) error
 	Logger *slog.Logger
+
+	// runs: the cluster may know this very start. It is not raised then: one that
+	// was put down would come back by that.
+	runs bool
 }
 
 // Joined is what a node needs to begin as a member.
@@ -50,6 +59,7 @@ type Joined struct {
 	Cluster string
 	Shards  uint32
 	Format  uint32
+	Level   sharding.Level
 	// Replica of the metadata shard is to be created with First.
 	Replica sharding.ReplicaID
 	First   []sharding.ReplicaID
@@ -62,25 +72,37 @@ type Joined struct {
 // returns nil without an error when the node is to found a cluster itself.
 func (e Entry) Enter(ctx context.Context) (*Joined, error) {
 	pause, said := minSearch, time.Time{}
+	var ordered <-chan struct{}
+	if e.Founding != nil {
+		ordered = e.Founding.order
+	}
 	for {
-		answers := e.probe(ctx)
-		if len(answers) == 0 && e.Bootstrap {
-			return nil, nil
+		answers, waits := e.probe(ctx), ""
+		if len(answers) == 0 && e.Founding != nil {
+			if founds, err := e.found(ctx); err != nil || founds {
+				return nil, err
+			}
+			waits = e.Founding.Stage().Waits
 		}
 		joined, err := e.ask(ctx, answers)
 		if joined != nil || final(err) {
 			return joined, err
 		}
+		if len(answers) > 0 && e.Founding != nil {
+			e.Founding.reached(Stage{Waits: fmt.Sprintf("a seed belongs to cluster %s, which has not admitted this node: %v", answers[0].GetClusterId(), err)})
+		}
 		if time.Since(said) >= saySearching {
 			said = time.Now()
-			e.Logger.Info("waiting for a seed that admits this node", "seeds", e.Seeds, "answered", len(answers), "error", err)
+			e.Logger.Info("waiting for a seed that admits this node", "seeds", e.Seeds, "answered", len(answers), "error", err, "founding", waits)
 		}
 		select {
 		case <-time.After(pause):
+			pause = min(2*pause, maxSearch)
+		case <-ordered:
+			pause = minSearch
 		case <-ctx.Done():
 			return nil, fmt.Errorf("join a cluster: %w", errors.Join(ctx.Err(), err))
 		}
-		pause = min(2*pause, maxSearch)
 	}
 }
 
@@ -88,13 +110,40 @@ func (e Entry) Enter(ctx context.Context) (*Joined, error) {
 // dead does: known are addresses of nodes beside the seeds. It fails while
 // nobody could give it.
 func (e Entry) Again(ctx context.Context, known []string) (*Joined, error) {
-	e.Seeds = slices.Concat(e.Seeds, known)
+	e.Seeds, e.runs = slices.Concat(e.Seeds, known), true
 	return e.ask(ctx, e.probe(ctx))
 }
 
-// Removed says whether a node that was a member is none any more, by the word of
-// the leader of the metadata shard alone: others may not have heard of it yet.
-// It is false while that one does not answer.
+// Renew asks once that this node, whose data is damaged, may give it up; known
+// are addresses of nodes beside the seeds. It returns nil when the cluster
+// takes the node for dead until it joins with an empty disk.
+func (e Entry) Renew(ctx context.Context, known []string) error {
+	e.Seeds = slices.Concat(e.Seeds, known)
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	last := errors.New("no node of the cluster answers")
+	for _, a := range e.probe(ctx) {
+		if a.GetClusterId() != e.Peers.Cluster() {
+			continue
+		}
+		address := a.GetLeaderAddress()
+		if a.GetLeader() == a.GetNodeId() {
+			address = a.address
+		}
+		if address == "" || a.GetLeader() == string(e.Self.Node) {
+			last = errors.New("the metadata shard has no other leader")
+			continue
+		}
+		if last = e.Peers.Renew(ctx, address); last == nil {
+			return nil
+		}
+	}
+	return last
+}
+
+// Removed says whether a node that was a member is none any more, by the word
+// of the leader of the metadata shard alone: others may not have heard of it
+// yet. It is false while that one does not answer.
 func (e Entry) Removed(ctx context.Context, known []string) bool {
 	e.Seeds = slices.Concat(e.Seeds, known)
 	for _, a := range e.probe(ctx) {
@@ -103,6 +152,20 @@ func (e Entry) Removed(ctx context.Context, known []string) bool {
 		}
 	}
 	return false
+}
+
+// Clusters asks the seeds once which cluster they belong to: own says that one
+// is of this node's, others are those of others by their addresses.
+func (e Entry) Clusters(ctx context.Context) (own bool, others map[string]string) {
+	others = map[string]string{}
+	for _, a := range e.probe(ctx) {
+		if a.GetClusterId() == e.Peers.Cluster() {
+			own = true
+		} else {
+			others[a.address] = a.GetClusterId()
+		}
+	}
+	return own, others
 }
 
 // final says whether another attempt is in vain.
@@ -161,13 +224,21 @@ func (e Entry) addresses(ctx context.Context) []string {
 			}
 		}
 		for _, h := range hosts {
-			if a := net.JoinHostPort(h, port); a != e.Self.Address && !slices.Contains(out, a) {
+			if a := net.JoinHostPort(h, port); !e.own(a) && !slices.Contains(out, a) {
 				out = append(out, a)
 			}
 		}
 	}
 	return out
 }
+
+// own says that an address is one of this node's.
+func (e Entry) own(address string) bool {
+	return address == e.Self.Address || address == e.Self.PeerAddress
+}
+
+// peersAt is where other nodes reach a member.
+func peersAt(m *peerv1.Member) string { return cmp.Or(m.GetPeerAddress(), m.GetAddress()) }
 
 // ask asks for admission. The result is nil while nobody could give it.
 func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
@@ -183,8 +254,16 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	if err := e.checkName(ctx, answers); err != nil {
 		return nil, err
 	}
-	if known := e.known(answers); e.Raise != nil && known >= e.Self.Incarnation {
-		e.Self.Incarnation = known + 1
+	// Others may have a start of an earlier disk on record, beyond the one that
+	// the metadata knows. A start that runs is known itself.
+	known, first := e.known(answers), uint64(0)
+	if known > 0 && !e.runs {
+		first = known + probation.MaxLeap + 1
+	} else if known > e.Self.Incarnation {
+		first = known + 1
+	}
+	if e.Raise != nil && first > e.Self.Incarnation && !e.runsElsewhere(ctx, answers) {
+		e.Self.Incarnation = first
 		if err := e.Raise(e.Self.Incarnation); err != nil {
 			return nil, err
 		}
@@ -204,7 +283,7 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 			if err == nil {
 				return joinedFrom(r)
 			}
-			if last = err; final(err) {
+			if last = err; final(err) || errors.Is(err, peer.ErrPutDown) {
 				return nil, err
 			}
 		}
@@ -212,7 +291,8 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	return nil, last
 }
 
-// known is the newest start of this node that the cluster has seen.
+// known is the newest start of this node that the cluster has seen, members and
+// such as were put down.
 func (e Entry) known(answers []answer) (newest uint64) {
 	for _, a := range answers {
 		for _, m := range a.GetMembers() {
@@ -220,8 +300,28 @@ func (e Entry) known(answers []answer) (newest uint64) {
 				newest = max(newest, m.GetIncarnation())
 			}
 		}
+		for _, d := range a.GetDowned() {
+			if d.GetNodeId() == string(e.Self.Node) {
+				newest = max(newest, d.GetIncarnation())
+			}
+		}
 	}
 	return newest
+}
+
+// runsElsewhere says whether another process answers as this node where the
+// cluster knows it: on a copy of this one's disk, if it is a member's. The
+// newer start of the two is the member then.
+func (e Entry) runsElsewhere(ctx context.Context, answers []answer) bool {
+	h := Hearsay{Probe: e.Peers.Probe, Cluster: answers[0].GetClusterId}
+	for _, a := range answers {
+		for _, m := range a.GetMembers() {
+			if m.GetNodeId() == string(e.Self.Node) && !e.own(peersAt(m)) && h.runs(ctx, peersAt(m), e.Self.Node, 0) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // checkName refuses a name under which another process runs: to join under it
@@ -231,10 +331,10 @@ func (e Entry) checkName(ctx context.Context, answers []answer) error {
 	defer cancel()
 	for _, a := range answers {
 		for _, m := range a.GetMembers() {
-			if m.GetNodeId() != string(e.Self.Node) || m.GetDiskId() == e.Self.Disk {
-				continue
+			if m.GetNodeId() != string(e.Self.Node) || m.GetDiskId() == e.Self.Disk || e.own(peersAt(m)) {
+				continue // at its own address this process answers, under a start that it may have raised since
 			}
-			r, err := e.Peers.Probe(ctx, m.GetAddress())
+			r, err := e.Peers.Probe(ctx, peersAt(m))
 			if err == nil && r.GetNodeId() == string(e.Self.Node) && r.GetIncarnation() != e.Self.Incarnation {
 				return fmt.Errorf("%w: node %s of this cluster runs at %s; give this node another node-id", ErrNodeInUse, e.Self.Node, m.GetAddress())
 			}
@@ -245,7 +345,7 @@ func (e Entry) checkName(ctx context.Context, answers []answer) error {
 
 func joinedFrom(r *peerv1.JoinResponse) (*Joined, error) {
 	j := &Joined{
-		Cluster: r.GetClusterId(), Shards: r.GetShardCount(), Format: r.GetFormat(), Replica: sharding.ReplicaID(r.GetMetaReplica()),
+		Cluster: r.GetClusterId(), Shards: r.GetShardCount(), Format: r.GetFormat(), Level: max(sharding.Level(r.GetLevel()), sharding.Level1), Replica: sharding.ReplicaID(r.GetMetaReplica()),
 		Nodes: map[sharding.ReplicaID]sharding.NodeID{}, Addresses: map[sharding.NodeID]string{},
 	}
 	for _, id := range r.GetMetaFirst() {
@@ -265,12 +365,14 @@ func memberToWire(m meta.Member) *peerv1.Member {
 	return &peerv1.Member{
 		NodeId: string(m.Node), Address: m.Address, Incarnation: m.Incarnation, DiskId: m.Disk, Roles: m.Roles,
 		Version: m.Version, Status: string(m.Status), Zone: m.Zone,
+		MinLevel: uint32(m.Speaks.Min), MaxLevel: uint32(m.Speaks.Max), PeerAddress: m.PeerAddress,
 	}
 }
 
 func memberFromWire(m *peerv1.Member) meta.Member {
 	return meta.Member{
-		Node: sharding.NodeID(m.GetNodeId()), Address: m.GetAddress(), Incarnation: m.GetIncarnation(), Disk: m.GetDiskId(),
+		Node: sharding.NodeID(m.GetNodeId()), Address: m.GetAddress(), PeerAddress: m.GetPeerAddress(), Incarnation: m.GetIncarnation(), Disk: m.GetDiskId(),
 		Roles: m.GetRoles(), Version: m.GetVersion(), Zone: m.GetZone(),
+		Speaks: sharding.Levels{Min: sharding.Level(m.GetMinLevel()), Max: sharding.Level(m.GetMaxLevel())},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/coordinator"
@@ -36,25 +37,38 @@ type Peers interface {
 	// Report tells the node that leads the metadata shard what this one
 	// sees, and returns what that one asks for.
 	Report(ctx context.Context, leader sharding.NodeID, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error)
+	// Sizes asks the node that leads the metadata shard how much every shard
+	// holds.
+	Sizes(ctx context.Context, leader sharding.NodeID) ([]*peerv1.ShardSize, error)
 	// HandOver asks a node for leaderships.
 	HandOver(ctx context.Context, node sharding.NodeID, transfers []*peerv1.Transfer) error
+	// Incarnation is the present start of this node.
+	Incarnation() uint64
 }
 
 // Options of a Member. Every field is needed.
 type Options struct {
-	Node        sharding.NodeID
-	Disk        string
-	Incarnation uint64
-	Metadata    *Metadata
-	Raft        Raft
-	Peers       Peers
+	Node     sharding.NodeID
+	Disk     string
+	Metadata *Metadata
+	Raft     Raft
+	Peers    Peers
 	// Describe returns this node as a member: its address, roles and so on.
 	Describe func() meta.Member
 	// Able reports whether this node can lead what it holds: others should while
 	// it cannot.
 	Able func() bool
+	// Full reports whether the disk has no room for more than it has.
+	Full func() bool
+	// Disputed reports whether the rows of a shard's replica here are disputed.
+	Disputed func(sharding.ShardID) bool
+	// Pace is what a step of this node's raft loop takes of late, Skew how far its
+	// clock is ahead of the others'.
+	Pace, Skew func() time.Duration
 	// Heard reports whether this node hears another, or is it.
 	Heard func(sharding.NodeID) bool
+	// Admitted is closed when the node may vote: before that it does nothing.
+	Admitted <-chan struct{}
 	// Rejoin asks the cluster once to admit this node again.
 	Rejoin func(context.Context) (*Joined, error)
 	// Removed asks the leader of the metadata shard, which this node may not hear
@@ -67,8 +81,8 @@ type Options struct {
 	Applied func(sharding.ShardID) uint64
 	// Size measures a shard on this node.
 	Size Size
-	// Told is given each new picture of the cluster; it must not block.
-	Told        func(*Picture)
+	// Told is given each new view of the cluster; it must not block.
+	Told        func(*ClusterView)
 	Coordinator coordinator.Options
 	Logger      *slog.Logger
 }
@@ -80,18 +94,20 @@ type Member struct {
 	told  chan struct{} // one slot: report now
 	coord leading
 
-	fresh     chan struct{} // closed when the metadata was caught up with
-	caughtUp  sync.Once
-	confirmed map[sharding.ShardID]sharding.Term // elections won, of the following goroutine
-	settled   bool                               // the last pass found nothing to do or to wait for; likewise
-	passed    time.Time                          // likewise
-	draining  atomic.Bool
-	converged atomic.Uint64 // metadata index of the last pass
-	picture   atomic.Pointer[Picture]
-	outside   atomic.Bool // the coordinator misses this node in the metadata shard
-	left      atomic.Bool // this node was asked to leave, and has left
-	seq       uint64      // of reports, as sent of the reporting goroutine
-	sent      sent
+	fresh       chan struct{} // closed when the metadata was caught up with
+	caughtUp    sync.Once
+	confirmed   map[sharding.ShardID]sharding.Term // elections won, of the following goroutine
+	settled     bool                               // the last pass found nothing to do or to wait for; likewise
+	passed      time.Time                          // likewise
+	draining    atomic.Bool
+	converged   atomic.Uint64 // metadata index of the last pass
+	clusterView atomic.Pointer[ClusterView]
+	sizes       atomic.Pointer[map[sharding.ShardID]*peerv1.ShardSize] // as last told; not modified
+	outside     atomic.Bool                                            // the coordinator misses this node in the metadata shard
+	left        atomic.Bool                                            // this node was asked to leave, and has left
+	down        atomic.Bool                                            // an operator put this start down, and the cluster went on without it
+	seq         uint64                                                 // of reports, as sent of the reporting goroutine
+	sent        sent
 
 	tasks   sync.WaitGroup
 	stopped context.Context
@@ -103,7 +119,8 @@ type Member struct {
 func Start(opts Options) *Member {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &Member{opts: opts, kick: make(chan struct{}, 1), told: make(chan struct{}, 1), fresh: make(chan struct{}), confirmed: map[sharding.ShardID]sharding.Term{}, stopped: ctx, cancel: cancel}
-	m.picture.Store(&Picture{})
+	m.clusterView.Store(&ClusterView{})
+	m.sizes.Store(&map[sharding.ShardID]*peerv1.ShardSize{})
 	m.coord.init(m)
 	m.tasks.Go(func() { m.follow(ctx) })
 	m.tasks.Go(func() { m.report(ctx) })
@@ -156,20 +173,29 @@ func (m *Member) Drain() {
 	wake(m.told)
 }
 
-// Left reports whether this node was asked to leave the cluster and is no member
-// any more. It hears nothing of the cluster from then on.
+// Left reports whether this node was asked to leave the cluster and is no
+// member any more. It hears nothing of the cluster from then on.
 func (m *Member) Left() bool { return m.left.Load() }
 
-// Picture is the cluster as the coordinator last told it.
-func (m *Member) Picture() *Picture { return m.picture.Load() }
+// PutDown reports whether an operator put this start of the node down: it takes
+// part no more, a new start of it joins.
+func (m *Member) PutDown() bool {
+	return m.down.Load() || m.opts.Metadata.View().PutDown(m.opts.Node, m.opts.Peers.Incarnation())
+}
+
+// ClusterView is the cluster as the coordinator last told it.
+func (m *Member) ClusterView() *ClusterView { return m.clusterView.Load() }
 
 // follow catches up with the metadata, announces this start, and then keeps
 // the node's replicas in step.
 func (m *Member) follow(ctx context.Context) {
+	if !m.admitted(ctx) {
+		return
+	}
 	every := time.NewTicker(passPeriod)
 	defer every.Stop()
 	current, announced, led := false, false, time.Now()
-	for ctx.Err() == nil && !m.left.Load() {
+	for ctx.Err() == nil && !m.left.Load() && !m.down.Load() {
 		if !current {
 			// Also after the metadata replica was renewed: its log passes
 			// through times in which other replicas were placed here.
@@ -180,7 +206,7 @@ func (m *Member) follow(ctx context.Context) {
 			m.caughtUp.Do(func() { close(m.fresh) })
 		}
 		changed := m.opts.Metadata.Changed()
-		if !announced {
+		if !announced || !m.announced() {
 			announced = m.announce(ctx)
 		}
 		outside := m.outside.Swap(false)
@@ -211,11 +237,21 @@ func (m *Member) follow(ctx context.Context) {
 	}
 }
 
+// admitted waits until the node may vote; false when ctx ends before.
+func (m *Member) admitted(ctx context.Context) bool {
+	select {
+	case <-m.opts.Admitted:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // pass looks at all replicas once.
 func (m *Member) pass(ctx context.Context) {
 	m.settled, m.passed = false, time.Now()
 	statuses, err := m.opts.Raft.Statuses()
-	if err != nil || !m.confirm(ctx, statuses) {
+	if err != nil || !m.confirm(ctx, statuses) || m.opts.Metadata.Stopped() != nil {
 		return
 	}
 	// In this order: the view has at least what is applied.
@@ -271,6 +307,11 @@ func (m *Member) rejoin(ctx context.Context) (renewed bool) {
 		return false
 	}
 	joined, err := m.opts.Rejoin(ctx)
+	if errors.Is(err, peer.ErrPutDown) {
+		m.down.Store(true)
+		m.opts.Logger.Error("an operator put this node down, and the cluster goes on without it: start it anew to let it join", "error", err)
+		return false
+	}
 	if err != nil {
 		m.opts.Logger.Debug("the cluster does not answer", "error", err)
 		return false
@@ -318,16 +359,24 @@ func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
 	return m.opts.Raft.CreateGroups([]raftgroup.GroupConfig{{Shard: sharding.MetaShard, Replica: joined.Replica, Voters: joined.First}})
 }
 
-// announce makes this start known: its incarnation, its address. A node that
+// announced says whether the metadata has this start, with all of it that the
+// level keeps; of a node that is no member it says so too.
+func (m *Member) announced() bool {
+	self, view := m.opts.Describe(), m.opts.Metadata.View()
+	known, ok := view.Member(self.Node)
+	return !ok || known.PeerAddress == self.PeerAddress || view.Level() < sharding.LevelPeerAddress
+}
+
+// announce makes this start known: its incarnation, its addresses. A node that
 // was down is up again by it.
 func (m *Member) announce(ctx context.Context) bool {
 	self := m.opts.Describe()
-	if known, ok := m.opts.Metadata.View().Member(self.Node); ok && known.Incarnation == self.Incarnation && known.Address == self.Address && known.Disk == self.Disk {
+	if known, ok := m.opts.Metadata.View().Member(self.Node); ok && m.announced() && known.Incarnation == self.Incarnation && known.Address == self.Address && known.Disk == self.Disk {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
 	defer cancel()
-	_, err := m.opts.Metadata.Do(ctx, meta.Join(self))
+	_, err := m.opts.Metadata.Do(ctx, m.opts.Metadata.View().Join(self))
 	if err != nil && ctx.Err() == nil {
 		m.opts.Logger.Warn("the cluster did not take this start of the node", "error", err)
 	}

@@ -43,6 +43,8 @@ type Metadata struct {
 	state  *meta.State
 	locate func(replica sharding.ReplicaID) (sharding.NodeID, bool)
 
+	confirmation confirmation
+
 	mu      sync.Mutex
 	log     Log
 	remote  Remote
@@ -50,6 +52,7 @@ type Metadata struct {
 	elected sharding.Term // this node was elected in it; 0 when it does not lead
 	noop    sharding.Term // highest term whose first entry is applied
 	applied uint64        // index of the metadata shard
+	stopped error         // why this node's replica applies nothing any more
 	next    uint64
 	tokens  uint64
 	waiting map[uint64]chan outcome // by proposal of the elected term
@@ -57,11 +60,14 @@ type Metadata struct {
 	changed chan struct{}           // closed and replaced when leadership or the state changes
 }
 
+// outcome is what became of a proposal.
 type outcome struct {
 	result []byte
 	err    error
 }
 
+// read is what became of a read round: the index that it confirmed, or why it
+// did not.
 type read struct {
 	index uint64
 	err   error
@@ -70,7 +76,7 @@ type read struct {
 // NewMetadata serves the state machine's view; applied is how far it is.
 func NewMetadata(state *meta.State, applied uint64) *Metadata {
 	return &Metadata{
-		state: state, applied: applied,
+		state: state, applied: applied, confirmation: confirmation{turn: make(chan struct{}, 1)},
 		waiting: map[uint64]chan outcome{}, reading: map[uint64]chan read{}, changed: make(chan struct{}),
 	}
 }
@@ -86,6 +92,9 @@ func (m *Metadata) Start(log Log, remote Remote, locate func(sharding.ReplicaID)
 
 // View returns the metadata as this node has applied it. It may be behind.
 func (m *Metadata) View() *meta.View { return m.state.View() }
+
+// Level is the cluster's level as this node has applied it. It may be behind.
+func (m *Metadata) Level() sharding.Level { return m.state.Level() }
 
 // AppliedIndex is how far this node has applied the metadata shard.
 func (m *Metadata) AppliedIndex() uint64 {
@@ -108,8 +117,19 @@ func (m *Metadata) announce() {
 	m.changed = make(chan struct{})
 }
 
-// leads is called with the lock held.
-func (m *Metadata) leads() bool { return m.log != nil && m.elected != 0 && m.elected == m.noop }
+// leads is called with the lock held. Who has stopped knows too little to lead.
+func (m *Metadata) leads() bool {
+	return m.log != nil && m.elected != 0 && m.elected == m.noop && m.stopped == nil
+}
+
+// Stopped says why this node's replica of the metadata shard applies nothing
+// any more; nil while it does. The view is then of before, and nothing may be
+// created, changed or removed by it.
+func (m *Metadata) Stopped() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stopped
+}
 
 // Leads reports whether this node leads the metadata shard, and in which term.
 func (m *Metadata) Leads() (sharding.Term, bool) {
@@ -183,15 +203,20 @@ func (m *Metadata) attempt(ctx context.Context, command []byte) ([]byte, error) 
 		return nil, &sharding.NotLeaderError{Shard: sharding.MetaShard}
 	}
 	result, err := remote.Propose(ctx, node, command)
-	if err != nil && !undone(err) {
+	if err != nil && !undone(err) && !errors.Is(err, peer.ErrRefused) {
 		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	return result, err
 }
 
 // DoHere carries a command out as the leader of the metadata shard, or fails
-// with a *sharding.NotLeaderError, which had no effect.
+// with a *sharding.NotLeaderError, which had no effect. A command that no
+// replica could carry out is not proposed, since replicas stop at what they do
+// not know: meta.ErrInvalid.
 func (m *Metadata) DoHere(ctx context.Context, command []byte) ([]byte, error) {
+	if err := meta.Check(command); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	if !m.leads() {
 		m.mu.Unlock()
@@ -228,7 +253,7 @@ func (m *Metadata) CatchUp(ctx context.Context) error {
 	for {
 		index, err := m.readIndex(ctx)
 		if err == nil {
-			return m.await(ctx, index)
+			return m.Await(ctx, index)
 		}
 		// Reading again is harmless, whatever the error.
 		if err := m.pause(ctx, err); err != nil {
@@ -279,14 +304,17 @@ func (m *Metadata) ReadHere(ctx context.Context) (uint64, error) {
 	return 0, err
 }
 
-// await waits until the index is applied here.
-func (m *Metadata) await(ctx context.Context, index uint64) error {
+// Await waits until the index is applied here.
+func (m *Metadata) Await(ctx context.Context, index uint64) error {
 	for {
 		m.mu.Lock()
-		done, changed := m.applied >= index, m.changed
+		done, stopped, changed := m.applied >= index, m.stopped, m.changed
 		m.mu.Unlock()
 		if done {
 			return nil
+		}
+		if stopped != nil {
+			return fmt.Errorf("catch up with the metadata: %w", stopped)
 		}
 		select {
 		case <-changed:
@@ -309,17 +337,29 @@ func (m *Metadata) LeaderChanged(term sharding.Term, leader sharding.ReplicaID, 
 		m.elected = term
 	}
 	m.next = 0
+	m.lose(ErrUnknownOutcome)
+	m.announce()
+}
+
+// lose answers everybody who waits for a command. It is called with the lock
+// held.
+func (m *Metadata) lose(err error) {
 	for n, ch := range m.waiting {
-		ch <- outcome{err: ErrUnknownOutcome}
+		ch <- outcome{err: err}
 		delete(m.waiting, n)
 	}
-	m.announce()
 }
 
 // Applied implements region.Metadata.
 func (m *Metadata) Applied(v eventlog.Verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if errors.Is(v.Err, eventlog.ErrStopped) {
+		m.stopped = v.Err
+		m.lose(refusedEntry(v.Err))
+		m.announce()
+		return
+	}
 	m.applied = v.Index
 	if v.NoOp {
 		m.noop = max(m.noop, v.Term)
@@ -337,15 +377,20 @@ func (m *Metadata) Applied(v eventlog.Verdict) {
 func (m *Metadata) Renewed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.applied, m.leader, m.elected, m.noop = 0, 0, 0, 0
+	m.applied, m.leader, m.elected, m.noop, m.stopped = 0, 0, 0, 0, nil
 	m.announce()
 }
 
-// Installed is told that the state was replaced by a snapshot.
-func (m *Metadata) Installed(index uint64) {
+// Installed is told that the state was replaced by a snapshot, or that this
+// node's replica has stopped because it cannot read that one.
+func (m *Metadata) Installed(index uint64, stopped error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.applied = index
+	if m.stopped = stopped; stopped == nil {
+		m.applied = index
+	} else {
+		m.lose(refusedEntry(stopped))
+	}
 	m.announce()
 }
 
@@ -380,16 +425,19 @@ func (m *Metadata) answer(token uint64, r read) {
 type Machine struct{ State *meta.State }
 
 // Apply implements eventlog.Metadata.
-func (a Machine) Apply(index uint64, body []byte) ([]eventlog.KV, []byte) {
-	writes, result := a.State.Apply(index, body)
+func (a Machine) Apply(index uint64, body []byte) ([]eventlog.KV, []byte, error) {
+	writes, result, err := a.State.Apply(index, body)
+	if err != nil {
+		return nil, nil, unsupported(err)
+	}
 	out := make([]eventlog.KV, len(writes))
 	for i, w := range writes {
 		out[i] = eventlog.KV{Key: w.Key, Value: w.Value}
 	}
-	return out, result
+	return out, result, nil
 }
 
-// Replace implements eventlog.MetadataReplacer.
+// Replace implements eventlog.Metadata.
 func (a Machine) Replace(index uint64, restore func(put func(key, value []byte) error) error) error {
 	var pairs []meta.KV
 	err := restore(func(key, value []byte) error {
@@ -399,8 +447,13 @@ func (a Machine) Replace(index uint64, restore func(put func(key, value []byte) 
 	if err != nil {
 		return err
 	}
-	return a.State.Load(index, pairs)
+	return unsupported(a.State.Load(index, pairs))
 }
 
-// Restore implements eventlog.Metadata.
-func (a Machine) Restore(key, value []byte) error { return a.State.Restore(key, value) }
+// unsupported lets the journal know what only a later release can read.
+func unsupported(err error) error {
+	if errors.Is(err, meta.ErrUnsupported) {
+		return fmt.Errorf("%w: %w", journal.ErrUnsupported, err)
+	}
+	return err
+}

@@ -37,8 +37,8 @@ const (
 // in its life: an older one may place a replica here that was removed since,
 // and made again it would not know what it promised. Metadata is caught up
 // with once at the start, and a view never goes back after that. A view of a
-// time when the node had another disk is not acted on at all. It reports whether
-// all was as it should be.
+// time when the node had another disk is not acted on at all. It reports
+// whether all was as it should be.
 func (m *Member) reconcile(view *meta.View, statuses []raftgroup.Status) (settled bool) {
 	self, admitted := view.Member(m.opts.Node)
 	if !admitted || self.Disk != m.opts.Disk {
@@ -111,8 +111,8 @@ func (m *Member) stand(shards []sharding.ShardID) {
 }
 
 // removeForgotten removes the replicas that are in no placement any more: the
-// coordinator forgets one only when its group has left it behind. It counts them
-// as createPlaced does.
+// coordinator forgets one only when its group has left it behind. It counts
+// them as createPlaced does.
 func (m *Member) removeForgotten(view *meta.View, have map[sharding.ShardID]sharding.ReplicaID) (int, error) {
 	var remove []raftgroup.ReplicaRef
 	for shard, replica := range have {
@@ -178,7 +178,7 @@ func (m *Member) converge(view *meta.View, st *raftgroup.Status) (settled bool) 
 func (m *Member) confOf(view *meta.View, st *raftgroup.Status) coordinator.Conf {
 	conf := coordinator.Conf{
 		Self: st.Replica, Voters: st.Voters, Learners: st.Learners, Outgoing: st.Outgoing,
-		Match: st.Match, Commit: st.Commit, Next: view.NextReplica(),
+		Match: st.Match, Commit: st.Commit, Next: view.NextReplica(), Silent: slices.Clone(st.Unanswering),
 	}
 	for _, id := range slices.Concat(st.Voters, st.Learners) {
 		if node, known := view.ReplicaNode(st.Shard, id); !known || !m.opts.Heard(node) {

@@ -19,9 +19,28 @@ import (
 type observed struct {
 	coordinator.Report
 	sizes map[sharding.ShardID]size // of the shards led
+	skew  time.Duration             // of the node's clock
 }
 
-type size struct{ entities, bytes uint64 }
+// skewStep is how finely a report tells the skew: what changes all the time
+// would be news all the time.
+const skewStep = 100 * time.Millisecond
+
+// coarse rounds a pace down to a power of two of milliseconds.
+func coarse(d time.Duration) time.Duration {
+	if d < time.Millisecond {
+		return 0
+	}
+	ms := time.Duration(1)
+	for 2*ms*time.Millisecond <= d {
+		ms *= 2
+	}
+	return ms * time.Millisecond
+}
+
+// size is what a shard holds on this node, and the index up to which it is
+// applied.
+type size struct{ entities, bytes, applied uint64 }
 
 // Size tells how many entities a shard holds here and about how many bytes.
 type Size func(sharding.ShardID) (entities, bytes uint64)
@@ -29,23 +48,24 @@ type Size func(sharding.ShardID) (entities, bytes uint64)
 // observe describes the replicas of this node.
 func (m *Member) observe(view *meta.View, statuses []raftgroup.Status) observed {
 	o := observed{sizes: map[sharding.ShardID]size{}}
-	o.Node, o.Incarnation, o.Replicas = m.opts.Node, m.opts.Incarnation, uint32(len(statuses))
-	o.Draining = m.draining.Load() || !m.opts.Able()
+	o.Node, o.Incarnation, o.Replicas = m.opts.Node, m.opts.Peers.Incarnation(), uint32(len(statuses))
+	o.Draining, o.Full = m.draining.Load() || !m.opts.Able(), m.opts.Full()
+	o.Pace, o.skew = coarse(m.opts.Pace()), m.opts.Skew().Round(skewStep)
 	for i := range statuses {
 		st := &statuses[i]
 		p, _ := view.Placement(st.Shard)
-		if !coordinator.Wanted(p, st.Self) {
+		if !coordinator.Wanted(p, st.Self) && st.Stopped == sharding.NotStopped && !m.opts.Disputed(st.Shard) {
 			continue
 		}
 		r := coordinator.ShardReport{
 			Shard: st.Shard, Replica: st.Replica, Term: st.Term, Leader: st.Self,
 			Commit: st.Commit, Applied: st.Applied, Last: st.Last,
-			Voters: st.Voters, Learners: st.Learners, Outgoing: st.Outgoing,
+			Voters: st.Voters, Learners: st.Learners, Outgoing: st.Outgoing, Stopped: st.Stopped, Disputed: m.opts.Disputed(st.Shard),
 		}
 		if st.Self {
 			r.Match = st.Match
 			entities, bytes := m.opts.Size(st.Shard)
-			o.sizes[st.Shard] = size{entities, bytes}
+			o.sizes[st.Shard] = size{entities, bytes, st.Applied}
 		}
 		o.Shards = append(o.Shards, r)
 	}
@@ -55,13 +75,16 @@ func (m *Member) observe(view *meta.View, statuses []raftgroup.Status) observed 
 // sent is a report that was answered: the next may say that it is the same.
 type sent struct {
 	observed
-	to      sharding.NodeID // empty where the next must be whole
-	picture uint64          // the number of the picture that came back
+	to          sharding.NodeID // empty where the next must be whole
+	clusterView uint64          // the number of the view that came back
 }
 
 // report tells the coordinator what this node sees until ctx ends: at once
 // when kicked, every half second otherwise.
 func (m *Member) report(ctx context.Context) {
+	if !m.admitted(ctx) {
+		return
+	}
 	every, rest := time.NewTicker(reportPeriod), time.NewTimer(0)
 	defer every.Stop()
 	defer rest.Stop()
@@ -102,18 +125,18 @@ func (m *Member) reportOnce(ctx context.Context) {
 	}
 	last := m.sent
 	m.sent.to = "" // unless this one is answered
-	same := last.to == leader && last.picture != 0 && o.like(last.observed)
+	same := last.to == leader && last.clusterView != 0 && o.like(last.observed)
 	var r *peerv1.ReportResponse
 	if leader == m.opts.Node {
-		r, err = m.coord.take(o, same, last.picture)
+		r, err = m.coord.take(o, same, last.clusterView, true)
 	} else {
-		r, err = m.opts.Peers.Report(ctx, leader, reportToWire(o, same, last.picture))
+		r, err = m.opts.Peers.Report(ctx, leader, reportToWire(o, same, last.clusterView))
 	}
 	if err != nil {
 		m.opts.Logger.Debug("report not taken", "leader", leader, "error", err)
 		return
 	}
-	m.sent = sent{o, leader, last.picture}
+	m.sent = sent{o, leader, last.clusterView}
 	if r.GetWhole() {
 		m.sent.to = ""
 		wake(m.told)
@@ -124,10 +147,10 @@ func (m *Member) reportOnce(ctx context.Context) {
 
 // like says whether two reports of a start differ in their numbers only.
 func (o *observed) like(b observed) bool {
-	return o.View == b.View && o.Replicas == b.Replicas && o.Draining == b.Draining && maps.Equal(o.sizes, b.sizes) &&
+	return o.View == b.View && o.Replicas == b.Replicas && o.Draining == b.Draining && o.Full == b.Full && o.Pace == b.Pace && o.skew == b.skew && maps.Equal(o.sizes, b.sizes) &&
 		slices.EqualFunc(o.Shards, b.Shards, func(a, b coordinator.ShardReport) bool {
 			return a.Shard == b.Shard && a.Replica == b.Replica && a.Term == b.Term && a.Leader == b.Leader &&
-				a.Commit == b.Commit && a.Applied == b.Applied && a.Last == b.Last && maps.Equal(a.Match, b.Match) &&
+				a.Commit == b.Commit && a.Applied == b.Applied && a.Last == b.Last && a.Stopped == b.Stopped && a.Disputed == b.Disputed && maps.Equal(a.Match, b.Match) &&
 				slices.Equal(a.Voters, b.Voters) && slices.Equal(a.Learners, b.Learners) && slices.Equal(a.Outgoing, b.Outgoing)
 		})
 }
@@ -140,12 +163,12 @@ func (m *Member) obey(r *peerv1.ReportResponse) {
 		m.outside.Store(true)
 		wake(m.kick)
 	}
-	if number := r.GetPicture(); number != 0 && number == m.sent.picture {
+	if number := r.GetPicture(); number != 0 && number == m.sent.clusterView {
 		return
 	}
-	m.sent.picture = r.GetPicture()
-	p := pictureOf(r)
-	m.picture.Store(p)
+	m.sent.clusterView = r.GetPicture()
+	p := m.ClusterView().with(r)
+	m.clusterView.Store(p)
 	m.opts.Told(p)
 }
 
@@ -168,12 +191,15 @@ func (m *Member) handOver(transfers []*peerv1.Transfer) {
 
 // reportToWire leaves out what the receiver has where the report is the same as
 // the last.
-func reportToWire(o observed, same bool, picture uint64) *peerv1.ReportRequest {
+func reportToWire(o observed, same bool, clusterView uint64) *peerv1.ReportRequest {
 	if same {
-		return &peerv1.ReportRequest{NodeId: string(o.Node), Incarnation: o.Incarnation, Seq: o.Seq, View: o.View, Same: true, Picture: picture}
+		return &peerv1.ReportRequest{
+			NodeId: string(o.Node), Incarnation: o.Incarnation, Seq: o.Seq, View: o.View, Same: true, Picture: clusterView, PictureChanges: true,
+		}
 	}
 	out := peer.EncodeReport(o.Report)
-	out.Picture = picture
+	out.SkewMillis = o.skew.Milliseconds()
+	out.Picture, out.PictureChanges = clusterView, true
 	for _, s := range out.GetShards() {
 		size := o.sizes[sharding.ShardID(s.GetShardId())]
 		s.Entities, s.Bytes = size.entities, size.bytes
@@ -182,9 +208,9 @@ func reportToWire(o observed, same bool, picture uint64) *peerv1.ReportRequest {
 }
 
 func reportFromWire(r *peerv1.ReportRequest) observed {
-	o := observed{Report: peer.DecodeReport(r), sizes: make(map[sharding.ShardID]size, len(r.GetShards()))}
+	o := observed{Report: peer.DecodeReport(r), sizes: make(map[sharding.ShardID]size, len(r.GetShards())), skew: time.Duration(r.GetSkewMillis()) * time.Millisecond}
 	for _, s := range r.GetShards() {
-		o.sizes[sharding.ShardID(s.GetShardId())] = size{s.GetEntities(), s.GetBytes()}
+		o.sizes[sharding.ShardID(s.GetShardId())] = size{s.GetEntities(), s.GetBytes(), s.GetApplied()}
 	}
 	return o
 }

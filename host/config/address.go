@@ -3,27 +3,99 @@ package config
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 )
 
-// Addr returns the address that others reach a node at which listens on
+// Addr returns the address that clients reach a node at which listens on
 // listening: Advertise where it is given. Port 0 of Advertise stands for the
 // port that it listens on.
 func (c *Config) Addr(listening net.Addr) string {
 	if c.Advertise == "" {
 		return listening.String()
 	}
-	host, port, err := net.SplitHostPort(c.Advertise)
+	return ownPort(c.Advertise, listening)
+}
+
+// PeerAddr is Addr for other nodes and their listener.
+func (c *Config) PeerAddr(listening net.Addr) string {
+	if c.PeerAdvertise != "" {
+		return ownPort(c.PeerAdvertise, listening)
+	}
+	if host, _, err := net.SplitHostPort(c.Advertise); err == nil {
+		return ownPort(net.JoinHostPort(host, "0"), listening)
+	}
+	return listening.String()
+}
+
+// ownPort puts the port that a node listens on in the place of port 0.
+func ownPort(advertised string, listening net.Addr) string {
+	host, port, err := net.SplitHostPort(advertised)
 	if _, own, err2 := net.SplitHostPort(listening.String()); err == nil && err2 == nil && port == "0" {
 		return net.JoinHostPort(host, own)
 	}
-	return c.Advertise
+	return advertised
+}
+
+// maxPeerPorts bounds the ports that are tried for a peers' listener.
+const maxPeerPorts = 100
+
+// PeerListens are the addresses to try in turn for the peers' listener of a
+// node whose clients' listens on listening: PeerListen, or the port after that
+// of the clients. Nodes of one machine may well have ports in a row: so on a
+// loopback address the ports of seeds are passed over, and a later one will do.
+func (c *Config) PeerListens(listening net.Addr) []string {
+	if c.PeerListen != "" {
+		return []string{c.PeerListen}
+	}
+	host, given, _ := net.SplitHostPort(c.Listen)
+	if given == "0" {
+		return []string{net.JoinHostPort(host, "0")}
+	}
+	_, text, _ := net.SplitHostPort(listening.String())
+	first, _ := strconv.Atoi(text)
+	if !loopback(c.Listen) {
+		return []string{net.JoinHostPort(host, strconv.Itoa(first+1))}
+	}
+	var out []string
+	for port := first + 1; port <= min(first+maxPeerPorts, 65535); port++ {
+		if a := net.JoinHostPort(host, strconv.Itoa(port)); !slices.Contains(c.Seeds, a) {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // Loopback reports whether the node can be reached from this machine only. A
 // name counts only when it is localhost: others may resolve to anything.
 func (c *Config) Loopback() bool {
-	return loopback(c.Listen) && (c.Advertise == "" || loopback(c.Advertise))
+	for _, a := range []string{c.Advertise, c.PeerListen, c.PeerAdvertise} {
+		if a != "" && !loopback(a) {
+			return false
+		}
+	}
+	return loopback(c.Listen)
+}
+
+// Hosts are the names, in lower case, by which the node may be called besides
+// IP addresses and localhost; none where it may be by all. A node that only
+// this machine reaches has no other: a page whose name was made to lead here
+// has a browser call it by that name.
+func (c *Config) Hosts() []string {
+	if len(c.AllowHosts) == 0 && !loopback(c.Listen) {
+		return nil
+	}
+	hosts := []string{"localhost"}
+	for _, h := range c.AllowHosts {
+		hosts = append(hosts, strings.ToLower(h))
+	}
+	for _, address := range []string{c.Listen, c.Advertise, c.PeerListen, c.PeerAdvertise} {
+		if host, _, err := net.SplitHostPort(address); err == nil && host != "" {
+			hosts = append(hosts, strings.ToLower(host))
+		}
+	}
+	return hosts
 }
 
 func loopback(address string) bool {
@@ -41,8 +113,8 @@ func loopback(address string) bool {
 // checkAddresses refuses addresses that others can reach, unless that was
 // asked for by name: calls are not authenticated yet.
 func (c *Config) checkAddresses(fault func(key, format string, args ...any)) {
-	for _, a := range []struct{ key, address string }{{"listen", c.Listen}, {"advertise", c.Advertise}} {
-		if a.key == "advertise" && a.address == "" {
+	for _, a := range []struct{ key, address string }{{"listen", c.Listen}, {"peer-listen", c.PeerListen}, {"advertise", c.Advertise}, {"peer-advertise", c.PeerAdvertise}} {
+		if a.key != "listen" && a.address == "" {
 			continue
 		}
 		host, _, err := net.SplitHostPort(a.address)
@@ -59,11 +131,31 @@ func (c *Config) checkAddresses(fault func(key, format string, args ...any)) {
 		fault(a.key, "is %s, which is not a loopback address: calls are not authenticated, so anybody who reaches the port owns the node; "+
 			"use 127.0.0.1, or pass --insecure-listen when something else guards the port", host)
 	}
-	if c.Advertise != "" && wildcard(c.Advertise) {
-		fault("advertise", "is %q, which names no host: give the one that the other nodes reach", c.Advertise)
+	if len(c.AllowHosts) > maxAllowHosts {
+		fault("allow-hosts", "has %d names, at most %d are used", len(c.AllowHosts), maxAllowHosts)
 	}
-	if c.Advertise == "" && (len(c.Seeds) > 0 || c.MinMembers > 1) && wildcard(c.Listen) {
-		fault("advertise", "is empty and listen is every interface: give the address that the other nodes reach")
+	for _, h := range c.AllowHosts {
+		if strings.ContainsAny(h, ":/*[]@ ") || len(h) > maxAddressBytes {
+			fault("allow-hosts", "has %.64q, which must be a name without a port", h)
+		}
+	}
+	if c.Advertise != "" && wildcard(c.Advertise) {
+		fault("advertise", "is %q, which names no host: give the one that clients and other nodes reach", c.Advertise)
+	}
+	if c.PeerAdvertise != "" && wildcard(c.PeerAdvertise) {
+		fault("peer-advertise", "is %q, which names no host: give the one that the other nodes reach", c.PeerAdvertise)
+	}
+	several := len(c.Seeds) > 0 || c.MinMembers > 1
+	if c.Advertise == "" && several && wildcard(c.Listen) {
+		fault("advertise", "is empty and listen is every interface: give the address that clients and other nodes reach")
+	}
+	if c.Advertise == "" && c.PeerAdvertise == "" && several && wildcard(c.PeerListen) {
+		fault("peer-advertise", "is empty and peer-listen is every interface: give the address that the other nodes reach")
+	}
+	if _, port, err := net.SplitHostPort(c.Listen); err == nil && c.PeerListen == "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 65535 {
+			fault("peer-listen", "is empty and the port of listen is %.64q, which has none after it: give the address where other nodes are served", port)
+		}
 	}
 }
 

@@ -22,6 +22,7 @@ const (
 // Hard bounds of what a node is told of its cluster.
 const (
 	maxSeeds        = 64
+	maxAllowHosts   = 64
 	maxMembers      = 128
 	maxReplication  = 7
 	maxAddressBytes = 256
@@ -54,6 +55,12 @@ func (c *Config) checkCluster(fault func(key, format string, args ...any)) {
 	}
 	if c.Proxy() && len(c.Seeds) == 0 {
 		fault("roles", "is %s and there are no seeds: a node that holds nothing cannot found a cluster", RoleProxy)
+	}
+	if c.BootstrapExpect < 0 || c.BootstrapExpect > maxMembers {
+		fault("bootstrap-expect", "is %d, must be 0 to %d", c.BootstrapExpect, maxMembers)
+	}
+	if c.BootstrapExpect > 1 && len(c.Seeds) == 0 {
+		fault("bootstrap-expect", "is %d and there are no seeds to find the others by", c.BootstrapExpect)
 	}
 	if c.Proxy() && c.Bootstrap {
 		fault("bootstrap", "is set on a %s, which holds nothing: set it on one %s", RoleProxy, RoleHost)

@@ -79,6 +79,65 @@ func TestAdvertisedAddress(t *testing.T) {
 	}
 }
 
+// TestPeerListener: where other nodes are served, and what they are told.
+func TestPeerListener(t *testing.T) {
+	for _, tt := range []struct {
+		listen, peerListen, advertise, peerAdvertise, seeds string
+		insecure                                            bool
+		fault                                               string
+	}{
+		{listen: "127.0.0.1:1", peerListen: "127.0.0.2:9"},
+		{listen: "127.0.0.1:1", peerListen: "10.0.0.1:2", fault: "peer-listen: is 10.0.0.1"},
+		{listen: "127.0.0.1:1", peerListen: "10.0.0.1:2", insecure: true},
+		{listen: "127.0.0.1:1", peerListen: "10.0.0.1", insecure: true, fault: "peer-listen: is"},
+		{listen: "127.0.0.1:1", peerAdvertise: "10.0.0.1:2", fault: "peer-advertise: is 10.0.0.1"},
+		{listen: "127.0.0.1:1", peerAdvertise: "0.0.0.0:2", insecure: true, fault: "names no host"},
+		{listen: "127.0.0.1:1", peerListen: "0.0.0.0:2", seeds: "b:1", insecure: true, fault: "peer-advertise: is empty"},
+		{listen: "127.0.0.1:1", peerListen: "0.0.0.0:2", seeds: "b:1", peerAdvertise: "a:2", insecure: true},
+		{listen: "127.0.0.1:1", peerListen: "0.0.0.0:2", seeds: "b:1", advertise: "a:1", insecure: true},
+		{listen: "127.0.0.1:65535", fault: "peer-listen: is empty"},
+		{listen: "127.0.0.1:http", fault: "peer-listen: is empty"},
+		{listen: "127.0.0.1:65535", peerListen: "127.0.0.1:0"},
+	} {
+		c := config.Default()
+		c.Listen, c.PeerListen, c.Advertise, c.PeerAdvertise, c.InsecureListen = tt.listen, tt.peerListen, tt.advertise, tt.peerAdvertise, tt.insecure
+		if tt.seeds != "" {
+			c.Seeds = []string{tt.seeds}
+		}
+		err := c.Validate()
+		if (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
+			t.Errorf("%+v: got %v", tt, err)
+		}
+		if err == nil && c.Loopback() == tt.insecure {
+			t.Errorf("%+v: loopback is %v", tt, c.Loopback())
+		}
+	}
+	clients := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 70}
+	for _, tt := range []struct{ listen, peerListen, seeds, want string }{
+		{"127.0.0.1:70", "127.0.0.1:9", "", "127.0.0.1:9"},
+		{"127.0.0.1:0", "", "", "127.0.0.1:0"},
+		{"127.0.0.1:70", "", "", "127.0.0.1:71 127.0.0.1:72"},
+		{"127.0.0.1:70", "", "127.0.0.1:71,127.0.0.1:73", "127.0.0.1:72 127.0.0.1:74"},
+		{"10.0.0.1:70", "", "10.0.0.1:71", "10.0.0.1:71"},
+		{":70", "", "", ":71"},
+	} {
+		c := config.Config{Listen: tt.listen, PeerListen: tt.peerListen, Seeds: strings.Split(tt.seeds, ",")}
+		got := c.PeerListens(clients)
+		if got = got[:min(2, len(got))]; strings.Join(got, " ") != tt.want {
+			t.Errorf("%+v: got %q", tt, got)
+		}
+	}
+	listening := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8}
+	for _, tt := range []struct{ advertise, peerAdvertise, want string }{
+		{"", "", "127.0.0.1:8"}, {"a:9", "", "a:8"}, {"a:0", "", "a:8"}, {"a:9", "b:7", "b:7"}, {"a:9", "b:0", "b:8"}, {"[::1]:9", "", "[::1]:8"},
+	} {
+		c := config.Config{Advertise: tt.advertise, PeerAdvertise: tt.peerAdvertise}
+		if got := c.PeerAddr(listening); got != tt.want {
+			t.Errorf("%+v: got %s", tt, got)
+		}
+	}
+}
+
 func TestRoles(t *testing.T) {
 	for _, tt := range []struct {
 		flags map[string]string
@@ -127,5 +186,38 @@ func TestGossipKey(t *testing.T) {
 	absent := config.Config{GossipKeyFile: filepath.Join(t.TempDir(), "absent")}
 	if _, err := absent.GossipKey(); err == nil || !strings.Contains(err.Error(), "gossip-key-file") {
 		t.Errorf("an absent file: %v", err)
+	}
+}
+
+// TestHosts: a node that only this machine reaches is called by its own names,
+// another one by any, unless it is told which.
+func TestHosts(t *testing.T) {
+	for _, tt := range []struct {
+		listen, advertise, allow, want string
+	}{
+		{"127.0.0.1:7070", "", "", "localhost 127.0.0.1"},
+		{"localhost:7070", "", "Dev.Example", "localhost dev.example localhost"},
+		{"127.0.0.1:7070", "localhost:7070", "", "localhost 127.0.0.1 localhost"},
+		{"0.0.0.0:7070", "n1.example:7070", "", ""},
+		{"0.0.0.0:7070", "N1.example:7070", "lb.example", "localhost lb.example 0.0.0.0 n1.example"},
+	} {
+		c := config.Default()
+		c.Listen, c.Advertise, c.InsecureListen = tt.listen, tt.advertise, true
+		if tt.allow != "" {
+			c.AllowHosts = strings.Split(tt.allow, ",")
+		}
+		if err := c.Validate(); err != nil {
+			t.Error(err)
+		}
+		if got := strings.Join(c.Hosts(), " "); got != tt.want {
+			t.Errorf("%s %s %s: %q, want %q", tt.listen, tt.advertise, tt.allow, got, tt.want)
+		}
+	}
+	for _, name := range []string{"a:1", "http://a", "*.a", "[::1]", strings.Repeat("x", 257)} {
+		c := config.Default()
+		c.AllowHosts = []string{name}
+		if err := c.Validate(); err == nil {
+			t.Errorf("%.20q is taken", name)
+		}
 	}
 }

@@ -24,6 +24,16 @@ const (
 	AdminFull     Admin = "full"
 )
 
+// Auth says whether callers must say who they are.
+type Auth string
+
+// The values of Config.Auth.
+const (
+	AuthNone     Auth = "none"     // nobody is asked
+	AuthAllow    Auth = "allow"    // a credential is checked, and those without one are let in
+	AuthRequired Auth = "required" // nobody is let in without a credential
+)
+
 // LogFormat says how log lines look.
 type LogFormat string
 
@@ -40,6 +50,7 @@ const (
 type Config struct {
 	DataDir        string
 	Listen         string
+	PeerListen     string
 	InsecureListen bool
 	NodeID         sharding.NodeID
 	Shards         uint32
@@ -48,32 +59,60 @@ type Config struct {
 	LogLevel       slog.Level
 	LogFormat      LogFormat
 	StopTimeout    time.Duration
+	DiskStallAfter time.Duration
+
+	Auth            Auth
+	TokenFile       string
+	OIDCIssuer      string
+	OIDCAudience    string
+	OIDCNameClaim   string
+	OIDCGroupsClaim string
+	JWTKeysFile     string
 
 	Seeds              []string
 	Bootstrap          bool
+	BootstrapExpect    int
 	Advertise          string
+	PeerAdvertise      string
+	AllowHosts         []string
 	ClusterName        string
 	GossipKeyFile      string
+	TLSMode            TLSMode
+	TLSCertFile        string
+	TLSKeyFile         string
+	TLSClientCAFile    string
+	TLSClientAuth      TLSClientAuth
 	Roles              []Role
 	Zone               string
 	MinMembers         int
 	Replication        int
 	DeadAfter          time.Duration
+	SilentAfter        time.Duration
+	LeadAgainAfter     time.Duration
+	Tick               time.Duration
 	RebalanceThreshold int
 	RebalanceMoves     int
 
+	MaxAddressConns     int
+	MaxAddressStreams   int
 	MaxMessageBytes     Bytes
 	MaxModuleBytes      Bytes
 	MaxEntityInFlight   int
 	MaxShardInFlight    int
+	MaxStreamBytes      Bytes
+	MaxWaitingBytes     Bytes
+	MaxOutboxSends      int
+	MaxOutboxBytes      Bytes
 	DefaultDeadline     time.Duration
 	MaxDeadline         time.Duration
 	InstanceMemoryBytes Bytes
 	GuestMemoryBytes    Bytes
 	TimerRate           int
+	LeastTick           time.Duration
 	CommandFuel         int
 	QueryFuel           int
 	WALSegmentBytes     Bytes
+	ScrubBytesPerSecond Bytes
 	DiskWarnPercent     int
 	DiskReadOnlyPercent int
 	DiskReadOnlyBytes   Bytes // at least
@@ -98,26 +137,43 @@ func Default() Config {
 		LogFormat:   LogAuto,
 		StopTimeout: 10 * time.Second,
 
+		DiskStallAfter: 20 * time.Second,
+
+		Auth:            AuthNone,
+		OIDCNameClaim:   "sub",
+		OIDCGroupsClaim: "groups",
+
 		ClusterName:        "hostd",
 		Roles:              []Role{RoleHost},
 		MinMembers:         1,
 		Replication:        3,
 		DeadAfter:          5 * time.Minute,
+		SilentAfter:        700 * time.Millisecond,
+		LeadAgainAfter:     10 * time.Second,
+		Tick:               100 * time.Millisecond,
 		RebalanceThreshold: 2,
 		RebalanceMoves:     64,
 
+		MaxAddressConns:     2048,
+		MaxAddressStreams:   512,
 		MaxMessageBytes:     1 << 20,
 		MaxModuleBytes:      16 << 20,
 		MaxEntityInFlight:   1024,
 		MaxShardInFlight:    4096,
+		MaxStreamBytes:      16 << 20,
+		MaxWaitingBytes:     256 << 20,
+		MaxOutboxSends:      1 << 18,
+		MaxOutboxBytes:      1 << 30,
 		DefaultDeadline:     5 * time.Second,
 		MaxDeadline:         30 * time.Second,
 		InstanceMemoryBytes: 64 << 20,
 		GuestMemoryBytes:    2 << 30,
 		TimerRate:           10_500,
+		LeastTick:           time.Second,
 		CommandFuel:         400_000_000,
 		QueryFuel:           400_000_000,
 		WALSegmentBytes:     64 << 20,
+		ScrubBytesPerSecond: 2 << 20,
 		DiskWarnPercent:     20,
 		DiskReadOnlyPercent: 5,
 		DiskReadOnlyBytes:   512 << 20,
@@ -155,7 +211,9 @@ func (c *Config) Validate() error {
 		fault("node-id", "%w", err)
 	}
 	c.checkAddresses(fault)
+	c.checkAuth(fault)
 	c.checkCluster(fault)
+	c.checkTLS(fault)
 	if c.Admin != AdminReadOnly && c.Admin != AdminFull {
 		fault("admin", "is %q, must be %s or %s", c.Admin, AdminReadOnly, AdminFull)
 	}
@@ -175,6 +233,9 @@ func (c *Config) Validate() error {
 	}
 	if c.DefaultDeadline > c.MaxDeadline {
 		fault("default-deadline", "is %s, above max-deadline, %s", c.DefaultDeadline, c.MaxDeadline)
+	}
+	if c.SilentAfter < 2*c.Tick {
+		fault("silent-after", "is %s, must be at least two of tick, %s", c.SilentAfter, c.Tick)
 	}
 	if c.DiskReadOnlyPercent > c.DiskWarnPercent {
 		fault("disk-read-only-percent", "is %d, above disk-warn-percent, %d", c.DiskReadOnlyPercent, c.DiskWarnPercent)
@@ -197,21 +258,33 @@ func (c *Config) ranges() []bound {
 		{"shards", int64(c.Shards), 1, maxShards, number},
 		{"lanes", int64(c.Lanes), 0, maxLanes, number},
 		{"stop-timeout", int64(c.StopTimeout), int64(time.Second), int64(10 * time.Minute), span},
+		{"disk-stall-after", int64(c.DiskStallAfter), int64(3 * time.Second), int64(time.Hour), span},
+		{"max-address-connections", int64(c.MaxAddressConns), 1, 4096, number},
+		{"max-address-streams", int64(c.MaxAddressStreams), 1, 1024, number},
 		{"max-message-bytes", int64(c.MaxMessageBytes), 64 << 10, maxMessageBytes, bytes},
 		{"max-module-bytes", int64(c.MaxModuleBytes), 64 << 10, maxModuleBytes, bytes},
 		{"max-entity-in-flight", int64(c.MaxEntityInFlight), 1, 1 << 20, number},
 		{"max-shard-in-flight", int64(c.MaxShardInFlight), 1, 1 << 20, number},
+		{"max-stream-bytes", int64(c.MaxStreamBytes), 64 << 10, 1 << 30, bytes},
+		{"max-waiting-bytes", int64(c.MaxWaitingBytes), int64(c.MaxMessageBytes), 1 << 40, bytes},
+		{"max-outbox-sends", int64(c.MaxOutboxSends), 1, 1 << 30, number},
+		{"max-outbox-bytes", int64(c.MaxOutboxBytes), 1 << 20, 1 << 40, bytes},
 		{"timer-rate", int64(c.TimerRate), 1, 1_000_000, number},
+		{"least-tick", int64(c.LeastTick), int64(100 * time.Millisecond), int64(time.Hour), span},
 		{"default-deadline", int64(c.DefaultDeadline), int64(time.Millisecond), int64(5 * time.Minute), span},
 		{"max-deadline", int64(c.MaxDeadline), int64(time.Millisecond), int64(5 * time.Minute), span},
 		{"instance-memory-bytes", int64(c.InstanceMemoryBytes), minInstanceBytes, maxInstanceBytes, bytes},
 		{"guest-memory-bytes", int64(c.GuestMemoryBytes), int64(c.InstanceMemoryBytes), 1 << 40, bytes},
 		{"command-fuel", int64(c.CommandFuel), minFuel, maxFuel, number},
 		{"query-fuel", int64(c.QueryFuel), minFuel, maxFuel, number},
+		{"scrub-bytes-per-second", int64(c.ScrubBytesPerSecond), 64 << 10, 1 << 30, bytes},
 		{"wal-segment-bytes", int64(c.WALSegmentBytes), minSegmentBytes, maxSegmentBytes, bytes},
 		{"min-members", int64(c.MinMembers), 1, maxMembers, number},
 		{"replication", int64(c.Replication), 1, maxReplication, number},
 		{"dead-after", int64(c.DeadAfter), int64(10 * time.Second), int64(30 * 24 * time.Hour), span},
+		{"silent-after", int64(c.SilentAfter), int64(200 * time.Millisecond), int64(time.Minute), span},
+		{"lead-again-after", int64(c.LeadAgainAfter), int64(100 * time.Millisecond), int64(time.Hour), span},
+		{"tick", int64(c.Tick), int64(10 * time.Millisecond), int64(10 * time.Second), span},
 		{"rebalance-threshold", int64(c.RebalanceThreshold), 2, maxShards, number},
 		{"rebalance-moves", int64(c.RebalanceMoves), 1, 1024, number},
 		{"disk-warn-percent", int64(c.DiskWarnPercent), 0, 90, number},

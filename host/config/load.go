@@ -34,6 +34,9 @@ func Load(src Sources) (Config, error) {
 	}
 	if src.LookupEnv != nil {
 		for name, f := range fields {
+			if name == tokenFileKey {
+				continue // its variable is the command line's, whose token is no hash
+			}
 			env := EnvName(name)
 			if value, ok := src.LookupEnv(env); ok {
 				if err := f.Set(value); err != nil {

@@ -96,6 +96,14 @@ func location(name string, zones Zones) (*time.Location, error) {
 	return loc, nil
 }
 
+// AtLeast makes the period of an "@every" no shorter than least.
+func (s *Schedule) AtLeast(least time.Duration) *Schedule {
+	if s.period > 0 {
+		s.period = max(s.period, least)
+	}
+	return s
+}
+
 // Next is the first tick after a time; false when none comes within the years
 // that are looked at. A period counts from that time.
 func (s *Schedule) Next(after time.Time) (time.Time, bool) {

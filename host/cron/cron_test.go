@@ -19,9 +19,9 @@ func must(t *testing.T, expression, zone string) *Schedule {
 	return s
 }
 
-// twin finds the next tick by looking at every minute, knowing nothing but
+// modelNext finds the next tick by looking at every minute, knowing nothing but
 // what the wall clock shows.
-func twin(s *Schedule, after, end time.Time) (time.Time, bool) {
+func modelNext(s *Schedule, after, end time.Time) (time.Time, bool) {
 	named := func(c civil) bool {
 		day, weekday := s.days.has(c.day), s.weekdays.has(int(c.time().Weekday()))
 		either := day || weekday
@@ -55,9 +55,9 @@ func twin(s *Schedule, after, end time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// TestNextAgreesWithTwin walks random expressions over the days at which zones
+// TestNextAgreesWithModel walks random expressions over the days at which zones
 // change, and over the ends of months.
-func TestNextAgreesWithTwin(t *testing.T) {
+func TestNextAgreesWithModel(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	around := map[string][]string{
 		"Europe/Berlin":       {"2026-03-29T01:00:00Z", "2026-10-25T01:00:00Z"},
@@ -92,7 +92,7 @@ func TestNextAgreesWithTwin(t *testing.T) {
 				}
 				at, end := middle.Add(-36*time.Hour), middle.Add(48*time.Hour)
 				for range 40 {
-					want, ok := twin(s, at, end)
+					want, ok := modelNext(s, at, end)
 					got, found := s.Next(at)
 					if !ok {
 						if found && got.Before(end) {

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -21,7 +21,7 @@ type core struct {
 	flight int
 	stuck  bool // some flow waits for room in flight
 	asking *asked
-	batch  []*entity.Request
+	batch  []*request.Request
 	counts *counts
 }
 
@@ -51,12 +51,12 @@ func (c *core) lead(led []Lead) {
 	for _, l := range led {
 		terms[l.Shard] = l.Term
 		if s := c.shards[l.Shard]; s == nil || s.term != l.Term {
-			c.shards[l.Shard] = begin(l, s)
+			c.shards[l.Shard] = newShard(l)
 			c.order = append(c.order, c.shards[l.Shard])
 		}
 	}
 	for id := range c.shards {
-		if _, leads := terms[id]; !leads && forgets {
+		if _, leads := terms[id]; !leads {
 			delete(c.shards, id)
 		}
 	}
@@ -123,26 +123,26 @@ func (c *core) answered(a *asked) {
 			if f.unknown = a.unknown; a.unknown {
 				f.until = time.Time{}
 			} else {
-				c.hold(s, f, longWait)
+				c.retryLater(s, f, longWait)
 			}
 			s.look(f)
 		}
 	}
 }
 
-// acks are sends of a shard that are being acknowledged, or given up.
+// acks are messages of a shard that are being acknowledged, or given up.
 type acks struct {
 	pump    outside
 	shard   *shard
 	of      *ackList
-	list    []entity.Arrived
-	request entity.Request
+	list    []request.Arrived
+	request request.Request
 }
 
-// Complete implements entity.Completer.
-func (a *acks) Complete(*entity.Request) { a.pump.put(news{acks: a}) }
+// Complete implements request.Completer.
+func (a *acks) Complete(*request.Request) { a.pump.put(news{acks: a}) }
 
-// maxAcks is how many sends are acknowledged at once.
+// maxAcks is how many messages are acknowledged at once.
 const maxAcks = 1024
 
 func (c *core) acknowledge(s *shard, list *ackList) {
@@ -156,12 +156,12 @@ func (c *core) acknowledge(s *shard, list *ackList) {
 	n := min(len(list.waiting), maxAcks)
 	a := &acks{pump: c.pump, shard: s, of: list, list: list.waiting[:n:n]}
 	list.busy, list.waiting = true, list.waiting[n:]
-	d := &entity.Delivery{Arrived: a.list}
+	d := &request.Delivery{Arrived: a.list}
 	if list == &s.gaveUp {
-		d = &entity.Delivery{GaveUp: a.list}
+		d = &request.Delivery{GaveUp: a.list}
 	}
-	a.request = entity.Request{Kind: entity.Acknowledge, Delivery: d, ExpectedSequence: entity.NoExpectation, Done: a}
-	c.opts.Shards.Post(s.id, &a.request)
+	a.request = request.Request{Kind: request.Acknowledge, Delivery: d, ExpectedSequence: request.NoExpectation, Done: a}
+	c.opts.Shards.Propose(s.id, &a.request)
 }
 
 func (c *core) acknowledged(a *acks) {
@@ -178,6 +178,6 @@ func (c *core) acknowledged(a *acks) {
 }
 
 // readOutbox reads a shard's outbox.
-func (c *core) readOutbox(s *shard, after journal.ItemID, fn func(*journal.Send) error) error {
+func (c *core) readOutbox(s *shard, after journal.ItemID, fn func(*journal.Message) error) error {
 	return c.opts.Outboxes.Outbox(context.Background(), s.id, after, fn)
 }

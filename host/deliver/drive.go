@@ -22,7 +22,7 @@ func NewCore(opts Options) *Core {
 	return c
 }
 
-// Sent is told that a shard has new sends.
+// Sent is told that a shard has new messages.
 func (c *Core) Sent(shard sharding.ShardID) { c.put(news{shard: shard}) }
 
 // Step takes the time and all that has happened since the last step, and
@@ -41,7 +41,7 @@ func (c *Core) Step(now time.Time) {
 // Idle reports that nothing is on its way and nothing waits.
 func (c *Core) Idle() bool {
 	for _, s := range c.core.order {
-		if s.held > 0 || s.unread || s.arrived.open() || s.gaveUp.open() {
+		if s.inMemory > 0 || s.unread || s.arrived.open() || s.gaveUp.open() {
 			return false
 		}
 	}

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
-// flow is the sends of one pair on their way, in order:
+// flow is the messages of one pair on their way, in order:
 //
 //	held ──offer──▶ flying ──arrived──▶ acknowledged
 //	 ▲                 │
@@ -20,8 +20,8 @@ import (
 type flow struct {
 	pair  pair
 	items []*item
-	after journal.ItemID // all sends of the pair up to it were held, or are over
-	more  bool           // the outbox has sends of the pair after it
+	after journal.ItemID // all messages of the pair up to it were held, or are over
+	more  bool           // the outbox has messages of the pair after it
 	left  bool           // of the reading under way: it left some behind
 
 	place   int  // in the shard's list
@@ -36,41 +36,41 @@ type flow struct {
 	// Of the first of the items.
 	front  uint64 // its number
 	faults int
-	refuse *entity.RejectedError
+	refuse *request.RejectedError
 }
 
-// item is a send that is held.
+// item is a message that is held.
 type item struct {
-	send    journal.Send
+	message journal.Message
 	flying  bool
 	arrived bool
 }
 
-// longWait is how long a pair is stuck before all but the first of its sends
+// longWait is how long a pair is stuck before all but the first of its messages
 // leave the memory.
 const longWait = time.Second
 
-// takes reports room for another send.
+// takes reports room for another message.
 func (f *flow) takes(c *core) bool {
 	return len(f.items) < c.opts.PairWindow && (f.wait < longWait || len(f.items) == 0)
 }
 
-// wants reports that sends that were left behind are to be read now.
+// wants reports that messages that were left behind are to be read now.
 func (f *flow) wants(c *core) bool {
 	return f.more && f.takes(c) && 2*len(f.items) <= c.opts.PairWindow
 }
 
-// flight is one send on its way to its destination and back.
+// flight is one message on its way to its destination and back.
 type flight struct {
 	pump    outside
 	shard   *shard
 	flow    *flow
 	item    *item
-	request entity.Request
+	request request.Request
 }
 
-// Complete implements entity.Completer.
-func (f *flight) Complete(*entity.Request) { f.pump.put(news{flight: f}) }
+// Complete implements request.Completer.
+func (f *flight) Complete(*request.Request) { f.pump.put(news{flight: f}) }
 
 // offer lets the flows that are to be looked at go on.
 func (c *core) offer(s *shard) {
@@ -86,7 +86,7 @@ func (c *core) offer(s *shard) {
 	s.ready = nil
 }
 
-// advance drops what arrived and lets the next sends of a pair go.
+// advance drops what arrived and lets the next messages of a pair go.
 func (c *core) advance(s *shard, f *flow) {
 	for len(f.items) > 0 && f.items[0].arrived {
 		c.drop(s, f)
@@ -133,20 +133,20 @@ func (c *core) advance(s *shard, f *flow) {
 	}
 }
 
-// drop forgets the first send of a flow, which is over.
+// drop forgets the first message of a flow, which is over.
 func (c *core) drop(s *shard, f *flow) {
 	it := f.items[0]
 	f.items[0] = nil
 	f.items = f.items[1:]
-	s.held--
-	s.bytes -= cost(&it.send)
+	s.inMemory--
+	s.bytes -= cost(&it.message)
 	s.again = s.again || s.unread
 }
 
-// fly hands a send to the router.
+// fly hands a message to the router.
 func (c *core) fly(s *shard, f *flow, it *item) {
-	m := &it.send
-	d := &entity.Delivery{Source: m.Source, Number: m.Number, After: f.gap.AfterOf(m.Number), OnReply: m.OnReply, OnReject: m.OnReject}
+	m := &it.message
+	d := &request.Delivery{Source: m.Source, Number: m.Number, After: f.gap.AfterOf(m.Number), OnReply: m.OnReply, OnReject: m.OnReject, SentAt: m.At, Hops: m.Hops}
 	if it == f.items[0] {
 		if f.front != m.Number {
 			f.front, f.faults, f.refuse = m.Number, 0, nil
@@ -154,18 +154,15 @@ func (c *core) fly(s *shard, f *flow, it *item) {
 		d.Refuse = f.refuse
 	}
 	fl := &flight{pump: c.pump, shard: s, flow: f, item: it}
-	fl.request = entity.Request{
-		Kind: entity.Deliver, Entity: m.Destination, Name: m.Command, Payload: m.Payload,
-		ID: entity.SendCommand(m.Source, m.Number), ServerID: true, ExpectedSequence: entity.NoExpectation,
+	fl.request = request.Request{
+		Kind: request.Deliver, Entity: m.Destination, Name: m.Command, Payload: m.Payload,
+		ID: request.SendCommand(m.Source, m.Number), ServerID: true, ExpectedSequence: request.NoExpectation,
 		Deadline: c.now.Add(c.opts.Deadline), Delivery: d, Done: fl,
 	}
 	it.flying = true
 	f.flying++
 	c.flight++
 	c.batch = append(c.batch, &fl.request)
-	if early {
-		s.arrived.waiting = append(s.arrived.waiting, entity.Arrived{ID: m.ID, Source: m.Source})
-	}
 }
 
 // landed takes the outcome of a flight.
@@ -178,23 +175,23 @@ func (c *core) landed(fl *flight) {
 	f.flying--
 	fl.item.flying = false
 	s.look(f)
-	if err := fl.request.Result.Err; !arrives(err) {
+	if err := fl.request.Result.Err; err != nil {
 		c.failed(s, f, fl.item, err)
 		return
 	}
 	fl.item.arrived = true
 	f.wait, f.until = 0, time.Time{}
 	c.counts.delivered.Add(1)
-	s.arrived.waiting = append(s.arrived.waiting, entity.Arrived{ID: fl.item.send.ID, Source: fl.item.send.Source})
+	s.arrived.waiting = append(s.arrived.waiting, request.Arrived{ID: fl.item.message.ID, Source: fl.item.message.Source})
 }
 
-// failed says when a send goes out again.
+// failed says when a message goes out again.
 func (c *core) failed(s *shard, f *flow, it *item, err error) {
 	c.counts.retries.Add(1)
 	first := it == f.items[0]
 	f.broken = true
-	var gap *entity.GapError
-	var fault *entity.GuestFaultError
+	var gap *request.GapError
+	var fault *request.GuestFaultError
 	switch {
 	case errors.As(err, &gap):
 		if first {
@@ -206,36 +203,36 @@ func (c *core) failed(s *shard, f *flow, it *item, err error) {
 		}
 	case errors.Is(err, sharding.ErrInvalidName):
 		if first { // no such entity can ever be
-			f.refuse, f.until = &entity.RejectedError{Code: entity.CodeNotFound, Message: err.Error()}, time.Time{}
+			f.refuse, f.until = &request.RejectedError{Code: request.CodeNotFound, Message: err.Error()}, time.Time{}
 		}
 	default:
-		c.hold(s, f, c.opts.MinWait)
+		c.retryLater(s, f, c.opts.MinWait)
 	}
 }
 
-// mend finds out why the destination wants another send before the first that
-// there is.
-func (c *core) mend(s *shard, f *flow, it *item, gap *entity.GapError) {
+// mend finds out why the destination wants another message before the first
+// that there is.
+func (c *core) mend(s *shard, f *flow, it *item, gap *request.GapError) {
 	count, err := c.opts.Outboxes.PairCount(s.id, f.pair.from, f.pair.to)
-	if n := it.send.Number; err == nil && count.AfterOf(n) != f.gap.AfterOf(n) {
+	if n := it.message.Number; err == nil && count.AfterOf(n) != f.gap.AfterOf(n) {
 		f.gap = count
 		return
 	}
 	if f.wait >= longWait {
 		c.opts.Logger.Error("the destination of a send wants another before it that is not in the outbox", "shard_id", s.id,
-			"entity_type", f.pair.from.Type, "destination_type", f.pair.to.Type, "number", it.send.Number, "wanted", gap.Wanted)
+			"entity_type", f.pair.from.Type, "destination_type", f.pair.to.Type, "number", it.message.Number, "wanted", gap.Wanted)
 	}
-	c.hold(s, f, c.opts.MinWait)
+	c.retryLater(s, f, c.opts.MinWait)
 }
 
-// faulted counts the failures of a send's destination; when there were enough
-// of them the send is refused in its name.
+// faulted counts the failures of a message's destination; when there were
+// enough of them the message is refused in its name.
 func (c *core) faulted(s *shard, f *flow, it *item) {
 	if f.faults++; f.faults >= c.opts.Attempts {
 		c.counts.faulted.Add(1)
 		c.opts.Logger.Warn("the destination of a send fails again and again; the send is refused", "shard_id", s.id,
-			"destination_type", f.pair.to.Type, "command", it.send.Command, "attempts", f.faults)
-		f.refuse = &entity.RejectedError{Code: entity.CodeInternal, Message: "the entity failed at each attempt to carry out the send"}
+			"destination_type", f.pair.to.Type, "command", it.message.Command, "attempts", f.faults)
+		f.refuse = &request.RejectedError{Code: request.CodeInternal, Message: "the entity failed at each attempt to carry out the send"}
 		f.until = time.Time{}
 		return
 	}
@@ -243,9 +240,9 @@ func (c *core) faulted(s *shard, f *flow, it *item) {
 	s.wake(f.until)
 }
 
-// hold keeps the sends of a pair back for a while that doubles. Those of one
-// that is stuck for long leave the memory but for the first.
-func (c *core) hold(s *shard, f *flow, least time.Duration) {
+// retryLater keeps the messages of a pair back for a while that doubles. Those
+// of one that is stuck for long leave the memory but for the first.
+func (c *core) retryLater(s *shard, f *flow, least time.Duration) {
 	if f.until.After(c.now) {
 		return
 	}
@@ -256,12 +253,12 @@ func (c *core) hold(s *shard, f *flow, least time.Duration) {
 		return
 	}
 	for _, it := range f.items[1:] {
-		s.held--
-		s.bytes -= cost(&it.send)
+		s.inMemory--
+		s.bytes -= cost(&it.message)
 	}
 	clear(f.items[1:])
 	f.items = f.items[:1]
-	f.after, f.more = f.items[0].send.ID, true
+	f.after, f.more = f.items[0].message.ID, true
 }
 
 // ask finds out whether the type of a destination exists.
@@ -270,10 +267,10 @@ func (c *core) ask(s *shard, f *flow) {
 		c.asking = &asked{name: f.pair.to.Type}
 		c.pump.confirm(c.asking)
 	}
-	c.hold(s, f, c.opts.MinWait)
+	c.retryLater(s, f, c.opts.MinWait)
 }
 
-// giveUp ends the sends of a pair, one after another.
+// giveUp ends the messages of a pair, one after another.
 func (c *core) giveUp(s *shard, f *flow) {
 	if c.opts.Types.Served(f.pair.to.Type) {
 		f.unknown = false
@@ -281,9 +278,9 @@ func (c *core) giveUp(s *shard, f *flow) {
 		return
 	}
 	for len(f.items) > 0 {
-		m := &f.items[0].send
+		m := &f.items[0].message
 		c.counts.givenUp.Add(1)
-		s.gaveUp.waiting = append(s.gaveUp.waiting, entity.Arrived{ID: m.ID, Source: m.Source})
+		s.gaveUp.waiting = append(s.gaveUp.waiting, request.Arrived{ID: m.ID, Source: m.Source})
 		f.gap.GiveUp(m.Number)
 		c.drop(s, f)
 	}

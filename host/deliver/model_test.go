@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -33,15 +33,15 @@ type world struct {
 	term     sharding.Term
 	leads    bool
 	index    uint64
-	outbox   []journal.Send
+	outbox   []journal.Message
 	pairs    map[pair]*journal.PairCount
 	received map[pair]uint64
 	took     map[pair][]uint64 // what destinations carried out, in order
 	refused  map[pair][]uint64 // the same of refusals
 	gaveUp   map[pair][]uint64
 	exists   bool // the type "late" does
-	out      []*entity.Request
-	posts    []*entity.Request
+	out      []*request.Request
+	proposed []*request.Request
 	asks     []*asked
 	calm     bool
 	problems []string
@@ -60,13 +60,13 @@ func (w *world) Led() []Lead {
 	}
 	return nil
 }
-func (w *world) Changed() <-chan struct{}                   { return nil }
-func (w *world) Post(_ sharding.ShardID, r *entity.Request) { w.posts = append(w.posts, r) }
-func (w *world) Submit(reqs []*entity.Request)              { w.out = append(w.out, reqs...) }
-func (w *world) Served(name string) bool                    { return name != "late" || w.exists }
-func (w *world) Unknown(name string) bool                   { return !w.Served(name) }
-func (w *world) put(n news)                                 { w.core.take(&n) }
-func (w *world) confirm(a *asked)                           { w.asks = append(w.asks, a) }
+func (w *world) Changed() <-chan struct{}                       { return nil }
+func (w *world) Propose(_ sharding.ShardID, r *request.Request) { w.proposed = append(w.proposed, r) }
+func (w *world) Submit(reqs []*request.Request)                 { w.out = append(w.out, reqs...) }
+func (w *world) Served(name string) bool                        { return name != "late" || w.exists }
+func (w *world) Unknown(name string) bool                       { return !w.Served(name) }
+func (w *world) put(n news)                                     { w.core.take(&n) }
+func (w *world) confirm(a *asked)                               { w.asks = append(w.asks, a) }
 func (w *world) PairCount(_ sharding.ShardID, a, b sharding.EntityID) (journal.PairCount, error) {
 	if c := w.pairs[pair{a, b}]; c != nil {
 		return *c, nil
@@ -74,7 +74,7 @@ func (w *world) PairCount(_ sharding.ShardID, a, b sharding.EntityID) (journal.P
 	return journal.PairCount{}, nil
 }
 
-func (w *world) Outbox(_ context.Context, _ sharding.ShardID, after journal.ItemID, fn func(*journal.Send) error) error {
+func (w *world) Outbox(_ context.Context, _ sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error {
 	if !w.calm && w.rnd.IntN(50) == 0 {
 		return errors.New("installing")
 	}
@@ -90,8 +90,8 @@ func (w *world) Outbox(_ context.Context, _ sharding.ShardID, after journal.Item
 	return nil
 }
 
-// send makes sends of one record.
-func (w *world) send() {
+// addMessages makes messages of one record.
+func (w *world) addMessages() {
 	w.index++
 	n := 1 + w.rnd.IntN(4)
 	if w.rnd.IntN(10) == 0 {
@@ -109,12 +109,12 @@ func (w *world) send() {
 		}
 		c.Last++
 		w.made++
-		w.outbox = append(w.outbox, journal.Send{
+		w.outbox = append(w.outbox, journal.Message{
 			ID: journal.ItemID{Index: w.index, Ordinal: uint32(w.rnd.IntN(2)), Item: uint16(i)}, Source: k.from, Destination: k.to, Number: c.Last,
 			Command: []string{"do", "do", "do", "do", "trap"}[w.rnd.IntN(5)], Payload: make([]byte, w.rnd.IntN(200)),
 		})
 	}
-	slices.SortFunc(w.outbox, func(a, b journal.Send) int {
+	slices.SortFunc(w.outbox, func(a, b journal.Message) int {
 		if a.ID.Less(b.ID) {
 			return -1
 		}
@@ -124,7 +124,8 @@ func (w *world) send() {
 	w.core.take(&news{shard: worldShard})
 }
 
-// renumber gives the sends of the newest record their numbers in their order.
+// renumber gives the messages of the newest record their numbers in their
+// order.
 func (w *world) renumber() {
 	next := map[pair]uint64{}
 	for i := range w.outbox {
@@ -148,21 +149,21 @@ func (w *world) renumber() {
 }
 
 // arrive takes a delivery to its destination, as its lane would.
-func (w *world) arrive(r *entity.Request) error {
+func (w *world) arrive(r *request.Request) error {
 	d := r.Delivery
 	k := pair{d.Source, r.Entity}
 	had := w.received[k]
 	switch {
 	case k.to.Type == "late" && !w.exists:
-		return entity.ErrNotServed
+		return request.ErrNotServed
 	case d.Number <= had:
 		return nil
 	case d.After > had:
-		return &entity.GapError{Wanted: had + 1}
+		return &request.GapError{Wanted: had + 1}
 	case d.Refuse != nil:
 		w.refused[k] = append(w.refused[k], d.Number)
 	case r.Name == "trap":
-		return &entity.GuestFaultError{Message: "trap"}
+		return &request.GuestFaultError{Message: "trap"}
 	default:
 		w.took[k] = append(w.took[k], d.Number)
 	}
@@ -191,40 +192,40 @@ func (w *world) complete() {
 		err = w.arrive(r)
 	case p == 0: // it ran, and nobody heard
 		_ = w.arrive(r)
-		err = entity.ErrOutcomeUnknown
+		err = request.ErrOutcomeUnknown
 	case p == 1:
-		err = entity.ErrOutcomeUnknown
+		err = request.ErrOutcomeUnknown
 	case p == 2:
-		err = entity.ErrBusy
+		err = request.ErrBusy
 	default:
 		err = &sharding.NotLeaderError{}
 	}
-	r.Result = entity.Result{Err: err}
+	r.Result = request.Result{Err: err}
 	r.Done.Complete(r)
 }
 
-// post ends one request to the shard's lane.
-func (w *world) post() {
-	if len(w.posts) == 0 {
+// answerProposed ends one request to the shard's lane.
+func (w *world) answerProposed() {
+	if len(w.proposed) == 0 {
 		return
 	}
-	r := w.posts[0]
-	w.posts = w.posts[1:]
+	r := w.proposed[0]
+	w.proposed = w.proposed[1:]
 	if !w.calm && w.rnd.IntN(4) == 0 {
-		r.Result = entity.Result{Err: entity.ErrOutcomeUnknown}
+		r.Result = request.Result{Err: request.ErrOutcomeUnknown}
 		if w.rnd.IntN(2) == 0 {
 			w.apply(r)
 		}
 	} else {
 		w.apply(r)
-		r.Result = entity.Result{}
+		r.Result = request.Result{}
 	}
 	r.Done.Complete(r)
 }
 
-func (w *world) apply(r *entity.Request) {
+func (w *world) apply(r *request.Request) {
 	for _, a := range r.Delivery.Arrived {
-		i := slices.IndexFunc(w.outbox, func(s journal.Send) bool { return s.ID == a.ID })
+		i := slices.IndexFunc(w.outbox, func(s journal.Message) bool { return s.ID == a.ID })
 		if i < 0 {
 			continue
 		}
@@ -235,7 +236,7 @@ func (w *world) apply(r *entity.Request) {
 		w.outbox = slices.Delete(w.outbox, i, i+1)
 	}
 	for _, a := range r.Delivery.GaveUp {
-		i := slices.IndexFunc(w.outbox, func(s journal.Send) bool { return s.ID == a.ID })
+		i := slices.IndexFunc(w.outbox, func(s journal.Message) bool { return s.ID == a.ID })
 		if i < 0 {
 			continue
 		}
@@ -256,16 +257,16 @@ func (w *world) step() {
 	w.core.now = w.core.now.Add(time.Duration(w.rnd.IntN(20)) * time.Millisecond)
 	w.core.lead(w.Led())
 	w.core.step()
-	held, bytes := 0, 0
+	inMemory, bytes := 0, 0
 	if s := w.core.shards[worldShard]; s != nil {
 		for _, f := range s.flows {
-			held += len(f.items)
+			inMemory += len(f.items)
 			for _, it := range f.items {
-				bytes += cost(&it.send)
+				bytes += cost(&it.message)
 			}
 		}
-		if held != s.held || bytes != s.bytes || held > w.core.opts.ShardHeld {
-			w.problem("%d sends of %d bytes are held, %d and %d accounted for", held, bytes, s.held, s.bytes)
+		if inMemory != s.inMemory || bytes != s.bytes || inMemory > w.core.opts.ShardHeld {
+			w.problem("%d sends of %d bytes are held, %d and %d accounted for", inMemory, bytes, s.inMemory, s.bytes)
 		}
 	}
 	if w.core.flight > w.core.opts.InFlight {
@@ -287,22 +288,22 @@ func (w *world) play(steps int) {
 	for i := 0; i < steps && len(w.problems) == 0; i++ {
 		switch p := w.rnd.IntN(100); {
 		case p < 12:
-			w.send()
+			w.addMessages()
 		case p < 70:
 			w.complete()
 		case p < 85:
-			w.post()
+			w.answerProposed()
 		case p < 95:
 			w.answer()
 		case p < 97:
-			for _, r := range w.posts { // what is proposed is in the log by now, or never
+			for _, r := range w.proposed { // what is proposed is in the log by now, or never
 				if w.rnd.IntN(2) == 0 {
 					w.apply(r)
 				}
-				r.Result = entity.Result{Err: entity.ErrOutcomeUnknown}
+				r.Result = request.Result{Err: request.ErrOutcomeUnknown}
 				r.Done.Complete(r)
 			}
-			w.posts = nil
+			w.proposed = nil
 			w.leads = !w.leads
 			w.term++
 		case p == 97:
@@ -313,7 +314,7 @@ func (w *world) play(steps int) {
 	w.calm, w.leads = true, true
 	for i := 0; i < 200_000 && len(w.problems) == 0 && (len(w.outbox) > 0 || len(w.out) > 0); i++ {
 		w.complete()
-		w.post()
+		w.answerProposed()
 		w.answer()
 		w.core.now = w.core.now.Add(50 * time.Millisecond)
 		w.step()
@@ -321,7 +322,8 @@ func (w *world) play(steps int) {
 	w.check()
 }
 
-// check: each send had its effect once, in order, was refused, or was given up.
+// check: each message had its effect once, in order, was refused, or was given
+// up.
 func (w *world) check() {
 	if n := len(w.outbox); n > 0 {
 		w.problem("%d sends are left: %+v", n, w.outbox[0])
@@ -344,10 +346,10 @@ func (w *world) check() {
 	}
 }
 
-// TestPumpAgreesWithSequentialTwin: whatever is lost on the way, and whoever
-// leads, each send is carried out once and in order, and none is acknowledged
-// before.
-func TestPumpAgreesWithSequentialTwin(t *testing.T) {
+// TestPumpAgreesWithSequentialModel: whatever is lost on the way, and whoever
+// leads, each message is carried out once and in order, and none is
+// acknowledged before.
+func TestPumpAgreesWithSequentialModel(t *testing.T) {
 	n := *modelSeeds
 	if testing.Short() {
 		n = 50

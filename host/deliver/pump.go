@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -24,16 +24,16 @@ type Shards interface {
 	// Changed returns a channel that is closed at the next change of Led. Take
 	// it before looking.
 	Changed() <-chan struct{}
-	// Post takes a request about a shard's sends to the shard's lane.
-	Post(sharding.ShardID, *entity.Request)
+	// Propose takes a request about a shard's messages to the shard's lane.
+	Propose(sharding.ShardID, *request.Request)
 }
 
-// Outboxes reads what is applied of sends.
+// Outboxes reads what is applied of messages.
 type Outboxes interface {
-	// Outbox calls fn for the sends of a shard that were made after one, in
-	// order. The send is lent. An error of fn ends it and is returned, but for
+	// Outbox calls fn for the messages of a shard that were made after one, in
+	// order. The message is lent. An error of fn ends it and is returned, but for
 	// Stop.
-	Outbox(ctx context.Context, shard sharding.ShardID, after journal.ItemID, fn func(*journal.Send) error) error
+	Outbox(ctx context.Context, shard sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error
 	// PairCount is what is counted for a pair of entities.
 	PairCount(shard sharding.ShardID, source, to sharding.EntityID) (journal.PairCount, error)
 }
@@ -41,7 +41,7 @@ type Outboxes interface {
 // Router takes requests to where their entities are. Submit does not block and
 // completes each exactly once.
 type Router interface {
-	Submit([]*entity.Request)
+	Submit([]*request.Request)
 }
 
 // Types says which entity types there are.
@@ -64,13 +64,13 @@ type Options struct {
 	Logger *slog.Logger
 	Clock  func() time.Time // time.Now when nil
 
-	PairWindow int           // sends of a pair in flight, default 64
-	ShardHeld  int           // sends of a shard in memory, default 1,024
+	PairWindow int           // messages of a pair in flight, default 64
+	ShardHeld  int           // messages of a shard in memory, default 1,024
 	HeldBytes  int           // and their bytes, default 4 MiB
-	Pairs      int           // pairs of a shard that have sends on their way and are told apart, default 4,096
-	InFlight   int           // sends of the node in flight, default 4,096
-	Attempts   int           // guest faults after which a send is refused, default 5
-	MinWait    time.Duration // before a send that failed goes out again, default 20 ms; it doubles
+	Pairs      int           // pairs of a shard that have messages on their way and are told apart, default 4,096
+	InFlight   int           // messages of the node in flight, default 4,096
+	Attempts   int           // guest faults after which a message is refused, default 5
+	MinWait    time.Duration // before a message that failed goes out again, default 20 ms; it doubles
 	MaxWait    time.Duration // up to this, default 5 s
 	FaultWait  time.Duration // after a guest's fault, default 1 s; it doubles up to 5 min
 	Deadline   time.Duration // of one attempt, default 10 s
@@ -108,13 +108,13 @@ func (o Options) withDefaults() Options {
 
 // Stats counts what a pump has done since it started.
 type Stats struct {
-	Delivered uint64 // sends that arrived
+	Delivered uint64 // messages that arrived
 	Retries   uint64 // attempts that failed
-	Faulted   uint64 // sends that are refused, for their destination failed
-	GivenUp   uint64 // sends to types that do not exist
+	Faulted   uint64 // messages that are refused, for their destination failed
+	GivenUp   uint64 // messages to types that do not exist
 }
 
-// Pump delivers the sends of the shards that its node leads. It is safe for
+// Pump delivers the messages of the shards that its node leads. It is safe for
 // concurrent use.
 type Pump struct {
 	core core
@@ -132,7 +132,7 @@ type Pump struct {
 
 // news is an input of the core.
 type news struct {
-	shard  sharding.ShardID // that made sends
+	shard  sharding.ShardID // that made messages
 	flight *flight          // that has an outcome
 	acks   *acks            // the same
 	asked  *asked           // an answer
@@ -147,7 +147,7 @@ func Start(opts Options) *Pump {
 	return p
 }
 
-// Sent is told that a shard has new sends. It does not block.
+// Sent is told that a shard has new messages. It does not block.
 func (p *Pump) Sent(shard sharding.ShardID) { p.put(news{shard: shard}) }
 
 // Stats returns the counters.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -15,25 +15,25 @@ type shard struct {
 	id   sharding.ShardID
 	term sharding.Term
 
-	// Every send up to cursor is in a flow, or was left behind by one that has
+	// Every message up to cursor is in a flow, or was left behind by one that has
 	// more, or is over.
-	cursor journal.ItemID
-	unread bool // there may be sends after the cursor
-	again  bool // something that was left behind may be read now
-	flows  map[pair]*flow
-	all    []*flow   // the same, in an order that the inputs alone decide
-	ready  []*flow   // to be looked at
-	held   int       // sends in the flows
-	bytes  int       // of these
-	at     time.Time // when something is due; zero for never
-	retry  bool      // a reading failed
+	cursor   journal.ItemID
+	unread   bool // there may be messages after the cursor
+	again    bool // something that was left behind may be read now
+	flows    map[pair]*flow
+	all      []*flow   // the same, in an order that the inputs alone decide
+	ready    []*flow   // to be looked at
+	inMemory int       // messages in the flows
+	bytes    int       // of these
+	at       time.Time // when something is due; zero for never
+	retry    bool      // a reading failed
 
 	arrived, gaveUp ackList
 }
 
-// ackList is sends that are done with, on their way out of the outbox.
+// ackList is messages that are done with, on their way out of the outbox.
 type ackList struct {
-	waiting []entity.Arrived
+	waiting []request.Arrived
 	busy    bool
 	until   time.Time
 }
@@ -62,8 +62,10 @@ func (s *shard) remove(f *flow) {
 // dirty reports that there is something to do now.
 func (s *shard) dirty(o *Options) bool { return len(s.ready) > 0 || s.again && s.roomy(o) }
 
-// roomy reports room for more than a few sends, so that reading is worth it.
-func (s *shard) roomy(o *Options) bool { return 2*s.held <= o.ShardHeld && 2*s.bytes <= o.HeldBytes }
+// roomy reports room for more than a few messages, so that reading is worth it.
+func (s *shard) roomy(o *Options) bool {
+	return 2*s.inMemory <= o.ShardHeld && 2*s.bytes <= o.HeldBytes
+}
 
 // look has a flow looked at in this step.
 func (s *shard) look(f *flow) {
@@ -87,9 +89,9 @@ func (s *shard) wake(at time.Time) {
 	}
 }
 
-func (s *shard) room(o *Options) bool { return s.held < o.ShardHeld && s.bytes < o.HeldBytes }
+func (s *shard) room(o *Options) bool { return s.inMemory < o.ShardHeld && s.bytes < o.HeldBytes }
 
-// fill reads sends into the flows that have room for them: new ones, and for
+// fill reads messages into the flows that have room for them: new ones, and for
 // flows that left some behind these. What it cannot take stays in the outbox.
 func (c *core) fill(s *shard) {
 	if !s.again || !s.roomy(&c.opts) {
@@ -104,8 +106,8 @@ func (c *core) fill(s *shard) {
 		}
 	}
 	ended, passed := true, true // the outbox; the cursor
-	err := c.readOutbox(s, from, func(m *journal.Send) error {
-		if c.takeSend(s, from, m) {
+	err := c.readOutbox(s, from, func(m *journal.Message) error {
+		if c.takeMessage(s, from, m) {
 			return nil
 		}
 		ended, passed = false, s.cursor.Less(m.ID)
@@ -125,9 +127,9 @@ func (c *core) fill(s *shard) {
 	}
 }
 
-// takeSend takes a send that was read, and reports whether there is room for
-// another.
-func (c *core) takeSend(s *shard, from journal.ItemID, m *journal.Send) bool {
+// takeMessage takes a message that was read, and reports whether there is room
+// for another.
+func (c *core) takeMessage(s *shard, from journal.ItemID, m *journal.Message) bool {
 	if !s.room(&c.opts) {
 		return false
 	}
@@ -154,15 +156,15 @@ func (c *core) takeSend(s *shard, from journal.ItemID, m *journal.Send) bool {
 	f.after = m.ID
 	kept := *m
 	kept.Payload = bytes.Clone(m.Payload)
-	f.items = append(f.items, &item{send: kept})
-	s.held++
+	f.items = append(f.items, &item{message: kept})
+	s.inMemory++
 	s.bytes += cost(m)
 	s.look(f)
 	return true
 }
 
-// cost is what a send in memory counts for.
-func cost(m *journal.Send) int { return 256 + len(m.Payload) }
+// cost is what a message in memory counts for.
+func cost(m *journal.Message) int { return 256 + len(m.Payload) }
 
 // before returns the greatest id that is less.
 func before(id journal.ItemID) journal.ItemID {

@@ -15,7 +15,7 @@ func tableOf(bounds []byte) []byte { return cat([]byte{typeFuncref}, bounds) }
 
 // TestRefusedModules names the first fault of each kind of bad module.
 func TestRefusedModules(t *testing.T) {
-	anyType := asmSection(sectionType, vec(asmType(signature{})))
+	anyType := asmSection(sectionType, vec(asmType(sig("", ""))))
 	withImport := func(module, name string, s signature) *testGuest {
 		return &testGuest{imports: []imported{{module: module, name: name}}, wanted: []signature{s}}
 	}
@@ -28,6 +28,11 @@ func TestRefusedModules(t *testing.T) {
 	nops := func(n int) *testGuest {
 		return &testGuest{bodies: map[string][]byte{abi.ExportDrop: bytes.Repeat(op(opNop), n)}}
 	}
+	loops := func(n int) *testGuest {
+		return &testGuest{bodies: map[string][]byte{abi.ExportDrop: cat(bytes.Repeat(op(opLoop, []byte{blockVoid}), n), bytes.Repeat([]byte{opEnd}, n))}}
+	}
+	referring := &testGuest{helpers: []helper{{}}}
+	referring.bodies = map[string][]byte{abi.ExportDrop: cat(op(opRefFunc, uleb(referring.helperIndex(0))), op(opDrop))}
 	exporting := func(name string, kind byte, index uint64) *testGuest {
 		return &testGuest{exports: [][]byte{cat(text(name), []byte{kind}, uleb(index))}}
 	}
@@ -54,17 +59,17 @@ func TestRefusedModules(t *testing.T) {
 		{"too many types", asmModule(asmSection(sectionType, uleb(10_001))), "type section", "10001 types, limit 10000"},
 		{"fewer types than announced", asmModule(asmSection(sectionType, uleb(9))), "type section", "fewer types"},
 		{"struct type", asmModule(asmSection(sectionType, vec([]byte{0x5f, 0}))), "type 0", "form 0x5f"},
-		{"reference parameter", asmModule(asmSection(sectionType, vec(asmType(signature{"\x64", ""})))), "type 0", "0x64"},
+		{"reference parameter", asmModule(asmSection(sectionType, vec(asmType(sig("\x64", ""))))), "type 0", "0x64"},
 		{"start section", (&testGuest{start: []byte{0}}).build(), "start section", "export _initialize"},
 
-		{"import of another module", withImport("env", "abort", signature{}).build(), "import 0 (env.abort)", `"hostd" and "wasi_snapshot_preview1"`},
-		{"reserved import", withImport("env", "__refuel", signature{}).build(), "import 0 (env.__refuel)", `"hostd" and "wasi_snapshot_preview1"`},
-		{"unknown host function", withImport("hostd", "open", signature{}).build(), "import 0 (hostd.open)", "log, now and random"},
-		{"socket", withImport("wasi_snapshot_preview1", "sock_accept", signature{i32 + i32 + i32, i32}).build(), "import 0 (wasi_snapshot_preview1.sock_accept)", "not offered"},
-		{"import signature", withImport("hostd", "now", signature{"", i32}).build(), "import 0 (hostd.now)", "has signature () -> (i32), must be () -> (i64)"},
+		{"import of another module", withImport("env", "abort", sig("", "")).build(), "import 0 (env.abort)", `"hostd" and "wasi_snapshot_preview1"`},
+		{"reserved import", withImport("env", "__refuel", sig("", "")).build(), "import 0 (env.__refuel)", `"hostd" and "wasi_snapshot_preview1"`},
+		{"unknown host function", withImport("hostd", "open", sig("", "")).build(), "import 0 (hostd.open)", "log, now and random"},
+		{"socket", withImport("wasi_snapshot_preview1", "sock_accept", sig(i32+i32+i32, i32)).build(), "import 0 (wasi_snapshot_preview1.sock_accept)", "not offered"},
+		{"import signature", withImport("hostd", "now", sig("", i32)).build(), "import 0 (hostd.now)", "has signature () -> (i32), must be () -> (i64)"},
 		{"imported memory", asmModule(asmSection(sectionImport, vec(cat(text("env"), text("memory"), []byte{kindMemory, 0, 1})))), "import 0 (env.memory)", "functions only"},
-		{"hostile import name", withImport("a\nb", strings.Repeat("x", 100), signature{}).build(), `import 0 ("a\nb".` + strings.Repeat("x", 64) + "...)", "offers only"},
-		{"invalid UTF-8", withImport("\xff", "x", signature{}).build(), "import 0", "not valid UTF-8"},
+		{"hostile import name", withImport("a\nb", strings.Repeat("x", 100), sig("", "")).build(), `import 0 ("a\nb".` + strings.Repeat("x", 64) + "...)", "offers only"},
+		{"invalid UTF-8", withImport("\xff", "x", sig("", "")).build(), "import 0", "not valid UTF-8"},
 
 		{"memory minimum over the limit", (&testGuest{memory: memoryBounds(1025, 2000)}).build(), "memory section", "starts at 1025 pages of 64 KiB, limit 1024"},
 		{"memory maximum over the limit", (&testGuest{memory: memoryBounds(24, 1025)}).build(), "memory section", "maximum is 1025 pages"},
@@ -83,7 +88,7 @@ func TestRefusedModules(t *testing.T) {
 
 		{"missing export", (&testGuest{omit: abi.ExportSnapshot}).build(), "exports", "hostd_snapshot is missing; export it with signature (i64) -> (i64)"},
 		{"program instead of a library", command.build(), "exports", "-buildmode=c-shared"},
-		{"export signature", (&testGuest{types: map[string]signature{abi.ExportDrop: {i32, ""}}}).build(), "export hostd_drop", "has signature (i32) -> (), must be (i64) -> ()"},
+		{"export signature", (&testGuest{types: map[string]signature{abi.ExportDrop: sig(i32, "")}}).build(), "export hostd_drop", "has signature (i32) -> (), must be (i64) -> ()"},
 		{"export of the wrong kind", (&testGuest{omit: abi.ExportDrop, exports: [][]byte{cat(text(abi.ExportDrop), []byte{kindMemory, 0})}}).build(), "export hostd_drop", "must be a function, is a memory"},
 		{"_initialize with a parameter", exporting("_initialize", kindFunction, 8).build(), "export _initialize", "must be () -> ()"},
 		{"name exported twice", exporting("memory", kindMemory, 0).build(), "export 10 (memory)", "exported twice"},
@@ -99,6 +104,11 @@ func TestRefusedModules(t *testing.T) {
 			cat(uleb(1<<32-1), []byte{typeI64}), cat(uleb(1<<32-1), []byte{typeI64}))}}).build(), "function body 6", "more than 512 locals"},
 		{"body at the limit", nops(64<<10 - 2).build(), "", ""},
 		{"body over the limit", nops(64<<10 - 1).build(), "function body 8", "65537 bytes, limit 65536"},
+		{"loops nested to the limit", loops(1000).build(), "", ""},
+		{"loops nested over the limit", loops(1001).build(), "function body 8", "loops nest deeper than 1000"},
+		{"loops beside each other", (&testGuest{bodies: map[string][]byte{abi.ExportDrop: bytes.Repeat(cat(op(opLoop, []byte{blockVoid}), []byte{opEnd}), 500)}}).build(), "", ""},
+		{"reference to a function that is named nowhere else", referring.build(), "function body 8", "reference to function 9, which no export"},
+		{"reference to a function that a segment names", elementsSection(referring.build(), []byte{3, 0, 1, 9}), "", ""},
 		{"body without an end", asmModule(anyType, asmSection(sectionFunction, vec([]byte{0})),
 			asmSection(sectionMemory, vec([]byte{0, 1})), asmSection(sectionCode, vec([]byte{2, 0, opNop}))), "function body 0", "an instruction is missing"},
 		{"declared and not defined", asmModule(anyType, asmSection(sectionFunction, vec([]byte{0})),
@@ -118,7 +128,7 @@ func TestRefusedModules(t *testing.T) {
 			case test.where == "" && err != nil:
 				t.Fatalf("refused: %v", err)
 			case test.where == "":
-				compile(t, e, test.wasm)
+				mustCompile(t, e, test.wasm)
 			case !errors.As(err, &refused):
 				t.Fatalf("got %v, want an *AdmissionError", err)
 			case refused.Where != test.where || !strings.Contains(refused.Reason, test.reason):
@@ -200,14 +210,14 @@ func TestMissingMaximaAreWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prepared := prepare(m)
+	prepared := m.Prepare()
 	if got, want := sectionOf(t, prepared, sectionMemory), vec(memoryBounds(24, 1024)); !bytes.Equal(got, want) {
 		t.Errorf("the memory section is % x, want % x", got, want)
 	}
 	if got, want := sectionOf(t, prepared, sectionTable), vec(tableOf(memoryBounds(4, 65536))); !bytes.Equal(got, want) {
 		t.Errorf("the table section is % x, want % x", got, want)
 	}
-	if !bytes.Equal(prepare(m), prepared) {
+	if !bytes.Equal(m.Prepare(), prepared) {
 		t.Error("preparing twice gives two modules")
 	}
 	bothEngines(t, func(t *testing.T, opts Options) {
@@ -237,7 +247,7 @@ func TestNamesSurvive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Contains(prepare(m), []byte("secret")) {
+	if bytes.Contains(m.Prepare(), []byte("secret")) {
 		t.Error("a custom section was kept")
 	}
 	g := start(t, Options{}, guest)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine/meter"
+	"github.com/hostd/hostd/host/engine/wasm"
 )
 
 // A small assembler: tests put modules together byte by byte, so that each
@@ -35,11 +37,11 @@ func asmSection(id byte, payload []byte) []byte {
 }
 
 func asmModule(sections ...[]byte) []byte {
-	return cat(wasmMagic, wasmVersion, cat(sections...))
+	return cat(wasm.Magic, wasm.Version, cat(sections...))
 }
 
 func asmType(s signature) []byte {
-	return cat([]byte{typeFunction}, text(s.params), text(s.results))
+	return cat([]byte{typeFunction}, text(s.Params), text(s.Results))
 }
 
 // asmBody is a function body: groups of locals, code and its end.
@@ -81,10 +83,13 @@ const (
 
 const testManifest = `{"abi":1,"name":"test","version":"1.0.0","entityTypes":[{"name":"test","kind":"event-sourced","encoding":"bytes"}]}`
 
+// imported is a function that a test guest imports.
+type imported struct{ module, name string }
+
 // testGuest is a whole guest whose state is one u64 an entity: the sum of the
 // lengths of the inputs of apply and handle. Its fields replace parts of it.
 type testGuest struct {
-	imports  []imported // typeIndex is set by build
+	imports  []imported
 	wanted   []signature
 	bodies   map[string][]byte // code by export, without its end
 	locals   map[string][]byte
@@ -155,10 +160,10 @@ func (t *testGuest) text() string {
 }
 
 // contractIndex is the function index of an export: behind the imports, in
-// the order of requiredExports.
+// the order of contract.
 func (t *testGuest) contractIndex(export string) uint64 {
-	for i, required := range requiredExports {
-		if required.name == export {
+	for i, required := range contract {
+		if required.Name == export {
 			return uint64(len(t.imports) + i)
 		}
 	}
@@ -167,7 +172,7 @@ func (t *testGuest) contractIndex(export string) uint64 {
 
 // helperIndex is the function index of a helper.
 func (t *testGuest) helperIndex(i int) uint64 {
-	return uint64(len(t.imports) + len(requiredExports) + i)
+	return uint64(len(t.imports) + len(contract) + i)
 }
 
 func (t *testGuest) build() []byte {
@@ -180,19 +185,19 @@ func (t *testGuest) build() []byte {
 		imports = append(imports, cat(text(imp.module), text(imp.name), []byte{kindFunction}, typeOf(t.wanted[i])))
 	}
 	exports = append(exports, cat(text(abi.ExportMemory), []byte{kindMemory, 0}))
-	for _, required := range requiredExports {
-		s := required.signature
-		if other, ok := t.types[required.name]; ok {
+	for _, required := range contract {
+		s := required.Signature
+		if other, ok := t.types[required.Name]; ok {
 			s = other
 		}
 		functions = append(functions, typeOf(s))
-		bodies = append(bodies, asmBody(t.locals[required.name], t.code(required.name)))
-		name := required.name
+		bodies = append(bodies, asmBody(t.locals[required.Name], t.code(required.Name)))
+		name := required.Name
 		if other, ok := t.rename[name]; ok {
 			name = other
 		}
-		if required.name != t.omit {
-			exports = append(exports, cat(text(name), []byte{kindFunction}, uleb(t.contractIndex(required.name))))
+		if required.Name != t.omit {
+			exports = append(exports, cat(text(name), []byte{kindFunction}, uleb(t.contractIndex(required.Name))))
 		}
 	}
 	for _, h := range t.helpers {
@@ -227,24 +232,36 @@ func (t *testGuest) build() []byte {
 
 // importing adds an import of the list and returns the guest.
 func (t *testGuest) importing(module, name string) *testGuest {
-	f, ok := hostFunctionFor(module, name)
+	s, ok := importable(module, name)
 	if !ok {
 		panic("not on the list: " + name)
 	}
 	t.imports = append(t.imports, imported{module: module, name: name})
-	t.wanted = append(t.wanted, f.signature)
+	t.wanted = append(t.wanted, s)
 	return t
 }
 
+// cursorAt reads a module from a position on.
+func cursorAt(code []byte, at int) *cursor {
+	c := wasm.NewCursor(code)
+	c.Pos = at
+	return c
+}
+
+// parse admits a module that need not be a guest.
+func parse(code []byte, limits abi.Limits) (*meter.Module, error) {
+	return meter.Admit(code, wasm.Rules{Limits: limits, Importable: importable})
+}
+
 // sectionOf returns the payload of a section of a well-formed module.
-func sectionOf(t testing.TB, wasm []byte, id byte) []byte {
+func sectionOf(t testing.TB, code []byte, id byte) []byte {
 	t.Helper()
-	c := &cursor{data: wasm, pos: 8, end: len(wasm)}
-	for c.ok() && c.left() > 0 {
-		got := c.byte("an id")
-		start := c.skip(c.u32("a size"), "a section")
+	c := cursorAt(code, 8)
+	for c.OK() && c.Left() > 0 {
+		got := c.Byte("an id")
+		start := c.Skip(c.U32("a size"), "a section")
 		if got == id {
-			return wasm[start:c.pos]
+			return code[start:c.Pos]
 		}
 	}
 	t.Fatalf("no section %d", id)

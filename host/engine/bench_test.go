@@ -48,7 +48,7 @@ func BenchmarkHostCall(b *testing.B) {
 }
 
 func BenchmarkInstantiate(b *testing.B) {
-	m := compile(b, newEngine(b, Options{}), (&testGuest{}).build())
+	m := mustCompile(b, newEngine(b, Options{}), (&testGuest{}).build())
 	b.ReportAllocs()
 	for b.Loop() {
 		g, err := m.Instantiate(b.Context())

@@ -20,7 +20,7 @@ func TestGoBombs(t *testing.T) {
 		t.Skip("short: builds a guest in Go")
 	}
 	out := filepath.Join(t.TempDir(), "hostile.wasm")
-	build := exec.Command("go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", out, "../../cmd/hostd/bench/hostile")
+	build := exec.Command("go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", out, "../../cmd/hostd/internal/bench/hostile")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, said)
@@ -31,7 +31,7 @@ func TestGoBombs(t *testing.T) {
 	}
 	goroutines := runtime.NumGoroutine()
 	e := newEngine(t, Options{})
-	m := compile(t, e, wasm)
+	m := mustCompile(t, e, wasm)
 	for _, bomb := range []struct {
 		commands []string
 		kind     FaultKind // of the end of the last of them

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine/wasm"
 	"github.com/tetratelabs/wazero/api"
 )
 
-func (f guestFunction) name() string { return requiredExports[f].name }
+func (f guestFunction) name() string { return contract[f].Name }
 
 // Load makes the state of handle, initial or from a snapshot frame. The
 // status is LoadDone, LoadUnreadable or LoadNoRoom; with the last two there is
@@ -106,7 +107,7 @@ func (g *Instance) Drop(handle uint64) error {
 // evolves state.
 func (g *Instance) begin() {
 	g.deciding = false
-	g.clock = pureNow(g.pureClock)
+	g.clock = g.pureClock
 	g.system = stream{g.pureSeed}
 	g.hostCalls = 0
 	g.meter.deadline, g.meter.long = time.Time{}, nil
@@ -227,7 +228,7 @@ func (g *Instance) describe() ([]byte, error) {
 		return nil, err
 	}
 	if version := int32(g.stack[0]); version != abi.Version {
-		return nil, refuse("export "+abi.ExportABI, "returns %d; this host runs modules of version %d of the contract", version, abi.Version)
+		return nil, wasm.Refuse("export "+abi.ExportABI, "returns %d; this host runs modules of version %d of the contract", version, abi.Version)
 	}
 	g.begin()
 	if err := g.call(fnDescribe, startFuel); err != nil {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/hostd/hostd/host/engine/compile"
 )
 
 // TestEveryDamageToTheCacheIsSeen flips bits all over a cached module: what is
@@ -19,7 +21,7 @@ func TestEveryDamageToTheCacheIsSeen(t *testing.T) {
 		var log bytes.Buffer
 		t.Run("use", func(t *testing.T) {
 			e := newEngine(t, Options{CacheDir: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			if _, err := instantiate(t, compile(t, e, wasm)).Handle(0, []byte("x"), Env{}); err != nil {
+			if _, err := instantiate(t, mustCompile(t, e, wasm)).Handle(0, []byte("x"), Env{}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -52,10 +54,10 @@ func TestEveryDamageToTheCacheIsSeen(t *testing.T) {
 // not run either.
 func TestUnknownCacheFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
-	compile(t, newEngine(t, Options{CacheDir: dir}), (&testGuest{}).build())
+	mustCompile(t, newEngine(t, Options{CacheDir: dir}), (&testGuest{}).build())
 	for _, change := range []func() error{
-		func() error { return os.Remove(dir + "/" + checksumsName) },
-		func() error { return os.WriteFile(dir+"/"+checksumsName, []byte("no checksum\n\x00"), 0o600) },
+		func() error { return os.Remove(dir + "/" + compile.ChecksumsName) },
+		func() error { return os.WriteFile(dir+"/"+compile.ChecksumsName, []byte("no checksum\n\x00"), 0o600) },
 	} {
 		if err := change(); err != nil {
 			t.Fatal(err)
@@ -64,7 +66,7 @@ func TestUnknownCacheFilesAreRemoved(t *testing.T) {
 		if files := cacheFiles(t, dir); len(files) != 0 {
 			t.Errorf("the cache still holds %v", files)
 		}
-		compile(t, e, (&testGuest{}).build())
+		mustCompile(t, e, (&testGuest{}).build())
 		newEngine(t, Options{CacheDir: dir})
 		if files := cacheFiles(t, dir); len(files) != 1 {
 			t.Errorf("the cache holds %v", files)

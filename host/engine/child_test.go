@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/tests/testkit"
+	"github.com/hostd/hostd/host/engine/compile"
+	"github.com/hostd/hostd/tests/support/testkit"
 )
 
 // TestMain makes the test binary its own child process, in which it compiles
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 			panic("a crash on purpose")
 		case "flood":
 			os.Stderr.Write(make([]byte, 1<<20))
-			os.Exit(childRefused)
+			os.Exit(compile.Refused)
 		}
 	}
 	os.Exit(testkit.Main(m))
@@ -59,14 +60,14 @@ func TestChildFillsTheCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.compileInChild(t.Context(), prepare(parsed)); err != nil {
+	if err := e.child.Compile(t.Context(), parsed.Prepare()); err != nil {
 		t.Fatal(err)
 	}
 	files := cacheFiles(t, opts.CacheDir)
 	if len(files) != 1 {
 		t.Fatalf("the child left %v", files)
 	}
-	m := compile(t, e, (&testGuest{}).build())
+	m := mustCompile(t, e, (&testGuest{}).build())
 	if _, err := instantiate(t, m).Handle(0, []byte("x"), Env{}); err != nil {
 		t.Error(err)
 	}
@@ -116,7 +117,7 @@ func TestChildRefuses(t *testing.T) {
 // is removed when the cache is next opened.
 func TestInterruptedCompilationLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	compile(t, newEngine(t, Options{CacheDir: dir}), (&testGuest{}).build())
+	mustCompile(t, newEngine(t, Options{CacheDir: dir}), (&testGuest{}).build())
 	files := cacheFiles(t, dir)
 	leftover := files[0] + ".123.tmp"
 	if err := os.WriteFile(leftover, []byte("half"), 0o600); err != nil {
@@ -138,15 +139,6 @@ func TestChildThatCannotStartIsNoRefusal(t *testing.T) {
 		var refused *AdmissionError
 		if err == nil || errors.As(err, &refused) {
 			t.Errorf("%s: got %v", name, err)
-		}
-	}
-}
-
-func TestChildRejectsNonsense(t *testing.T) {
-	for name, input := range map[string]string{"nothing": "", "no JSON": "x\n", "endless line": strings.Repeat("x", 1<<20)} {
-		var said bytes.Buffer
-		if code := CompileChild(strings.NewReader(input), &said); code != childFailed || said.Len() == 0 {
-			t.Errorf("%s: exit code %d, %q", name, code, said.String())
 		}
 	}
 }

@@ -64,7 +64,7 @@ func BenchmarkSlice(b *testing.B) {
 		b.Run(h.name, func(b *testing.B) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			m := compile(b, newEngine(b, Options{}), h.guest.build())
+			m := mustCompile(b, newEngine(b, Options{}), h.guest.build())
 			s := &stretches{took: make([]time.Duration, 0, 200_000)}
 			for b.Loop() {
 				s.until = threadTime() + 200*time.Millisecond
@@ -95,7 +95,7 @@ func BenchmarkSlice(b *testing.B) {
 func BenchmarkCollection(b *testing.B) {
 	for _, h := range hogs() {
 		b.Run(h.name, func(b *testing.B) {
-			m := compile(b, newEngine(b, Options{}), h.guest.build())
+			m := mustCompile(b, newEngine(b, Options{}), h.guest.build())
 			compareCollections(b, func() func() { return hogging(b, h, m) })
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/engine/wasm"
 	"github.com/hostd/hostd/journal"
 	"github.com/tetratelabs/wazero"
 )
@@ -24,6 +25,7 @@ type Module struct {
 	manifest    *manifest.Manifest
 	description *Description
 	logger      *slog.Logger
+	logRate     *logRate
 
 	// image is what instances begin with, nil for none; mutable are the globals
 	// in it.
@@ -55,7 +57,7 @@ func (e *Engine) Compile(ctx context.Context, digest journal.Digest, wasm []byte
 	if err := e.retain(); err != nil {
 		return nil, err
 	}
-	compiled, err := e.compile(ctx, prepare(parsed))
+	compiled, err := e.compile(ctx, parsed.Prepare())
 	if err != nil {
 		e.release()
 		return nil, err
@@ -64,10 +66,11 @@ func (e *Engine) Compile(ctx context.Context, digest journal.Digest, wasm []byte
 		engine:      e,
 		digest:      digest,
 		compiled:    compiled,
-		description: parsed.describe(),
+		description: parsed.Describe(),
+		logRate:     &logRate{dropped: &e.logDropped},
 		logger:      e.logger.With("module_digest", digest.String()[:shortDigest]),
-		restorable:  parsed.restorable(),
-		mutable:     parsed.mutable,
+		restorable:  parsed.Restorable(),
+		mutable:     parsed.Mutable,
 		users:       1,
 	}
 	if m.manifest, err = m.readManifest(ctx); err != nil {
@@ -85,29 +88,32 @@ func (e *Engine) compile(ctx context.Context, prepared []byte) (*compiledModule,
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait to compile a module: %w", ctx.Err())
 	}
-	if len(e.compileCommand) > 0 && !e.cache.passed(prepared) {
-		if err := e.compileInChild(ctx, prepared); err != nil {
+	if e.child != nil && !e.cache.Passed(prepared) {
+		if err := e.child.Compile(ctx, prepared); err != nil {
 			return nil, err
 		}
-		if err := e.cache.pass(prepared); err != nil {
+		if err := e.cache.Pass(prepared); err != nil {
 			e.logger.Warn("a module will be tried again after the next start", "error", err)
 		}
 	}
 	compiled, err := e.compileHere(ctx, prepared)
 	if err == nil && e.cache != nil {
-		if err := e.cache.record(); err != nil {
+		if err := e.cache.Record(); err != nil {
 			e.logger.Warn("what was compiled is not recorded and will be compiled again after the next start", "error", err)
 		}
 	}
 	return compiled, err
 }
 
+// damagedCachePrefix begins the runtime's errors about its cache files.
+const damagedCachePrefix = "compilationcache:"
+
 // compileHere compiles, or takes what is in the cache.
 func (e *Engine) compileHere(ctx context.Context, prepared []byte) (*compiledModule, error) {
 	compiled, err := e.compilePrepared(ctx, prepared)
 	if err != nil && e.cache != nil && strings.HasPrefix(err.Error(), damagedCachePrefix) {
 		e.logger.Warn("compilation cache is damaged, compiling again", "error", err)
-		if err := e.cache.clear(); err != nil {
+		if err := e.cache.Clear(); err != nil {
 			return nil, err
 		}
 		compiled, err = e.compilePrepared(ctx, prepared)
@@ -127,7 +133,7 @@ func compileError(err error) error {
 		return fmt.Errorf("compilation cache: %w", err)
 	}
 	text, _ := publicText(err)
-	return refuse("code", "%s; build it again", text)
+	return wasm.Refuse("code", "%s; build it again", text)
 }
 
 // compileContained keeps a panic of the runtime's validator, which some
@@ -159,7 +165,7 @@ func (m *Module) readManifest(ctx context.Context) (*manifest.Manifest, error) {
 	}
 	parsed, err := manifest.Parse(text)
 	if err != nil {
-		return nil, refuse("manifest", "%s", strings.TrimPrefix(err.Error(), "manifest: "))
+		return nil, wasm.Refuse("manifest", "%s", strings.TrimPrefix(err.Error(), "manifest: "))
 	}
 	return parsed, nil
 }

@@ -9,8 +9,8 @@ import (
 func TestVariedInstancesDiffer(t *testing.T) {
 	e := newEngine(t, Options{})
 	for name, m := range map[string]*Module{
-		"clock":  compile(t, e, probe("clock_time_get", i32c(0), i64c(0), i32c(scratchAt)).build()),
-		"random": compile(t, e, probe("random_get", i32c(scratchAt), i32c(32)).build()),
+		"clock":  mustCompile(t, e, probe("clock_time_get", i32c(0), i64c(0), i32c(scratchAt)).build()),
+		"random": mustCompile(t, e, probe("random_get", i32c(scratchAt), i32c(32)).build()),
 	} {
 		evolve := func(now int64, seed uint64) []byte {
 			g, err := m.InstantiateVaried(t.Context(), now, seed)

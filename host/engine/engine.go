@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine/compile"
+	"github.com/hostd/hostd/host/engine/wasm"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 )
@@ -23,15 +25,16 @@ type Engine struct {
 	logger  *slog.Logger
 	budget  memoryBudget
 	runtime wazero.Runtime
-	cache   *compilationCache // nil without a directory
+	cache   *compile.Cache          // nil without a directory
+	files   wazero.CompilationCache // those in it, as the runtime has them
 
-	compileCommand []string // empty compiles in this process
-	compileTimeout time.Duration
-	compileWait    time.Duration // by the clock
+	child *compile.Child // nil compiles in this process
 	// compiling holds one token: a compilation takes up to hundreds of MiB.
 	compiling chan struct{}
 	// turns has a token for each long call that runs: see takeTurn.
 	turns chan struct{}
+	// logDropped counts lines of guests, of all modules.
+	logDropped atomic.Uint64
 
 	mu     sync.Mutex
 	open   int // modules
@@ -48,11 +51,8 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 		limits: opts.Limits,
 		logger: opts.Logger,
 
-		compileCommand: opts.CompileCommand,
-		compileTimeout: opts.CompileTimeout,
-		compileWait:    childPatience * opts.CompileTimeout,
-		compiling:      make(chan struct{}, 1),
-		turns:          make(chan struct{}, max(1, min(runtime.GOMAXPROCS(0), runtime.NumCPU())-1)),
+		compiling: make(chan struct{}, 1),
+		turns:     make(chan struct{}, max(1, min(runtime.GOMAXPROCS(0), runtime.NumCPU())-1)),
 	}
 	e.budget.limit = opts.MemoryBytes
 	config := wazero.NewRuntimeConfigCompiler()
@@ -60,30 +60,45 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 		config = wazero.NewRuntimeConfigInterpreter()
 	}
 	config = config.WithCoreFeatures(api.CoreFeaturesV2).
-		WithMemoryLimitPages(uint32(e.limits.MemoryBytes / pageBytes)).
+		WithMemoryLimitPages(uint32(e.limits.MemoryBytes / wasm.PageBytes)).
 		WithDebugInfoEnabled(false)
 	if opts.CacheDir != "" {
-		cache, err := openCompilationCache(opts.CacheDir)
-		if err != nil {
+		if err := e.openCache(opts); err != nil {
 			return nil, err
 		}
-		e.cache = cache
-		if !opts.cacheIsVerified {
-			damaged, err := cache.verify()
-			if err != nil {
-				return nil, err
-			}
-			if damaged > 0 {
-				e.logger.Warn("compilation cache is damaged, compiling again", "files", damaged)
-			}
-		}
-		config = config.WithCompilationCache(cache.files)
+		config = config.WithCompilationCache(e.files)
 	}
 	e.runtime = wazero.NewRuntimeWithConfig(ctx, config)
 	if err := errors.Join(e.registerHostFunctions(ctx), e.registerMeter(ctx)); err != nil {
 		return nil, fmt.Errorf("register host functions: %w", err)
 	}
 	return e, nil
+}
+
+// openCache opens the directory of compiled modules, and removes what is
+// damaged in it before the runtime reads any of it.
+func (e *Engine) openCache(opts Options) error {
+	cache, err := compile.OpenCache(opts.CacheDir)
+	if err != nil {
+		return err
+	}
+	files, err := wazero.NewCompilationCacheWithDir(opts.CacheDir)
+	if err != nil {
+		return fmt.Errorf("compilation cache: %w", err)
+	}
+	e.cache, e.files = cache, files
+	if len(opts.CompileCommand) > 0 {
+		order := compile.Order{CacheDir: opts.CacheDir, Limits: opts.Limits, CPU: opts.CompileTimeout}
+		e.child = compile.NewChild(opts.CompileCommand, order, opts.Logger)
+	}
+	if opts.cacheIsVerified {
+		return nil
+	}
+	damaged, err := cache.Verify()
+	if err == nil && damaged > 0 {
+		e.logger.Warn("compilation cache is damaged, compiling again", "files", damaged)
+	}
+	return err
 }
 
 // MemoryBytes returns the linear memory of all instances, in bytes as the
@@ -107,7 +122,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.closed = true
 	err := e.runtime.Close(ctx)
 	if e.cache != nil {
-		if cacheErr := e.cache.files.Close(ctx); err == nil {
+		if cacheErr := e.files.Close(ctx); err == nil {
 			err = cacheErr
 		}
 	}

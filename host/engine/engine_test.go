@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine/compile"
 	"github.com/hostd/hostd/journal"
 )
 
@@ -34,7 +35,7 @@ func newEngine(t testing.TB, opts Options) *Engine {
 	return e
 }
 
-func compile(t testing.TB, e *Engine, wasm []byte) *Module {
+func mustCompile(t testing.TB, e *Engine, wasm []byte) *Module {
 	t.Helper()
 	m, err := e.Compile(t.Context(), journal.Digest(sha256.Sum256(wasm)), wasm)
 	if err != nil {
@@ -65,7 +66,7 @@ func instantiate(t testing.TB, m *Module) *Instance {
 // start is an instance of a test guest with entity 0 loaded.
 func start(t testing.TB, opts Options, guest *testGuest) *Instance {
 	t.Helper()
-	g := instantiate(t, compile(t, newEngine(t, opts), guest.build()))
+	g := instantiate(t, mustCompile(t, newEngine(t, opts), guest.build()))
 	if status, err := g.Load(0, 0, nil); err != nil || status != abi.LoadDone {
 		t.Fatalf("load: %v, %v", status, err)
 	}
@@ -112,7 +113,7 @@ func TestGuestKeepsEntitiesApart(t *testing.T) {
 
 func TestManifestAndDescription(t *testing.T) {
 	wasm := (&testGuest{}).importing("hostd", "now").build()
-	m := compile(t, newEngine(t, Options{}), wasm)
+	m := mustCompile(t, newEngine(t, Options{}), wasm)
 	if got := m.Manifest(); got.Name != "test" || len(got.EntityTypes) != 1 || got.EntityTypes[0].Name != "test" {
 		t.Errorf("manifest is %+v", got)
 	}
@@ -173,7 +174,7 @@ func TestCloseOrderIsHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := compile(t, e, (&testGuest{}).build())
+	m := mustCompile(t, e, (&testGuest{}).build())
 	g := instantiate(t, m)
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
@@ -200,7 +201,7 @@ func TestCloseOrderIsHeld(t *testing.T) {
 
 func TestMemoryIsCountedAndGivenBack(t *testing.T) {
 	e := newEngine(t, Options{MemoryBytes: 100 * pageBytes})
-	m := compile(t, e, (&testGuest{bodies: map[string][]byte{
+	m := mustCompile(t, e, (&testGuest{bodies: map[string][]byte{
 		abi.ExportHandle: cat(i32c(8), op(opMemoryGrow, []byte{0}), op(opI64Extend), i64c(0), op(0x83)),
 	}}).build())
 	if used := e.MemoryBytes(); used != 0 {
@@ -259,7 +260,7 @@ func TestCompilationCache(t *testing.T) {
 	wasm := (&testGuest{}).build()
 	files := func() (names []string) {
 		entries, err := os.ReadDir(dir)
-		entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return e.Name() == checksumsName })
+		entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return e.Name() == compile.ChecksumsName })
 		if err != nil || len(entries) != 1 {
 			t.Fatalf("cache directory: %v, %v", entries, err)
 		}

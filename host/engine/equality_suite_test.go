@@ -78,7 +78,7 @@ func (n noted) Close() error {
 // metered, and returns the report and the sum of the answers.
 func suite(t *testing.T, e *Engine, wasm []byte, metered bool) (report string, sum []byte) {
 	t.Helper()
-	m := compile(t, e, wasm)
+	m := mustCompile(t, e, wasm)
 	manifest, err := instantiate(t, m).describe()
 	if err != nil {
 		t.Fatal(err)

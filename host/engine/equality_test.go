@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/tests/testkit"
+	"github.com/hostd/hostd/tests/support/testkit"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
@@ -51,7 +51,7 @@ func plainInstance(t testing.TB, e *Engine, compiled wazero.CompiledModule) *Ins
 		memory.Free()
 	})
 	g := &Instance{module: &Module{engine: e}, guest: guest, memory: memory, pureClock: fixedInstant, pureSeed: fixedSeed,
-		log: guestLog{logger: e.logger}, meter: meter{fuel: &counterOf{}, stack: &counterOf{}}}
+		log: guestLog{logger: e.logger}, meter: account{fuel: &counterOf{}, stack: &counterOf{}}}
 	g.ctx = &callContext{context.Background(), g}
 	g.SetBudgets(Budgets{})
 	g.begin()
@@ -165,7 +165,7 @@ func TestMeteredGuestsAreTheSame(t *testing.T) {
 			}
 			var spent []int64
 			for _, opts := range []Options{{}, {Interpreter: true}, {}} {
-				got, fuel := outcomes(t, instantiate(t, compile(t, newEngine(t, opts), wasm)), seed, commands)
+				got, fuel := outcomes(t, instantiate(t, mustCompile(t, newEngine(t, opts), wasm)), seed, commands)
 				compare(fmt.Sprintf("metered, interpreter %v", opts.Interpreter), want, got)
 				spent = append(spent, fuel)
 			}
@@ -220,7 +220,7 @@ func BenchmarkCommands(b *testing.B) {
 				wasm = testkit.BuildExample(b, name)
 			}
 			e := newEngine(b, Options{})
-			guests := [2]*Instance{asItCame(b, e, wasm), instantiate(b, compile(b, e, wasm))}
+			guests := [2]*Instance{asItCame(b, e, wasm), instantiate(b, mustCompile(b, e, wasm))}
 			input := abi.AppendPayload(abi.AppendName(abi.AppendSequence(nil, 1), "add"), []byte(`{"amount":3}`))
 			least := [2]time.Duration{time.Hour, time.Hour}
 			for _, g := range guests {

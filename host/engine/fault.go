@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/hostd/hostd/host/engine/meter"
+	"github.com/hostd/hostd/host/engine/wasm"
 )
 
 // Sentinels of this package.
@@ -106,7 +109,6 @@ func faultOf(export string, err error) error {
 const runtimeStackOverflow = "stack overflow"
 
 const (
-	maxFaultMessage  = 256
 	maxTraceLines    = 16
 	traceHeading     = "wasm stack trace:"
 	hostTraceHeading = "Go runtime stack trace:"
@@ -124,22 +126,15 @@ func publicText(err error) (message string, trace []string) {
 	message = strings.TrimSuffix(strings.TrimSpace(message), " (recovered by wazero)")
 	message = strings.TrimPrefix(message, "wasm error: ")
 	if !traced {
-		return shorten(message), nil
+		return wasm.Shorten(message), nil
 	}
 	for line := range strings.Lines(frames) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, meterModule+".") {
-			trace = append(trace, shorten(line))
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, meter.ImportModule+".") {
+			trace = append(trace, wasm.Shorten(line))
 		}
 		if len(trace) == maxTraceLines {
 			break
 		}
 	}
-	return shorten(message), trace
-}
-
-func shorten(text string) string {
-	if len(text) > maxFaultMessage {
-		text = text[:maxFaultMessage] + "..."
-	}
-	return strings.ToValidUTF8(text, "?")
+	return wasm.Shorten(message), trace
 }

@@ -8,19 +8,15 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine/meter"
 	"github.com/tetratelabs/wazero/api"
 )
 
-const (
-	// sliceFuel is what a guest gets at a time. When it is spent the guest
-	// calls the host, where the collector can stop it and, now and then, other
-	// goroutines get their turn: after some microseconds mostly, and after
-	// milliseconds if each unit of it waits for memory.
-	sliceFuel = 40_000
-	// stackBytes bounds the frames of a call, as frameBytes counts them. The
-	// compiler's own bound is 100 MB and more an instance.
-	stackBytes = 4 << 20
-)
+// sliceFuel is what a guest gets at a time. When it is spent the guest
+// calls the host, where the collector can stop it and, now and then, other
+// goroutines get their turn: after some microseconds mostly, and after
+// milliseconds if each unit of it waits for memory.
+const sliceFuel = 40_000
 
 // Budgets are what one call may spend, in units of fuel. 0 is the limit of the
 // engine.
@@ -43,9 +39,9 @@ func (b Budgets) withDefaults(l *abi.Limits) Budgets {
 	return b
 }
 
-// meter keeps the account of the call being made. The guest's own counter
+// account is that of the call being made. The guest's own counter
 // holds what is left of a slice; the rest of the budget stays here.
-type meter struct {
+type account struct {
 	fuel, stack api.MutableGlobal
 	budget      int64
 	rest        int64 // of the budget, not given to the guest yet
@@ -104,10 +100,10 @@ func (g *Instance) endTurn() {
 }
 
 // attach finds the guest's counters.
-func (m *meter) attach(guest api.Module) error {
+func (m *account) attach(guest api.Module) error {
 	var fuel, stack bool
-	m.fuel, fuel = guest.ExportedGlobal(exportFuel).(api.MutableGlobal)
-	m.stack, stack = guest.ExportedGlobal(exportStack).(api.MutableGlobal)
+	m.fuel, fuel = guest.ExportedGlobal(meter.ExportFuel).(api.MutableGlobal)
+	m.stack, stack = guest.ExportedGlobal(meter.ExportStack).(api.MutableGlobal)
 	if !fuel || !stack {
 		return errors.New("the module is not metered")
 	}
@@ -115,19 +111,19 @@ func (m *meter) attach(guest api.Module) error {
 }
 
 // open begins a call that may spend budget.
-func (m *meter) open(budget int64) {
+func (m *account) open(budget int64) {
 	m.budget, m.rest, m.slices = budget, budget, 0
 	m.give()
 }
 
-func (m *meter) give() {
+func (m *account) give() {
 	slice := min(sliceFuel, m.rest)
 	m.rest -= slice
 	m.fuel.Set(uint64(slice))
 }
 
 // close ends the account.
-func (m *meter) close() {
+func (m *account) close() {
 	m.used = m.budget - m.rest - int64(m.fuel.Get())
 }
 
@@ -135,7 +131,7 @@ func (m *meter) close() {
 // guest meets it at its next check.
 func (g *Instance) spendBytes(n int) {
 	m := &g.meter
-	m.fuel.Set(m.fuel.Get() - uint64(n/bytesPerUnit))
+	m.fuel.Set(m.fuel.Get() - uint64(n/meter.BytesPerUnit))
 }
 
 // refuel is the function a guest calls when its slice or its stack is spent.
@@ -220,7 +216,7 @@ func (e *Engine) registerMeter(ctx context.Context) error {
 	refuel := func(ctx context.Context, _ api.Module, _ []uint64) {
 		ctx.(*callContext).instance.refuel()
 	}
-	_, err := e.runtime.NewHostModuleBuilder(meterModule).NewFunctionBuilder().
-		WithGoModuleFunction(api.GoModuleFunc(refuel), nil, nil).Export(meterRefuel).Instantiate(ctx)
+	_, err := e.runtime.NewHostModuleBuilder(meter.ImportModule).NewFunctionBuilder().
+		WithGoModuleFunction(api.GoModuleFunc(refuel), nil, nil).Export(meter.ImportRefuel).Instantiate(ctx)
 	return err
 }

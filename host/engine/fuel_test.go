@@ -208,7 +208,7 @@ func TestHostWorkIsCharged(t *testing.T) {
 // come to the end of their budget, and every turn is given back.
 func TestLongCallsTakeTurns(t *testing.T) {
 	e := newEngine(t, Options{})
-	m := compile(t, e, endless().build())
+	m := mustCompile(t, e, endless().build())
 	var looping sync.WaitGroup
 	for range 3 * runtime.GOMAXPROCS(0) {
 		g := instantiate(t, m)

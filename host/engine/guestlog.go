@@ -5,6 +5,8 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/hostd/hostd/abi"
 )
@@ -16,6 +18,7 @@ type guestLog struct {
 	logger    *slog.Logger
 	lineLimit int // lines of one call
 	byteLimit int // bytes of one line
+	rate      *logRate
 
 	lines   int // of this call
 	dropped int // of this call
@@ -35,7 +38,9 @@ func (l *guestLog) line(level abi.LogLevel, text []byte) {
 	if !l.logger.Enabled(context.Background(), to) {
 		return
 	}
-	text = text[:min(len(text), l.byteLimit)]
+	if text = text[:min(len(text), l.byteLimit)]; !l.rate.take(time.Now(), len(text)) {
+		return
+	}
 	l.logger.Log(context.Background(), to, "guest log", "line", strings.ToValidUTF8(string(text), "?"))
 }
 
@@ -79,8 +84,51 @@ func (l *guestLog) end() {
 	if len(l.partial) > 0 {
 		l.endLine()
 	}
-	if l.dropped > 0 {
+	if l.dropped > 0 && l.rate.take(time.Now(), 0) {
 		l.logger.Warn("guest log lines dropped", "dropped", l.dropped, "limit", l.lineLimit)
 	}
 	l.lines, l.dropped = 0, 0
 }
+
+const (
+	// logBytesPerSecond is what the guests of a module may log in a second, and
+	// logBurst what adds up of it. logLineBytes is a line's share of what the host
+	// writes beside it.
+	logBytesPerSecond = 64 << 10
+	logBurst          = 256 << 10
+	logLineBytes      = 128
+)
+
+// logRate bounds the log of a module's guests on this node. It is safe for
+// concurrent use; nil bounds nothing.
+type logRate struct {
+	free    atomic.Int64   // when all that was logged is paid for, unix nanoseconds
+	dropped *atomic.Uint64 // lines, of all modules
+}
+
+// take takes a line of n bytes, or counts it as dropped.
+func (r *logRate) take(now time.Time, n int) bool {
+	if r == nil {
+		return true
+	}
+	const perByte = int64(time.Second) / logBytesPerSecond
+	cost := int64(n+logLineBytes) * perByte
+	for {
+		free := r.free.Load()
+		from := max(free, now.UnixNano())
+		if from > now.UnixNano()+2*logBurst*perByte {
+			from = now.UnixNano() // the clock was set back
+		}
+		if from+cost > now.UnixNano()+logBurst*perByte {
+			r.dropped.Add(1)
+			return false
+		}
+		if r.free.CompareAndSwap(free, from+cost) {
+			return true
+		}
+	}
+}
+
+// LogDropped counts the lines of guests that were not logged because their
+// module had logged too much.
+func (e *Engine) LogDropped() uint64 { return e.logDropped.Load() }

@@ -81,8 +81,8 @@ func recursion(name string, n int) hog {
 	h := strewnHog(name, nil, cat(op(0x23, uleb(1)), op(opI32Eqz), op(opIf, []byte{blockVoid}), op(opReturn), []byte{opEnd},
 		op(0x23, uleb(1)), i32c(1), op(opI32Sub), op(0x24, uleb(1)), call(9), follow(n)))
 	frame := int64(0)
-	if m, fault := parseModule(h.guest.build(), abi.DefaultLimits()); fault == nil {
-		frame = m.plans[9].frameBytes(0)
+	if m, fault := parse(h.guest.build(), abi.DefaultLimits()); fault == nil {
+		frame = m.Shape(9).FrameBytes
 	}
 	h.guest.bodies[abi.ExportHandle] = cat(i32c(int32(stackBytes/frame-2)), op(0x24, uleb(1)), call(9), i64c(0))
 	return h
@@ -94,8 +94,8 @@ func recursionBetween(name string, code []byte, helpers ...[]byte) hog {
 	h := strewnHog(name, nil, append([][]byte{cat(op(0x23, uleb(1)), op(opI32Eqz), op(opIf, []byte{blockVoid}), op(opReturn), []byte{opEnd},
 		op(0x23, uleb(1)), i32c(1), op(opI32Sub), op(0x24, uleb(1)), call(9), code)}, helpers...)...).hidden()
 	frame := int64(0)
-	if m, fault := parseModule(h.guest.build(), abi.DefaultLimits()); fault == nil {
-		frame = m.plans[9].frameBytes(0)
+	if m, fault := parse(h.guest.build(), abi.DefaultLimits()); fault == nil {
+		frame = m.Shape(9).FrameBytes
 	}
 	h.guest.bodies[abi.ExportHandle] = cat(i32c(int32(stackBytes/frame-2)), op(0x24, uleb(1)), call(9), i64c(0))
 	return h
@@ -152,7 +152,7 @@ func hogs() []hog {
 	}
 	for i := range all {
 		if h := &all[i]; h.name == "many-calls-by-table" {
-			direct := uint64(len(requiredExports)) // the type of the first helper
+			direct := uint64(len(contract)) // the type of the first helper
 			h.guest.bodies[abi.ExportHandle] = cat(times(10_000, cat(i32c(5), op(opCallIndirect, uleb(direct), uleb(0)))), i64c(0))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine/wasm"
 	"github.com/tetratelabs/wazero/api"
 )
 
@@ -13,7 +14,7 @@ import (
 // guest's word: every access goes through memory, which checks them.
 type hostFunction struct {
 	module, name string
-	signature
+	wasm.Signature
 	call func(g *Instance, memory api.Memory, stack []uint64)
 }
 
@@ -22,19 +23,20 @@ func hostFunctions() []hostFunction {
 	return append(contractFunctions(), wasiFunctions()...)
 }
 
-func hostFunctionFor(module, name string) (hostFunction, bool) {
+// importable is the signature of a host function.
+func importable(module, name string) (wasm.Signature, bool) {
 	for _, f := range hostFunctions() {
 		if f.module == module && f.name == name {
-			return f, true
+			return f.Signature, true
 		}
 	}
-	return hostFunction{}, false
+	return wasm.Signature{}, false
 }
 
 // contractFunctions are the functions of the host's own import module.
 func contractFunctions() []hostFunction {
 	own := func(name, params, results string, call func(*Instance, api.Memory, []uint64)) hostFunction {
-		return hostFunction{abi.ImportModule, name, signature{params, results}, call}
+		return hostFunction{abi.ImportModule, name, wasm.Signature{Params: params, Results: results}, call}
 	}
 	return []hostFunction{
 		own(abi.ImportLog, i32+i32+i32, "", func(g *Instance, memory api.Memory, stack []uint64) {
@@ -86,7 +88,7 @@ func (e *Engine) registerHostFunctions(ctx context.Context) error {
 				call(g, caller.Memory(), stack)
 			}
 			builder.NewFunctionBuilder().
-				WithGoModuleFunction(api.GoModuleFunc(counted), []api.ValueType(f.params), []api.ValueType(f.results)).
+				WithGoModuleFunction(api.GoModuleFunc(counted), []api.ValueType(f.Params), []api.ValueType(f.Results)).
 				Export(f.name)
 		}
 		if _, err := builder.Instantiate(ctx); err != nil {

@@ -16,10 +16,10 @@ func TestHostFunctionsAreTheContracts(t *testing.T) {
 		seen[f.module+"."+f.name] = true
 	}
 	for name, want := range map[string]signature{
-		abi.ImportLog: {i32 + i32 + i32, ""}, abi.ImportNow: {"", i64}, abi.ImportRandom: {"", i64},
+		abi.ImportLog: sig(i32+i32+i32, ""), abi.ImportNow: sig("", i64), abi.ImportRandom: sig("", i64),
 	} {
-		if f, ok := hostFunctionFor(abi.ImportModule, name); !ok || f.signature != want {
-			t.Errorf("%s has signature %v, want %v", name, f.signature, want)
+		if s, ok := importable(abi.ImportModule, name); !ok || s != want {
+			t.Errorf("%s has signature %v, want %v", name, s, want)
 		}
 	}
 	if len(seen) != 3+21 {
@@ -44,7 +44,7 @@ func FuzzHostFunctions(f *testing.F) {
 		f.Add(uint8(i), word(0, 0, 64, end-8))
 	}
 	e := newEngine(f, Options{})
-	g := instantiate(f, compile(f, e, (&testGuest{}).build()))
+	g := instantiate(f, mustCompile(f, e, (&testGuest{}).build()))
 	functions := hostFunctions()
 	f.Fuzz(func(t *testing.T, which uint8, parameters []byte) {
 		function := functions[int(which)%len(functions)]
@@ -55,7 +55,7 @@ func FuzzHostFunctions(f *testing.F) {
 				parameters = parameters[8:]
 			}
 		}
-		for i, param := range function.params {
+		for i, param := range function.Params {
 			if param == typeI32 {
 				stack[i] = uint64(uint32(stack[i])) // as the runtime passes it
 			}
@@ -71,7 +71,7 @@ func FuzzHostFunctions(f *testing.F) {
 			g.log.end()
 		}()
 		function.call(g, g.guest.Memory(), stack)
-		if function.results == i32 && stack[0] > 76 {
+		if function.Results == i32 && stack[0] > 76 {
 			t.Fatalf("%s gave error number %d", function.name, stack[0])
 		}
 	})

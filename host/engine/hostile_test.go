@@ -41,7 +41,7 @@ func obedient() *testGuest {
 // and are not too many, and is a fault everywhere else.
 func TestHostileSpans(t *testing.T) {
 	bothEngines(t, func(t *testing.T, opts Options) {
-		m := compile(t, newEngine(t, opts), obedient().build())
+		m := mustCompile(t, newEngine(t, opts), obedient().build())
 		limits := abi.DefaultLimits()
 		for _, call := range []struct {
 			name  string
@@ -122,12 +122,12 @@ func TestHostileArguments(t *testing.T) {
 	}
 	bothEngines(t, func(t *testing.T, opts Options) {
 		e := newEngine(t, opts)
-		neighbour := instantiate(t, compile(t, e, (&testGuest{}).build()))
+		neighbour := instantiate(t, mustCompile(t, e, (&testGuest{}).build()))
 		ended := map[string]int{}
 		for i, f := range hostFunctions() {
 			random := rand.New(rand.NewPCG(uint64(i), 0))
 			var code []byte
-			for at, kind := range []byte(f.params) {
+			for at, kind := range []byte(f.Params) {
 				load := byte(opI32Load)
 				if kind == typeI64 {
 					load = opI64Load
@@ -135,14 +135,14 @@ func TestHostileArguments(t *testing.T) {
 				code = cat(code, i32c(int32(bufferAt+8*at)), op(load, aligned(2)))
 			}
 			code = cat(code, call(0))
-			if f.results != "" {
+			if f.Results != "" {
 				code = append(code, opDrop)
 			}
 			guest := (&testGuest{bodies: map[string][]byte{abi.ExportHandle: cat(code, i64c(0))}}).importing(f.module, f.name)
-			m := compile(t, e, guest.build())
+			m := mustCompile(t, e, guest.build())
 			for range combinations {
 				var input []byte
-				for range f.params {
+				for range f.Params {
 					number := hostileNumbers[random.IntN(len(hostileNumbers))]
 					input = binary.LittleEndian.AppendUint64(input, uint64(number)|uint64(random.IntN(2))<<63)
 				}

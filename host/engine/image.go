@@ -1,8 +1,7 @@
 package engine
 
 import (
-	"strconv"
-
+	"github.com/hostd/hostd/host/engine/meter"
 	"github.com/tetratelabs/wazero/api"
 )
 
@@ -32,20 +31,7 @@ const (
 	// imageMostBytes bounds an image up to its last byte that is not zero. A
 	// page of it takes the kernel 2.5 us to copy, which nothing can stop.
 	imageMostBytes = 4 << 20
-	// imageMostGlobals bounds what a module's code is made to export.
-	imageMostGlobals = 256
 )
-
-// exportGlobal begins the names of the exports of mutable globals.
-const exportGlobal = "__g"
-
-func globalName(index uint32) string { return exportGlobal + strconv.FormatUint(uint64(index), 10) }
-
-// restorable reports whether the state of an instance is its memory and the
-// globals in m.mutable.
-func (m *parsedModule) restorable() bool {
-	return !m.opaque && m.dataCount < 0 && len(m.mutable) <= imageMostGlobals
-}
 
 // takeImage makes the module's image of an instance that has just started.
 // Where there is none to be had instances do without.
@@ -61,7 +47,7 @@ func (m *Module) takeImage(g *Instance) {
 	}
 	globals := make([]uint64, len(m.mutable))
 	for i, index := range m.mutable {
-		global, ok := g.guest.ExportedGlobal(globalName(index)).(api.MutableGlobal)
+		global, ok := g.guest.ExportedGlobal(meter.GlobalName(index)).(api.MutableGlobal)
 		if !ok {
 			return
 		}
@@ -102,7 +88,7 @@ func (m *Module) imageFor(opts *InstanceOptions) *image {
 // restore sets the globals. The memory is there already.
 func (g *Instance) restore(from *image) {
 	for i, index := range g.module.mutable {
-		g.guest.ExportedGlobal(globalName(index)).(api.MutableGlobal).Set(from.globals[i])
+		g.guest.ExportedGlobal(meter.GlobalName(index)).(api.MutableGlobal).Set(from.globals[i])
 	}
 	g.meter.used = from.fuel
 }

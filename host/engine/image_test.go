@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine/meter"
 	"github.com/tetratelabs/wazero/api"
 )
 
@@ -53,7 +54,7 @@ func initialized(more ...[]byte) *testGuest {
 // withImage compiles a module that must get an image.
 func withImage(t *testing.T, e *Engine, guest *testGuest) *Module {
 	t.Helper()
-	m := compile(t, e, guest.build())
+	m := mustCompile(t, e, guest.build())
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has files in memory that can be sealed")
 	}
@@ -81,7 +82,7 @@ func stateOf(t *testing.T, g *Instance) string {
 	}
 	text := fmt.Sprintf("%d bytes, sum %x\n", len(memory), memory[:8]) + string(memory)
 	for _, index := range g.module.mutable {
-		text += fmt.Sprintf("\n%d %#x", index, g.guest.ExportedGlobal(globalName(index)).(api.MutableGlobal).Get())
+		text += fmt.Sprintf("\n%d %#x", index, g.guest.ExportedGlobal(meter.GlobalName(index)).(api.MutableGlobal).Get())
 	}
 	return text
 }
@@ -181,7 +182,7 @@ func TestModulesWithoutImage(t *testing.T) {
 		if name == "a refused grow" {
 			opts.MemoryBytes = 150 * pageBytes
 		}
-		m := compile(t, newEngine(t, opts), guest.build())
+		m := mustCompile(t, newEngine(t, opts), guest.build())
 		if m.image != nil {
 			t.Errorf("%s: the module has an image", name)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine/wasm"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
@@ -78,7 +79,7 @@ type Instance struct {
 	system    stream
 	hostCalls int
 	log       guestLog
-	meter     meter
+	meter     account
 	budgets   Budgets
 	applying  []byte // input of the Apply being made
 
@@ -111,13 +112,23 @@ func (m *Module) Instantiate(ctx context.Context) (*Instance, error) {
 // InstantiateWith is Instantiate with options. The error can wrap
 // ErrMemoryLimit too.
 func (m *Module) InstantiateWith(ctx context.Context, opts InstanceOptions) (*Instance, error) {
-	if least := int64(m.description.MemoryMinPages) * pageBytes; opts.MemoryBytes > 0 && least > opts.MemoryBytes {
+	if least := int64(m.description.MemoryMinPages) * wasm.PageBytes; opts.MemoryBytes > 0 && least > opts.MemoryBytes {
 		return nil, fmt.Errorf("%w: the module starts with %d bytes, limit %d", ErrMemoryLimit, least, opts.MemoryBytes)
 	}
 	if opts.pureClock == 0 {
 		opts.pureClock, opts.pureSeed = fixedInstant, fixedSeed
 	}
 	return m.instantiate(ctx, opts)
+}
+
+// InstantiateVaried is Instantiate for tests of a guest's purity: while the
+// guest evolves state, and while it starts, its clock stands at now, in unix
+// nanoseconds, and its random stream has the seed given. A guest whose state
+// depends on either, through the order of a map for one, shows it by another
+// snapshot of the same history. now must not be 0: a Go guest does not start
+// then.
+func (m *Module) InstantiateVaried(ctx context.Context, now int64, seed uint64) (*Instance, error) {
+	return m.InstantiateWith(ctx, InstanceOptions{pureClock: now, pureSeed: seed})
 }
 
 func (m *Module) instantiate(ctx context.Context, opts InstanceOptions) (*Instance, error) {
@@ -135,7 +146,7 @@ func (m *Module) instantiate(ctx context.Context, opts InstanceOptions) (*Instan
 	g := &Instance{
 		module:    m,
 		memory:    &linearMemory{budget: &m.engine.budget, own: own, limit: uint64(opts.MemoryBytes)},
-		log:       guestLog{logger: m.logger, lineLimit: limits.LogLines, byteLimit: limits.LogLineBytes},
+		log:       guestLog{logger: m.logger, rate: m.logRate, lineLimit: limits.LogLines, byteLimit: limits.LogLineBytes},
 		pureClock: opts.pureClock,
 		pureSeed:  opts.pureSeed,
 	}
@@ -171,11 +182,11 @@ func (g *Instance) leave() {
 
 // InstanceBytes is what an instance is charged at its least.
 func (m *Module) InstanceBytes() int64 {
-	return m.heldBytes() + int64(m.description.MemoryMinPages)*pageBytes
+	return m.heldBytes() + int64(m.description.MemoryMinPages)*wasm.PageBytes
 }
 
 // heldBytes is what an instance holds besides linear memory.
-func (m *Module) heldBytes() int64 { return instanceBytes + m.description.TableBytes }
+func (m *Module) heldBytes() int64 { return instanceBytes + m.description.HeldBytes }
 
 // start makes the guest and lets it initialize itself, if it does not begin
 // with what that would make.
@@ -252,7 +263,7 @@ func (g *Instance) Module() *Module { return g.module }
 // frames of the contract, and returns the fault. cause must be public text.
 func (g *Instance) Condemn(export string, cause error) *Fault {
 	g.dead = true
-	return &Fault{Kind: FaultFrames, Export: export, Message: shorten(cause.Error())}
+	return &Fault{Kind: FaultFrames, Export: export, Message: wasm.Shorten(cause.Error())}
 }
 
 // Close frees the guest's memory. Slices that calls returned stay valid.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -9,7 +10,8 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/tests/testkit"
+	"github.com/hostd/hostd/host/engine/wasm"
+	"github.com/hostd/hostd/tests/support/testkit"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 )
@@ -32,18 +34,18 @@ var kernelNames = []string{"spin", "sum", "fib", "sieve", "machine"}
 type kernel struct {
 	guest    api.Module
 	instance *Instance
-	meter    *meter // nil as it came
+	meter    *account // nil as it came
 	ctx      context.Context
 }
 
 func openKernel(t testing.TB, e *Engine, wasm []byte, metered bool) *kernel {
 	t.Helper()
 	if metered {
-		m, fault := parseModule(wasm, e.limits)
+		m, fault := parse(wasm, e.limits)
 		if fault != nil {
 			t.Fatal(fault)
 		}
-		wasm = prepare(m)
+		wasm = m.Prepare()
 	}
 	compiled, err := e.runtime.CompileModule(t.Context(), wasm)
 	if err != nil {
@@ -55,7 +57,7 @@ func openKernel(t testing.TB, e *Engine, wasm []byte, metered bool) *kernel {
 		t.Fatal(err)
 	}
 	instance := &Instance{module: &Module{engine: e}, guest: guest, pureClock: fixedInstant,
-		meter: meter{fuel: &counterOf{}, stack: &counterOf{}}}
+		meter: account{fuel: &counterOf{}, stack: &counterOf{}}}
 	k := &kernel{guest: guest, instance: instance, ctx: &callContext{context.Background(), instance}}
 	instance.begin()
 	if metered {
@@ -96,31 +98,36 @@ func (k *kernel) run(t testing.TB, name string, params ...uint64) (result uint64
 // shifted is the module with some code that never runs at the head of its first
 // function, which moves all others: where a loop of a few instructions lies in
 // a line of the cache decides up to a third of its time.
-func shifted(t testing.TB, wasm []byte, by int) []byte {
-	t.Helper()
-	m, fault := parseModule(wasm, abi.DefaultLimits())
-	if fault != nil {
-		t.Fatal(fault)
-	}
+func shifted(code []byte, by int) []byte {
 	filling := cat(op(opMemorySize, []byte{0}), op(opI32Eqz), op(opIf, []byte{blockVoid}))
 	for i := range int32(by) {
 		filling = cat(filling, i32c(i), i32c(i), op(0x3a, aligned(0))) // i32.store8
 	}
 	filling = append(filling, opEnd)
-	out := append([]byte(wasmMagic), wasmVersion...)
-	for _, s := range m.sections {
-		payload := m.payload(s.id)
-		if s.id == sectionCode {
-			payload = uleb(uint64(len(m.bodies)))
-			for i, body := range m.bodies {
-				code := wasm[body.start:body.end]
-				if i == 0 {
-					code = cat(wasm[body.start:m.plans[0].code.start], filling, wasm[m.plans[0].code.start:body.end])
+	out := bytes.Clone(code[:8])
+	for c := cursorAt(code, 8); c.Left() > 0; {
+		id := c.Byte("an id")
+		size := c.U32("a size")
+		end := c.Pos + int(size)
+		payload := code[c.Pos:end]
+		if id == sectionCode {
+			payload = uleb(uint64(c.U32("bodies")))
+			for first := true; c.Pos < end; first = false {
+				size := int(c.U32("a size"))
+				body := code[c.Pos : c.Pos+size]
+				if c.Pos += size; first {
+					locals := wasm.NewCursor(body)
+					for range locals.U32("groups") {
+						locals.U32("a number")
+						locals.Byte("a type")
+					}
+					body = cat(body[:locals.Pos], filling, body[locals.Pos:])
 				}
-				payload = cat(payload, uleb(uint64(len(code))), code)
+				payload = cat(payload, uleb(uint64(len(body))), body)
 			}
 		}
-		out = appendSection(out, s.id, payload)
+		c.Pos = end
+		out = append(out, asmSection(id, payload)...)
 	}
 	return out
 }
@@ -144,7 +151,7 @@ func BenchmarkKernels(b *testing.B) {
 			e := newEngine(b, Options{})
 			var pairs [][2]*kernel
 			for by := range shifts {
-				moved := shifted(b, wasm, by)
+				moved := shifted(wasm, by)
 				pairs = append(pairs, [2]*kernel{openKernel(b, e, moved, false), openKernel(b, e, moved, true)})
 			}
 			for _, name := range kernelNames {

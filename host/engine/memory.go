@@ -17,8 +17,9 @@ type memoryBudget struct {
 	instances atomic.Int64
 }
 
-// instanceBytes is what an instance holds besides its linear memory and its
-// tables: native stacks and the runtime's own records (32 to 53 KB measured).
+// instanceBytes is what an instance holds besides its linear memory and what
+// is counted by Description.HeldBytes: native stacks and the runtime's own records
+// (32 to 53 KB measured).
 const instanceBytes = 64 << 10
 
 // MemoryBudget bounds what the instances that were given it hold together, as
@@ -76,7 +77,7 @@ type Usage struct {
 	// ReservedBytes is address space, which costs nothing.
 	ReservedBytes int64
 	// ChargedBytes is what Options.MemoryBytes holds for: MemoryBytes, tables
-	// at their largest, and 64 KiB an instance.
+	// at their largest, elements, globals and segments, and 64 KiB an instance.
 	ChargedBytes int64
 }
 

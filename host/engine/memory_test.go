@@ -32,7 +32,7 @@ func grow(t *testing.T, g *Instance) (pages int) {
 }
 
 func TestInstanceMemoryLimit(t *testing.T) {
-	m := compile(t, newEngine(t, Options{}), growing().build())
+	m := mustCompile(t, newEngine(t, Options{}), growing().build())
 	for limit, want := range map[int64]int{24 * pageBytes: 0, 25*pageBytes - 1: 0, 25 * pageBytes: 1, 30 * pageBytes: 6} {
 		g, err := m.InstantiateWith(t.Context(), InstanceOptions{MemoryBytes: limit})
 		if err != nil {
@@ -58,9 +58,9 @@ func TestUsage(t *testing.T) {
 	for _, test := range []struct {
 		guest  *testGuest
 		tables int64
-	}{{fixed, 100 * elementBytes}, {growable, 1000 * elementBytes}} {
+	}{{fixed, tableBytes + 100*elementBytes}, {growable, tableBytes + 1000*elementBytes}} {
 		e := newEngine(t, Options{})
-		m := compile(t, e, test.guest.build())
+		m := mustCompile(t, e, test.guest.build())
 		for i := range int64(3) {
 			want := Usage{Instances: int(i), MemoryBytes: i * 24 * pageBytes, ReservedBytes: i * 1024 * pageBytes,
 				ChargedBytes: i * (24*pageBytes + instanceBytes + test.tables)}
@@ -77,7 +77,7 @@ func TestUsage(t *testing.T) {
 func TestNodeMemory(t *testing.T) {
 	const one = 24*pageBytes + instanceBytes
 	e := newEngine(t, Options{MemoryBytes: 2*one + 5*pageBytes})
-	m := compile(t, e, growing().build())
+	m := mustCompile(t, e, growing().build())
 	first, err := m.Instantiate(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestNodeMemory(t *testing.T) {
 // back whole.
 func TestMemoryBudgetOfSome(t *testing.T) {
 	e := newEngine(t, Options{})
-	m := compile(t, e, growing().build())
+	m := mustCompile(t, e, growing().build())
 	const start = 24 * pageBytes
 	budget := NewMemoryBudget(2*(start+instanceBytes) + 5*pageBytes)
 	open := func(own *MemoryBudget) *Instance {

@@ -23,7 +23,7 @@ func wideGuest() *testGuest {
 	guest := &testGuest{
 		tables:  [][]byte{tableOf(memoryBounds(2, 10))},
 		globals: [][]byte{cat([]byte{typeI32, 1}, i32c(7), []byte{opEnd}), cat([]byte{typeI64, 0}, i64c(-7), []byte{opEnd})},
-		helpers: []helper{{signature{i32, i32}, []byte{1, 3, typeI64}, get(0)}},
+		helpers: []helper{{sig(i32, i32), []byte{1, 3, typeI64}, get(0)}},
 		custom:  [][]byte{asmSection(sectionCustom, cat(text("name"), []byte{1}, uleb(9), vec(cat(uleb(3), text("helper")))))},
 		bodies: map[string][]byte{
 			abi.ExportQuery: cat(i32c(1), call(11), op(0x11, uleb(2), uleb(0)), op(opDrop), stateSpan()),
@@ -61,8 +61,8 @@ func mutate(random *rand.Rand, valid []byte) []byte {
 func TestMutatedModules(t *testing.T) {
 	bases := [][]byte{wideGuest().build(), equalGuest(t, "assembled")}
 	e := newEngine(t, Options{})
-	neighbour := instantiate(t, compile(t, e, bases[0]))
-	compile(t, e, bases[1])
+	neighbour := instantiate(t, mustCompile(t, e, bases[0]))
+	mustCompile(t, e, bases[1])
 	before, goroutines := e.Usage(), runtime.NumGoroutine()
 	t.Logf("seed %d", *mutationSeed)
 	random := rand.New(rand.NewPCG(*mutationSeed, 0))
@@ -78,7 +78,7 @@ func TestMutatedModules(t *testing.T) {
 			refused++
 			continue
 		}
-		code, err := e.compile(t.Context(), prepare(parsed))
+		code, err := e.compile(t.Context(), parsed.Prepare())
 		if err != nil {
 			if strings.Contains(err.Error(), "beyond what the runtime can check") {
 				contained++
@@ -86,11 +86,11 @@ func TestMutatedModules(t *testing.T) {
 			refused++
 			continue
 		}
-		m := &Module{engine: e, compiled: code, description: parsed.describe(), logger: e.logger, users: 1}
+		m := &Module{engine: e, compiled: code, description: parsed.Describe(), logger: e.logger, users: 1}
 		if err := e.retain(); err != nil {
 			t.Fatal(err)
 		}
-		if compareMutant(t, m, wasm) {
+		if compareMutated(t, m, wasm) {
 			compared++
 		} else {
 			stopped++
@@ -111,27 +111,27 @@ func TestMutatedModules(t *testing.T) {
 	}
 }
 
-// compareMutant calls a metered module, and the module as it came where the
+// compareMutated calls a metered module, and the module as it came where the
 // metered one ended by itself, which says that this one will too. It is false
 // when metering had to stop the guest.
-func compareMutant(t *testing.T, m *Module, wasm []byte) bool {
+func compareMutated(t *testing.T, m *Module, wasm []byte) bool {
 	metered, err := m.Instantiate(t.Context())
 	if err != nil {
 		return true // such as data that lies outside memory
 	}
 	defer metered.Close()
-	got := mutantOutcome(metered)
+	got := outcomeOf(metered)
 	if strings.Contains(got, FaultFuel.String()) || strings.Contains(got, FaultStack.String()) {
 		return false
 	}
-	if want := mutantOutcome(asItCame(t, m.engine, withoutCustom(wasm))); got != want {
-		t.Errorf("a mutant gives %q metered and %q as it came\n% x", got, want, wasm)
+	if want := outcomeOf(asItCame(t, m.engine, withoutCustom(wasm))); got != want {
+		t.Errorf("a mutated module gives %q metered and %q as it came\n% x", got, want, wasm)
 	}
 	return true
 }
 
-// mutantOutcome is what the calls of a guest give, as text.
-func mutantOutcome(g *Instance) string {
+// outcomeOf is what the calls of a guest give, as text.
+func outcomeOf(g *Instance) string {
 	g.SetBudgets(Budgets{Command: 1 << 20, Query: 1 << 20, Event: 1 << 20, Load: 1 << 20})
 	var all strings.Builder
 	note := func(out []byte, err error) bool {
@@ -158,7 +158,7 @@ func mutantOutcome(g *Instance) string {
 // does not exist, over which the runtime's validator panics. Admission refuses
 // it; the panics not known yet are contained.
 func TestValidatorPanicIsContained(t *testing.T) {
-	wasm := asmModule(asmSection(sectionType, vec(asmType(signature{}))), asmSection(sectionFunction, vec(uleb(0), uleb(5))),
+	wasm := asmModule(asmSection(sectionType, vec(asmType(sig("", "")))), asmSection(sectionFunction, vec(uleb(0), uleb(5))),
 		asmSection(sectionMemory, vec([]byte{0, 1})), asmSection(sectionCode, vec(asmBody(nil, call(1)), asmBody(nil))))
 	e := newEngine(t, Options{})
 	if _, err := e.Admit(wasm); err == nil || !strings.Contains(err.Error(), "no type 5") {

@@ -13,7 +13,7 @@ func BenchmarkNeighbour(b *testing.B) {
 	for _, loops := range []int{0, 1, runtime.GOMAXPROCS(0), 8} {
 		b.Run(map[bool]string{true: "alone", false: "beside-loops"}[loops == 0]+"-"+string(rune('0'+loops)), func(b *testing.B) {
 			for range loops {
-				stop := hogging(b, hogs()[0], compile(b, newEngine(b, Options{}), hogs()[0].guest.build()))
+				stop := hogging(b, hogs()[0], mustCompile(b, newEngine(b, Options{}), hogs()[0].guest.build()))
 				defer stop()
 			}
 			g := start(b, Options{}, &testGuest{})

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine/compile"
+	"github.com/hostd/hostd/host/engine/wasm"
 )
 
 // Options configure an Engine.
@@ -47,7 +49,7 @@ func (o Options) withDefaults() Options {
 		o.Limits = abi.DefaultLimits()
 	}
 	if o.CompileTimeout == 0 {
-		o.CompileTimeout = defaultCompileTimeout
+		o.CompileTimeout = compile.DefaultTimeout
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -78,9 +80,9 @@ func (o *Options) validate() error {
 	positive("EventFuel", l.EventFuel)
 	positive("LoadFuel", l.LoadFuel)
 	positive("StartFuel", l.StartFuel)
-	if l.MemoryBytes < pageBytes || l.MemoryBytes%pageBytes != 0 || l.MemoryBytes > l.MemoryBytesMax {
+	if l.MemoryBytes < wasm.PageBytes || l.MemoryBytes%wasm.PageBytes != 0 || l.MemoryBytes > l.MemoryBytesMax {
 		faults = append(faults, fmt.Errorf("limit MemoryBytes is %d, must be a multiple of %d up to %d",
-			l.MemoryBytes, pageBytes, l.MemoryBytesMax))
+			l.MemoryBytes, wasm.PageBytes, l.MemoryBytesMax))
 	}
 	if int64(l.MemoryBytesMax) > 1<<32 {
 		faults = append(faults, fmt.Errorf("limit MemoryBytesMax is %d, a 32-bit guest has at most %d", l.MemoryBytesMax, int64(1)<<32))

@@ -2,6 +2,9 @@ package engine
 
 import (
 	"math/rand/v2"
+
+	"github.com/hostd/hostd/host/engine/meter"
+	"github.com/hostd/hostd/host/engine/wasm"
 )
 
 // program writes random modules of plain functions: every kind of block, big
@@ -39,14 +42,14 @@ const (
 // i emits one instruction.
 func (p *program) i(code []byte) {
 	if p.counting {
-		var one instruction
-		c := &cursor{data: code, end: len(code)}
-		c.next(&one)
-		w := weight(&one)
-		if one.op == opLoop {
-			defer p.count(loopWeight)
+		var one wasm.Instruction
+		c := wasm.NewCursor(code)
+		c.Next(&one)
+		w := meter.Weight(&one)
+		if one.Op == opLoop {
+			defer p.count(meter.LoopWeight)
 		}
-		if w > 0 && one.op != opElse && one.op != opEnd {
+		if w > 0 && one.Op != opElse && one.Op != opEnd {
 			p.count(int64(w))
 		}
 	}
@@ -72,7 +75,7 @@ func (p *program) build(functions int) []byte {
 		declared[i] = uleb(0)
 	}
 	return asmModule(
-		asmSection(sectionType, vec(asmType(signature{i32, i32}), asmType(signature{i32, i32 + i32}), asmType(signature{"", i32 + i32}))),
+		asmSection(sectionType, vec(asmType(sig(i32, i32)), asmType(sig(i32, i32+i32)), asmType(sig("", i32+i32)))),
 		asmSection(sectionFunction, vec(declared...)),
 		asmSection(sectionTable, vec(tableOf(memoryBounds(programTable, 2*programTable)))),
 		asmSection(sectionMemory, vec(memoryBounds(1, 60))),

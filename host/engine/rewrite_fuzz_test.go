@@ -28,7 +28,7 @@ func FuzzAdmit(f *testing.F) {
 			}
 			return
 		}
-		original, rewritten := takes(runtime, withoutCustom(wasm)), takes(runtime, prepare(m))
+		original, rewritten := takes(runtime, withoutCustom(wasm)), takes(runtime, m.Prepare())
 		if (original == nil) != (rewritten == nil) {
 			t.Fatalf("the runtime says of the module %v, and of the rewritten one %v", original, rewritten)
 		}
@@ -39,13 +39,13 @@ func FuzzAdmit(f *testing.F) {
 // malformed one refuses nothing, as the format asks, but the runtime minds.
 func withoutCustom(wasm []byte) []byte {
 	out := bytes.Clone(wasm[:8])
-	c := &cursor{data: wasm, pos: 8, end: len(wasm)}
-	for c.left() > 0 {
-		start := c.pos
-		id := c.byte("an id")
-		c.skip(c.u32("a size"), "a section")
+	c := cursorAt(wasm, 8)
+	for c.Left() > 0 {
+		start := c.Pos
+		id := c.Byte("an id")
+		c.Skip(c.U32("a size"), "a section")
 		if id != sectionCustom {
-			out = append(out, wasm[start:c.pos]...)
+			out = append(out, wasm[start:c.Pos]...)
 		}
 	}
 	return out
@@ -72,6 +72,7 @@ func FuzzBody(f *testing.F) {
 	f.Add(cat([]byte{opVector, 12}, make([]byte, 16), []byte{opVector, 0xa1, 1}, op(opDrop)))
 	f.Add(cat(i32c(1), i32c(2), i32c(3), []byte{opMisc, miscMemoryInit, 0, 0}, []byte{opMisc, miscDataDrop, 0}))
 	f.Add(cat(i32c(1), i32c(2), i32c(1), []byte{opMisc, miscTableCopy, 0, 0}, op(opRefFunc, uleb(8)), i32c(1), []byte{opMisc, miscTableGrow, 0}, op(opDrop)))
+	f.Add(cat(op(opRefFunc, uleb(0)), op(opDrop))) // of a function that is named nowhere else
 	f.Add(cat(bytes.Repeat(op(opBlock, []byte{blockVoid}), 7), i32c(1),
 		op(opBrTable, vec(uleb(0), uleb(1), uleb(2), uleb(3), uleb(4), uleb(5)), uleb(6)), bytes.Repeat([]byte{opEnd, opNop}, 7)))
 	e, err := New(f.Context(), Options{Interpreter: true})
@@ -90,7 +91,7 @@ func FuzzBody(f *testing.F) {
 		if refused != nil {
 			return
 		}
-		prepared := prepare(parsed)
+		prepared := parsed.Prepare()
 		original, rewritten := takes(e.runtime, withoutCustom(wasm)), takes(e.runtime, prepared)
 		if (original == nil) != (rewritten == nil) {
 			t.Fatalf("the runtime says of the code %v, and of the rewritten one %v", original, rewritten)
@@ -105,8 +106,8 @@ func FuzzBody(f *testing.F) {
 		if err := e.retain(); err != nil {
 			t.Fatal(err)
 		}
-		m := &Module{engine: e, compiled: compiled, description: parsed.describe(), logger: e.logger, users: 1}
+		m := &Module{engine: e, compiled: compiled, description: parsed.Describe(), logger: e.logger, users: 1}
 		defer m.Close()
-		compareMutant(t, m, wasm)
+		compareMutated(t, m, wasm)
 	})
 }

@@ -68,7 +68,7 @@ func TestMeteredProgramsAreTheSame(t *testing.T) {
 // countForms counts in what ways the parts of a module are metered.
 func countForms(t *testing.T, wasm []byte, seen map[string]int) {
 	t.Helper()
-	m, fault := parseModule(wasm, abi.DefaultLimits())
+	m, fault := parse(wasm, abi.DefaultLimits())
 	if fault != nil {
 		t.Fatal(fault)
 	}
@@ -77,16 +77,14 @@ func countForms(t *testing.T, wasm []byte, seen map[string]int) {
 			seen[form]++
 		}
 	}
-	for i := range m.plans {
-		plan := &m.plans[i]
-		count("region", plan.deep && plan.region.exists() && !plan.hasPending())
-		count("wrapped", plan.deep && !plan.region.exists())
-		count("by callers", plan.byCallers)
-		count("leaf calls", !plan.deep && len(plan.direct) > 0)
-		for _, p := range plan.points {
-			count("unrolled", p.copies > 0)
-			count("late", p.late)
-		}
+	for i := range m.Functions {
+		shape := m.Shape(i)
+		count("region", shape.Region)
+		count("wrapped", shape.Wrapped)
+		count("by callers", shape.ByCallers)
+		count("leaf calls", shape.Leaf)
+		seen["unrolled"] += shape.Unrolled
+		seen["late"] += shape.Late
 	}
 }
 
@@ -104,7 +102,7 @@ func TestUnrolledLoopsCostTheirTurns(t *testing.T) {
 		"with a value":    cat(op(opLoop, []byte{typeI32}), i32c(7), down, op(opBrIf, uleb(0)), []byte{opEnd}, op(opDrop)),
 		"in another loop": cat(op(opLoop, void), op(opLoop, void), down, get(0), i32c(3), op(0x71), op(opI32Eqz), op(opI32Eqz), op(0x71), op(opBrIf, uleb(0)), []byte{opEnd}, get(0), op(opBrIf, uleb(0)), []byte{opEnd}),
 	} {
-		wasm := asmModule(asmSection(sectionType, vec(asmType(signature{i32, i32}))), asmSection(sectionFunction, vec(uleb(0))),
+		wasm := asmModule(asmSection(sectionType, vec(asmType(sig(i32, i32)))), asmSection(sectionFunction, vec(uleb(0))),
 			asmSection(sectionMemory, vec(memoryBounds(1, 1))), asmSection(sectionExport, vec(cat(text("run"), []byte{kindFunction, 0}))),
 			asmSection(sectionCode, vec(asmBody(nil, code, get(0)))))
 		seen := map[string]int{}
@@ -155,7 +153,7 @@ func TestEveryPathIsCharged(t *testing.T) {
 		"default of the switch": cat(bytes.Repeat(op(opBlock, void), 7), i32c(100), op(opBrTable, vec(uleb(0), uleb(1), uleb(2), uleb(3), uleb(4), uleb(5)), uleb(6)), bytes.Repeat([]byte{opEnd}, 7), heavy),
 		"nested in the else":    cat(get(0), op(opIf, void), cases, []byte{opElse}, op(opBlock, void), heavy, []byte{opEnd, opEnd}),
 	} {
-		wasm := asmModule(asmSection(sectionType, vec(asmType(signature{i32, i32}))), asmSection(sectionFunction, vec(uleb(0))),
+		wasm := asmModule(asmSection(sectionType, vec(asmType(sig(i32, i32)))), asmSection(sectionFunction, vec(uleb(0))),
 			asmSection(sectionMemory, vec(memoryBounds(1, 1))), asmSection(sectionExport, vec(cat(text("run"), []byte{kindFunction, 0}))),
 			asmSection(sectionCode, vec(asmBody(nil, code, get(0)))))
 		e := newEngine(t, Options{})
@@ -190,7 +188,7 @@ func TestSmallCalleesAreCharged(t *testing.T) {
 		"in a loop in a loop": {cat(i32c(3), op(opLocalSet, uleb(1)), op(opLoop, []byte{blockVoid}), once, get(1), i32c(1), op(opI32Sub), op(opLocalTee, uleb(1)), op(opBrIf, uleb(0)), []byte{opEnd}), 3},
 		"twice":               {cat(once, bytes.Repeat(cat(get(0), op(opDrop)), 50), once), 2},
 	} {
-		wasm := asmModule(asmSection(sectionType, vec(asmType(signature{i32, i32}))), asmSection(sectionFunction, vec(uleb(0), uleb(0), uleb(0))),
+		wasm := asmModule(asmSection(sectionType, vec(asmType(sig(i32, i32)))), asmSection(sectionFunction, vec(uleb(0), uleb(0), uleb(0))),
 			asmSection(sectionMemory, vec(memoryBounds(1, 1))), asmSection(sectionExport, vec(cat(text("run"), []byte{kindFunction, run}))),
 			asmSection(sectionCode, vec(asmBody(nil, get(0), work), asmBody(nil, get(0), call(small), call(small)),
 				asmBody(vec(cat(uleb(1), []byte{typeI32})), turns(test.turn), get(0)))))

@@ -38,3 +38,6 @@ const (
 	fixedInstant = 946_684_800_000_000_000 // 2000-01-01T00:00:00Z in unix nanoseconds
 	fixedSeed    = 0x243f6a8885a308d3
 )
+
+// systemSeed is the seed of a call's system stream.
+func systemSeed(seed uint64) uint64 { return seed ^ systemStream }

@@ -35,7 +35,7 @@ func TestNothingRunsFarOnCredit(t *testing.T) {
 		h.guest.bodies[abi.ExportApply] = i32c(0) // its memory need not be slow
 		l := &lowest{}
 		calls := 0
-		err := h.runs(compile(t, e, h.guest.build()), func(g *Instance) {
+		err := h.runs(mustCompile(t, e, h.guest.build()), func(g *Instance) {
 			l.MutableGlobal = g.meter.fuel
 			g.meter.fuel = l
 		}, func() bool { calls++; return calls > 2 })
@@ -84,7 +84,7 @@ func TestWorkBehindCallsIsLookedAt(t *testing.T) {
 		"calls of small ones":    {nil, times(100, call(small))},
 		"calls of named ones":    {nil, times(100, call(named))},
 		"many calls":             {nil, times(1000, call(small))},
-		"calls by a table":       {nil, times(100, cat(i32c(0), op(opCallIndirect, uleb(uint64(len(requiredExports))), uleb(0))))},
+		"calls by a table":       {nil, times(100, cat(i32c(0), op(opCallIndirect, uleb(uint64(len(contract))), uleb(0))))},
 		"calls of itself":        {work(2), times(100, call(self))},
 		"a switch":               {nil, cat(op(opBlock, void), i32c(0), op(opBrTable, uleb(6), times(7, uleb(0))), []byte{opEnd}, work(400))},
 		"many switches":          {nil, times(50, cat(op(opBlock, void), i32c(0), op(opBrTable, uleb(6), times(7, uleb(0))), []byte{opEnd}, work(2)))},
@@ -102,11 +102,11 @@ func TestWorkBehindCallsIsLookedAt(t *testing.T) {
 		h.guest.exports = append(h.guest.exports[2:], cat(text("work"), []byte{kindGlobal}, uleb(2)))
 		h.guest.tables = [][]byte{tableOf(memoryBounds(1, 1))}
 		h.guest.bodies[abi.ExportApply] = cat(i32c(0), op(opRefFunc, uleb(named)), i32c(1), misc(miscTableFill, 0), i32c(0))
-		m, fault := parseModule(h.guest.build(), abi.DefaultLimits())
+		m, fault := parse(h.guest.build(), abi.DefaultLimits())
 		if fault != nil {
 			t.Fatal(fault)
 		}
-		deep := stackBytes/m.plans[self].frameBytes(0) - 2
+		deep := stackBytes/m.Shape(self).FrameBytes - 2
 		h.guest.bodies[abi.ExportHandle] = cat(i32c(int32(deep)), op(0x24, uleb(1)), call(self), i64c(0))
 		g := start(t, Options{}, h.guest)
 		if err := g.Apply(0, nil); err != nil {

@@ -2,17 +2,11 @@ package engine
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/engine/wasm"
 )
 
 // A module is tried, in the child process that compiled it, before it is
@@ -37,7 +31,7 @@ func (m *Module) try(ctx context.Context) error {
 	}
 	var fault *Fault
 	if errors.As(err, &fault) {
-		return refuse("trial", "%s", fault.Error())
+		return wasm.Refuse("trial", "%s", fault.Error())
 	}
 	return err
 }
@@ -74,49 +68,7 @@ func (g *Instance) mustLoad(t manifest.EntityType, index uint32, handle uint64, 
 	case err != nil:
 		return err
 	case status != abi.LoadDone:
-		return refuse("trial", "%s of a new entity of type %s gives %d", abi.ExportLoad, t.Name, status)
+		return wasm.Refuse("trial", "%s of a new entity of type %s gives %d", abi.ExportLoad, t.Name, status)
 	}
 	return nil
-}
-
-// passedDir is the directory, in that of the compilation cache, with an empty
-// file for each module that has passed its trial here.
-const passedDir = "passed"
-
-// passedName is the file of a prepared module. The runtime and the processor
-// are part of its name: another compiler may take for ever on what this one
-// compiles in a second.
-func (c *compilationCache) passedName(prepared []byte) string {
-	sum := sha256.New()
-	fmt.Fprintf(sum, "%s %s/%s %s\n", runtimeVersion(), runtime.GOOS, runtime.GOARCH, runtime.Version())
-	sum.Write(prepared)
-	return filepath.Join(c.dir, passedDir, hex.EncodeToString(sum.Sum(nil)))
-}
-
-// runtimeVersion is the version of the Wasm runtime this program is built with.
-func runtimeVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, module := range info.Deps {
-		if module.Path == "github.com/tetratelabs/wazero" {
-			return module.Version
-		}
-	}
-	return ""
-}
-
-// passed reports whether a prepared module has passed its trial here before.
-func (c *compilationCache) passed(prepared []byte) bool {
-	_, err := os.Stat(c.passedName(prepared))
-	return err == nil
-}
-
-// pass notes that a prepared module has passed its trial.
-func (c *compilationCache) pass(prepared []byte) error {
-	if err := os.MkdirAll(filepath.Join(c.dir, passedDir), 0o700); err != nil {
-		return err
-	}
-	return os.WriteFile(c.passedName(prepared), nil, 0o600)
 }

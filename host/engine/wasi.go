@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine/wasm"
 	"github.com/tetratelabs/wazero/api"
 )
 
@@ -18,7 +19,7 @@ const (
 // arguments, no environment; time and randomness as the contract says.
 func wasiFunctions() []hostFunction {
 	wasi := func(name, params string, call func(*Instance, api.Memory, []uint64) uint32) hostFunction {
-		return hostFunction{abi.ImportWASI, name, signature{params, i32}, func(g *Instance, memory api.Memory, stack []uint64) {
+		return hostFunction{abi.ImportWASI, name, wasm.Signature{Params: params, Results: i32}, func(g *Instance, memory api.Memory, stack []uint64) {
 			stack[0] = uint64(call(g, memory, stack))
 		}}
 	}
@@ -43,7 +44,7 @@ func wasiFunctions() []hostFunction {
 		wasi("poll_oneoff", i32+i32+i32+i32, poll),
 		wasi("random_get", i32+i32, randomGet),
 		wasi("sched_yield", "", succeed),
-		{abi.ImportWASI, "proc_exit", signature{i32, ""}, func(_ *Instance, _ api.Memory, stack []uint64) {
+		{abi.ImportWASI, "proc_exit", wasm.Signature{Params: i32}, func(_ *Instance, _ api.Memory, stack []uint64) {
 			panic(exited(stack[0]))
 		}},
 	}

@@ -95,7 +95,7 @@ func TestSystemFunctionsGiveNoPower(t *testing.T) {
 	for i, test := range tests {
 		tested[test.name] = true
 		t.Run(fmt.Sprintf("%s/%d", test.name, i), func(t *testing.T) {
-			g := instantiate(t, compile(t, e, probe(test.name, test.arguments...).build()))
+			g := instantiate(t, mustCompile(t, e, probe(test.name, test.arguments...).build()))
 			out, err := g.Handle(0, nil, Env{Now: 12345})
 			got := split(t, out, err)
 			if got.errno != test.errno || !bytes.HasPrefix(got.scratch, []byte(test.scratch)) {
@@ -118,8 +118,8 @@ func TestSystemFunctionsGiveNoPower(t *testing.T) {
 func TestTimeAndRandomness(t *testing.T) {
 	bothEngines(t, func(t *testing.T, opts Options) {
 		e := newEngine(t, opts)
-		clock := compile(t, e, probe("clock_time_get", i32c(1), i64c(0), i32c(scratchAt)).build())
-		random := compile(t, e, probe("random_get", i32c(scratchAt), i32c(100)).build())
+		clock := mustCompile(t, e, probe("clock_time_get", i32c(1), i64c(0), i32c(scratchAt)).build())
+		random := mustCompile(t, e, probe("random_get", i32c(scratchAt), i32c(100)).build())
 		handle := func(m *Module, env Env) []byte {
 			out, err := instantiate(t, m).Handle(0, nil, env)
 			return split(t, out, err).scratch

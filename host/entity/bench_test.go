@@ -8,6 +8,11 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/entity/autostart"
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/history"
+	"github.com/hostd/hostd/host/entity/timers"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -28,14 +33,14 @@ func (g *counter) Snapshot(h uint64) ([]byte, error)               { return []by
 func (g *counter) MemoryBytes() int64                              { return 1 << 20 }
 func (g *counter) Close() error                                    { return nil }
 
-func (g *counter) Handle(h uint64, _ []byte, _ Env) ([]byte, error) {
+func (g *counter) Handle(h uint64, _ []byte, _ binding.Env) ([]byte, error) {
 	g.sums[h]++
 	g.out = abi.AppendEvent(g.out[:0], "added", []byte(`{"amount":1}`))
 	g.out = abi.AppendReply(g.out, []byte(`{"total":1}`))
 	return g.out, nil
 }
 
-func (g *counter) Query(uint64, []byte, Env) ([]byte, error) {
+func (g *counter) Query(uint64, []byte, binding.Env) ([]byte, error) {
 	g.out = abi.AppendReply(g.out[:0], []byte(`{"total":1}`))
 	return g.out, nil
 }
@@ -49,7 +54,7 @@ type bench struct {
 	done    int
 }
 
-func (j *bench) visit(v *call) bool { v.exec(); return true }
+func (j *bench) Visit(v *Call) bool { v.Exec(nil); return true }
 
 func (j *bench) Propose(_ sharding.ShardID, fence sharding.Term, n uint64, _ []byte) error {
 	j.flights = append(j.flights, flight{term: fence, proposal: n})
@@ -61,33 +66,40 @@ func (j *bench) ReadIndex(_ sharding.ShardID, token uint64) error {
 	return nil
 }
 
-func (j *bench) Busy() bool        { return false }
-func (j *bench) Complete(*Request) { j.done++ }
+func (j *bench) Busy() bool                { return false }
+func (j *bench) Complete(*request.Request) { j.done++ }
 
-func (j *bench) living(*livingScan) {}
+func (j *bench) existing(*autostart.Scan) {}
 
 func (j *bench) lookUp(q *inquiry) { j.core.answered(q) }
 
-func (j *bench) scan(t *timerScan) {
-	t.next = math.MaxInt64
-	j.core.timersFound(t)
+// noTimers is a journal without any.
+type noTimers struct{}
+
+func (noTimers) DueTimers(context.Context, sharding.ShardID, int64, int, func(sharding.EntityID, string, int64) bool) ([]journal.Timer, int64, error) {
+	return nil, math.MaxInt64, nil
+}
+
+func (j *bench) scan(t *timers.Scan) {
+	t.Do(context.Background(), noTimers{})
+	j.core.timers.Found(t)
 }
 
 func (j *bench) Received(sharding.ShardID, sharding.EntityID, sharding.EntityID) (uint64, error) {
 	return 0, nil
 }
 
-func (j *bench) PendingSends(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
+func (j *bench) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
 	return 0, 0, nil
 }
 
-func (j *bench) SendTotals(sharding.ShardID) journal.SendTotals { return journal.SendTotals{} }
+func (j *bench) MessageTotals(sharding.ShardID) journal.MessageTotals { return journal.MessageTotals{} }
 
 func (j *bench) DueTimers(context.Context, sharding.ShardID, int64, int, func(sharding.EntityID, string, int64) bool) ([]journal.Timer, int64, error) {
 	return nil, math.MaxInt64, nil
 }
 
-func (j *bench) start(l *load) { j.core.loaded(&loadChunk{load: l, last: true}) }
+func (j *bench) start(l *load) { j.core.loaded(l, &history.Chunk{Last: true}) }
 
 func (j *bench) Read(context.Context, sharding.ShardID, sharding.EntityID, journal.Sequence,
 	func(*journal.Record, journal.Hash) error) error {
@@ -103,54 +115,54 @@ func (j *bench) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, j
 }
 
 // turn takes requests through the core, the log and back.
-func (j *bench) turn(reqs []*Request) {
+func (j *bench) turn(reqs []*request.Request) {
 	c := j.core
 	c.submit(c.now, reqs)
 	c.pump()
 	c.endTurn()
 	for _, f := range j.flights {
-		c.event(&event{kind: evDecided, shard: worldShard, term: f.term, number: f.proposal})
+		c.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal})
 	}
 	for _, r := range j.rounds {
-		c.event(&event{kind: evReadConfirmed, shard: worldShard, number: r})
+		c.event(&Event{Kind: ReadConfirmed, Shard: worldShard, Number: r})
 	}
 	j.flights, j.rounds = j.flights[:0], j.rounds[:0]
 }
 
 func newBench() *bench {
 	j := &bench{}
-	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) {
+	typ := &binding.Type{Name: "t", Instantiate: func(context.Context) (binding.Guest, error) {
 		return &counter{sums: map[uint64]int64{}}, nil
 	}}
-	j.core = newCore(Options{Journal: j, Histories: j, Types: oneType{typ}}, j, j)
+	j.core = newCore(Options{Journal: j, Histories: j, Types: oneType{typ}}, j)
 	j.core.now = time.Unix(1_700_000_000, 0)
-	j.core.event(&event{kind: evLeader, shard: worldShard, term: 1, self: true})
-	j.core.event(&event{kind: evTerm, shard: worldShard, term: 1})
+	j.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: 1, Self: true})
+	j.core.event(&Event{Kind: TermStarted, Shard: worldShard, Term: 1})
 	return j
 }
 
 // One operation is one command, 16 a turn, over 64 resident entities.
 func BenchmarkCommand(b *testing.B) {
-	benchmarkLane(b, func(r *Request, n int) {
-		r.Kind, r.Name, r.ID = Command, "add", journal.CommandID(fmt.Sprintf("01890a5d-ac96-774b-bcce-%012d", n))
+	benchmarkLane(b, func(r *request.Request, n int) {
+		r.Kind, r.Name, r.ID = request.Command, "add", journal.CommandID(fmt.Sprintf("01890a5d-ac96-774b-bcce-%012d", n))
 	})
 }
 
 // One operation is one query, 16 a turn.
 func BenchmarkQuery(b *testing.B) {
-	benchmarkLane(b, func(r *Request, _ int) { r.Kind, r.Name = Query, "total" })
+	benchmarkLane(b, func(r *request.Request, _ int) { r.Kind, r.Name = request.Query, "total" })
 }
 
-func benchmarkLane(b *testing.B, fill func(*Request, int)) {
+func benchmarkLane(b *testing.B, fill func(*request.Request, int)) {
 	const batch, entities = 16, 64
 	j := newBench()
-	reqs := make([]*Request, batch)
+	reqs := make([]*request.Request, batch)
 	ids := make([]sharding.EntityID, entities)
 	for i := range ids {
 		ids[i] = sharding.EntityID{Type: "t", ID: fmt.Sprintf("entity-%d", i)}
 	}
 	for i := range reqs {
-		reqs[i] = &Request{Shard: worldShard, ExpectedSequence: NoExpectation, Done: j, Payload: []byte(`{"amount":1}`)}
+		reqs[i] = &request.Request{Shard: worldShard, ExpectedSequence: request.NoExpectation, Done: j, Payload: []byte(`{"amount":1}`)}
 	}
 	b.ReportAllocs()
 	n := 0
@@ -159,7 +171,7 @@ func benchmarkLane(b *testing.B, fill func(*Request, int)) {
 			j.turn(reqs)
 		}
 		r := reqs[n%batch]
-		r.Entity, r.Result = ids[n%entities], Result{}
+		r.Entity, r.Result = ids[n%entities], request.Result{}
 		fill(r, n)
 		n++
 	}
@@ -167,3 +179,7 @@ func benchmarkLane(b *testing.B, fill func(*Request, int)) {
 		b.Fatalf("%d of %d requests were answered", j.done, want)
 	}
 }
+
+type oneType struct{ t *binding.Type }
+
+func (o oneType) Lookup(string) *binding.Type { return o.t }

@@ -2,12 +2,14 @@ package entity
 
 import (
 	"context"
-	"errors"
-	"sync/atomic"
 
-	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/history"
+	"github.com/hostd/hostd/host/entity/supervise"
+	"github.com/hostd/hostd/host/request"
 )
 
+// callKind says what a visit to a guest is for.
 type callKind uint8
 
 const (
@@ -15,52 +17,40 @@ const (
 	callQuery
 	callLoad // open the instance if it is new, load the entity if it is new, apply a chunk
 	callSnapshot
+	callState // the same, to be checked
 )
 
-// call is one visit to a guest. exec may run long, and then on a goroutine
+// Call is one visit to a guest. Exec may run long, and then on a goroutine
 // that no longer owns the lane: it touches nothing but the call and the guest.
-type call struct {
+type Call struct {
 	kind   callKind
 	in     *instance
-	guest  Guest // the instance's; opened by the visit if the instance has none
+	guest  binding.Guest // the instance's; opened by the visit if the instance has none
 	entity *entity
-	req    *Request // of handle and query
-	env    Env
+	req    *request.Request // of handle and query
+	env    binding.Env
 	hash   uint64 // of the command
 	frames []byte
-	chunk  *loadChunk
-	begin  []byte // frames of hostd_load; empty when the entity is loaded
-	again  bool   // the entity is loaded, and begins anew
 	handle uint64
+
+	load  *load // of load, with the chunk and what the guest does for it
+	chunk *history.Chunk
+	step  history.Step
 
 	fuel uint64 // that handle or query has cost
 	out  []byte // valid until the guest's next call
 	err  error
-
-	// long gives the lane away from the visit with this mark.
-	long func()
-	mark uint64
-
-	// state is 0 when no visit is under way, an odd number of its own while
-	// one is, and handed once the lane went on without it.
-	state atomic.Uint64
 }
 
-// keepBytes bounds the buffer that is kept for the next visit.
-const keepBytes = 64 << 10
+// Opens reports that the visit opens an instance, which takes long.
+func (v *Call) Opens() bool { return v.guest == nil }
 
-const handed = ^uint64(0)
-
-// runner visits guests. visit returns true when the call has been executed; a
-// runner that returns false sends the call to core.returned later.
-type runner interface{ visit(*call) bool }
-
-var errRefusedLoad = errors.New("the guest refused to make an initial state")
-
-// exec visits the guest, opening it first if the instance is new.
-func (v *call) exec() {
+// Exec visits the guest, opening it first if the instance is new. A guest that
+// has spent much of its fuel calls long; nil: nobody waits for it.
+func (v *Call) Exec(long func()) {
+	v.env.Long = long
 	if v.guest == nil {
-		if v.guest, v.err = v.in.pool.typ.Instantiate(context.Background()); v.err != nil {
+		if v.guest, v.err = v.in.Pool().Type().Instantiate(context.Background()); v.err != nil {
 			v.guest = nil
 			return
 		}
@@ -72,46 +62,33 @@ func (v *call) exec() {
 	case callQuery:
 		v.out, v.err = v.guest.Query(v.handle, v.frames, v.env)
 		v.fuel = uint64(max(0, v.guest.Fuel()))
-	case callSnapshot:
+	case callSnapshot, callState:
 		v.out, v.err = v.guest.Snapshot(v.handle)
 	case callLoad:
-		if v.again {
-			if v.err = v.guest.Drop(v.handle); v.err != nil {
-				return
-			}
-		}
-		if len(v.begin) > 0 {
-			var ok bool
-			if ok, v.err = v.guest.Load(v.chunk.load.typ.Index, v.handle, v.begin); v.err == nil && !ok {
-				v.err = errRefusedLoad
-			}
-		}
-		if v.err == nil && len(v.chunk.frames) > 0 {
-			v.err = v.guest.Apply(v.handle, v.chunk.frames)
-		}
+		v.err = v.step.Do(v.guest, v.handle)
 	}
 }
 
 // visit sends the lane's call to its guest and takes the outcome, unless the
 // lane goes on without it.
-func (c *core) visit(v *call) {
-	v.in.busy = true
-	v.guest = v.in.guest
-	if c.runner.visit(v) {
+func (c *core) visit(v *Call) {
+	v.guest = v.in.Begin()
+	if c.runner.Visit(v) {
 		c.returned(v)
 	} else {
-		c.goOn()
+		c.detachVisit()
 	}
 }
 
-// goOn leaves the visit under way to itself; its outcome comes as an event.
-func (c *core) goOn() {
+// detachVisit leaves the visit under way to itself; its outcome comes as an
+// event.
+func (c *core) detachVisit() {
 	c.visits[c.call] = struct{}{}
-	c.call = &call{}
+	c.call = &Call{}
 }
 
-// cameBack takes the outcome of a visit that the lane went on without.
-func (c *core) cameBack(v *call) {
+// visitDone takes the outcome of a visit that the lane went on without.
+func (c *core) visitDone(v *Call) {
 	e := v.entity
 	delete(c.visits, v)
 	c.returned(v)
@@ -120,21 +97,16 @@ func (c *core) cameBack(v *call) {
 
 // returned takes the outcome of a visit. Meanwhile the entity may have left
 // the instance, or the instance may have been given up.
-func (c *core) returned(v *call) {
+func (c *core) returned(v *Call) {
 	in, e := v.in, v.entity
-	in.busy = false
-	if in.guest = v.guest; in.guest != nil {
-		if n := in.guest.MemoryBytes(); n != in.bytes {
-			in.bytes, in.capacity = n, in.resident
-		}
-	}
-	stays := !in.dead && e.inst == in && uint64(e.handle) == v.handle
+	in.End(v.guest)
+	stays := !in.Closed() && e.inst == in && uint64(e.handle) == v.handle
 	if !stays && v.err != nil {
-		c.closeInstance(in)
+		c.residents.closeInstance(in)
 	}
 	switch {
 	case v.kind == callLoad:
-		if stays && in.guest == nil {
+		if stays && !in.Opened() {
 			c.cannotOpen(e, v.err)
 		} else if stays {
 			c.chunkApplied(e, v)
@@ -143,33 +115,30 @@ func (c *core) returned(v *call) {
 		if stays {
 			c.snapshotTaken(e, v)
 		}
+	case v.kind == callState:
+		if stays {
+			c.stateTaken(e, v)
+		}
 	case v.req == nil: // answered when the lane closed
 	case !stays:
 		c.requeue(v)
 	case v.kind == callHandle:
-		c.handled(e, v)
+		c.charge(e, v.fuel)
+		c.decider.handled(e, v)
 	default:
-		c.queried(e, v)
+		c.decider.queried(e, v)
 	}
-	v.guest, v.req, v.chunk, v.out, v.err, v.begin = nil, nil, nil, nil, nil, v.begin[:0]
-	if cap(v.begin) > keepBytes {
-		v.begin = nil
-	}
-	if in.dead {
-		c.shut(in)
+	v.guest, v.req, v.load, v.chunk, v.out, v.err = nil, nil, nil, nil, nil, nil
+	v.step.Clear()
+	if in.Closed() {
+		c.residents.shut(in)
 		return
 	}
-	for _, h := range in.leaving {
-		if err := in.guest.Drop(uint64(h)); err != nil {
-			c.closeInstance(in)
-			return
-		}
-		in.free = append(in.free, h)
+	if err := in.DropLeaving(); err != nil {
+		c.residents.closeInstance(in)
+		return
 	}
-	in.leaving = in.leaving[:0]
-	blocked := in.blocked
-	in.blocked = nil
-	for _, b := range blocked {
+	for _, b := range in.Unblock() {
 		b.blocked = false
 		c.enqueue(b)
 	}
@@ -177,36 +146,51 @@ func (c *core) returned(v *call) {
 
 // requeue decides a request again whose entity left while the guest ran, or
 // answers it if the shard is no longer led here.
-func (c *core) requeue(v *call) {
+func (c *core) requeue(v *Call) {
 	s := v.entity.shard
-	if s.state != leading || !s.entities.has(v.entity) {
-		c.settle(s, v.req, Result{Err: notLeader(s)})
+	if s.state != leading || !s.entities.Has(v.entity) {
+		s.settle(v.req, request.Result{Err: notLeader(s)})
 		return
 	}
 	v.req.Again = true // others have had their turn since
 	c.dispatch(s, v.req)
 }
 
-// handled takes what a guest answered to a command.
-func (c *core) handled(e *entity, v *call) {
-	err := v.err
-	c.fuel = v.fuel
-	e.inst.pool.tally(c, e.typ).add(v.fuel)
-	c.heat.add(c.now.UnixNano(), e, v.fuel)
-	if err == nil {
-		if err = abi.ParseOutput(&c.output, v.out, e.typ.mode(), c.limits(e.typ)); err == nil && c.output.HasState && outputBytes(&c.output) > maxEntryBytes-recordRoom {
-			err = errOutputTooLarge
-		}
-		if err == nil {
-			err = c.schedule(&c.output, v.env.Now)
-		}
-		if err != nil {
-			c.stats.BadOutputs++
-		}
-	}
-	if err != nil {
-		c.failed(e, v.req, err)
+// charge counts what a command has cost.
+func (c *core) charge(e *entity, fuel uint64) {
+	now := c.now.UnixNano()
+	e.inst.Pool().Counter(c.residents.types, e.typ).Command(fuel)
+	c.heat.Add(now, e.key, e.id, e.shard.id, fuel)
+	e.typ.FuelBudget.Spend(now, fuel)
+}
+
+// failed answers a request whose guest call failed.
+func (c *core) failed(e *entity, r *request.Request, err error) {
+	if !cutOff(err) {
+		c.fault(e, r, err)
 		return
 	}
-	c.outcome(e, v.req, v.env, v.hash)
+	e.shard.settle(r, request.Result{Err: err})
+	c.residents.closeInstance(e.inst)
+}
+
+// fault answers a request whose guest call failed. The instance cannot be
+// trusted with anything any more; the entities in it load again when they are
+// next asked for. An entity that faults again gets an instance of its own, and
+// one that goes on is parked for a while that doubles.
+func (c *core) fault(e *entity, r *request.Request, err error) {
+	c.stats.Faults++
+	c.recordFault(e, err)
+	e.shard.settle(r, request.Result{Err: &request.GuestFaultError{Message: err.Error()}})
+	c.residents.closeInstance(e.inst)
+}
+
+func (c *core) recordFault(e *entity, err error) {
+	e.noteError(err)
+	if e.extra.faults.Add(supervise.Rules{After: c.opts.ParkAfterFaults, For: c.opts.ParkFor}, c.now) {
+		e.shard.parked.Add(e, c.now)
+		c.stats.Parked++
+	}
+	c.opts.Logger.Warn("a guest faulted", "entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults(), "error", err)
+	c.faulted.Add(e, c.now)
 }

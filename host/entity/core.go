@@ -1,10 +1,17 @@
 package entity
 
 import (
-	"context"
 	"time"
 
-	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/entity/autostart"
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/history"
+	"github.com/hostd/hostd/host/entity/intake"
+	"github.com/hostd/hostd/host/entity/resident"
+	"github.com/hostd/hostd/host/entity/supervise"
+	"github.com/hostd/hostd/host/entity/timers"
+	"github.com/hostd/hostd/host/entity/window"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -12,7 +19,7 @@ import (
 // phase of an entity in its lane:
 //
 //	           request, nothing in flight          history applied
-//	cold ----------------------------------> loading ------------> resident
+//	cold ----------------------------------> loading ------------> inMemory
 //	 ^  \ request, something in flight        ^  |                   |
 //	 |   `--> draining --- last decided -----'   | damage, fault     | fault, lost
 //	 |                                           v                   | events, evict
@@ -23,7 +30,7 @@ const (
 	cold phase = iota
 	draining
 	loading
-	resident
+	inMemory
 )
 
 // entity is one entity of the lane. It exists while it is not cold or while
@@ -33,124 +40,80 @@ type entity struct {
 	shard *shard
 	key   uint32 // of id
 
-	phase   phase
-	queued  bool // in core.ready
-	blocked bool // in its instance's blocked
-	held    bool // in its shard's held
-	idling  bool // in its type's idle
-	seg     segment
-	lives   bool // resident: it has a record, and none after it deleted it
-	asleep  bool // it has left, and is not to be started until it is asked for
+	phase phase
+	waits
+	seg     resident.Segment
+	exists  bool // resident: it has a record, and none after it deleted it
+	stopped bool // it has left, and is not to be started until it is asked for
 	costly  bool // its load had much to replay, and there is no snapshot since
-	replay  replay
+	replay  history.Replay
 
 	// resident: the head that the next command sees, ahead of the commit.
 	inst     *instance
 	handle   uint32
-	touched  tick // up to touchEvery late
-	typ      *Type
+	touched  resident.Tick // up to touchEvery late
+	typ      *binding.Type
 	sequence journal.Sequence
 	hash     journal.Hash
-	seen     dedupe
-	place    links // in the cache
-	idler    links // in its type's idle
+	seen     window.Window
+	place    resident.Links[*entity]     // in the cache
+	idler    resident.IdleLinks[*entity] // in its type's idle
 
 	// last is the newest proposal that carries a record of this entity.
 	last uint64
 	// waiting are its undecided requests, in order.
-	waiting queue
+	waiting request.Queue
 
-	rest *rest // nil for most
+	extra *extra // nil for most
+}
+
+// waits is in which lists an entity is, of those that wait.
+type waits struct {
+	queued        bool // in core.ready
+	blocked       bool // in its instance's blocked
+	awaitsBinding bool // in its shard's awaiting
+	stalled       bool // in its shard's stalled
 }
 
 // unload forgets the state and leaves the entity cold.
 func (e *entity) unload() {
 	if l := e.load(); l != nil {
 		l.cancel()
-		e.rest.load = nil
+		e.extra.load = nil
 	}
-	e.phase, e.inst, e.typ, e.seen, e.replay, e.costly = cold, nil, nil, dedupe{}, replay{}, false
-	if e.rest != nil {
-		e.rest.filter, e.rest.partial, e.rest.mail, e.rest.hollow, e.rest.stands = nil, false, nil, false, standing{}
+	e.phase, e.inst, e.typ, e.seen, e.replay, e.costly = cold, nil, nil, window.Window{}, history.Replay{}, false
+	if e.extra != nil {
+		e.extra.beyond.Filter, e.extra.beyond.Partial, e.extra.messages, e.extra.headOnly, e.extra.stands = nil, false, nil, false, standing{}
+		e.extra.residence = residence{}
 	}
-}
-
-// run is the lane's part of a Request.
-type run struct {
-	gate  uint64 // the proposal whose commit releases the outcome
-	round uint64 // the read round that must confirm; 0 when none is needed
-	asks  bool   // needs a read round that is not asked for yet
-	fire  *firing
-	next  *Request // in its queue
-}
-
-// loader starts reading an entity's history; chunks come back to core.loaded.
-type loader interface {
-	start(*load)
-	// scan reads due timers; the scan comes back to core.timersFound.
-	scan(*timerScan)
-	// living reads the ids of entities; the scan comes back to core.livingFound.
-	living(*livingScan)
-	// lookUp reads a number; the inquiry comes back to core.answered.
-	lookUp(*inquiry)
 }
 
 // core is a lane's decisions: a state machine without goroutine, clock or I/O
 // of its own. Inputs are requests and events; outputs go to Journal, to the
-// loader and to the requests' completers.
+// runner and to the requests' completers. It takes entities through their
+// phases; what is in memory, and what becomes of a command, is its parts'.
 type core struct {
-	opts      Options
-	loader    loader
-	runner    runner
-	shards    map[sharding.ShardID]*shard
-	pools     map[poolKey]*pool
-	instances []*instance // oldest first
-	numbered  map[uint32]*instance
-	opened    uint32 // the number of the last one
-	pages     pages  // of folded entities
-	residents residents
-	types     typeTallies
-	salt      uint64               // of the keys of entities
-	ready     []*entity            // have a turn to take
-	call      *call                // the next visit
-	visits    map[*call]struct{}   // under way without the lane
-	dirty     []*shard             // have an open batch or unasked reads
-	away      map[*entity]struct{} // may have requests waiting
-	now       time.Time            // of this turn
-	known     int                  // entities of all shards
-	owed      int                  // requests of all shards not yet completed
-	reminder  reminder             // what is to be started
-	pace      pacer                // of timers
-	sweepAt   int64                // when idle entities are looked for, unix nanoseconds; 0 for never
-	timersAt  int64                // when timers are to be looked after, unix nanoseconds; 0 for never
-	rounds    uint64               // read rounds asked by this lane, over all shards
-	readOnly  func() bool
-	// Modules that failed to make a snapshot, and until when none is asked for.
-	noSnapshots map[journal.Digest]time.Time
-	early       *Rate // of snapshots that are taken because of a load
-
-	chain   journal.Chain
-	scratch []byte
-	fuel    uint64 // of the command being decided
-	fuelBuf [8]byte
-	record  journal.Record
-	encoded []byte           // record, until the next command
-	refusal *journal.Refusal // of the record being made
-	index   uint64           // of the entry whose outcome is taken
-	output  abi.Output
-	names   map[string]string // event types, so that a record costs no string
-	zones   zones
-	heat    heat
-	stats   Stats
+	base
+	residents *residents
+	decider   decider
+	call      *Call              // the next visit
+	visits    map[*Call]struct{} // under way without the lane
+	starter   *autostart.Starter
+	timers    *timers.Timers
+	faulted   supervise.Set[*entity]
+	snapshots snapshots
+	heat      resident.Heat
+	index     uint64 // of the entry whose outcome is taken
 }
 
 // Stats counts what a lane has done since it started.
 type Stats struct {
 	Commands, Queries, Rejections, Duplicates, Faults, Loads, Events uint64
-	RateLimited                                                      uint64 // commands refused by the rate of their type
+	AheadOfUs                                                        uint64 // deliveries whose time was too far ahead to be taken
+	RateLimited                                                      uint64 // commands refused by what their type may do in a second
 	Forgotten                                                        uint64 // retries that the windows of their entities do not reach back to
 	BadOutputs                                                       uint64 // outputs that are no frames of the contract, or over a limit
-	Overruns                                                         uint64 // visits to guests that the lane went on without
+	Handovers                                                        uint64 // visits to guests that the lane went on without
 	Proposals, ProposedRecords                                       uint64
 	Refused                                                          uint64 // sends that were not carried out
 	Snapshots, SnapshotLoads                                         uint64 // proposed, and used by loads
@@ -161,76 +124,71 @@ type Stats struct {
 	Resident                                                         int    // entities in memory
 	Entities, Instances                                              int
 	GuestBytes                                                       int64
-	Folded                                                           int   // of the entities in memory
-	FoldedBytes                                                      int64 // of the pages that their records lie on
+	Dormant                                                          int   // of the entities in memory
+	DormantBytes                                                     int64 // of the pages that their records lie on
 }
 
-func newCore(opts Options, l loader, r runner) *core {
-	return &core{
-		opts:   opts.withDefaults(),
-		loader: l,
-		runner: r,
-		call:   &call{},
-		visits: make(map[*call]struct{}),
-		shards: make(map[sharding.ShardID]*shard),
-		pools:  make(map[poolKey]*pool),
-		away:   make(map[*entity]struct{}),
-
-		numbered: make(map[uint32]*instance),
-
-		residents: residents{idle: make(map[string]*idle)},
-		names:     make(map[string]string),
-		zones:     make(zones),
-
-		noSnapshots: make(map[journal.Digest]time.Time),
-		early:       NewRate(earlySnapshots),
-		readOnly:    func() bool { return false },
+func newCore(opts Options, r Runner) *core {
+	c := &core{
+		base: base{
+			opts: opts.WithDefaults(), runner: r, readOnly: func() bool { return false },
+			shards: make(map[sharding.ShardID]*shard), away: make(map[*entity]struct{}),
+		},
+		call:   &Call{},
+		visits: make(map[*Call]struct{}),
 	}
-}
-
-// load is one reading of an entity's history, in progress.
-type load struct {
-	entity *entity
-	id     sharding.EntityID
-	shard  sharding.ShardID
-	typ    *Type
-	ctx    context.Context
-	cancel context.CancelFunc
-	below  journal.Sequence // of the entity
-	whole  bool             // the same
-	begun  bool
-	from   journal.Sequence // the snapshot's; 0 from the first event on
-	before int64            // recollection.before
-	chunks []*loadChunk     // arrived and not applied yet
-	credit chan struct{}    // one token per chunk that the lane has taken
+	c.timers = timers.New(timers.Options{
+		Rate: c.opts.TimerRate, LeastTick: c.opts.LeastTick, Fired: c.opts.TimerFired,
+		Suspended: func(entityType string) bool { return c.opts.Suspended(entityType) }, Logger: c.opts.Logger,
+	}, parts{c})
+	c.intake = intake.New(parts{c})
+	c.residents = newResidents(&c.base, c)
+	c.snapshots = newSnapshots(&c.base)
+	c.faulted = supervise.NewSet(func(e *entity) {
+		if e.clearFaults(); e.phase == cold && e.waiting.Len() == 0 {
+			c.residents.forget(e) // nothing else is known of it
+		}
+	})
+	c.decider = decider{base: &c.base, lane: c, timers: c.timers}
+	c.starter = autostart.New(autostart.Options{
+		Rate: c.opts.RememberRate, Types: c.opts.Remembered, Singletons: c.opts.Singletons, Listed: c.opts.Existing != nil, Logger: c.opts.Logger,
+	}, parts{c})
+	return c
 }
 
 // submit takes requests in order.
-func (c *core) submit(now time.Time, reqs []*Request) {
+func (c *core) submit(now time.Time, reqs []*request.Request) {
 	c.now = now
-	c.pace.asked += len(reqs)
+	c.timers.Asked(len(reqs))
 	for _, r := range reqs {
 		c.admit(r)
 	}
 }
 
-func (c *core) admit(r *Request) {
-	s := c.shards[r.shard()]
+func (c *core) admit(r *request.Request) {
+	s := c.shards[r.Shard]
 	if s == nil || s.state != leading {
 		var term sharding.Term
 		if s != nil {
 			term = s.term
 		}
-		c.finish(r, Result{Err: &sharding.NotLeaderError{Shard: r.shard(), Term: term}})
+		c.finish(r, request.Result{Err: &sharding.NotLeaderError{Shard: r.Shard, Term: term}})
 		return
 	}
+	if r.Kind == request.Deliver {
+		c.takeIn(s, r)
+		return
+	}
+	if r.Kind <= request.StaleQuery {
+		c.intake.Asked()
+	}
 	if s.undecided >= c.opts.ShardInFlight {
-		c.finish(r, Result{Err: ErrBusy})
+		c.finish(r, request.Result{Err: request.ErrBusy})
 		return
 	}
 	s.undecided++
 	c.owed++
-	if len(s.deferred) > 0 || s.full(c) {
+	if len(s.deferred) > 0 || s.full() {
 		s.deferred = append(s.deferred, r)
 		return
 	}
@@ -238,64 +196,62 @@ func (c *core) admit(r *Request) {
 }
 
 // dispatch brings a request to its entity's queue.
-func (c *core) dispatch(s *shard, r *Request) {
+func (c *core) dispatch(s *shard, r *request.Request) {
+	if r.Kind == request.Deliver {
+		c.countHops(r.Delivery)
+	}
 	switch {
-	case r.Kind == Acknowledge:
-		c.acknowledge(s, r)
+	case r.Kind == request.Acknowledge:
+		s.acknowledge(r)
 		return
-	case r.Kind == Deliver && r.Delivery.Refuse != nil:
-		c.askRefuse(s, r)
+	case r.Kind == request.Deliver && r.Delivery.Refuse != nil:
+		s.askRefuse(r)
 		return
-	case r.Kind == Discard:
-		c.discard(s, r)
+	case r.Kind == request.Discard:
+		s.discard(r)
 		return
-	case r.Kind == SendAgain:
-		c.sendAgain(s, r)
+	case r.Kind == request.SendAgain:
+		s.sendAgain(r)
 		return
 	}
-	e := c.entity(s, r.Entity)
-	if r.Kind == Inspect {
+	e := c.residents.entity(s, r.Entity)
+	if r.Kind == request.Inspect {
 		c.inspect(e, r)
 		return
 	}
-	if r.Kind == Clear {
-		e.cleared()
+	if r.Kind == request.Clear {
+		e.clearFaults()
 		c.inspect(e, r)
 		return
 	}
-	if r.Kind == Passivate && e.phase == cold && e.waiting.len == 0 && !c.keeps(r.Entity.Type) {
-		c.settle(s, r, Result{})
+	if r.Kind == request.Passivate && e.phase == cold && e.waiting.Len() == 0 && !c.keeps(r.Entity.Type) {
+		s.settle(r, request.Result{})
 		c.revive(e)
 		return
 	}
-	if e.waiting.len >= c.opts.EntityInFlight {
-		c.settle(s, r, Result{Err: ErrBusy})
+	if e.waiting.Len() >= c.opts.EntityInFlight {
+		s.settle(r, request.Result{Err: request.ErrBusy})
 		return
 	}
-	e.waiting.push(r)
-	if e.phase == resident {
+	e.waiting.Push(r)
+	if e.phase == inMemory {
 		c.enqueue(e)
 		return
 	}
 	c.away[e] = struct{}{}
-	c.askAhead(s, r)
-	c.revive(e)
-}
-
-// enqueue lets an entity take its turn with a guest.
-func (c *core) enqueue(e *entity) {
-	if !e.queued && !e.blocked && !e.held {
-		e.queued = true
-		c.ready = append(c.ready, e)
+	if s.log.AskReadRound(r, c.rounds+1) {
+		s.touch()
 	}
+	c.revive(e)
 }
 
 // pump gives the entities that have work their turns. Guests are visited from
 // here only, at the foot of the stack, so that the lane can go on without a
 // visit that runs long.
 func (c *core) pump() {
-	c.admitTimers()
-	c.startRemembered()
+	c.timers.Admit(c.owed, c.opts.Journal.Busy)
+	c.intake.Admit()
+	c.starter.Start()
 	for n := 0; len(c.ready) > 0; n++ {
 		if n == turnEntities {
 			c.endTurn()
@@ -316,19 +272,21 @@ func (c *core) pump() {
 func (c *core) turn(e *entity) {
 	for n := 0; ; n++ {
 		switch {
-		case e.inst != nil && e.inst.busy:
+		case e.inst != nil && e.inst.Busy():
 			if !e.blocked {
 				e.blocked = true
-				e.inst.blocked = append(e.inst.blocked, e)
+				e.inst.Block(e)
 			}
 			return
 		case e.inquiry() != nil:
 			return
 		case e.phase == loading && len(e.load().chunks) > 0:
 			c.applyChunk(e)
-		case e.phase == resident && c.wantsSnapshot(e):
+		case e.checkDue():
+			c.takeState(e)
+		case e.phase == inMemory && c.snapshots.wanted(e):
 			c.takeSnapshot(e)
-		case e.phase == resident && e.waiting.len > 0:
+		case e.phase == inMemory && e.waiting.Len() > 0:
 			if n >= turnRequests {
 				c.enqueue(e)
 				return
@@ -347,7 +305,7 @@ func (c *core) revive(e *entity) {
 	if e.phase != cold && e.phase != draining {
 		return
 	}
-	if e.last > e.shard.decided {
+	if e.last > e.shard.log.Decided() {
 		if e.phase != draining {
 			e.phase = draining
 			e.shard.draining = append(e.shard.draining, e)
@@ -355,16 +313,16 @@ func (c *core) revive(e *entity) {
 		return
 	}
 	e.phase = cold
-	if e.waiting.len == 0 {
-		if c.remembers(e) {
+	if e.waiting.Len() == 0 {
+		if c.mustReturn(e) {
 			c.startAgain(e)
 		}
 		if e.faults() == 0 {
-			c.forget(e)
+			c.residents.forget(e)
 		}
 		return
 	}
-	if e.parked(c.now) && !c.turnAway(e) {
+	if e.parked(c.now) && !e.turnAway() {
 		c.revive(e)
 		return
 	}
@@ -372,15 +330,15 @@ func (c *core) revive(e *entity) {
 }
 
 // forget takes an entity out of its shard's.
-func (c *core) forget(e *entity) {
-	if e.shard.entities.remove(e) {
-		c.known--
+func (m *residents) forget(e *entity) {
+	if e.shard.entities.Remove(e) {
+		m.known--
 	}
 }
 
 func (c *core) failWaiting(e *entity, err error) {
-	for r := e.waiting.pop(); r != nil; r = e.waiting.pop() {
-		c.settle(e.shard, r, Result{Err: err})
+	for r := e.waiting.Pop(); r != nil; r = e.waiting.Pop() {
+		e.shard.settle(r, request.Result{Err: err})
 	}
 	c.revive(e)
 }
@@ -388,76 +346,87 @@ func (c *core) failWaiting(e *entity, err error) {
 // serve decides the first request of a resident entity's queue. It returns
 // false when the queue has to wait for the shard.
 func (c *core) serve(e *entity) bool {
-	if e.hollow() {
-		return c.serveHollow(e)
+	if e.headOnly() {
+		return c.serveHeadOnly(e)
 	}
-	c.asked(e)
+	c.residents.asked(e)
 	t := c.opts.Types.Lookup(e.id.Type)
 	if t != nil && t != e.typ {
 		// Another module is active now: the state is built again from history.
 		c.away[e] = struct{}{}
-		c.evict(e)
-		c.revive(e)
+		c.reload(e)
 		return true
 	}
 	if t != nil && t.Revision > e.shard.revision {
-		c.bind(e, t.Revision)
+		e.awaitBinding(t.Revision)
 		return false
 	}
-	r := e.waiting.pop()
+	if e.stall() {
+		return false
+	}
+	if e.waiting.First().Kind == request.Passivate && !e.typ.Singleton && c.checksFirst(e, false) {
+		return true
+	}
+	r := e.waiting.Pop()
 	switch {
-	case r.Kind == Passivate && e.typ.Singleton:
-		c.settle(e.shard, r, Result{Err: errStays})
-	case r.Kind == Passivate:
+	case r.Kind == request.Passivate && e.typ.Singleton:
+		e.shard.settle(r, request.Result{Err: errStays})
+	case r.Kind == request.Passivate:
 		c.passivate(e, r)
 	case t == nil:
-		c.settle(e.shard, r, Result{Err: ErrNotServed})
-	case r.Kind == start:
+		e.shard.settle(r, request.Result{Err: request.ErrNotServed})
+	case r.Kind == request.Start:
 		c.started(e, r)
-	case t.Transient && c.ofTransient(e, r):
-	case r.Kind == Command:
-		c.command(e, r)
-	case r.Kind == Deliver:
-		c.deliver(e, r)
+	case t.Transient && c.decider.ofTransient(e, r):
+	case r.Kind == request.Command:
+		c.decider.command(e, r)
+	case r.Kind == request.Deliver:
+		c.decider.deliver(e, r)
 		return e.inquiry() == nil
-	case r.Kind == Redeliver:
-		c.redeliver(e, r)
-	case r.Kind == SkipTimer:
-		c.skipTimer(e, r)
-	case r.Kind == Delete:
-		c.remove(e, r)
+	case r.Kind == request.Redeliver:
+		c.decider.redeliver(e, r)
+	case r.Kind == request.SkipTimer:
+		c.decider.skipTimer(e, r)
+	case r.Kind == request.Delete:
+		c.decider.remove(e, r)
 	default:
-		c.query(e, r)
+		c.decider.query(e, r)
 	}
 	return true
 }
 
-func (c *core) inspect(e *entity, r *Request) {
-	info := &Info{Sequence: e.sequence, Faults: e.faults(), Resident: e.phase == resident, Status: "passive"}
-	if e.rest != nil {
-		info.LastErr = e.rest.err
+func (c *core) inspect(e *entity, r *request.Request) {
+	info := &request.Info{Sequence: e.sequence, Faults: e.faults(), Resident: e.phase == inMemory, Status: "passive"}
+	if e.extra != nil {
+		info.LastErr = e.extra.faults.Last()
 	}
 	switch {
-	case e.phase == resident:
+	case e.phase == inMemory:
 		info.Status, info.Module = "active", e.typ.Digest
 	case e.parked(c.now):
-		info.Status, info.ParkedUntil = "parked", e.rest.parkedTo
+		info.Status, info.ParkedUntil = "parked", e.extra.faults.ParkedUntil()
 	case e.phase != cold:
 		info.Status = "loading"
 	}
-	c.settle(e.shard, r, Result{Info: info})
+	e.shard.settle(r, request.Result{Info: info})
 	c.revive(e)
 }
 
 // settle completes a request that its shard counts as undecided.
-func (c *core) settle(s *shard, r *Request, res Result) {
+func (s *shard) settle(r *request.Request, res request.Result) {
+	if r.Kind == request.Deliver {
+		s.intake.Left(r.Delivery)
+	}
 	s.undecided--
-	c.owed--
-	c.finish(r, res)
+	s.owed--
+	s.finish(r, res)
 }
 
-func (c *core) finish(r *Request, res Result) {
-	r.run = run{}
-	r.Result = res
-	r.Done.Complete(r)
+// nextVisit is the call to be filled for the next visit.
+func (c *core) nextVisit() *Call { return c.call }
+
+// reload makes an entity's state be built again when it is next asked for.
+func (c *core) reload(e *entity) {
+	c.residents.evict(e)
+	c.revive(e)
 }

@@ -6,19 +6,20 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
 // sizes is what the command "large" puts out: a state and
 // sends.
-type sizes struct{ state, sends int }
+type sizes struct{ state, messages int }
 
 // large stores the sum with so many zeros before it.
-func (g *tally) large(out []byte, h uint64) []byte {
+func (g *adder) large(out []byte, h uint64) []byte {
 	g.sums[h]++
 	out = abi.AppendState(out, fmt.Appendf(nil, "%0*d", max(1, g.w.sizes.state), g.sums[h]))
-	for range g.w.sizes.sends {
+	for range g.w.sizes.messages {
 		out = abi.AppendSend(out, abi.Send{EntityType: []byte("tally"), EntityID: []byte("sink"), Command: []byte("note"), Payload: make([]byte, 60_000)})
 	}
 	return out
@@ -28,7 +29,7 @@ func largeWorld(t *testing.T) *world {
 	w := quiet(t)
 	w.durable = true
 	w.serve(w.newest)
-	w.core.event(&event{kind: evBindings})
+	w.core.event(&Event{Kind: BindingsMoved})
 	w.core.opts.SnapshotEvents, w.core.opts.SnapshotBytes, w.core.opts.ProposedBytes, w.core.opts.EntitySends = 1<<30, 1<<30, 1<<30, 100
 	return w
 }
@@ -38,16 +39,16 @@ func largeWorld(t *testing.T) *world {
 // fault, of a command, of a timer and of a send alike.
 func TestOutputsThatFitNoEntryAreFaults(t *testing.T) {
 	w := largeWorld(t)
-	w.sizes = sizes{state: 750_000, sends: 3}
-	if res := w.ask(Command, "large", "a"); res.Err != nil {
+	w.sizes = sizes{state: 750_000, messages: 3}
+	if res := w.ask(request.Command, "large", "a"); res.Err != nil {
 		t.Fatalf("what fits: %v", res.Err)
 	}
-	w.sizes = sizes{state: 900_000, sends: 3}
-	var fault *GuestFaultError
-	if res := w.ask(Command, "large", "b"); !errors.As(res.Err, &fault) {
+	w.sizes = sizes{state: 900_000, messages: 3}
+	var fault *request.GuestFaultError
+	if res := w.ask(request.Command, "large", "b"); !errors.As(res.Err, &fault) {
 		t.Fatalf("what fits no entry: %v", res.Err)
 	}
-	if res := w.ask(Command, "add", "c"); res.Err != nil || res.Sequence != 2 {
+	if res := w.ask(request.Command, "add", "c"); res.Err != nil || res.Sequence != 2 {
 		t.Fatalf("after that: %+v", res)
 	}
 }
@@ -57,14 +58,14 @@ func TestOutputsThatFitNoEntryAreFaults(t *testing.T) {
 func TestLargeRecordsLeaveOthersAlone(t *testing.T) {
 	w := largeWorld(t)
 	for _, e := range []string{"a", "b"} {
-		w.send(e, Command, "add", "first-"+e) // both are in memory
+		w.askOf(e, request.Command, "add", "first-"+e) // both are in memory
 	}
 	got := outcomes{}
 	for i, size := range []int{200_000, 900_000} {
 		w.sizes.state = size
-		w.core.submit(w.now, []*Request{{
-			Kind: Command, Tag: uint64(i), Entity: sharding.EntityID{Type: "tally", ID: string(rune('a' + i))}, Shard: worldShard,
-			Name: "large", Payload: []byte("1"), ID: journal.CommandID(rune('x' + i)), ExpectedSequence: NoExpectation, Done: got,
+		w.core.submit(w.now, []*request.Request{{
+			Kind: request.Command, Tag: uint64(i), Entity: sharding.EntityID{Type: "tally", ID: string(rune('a' + i))}, Shard: worldShard,
+			Name: "large", Payload: []byte("1"), ID: journal.CommandID(rune('x' + i)), ExpectedSequence: request.NoExpectation, Done: got,
 		}})
 		w.core.pump()
 	}
@@ -79,23 +80,23 @@ func TestLargeRecordsLeaveOthersAlone(t *testing.T) {
 	}
 }
 
-// TestLargeRecordsAreDecidedAgain: when the log refuses the entry that makes way
-// for a large record, its command is decided again, once.
+// TestLargeRecordsAreDecidedAgain: when the log refuses the entry that makes
+// way for a large record, its command is decided again, once.
 func TestLargeRecordsAreDecidedAgain(t *testing.T) {
 	w := largeWorld(t)
 	for _, e := range []string{"a", "b"} {
-		w.send(e, Command, "add", "first-"+e)
+		w.askOf(e, request.Command, "add", "first-"+e)
 	}
 	got := outcomes{}
 	for i, size := range []int{200_000, 900_000} {
 		w.sizes.state, w.refuse = size, i > 0
-		w.core.submit(w.now, []*Request{{
-			Kind: Command, Tag: uint64(i), Entity: sharding.EntityID{Type: "tally", ID: string(rune('a' + i))}, Shard: worldShard,
-			Name: "large", Payload: []byte("1"), ID: journal.CommandID(rune('x' + i)), ExpectedSequence: NoExpectation, Done: got,
+		w.core.submit(w.now, []*request.Request{{
+			Kind: request.Command, Tag: uint64(i), Entity: sharding.EntityID{Type: "tally", ID: string(rune('a' + i))}, Shard: worldShard,
+			Name: "large", Payload: []byte("1"), ID: journal.CommandID(rune('x' + i)), ExpectedSequence: request.NoExpectation, Done: got,
 		}})
 		w.core.pump()
 	}
-	if err := got[0]; !errors.Is(err, ErrNotApplied) {
+	if err := got[0]; !errors.Is(err, request.ErrNotApplied) {
 		t.Fatalf("the first command: %v", err)
 	}
 	for range 5 {

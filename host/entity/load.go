@@ -6,33 +6,21 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/host/entity/history"
+	"github.com/hostd/hostd/host/entity/window"
+	"github.com/hostd/hostd/host/request"
 )
 
-// loadChunk is a piece of an entity's history on its way from a loader to the
-// lane: events as the guest's apply takes them, and what to remember.
-type loadChunk struct {
-	load     *load
-	snapshot *journal.Snapshot // the first chunk's, if there is one
-	replay   replay            // of all chunks so far
-	partial  *journal.Snapshot // the window before it was not read
-	anew     bool              // the entity was deleted before this chunk
-	frames   []byte
-	seen     recollection
-	start    journal.Sequence // of a deleted entity's next life
-	lives    bool             // after the chunk
-	outbox   uint64           // the last chunk's: sends on their way
-	asOf     uint64           // as of this index
-	sequence journal.Sequence // after the chunk
-	hash     journal.Hash     // at sequence
-	last     bool
-	err      error
+// load is the reading of an entity's history that is in progress.
+type load struct {
+	history.Load
+	entity *entity
+	ctx    context.Context
+	cancel context.CancelFunc
+	before int64            // window.Batch.Before
+	chunks []*history.Chunk // arrived and not applied yet
+	credit chan struct{}    // one token per chunk that the lane has taken
 }
-
-// firstFramesBytes is the buffer that a load begins with: enough for the events
-// after most snapshots.
-const firstFramesBytes = 4 << 10
 
 // startLoad asks for the entity's history, from its newest snapshot that is of
 // use. Nothing of the entity is in flight, so what has been applied is all
@@ -40,38 +28,41 @@ const firstFramesBytes = 4 << 10
 func (c *core) startLoad(e *entity) {
 	t := c.opts.Types.Lookup(e.id.Type)
 	if t == nil {
-		c.failWaiting(e, ErrNotServed)
+		c.failWaiting(e, request.ErrNotServed)
 		return
 	}
-	if err := t.checkID(e.id); err != nil {
+	if err := t.CheckID(e.id); err != nil {
 		c.failWaiting(e, err)
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e.phase, e.typ = loading, t
-	x := e.more()
-	x.load = &load{entity: e, id: e.id, shard: e.shard.id, typ: t, below: x.below, whole: x.whole, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2)}
+	x := e.withExtra()
+	x.load = &load{
+		Load:   history.Load{ID: e.id, Shard: e.shard.id, Type: t, Below: x.below, Whole: x.whole},
+		entity: e, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2),
+	}
 	c.stats.Loads++
 	if t.Transient {
-		c.loadTransient(e.load())
+		c.loaded(x.load, &history.Chunk{Last: true}) // of no history
 		return
 	}
-	c.loader.start(x.load)
+	c.runner.Start(x.load)
 }
 
 // loaded takes one chunk. Chunks of a load that was given up are ignored.
-func (c *core) loaded(ch *loadChunk) {
-	e := ch.load.entity
-	if e.load() != ch.load {
+func (c *core) loaded(l *load, ch *history.Chunk) {
+	e := l.entity
+	if e.load() != l {
 		return
 	}
-	if ch.err != nil {
-		if !c.hollow(e, ch) {
-			c.abandon(e, ch.err)
+	if ch.Err != nil {
+		if !c.makeHeadOnly(e, ch) {
+			c.abandon(e, ch.Err)
 		}
 		return
 	}
-	ch.load.chunks = append(ch.load.chunks, ch)
+	l.chunks = append(l.chunks, ch)
 	c.enqueue(e)
 }
 
@@ -79,43 +70,32 @@ func (c *core) loaded(ch *loadChunk) {
 func (c *core) applyChunk(e *entity) {
 	l := e.load()
 	if e.inst == nil {
-		in := c.place(l.typ, e.faults() > 1)
-		in.attach(e)
-		if in.busy {
+		in := c.residents.place(l.Type, e.faults() > 1)
+		e.attach(in)
+		if in.Busy() {
 			return // the entity's turn comes when the visit is over
 		}
 	}
 	v := c.call
-	v.kind, v.in, v.entity, v.handle, v.chunk = callLoad, e.inst, e, uint64(e.handle), l.chunks[0]
-	v.begin = v.begin[:0]
-	if v.again = l.begun && v.chunk.anew; v.again || !l.begun {
-		v.begin = abi.AppendEntityID(v.begin, e.id.ID)
-		snap := v.chunk.snapshot
-		if snap != nil {
-			l.from = snap.Sequence
-		}
-		v.begin = abi.AppendSequence(v.begin, uint64(max(l.from, v.chunk.start)))
-		if snap != nil {
-			v.begin = abi.AppendSnapshot(v.begin, snap.State)
-			c.stats.SnapshotLoads++
-		}
+	v.kind, v.in, v.entity, v.handle, v.load, v.chunk = callLoad, e.inst, e, uint64(e.handle), l, l.chunks[0]
+	if l.Step(&v.step, v.chunk); v.step.HasSnapshot() {
+		c.stats.SnapshotLoads++
 	}
 	l.chunks = l.chunks[1:]
-	l.begun = true
 	c.visit(v)
 }
 
 // chunkApplied goes on with a load after the guest took a chunk.
-func (c *core) chunkApplied(e *entity, v *call) {
+func (c *core) chunkApplied(e *entity, v *Call) {
 	l, ch := e.load(), v.chunk
-	if l == nil || l != ch.load {
+	if l == nil || l != v.load {
 		return
 	}
 	if cutOff(v.err) {
 		c.giveUp(e, v.err)
 		return
 	}
-	if v.err != nil && l.from > 0 && !l.typ.Durable {
+	if v.err != nil && l.From() > 0 && !l.Type.Durable {
 		c.fallBack(e, v.err)
 		return
 	}
@@ -123,13 +103,13 @@ func (c *core) chunkApplied(e *entity, v *call) {
 		c.loadFault(e, v.err)
 		return
 	}
-	if s := ch.partial; s != nil {
-		x := e.more()
-		x.partial, x.older, x.filter = true, s.Window, &filter{bits: bytes.Clone(s.Filter), ids: int(s.FilterIDs)}
+	if s := ch.Partial; s != nil {
+		x := e.withExtra()
+		x.beyond = window.Beyond{Partial: true, Older: s.Window, Filter: window.OpenFilter(bytes.Clone(s.Filter), int(s.FilterIDs))}
 	}
-	c.noteAll(e, ch.seen)
-	l.before = max(l.before, ch.seen.before)
-	if !ch.last {
+	e.noteAll(ch.Seen)
+	l.before = max(l.before, ch.Seen.Before)
+	if !ch.Last {
 		select {
 		case l.credit <- struct{}{}:
 		default: // a loader that reads ahead on its own
@@ -137,15 +117,16 @@ func (c *core) chunkApplied(e *entity, v *call) {
 		return
 	}
 	l.cancel()
-	c.recalled(e, l.before)
-	e.phase, e.sequence, e.hash, e.replay = resident, ch.sequence, ch.hash, ch.replay
-	e.lives = ch.lives
-	e.rest.load, e.rest.whole, e.rest.below = nil, false, 0
-	e.outboxLoaded(int(ch.outbox), ch.asOf)
-	e.less()
-	e.costly = c.isCostly(e)
-	c.resides(e)
-	if !e.held {
+	e.windowBuilt(l.before)
+	e.phase, e.sequence, e.hash, e.replay = inMemory, ch.Sequence, ch.Hash, ch.Replay
+	e.exists = ch.Exists
+	e.extra.load, e.extra.whole, e.extra.below = nil, false, 0
+	e.outboxLoaded(int(ch.Outbox), ch.AsOf)
+	e.trimExtra()
+	e.beginStay(c.opts.States, l.From())
+	e.costly = e.isCostly()
+	c.residents.resides(e)
+	if !e.awaitsBinding && !e.stalled {
 		delete(c.away, e)
 	}
 	c.enqueue(e)
@@ -153,25 +134,25 @@ func (c *core) chunkApplied(e *entity, v *call) {
 
 // abandon ends a load that cannot succeed now.
 func (c *core) abandon(e *entity, err error) {
-	e.failed(err)
-	c.evict(e)
+	e.noteError(err)
+	c.residents.evict(e)
 	c.failWaiting(e, err)
 }
 
 // cannotOpen ends a load for which no instance could be made.
 func (c *core) cannotOpen(e *entity, err error) {
 	c.opts.Logger.Error("a guest instance cannot be opened", "entity_type", e.id.Type, "error", err)
-	e.failed(err)
-	c.giveUp(e, fmt.Errorf("%w: no room for a guest instance", ErrBusy))
+	e.noteError(err)
+	c.giveUp(e, fmt.Errorf("%w: no room for a guest instance", request.ErrBusy))
 }
 
 // giveUp closes an entity's instance and answers all that waits for the entity.
 func (c *core) giveUp(e *entity, err error) {
 	waiting := e.waiting
-	e.waiting = queue{}
-	c.closeInstance(e.inst)
-	for r := waiting.pop(); r != nil; r = waiting.pop() {
-		c.settle(e.shard, r, Result{Err: err})
+	e.waiting = request.Queue{}
+	c.residents.closeInstance(e.inst)
+	for r := waiting.Pop(); r != nil; r = waiting.Pop() {
+		e.shard.settle(r, request.Result{Err: err})
 	}
 }
 
@@ -179,147 +160,21 @@ func (c *core) giveUp(e *entity, err error) {
 // cannot apply is never skipped over: the entity stays away.
 func (c *core) loadFault(e *entity, err error) {
 	c.stats.Faults++
-	c.blame(e, err)
-	c.giveUp(e, &GuestFaultError{Message: err.Error()})
+	c.recordFault(e, err)
+	c.giveUp(e, &request.GuestFaultError{Message: err.Error()})
 }
 
 // fallBack loads an entity again without the snapshot on which the guest
 // failed: from an older one, or from the first event.
 func (c *core) fallBack(e *entity, err error) {
-	e.rest.below = e.rest.load.from
+	e.extra.below = e.extra.load.From()
 	c.opts.Logger.Warn("a snapshot does not load", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)
-	if errors.Is(err, errRefusedLoad) {
-		e.rest.load.begun = false // there is no state to drop
-		c.evict(e)
+	if errors.Is(err, history.ErrRefused) {
+		e.extra.load.Refused() // there is no state to drop
+		c.residents.evict(e)
 	} else {
 		c.stats.Faults++
-		c.closeInstance(e.inst)
+		c.residents.closeInstance(e.inst)
 	}
 	c.revive(e)
-}
-
-// loadAttempts bounds how often a load begins anew because records that it was
-// about to read were cut. One snapshot of an entity that left can be on its way.
-const loadAttempts = 4
-
-// read reads the history of a load and emits it in chunks; emit blocks until
-// the lane has room. It runs on a loader's goroutine.
-func (l *load) read(h Histories, chunkBytes int, emit func(*loadChunk) error) {
-	var ch *loadChunk
-	var err error
-	var cut *journal.CutError
-	for range loadAttempts {
-		// A cut is found before the first record, so nothing was emitted.
-		if ch, err = l.attempt(h, chunkBytes, emit); !errors.As(err, &cut) {
-			break
-		}
-	}
-	switch {
-	case errors.Is(err, context.Canceled):
-		return
-	case errors.As(err, &cut):
-		err = fmt.Errorf("%w: no snapshot stands for what was cut: %v", ErrDamaged, err)
-	case errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrUnsupported):
-		err = fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	ch.last, ch.err = true, err
-	_ = emit(ch)
-}
-
-// attempt reads the history from the snapshot that there is now and returns its
-// last chunk. A snapshot taken after that can cut what the attempt was about to
-// read: *journal.CutError.
-func (l *load) attempt(h Histories, chunkBytes int, emit func(*loadChunk) error) (*loadChunk, error) {
-	ch := &loadChunk{load: l}
-	var from, start journal.Sequence
-	var met, ended bool // ended: of this life not all events are there
-	var inside bool     // the next record is not the entity's first
-	snap, err := h.Snapshot(l.ctx, l.shard, l.id, l.typ.Digest, l.below)
-	if snap != nil {
-		ch.snapshot, ch.lives, from, start = snap, true, snap.Window, snap.Sequence
-		ch.replay.snapshot = snapshotCost(snap)
-		if len(snap.Filter) > 0 && !l.whole {
-			ch.partial, from = snap, start
-		}
-	}
-	inside = from > 0
-	behind := ch.partial != nil && snap.Stands != journal.Position{} // what the snapshot stands for is not read
-	visit := func(rec *journal.Record, after journal.Hash) error {
-		if inside {
-			ch.seen.before, inside = rec.RecordedAt, false
-		}
-		if rec.Last() == start && start > 0 {
-			if met = after == snap.Hash; !met {
-				return errStraySnapshot
-			}
-		}
-		for i := range rec.Events {
-			if rec.Last() <= start || rec.Tombstone(i) || ended {
-				break // in the snapshot, or for no guest
-			}
-			if l.typ.Durable {
-				ch.snapshot = &journal.Snapshot{Sequence: rec.Last(), State: bytes.Clone(rec.Events[i].Payload)}
-				continue
-			}
-			ev := &rec.Events[i]
-			if n := abi.InputEventBytes(len(ev.Type), len(ev.Payload)); len(ch.frames) > 0 && len(ch.frames)+n > chunkBytes {
-				if err := emit(ch); err != nil {
-					return err
-				}
-				ch = &loadChunk{load: l, replay: ch.replay, frames: make([]byte, 0, chunkBytes)}
-			}
-			if ch.frames == nil {
-				ch.frames = make([]byte, 0, firstFramesBytes)
-			}
-			ch.frames = abi.AppendInputEvent(ch.frames, uint64(rec.Expected)+uint64(i)+1, rec.RecordedAt, ev.Type, ev.Payload)
-		}
-		if rec.Last() > start || ch.partial != nil {
-			ch.replay.add(len(rec.Events), journal.RecordBytes(rec))
-		}
-		ch.sequence, ch.hash = rec.Last(), after
-		if !rec.Internal() {
-			ch.seen.add(rec)
-		}
-		if rec.Flags&journal.FlagTombstone == 0 || rec.Last() <= start && start > 0 {
-			ch.lives = ch.lives || start == 0 || rec.Last() > start
-			return nil
-		}
-		// What came before counts for nothing but the window.
-		ended = false
-		*ch = loadChunk{load: l, partial: ch.partial, anew: true, start: rec.Last(), sequence: rec.Last(), hash: after, seen: ch.seen}
-		return nil
-	}
-	var cut *journal.CutError
-	switch {
-	case err != nil:
-	case behind:
-		ch.sequence, ch.hash, met = start, snap.Hash, true
-		if err = h.Since(l.ctx, l.shard, l.id, snap, visit); inside {
-			ch.seen.before = snap.UpdatedAt
-		}
-	default:
-		err = h.Read(l.ctx, l.shard, l.id, from, visit)
-	}
-	if from > 0 && from < start && errors.As(err, &cut) && cut.First-1 < start {
-		// Its lane did not know of a snapshot that was taken before it, with a window
-		// that begins later: no command before that is remembered.
-		err = h.Read(l.ctx, l.shard, l.id, cut.First-1, visit)
-	}
-	if from == 0 && errors.As(err, &cut) {
-		// The window is still there, and the next life, if there is one.
-		ended, inside = !l.typ.Durable, true // the last state is whole
-		if err = h.Read(l.ctx, l.shard, l.id, cut.First-1, visit); err == nil && ended {
-			err = ErrCut
-		}
-	}
-	if err == nil && snap != nil && !met {
-		err = errStraySnapshot
-	}
-	if err == nil || err == ErrCut {
-		var failed error
-		if ch.outbox, ch.asOf, failed = h.PendingSends(l.shard, l.id); failed != nil {
-			err = failed
-		}
-	}
-	return ch, err
 }

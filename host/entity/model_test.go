@@ -4,10 +4,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -17,21 +19,33 @@ var (
 	modelSeed  = flag.Uint64("model.seed", 1, "first seed of the lane's model test")
 )
 
-// TestLaneAgreesWithSequentialTwin drives a lane's core with random commands,
+// modelAlways are seeds that have found something, in the lane or in the model:
+// 19498 has an entity that sends so much to itself that the first of it finds
+// no room before what it sends to others has gone.
+var modelAlways = []uint64{19498}
+
+// TestLaneAgreesWithSequentialModel drives a lane's core with random commands,
 // queries, re-sent ids, traps, refusals, drops, commits, read rounds and
 // step-downs, and holds every answer against the log it came from: nothing is
 // answered before what it saw is committed, an id takes effect once, and the
 // same id always gets the same reply.
-func TestLaneAgreesWithSequentialTwin(t *testing.T) {
+func TestLaneAgreesWithSequentialModel(t *testing.T) {
 	n := *modelSeeds
 	if testing.Short() {
-		n = 60
+		n = 200
 	}
 	var met Stats
 	taken, since, fired, deleted := 0, 0, 0, 0
 	var ticks ticks
-	var mailed post
+	var carried messages
+	seeds := slices.Clone(modelAlways)
+	if n == 1 {
+		seeds = nil // one that is to be looked at
+	}
 	for seed := *modelSeed; seed < *modelSeed+n; seed++ {
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range seeds {
 		w := newWorld(t, seed)
 		if w.bounded = seed%7 < 2; w.bounded {
 			w.bound()
@@ -48,18 +62,18 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 		ticks.fired += w.ticks.fired
 		ticks.skipped += w.ticks.skipped
 		ticks.made += w.ticks.made
-		mailed.delivered += w.post.delivered
-		mailed.again += w.post.again
-		mailed.gaps += w.post.gaps
-		mailed.answers += w.post.answers
-		mailed.refusals += w.post.refusals
-		mailed.full += w.post.full
-		mailed.dead += w.post.dead
+		carried.delivered += w.messages.delivered
+		carried.duplicates += w.messages.duplicates
+		carried.gaps += w.messages.gaps
+		carried.answers += w.messages.answers
+		carried.refusals += w.messages.refusals
+		carried.full += w.messages.full
+		carried.dead += w.messages.dead
 		met.Refused += w.core.stats.Refused
 		met.Passivations += w.core.stats.Passivations
 		met.Shed += w.core.stats.Shed
 		met.Recycled += w.core.stats.Recycled
-		met.Remembered += w.core.stats.Remembered
+		met.Remembered += w.core.starter.Started()
 		if len(w.problems) > 0 {
 			t.Fatalf("seed %d (replay with -model.seed=%d -model.seeds=1): %s", seed, seed, w.problems[0])
 		}
@@ -75,8 +89,8 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 		t.Error("the runs show too little of schedules")
 	}
 	t.Logf("%d sends delivered, %d again, %d before their turn, %d refused, %d answers, %d without room, %d dead letters carried out",
-		mailed.delivered, mailed.again, mailed.gaps, met.Refused, mailed.answers, mailed.full, mailed.dead)
-	if n >= 60 && (mailed.again == 0 || mailed.gaps == 0 || mailed.answers == 0 || mailed.refusals == 0 || mailed.full == 0 || mailed.dead == 0) {
+		carried.delivered, carried.duplicates, carried.gaps, met.Refused, carried.answers, carried.full, carried.dead)
+	if n >= 60 && (carried.duplicates == 0 || carried.gaps == 0 || carried.answers == 0 || carried.refusals == 0 || carried.full == 0 || carried.dead == 0) {
 		t.Error("the runs show too little of sends")
 	}
 	if n >= 60 && (fired == 0 || deleted == 0) {
@@ -92,12 +106,12 @@ func TestLaneAgreesWithSequentialTwin(t *testing.T) {
 
 // client is one outstanding request and what the log held when it was sent.
 type client struct {
-	w     *world
-	req   *Request
-	id    journal.CommandID
-	again bool  // an earlier attempt was made
-	seen  int64 // sum of the entity that was acknowledged before it was sent
-	life  int   // of the entity then
+	w         *world
+	req       *request.Request
+	id        journal.CommandID
+	retry     bool  // an earlier attempt was made
+	seen      int64 // sum of the entity that was acknowledged before it was sent
+	deletions int   // of the entity before it
 }
 
 func (w *world) problem(format string, args ...any) {
@@ -110,13 +124,26 @@ func (w *world) play(steps int) {
 	for i := 0; i < steps && len(w.problems) == 0; i++ {
 		w.elapse(time.Duration(w.rnd.IntN(3)) * time.Millisecond * w.pace)
 		if w.rnd.IntN(8) == 0 {
-			w.core.passivateIdle()
+			w.core.residents.passivateIdle()
+		}
+		if w.brisk {
+			w.chunk()
+			w.confirm()
+			w.reply()
+			w.busy = false
+			if w.electing {
+				w.elect()
+			}
 		}
 		switch p := w.rnd.IntN(100); {
 		case w.electing && p < 10:
 			w.elect()
 		case p < 45:
 			w.request()
+		case p < 70 && w.brisk && w.rnd.IntN(2) == 0:
+			if w.rnd.IntN(4) == 0 {
+				w.drop()
+			}
 		case p < 70:
 			w.commit()
 		case p < 78:
@@ -124,19 +151,19 @@ func (w *world) play(steps int) {
 		case p < 86:
 			w.chunk()
 		case p < 90:
-			w.mail()
+			w.pumpOnce()
 			w.reply()
 		case p < 92:
 			w.comeBack()
 			w.found()
-			w.recalled()
+			w.existingFound()
 		case p < 94:
 			w.drop()
 		case p < 96:
 			w.busy = !w.busy
 		case p < 97:
 			w.core.expire()
-			w.core.passivateIdle()
+			w.core.residents.passivateIdle()
 		case p < 98:
 			w.elect()
 		default:
@@ -155,7 +182,7 @@ func (w *world) settle() {
 		w.elect()
 	}
 	w.catchUp(0)
-	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0 || len(w.away) > 0 || len(w.scans) > 0 || w.dueTimers() > 0 || w.missing() > 0 || w.mailLeft()); i++ {
+	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0 || len(w.away) > 0 || len(w.scans) > 0 || w.dueTimers() > 0 || w.missing() > 0 || w.messagesLeft()); i++ {
 		w.elapse(time.Duration(1+i/50) * time.Millisecond) // what is held back waits ever longer
 		w.chunk()
 		w.commit()
@@ -163,9 +190,9 @@ func (w *world) settle() {
 		w.core.expire()
 		w.comeBack()
 		w.found()
-		w.mail()
+		w.pumpOnce()
 		w.reply()
-		w.recalled()
+		w.existingFound()
 		w.core.pump()
 		w.core.endTurn()
 	}
@@ -176,40 +203,40 @@ func (w *world) settle() {
 	if w.core.owed != 0 {
 		w.problem("%d requests were never answered", w.core.owed)
 	}
-	w.core.unfoldShard(w.core.shard(worldShard))
-	for _, e := range w.core.shard(worldShard).entities.all() {
+	w.core.residents.wakeShard(w.core.shard(worldShard))
+	for _, e := range w.core.shard(worldShard).entities.All() {
 		id := e.id
-		if e.waiting.len > 0 {
+		if e.waiting.Len() > 0 {
 			w.problem("requests wait on %s for ever", id)
 		}
-		if e.phase == resident && (e.sequence != w.head(id.ID).sequence || e.hash != w.head(id.ID).hash) {
+		if e.phase == inMemory && (e.sequence != w.head(id.ID).sequence || e.hash != w.head(id.ID).hash) {
 			w.problem("%s is at %d in memory and at %d in the log", id, e.sequence, w.head(id.ID).sequence)
 		}
 	}
 	if n := w.dueTimers(); n > 0 {
 		w.problem("%d timers are due and never fire", n)
 	}
-	if spent := w.core.types.of("tally").fuel.Load(); spent < w.fuel {
+	if spent := w.core.residents.types.Of("tally").Stats().Fuel; spent < w.fuel {
 		w.problem("the commands in the log have cost %d, the lane counts %d", w.fuel, spent)
 	}
 	in := 0
-	for _, e := range w.core.shard(worldShard).entities.all() {
-		if e.phase == resident {
+	for _, e := range w.core.shard(worldShard).entities.All() {
+		if e.phase == inMemory {
 			in++
 		}
 	}
-	if n := w.core.residents.cache.count; n != in {
+	if n := w.core.residents.cache.Count(); n != in {
 		w.problem("%d entities are resident, %d accounted for", in, n)
 	}
 	w.core.stepDown(w.core.shard(worldShard))
-	if n := len(w.core.pages.all) - len(w.core.pages.free); n > 1 {
-		w.problem("%d pages are left without entities", n-1)
+	if n := w.core.residents.dormant.Bytes(); n > 0 {
+		w.problem("%d bytes of pages are left without entities", n)
 	}
-	if n := w.core.residents.cache.count + w.core.residents.cache.apart; n != 0 || len(w.core.residents.idle) != 0 {
+	if n := w.core.residents.cache.Count() + w.core.residents.cache.Apart(); n != 0 || len(w.core.residents.idle) != 0 {
 		w.problem("%d entities are accounted for after a step-down", n)
 	}
-	for len(w.core.instances) > 0 {
-		w.core.closeInstance(w.core.instances[0])
+	for len(w.core.residents.pools.All()) > 0 {
+		w.core.residents.closeInstance(w.core.residents.pools.All()[0])
 	}
 	if w.open != 0 {
 		w.problem("%d guest instances were never closed", w.open)
@@ -246,26 +273,29 @@ func (w *world) once() {
 
 func (w *world) request() {
 	entity := strconv.Itoa(w.rnd.IntN(5))
+	if w.brisk {
+		entity = "0"
+	}
 	c := &client{w: w, seen: w.head(entity).sum}
-	c.req = &Request{
+	c.req = &request.Request{
 		Entity: sharding.EntityID{Type: "tally", ID: entity}, Shard: worldShard,
-		ExpectedSequence: NoExpectation, Done: c,
+		ExpectedSequence: request.NoExpectation, Done: c,
 	}
 	switch w.rnd.IntN(16) {
 	case 0, 1, 2, 3:
-		c.req.Kind, c.req.Name = Query, "sum"
+		c.req.Kind, c.req.Name = request.Query, "sum"
 	case 4:
-		c.req.Kind = Passivate
+		c.req.Kind = request.Passivate
 	case 5:
 		w.deletionFor(c)
 	default:
 		w.commandFor(c)
 	}
-	c.life = w.head(c.req.Entity.ID).life
+	c.deletions = w.head(c.req.Entity.ID).deletions
 	if w.rnd.IntN(50) == 0 {
 		c.req.Deadline = w.now.Add(time.Millisecond)
 	}
-	w.core.submit(w.now, []*Request{c.req})
+	w.core.submit(w.now, []*request.Request{c.req})
 	if w.rnd.IntN(2) == 0 {
 		w.core.pump()
 		w.core.endTurn()
@@ -278,25 +308,31 @@ func (w *world) commandFor(c *client) {
 	if r.Name == "trap" && w.rnd.IntN(3) > 0 {
 		r.Name = "add"
 	}
+	if w.brisk && w.rnd.IntN(2) == 0 {
+		r.Name = "setnote" // its record breaks no chain when it is lost
+	}
 	r.Payload = strconv.AppendInt(nil, int64(1+w.rnd.IntN(9)), 10)
 	r.First = w.now
 	r.ID, r.ServerID = journal.CommandID(fmt.Sprintf("c%d", len(w.ids))), w.servers && w.rnd.IntN(4) == 0
 	if w.rnd.IntN(10) == 0 {
 		r.ExpectedSequence = int64(w.rnd.IntN(20))
 	}
-	if len(w.sent) > 0 && w.rnd.IntN(5) == 0 { // send an old one again
+	if len(w.sent) > 0 && w.rnd.IntN(5) <= w.often { // send an old one again
 		old := w.ids[w.rnd.IntN(len(w.ids))]
+		if w.rnd.IntN(2) == 0 { // one that is likely to be in flight
+			old = w.ids[len(w.ids)-1-w.rnd.IntN(min(5, len(w.ids)))]
+		}
 		s := w.sent[old]
 		r.Kind, r.ID, r.Entity.ID, r.Name, r.Payload = s.kind, old, s.entity, s.name, []byte(s.payload)
 		r.ServerID = s.server
-		c.again, r.Again, r.First = true, true, w.now.Add(s.at-w.passed)
+		c.retry, r.Again, r.First = true, true, w.now.Add(s.at-w.passed)
 	}
 	w.note(c)
 }
 
 // deletionFor is the request of a person, whose commands cost nothing.
 func (w *world) deletionFor(c *client) {
-	c.req.Kind, c.req.ID = Delete, journal.CommandID(fmt.Sprintf("by-%d", len(w.ids)))
+	c.req.Kind, c.req.ID = request.Delete, journal.CommandID(fmt.Sprintf("by-%d", len(w.ids)))
 	w.note(c)
 }
 
@@ -311,44 +347,44 @@ func (w *world) note(c *client) {
 
 // Complete checks an answer against the log as it is now: whatever is
 // answered must be there already.
-func (c *client) Complete(r *Request) {
+func (c *client) Complete(r *request.Request) {
 	if c.req == nil {
 		c.w.problem("a request was completed twice")
 		return
 	}
 	c.req = nil
 	c.w.done++
-	res, command := r.Result, r.Kind == Command || r.Kind == Delete
+	res, command := r.Result, r.Kind == request.Command || r.Kind == request.Delete
 	c.w.retries.count(c, r)
 	switch {
-	case r.Kind == Query && res.Err == nil:
+	case r.Kind == request.Query && res.Err == nil:
 		sum, _ := strconv.ParseInt(string(res.Payload), 10, 64)
 		if want := c.w.sumAt(r.Entity, res.Sequence); sum != want {
 			c.w.problem("query of %s at sequence %d said %d, the log says %d", r.Entity, res.Sequence, sum, want)
 		}
-		if sum < c.seen && c.life == c.w.head(r.Entity.ID).life {
+		if sum < c.seen && c.deletions == c.w.head(r.Entity.ID).deletions {
 			c.w.problem("query of %s said %d after %d had been committed", r.Entity, sum, c.seen)
 		}
 	case command && res.Err == nil:
 		c.acknowledged(r)
-	case r.Kind == Passivate:
+	case r.Kind == request.Passivate:
 	case !command:
-		if errors.Is(res.Err, ErrOutcomeUnknown) || errors.Is(res.Err, ErrNotApplied) {
+		if errors.Is(res.Err, request.ErrOutcomeUnknown) || errors.Is(res.Err, request.ErrNotApplied) {
 			c.w.problem("a query of %s ended in %v", r.Entity, res.Err)
 		}
-	case errors.Is(res.Err, ErrOutcomeUnknown) || errors.Is(res.Err, ErrDeadline):
+	case errors.Is(res.Err, request.ErrOutcomeUnknown) || errors.Is(res.Err, request.ErrDeadline):
 		c.w.sent[c.id].unknown = true
-	case r.Kind == Command:
-		if rej, ok := res.Err.(*RejectedError); ok && rej.Code == "denied" {
+	case r.Kind == request.Command:
+		if rej, ok := res.Err.(*request.RejectedError); ok && rej.Code == "denied" {
 			sum, _ := strconv.ParseInt(rej.Message, 10, 64)
-			if sum > c.w.head(r.Entity.ID).sum && c.life == c.w.head(r.Entity.ID).life {
+			if sum > c.w.head(r.Entity.ID).sum && c.deletions == c.w.head(r.Entity.ID).deletions {
 				c.w.problem("a refusal saw %d, the log has only %d", sum, c.w.head(r.Entity.ID).sum)
 			}
 		}
 	}
 }
 
-func (c *client) acknowledged(r *Request) {
+func (c *client) acknowledged(r *request.Request) {
 	s := c.w.sent[c.id]
 	res := r.Result
 	if s.acked != nil && (string(s.acked.Payload) != string(res.Payload) || s.acked.Sequence != res.Sequence) {
@@ -389,7 +425,7 @@ func (w *world) commit() {
 	f := w.flights[0]
 	w.flights = w.flights[1:]
 	err := w.apply(f)
-	w.core.event(&event{kind: evDecided, shard: worldShard, term: f.term, number: f.proposal, err: err, index: w.post.index})
+	w.core.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal, Err: err, Index: w.messages.index})
 }
 
 // drop loses one proposal, not always the oldest.
@@ -400,7 +436,7 @@ func (w *world) drop() {
 	i := w.rnd.IntN(len(w.flights))
 	f := w.flights[i]
 	w.flights, w.lost = append(w.flights[:i], w.flights[i+1:]...), true
-	w.core.event(&event{kind: evDecided, shard: worldShard, term: f.term, number: f.proposal, err: ErrBusy})
+	w.core.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal, Err: request.ErrBusy})
 }
 
 func (w *world) confirm() {
@@ -409,11 +445,11 @@ func (w *world) confirm() {
 	}
 	token := w.rounds[0]
 	w.rounds = w.rounds[1:]
-	kind := evReadConfirmed
+	kind := ReadConfirmed
 	if w.rnd.IntN(10) == 0 {
-		kind = evReadFailed
+		kind = ReadFailed
 	}
-	w.core.event(&event{kind: kind, shard: worldShard, number: token})
+	w.core.event(&Event{Kind: kind, Shard: worldShard, Number: token})
 }
 
 // chunk hands over one piece of a load.
@@ -421,9 +457,9 @@ func (w *world) chunk() {
 	if len(w.chunks) == 0 {
 		return
 	}
-	ch := w.chunks[0]
+	ev := w.chunks[0]
 	w.chunks = w.chunks[1:]
-	w.core.event(&event{kind: evChunk, chunk: ch})
+	w.core.event(&ev)
 }
 
 // elect ends the term. Until the new leader's first entry is applied, which a
@@ -432,7 +468,7 @@ func (w *world) elect() {
 	if !w.electing {
 		w.electing = true
 		w.serve(w.newest - min(w.newest, uint64(w.rnd.IntN(3)))) // another node's
-		w.core.event(&event{kind: evLeader, shard: worldShard, term: w.term + 1, self: true})
+		w.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: w.term + 1, Self: true})
 		return
 	}
 	w.electing = false
@@ -444,5 +480,5 @@ func (w *world) elect() {
 	w.flights, w.rounds = nil, nil
 	w.term++
 	w.anotherClock()
-	w.core.event(&event{kind: evTerm, shard: worldShard, term: w.term, bound: w.revision})
+	w.core.event(&Event{Kind: TermStarted, Shard: worldShard, Term: w.term, Revision: w.revision})
 }

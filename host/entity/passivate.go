@@ -3,12 +3,17 @@ package entity
 import (
 	"slices"
 	"time"
+
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/instances"
+	"github.com/hostd/hostd/host/entity/resident"
+	"github.com/hostd/hostd/host/request"
 )
 
 // An entity leaves memory when its handler or a caller asks for it, when it was
 // idle for as long as its type says, and when the lane is short of memory. It
 // leaves only between two requests and with nothing in flight; a request that
-// comes meanwhile waits for its next life.
+// comes meanwhile waits until it is loaded again.
 
 const (
 	// touchEvery is how fine a lane knows when an entity was last asked for.
@@ -23,104 +28,44 @@ const (
 	recycleAfter = time.Second
 )
 
-// tick is a moment in steps of tickEvery, modulo 497 days.
-type tick uint32
-
-const tickEvery = 10 * time.Millisecond
-
-// tickAt is the first tick that is not before a moment.
-func tickAt(t time.Time) tick { return tick((t.UnixNano() + int64(tickEvery) - 1) / int64(tickEvery)) }
-
-// since is the time from then to t, up to tickEvery too short.
-func (then tick) since(t time.Time) time.Duration {
-	return time.Duration(int32(tick(t.UnixNano()/int64(tickEvery))-then)) * tickEvery
-}
-
-// residents are a lane's entities in memory, by what makes them leave.
-type residents struct {
-	cache cache
-	idle  map[string]*idle // by type
-	empty bool             // an instance has become so since the last sweep
-}
-
 // idle is the entities of one type, the one that was asked for longest ago
 // first.
 type idle struct {
-	first, last *entity
-	next        *entity       // the first that was not looked at for folding
-	after       time.Duration // 0: they stay
-	log         foldLog
-}
-
-func (l *idle) push(e *entity) {
-	if e.idler, e.idling = (links{prev: l.last}), true; l.last != nil {
-		l.last.idler.next = e
-	} else {
-		l.first = e
-	}
-	l.last = e
-	if l.next == nil {
-		l.next = e
-	}
-}
-
-// unshift puts an entity before all others; it is not looked at for folding.
-func (l *idle) unshift(e *entity) {
-	if e.idler, e.idling = (links{next: l.first}), true; l.first != nil {
-		l.first.idler.prev = e
-	} else {
-		l.last = e
-	}
-	l.first = e
-}
-
-func (l *idle) take(e *entity) {
-	if l.next == e {
-		l.next = e.idler.next
-	}
-	if e.idler.prev != nil {
-		e.idler.prev.idler.next = e.idler.next
-	} else {
-		l.first = e.idler.next
-	}
-	if e.idler.next != nil {
-		e.idler.next.idler.prev = e.idler.prev
-	} else {
-		l.last = e.idler.prev
-	}
-	e.idler, e.idling = links{}, false
+	resident.Idle[*entity]
+	after time.Duration // 0: they stay
+	log   resident.Log[*binding.Type]
 }
 
 // resides takes note of an entity that has come into memory.
-func (c *core) resides(e *entity) {
-	e.asleep = false
-	e.touched = tickAt(c.now)
-	c.residents.cache.add(e)
-	c.types.of(e.id.Type).resident.Add(1)
-	l := c.residents.idle[e.id.Type]
+func (m *residents) resides(e *entity) {
+	e.stopped = false
+	e.touched = resident.TickAt(m.now)
+	m.cache.Add(e)
+	m.types.Of(e.id.Type).Resident(1)
+	l := m.idle[e.id.Type]
 	if l == nil {
 		l = &idle{}
-		c.residents.idle[e.id.Type] = l
+		m.idle[e.id.Type] = l
 	}
-	l.after = c.idleAfter(e.typ)
-	l.push(e)
+	l.after = m.idleAfter(e.typ)
+	l.Push(e)
 	if l.after > 0 {
-		c.look(c.now.UnixNano() + int64(l.after))
+		m.look(m.now.UnixNano() + int64(l.after))
 	}
-	c.look(c.now.UnixNano() + int64(c.opts.FoldAfter))
+	m.look(m.now.UnixNano() + int64(m.opts.DormantAfter))
 }
 
 // look has idle entities looked for by then.
-func (c *core) look(at int64) {
-	if c.sweepAt == 0 || at < c.sweepAt {
-		c.sweepAt = at
+func (m *residents) look(at int64) {
+	if m.sweepAt == 0 || at < m.sweepAt {
+		m.sweepAt = at
 	}
 }
 
-func (c *core) idleAfter(t *Type) time.Duration {
+func (m *residents) idleAfter(t *binding.Type) time.Duration {
 	after := t.PassivateAfter
-	if c.opts.IdleAfter != nil {
-		if d, set := c.opts.IdleAfter(t.Name); set {
+	if m.opts.IdleAfter != nil {
+		if d, set := m.opts.IdleAfter(t.Name); set {
 			after = d
 		}
 	}
@@ -128,110 +73,114 @@ func (c *core) idleAfter(t *Type) time.Duration {
 	case after < 0, t.Remember:
 		return 0
 	case after == 0:
-		return min(c.opts.PassivateAfter, mostIdle)
+		return min(m.opts.PassivateAfter, mostIdle)
 	}
 	return min(after, mostIdle)
 }
 
 // idleTimesMoved looks at once for those that have been idle for too long now.
-func (c *core) idleTimesMoved() {
-	for name, l := range c.residents.idle {
-		if t := c.opts.Types.Lookup(name); t != nil {
-			l.after = c.idleAfter(t)
+func (m *residents) idleTimesMoved() {
+	for name, l := range m.idle {
+		if t := m.opts.Types.Lookup(name); t != nil {
+			l.after = m.idleAfter(t)
 		}
 	}
-	c.look(c.now.UnixNano() + 1)
+	m.look(m.now.UnixNano() + 1)
 }
 
 // leaves takes note of an entity that leaves memory, for whatever reason.
-func (c *core) leaves(e *entity) {
-	if !e.idling {
+func (m *residents) leaves(e *entity) {
+	if !e.idler.In() {
 		return
 	}
-	c.residents.cache.remove(e)
-	c.types.of(e.id.Type).resident.Add(-1)
-	l := c.residents.idle[e.id.Type]
-	if l.take(e); l.first == nil && l.log.count == 0 {
-		delete(c.residents.idle, e.id.Type)
+	m.cache.Remove(e)
+	m.types.Of(e.id.Type).Resident(-1)
+	l := m.idle[e.id.Type]
+	if l.Take(e); l.First() == nil && l.log.Count() == 0 {
+		delete(m.idle, e.id.Type)
 	}
 }
 
 // asked takes note of a request for a resident entity.
-func (c *core) asked(e *entity) {
-	if e.touched.since(c.now) < touchEvery {
+func (m *residents) asked(e *entity) {
+	if e.touched.Since(m.now) < touchEvery {
 		return
 	}
-	e.touched = tickAt(c.now)
-	c.residents.cache.touch(e)
-	l := c.residents.idle[e.id.Type]
-	l.take(e)
-	if l.push(e); l.next == e {
-		c.look(c.now.UnixNano() + int64(c.opts.FoldAfter))
+	e.touched = resident.TickAt(m.now)
+	m.cache.Touch(e)
+	l := m.idle[e.id.Type]
+	l.Take(e)
+	if l.Push(e); l.Next() == e {
+		m.look(m.now.UnixNano() + int64(m.opts.DormantAfter))
 	}
 }
 
 // restful reports that an entity can leave now without anyone noticing.
 func (e *entity) restful() bool {
-	return e.phase == resident && e.waiting.len == 0 && !e.inst.busy && e.last <= e.shard.decided
+	return e.phase == inMemory && e.waiting.Len() == 0 && !e.inst.Busy() && e.last <= e.shard.log.Decided()
 }
 
 // passivateIdle lets go of entities that were idle for long, and of instances
 // that are mostly empty then.
-func (c *core) passivateIdle() {
-	now, looked, left := c.now.UnixNano(), 0, c.residents.empty
-	if c.sweepAt == 0 || now < c.sweepAt {
+func (m *residents) passivateIdle() {
+	now, looked, left := m.now.UnixNano(), 0, m.empty
+	if m.sweepAt == 0 || now < m.sweepAt {
 		return
 	}
-	c.sweepAt, c.residents.empty = 0, false
-	for _, l := range c.residents.idle {
+	m.sweepAt, m.empty = 0, false
+	for _, l := range m.idle {
 		for l.after > 0 && looked < sweepEntities {
-			c.unfoldOldest(l)
-			e := l.first
+			m.wakeOldest(l)
+			e := l.First()
 			if e == nil {
 				break
 			}
-			if wait := l.after - e.touched.since(c.now); wait > 0 {
-				c.look(now + int64(wait))
+			if wait := l.after - e.touched.Since(m.now); wait > 0 {
+				m.look(now + int64(wait))
 				break
 			}
 			looked++
+			if e.restful() && m.lane.checksFirst(e, false) {
+				m.look(now + 1)
+				break
+			}
 			if e.restful() {
-				c.stats.Passivations++
-				c.evict(e)
-				c.revive(e)
+				m.stats.Passivations++
+				m.evict(e)
+				m.lane.revive(e)
 				left = true
 				continue
 			}
-			e.touched = tickAt(c.now)
-			l.take(e)
-			l.push(e)
+			e.touched = resident.TickAt(m.now)
+			l.Take(e)
+			l.Push(e)
 		}
-		looked += c.foldIdle(l, sweepEntities-looked)
+		looked += m.makeDormant(l, sweepEntities-looked)
 	}
 	if looked >= sweepEntities {
-		c.look(now + 1)
+		m.look(now + 1)
 	}
 	if left {
-		c.recycle()
+		m.recycle()
 	}
 }
 
 // recycle closes instances that are empty or, once they have grown, hold less
 // than a quarter of what they could: their memory never shrinks. The entities
 // in them load again when they are next asked for.
-func (c *core) recycle() {
-	for _, in := range slices.Clone(c.instances) {
-		mostly := in.bytes >= c.opts.InstanceBytes/2 && in.resident*4 < in.capacity
-		if !in.busy && in.guest != nil && (in.resident == 0 || mostly && c.settled(in)) {
-			c.stats.Recycled++
-			c.closeInstance(in)
+func (m *residents) recycle() {
+	for _, in := range slices.Clone(m.pools.All()) {
+		mostly := in.MostlyEmpty(m.opts.InstanceBytes / 2)
+		if !in.Busy() && in.Opened() && (in.Resident() == 0 || mostly && m.settled(in)) {
+			m.stats.Recycled++
+			m.closeInstance(in)
 		}
 	}
 }
 
 // settled reports that no entity of the instance would be missed at once.
-func (c *core) settled(in *instance) bool {
-	for _, e := range in.entities {
+func (m *residents) settled(in *instance) bool {
+	for _, e := range in.Entities() {
 		if e != nil && !e.restful() {
 			return false
 		}
@@ -241,21 +190,25 @@ func (c *core) settled(in *instance) bool {
 
 // shed lets the entities go that the lane can do without until the pool has
 // room for another, and reports whether it has.
-func (c *core) shed(p *pool) bool {
+func (m *residents) shed(p *instances.Pool[*entity]) bool {
 	for range makeRoomTries {
-		e := c.victim()
+		e := m.victim()
 		if e == nil {
 			return false
 		}
-		if !e.restful() {
-			c.residents.cache.touch(e)
+		if e.restful() && m.lane.checksFirst(e, false) {
+			m.cache.Touch(e)
 			continue
 		}
-		c.stats.Shed++
-		e.asleep = true
-		c.evict(e)
-		c.revive(e)
-		if p.roomy() != nil {
+		if !e.restful() {
+			m.cache.Touch(e)
+			continue
+		}
+		m.stats.Shed++
+		e.stopped = true
+		m.evict(e)
+		m.lane.revive(e)
+		if p.Roomy() != nil {
 			return true
 		}
 	}
@@ -264,14 +217,33 @@ func (c *core) shed(p *pool) bool {
 
 // passivate carries out a request to let an entity leave, in the order of the
 // entity's queue; one that is not in memory has left already.
-func (c *core) passivate(e *entity, r *Request) {
+func (c *core) passivate(e *entity, r *request.Request) {
 	c.stats.Passivations++
 	c.away[e] = struct{}{}
-	recorded := c.putToRest(e, r)
-	e.asleep = !e.typ.Singleton
-	c.evict(e)
+	recorded := c.decider.recordStop(e, r)
+	e.stopped = !e.typ.Singleton
+	c.residents.evict(e)
 	if !recorded {
-		c.settle(e.shard, r, Result{})
+		e.shard.settle(r, request.Result{})
 	}
 	c.revive(e)
+}
+
+// A singleton type has one entity. It is in memory wherever its shard is led,
+// whether or not it has ever had a command, and cannot be let go.
+
+// errStays refuses to let the entity of a singleton type go. A handler that
+// asks for it is not heard.
+var errStays = &request.RejectedError{Code: "singleton", Message: "the one entity of its type stays in memory"}
+
+// leave lets an entity go that nobody is to start before it is asked for.
+func (c *core) leave(e *entity) {
+	e.stopped = !e.typ.Singleton
+	if c.checksFirst(e, true) {
+		return
+	}
+	if e.idler.In() {
+		c.stats.Passivations++
+	}
+	c.reload(e)
 }

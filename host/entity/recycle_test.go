@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/hostd/hostd/host/request"
 )
 
 // TestMostlyEmptyInstancesAreClosed: a guest's memory never shrinks, so an
@@ -18,14 +20,14 @@ func TestMostlyEmptyInstancesAreClosed(t *testing.T) {
 		w := quiet(t)
 		w.core.opts.InstanceBytes, w.core.opts.PassivateAfter = 2*entities, time.Minute
 		for i := range entities {
-			w.send(strconv.Itoa(i), Command, "add", "c"+strconv.Itoa(i))
+			w.askOf(strconv.Itoa(i), request.Command, "add", "c"+strconv.Itoa(i))
 		}
-		if len(w.core.instances) != 1 {
-			t.Fatalf("%d instances", len(w.core.instances))
+		if len(w.core.residents.pools.All()) != 1 {
+			t.Fatalf("%d instances", len(w.core.residents.pools.All()))
 		}
 		w.later(40 * time.Second)
 		for i := range c.stay {
-			w.send(strconv.Itoa(i), Query, "sum", "")
+			w.askOf(strconv.Itoa(i), request.Query, "sum", "")
 		}
 		w.later(30 * time.Second)
 		if n := w.core.stats.Recycled; n != c.closed {
@@ -35,7 +37,7 @@ func TestMostlyEmptyInstancesAreClosed(t *testing.T) {
 			t.Errorf("with %d of %d left, %d are in memory", c.stay, entities, n)
 		}
 		for i := range entities {
-			if res := w.send(strconv.Itoa(i), Query, "sum", ""); string(res.Payload) != "1" {
+			if res := w.askOf(strconv.Itoa(i), request.Query, "sum", ""); string(res.Payload) != "1" {
 				t.Errorf("%d: %+v", i, res)
 			}
 		}

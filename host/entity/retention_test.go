@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -17,7 +18,7 @@ func cutAtFive(t *testing.T) *world {
 	w := quiet(t)
 	w.core.opts.SnapshotEvents = -1
 	for i := range 10 {
-		w.ask(Command, "add", fmt.Sprintf("c%d", i))
+		w.ask(request.Command, "add", fmt.Sprintf("c%d", i))
 	}
 	w.cuts = map[string]journal.Sequence{"x": 5}
 	w.handOver()
@@ -29,28 +30,28 @@ func cutAtFive(t *testing.T) *world {
 // since begins anew, with the command ids that are left.
 func TestCutHistoriesAreNotGuessed(t *testing.T) {
 	w := cutAtFive(t)
-	if res := w.ask(Query, "sum", ""); !errors.Is(res.Err, ErrCut) {
+	if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCut) {
 		t.Fatalf("without its first events: %+v", res)
 	}
 	h := w.head("x")
 	w.snaps["x"] = []journal.Snapshot{{Sequence: 10, Hash: h.hash, Module: w.typ.Digest, Window: 8, Keep: 1, State: []byte("10")}}
-	if res := w.ask(Query, "sum", ""); string(res.Payload) != "10" {
+	if res := w.ask(request.Query, "sum", ""); string(res.Payload) != "10" {
 		t.Fatalf("from a snapshot: %+v", res)
 	}
-	w.ask(Delete, "", "d")
-	w.ask(Command, "add", "next")
+	w.ask(request.Delete, "", "d")
+	w.ask(request.Command, "add", "next")
 	w.handOver()
-	if res := w.ask(Query, "sum", ""); string(res.Payload) != "1" || res.Sequence != 12 {
-		t.Errorf("the next life: %+v", res)
+	if res := w.ask(request.Query, "sum", ""); string(res.Payload) != "1" || res.Sequence != 12 {
+		t.Errorf("what comes after the deletion: %+v", res)
 	}
-	if res := w.ask(Command, "add", "c7"); !res.Duplicate || res.Sequence != 8 {
-		t.Errorf("a command of the life before: %+v", res)
+	if res := w.ask(request.Command, "add", "c7"); !res.Duplicate || res.Sequence != 8 {
+		t.Errorf("a command from before the deletion: %+v", res)
 	}
 }
 
 // TestCutsMeetLoads: a snapshot that was on its way when its entity left is
-// applied while the entity is loaded from the one before, and cuts what that one
-// needs. The load begins anew; only where no snapshot fits it is damage.
+// applied while the entity is loaded from the one before, and cuts what that
+// one needs. The load begins anew; only where no snapshot fits it is damage.
 func TestCutsMeetLoads(t *testing.T) {
 	for _, partial := range []bool{false, true} {
 		w := cutAtFive(t)
@@ -71,7 +72,7 @@ func TestCutsMeetLoads(t *testing.T) {
 			w.snaps["x"], w.cuts = []journal.Snapshot{newer}, map[string]journal.Sequence{"x": 7}
 			w.meanwhile = nil
 		}
-		if res := w.ask(Query, "sum", ""); res.Err != nil || string(res.Payload) != "10" {
+		if res := w.ask(request.Query, "sum", ""); res.Err != nil || string(res.Payload) != "10" {
 			t.Errorf("partial %v: %+v", partial, res)
 		}
 		if w.meanwhile != nil {
@@ -79,59 +80,60 @@ func TestCutsMeetLoads(t *testing.T) {
 		}
 		w.handOver()
 		w.snaps["x"] = []journal.Snapshot{older}
-		if res := w.ask(Query, "sum", ""); !errors.Is(res.Err, ErrDamaged) {
+		if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrDamaged) {
 			t.Errorf("partial %v, without a snapshot that fits: %+v", partial, res)
 		}
 	}
 }
 
 // TestWindowsBeginAtTheCut: a lane that has loaded an entity from the snapshot
-// before the newest says of its own that the window begins where that one's does,
-// although the newest has had the first of it cut since: they are forgotten.
+// before the newest says of its own that the window begins where that one's
+// does, although the newest has had the first of it cut since: they are
+// forgotten.
 func TestWindowsBeginAtTheCut(t *testing.T) {
 	w := cutAtFive(t)
 	h := w.head("x")
 	w.snaps["x"] = []journal.Snapshot{{Sequence: 10, Hash: h.hash, Module: w.typ.Digest, Window: 3, Keep: 1, State: []byte("10")}}
-	if res := w.ask(Query, "sum", ""); res.Err != nil || string(res.Payload) != "10" {
+	if res := w.ask(request.Query, "sum", ""); res.Err != nil || string(res.Payload) != "10" {
 		t.Fatalf("the state: %+v", res)
 	}
-	if res := w.ask(Command, "add", "c7"); !res.Duplicate || res.Sequence != 8 {
+	if res := w.ask(request.Command, "add", "c7"); !res.Duplicate || res.Sequence != 8 {
 		t.Errorf("a command behind the cut: %+v", res)
 	}
-	if res := w.ask(Command, "add", "new"); res.Err != nil || res.Duplicate || res.Sequence != 11 {
+	if res := w.ask(request.Command, "add", "new"); res.Err != nil || res.Duplicate || res.Sequence != 11 {
 		t.Errorf("another: %+v", res)
 	}
 }
 
-// TestHollowEntitiesAreDeleted: what cannot be built can be deleted, once under
-// its id, and begins anew; nothing else is done with it.
-func TestHollowEntitiesAreDeleted(t *testing.T) {
+// TestHeadOnlyEntitiesAreDeleted: what cannot be built can be deleted, once
+// under its id, and begins anew; nothing else is done with it.
+func TestHeadOnlyEntitiesAreDeleted(t *testing.T) {
 	w := cutAtFive(t)
-	if res := w.ask(Delete, "", "c7"); !errors.Is(res.Err, ErrCommandIDReused) {
+	if res := w.ask(request.Delete, "", "c7"); !errors.Is(res.Err, request.ErrCommandIDReused) {
 		t.Fatalf("the id of a command: %+v", res)
 	}
 	w.core.readOnly = func() bool { return true }
-	if res := w.ask(Delete, "", "d"); !errors.Is(res.Err, ErrReadOnly) {
+	if res := w.ask(request.Delete, "", "d"); !errors.Is(res.Err, request.ErrReadOnly) {
 		t.Fatalf("without room: %+v", res)
 	}
 	w.core.readOnly = func() bool { return false }
-	if res := w.ask(Query, "sum", ""); !errors.Is(res.Err, ErrCut) {
+	if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCut) {
 		t.Fatalf("a query: %+v", res)
 	}
 	var before, behind asked
-	r := func(kind Kind, name, id string, done *asked) *Request {
-		return &Request{Kind: kind, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Shard: worldShard, Name: name, Payload: []byte("1"),
-			ID: journal.CommandID(id), ExpectedSequence: NoExpectation, Done: done}
+	r := func(kind request.Kind, name, id string, done *asked) *request.Request {
+		return &request.Request{Kind: kind, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Shard: worldShard, Name: name, Payload: []byte("1"),
+			ID: journal.CommandID(id), ExpectedSequence: request.NoExpectation, Done: done}
 	}
 	var deleted asked
-	w.core.submit(w.now, []*Request{r(Command, "add", "early", &before), r(Delete, "", "d", &deleted), r(Command, "add", "late", &behind)})
-	if res := w.ask(Delete, "", "e"); res.Err != nil || res.Sequence != 13 {
-		t.Errorf("the life behind it: %+v", res)
+	w.core.submit(w.now, []*request.Request{r(request.Command, "add", "early", &before), r(request.Delete, "", "d", &deleted), r(request.Command, "add", "late", &behind)})
+	if res := w.ask(request.Delete, "", "e"); res.Err != nil || res.Sequence != 13 {
+		t.Errorf("what comes after it: %+v", res)
 	}
-	if !errors.Is(before.got.Err, ErrCut) || deleted.got.Err != nil || deleted.got.Sequence != 11 || behind.got.Err != nil || behind.got.Sequence != 12 {
+	if !errors.Is(before.got.Err, request.ErrCut) || deleted.got.Err != nil || deleted.got.Sequence != 11 || behind.got.Err != nil || behind.got.Sequence != 12 {
 		t.Fatalf("before %+v, the deletion %+v, behind %+v", before.got, deleted.got, behind.got)
 	}
-	if res := w.ask(Delete, "", "d"); !res.Duplicate || res.Sequence != 11 {
+	if res := w.ask(request.Delete, "", "d"); !res.Duplicate || res.Sequence != 11 {
 		t.Errorf("the same deletion again: %+v", res)
 	}
 	if w.open > 1 {
@@ -144,24 +146,24 @@ func TestHollowEntitiesAreDeleted(t *testing.T) {
 func TestSnapshotsCarryTheRetention(t *testing.T) {
 	w := quiet(t)
 	w.retain = 21
-	var set Keeping
-	w.core.opts.Keeping = func(string) Keeping { return set }
+	var set RetentionOverride
+	w.core.opts.Retention = func(string) RetentionOverride { return set }
 	w.handOver()
 	n := 0
 	for _, tt := range []struct {
-		set    Keeping
+		set    RetentionOverride
 		retain uint64
 		keep   uint8
 	}{
-		{Keeping{}, 21, 3},
-		{Keeping{Records: 5, RecordsSet: true}, 5, 3},
-		{Keeping{Snapshots: 1}, 21, 1},
-		{Keeping{RecordsSet: true, Snapshots: 9}, 0, journal.MaxSnapshots},
+		{RetentionOverride{}, 21, 3},
+		{RetentionOverride{Records: 5, RecordsSet: true}, 5, 3},
+		{RetentionOverride{Snapshots: 1}, 21, 1},
+		{RetentionOverride{RecordsSet: true, Snapshots: 9}, 0, journal.MaxSnapshots},
 	} {
 		set = tt.set
 		for range 20 {
 			n++
-			w.ask(Command, "add", fmt.Sprintf("c%d", n))
+			w.ask(request.Command, "add", fmt.Sprintf("c%d", n))
 		}
 		all := w.snaps["x"]
 		if len(all) == 0 {

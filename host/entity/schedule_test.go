@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 )
 
@@ -103,7 +104,7 @@ func TestMissedTicks(t *testing.T) {
 			w := quiet(t)
 			s := abi.Timer{Name: []byte("t"), Expression: []byte("@every 1m"), Missed: policy, Command: []byte("tick"), Payload: []byte("1")}
 			w.schedules = append(w.schedules, s)
-			w.ask(Command, "schedule", "a")
+			w.ask(request.Command, "schedule", "a")
 			sum := func() int64 { return w.head("x").sum }
 			w.pass(61 * time.Second)
 			if sum() != 1 {
@@ -131,14 +132,14 @@ func TestSchedulesGoOn(t *testing.T) {
 	for _, command := range []string{"deny", "refuse", "tick"} {
 		w.schedules = append(w.schedules, abi.Timer{Name: []byte(command), Expression: []byte("@every 1m"), Command: []byte(command), Payload: []byte("1")})
 	}
-	w.ask(Command, "schedule", "a")
+	w.ask(request.Command, "schedule", "a")
 	for range 3 {
 		w.pass(time.Minute)
 	}
 	if got := w.head("x").sum; got != 3 || len(w.timers) != 3 || w.core.stats.Rejections != 6 {
 		t.Errorf("%d ticks, %d refused, %d schedules set", got, w.core.stats.Rejections, len(w.timers))
 	}
-	w.ask(SkipTimer, "tick", "by-ann")
+	w.ask(request.SkipTimer, "tick", "by-ann")
 	w.pass(time.Minute)
 	if got := w.head("x").sum; got != 3 || len(w.timers) != 2 {
 		t.Errorf("%d ticks, %d schedules set after one was cancelled", got, len(w.timers))
@@ -150,8 +151,8 @@ func TestBadSchedulesAreFaults(t *testing.T) {
 	for expression, zone := range map[string]string{"* * *": "", "@daily": "Mars/Olympus", "0 0 31 2 *": "", "@hourly": "Local"} {
 		w := quiet(t)
 		w.schedules = []abi.Timer{{Name: []byte("t"), Expression: []byte(expression), Zone: []byte(zone), Command: []byte("tick")}}
-		var fault *GuestFaultError
-		if res := w.ask(Command, "schedule", "a"); !errors.As(res.Err, &fault) || !strings.Contains(fault.Message, "schedule \"t\"") || len(w.timers) != 0 {
+		var fault *request.GuestFaultError
+		if res := w.ask(request.Command, "schedule", "a"); !errors.As(res.Err, &fault) || !strings.Contains(fault.Message, "schedule \"t\"") || len(w.timers) != 0 {
 			t.Errorf("%q in %q: %+v, timers %v", expression, zone, res, w.timers)
 		}
 	}
@@ -167,7 +168,7 @@ func TestScheduleFollowsTheWallClock(t *testing.T) {
 	}
 	w.now = time.Date(2026, 3, 27, 12, 0, 0, 0, berlin)
 	w.schedules = []abi.Timer{{Name: []byte("t"), Expression: []byte("0 3 * * *"), Zone: []byte("Europe/Berlin"), Command: []byte("tick"), Payload: []byte("1")}}
-	w.ask(Command, "schedule", "a")
+	w.ask(request.Command, "schedule", "a")
 	for day := 28; day <= 31; day++ {
 		want := time.Date(2026, 3, day, 3, 0, 0, 0, berlin)
 		for _, timer := range w.timers {

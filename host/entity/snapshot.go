@@ -1,10 +1,11 @@
 package entity
 
 import (
-	"fmt"
-	"math"
 	"time"
 
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/history"
+	"github.com/hostd/hostd/host/entity/limit"
 	"github.com/hostd/hostd/journal"
 )
 
@@ -13,64 +14,61 @@ import (
 // log, with the last event's sequence and link: if any of them is lost, the
 // snapshot is refused where it is applied.
 
-// replay is what a load of an entity would have to go through.
-type replay struct {
-	events   int32 // since the newest snapshot
-	bytes    int32 // of their records
-	snapshot int32 // what a snapshot must be worth
-}
-
-func (r *replay) add(events, bytes int) {
-	r.events = int32(min(int(r.events)+events, math.MaxInt32))
-	r.bytes = int32(min(int(r.bytes)+bytes, math.MaxInt32))
-}
-
-// snapshotCost is what a snapshot must be worth in bytes of records. A filter
-// is there for convenience, and may only be a small part of what is written.
-func snapshotCost(s *journal.Snapshot) int32 { return int32(len(s.State) + 8*len(s.Filter)) }
-
 // noSnapshotsFor is how long a module that failed to make a snapshot is not
 // asked for another.
 const noSnapshotsFor = time.Minute
-
-var errStraySnapshot = fmt.Errorf("%w: a snapshot is not of the entity's history", journal.ErrDamaged)
 
 // earlySnapshots is how many snapshots a lane takes in a second because of
 // loads: they are no more than a few of a hundred entries of a busy lane.
 const earlySnapshots = 200
 
+// snapshots decides when one is taken, and what it carries.
+type snapshots struct {
+	*base
+	// Modules that failed to make a snapshot, and until when none is asked for.
+	refused map[journal.Digest]time.Time
+	early   *limit.Rate // of those that are taken because of a load
+}
+
+func newSnapshots(b *base) snapshots {
+	return snapshots{base: b, refused: make(map[journal.Digest]time.Time), early: limit.NewRate(earlySnapshots)}
+}
+
+// mayAsk reports that the guests of a module are asked for states.
+func (p *snapshots) mayAsk(module journal.Digest) bool { return !p.refused[module].After(p.now) }
+
 // isCostly reports that the load of an entity had so much to replay that the
 // next one is worth a snapshot, and that nobody has said when there is to be
 // one. Records without events are spared by one only if it has a filter.
-func (c *core) isCostly(e *entity) bool {
+func (e *entity) isCostly() bool {
 	r := &e.replay
-	worth := r.events > 0 || e.rest != nil && e.rest.partial
-	return e.typ.SnapshotEvery == 0 && (int(r.events) >= c.opts.ReplayEvents || worth && int(r.bytes) >= c.opts.ReplayBytes)
+	worth := r.Events > 0 || e.extra != nil && e.extra.beyond.Partial
+	return e.typ.SnapshotEvery == 0 && (int(r.Events) >= e.shard.opts.ReplayEvents || worth && int(r.Bytes) >= e.shard.opts.ReplayBytes)
 }
 
-// wantsSnapshot reports whether it is time for a snapshot: it is due, and the
+// wanted reports whether it is time for a snapshot: it is due, and the
 // entity has nothing else to do, or it has been due for long. After a load that
 // had much to replay it is due early, if not too many are: the entity has shown
 // that it comes and goes.
-func (c *core) wantsSnapshot(e *entity) bool {
-	events, bytes := c.opts.SnapshotEvents, c.opts.SnapshotBytes
-	seen, size := int(e.replay.events), int(e.replay.bytes)
+func (p *snapshots) wanted(e *entity) bool {
+	events, bytes := p.opts.SnapshotEvents, p.opts.SnapshotBytes
+	seen, size := int(e.replay.Events), int(e.replay.Bytes)
 	// A large state is written again only when as much has come in records.
 	worth := size
 	if every := e.typ.SnapshotEvery; every != 0 {
 		events, bytes, worth = every, 1<<62, 4*size
 	}
 	due := seen >= events || size >= bytes
-	if !due && !e.costly || seen == 0 && !e.costly || events < 0 || worth < int(e.replay.snapshot) {
+	if !due && !e.costly || seen == 0 && !e.costly || events < 0 || worth < int(e.replay.Snapshot) {
 		return false
 	}
-	if e.waiting.len > 0 && seen < 2*events && size/2 < bytes {
+	if e.waiting.Len() > 0 && seen < 2*events && size/2 < bytes {
 		return false
 	}
-	if e.shard.full(c) || c.readOnly() || c.noSnapshots[e.typ.Digest].After(c.now) || !c.stands(e) {
+	if e.shard.full() || p.readOnly() || !p.mayAsk(e.typ.Digest) || !e.stands() {
 		return false
 	}
-	return due || c.early.take(c.now.UnixNano()) == 0
+	return due || p.early.Take(p.now.UnixNano()) == 0
 }
 
 // standing is where a window began when a proposal was not decided.
@@ -80,48 +78,48 @@ type standing struct {
 }
 
 // stands reports whether it is known where the window of a snapshot begins. A
-// full one forgets commands for those that come, and of these one without events
-// may be lost although what follows is not: then what was forgotten for it is in
-// the window all the same. So while anything is in flight the snapshot's window
-// is one of before, where everything in it was decided since.
-func (c *core) stands(e *entity) bool {
-	if e.last <= e.shard.decided || !c.opts.Window.full(e.seen.size()) {
+// full one forgets commands for those that come, and of these one without
+// events may be lost although what follows is not: then what was forgotten for
+// it is in the window all the same. So while anything is in flight the
+// snapshot's window is one of before, where everything in it was decided since.
+func (e *entity) stands() bool {
+	if e.last <= e.shard.log.Decided() || !e.shard.opts.Window.Full(e.seen.Size()) {
 		return true
 	}
-	x := e.more()
+	x := e.withExtra()
 	if x.stands.proposal == 0 {
-		x.stands = standing{e.last, c.windowFrom(e)}
+		x.stands = standing{e.last, e.windowFrom()}
 	}
-	return x.stands.proposal <= e.shard.decided
+	return x.stands.proposal <= e.shard.log.Decided()
 }
 
 // standsNow reports that a proposal was waited for so, which is decided.
 func (e *entity) standsNow(proposal uint64) bool {
-	return e.rest != nil && e.rest.stands.proposal == proposal && e.phase == resident
+	return e.extra != nil && e.extra.stands.proposal == proposal && e.phase == inMemory
 }
 
 // snapshotWindow is where the window of a snapshot begins that is taken now.
-func (c *core) snapshotWindow(e *entity) journal.Sequence {
-	from := c.windowFrom(e)
-	if x := e.rest; x != nil && x.stands.proposal != 0 {
-		if e.last > e.shard.decided {
+func (e *entity) snapshotWindow() journal.Sequence {
+	from := e.windowFrom()
+	if x := e.extra; x != nil && x.stands.proposal != 0 {
+		if e.last > e.shard.log.Decided() {
 			from = min(from, x.stands.oldest)
 		}
 		x.stands = standing{}
-		e.less()
+		e.trimExtra()
 	}
 	return from
 }
 
 // windowFrom is the last sequence of the oldest record that the entity
 // remembers, or its own.
-func (c *core) windowFrom(e *entity) journal.Sequence {
+func (e *entity) windowFrom() journal.Sequence {
 	from := e.sequence
-	if first, some := e.seen.oldest(); some {
+	if first, some := e.seen.Oldest(); some {
 		from = min(from, first)
 	}
-	if x := e.rest; x != nil && x.partial {
-		from = min(from, x.older)
+	if x := e.extra; x != nil && x.beyond.Partial {
+		from = min(from, x.beyond.Older)
 	}
 	return from
 }
@@ -132,37 +130,77 @@ func (c *core) takeSnapshot(e *entity) {
 	c.visit(v)
 }
 
-// snapshotTaken proposes what the guest answered, behind the entity's records.
-func (c *core) snapshotTaken(e *entity, v *call) {
-	s := e.shard
-	if cutOff(v.err) {
-		c.closeInstance(e.inst)
-		return
-	}
-	if v.err != nil {
-		c.opts.Logger.Warn("a guest failed to make a snapshot", "entity_type", e.id.Type, "shard_id", s.id, "error", v.err)
+// noSnapshot closes the instance of a guest that gave no state.
+func (c *core) noSnapshot(e *entity, err error) {
+	if !cutOff(err) {
+		c.opts.Logger.Warn("a guest failed to make a snapshot", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)
 		c.stats.Faults++
-		c.noSnapshots[e.typ.Digest] = c.now.Add(noSnapshotsFor)
-		c.closeInstance(e.inst)
+		c.snapshots.refused[e.typ.Digest] = c.now.Add(noSnapshotsFor)
+	}
+	c.residents.closeInstance(e.inst)
+}
+
+// snapshotTaken proposes what the guest answered, behind the entity's records.
+func (c *core) snapshotTaken(e *entity, v *Call) {
+	s := e.shard
+	if v.err != nil {
+		c.noSnapshot(e, v.err)
 		return
 	}
-	snap := journal.Snapshot{Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: c.snapshotWindow(e), State: v.out}
-	snap.Retain, snap.Keep = c.retains(e.typ)
-	if x := e.rest; x != nil && x.filter != nil {
-		snap.Filter, snap.FilterIDs = x.filter.bits, uint32(x.filter.ids)
-	}
-	e.replay, e.costly = replay{snapshot: snapshotCost(&snap)}, false
-	data := make([]byte, journal.EntryHeaderBytes, journal.EntryHeaderBytes+len(v.out)+len(snap.Filter)+512)
-	if data = journal.AppendSnapshot(data, &snap); len(data) > journal.MaxSnapshotBytes {
+	data := c.snapshots.entry(e, v.out)
+	if len(data) > journal.MaxSnapshotBytes {
 		return // it is loaded from its events
 	}
-	c.propose(s)
-	if s.state != leading || e.phase != resident {
+	s.proposeBatch()
+	if s.state != leading || e.phase != inMemory {
 		return // the log refused the records it stands on
 	}
-	journal.AppendEntryHeader(data[:0], journal.EntrySnapshot, s.term, s.next)
-	p := proposal{number: s.next, bytes: len(data)}
-	s.next++
+	journal.AppendEntryHeader(data[:0], journal.EntrySnapshot, s.term, s.log.Next())
 	c.stats.Snapshots++
-	c.send(s, p, data)
+	s.propose(proposal{}, data)
 }
+
+// entry is what is proposed of an entity's state, without a header. The entity
+// counts what a load replays from there on.
+func (p *snapshots) entry(e *entity, state []byte) []byte {
+	snap := journal.Snapshot{Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: e.snapshotWindow(), State: state}
+	snap.Retain, snap.Keep = p.retains(e.typ)
+	if x := e.extra; x != nil && x.beyond.Filter != nil {
+		bits, ids := x.beyond.Filter.Bits()
+		snap.Filter, snap.FilterIDs = bits, uint32(ids)
+	}
+	e.replay, e.costly = history.Replay{Snapshot: history.SnapshotCost(&snap)}, false
+	data := make([]byte, journal.EntryHeaderBytes, journal.EntryHeaderBytes+len(state)+len(snap.Filter)+512)
+	return journal.AppendSnapshot(data, &snap)
+}
+
+// RetentionOverride is what was set of how much the entities of a type keep, in
+// the place of what the type says. It decides what the next snapshots of these
+// entities carry; what they carry is what every replica keeps.
+type RetentionOverride struct {
+	Records    uint64 // as Type.Retain, where RecordsSet
+	RecordsSet bool
+	Snapshots  int // as Type.SnapshotKeep; 0: not set
+}
+
+// retains returns what a snapshot of the type, taken now, carries.
+func (p *snapshots) retains(t *binding.Type) (retain uint64, snapshots uint8) {
+	var set RetentionOverride
+	if p.opts.Retention != nil {
+		set = p.opts.Retention(t.Name)
+	}
+	retain, n := t.Retain, t.SnapshotKeep
+	if set.RecordsSet {
+		retain = set.Records
+	}
+	if set.Snapshots > 0 {
+		n = set.Snapshots
+	}
+	if n <= 0 {
+		n = defaultSnapshots
+	}
+	return retain, uint8(min(n, journal.MaxSnapshots))
+}
+
+// defaultSnapshots is how many snapshots of an entity stay where nothing says.
+const defaultSnapshots = 2

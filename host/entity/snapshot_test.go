@@ -5,30 +5,35 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/history"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
 // asked is one request's outcome.
-type asked struct{ got *Result }
+type asked struct{ got *request.Result }
 
-func (a *asked) Complete(r *Request) { res := r.Result; a.got = &res }
+func (a *asked) Complete(r *request.Request) { res := r.Result; a.got = &res }
 
 // ask sends one request and lets the world work until it is answered.
-func (w *world) ask(kind Kind, name, id string) Result { return w.send("x", kind, name, id) }
+func (w *world) ask(kind request.Kind, name, id string) request.Result {
+	return w.askOf("x", kind, name, id)
+}
 
-func (w *world) send(entity string, kind Kind, name, id string) Result {
+func (w *world) askOf(entity string, kind request.Kind, name, id string) request.Result {
 	w.t.Helper()
-	return w.submit(&Request{
+	return w.submit(&request.Request{
 		Kind: kind, Entity: sharding.EntityID{Type: "tally", ID: entity}, Name: name, Payload: []byte("1"), ID: journal.CommandID(id),
 	})
 }
 
-func (w *world) submit(r *Request) Result {
+func (w *world) submit(r *request.Request) request.Result {
 	w.t.Helper()
 	var a asked
-	r.Shard, r.ExpectedSequence, r.Done = worldShard, NoExpectation, &a
-	w.core.submit(w.now, []*Request{r})
+	r.Shard, r.ExpectedSequence, r.Done = worldShard, request.NoExpectation, &a
+	w.core.submit(w.now, []*request.Request{r})
 	for range 100 {
 		w.core.pump()
 		w.core.endTurn()
@@ -36,7 +41,7 @@ func (w *world) submit(r *Request) Result {
 		w.commit()
 		w.reply()
 		if len(w.rounds) > 0 {
-			w.core.event(&event{kind: evReadConfirmed, shard: worldShard, number: w.rounds[0]})
+			w.core.event(&Event{Kind: ReadConfirmed, Shard: worldShard, Number: w.rounds[0]})
 			w.rounds = w.rounds[1:]
 		}
 		if a.got != nil && len(w.flights) == 0 {
@@ -44,14 +49,14 @@ func (w *world) submit(r *Request) Result {
 		}
 	}
 	w.t.Fatalf("%s %s is never answered", r.Name, r.ID)
-	return Result{}
+	return request.Result{}
 }
 
 // quiet is a world without chance, led by the lane.
 func quiet(t *testing.T) *world {
 	w := newWorld(t, 1)
 	w.prompt, w.bad = true, -1
-	w.core.opts.FoldAfter = 1000 * time.Hour
+	w.core.opts.DormantAfter = 1000 * time.Hour
 	w.elect()
 	w.elect()
 	return w
@@ -72,7 +77,7 @@ func TestBadSnapshotsAreFallenBackFrom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := quiet(t)
 			for i := range 20 {
-				if res := w.ask(Command, "add", fmt.Sprintf("c%d", i)); res.Err != nil {
+				if res := w.ask(request.Command, "add", fmt.Sprintf("c%d", i)); res.Err != nil {
 					t.Fatal(res.Err)
 				}
 			}
@@ -82,7 +87,7 @@ func TestBadSnapshotsAreFallenBackFrom(t *testing.T) {
 			}
 			w.bad = bad
 			w.handOver()
-			res := w.ask(Query, "sum", "")
+			res := w.ask(request.Query, "sum", "")
 			if res.Err != nil || string(res.Payload) != "20" || res.Sequence != 20 {
 				t.Fatalf("%q at %d: %v", res.Payload, res.Sequence, res.Err)
 			}
@@ -93,8 +98,8 @@ func TestBadSnapshotsAreFallenBackFrom(t *testing.T) {
 			if n := w.core.stats.SnapshotLoads; int(n) != want {
 				t.Errorf("%d snapshots tried, want %d", n, want)
 			}
-			if e := w.core.entity(w.core.shard(worldShard), sharding.EntityID{Type: "tally", ID: "x"}); e.faults() != 0 || e.more().below != 0 {
-				t.Errorf("faults %d, below %d", e.faults(), e.more().below)
+			if e := w.core.residents.entity(w.core.shard(worldShard), sharding.EntityID{Type: "tally", ID: "x"}); e.faults() != 0 || e.withExtra().below != 0 {
+				t.Errorf("faults %d, below %d", e.faults(), e.withExtra().below)
 			}
 			if len(w.problems) > 0 {
 				t.Error(w.problems[0])
@@ -110,11 +115,11 @@ func TestSnapshotKeepsTheWindow(t *testing.T) {
 	w.core.opts.Window.Commands = 6
 	const n = 20
 	for i := range n {
-		w.ask(Command, "add", fmt.Sprintf("c%d", i))
+		w.ask(request.Command, "add", fmt.Sprintf("c%d", i))
 	}
 	w.handOver()
 	for i := n - 6; i < n; i++ {
-		res := w.ask(Command, "add", fmt.Sprintf("c%d", i))
+		res := w.ask(request.Command, "add", fmt.Sprintf("c%d", i))
 		if !res.Duplicate || int(res.Sequence) != i+1 || string(res.Payload) != fmt.Sprint(i+1) {
 			t.Errorf("command %d again: %+v", i, res)
 		}
@@ -122,7 +127,7 @@ func TestSnapshotKeepsTheWindow(t *testing.T) {
 	if w.core.stats.SnapshotLoads != 1 {
 		t.Errorf("%d loads from a snapshot", w.core.stats.SnapshotLoads)
 	}
-	if res := w.ask(Command, "add", fmt.Sprintf("c%d", n-7)); res.Duplicate || res.Err != nil {
+	if res := w.ask(request.Command, "add", fmt.Sprintf("c%d", n-7)); res.Duplicate || res.Err != nil {
 		t.Errorf("a forgotten command: %+v", res)
 	}
 }
@@ -141,7 +146,7 @@ func TestSnapshotWindowOutlivesLostCommands(t *testing.T) {
 			w := quiet(t)
 			w.core.opts.Window.Commands, w.core.opts.SnapshotEvents = n, n+1
 			for i := range n {
-				w.ask(Command, "add", fmt.Sprintf("c%d", i))
+				w.ask(request.Command, "add", fmt.Sprintf("c%d", i))
 			}
 			notes := func() {
 				for i := range 4 {
@@ -164,11 +169,11 @@ func TestSnapshotWindowOutlivesLostCommands(t *testing.T) {
 			}
 			w.handOver()
 			for i := 1; i < n; i++ {
-				if res := w.ask(Command, "add", fmt.Sprintf("c%d", i)); !res.Duplicate || int(res.Sequence) != i+1 {
+				if res := w.ask(request.Command, "add", fmt.Sprintf("c%d", i)); !res.Duplicate || int(res.Sequence) != i+1 {
 					t.Errorf("command %d again: %+v", i, res)
 				}
 			}
-			if res := w.ask(Command, "add", "due"); !res.Duplicate || res.Sequence != n+1 {
+			if res := w.ask(request.Command, "add", "due"); !res.Duplicate || res.Sequence != n+1 {
 				t.Errorf("the last command again: %+v", res)
 			}
 			if loads := w.core.stats.SnapshotLoads; loads != tt.loads {
@@ -180,9 +185,9 @@ func TestSnapshotWindowOutlivesLostCommands(t *testing.T) {
 
 // flying has a command proposed.
 func (w *world) flying(name, id string) {
-	w.core.submit(w.now, []*Request{{
-		Kind: Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: name, Payload: []byte("1"), ID: journal.CommandID(id),
-		Shard: worldShard, ExpectedSequence: NoExpectation, Done: &asked{},
+	w.core.submit(w.now, []*request.Request{{
+		Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: name, Payload: []byte("1"), ID: journal.CommandID(id),
+		Shard: worldShard, ExpectedSequence: request.NoExpectation, Done: &asked{},
 	}})
 	w.core.pump()
 	w.core.endTurn()
@@ -194,7 +199,7 @@ func TestFailedSnapshotIsNotAskedForAgain(t *testing.T) {
 	w := quiet(t)
 	w.noSnapshot = true
 	for i := range 50 {
-		if res := w.ask(Command, "add", fmt.Sprintf("c%d", i)); res.Err != nil || int(res.Sequence) != i+1 {
+		if res := w.ask(request.Command, "add", fmt.Sprintf("c%d", i)); res.Err != nil || int(res.Sequence) != i+1 {
 			t.Fatalf("command %d: %+v", i, res)
 		}
 	}
@@ -203,7 +208,7 @@ func TestFailedSnapshotIsNotAskedForAgain(t *testing.T) {
 	}
 	w.noSnapshot = false
 	w.now = w.now.Add(noSnapshotsFor + time.Second)
-	w.ask(Command, "add", "last")
+	w.ask(request.Command, "add", "last")
 	if len(w.snaps["x"]) != 1 {
 		t.Errorf("%d snapshots after the pause", len(w.snaps["x"]))
 	}
@@ -212,33 +217,36 @@ func TestFailedSnapshotIsNotAskedForAgain(t *testing.T) {
 // TestSnapshotsFollowTheCost: by events for a type that says how many; by
 // events or bytes otherwise; a large state is not written again for little.
 func TestSnapshotsFollowTheCost(t *testing.T) {
-	c := newCore(Options{Journal: &bench{}}, nil, nil)
+	c := newCore(Options{Journal: &bench{}}, nil)
 	for _, tt := range []struct {
 		name    string
 		every   int
-		replay  replay
+		replay  history.Replay
 		waiting int
 		costly  bool
 		want    bool
 	}{
-		{"few events", 0, replay{255, 20_000, 0}, 0, false, false},
-		{"many events", 0, replay{256, 20_000, 0}, 0, false, true},
-		{"many bytes", 0, replay{3, 64 << 10, 0}, 0, false, true},
-		{"a state larger than that", 0, replay{3, 64 << 10, 64<<10 + 1}, 0, false, false},
-		{"busy", 0, replay{256, 20_000, 0}, 1, false, false},
-		{"busy for long", 0, replay{512, 20_000, 0}, 1, false, true},
-		{"no events", 0, replay{0, 1 << 20, 0}, 0, false, false},
-		{"every 10, early", 10, replay{9, 1 << 20, 0}, 0, false, false},
-		{"every 10", 10, replay{10, 1000, 4000}, 0, false, true},
-		{"every 10, large state", 10, replay{10, 1000, 4001}, 0, false, false},
-		{"never", -1, replay{1 << 20, 1 << 30, 0}, 0, false, false},
-		{"loaded at a cost", 0, replay{32, 1000, 1000}, 0, true, true},
-		{"loaded at a cost, busy", 0, replay{32, 1000, 1000}, 1, true, false},
-		{"loaded at a cost, a larger state", 0, replay{32, 1000, 1001}, 0, true, false},
+		{"few events", 0, history.Replay{Events: 255, Bytes: 20_000, Snapshot: 0}, 0, false, false},
+		{"many events", 0, history.Replay{Events: 256, Bytes: 20_000, Snapshot: 0}, 0, false, true},
+		{"many bytes", 0, history.Replay{Events: 3, Bytes: 64 << 10, Snapshot: 0}, 0, false, true},
+		{"a state larger than that", 0, history.Replay{Events: 3, Bytes: 64 << 10, Snapshot: 64<<10 + 1}, 0, false, false},
+		{"busy", 0, history.Replay{Events: 256, Bytes: 20_000, Snapshot: 0}, 1, false, false},
+		{"busy for long", 0, history.Replay{Events: 512, Bytes: 20_000, Snapshot: 0}, 1, false, true},
+		{"no events", 0, history.Replay{Events: 0, Bytes: 1 << 20, Snapshot: 0}, 0, false, false},
+		{"every 10, early", 10, history.Replay{Events: 9, Bytes: 1 << 20, Snapshot: 0}, 0, false, false},
+		{"every 10", 10, history.Replay{Events: 10, Bytes: 1000, Snapshot: 4000}, 0, false, true},
+		{"every 10, large state", 10, history.Replay{Events: 10, Bytes: 1000, Snapshot: 4001}, 0, false, false},
+		{"never", -1, history.Replay{Events: 1 << 20, Bytes: 1 << 30, Snapshot: 0}, 0, false, false},
+		{"loaded at a cost", 0, history.Replay{Events: 32, Bytes: 1000, Snapshot: 1000}, 0, true, true},
+		{"loaded at a cost, busy", 0, history.Replay{Events: 32, Bytes: 1000, Snapshot: 1000}, 1, true, false},
+		{"loaded at a cost, a larger state", 0, history.Replay{Events: 32, Bytes: 1000, Snapshot: 1001}, 0, true, false},
 	} {
 		s := c.shard(1)
-		e := &entity{shard: s, typ: &Type{SnapshotEvery: tt.every}, replay: tt.replay, waiting: queue{len: tt.waiting}, costly: tt.costly}
-		if got := c.wantsSnapshot(e); got != tt.want {
+		e := &entity{shard: s, typ: &binding.Type{SnapshotEvery: tt.every}, replay: tt.replay, costly: tt.costly}
+		for range tt.waiting {
+			e.waiting.Push(&request.Request{})
+		}
+		if got := c.snapshots.wanted(e); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}
@@ -265,7 +273,7 @@ func TestCostlyLoadIsFollowedByASnapshot(t *testing.T) {
 			o.SnapshotEvents, o.SnapshotBytes, o.ReplayEvents, o.ReplayBytes = 1000, 1<<30, tt.events, tt.bytes
 			w.typ.SnapshotEvery = tt.every
 			for i := range 10 {
-				if res := w.ask(Command, "add", fmt.Sprintf("c%d", i)); res.Err != nil {
+				if res := w.ask(request.Command, "add", fmt.Sprintf("c%d", i)); res.Err != nil {
 					t.Fatal(res.Err)
 				}
 			}
@@ -273,8 +281,8 @@ func TestCostlyLoadIsFollowedByASnapshot(t *testing.T) {
 				t.Fatalf("%d snapshots before a load", n)
 			}
 			for load := range 3 {
-				w.ask(Passivate, "", "")
-				if res := w.ask(Query, "sum", ""); string(res.Payload) != "10" || res.Sequence != 10 {
+				w.ask(request.Passivate, "", "")
+				if res := w.ask(request.Query, "sum", ""); string(res.Payload) != "10" || res.Sequence != 10 {
 					t.Fatalf("%q at %d: %v", res.Payload, res.Sequence, res.Err)
 				}
 				if n := len(w.snaps["x"]); n != tt.want {
@@ -284,7 +292,7 @@ func TestCostlyLoadIsFollowedByASnapshot(t *testing.T) {
 			if n := int(w.core.stats.SnapshotLoads); n != 2*tt.want {
 				t.Errorf("%d loads from a snapshot, want %d", n, 2*tt.want)
 			}
-			if res := w.ask(Command, "add", "c0"); !res.Duplicate {
+			if res := w.ask(request.Command, "add", "c0"); !res.Duplicate {
 				t.Errorf("a command again: %+v", res)
 			}
 			if len(w.problems) > 0 {
@@ -315,7 +323,7 @@ func TestEarlySnapshotsAreBounded(t *testing.T) {
 		}
 		taken := 0
 		for i := range entities {
-			if res := w.send(name(i), Query, "sum", ""); string(res.Payload) != "2" {
+			if res := w.askOf(name(i), request.Query, "sum", ""); string(res.Payload) != "2" {
 				t.Fatalf("%q %v", res.Payload, res.Err)
 			}
 			taken += len(w.snaps[name(i)])
@@ -337,16 +345,16 @@ func TestRecordsWithoutEventsAreNotReadForEver(t *testing.T) {
 	o := &w.core.opts
 	o.SnapshotEvents, o.SnapshotBytes, o.ReplayBytes, o.FilterAbove = 10, 1<<30, 8<<10, 4
 	for i := range 10 {
-		w.ask(Command, "add", fmt.Sprintf("c%d", i))
+		w.ask(request.Command, "add", fmt.Sprintf("c%d", i))
 	}
 	const notes = 200
 	most := 0
 	for i := range notes {
-		if res := w.ask(Command, "note", fmt.Sprintf("n%d", i)); res.Err != nil || res.Sequence != 10 {
+		if res := w.ask(request.Command, "note", fmt.Sprintf("n%d", i)); res.Err != nil || res.Sequence != 10 {
 			t.Fatal(res.Sequence, res.Err)
 		}
-		w.ask(Passivate, "", "")
-		if res := w.ask(Query, "sum", ""); string(res.Payload) != "10" {
+		w.ask(request.Passivate, "", "")
+		if res := w.ask(request.Query, "sum", ""); string(res.Payload) != "10" {
 			t.Fatalf("%q %v", res.Payload, res.Err)
 		}
 		most = max(most, w.records)
@@ -355,7 +363,7 @@ func TestRecordsWithoutEventsAreNotReadForEver(t *testing.T) {
 		t.Errorf("%d snapshots, loads read up to %d of %d records", snaps, most, notes)
 	}
 	for i := range notes {
-		if res := w.ask(Command, "note", fmt.Sprintf("n%d", i)); !res.Duplicate {
+		if res := w.ask(request.Command, "note", fmt.Sprintf("n%d", i)); !res.Duplicate {
 			t.Fatalf("command %d again: %+v", i, res)
 		}
 	}

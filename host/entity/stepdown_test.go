@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -11,7 +12,7 @@ import (
 // outcomes keeps what each request came to, by tag.
 type outcomes map[uint64]error
 
-func (o outcomes) Complete(r *Request) { o[r.Tag] = r.Result.Err }
+func (o outcomes) Complete(r *request.Request) { o[r.Tag] = r.Result.Err }
 
 // TestStepDownSaysWhatIsCertain: only what was proposed has an unknown
 // outcome; what was decided and not proposed, what waited for a load, for
@@ -20,7 +21,7 @@ func (o outcomes) Complete(r *Request) { o[r.Tag] = r.Result.Err }
 func TestStepDownSaysWhatIsCertain(t *testing.T) {
 	const (
 		proposed = iota
-		again    // the proposed command's id
+		repeated // the proposed command's id
 		refused  // behind the proposed command
 		query
 		cold
@@ -32,21 +33,21 @@ func TestStepDownSaysWhatIsCertain(t *testing.T) {
 	w.elect()
 	w.elect()
 	got := outcomes{}
-	send := func(tag uint64, entity, name string, kind Kind) {
-		r := &Request{
+	submit := func(tag uint64, entity, name string, kind request.Kind) {
+		r := &request.Request{
 			Kind: kind, Tag: tag, Entity: sharding.EntityID{Type: "tally", ID: entity}, Shard: worldShard, Name: name,
-			Payload: []byte("1"), ExpectedSequence: NoExpectation, Done: got,
+			Payload: []byte("1"), ExpectedSequence: request.NoExpectation, Done: got,
 		}
-		if kind == Command {
+		if kind == request.Command {
 			r.ID = journal.CommandID(rune('a' + tag))
 		}
-		if tag == again {
+		if tag == repeated {
 			r.ID = journal.CommandID(rune('a' + proposed))
 		}
-		w.core.submit(w.now, []*Request{r})
+		w.core.submit(w.now, []*request.Request{r})
 	}
 	w.prompt = true // visits return at once
-	send(100, "warm", "add", Command)
+	submit(100, "warm", "add", request.Command)
 	w.core.pump()
 	w.chunk()
 	w.core.pump()
@@ -55,31 +56,31 @@ func TestStepDownSaysWhatIsCertain(t *testing.T) {
 	if err, done := got[100]; !done || err != nil {
 		t.Fatalf("the first command: %v, done %v", err, done)
 	}
-	send(proposed, "warm", "add", Command)
+	submit(proposed, "warm", "add", request.Command)
 	w.core.pump()
 	w.core.endTurn()
 	if len(w.flights) != 1 {
 		t.Fatalf("%d proposals", len(w.flights))
 	}
-	send(again, "warm", "add", Command)
-	send(refused, "warm", "deny", Command)
-	send(query, "warm", "sum", Query)
-	send(cold, "cold", "add", Command)
+	submit(repeated, "warm", "add", request.Command)
+	submit(refused, "warm", "deny", request.Command)
+	submit(query, "warm", "sum", request.Query)
+	submit(cold, "cold", "add", request.Command)
 	w.core.pump()
-	send(open, "warm", "add", Command)
+	submit(open, "warm", "add", request.Command)
 	w.core.pump()
-	send(undecided, "warm", "add", Command)
-	w.core.event(&event{kind: evLeader, shard: worldShard, term: w.term + 1})
-	send(late, "warm", "add", Command)
+	submit(undecided, "warm", "add", request.Command)
+	w.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: w.term + 1})
+	submit(late, "warm", "add", request.Command)
 	for tag := range uint64(late + 1) {
 		err, done := got[tag]
 		var elsewhere *sharding.NotLeaderError
-		unknown := tag == proposed || tag == again
-		if !done || unknown != errors.Is(err, ErrOutcomeUnknown) || unknown == errors.As(err, &elsewhere) {
+		unknown := tag == proposed || tag == repeated
+		if !done || unknown != errors.Is(err, request.ErrOutcomeUnknown) || unknown == errors.As(err, &elsewhere) {
 			t.Errorf("request %d: %v, done %v", tag, err, done)
 		}
 	}
-	if w.core.known != 0 || len(w.core.away) != 0 || len(w.core.instances) != 0 || w.open != 0 || w.core.owed != 0 {
-		t.Errorf("left in memory: %d entities, %d away, %d instances, %d requests", w.core.known, len(w.core.away), w.open, w.core.owed)
+	if w.core.residents.known != 0 || len(w.core.away) != 0 || len(w.core.residents.pools.All()) != 0 || w.open != 0 || w.core.owed != 0 {
+		t.Errorf("left in memory: %d entities, %d away, %d instances, %d requests", w.core.residents.known, len(w.core.away), w.open, w.core.owed)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/request"
 )
 
 // TestParkedEntitiesAreCleared: an entity that goes on faulting is parked, says
@@ -14,24 +15,24 @@ import (
 func TestParkedEntitiesAreCleared(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ParkFor = time.Hour
-	w.ask(Command, "add", "a")
+	w.ask(request.Command, "add", "a")
 	for i := range 3 {
-		var fault *GuestFaultError
-		if res := w.ask(Command, "trap", fmt.Sprintf("t%d", i)); !errors.As(res.Err, &fault) {
+		var fault *request.GuestFaultError
+		if res := w.ask(request.Command, "trap", fmt.Sprintf("t%d", i)); !errors.As(res.Err, &fault) {
 			t.Fatalf("fault %d: %v", i, res.Err)
 		}
 	}
-	if res := w.ask(Command, "add", "b"); !errors.Is(res.Err, ErrParked) || w.core.stats.Parked != 1 {
+	if res := w.ask(request.Command, "add", "b"); !errors.Is(res.Err, request.ErrParked) || w.core.stats.Parked != 1 {
 		t.Fatalf("a parked entity: %+v", res)
 	}
-	if res := w.ask(Inspect, "", ""); res.Info.Status != "parked" || res.Info.Faults != 3 || res.Info.LastErr == "" ||
+	if res := w.ask(request.Inspect, "", ""); res.Info.Status != "parked" || res.Info.Faults != 3 || res.Info.LastErr == "" ||
 		!res.Info.ParkedUntil.Equal(w.core.now.Add(time.Hour)) {
 		t.Fatalf("a parked entity: %+v", res.Info)
 	}
-	if res := w.ask(Clear, "", ""); res.Err != nil || res.Info.Status != "passive" || res.Info.Faults != 0 {
+	if res := w.ask(request.Clear, "", ""); res.Err != nil || res.Info.Status != "passive" || res.Info.Faults != 0 {
 		t.Fatalf("cleared: %+v", res)
 	}
-	if res := w.ask(Command, "add", "c"); res.Err != nil || res.Sequence != 2 {
+	if res := w.ask(request.Command, "add", "c"); res.Err != nil || res.Sequence != 2 {
 		t.Fatalf("after that: %+v", res)
 	}
 }
@@ -41,7 +42,7 @@ func TestParkedEntitiesAreCleared(t *testing.T) {
 func TestSkippedTimersNeverFire(t *testing.T) {
 	w := quiet(t)
 	w.alarm = &abi.Timer{Name: []byte("bad"), Due: 1, Command: []byte("trap"), Payload: []byte("1")}
-	w.ask(Command, "alarm", "a")
+	w.ask(request.Command, "alarm", "a")
 	for range 20 {
 		w.found()
 		w.core.pump()
@@ -52,9 +53,9 @@ func TestSkippedTimersNeverFire(t *testing.T) {
 	if w.core.stats.Faults == 0 || len(w.timers) != 1 {
 		t.Fatalf("%d faults, timers %v: the test shows nothing", w.core.stats.Faults, w.timers)
 	}
-	w.ask(Clear, "", "")
+	w.ask(request.Clear, "", "")
 	for range 2 {
-		if res := w.ask(SkipTimer, "bad", "by-ann"); res.Err != nil {
+		if res := w.ask(request.SkipTimer, "bad", "by-ann"); res.Err != nil {
 			t.Fatal(res.Err)
 		}
 	}
@@ -70,30 +71,30 @@ func TestParkedTimersAreSkipped(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ParkFor = time.Hour
 	w.alarm = &abi.Timer{Name: []byte("bad"), Due: 1, Command: []byte("trap"), Payload: []byte("1")}
-	w.ask(Command, "alarm", "a")
+	w.ask(request.Command, "alarm", "a")
 	for range 300 {
 		w.found()
 		w.core.pump()
 		w.core.endTurn()
 		w.now = w.now.Add(time.Second)
 		w.core.now = w.now
-		if w.ask(Inspect, "", "").Info.Status == "parked" {
+		if w.ask(request.Inspect, "", "").Info.Status == "parked" {
 			break
 		}
 	}
-	if res := w.ask(Command, "add", "b"); !errors.Is(res.Err, ErrParked) {
+	if res := w.ask(request.Command, "add", "b"); !errors.Is(res.Err, request.ErrParked) {
 		t.Fatalf("the entity is not parked: %+v", res)
 	}
-	if res := w.ask(SkipTimer, "bad", "by-ann"); res.Err != nil || len(w.timers) != 0 {
+	if res := w.ask(request.SkipTimer, "bad", "by-ann"); res.Err != nil || len(w.timers) != 0 {
 		t.Fatalf("skip its timer: %+v, timers %v", res, w.timers)
 	}
 	if last := &w.log[len(w.log)-1]; last.CommandID != "by-ann" {
 		t.Errorf("the last record is %s", last.CommandID)
 	}
-	if res := w.ask(Command, "add", "c"); res.Err != nil {
+	if res := w.ask(request.Command, "add", "c"); res.Err != nil {
 		t.Errorf("after that: %+v", res)
 	}
-	if res := w.ask(Inspect, "", ""); res.Info.Faults != 0 || res.Info.Status == "parked" {
+	if res := w.ask(request.Inspect, "", ""); res.Info.Faults != 0 || res.Info.Status == "parked" {
 		t.Errorf("after that: %+v", res.Info)
 	}
 }
@@ -103,11 +104,11 @@ func TestParkedTimersAreSkipped(t *testing.T) {
 func TestParkingDoubles(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ParkFor = time.Second
-	w.ask(Command, "add", "a")
+	w.ask(request.Command, "add", "a")
 	trap := func(n int) {
 		t.Helper()
-		var fault *GuestFaultError
-		if res := w.ask(Command, "trap", fmt.Sprint("t", n)); !errors.As(res.Err, &fault) {
+		var fault *request.GuestFaultError
+		if res := w.ask(request.Command, "trap", fmt.Sprint("t", n)); !errors.As(res.Err, &fault) {
 			t.Fatalf("fault %d: %v", n, res.Err)
 		}
 	}
@@ -116,22 +117,22 @@ func TestParkingDoubles(t *testing.T) {
 	want := time.Second
 	for n := range 14 {
 		trap(2 + n)
-		if res := w.ask(Inspect, "", ""); res.Info.Status != "parked" || res.Info.ParkedUntil.Sub(w.core.now) != want {
+		if res := w.ask(request.Inspect, "", ""); res.Info.Status != "parked" || res.Info.ParkedUntil.Sub(w.core.now) != want {
 			t.Fatalf("after %d faults: %+v, want %v from %v", 3+n, res.Info, want, w.core.now)
 		}
 		w.now = w.now.Add(want - 1)
 		w.core.now = w.now
-		if res := w.ask(Command, "add", fmt.Sprint("early", n)); !errors.Is(res.Err, ErrParked) {
+		if res := w.ask(request.Command, "add", fmt.Sprint("early", n)); !errors.Is(res.Err, request.ErrParked) {
 			t.Fatalf("just before the end: %+v", res)
 		}
 		w.now = w.now.Add(1)
 		w.core.now = w.now
 		want = min(2*want, 1024*time.Second)
 	}
-	if res := w.ask(Command, "add", "z"); res.Err != nil {
+	if res := w.ask(request.Command, "add", "z"); res.Err != nil {
 		t.Fatal(res.Err)
 	}
-	if res := w.ask(Inspect, "", ""); res.Info.Faults != 0 || !res.Info.ParkedUntil.IsZero() {
+	if res := w.ask(request.Inspect, "", ""); res.Info.Faults != 0 || !res.Info.ParkedUntil.IsZero() {
 		t.Errorf("in the end: %+v", res.Info)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -25,37 +26,37 @@ func fleeting(t *testing.T) *world {
 func TestTransientEntitiesKeepNothing(t *testing.T) {
 	w := fleeting(t)
 	for i, want := range []string{"1", "2", "3"} {
-		if res := w.ask(Command, "add", "c"+want); res.Err != nil || string(res.Payload) != want || res.Sequence != 0 || res.EventCount != 0 {
+		if res := w.ask(request.Command, "add", "c"+want); res.Err != nil || string(res.Payload) != want || res.Sequence != 0 || res.EventCount != 0 {
 			t.Fatalf("command %d: %+v", i, res)
 		}
 	}
-	if res := w.ask(Command, "add", "c2"); !res.Duplicate || string(res.Payload) != "2" {
+	if res := w.ask(request.Command, "add", "c2"); !res.Duplicate || string(res.Payload) != "2" {
 		t.Errorf("a command sent again: %+v", res)
 	}
-	if res := w.ask(Query, "sum", ""); string(res.Payload) != "3" {
+	if res := w.ask(request.Query, "sum", ""); string(res.Payload) != "3" {
 		t.Errorf("a query: %+v", res)
 	}
-	if res := w.ask(Command, "deny", "d"); !isRejected(res.Err) {
+	if res := w.ask(request.Command, "deny", "d"); !isRejected(res.Err) {
 		t.Errorf("a refused command: %+v", res)
 	}
 	if len(w.log) != 0 || len(w.flights) != 0 {
 		t.Fatalf("%d records were written", len(w.log))
 	}
-	w.ask(Passivate, "", "")
-	if res := w.ask(Query, "sum", ""); string(res.Payload) != "0" {
+	w.ask(request.Passivate, "", "")
+	if res := w.ask(request.Query, "sum", ""); string(res.Payload) != "0" {
 		t.Errorf("after it has left: %+v", res)
 	}
-	w.ask(Command, "add", "c4")
+	w.ask(request.Command, "add", "c4")
 	w.handOver()
-	if res := w.ask(Command, "add", "c4"); res.Duplicate || string(res.Payload) != "1" {
+	if res := w.ask(request.Command, "add", "c4"); res.Duplicate || string(res.Payload) != "1" {
 		t.Errorf("at the next leader: %+v", res)
 	}
-	if res := w.ask(Delete, "", "x"); res.Err != nil {
+	if res := w.ask(request.Delete, "", "x"); res.Err != nil {
 		t.Error(res.Err)
 	}
-	for _, kind := range []Kind{SkipTimer, Redeliver} {
-		var why *RejectedError
-		if res := w.ask(kind, "t", "y"); !errors.As(res.Err, &why) || why.Code != CodeTransient {
+	for _, kind := range []request.Kind{request.SkipTimer, request.Redeliver} {
+		var why *request.RejectedError
+		if res := w.ask(kind, "t", "y"); !errors.As(res.Err, &why) || why.Code != request.CodeTransient {
 			t.Errorf("what leaves a record, of kind %d: %v", kind, res.Err)
 		}
 	}
@@ -65,7 +66,7 @@ func TestTransientEntitiesKeepNothing(t *testing.T) {
 }
 
 func isRejected(err error) bool {
-	var rejected *RejectedError
+	var rejected *request.RejectedError
 	return errors.As(err, &rejected)
 }
 
@@ -73,25 +74,25 @@ func isRejected(err error) bool {
 // leaves a node that has not confirmed that it still leads.
 func TestTransientAnswersNeedALeader(t *testing.T) {
 	w := fleeting(t)
-	w.ask(Command, "add", "a")
+	w.ask(request.Command, "add", "a")
 	for _, id := range []string{"b", "a"} {
 		var got asked
-		w.core.submit(w.now, []*Request{{Kind: Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Shard: worldShard,
-			Name: "add", Payload: []byte("1"), ID: journal.CommandID(id), ExpectedSequence: NoExpectation, Done: &got}})
+		w.core.submit(w.now, []*request.Request{{Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Shard: worldShard,
+			Name: "add", Payload: []byte("1"), ID: journal.CommandID(id), ExpectedSequence: request.NoExpectation, Done: &got}})
 		w.core.pump()
 		w.core.endTurn()
 		if got.got != nil || len(w.rounds) != 1 {
 			t.Fatalf("%s: answered %+v with %d rounds asked", id, got.got, len(w.rounds))
 		}
 		w.rounds = nil
-		w.core.event(&event{kind: evLeader, shard: worldShard, term: w.term + 5}) // another node
+		w.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: w.term + 5}) // another node
 		var lost *sharding.NotLeaderError
-		if got.got == nil || !errors.As(got.got.Err, &lost) && !errors.Is(got.got.Err, ErrOutcomeUnknown) {
+		if got.got == nil || !errors.As(got.got.Err, &lost) && !errors.Is(got.got.Err, request.ErrOutcomeUnknown) {
 			t.Fatalf("%s: %+v", id, got.got)
 		}
 		w.term += 5
 		w.handOver()
-		w.ask(Command, "add", "a")
+		w.ask(request.Command, "add", "a")
 	}
 }
 
@@ -100,11 +101,11 @@ func TestTransientEventsAreFaults(t *testing.T) {
 	w := fleeting(t)
 	w.schedules = []abi.Timer{{Name: []byte("t"), Expression: []byte("@daily"), Command: []byte("tick")}}
 	for _, name := range []string{"schedule", "delete", "emit"} {
-		var fault *GuestFaultError
-		if res := w.ask(Command, name, name); !errors.As(res.Err, &fault) || !strings.Contains(fault.Message, "not allowed") {
+		var fault *request.GuestFaultError
+		if res := w.ask(request.Command, name, name); !errors.As(res.Err, &fault) || !strings.Contains(fault.Message, "not allowed") {
 			t.Errorf("%s: %+v", name, res)
 		}
-		w.ask(Clear, "", "")
+		w.ask(request.Clear, "", "")
 	}
 }
 
@@ -113,7 +114,7 @@ func TestTransientEventsAreFaults(t *testing.T) {
 func TestSingletons(t *testing.T) {
 	for _, transient := range []bool{false, true} {
 		w := quiet(t)
-		w.remember, w.singleton, w.transient = true, true, transient
+		w.autostart, w.singleton, w.transient = true, true, transient
 		w.core.opts.PassivateAfter = time.Second
 		w.handOver()
 		w.later(10 * time.Second)
@@ -125,20 +126,20 @@ func TestSingletons(t *testing.T) {
 			}
 		}
 		in("before its first command")
-		if res := w.send("singleton", Command, "add", "a"); res.Err != nil || string(res.Payload) != "1" {
+		if res := w.askOf("singleton", request.Command, "add", "a"); res.Err != nil || string(res.Payload) != "1" {
 			t.Fatal(res)
 		}
-		for _, kind := range []Kind{Command, Query} {
-			if res := w.send("other", kind, "add", "b"); !errors.Is(res.Err, sharding.ErrInvalidName) || !strings.Contains(res.Err.Error(), `"singleton"`) {
+		for _, kind := range []request.Kind{request.Command, request.Query} {
+			if res := w.askOf("other", kind, "add", "b"); !errors.Is(res.Err, sharding.ErrInvalidName) || !strings.Contains(res.Err.Error(), `"singleton"`) {
 				t.Errorf("another id: %+v", res)
 			}
 		}
-		w.send("other", Passivate, "", "")
-		if res := w.send("singleton", Passivate, "", ""); !isRejected(res.Err) {
+		w.askOf("other", request.Passivate, "", "")
+		if res := w.askOf("singleton", request.Passivate, "", ""); !isRejected(res.Err) {
 			t.Errorf("it is let go: %+v", res)
 		}
 		in("after it was asked to leave")
-		if res := w.send("singleton", Query, "sum", ""); string(res.Payload) != "1" {
+		if res := w.askOf("singleton", request.Query, "sum", ""); string(res.Payload) != "1" {
 			t.Errorf("after it was asked to leave: %+v", res)
 		}
 		w.handOver()
@@ -146,9 +147,9 @@ func TestSingletons(t *testing.T) {
 		if records := len(w.log); transient && records > 0 || !transient && records != 1 {
 			t.Errorf("transient %v: %d records", transient, records)
 		}
-		w.send("singleton", Delete, "", "d")
+		w.askOf("singleton", request.Delete, "", "d")
 		in("after it was deleted")
-		if res := w.send("singleton", Query, "sum", ""); string(res.Payload) != "0" {
+		if res := w.askOf("singleton", request.Query, "sum", ""); string(res.Payload) != "0" {
 			t.Errorf("after it was deleted: %+v", res)
 		}
 	}

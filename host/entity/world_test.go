@@ -16,6 +16,11 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/entity/autostart"
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/history"
+	"github.com/hostd/hostd/host/entity/timers"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -33,7 +38,7 @@ type world struct {
 	t    *testing.T
 	rnd  *rand.Rand
 	core *core
-	typ  *Type // the node's
+	typ  *binding.Type // the node's
 	now  time.Time
 	open int // guest instances
 
@@ -46,24 +51,24 @@ type world struct {
 	term    sharding.Term
 	flights []flight
 	rounds  []uint64
-	reads   bool // rounds are confirmed
-	chunks  []*loadChunk
+	reads   bool    // rounds are confirmed
+	chunks  []Event // chunkRead
 
 	log        []journal.Record // applied, in order
 	heads      map[string]*head
 	snaps      map[string][]journal.Snapshot
 	since      int // readings behind a snapshot
 	timers     map[timerKey]journal.Timer
-	scans      []*timerScan
-	livings    []*livingScan
+	scans      []*timers.Scan
+	existings  []*autostart.Scan
 	poison     string // the entity that does not load
 	retain     uint64
 	cuts       map[string]journal.Sequence // the last sequence that is gone
 	meanwhile  func()                      // behind a reading of snapshots
-	remember   bool                        // the type remembers its entities
+	autostart  bool                        // the type remembers its entities
 	singleton  bool
 	transient  bool
-	post       post
+	messages   messages
 	lost       bool // some proposal was
 	fired      int
 	ticks      ticks
@@ -76,13 +81,16 @@ type world struct {
 	deleted    int
 	busy       bool
 	bounded    bool // the type has instances of its own
+	long       bool // every visit runs long
+	often      int  // of five commands, beside one, were sent before
+	brisk      bool // nothing but the log is slow, so much is in flight
 	prompt     bool // no visit runs long or faults by chance
 	number     int  // of commands told
 	noSnapshot bool
 	sizes      sizes
 	refuse     bool    // the next proposal is refused
 	bad        int     // with prompt: 0 refuses snapshots, 1 traps on them
-	away       []*call // visits to guests that the core went on without
+	away       []*Call // visits to guests that the core went on without
 	electing   bool
 	problems   []string
 
@@ -92,21 +100,21 @@ type world struct {
 }
 
 type head struct {
-	sequence journal.Sequence
-	hash     journal.Hash
-	sum      int64
-	deleted  bool
-	lives    bool
-	resting  bool
-	life     int // how often it was deleted
+	sequence  journal.Sequence
+	hash      journal.Hash
+	sum       int64
+	deleted   bool
+	exists    bool
+	stopped   bool
+	deletions int // how often it was deleted
 }
 
 // sent is a command id and all that was answered to it.
 type sent struct {
-	kind                  Kind
+	kind                  request.Kind
 	entity, name, payload string
 	server                bool // the id is the server's
-	acked                 *Result
+	acked                 *request.Result
 	unknown               bool // an attempt may have had an effect
 	at                    time.Duration
 }
@@ -118,16 +126,19 @@ func newWorld(t *testing.T, seed uint64) *world {
 		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1_700_000_000, 0),
 		heads: map[string]*head{}, snaps: map[string][]journal.Snapshot{}, timers: map[timerKey]journal.Timer{}, sent: map[journal.CommandID]*sent{}, reads: true,
 	}
-	w.durable, w.remember = seed%5 == 4, seed%2 == 0
-	w.post = newPost()
-	w.pace = 1
+	w.durable, w.autostart = seed%5 == 4, seed%2 == 0
+	w.messages = newMessages()
+	w.pace, w.brisk = 1, seed%4 == 3
+	if w.brisk {
+		w.often = 1
+	}
 	w.serve(0)
 	w.core = newCore(Options{
 		Journal: w, Histories: w, Types: w, Now: func() time.Time { return w.now },
 		Bindings:   func() uint64 { return w.typ.Revision },
-		Remembered: w.remembered, Singletons: w.singletons, Living: w, RememberRate: 1000,
-		InstanceBytes: 3, LaneBytes: int64(4 + 1000*(seed%3)), PassivateAfter: time.Duration(seed%2) * 40 * time.Millisecond, FoldAfter: time.Duration(1+seed%3*20) * time.Millisecond, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), FilterAbove: 1 + int(seed%3)*10, EntitySends: 3, ShardSends: 20, ShardLetters: 25, ParkFor: time.Millisecond,
-	}, w, w)
+		Remembered: w.autostartTypes, Singletons: w.singletons, Existing: w, RememberRate: 1000,
+		InstanceBytes: 3, LaneBytes: int64(4 + 1000*(seed%3)), PassivateAfter: time.Duration(seed%2) * 40 * time.Millisecond, DormantAfter: time.Duration(1+seed%3*20) * time.Millisecond, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), FilterAbove: 1 + int(seed%3)*10, EntitySends: 3, ShardSends: 20, ShardDeadLetters: 25, ParkFor: time.Millisecond, LeastTick: time.Millisecond,
+	}, w)
 	return w
 }
 
@@ -135,10 +146,10 @@ func newWorld(t *testing.T, seed uint64) *world {
 // is the same module.
 func (w *world) serve(revision uint64) {
 	w.newest = max(w.newest, revision)
-	w.typ = &Type{Name: "tally", Durable: w.durable, Remember: w.remember, Singleton: w.singleton, Transient: w.transient, Retain: w.retain, SnapshotKeep: int(w.retain / 7), Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
-	w.typ.Instantiate = func(context.Context) (Guest, error) {
+	w.typ = &binding.Type{Name: "tally", Durable: w.durable, Remember: w.autostart, Singleton: w.singleton, Transient: w.transient, Retain: w.retain, SnapshotKeep: int(w.retain / 7), Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
+	w.typ.Instantiate = func(context.Context) (binding.Guest, error) {
 		w.open++
-		return &tally{w: w, rev: revision, sums: map[uint64]int64{}}, nil
+		return &adder{w: w, rev: revision, sums: map[uint64]int64{}}, nil
 	}
 	if w.bounded {
 		w.bound()
@@ -152,28 +163,19 @@ func (w *world) bound() {
 	w.typ.NoRoom = func() bool { return w.rnd.IntN(3) == 0 }
 }
 
-// evolve is what an event makes of a sum.
-func evolve(sum int64, ev journal.Event) int64 {
-	n, _ := strconv.ParseInt(string(ev.Payload), 10, 64)
-	if ev.Type == stateEvent {
-		return n
-	}
-	return sum + n
-}
-
 // catchUp makes the node serve what the newest node does, and more.
 func (w *world) catchUp(more uint64) {
 	w.serve(w.newest + more)
-	w.core.event(&event{kind: evBindings})
+	w.core.event(&Event{Kind: BindingsMoved})
 }
 
 // visit lets some visits run long: they are executed now and come back later.
-func (w *world) visit(v *call) bool {
-	v.exec()
-	if w.prompt || w.rnd.IntN(6) > 0 {
+func (w *world) Visit(v *Call) bool {
+	v.Exec(nil)
+	if !w.long && (w.prompt || w.brisk || w.rnd.IntN(6) > 0) {
 		return true
 	}
-	v.guest.(*tally).away = true
+	v.guest.(*adder).away = true
 	w.away = append(w.away, v)
 	return false
 }
@@ -183,12 +185,12 @@ func (w *world) comeBack() {
 	if len(w.away) > 0 {
 		v := w.away[0]
 		w.away = w.away[1:]
-		v.guest.(*tally).away = false
-		w.core.event(&event{kind: evReturned, call: v})
+		v.guest.(*adder).away = false
+		w.core.event(&Event{Kind: VisitReturned, Call: v})
 	}
 }
 
-func (w *world) Lookup(t string) *Type {
+func (w *world) Lookup(t string) *binding.Type {
 	if t == "tally" {
 		return w.typ
 	}
@@ -221,8 +223,8 @@ func (w *world) ReadIndex(_ sharding.ShardID, token uint64) error {
 func (w *world) Busy() bool { return w.busy && w.rnd.IntN(3) == 0 }
 
 func (w *world) start(l *load) {
-	l.read(w, w.core.opts.LoadChunkBytes, func(ch *loadChunk) error {
-		w.chunks = append(w.chunks, ch)
+	l.Read(l.ctx, w, w.core.opts.LoadChunkBytes, func(ch *history.Chunk) error {
+		w.chunks = append(w.chunks, Event{Kind: chunkRead, load: l, chunk: ch})
 		return nil
 	})
 }
@@ -365,8 +367,8 @@ func (w *world) applyDelete(r *journal.Record) {
 	}
 }
 
-func (w *world) scan(t *timerScan) {
-	t.read(context.Background(), w)
+func (w *world) scan(t *timers.Scan) {
+	t.Do(context.Background(), w)
 	w.scans = append(w.scans, t)
 }
 
@@ -387,12 +389,18 @@ func (w *world) DueTimers(_ context.Context, _ sharding.ShardID, by int64, limit
 	return due, math.MaxInt64, nil
 }
 
+// timerKey is a timer of the world.
+type timerKey struct {
+	entity sharding.EntityID
+	name   string
+}
+
 // found hands over the oldest read of due timers.
 func (w *world) found() {
 	if len(w.scans) > 0 {
 		t := w.scans[0]
 		w.scans = w.scans[1:]
-		w.core.event(&event{kind: evTimers, scan: t})
+		w.core.event(&Event{Kind: timersRead, scan: t})
 	}
 }
 
@@ -422,13 +430,13 @@ func (w *world) apply(f flight) error {
 	if e.Kind == journal.EntrySnapshot {
 		return w.applySnapshot(e.Body)
 	}
-	w.post.index++
-	post := w.post.staged()
-	if e.Kind == journal.EntryPost {
-		if err := post.steps(e.Body); err != nil {
+	w.messages.index++
+	messages := w.messages.staged()
+	if e.Kind == journal.EntryOutbox {
+		if err := messages.steps(e.Body); err != nil {
 			return err
 		}
-		w.post = post
+		w.messages = messages
 		return nil
 	}
 	var recs []journal.Record
@@ -449,7 +457,7 @@ func (w *world) apply(f flight) error {
 		if r.Expected != h.sequence || r.Prev != h.hash {
 			return fmt.Errorf("sequence %d, expected %d", h.sequence, r.Expected)
 		}
-		if err := post.record(&r, journal.ItemID{Index: post.index, Ordinal: uint32(len(recs))}); err != nil {
+		if err := messages.record(&r, journal.ItemID{Index: messages.index, Ordinal: uint32(len(recs))}); err != nil {
 			return err
 		}
 		var chain journal.Chain
@@ -460,17 +468,17 @@ func (w *world) apply(f flight) error {
 		if h.deleted = r.Flags&journal.FlagTombstone != 0; h.deleted {
 			// Losing a record without events breaks no chain: who deletes after it
 			// takes the entity to live.
-			if last := len(r.Events) - 1; (h.lives || last > 0) != (last >= 0 && r.Tombstone(last)) && (h.lives || !w.lost) {
-				w.problem("%s lives: %v, and its end leaves %v", r.Entity, h.lives, r.Events)
+			if last := len(r.Events) - 1; (h.exists || last > 0) != (last >= 0 && r.Tombstone(last)) && (h.exists || !w.lost) {
+				w.problem("%s lives: %v, and its end leaves %v", r.Entity, h.exists, r.Events)
 			}
-			h.sum, h.life = 0, h.life+1
+			h.sum, h.deletions = 0, h.deletions+1
 		}
-		h.lives, h.resting = !h.deleted, r.Flags&journal.FlagResting != 0
+		h.exists, h.stopped = !h.deleted, r.Flags&journal.FlagStopped != 0
 		heads[r.Entity.ID] = h
 		recs = append(recs, r)
 		b = rest
 	}
-	w.post = post
+	w.messages = messages
 	for id, h := range heads {
 		*w.head(id) = h
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/api/wire"
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -20,7 +20,7 @@ type item struct {
 	correlation uint64
 	round       uint64
 	shard       sharding.ShardID // whose round it is
-	req         entity.Request
+	req         request.Request
 }
 
 // batch is the requests of one message. It owns the memory they lie in and
@@ -29,7 +29,7 @@ type batch struct {
 	stream  *serverStream
 	message wire.Message // payloads alias it
 	items   []item
-	submit  []*entity.Request
+	submit  []*request.Request
 	refs    atomic.Int32
 	written int // items; the writer's
 }
@@ -40,6 +40,7 @@ const (
 	maxPooledBytes = 512 << 10
 )
 
+// batches are batches of answers that are used again.
 type batches struct{ pool sync.Pool }
 
 func (p *batches) get() *batch {
@@ -68,8 +69,8 @@ func (b *batch) release(n int32) {
 	}
 }
 
-// Complete implements entity.Completer: it queues the answer and returns.
-func (b *batch) Complete(r *entity.Request) { b.stream.completed(&b.items[r.Tag]) }
+// Complete implements request.Completer: it queues the answer and returns.
+func (b *batch) Complete(r *request.Request) { b.stream.completed(&b.items[r.Tag]) }
 
 // write sends answers until the input has ended and everything is answered,
 // or ctx ends.

@@ -7,19 +7,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/router"
-	"github.com/hostd/hostd/host/rpc/rpctest"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 // window keeps a number of requests outstanding.
 type window struct {
-	free chan *entity.Request
+	free chan *request.Request
 	all  sync.WaitGroup
 }
 
-func (w *window) Complete(q *entity.Request) {
+func (w *window) Complete(q *request.Request) {
 	w.free <- q
 	w.all.Done()
 }
@@ -38,15 +38,15 @@ func BenchmarkCommand(b *testing.B) {
 			to   router.Local
 		}{{"local", n2.gate}, {"forwarded", toNode{c, "n2"}}} {
 			b.Run(fmt.Sprintf("%s/outstanding=%d", way.name, outstanding), func(b *testing.B) {
-				run := &window{free: make(chan *entity.Request, outstanding)}
+				run := &window{free: make(chan *request.Request, outstanding)}
 				for i := range outstanding {
 					e := sharding.EntityID{Type: rpctest.Counter, ID: fmt.Sprintf("entity-%d", i)}
-					run.free <- &entity.Request{
-						Kind: entity.Command, Entity: e, Name: "echo", Payload: []byte(`{"amount":3}`),
-						Shard: sharding.ShardOf(e, testShards), ID: commandID(), ExpectedSequence: entity.NoExpectation, Done: run,
+					run.free <- &request.Request{
+						Kind: request.Command, Entity: e, Name: "echo", Payload: []byte(`{"amount":3}`),
+						Shard: sharding.ShardOf(e, testShards), ID: commandID(), ExpectedSequence: request.NoExpectation, Done: run,
 					}
 				}
-				one := make([]*entity.Request, 1)
+				one := make([]*request.Request, 1)
 				b.ReportAllocs()
 				b.ResetTimer()
 				before := cpuTime(b)

@@ -8,8 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
-	"github.com/hostd/hostd/host/router"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -29,7 +28,7 @@ type Options struct {
 	// Streams to each peer (4): one shard's requests keep to one.
 	Streams int
 	// StreamRequests and StreamBytes bound what a stream has that is not
-	// answered (16,384; 16 MiB). What is beyond fails with entity.ErrBusy.
+	// answered (16,384; 16 MiB). What is beyond fails with request.ErrBusy.
 	StreamRequests, StreamBytes int
 	// MinPause and MaxPause bound how long a node that could not be reached is
 	// taken for unreachable without another attempt (5 ms, 250 ms); it doubles
@@ -92,14 +91,14 @@ func NewClient(opts Options) (*Client, error) {
 // Submit sends requests to a node, in order for each shard. It never blocks,
 // keeps no reference to the slice and completes each request exactly once,
 // possibly before it returns: with the outcome that the node gave it, with
-// router.ErrUnreachable when it was not sent, with entity.ErrOutcomeUnknown
-// when no answer came, and with entity.ErrBusy when too much is under way.
+// request.ErrUnreachable when it was not sent, with request.ErrOutcomeUnknown
+// when no answer came, and with request.ErrBusy when too much is under way.
 // Once a stream has failed a request of a shard for the way's sake, it fails
 // later ones of the same or an earlier Route.Round.
-func (c *Client) Submit(to sharding.NodeID, reqs []*entity.Request) {
+func (c *Client) Submit(to sharding.NodeID, reqs []*request.Request) {
 	links := c.links(to)
 	if links == nil {
-		complete(reqs, router.ErrUnreachable)
+		complete(reqs, request.ErrUnreachable)
 		return
 	}
 	for len(reqs) > 0 {
@@ -180,9 +179,9 @@ func (c *Client) Close(ctx context.Context) error {
 }
 
 // complete fails requests.
-func complete(reqs []*entity.Request, err error) {
+func complete(reqs []*request.Request, err error) {
 	for _, q := range reqs {
-		q.Result = entity.Result{Err: err}
+		q.Result = request.Result{Err: err}
 		q.Done.Complete(q)
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/router"
-	"github.com/hostd/hostd/host/rpc/rpctest"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 // TestRoutedOverMovingLeaders sends ordered commands from two nodes while
@@ -73,8 +73,8 @@ func TestRoutedOverMovingLeaders(t *testing.T) {
 	for i, r := range routers {
 		senders.Go(func() {
 			for e := range entities {
-				reqs := make([]*entity.Request, each)
-				done := collect(each, func(q *entity.Request) {
+				reqs := make([]*request.Request, each)
+				done := collect(each, func(q *request.Request) {
 					if q.Result.Err != nil {
 						failed.Add(1)
 						t.Logf("a command failed: %v", q.Result.Err)

@@ -192,6 +192,14 @@ func appendVarint(dst []byte, tag byte, v uint64) []byte {
 	return protowire.AppendVarint(append(dst, tag), v)
 }
 
+// appendFar is appendVarint for a field whose tag takes more than a byte.
+func appendFar(dst []byte, tag, v uint64) []byte {
+	if v == 0 {
+		return dst
+	}
+	return protowire.AppendVarint(protowire.AppendVarint(dst, tag), v)
+}
+
 func appendBytes[T string | []byte](dst []byte, tag byte, v T) []byte {
 	if len(v) == 0 {
 		return dst

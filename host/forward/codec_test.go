@@ -3,10 +3,10 @@ package forward
 import (
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
+	"os"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,29 +14,32 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
-	"github.com/hostd/hostd/host/entity"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
-var requests = []*entity.Request{
-	{ExpectedSequence: entity.NoExpectation, Entity: sharding.EntityID{Type: "t", ID: "i"}},
+var requests = []*request.Request{
+	{ExpectedSequence: request.NoExpectation, Entity: sharding.EntityID{Type: "t", ID: "i"}},
 	{
-		Kind: entity.Command, Entity: sharding.EntityID{Type: "counter", ID: "é ☃"}, Name: "add", Payload: []byte(`{"amount":3}`),
-		ID: "c-1", ServerID: true, ExpectedSequence: 0, Deadline: time.Unix(1005, 250_000), Route: entity.Route{Round: 1 << 40}, Shard: 300,
+		Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: "é ☃"}, Name: "add", Payload: []byte(`{"amount":3}`),
+		ID: "c-1", ServerID: true, ExpectedSequence: 0, Deadline: time.Unix(1005, 250_000), Route: request.Route{Round: 1 << 40}, Shard: 300,
 	},
-	{Kind: entity.Query, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "total", ExpectedSequence: entity.NoExpectation, Deadline: time.Unix(999, 0)},
-	{Kind: entity.StaleQuery, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "n", Payload: make([]byte, 300), ExpectedSequence: 1 << 50},
+	{Kind: request.Query, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "total", ExpectedSequence: request.NoExpectation, Deadline: time.Unix(999, 0)},
+	{Kind: request.StaleQuery, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "n", Payload: make([]byte, 300), ExpectedSequence: 1 << 50},
 	{
-		Kind: entity.Deliver, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "deposit", Payload: []byte("{}"), ID: "send-1", ServerID: true, ExpectedSequence: entity.NoExpectation,
-		Delivery: &entity.Delivery{Source: sharding.EntityID{Type: "transfer", ID: "t1"}, Number: 1 << 40, After: 1<<40 - 3, OnReply: "deposited", OnReject: "refused"},
-	},
-	{
-		Kind: entity.Deliver, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "deposit", ExpectedSequence: entity.NoExpectation,
-		Delivery: &entity.Delivery{Source: sharding.EntityID{Type: "transfer", ID: "t1"}, Number: 1, Refuse: &entity.RejectedError{Code: "not_found", Message: "there is no such type"}},
+		Kind: request.Deliver, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "deposit", Payload: []byte("{}"), ID: "send-1", ServerID: true, ExpectedSequence: request.NoExpectation,
+		Delivery: &request.Delivery{Source: sharding.EntityID{Type: "transfer", ID: "t1"}, Number: 1 << 40, After: 1<<40 - 3, OnReply: "deposited", OnReject: "refused"},
 	},
 	{
-		Kind: entity.Command, Entity: sharding.EntityID{Type: "counter", ID: "c"}, Name: "add", ID: "c-2", ExpectedSequence: entity.NoExpectation,
+		Kind: request.Deliver, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "deposit", ExpectedSequence: request.NoExpectation,
+		Delivery: &request.Delivery{Source: sharding.EntityID{Type: "transfer", ID: "t1"}, Number: 1, Refuse: &request.RejectedError{Code: "not_found", Message: "there is no such type"}},
+	},
+	{
+		Kind: request.Deliver, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "deposit", ExpectedSequence: request.NoExpectation,
+		Delivery: &request.Delivery{Source: sharding.EntityID{Type: "transfer", ID: "t1"}, Number: 1, SentAt: 1_700_000_000_000_000_001, Hops: 63},
+	},
+	{
+		Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: "c"}, Name: "add", ID: "c-2", ExpectedSequence: request.NoExpectation,
 		First: time.Unix(998, 0), Again: true,
 	},
 }
@@ -63,7 +66,7 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 			t.Errorf("%d: %v", i, it)
 		}
 		var a asked
-		var back entity.Request
+		var back request.Request
 		var n names
 		if err := items(encoded, a.parse); err != nil {
 			t.Fatal(err)
@@ -72,7 +75,7 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := *q
-		want.Route = entity.Route{}
+		want.Route = request.Route{}
 		if want.Shard = 0; a.shard != uint64(q.Shard) {
 			t.Errorf("%d: shard %d, want %d", i, a.shard, q.Shard)
 		}
@@ -83,7 +86,7 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 			t.Errorf("%d: deadline %v, want %v", i, back.Deadline, want.Deadline)
 		}
 		want.Deadline, back.Deadline = time.Time{}, time.Time{}
-		if q.Kind == entity.Command && !q.Again {
+		if q.Kind == request.Command && !q.Again {
 			want.First = now // it has come here for the first time
 		}
 		if !want.First.Equal(back.First) {
@@ -103,15 +106,15 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 }
 
 func TestResultsAreTheGeneratedTypes(t *testing.T) {
-	for i, r := range []entity.Result{
+	for i, r := range []request.Result{
 		{},
 		{Payload: []byte("reply"), Sequence: 9, EventCount: 2, Duplicate: true},
 		{Payload: []byte("reply"), Sequence: 1, EventCount: 1, Fuel: 123_456_789_012},
-		{Err: &entity.RejectedError{Code: "no", Message: "never"}},
-		{Err: &entity.SequenceMismatchError{Expected: 4, Actual: 5}},
+		{Err: &request.RejectedError{Code: "no", Message: "never"}},
+		{Err: &request.SequenceMismatchError{Expected: 4, Actual: 5}},
 		{Err: &sharding.NotLeaderError{Shard: 3, Term: 9, Leader: "n2"}},
-		{Err: fmt.Errorf("append: %w", entity.ErrNotApplied)},
-		{Err: &entity.GapError{Wanted: 7}},
+		{Err: fmt.Errorf("append: %w", request.ErrNotApplied)},
+		{Err: &request.GapError{Wanted: 7}},
 	} {
 		var failure []byte
 		if r.Err != nil {
@@ -137,85 +140,67 @@ func TestResultsAreTheGeneratedTypes(t *testing.T) {
 	}
 }
 
-// TestEverySentinelTravels: each error that the server knows a code for is
-// itself at the other end, with its text, and wrapped too.
+// TestEverySentinelTravels: each sentinel among the outcomes is itself at the
+// other end, with its text, and wrapped too.
 func TestEverySentinelTravels(t *testing.T) {
-	named := map[string]bool{}
-	numbers := map[uint64]bool{}
-	for _, s := range sentinels {
-		if numbers[s.kind] || s.kind < 16 {
-			t.Errorf("number %d is used twice or reserved", s.kind)
+	for _, o := range request.Outcomes {
+		if o.Err == nil {
+			continue
 		}
-		numbers[s.kind] = true
-		for _, err := range []error{s.err, fmt.Errorf("layer: %w", s.err), errors.Join(s.err, errors.New("more"))} {
+		for _, err := range []error{o.Err, fmt.Errorf("layer: %w", o.Err), errors.Join(o.Err, errors.New("more"))} {
 			back, malformed := parseError(appendError(nil, err))
-			if malformed != nil || !errors.Is(back, s.err) || back.Error() != err.Error() {
+			if malformed != nil || !errors.Is(back, o.Err) || back.Error() != err.Error() {
 				t.Errorf("%v arrives as %v, %v", err, back, malformed)
 			}
-			for _, other := range sentinels {
-				if errors.Is(back, other.err) != errors.Is(err, other.err) {
-					t.Errorf("%v arrives as %v too", err, other.err)
+			for _, other := range request.Outcomes {
+				if other.Err != nil && errors.Is(back, other.Err) != errors.Is(err, other.Err) {
+					t.Errorf("%v arrives as %v too", err, other.Err)
 				}
 			}
-		}
-	}
-	list, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range sentinelsIn(list, "sentinels") {
-		named[name] = true
-	}
-	codes, err := parser.ParseFile(token.NewFileSet(), "../rpc/codes.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := sentinelsIn(codes, "sentinelCodes")
-	if len(known) < 20 {
-		t.Fatalf("found only %v", known)
-	}
-	for _, name := range known {
-		// The server's own are said by the node that talks to the caller.
-		if strings.Contains(name, ".") && !named[name] {
-			t.Errorf("%s has a code and does not travel", name)
 		}
 	}
 }
 
-// sentinelsIn lists the errors in the first or the second place of the table's
-// entries.
-func sentinelsIn(f *ast.File, table string) (out []string) {
-	ast.Inspect(f, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok || spec.Names[0].Name != table {
-			return true
-		}
-		for _, entry := range spec.Values[0].(*ast.CompositeLit).Elts {
-			for _, e := range entry.(*ast.CompositeLit).Elts {
-				switch x := e.(type) {
-				case *ast.SelectorExpr:
-					if pkg := x.X.(*ast.Ident).Name; pkg != "connect" {
-						out = append(out, pkg+"."+x.Sel.Name)
-					}
-				case *ast.Ident:
-					out = append(out, x.Name)
+// TestFormatListsEveryKind: the table of errors in FORMAT.md has the numbers of
+// the outcomes, and no others.
+func TestFormatListsEveryKind(t *testing.T) {
+	page, err := os.ReadFile("FORMAT.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "## Errors")
+	listed := []uint64{}
+	for line := range strings.Lines(table) {
+		if cells := strings.Split(line, "|"); len(cells) > 1 {
+			for number := range strings.SplitSeq(cells[1], ",") {
+				if n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 64); err == nil {
+					listed = append(listed, n)
 				}
 			}
 		}
-		return false
-	})
-	return out
+	}
+	want := []uint64{kindOpaque}
+	for _, o := range request.Outcomes {
+		want = append(want, o.Wire)
+	}
+	slices.Sort(listed)
+	slices.Sort(want)
+	if !slices.Equal(listed, want) {
+		t.Errorf("FORMAT.md lists %d, the outcomes are %d", listed, want)
+	}
 }
 
 // TestTypedErrorsTravel: errors with data arrive with it, under their codes.
 func TestTypedErrorsTravel(t *testing.T) {
 	for _, err := range []error{
-		&entity.RejectedError{Code: "insufficient_funds", Message: "the balance is too low"},
-		&entity.RejectedError{},
-		&entity.SequenceMismatchError{Expected: 1, Actual: 2},
-		&entity.GuestFaultError{Message: "unreachable"},
-		&rpc.InvalidModuleError{Reason: "bad"},
-		&entity.RateLimitedError{RetryAfter: 12_345_678},
+		&request.RejectedError{Code: "insufficient_funds", Message: "the balance is too low"},
+		&request.RejectedError{},
+		&request.SequenceMismatchError{Expected: 1, Actual: 2},
+		&request.GuestFaultError{Message: "unreachable"},
+		&request.InvalidModuleError{Reason: "bad"},
+		&request.RateLimitedError{RetryAfter: 12_345_678},
+		&request.RateLimitedError{RetryAfter: 12_345_678, Limit: request.LimitFuel},
+		&request.GapError{Wanted: 7},
 		&sharding.NotLeaderError{Shard: 300, Term: 7, Leader: "n1"},
 		&sharding.NotLeaderError{Shard: 1},
 		errors.New("read /x: input/output error"),
@@ -236,7 +221,7 @@ func FuzzDecode(f *testing.F) {
 	for _, q := range requests {
 		f.Add(appendRequest(nil, 3, q, time.Unix(1000, 0)))
 	}
-	f.Add(appendResult(nil, 4, &entity.Result{Err: entity.ErrBusy}, appendError(nil, entity.ErrBusy)))
+	f.Add(appendResult(nil, 4, &request.Result{Err: request.ErrBusy}, appendError(nil, request.ErrBusy)))
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		var a asked
 		var n names
@@ -246,7 +231,7 @@ func FuzzDecode(f *testing.F) {
 			if err := a.parse(item); err != nil {
 				return err
 			}
-			var q entity.Request
+			var q request.Request
 			_, err := a.fill(&q, &n, nil, time.Unix(1000, 0))
 			if err == nil && q.Entity.Validate() != nil {
 				t.Error("an invalid entity was let in")

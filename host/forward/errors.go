@@ -1,69 +1,17 @@
 package forward
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
-	"github.com/hostd/hostd/host/router"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
-// Kinds of errors with data of their own; numbers are part of the format and
-// never change. The sentinels' are below.
-const (
-	kindOpaque    = 1
-	kindNotLeader = 2
-	kindRejected  = 3
-	kindMismatch  = 4
-	kindFault     = 5
-	kindModule    = 6
-	kindRate      = 7
-	kindGap       = 8
-)
-
-// sentinels are the errors that travel by number and are themselves at the
-// other end. A number is never used again. Where an error wraps several, the
-// first of them counts.
-var sentinels = []struct {
-	kind uint64
-	err  error
-}{
-	{16, entity.ErrOutcomeUnknown},
-	{17, entity.ErrNotApplied},
-	{18, entity.ErrStopped},
-	{19, entity.ErrBusy},
-	{20, entity.ErrDeadline},
-	{21, entity.ErrReadOnly},
-	{22, entity.ErrUnknownType},
-	{23, entity.ErrUnknownCommand},
-	{24, entity.ErrUnknownQuery},
-	{25, entity.ErrCommandIDReused},
-	{26, entity.ErrParked},
-	{27, entity.ErrUnsupported},
-	{28, entity.ErrDamaged},
-	{29, sharding.ErrInvalidName},
-	{30, journal.ErrDamaged},
-	{31, journal.ErrUnsupported},
-	{32, journal.ErrTooLarge},
-	{33, rpc.ErrNotReady},
-	{34, rpc.ErrModuleNotLoaded},
-	{35, rpc.ErrUnknownModule},
-	{36, rpc.ErrOverloaded},
-	{37, context.DeadlineExceeded},
-	{38, context.Canceled},
-	{39, router.ErrUnreachable},
-	{40, journal.ErrInstalling},
-	{41, entity.ErrNotServed},
-	{42, entity.ErrOutboxFull},
-	{43, entity.ErrLettersFull},
-	{44, entity.ErrCut},
-	{45, entity.ErrForgotten},
-}
+// kindOpaque is the number of an error that is not in the table of outcomes.
+const kindOpaque = 1
 
 // Fields of ForwardError.
 const (
@@ -94,49 +42,43 @@ func (e *distantError) Unwrap() error { return e.err }
 
 // appendError encodes an error.
 func appendError(dst []byte, err error) []byte {
+	o := request.OutcomeOf(err)
+	if o == nil {
+		return appendBytes(appendVarint(dst, tagErrKind, kindOpaque), tagErrText, cutText(err.Error()))
+	}
+	dst = appendVarint(dst, tagErrKind, o.Wire)
 	var (
 		notLeader *sharding.NotLeaderError
-		rejected  *entity.RejectedError
-		mismatch  *entity.SequenceMismatchError
-		fault     *entity.GuestFaultError
-		module    *rpc.InvalidModuleError
-		rate      *entity.RateLimitedError
-		gap       *entity.GapError
+		rejected  *request.RejectedError
+		mismatch  *request.SequenceMismatchError
+		fault     *request.GuestFaultError
+		module    *request.InvalidModuleError
+		rate      *request.RateLimitedError
+		gap       *request.GapError
 	)
 	switch {
+	case o.Err == err:
+		return dst // its text is known
+	case o.Err != nil:
+		return appendBytes(dst, tagErrText, cutText(err.Error()))
 	case errors.As(err, &rate):
-		return appendVarint(appendVarint(dst, tagErrKind, kindRate), tagErrWait, uint64(max(0, rate.RetryAfter)))
+		return appendVarint(appendBytes(dst, tagErrMessage, rate.Limit), tagErrWait, uint64(max(0, rate.RetryAfter)))
 	case errors.As(err, &rejected):
-		dst = appendVarint(dst, tagErrKind, kindRejected)
-		dst = appendBytes(dst, tagErrCode, rejected.Code)
-		return appendBytes(dst, tagErrMessage, rejected.Message)
+		return appendBytes(appendBytes(dst, tagErrCode, rejected.Code), tagErrMessage, rejected.Message)
 	case errors.As(err, &mismatch):
-		dst = appendVarint(dst, tagErrKind, kindMismatch)
-		dst = appendVarint(dst, tagErrExpected, uint64(mismatch.Expected))
-		return appendVarint(dst, tagErrActual, uint64(mismatch.Actual))
+		return appendVarint(appendVarint(dst, tagErrExpected, uint64(mismatch.Expected)), tagErrActual, uint64(mismatch.Actual))
 	case errors.As(err, &gap):
-		return appendVarint(appendVarint(dst, tagErrKind, kindGap), tagErrExpected, gap.Wanted)
+		return appendVarint(dst, tagErrExpected, gap.Wanted)
 	case errors.As(err, &fault):
-		return appendBytes(appendVarint(dst, tagErrKind, kindFault), tagErrMessage, fault.Message)
+		return appendBytes(dst, tagErrMessage, fault.Message)
 	case errors.As(err, &module):
-		return appendBytes(appendVarint(dst, tagErrKind, kindModule), tagErrMessage, module.Reason)
-	}
-	for _, s := range sentinels {
-		if errors.Is(err, s.err) {
-			dst = appendVarint(dst, tagErrKind, s.kind)
-			if err == s.err {
-				return dst // its text is known
-			}
-			return appendBytes(dst, tagErrText, cutText(err.Error()))
-		}
-	}
-	if errors.As(err, &notLeader) {
-		dst = appendVarint(dst, tagErrKind, kindNotLeader)
+		return appendBytes(dst, tagErrMessage, module.Reason)
+	case errors.As(err, &notLeader):
 		dst = appendVarint(dst, tagErrShard, uint64(notLeader.Shard))
 		dst = appendVarint(dst, tagErrTerm, uint64(notLeader.Term))
 		return appendBytes(dst, tagErrLeader, string(notLeader.Leader))
 	}
-	return appendBytes(appendVarint(dst, tagErrKind, kindOpaque), tagErrText, cutText(err.Error()))
+	panic("forward: an outcome without a format")
 }
 
 func cutText(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "?") }
@@ -145,7 +87,7 @@ func cutText(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxErr
 func parseError(b []byte) (failure, malformed error) {
 	var kind uint64
 	var text, code, message string
-	var mismatch entity.SequenceMismatchError
+	var mismatch request.SequenceMismatchError
 	var notLeader sharding.NotLeaderError
 	var wait time.Duration
 	err := fields(b, func(tag, n uint64, b []byte) error {
@@ -177,28 +119,24 @@ func parseError(b []byte) (failure, malformed error) {
 		return nil, err
 	}
 	switch kind {
-	case kindNotLeader:
+	case request.WireNotLeader:
 		return &notLeader, nil
-	case kindRejected:
-		return &entity.RejectedError{Code: code, Message: message}, nil
-	case kindMismatch:
+	case request.WireRejected:
+		return &request.RejectedError{Code: code, Message: message}, nil
+	case request.WireMismatch:
 		return &mismatch, nil
-	case kindGap:
-		return &entity.GapError{Wanted: uint64(mismatch.Expected)}, nil
-	case kindFault:
-		return &entity.GuestFaultError{Message: message}, nil
-	case kindRate:
-		return &entity.RateLimitedError{RetryAfter: wait}, nil
-	case kindModule:
-		return &rpc.InvalidModuleError{Reason: message}, nil
+	case request.WireGap:
+		return &request.GapError{Wanted: uint64(mismatch.Expected)}, nil
+	case request.WireGuestFault:
+		return &request.GuestFaultError{Message: message}, nil
+	case request.WireRateLimited:
+		return &request.RateLimitedError{RetryAfter: wait, Limit: message}, nil
+	case request.WireModule:
+		return &request.InvalidModuleError{Reason: message}, nil
 	}
-	for _, s := range sentinels {
-		if s.kind == kind {
-			if text == "" {
-				return s.err, nil
-			}
-			return &distantError{text: text, err: s.err}, nil
-		}
+	known := request.Sentinel(kind)
+	if known != nil && text == "" {
+		return known, nil
 	}
-	return &distantError{text: text}, nil
+	return &distantError{text: text, err: known}, nil
 }

@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
-	"github.com/hostd/hostd/host/router"
-	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 func commandID() journal.CommandID {
@@ -37,7 +36,7 @@ func TestOutcomes(t *testing.T) {
 		t.Errorf("again: %+v", r)
 	}
 	total := command("a", "total", "")
-	total.Kind, total.ID = entity.Query, ""
+	total.Kind, total.ID = request.Query, ""
 	run(t, to, total)
 	if r := total.Result; r.Err != nil || string(r.Payload) != `{"total":3}` || r.Sequence != 1 {
 		t.Errorf("query: %+v", r)
@@ -45,7 +44,7 @@ func TestOutcomes(t *testing.T) {
 	expecting := command("a", "add", amount(1))
 	expecting.ExpectedSequence = 7
 	run(t, to, expecting)
-	var mismatch *entity.SequenceMismatchError
+	var mismatch *request.SequenceMismatchError
 	if !errors.As(expecting.Result.Err, &mismatch) || mismatch.Expected != 7 || mismatch.Actual != 1 {
 		t.Errorf("expecting: %v", expecting.Result.Err)
 	}
@@ -57,14 +56,14 @@ func TestOutcomes(t *testing.T) {
 	}
 	reject := command("a", "reject", "")
 	run(t, to, reject)
-	var rejected *entity.RejectedError
-	if !errors.As(reject.Result.Err, &rejected) || *rejected != (entity.RejectedError{Code: "insufficient_funds", Message: "the balance is too low"}) {
+	var rejected *request.RejectedError
+	if !errors.As(reject.Result.Err, &rejected) || *rejected != (request.RejectedError{Code: "insufficient_funds", Message: "the balance is too low"}) {
 		t.Errorf("reject: %v", reject.Result.Err)
 	}
 	late := command("a", "add", amount(1))
 	late.Deadline = time.Now().Add(-time.Second)
 	run(t, to, late)
-	if !errors.Is(late.Result.Err, entity.ErrDeadline) {
+	if !errors.Is(late.Result.Err, request.ErrDeadline) {
 		t.Errorf("late: %v", late.Result.Err)
 	}
 	if w.Total("a") != 3 {
@@ -80,7 +79,7 @@ func TestOrder(t *testing.T) {
 	n2 := newSite(t, "n2", w, newLeads("n2"))
 	c := newTestClient(t, newNetwork(t, n2))
 	const entities, each = 10, 1000
-	var reqs []*entity.Request
+	var reqs []*request.Request
 	for i := range each {
 		for e := range entities {
 			reqs = append(reqs, command(fmt.Sprint("e", e), "add", amount(i)))
@@ -148,19 +147,19 @@ func TestBrokenStream(t *testing.T) {
 	sent.Route.Round = 1
 	done := collect(1, nil)
 	sent.Done = done
-	c.Submit("n2", []*entity.Request{sent})
+	c.Submit("n2", []*request.Request{sent})
 	eventually(t, "the request to arrive", func() bool { now, _, _ := w.Queued(); return now == 1 })
 	n2.conns.cut()
 	done.wait(t)
 	w.Resume()
-	if !errors.Is(sent.Result.Err, entity.ErrOutcomeUnknown) || errors.Is(sent.Result.Err, router.ErrMayComeThrough) {
+	if !errors.Is(sent.Result.Err, request.ErrOutcomeUnknown) || errors.Is(sent.Result.Err, request.ErrMayComeThrough) {
 		t.Errorf("sent: %v", sent.Result.Err)
 	}
 	c.PeerHeard("n2") // no pause
 	old := command("a", "add", amount(1))
 	old.Route.Round = 1
 	run(t, toNode{c, "n2"}, old)
-	if !errors.Is(old.Result.Err, router.ErrUnreachable) {
+	if !errors.Is(old.Result.Err, request.ErrUnreachable) {
 		t.Errorf("of the same round: %v", old.Result.Err)
 	}
 	repeat := command("a", "add", amount(1))
@@ -173,22 +172,22 @@ func TestBrokenStream(t *testing.T) {
 	frozen := command("a", "add", amount(1))
 	done = collect(1, nil)
 	frozen.Done = done
-	c.Submit("n2", []*entity.Request{frozen})
+	c.Submit("n2", []*request.Request{frozen})
 	eventually(t, "the request to arrive", func() bool { now, _, _ := w.Queued(); return now == 1 })
 	c.PeerSilent("n2")
 	done.wait(t)
 	w.Resume()
-	if !errors.Is(frozen.Result.Err, router.ErrMayComeThrough) {
+	if !errors.Is(frozen.Result.Err, request.ErrMayComeThrough) {
 		t.Errorf("sent to a node that fell silent: %v", frozen.Result.Err)
 	}
 	dead := command("a", "add", amount(1))
 	run(t, toNode{c, "n2"}, dead)
-	if !errors.Is(dead.Result.Err, router.ErrUnreachable) {
+	if !errors.Is(dead.Result.Err, request.ErrUnreachable) {
 		t.Errorf("to a silent node: %v", dead.Result.Err)
 	}
 	nowhere := command("a", "add", amount(1))
 	run(t, toNode{c, "n9"}, nowhere)
-	if !errors.Is(nowhere.Result.Err, router.ErrUnreachable) {
+	if !errors.Is(nowhere.Result.Err, request.ErrUnreachable) {
 		t.Errorf("to an unknown node: %v", nowhere.Result.Err)
 	}
 }
@@ -207,20 +206,20 @@ func TestStalledPeer(t *testing.T) {
 	const all = 150
 	busy := 0
 	done := collect(all, nil)
-	var reqs []*entity.Request
+	var reqs []*request.Request
 	for range all {
 		q := command("a", "add", amount(1))
 		q.Done = done
 		reqs = append(reqs, q)
-		c.Submit("n2", []*entity.Request{q})
+		c.Submit("n2", []*request.Request{q})
 	}
 	c.PeerSilent("n2")
 	done.wait(t)
 	for _, q := range reqs {
 		switch {
-		case errors.Is(q.Result.Err, entity.ErrBusy):
+		case errors.Is(q.Result.Err, request.ErrBusy):
 			busy++
-		case !errors.Is(q.Result.Err, router.ErrUnreachable):
+		case !errors.Is(q.Result.Err, request.ErrUnreachable):
 			t.Fatalf("%v", q.Result.Err)
 		}
 	}
@@ -229,8 +228,8 @@ func TestStalledPeer(t *testing.T) {
 	}
 }
 
-// TestNewStreamEndsTheOlder: once a node has opened a stream again, nothing that
-// it sent over the one before runs any more.
+// TestNewStreamEndsTheOlder: once a node has opened a stream again, nothing
+// that it sent over the one before runs any more.
 func TestNewStreamEndsTheOlder(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -238,7 +237,7 @@ func TestNewStreamEndsTheOlder(t *testing.T) {
 	net := newNetwork(t, n2)
 	held, entered := make(chan struct{}), make(chan struct{}, 1)
 	first := true
-	n2.gate.hook = func([]*entity.Request) {
+	n2.gate.hook = func([]*request.Request) {
 		if first { // the reading goroutine of the first stream
 			first = false
 			entered <- struct{}{}
@@ -246,7 +245,7 @@ func TestNewStreamEndsTheOlder(t *testing.T) {
 		}
 	}
 	one := newTestClient(t, net)
-	var reqs []*entity.Request
+	var reqs []*request.Request
 	unknown := collect(2, nil)
 	for range 2 {
 		q := command("a", "add", amount(1))
@@ -266,7 +265,7 @@ func TestNewStreamEndsTheOlder(t *testing.T) {
 	later := command("a", "add", amount(1))
 	after := collect(1, nil)
 	later.Done = after
-	two.Submit("n2", []*entity.Request{later})
+	two.Submit("n2", []*request.Request{later})
 	time.AfterFunc(20*time.Millisecond, func() { close(held) })
 	after.wait(t)
 	unknown.wait(t)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -21,17 +21,19 @@ func TestGolden(t *testing.T) {
 	for i, q := range requests {
 		fmt.Fprintf(&out, "request %d %.120x\n", i, appendRequest(nil, uint64(i+1), q, time.Unix(1000, 0)))
 	}
-	ok := entity.Result{Payload: []byte("reply"), Sequence: 9, EventCount: 2, Duplicate: true}
+	ok := request.Result{Payload: []byte("reply"), Sequence: 9, EventCount: 2, Duplicate: true}
 	fmt.Fprintf(&out, "result %x\n", appendResult(nil, 7, &ok, nil))
-	paid := entity.Result{Payload: []byte("reply"), Sequence: 10, EventCount: 1, Fuel: 1234}
+	paid := request.Result{Payload: []byte("reply"), Sequence: 10, EventCount: 1, Fuel: 1234}
 	fmt.Fprintf(&out, "result %x\n", appendResult(nil, 8, &paid, nil))
 	failures := []error{
-		&sharding.NotLeaderError{Shard: 3, Term: 9, Leader: "n2"}, &entity.RejectedError{Code: "no", Message: "never"},
-		&entity.SequenceMismatchError{Expected: 4, Actual: 5}, &entity.GuestFaultError{Message: "trap"}, errors.New("other"),
-		&entity.GapError{Wanted: 7},
+		&sharding.NotLeaderError{Shard: 3, Term: 9, Leader: "n2"}, &request.RejectedError{Code: "no", Message: "never"},
+		&request.SequenceMismatchError{Expected: 4, Actual: 5}, &request.GuestFaultError{Message: "trap"}, errors.New("other"),
+		&request.GapError{Wanted: 7},
 	}
-	for _, s := range sentinels {
-		failures = append(failures, s.err, fmt.Errorf("layer: %w", s.err))
+	for _, o := range request.Outcomes {
+		if o.Err != nil {
+			failures = append(failures, o.Err, fmt.Errorf("layer: %w", o.Err))
+		}
 	}
 	for _, err := range failures {
 		fmt.Fprintf(&out, "error %x\n", appendError(nil, err))

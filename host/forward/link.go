@@ -6,8 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
-	"github.com/hostd/hostd/host/router"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -28,8 +27,8 @@ type link struct {
 	wake   chan struct{} // one slot: there is something to send
 
 	mu     sync.Mutex
-	queue  []*entity.Request // not sent
-	slots  []slot            // sent and not answered, by the low half of the correlation
+	queue  []*request.Request // not sent
+	slots  []slot             // sent and not answered, by the low half of the correlation
 	free   []uint32
 	count  int // in queue and slots
 	bytes  int
@@ -44,7 +43,7 @@ type link struct {
 // slot is a request that was sent. The generation tells its answer from one to
 // an earlier request in the same slot.
 type slot struct {
-	req        *entity.Request
+	req        *request.Request
 	generation uint32
 }
 
@@ -56,9 +55,9 @@ func newLink(c *Client, to sharding.NodeID, index int) *link {
 }
 
 // put queues requests, or fails them.
-func (l *link) put(reqs []*entity.Request) {
-	var failed [8]*entity.Request
-	unreachable, busy := failed[:0], []*entity.Request(nil)
+func (l *link) put(reqs []*request.Request) {
+	var failed [8]*request.Request
+	unreachable, busy := failed[:0], []*request.Request(nil)
 	o := &l.client.opts
 	l.mu.Lock()
 	first := len(l.queue) == 0
@@ -82,12 +81,12 @@ func (l *link) put(reqs []*entity.Request) {
 	if work {
 		signal(l.wake)
 	}
-	complete(unreachable, router.ErrUnreachable)
-	complete(busy, entity.ErrBusy)
+	complete(unreachable, request.ErrUnreachable)
+	complete(busy, request.ErrBusy)
 }
 
 // lose notes that a request was not delivered; the mutex is held.
-func (l *link) lose(q *entity.Request) {
+func (l *link) lose(q *request.Request) {
 	if q.Route.Round > l.lost[q.Shard] {
 		l.lost[q.Shard] = q.Route.Round
 	}
@@ -95,7 +94,7 @@ func (l *link) lose(q *entity.Request) {
 
 // take encodes what is queued, up to the size of a message, and returns what
 // has waited too long.
-func (l *link) take(dst []byte) (msg []byte, late []*entity.Request) {
+func (l *link) take(dst []byte) (msg []byte, late []*request.Request) {
 	now, epoch := l.client.opts.Clock(), l.client.opts.Epoch()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,13 +119,13 @@ func (l *link) take(dst []byte) (msg []byte, late []*entity.Request) {
 }
 
 // let takes a request out of the account; the mutex is held.
-func (l *link) let(q *entity.Request) {
+func (l *link) let(q *request.Request) {
 	l.count--
 	l.bytes -= requestSize(q)
 }
 
 // occupy finds a slot for a request and returns its correlation.
-func (l *link) occupy(q *entity.Request) uint64 {
+func (l *link) occupy(q *request.Request) uint64 {
 	if len(l.free) == 0 {
 		l.slots = append(l.slots, slot{})
 		l.free = append(l.free, uint32(len(l.slots)-1))
@@ -141,7 +140,7 @@ func (l *link) occupy(q *entity.Request) uint64 {
 
 // release returns the request of a correlation, or nil for an answer that
 // nobody waits for; the mutex is held.
-func (l *link) release(correlation uint64) *entity.Request {
+func (l *link) release(correlation uint64) *request.Request {
 	at, generation := uint32(correlation), uint32(correlation>>32)
 	if int(at) >= len(l.slots) || l.slots[at].generation != generation || l.slots[at].req == nil {
 		return nil
@@ -154,7 +153,7 @@ func (l *link) release(correlation uint64) *entity.Request {
 }
 
 // answered completes the requests of a message. The message is theirs.
-func (l *link) answered(msg []byte, done []*entity.Request) ([]*entity.Request, error) {
+func (l *link) answered(msg []byte, done []*request.Request) ([]*request.Request, error) {
 	done = done[:0]
 	var a answered
 	l.mu.Lock()
@@ -181,8 +180,8 @@ func (l *link) answered(msg []byte, done []*entity.Request) ([]*entity.Request, 
 	return done, err
 }
 
-// broke fails everything, for the reason err: what was sent may have run. Another
-// stream is not tried for a while.
+// broke fails everything, for the reason err: what was sent may have run.
+// Another stream is not tried for a while.
 func (l *link) broke(err error, closed bool) {
 	o := &l.client.opts
 	l.mu.Lock()
@@ -191,7 +190,7 @@ func (l *link) broke(err error, closed bool) {
 	l.down = o.Clock().Add(l.pause)
 	queued := l.queue
 	l.queue = nil
-	var sent []*entity.Request
+	var sent []*request.Request
 	for i := range l.slots {
 		if q := l.slots[i].req; q != nil {
 			l.slots[i].req = nil
@@ -199,7 +198,7 @@ func (l *link) broke(err error, closed bool) {
 			sent = append(sent, q)
 		}
 	}
-	for _, list := range [2][]*entity.Request{sent, queued} {
+	for _, list := range [2][]*request.Request{sent, queued} {
 		for _, q := range list {
 			l.lose(q)
 			l.let(q)
@@ -207,11 +206,11 @@ func (l *link) broke(err error, closed bool) {
 	}
 	l.mu.Unlock()
 	if endedThere(err) {
-		complete(sent, entity.ErrOutcomeUnknown)
+		complete(sent, request.ErrOutcomeUnknown)
 	} else {
-		complete(sent, router.ErrMayComeThrough)
+		complete(sent, request.ErrMayComeThrough)
 	}
-	complete(queued, router.ErrUnreachable)
+	complete(queued, request.ErrUnreachable)
 }
 
 // sever breaks the stream, and opens none until revive.

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -20,19 +20,19 @@ const (
 )
 
 // requestSize is an upper bound of the bytes of an item.
-func requestSize(q *entity.Request) int {
-	return 107 + len(q.Entity.Type) + len(q.Entity.ID) + len(q.Name) + len(q.Payload) + len(q.ID) + sendSize(q.Delivery)
+func requestSize(q *request.Request) int {
+	return 123 + len(q.Entity.Type) + len(q.Entity.ID) + len(q.Name) + len(q.Payload) + len(q.ID) + sendSize(q.Delivery)
 }
 
 // appendRequest appends an item of a ForwardRequest.
-func appendRequest(dst []byte, correlation uint64, q *entity.Request, now time.Time) []byte {
+func appendRequest(dst []byte, correlation uint64, q *request.Request, now time.Time) []byte {
 	kind := uint64(wireCommand)
 	switch q.Kind {
-	case entity.Query:
+	case request.Query:
 		kind = wireQuery
-	case entity.StaleQuery:
+	case request.StaleQuery:
 		kind = wireStaleQuery
-	case entity.Deliver:
+	case request.Deliver:
 		kind = wireDeliver
 	}
 	var send []byte
@@ -70,17 +70,17 @@ func appendRequest(dst []byte, correlation uint64, q *entity.Request, now time.T
 
 // fill makes the request that an item describes. Entity id and command id
 // share one allocation; the payload aliases the item's message.
-func (a *asked) fill(q *entity.Request, names *names, scratch []byte, now time.Time) ([]byte, error) {
+func (a *asked) fill(q *request.Request, names *names, scratch []byte, now time.Time) ([]byte, error) {
 	switch a.kind {
 	case wireCommand:
-		q.Kind = entity.Command
+		q.Kind = request.Command
 	case wireQuery:
-		q.Kind = entity.Query
+		q.Kind = request.Query
 	case wireStaleQuery:
-		q.Kind = entity.StaleQuery
+		q.Kind = request.StaleQuery
 	case wireDeliver:
 		var err error
-		q.Kind = entity.Deliver
+		q.Kind = request.Deliver
 		if q.Delivery, err = parseSend(a.send, names); err != nil {
 			return scratch, err
 		}
@@ -93,10 +93,10 @@ func (a *asked) fill(q *entity.Request, names *names, scratch []byte, now time.T
 	q.ID, q.ServerID = journal.CommandID(joint[len(a.entityID):]), a.serverID
 	q.Name, q.Payload = names.get(a.name), a.payload
 	q.ExpectedSequence = int64(a.expected) - 1
-	if q.ExpectedSequence < entity.NoExpectation {
+	if q.ExpectedSequence < request.NoExpectation {
 		return scratch, fmt.Errorf("%w: expected sequence %d", errMalformed, a.expected)
 	}
-	if q.Kind == entity.Command {
+	if q.Kind == request.Command {
 		q.First, q.Again = now.Add(-time.Duration(min(a.firstTried, uint64(longestAge/time.Microsecond)))*time.Microsecond), a.firstTried > 0
 	}
 	if a.remaining > 0 {

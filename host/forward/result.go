@@ -3,13 +3,13 @@ package forward
 import (
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 )
 
 // appendResult appends an item of a ForwardResponse. failure is the encoded
 // error of a result that has one.
-func appendResult(dst []byte, correlation uint64, res *entity.Result, failure []byte) []byte {
+func appendResult(dst []byte, correlation uint64, res *request.Result, failure []byte) []byte {
 	size := varintSize(correlation) + bytesSize(len(res.Payload)) + varintSize(uint64(res.Sequence)) +
 		varintSize(uint64(res.EventCount)) + varintSize(bit(res.Duplicate)) + varintSize(res.Fuel)
 	if res.Err != nil {
@@ -29,18 +29,18 @@ func appendResult(dst []byte, correlation uint64, res *entity.Result, failure []
 }
 
 // resultSize is an upper bound of the bytes of an item.
-func resultSize(res *entity.Result, failure []byte) int {
+func resultSize(res *request.Result, failure []byte) int {
 	return 80 + len(res.Payload) + len(failure)
 }
 
 // result is the outcome that an item describes; its payload aliases the item's
 // message.
-func (a *answered) result() (entity.Result, error) {
+func (a *answered) result() (request.Result, error) {
 	if a.failed {
 		failure, err := parseError(a.failure)
-		return entity.Result{Err: failure}, err
+		return request.Result{Err: failure}, err
 	}
-	return entity.Result{
+	return request.Result{
 		Payload: a.payload, Sequence: journal.Sequence(a.sequence), EventCount: int(a.events), Duplicate: a.duplicate,
 		Fuel: a.fuel,
 	}, nil

@@ -1,9 +1,11 @@
 package forward
 
 import (
+	"math"
+
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -17,22 +19,24 @@ const (
 	tagSendCode    = 6<<3 | 2
 	tagSendMessage = 7<<3 | 2
 	tagSendAfter   = 8 << 3
+	tagSendAt      = 80 << 3
+	tagSendHops    = 81 << 3
 )
 
 // sendSize is an upper bound of the bytes of a delivery.
-func sendSize(d *entity.Delivery) int {
+func sendSize(d *request.Delivery) int {
 	if d == nil {
 		return 0
 	}
-	n := 64 + len(d.Source.Type) + len(d.Source.ID) + len(d.OnReply) + len(d.OnReject)
+	n := 80 + len(d.Source.Type) + len(d.Source.ID) + len(d.OnReply) + len(d.OnReject)
 	if d.Refuse != nil {
 		n += len(d.Refuse.Code) + len(d.Refuse.Message)
 	}
 	return n
 }
 
-// appendSend appends the send that a request delivers; nothing for none.
-func appendSend(dst []byte, d *entity.Delivery) []byte {
+// appendSend appends the message that a request delivers; nothing for none.
+func appendSend(dst []byte, d *request.Delivery) []byte {
 	if d == nil {
 		return dst
 	}
@@ -45,13 +49,15 @@ func appendSend(dst []byte, d *entity.Delivery) []byte {
 		dst = appendBytes(dst, tagSendCode, d.Refuse.Code)
 		dst = appendBytes(dst, tagSendMessage, d.Refuse.Message)
 	}
-	return appendVarint(dst, tagSendAfter, d.After)
+	dst = appendVarint(dst, tagSendAfter, d.After)
+	dst = appendFar(dst, tagSendAt, uint64(d.SentAt))
+	return appendFar(dst, tagSendHops, uint64(d.Hops))
 }
 
 // parseSend is the inverse of appendSend; strings are copies.
-func parseSend(b []byte, names *names) (*entity.Delivery, error) {
-	d := &entity.Delivery{}
-	var why entity.RejectedError
+func parseSend(b []byte, names *names) (*request.Delivery, error) {
+	d := &request.Delivery{}
+	var why request.RejectedError
 	err := fields(b, func(tag, n uint64, b []byte) error {
 		switch tag {
 		case tagSendType:
@@ -62,6 +68,10 @@ func parseSend(b []byte, names *names) (*entity.Delivery, error) {
 			d.Number = n
 		case tagSendAfter:
 			d.After = n
+		case tagSendAt:
+			d.SentAt = int64(n)
+		case tagSendHops:
+			d.Hops = uint8(min(n, math.MaxUint8))
 		case tagSendReply:
 			d.OnReply = names.get(b)
 		case tagSendReject:
@@ -82,7 +92,7 @@ func parseSend(b []byte, names *names) (*entity.Delivery, error) {
 	return d, err
 }
 
-// sendFieldSize is what the field of an encoded send takes.
+// sendFieldSize is what the field of an encoded message takes.
 func sendFieldSize(encoded []byte) int {
 	if len(encoded) == 0 {
 		return 0

@@ -10,7 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/wire"
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/sharding"
 )
@@ -251,7 +251,7 @@ func (st *serverStream) close() {
 }
 
 // hint names the leader to a caller that asked the wrong node.
-func (st *serverStream) hint(res *entity.Result) error {
+func (st *serverStream) hint(res *request.Result) error {
 	var notLeader *sharding.NotLeaderError
 	if errors.As(res.Err, &notLeader) && notLeader.Leader == "" {
 		return &sharding.NotLeaderError{Shard: notLeader.Shard, Term: notLeader.Term, Leader: st.server.leaderOf(notLeader.Shard)}

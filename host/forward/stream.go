@@ -14,7 +14,7 @@ import (
 
 	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
 	"github.com/hostd/hostd/api/wire"
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 )
 
 // headerLink names a stream among those of its client's node.
@@ -128,9 +128,9 @@ func (l *link) transmit(ctx context.Context, conn *bidi, received <-chan error) 
 			return false, ctx.Err()
 		}
 		for {
-			var late []*entity.Request
+			var late []*request.Request
 			out.Bytes, late = l.take(out.Bytes[:0])
-			complete(late, entity.ErrDeadline)
+			complete(late, request.ErrDeadline)
 			if len(out.Bytes) == 0 {
 				break
 			}
@@ -150,7 +150,7 @@ func (l *link) receive(conn *bidi) error {
 	if err != nil {
 		return err
 	}
-	var done []*entity.Request
+	var done []*request.Request
 	for {
 		var m wire.Message // replies keep it
 		if err := in.Receive(&m); err != nil {

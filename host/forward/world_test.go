@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/router"
-	"github.com/hostd/hostd/host/rpc/rpctest"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 const testShards = 8
@@ -37,24 +37,24 @@ type gate struct {
 	world *rpctest.World
 	leads *leads
 	self  sharding.NodeID
-	hook  func([]*entity.Request)
+	hook  func([]*request.Request)
 }
 
-func (g *gate) Submit(reqs []*entity.Request) {
+func (g *gate) Submit(reqs []*request.Request) {
 	if g.hook != nil {
 		g.hook(reqs)
 	}
 	g.leads.mu.Lock()
 	leader := g.leads.leader // a lane leads for all that it has taken at once
 	g.leads.mu.Unlock()
-	var mine []*entity.Request
+	var mine []*request.Request
 	for _, q := range reqs {
 		q.Shard = sharding.ShardOf(q.Entity, testShards)
 		if leader[q.Shard] == g.self {
 			mine = append(mine, q)
 			continue
 		}
-		q.Result = entity.Result{Err: &sharding.NotLeaderError{Shard: q.Shard}}
+		q.Result = request.Result{Err: &sharding.NotLeaderError{Shard: q.Shard}}
 		q.Done.Complete(q)
 	}
 	g.world.Submit(mine)
@@ -101,6 +101,7 @@ func (v view) Leader(shard sharding.ShardID) (sharding.NodeID, bool, bool) {
 }
 func (v view) Candidates(sharding.ShardID) []sharding.NodeID { return nil }
 func (v view) Quorum(sharding.ShardID) bool                  { return true }
+func (v view) Stopped(sharding.ShardID) sharding.StopReason  { return 0 }
 func (v view) Changed() <-chan struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -217,16 +218,16 @@ func newTestClient(t testing.TB, n *network, change ...func(*Options)) *Client {
 type collector struct {
 	left atomic.Int64
 	done chan struct{}
-	each func(*entity.Request)
+	each func(*request.Request)
 }
 
-func collect(n int, each func(*entity.Request)) *collector {
+func collect(n int, each func(*request.Request)) *collector {
 	c := &collector{done: make(chan struct{}), each: each}
 	c.left.Store(int64(n))
 	return c
 }
 
-func (c *collector) Complete(q *entity.Request) {
+func (c *collector) Complete(q *request.Request) {
 	if c.each != nil {
 		c.each(q)
 	}
@@ -246,16 +247,16 @@ func (c *collector) wait(t testing.TB) {
 
 var commandNumber atomic.Uint64
 
-func command(id, name, payload string) *entity.Request {
+func command(id, name, payload string) *request.Request {
 	e := sharding.EntityID{Type: rpctest.Counter, ID: id}
-	return &entity.Request{
-		Kind: entity.Command, Entity: e, Name: name, Payload: []byte(payload), Shard: sharding.ShardOf(e, testShards),
-		ID: commandID(), ExpectedSequence: entity.NoExpectation, Deadline: time.Now().Add(time.Minute),
+	return &request.Request{
+		Kind: request.Command, Entity: e, Name: name, Payload: []byte(payload), Shard: sharding.ShardOf(e, testShards),
+		ID: commandID(), ExpectedSequence: request.NoExpectation, Deadline: time.Now().Add(time.Minute),
 	}
 }
 
 // run submits requests and waits for them.
-func run(t testing.TB, to router.Local, reqs ...*entity.Request) {
+func run(t testing.TB, to router.Local, reqs ...*request.Request) {
 	t.Helper()
 	c := collect(len(reqs), nil)
 	for _, q := range reqs {
@@ -271,7 +272,7 @@ type toNode struct {
 	node   sharding.NodeID
 }
 
-func (n toNode) Submit(reqs []*entity.Request) { n.client.Submit(n.node, reqs) }
+func (n toNode) Submit(reqs []*request.Request) { n.client.Submit(n.node, reqs) }
 
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()

@@ -13,6 +13,10 @@ import (
 // made: nothing of it was sent.
 var ErrNotConnected = errors.New("not connected")
 
+// PeerAddressHeader is where a listener that is for clients alone says, with a
+// 404, at which host:port its node takes calls of other nodes.
+const PeerAddressHeader = "Hostd-Peer-Address"
+
 // HTTPOptions tune a client. The zero value of a field means its default.
 type HTTPOptions struct {
 	// DialTimeout bounds a dial (2 s).

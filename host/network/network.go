@@ -1,5 +1,5 @@
 // Package network is the one place where a node listens and dials: TCP for a
-// running node, package memnet for whole clusters in one test. It tells the
+// running node; tests put whole clusters on one in memory. It tells the
 // gossip connections of a listener from its HTTP connections and makes the
 // HTTP clients with which nodes speak to each other.
 //

@@ -264,6 +264,9 @@ type sniffed struct {
 	given, have int
 }
 
+// First is the first byte of the connection, 0 where it has ended without one.
+func (c *sniffed) First() byte { return c.head[0] }
+
 // Read implements net.Conn.
 func (c *sniffed) Read(p []byte) (int, error) {
 	if c.given < c.have {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/network"
-	"github.com/hostd/hostd/host/network/memnet"
+	"github.com/hostd/hostd/tests/support/memnet"
 )
 
 // port is a split listener with an echo behind each half, which says first
@@ -262,4 +262,76 @@ func TestHTTPOverSplit(t *testing.T) {
 	if _, err := (&http.Client{Transport: h2}).Get("http://" + l.Addr().String()); !errors.Is(err, network.ErrNotConnected) {
 		t.Errorf("a call to a closed port: %v", err)
 	}
+}
+
+// Gossip comes from several listeners, of which one may be closed before; what
+// a node gave as its address is looked up.
+func TestGossipOfTwoListeners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New()
+		a, b := n.Host("a"), n.Host("b")
+		var gossip []net.Listener
+		for _, address := range []string{":1", ":2"} {
+			l, err := a.Listen(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			http, g := network.Split(l)
+			defer http.Close()
+			gossip = append(gossip, g)
+		}
+		own := network.NewGossip(a, nil, gossip...)
+		reach := func(address string) error {
+			other := network.NewGossip(b, func(address string) string { return map[string]string{"old:1": "a:1", "old:2": "a:2"}[address] })
+			defer other.Close()
+			conn, err := other.Dial(t.Context(), address)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			accepted := make(chan net.Conn, 1)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := conn.Read(make([]byte, 1)) // until the other side closes it
+				ended <- err
+			}()
+			go func() {
+				if in, err := own.Accept(); err == nil {
+					accepted <- in
+				}
+			}()
+			select {
+			case in := <-accepted:
+				in.Close()
+				return nil
+			case err := <-ended:
+				conn, err2 := other.Dial(t.Context(), "old:2") // for who waits
+				if err2 != nil {
+					t.Error(err2)
+					return err
+				}
+				(<-accepted).Close()
+				conn.Close()
+				return err
+			}
+		}
+		for _, address := range []string{"old:1", "old:2"} {
+			if err := reach(address); err != nil {
+				t.Errorf("%s: %v", address, err)
+			}
+		}
+		gossip[0].Close()
+		if err := reach("old:1"); !errors.Is(err, io.EOF) {
+			t.Errorf("a listener that was closed: %v", err)
+		}
+		if err := reach("old:2"); err != nil {
+			t.Errorf("the other listener: %v", err)
+		}
+		if err := own.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := own.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("accept after close: %v", err)
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/sharding"
@@ -18,6 +19,8 @@ type caller struct {
 	to    *peer // nil where it is not known who answers
 	// follow sends the request to where the node listens now, whatever the URL.
 	follow bool
+	// answered is the hello of the last answer.
+	answered atomic.Pointer[Hello]
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -34,16 +37,15 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		r.URL.Host, r.Host = address, address
 	}
-	res, err := c.base.RoundTrip(r)
-	if errors.Is(err, network.ErrNotConnected) {
-		return nil, &localError{fmt.Errorf("%w: %w", ErrUnreachable, err)}
-	}
+	called := r.URL.Host
+	res, err := c.send(r)
 	if err != nil {
 		return nil, err
 	}
 	member, err := c.check(res)
 	if err != nil {
 		res.Body.Close()
+		c.peers.referrals.forget(called)
 		return nil, &localError{err}
 	}
 	if member {
@@ -53,11 +55,42 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
+// send calls the node at the URL's address, or where that one refers to.
+func (c *caller) send(r *http.Request) (*http.Response, error) {
+	address := r.URL.Host
+	at := c.peers.referrals.at(address)
+	r.URL.Host, r.Host = at, at
+	res, err := c.base.RoundTrip(r)
+	if err != nil {
+		c.peers.referrals.forget(address)
+	}
+	if errors.Is(err, network.ErrNotConnected) {
+		return nil, &localError{fmt.Errorf("%w: %w", ErrUnreachable, err)}
+	}
+	if err != nil || at != address || !c.peers.referrals.take(address, res) {
+		return res, err
+	}
+	// Nothing was done. What was sent once can be sent again where it is kept.
+	res.Body.Close()
+	if r.Body != nil && r.Body != http.NoBody && r.GetBody == nil {
+		return nil, &localError{fmt.Errorf("%w: %s is for clients, its node serves others at %s", ErrUnreachable, address, c.peers.referrals.at(address))}
+	}
+	if r.GetBody != nil {
+		if r.Body, err = r.GetBody(); err != nil {
+			return nil, &localError{fmt.Errorf("%w: %w", ErrUnreachable, err)}
+		}
+	}
+	return c.send(r)
+}
+
 // check judges who answered, and reports whether it is the node that was
 // called, as a member of this cluster. An answer without a hello is no node's:
 // a proxy's, or an older release's.
 func (c *caller) check(res *http.Response) (member bool, err error) {
 	h, err := readHello(res.Header)
+	if err == nil {
+		c.answered.Store(&h)
+	}
 	if err != nil || c.to == nil {
 		return false, err
 	}

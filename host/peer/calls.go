@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -58,7 +59,7 @@ func call[Req, Res any](ctx context.Context, p *Peers, node sharding.NodeID, met
 	defer cancel()
 	res, err := method(q.calls, ctx, connect.NewRequest(req))
 	if err != nil {
-		return nil, decodeError(node, err)
+		return nil, p.told(decodeError(node, err))
 	}
 	return res.Msg, nil
 }
@@ -87,6 +88,43 @@ func (p *Peers) Join(ctx context.Context, address string, r *peerv1.JoinRequest)
 	return res.Msg, nil
 }
 
+// PrepareLevel asks a node what it speaks, and to make its data directory one
+// of the level where that is not 0. A node of the first release, which does not
+// know the call, is one that speaks sharding.Level1: ErrFormat.
+func (p *Peers) PrepareLevel(ctx context.Context, node sharding.NodeID, level sharding.Level) (*peerv1.PrepareLevelResponse, error) {
+	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.PrepareLevel, &peerv1.PrepareLevelRequest{Level: uint32(level)})
+	var remote *connect.Error
+	if errors.As(err, &remote) && remote.Code() == connect.CodeUnimplemented {
+		return nil, fmt.Errorf("%w: node %s speaks %v", ErrFormat, node, sharding.Levels{})
+	}
+	return res, err
+}
+
+// Speaks is what a node said last that it speaks; false where it was not heard.
+func (p *Peers) Speaks(node sharding.NodeID) (sharding.Levels, bool) {
+	q := (*p.table.Load())[node]
+	if q == nil {
+		return sharding.Levels{}, false
+	}
+	said := q.speaks.Load()
+	if said == nil {
+		return sharding.Levels{}, false
+	}
+	return *said, true
+}
+
+// Renew asks the node at an address that this one may give its data up.
+func (p *Peers) Renew(ctx context.Context, address string) error {
+	ctx, cancel := p.bounded(ctx)
+	defer cancel()
+	client := newClient(&caller{base: p.calls, peers: p}, "http://"+address)
+	_, err := client.Renew(ctx, connect.NewRequest(&peerv1.RenewRequest{}))
+	if err != nil {
+		return decodeError(sharding.NodeID(address), err)
+	}
+	return nil
+}
+
 // Propose has a node carry a metadata command out and returns what the state
 // machine answered. After an error that wraps ErrUnknownOutcome it may take
 // effect; after any other it had none.
@@ -106,6 +144,24 @@ func (p *Peers) ReadMeta(ctx context.Context, node sharding.NodeID) (index uint6
 // returns what that one asks of it and knows of the cluster.
 func (p *Peers) Report(ctx context.Context, leader sharding.NodeID, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error) {
 	return call(ctx, p, leader, peerv1connect.PeerServiceClient.Report, r)
+}
+
+// Sizes asks the leader of the metadata shard how much every shard holds.
+func (p *Peers) Sizes(ctx context.Context, leader sharding.NodeID) ([]*peerv1.ShardSize, error) {
+	r, err := call(ctx, p, leader, peerv1connect.PeerServiceClient.Sizes, &peerv1.SizesRequest{})
+	return r.GetShards(), err
+}
+
+// CompareRows tells a node the digest of this node's replica of a shard, and
+// returns that of its own at the index; false where it has none.
+func (p *Peers) CompareRows(ctx context.Context, node sharding.NodeID, shard sharding.ShardID, own sharding.Proof) (theirs sharding.RowsDigest, ok bool, err error) {
+	r, err := call(ctx, p, node, peerv1connect.PeerServiceClient.CompareRows, &peerv1.CompareRowsRequest{
+		ShardId: uint32(shard), Index: own.Index, Digest: own.Digest[:],
+	})
+	if err != nil || len(r.GetDigest()) != len(theirs) {
+		return theirs, false, err
+	}
+	return sharding.RowsDigest(r.GetDigest()), true, nil
 }
 
 // HandOver asks a node at once to give leaderships away.

@@ -14,6 +14,9 @@ const (
 	tagBeat     = 2 << 3   // LinkRequest.beat
 	tagEcho     = 1 << 3   // LinkResponse.beat
 	tagReceived = 2 << 3   // LinkResponse.received_bytes
+	tagTurns    = 30 << 3  // loop_turns of both
+	tagClock    = 31 << 3  // LinkResponse.clock_nanos
+	tagHeld     = 32 << 3  // LinkResponse.held_micros
 )
 
 // errMalformed: a message of a link is not one; the link is made anew.
@@ -23,11 +26,15 @@ var errMalformed = errors.New("malformed message on a link")
 type batch struct {
 	frames [][]byte
 	beat   uint64
+	turns  uint64 // of the sender's raft loop; only in a beat
 }
 
 // echo is a LinkResponse.
 type echo struct {
 	beat, received uint64
+	turns          uint64 // of the answering node's raft loop
+	clock          int64  // its wall clock, unix nanoseconds; 0: it does not say
+	held           uint64 // since the beat arrived, microseconds
 }
 
 // linkCodec encodes and decodes the two messages of a link as peer.proto
@@ -48,7 +55,10 @@ func (linkCodec) MarshalAppend(dst []byte, msg any) ([]byte, error) {
 		return m.append(dst), nil
 	case *echo:
 		dst = protowire.AppendVarint(append(dst, tagEcho), m.beat)
-		return protowire.AppendVarint(append(dst, tagReceived), m.received), nil
+		dst = protowire.AppendVarint(append(dst, tagReceived), m.received)
+		dst = appendNumber(dst, tagTurns, m.turns)
+		dst = appendNumber(dst, tagClock, protowire.EncodeZigZag(m.clock))
+		return appendNumber(dst, tagHeld, m.held), nil
 	}
 	return nil, fmt.Errorf("%T is no message of a link", msg)
 }
@@ -58,7 +68,7 @@ func (b *batch) append(dst []byte) []byte {
 	for _, f := range b.frames {
 		size += frameSize(f)
 	}
-	dst = slices.Grow(dst, size+1+protowire.SizeVarint(b.beat))
+	dst = slices.Grow(dst, size+1+protowire.SizeVarint(b.beat)+2+protowire.SizeVarint(b.turns))
 	for _, f := range b.frames {
 		dst = protowire.AppendVarint(append(dst, tagFrames), uint64(len(f)))
 		dst = append(dst, f...)
@@ -66,7 +76,15 @@ func (b *batch) append(dst []byte) []byte {
 	if b.beat != 0 {
 		dst = protowire.AppendVarint(append(dst, tagBeat), b.beat)
 	}
-	return dst
+	return appendNumber(dst, tagTurns, b.turns)
+}
+
+// appendNumber appends a field that is left out where it is 0.
+func appendNumber(dst []byte, tag, n uint64) []byte {
+	if n == 0 {
+		return dst
+	}
+	return protowire.AppendVarint(protowire.AppendVarint(dst, tag), n)
 }
 
 // frameSize is what a frame takes in a message.
@@ -86,11 +104,13 @@ func (linkCodec) Unmarshal(data []byte, msg any) error {
 // parse takes msg apart; the frames alias it. An empty frame is none.
 func (b *batch) parse(msg []byte) error {
 	clear(b.frames)
-	b.frames, b.beat = b.frames[:0], 0
+	b.frames, b.beat, b.turns = b.frames[:0], 0, 0
 	return fields(msg, func(tag, n uint64, value []byte) {
 		switch {
 		case tag == tagBeat:
 			b.beat = n
+		case tag == tagTurns:
+			b.turns = n
 		case tag == tagFrames && len(value) > 0:
 			b.frames = append(b.frames, value)
 		}
@@ -105,6 +125,12 @@ func (e *echo) parse(msg []byte) error {
 			e.beat = n
 		case tagReceived:
 			e.received = n
+		case tagTurns:
+			e.turns = n
+		case tagClock:
+			e.clock = protowire.DecodeZigZag(n)
+		case tagHeld:
+			e.held = n
 		}
 	})
 }

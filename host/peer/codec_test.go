@@ -37,8 +37,8 @@ func randomFrames(rng *rand.Rand) [][]byte {
 func TestCodecEqualsGenerated(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		b := batch{frames: randomFrames(rng), beat: rng.Uint64N(3) * rng.Uint64()}
-		want := &peerv1.LinkRequest{Frames: b.frames, Beat: b.beat}
+		b := batch{frames: randomFrames(rng), beat: rng.Uint64N(3) * rng.Uint64(), turns: rng.Uint64N(2) * rng.Uint64()}
+		want := &peerv1.LinkRequest{Frames: b.frames, Beat: b.beat, LoopTurns: b.turns}
 		encoded, err := linkCodec{}.Marshal(&b)
 		if err != nil {
 			t.Fatal(err)
@@ -53,16 +53,17 @@ func TestCodecEqualsGenerated(t *testing.T) {
 		}
 		var back batch
 		back.frames = randomFrames(rng) // what was there is gone
-		if err := (linkCodec{}).Unmarshal(generated, &back); err != nil || back.beat != b.beat || !slices.EqualFunc(back.frames, b.frames, bytes.Equal) {
+		if err := (linkCodec{}).Unmarshal(generated, &back); err != nil || back.beat != b.beat || back.turns != b.turns || !slices.EqualFunc(back.frames, b.frames, bytes.Equal) {
 			t.Fatalf("%v becomes %v, %v", b, back, err)
 		}
-		e := echo{rng.Uint64(), rng.Uint64()}
+		e := echo{rng.Uint64(), rng.Uint64(), rng.Uint64N(2) * rng.Uint64(), int64(rng.Uint64()), rng.Uint64N(2) * rng.Uint64()}
 		encoded, err = linkCodec{}.Marshal(&e)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var answer peerv1.LinkResponse
-		if err := proto.Unmarshal(encoded, &answer); err != nil || answer.Beat != e.beat || answer.ReceivedBytes != e.received {
+		if err := proto.Unmarshal(encoded, &answer); err != nil || answer.Beat != e.beat || answer.ReceivedBytes != e.received ||
+			answer.LoopTurns != e.turns || answer.ClockNanos != e.clock || answer.HeldMicros != e.held {
 			t.Fatalf("generated code reads %v, %v, wanted %v", &answer, err, e)
 		}
 		var same echo
@@ -72,7 +73,8 @@ func TestCodecEqualsGenerated(t *testing.T) {
 	}
 }
 
-// A frame never aliases what the codec was given, and cannot grow into the next.
+// A frame never aliases what the codec was given, and cannot grow into the
+// next.
 func TestFramesAreTheirOwn(t *testing.T) {
 	data := (&batch{frames: [][]byte{[]byte("one"), []byte("two")}}).append(nil)
 	var b batch
@@ -97,7 +99,7 @@ func FuzzLinkCodec(f *testing.F) {
 		}
 		if err == nil {
 			var again batch
-			if err := (linkCodec{}).Unmarshal(b.append(nil), &again); err != nil || again.beat != b.beat || !slices.EqualFunc(again.frames, b.frames, bytes.Equal) {
+			if err := (linkCodec{}).Unmarshal(b.append(nil), &again); err != nil || again.beat != b.beat || again.turns != b.turns || !slices.EqualFunc(again.frames, b.frames, bytes.Equal) {
 				t.Fatalf("%v becomes %v, %v", b, again, err)
 			}
 		}
@@ -119,12 +121,17 @@ func TestFormat(t *testing.T) {
 		fmt.Fprintf(&out, "%s\n%s", name, hex.Dump(data))
 	}
 	show("LinkRequest: a beat", &batch{beat: 1})
+	show("LinkRequest: a beat of a node with a raft loop", &batch{beat: 1, turns: 600})
 	show("LinkRequest: two frames", &batch{frames: [][]byte{[]byte("frame 1"), []byte("frame two")}})
 	show("LinkRequest: a frame and a beat", &batch{frames: [][]byte{bytes.Repeat([]byte{0xaa}, 200)}, beat: 300})
 	show("LinkResponse", &echo{beat: 300, received: 70000})
+	show("LinkResponse of a node with a raft loop", &echo{beat: 300, received: 70000, turns: 600, clock: 1763701234000000000, held: 1500})
 	header := http.Header{}
 	Hello{Cluster: "cluster", Node: "n1", Incarnation: 1763701234}.write(header)
 	out.WriteString("Hello\n")
+	header.Write(&out)
+	Hello{Cluster: "cluster", Node: "n1", Incarnation: 1763701234, Speaks: sharding.Levels{Min: 1, Max: 2}}.write(header)
+	out.WriteString("Hello of a node that speaks levels 1 and 2\n")
 	header.Write(&out)
 	got := strings.ReplaceAll(out.String(), "\r\n", "\n")
 	const name = "testdata/format.txt"
@@ -148,17 +155,40 @@ func TestHelloIsChecked(t *testing.T) {
 		Hello{Cluster: "c", Node: "n", Incarnation: 3}.write(h)
 		return h
 	}
-	if h, err := readHello(good()); err != nil || h != (Hello{"c", "n", 3}) {
+	if h, err := readHello(good()); err != nil || h != (Hello{"c", "n", 3, sharding.Levels{Min: 1, Max: 1}}) {
 		t.Errorf("%v, %v", h, err)
 	}
+	for _, c := range []struct {
+		format, levels string
+		want           sharding.Levels
+	}{
+		{"1", "", sharding.Levels{Min: 1, Max: 1}}, // the first release
+		{"1", "1-2", sharding.Levels{Min: 1, Max: 2}},
+		{"2", "2-7", sharding.Levels{Min: 2, Max: 7}}, // one that has given level 1 up
+	} {
+		h := good()
+		h.Set(headerFormat, c.format)
+		h.Set(headerLevels, c.levels)
+		if got, err := readHello(h); err != nil || got.Speaks != c.want {
+			t.Errorf("format %q, levels %q: %v, %v", c.format, c.levels, got.Speaks, err)
+		}
+	}
 	for _, c := range [][2]string{
-		{headerFormat, "2"}, {headerFormat, ""}, {headerIncarnation, "0"}, {headerIncarnation, "x"}, {headerIncarnation, ""},
+		{headerLevels, "3-4"}, {headerLevels, "2"}, {headerLevels, "2-1"}, {headerLevels, "0-1"}, {headerLevels, "1-x"}, {headerLevels, "-"}, {headerIncarnation, "0"}, {headerIncarnation, "x"}, {headerIncarnation, ""},
 		{headerNode, ""}, {headerNode, "a b"}, {headerNode, strings.Repeat("n", MaxNodeIDBytes+1)}, {headerCluster, "\x00"},
 	} {
 		h := good()
 		h.Set(c[0], c[1])
 		if _, err := readHello(h); !errors.Is(err, ErrFormat) {
 			t.Errorf("%s %q: %v", c[0], c[1], err)
+		}
+	}
+	for _, format := range []string{"", "0", "x", "3"} { // of a node that says no more
+		h := good()
+		h.Del(headerLevels)
+		h.Set(headerFormat, format)
+		if _, err := readHello(h); !errors.Is(err, ErrFormat) {
+			t.Errorf("format %q: %v", format, err)
 		}
 	}
 }
@@ -211,8 +241,7 @@ func TestOwnPauseIsNobodysSilence(t *testing.T) {
 	}
 	q.look(100, 0)
 	expect()
-	q.last.Store(100)
-	q.spoke.Store(true)
+	q.signs.Arrived(100)
 	q.look(110, 0)
 	expect("heard")
 	q.look(799, 0)
@@ -224,7 +253,46 @@ func TestOwnPauseIsNobodysSilence(t *testing.T) {
 	expect("heard", "silent")
 	q.look(100_800, 100_800) // a pause again does not make it heard
 	expect("heard", "silent")
-	q.last.Store(100_900)
+	q.signs.Arrived(100_900)
 	q.look(100_900, 100_800)
 	expect("heard", "silent", "heard")
+}
+
+// A node that tells how often its loop went round is heard while that changes,
+// whatever else it sends; of one that does not tell, bytes are enough.
+func TestSigns(t *testing.T) {
+	p := Patience{Silent: 7, Stands: 21}
+	var s Signs
+	s.Begin(100)
+	expect := func(now, since int64, heard, silent bool) {
+		t.Helper()
+		if s.Heard(now, p) != heard || s.Silent(now, since, p) != silent {
+			t.Fatalf("at %d: heard %v, silent %v", now, s.Heard(now, p), s.Silent(now, since, p))
+		}
+	}
+	expect(106, 0, false, false)
+	expect(107, 0, false, true)
+	for now := int64(110); now < 200; now++ {
+		s.Arrived(now)
+		s.Turned(0, now)
+		expect(now, 0, true, false)
+	}
+	for now := int64(200); now < 300; now++ { // a loop that is slow
+		s.Arrived(now)
+		s.Turned(uint64(now/20), now)
+		expect(now, 0, true, false)
+	}
+	for now := int64(300); now < 400; now++ { // one that stands still, at 14
+		s.Arrived(now)
+		s.Turned(14, now)
+		expect(now, 0, now < 280+21, now >= 280+21)
+	}
+	s.Turned(14, 400)
+	s.Arrived(400)
+	expect(400, 400, false, false) // the watcher itself stood still
+	s.Turned(15, 401)
+	expect(401, 0, true, false)
+	s.Renew() // of an older release now
+	s.Arrived(500)
+	expect(500, 0, true, false)
 }

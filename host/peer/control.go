@@ -28,14 +28,30 @@ const MaxBlobBytes = 64 << 20
 type Control interface {
 	// Probe says what the node knows of its cluster; strangers may ask.
 	Probe(ctx context.Context) (*peerv1.ProbeResponse, error)
+	// Pledge answers a node that is about to found a cluster; strangers may ask.
+	Pledge(ctx context.Context, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error)
+	// Vouch says which start of the caller is the newest that is known, and has
+	// the present one on record, durably, where no later one is.
+	Vouch(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error)
 	// Join admits a node, on the leader of the metadata shard.
 	Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.JoinResponse, error)
+	// PrepareLevel says what the node speaks, and makes its data directory one
+	// of the level where that is not 0. ErrRefused: it does not speak it.
+	PrepareLevel(ctx context.Context, level sharding.Level) (*peerv1.PrepareLevelResponse, error)
 	// Propose carries a metadata command out, on the leader.
 	Propose(ctx context.Context, command []byte) (result []byte, err error)
 	// ReadMeta returns a confirmed index of the metadata shard, on the leader.
 	ReadMeta(ctx context.Context) (index uint64, err error)
 	// Report takes what a node sees, on the leader of the metadata shard.
 	Report(ctx context.Context, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error)
+	// Renew takes the node for dead, whose data is damaged, if the others have
+	// all that it has.
+	Renew(ctx context.Context, node sharding.NodeID) error
+	// Sizes returns how much every shard holds, on the node that coordinates.
+	Sizes(ctx context.Context) ([]*peerv1.ShardSize, error)
+	// CompareRows takes the digest of the caller's replica of a shard, and
+	// returns this node's own at the index; false where there is none.
+	CompareRows(ctx context.Context, shard sharding.ShardID, theirs sharding.Proof) (own sharding.RowsDigest, ok bool, err error)
 	// HandOver gives leaderships away as far as that can be done at once.
 	HandOver(ctx context.Context, transfers []*peerv1.Transfer) error
 	// Prepare fetches a module, from holder where that is not empty, and
@@ -49,10 +65,11 @@ type Control interface {
 	// PutBlob stores a module's bytes and returns when they are durable. blob
 	// ends with io.EOF after size bytes that have the digest, or fails.
 	PutBlob(ctx context.Context, module Digest, size int64, blob io.Reader) error
-	// ReceiveSnapshot takes a snapshot. body ends with io.EOF only where it is
+	// ReceiveSnapshot takes a snapshot, or answers a question about one in at
+	// most 64 KiB; the header says which. body ends with io.EOF only where it is
 	// whole; it is valid during the call, which may last as long as bytes
 	// arrive.
-	ReceiveSnapshot(ctx context.Context, from sharding.NodeID, header []byte, body io.Reader) error
+	ReceiveSnapshot(ctx context.Context, from sharding.NodeID, header []byte, body io.Reader) (answer []byte, err error)
 }
 
 // NoControl refuses every call. A type that embeds it refuses what it does not
@@ -64,8 +81,23 @@ var errNoControl = fmt.Errorf("%w: the node does not answer this", ErrUnavailabl
 // Probe implements Control.
 func (NoControl) Probe(context.Context) (*peerv1.ProbeResponse, error) { return nil, errNoControl }
 
+// Pledge implements Control.
+func (NoControl) Pledge(context.Context, *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error) {
+	return nil, errNoControl
+}
+
+// Vouch implements Control.
+func (NoControl) Vouch(context.Context, *peerv1.VouchRequest) (*peerv1.VouchResponse, error) {
+	return nil, errNoControl
+}
+
 // Join implements Control.
 func (NoControl) Join(context.Context, *peerv1.JoinRequest) (*peerv1.JoinResponse, error) {
+	return nil, errNoControl
+}
+
+// PrepareLevel implements Control.
+func (NoControl) PrepareLevel(context.Context, sharding.Level) (*peerv1.PrepareLevelResponse, error) {
 	return nil, errNoControl
 }
 
@@ -78,6 +110,17 @@ func (NoControl) ReadMeta(context.Context) (uint64, error) { return 0, errNoCont
 // Report implements Control.
 func (NoControl) Report(context.Context, *peerv1.ReportRequest) (*peerv1.ReportResponse, error) {
 	return nil, errNoControl
+}
+
+// Renew implements Control.
+func (NoControl) Renew(context.Context, sharding.NodeID) error { return errNoControl }
+
+// Sizes implements Control.
+func (NoControl) Sizes(context.Context) ([]*peerv1.ShardSize, error) { return nil, errNoControl }
+
+// CompareRows implements Control.
+func (NoControl) CompareRows(context.Context, sharding.ShardID, sharding.Proof) (own sharding.RowsDigest, ok bool, err error) {
+	return own, false, errNoControl
 }
 
 // HandOver implements Control.
@@ -98,8 +141,8 @@ func (NoControl) OpenBlob(context.Context, Digest) (io.ReadCloser, int64, error)
 func (NoControl) PutBlob(context.Context, Digest, int64, io.Reader) error { return errNoControl }
 
 // ReceiveSnapshot implements Control.
-func (NoControl) ReceiveSnapshot(context.Context, sharding.NodeID, []byte, io.Reader) error {
-	return errNoControl
+func (NoControl) ReceiveSnapshot(context.Context, sharding.NodeID, []byte, io.Reader) ([]byte, error) {
+	return nil, errNoControl
 }
 
 // maxCallTime bounds a call that does not stream.
@@ -138,6 +181,12 @@ func (s *controlService) Join(ctx context.Context, r *connect.Request[peerv1.Joi
 	})
 }
 
+func (s *controlService) PrepareLevel(ctx context.Context, r *connect.Request[peerv1.PrepareLevelRequest]) (*connect.Response[peerv1.PrepareLevelResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.PrepareLevelResponse, error) {
+		return s.peers.opts.Control.PrepareLevel(ctx, sharding.Level(r.Msg.GetLevel()))
+	})
+}
+
 func (s *controlService) Propose(ctx context.Context, r *connect.Request[peerv1.ProposeRequest]) (*connect.Response[peerv1.ProposeResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.ProposeResponse, error) {
 		result, err := s.peers.opts.Control.Propose(ctx, r.Msg.GetCommand())
@@ -159,6 +208,34 @@ func (s *controlService) Report(ctx context.Context, r *connect.Request[peerv1.R
 			return nil, fmt.Errorf("%w: node %s reports for %.200q", ErrRefused, caller.Node, r.Msg.GetNodeId())
 		}
 		return s.peers.opts.Control.Report(ctx, r.Msg)
+	})
+}
+
+func (s *controlService) Renew(ctx context.Context, _ *connect.Request[peerv1.RenewRequest]) (*connect.Response[peerv1.RenewResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.RenewResponse, error) {
+		return &peerv1.RenewResponse{}, s.peers.opts.Control.Renew(ctx, CallerOf(ctx).Node)
+	})
+}
+
+func (s *controlService) Sizes(ctx context.Context, _ *connect.Request[peerv1.SizesRequest]) (*connect.Response[peerv1.SizesResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.SizesResponse, error) {
+		shards, err := s.peers.opts.Control.Sizes(ctx)
+		return &peerv1.SizesResponse{Shards: shards}, err
+	})
+}
+
+func (s *controlService) CompareRows(ctx context.Context, r *connect.Request[peerv1.CompareRowsRequest]) (*connect.Response[peerv1.CompareRowsResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.CompareRowsResponse, error) {
+		theirs := sharding.Proof{Index: r.Msg.GetIndex()}
+		if copy(theirs.Digest[:], r.Msg.GetDigest()) != len(theirs.Digest) || len(r.Msg.GetDigest()) != len(theirs.Digest) {
+			return nil, fmt.Errorf("%w: a digest of %d bytes", ErrRefused, len(r.Msg.GetDigest()))
+		}
+		own, ok, err := s.peers.opts.Control.CompareRows(ctx, sharding.ShardID(r.Msg.GetShardId()), theirs)
+		out := &peerv1.CompareRowsResponse{}
+		if ok {
+			out.Digest = own[:]
+		}
+		return out, err
 	})
 }
 

@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"reflect"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -75,8 +78,8 @@ func (c *control) PutBlob(_ context.Context, module peer.Digest, size int64, blo
 	return c.err
 }
 
-func (c *control) ReceiveSnapshot(_ context.Context, from sharding.NodeID, header []byte, body io.Reader) error {
-	return c.snapshot(from, header, body)
+func (c *control) ReceiveSnapshot(_ context.Context, from sharding.NodeID, header []byte, body io.Reader) ([]byte, error) {
+	return append([]byte("answer to "), header...), c.snapshot(from, header, body)
 }
 
 // pair is a caller "a" and "b", which answers through a control.
@@ -104,7 +107,7 @@ func TestControlCalls(t *testing.T) {
 		t.Errorf("a node joined for another: %v", err)
 	}
 	result, err := a.Propose(ctx, "b", []byte("this"))
-	if err != nil || string(result) != "did this" || c.caller != (peer.Hello{Cluster: "test", Node: "a", Incarnation: 1}) {
+	if err != nil || string(result) != "did this" || c.caller != (peer.Hello{Cluster: "test", Node: "a", Incarnation: 1, Speaks: sharding.Speaks}) {
 		t.Errorf("propose: %q, %v, from %v", result, err, c.caller)
 	}
 	if index, err := a.ReadMeta(ctx, "b"); err != nil || index != 42 {
@@ -228,19 +231,19 @@ func TestSnapshots(t *testing.T) {
 		return err
 	}
 	for range 3 {
-		if err := a.SendSnapshot(t.Context(), "b", []byte("header"), bytes.NewReader(body)); err != nil {
-			t.Errorf("send: %v", err)
+		if answer, err := a.SendSnapshot(t.Context(), "b", []byte("header"), bytes.NewReader(body)); err != nil || string(answer) != "answer to header" {
+			t.Errorf("send: %q, %v", answer, err)
 		}
 	}
-	if err := a.SendSnapshot(t.Context(), "b", make([]byte, 64<<10+1), nil); !errors.Is(err, peer.ErrTooLarge) {
+	if _, err := a.SendSnapshot(t.Context(), "b", make([]byte, 64<<10+1), nil); !errors.Is(err, peer.ErrTooLarge) {
 		t.Errorf("a header of 64 KiB and a byte: %v", err)
 	}
 	c.snapshot = func(sharding.NodeID, []byte, io.Reader) error { return fmt.Errorf("%w: stale", peer.ErrRefused) }
-	if err := a.SendSnapshot(t.Context(), "b", nil, bytes.NewReader(body)); !errors.Is(err, peer.ErrRefused) {
+	if _, err := a.SendSnapshot(t.Context(), "b", nil, bytes.NewReader(body)); !errors.Is(err, peer.ErrRefused) {
 		t.Errorf("refused: %v", err)
 	}
 	c.snapshot = func(sharding.NodeID, []byte, io.Reader) error { return nil }
-	if err := a.SendSnapshot(t.Context(), "b", nil, bytes.NewReader(body)); !errors.Is(err, peer.ErrUnknownOutcome) {
+	if _, err := a.SendSnapshot(t.Context(), "b", nil, bytes.NewReader(body)); !errors.Is(err, peer.ErrUnknownOutcome) {
 		t.Errorf("taken without being read: %v", err)
 	}
 }
@@ -256,7 +259,7 @@ func TestSnapshotCutShort(t *testing.T) {
 	}
 	broken := errors.New("the disk broke")
 	body := io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), iotest.ErrReader(broken))
-	if err := a.SendSnapshot(t.Context(), "b", nil, body); !errors.Is(err, broken) {
+	if _, err := a.SendSnapshot(t.Context(), "b", nil, body); !errors.Is(err, broken) {
 		t.Errorf("send: %v", err)
 	}
 	if err := <-seen; err == nil {
@@ -275,10 +278,10 @@ func TestSnapshotsAreBounded(t *testing.T) {
 	}
 	done := make(chan error)
 	for range 2 {
-		go func() { done <- a.SendSnapshot(t.Context(), "b", nil, bytes.NewReader(nil)) }()
+		go func() { _, err := a.SendSnapshot(t.Context(), "b", nil, bytes.NewReader(nil)); done <- err }()
 		<-entered
 	}
-	if err := a.SendSnapshot(t.Context(), "b", nil, bytes.NewReader(nil)); !errors.Is(err, peer.ErrUnavailable) {
+	if _, err := a.SendSnapshot(t.Context(), "b", nil, bytes.NewReader(nil)); !errors.Is(err, peer.ErrUnavailable) {
 		t.Errorf("a third at a time: %v", err)
 	}
 	close(leave)
@@ -305,7 +308,7 @@ func TestCloseEndsTransfers(t *testing.T) {
 	connectAll(a, b)
 	body, feed := io.Pipe()
 	sent := make(chan error, 1)
-	go func() { sent <- a.SendSnapshot(t.Context(), "b", []byte("x"), body) }()
+	go func() { _, err := a.SendSnapshot(t.Context(), "b", []byte("x"), body); sent <- err }()
 	feed.Write(make([]byte, 300<<10))
 	<-seen
 	began := time.Now()
@@ -318,4 +321,70 @@ func TestCloseEndsTransfers(t *testing.T) {
 		t.Error("the sender was told that it was taken")
 	}
 	t.Logf("closed after %v", time.Since(began))
+}
+
+// A cluster that writes a level takes no node that cannot read it, and such a
+// node does not take that cluster's answers.
+func TestNodesOfAnotherLevelAreRefused(t *testing.T) {
+	var level atomic.Uint32
+	level.Store(1)
+	at := func(o *peer.Options) { o.Level = func() sharding.Level { return sharding.Level(level.Load()) } }
+	c := &control{blobs: map[peer.Digest][]byte{}}
+	a := start(t, network.TCP{}, "127.0.0.1:0", "a", at)
+	b := start(t, network.TCP{}, "127.0.0.1:0", "b", at, func(o *peer.Options) { o.Control = c })
+	connectAll(a, b)
+	t.Cleanup(func() { a.stop(t); b.stop(t) })
+
+	transport := &http.Transport{Protocols: &http.Protocols{}}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(transport.CloseIdleConnections)
+	// What the first release sends, and one that has given level 1 up.
+	call := func(format, levels string) string {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+b.addr+"/hostd.peer.v1.PeerService/ReadMeta", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range map[string]string{
+			"Content-Type": "application/json", "Hostd-Format": format, "Hostd-Cluster": "test", "Hostd-Node": "c", "Hostd-Incarnation": "1",
+		} {
+			r.Header.Set(k, v)
+		}
+		if levels != "" {
+			r.Header.Set("Hostd-Levels", levels)
+		}
+		res, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := res.Header.Get("Hostd-Format") + " " + res.Header.Get("Hostd-Levels"); got != "1 1-2" {
+			t.Errorf("b says that it speaks %s", got)
+		}
+		return string(text)
+	}
+	for _, tt := range []struct {
+		at             uint32
+		format, levels string
+		want           string // empty: it is answered
+	}{
+		{1, "1", "", ""}, {1, "1", "1-2", ""}, {1, "2", "2-3", "cluster is at level 1, node c speaks levels 2 to 3"},
+		{2, "1", "", "cluster is at level 2, node c speaks level 1"}, {2, "1", "1-2", ""}, {2, "2", "2-3", ""},
+	} {
+		level.Store(tt.at)
+		got := call(tt.format, tt.levels)
+		if answered := strings.Contains(got, `"index"`); answered != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("level %d, format %s, levels %q: %s", tt.at, tt.format, tt.levels, got)
+		}
+	}
+	level.Store(2)
+	if _, err := a.ReadMeta(t.Context(), "b"); err != nil {
+		t.Errorf("among nodes of this release: %v", err)
+	}
+	if said, ok := a.Speaks("b"); !ok || said != sharding.Speaks {
+		t.Errorf("b speaks %v, %v", said, ok)
+	}
 }

@@ -4,10 +4,10 @@
 //
 // It never decides anything, never answers what it has not been told, and never
 // promises that a frame arrives: a frame arrives once or not at all. It takes
-// no connection itself; the node serves Handler on its port.
+// no connection itself; the node serves Handler on a listener.
 //
-// Peers owns a goroutine for each link that it keeps and one that watches the
-// silence of all; Close joins them. The goroutines of calls that are served
-// belong to the HTTP server, and Close ends the calls that would not end by
-// themselves.
+// Peers owns a writer and a reader for each link that it keeps and one
+// goroutine that watches the silence of all; Close joins them. The goroutines
+// of calls that are served belong to the HTTP server, and Close ends the calls
+// that would not end by themselves.
 package peer

@@ -22,7 +22,8 @@ var (
 	// ErrOldIncarnation: a newer start of the calling or answering node is
 	// known. This process should not be running.
 	ErrOldIncarnation = errors.New("old incarnation")
-	// ErrFormat: the nodes speak different versions.
+	// ErrFormat: the nodes speak different versions, or one does not speak the
+	// level of the cluster.
 	ErrFormat = errors.New("unknown format")
 	// ErrUnavailable: nothing was done; another attempt may succeed.
 	ErrUnavailable = errors.New("unavailable")
@@ -30,6 +31,9 @@ var (
 	ErrUnreachable = fmt.Errorf("unreachable: %w", ErrUnavailable)
 	// ErrRefused: nothing was done, and the same request can never succeed.
 	ErrRefused = errors.New("refused")
+	// ErrPutDown: an operator put this start of the calling node down. Nothing was
+	// done, and only a new start of the node can succeed.
+	ErrPutDown = errors.New("put down by an operator")
 	// ErrNotFound: what was asked for is not there.
 	ErrNotFound = errors.New("not found")
 	// ErrTooLarge: a request or an answer is above its bound.
@@ -64,6 +68,7 @@ var faults = []struct {
 	{ErrFormat, peerv1.Fault_KIND_FORMAT, connect.CodeUnimplemented},
 	{ErrUnavailable, peerv1.Fault_KIND_UNAVAILABLE, connect.CodeUnavailable},
 	{ErrRefused, peerv1.Fault_KIND_REFUSED, connect.CodeInvalidArgument},
+	{ErrPutDown, peerv1.Fault_KIND_PUT_DOWN, connect.CodeAborted},
 	{ErrNotFound, peerv1.Fault_KIND_NOT_FOUND, connect.CodeNotFound},
 	{ErrTooLarge, peerv1.Fault_KIND_TOO_LARGE, connect.CodeResourceExhausted},
 	{ErrUnknownOutcome, peerv1.Fault_KIND_UNKNOWN_OUTCOME, connect.CodeUnknown},

@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
 )
-
-// Format is the version of everything between nodes.
-const Format = 1
 
 // Headers of a hello.
 const (
+	// headerFormat is all that the first release looks at: level 1, or the
+	// lowest that is spoken. headerLevels has the range.
 	headerFormat      = "Hostd-Format"
+	headerLevels      = "Hostd-Levels"
 	headerCluster     = "Hostd-Cluster"
 	headerNode        = "Hostd-Node"
 	headerIncarnation = "Hostd-Incarnation"
@@ -29,10 +32,13 @@ type Hello struct {
 	Cluster     string
 	Node        sharding.NodeID
 	Incarnation uint64
+	Speaks      sharding.Levels
 }
 
 func (h Hello) write(to http.Header) {
-	to[headerFormat] = []string{strconv.Itoa(Format)}
+	speaks := h.Speaks.Known()
+	to[headerFormat] = []string{strconv.FormatUint(uint64(speaks.Min), 10)}
+	to[headerLevels] = []string{fmt.Sprintf("%d-%d", speaks.Min, speaks.Max)}
 	if h.Cluster != "" {
 		to[headerCluster] = []string{h.Cluster}
 	}
@@ -42,16 +48,40 @@ func (h Hello) write(to http.Header) {
 
 // readHello reads and checks the form of a hello.
 func readHello(from http.Header) (Hello, error) {
-	if f := from.Get(headerFormat); f != strconv.Itoa(Format) {
-		return Hello{}, fmt.Errorf("%w: %.20q, this node speaks %d", ErrFormat, f, Format)
+	speaks, err := readLevels(from)
+	if err != nil {
+		return Hello{}, err
 	}
-	h := Hello{Cluster: from.Get(headerCluster), Node: sharding.NodeID(from.Get(headerNode))}
+	h := Hello{Speaks: speaks, Cluster: from.Get(headerCluster), Node: sharding.NodeID(from.Get(headerNode))}
 	incarnation, err := strconv.ParseUint(from.Get(headerIncarnation), 10, 64)
 	if err != nil || incarnation == 0 || !validName(string(h.Node)) || h.Cluster != "" && !validName(h.Cluster) {
 		return Hello{}, fmt.Errorf("%w: the hello is malformed", ErrFormat)
 	}
 	h.Incarnation = incarnation
 	return h, nil
+}
+
+// readLevels takes the range that a node speaks, from one of the first release
+// its one format.
+func readLevels(from http.Header) (l sharding.Levels, err error) {
+	least, most := from.Get(headerFormat), from.Get(headerFormat)
+	if text := from.Get(headerLevels); text != "" {
+		least, most, _ = strings.Cut(text, "-")
+	}
+	for _, f := range []struct {
+		level *sharding.Level
+		text  string
+	}{{&l.Min, least}, {&l.Max, most}} {
+		n, err := strconv.ParseUint(f.text, 10, 32)
+		if err != nil || n == 0 {
+			return l, fmt.Errorf("%w: %.20q to %.20q", ErrFormat, least, most)
+		}
+		*f.level = sharding.Level(n)
+	}
+	if l.Validate() != nil || l.Max < sharding.MinLevel || l.Min > sharding.MaxLevel {
+		return l, fmt.Errorf("%w: %v, this node speaks %v", ErrFormat, l, sharding.Speaks)
+	}
+	return l, nil
 }
 
 type helloKey struct{}
@@ -64,11 +94,13 @@ func CallerOf(ctx context.Context) Hello {
 
 // hello is what this node says of itself.
 func (p *Peers) hello() Hello {
-	return Hello{Cluster: p.Cluster(), Node: p.opts.Self, Incarnation: p.incarnation.Load()}
+	return Hello{Cluster: p.Cluster(), Node: p.opts.Self, Incarnation: p.incarnation.Load(), Speaks: sharding.Speaks}
 }
 
 // accept judges a hello that arrived from another node, and returns the node.
-// A newer start of a node ends the links of the older one.
+// Another start of a node ends the links of the one before. What is older than
+// the start that the metadata knows is refused; before there is metadata, what
+// is older than any start that was heard.
 func (p *Peers) accept(h Hello) (*peer, error) {
 	if own := p.Cluster(); own == "" {
 		return nil, fmt.Errorf("%w: node %s belongs to no cluster yet", ErrUnavailable, p.opts.Self)
@@ -78,22 +110,39 @@ func (p *Peers) accept(h Hello) (*peer, error) {
 	if h.Node == p.opts.Self {
 		return nil, fmt.Errorf("%w: another process calls itself %s", ErrWrongNode, h.Node)
 	}
-	q, err := p.remember(h.Node)
+	confirmed, judged := uint64(0), p.confirmed.Load()
+	if judged != nil {
+		confirmed = (*judged)(h.Node)
+	}
+	if h.Incarnation > meta.LatestIncarnation(time.Now(), confirmed) {
+		return nil, fmt.Errorf("%w: node %s has started in the future, by the clock of node %s; set the clocks", ErrRefused, h.Node, p.opts.Self)
+	}
+	if level := p.opts.Level(); !h.Speaks.Has(level) {
+		return nil, fmt.Errorf("%w: the cluster is at level %d, node %s speaks %v: it needs another release", ErrFormat, level, h.Node, h.Speaks)
+	}
+	q, err := p.addPeer(h.Node)
 	if err != nil {
 		return nil, err
 	}
-	known := q.incarnation.Load()
-	for h.Incarnation > known {
-		if q.incarnation.CompareAndSwap(known, h.Incarnation) {
+	if said := q.speaks.Load(); said == nil || *said != h.Speaks {
+		q.speaks.Store(&h.Speaks)
+	}
+	for {
+		known := q.incarnation.Load()
+		oldest := known
+		if judged != nil {
+			oldest = confirmed
+		}
+		switch {
+		case h.Incarnation == known:
+			return q, nil
+		case h.Incarnation < oldest:
+			return nil, fmt.Errorf("%w: start %d of node %s, there was %d", ErrOldIncarnation, h.Incarnation, h.Node, oldest)
+		case q.incarnation.CompareAndSwap(known, h.Incarnation):
 			if known != 0 {
 				q.restarted(h.Incarnation)
 			}
 			return q, nil
 		}
-		known = q.incarnation.Load()
 	}
-	if h.Incarnation < known {
-		return nil, fmt.Errorf("%w: start %d of node %s, %d was heard", ErrOldIncarnation, h.Incarnation, h.Node, known)
-	}
-	return q, nil
 }

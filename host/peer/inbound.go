@@ -100,6 +100,9 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 	if err != nil {
 		return p.encodeError(fmt.Errorf("%w: a link without a number", ErrFormat))
 	}
+	if number > mostLinks(s.hello.Incarnation, p.opts.Wall()) {
+		return p.encodeError(fmt.Errorf("%w: a link with a number that its node cannot have come to", ErrFormat))
+	}
 	if err := s.peer.replace(s, number); err != nil {
 		return p.encodeError(err)
 	}
@@ -108,7 +111,8 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 	if s.ended.Load() {
 		return p.encodeError(ErrClosed) // between enter and lift
 	}
-	var heard atomic.Uint64 // the last beat
+	var heard atomic.Pointer[arrivedBeat] // the last
+	heard.Store(&arrivedBeat{})
 	stop := make(chan struct{})
 	var beating sync.WaitGroup
 	beating.Go(func() { p.beat(stream, s, &heard, stop) })
@@ -121,7 +125,7 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 
 // receive hands frames on until the stream ends, which is always an error for
 // the other side: it shall make the link again.
-func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Uint64) error {
+func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Pointer[arrivedBeat]) error {
 	var b batch
 	for {
 		if err := stream.Conn().Receive(&b); err != nil {
@@ -134,7 +138,8 @@ func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, hear
 			return ErrUnavailable
 		}
 		if b.beat != 0 {
-			heard.Store(b.beat)
+			heard.Store(&arrivedBeat{b.beat, p.now()})
+			s.peer.turned(b.turns)
 		}
 		bytes := 0
 		for _, f := range b.frames {
@@ -147,7 +152,7 @@ func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, hear
 
 // beat writes to the other side in each period, and ends a link on which
 // nothing arrives: its other end must have made a new one long ago.
-func (p *Peers) beat(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Uint64, stop chan struct{}) {
+func (p *Peers) beat(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Pointer[arrivedBeat], stop chan struct{}) {
 	ticker := time.NewTicker(p.opts.Beat)
 	defer ticker.Stop()
 	var received uint64
@@ -159,7 +164,12 @@ func (p *Peers) beat(stream *connect.BidiStream[batch, echo], s *served, heard *
 			s.abort()
 			return
 		}
-		if err := stream.Conn().Send(&echo{heard.Load(), received}); err != nil {
+		last := heard.Load()
+		e := echo{beat: last.beat, received: received, turns: p.opts.Turns()}
+		if e.beat != 0 {
+			e.clock, e.held = p.opts.Wall().UnixNano(), uint64(time.Duration(p.now()-last.at).Microseconds())
+		}
+		if err := stream.Conn().Send(&e); err != nil {
 			s.abort()
 			return
 		}
@@ -174,6 +184,22 @@ func (p *Peers) beat(stream *connect.BidiStream[batch, echo], s *served, heard *
 // errOldLink: a newer link of the same start of the node is there already.
 var errOldLink = fmt.Errorf("%w: an old link arrives late", ErrUnavailable)
 
+const (
+	// linksAtOnce is how many links a node may have begun whatever its clock says.
+	linksAtOnce = 1 << 16
+	// lateLinks is how long after the end of a link one with a lower number is an
+	// old one that arrives late. It is not for ever: whoever made up a high number
+	// would keep the node's own links out until it starts anew.
+	lateLinks = 10 * time.Second
+)
+
+// mostLinks bounds the number of a link: a node begins none in each millisecond
+// since its start, which is the time that its incarnation tells.
+func mostLinks(incarnation uint64, now time.Time) uint64 {
+	ms := uint64(max(0, now.UnixMilli()))
+	return linksAtOnce + ms - min(ms, incarnation)
+}
+
 // replace makes s the link from the node, the one of the given number.
 func (q *peer) replace(s *served, number uint64) error {
 	q.mu.Lock()
@@ -181,7 +207,8 @@ func (q *peer) replace(s *served, number uint64) error {
 		q.mu.Unlock()
 		return ErrOldIncarnation
 	}
-	if q.linkOf == s.hello.Incarnation && number <= q.linkNumber {
+	late := q.inbound != nil || time.Duration(q.owner.now()-q.linkEnded) < lateLinks
+	if q.linkOf == s.hello.Incarnation && number <= q.linkNumber && late {
 		q.mu.Unlock()
 		return errOldLink
 	}
@@ -200,6 +227,6 @@ func (q *peer) ended(s *served) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.inbound == s {
-		q.inbound = nil
+		q.inbound, q.linkEnded = nil, q.owner.now()
 	}
 }

@@ -17,8 +17,18 @@ const (
 
 // touch notes that something arrived from the node just now.
 func (q *peer) touch() {
-	q.last.Store(q.owner.now())
-	q.spoke.Store(true)
+	q.signs.Arrived(q.owner.now())
+	q.stir()
+}
+
+// turned notes how often the node's raft loop has gone round.
+func (q *peer) turned(turns uint64) {
+	q.signs.Turned(turns, q.owner.now())
+	q.stir()
+}
+
+// stir has a node looked at that was not heard.
+func (q *peer) stir() {
 	if q.state.Load() != stateHeard {
 		select {
 		case q.owner.noticed <- struct{}{}:
@@ -62,14 +72,14 @@ func (q *peer) look(now, since int64) {
 	if q.renewed.Swap(false) && q.state.CompareAndSwap(stateHeard, stateSilent) {
 		q.owner.opts.OnSilent(q.id)
 	}
-	last := q.last.Load()
-	silent := now-max(last, since) >= int64(q.owner.opts.SilentAfter)
+	patience := q.owner.opts.patience()
+	silent := q.signs.Silent(now, since, patience)
 	switch state := q.state.Load(); {
 	case silent && state != stateSilent:
 		q.state.Store(stateSilent)
 		q.owner.opts.Logger.Debug("a node fell silent", "node_id", q.id)
 		q.owner.opts.OnSilent(q.id)
-	case state != stateHeard && q.spoke.Load() && now-last < int64(q.owner.opts.SilentAfter):
+	case state != stateHeard && q.signs.Heard(now, patience):
 		q.state.Store(stateHeard)
 		q.owner.opts.Logger.Debug("a node is heard", "node_id", q.id)
 		q.again()

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/hostd/hostd/host/network/memnet"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/memnet"
 )
 
 // bubble is two or more nodes on a network in memory and a clock of their own.
@@ -194,9 +195,15 @@ func TestOlderStartIsRefused(t *testing.T) {
 		if _, err := old.Propose(b.Context(), "a", nil); !errors.Is(err, peer.ErrOldIncarnation) {
 			t.Errorf("a call of the older start: %v", err)
 		}
+		if !old.ToldReplaced() || newer.ToldReplaced() {
+			t.Error("not the older start alone was told that it is replaced")
+		}
 		// a still has the address of the older one.
 		if _, err := na.Propose(b.Context(), "b", nil); !errors.Is(err, peer.ErrOldIncarnation) {
 			t.Errorf("a call to the older start: %v", err)
+		}
+		if na.ToldReplaced() {
+			t.Error("a node that hears an older start takes itself for replaced")
 		}
 		na.SetAddresses(map[sharding.NodeID]string{"b": newer.addr})
 		b.carries(na, newer)
@@ -310,7 +317,7 @@ func TestCallsToFrozenPeerEnd(t *testing.T) {
 		}
 		sent := make(chan error)
 		body := strings.NewReader(strings.Repeat("x", 10<<20))
-		go func() { sent <- b.nodes["a"].SendSnapshot(b.Context(), "b", nil, body) }()
+		go func() { _, err := b.nodes["a"].SendSnapshot(b.Context(), "b", nil, body); sent <- err }()
 		if err := <-sent; err == nil {
 			t.Error("a frozen node took a snapshot")
 		}
@@ -362,6 +369,75 @@ func TestLargeFramesAreNoSilence(t *testing.T) {
 		}
 		if na.Dropped("b") != 1 {
 			t.Errorf("%d frames were dropped, wanted the one that is too large", na.Dropped("b"))
+		}
+	})
+}
+
+// A node whose raft loop stands still goes on beating. The others take it for
+// silent, and for heard again when the loop goes on; one that never tells is
+// not held to it.
+func TestStandingLoop(t *testing.T) {
+	inBubble(t, "a", func(b *bubble) {
+		na := b.nodes["a"]
+		var turns atomic.Uint64
+		var stands atomic.Bool
+		turns.Store(1)
+		nb := b.start("b", 1, func(o *peer.Options) {
+			o.Turns = func() uint64 {
+				if stands.Load() {
+					return turns.Load()
+				}
+				return turns.Add(1)
+			}
+		})
+		b.meet()
+		time.Sleep(time.Minute)
+		stands.Store(true)
+		began := time.Now()
+		na.untilState(t, "b", "heard", "silent")
+		if took := time.Since(began); took < 1900*time.Millisecond || took > 2500*time.Millisecond {
+			t.Errorf("its loop was missed after %v", took)
+		}
+		for range 100 {
+			nb.Send("a", []byte("from a goroutine of the network"))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if na.Heard("b") || !nb.Heard("a") {
+			t.Errorf("a hears b: %v, b hears a: %v", na.Heard("b"), nb.Heard("a"))
+		}
+		// A link that is made anew is no sign of the loop.
+		b.net.Break("a", "b")
+		time.Sleep(5 * time.Second)
+		if na.Heard("b") {
+			t.Error("a hears b by a new link")
+		}
+		stands.Store(false)
+		na.untilState(t, "b", "heard", "silent", "heard")
+		b.carries(na, nb)
+	})
+}
+
+// Beats measure the way to a node, and how far its wall clock is ahead.
+func TestTimings(t *testing.T) {
+	inBubble(t, "a", func(b *bubble) {
+		const ahead, hop = 3 * time.Second, 30 * time.Millisecond
+		nb := b.start("b", 1, func(o *peer.Options) { o.Wall = func() time.Time { return time.Now().Add(ahead) } })
+		b.net.Delay("a", "b", hop)
+		b.net.Delay("b", "a", hop)
+		b.meet()
+		time.Sleep(time.Minute)
+		for d, want := range map[*node]time.Duration{b.nodes["a"]: ahead, nb: -ahead} {
+			all := d.Timings(true)
+			if len(all) != 1 || all[0].Trips < 100 {
+				t.Fatalf("%s has measured %+v", d.id, all)
+			}
+			m := all[0]
+			if off := m.Skew - want; off < -m.Within/2 || off > m.Within/2 || m.Within > 3*hop {
+				t.Errorf("%s takes the other's clock to be %v ahead, give or take %v; it is %v", d.id, m.Skew, m.Within/2, want)
+			}
+			if m.Trip < 2*hop || m.Trip > 4*hop {
+				t.Errorf("%s measures a trip of %v over a way of %v", d.id, m.Trip, 2*hop)
+			}
 		}
 	})
 }

@@ -30,6 +30,10 @@ type Options struct {
 	Incarnation uint64
 	Cluster     string
 
+	// Level is the cluster's level: nodes that do not speak it are refused. Nil:
+	// sharding.Level1.
+	Level func() sharding.Level
+
 	// Network dials.
 	Network network.Network
 	// Receive takes the frames that arrive, one call at a time for each link.
@@ -38,10 +42,15 @@ type Options struct {
 	Receive func(from sharding.NodeID, frame []byte)
 	// OnHeard and OnSilent are called from one goroutine, in turns for each
 	// node, when a node is heard again and when nothing of it has arrived for
-	// SilentAfter. A node that was never heard falls silent too, once. They
-	// must not block.
+	// SilentAfter, or its raft loop has stood still for StandsAfter. A node that
+	// was never heard falls silent too, once. They must not block.
 	OnHeard  func(sharding.NodeID)
 	OnSilent func(sharding.NodeID)
+	// Turns is how often this node's raft loop has gone round, 0 while there is
+	// none; nil: other nodes are not told. It must not block.
+	Turns func() uint64
+	// Wall is this node's wall clock (time.Now), which other nodes are told.
+	Wall func() time.Time
 	// Control answers the calls of other nodes; nil refuses them.
 	Control Control
 	// Logger gets what operators should see; nil discards it.
@@ -51,6 +60,10 @@ type Options struct {
 	Beat time.Duration
 	// SilentAfter is how long nothing may arrive from a node (700 ms).
 	SilentAfter time.Duration
+	// StandsAfter is how long the raft loop of a node may stand still while its
+	// bytes arrive (three times SilentAfter). Nodes that tell nothing of their
+	// loops are not held to it.
+	StandsAfter time.Duration
 	// StuckAfter is how long a link may make no progress before it is made
 	// anew (3 s): after a long cut TCP's own retry can be a minute away.
 	StuckAfter time.Duration
@@ -81,6 +94,9 @@ func (o Options) withDefaults() Options {
 			*d.value = d.standard
 		}
 	}
+	if o.StandsAfter == 0 {
+		o.StandsAfter = 3 * o.SilentAfter
+	}
 	for _, n := range []struct {
 		value    *int
 		standard int
@@ -89,6 +105,15 @@ func (o Options) withDefaults() Options {
 			*n.value = n.standard
 		}
 	}
+	if o.Level == nil {
+		o.Level = sharding.FirstLevel
+	}
+	if o.Wall == nil {
+		o.Wall = time.Now
+	}
+	if o.Turns == nil {
+		o.Turns = func() uint64 { return 0 }
+	}
 	if o.OnHeard == nil {
 		o.OnHeard = func(sharding.NodeID) {}
 	}
@@ -96,6 +121,11 @@ func (o Options) withDefaults() Options {
 		o.OnSilent = func(sharding.NodeID) {}
 	}
 	return o
+}
+
+// patience is how long a node counts as heard, in nanoseconds.
+func (o *Options) patience() Patience {
+	return Patience{Silent: int64(o.SilentAfter), Stands: int64(o.StandsAfter)}
 }
 
 // Validate joins all faults of the options.
@@ -113,6 +143,7 @@ func (o Options) Validate() error {
 	check(o.Receive != nil, "no receiver of frames")
 	d := o.withDefaults()
 	check(d.Beat > 0 && d.SilentAfter > 2*d.Beat, "silence of %v cannot be told with a beat of %v", d.SilentAfter, d.Beat)
+	check(d.StandsAfter >= d.SilentAfter, "a loop cannot stand still after %v, before a node is silent", d.StandsAfter)
 	check(d.StuckAfter > d.SilentAfter, "a link cannot be stuck after %v", d.StuckAfter)
 	check(d.QueueBytes >= MaxFrameBytes && d.QueueFrames > 0, "a queue of %d frames and %d bytes has no room for a frame", d.QueueFrames, d.QueueBytes)
 	check(d.MaxSnapshots > 0 && d.CallTimeout > 0, "negative bound")

@@ -88,6 +88,7 @@ type outbound struct {
 	stream *connect.BidiStreamForClient[batch, echo]
 	cancel context.CancelCauseFunc
 	stuck  *time.Timer
+	sent   departures
 
 	mu     sync.Mutex
 	failed bool
@@ -133,7 +134,7 @@ func (q *peer) link(parent context.Context, address string) error {
 	l.stream.CloseRequest()
 	l.stream.CloseResponse()
 	reader.Wait()
-	return decodeError(q.id, context.Cause(ctx))
+	return q.owner.told(decodeError(q.id, context.Cause(ctx)))
 }
 
 // dialed keeps the connection, so that it can be closed whatever the layers
@@ -177,6 +178,8 @@ func (l *outbound) read() {
 			l.fail(err)
 			return
 		}
+		l.peer.turned(e.turns)
+		l.measure(e)
 		if e.received > received {
 			received = e.received
 			l.stuck.Reset(l.peer.owner.opts.StuckAfter)
@@ -190,7 +193,7 @@ func (l *outbound) write(ctx context.Context) {
 	q := l.peer
 	ticker := time.NewTicker(q.owner.opts.Beat)
 	defer ticker.Stop()
-	out := &batch{beat: 1}
+	out := &batch{beat: 1, turns: q.owner.opts.Turns()}
 	var taken [][]byte
 	for beat := uint64(1); ; {
 		runtime.Gosched() // who is about to queue more goes first: a message costs more than what it carries
@@ -201,7 +204,7 @@ func (l *outbound) write(ctx context.Context) {
 		case <-q.queue.wake:
 		case <-ticker.C:
 			beat++
-			out.beat = beat
+			out.beat, out.turns = beat, q.owner.opts.Turns()
 		case <-ctx.Done():
 			return
 		}
@@ -221,13 +224,16 @@ func (l *outbound) send(out *batch, frames [][]byte) bool {
 			count++
 		}
 		out.frames = frames[sent : sent+count]
+		if out.beat != 0 {
+			l.sent.note(out.beat, l.peer.owner.now())
+		}
 		err := l.stream.Send(out)
 		for _, f := range out.frames {
 			bytes -= frameSize(f) - len(f)
 		}
 		l.peer.sent.add(count, bytes)
 		l.peer.queue.release(count, bytes)
-		out.frames, out.beat = nil, 0
+		out.frames, out.beat, out.turns = nil, 0, 0
 		sent += count
 		if err != nil {
 			for _, f := range frames[sent:] {

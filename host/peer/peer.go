@@ -17,10 +17,11 @@ type peer struct {
 	calls peerv1connect.PeerServiceClient
 	bulk  peerv1connect.PeerServiceClient
 
-	incarnation atomic.Uint64 // the newest that was heard
+	incarnation atomic.Uint64 // that was heard last
 	renewed     atomic.Bool   // it has started anew since the last look
-	last        atomic.Int64  // when something arrived, or the peer was made
-	spoke       atomic.Bool   // something arrived ever
+	signs       Signs         // what arrived of it
+	speaks      atomic.Pointer[sharding.Levels]
+	timing      timing
 	state       atomic.Int32  // written by watch alone
 	made        atomic.Uint64 // links to the node that were begun
 	sent        traffic
@@ -31,8 +32,10 @@ type peer struct {
 	running bool   // the goroutine of the link is
 	cut     func(error)
 	inbound *served // the link from the node
-	// The newest link from the node: of which start, and its number.
+	// The newest link from the node: of which start, its number, and when it
+	// ended.
 	linkOf, linkNumber uint64
+	linkEnded          int64 // as of Peers.now
 }
 
 // traffic counts frames in one direction.
@@ -50,7 +53,7 @@ func (p *Peers) newPeer(id sharding.NodeID) *peer {
 	q.calls = newClient(&caller{base: p.calls, peers: p, to: q, follow: true}, anyAddress)
 	q.bulk = newClient(&caller{base: p.bulk, peers: p, to: q, follow: true}, anyAddress)
 	q.queue.init(p.opts.QueueFrames, p.opts.QueueBytes)
-	q.last.Store(p.now())
+	q.signs.Begin(p.now())
 	return q
 }
 
@@ -83,11 +86,12 @@ func (q *peer) again() {
 	}
 }
 
-// restarted ends the links to and from the older start of the node. What counted
-// on that start has to hear that it is gone, however soon the new one came: a
-// leader that lost its disk in between is a stranger now.
+// restarted ends the links to and from the older start of the node. What
+// counted on that start has to hear that it is gone, however soon the new one
+// came: a leader that lost its disk in between is a stranger now.
 func (q *peer) restarted(incarnation uint64) {
 	q.owner.opts.Logger.Info("a node has started anew", "node_id", q.id, "incarnation", incarnation)
+	q.signs.Renew()
 	q.renewed.Store(true)
 	select {
 	case q.owner.noticed <- struct{}{}:

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -21,8 +22,11 @@ type Peers struct {
 	cluster atomic.Pointer[string]
 	// incarnation is the present start of this node.
 	incarnation atomic.Uint64
+	confirmed   atomic.Pointer[func(sharding.NodeID) uint64]
+	replaced    atomic.Bool                               // another node said so, since it was asked for
 	table       atomic.Pointer[map[sharding.NodeID]*peer] // replaced, never changed
 	handler     http.Handler
+	referrals   referrals
 	// calls and bulk are connections of their own, so that a snapshot does not
 	// stand before a call, nor either before a beat.
 	calls, bulk *http.Transport
@@ -88,6 +92,28 @@ func (p *Peers) Raise(incarnation uint64) {
 	p.incarnation.Store(max(incarnation, p.incarnation.Load()))
 }
 
+// Incarnation is the present start of this node.
+func (p *Peers) Incarnation() uint64 { return p.incarnation.Load() }
+
+// ToldReplaced reports whether another node refused this one since the last
+// call, because it knows of a later start of it. That is the word of one node.
+func (p *Peers) ToldReplaced() bool { return p.replaced.Swap(false) }
+
+// told notes what another node refused this one for, and returns it.
+func (p *Peers) told(err error) error {
+	var theirs *faultError
+	if errors.As(err, &theirs) && theirs.kind == ErrOldIncarnation {
+		p.replaced.Store(true)
+	}
+	return err
+}
+
+// Confirm gives the peers what the metadata knows of the starts of nodes, 0 for
+// none; it must not block. From then on a node is heard whose start is not
+// older than that, whatever else was heard under its name: what anybody may say
+// must not keep it out.
+func (p *Peers) Confirm(start func(sharding.NodeID) uint64) { p.confirmed.Store(&start) }
+
 // SetAddresses says where nodes listen, host:port, and that links to exactly
 // these are kept; this node itself is skipped. The map is not kept.
 func (p *Peers) SetAddresses(addresses map[sharding.NodeID]string) {
@@ -95,7 +121,7 @@ func (p *Peers) SetAddresses(addresses map[sharding.NodeID]string) {
 		if id == p.opts.Self || address == "" {
 			continue
 		}
-		q, err := p.remember(id)
+		q, err := p.addPeer(id)
 		if err != nil {
 			p.opts.Logger.Warn("no link is made to a node", "node_id", id, "error", err)
 			continue
@@ -118,8 +144,8 @@ func (p *Peers) Send(to sharding.NodeID, frame []byte) {
 	}
 }
 
-// Heard reports whether anything arrived from the node within SilentAfter, as
-// of the last look.
+// Heard reports whether anything arrived from the node within SilentAfter, and
+// its raft loop went round within StandsAfter, as of the last look.
 func (p *Peers) Heard(node sharding.NodeID) bool {
 	q := (*p.table.Load())[node]
 	return q != nil && q.state.Load() == stateHeard
@@ -210,9 +236,9 @@ func (p *Peers) addressOf(id sharding.NodeID) string {
 	return q.address
 }
 
-// remember returns what is known of a node, from now on. Nodes are forgotten
+// addPeer returns what is known of a node, from now on. Nodes are forgotten
 // only where there is no room: an older start of a node must be known as such.
-func (p *Peers) remember(id sharding.NodeID) (*peer, error) {
+func (p *Peers) addPeer(id sharding.NodeID) (*peer, error) {
 	if q := (*p.table.Load())[id]; q != nil {
 		return q, nil
 	}

@@ -3,6 +3,7 @@ package peer
 import (
 	"maps"
 	"slices"
+	"time"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/sharding"
@@ -14,7 +15,7 @@ import (
 func EncodeReport(r coordinator.Report) *peerv1.ReportRequest {
 	out := &peerv1.ReportRequest{
 		NodeId: string(r.Node), Incarnation: r.Incarnation, Seq: r.Seq, View: r.View,
-		Replicas: r.Replicas, Draining: r.Draining, Shards: make([]*peerv1.ShardReport, len(r.Shards)),
+		Replicas: r.Replicas, Draining: r.Draining, Full: r.Full, PaceMillis: uint32(r.Pace.Milliseconds()), Shards: make([]*peerv1.ShardReport, len(r.Shards)),
 	}
 	for i := range r.Shards {
 		s := &r.Shards[i]
@@ -22,6 +23,7 @@ func EncodeReport(r coordinator.Report) *peerv1.ReportRequest {
 			ShardId: uint32(s.Shard), Replica: uint64(s.Replica), Term: uint64(s.Term), Leader: s.Leader,
 			Commit: s.Commit, Applied: s.Applied, Last: s.Last,
 			Voters: convert[uint64](s.Voters), Learners: convert[uint64](s.Learners), Outgoing: convert[uint64](s.Outgoing),
+			Stopped: peerv1.StopReason(s.Stopped), Disputed: s.Disputed,
 		}
 		for _, replica := range slices.Sorted(maps.Keys(s.Match)) {
 			o.Progress = append(o.Progress, &peerv1.Progress{Replica: uint64(replica), Match: s.Match[replica]})
@@ -35,7 +37,7 @@ func EncodeReport(r coordinator.Report) *peerv1.ReportRequest {
 func DecodeReport(r *peerv1.ReportRequest) coordinator.Report {
 	out := coordinator.Report{
 		Node: sharding.NodeID(r.GetNodeId()), Incarnation: r.GetIncarnation(), Seq: r.GetSeq(), View: r.GetView(),
-		Replicas: r.GetReplicas(), Draining: r.GetDraining(), Shards: make([]coordinator.ShardReport, len(r.GetShards())),
+		Replicas: r.GetReplicas(), Draining: r.GetDraining(), Full: r.GetFull(), Pace: time.Duration(r.GetPaceMillis()) * time.Millisecond, Shards: make([]coordinator.ShardReport, len(r.GetShards())),
 	}
 	for i, s := range r.GetShards() {
 		o := coordinator.ShardReport{
@@ -45,6 +47,7 @@ func DecodeReport(r *peerv1.ReportRequest) coordinator.Report {
 			Voters:   convert[sharding.ReplicaID](s.GetVoters()),
 			Learners: convert[sharding.ReplicaID](s.GetLearners()),
 			Outgoing: convert[sharding.ReplicaID](s.GetOutgoing()),
+			Stopped:  StopReason(s.GetStopped()), Disputed: s.GetDisputed(),
 		}
 		if len(s.GetProgress()) > 0 {
 			o.Match = make(map[sharding.ReplicaID]uint64, len(s.GetProgress()))
@@ -55,6 +58,15 @@ func DecodeReport(r *peerv1.ReportRequest) coordinator.Report {
 		out.Shards[i] = o
 	}
 	return out
+}
+
+// StopReason reads why a replica has stopped. A reason of a later release is
+// taken for the milder one.
+func StopReason(r peerv1.StopReason) sharding.StopReason {
+	if r < 0 || r > peerv1.StopReason_STOP_REASON_DAMAGED {
+		return sharding.StopUnsupported
+	}
+	return sharding.StopReason(r)
 }
 
 // convert copies numbers of one type into another of the same size.

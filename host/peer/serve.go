@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -72,7 +73,15 @@ func (p *Peers) Admit(next http.Handler) http.Handler {
 	})
 }
 
-// admit judges a request by its headers. Anyone of this version may Probe.
+// open says whether a call is answered whoever makes it: anyone of this version
+// may Probe and ask for a pledge, and any start of a node to be vouched for.
+func open(path string) bool {
+	return slices.ContainsFunc([]string{
+		peerv1connect.PeerServiceProbeProcedure, peerv1connect.PeerServicePledgeProcedure, peerv1connect.PeerServiceVouchProcedure,
+	}, func(call string) bool { return strings.HasSuffix(path, call) })
+}
+
+// admit judges a request by its headers.
 func (p *Peers) admit(r *http.Request) (*served, error) {
 	h, err := readHello(r.Header)
 	if err != nil {
@@ -81,7 +90,7 @@ func (p *Peers) admit(r *http.Request) (*served, error) {
 	if to := r.Header.Get(headerTo); to != "" && to != string(p.opts.Self) {
 		return nil, wrongNode(to, p.opts.Self)
 	}
-	if strings.HasSuffix(r.URL.Path, peerv1connect.PeerServiceProbeProcedure) {
+	if open(r.URL.Path) {
 		return &served{hello: h}, nil
 	}
 	q, err := p.accept(h)

@@ -43,16 +43,17 @@ func (w *progress) stop() {
 }
 
 // SendSnapshot sends what body brings, under a header of at most 64 KiB, and
-// returns when the node has taken it, or with an error when it has not. It
+// returns the node's answer when it has taken it, or an error when it has not.
+// The answer of a node of an earlier release is empty. It
 // lasts as long as bytes move; the receiver paces it. A node takes a few at a
 // time and answers ErrUnavailable to more.
-func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []byte, body io.Reader) error {
+func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []byte, body io.Reader) (answer []byte, err error) {
 	q, err := p.known(to)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(header) > maxHeadBytes {
-		return fmt.Errorf("%w: a snapshot's header of %d bytes", ErrTooLarge, len(header))
+		return nil, fmt.Errorf("%w: a snapshot's header of %d bytes", ErrTooLarge, len(header))
 	}
 	ctx, w := watchProgress(ctx)
 	defer w.stop()
@@ -69,11 +70,14 @@ func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []b
 	if err != nil && !errors.Is(err, io.EOF) {
 		w.cancel(err) // the receiver must not take it for whole
 		stream.CloseAndReceive()
-		return fmt.Errorf("send a snapshot to node %s: %w", to, err)
+		return nil, fmt.Errorf("send a snapshot to node %s: %w", to, err)
 	}
 	w.moved()
-	_, err = stream.CloseAndReceive()
-	return transferError(ctx, to, err)
+	response, err := stream.CloseAndReceive()
+	if err != nil {
+		return nil, transferError(ctx, to, err)
+	}
+	return response.Msg.GetAnswer(), nil
 }
 
 // transferError prefers the reason why this side gave up.
@@ -130,13 +134,14 @@ func (s *controlService) SendSnapshot(ctx context.Context, stream *connect.Clien
 	if len(header) > maxHeadBytes {
 		return nil, p.encodeError(fmt.Errorf("%w: a snapshot's header of %d bytes", ErrTooLarge, len(header)))
 	}
-	if err := p.opts.Control.ReceiveSnapshot(ctx, in.peer.id, header, body); err != nil {
+	answer, err := p.opts.Control.ReceiveSnapshot(ctx, in.peer.id, header, body)
+	if err != nil {
 		return nil, p.encodeError(err)
 	}
 	if !body.ended() {
 		return nil, p.encodeError(fmt.Errorf("%w: the snapshot was not read to its end", ErrUnknownOutcome))
 	}
-	return connect.NewResponse(&peerv1.SendSnapshotResponse{}), nil
+	return connect.NewResponse(&peerv1.SendSnapshotResponse{Answer: answer}), nil
 }
 
 // chunks reads the messages of a transfer as bytes. io.EOF comes only behind

@@ -10,6 +10,10 @@ import (
 	"fmt"
 
 	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/entity/instances"
+	"github.com/hostd/hostd/host/entity/lane"
+	"github.com/hostd/hostd/host/entity/resident"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
 )
@@ -22,17 +26,18 @@ type Metadata interface {
 	Dropped(fence sharding.Term, proposal uint64)
 	ReadConfirmed(token, index uint64)
 	ReadFailed(token uint64)
-	Installed(index uint64)
+	Installed(index uint64, stopped error)
 }
 
 // Region owns the lanes of a node. It is safe for concurrent use.
 type Region struct {
-	lanes   []*entity.Lane
+	lanes   []*lane.Lane
 	locate  sharding.Locate
 	meta    Metadata
 	leads   leads
 	outside Outside // of numbers that no lane gave
 	sent    func(sharding.ShardID)
+	refuses func(sharding.ShardID) error
 }
 
 // Outside takes what becomes of proposals and reads that do not come from a
@@ -55,7 +60,10 @@ type Options struct {
 	Outside  Outside        // nil where there is nothing beside the lanes
 	Lane     entity.Options // of each lane
 	ReadOnly func() bool    // refuse commands while true
-	// Sent is told of entries that made sends; it must not block. May be nil.
+	// Refuses says why nothing may be asked of a shard here now; nil for most, and
+	// where there is no reason. It must not block. May be nil.
+	Refuses func(sharding.ShardID) error
+	// Sent is told of entries that made messages; it must not block. May be nil.
 	Sent func(sharding.ShardID)
 }
 
@@ -64,15 +72,18 @@ func New(opts Options) (*Region, error) {
 	if opts.Lanes < 1 || opts.Shards < 1 {
 		return nil, fmt.Errorf("region: %d lanes and %d shards: at least one of each is needed", opts.Lanes, opts.Shards)
 	}
-	r := &Region{locate: opts.Locate.Or(opts.Shards), meta: opts.Metadata, outside: opts.Outside, sent: opts.Sent}
+	r := &Region{locate: opts.Locate.Or(opts.Shards), meta: opts.Metadata, outside: opts.Outside, sent: opts.Sent, refuses: opts.Refuses}
+	if r.refuses == nil {
+		r.refuses = func(sharding.ShardID) error { return nil }
+	}
 	r.leads.init(opts.Shards)
 	for range opts.Lanes {
-		r.lanes = append(r.lanes, entity.NewLane(opts.Lane, opts.ReadOnly))
+		r.lanes = append(r.lanes, lane.New(opts.Lane, opts.ReadOnly))
 	}
 	return r, nil
 }
 
-func (r *Region) lane(s sharding.ShardID) *entity.Lane {
+func (r *Region) lane(s sharding.ShardID) *lane.Lane {
 	return r.lanes[int(s)%len(r.lanes)]
 }
 
@@ -86,23 +97,22 @@ func (r *Region) ShardOf(e sharding.EntityID) sharding.ShardID {
 // Submit takes requests in order to their lanes; order is kept per entity.
 // Each is completed exactly once. It never blocks and keeps no reference to
 // the slice.
-func (r *Region) Submit(reqs []*entity.Request) {
-	strangers := 0
+func (r *Region) Submit(reqs []*request.Request) {
+	refused := false
 	for _, q := range reqs {
 		var known bool
-		if q.Shard, known = r.locate(q.Entity); !known {
-			strangers++
-		}
+		q.Shard, known = r.locate(q.Entity)
+		refused = refused || !known || r.refuses(q.Shard) != nil
 	}
-	if strangers > 0 {
-		reqs = refuseStrangers(reqs, len(reqs)-strangers)
+	if refused {
+		reqs = r.refuse(reqs)
 	}
 	if len(r.lanes) == 1 {
 		r.lanes[0].Submit(reqs)
 		return
 	}
 	for i, l := range r.lanes {
-		var mine []*entity.Request
+		var mine []*request.Request
 		for _, q := range reqs {
 			if int(q.Shard)%len(r.lanes) == i {
 				mine = append(mine, q)
@@ -114,15 +124,15 @@ func (r *Region) Submit(reqs []*entity.Request) {
 	}
 }
 
-// Parked returns entities of a shard that are parked; see entity.Lane.
+// Parked returns entities of a shard that are parked; see lane.Lane.
 func (r *Region) Parked(ctx context.Context, q entity.ParkedQuery) ([]string, error) {
 	return r.lane(q.Shard).Parked(ctx, q)
 }
 
 // Hot returns what each lane's entities were asked for lately, at most limit
 // entities of each.
-func (r *Region) Hot(ctx context.Context, limit int) ([]entity.HotReport, error) {
-	out := make([]entity.HotReport, len(r.lanes))
+func (r *Region) Hot(ctx context.Context, limit int) ([]resident.HotReport, error) {
+	out := make([]resident.HotReport, len(r.lanes))
 	for i, l := range r.lanes {
 		var err error
 		if out[i], err = l.Hot(ctx, limit); err != nil {
@@ -132,25 +142,29 @@ func (r *Region) Hot(ctx context.Context, limit int) ([]entity.HotReport, error)
 	return out, nil
 }
 
-// refuseStrangers answers requests to entities whose shard this node does not
-// know yet, and returns the others.
-func refuseStrangers(reqs []*entity.Request, others int) []*entity.Request {
-	rest := make([]*entity.Request, 0, others)
+// refuse answers requests to entities whose shard this node does not know yet,
+// or of which nothing may be asked now, and returns the others.
+func (r *Region) refuse(reqs []*request.Request) []*request.Request {
+	rest := make([]*request.Request, 0, len(reqs))
 	for _, q := range reqs {
+		err := r.refuses(q.Shard)
 		if q.Shard == sharding.MetaShard {
-			q.Result = entity.Result{Err: entity.ErrNotServed}
-			q.Done.Complete(q)
+			err = request.ErrNotServed
+		}
+		if err == nil {
+			rest = append(rest, q)
 			continue
 		}
-		rest = append(rest, q)
+		q.Result = request.Result{Err: err}
+		q.Done.Complete(q)
 	}
 	return rest
 }
 
-// Post takes a request about a shard's sends to the shard's lane.
-func (r *Region) Post(shard sharding.ShardID, q *entity.Request) {
+// Propose takes a request about a shard's messages to the shard's lane.
+func (r *Region) Propose(shard sharding.ShardID, q *request.Request) {
 	q.Shard = shard
-	r.lane(shard).Submit([]*entity.Request{q})
+	r.lane(shard).Submit([]*request.Request{q})
 }
 
 // LeaderChanged is told by the raft loop of every election.
@@ -209,12 +223,13 @@ func (r *Region) ReadFailed(shard sharding.ShardID, token uint64, err error) {
 	r.lane(shard).ReadFailed(shard, token)
 }
 
-// Applied is told by the applier of the outcomes of entries, in order per shard.
+// Applied is told by the applier of the outcomes of entries, in order per
+// shard.
 func (r *Region) Applied(vs []eventlog.Verdict) {
-	batches := make([][]entity.Applied, len(r.lanes))
+	batches := make([][]lane.Applied, len(r.lanes))
 	for i := range vs {
 		v := &vs[i]
-		if (v.Sends || v.Imported) && r.sent != nil {
+		if (v.Messages || v.Imported) && r.sent != nil {
 			r.sent(v.Shard)
 		}
 		if v.NoOp {
@@ -235,13 +250,13 @@ func (r *Region) Applied(vs []eventlog.Verdict) {
 		switch {
 		case errors.Is(err, eventlog.ErrStopped):
 			// Other replicas may apply the entry.
-			err = fmt.Errorf("%w: %w", entity.ErrOutcomeUnknown, err)
+			err = fmt.Errorf("%w: %w", request.ErrOutcomeUnknown, err)
 		case err != nil:
-			err = fmt.Errorf("%w: %w", entity.ErrNotApplied, err)
+			err = fmt.Errorf("%w: %w", request.ErrNotApplied, err)
 		}
 		n := int(v.Shard) % len(r.lanes)
-		batches[n] = append(batches[n], entity.Applied{
-			Shard: v.Shard, Term: v.Term, NoOp: v.NoOp, Fence: v.Fence, Proposal: v.Proposal, Index: v.Index, Clock: v.Clock, Revision: v.Revision, Err: err,
+		batches[n] = append(batches[n], lane.Applied{
+			Shard: v.Shard, Term: v.Term, NoOp: v.NoOp, Fence: v.Fence, Proposal: v.Proposal, Index: v.Index, Clock: v.Clock, Revision: v.Revision, Err: err, Proof: v.Proof,
 		})
 	}
 	for i, b := range batches {
@@ -255,7 +270,11 @@ func (r *Region) Applied(vs []eventlog.Verdict) {
 // snapshot. The lanes have nothing of it: this node does not lead the shard.
 func (r *Region) Installed(i eventlog.Installed) {
 	if i.Shard == sharding.MetaShard {
-		r.meta.Installed(i.Index)
+		var stopped error
+		if i.Err != nil {
+			stopped = i.Err
+		}
+		r.meta.Installed(i.Index, stopped)
 	}
 }
 
@@ -276,8 +295,8 @@ func (r *Region) IdleTimesMoved() {
 
 // TypeStats returns what the entities of each type have done in this node's
 // lanes.
-func (r *Region) TypeStats() map[string]entity.TypeStats {
-	out := make(map[string]entity.TypeStats)
+func (r *Region) TypeStats() map[string]instances.TypeStats {
+	out := make(map[string]instances.TypeStats)
 	for _, l := range r.lanes {
 		for name, n := range l.TypeStats() {
 			sum := out[name]

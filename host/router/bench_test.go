@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -13,10 +13,10 @@ import (
 // would hand them to a lane.
 type instant struct{ shards uint32 }
 
-func (l instant) Submit(reqs []*entity.Request) {
+func (l instant) Submit(reqs []*request.Request) {
 	for _, q := range reqs {
 		q.Shard = sharding.ShardOf(q.Entity, l.shards)
-		q.Result = entity.Result{}
+		q.Result = request.Result{}
 		q.Done.Complete(q)
 	}
 }
@@ -27,11 +27,12 @@ type alone struct{}
 func (alone) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) { return "n1", true, true }
 func (alone) Candidates(sharding.ShardID) []sharding.NodeID         { return []sharding.NodeID{"n1"} }
 func (alone) Quorum(sharding.ShardID) bool                          { return true }
+func (alone) Stopped(sharding.ShardID) sharding.StopReason          { return 0 }
 func (alone) Changed() <-chan struct{}                              { return nil }
 
 type counted struct{ n int }
 
-func (c *counted) Complete(*entity.Request) { c.n++ }
+func (c *counted) Complete(*request.Request) { c.n++ }
 
 // BenchmarkSubmit is what the router adds to a request that runs here: "direct"
 // is the same without it.
@@ -49,10 +50,10 @@ func BenchmarkSubmit(b *testing.B) {
 	}{{"direct", local}, {"routed", r}} {
 		b.Run(c.name, func(b *testing.B) {
 			var done counted
-			reqs := make([]*entity.Request, batch)
+			reqs := make([]*request.Request, batch)
 			for i := range reqs {
-				reqs[i] = &entity.Request{
-					Kind: entity.Command, Entity: sharding.EntityID{Type: "counter", ID: fmt.Sprintf("entity-%d", i)},
+				reqs[i] = &request.Request{
+					Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: fmt.Sprintf("entity-%d", i)},
 					ID: "0123456789abcdef0123456789abcdef", Payload: []byte(`{"amount":3}`), Done: &done,
 				}
 			}

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
 // answerFrom sends an outcome from a node to the caller's; what came over a
 // link that broke is lost.
 func (w *model) answerFrom(o op) {
-	if probe := (entity.Request{Result: o.result}); o.result.Err != nil && comesBack(&probe) {
+	if probe := (request.Request{Result: o.result}); o.result.Err != nil && comesBack(&probe) {
 		l := &w.lanes[o.node][o.req.Shard]
 		l.refused = max(l.refused, o.req.Route.Round)
 	}
@@ -66,7 +66,7 @@ func (w *model) decide(node, shard int) {
 		w.answerFrom(o)
 		return
 	case n == 0:
-		o.result.Err = entity.ErrBusy
+		o.result.Err = request.ErrBusy
 		w.answerFrom(o)
 		return
 	case c.executed > 0:
@@ -74,7 +74,7 @@ func (w *model) decide(node, shard int) {
 	case slices.ContainsFunc(l.proposed, func(p op) bool { return p.asked == c.asked && p.write }):
 		o.result.Duplicate = true
 	case n < 8:
-		o.result.Err = &entity.RejectedError{Code: "no"}
+		o.result.Err = &request.RejectedError{Code: "no"}
 	default:
 		o.write = true
 	}
@@ -131,9 +131,9 @@ func (w *model) move(shard, to int) {
 			o.unheard = true
 		}
 		if o.write || o.result.Duplicate {
-			o.result = entity.Result{Err: entity.ErrOutcomeUnknown}
+			o.result = request.Result{Err: request.ErrOutcomeUnknown}
 		} else {
-			o.result = entity.Result{Err: &sharding.NotLeaderError{}}
+			o.result = request.Result{Err: &sharding.NotLeaderError{}}
 			o.unconfirmed = true
 		}
 		w.answerFrom(o)
@@ -155,9 +155,9 @@ func (w *model) drop(shard int) {
 	var keep, gone []op
 	for i, o := range l.proposed {
 		if i >= at && o.req.Entity == lost {
-			o.result = entity.Result{Err: entity.ErrNotApplied}
+			o.result = request.Result{Err: request.ErrNotApplied}
 			if o.executed > 0 {
-				o.result = entity.Result{Duplicate: true}
+				o.result = request.Result{Duplicate: true}
 			}
 			gone = append(gone, o)
 		} else {
@@ -185,19 +185,19 @@ func (w *model) breakLink(node int, silent bool) {
 			if c.link != w.links[node] {
 				continue // given up before
 			}
-			out = append(out, op{copyOf: c, result: entity.Result{Err: ErrMayComeThrough}})
+			out = append(out, op{copyOf: c, result: request.Result{Err: request.ErrMayComeThrough}})
 		}
 		w.late[node], w.wire[node] = w.wire[node], nil
 	}
 	for _, c := range w.wire[node] {
-		err := entity.ErrOutcomeUnknown
+		err := request.ErrOutcomeUnknown
 		if w.rng.IntN(2) == 0 {
-			err = ErrUnreachable
+			err = request.ErrUnreachable
 		}
-		out = append(out, op{copyOf: c, result: entity.Result{Err: err}})
+		out = append(out, op{copyOf: c, result: request.Result{Err: err}})
 	}
 	w.wire[node] = nil
-	unknown := entity.Result{Err: entity.ErrOutcomeUnknown}
+	unknown := request.Result{Err: request.ErrOutcomeUnknown}
 	for _, o := range w.backs[node] {
 		if o.link == w.links[node] {
 			o.lose()
@@ -238,7 +238,7 @@ func (w *model) tell(shard int, quorum bool) {
 	if at := w.leader[shard]; at >= 0 {
 		l.to = target{node: nodeName(at), self: at == 0}
 	}
-	f := &w.flows[shard]
+	f := &w.routes[shard]
 	f.heard(l)
 	w.answers(f)
 }
@@ -268,7 +268,7 @@ func (w *model) check() error {
 			if q.executed == 0 {
 				return fmt.Errorf("%s succeeded and took no effect", name)
 			}
-		case errors.Is(err, entity.ErrOutcomeUnknown):
+		case errors.Is(err, request.ErrOutcomeUnknown):
 			w.seen["unknown"]++
 		default:
 			w.seen[kindOf(err)]++
@@ -285,8 +285,8 @@ func (w *model) check() error {
 		}
 		last[k] = q
 	}
-	for s := range w.flows {
-		if f := &w.flows[s]; f.out != 0 || f.held.len() != 0 || len(f.back) != 0 || f.held.bytes != 0 || f.limits.total.used.Load() != 0 {
+	for s := range w.routes {
+		if f := &w.routes[s]; f.out != 0 || f.held.len() != 0 || len(f.back) != 0 || f.held.bytes != 0 || f.limits.total.used.Load() != 0 {
 			return fmt.Errorf("shard %d holds %d, has %d out, accounts %d bytes", s, f.held.len(), f.out, f.held.bytes)
 		}
 	}
@@ -294,13 +294,13 @@ func (w *model) check() error {
 }
 
 func kindOf(err error) string {
-	var rejected *entity.RejectedError
+	var rejected *request.RejectedError
 	switch {
 	case errors.As(err, &rejected):
 		return "rejected"
-	case errors.Is(err, entity.ErrBusy):
+	case errors.Is(err, request.ErrBusy):
 		return "busy"
-	case errors.Is(err, entity.ErrDeadline):
+	case errors.Is(err, request.ErrDeadline):
 		return "deadline"
 	}
 	return "unavailable"

@@ -8,46 +8,33 @@
 // the same entity by routing it again. A Router owns one goroutine, which
 // Close joins.
 //
-// The decisions live in flow, one for each shard, which has no goroutine, lock
-// or clock, so that a model can drive it step by step; router.go is the thin
-// shell around them.
+// The decisions live in shardRoute, one for each shard, which has no goroutine,
+// lock or clock, so that a model can drive it step by step; router.go is the
+// thin shell around them.
 package router
 
 import (
-	"errors"
-	"fmt"
-
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
-
-// ErrUnreachable: the request could not be handed to the node that leads the
-// shard. It did not run; the router sends it again.
-var ErrUnreachable = errors.New("the node that leads the shard cannot be reached")
-
-// ErrMayComeThrough is an entity.ErrOutcomeUnknown of a request that may be on
-// its way still, to a node that is frozen or cut off: should that node lead the
-// shard again, the request runs then. A later attempt may say that the command
-// has taken effect; that it never will, it may not.
-var ErrMayComeThrough = fmt.Errorf("%w; nothing is heard of the node that has it", entity.ErrOutcomeUnknown)
 
 // Local runs requests on this node. Submit never blocks, keeps no reference to
 // the slice and completes every request exactly once, in a lane or before it
 // returns. A request that this node must not run, because it does not lead the
 // shard, fails with a *sharding.NotLeaderError.
 type Local interface {
-	Submit(reqs []*entity.Request)
+	Submit(reqs []*request.Request)
 }
 
 // Remote runs requests on another node as Local does on this one, in the order
 // submitted per entity. What certainly did not run fails with an error that
-// wraps ErrUnreachable, what may have run with entity.ErrOutcomeUnknown, and with
-// ErrMayComeThrough what may yet. Once
-// it has failed a request of a shard for the sake of the way there, it fails
-// all others with the same Route.Round or a lower one that are given to it
-// later: they could overtake.
+// wraps request.ErrUnreachable, what may have run with
+// request.ErrOutcomeUnknown, and with request.ErrMayComeThrough what may yet.
+// Once it has failed a request of a shard for the sake of the way there, it
+// fails all others with the same Route.Round or a lower one that are given to
+// it later: they could overtake.
 type Remote interface {
-	Submit(to sharding.NodeID, reqs []*entity.Request)
+	Submit(to sharding.NodeID, reqs []*request.Request)
 }
 
 // Leaders is what this node knows of the leaders of shards. No method blocks.
@@ -60,6 +47,9 @@ type Leaders interface {
 	Candidates(shard sharding.ShardID) []sharding.NodeID
 	// Quorum is false while this node hears no quorum of the shard.
 	Quorum(shard sharding.ShardID) bool
+	// Stopped says why this node's replica of the shard has stopped, if it has
+	// one that did. Without a quorum that is what callers are told.
+	Stopped(shard sharding.ShardID) sharding.StopReason
 	// Changed returns a channel that gets a value, or is closed, when anything
 	// that was told before the call has changed.
 	Changed() <-chan struct{}

@@ -65,7 +65,7 @@ func (r *Router) takeReady() []*shardSlot {
 	return ready
 }
 
-// refresh tells every flow of its leader.
+// refresh tells every route of its leader.
 func (r *Router) refresh() {
 	for i := range r.slots {
 		if sharding.ShardID(i) == sharding.MetaShard {
@@ -74,9 +74,9 @@ func (r *Router) refresh() {
 		s := &r.slots[i]
 		l := r.ask(sharding.ShardID(i))
 		s.mu.Lock()
-		s.flow.heard(l)
-		answers := s.flow.takeAnswers()
-		pending := s.flow.pending()
+		s.route.heard(l)
+		answers := s.route.takeAnswers()
+		pending := s.route.pending()
 		s.mu.Unlock()
 		finishAll(answers)
 		if pending {
@@ -86,7 +86,7 @@ func (r *Router) refresh() {
 }
 
 func (r *Router) ask(shard sharding.ShardID) lead {
-	l := lead{quorum: r.opts.Leaders.Quorum(shard)}
+	l := lead{quorum: r.opts.Leaders.Quorum(shard), stopped: r.opts.Leaders.Stopped(shard)}
 	if node, self, known := r.opts.Leaders.Leader(shard); known {
 		l.to = target{node: node, self: self}
 	} else {
@@ -100,11 +100,11 @@ func (r *Router) ask(shard sharding.ShardID) lead {
 func (r *Router) pump(s *shardSlot, now time.Time) time.Time {
 	for {
 		s.mu.Lock()
-		s.flow.expire(now)
-		batch := s.flow.next(now, r.batch[:0], batchRequests)
-		to := s.flow.to
-		answers := s.flow.takeAnswers()
-		at := s.flow.wakeAt()
+		s.route.expire(now)
+		batch := s.route.next(now, r.batch[:0], batchRequests)
+		to := s.route.to
+		answers := s.route.takeAnswers()
+		at := s.route.wakeAt()
 		s.mu.Unlock()
 		finishAll(answers)
 		if len(batch) == 0 {
@@ -118,8 +118,8 @@ func (r *Router) pump(s *shardSlot, now time.Time) time.Time {
 
 func (r *Router) shut(s *shardSlot) {
 	s.mu.Lock()
-	s.flow.close()
-	answers := s.flow.takeAnswers()
+	s.route.close()
+	answers := s.route.takeAnswers()
 	s.mu.Unlock()
 	finishAll(answers)
 }

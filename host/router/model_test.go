@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -18,7 +18,7 @@ var (
 	modelSeeds = flag.Int("seeds", 400, "how many seeds the model runs")
 )
 
-// TestModel drives the flows of one node through a cluster whose leaders move,
+// TestModel drives the routes of one node through a cluster whose leaders move,
 // whose links break and whose proposals get lost, one random step after the
 // other, and checks what callers see against what took effect.
 func TestModel(t *testing.T) {
@@ -49,11 +49,11 @@ func TestModel(t *testing.T) {
 
 // asked is a request of a caller.
 type asked struct {
-	req      entity.Request
+	req      request.Request
 	stream   int
 	index    int
 	finished int
-	result   entity.Result
+	result   request.Result
 	executed int  // step of the decision that took effect
 	refused  bool // by a node whose answer was lost
 
@@ -72,7 +72,7 @@ type copyOf struct {
 type op struct {
 	copyOf
 	decided int
-	result  entity.Result
+	result  request.Result
 	write   bool
 }
 
@@ -99,7 +99,7 @@ type model struct {
 	seen  map[string]int
 	fault error
 
-	flows  []flow
+	routes []shardRoute
 	lanes  [][]lane // by node, shard
 	leader []int    // by shard; -1 is none
 	links  []int    // number of the link to each node
@@ -111,7 +111,7 @@ type model struct {
 	actors  []actor // the streams, then the loop
 	indexes []int
 	all     []*asked
-	byReq   map[*entity.Request]*asked
+	byReq   map[*request.Request]*asked
 }
 
 const (
@@ -127,14 +127,14 @@ func newModel(seed uint64) *model {
 	w := &model{
 		rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1000, 0), seen: map[string]int{},
 		links: make([]int, modelNodes), wire: make([][]copyOf, modelNodes), late: make([][]copyOf, modelNodes), backs: make([][]op, modelNodes),
-		actors: make([]actor, modelStreams+1), indexes: make([]int, modelStreams), byReq: map[*entity.Request]*asked{},
+		actors: make([]actor, modelStreams+1), indexes: make([]int, modelStreams), byReq: map[*request.Request]*asked{},
 	}
 	l := &limits{requests: 40, bytes: 1 << 20, total: &budget{limit: 1 << 20}, minPause: time.Millisecond, maxPause: 8 * time.Millisecond, self: nodeName(0), seed: maphash.MakeSeed()}
 	for range modelNodes {
 		w.lanes = append(w.lanes, make([]lane, modelShards))
 	}
 	for s := range modelShards {
-		w.flows = append(w.flows, newFlow(sharding.ShardID(s), l))
+		w.routes = append(w.routes, newShardRoute(sharding.ShardID(s), l))
 		w.leader = append(w.leader, s%modelNodes)
 		w.tell(s, true)
 	}
@@ -211,8 +211,8 @@ func (w *model) submit(stream int) {
 	for range 1 + w.rng.IntN(3) {
 		w.indexes[stream]++
 		q := &asked{stream: stream, index: w.indexes[stream]}
-		q.req = entity.Request{
-			Kind: entity.Command, Shard: sharding.ShardID(shard), Deadline: w.now.Add(10 * time.Second),
+		q.req = request.Request{
+			Kind: request.Command, Shard: sharding.ShardID(shard), Deadline: w.now.Add(10 * time.Second),
 			Entity: sharding.EntityID{Type: "t", ID: fmt.Sprint("e", shard, w.rng.IntN(modelEntities))},
 		}
 		if w.rng.IntN(10) == 0 {
@@ -220,7 +220,7 @@ func (w *model) submit(stream int) {
 		}
 		w.all = append(w.all, q)
 		w.byReq[&q.req] = q
-		f := &w.flows[shard]
+		f := &w.routes[shard]
 		switch v := f.admit(&q.req); v {
 		case answer:
 			w.finish(q)
@@ -244,7 +244,7 @@ func (w *model) pump() {
 		return
 	}
 	s := w.rng.IntN(modelShards)
-	f := &w.flows[s]
+	f := &w.routes[s]
 	f.expire(w.now)
 	batch := f.next(w.now, nil, 1+w.rng.IntN(5))
 	w.answers(f)
@@ -261,7 +261,7 @@ func (w *model) handOver(i int) {
 		node := int(a.to.node[1] - '0')
 		c := copyOf{q, node, w.links[node]}
 		if q.req.Route.Round <= w.lost[node][q.req.Shard] {
-			w.complete(q, entity.Result{Err: ErrUnreachable})
+			w.complete(q, request.Result{Err: request.ErrUnreachable})
 		} else if node == 0 {
 			w.lanes[0][q.req.Shard].inbox = append(w.lanes[0][q.req.Shard].inbox, c)
 		} else {
@@ -307,15 +307,15 @@ func (w *model) finish(q *asked) {
 	}
 }
 
-func (w *model) answers(f *flow) {
+func (w *model) answers(f *shardRoute) {
 	for _, q := range f.takeAnswers() {
 		w.finish(w.byReq[q])
 	}
 }
 
-// complete gives an outcome to the flow.
-func (w *model) complete(q *asked, result entity.Result) {
-	f := &w.flows[q.req.Shard]
+// complete gives an outcome to the route.
+func (w *model) complete(q *asked, result request.Result) {
+	f := &w.routes[q.req.Shard]
 	q.req.Result = result
 	if f.completed(&q.req, w.now) == answer {
 		w.finish(q)

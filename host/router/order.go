@@ -1,8 +1,8 @@
-//go:build !mutant_61 && !mutant_62 && !mutant_63 && !mutant_64
-
 package router
 
-import "github.com/hostd/hostd/host/entity"
+import (
+	"github.com/hostd/hostd/host/request"
+)
 
 // drained reports whether, with so many requests out, what came back may go
 // out again: with one still out, a later one of its entity could pass it.
@@ -12,7 +12,7 @@ func drained(out int) bool { return out == 0 }
 func passed(ran, number uint64) bool { return ran > number }
 
 // putBack keeps a request that came back, unless it is answered.
-func putBack(back []*entity.Request, q *entity.Request, answered bool) []*entity.Request {
+func putBack(back []*request.Request, q *request.Request, answered bool) []*request.Request {
 	if answered {
 		return back
 	}

@@ -5,65 +5,56 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
 // SentBack reports that a router at another node sends a request with this
 // outcome again.
 func SentBack(err error) bool {
-	return comesBack(&entity.Request{Kind: entity.Query, Result: entity.Result{Err: err}})
+	return comesBack(&request.Request{Kind: request.Query, Result: request.Result{Err: err}})
 }
 
 // comesBack reports that a failed request may be sent again: it did not run,
 // or it may have, and then its command id makes the repetition harmless.
-func comesBack(q *entity.Request) bool {
+func comesBack(q *request.Request) bool {
 	err := q.Result.Err
-	var notLeader *sharding.NotLeaderError
-	switch {
-	case errors.Is(err, entity.ErrOutcomeUnknown):
-		q.Route.Unknown = q.Route.Unknown || q.Kind == entity.Command
-		q.Again = q.Again || q.Kind == entity.Command
-		q.Route.UnderWay = q.Route.UnderWay || q.Kind == entity.Command && errors.Is(err, ErrMayComeThrough)
+	switch request.RetryOf(err) {
+	case request.ResendSameID:
+		q.Route.Unknown = q.Route.Unknown || q.Kind == request.Command
+		q.Again = q.Again || q.Kind == request.Command
+		q.Route.UnderWay = q.Route.UnderWay || q.Kind == request.Command && errors.Is(err, request.ErrMayComeThrough)
 		return true
-	case errors.Is(err, entity.ErrNotApplied), errors.Is(err, entity.ErrNotServed), errors.Is(err, ErrUnreachable), errors.As(err, &notLeader):
+	case request.Resend:
 		return true
+	case request.ResendElsewhere:
+		// A node that stops hands its shards over. This one will not come to see it.
+		return !q.Route.Self
 	}
-	// A node that stops hands its shards over. This one will not come to see it.
-	return errors.Is(err, entity.ErrStopped) && !q.Route.Self
+	return false
 }
 
 // isUnknown reports that the last attempt may have taken effect.
-func isUnknown(q *entity.Request) bool { return errors.Is(q.Result.Err, entity.ErrOutcomeUnknown) }
+func isUnknown(q *request.Request) bool { return errors.Is(q.Result.Err, request.ErrOutcomeUnknown) }
 
 // settled reports that an outcome holds for all attempts of a command: its
 // entity had been asked for the command id before it was reached. Of a refusal
 // nothing is written, so it says nothing of an attempt that may come through
 // later and meet another state; a sequence that did not match never will.
 func settled(err error, underWay bool) bool {
-	if err == nil {
+	switch request.RetryOf(err) {
+	case request.Final:
 		return true
+	case request.FinalAlone:
+		return !underWay
 	}
-	var mismatch *entity.SequenceMismatchError
-	if errors.Is(err, entity.ErrCommandIDReused) || errors.Is(err, entity.ErrForgotten) || errors.As(err, &mismatch) {
-		return true
-	}
-	if underWay {
-		return false
-	}
-	for _, s := range [...]error{entity.ErrUnknownCommand, entity.ErrReadOnly, entity.ErrUnsupported} {
-		if errors.Is(err, s) {
-			return true
-		}
-	}
-	var rejected *entity.RejectedError
-	var fault *entity.GuestFaultError
-	return errors.As(err, &rejected) || errors.As(err, &fault)
+	return err == nil
 }
 
 // byLeader reports that only a node which leads the shard gives this outcome.
 func byLeader(err error) bool {
-	return !errors.Is(err, entity.ErrBusy) && !errors.Is(err, entity.ErrDeadline) && !errors.Is(err, entity.ErrStopped)
+	r := request.RetryOf(err)
+	return r != request.ToldByAny && r != request.ResendElsewhere
 }
 
 // hintOf returns the leader that an error names.
@@ -79,24 +70,24 @@ func hintOf(err error) sharding.NodeID {
 // carried out, when the last one ended with err. The cause is told as text: its
 // own meaning would be a definite one.
 func stillUnknown(err error) error {
-	if errors.Is(err, entity.ErrOutcomeUnknown) {
+	if errors.Is(err, request.ErrOutcomeUnknown) {
 		return err
 	}
-	return fmt.Errorf("%w; the last attempt: %v", entity.ErrOutcomeUnknown, err)
+	return fmt.Errorf("%w; the last attempt: %v", request.ErrOutcomeUnknown, err)
 }
 
 // fail sets the result of a request that is not sent again.
-func fail(q *entity.Request, err error) {
+func fail(q *request.Request, err error) {
 	if q.Route.Unknown {
 		err = stillUnknown(err)
 	}
-	q.Result = entity.Result{Err: err}
+	q.Result = request.Result{Err: err}
 }
 
 // late reports that a request goes nowhere any more: its deadline is over, or
-// the process stood still since it arrived. Then its caller may have had it done
-// elsewhere, so long ago that the command id is forgotten.
-func (f *flow) late(q *entity.Request, now time.Time) bool {
+// the process stood still since it arrived. Then its caller may have had it
+// done elsewhere, so long ago that the command id is forgotten.
+func (f *shardRoute) late(q *request.Request, now time.Time) bool {
 	return q.Route.Epoch != f.limits.epoch.Load() || !q.Deadline.IsZero() && q.Deadline.Before(now)
 }
 

@@ -4,10 +4,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 )
 
-// budget is memory that the flows of a router share.
+// budget is memory that the routes of a router share.
 type budget struct {
 	limit int64
 	used  atomic.Int64
@@ -15,7 +15,7 @@ type budget struct {
 
 // queue holds requests back, in the order of their numbers.
 type queue struct {
-	items   []*entity.Request // items[head:] are held
+	items   []*request.Request // items[head:] are held
 	head    int
 	bytes   int
 	total   *budget
@@ -24,14 +24,14 @@ type queue struct {
 
 // costBytes is what a held request counts for: its payload and a share of all
 // else that is kept for it.
-func costBytes(q *entity.Request) int {
+func costBytes(q *request.Request) int {
 	return 512 + len(q.Payload) + len(q.Entity.ID) + len(q.ID)
 }
 
 func (h *queue) len() int { return len(h.items) - h.head }
 
 // room reports whether q fits within the limits.
-func (h *queue) room(l *limits, q *entity.Request) bool {
+func (h *queue) room(l *limits, q *request.Request) bool {
 	cost := costBytes(q)
 	return h.len() < l.requests && h.bytes+cost <= l.bytes && h.total.used.Load()+int64(cost) <= h.total.limit
 }
@@ -41,13 +41,13 @@ func (h *queue) account(bytes int) {
 	h.total.used.Add(int64(bytes))
 }
 
-func (h *queue) push(q *entity.Request) {
+func (h *queue) push(q *request.Request) {
 	h.account(costBytes(q))
 	h.soonest = sooner(h.soonest, q.Deadline)
 	h.items = append(h.items, q)
 }
 
-func (h *queue) pop() *entity.Request {
+func (h *queue) pop() *request.Request {
 	q := h.items[h.head]
 	h.items[h.head] = nil
 	h.head++
@@ -62,7 +62,7 @@ func (h *queue) pop() *entity.Request {
 }
 
 // prepend puts requests in front, whatever the limits: they had been let in.
-func (h *queue) prepend(qs []*entity.Request) {
+func (h *queue) prepend(qs []*request.Request) {
 	if len(qs) == 0 {
 		return
 	}
@@ -70,12 +70,12 @@ func (h *queue) prepend(qs []*entity.Request) {
 		h.account(costBytes(q))
 		h.soonest = sooner(h.soonest, q.Deadline)
 	}
-	h.items = append(append(make([]*entity.Request, 0, len(qs)+h.len()), qs...), h.items[h.head:]...)
+	h.items = append(append(make([]*request.Request, 0, len(qs)+h.len()), qs...), h.items[h.head:]...)
 	h.head = 0
 }
 
 // remove takes out what which says.
-func (h *queue) remove(which func(*entity.Request) bool) {
+func (h *queue) remove(which func(*request.Request) bool) {
 	keep := h.items[:0]
 	h.soonest = time.Time{}
 	for _, q := range h.items[h.head:] {

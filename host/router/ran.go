@@ -3,7 +3,7 @@ package router
 import (
 	"hash/maphash"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 )
 
 const (
@@ -11,7 +11,7 @@ const (
 	ranWays = 8
 )
 
-// ran knows of a flow's entities the highest number of a command with an
+// ran knows of a route's entities the highest number of a command with an
 // outcome: an earlier command of the same entity must not run any more. Only
 // what is still out or held can be earlier, so the entities with the highest
 // numbers are kept, some in each of the sets that they are spread over by a
@@ -21,6 +21,7 @@ const (
 // where it could have been sent again.
 type ran struct{ sets *[ranSets]ranSet } // nil until there is a number
 
+// ranSet has the numbers of some entities, and the highest of all others.
 type ranSet struct {
 	entities [ranWays]uint64
 	numbers  [ranWays]uint64 // 0 where free
@@ -67,6 +68,6 @@ func (r *ran) of(entity uint64) uint64 {
 }
 
 // keyOf stands for a request's entity in ran.
-func (l *limits) keyOf(q *entity.Request) uint64 {
+func (l *limits) keyOf(q *request.Request) uint64 {
 	return maphash.String(l.seed, q.Entity.ID)*31 + maphash.String(l.seed, q.Entity.Type)
 }

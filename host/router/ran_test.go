@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -42,14 +42,14 @@ func TestRanAgreesWithAMap(t *testing.T) {
 func TestOthersDoNotOvertake(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		l := &limits{requests: 1000, bytes: 1 << 20, total: &budget{limit: 1 << 20}, minPause: time.Millisecond, maxPause: time.Millisecond, self: "n1", seed: maphash.MakeSeed()}
-		f := newFlow(1, l)
+		f := newShardRoute(1, l)
 		now := time.Unix(1000, 0)
 		f.heard(lead{to: target{node: "n1", self: true}, quorum: true})
 		for f.state != flowing {
 			f.next(now, nil, batchRequests)
 		}
-		command := func(id string) *entity.Request {
-			return &entity.Request{Kind: entity.Command, Entity: sharding.EntityID{Type: "counter", ID: id}}
+		command := func(id string) *request.Request {
+			return &request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: id}}
 		}
 		first := command("first")
 		f.admit(first)

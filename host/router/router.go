@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -27,7 +27,7 @@ type Options struct {
 
 	// HeldRequests and HeldBytes bound what one shard holds back while its
 	// leader is looked for (4,096; 4 MiB), HeldTotalBytes what all do (64 MiB).
-	// What is beyond fails with entity.ErrBusy.
+	// What is beyond fails with request.ErrBusy.
 	HeldRequests, HeldBytes, HeldTotalBytes int
 	// MinPause and MaxPause bound the pause before a request goes again to a
 	// node that sent it back; it doubles from one to the other (1 ms, 50 ms).
@@ -50,7 +50,7 @@ type Router struct {
 	limits limits
 	slots  []shardSlot // by shard
 	splits sync.Pool
-	batch  []*entity.Request // the loop's
+	batch  []*request.Request // the loop's
 
 	wake chan struct{}
 	stop chan struct{}
@@ -61,11 +61,11 @@ type Router struct {
 	closed bool
 }
 
-// shardSlot is a flow and its lock, which is never held over a call to
+// shardSlot is a route and its lock, which is never held over a call to
 // somewhere else.
 type shardSlot struct {
 	mu     sync.Mutex
-	flow   flow
+	route  shardRoute
 	queued bool // in ready; guarded by the router's mutex
 }
 
@@ -111,7 +111,7 @@ func New(opts Options) (*Router, error) {
 		done:  make(chan struct{}),
 	}
 	for i := range r.slots {
-		r.slots[i].flow = newFlow(sharding.ShardID(i), &r.limits)
+		r.slots[i].route = newShardRoute(sharding.ShardID(i), &r.limits)
 	}
 	r.refresh()
 	go r.run()
@@ -121,7 +121,7 @@ func New(opts Options) (*Router, error) {
 // Submit takes requests in order; each is completed exactly once, possibly
 // before Submit returns. It never blocks and keeps no reference to the slice.
 // Requests to one entity run in the order submitted.
-func (r *Router) Submit(reqs []*entity.Request) {
+func (r *Router) Submit(reqs []*request.Request) {
 	var to target
 	r.limits.look(r.opts.Epoch())
 	for i, q := range reqs {
@@ -137,25 +137,25 @@ func (r *Router) Submit(reqs []*entity.Request) {
 }
 
 // admit takes one request. Where the verdict is send the caller dispatches it.
-func (r *Router) admit(q *entity.Request) (target, verdict) {
-	if q.Kind == entity.Inspect {
+func (r *Router) admit(q *request.Request) (target, verdict) {
+	if q.Kind == request.Inspect {
 		return r.self, send
 	}
 	var known bool
 	q.Shard, known = r.opts.Locate(q.Entity)
-	q.Route = entity.Route{Done: q.Done}
+	q.Route = request.Route{Done: q.Done}
 	if !known {
-		q.Result = entity.Result{Err: entity.ErrNotServed}
+		q.Result = request.Result{Err: request.ErrNotServed}
 		finish(q)
 		return target{}, answer
 	}
 	s := &r.slots[q.Shard]
 	s.mu.Lock()
-	v := s.flow.admit(q)
-	to, pending := s.flow.to, false
+	v := s.route.admit(q)
+	to, pending := s.route.to, false
 	if v != answer {
 		q.Done = r
-		pending = v == hold && s.flow.pending()
+		pending = v == hold && s.route.pending()
 	}
 	s.mu.Unlock()
 	if v == answer {
@@ -169,7 +169,7 @@ func (r *Router) admit(q *entity.Request) (target, verdict) {
 
 // dispatch hands requests over. They are not touched again until they come
 // back through Complete.
-func (r *Router) dispatch(to target, reqs []*entity.Request) {
+func (r *Router) dispatch(to target, reqs []*request.Request) {
 	switch {
 	case len(reqs) == 0:
 	case to.self:
@@ -181,7 +181,7 @@ func (r *Router) dispatch(to target, reqs []*entity.Request) {
 
 // Complete takes the outcome of a request that was out; it is called from
 // lanes and does not block.
-func (r *Router) Complete(q *entity.Request) {
+func (r *Router) Complete(q *request.Request) {
 	var now time.Time
 	if q.Result.Err != nil {
 		now = r.opts.Clock()
@@ -191,9 +191,9 @@ func (r *Router) Complete(q *entity.Request) {
 	}
 	s := &r.slots[q.Shard]
 	s.mu.Lock()
-	v := s.flow.completed(q, now)
-	answers := s.flow.takeAnswers()
-	pending := s.flow.pending()
+	v := s.route.completed(q, now)
+	answers := s.route.takeAnswers()
+	pending := s.route.pending()
 	s.mu.Unlock()
 	if v == answer {
 		finish(q)
@@ -205,15 +205,15 @@ func (r *Router) Complete(q *entity.Request) {
 }
 
 // finish gives a request back to its caller.
-func finish(q *entity.Request) {
+func finish(q *request.Request) {
 	if q.Route.Done != nil {
 		q.Done = q.Route.Done
 	}
-	q.Route = entity.Route{}
+	q.Route = request.Route{}
 	q.Done.Complete(q)
 }
 
-func finishAll(qs []*entity.Request) {
+func finishAll(qs []*request.Request) {
 	for _, q := range qs {
 		finish(q)
 	}
@@ -253,9 +253,9 @@ func (r *Router) Close(ctx context.Context) error {
 // nowhere is the Remote of a node that is alone.
 type nowhere struct{}
 
-func (nowhere) Submit(_ sharding.NodeID, reqs []*entity.Request) {
+func (nowhere) Submit(_ sharding.NodeID, reqs []*request.Request) {
 	for _, q := range reqs {
-		q.Result = entity.Result{Err: ErrUnreachable}
+		q.Result = request.Result{Err: request.ErrUnreachable}
 		q.Done.Complete(q)
 	}
 }

@@ -12,42 +12,49 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
-// scene is a node's surroundings: what it knows, and nodes that answer as told.
-type scene struct {
+// view is a node's surroundings: what it knows, and nodes that answer as told.
+type view struct {
 	mu         sync.Mutex
 	leader     target
 	quorum     bool
+	stopped    sharding.StopReason
 	candidates []sharding.NodeID
 	changed    chan struct{}
-	answer     map[sharding.NodeID]func(*entity.Request) entity.Result
+	answer     map[sharding.NodeID]func(*request.Request) request.Result
 	seen       []string // node and number of each request that reached one
 }
 
-func (s *scene) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) {
+func (s *view) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.leader.node, s.leader.self, s.leader != target{}
 }
 
-func (s *scene) Candidates(sharding.ShardID) []sharding.NodeID { return s.candidates }
+func (s *view) Candidates(sharding.ShardID) []sharding.NodeID { return s.candidates }
 
-func (s *scene) Quorum(sharding.ShardID) bool {
+func (s *view) Quorum(sharding.ShardID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.quorum
 }
 
-func (s *scene) Changed() <-chan struct{} {
+func (s *view) Stopped(sharding.ShardID) sharding.StopReason {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped
+}
+
+func (s *view) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
 }
 
-func (s *scene) change(fn func()) {
+func (s *view) change(fn func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fn()
@@ -57,23 +64,23 @@ func (s *scene) change(fn func()) {
 
 // node is one that requests are handed to.
 type node struct {
-	*scene
+	*view
 	id sharding.NodeID
 }
 
-func (n node) Submit(reqs []*entity.Request) { n.scene.run(n.id, reqs) }
+func (n node) Submit(reqs []*request.Request) { n.view.run(n.id, reqs) }
 
-type others struct{ *scene }
+type others struct{ *view }
 
-func (o others) Submit(to sharding.NodeID, reqs []*entity.Request) { o.scene.run(to, reqs) }
+func (o others) Submit(to sharding.NodeID, reqs []*request.Request) { o.view.run(to, reqs) }
 
-func (s *scene) run(id sharding.NodeID, reqs []*entity.Request) {
+func (s *view) run(id sharding.NodeID, reqs []*request.Request) {
 	for _, q := range reqs {
 		s.mu.Lock()
 		s.seen = append(s.seen, fmt.Sprint(id, ":", q.Tag))
 		answer := s.answer[id]
 		s.mu.Unlock()
-		q.Result = entity.Result{Err: &sharding.NotLeaderError{Shard: q.Shard}}
+		q.Result = request.Result{Err: &sharding.NotLeaderError{Shard: q.Shard}}
 		if answer != nil {
 			q.Result = answer(q)
 		}
@@ -81,17 +88,17 @@ func (s *scene) run(id sharding.NodeID, reqs []*entity.Request) {
 	}
 }
 
-func fine(*entity.Request) entity.Result { return entity.Result{Sequence: 1} }
+func fine(*request.Request) request.Result { return request.Result{Sequence: 1} }
 
 // outcomes collects results.
-type outcomes struct{ got chan entity.Result }
+type outcomes struct{ got chan request.Result }
 
-func (o outcomes) Complete(q *entity.Request) { o.got <- q.Result }
+func (o outcomes) Complete(q *request.Request) { o.got <- q.Result }
 
-func play(t *testing.T, change func(*Options), act func(*scene, *Router, func(tag int, patience time.Duration) chan entity.Result)) {
+func play(t *testing.T, change func(*Options), run func(*view, *Router, func(tag int, patience time.Duration) chan request.Result)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &scene{quorum: true, changed: make(chan struct{}), answer: map[sharding.NodeID]func(*entity.Request) entity.Result{}, candidates: []sharding.NodeID{"n1", "n2", "n3"}}
+		s := &view{quorum: true, changed: make(chan struct{}), answer: map[sharding.NodeID]func(*request.Request) request.Result{}, candidates: []sharding.NodeID{"n1", "n2", "n3"}}
 		o := Options{Self: "n1", Shards: 1, Local: node{s, "n1"}, Remote: others{s}, Leaders: s}
 		if change != nil {
 			change(&o)
@@ -100,10 +107,10 @@ func play(t *testing.T, change func(*Options), act func(*scene, *Router, func(ta
 		if err != nil {
 			t.Fatal(err)
 		}
-		act(s, r, func(tag int, patience time.Duration) chan entity.Result {
-			got := make(chan entity.Result, 1)
-			r.Submit([]*entity.Request{{
-				Kind: entity.Command, Entity: sharding.EntityID{Type: "t", ID: "e"}, Tag: uint64(tag),
+		run(s, r, func(tag int, patience time.Duration) chan request.Result {
+			got := make(chan request.Result, 1)
+			r.Submit([]*request.Request{{
+				Kind: request.Command, Entity: sharding.EntityID{Type: "t", ID: "e"}, Tag: uint64(tag),
 				Deadline: time.Now().Add(patience), Done: outcomes{got}, Payload: make([]byte, 100),
 			}})
 			return got
@@ -117,9 +124,9 @@ func play(t *testing.T, change func(*Options), act func(*scene, *Router, func(ta
 // TestHeldUntilThereIsALeader: requests wait for a leader, run in order, and
 // leave in order when it is another node.
 func TestHeldUntilThereIsALeader(t *testing.T) {
-	play(t, nil, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.answer["n2"] = fine
-		var got []chan entity.Result
+		var got []chan request.Result
 		for i := range 5 {
 			got = append(got, send(i, 10*time.Second))
 		}
@@ -142,10 +149,10 @@ func TestHeldUntilThereIsALeader(t *testing.T) {
 // TestNoQuorumIsSaidAtOnce: without a quorum nothing waits, neither what is
 // held nor what comes, and what may have run is not called unavailable.
 func TestNoQuorumIsSaidAtOnce(t *testing.T) {
-	play(t, nil, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
-		s.answer["n2"] = func(q *entity.Request) entity.Result {
+	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
+		s.answer["n2"] = func(q *request.Request) request.Result {
 			s.change(func() { s.leader = target{} }) // and it is gone
-			return entity.Result{Err: entity.ErrOutcomeUnknown}
+			return request.Result{Err: request.ErrOutcomeUnknown}
 		}
 		s.change(func() { s.leader = target{node: "n2"} })
 		synctest.Wait()
@@ -153,7 +160,7 @@ func TestNoQuorumIsSaidAtOnce(t *testing.T) {
 		held := send(1, time.Hour)
 		began := time.Now()
 		s.change(func() { s.quorum = false })
-		if res := <-lost; !errors.Is(res.Err, entity.ErrOutcomeUnknown) {
+		if res := <-lost; !errors.Is(res.Err, request.ErrOutcomeUnknown) {
 			t.Errorf("sent before: %v", res.Err)
 		}
 		var notLeader *sharding.NotLeaderError
@@ -162,6 +169,11 @@ func TestNoQuorumIsSaidAtOnce(t *testing.T) {
 		}
 		if res := <-send(2, time.Hour); !errors.As(res.Err, &notLeader) {
 			t.Errorf("new: %v", res.Err)
+		}
+		s.change(func() { s.leader, s.stopped = target{}, sharding.StopDamaged })
+		synctest.Wait()
+		if res := <-send(2, time.Hour); !errors.As(res.Err, &notLeader) || !strings.Contains(notLeader.Error(), "has stopped (damaged)") {
+			t.Errorf("without the only replica: %v", res.Err)
 		}
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("it took %v", took) // of the bubble's clock
@@ -177,18 +189,18 @@ func TestNoQuorumIsSaidAtOnce(t *testing.T) {
 
 // TestDeadlinesEndTheWait, and the bounds of what is held.
 func TestDeadlinesEndTheWait(t *testing.T) {
-	play(t, func(o *Options) { o.HeldRequests = 3 }, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
-		var got []chan entity.Result
+	play(t, func(o *Options) { o.HeldRequests = 3 }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
+		var got []chan request.Result
 		for i := range 4 {
 			got = append(got, send(i, time.Duration(i+1)*100*time.Millisecond))
 		}
-		if res := <-got[3]; !errors.Is(res.Err, entity.ErrBusy) {
+		if res := <-got[3]; !errors.Is(res.Err, request.ErrBusy) {
 			t.Errorf("beyond the bound: %v", res.Err)
 		}
 		began := time.Now()
 		for i := range 3 {
 			res := <-got[i]
-			if !errors.Is(res.Err, entity.ErrDeadline) {
+			if !errors.Is(res.Err, request.ErrDeadline) {
 				t.Errorf("%d: %v", i, res.Err)
 			}
 			if late := time.Since(began) - time.Duration(i+1)*100*time.Millisecond; late < 0 || late > 20*time.Millisecond {
@@ -196,10 +208,10 @@ func TestDeadlinesEndTheWait(t *testing.T) {
 			}
 		}
 	})
-	play(t, func(o *Options) { o.HeldBytes = 1500 }, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+	play(t, func(o *Options) { o.HeldBytes = 1500 }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		send(0, time.Second)
 		send(1, time.Second)
-		if res := <-send(2, time.Second); !errors.Is(res.Err, entity.ErrBusy) {
+		if res := <-send(2, time.Second); !errors.Is(res.Err, request.ErrBusy) {
 			t.Errorf("beyond the bytes: %v", res.Err)
 		}
 	})
@@ -207,9 +219,9 @@ func TestDeadlinesEndTheWait(t *testing.T) {
 
 // TestHintsLeadOn: a node that does not lead names one that does.
 func TestHintsLeadOn(t *testing.T) {
-	play(t, nil, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
-		s.answer["n2"] = func(q *entity.Request) entity.Result {
-			return entity.Result{Err: &sharding.NotLeaderError{Shard: q.Shard, Leader: "n3"}}
+	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
+		s.answer["n2"] = func(q *request.Request) request.Result {
+			return request.Result{Err: &sharding.NotLeaderError{Shard: q.Shard, Leader: "n3"}}
 		}
 		s.answer["n3"] = fine
 		s.change(func() { s.leader = target{node: "n2"} })
@@ -226,10 +238,10 @@ func TestHintsLeadOn(t *testing.T) {
 
 // TestNodeWithoutAReplicaAsksAround: one request at a time finds the leader.
 func TestNodeWithoutAReplicaAsksAround(t *testing.T) {
-	play(t, func(o *Options) { o.Self = "proxy"; o.Local = nothing{} }, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+	play(t, func(o *Options) { o.Self = "proxy"; o.Local = nothing{} }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.answer["n3"] = fine
 		first, second := send(0, time.Second), send(1, time.Second)
-		for _, got := range []chan entity.Result{first, second} {
+		for _, got := range []chan request.Result{first, second} {
 			if res := <-got; res.Err != nil || res.Node != "n3" {
 				t.Errorf("%+v", res)
 			}
@@ -244,7 +256,7 @@ func TestNodeWithoutAReplicaAsksAround(t *testing.T) {
 
 type nothing struct{}
 
-func (nothing) Submit([]*entity.Request) { panic("this node has no replicas") }
+func (nothing) Submit([]*request.Request) { panic("this node has no replicas") }
 
 // TestUnknownOutcomeIsSentAgain under the same id, and what is said in the end
 // holds for all attempts.
@@ -255,30 +267,30 @@ func TestUnknownOutcomeIsSentAgain(t *testing.T) {
 		wants error
 	}{
 		{"succeeds", nil, nil},
-		{"is rejected", &entity.RejectedError{Code: "no"}, &entity.RejectedError{Code: "no"}},
-		{"is rejected here and may come through there", &entity.RejectedError{Code: "no"}, entity.ErrOutcomeUnknown},
-		{"is busy", entity.ErrBusy, entity.ErrOutcomeUnknown},
-		{"type is gone", entity.ErrUnknownType, entity.ErrOutcomeUnknown},
+		{"is rejected", &request.RejectedError{Code: "no"}, &request.RejectedError{Code: "no"}},
+		{"is rejected here and may come through there", &request.RejectedError{Code: "no"}, request.ErrOutcomeUnknown},
+		{"is busy", request.ErrBusy, request.ErrOutcomeUnknown},
+		{"type is gone", request.ErrUnknownType, request.ErrOutcomeUnknown},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			play(t, nil, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+			play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 				attempts := 0
-				s.answer["n2"] = func(q *entity.Request) entity.Result {
+				s.answer["n2"] = func(q *request.Request) request.Result {
 					if attempts++; attempts < 3 {
 						if attempts == 1 && strings.HasSuffix(c.name, "there") {
-							return entity.Result{Err: ErrMayComeThrough}
+							return request.Result{Err: request.ErrMayComeThrough}
 						}
-						return entity.Result{Err: entity.ErrOutcomeUnknown}
+						return request.Result{Err: request.ErrOutcomeUnknown}
 					}
-					return entity.Result{Err: c.last}
+					return request.Result{Err: c.last}
 				}
 				s.change(func() { s.leader = target{node: "n2"} })
 				res := <-send(0, time.Minute)
-				var rejected *entity.RejectedError
+				var rejected *request.RejectedError
 				if attempts != 3 || !errors.Is(res.Err, c.wants) && !(errors.As(c.wants, &rejected) && errors.As(res.Err, &rejected)) {
 					t.Errorf("after %d attempts: %v", attempts, res.Err)
 				}
-				if c.wants == entity.ErrOutcomeUnknown && errors.Is(res.Err, c.last) {
+				if c.wants == request.ErrOutcomeUnknown && errors.Is(res.Err, c.last) {
 					t.Errorf("%v counts as a definite outcome", res.Err)
 				}
 			})
@@ -290,27 +302,27 @@ func TestUnknownOutcomeIsSentAgain(t *testing.T) {
 // the process has stood still.
 func TestPausesEndTheWait(t *testing.T) {
 	var epoch atomic.Uint64
-	play(t, func(o *Options) { o.Epoch = epoch.Load }, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+	play(t, func(o *Options) { o.Epoch = epoch.Load }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		attempts := 0
-		s.answer["n2"] = func(*entity.Request) entity.Result {
+		s.answer["n2"] = func(*request.Request) request.Result {
 			if attempts++; attempts == 1 {
-				return entity.Result{Err: entity.ErrOutcomeUnknown}
+				return request.Result{Err: request.ErrOutcomeUnknown}
 			}
-			return entity.Result{}
+			return request.Result{}
 		}
 		held := send(0, time.Minute)
 		synctest.Wait()
 		epoch.Add(1)
 		s.change(func() { s.leader = target{node: "n2"} })
-		if res := <-held; !errors.Is(res.Err, entity.ErrDeadline) || attempts != 0 {
+		if res := <-held; !errors.Is(res.Err, request.ErrDeadline) || attempts != 0 {
 			t.Errorf("held over a pause: %v after %d attempts", res.Err, attempts)
 		}
-		s.answer["n2"] = func(*entity.Request) entity.Result {
+		s.answer["n2"] = func(*request.Request) request.Result {
 			attempts++
 			epoch.Add(1)
-			return entity.Result{Err: entity.ErrOutcomeUnknown}
+			return request.Result{Err: request.ErrOutcomeUnknown}
 		}
-		if res := <-send(1, time.Minute); !errors.Is(res.Err, entity.ErrOutcomeUnknown) || attempts != 1 {
+		if res := <-send(1, time.Minute); !errors.Is(res.Err, request.ErrOutcomeUnknown) || attempts != 1 {
 			t.Errorf("out during a pause: %v after %d attempts", res.Err, attempts)
 		}
 		s.answer["n2"] = fine
@@ -322,15 +334,15 @@ func TestPausesEndTheWait(t *testing.T) {
 
 // TestCloseAnswers: nothing waits for a router that is closed.
 func TestCloseAnswers(t *testing.T) {
-	play(t, nil, func(s *scene, r *Router, send func(int, time.Duration) chan entity.Result) {
+	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		held := send(0, time.Hour)
 		if err := r.Close(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		if res := <-held; !errors.Is(res.Err, entity.ErrStopped) {
+		if res := <-held; !errors.Is(res.Err, request.ErrStopped) {
 			t.Errorf("held: %v", res.Err)
 		}
-		if res := <-send(1, time.Hour); !errors.Is(res.Err, entity.ErrStopped) {
+		if res := <-send(1, time.Hour); !errors.Is(res.Err, request.ErrStopped) {
 			t.Errorf("new: %v", res.Err)
 		}
 	})
@@ -348,16 +360,17 @@ func (shared) Leader(shard sharding.ShardID) (sharding.NodeID, bool, bool) {
 }
 func (shared) Candidates(sharding.ShardID) []sharding.NodeID { return nil }
 func (shared) Quorum(sharding.ShardID) bool                  { return true }
+func (shared) Stopped(sharding.ShardID) sharding.StopReason  { return 0 }
 func (shared) Changed() <-chan struct{}                      { return nil }
 
 // TestOneSubmitManyNodes: the requests of a Submit that go to several nodes all
 // get there, each once and in order, from several callers at a time.
 func TestOneSubmitManyNodes(t *testing.T) {
-	s := &scene{answer: map[sharding.NodeID]func(*entity.Request) entity.Result{}}
+	s := &view{answer: map[sharding.NodeID]func(*request.Request) request.Result{}}
 	var mu sync.Mutex
 	last := map[sharding.EntityID]uint64{}
 	for _, id := range []sharding.NodeID{"n1", "n2", "n3"} {
-		s.answer[id] = func(q *entity.Request) entity.Result {
+		s.answer[id] = func(q *request.Request) request.Result {
 			mu.Lock()
 			defer mu.Unlock()
 			if q.Tag != last[q.Entity]+1 {
@@ -367,7 +380,7 @@ func TestOneSubmitManyNodes(t *testing.T) {
 			if at, _, _ := (shared{}).Leader(q.Shard); at != id {
 				t.Errorf("a request of shard %d came to %s", q.Shard, id)
 			}
-			return entity.Result{}
+			return request.Result{}
 		}
 	}
 	const shards, callers, rounds, each = 16, 4, 200, 40
@@ -379,12 +392,12 @@ func TestOneSubmitManyNodes(t *testing.T) {
 	var all sync.WaitGroup
 	for c := range callers {
 		all.Go(func() {
-			done := outcomes{make(chan entity.Result, each)}
+			done := outcomes{make(chan request.Result, each)}
 			for round := range rounds {
-				var reqs []*entity.Request
+				var reqs []*request.Request
 				for i := range each {
-					reqs = append(reqs, &entity.Request{
-						Kind: entity.Command, Entity: sharding.EntityID{Type: "t", ID: fmt.Sprint("c", c, "e", i)}, Tag: uint64(round + 1), Done: done,
+					reqs = append(reqs, &request.Request{
+						Kind: request.Command, Entity: sharding.EntityID{Type: "t", ID: fmt.Sprint("c", c, "e", i)}, Tag: uint64(round + 1), Done: done,
 					})
 				}
 				r.Submit(reqs)

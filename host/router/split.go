@@ -1,16 +1,18 @@
 package router
 
-import "github.com/hostd/hostd/host/entity"
+import (
+	"github.com/hostd/hostd/host/request"
+)
 
 // part is the requests of one Submit that go to one node.
 type part struct {
 	to   target
-	reqs []*entity.Request
+	reqs []*request.Request
 }
 
 // split goes on with a Submit whose requests do not all go to one node:
 // reqs[:i] go to first, and reqs[i] has been admitted.
-func (r *Router) split(reqs []*entity.Request, i int, first, to target, v verdict) {
+func (r *Router) split(reqs []*request.Request, i int, first, to target, v verdict) {
 	parts, _ := r.splits.Get().(*[]part)
 	if parts == nil {
 		parts = new([]part)
@@ -39,7 +41,7 @@ func (r *Router) split(reqs []*entity.Request, i int, first, to target, v verdic
 
 // add puts a request with those of the same way. The lists of earlier Submits
 // are used again.
-func add(parts *[]part, to target, q *entity.Request) {
+func add(parts *[]part, to target, q *request.Request) {
 	list := *parts
 	for k := range list {
 		if list[k].to == to {

@@ -18,7 +18,7 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 func echoRequest(i int) *entityv1.SendRequest {

@@ -3,11 +3,14 @@ package rpc
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"connectrpc.com/connect"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -16,26 +19,42 @@ type clusterService struct {
 	cluster Cluster
 	nodeID  string
 	log     *slog.Logger
-	guard   *streamGuard
+	guard   *admission.Streams
+	leaders *leaderVersions
 }
 
-// clusterHandler is the ClusterService of a node: reads, orders and settings.
+// clusterHandler is the ClusterService of a node: reads, operations and settings.
 // What the node cannot do yet is unimplemented.
 type clusterHandler struct {
 	*clusterService
-	orderHandler
+	adminHandler
 	settingHandler
+	levelHandler
+	initHandler
+	policyHandler
 }
 
-// orderHandler and settingHandler are parts of the service that a node may
+// adminHandler and settingHandler are parts of the service that a node may
 // lack.
-type orderHandler interface {
+type adminHandler interface {
 	MoveShard(context.Context, *connect.Request[clusterv1.MoveShardRequest]) (*connect.Response[clusterv1.MoveShardResponse], error)
 	Drain(context.Context, *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error)
 	Resume(context.Context, *connect.Request[clusterv1.ResumeRequest]) (*connect.Response[clusterv1.ResumeResponse], error)
 	Leave(context.Context, *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error)
 	Down(context.Context, *connect.Request[clusterv1.DownRequest]) (*connect.Response[clusterv1.DownResponse], error)
 	Rebalance(context.Context, *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error)
+}
+
+type levelHandler interface {
+	RaiseLevel(context.Context, *connect.Request[clusterv1.RaiseLevelRequest]) (*connect.Response[clusterv1.RaiseLevelResponse], error)
+}
+
+type initHandler interface {
+	Initialize(context.Context, *connect.Request[clusterv1.InitializeRequest]) (*connect.Response[clusterv1.InitializeResponse], error)
+}
+
+type policyHandler interface {
+	SetPolicy(context.Context, *connect.Request[clusterv1.SetPolicyRequest]) (*connect.Response[clusterv1.SetPolicyResponse], error)
 }
 
 type settingHandler interface {
@@ -45,12 +64,22 @@ type settingHandler interface {
 	WatchSettings(context.Context, *connect.Request[clusterv1.WatchSettingsRequest], *connect.ServerStream[clusterv1.WatchSettingsResponse]) error
 }
 
-func newClusterHandler(deps Deps, opts Options, guard *streamGuard) clusterv1connect.ClusterServiceHandler {
-	reads := &clusterService{cluster: deps.Cluster, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard}
+func newClusterHandler(deps Deps, opts Options, guard *admission.Streams) clusterv1connect.ClusterServiceHandler {
+	reads := &clusterService{cluster: deps.Cluster, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard, leaders: newLeaderVersions()}
 	h := clusterHandler{clusterService: reads,
-		orderHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, settingHandler: clusterv1connect.UnimplementedClusterServiceHandler{}}
-	if deps.Orders != nil {
-		h.orderHandler = &orderService{orders: deps.Orders, cluster: deps.Cluster, log: opts.Logger}
+		adminHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, settingHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
+		levelHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, policyHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, initHandler: clusterv1connect.UnimplementedClusterServiceHandler{}}
+	if deps.ClusterAdmin != nil {
+		h.adminHandler = &adminService{admin: deps.ClusterAdmin, cluster: deps.Cluster, log: opts.Logger}
+	}
+	if deps.Levels != nil {
+		h.levelHandler = &levelService{levels: deps.Levels, log: opts.Logger}
+	}
+	if deps.Founder != nil {
+		h.initHandler = &initService{founder: deps.Founder, log: opts.Logger}
+	}
+	if deps.Policies != nil {
+		h.policyHandler = &policyService{policies: deps.Policies, log: opts.Logger}
 	}
 	if deps.Settings != nil {
 		h.settingHandler = &settingService{settings: deps.Settings, log: opts.Logger, guard: guard}
@@ -62,7 +91,7 @@ func newClusterHandler(deps Deps, opts Options, guard *streamGuard) clusterv1con
 func (s *clusterService) GetCluster(ctx context.Context, _ *connect.Request[clusterv1.GetClusterRequest]) (*connect.Response[clusterv1.GetClusterResponse], error) {
 	o, err := s.cluster.Overview(ctx)
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&clusterv1.GetClusterResponse{
 		Members:     members(o),
@@ -71,6 +100,9 @@ func (s *clusterService) GetCluster(ctx context.Context, _ *connect.Request[clus
 		NodeId:      s.nodeID,
 		ShardCount:  o.ShardCount,
 		ShardKeys:   shardKeys(o),
+		Level:       uint32(o.Level),
+		ClusterId:   o.ClusterID,
+		Policy:      policyMessage(o.Policy),
 	}), nil
 }
 
@@ -87,25 +119,39 @@ func members(o Overview) []*clusterv1.Member {
 	for i, m := range o.Members {
 		out[i] = &clusterv1.Member{
 			NodeId: string(m.ID), Address: m.Address, Status: m.Status, Reachable: m.Reachable, Roles: m.Roles,
-			LeaderCount: m.Leaders, ReplicaCount: m.Replicas, Version: m.Version, Zone: m.Zone, Draining: m.Draining,
+			LeaderCount: m.Leaders, ReplicaCount: m.Replicas, Version: m.Version, Zone: m.Zone, Draining: m.Draining, ClockSkewMillis: m.Skew.Milliseconds(),
+			MinLevel: uint32(m.Speaks.Min), MaxLevel: uint32(m.Speaks.Max), Trouble: m.Trouble,
 		}
 	}
 	return out
 }
 
 // ListShards describes the shards.
-func (s *clusterService) ListShards(ctx context.Context, _ *connect.Request[clusterv1.ListShardsRequest]) (*connect.Response[clusterv1.ListShardsResponse], error) {
+func (s *clusterService) ListShards(ctx context.Context, r *connect.Request[clusterv1.ListShardsRequest]) (*connect.Response[clusterv1.ListShardsResponse], error) {
+	if r.Msg.GetLeadersOnly() {
+		out := &clusterv1.ListShardsResponse{}
+		var shards []Shard
+		shards, out.Version, out.Changes = s.leaders.since(r.Msg.GetSinceVersion(), time.Now(), s.cluster.Leaders)
+		for _, sh := range shards {
+			out.Shards = append(out.Shards, &clusterv1.Shard{ShardId: uint32(sh.ID), Leader: string(sh.Leader)})
+		}
+		return connect.NewResponse(out), nil
+	}
 	shards, err := s.cluster.Shards(ctx)
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	out := &clusterv1.ListShardsResponse{}
 	for _, sh := range shards {
-		out.Shards = append(out.Shards, &clusterv1.Shard{
+		shard := &clusterv1.Shard{
 			ShardId: uint32(sh.ID), Leader: string(sh.Leader), Term: uint64(sh.Term),
 			Voters: nodeNames(sh.Voters), Learners: nodeNames(sh.Learners),
 			EntityCount: sh.Entities, AppliedIndex: sh.Applied, Bytes: sh.Bytes,
-		})
+		}
+		for _, r := range sh.Stopped {
+			shard.Stopped = append(shard.Stopped, &clusterv1.StoppedReplica{NodeId: string(r.Node), Reason: r.Reason.String()})
+		}
+		out.Shards = append(out.Shards, shard)
 	}
 	return connect.NewResponse(out), nil
 }

@@ -15,9 +15,11 @@ import (
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 func (s *site) cluster() clusterv1connect.ClusterServiceClient {
@@ -30,7 +32,7 @@ func TestCluster(t *testing.T) {
 	node := func(n, leads int) string {
 		return fmt.Sprintf(`{"nodeId":"n%d","address":"127.0.0.1:%d","status":"up","reachable":true,"roles":["host"],"leaderCount":%d,"replicaCount":4,"version":"test"}`, n, n, leads)
 	}
-	wantJSON(t, body, `{"members":[`+node(1, 2)+`,`+node(2, 1)+`,`+node(3, 1)+`],"coordinator":"n1","quorum":true,"nodeId":"n1","shardCount":4}`)
+	wantJSON(t, body, `{"members":[`+node(1, 2)+`,`+node(2, 1)+`,`+node(3, 1)+`],"coordinator":"n1","quorum":true,"nodeId":"n1","shardCount":4,"policy":{"replication":3,"minMembers":1,"rebalance":true,"deadAfterMillis":"300000"}}`)
 	_, body = s.post(t, clusterPath+"ListShards", `{}`)
 	shard := func(n int, leader string) string {
 		return fmt.Sprintf(`{"shardId":%d,"leader":%q,"term":"2","voters":["n1","n2","n3"],"appliedIndex":"9"}`, n, leader)
@@ -53,6 +55,9 @@ var adminRows = map[string]struct {
 	"Leave":         {true, `{"nodeId":"n2"}`},
 	"Down":          {true, `{"nodeId":"n3"}`},
 	"Rebalance":     {true, `{}`},
+	"RaiseLevel":    {true, `{"level":1}`},
+	"Initialize":    {true, `{}`},
+	"SetPolicy":     {true, `{"replication":5}`},
 	"PutSetting":    {true, `{"key":"a","value":"b"}`},
 	"GetSetting":    {false, `{"key":"a"}`},
 	"ListSettings":  {false, `{}`},
@@ -151,6 +156,15 @@ func TestOrders(t *testing.T) {
 	if err != nil || moves.Msg.GetMoves() != 1 {
 		t.Error(moves, err)
 	}
+	_, said := s.post(t, clusterPath+"RaiseLevel", `{"level":3,"dryRun":true}`)
+	node := func(n int) string {
+		return fmt.Sprintf(`{"nodeId":"n%d","version":"test","minLevel":1,"maxLevel":2,"obstacle":"node n%d speaks levels 1 to 2"}`, n, n)
+	}
+	wantJSON(t, said, `{"level":1,"wanted":3,"nodes":[`+node(1)+`,`+node(2)+`,`+node(3)+`]}`)
+	_, said = s.post(t, clusterPath+"RaiseLevel", `{"level":2}`)
+	if !strings.Contains(said, `"level":2`) {
+		t.Error(said)
+	}
 	for _, c := range []struct {
 		path, body string
 		code       connect.Code
@@ -164,6 +178,7 @@ func TestOrders(t *testing.T) {
 		{"Down", `{"nodeId":"n9"}`, connect.CodeNotFound},
 		{"Leave", `{"nodeId":"n9"}`, connect.CodeNotFound},
 		{"Resume", `{"nodeId":"n9"}`, connect.CodeNotFound},
+		{"RaiseLevel", `{"level":3}`, connect.CodeFailedPrecondition},
 		{"PutSetting", `{"key":"a b"}`, connect.CodeInvalidArgument},
 		{"PutSetting", `{"value":"x"}`, connect.CodeInvalidArgument},
 		{"PutSetting", `{"key":"a","value":"` + strings.Repeat("x", 16385) + `"}`, connect.CodeInvalidArgument},
@@ -208,9 +223,9 @@ func TestOrdersOfOtherNodes(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
 	server := rpc.NewServer(w.Deps(), rpc.Options{})
-	hop := httptest.NewServer(server.Hop())
-	defer hop.Close()
-	client := clusterv1connect.NewClusterServiceClient(http.DefaultClient, hop.URL+strings.TrimSuffix(rpc.HopPath, "/"))
+	peer := httptest.NewServer(server.ForPeers())
+	defer peer.Close()
+	client := clusterv1connect.NewClusterServiceClient(http.DefaultClient, peer.URL+strings.TrimSuffix(leaderproxy.Path, "/"))
 	if _, err := client.MoveShard(t.Context(), connect.NewRequest(&clusterv1.MoveShardRequest{ShardId: 1, ToNode: "n2"})); err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +270,7 @@ func TestWatchCluster(t *testing.T) {
 			t.Fatal("a message for every change")
 		}
 	}
-	s.world.Nodes.Fail(rpc.ErrNotReady)
+	s.world.Nodes.Fail(request.ErrNotReady)
 	if watch.Receive() || connect.CodeOf(watch.Err()) != connect.CodeUnavailable {
 		t.Errorf("a node that cannot tell: %v, %v", watch.Msg(), watch.Err())
 	}
@@ -321,7 +336,7 @@ func TestWatchOfNothing(t *testing.T) {
 
 // A watch ends when the server stops, so that its client goes elsewhere.
 func TestWatchesAreBounded(t *testing.T) {
-	s := serve(t, rpc.Options{MaxStreams: 2})
+	s := serve(t, rpc.Options{MaxStreams: 2, MaxAddressStreams: 2})
 	one, err := s.cluster().WatchCluster(t.Context(), connect.NewRequest(&clusterv1.WatchClusterRequest{}))
 	if err != nil || !one.Receive() {
 		t.Fatal(err, one.Err())

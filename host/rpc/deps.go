@@ -5,58 +5,48 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/rpc/command"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/subscription"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
-// Deps are what the server stands on. Every member is needed, but for Orders
-// and Settings: without them their calls are unimplemented.
+// Deps are what the server stands on. Every member is needed, but for ClusterAdmin,
+// Levels, Founder, Policies and Settings: without them their calls are unimplemented.
 type Deps struct {
-	Runtime   Runtime
-	Types     Types
-	Histories Histories
-	Entities  Entities
-	Modules   Modules
-	Cluster   Cluster
-	Orders    Orders
-	Settings  Settings
+	Runtime      command.Runtime
+	Types        Types
+	Histories    subscription.Histories
+	Entities     Entities
+	Modules      Modules
+	Cluster      Cluster
+	ClusterAdmin ClusterAdmin
+	Levels       Levels
+	Founder      Founder
+	Policies     Policies
+	Settings     Settings
 	// States folds and drops states; nil: such calls are unimplemented.
 	States States
-	// Letters are dead letters; nil: such calls are unimplemented.
-	Letters Letters
-	// Orderings read whole shards; nil: subscriptions are unimplemented.
-	Orderings Orderings
+	// DeadLetters are those of the shards led here; nil: such calls are unimplemented.
+	DeadLetters DeadLetters
+	// EventOrder reads whole shards; nil: subscriptions are unimplemented.
+	EventOrder subscription.EventOrder
 	// Hot tells which entities are asked for most; nil: such calls are
 	// unimplemented.
 	Hot Hot
 	// Transfers exports and imports; nil: such calls are unimplemented.
 	Transfers Transfers
+	// Verifications replay histories; nil: such calls are unimplemented.
+	Verifications Verifications
 	// Nodes finds the leaders of shards; nil where this node leads them all.
-	Nodes Nodes
+	Nodes leaderproxy.Nodes
 }
-
-// Runtime runs commands and queries.
-type Runtime interface {
-	// Submit hands requests to their entities. It never blocks and does not
-	// keep the slice. Every request is completed exactly once, possibly before
-	// Submit returns; requests to one entity run in the order submitted.
-	Submit(reqs []*entity.Request)
-}
-
-// Encoding says how a type's payloads are written.
-type Encoding uint8
-
-const (
-	// JSON payloads are JSON text.
-	JSON Encoding = iota + 1
-	// Bytes payloads are whatever the module takes them for.
-	Bytes
-)
 
 // Type is what the server needs to know of an entity type.
 type Type struct {
-	Encoding Encoding
+	Encoding codec.Encoding
 	Module   journal.Digest // that serves the type
 	Revision uint64         // of the binding
 	Limits   Limits         // of the type's own
@@ -69,27 +59,25 @@ type Limits struct {
 	MaxEvents, EventBytes, ReplyBytes int64 // of a command, of an event, of a reply
 	MemoryBytes, TypeMemoryBytes      int64 // of an instance, of all on a node
 	RatePerSecond                     int64 // commands on a node
+	FuelPerSecond, BytesPerSecond     int64 // of commands on a node: units of fuel, bytes of records
 }
 
 // Types finds the module that serves an entity type. It is asked for every
 // command, and must not block but to be sure that a type is unknown.
 type Types interface {
-	// Lookup fails with entity.ErrUnknownType only when the node knows that
-	// no module serves the type, and with ErrNotReady until then; with
-	// ErrModuleNotLoaded when one does and is not at hand.
+	// Lookup fails with request.ErrUnknownType only when the node knows that
+	// no module serves the type, and with request.ErrNotReady until then; with
+	// request.ErrModuleNotLoaded when one does and is not at hand.
 	Lookup(ctx context.Context, entityType string) (Type, error)
 }
 
-// Histories reads what entities went through.
-type Histories interface {
-	// Read calls fn for the entity's records in order, from the one that holds
-	// the event with sequence from on. The record is valid during fn. An error
-	// of fn ends the reading and is returned as it is.
-	Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error
-	// Watch makes a channel that gets a value, without blocking and at most
-	// one at a time, after records of the entity have become readable. It may
-	// get more values than there are records. stop ends it and is called once.
-	Watch(id sharding.EntityID) (changed <-chan struct{}, stop func())
+// encodings are what parts of the server need to know of types.
+type encodings struct{ types Types }
+
+// Encoding implements command.Types.
+func (e encodings) Encoding(ctx context.Context, entityType string) (codec.Encoding, error) {
+	t, err := e.types.Lookup(ctx, entityType)
+	return t.Encoding, err
 }
 
 // Entities describes entities.
@@ -125,23 +113,23 @@ type EntityInfo struct {
 	ParkedUntil      time.Time // zero unless parked
 	Fuel             uint64    // of the commands of its last 65,536 events
 	Timers           []journal.Timer
-	PendingSends     uint64 // on their way
-	Acts             []Act  // of persons, the newest first
+	PendingMessages  uint64        // on their way
+	Actions          []AdminAction // of operators, the newest first
 }
 
-// Act is what a person did to an entity beside its commands.
-type Act struct {
-	Kind       string // ActDelete or ActSkipTimer
+// AdminAction is what an operator did to an entity beside its commands.
+type AdminAction struct {
+	Kind       string // ActionDelete or ActionSkipTimer
 	Timer      string // that was skipped
 	Command    journal.CommandID
 	RecordedAt int64            // unix nanoseconds of the shard's clock
 	Sequence   journal.Sequence // of the entity after it
 }
 
-// Kinds of acts.
+// Kinds of actions.
 const (
-	ActDelete    = "delete"
-	ActSkipTimer = "skip-timer"
+	ActionDelete    = "delete"
+	ActionSkipTimer = "skip-timer"
 )
 
 // EntityQuery selects entities of one shard.
@@ -174,18 +162,29 @@ type EntitySummary struct {
 type Modules interface {
 	// Upload checks and stores a module; the same bytes twice are the same
 	// module. It keeps wasm. A module that cannot be used is an
-	// *InvalidModuleError.
+	// *request.InvalidModuleError.
 	Upload(ctx context.Context, wasm []byte) (Module, error)
 	// List returns the stored modules, newest first.
 	List(ctx context.Context) ([]Module, error)
-	// Get describes one, or fails with ErrUnknownModule.
+	// Get describes one, or fails with request.ErrUnknownModule.
 	Get(ctx context.Context, digest journal.Digest) (Module, error)
-	// Download returns its bytes, or fails with ErrUnknownModule.
+	// Download returns its bytes, or fails with request.ErrUnknownModule.
 	Download(ctx context.Context, digest journal.Digest) ([]byte, error)
 	// Activate binds the type to the module and returns once every node that
-	// is up serves it. A module without the type is an *InvalidModuleError. It
+	// is up serves it. A module without the type is an *request.InvalidModuleError. It
 	// sets the type's limits unless limits is nil.
 	Activate(ctx context.Context, entityType string, digest journal.Digest, limits *Limits) (revision uint64, err error)
+	// Rollback takes a revision of the type's binding back, the one that serves
+	// if it is 0, and returns once every node that is up serves the module before
+	// it. It is a *RefusedError where there is none, and where another revision
+	// serves; one that was taken back already is no error.
+	Rollback(ctx context.Context, entityType string, revision uint64) (Rollback, error)
+}
+
+// Rollback is what a rollback led to.
+type Rollback struct {
+	Digest   journal.Digest // of the module that serves
+	Revision uint64         // it serves under
 }
 
 // Module describes a stored module.

@@ -2,8 +2,12 @@ package rpc
 
 import (
 	"context"
-	"errors"
+	"time"
 
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -15,6 +19,9 @@ type Cluster interface {
 	// Shards describes every shard of the cluster, the metadata group first,
 	// whether this node has a replica of it or not.
 	Shards(ctx context.Context) ([]Shard, error)
+	// Leaders names who leads each shard, by number from 0, empty where nobody
+	// is known to.
+	Leaders() []sharding.NodeID
 }
 
 // Overview is the cluster's members.
@@ -23,6 +30,9 @@ type Overview struct {
 	Coordinator sharding.NodeID // empty while none is known
 	Quorum      bool            // of the metadata group
 	ShardCount  uint32
+	ClusterID   string
+	Level       sharding.Level
+	Policy      Policy
 	ShardKeys   []ShardKey // ordered by type
 }
 
@@ -34,16 +44,17 @@ type ShardKey struct {
 
 // Member is one node.
 type Member struct {
-	ID        sharding.NodeID
-	Address   string // host:port of its API
-	Status    string
-	Reachable bool
-	Roles     []string
-	Leaders   uint32
-	Replicas  uint32
-	Version   string
-	Zone      string
-	Draining  bool
+	ID                sharding.NodeID
+	Address           string // host:port of its API
+	Status            string
+	Reachable         bool
+	Roles             []string
+	Leaders, Replicas uint32
+	Draining          bool
+	Version, Zone     string
+	Skew              time.Duration      // of its clock
+	Trouble           *clusterv1.Trouble // nil where it is given leaderships
+	Speaks            sharding.Levels    // zero where it is not known
 }
 
 // Shard is one shard.
@@ -56,18 +67,25 @@ type Shard struct {
 	Entities uint64
 	Applied  uint64 // last log index applied on this node
 	Bytes    uint64 // estimated size on disk
+	Stopped  []StoppedReplica
 }
 
-// Orders changes the cluster, from whichever node is asked. A call returns
-// once its order stands and does not wait for the effect: the server does, by
+// StoppedReplica is a replica that applies no more of its log.
+type StoppedReplica struct {
+	Node   sharding.NodeID
+	Reason sharding.StopReason
+}
+
+// ClusterAdmin changes the cluster, from whichever node is asked. A call returns
+// once its operation stands and does not wait for the effect: the server does, by
 // looking at Cluster.
 //
 // They fail with ErrUnknownNode, ErrUnknownShard, a *RefusedError where the
-// order cannot be carried out as things are, and a *sharding.NotLeaderError
-// while there is no coordinator. An order may be given again. A node that is
-// not the coordinator's passes an order on at HopPath, unless it has come that
-// way itself: see Hopped.
-type Orders interface {
+// operation cannot be carried out as things are, and a *sharding.NotLeaderError
+// while there is no coordinator. An operation may be asked for again. A node that is
+// not the coordinator's passes an operation on at leaderproxy.Path, unless it has
+// come that way itself.
+type ClusterAdmin interface {
 	// MoveShard asks the coordinator to have the shard led by the node.
 	MoveShard(ctx context.Context, shard sharding.ShardID, to sharding.NodeID) error
 	// Drain asks the coordinator that the node lead nothing and get nothing,
@@ -88,11 +106,11 @@ type Orders interface {
 // Settings is the replicated map. Reads are of this node's copy.
 type Settings interface {
 	// Get fails with ErrUnknownSetting where there is none, and with
-	// ErrNotReady until the node has caught up with the metadata group.
+	// request.ErrNotReady until the node has caught up with the metadata group.
 	Get(ctx context.Context, key string) (Setting, error)
 	// List returns the settings whose names begin with prefix, ordered by name,
 	// and the number of the last change of any setting. It fails with
-	// ErrNotReady as Get does.
+	// request.ErrNotReady as Get does.
 	List(prefix string) ([]Setting, uint64, error)
 	// Put writes a setting, removes it where value is empty, and returns the
 	// number of the change once it is durable.
@@ -109,31 +127,43 @@ type Setting struct {
 	Revision uint64 // of the change that wrote it
 }
 
-// Errors of orders and settings.
+// Errors of operations and settings.
 var (
+	// ErrNoMajority: too few other nodes can be reached for what was asked.
+	// Retry after a moment.
+	ErrNoMajority = status.New(connect.CodeUnavailable, "not enough nodes of the cluster can be reached for this; retry after a moment")
 	// ErrUnknownNode: no member has this name.
-	ErrUnknownNode = errors.New("the cluster has no such node; hostd node ls shows them")
+	ErrUnknownNode = status.New(connect.CodeNotFound, "the cluster has no such node; hostd node ls shows them")
 	// ErrUnknownShard: the cluster has fewer shards.
-	ErrUnknownShard = errors.New("the cluster has no such shard; hostd shard ls shows them")
+	ErrUnknownShard = status.New(connect.CodeNotFound, "the cluster has no such shard; hostd shard ls shows them")
 	// ErrUnknownSetting: nothing is set under this name.
-	ErrUnknownSetting = errors.New("there is no such setting; hostd setting ls shows them")
+	ErrUnknownSetting = status.New(connect.CodeNotFound, "there is no such setting; hostd setting ls shows them")
 	// errReadOnly: the node's configuration does not let callers change the
 	// cluster.
-	errReadOnly = errors.New("this node lets nobody change the cluster; set 'admin: full' in its configuration, or ask a node that has it")
+	errReadOnly = status.New(connect.CodePermissionDenied, "this node lets nobody change the cluster; set 'admin: full' in its configuration, or ask a node that has it")
 )
 
-// RefusedError says why an order cannot be carried out as things are.
+// RefusedError says why an operation cannot be carried out as things are.
 type RefusedError struct{ Reason string }
 
 func (e *RefusedError) Error() string { return e.Reason }
+
+// Code implements status.Coded.
+func (e *RefusedError) Code() connect.Code { return connect.CodeFailedPrecondition }
 
 // InvalidSettingError says why a setting cannot have a value.
 type InvalidSettingError struct{ Reason string }
 
 func (e *InvalidSettingError) Error() string { return e.Reason }
 
-// unfinishedError: the order stands, and its effect was not complete when the
+// Code implements status.Coded.
+func (e *InvalidSettingError) Code() connect.Code { return connect.CodeInvalidArgument }
+
+// unfinishedError: the operation stands, and its effect was not complete when the
 // caller's time was over. It says what is still going on.
 type unfinishedError struct{ state string }
 
 func (e *unfinishedError) Error() string { return e.state }
+
+// Code implements status.Coded.
+func (e *unfinishedError) Code() connect.Code { return connect.CodeDeadlineExceeded }

@@ -12,8 +12,8 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rpctest"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 // send runs a command that has to succeed.

@@ -23,35 +23,57 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/rpc/command"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/sendstream"
+	"github.com/hostd/hostd/host/rpc/subscription"
 )
 
 // newHandler mounts every service and endpoint.
-func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
+func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler {
 	count := newMetrics(opts.Registerer)
 	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), admin: opts.Admin, log: opts.Logger, guard: guard, count: count}
-	entities.elsewhere.nodes = deps.Nodes
-	entities.calls.runtime = deps.Runtime
-	entities.calls.arrivals = arrivals{opts.Pauses}
-	entities.calls.deadline = deadlines{standard: opts.DefaultDeadline, longest: opts.MaxDeadline}
-	streams := &streamService{entityService: entities, nodeIDBytes: []byte(opts.NodeID), maxInFlight: opts.MaxStreamInFlight, metrics: count}
+	entities.proxy = leaderproxy.New(deps.Nodes)
+	entities.events = subscription.New(subscription.Options{
+		Types: encodings{deps.Types}, Sharding: deps.Entities, Histories: deps.Histories, EventOrder: deps.EventOrder,
+		Proxy: entities.proxy, Streams: guard, Log: opts.Logger, Registerer: opts.Registerer,
+	})
+	entities.encodings, entities.ids = encodings{deps.Types}, new(command.IDs)
+	entities.calls = &command.Calls{
+		Runtime: deps.Runtime, Waiting: admission.NewWaiting(int64(opts.MaxWaitingBytes)), Arrivals: admission.NewArrivals(opts.Pauses),
+		Deadline: admission.Deadlines{Standard: opts.DefaultDeadline, Longest: opts.MaxDeadline},
+	}
+	count.watch(opts.Registerer, entities.calls.Waiting)
+	streams := sendstream.New(sendstream.Options{
+		Runtime: deps.Runtime, Types: entities.encodings, IDs: entities.ids, Streams: guard,
+		Waiting: entities.calls.Waiting, Arrivals: entities.calls.Arrivals, Deadline: opts.DefaultDeadline,
+		NodeID: opts.NodeID, Log: opts.Logger, MaxInFlight: opts.MaxStreamInFlight, MaxBytes: int64(opts.MaxStreamBytes), Registerer: opts.Registerer,
+	})
 	modules := &moduleService{
 		modules: deps.Modules, types: deps.Types, log: opts.Logger,
-		uploads: make(chan struct{}, opts.MaxUploads),
+		uploads: admission.NewUploads(opts.MaxUploads),
+		verify:  verifyService{verifications: deps.Verifications, proxy: entities.proxy, guard: guard, entities: deps.Entities},
 	}
 	clusters := newClusterHandler(deps, opts, guard)
 
+	outermost := []connect.Interceptor{count}
+	if opts.Auth != nil {
+		outermost = append(outermost, opts.Auth.Streams())
+	}
 	common := connect.WithHandlerOptions(
 		connect.WithReadMaxBytes(opts.MaxMessageBytes),
 		// Compressed input costs a server thousands of times what it costs the
 		// sender; the API is for near networks and small messages.
 		connect.WithCompression("gzip", nil, nil),
-		connect.WithInterceptors(count),
+		connect.WithInterceptors(outermost...),
 		connect.WithRecover(recoverPanic(entities)),
 	)
 	unary := connect.WithHandlerOptions(
 		common,
-		connect.WithCodec(unaryJSON{"json"}), connect.WithCodec(unaryJSON{"json; charset=utf-8"}),
-		connect.WithInterceptors(entities.calls.deadline),
+		connect.WithCodec(codec.Unary{As: "json"}), connect.WithCodec(codec.Unary{As: "json; charset=utf-8"}),
+		connect.WithInterceptors(entities.calls.Deadline),
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
 			return perProcedure(spec, opts)
 		}),
@@ -61,8 +83,8 @@ func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
 	_, h := entityv1connect.NewEntityServiceHandler(entities, unary)
 	mountService(mux, entityv1.File_hostd_entity_v1_entity_proto.Services().Get(0), map[string]http.Handler{
 		entityv1connect.EntityServiceSendStreamProcedure: connect.NewBidiStreamHandler(
-			entityv1connect.EntityServiceSendStreamProcedure, streams.sendStream, common,
-			connect.WithCodec(wire.Codec{}), connect.WithCodec(jsonCodec{"json"}), connect.WithCodec(jsonCodec{"json; charset=utf-8"})),
+			entityv1connect.EntityServiceSendStreamProcedure, streams.Serve, common,
+			connect.WithCodec(wire.Codec{}), connect.WithCodec(codec.Stream{As: "json"}), connect.WithCodec(codec.Stream{As: "json; charset=utf-8"})),
 	}, h)
 	_, h = modulev1connect.NewModuleServiceHandler(modules, unary)
 	mountService(mux, modulev1.File_hostd_module_v1_module_proto.Services().Get(0), nil, h)
@@ -77,7 +99,7 @@ func newHandler(deps Deps, opts Options, guard *streamGuard) http.Handler {
 	mount(grpcreflect.NewHandlerV1Alpha(reflector, common))
 	mount(grpchealth.NewHandler(&healthChecker{ready: opts.Ready, services: names}, common))
 	mountPlain(mux, opts)
-	return bound(mux, opts)
+	return admission.Bodies(mux, opts.MaxMessageBytes, opts.MaxUploadBytes)
 }
 
 // mountService mounts every procedure of a service: on its own handler where
@@ -103,14 +125,10 @@ func perProcedure(spec connect.Spec, opts Options) []connect.HandlerOption {
 	default:
 		out = append(out, connect.WithInterceptors(validate.NewInterceptor()))
 	}
-	if isUpload(spec.Procedure) {
+	if admission.IsUpload(spec.Procedure) {
 		out = append(out, connect.WithReadMaxBytes(opts.MaxUploadBytes))
 	}
 	return out
-}
-
-func isUpload(procedure string) bool {
-	return procedure == modulev1connect.ModuleServiceUploadProcedure
 }
 
 // recoverPanic turns a panic in a handler into an internal error.
@@ -124,10 +142,10 @@ func recoverPanic(s *entityService) func(context.Context, connect.Spec, http.Hea
 // mountPlain adds the endpoints that are not RPCs, and the answer to
 // procedures that do not exist.
 func mountPlain(mux *http.ServeMux, opts Options) {
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+admission.LivePath, func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "ok\n")
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+admission.ReadyPath, func(w http.ResponseWriter, _ *http.Request) {
 		if err := opts.Ready(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return

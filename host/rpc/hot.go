@@ -10,6 +10,8 @@ import (
 	"connectrpc.com/connect"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -41,20 +43,20 @@ func (s *entityService) HotEntities(ctx context.Context, r *connect.Request[enti
 	if limit == 0 {
 		limit = defaultHot
 	}
-	here, err := s.deps.Hot.Hot(ctx, limit)
+	local, err := s.deps.Hot.Hot(ctx, limit)
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	out := &entityv1.HotEntitiesResponse{}
-	for _, e := range here {
+	for _, e := range local {
 		out.Entities = append(out.Entities, &entityv1.HotEntitiesResponse_Entity{
 			EntityType: e.Entity.Type, EntityId: e.Entity.ID, ShardId: uint32(e.Shard), NodeId: string(e.Node),
 			CommandsPerSecond: e.Commands, OverPerSecond: e.Over, FuelPerSecond: e.Fuel, FuelShare: e.FuelShare,
 		})
 	}
-	if !Hopped(ctx) && s.elsewhere.nodes != nil {
-		if err := s.hotElsewhere(ctx, limit, out); err != nil {
-			return nil, publicError(s.log, err)
+	if !leaderproxy.FromPeer(ctx) && !s.proxy.Alone() {
+		if err := s.hotRemote(ctx, limit, out); err != nil {
+			return nil, status.Public(s.log, err)
 		}
 	}
 	slices.SortFunc(out.Entities, func(a, b *entityv1.HotEntitiesResponse_Entity) int {
@@ -65,8 +67,8 @@ func (s *entityService) HotEntities(ctx context.Context, r *connect.Request[enti
 	return connect.NewResponse(out), nil
 }
 
-// hotElsewhere adds what the other nodes tell.
-func (s *entityService) hotElsewhere(ctx context.Context, limit int, out *entityv1.HotEntitiesResponse) error {
+// hotRemote adds what the other nodes tell.
+func (s *entityService) hotRemote(ctx context.Context, limit int, out *entityv1.HotEntitiesResponse) error {
 	o, err := s.deps.Cluster.Overview(ctx)
 	if err != nil {
 		return err
@@ -78,7 +80,7 @@ func (s *entityService) hotElsewhere(ctx context.Context, limit int, out *entity
 			continue
 		}
 		all.Go(func() {
-			client, err := s.elsewhere.client(m.ID)
+			client, err := s.proxy.Client(m.ID)
 			var res *connect.Response[entityv1.HotEntitiesResponse]
 			if err == nil {
 				res, err = client.HotEntities(ctx, connect.NewRequest(&entityv1.HotEntitiesRequest{Limit: uint32(limit)}))

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 // TestSendOverPlainHTTP fixes the JSON shapes that callers without a library
@@ -74,7 +74,7 @@ func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) 
 // TestErrorsOverPlainHTTP: every refusal has its code and HTTP status.
 func TestErrorsOverPlainHTTP(t *testing.T) {
 	s := serve(t, rpc.Options{})
-	s.world.Fail = map[string]error{"busy": entity.ErrBusy, "broken": rpctest.ErrInternal, "unknown-outcome": entity.ErrOutcomeUnknown}
+	s.world.Fail = map[string]error{"busy": request.ErrBusy, "broken": rpctest.ErrInternal, "unknown-outcome": request.ErrOutcomeUnknown}
 	if status, body := s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3},"commandId":"c1"}`); status != 200 {
 		t.Fatalf("status %d: %s", status, body)
 	}
@@ -163,7 +163,7 @@ func TestErrorDetails(t *testing.T) {
 
 func TestNotReadyIsUnavailable(t *testing.T) {
 	s := serve(t, rpc.Options{})
-	s.world.SetTypesError(rpc.ErrNotReady)
+	s.world.SetTypesError(request.ErrNotReady)
 	status, body := s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"add"}`)
 	if status != http.StatusServiceUnavailable {
 		t.Errorf("status %d", status)

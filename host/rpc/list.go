@@ -10,8 +10,11 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/hostd/hostd/abi"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -23,12 +26,12 @@ const defaultPageSize = 100
 func (s *entityService) GetEntity(ctx context.Context, r *connect.Request[entityv1.GetEntityRequest]) (*connect.Response[entityv1.GetEntityResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	if err := id.Validate(); err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	if _, err := s.deps.Types.Lookup(ctx, id.Type); err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
-	res, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
+	res, err := leaderproxy.Do(ctx, s.proxy, s.deps.Entities.ShardOf(id),
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.GetEntityResponse], error) {
 			if leader != nil {
 				return leader.GetEntity(ctx, connect.NewRequest(r.Msg))
@@ -36,7 +39,7 @@ func (s *entityService) GetEntity(ctx context.Context, r *connect.Request[entity
 			return s.getEntity(ctx, id)
 		})
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(res.Msg), nil
 }
@@ -58,13 +61,13 @@ func (s *entityService) getEntity(ctx context.Context, id sharding.EntityID) (*c
 		LastError:        info.LastError,
 		Faults:           uint32(info.Faults),
 		Fuel:             info.Fuel,
-		PendingSends:     info.PendingSends,
+		PendingSends:     info.PendingMessages,
 	}
 	if !info.ParkedUntil.IsZero() {
 		out.ParkedUntil = timestamppb.New(info.ParkedUntil)
 	}
-	for i := range info.Acts {
-		a := &info.Acts[i]
+	for i := range info.Actions {
+		a := &info.Actions[i]
 		out.Acts = append(out.Acts, &entityv1.Act{
 			Kind: a.Kind, Timer: a.Timer, CommandId: string(a.Command), RecordedAt: timestamppb.New(time.Unix(0, a.RecordedAt)), Sequence: uint64(a.Sequence),
 		})
@@ -82,16 +85,16 @@ func (s *entityService) getEntity(ctx context.Context, id sharding.EntityID) (*c
 func (s *entityService) ListEntities(ctx context.Context, r *connect.Request[entityv1.ListEntitiesRequest]) (*connect.Response[entityv1.ListEntitiesResponse], error) {
 	m := r.Msg
 	if _, err := s.deps.Types.Lookup(ctx, m.GetEntityType()); err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	if err := checkListing(m); err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	at := position{shard: 1}
 	last := sharding.ShardID(s.deps.Entities.Shards())
 	if m.GetShardId() != 0 {
 		if m.GetShardId() > uint32(last) {
-			return nil, publicError(s.log, &argumentError{"there is no such shard"})
+			return nil, status.Public(s.log, status.Argument("there is no such shard"))
 		}
 		at.shard = sharding.ShardID(m.GetShardId())
 		last = at.shard
@@ -105,7 +108,7 @@ func (s *entityService) ListEntities(ctx context.Context, r *connect.Request[ent
 	if m.GetPageToken() != "" {
 		var err error
 		if at, err = parseToken(m.GetPageToken(), filterHash(m), at.shard, last); err != nil {
-			return nil, publicError(s.log, err)
+			return nil, status.Public(s.log, err)
 		}
 	}
 	size := int(m.GetPageSize())
@@ -117,7 +120,7 @@ func (s *entityService) ListEntities(ctx context.Context, r *connect.Request[ent
 	for at.shard <= last && len(out.Entities) < size {
 		page := pages.of(ctx, at, size-len(out.Entities))
 		if page.err != nil {
-			return nil, publicError(s.log, page.err)
+			return nil, status.Public(s.log, page.err)
 		}
 		out.Entities = append(out.Entities, page.entries...)
 		if page.next != "" {
@@ -135,7 +138,7 @@ func (s *entityService) ListEntities(ctx context.Context, r *connect.Request[ent
 // checkListing refuses what the message's own rules let through.
 func checkListing(m *entityv1.ListEntitiesRequest) error {
 	if m.GetResidentOnly() && (m.GetStatus() == "deleted" || m.GetStatus() == "passivated") {
-		return &argumentError{"no entity is in memory and " + m.GetStatus()}
+		return status.Argument("no entity is in memory and " + m.GetStatus())
 	}
 	return nil
 }
@@ -155,7 +158,7 @@ func (p position) token(filter uint32) string {
 }
 
 func parseToken(token string, filter uint32, first, last sharding.ShardID) (position, error) {
-	bad := &argumentError{"the page token is not one of this listing"}
+	bad := status.Argument("the page token is not one of this listing")
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(b) < 8 || binary.BigEndian.Uint32(b) != filter {
 		return position{}, bad
@@ -184,4 +187,13 @@ func filterHash(m *entityv1.ListEntitiesRequest) uint32 {
 		h.Write([]byte(status))
 	}
 	return h.Sum32()
+}
+
+// timer shows a timer that is set.
+func timer(t *journal.Timer) *entityv1.Timer {
+	out := &entityv1.Timer{Name: t.Name, Due: timestamppb.New(time.Unix(0, t.Due)), Command: string(t.Command)}
+	if s := t.Schedule; s != nil {
+		out.Schedule, out.TimeZone, out.Missed = string(s.Expression), string(s.Zone), abi.Missed(s.Missed).String()
+	}
+	return out
 }

@@ -9,6 +9,7 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -27,6 +28,7 @@ type listing struct {
 	ahead   map[sharding.ShardID]shardPage // asked before they are needed
 }
 
+// shardPage is what one shard has for a page.
 type shardPage struct {
 	entries []*entry
 	next    string // the id after which the shard goes on; empty at its end
@@ -53,7 +55,7 @@ func (l *listing) ask(ctx context.Context, at position, limit int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	n := sharding.ShardID(1)
-	if l.service.elsewhere.nodes != nil {
+	if !l.service.proxy.Alone() {
 		n = min(aheadShards, l.last-at.shard+1)
 	}
 	pages := make([]shardPage, n)
@@ -77,22 +79,22 @@ func (l *listing) shard(ctx context.Context, at position, limit int) shardPage {
 	if at.after != "" {
 		m.PageToken = at.token(filterHash(m))
 	}
-	var here *shardPage
-	res, err := atLeader(ctx, &l.service.elsewhere, at.shard,
+	var local *shardPage
+	res, err := leaderproxy.Do(ctx, l.service.proxy, at.shard,
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ListEntitiesResponse], error) {
 			if leader != nil {
-				here = nil
+				local = nil
 				return leader.ListEntities(ctx, connect.NewRequest(m))
 			}
-			page, err := l.service.listHere(ctx, at, m)
-			here = &page
+			page, err := l.service.listLocal(ctx, at, m)
+			local = &page
 			return connect.NewResponse(&entityv1.ListEntitiesResponse{}), err
 		})
 	if err != nil {
 		return shardPage{err: err}
 	}
-	if here != nil {
-		return *here
+	if local != nil {
+		return *local
 	}
 	page := shardPage{entries: res.Msg.GetEntities()}
 	if token := res.Msg.GetNextPageToken(); token != "" {
@@ -105,8 +107,8 @@ func (l *listing) shard(ctx context.Context, at position, limit int) shardPage {
 	return page
 }
 
-// listHere lists a shard of this node.
-func (s *entityService) listHere(ctx context.Context, at position, m *entityv1.ListEntitiesRequest) (shardPage, error) {
+// listLocal lists a shard of this node.
+func (s *entityService) listLocal(ctx context.Context, at position, m *entityv1.ListEntitiesRequest) (shardPage, error) {
 	found, err := s.deps.Entities.List(ctx, at.shard, EntityQuery{
 		Type: m.GetEntityType(), IDPrefix: m.GetIdPrefix(), ResidentOnly: m.GetResidentOnly(), Status: m.GetStatus(),
 		After: at.after, Limit: int(m.GetPageSize()),

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/telemetry"
 )
 
@@ -17,12 +18,6 @@ type metrics struct {
 	seconds *prometheus.HistogramVec // procedure: calls that are not streams
 	calls   *prometheus.CounterVec   // procedure, code
 	streams prometheus.Gauge
-	items   *prometheus.CounterVec // code
-	done    prometheus.Counter     // items without an error
-
-	subscribers prometheus.Gauge
-	lag         prometheus.Histogram
-	delivered   prometheus.Counter
 }
 
 const codeOK = "ok"
@@ -41,25 +36,41 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "hostd_rpc_streams", Help: "Long-lived streams that are open.",
 		}),
-		items: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hostd_rpc_stream_commands_total", Help: "Commands of SendStream that have been answered, by code.",
-		}, []string{"code"}),
-		subscribers: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "hostd_rpc_subscribers", Help: "Subscriptions that are open, without those of other nodes.",
-		}),
-		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "hostd_rpc_subscription_lag_seconds", Help: "Age of events when they were sent to subscribers, since their command ran: how far they are behind.",
-			Buckets: prometheus.ExponentialBuckets(1e-6, 8, 12), // to 2.4 hours
-		}),
-		delivered: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "hostd_rpc_subscription_events_total", Help: "Events sent to subscribers, without those sent to other nodes.",
-		}),
 	}
-	m.done = m.items.WithLabelValues(codeOK)
 	if r != nil {
-		r.MustRegister(m.seconds, m.calls, m.streams, m.items, m.subscribers, m.lag, m.delivered)
+		r.MustRegister(m.seconds, m.calls, m.streams)
 	}
 	return m
+}
+
+// watch registers what is known of the bytes that wait, unless r is nil.
+func (m *metrics) watch(r prometheus.Registerer, w *admission.Waiting) {
+	if r == nil {
+		return
+	}
+	r.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "hostd_rpc_waiting_bytes", Help: "Bytes of calls and stream messages that the node has read and not let go of.",
+		}, func() float64 { return float64(w.Used()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "hostd_rpc_waiting_refused_total", Help: "Calls and stream messages refused because too many bytes wait.",
+		}, func() float64 { return float64(w.Refused()) }),
+	)
+}
+
+// watchConnections registers what is known of connections, unless r is nil.
+func watchConnections(r prometheus.Registerer, of ...*admission.Connections) {
+	if r == nil {
+		return
+	}
+	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "hostd_rpc_connections_closed_total", Help: "Connections closed because there were too many, or for resets of streams without end.",
+	}, func() (closed float64) {
+		for _, c := range of {
+			closed += float64(c.Closed())
+		}
+		return closed
+	}))
 }
 
 // WrapUnary counts and times calls.

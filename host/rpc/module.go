@@ -12,6 +12,9 @@ import (
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -25,29 +28,30 @@ type moduleService struct {
 	modulev1connect.UnimplementedModuleServiceHandler
 	modules Modules
 	types   Types
-	uploads chan struct{} // one slot an upload at a time
+	uploads *admission.Uploads
+	verify  verifyService
 	log     *slog.Logger
 }
 
 // Upload stores a module that comes in one message.
 func (s *moduleService) Upload(ctx context.Context, r *connect.Request[modulev1.UploadRequest]) (*connect.Response[modulev1.UploadResponse], error) {
-	leave, err := s.enterUpload()
+	leave, err := s.uploads.Enter(ctx)
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	defer leave()
 	m, err := s.upload(ctx, r.Msg.GetWasm(), r.Msg.GetActivate())
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&modulev1.UploadResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes}), nil
 }
 
 // UploadStream stores a module that comes in pieces.
 func (s *moduleService) UploadStream(ctx context.Context, stream *connect.ClientStream[modulev1.UploadStreamRequest]) (*connect.Response[modulev1.UploadStreamResponse], error) {
-	leave, err := s.enterUpload()
+	leave, err := s.uploads.Enter(ctx)
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	defer leave()
 	var wasm []byte
@@ -55,31 +59,22 @@ func (s *moduleService) UploadStream(ctx context.Context, stream *connect.Client
 	for stream.Receive() {
 		piece := stream.Msg()
 		if len(wasm)+len(piece.GetWasm()) > maxModuleBytes {
-			return nil, publicError(s.log, &argumentError{fmt.Sprintf("the module is longer than %d bytes", maxModuleBytes)})
+			return nil, status.Public(s.log, status.Argument(fmt.Sprintf("the module is longer than %d bytes", maxModuleBytes)))
 		}
 		wasm = append(wasm, piece.GetWasm()...)
 		activate = activate || piece.GetActivate()
 	}
 	if err := stream.Err(); err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	if len(wasm) == 0 {
-		return nil, publicError(s.log, &argumentError{"the module is empty"})
+		return nil, status.Public(s.log, status.Argument("the module is empty"))
 	}
 	m, err := s.upload(ctx, wasm, activate)
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&modulev1.UploadStreamResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes}), nil
-}
-
-func (s *moduleService) enterUpload() (leave func(), err error) {
-	select {
-	case s.uploads <- struct{}{}:
-		return func() { <-s.uploads }, nil
-	default:
-		return nil, fmt.Errorf("%w: another upload is under way", ErrOverloaded)
-	}
 }
 
 func (s *moduleService) upload(ctx context.Context, wasm []byte, activate bool) (Module, error) {
@@ -99,7 +94,7 @@ func (s *moduleService) upload(ctx context.Context, wasm []byte, activate bool) 
 func (s *moduleService) List(ctx context.Context, _ *connect.Request[modulev1.ListRequest]) (*connect.Response[modulev1.ListResponse], error) {
 	stored, err := s.modules.List(ctx)
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	out := &modulev1.ListResponse{}
 	for i := range stored {
@@ -114,21 +109,21 @@ func (s *moduleService) Get(ctx context.Context, r *connect.Request[modulev1.Get
 	if entityType := r.Msg.GetEntityType(); entityType != "" {
 		t, err := s.types.Lookup(ctx, entityType)
 		if err != nil {
-			return nil, publicError(s.log, err)
+			return nil, status.Public(s.log, err)
 		}
 		digest = t.Module
 	} else {
 		var err error
 		if digest, err = parseDigest(r.Msg.GetDigest()); err != nil {
-			return nil, publicError(s.log, err)
+			return nil, status.Public(s.log, err)
 		}
 	}
 	m, err := s.modules.Get(ctx, digest)
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	out := &modulev1.GetResponse{Module: s.describe(ctx, &m)}
-	if manifest, ok := parseJSON(m.Manifest); ok {
+	if manifest, ok := codec.Parse(m.Manifest); ok {
 		out.Manifest = manifest.GetStructValue()
 	}
 	return connect.NewResponse(out), nil
@@ -138,11 +133,11 @@ func (s *moduleService) Get(ctx context.Context, r *connect.Request[modulev1.Get
 func (s *moduleService) Download(ctx context.Context, r *connect.Request[modulev1.DownloadRequest]) (*connect.Response[modulev1.DownloadResponse], error) {
 	digest, err := parseDigest(r.Msg.GetDigest())
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	wasm, err := s.modules.Download(ctx, digest)
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&modulev1.DownloadResponse{Wasm: wasm}), nil
 }
@@ -150,17 +145,29 @@ func (s *moduleService) Download(ctx context.Context, r *connect.Request[modulev
 // Activate binds an entity type to a module.
 func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
 	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	digest, err := parseDigest(r.Msg.GetDigest())
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	revision, err := s.modules.Activate(ctx, r.Msg.GetEntityType(), digest, limitsOf(r.Msg.GetLimits()))
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&modulev1.ActivateResponse{Revision: revision}), nil
+}
+
+// Rollback binds an entity type to the module that served it before.
+func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev1.RollbackRequest]) (*connect.Response[modulev1.RollbackResponse], error) {
+	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	now, err := s.modules.Rollback(ctx, r.Msg.GetEntityType(), r.Msg.GetRevision())
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&modulev1.RollbackResponse{Digest: now.Digest.String(), Revision: now.Revision}), nil
 }
 
 func (s *moduleService) describe(ctx context.Context, m *Module) *modulev1.Module {
@@ -189,6 +196,7 @@ func limitsOf(l *modulev1.Limits) *Limits {
 		CommandFuel: int64(l.GetCommandFuel()), QueryFuel: int64(l.GetQueryFuel()),
 		MaxEvents: int64(l.GetMaxEvents()), EventBytes: int64(l.GetEventBytes()), ReplyBytes: int64(l.GetReplyBytes()),
 		MemoryBytes: int64(l.GetMemoryBytes()), TypeMemoryBytes: int64(l.GetTypeMemoryBytes()), RatePerSecond: int64(l.GetRatePerSecond()),
+		FuelPerSecond: int64(l.GetFuelPerSecond()), BytesPerSecond: int64(l.GetBytesPerSecond()),
 	}
 }
 
@@ -201,13 +209,14 @@ func showLimits(l Limits) *modulev1.Limits {
 		CommandFuel: uint64(l.CommandFuel), QueryFuel: uint64(l.QueryFuel),
 		MaxEvents: uint32(l.MaxEvents), EventBytes: uint32(l.EventBytes), ReplyBytes: uint32(l.ReplyBytes),
 		MemoryBytes: uint64(l.MemoryBytes), TypeMemoryBytes: uint64(l.TypeMemoryBytes), RatePerSecond: uint32(l.RatePerSecond),
+		FuelPerSecond: uint64(l.FuelPerSecond), BytesPerSecond: uint64(l.BytesPerSecond),
 	}
 }
 
 func parseDigest(text string) (journal.Digest, error) {
 	var d journal.Digest
 	if n, err := hex.Decode(d[:], []byte(text[:min(len(text), 2*len(d))])); err != nil || n != len(d) || len(text) != 2*len(d) {
-		return d, &argumentError{"the digest is not 64 digits of lower-case hex"}
+		return d, status.Argument("the digest is not 64 digits of lower-case hex")
 	}
 	return d, nil
 }

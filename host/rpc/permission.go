@@ -5,12 +5,15 @@ import (
 	"log/slog"
 
 	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/status"
 )
 
 // permission is the one place that decides who may change the cluster. What a
 // call does to it is written in the proto: every rpc without the option
 // NO_SIDE_EFFECTS changes something, so a new one is closed until it says that
-// it is a read. The node that a caller asks decides: when it passes the order
+// it is a read. The node that a caller asks decides: when it passes the operation
 // on to the coordinator's node, that one does not ask again.
 type permission struct {
 	full bool
@@ -18,11 +21,11 @@ type permission struct {
 }
 
 func (p permission) check(ctx context.Context, spec connect.Spec) error {
-	if p.full || Hopped(ctx) || spec.IdempotencyLevel == connect.IdempotencyNoSideEffects {
+	if p.full || leaderproxy.FromPeer(ctx) || spec.IdempotencyLevel == connect.IdempotencyNoSideEffects {
 		return nil
 	}
 	p.log.Warn("refused to change the cluster", "procedure", spec.Procedure)
-	return publicError(p.log, errReadOnly)
+	return status.Public(p.log, errReadOnly)
 }
 
 // WrapUnary implements connect.Interceptor.

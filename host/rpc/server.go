@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/net/netutil"
 
+	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/pause"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -34,14 +37,33 @@ type Options struct {
 	// the health service. A nil func is always ready.
 	Ready func() error
 	// Opened says why the node can take no RPC at all yet, or nil; before that
-	// only /livez, /readyz and /metrics and what is Internal are served. A nil
-	// func is always open.
+	// only Initialize, /livez, /readyz and /metrics and what is Internal are
+	// served. A nil func is always open.
 	Opened func() error
+	// Cluster is the id of the node's cluster, empty while it has none. Answers
+	// name it, and calls that name another are refused. A nil func is no id.
+	Cluster func() string
 	// Pauses tells what arrived before the process stood still: it is refused.
 	// Without it there are none.
-	Pauses Pauses
-	// Internal are the services between nodes, by the prefix of their paths.
+	Pauses admission.Pauses
+	// Hosts are the names, in lower case and without ports, by which the node may
+	// be called besides IP addresses and localhost; without any it may be by all.
+	Hosts []string
+	// Auth says who calls, before anything else of what is not Internal; nil asks
+	// nobody.
+	Auth *authn.Authenticator
+	// Internal are the services between nodes, by the prefix of their paths. The
+	// peers' listener has these alone.
 	Internal map[string]http.Handler
+	// Certificates are those of the clients' listener; nil takes calls without
+	// TLS alone. With TLSOnly calls without it are refused, but for Internal and
+	// probes of health.
+	Certificates *certs.Reloader
+	TLSOnly      bool
+	// PeersAt is where other nodes reach the peers' listener, host:port, once
+	// the clients' listener is for clients alone: it answers 404 to what is
+	// Internal then, and says so. Empty, or a nil func: it serves other nodes too.
+	PeersAt func() string
 
 	// DefaultDeadline is given to calls that bring none (5 s), MaxDeadline is
 	// the most a call can have (30 s).
@@ -51,15 +73,32 @@ type Options struct {
 	// a module (32 MiB).
 	MaxMessageBytes int
 	MaxUploadBytes  int
-	// MaxUploads bounds uploads at a time (2): each holds a module in memory.
+	// MaxUploads bounds uploads at a time (2), of which one is of an address: each
+	// holds a module in memory. Some more wait for their turn.
 	MaxUploads int
-	// MaxConns bounds connections (4,096); more wait to be accepted.
-	MaxConns int
-	// MaxStreams bounds the long-lived streams of the node (1,024), and
+	// MaxConns bounds connections (4,096), MaxAddressConns those of an address
+	// (half). Idle ones make room for others; beyond them the node answers
+	// probes of health and other nodes.
+	MaxConns        int
+	MaxAddressConns int
+	// MaxPeerConns bounds those of the peers' listener (512), which clients have
+	// no part in. Half of them are one address's at most.
+	MaxPeerConns int
+	// MaxStreams bounds the long-lived streams of the node (1,024),
+	// MaxAddressStreams those of an address (half), and
 	// MaxStreamInFlight the commands of one that are read and not yet
 	// answered (4,096): the server stops reading there.
 	MaxStreams        int
+	MaxAddressStreams int
 	MaxStreamInFlight int
+	// MaxStreamBytes bounds the bytes of one stream's messages that are read and
+	// that the runtime has not let go of (16 MiB): the server stops reading
+	// there. One message is always read.
+	MaxStreamBytes int
+	// MaxWaitingBytes bounds those of all streams and calls (256 MiB); what would
+	// be more is answered with a *admission.WaitingBytesError. It must be no less than
+	// MaxMessageBytes.
+	MaxWaitingBytes int
 	// WriteStall is how long a client may leave a message unread (30 s).
 	WriteStall time.Duration
 }
@@ -78,6 +117,9 @@ func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.PeersAt == nil {
+		o.PeersAt = func() string { return "" }
+	}
 	if o.Ready == nil {
 		o.Ready = func() error { return nil }
 	}
@@ -91,8 +133,13 @@ func (o Options) withDefaults() Options {
 	number(&o.MaxUploadBytes, 32<<20)
 	number(&o.MaxUploads, 2)
 	number(&o.MaxConns, 4096)
+	number(&o.MaxAddressConns, (o.MaxConns+1)/2)
+	number(&o.MaxPeerConns, 512)
 	number(&o.MaxStreams, 1024)
+	number(&o.MaxAddressStreams, (o.MaxStreams+1)/2)
 	number(&o.MaxStreamInFlight, 4096)
+	number(&o.MaxStreamBytes, 16<<20)
+	number(&o.MaxWaitingBytes, 256<<20)
 	return o
 }
 
@@ -104,7 +151,8 @@ func (o Options) Validate() error {
 		value int
 	}{
 		{"MaxMessageBytes", o.MaxMessageBytes}, {"MaxUploadBytes", o.MaxUploadBytes}, {"MaxUploads", o.MaxUploads},
-		{"MaxConns", o.MaxConns}, {"MaxStreams", o.MaxStreams}, {"MaxStreamInFlight", o.MaxStreamInFlight},
+		{"MaxConns", o.MaxConns}, {"MaxAddressConns", o.MaxAddressConns}, {"MaxPeerConns", o.MaxPeerConns}, {"MaxStreams", o.MaxStreams}, {"MaxAddressStreams", o.MaxAddressStreams}, {"MaxStreamInFlight", o.MaxStreamInFlight},
+		{"MaxStreamBytes", o.MaxStreamBytes}, {"MaxWaitingBytes", o.MaxWaitingBytes},
 		{"DefaultDeadline", int(o.DefaultDeadline)}, {"MaxDeadline", int(o.MaxDeadline)}, {"WriteStall", int(o.WriteStall)},
 	} {
 		if n.value < 0 {
@@ -114,78 +162,82 @@ func (o Options) Validate() error {
 	if d := o.withDefaults(); d.DefaultDeadline > d.MaxDeadline {
 		faults = append(faults, errors.New("DefaultDeadline is above MaxDeadline"))
 	}
+	if d := o.withDefaults(); d.MaxWaitingBytes < d.MaxMessageBytes {
+		faults = append(faults, errors.New("MaxWaitingBytes is below MaxMessageBytes"))
+	}
 	return errors.Join(faults...)
 }
 
-// Server serves the public API. It is made by NewServer.
+// Server serves the public API to clients, and other nodes on a listener of
+// their own. It is made by NewServer.
 type Server struct {
-	handler http.Handler
-	hop     http.Handler
-	http    *http.Server
-	guard   *streamGuard
-	opts    Options
+	clients  *face
+	peers    *face
+	forPeers http.Handler
+	guard    *admission.Streams
 }
 
 // NewServer makes a server; it starts nothing. The options must be valid.
 func NewServer(deps Deps, opts Options) *Server {
 	opts = opts.withDefaults()
-	s := &Server{opts: opts, guard: newStreamGuard(opts.MaxStreams, opts.WriteStall)}
+	clients := admission.NewConnections(opts.MaxConns, opts.MaxAddressConns)
+	peers := admission.NewConnections(opts.MaxPeerConns, (opts.MaxPeerConns+1)/2)
+	s := &Server{guard: admission.NewStreams(opts.MaxStreams, opts.MaxAddressStreams, opts.WriteStall, clients)}
+	watchConnections(opts.Registerer, clients, peers)
 	public := newHandler(deps, opts, s.guard)
-	fresh := arrivals{opts.Pauses}
-	s.handler, s.hop = gate(fresh.wrap(public), opts), hop(public, opts)
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	s.http = &http.Server{
-		Handler:           s.handler,
-		Protocols:         protocols,
-		ConnContext:       fresh.connContext,
-		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
-		ReadHeaderTimeout: 5 * time.Second,
-		// Long-lived streams lift these two for themselves.
-		ReadTimeout:    opts.MaxDeadline + 5*time.Second,
-		WriteTimeout:   2*opts.MaxDeadline + 5*time.Second,
-		IdleTimeout:    60 * time.Second,
-		MaxHeaderBytes: 16 << 10,
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: 250,
-			// Room for the messages under way on a fast stream, so that window
-			// updates do not pace it.
-			MaxReceiveBufferPerStream:     1 << 20,
-			MaxReceiveBufferPerConnection: 4 << 20,
-			SendPingTimeout:               15 * time.Second,
-			PingTimeout:                   15 * time.Second,
-			WriteByteTimeout:              opts.WriteStall,
-		},
+	fresh := admission.NewArrivals(opts.Pauses)
+	gate := admission.Gate{Opened: opts.Opened, Cluster: opts.Cluster, Internal: admission.Referring(opts.Internal, opts.PeersAt)}
+	if opts.Auth != nil {
+		gate.Authenticate = func(next http.Handler) http.Handler { return opts.Auth.Wrap(next, admission.ClientOf) }
 	}
+	served := admission.Origins(gate.Wrap(fresh.Wrap(public)), opts.Hosts)
+	if opts.Certificates != nil {
+		served = opts.Certificates.Wrap(served)
+	}
+	if opts.TLSOnly {
+		served = admission.Encrypted(served, opts.Internal)
+	}
+	s.clients = newFace(opts, opts.Certificates, clients, fresh, clients.Wrap(served, opts.Internal))
+	s.peers = newFace(opts, nil, peers, fresh, peers.Wrap(admission.Origins(admission.Only(opts.Internal), opts.Hosts), opts.Internal))
+	s.forPeers = leaderproxy.Handler(admission.Gate{Opened: opts.Opened}.Wrap(public))
 	return s
 }
 
-// Handler is what the server serves, for tests and for other listeners.
-func (s *Server) Handler() http.Handler { return s.handler }
+// Handler is what clients are served, for tests and for other listeners.
+func (s *Server) Handler() http.Handler { return s.clients.http.Handler }
 
-// Hop serves, at HopPath, what other nodes ask for their callers. Options.Internal
-// mounts it behind the check that nodes alone may call.
-func (s *Server) Hop() http.Handler { return s.hop }
+// ForPeers serves, at leaderproxy.Path, what other nodes ask for their callers.
+// Options.Internal mounts it behind the check that nodes alone may call.
+func (s *Server) ForPeers() http.Handler { return s.forPeers }
 
-// Serve accepts connections until Shutdown, and then returns nil. It closes
-// the listener.
-func (s *Server) Serve(l net.Listener) error {
-	err := s.http.Serve(netutil.LimitListener(arrivals{s.opts.Pauses}.listen(l), s.opts.MaxConns))
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serve %s: %w", l.Addr(), err)
+// Serve accepts connections of clients until Shutdown, and then returns nil. It
+// closes the listener.
+func (s *Server) Serve(l net.Listener) error { return s.clients.serve(l) }
+
+// ServePeers is Serve for connections of other nodes.
+func (s *Server) ServePeers(l net.Listener) error { return s.peers.serve(l) }
+
+// Break closes every connection that is open, and goes on accepting others. Who
+// waits for an answer asks elsewhere.
+func (s *Server) Break() {
+	s.clients.conns.CloseAll()
+	s.peers.conns.CloseAll()
+}
+
+// Part closes the connections of the clients' listener that other nodes have
+// used. It follows a change of Options.PeersAt.
+func (s *Server) Part() { s.clients.conns.CloseInternal() }
+
+// Cut closes the listeners and every connection at once.
+func (s *Server) Cut() {
+	s.clients.http.Close()
+	s.peers.http.Close()
 }
 
 // Shutdown stops accepting, lets calls in flight finish, ends streams once
 // what they have read is answered, and returns when all are done. When ctx
 // ends first, it cuts what is left and returns the error of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.guard.stopAll()
-	err := s.http.Shutdown(ctx)
-	if err != nil {
-		s.http.Close()
-	}
-	return err
+	s.guard.StopAll()
+	return errors.Join(s.clients.shutdown(ctx), s.peers.shutdown(ctx))
 }

@@ -21,7 +21,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rpctest"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 func TestModules(t *testing.T) {
@@ -78,7 +78,9 @@ func TestModules(t *testing.T) {
 		{"Activate", `{"entityType":"uploaded","digest":"` + unknown + `"}`, connect.CodeNotFound},
 		{"Activate", `{"entityType":"UP","digest":"` + unknown + `"}`, connect.CodeInvalidArgument},
 		{"Activate", `{"entityType":"other","digest":"` + two.Msg.GetDigest() + `"}`, connect.CodeInvalidArgument},
-		{"Rollback", `{"entityType":"uploaded"}`, connect.CodeUnimplemented},
+		{"Rollback", `{"entityType":"nothing"}`, connect.CodeNotFound},
+		{"Rollback", `{"entityType":"UP"}`, connect.CodeInvalidArgument},
+		{"Rollback", `{"entityType":"uploaded","revision":"3"}`, connect.CodeFailedPrecondition},
 	} {
 		_, body := s.post(t, modulePath+c.path, c.body)
 		wantCode(t, body, c.code)

@@ -7,13 +7,15 @@ import (
 	"connectrpc.com/connect"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/status"
 )
 
 // settingService answers the calls about the replicated map.
 type settingService struct {
 	settings Settings
 	log      *slog.Logger
-	guard    *streamGuard
+	guard    *admission.Streams
 }
 
 func settingMessage(s Setting) *clusterv1.Setting {
@@ -24,7 +26,7 @@ func settingMessage(s Setting) *clusterv1.Setting {
 func (s *settingService) PutSetting(ctx context.Context, req *connect.Request[clusterv1.PutSettingRequest]) (*connect.Response[clusterv1.PutSettingResponse], error) {
 	revision, err := s.settings.Put(ctx, req.Msg.GetKey(), req.Msg.GetValue())
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&clusterv1.PutSettingResponse{Revision: revision}), nil
 }
@@ -33,7 +35,7 @@ func (s *settingService) PutSetting(ctx context.Context, req *connect.Request[cl
 func (s *settingService) GetSetting(ctx context.Context, req *connect.Request[clusterv1.GetSettingRequest]) (*connect.Response[clusterv1.GetSettingResponse], error) {
 	setting, err := s.settings.Get(ctx, req.Msg.GetKey())
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&clusterv1.GetSettingResponse{Setting: settingMessage(setting)}), nil
 }
@@ -42,7 +44,7 @@ func (s *settingService) GetSetting(ctx context.Context, req *connect.Request[cl
 func (s *settingService) ListSettings(_ context.Context, req *connect.Request[clusterv1.ListSettingsRequest]) (*connect.Response[clusterv1.ListSettingsResponse], error) {
 	list, revision, err := s.settings.List(req.Msg.GetKeyPrefix())
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	out := &clusterv1.ListSettingsResponse{Revision: revision}
 	for _, setting := range list {
@@ -55,11 +57,11 @@ func (s *settingService) ListSettings(_ context.Context, req *connect.Request[cl
 // the revisions of what it sent and compares: a client that is slow gets the
 // latest value of each, without those in between.
 func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request[clusterv1.WatchSettingsRequest], out *connect.ServerStream[clusterv1.WatchSettingsResponse]) error {
-	open, err := s.guard.enter(ctx)
+	open, err := s.guard.Enter(ctx)
 	if err != nil {
-		return publicError(s.log, err)
+		return status.Public(s.log, err)
 	}
-	defer open.leave()
+	defer open.Leave()
 	// A client waits for the headers, which would come with the first setting.
 	if err := out.Send(nil); err != nil {
 		return err
@@ -69,12 +71,12 @@ func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request
 		changed := s.settings.Changed() // before the look: what comes after is not missed
 		list, revision, err := s.settings.List(req.Msg.GetKeyPrefix())
 		if err != nil {
-			return publicError(s.log, err)
+			return status.Public(s.log, err)
 		}
 		for _, setting := range difference(sent, list, revision) {
-			open.beginWrite()
+			open.BeginWrite()
 			err := out.Send(&clusterv1.WatchSettingsResponse{Setting: settingMessage(setting)})
-			open.endWrite()
+			open.EndWrite()
 			if err != nil {
 				return err
 			}
@@ -82,9 +84,9 @@ func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return publicError(s.log, ctx.Err())
-		case <-s.guard.stopCh:
-			return publicError(s.log, errStopping)
+			return status.Public(s.log, ctx.Err())
+		case <-s.guard.Stopping():
+			return status.Public(s.log, admission.ErrStopping)
 		}
 	}
 }

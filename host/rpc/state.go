@@ -10,7 +10,10 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/wire"
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -28,7 +31,7 @@ type States interface {
 	ClearFaults(ctx context.Context, id sharding.EntityID) error
 	// SkipTimer cancels a timer of the entity, set or not, and returns its
 	// sequence. tried is when that was tried first under the command id, zero for
-	// now: it fails with entity.ErrForgotten where it may have been done since.
+	// now: it fails with request.ErrForgotten where it may have been done since.
 	SkipTimer(ctx context.Context, id sharding.EntityID, timer string, command journal.CommandID, tried time.Time) (journal.Sequence, error)
 	// Delete ends the entity's life with a tombstone under the command id and
 	// returns the tombstone's sequence; of one without a life its sequence. tried
@@ -43,6 +46,9 @@ func (e *FutureSequenceError) Error() string {
 	return fmt.Sprintf("the entity is at sequence %d, there is no state at %d", e.Last, e.Asked)
 }
 
+// Code implements status.Coded.
+func (e *FutureSequenceError) Code() connect.Code { return connect.CodeInvalidArgument }
+
 // StateCutError: the events that the state is made of were cut, and no snapshot
 // before it is kept. From is the first sequence with one; 0: there is none.
 type StateCutError struct{ From journal.Sequence }
@@ -54,19 +60,22 @@ func (e *StateCutError) Error() string {
 	return fmt.Sprintf("the first events of the entity were cut; there are states from sequence %d on", e.From)
 }
 
+// Code implements status.Coded.
+func (e *StateCutError) Code() connect.Code { return connect.CodeOutOfRange }
+
 // GetState folds an entity's state.
 func (s *entityService) GetState(ctx context.Context, r *connect.Request[entityv1.GetStateRequest]) (*connect.Response[entityv1.GetStateResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	kind, err := s.stateType(ctx, id)
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	var at *journal.Sequence
 	if r.Msg.AtSequence != nil {
 		wanted := journal.Sequence(r.Msg.GetAtSequence())
 		at = &wanted
 	}
-	res, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
+	res, err := leaderproxy.Do(ctx, s.proxy, s.deps.Entities.ShardOf(id),
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.GetStateResponse], error) {
 			if leader != nil {
 				return leader.GetState(ctx, connect.NewRequest(r.Msg))
@@ -76,7 +85,7 @@ func (s *entityService) GetState(ctx context.Context, r *connect.Request[entityv
 				return nil, err
 			}
 			out := &entityv1.GetStateResponse{Sequence: uint64(sequence)}
-			if v, data := render(answerKind(kind.Encoding, wire.JSONPayload), state); v != nil {
+			if v, data := codec.Render(codec.AnswerKind(kind.Encoding, wire.JSONPayload), state); v != nil {
 				out.Payload = &entityv1.GetStateResponse_Json{Json: v}
 			} else if len(data) > 0 {
 				out.Payload = &entityv1.GetStateResponse_Data{Data: data}
@@ -84,7 +93,7 @@ func (s *entityService) GetState(ctx context.Context, r *connect.Request[entityv
 			return connect.NewResponse(out), nil
 		})
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(res.Msg), nil
 }
@@ -93,9 +102,9 @@ func (s *entityService) GetState(ctx context.Context, r *connect.Request[entityv
 func (s *entityService) Passivate(ctx context.Context, r *connect.Request[entityv1.PassivateRequest]) (*connect.Response[entityv1.PassivateResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	if _, err := s.stateType(ctx, id); err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
-	_, err := atLeader(ctx, &s.elsewhere, s.deps.Entities.ShardOf(id),
+	_, err := leaderproxy.Do(ctx, s.proxy, s.deps.Entities.ShardOf(id),
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.PassivateResponse], error) {
 			if leader != nil {
 				return leader.Passivate(ctx, connect.NewRequest(r.Msg))
@@ -103,7 +112,7 @@ func (s *entityService) Passivate(ctx context.Context, r *connect.Request[entity
 			return connect.NewResponse(&entityv1.PassivateResponse{}), s.deps.States.Passivate(ctx, id)
 		})
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&entityv1.PassivateResponse{}), nil
 }
@@ -114,7 +123,7 @@ func (s *entityService) stateType(ctx context.Context, id sharding.EntityID) (Ty
 		return Type{}, err
 	}
 	if s.deps.States == nil {
-		return Type{}, entity.ErrUnsupported
+		return Type{}, request.ErrUnsupported
 	}
 	return s.deps.Types.Lookup(ctx, id.Type)
 }

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
 )
 
@@ -315,7 +315,7 @@ func TestStreamClientGone(t *testing.T) {
 
 // TestStreamsAtATime: one more stream than allowed is told to come back.
 func TestStreamsAtATime(t *testing.T) {
-	s := serve(t, rpc.Options{MaxStreams: 2})
+	s := serve(t, rpc.Options{MaxStreams: 2, MaxAddressStreams: 2})
 	var open []*sendStream
 	for range 2 {
 		stream := s.entities().SendStream(t.Context())
@@ -378,9 +378,9 @@ func TestStreamServerIDs(t *testing.T) {
 // TestStreamFailures: outcomes of the runtime reach their items.
 func TestStreamFailures(t *testing.T) {
 	s := serve(t, rpc.Options{})
-	s.world.Fail = map[string]error{"busy": entity.ErrBusy}
+	s.world.Fail = map[string]error{"busy": request.ErrBusy}
 	a := s.sendOne(t, &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "busy"})
-	if a.GetError().GetCode() != "resource_exhausted" || a.GetError().GetMessage() != entity.ErrBusy.Error() {
+	if a.GetError().GetCode() != "resource_exhausted" || a.GetError().GetMessage() != request.ErrBusy.Error() {
 		t.Errorf("answer %v", a)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rpctest"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 // subscribed is what a stream gave, event by event.
@@ -241,11 +241,11 @@ func TestCursorsOfFasterNodes(t *testing.T) {
 // shards move and nodes die, and one that starts later at another node goes on
 // after its cursor.
 func TestSubscribersGoOn(t *testing.T) {
-	for _, held := range []bool{false, true} {
-		t.Run(fmt.Sprint("held ", held), func(t *testing.T) {
+	for _, partial := range []bool{false, true} {
+		t.Run(fmt.Sprint("held ", partial), func(t *testing.T) {
 			c, h2 := serveFleet(t, 3)
 			c.Forwards = true
-			if held {
+			if partial {
 				c.Holds = func(n sharding.NodeID, shard sharding.ShardID) bool { return n == "n3" && shard%2 == 0 }
 			}
 			entry := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(3).Addr)
@@ -322,6 +322,46 @@ func TestSubscriptionsEndAtStop(t *testing.T) {
 	}
 	if connect.CodeOf(stream.Err()) != connect.CodeUnavailable {
 		t.Errorf("ended with %v", stream.Err())
+	}
+}
+
+// TestFollowersOfACutOffNodeAreSentAway: a stream that follows ends with
+// unavailable where its node hears no quorum of a shard, or nobody is known to
+// lead one, and stays where that lasts a moment only.
+func TestFollowersOfACutOffNodeAreSentAway(t *testing.T) {
+	for name, cut := range map[string]func(*rpctest.Fleet){
+		"no quorum": func(c *rpctest.Fleet) { c.Node(2).CutOff.Store(true) },
+		"no leader": func(c *rpctest.Fleet) { c.Move(2, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, h2 := serveFleet(t, 2)
+			c.Holds = func(n sharding.NodeID, shard sharding.ShardID) bool { return n == "n2" && shard != 2 }
+			if name == "no quorum" {
+				c.Holds = func(n sharding.NodeID, _ sharding.ShardID) bool { return n == "n2" }
+			}
+			first := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(1).Addr)
+			entry := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(2).Addr)
+			addTo(t, first, inShard(1), 1)
+			stream, err := entry.Subscribe(t.Context(), connect.NewRequest(&entityv1.SubscribeRequest{EntityType: rpctest.Counter, Follow: true}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stream.Close()
+			if !stream.Receive() {
+				t.Fatal(stream.Err())
+			}
+			addTo(t, first, inShard(1), 1)
+			if !stream.Receive() {
+				t.Fatalf("a stream of a node that is well ended: %v", stream.Err())
+			}
+			cut(c)
+			for stream.Receive() {
+			}
+			if connect.CodeOf(stream.Err()) != connect.CodeUnavailable {
+				t.Errorf("ended with %v", stream.Err())
+			}
+		})
 	}
 }
 

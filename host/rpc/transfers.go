@@ -10,6 +10,9 @@ import (
 
 	journalv1 "github.com/hostd/hostd/api/gen/hostd/journal/v1"
 	"github.com/hostd/hostd/api/gen/hostd/journal/v1/journalv1connect"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/status"
 )
 
 // Transfers exports the entities of the cluster, and imports them.
@@ -36,12 +39,12 @@ func (e *InvalidFileError) Error() string { return e.Reason }
 // transferHandler answers the JournalService, one export or import at a time.
 type transferHandler struct {
 	transfers Transfers
-	guard     *streamGuard
+	guard     *admission.Streams
 	slot      chan struct{}
 	log       *slog.Logger
 }
 
-func newTransferHandler(deps Deps, opts Options, guard *streamGuard) journalv1connect.JournalServiceHandler {
+func newTransferHandler(deps Deps, opts Options, guard *admission.Streams) journalv1connect.JournalServiceHandler {
 	if deps.Transfers == nil {
 		return journalv1connect.UnimplementedJournalServiceHandler{}
 	}
@@ -49,13 +52,13 @@ func newTransferHandler(deps Deps, opts Options, guard *streamGuard) journalv1co
 }
 
 // enter admits a transfer, which ends when the node stops.
-func (s *transferHandler) enter(ctx context.Context) (_ context.Context, g *guarded, leave func(), err error) {
+func (s *transferHandler) enter(ctx context.Context) (_ context.Context, g *admission.Stream, leave func(), err error) {
 	select {
 	case s.slot <- struct{}{}:
 	default:
-		return nil, nil, nil, ErrOverloaded
+		return nil, nil, nil, request.ErrOverloaded
 	}
-	if g, err = s.guard.enter(ctx); err != nil {
+	if g, err = s.guard.Enter(ctx); err != nil {
 		<-s.slot
 		return nil, nil, nil, err
 	}
@@ -65,8 +68,8 @@ func (s *transferHandler) enter(ctx context.Context) (_ context.Context, g *guar
 	go func() {
 		defer close(gone)
 		select {
-		case <-s.guard.stopCh:
-			cancel(errStopping)
+		case <-s.guard.Stopping():
+			cancel(admission.ErrStopping)
 		case <-stop:
 		}
 	}()
@@ -74,7 +77,7 @@ func (s *transferHandler) enter(ctx context.Context) (_ context.Context, g *guar
 		close(stop)
 		<-gone
 		cancel(nil)
-		g.leave()
+		g.Leave()
 		<-s.slot
 	}, nil
 }
@@ -83,7 +86,7 @@ func (s *transferHandler) enter(ctx context.Context) (_ context.Context, g *guar
 func (s *transferHandler) Export(ctx context.Context, _ *connect.Request[journalv1.ExportRequest], stream *connect.ServerStream[journalv1.ExportResponse]) error {
 	ctx, guard, leave, err := s.enter(ctx)
 	if err != nil {
-		return publicError(s.log, err)
+		return status.Public(s.log, err)
 	}
 	defer leave()
 	w := &exportWriter{stream: stream, guard: guard}
@@ -91,7 +94,7 @@ func (s *transferHandler) Export(ctx context.Context, _ *connect.Request[journal
 		err = w.flush()
 	}
 	if err != nil {
-		return publicError(s.log, errors.Join(err, context.Cause(ctx)))
+		return status.Public(s.log, errors.Join(err, context.Cause(ctx)))
 	}
 	return nil
 }
@@ -102,7 +105,7 @@ const exportBytes = 512 << 10
 // exportWriter puts what is written into messages.
 type exportWriter struct {
 	stream *connect.ServerStream[journalv1.ExportResponse]
-	guard  *guarded
+	guard  *admission.Stream
 	buf    []byte
 }
 
@@ -125,9 +128,9 @@ func (w *exportWriter) flush() error {
 	if len(w.buf) == 0 {
 		return nil
 	}
-	w.guard.beginWrite()
+	w.guard.BeginWrite()
 	err := w.stream.Send(&journalv1.ExportResponse{Chunk: w.buf})
-	w.guard.endWrite()
+	w.guard.EndWrite()
 	w.buf = w.buf[:0]
 	return err
 }
@@ -136,16 +139,16 @@ func (w *exportWriter) flush() error {
 func (s *transferHandler) Import(ctx context.Context, stream *connect.ClientStream[journalv1.ImportRequest]) (*connect.Response[journalv1.ImportResponse], error) {
 	ctx, _, leave, err := s.enter(ctx)
 	if err != nil {
-		return nil, publicError(s.log, err)
+		return nil, status.Public(s.log, err)
 	}
 	defer leave()
 	got, err := s.transfers.Import(ctx, &importReader{stream: stream})
 	var invalid *InvalidFileError
 	if errors.As(err, &invalid) {
-		return nil, publicError(s.log, &argumentError{invalid.Reason})
+		return nil, status.Public(s.log, status.Argument(invalid.Reason))
 	}
 	if err != nil {
-		return nil, publicError(s.log, errors.Join(err, context.Cause(ctx)))
+		return nil, status.Public(s.log, errors.Join(err, context.Cause(ctx)))
 	}
 	return connect.NewResponse(&journalv1.ImportResponse{Entities: got.Entities, Shards: got.Shards, Modules: got.Modules, Digest: got.Digest}), nil
 }

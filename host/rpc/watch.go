@@ -8,6 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/status"
 )
 
 // watchInterval is how often a watched cluster is looked at: changes within it
@@ -18,26 +20,26 @@ const watchInterval = 200 * time.Millisecond
 // compares what it sent last, so it holds one message and no queue: a slow
 // client misses states in between and never the latest.
 func (s *clusterService) WatchCluster(ctx context.Context, _ *connect.Request[clusterv1.WatchClusterRequest], out *connect.ServerStream[clusterv1.WatchClusterResponse]) error {
-	open, err := s.guard.enter(ctx)
+	open, err := s.guard.Enter(ctx)
 	if err != nil {
-		return publicError(s.log, err)
+		return status.Public(s.log, err)
 	}
-	defer open.leave()
+	defer open.Leave()
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	var last *clusterv1.WatchClusterResponse
 	for {
 		o, err := s.cluster.Overview(ctx)
 		if err != nil {
-			return publicError(s.log, err)
+			return status.Public(s.log, err)
 		}
 		now := &clusterv1.WatchClusterResponse{
-			Members: members(o), Coordinator: string(o.Coordinator), Quorum: o.Quorum, NodeId: s.nodeID, ShardCount: o.ShardCount,
+			Members: members(o), Coordinator: string(o.Coordinator), Quorum: o.Quorum, NodeId: s.nodeID, ShardCount: o.ShardCount, Level: uint32(o.Level), Policy: policyMessage(o.Policy),
 		}
 		if last == nil || !proto.Equal(last, now) {
-			open.beginWrite()
+			open.BeginWrite()
 			err := out.Send(now)
-			open.endWrite()
+			open.EndWrite()
 			if err != nil {
 				return err
 			}
@@ -46,9 +48,9 @@ func (s *clusterService) WatchCluster(ctx context.Context, _ *connect.Request[cl
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return publicError(s.log, ctx.Err())
-		case <-s.guard.stopCh:
-			return publicError(s.log, errStopping)
+			return status.Public(s.log, ctx.Err())
+		case <-s.guard.Stopping():
+			return status.Public(s.log, admission.ErrStopping)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func sample(t testing.TB, size, entities int, payload []byte) ([]byte, archive.S
 		}
 		e := entity(fmt.Sprint("sender", shard))
 		must(t, w.Part(journal.PartPair, journal.AppendPartCount(nil, &journal.Count{Entity: e, Other: entity("x"), Number: 4})))
-		must(t, w.Part(journal.PartSend, journal.AppendTransfer(nil, &journal.Transfer{Entity: e, Body: []byte("send")})))
+		must(t, w.Part(journal.PartMessage, journal.AppendTransfer(nil, &journal.Transfer{Entity: e, Body: []byte("send")})))
 		must(t, w.End())
 	}
 	sum, err := w.Close()
@@ -108,8 +108,8 @@ func TestReadIsWhatWasWritten(t *testing.T) {
 		if err != nil || read != int64(len(whole)) || got.Bytes != read {
 			t.Fatalf("%+v, %d of %d bytes: %v", got, read, len(whole), err)
 		}
-		if got.Timers != 10 || got.Sends != 2 || got.Letters != 0 {
-			t.Errorf("%d timers, %d sends and %d dead letters are counted", got.Timers, got.Sends, got.Letters)
+		if got.Timers != 10 || got.Messages != 2 || got.DeadLetters != 0 {
+			t.Errorf("%d timers, %d sends and %d dead letters are counted", got.Timers, got.Messages, got.DeadLetters)
 		}
 		if got.Digest != sum.Digest || got.Entities != 10 || got.Parts != sum.Parts || got.Shards != 2 || got.Modules != 1 || got.ID != sum.ID {
 			t.Errorf("%+v, want %+v", got, sum)
@@ -158,8 +158,8 @@ func TestNonsenseIsRefused(t *testing.T) {
 		"two entities at once":           {{journal.PartRecord, record(e, 0)}, {journal.PartRecord, record(o, 0)}},
 		"a history that begins later":    {{journal.PartRecord, record(e, 1)}, {journal.PartEnd, end(e)}},
 		"an end of something else":       {{journal.PartRecord, record(e, 0)}, {journal.PartEnd, end(e)}},
-		"an entity after sends":          {{journal.PartSend, send}, {journal.PartEnd, end(e)}},
-		"a send within an entity":        {{journal.PartRecord, record(e, 0)}, {journal.PartSend, send}},
+		"an entity after sends":          {{journal.PartMessage, send}, {journal.PartEnd, end(e)}},
+		"a send within an entity":        {{journal.PartRecord, record(e, 0)}, {journal.PartMessage, send}},
 		"a name that no entity can have": {{journal.PartEnd, end(sharding.EntityID{Type: "A", ID: "a"})}},
 		"a part that is cut short":       {{journal.PartTimer, []byte{1}}},
 	} {

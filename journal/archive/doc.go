@@ -29,6 +29,7 @@ const (
 	moduleBytes = 1 << 20
 )
 
+// blockKind says what a block of the file holds.
 type blockKind uint8
 
 // The order of blocks: a cluster, modules, for each shard its begin, parts and
@@ -74,10 +75,10 @@ type Summary struct {
 	Shards   uint64
 	Entities uint64 // deleted ones too
 	Parts    uint64
-	// Of the parts: timers that are set, sends that have not been acknowledged
+	// Of the parts: timers that are set, messages that have not been acknowledged
 	// and dead letters.
-	Timers, Sends, Letters uint64
-	Digest                 [32]byte // SHA-256 of all before the last block
+	Timers, Messages, DeadLetters uint64
+	Digest                        [32]byte // SHA-256 of all before the last block
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -162,10 +162,10 @@ func (s *Summary) count(kind journal.PartKind) {
 	switch kind {
 	case journal.PartTimer:
 		s.Timers++
-	case journal.PartSend:
-		s.Sends++
-	case journal.PartLetter:
-		s.Letters++
+	case journal.PartMessage:
+		s.Messages++
+	case journal.PartDeadLetter:
+		s.DeadLetters++
 	}
 }
 

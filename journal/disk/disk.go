@@ -1,7 +1,7 @@
-// Package disk is the injected disk of the journal: the few file operations that a write-ahead log and small durable
-// files need, with one implementation on the operating system (OS) and one in memory that loses what was not synced
-// (Crashable). It never retries a failed sync, never hides a short write and knows nothing of what the bytes mean.
-// It starts no goroutine.
+// Package disk is the injected disk of the journal: the few file operations
+// that a write-ahead log and small durable files need, and one implementation,
+// on the operating system (OS). It never retries a failed sync, never hides a
+// short write and knows nothing of what the bytes mean. It starts no goroutine.
 package disk
 
 import (
@@ -29,15 +29,19 @@ type Info struct {
 	Dir bool
 }
 
-// FS is a file system. Names are paths in the form of path/filepath. A file that does not exist gives an error for
-// which errors.Is(err, fs.ErrNotExist) holds. Creating, renaming and removing are durable only after SyncDir of the
-// directory they happened in; until then a power cut may keep any of them and lose any of them.
+// FS is a file system. Names are paths in the form of path/filepath. A file
+// that does not exist gives an error for which errors.Is(err, fs.ErrNotExist)
+// holds. Creating, renaming and removing are durable only after SyncDir of the
+// directory they happened in; until then a power cut may keep any of them and
+// lose any of them.
 type FS interface {
 	// OpenFile opens an existing file.
 	OpenFile(name string, access Access) (File, error)
-	// Create makes an empty file, or empties an existing one, and allocates size bytes of zeros to it.
+	// Create makes an empty file, or empties an existing one, and allocates size
+	// bytes of zeros to it.
 	Create(name string, size int64) (File, error)
-	// Rename gives a file another name in the same directory and replaces what had that name.
+	// Rename gives a file another name in the same directory and replaces what had
+	// that name.
 	Rename(from, to string) error
 	// Remove deletes a file.
 	Remove(name string) error
@@ -49,18 +53,22 @@ type FS interface {
 	MkdirAll(dir string) error
 	// Stat describes a file or directory.
 	Stat(name string) (Info, error)
-	// FreeBytes is the space an unprivileged process may still allocate where dir lives.
+	// FreeBytes is the space an unprivileged process may still allocate where dir
+	// lives.
 	FreeBytes(dir string) (int64, error)
 }
 
-// File is an open file. Its methods may be called from several goroutines, as those of os.File.
+// File is an open file. Its methods may be called from several goroutines, as
+// those of os.File.
 type File interface {
 	io.ReaderAt
-	// WriteAt writes all of p or returns an error; after an error any part of p may have been written.
+	// WriteAt writes all of p or returns an error; after an error any part of p
+	// may have been written.
 	io.WriterAt
-	// Sync makes everything written to the file durable: its bytes and its length, not its name. After an error
-	// nothing is known about what was written since the last good Sync, and a second call may report success
-	// without having written it: the caller must give the file up.
+	// Sync makes everything written to the file durable: its bytes and its length,
+	// not its name. After an error nothing is known about what was written since
+	// the last good Sync, and a second call may report success without having
+	// written it: the caller must give the file up.
 	Sync() error
 	// Truncate changes the length. A longer file is filled up with zeros.
 	Truncate(size int64) error
@@ -70,8 +78,9 @@ type File interface {
 	Close() error
 }
 
-// WriteFileAtomic replaces the file name by data: after a crash at any moment the file is the old one or the new one,
-// whole. When it returns nil the new one is durable. It uses name + ".tmp" beside it.
+// WriteFileAtomic replaces the file name by data: after a crash at any moment
+// the file is the old one or the new one, whole. When it returns nil the new
+// one is durable. It uses name + ".tmp" beside it.
 func WriteFileAtomic(fsys FS, name string, data []byte) error {
 	temp := name + ".tmp"
 	if err := writeFile(fsys, temp, data); err != nil {

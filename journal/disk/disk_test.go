@@ -1,4 +1,4 @@
-package disk
+package disk_test
 
 import (
 	"bytes"
@@ -8,15 +8,19 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
-// TestFileSystems runs the same calls against the operating system and the disk in memory.
+// TestFileSystems runs the same calls against the operating system and the disk
+// in memory.
 func TestFileSystems(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		fs   FS
+		fs   disk.FS
 		root string
-	}{{"os", OS{}, t.TempDir()}, {"memory", newDisk(1), "."}} {
+	}{{"os", disk.OS{}, t.TempDir()}, {"memory", disktest.NewCrashable(rand.New(rand.NewPCG(1, 0))), "."}} {
 		t.Run(test.name, func(t *testing.T) {
 			fsys, dir := test.fs, filepath.Join(test.root, "a", "b")
 			if err := errors.Join(fsys.MkdirAll(dir), fsys.MkdirAll(dir)); err != nil {
@@ -24,17 +28,22 @@ func TestFileSystems(t *testing.T) {
 			}
 			name := filepath.Join(dir, "file")
 			for _, missing := range []error{fsys.Rename(name, name+"2"), fsys.Remove(name), second(fsys.Stat(name)),
-				second(fsys.OpenFile(name, ReadWrite)), second(fsys.List(name)),
+				second(fsys.OpenFile(name, disk.ReadWrite)), second(fsys.List(name)),
 				second(fsys.Create(filepath.Join(dir, "no", "file"), 0))} {
 				if !errors.Is(missing, fs.ErrNotExist) {
 					t.Errorf("missing file: %v", missing)
 				}
 			}
-			f := create(t, fsys, name, 10000)
+			f, err := fsys.Create(name, 10000)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if size, err := f.Size(); size != 10000 || err != nil {
 				t.Errorf("size %d, %v", size, err)
 			}
-			write(t, f, []byte("hello"), 9998)
+			if n, err := f.WriteAt([]byte("hello"), 9998); n != 5 || err != nil {
+				t.Fatalf("wrote %d, %v", n, err)
+			}
 			if err := errors.Join(f.Truncate(10001), f.Sync(), f.Close(), fsys.SyncDir(dir)); err != nil {
 				t.Fatal(err)
 			}
@@ -44,17 +53,17 @@ func TestFileSystems(t *testing.T) {
 			if err := fsys.Rename(name, name+"2"); err != nil {
 				t.Fatal(err)
 			}
-			if info, err := fsys.Stat(name + "2"); info != (Info{Size: 10001}) || err != nil {
+			if info, err := fsys.Stat(name + "2"); info != (disk.Info{Size: 10001}) || err != nil {
 				t.Errorf("%+v, %v", info, err)
 			}
-			if info, err := fsys.Stat(dir); info != (Info{Dir: true}) || err != nil {
+			if info, err := fsys.Stat(dir); info != (disk.Info{Dir: true}) || err != nil {
 				t.Errorf("%+v, %v", info, err)
 			}
 			want := append(make([]byte, 9998), "hel"...)
-			if data, err := ReadFile(fsys, name+"2"); !bytes.Equal(data, want) || err != nil {
+			if data, err := disk.ReadFile(fsys, name+"2"); !bytes.Equal(data, want) || err != nil {
 				t.Errorf("%d bytes, %v", len(data), err)
 			}
-			if err := WriteFileAtomic(fsys, name, []byte("new")); err != nil {
+			if err := disk.WriteFileAtomic(fsys, name, []byte("new")); err != nil {
 				t.Fatal(err)
 			}
 			if names, err := fsys.List(dir); !slices.Equal(names, []string{"file", "file2"}) || err != nil {
@@ -72,20 +81,20 @@ func TestFileSystems(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestWriteFileAtomic cuts the power during each operation: the file is the old or the new one, and the new one once
-// the call has returned.
+// TestWriteFileAtomic cuts the power during each operation: the file is the old
+// or the new one, and the new one once the call has returned.
 func TestWriteFileAtomic(t *testing.T) {
 	before, after := bytes.Repeat([]byte("old"), 1000), bytes.Repeat([]byte("brandnew"), 900)
 	seen := map[bool]int{}
 	for seed := range uint64(400) {
-		d := NewCrashable(rand.New(rand.NewPCG(seed, 9)))
-		if err := WriteFileAtomic(d, "file", before); err != nil {
+		d := disktest.NewCrashable(rand.New(rand.NewPCG(seed, 9)))
+		if err := disk.WriteFileAtomic(d, "file", before); err != nil {
 			t.Fatal(err)
 		}
 		d.CutAfter(int(seed % 9))
-		err := WriteFileAtomic(d, "file", after)
+		err := disk.WriteFileAtomic(d, "file", after)
 		d.Crash()
-		data, readErr := ReadFile(d, "file")
+		data, readErr := disk.ReadFile(d, "file")
 		if readErr != nil || !bytes.Equal(data, before) && !bytes.Equal(data, after) {
 			t.Fatalf("seed %d: %d bytes, %v", seed, len(data), readErr)
 		}

@@ -5,13 +5,16 @@ import (
 	"path/filepath"
 )
 
-// OS is the file system of the operating system. Files are created with mode 0600, directories with 0700.
-// Sync is fdatasync on Linux, F_FULLFSYNC on macOS and FlushFileBuffers on Windows. Windows cannot sync a directory:
-// SyncDir does nothing there and the durability of names is that of the file system's own journal.
+// OS is the file system of the operating system. Files are created with mode
+// 0600, directories with 0700. Sync is fdatasync on Linux, F_FULLFSYNC on macOS
+// and FlushFileBuffers on Windows. Windows cannot sync a directory: SyncDir
+// does nothing there and the durability of names is that of the file system's
+// own journal.
 type OS struct{}
 
 var _ FS = OS{}
 
+// osFile is a file of the operating system.
 type osFile struct{ *os.File }
 
 func (f osFile) Sync() error { return syncData(f.File) }
@@ -37,8 +40,9 @@ func (OS) OpenFile(name string, access Access) (File, error) {
 	return osFile{f}, nil
 }
 
-// Create implements FS. The space is allocated where the file system can do it, so that a later write into it does
-// not fail for want of space; elsewhere the file is only made long.
+// Create implements FS. The space is allocated where the file system can do it,
+// so that a later write into it does not fail for want of space; elsewhere the
+// file is only made long.
 func (OS) Create(name string, size int64) (File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

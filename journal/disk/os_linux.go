@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncData uses fdatasync: the length of a file is synced with its bytes, its times are not.
+// syncData uses fdatasync: the length of a file is synced with its bytes, its
+// times are not.
 func syncData(f *os.File) error {
 	for {
 		err := unix.Fdatasync(int(f.Fd()))
@@ -16,7 +17,8 @@ func syncData(f *os.File) error {
 		if err == nil {
 			return nil
 		}
-		// An interrupted call has not been tried, which is not the same as one that failed.
+		// An interrupted call has not been tried, which is not the same as one that
+		// failed.
 		if errors.Is(err, unix.EBADF) {
 			err = os.ErrClosed
 		}

@@ -61,7 +61,7 @@ func BenchmarkActivation(b *testing.B) {
 		if err != nil || n != 85 {
 			b.Fatal(n, err)
 		}
-		if _, _, err := h.PendingSends(1, e); err != nil {
+		if _, _, err := h.PendingMessages(1, e); err != nil {
 			b.Fatal(err)
 		}
 	}

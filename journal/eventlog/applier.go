@@ -119,6 +119,7 @@ type Applier struct {
 	done    chan struct{} // both goroutines have ended
 }
 
+// queued is work that waits for the applying goroutine.
 type queued struct {
 	shard   sharding.ShardID
 	entries []journal.Committed
@@ -244,6 +245,8 @@ func (a *Applier) run() {
 		select {
 		case <-idle:
 			a.work()
+		case <-a.m.suspects.met:
+			a.m.stopSuspects()
 		case <-a.wake:
 		case <-timer:
 			timer, due = nil, true

@@ -88,7 +88,7 @@ func TestApplierAppliesInOrderAndCloseFlushes(t *testing.T) {
 		t.Fatalf("backlog %d, unflushed %d, flushes %d", a.Backlog(), m.Unflushed(), a.Flushes())
 	}
 	verifyStore(t, st)
-	checkMachine(t, m, src.twin, src.rng)
+	checkMachine(t, m, src.model, src.rng)
 	a.Apply(1, []journal.Committed{{Index: 1 << 40, Term: 1}})
 	if a.Backlog() != 0 {
 		t.Fatal("an entry after Close was kept")
@@ -119,7 +119,7 @@ func TestApplierFlushesWhenIdle(t *testing.T) {
 
 // Between two parts of a batch the writer lets others go on, for as long as its
 // options' timer says; not once too much waits to be written, and not when it ends.
-func TestApplierRests(t *testing.T) {
+func TestApplierPauses(t *testing.T) {
 	const entries, size = 8, 40 << 10 // a part is 64 KiB
 	big := func(from int) (out []journal.Committed) {
 		for i := range entries {
@@ -130,13 +130,13 @@ func TestApplierRests(t *testing.T) {
 		return out
 	}
 	for name, c := range map[string]struct {
-		flush int64
-		rests bool
+		flush  int64
+		pauses bool
 	}{"in time": {entries * size / 2, true}, "behind": {entries * size / 8, false}} {
 		t.Run(name, func(t *testing.T) {
 			st := openStore(t, filepath.Join(t.TempDir(), "store"), store.Options{})
 			m := openMachine(t, st, 0, eventlog.Options{})
-			var rests atomic.Int64
+			var pauses atomic.Int64
 			rest := make(chan time.Time)
 			a := startApplier(t, m, eventlog.ApplierOptions{
 				Sink: &collector{}, FlushBytes: c.flush, FlushInterval: time.Hour,
@@ -144,20 +144,20 @@ func TestApplierRests(t *testing.T) {
 					if d == time.Hour {
 						return nil
 					}
-					rests.Add(1)
+					pauses.Add(1)
 					return rest
 				},
 			})
 			a.Apply(1, big(0))
 			seen := int64(0)
 			for a.Flushes() == 0 {
-				waitFor(t, "the batch is written, or the writer rests", func() bool { return rests.Load() > seen || a.Flushes() > 0 })
+				waitFor(t, "the batch is written, or the writer rests", func() bool { return pauses.Load() > seen || a.Flushes() > 0 })
 				if a.Flushes() == 0 {
 					seen++
 					rest <- time.Time{}
 				}
 			}
-			if c.rests && seen < 3 || !c.rests && seen > 0 {
+			if c.pauses && seen < 3 || !c.pauses && seen > 0 {
 				t.Errorf("%d rests", seen)
 			}
 			a.Apply(1, big(entries))

@@ -1,11 +1,12 @@
 package eventlog
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/history"
+	"github.com/hostd/hostd/journal/eventlog/verdict"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
@@ -18,10 +19,10 @@ type judged struct {
 	hash       journal.Hash
 	recordedAt int64
 	deleted    bool
-	resting    bool
+	stopped    bool
 	cut        *store.Cut // of an imported entity's first record
 	events     bool
-	steps      int // of m.steps, after those of the records before it
+	steps      int // of m.timers, after those of the records before it
 }
 
 // Apply applies committed entries of a shard, in order, and returns a verdict
@@ -37,20 +38,26 @@ func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []Verd
 	if !m.started && m.failed == nil {
 		m.failed = m.start()
 	}
+	m.stopSuspects()
 	sh := m.shard(id)
 	if in := sh.installing; in != nil {
-		m.hold(in, entries)
+		m.background.awaitInstall(in, entries)
 		return nil
 	}
 	out := make([]Verdict, len(entries))
 	for i := range entries {
 		e, v := &entries[i], &out[i]
 		v.Shard, v.Index, v.Term = id, e.Index, e.Term
-		m.judged, m.steps = m.judged[:0], m.steps[:0]
-		m.post.reset()
+		m.judged = m.judged[:0]
+		m.timers.Reset()
+		m.outbox.Begin(sh.outbox)
+		before := sh.applied.Index / digestEvery
 		m.applyEntry(sh, e, v)
+		if sh.applied.Index/digestEvery != before {
+			v.Proof = m.takeDigest(sh)
+		}
 		v.Clock, v.Revision = sh.applied.Clock, sh.applied.Revision
-		m.subs.notify(id, m.judged)
+		m.subs.Applied(id, len(m.judged), func(i int) string { return m.judged[i].head.key })
 		m.shrinkHeads()
 	}
 	return out
@@ -79,14 +86,9 @@ func (m *Machine) applyEntry(sh *shard, e *journal.Committed, v *Verdict) {
 		return
 	}
 	m.judged = m.judged[:0]
-	m.post.reset()
+	m.outbox.Reset()
 	m.imports.reset()
-	stopped := &StoppedError{Shard: sh.id, Index: sh.applied.Index, Cause: stop}
-	v.Err = stopped
-	m.opts.Logger.Error("shard stopped", "shard_id", uint64(sh.id), "index", e.Index, "error", stop)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	sh.stopped = stopped
+	v.Err = m.stop(sh, stop)
 }
 
 // applyData returns an error when this replica cannot tell what the entry
@@ -98,7 +100,7 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 	}
 	v.Fence, v.Proposal, v.Kind = entry.Fence, entry.Proposal, entry.Kind
 	switch {
-	case checkFence && entry.Fence != e.Term:
+	case entry.Fence != e.Term:
 		v.Err = ErrFenced
 	case len(e.Data) > MaxEntryBytes:
 		v.Err = fmt.Errorf("%w: it has %d bytes", ErrInvalid, len(e.Data))
@@ -114,13 +116,16 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 		v.Err = m.applyBindings(sh, &entry)
 	case entry.Kind == journal.EntrySnapshot:
 		err = m.applySnapshot(sh, entry.Body)
-	case entry.Kind == journal.EntryPost:
-		err = m.judgePost(sh, e, entry.Body)
+	case entry.Kind == journal.EntryProof:
+		err = m.applyProof(sh, entry.Body)
+	case entry.Kind == journal.EntryOutbox:
+		err = m.outbox.Ops(e, entry.Body)
 	default:
 		m.judging++
 		err = m.judge(sh, e, entry.Body)
 	}
-	if err != nil && !definite(err) {
+	if err != nil && !verdict.Definite(err) {
+		m.failStore(err)
 		return fmt.Errorf("index %d: %w", e.Index, err)
 	}
 	if err != nil {
@@ -128,28 +133,30 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 	}
 	if v.Err != nil {
 		m.judged = m.judged[:0]
-		m.post.reset()
+		m.outbox.Reset()
 		m.imports.reset()
 	}
-	v.Sends = m.post.sends
+	v.Messages = m.outbox.Messages()
 	v.Imported = m.imports.state != nil && m.imports.state.Complete
 	m.commit(sh, e)
 	return nil
-}
-
-func definite(err error) bool {
-	return errors.Is(err, ErrFenced) || errors.Is(err, ErrSequence) || errors.Is(err, ErrChain) || errors.Is(err, ErrInvalid)
 }
 
 func (m *Machine) applyMeta(sh *shard, e *journal.Committed, body []byte, v *Verdict) error {
 	if m.opts.Metadata == nil {
 		return fmt.Errorf("index %d: %w: no metadata machine", e.Index, journal.ErrUnsupported)
 	}
-	writes, result := m.opts.Metadata.Apply(e.Index, body)
+	writes, result, err := m.opts.Metadata.Apply(e.Index, body)
+	if err != nil {
+		return fmt.Errorf("index %d: %w", e.Index, err)
+	}
 	v.Meta = result
 	for _, w := range writes {
 		m.meta = append(m.meta, w)
 		m.unflushed.Add(int64(len(w.Key) + len(w.Value) + overlayBytes))
+		m.mu.Lock()
+		m.sums.Meta(sh.rows, w.Key, w.Value)
+		m.mu.Unlock()
 	}
 	m.commit(sh, e)
 	return nil
@@ -179,7 +186,7 @@ func (m *Machine) judge(sh *shard, e *journal.Committed, body []byte) error {
 			return err
 		}
 		body = rest
-		v := &m.view
+		v := &m.record
 		if err := v.Parse(raw); err != nil {
 			return err
 		}
@@ -188,7 +195,6 @@ func (m *Machine) judge(sh *shard, e *journal.Committed, body []byte) error {
 		}
 		h, err := m.head(sh, v.Type, v.ID)
 		if err != nil {
-			m.failStore(err)
 			return err
 		}
 		if h.judged != m.judging {
@@ -201,23 +207,23 @@ func (m *Machine) judge(sh *shard, e *journal.Committed, body []byte) error {
 			return ErrChain
 		}
 		h.seq, h.hash = v.Last(), m.chain.AfterView(v.Prev, v)
-		before := len(m.steps)
+		before := len(m.timers.Steps())
 		deleted := v.Flags&journal.FlagTombstone != 0
 		if v.HasSections() {
-			if err := m.judgeTimers(sh, h, v); err != nil {
+			if err := m.timers.Record(h.timers(), v); err != nil {
 				return err
 			}
-			if err := m.judgeSends(sh, v, journal.Position{Index: e.Index, Ordinal: uint32(len(m.judged))}); err != nil {
+			if err := m.outbox.Record(v, journal.Position{Index: e.Index, Ordinal: uint32(len(m.judged))}); err != nil {
 				return err
 			}
 		}
 		if deleted {
-			if err := m.judgeDeletion(sh, h); err != nil {
+			if err := m.timers.Delete(h.timers()); err != nil {
 				return err
 			}
 		}
 		j := judgedRecord(h, v)
-		j.steps = len(m.steps) - before
+		j.steps = len(m.timers.Steps()) - before
 		m.judged = append(m.judged, j)
 	}
 	return nil
@@ -228,7 +234,7 @@ func (m *Machine) judge(sh *shard, e *journal.Committed, body []byte) error {
 func judgedRecord(h *head, v *journal.RecordView) judged {
 	return judged{
 		head: h, raw: v.Raw, seq: h.seq, hash: h.hash, recordedAt: v.RecordedAt,
-		deleted: v.Flags&journal.FlagTombstone != 0, resting: v.Flags&journal.FlagResting != 0, events: v.EventCount > 0,
+		deleted: v.Flags&journal.FlagTombstone != 0, stopped: v.Flags&journal.FlagStopped != 0, events: v.EventCount > 0,
 	}
 }
 
@@ -241,25 +247,18 @@ func (m *Machine) failStore(err error) {
 
 // checkRecord refuses what would not make a key or a value of the store.
 func checkRecord(v *journal.RecordView, term sharding.Term) error {
-	if checkFence && v.Term != term {
+	if v.Term != term {
 		return fmt.Errorf("%w: a record is of term %d", ErrFenced, v.Term)
 	}
 	if len(v.Raw) > MaxRecordBytes {
 		return fmt.Errorf("%w: a record has %d bytes", ErrInvalid, len(v.Raw))
 	}
-	if !validName(v.Type, sharding.MaxEntityTypeBytes) || !validName(v.ID, sharding.MaxEntityIDBytes) {
-		return fmt.Errorf("%w: an entity's name cannot be a key", ErrInvalid)
-	}
-	return nil
-}
-
-func validName(name []byte, most int) bool {
-	return len(name) > 0 && len(name) <= most && bytes.IndexByte(name, 0) < 0
+	return verdict.Name(v.Type, v.ID, "an entity's name")
 }
 
 // commit makes the judged records visible and moves the shard past the entry.
 func (m *Machine) commit(sh *shard, e *journal.Committed) {
-	size, steps := 0, m.steps
+	size, steps := 0, m.timers.Steps()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.judged {
@@ -271,13 +270,13 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 			sh.order = append(sh.order, r)
 		}
 		if j.steps > 0 {
-			sh.changeTimers(j.head, steps[:j.steps])
-			steps, size = steps[j.steps:], size+j.steps*timerBytes
+			size += m.timers.Commit(j.head.timers(), steps[:j.steps])
+			steps = steps[j.steps:]
 		}
 		sh.count(j.head, j.deleted)
 		j.head.exists = true
 		hd := &j.head.Head
-		hd.Sequence, hd.Hash, hd.Last, hd.Deleted, hd.Resting = j.seq, j.hash, at, j.deleted, j.resting
+		hd.Sequence, hd.Hash, hd.Last, hd.Deleted, hd.Stopped = j.seq, j.hash, at, j.deleted, j.stopped
 		hd.UpdatedAt = j.recordedAt
 		if j.cut != nil {
 			hd.Cut = j.cut
@@ -291,7 +290,8 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 		sh.applied.Bytes += uint64(len(j.raw))
 		sh.applied.Clock = max(sh.applied.Clock, j.recordedAt)
 	}
-	size += m.commitPost(sh) + m.commitImport(sh)
+	size += m.outbox.Commit() + m.commitImport(sh)
+	sh.applied.Clock = max(sh.applied.Clock, m.outbox.Clock())
 	sh.applied.Index, sh.applied.Term = e.Index, e.Term
 	if !sh.moved {
 		sh.moved = true
@@ -304,14 +304,14 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 const overlayBytes = 96
 
 // link appends a record to its entity's overlay.
-func (m *Machine) link(j *judged, at journal.Position) *applied {
+func (m *Machine) link(j *judged, at journal.Position) *history.Record {
 	if len(m.slab) == 0 {
-		m.slab = make([]applied, 128)
+		m.slab = make([]history.Record, 128)
 	}
 	r := &m.slab[0]
 	m.slab = m.slab[1:]
 	h := j.head
-	r.at, r.seq, r.raw, r.head = at, j.seq, j.raw, h
+	r.At, r.Seq, r.Raw, r.KeyBytes = at, j.seq, j.raw, len(j.head.key)
 	if h.pending == nil {
 		h.pending = r
 		m.listDirty(h)
@@ -319,7 +319,7 @@ func (m *Machine) link(j *judged, at journal.Position) *applied {
 	if h.first == nil {
 		h.first, h.base = r, h.Last
 	} else {
-		h.last.next = r
+		h.last.Next = r
 	}
 	h.last = r
 	return r
@@ -327,14 +327,14 @@ func (m *Machine) link(j *judged, at journal.Position) *applied {
 
 // count keeps the shard's numbers of heads and of existing entities.
 func (sh *shard) count(h *head, deleted bool) {
-	lived := h.exists && !h.Deleted
+	existed := h.exists && !h.Deleted
 	if !h.exists {
 		sh.applied.Heads++
 	}
-	if !lived && !deleted {
+	if !existed && !deleted {
 		sh.applied.Entities++
 	}
-	if lived && deleted {
+	if existed && deleted {
 		sh.applied.Entities--
 	}
 }

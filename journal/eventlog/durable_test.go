@@ -40,7 +40,7 @@ func TestDurableFollowsTheWatermark(t *testing.T) {
 		}
 		flush(t, m, st)
 		now := make(map[sharding.ShardID]uint64)
-		for id := range src.twin.shards {
+		for id := range src.model.shards {
 			now[id], _ = m.Applied(id)
 		}
 		history = append(history, now)

@@ -1,98 +1,86 @@
 package eventlog
 
 import (
+	"context"
 	"fmt"
-	"io"
 
-	"github.com/hostd/hostd/journal/statefile"
+	"github.com/hostd/hostd/journal/eventlog/export"
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/eventlog/rows"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
 
-// Export is a shard's state as the store had it at one moment. It holds old
-// versions in the store until it is closed, and has to be.
-type Export struct {
-	header statefile.Header
-	life   []byte // what the keys start with
-	view   View
-}
+// Cut is what a shard holds as of one index of its log, to be exported.
+type Cut = export.Cut
 
-// Held returns how far the store holds the shard's present life: what Pin
-// would export, 0 when it would not.
-func (m *Machine) Held(id sharding.ShardID) (index uint64, term sharding.Term) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if sh := m.shards[id]; sh != nil && sh.stopped == nil && sh.installing == nil {
+// StateIndex returns how far the store holds the shard's present generation:
+// what Pin would export, 0 when it would not.
+func (r *Reader) StateIndex(id sharding.ShardID) (index uint64, term sharding.Term) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if sh := r.shards[id]; sh != nil && sh.stopped == nil && sh.installing == nil {
 		return sh.flushed.Index, sh.flushed.Term
 	}
 	return 0, 0
 }
 
 // Pin returns the shard's state as the store has it now. It does no I/O.
-func (m *Machine) Pin(id sharding.ShardID) (*Export, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	sh := m.shards[id]
-	switch {
-	case sh == nil || sh.flushed.Index == 0:
+func (r *Reader) Pin(id sharding.ShardID) (*export.State, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return pinned(r, id, export.New)
+}
+
+// Cut returns the shard's state as the store has it now, which is behind what
+// is applied by what Held says. It does no I/O.
+func (r *Reader) Cut(id sharding.ShardID) (*Cut, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return pinned(r, id, export.NewCut)
+}
+
+// pinned makes something of a shard as the store has it. The caller holds the
+// lock.
+func pinned[T any](r *Reader, id sharding.ShardID, of func(*rows.Known, *store.Applied, kv.View) *T) (*T, error) {
+	sh := r.shards[id]
+	if sh == nil || sh.flushed.Index == 0 {
 		return nil, fmt.Errorf("export shard %d: nothing of it is in the store", id)
-	case sh.installing != nil:
-		return nil, fmt.Errorf("export shard %d: %w", id, ErrInstalling)
-	case sh.stopped != nil:
-		return nil, fmt.Errorf("export shard %d: %w", id, sh.stopped)
 	}
-	view, err := m.st.ViewAt(m.readAt)
+	if err := sh.unreadable(); err != nil {
+		return nil, fmt.Errorf("export shard %d: %w", id, err)
+	}
+	view, err := r.view()
 	if err != nil {
 		return nil, fmt.Errorf("export shard %d: %w", id, err)
 	}
-	return &Export{
-		header: statefile.Header{Shard: id, Index: sh.flushed.Index, Term: sh.flushed.Term},
-		life:   store.LifePrefix(id, sh.generation),
-		view:   view,
-	}, nil
+	return of(sh.rows, &sh.flushed, view), nil
 }
 
-// Header says what the state is of.
-func (e *Export) Header() statefile.Header { return e.header }
-
-// Stream returns the state's stream, for one reader: every pair of the life,
-// of whatever class, checked as it is read. Closing it closes the Export.
-func (e *Export) Stream() io.ReadCloser {
-	return statefile.NewWriter(e.header, &exported{Export: e, cursor: e.view.Cursor(e.life)})
-}
-
-// Close releases the state, where no stream of it was begun.
-func (e *Export) Close() error {
-	e.view.Close()
-	return nil
-}
-
-// exported gives the pairs without the life in their keys.
-type exported struct {
-	*Export
-	cursor Cursor
-	closed bool
-}
-
-func (e *exported) Next() (key, value []byte, err error) {
-	if e.closed {
-		return nil, nil, io.ErrClosedPipe
+// Audit compares the rows of a shard with the sums that it has to have, as the
+// store has it now: what a merge has dropped shows although nobody asks for it.
+// rest is called now and then, and ends the audit by an error. It holds old
+// versions in the store meanwhile. A shard whose rows are not all there stops
+// on this node, and the error is journal.ErrDamaged.
+func (r *Reader) Audit(ctx context.Context, id sharding.ShardID, rest func(context.Context) error) error {
+	if index, _ := r.StateIndex(id); index == 0 {
+		return nil // nothing of it is in the store, or nothing is read any more
 	}
-	key, value, err = e.cursor.Next()
+	e, err := r.Pin(id)
 	if err != nil {
-		return nil, nil, fmt.Errorf("export shard %d: %w", e.header.Shard, err)
+		return err
 	}
-	if key == nil {
-		return nil, nil, io.EOF
-	}
-	return key[len(e.life):], value, nil
+	defer e.Close()
+	return e.Audit(ctx, rest)
 }
 
-func (e *exported) Close() error {
-	if e.closed {
-		return nil
+// Shards are those of which there is any state, in no order.
+func (r *Reader) Shards() []sharding.ShardID {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	ids := make([]sharding.ShardID, 0, len(r.shards))
+	for id := range r.shards {
+		ids = append(ids, id)
 	}
-	e.closed = true
-	e.cursor.Close()
-	return e.Export.Close()
+	return ids
 }

@@ -7,6 +7,11 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/durable"
+	"github.com/hostd/hostd/journal/eventlog/history"
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/eventlog/outbox"
+	"github.com/hostd/hostd/journal/eventlog/timers"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
@@ -22,7 +27,8 @@ type Batch struct {
 	meta   []KV
 	bytes  int64
 	pack   int
-	keys   []string // of timers, and of what is known of sends
+	keys   []string // of timers, and of what is known of messages
+	told   []durable.Stored
 
 	view journal.RecordView
 	kvs  store.Batch
@@ -34,9 +40,9 @@ type Batch struct {
 type headWrite struct {
 	head        *head
 	state       store.Head
-	first, last *applied // nil when only the head has changed
+	first, last *history.Record // nil when only the head has changed
 	before      journal.Position
-	snaps       []appliedSnapshot
+	snaps       []history.Snapshot
 	gone        []journal.Sequence // snapshots to delete
 	cut         bool               // records have been cut since the batch before
 }
@@ -45,9 +51,9 @@ type headWrite struct {
 type shardWrite struct {
 	shard   *shard
 	applied store.Applied
-	order   []*applied
-	timers  map[string]timerChange
-	post    map[string]postChange
+	order   []*history.Record
+	timers  timers.Changes
+	outbox  outbox.Changes
 	before  uint64 // index of the last order pack before these
 }
 
@@ -59,10 +65,13 @@ func (m *Machine) TakeBatch() *Batch {
 		return nil
 	}
 	b := &m.batch
+	m.sumHeads(nil)
+	summed := m.opts.Level() >= sharding.LevelSums
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b.heads, b.shards = b.heads[:0], b.shards[:0]
 	for i, sh := range m.moved {
+		sh.applied.Summed = summed
 		b.shards = append(b.shards, sh.take())
 		m.moved[i] = nil
 	}
@@ -73,14 +82,17 @@ func (m *Machine) TakeBatch() *Batch {
 		w.cut, h.cut = h.cut, false
 		if h.pending != nil {
 			w.first, w.last = h.pending, h.last
-			h.pending, h.before = nil, h.last.at
+			h.pending, h.before = nil, h.last.At
 		}
 		b.heads = append(b.heads, w)
 		h.listed, h.flying, m.dirty[i] = false, true, nil
 	}
 	m.dirty = m.dirty[:0]
 	b.meta, m.meta = m.meta, nil
-	m.takeBackground(b)
+	b.background = m.background.take()
+	if sh := m.shards[sharding.MetaShard]; sh != nil {
+		b.background.metaGeneration = sh.generation
+	}
 	b.bytes, b.pack = m.unflushed.Load(), m.opts.PackBytes
 	b.Version, b.base = m.next, m.readAt
 	m.next++
@@ -89,10 +101,11 @@ func (m *Machine) TakeBatch() *Batch {
 }
 
 func (sh *shard) take() shardWrite {
-	w := shardWrite{shard: sh, order: sh.order, timers: sh.timers.take(), post: sh.post.take(), before: sh.applied.Ordered}
+	w := shardWrite{shard: sh, order: sh.order, timers: sh.timers.Take(), outbox: sh.outbox.Take(), before: sh.applied.Ordered}
 	if n := len(sh.order); n > 0 {
-		sh.applied.Ordered = sh.order[n-1].at.Index
+		sh.applied.Ordered = sh.order[n-1].At.Index
 	}
+	sh.applied.Sums = *sh.rows.Sums()
 	w.applied = sh.applied
 	sh.order, sh.moved = nil, false
 	return w
@@ -106,7 +119,12 @@ func (m *Machine) Pending() bool { return len(m.moved) > 0 || m.background.pendi
 func (m *Machine) Flushed(b *Batch) {
 	m.mu.Lock()
 	m.readAt = b.Version
-	m.flushedBackground(b)
+	for i := range b.shards {
+		w := &b.shards[i]
+		w.shard.flushed = w.applied
+		w.shard.rows.Flushed(&w.applied.Sums)
+	}
+	m.background.flushed(&b.background)
 	for i := range b.heads {
 		w := &b.heads[i]
 		h := w.head
@@ -118,42 +136,55 @@ func (m *Machine) Flushed(b *Batch) {
 		if w.last == nil {
 			continue
 		}
-		if h.first, h.base = w.last.next, w.last.at; h.first == nil {
+		if h.first, h.base = w.last.Next, w.last.At; h.first == nil {
 			h.last = nil
 		}
 	}
 	for i := range b.shards {
-		b.shards[i].shard.timers.taken = nil
-		b.shards[i].shard.post.taken = postLayer{}
+		b.shards[i].shard.timers.Flushed()
+		b.shards[i].shard.outbox.Flushed()
 	}
 	m.flight = nil
 	m.mu.Unlock()
 	m.unflushed.Add(-b.bytes)
-	m.durable.flushed(b)
+	m.durable.Flushed(b.Version, b.stored())
 	clear(b.heads)
 	clear(b.shards)
 	b.meta, b.background = nil, batchBackground{}
 	m.shrinkHeads()
 }
 
+// stored says how far the batch took each shard.
+func (b *Batch) stored() []durable.Stored {
+	b.told = b.told[:0]
+	for i := range b.shards {
+		w := &b.shards[i]
+		b.told = append(b.told, durable.Stored{Shard: w.shard.id, Index: w.applied.Index, Generation: w.shard.generation})
+	}
+	for _, in := range b.background.of {
+		b.told = append(b.told, durable.Stored{Shard: in.shard.id, Index: in.Index, Generation: in.shard.generation})
+	}
+	return b.told
+}
+
 // ease has rest called between parts of the batch, unless it carries a shard's
-// life, which somebody waits for.
+// generation, which somebody waits for.
 func (b *Batch) ease(rest func(took time.Duration)) {
-	if b.kvs.Rest = rest; len(b.background.pieces) > 0 {
-		b.kvs.Rest = nil
+	if b.kvs.Pause = rest; len(b.background.pieces) > 0 {
+		b.kvs.Pause = nil
 	}
 }
 
 // Write encodes the batch and writes it to the store. After an error the
 // process must end: what is in the store is not known.
-func (b *Batch) Write(st *store.Store) error { return b.WriteTo(stored{st}) }
+func (b *Batch) Write(st *store.Store) error { return b.WriteTo(kv.Of(st)) }
 
 // encodedAtOnce is after how many entities of a batch others that are ready to
 // run come first: nobody waits for a batch.
 const encodedAtOnce = 64
 
 // WriteTo is Write with any Store.
-func (b *Batch) WriteTo(st Store) error {
+func (b *Batch) WriteTo(st kv.Store) error {
 	b.kvs.Reset()
 	for i := range b.heads {
 		if i%encodedAtOnce == encodedAtOnce-1 {
@@ -170,8 +201,8 @@ func (b *Batch) WriteTo(st Store) error {
 		if err := b.putOrder(&b.shards[i]); err != nil {
 			return err
 		}
-		b.putTimers(&b.shards[i])
-		b.putPost(&b.shards[i])
+		b.keys = b.shards[i].shard.timers.Put(&b.kvs, b.shards[i].timers, b.keys)
+		b.keys = b.shards[i].shard.outbox.Put(&b.kvs, b.shards[i].outbox, b.keys)
 		b.putApplied(&b.shards[i])
 	}
 	b.putMeta()
@@ -191,25 +222,25 @@ func (b *Batch) prefix(sh *shard, class store.Class) []byte {
 func (b *Batch) putRecords(w *headWrite) {
 	sh := w.head.shard
 	for first, before := w.first, w.before; first != nil; {
-		end, size := first, store.PackRecordBytes(len(first.raw))
+		end, size := first, store.PackRecordBytes(len(first.Raw))
 		for end != w.last {
-			if size += store.PackRecordBytes(len(end.next.raw)); size > b.pack || w.loadedFrom(end) {
+			if size += store.PackRecordBytes(len(end.Next.Raw)); size > b.pack || w.loadedFrom(end) {
 				break
 			}
-			end = end.next
+			end = end.Next
 		}
-		if w.cutAway(end.at) {
+		if w.cutAway(end.At) {
 			if end == w.last {
 				return
 			}
-			first, before = end.next, end.at
+			first, before = end.Next, end.At
 			continue
 		}
 		key := append(b.prefix(sh, store.ClassRecord), w.head.key...)
-		buf := b.kvs.Begin(store.AppendRecordSuffix(key, end.seq, end.at))
+		buf := b.kvs.Begin(store.AppendRecordSuffix(key, end.Seq, end.At))
 		buf = store.AppendPackStart(buf, before)
-		for r := first; ; r = r.next {
-			buf = store.AppendPackRecord(buf, r.at, r.raw)
+		for r := first; ; r = r.Next {
+			buf = store.AppendPackRecord(buf, r.At, r.Raw)
 			if r == end {
 				break
 			}
@@ -218,14 +249,14 @@ func (b *Batch) putRecords(w *headWrite) {
 		if end == w.last {
 			return
 		}
-		first, before = end.next, end.at
+		first, before = end.Next, end.At
 	}
 }
 
 // loadedFrom reports whether there is a snapshot of the entity as of the record
 // after r: a load verifies it by that record, and reads on from there.
-func (w *headWrite) loadedFrom(r *applied) bool {
-	return r.next.seq > r.seq && slices.Contains(w.state.Snapshots[:], r.next.seq)
+func (w *headWrite) loadedFrom(r *history.Record) bool {
+	return r.Next.Seq > r.Seq && slices.Contains(w.state.Snapshots[:], r.Next.Seq)
 }
 
 func (b *Batch) putHead(w *headWrite) {
@@ -244,20 +275,20 @@ func (b *Batch) putOrder(w *shardWrite) error {
 		n, size := 0, 0
 		for n < len(order) {
 			size += orderBytes(order[n])
-			if n > 0 && size > b.pack && order[n].at.Index != order[n-1].at.Index {
+			if n > 0 && size > b.pack && order[n].At.Index != order[n-1].At.Index {
 				break
 			}
 			n++
 		}
-		last := order[n-1].at.Index
+		last := order[n-1].At.Index
 		buf := b.kvs.Begin(store.AppendIndex(b.prefix(w.shard, store.ClassOrder), last))
 		buf = store.AppendOrderStart(buf, before)
 		for at := before; len(order) > 0 && n > 0; n-- {
-			if err := b.view.Parse(order[0].raw); err != nil {
+			if err := b.view.Parse(order[0].Raw); err != nil {
 				return fmt.Errorf("flush event log: %w", err)
 			}
-			buf = store.AppendOrderRow(buf, at, order[0].at, &b.view)
-			at = order[0].at.Index
+			buf = store.AppendOrderRow(buf, at, order[0].At, &b.view)
+			at = order[0].At.Index
 			order = order[1:]
 		}
 		b.kvs.End(buf)
@@ -267,7 +298,7 @@ func (b *Batch) putOrder(w *shardWrite) error {
 }
 
 // orderBytes is about the size of a record's row without its tags.
-func orderBytes(r *applied) int { return len(r.head.key) + 8 }
+func orderBytes(r *history.Record) int { return r.KeyBytes + 8 }
 
 // putMeta writes the metadata pairs; of one key only the last counts.
 func (b *Batch) putMeta() {

@@ -23,7 +23,9 @@ var rewrite = flag.Bool("rewrite", false, "write the golden files instead of com
 // The pairs of every class, as one flush leaves them.
 func TestStoredBytes(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
-	m := openMachine(t, st, 0, eventlog.Options{Metadata: &registry{pairs: make(map[string]string)}})
+	m := openMachine(t, st, 0, eventlog.Options{
+		Metadata: &registry{pairs: make(map[string]string)}, Level: sharding.FirstLevel,
+	})
 	var chain journal.Chain
 	first := record("alice", 0, journal.Hash{}, 2)
 	first.Events[1].Tags = []string{"eu", "money"}
@@ -52,13 +54,13 @@ func TestStoredBytes(t *testing.T) {
 	}
 	refused := record("dave", 0, journal.Hash{}, 0)
 	refused.Sections = []journal.Section{
-		{Kind: journal.SectionSource, Data: journal.AppendSendSource(nil, &journal.SendSource{Type: []byte("cart"), ID: []byte("c"), Number: 1})},
-		{Kind: journal.SectionSends, Data: journal.AppendSendOp(nil, &journal.SendOp{Type: []byte("cart"), ID: []byte("d"), Command: []byte("pay"),
+		{Kind: journal.SectionSource, Data: journal.AppendMessageSource(nil, &journal.MessageSource{Type: []byte("cart"), ID: []byte("c"), Number: 1})},
+		{Kind: journal.SectionMessages, Data: journal.AppendMessageOp(nil, &journal.MessageOp{Type: []byte("cart"), ID: []byte("d"), Command: []byte("pay"),
 			OnReply: []byte("paid"), OnReject: []byte("unpaid"), Payload: []byte("{}")})},
 		{Kind: journal.SectionRefusal, Data: journal.AppendRefusal(nil, &journal.Refusal{Code: []byte("no"), Message: []byte("never"), Command: []byte("open"), Payload: []byte("[]")})},
 	}
-	if v := apply1(m, 258, journal.Committed{Index: 7, Term: 1, Data: entry(1, refused)}); v.Err != nil || !v.Sends {
-		t.Fatal(v.Err, v.Sends)
+	if v := apply1(m, 258, journal.Committed{Index: 7, Term: 1, Data: entry(1, refused)}); v.Err != nil || !v.Messages {
+		t.Fatal(v.Err, v.Messages)
 	}
 	meta := append(journal.AppendEntryHeader(nil, journal.EntryMeta, 1, 1), "key value"...)
 	if v := apply1(m, 0, journal.Committed{Index: 1, Term: 1, Data: meta}); v.Err != nil {

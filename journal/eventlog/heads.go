@@ -2,7 +2,11 @@ package eventlog
 
 import (
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/history"
+	"github.com/hostd/hostd/journal/eventlog/rows"
+	"github.com/hostd/hostd/journal/eventlog/timers"
 	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
 )
 
 // head is an entity's latest state, and its part of the overlay.
@@ -21,25 +25,24 @@ type head struct {
 	// The overlay: first..last are in no flushed batch, pending..last in none
 	// at all; base is the position of the record before first, before that of
 	// the one before pending.
-	first, last, pending *applied
+	first, last, pending *history.Record
 	base, before         journal.Position
 	snaps                *snapshots // nil while none is on its way to the store
 	listed               bool       // in the Machine's dirty heads
 	flying               bool       // in a batch on its way to the store
 	cut                  bool       // Cut has moved, and no batch has taken that
 
+	// The row as the shard's sums have it; summed if they do.
+	row    store.RowHash
+	summed bool
+
 	slot int  // in the clock
 	used bool // since the hand passed
 }
 
-// applied is one record in the overlay. Once linked nothing of it changes but
-// next, which a reader of first..last does not follow beyond last.
-type applied struct {
-	at   journal.Position
-	seq  journal.Sequence // of the entity after the record
-	raw  []byte
-	head *head
-	next *applied
+// timers is the head as the judge of its timers has it.
+func (h *head) timers() timers.Entity {
+	return timers.Entity{Key: h.key, Head: &h.Head, Set: h.shard.timers}
 }
 
 func (h *head) pinned() bool { return h.listed || h.flying || h.first != nil || h.snaps != nil }
@@ -88,8 +91,7 @@ func (m *Machine) head(sh *shard, typ, id []byte) (*head, error) {
 		return h, nil
 	}
 	h := &head{shard: sh, key: string(m.key)}
-	var err error
-	if h.Head, h.exists, err = m.loadHead(sh.id, sh.generation, m.key, m.readAt); err != nil {
+	if err := m.loadHead(h); err != nil {
 		return nil, err
 	}
 	h.before = h.Last
@@ -98,6 +100,23 @@ func (m *Machine) head(sh *shard, typ, id []byte) (*head, error) {
 	m.mu.Unlock()
 	m.clock.add(h)
 	return h, nil
+}
+
+// loadHead reads a head from the store.
+func (m *Machine) loadHead(h *head) error {
+	view, err := m.view()
+	if err != nil {
+		return err
+	}
+	defer view.Close()
+	l := h.shard.rows.Lookup(&m.sums.RowHasher, store.ClassEntity, m.key)
+	if h.Head, h.exists, err = l.ReadHead(&m.sums.RowHasher, view, m.key); err != nil {
+		return err
+	}
+	if h.summed = h.exists; h.exists {
+		h.row = m.sums.Head(h.key, &h.Head)
+	}
+	return nil
 }
 
 // shrinkHeads lets heads go that are over the bound, between entries: while
@@ -109,4 +128,49 @@ func (m *Machine) shrinkHeads() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.clock.shrink(func(h *head) { delete(h.shard.heads, h.key) })
+}
+
+// sums keep what is known of rows as they change.
+type sums struct {
+	rows.Writer
+	stale []staleHead // scratch
+}
+
+// staleHead is a head whose sum is behind it.
+type staleHead struct {
+	head  *head
+	place uint64
+	hash  store.RowHash
+}
+
+// sumHeads brings the sums of heads up to what is applied: of one shard, or of
+// all for nil. What an entity's records do to its head in between costs nothing.
+func (m *Machine) sumHeads(only *shard) {
+	all := m.sums.stale[:0]
+	for _, h := range m.dirty {
+		if only != nil && h.shard != only || !h.exists {
+			continue
+		}
+		if hash := m.sums.Head(h.key, &h.Head); !h.summed || hash != h.row {
+			all = append(all, staleHead{h, m.sums.Place(h.shard.rows, store.ClassEntity, h.key), hash})
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range all {
+		s := &all[i]
+		h := s.head
+		h.shard.rows.Replace(store.SumHeads, s.place, h.row, h.summed, s.hash, true)
+		h.row, h.summed = s.hash, true
+		s.head = nil
+	}
+	m.sums.stale = all
+}
+
+// Sums are the sums of the shard's rows, as of Applied. It is for the applying
+// goroutine.
+func (m *Machine) Sums(id sharding.ShardID) store.Sums {
+	sh := m.shard(id)
+	m.sumHeads(sh)
+	return *sh.rows.Sums()
 }

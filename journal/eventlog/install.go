@@ -7,23 +7,26 @@ import (
 	"slices"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/rows"
 	"github.com/hostd/hostd/journal/statefile"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
 
-// install is a snapshot on its way into the store, as the beginning of a life.
+// install is a snapshot on its way into the store, as the beginning of a
+// generation.
 //
 //	Install ─▶ reading ─▶ ending ─▶ written ─▶ begun
-//	               any but begun ──▶ abandoned: another life began
+//	               any but begun ──▶ abandoned: another generation began
 type install struct {
 	statefile.Install
-	shard *shard // whose life begins with it
+	shard *shard // whose generation begins with it
 
 	file      io.Closer
 	r         *statefile.Reader
 	mark      []byte // the applied mark, which is written last
 	applied   store.Applied
+	learner   rows.Learner // of what was read
 	abandoned bool
 	waiting   []journal.Committed
 }
@@ -46,9 +49,9 @@ func (in *install) close() {
 	in.file, in.Stream, in.r = nil, nil, nil
 }
 
-// Install begins a life of the shard with a snapshot, whatever there is of it
-// now. Readers get ErrInstalling, and entries given to Apply wait, until it is
-// in the store: Work does that.
+// Install begins a generation of the shard with a snapshot, whatever there is
+// of it now. Readers get ErrInstalling, and entries given to Apply wait, until
+// it is in the store: Work does that.
 func (m *Machine) Install(id sharding.ShardID, generation uint32, s statefile.Install) {
 	sh := m.replace(id, generation)
 	in := &install{Install: s, shard: sh}
@@ -58,20 +61,11 @@ func (m *Machine) Install(id sharding.ShardID, generation uint32, s statefile.In
 	m.background.reading = append(m.background.reading, in)
 }
 
-// Installing says whether a snapshot of the shard is being installed: until
-// that is done the metadata machine, for shard 0, has its state from before.
-func (m *Machine) Installing(id sharding.ShardID) bool {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	sh := m.shards[id]
-	return sh != nil && sh.installing != nil
-}
-
 // openInstalls checks the snapshots that have to be read in again, before
 // anything is written.
 func (m *Machine) openInstalls() error {
-	for i := range m.opts.Lives {
-		sh := m.shards[m.opts.Lives[i].Shard]
+	for i := range m.opts.Generations {
+		sh := m.shards[m.opts.Generations[i].Shard]
 		in := sh.installing
 		if in == nil {
 			continue
@@ -119,6 +113,9 @@ func (m *Machine) finishInstalls() error {
 		if m.failed != nil {
 			return m.failed
 		}
+		if err := m.Stopped(sharding.MetaShard); errors.Is(err, journal.ErrUnsupported) {
+			return err // without the metadata there is no node
+		}
 		if b := m.TakeBatch(); b != nil {
 			if err := b.WriteTo(m.st); err != nil {
 				return err
@@ -142,34 +139,38 @@ func (m *Machine) readChunk(in *install) (err error) {
 			return err
 		}
 	}
+	before := m.background.bytes
+	defer func() { m.unflushed.Add(m.background.bytes - before) }()
 	chunk, err := in.r.Next(true)
 	if errors.Is(err, io.EOF) {
-		return m.readTail(in)
+		return m.background.end(in)
 	}
 	if err != nil {
 		return err
 	}
-	before := m.background.bytes
-	err = chunk.Each(func(key, value []byte) error {
+	return chunk.Each(func(key, value []byte) error {
 		if len(key) == 1 && store.Class(key[0]) == store.ClassApplied {
 			in.mark = value
 			return nil
 		}
-		m.key = append(store.AppendLife(m.key[:0], in.shard.id, in.shard.generation), key...)
-		if _, err := store.ParseKey(m.key); err != nil {
+		m.key = append(store.AppendGeneration(m.key[:0], in.shard.id, in.shard.generation), key...)
+		k, err := store.ParseKey(m.key)
+		if err != nil {
 			return fmt.Errorf("%w: a class of keys that this release does not know", journal.ErrUnsupported)
 		}
-		if carried(key) {
-			m.background.add(piece{shard: in.shard.id, generation: in.shard.generation, key: key, value: value})
+		m.mu.Lock()
+		err = in.learner.Learn(in.shard.rows, k, value)
+		m.mu.Unlock()
+		if err != nil {
+			return err
 		}
+		m.background.add(piece{shard: in.shard.id, generation: in.shard.generation, key: key, value: value})
 		return nil
 	})
-	m.unflushed.Add(m.background.bytes - before)
-	return err
 }
 
-// readTail writes the applied mark, which makes the life whole.
-func (m *Machine) readTail(in *install) error {
+// end writes the applied mark, which makes the generation whole.
+func (g *background) end(in *install) error {
 	a, err := store.DecodeApplied(in.mark)
 	if err != nil {
 		return err
@@ -180,52 +181,72 @@ func (m *Machine) readTail(in *install) error {
 	in.applied = a
 	in.close()
 	p := piece{shard: in.shard.id, generation: in.shard.generation, key: []byte{byte(store.ClassApplied)}, value: in.mark}
-	m.background.add(p)
-	m.unflushed.Add(p.bytes())
-	m.background.reading = slices.DeleteFunc(m.background.reading, func(o *install) bool { return o == in })
-	m.background.ending = append(m.background.ending, in)
+	g.add(p)
+	g.reading = slices.DeleteFunc(g.reading, func(o *install) bool { return o == in })
+	g.ending = append(g.ending, in)
 	return nil
 }
 
-// begin lets the life begin that was installed, and applies what waited.
+// begin lets the generation begin that was installed, and applies what waited.
 func (m *Machine) begin(in *install) (s Step) {
 	sh := in.shard
 	if in.abandoned {
 		return s
 	}
+	var unreadable error
 	if sh.id == sharding.MetaShard && m.opts.Metadata != nil {
-		if err := m.restoreMetadata(sh.generation, in.Index); err != nil {
-			m.failed = err
+		err := m.restoreMetadata(sh.generation, in.Index)
+		if errors.Is(err, journal.ErrUnsupported) {
+			unreadable = err
+		} else if m.failed = err; err != nil {
 			return s
 		}
 	}
-	if m.failed = m.restorePost(sh); m.failed != nil {
+	if m.failed = m.restoreMessages(sh); m.failed != nil {
 		return s
 	}
 	m.mu.Lock()
-	sh.applied, sh.flushed, sh.installing = in.applied, in.applied, nil
+	sh.applied, sh.installing = in.applied, nil
+	if err := errors.Join(in.learner.Believe(sh.rows, &sh.applied), sh.outbox.Check()); err != nil {
+		m.suspects.add(sh, err)
+	}
+	sh.flushed = sh.applied
 	m.mu.Unlock()
-	m.subs.wakeShard(sh.id)
-	m.opts.Logger.Info("shard installed from a snapshot", "shard_id", uint64(sh.id), "index", in.Index, "entities", in.applied.Entities)
+	m.subs.WakeShard(sh.id)
 	s.Installed = &Installed{Shard: sh.id, Index: in.Index, Term: in.Term, Clock: in.applied.Clock}
+	if unreadable != nil {
+		s.Installed.Err = m.stop(sh, unreadable)
+	} else {
+		m.opts.Logger.Info("shard installed from a snapshot", "shard_id", uint64(sh.id), "index", in.Index, "entities", in.applied.Entities)
+	}
 	s.Verdicts = m.Apply(sh.id, m.background.release(in))
 	return s
 }
 
-// restorePost reads what a shard has of sends, as its life begins.
-func (m *Machine) restorePost(sh *shard) error {
-	view, err := m.st.ViewAt(m.readAt)
+// stopInstall stops a shard whose snapshot this release cannot read: it stays
+// in its file, and a start with another release reads it in.
+func (m *Machine) stopInstall(in *install, cause error) Step {
+	m.background.abandon(in)
+	m.mu.Lock()
+	in.shard.installing = nil
+	m.mu.Unlock()
+	return Step{Installed: &Installed{Shard: in.shard.id, Index: in.Index, Term: in.Term, Err: m.stop(in.shard, cause)}}
+}
+
+// restoreMessages reads what a shard has of messages, as its generation begins.
+func (m *Machine) restoreMessages(sh *shard) error {
+	view, err := m.view()
 	if err != nil {
 		return err
 	}
 	defer view.Close()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return errors.Join(sh.openPost(view), sh.openImport(view))
+	return errors.Join(sh.outbox.Open(view), sh.openImport(view))
 }
 
 func (m *Machine) restoreMetadata(generation uint32, index uint64) error {
-	view, err := m.st.ViewAt(m.readAt)
+	view, err := m.view()
 	if err != nil {
 		return err
 	}

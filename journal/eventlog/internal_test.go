@@ -1,54 +1,15 @@
 package eventlog
 
 import (
-	"maps"
-	"math/rand/v2"
 	"path/filepath"
 	"testing"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/eventlog/rows"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
-
-// Marks that share a version never tell more than was durable, and in the end
-// tell all.
-func TestCoarseMarksAreLateAndNeverEarly(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	var d durability
-	d.open(0)
-	d.ready(0)
-	applied := make(map[sharding.ShardID]uint64)
-	var history []map[sharding.ShardID]uint64
-	for version := uint64(1); version <= 500; version++ {
-		b := &Batch{Version: version}
-		for range 1 + rng.IntN(3) {
-			id := sharding.ShardID(rng.IntN(5))
-			applied[id] += 1 + rng.Uint64N(3)
-			b.shards = append(b.shards, shardWrite{shard: &shard{id: id}, applied: store.Applied{Index: applied[id]}})
-		}
-		d.flushed(b)
-		history = append(history, maps.Clone(applied))
-		if version%100 == 50 {
-			d.coarsen()
-		}
-		if version%70 == 0 {
-			d.take(version - rng.Uint64N(60))
-			for id, index := range d.indexes {
-				if held := history[d.told-1][id]; index > held {
-					t.Fatalf("as of %d shard %d is durable to %d, not %d", d.told, id, held, index)
-				}
-			}
-		}
-	}
-	if len(d.marks) == 0 || d.step == 1 {
-		t.Fatal("nothing was left to coarsen")
-	}
-	d.take(500 + d.step)
-	if !maps.Equal(d.indexes, applied) || len(d.marks) != 0 {
-		t.Fatalf("in the end %v, applied %v", d.indexes, applied)
-	}
-}
 
 // span is a pack of an entity's records i..j, counted from 1.
 type span struct{ from, to int }
@@ -108,7 +69,17 @@ func TestReadOverlappingPacks(t *testing.T) {
 		if err := st.Write(&b, 1); err != nil {
 			t.Fatal(err)
 		}
-		m := &Machine{st: stored{st}, readAt: 1}
+		sh := &shard{id: 1, heads: make(map[string]*head), applied: store.Applied{Heads: 1}}
+		sh.rows = rows.New(1, 0, 0, func(err error) error { return err })
+		m := &Machine{Reader: Reader{st: kv.Of(st), readAt: 1, shards: map[sharding.ShardID]*shard{1: sh}}}
+		view, err := m.st.ViewAt(1)
+		if err == nil {
+			err = sh.rows.Open(view, &sh.applied)
+			view.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 		for from := journal.Sequence(0); from <= seq+1; from++ {
 			checkSpans(t, tt.name, m, entity, recs, from, seq, tt.whole)
 		}
@@ -138,9 +109,9 @@ func checkSpans(t *testing.T, name string, m *Machine, e sharding.EntityID, recs
 	}
 }
 
-// TestHeadsOfEndedLivesLeave: heads that wait to be written, or are on their way
-// to the store, leave memory with the life of their shard.
-func TestHeadsOfEndedLivesLeave(t *testing.T) {
+// TestHeadsOfEndedGenerationsLeave: heads that wait to be written, or are on their
+// way to the store, leave memory with the generation of their shard.
+func TestHeadsOfEndedGenerationsLeave(t *testing.T) {
 	st, err := store.Open(filepath.Join(t.TempDir(), "store"), store.Options{})
 	if err != nil {
 		t.Fatal(err)

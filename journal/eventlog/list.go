@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hostd/hostd/journal/eventlog/kv"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
@@ -18,8 +19,8 @@ var ErrLimit = errors.New("limit must be positive")
 // List returns up to limit existing entities of one type in a shard, by id:
 // those whose id starts with idPrefix and comes after the id after. It reads
 // the store and what was applied since as of one moment.
-func (m *Machine) List(id sharding.ShardID, entityType, idPrefix, after string, limit int) ([]Info, error) {
-	page, err := m.Page(id, PageQuery{Type: entityType, IDPrefix: idPrefix, After: after, Limit: limit, Looks: math.MaxInt})
+func (r *Reader) List(id sharding.ShardID, entityType, idPrefix, after string, limit int) ([]Info, error) {
+	page, err := r.Page(id, PageQuery{Type: entityType, IDPrefix: idPrefix, After: after, Limit: limit, Looks: math.MaxInt})
 	return page.Entities, err
 }
 
@@ -41,14 +42,14 @@ type Page struct {
 }
 
 // Page lists entities as of one moment: the store, and what was applied since.
-func (m *Machine) Page(id sharding.ShardID, q PageQuery) (Page, error) {
+func (r *Reader) Page(id sharding.ShardID, q PageQuery) (Page, error) {
 	if q.Limit < 1 || q.Looks < 1 {
 		return Page{}, ErrLimit
 	}
 	after := q.After
 	prefix := append([]byte(q.Type), 0)
 	prefix = append(prefix, q.IDPrefix...)
-	fresh, view, generation, err := m.freshHeads(id, prefix)
+	fresh, view, generation, err := r.freshHeads(id, prefix)
 	if err != nil {
 		return Page{}, fmt.Errorf("list shard %d: %w", id, err)
 	}
@@ -79,40 +80,41 @@ func (m *Machine) Page(id sharding.ShardID, q PageQuery) (Page, error) {
 	return l.out, nil
 }
 
+// freshHead is a head that is newer than the view.
 type freshHead struct {
 	key string
 	store.Head
 }
 
 // freshHeads returns the heads that are newer than the view, by key.
-func (m *Machine) freshHeads(id sharding.ShardID, prefix []byte) ([]freshHead, View, uint32, error) {
+func (r *Reader) freshHeads(id sharding.ShardID, prefix []byte) ([]freshHead, kv.View, uint32, error) {
 	var out []freshHead
 	add := func(h *head) {
 		if h.shard.id == id && !h.shard.replaced && strings.HasPrefix(h.key, string(prefix)) {
 			out = append(out, freshHead{h.key, h.Head})
 		}
 	}
-	m.mu.RLock()
+	r.mu.RLock()
 	var generation uint32
-	if sh := m.shards[id]; sh != nil {
-		if sh.installing != nil {
-			m.mu.RUnlock()
-			return nil, nil, 0, ErrInstalling
+	if sh := r.shards[id]; sh != nil {
+		if err := sh.unreadable(); err != nil {
+			r.mu.RUnlock()
+			return nil, nil, 0, err
 		}
 		generation = sh.generation
 	}
-	for _, h := range m.dirty {
+	for _, h := range r.dirty {
 		add(h)
 	}
-	if m.flight != nil {
-		for i := range m.flight.heads {
-			if h := m.flight.heads[i].head; !h.listed {
+	if r.flight != nil {
+		for i := range r.flight.heads {
+			if h := r.flight.heads[i].head; !h.listed {
 				add(h)
 			}
 		}
 	}
-	view, err := m.st.ViewAt(m.readAt)
-	m.mu.RUnlock()
+	view, err := r.view()
+	r.mu.RUnlock()
 	slices.SortFunc(out, func(a, b freshHead) int { return strings.Compare(a.key, b.key) })
 	return out, view, generation, err
 }

@@ -2,21 +2,18 @@ package eventlog
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/durable"
+	"github.com/hostd/hostd/journal/eventlog/history"
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/eventlog/outbox"
+	"github.com/hostd/hostd/journal/eventlog/rows"
+	"github.com/hostd/hostd/journal/eventlog/subscription"
+	"github.com/hostd/hostd/journal/eventlog/timers"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
-)
-
-// Bounds of what can be applied, part of what makes an entry valid on every
-// replica: a value in the store holds at most 1 MiB.
-const (
-	// MaxEntryBytes bounds an entry's data.
-	MaxEntryBytes = 1 << 20
-	// MaxRecordBytes bounds a record, framing included.
-	MaxRecordBytes = 1<<20 - 1<<10
 )
 
 // Machine applies committed entries. What was applied is in the overlay, and
@@ -28,19 +25,19 @@ const (
 // another between TakeBatch and Flushed. All other methods may be called from
 // any goroutine.
 type Machine struct {
-	st   Store
-	opts Options
+	Reader
 
 	// Of the applying goroutine.
 	chain   journal.Chain
-	view    journal.RecordView
+	record  journal.RecordView
 	judged  []judged
-	steps   []timerStep
-	post    postStage
+	outbox  outbox.Stage
+	timers  timers.Stage
 	judging uint64 // number of the entry being judged
 	key     []byte
-	slab    []applied
+	slab    []history.Record
 	imports importStage
+	sums    sums
 	clock   headClock
 	batch   Batch
 	next    uint64 // version of the next batch
@@ -49,35 +46,30 @@ type Machine struct {
 
 	unflushed atomic.Int64 // bytes in the overlay, batch in flight included
 
-	// mu guards what readers see. Only the applying goroutine writes, so that
-	// it reads without the lock.
-	mu      sync.RWMutex
-	shards  map[sharding.ShardID]*shard
-	dirty   []*head  // with records that no batch has taken
 	moved   []*shard // applied further since the last batch
-	flight  *Batch   // taken and not flushed
-	readAt  uint64   // version of the store that holds all that left the overlay
 	meta    []KV     // not taken by a batch
-	durable durability
-	subs    subscriptions
+	durable durable.Indexes
 
+	suspects   suspects
 	background background // of the applying goroutine
 }
 
-// shard is one shard's state; guarded like the Machine.
+// shard is one shard's state; guarded by the Reader's lock.
 type shard struct {
 	id         sharding.ShardID
 	generation uint32
 	applied    store.Applied
 	flushed    store.Applied // of it, what the store holds at readAt
+	rows       *rows.Known
+	digests    digests
 	stopped    *StoppedError
 	imported   *store.Import // nil where the shard never was imported
-	installing *install      // the life begins with it, and it is not read in yet
-	replaced   bool          // another life of the shard has taken its place
+	installing *install      // the generation begins with it, and it is not read in yet
+	replaced   bool          // another generation of the shard has taken its place
 	heads      map[string]*head
-	order      []*applied // records with events that no batch has taken
-	timers     timers
-	post       post
+	order      []*history.Record // records with events that no batch has taken
+	timers     *timers.Set
+	outbox     *outbox.Box
 	moved      bool // it is in the Machine's list
 }
 
@@ -85,18 +77,21 @@ type shard struct {
 // Entries after Applied are given to Apply again. The store stays the
 // caller's. SetRecoveryTargets follows, before the first Apply.
 func Open(st *store.Store, watermark uint64, opts Options) (*Machine, error) {
-	return OpenOn(stored{st}, watermark, opts)
+	return OpenOn(kv.Of(st), watermark, opts)
 }
 
 // OpenOn is Open with any Store.
-func OpenOn(st Store, watermark uint64, opts Options) (*Machine, error) {
+func OpenOn(st kv.Store, watermark uint64, opts Options) (*Machine, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("event log options: %w", err)
 	}
-	m := &Machine{st: st, opts: opts.withDefaults(), readAt: watermark, shards: make(map[sharding.ShardID]*shard)}
+	m := &Machine{}
+	m.Reader.open(st, watermark, opts.withDefaults())
+	m.outbox.View, m.outbox.Sums = m.view, &m.sums.Writer
+	m.timers.View, m.timers.Sums = m.view, &m.sums.Writer
 	m.clock.max = m.opts.MaxHeads
-	m.subs.max = m.opts.MaxSubscribers
-	m.durable.open(watermark)
+	m.suspects.met = make(chan struct{}, 1)
+	m.durable.Open(watermark)
 	if w := st.Watermark(); w < watermark {
 		return nil, &store.DamageError{Where: "tables", What: fmt.Sprintf("they reach version %d, the log was cut at %d", w, watermark)}
 	}
@@ -105,18 +100,18 @@ func OpenOn(st Store, watermark uint64, opts Options) (*Machine, error) {
 		return nil, err
 	}
 	defer view.Close()
-	if err := m.openLives(view); err != nil {
+	if err := m.openGenerations(view); err != nil {
 		return nil, fmt.Errorf("open event log: %w", err)
 	}
 	if m.opts.Metadata == nil {
 		return m, nil
 	}
 	prefix := store.AppendPrefix(nil, sharding.MetaShard, m.shard(sharding.MetaShard).generation, store.ClassMeta)
-	err = view.Scan(prefix, nil, func(key, body []byte) error {
-		return m.opts.Metadata.Restore(key[len(prefix):], body)
+	err = m.replaceMetadata(0, func(put func(key, value []byte) error) error {
+		return view.Scan(prefix, nil, func(key, body []byte) error { return put(key[len(prefix):], body) })
 	})
 	if err != nil {
-		return nil, fmt.Errorf("restore metadata: %w", err)
+		return nil, fmt.Errorf("open event log: %w", err)
 	}
 	return m, nil
 }
@@ -134,13 +129,13 @@ func (m *Machine) SetRecoveryTargets(last map[sharding.ShardID]uint64) error {
 	if err != nil {
 		return err
 	}
-	lives, err := view.Lives()
+	generations, err := view.Generations()
 	view.Close()
 	if err != nil {
 		return fmt.Errorf("ready event log: %w", err)
 	}
-	for i := range lives {
-		l := &lives[i]
+	for i := range generations {
+		l := &generations[i]
 		if sh := m.shards[l.Shard]; sh != nil && l.Generation != sh.generation {
 			continue
 		}
@@ -162,7 +157,7 @@ func (m *Machine) start() error {
 	m.mu.Lock()
 	m.readAt = at
 	m.mu.Unlock()
-	m.durable.ready(at)
+	m.durable.Ready(at)
 	m.next = max(m.st.MaxVersion(), at) + 1
 	m.started = true
 	return m.finishInstalls()
@@ -174,80 +169,33 @@ func (m *Machine) shard(id sharding.ShardID) *shard {
 	if sh := m.shards[id]; sh != nil {
 		return sh
 	}
-	sh := &shard{id: id, heads: make(map[string]*head)}
+	sh := m.newShard(id, 0)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.shards[id] = sh
 	return sh
 }
 
-// Applied returns how far the shard is applied: right after Open, as of the
-// watermark, which is raft's Config.Applied. A snapshot that is to be installed
-// counts.
-func (m *Machine) Applied(id sharding.ShardID) (index uint64, term sharding.Term) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if sh := m.shards[id]; sh != nil {
-		if in := sh.installing; in != nil {
-			return in.Index, in.Term
-		}
-		return sh.applied.Index, sh.applied.Term
-	}
-	return 0, 0
+func (m *Machine) newShard(id sharding.ShardID, generation uint32) *shard {
+	sh := &shard{id: id, generation: generation, heads: make(map[string]*head)}
+	sh.rows = rows.New(id, generation, m.opts.Seed, func(err error) error { return m.suspects.add(sh, err) })
+	sh.outbox, sh.timers = outbox.NewBox(sh.rows), timers.NewSet(sh.rows)
+	return sh
 }
 
-// Clock is the shard's log clock: the highest recordedAt applied, unix
-// nanoseconds, 0 for none.
-func (m *Machine) Clock(id sharding.ShardID) int64 {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if sh := m.shards[id]; sh != nil {
-		return sh.applied.Clock
-	}
-	return 0
+// Durable fills dst with the highest raft index of each shard whose effects
+// survive a power cut as of the returned watermark. Before it is called again
+// the caller has made the watermark of the call before durable in its log, or
+// has stopped: from then on a restart begins no earlier, and the store may
+// forget what was overwritten until there.
+func (m *Machine) Durable(dst map[sharding.ShardID]uint64) (watermark uint64) {
+	recorded, watermark := m.durable.Read(m.st.Watermark(), dst)
+	m.st.SetDiscard(recorded)
+	return watermark
 }
 
-// BindingRevision is the highest binding revision that the shard's log has
-// carried: whoever leads it runs no older bindings.
-func (m *Machine) BindingRevision(id sharding.ShardID) uint64 {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if sh := m.shards[id]; sh != nil {
-		return sh.applied.Revision
-	}
-	return 0
-}
-
-// Entities is how many entities of the shard exist.
-func (m *Machine) Entities(id sharding.ShardID) uint64 {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if sh := m.shards[id]; sh != nil {
-		return sh.applied.Entities
-	}
-	return 0
-}
-
-// Bytes is how long the shard's records are, as encoded: about what they take in
-// the store.
-func (m *Machine) Bytes(id sharding.ShardID) uint64 {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if sh := m.shards[id]; sh != nil {
-		return sh.applied.Bytes
-	}
-	return 0
-}
-
-// Stopped returns why the shard has stopped, nil if it has not.
-func (m *Machine) Stopped(id sharding.ShardID) error {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if sh := m.shards[id]; sh != nil && sh.stopped != nil {
-		return sh.stopped
-	}
-	return nil
-}
+// ErrTooManySubscribers: MaxSubscribers are subscribed. Retry later.
+var ErrTooManySubscribers = subscription.ErrTooMany
 
 // Unflushed is the size of what was applied and is not in the store yet.
 func (m *Machine) Unflushed() int64 { return m.unflushed.Load() }

@@ -30,8 +30,13 @@ func openStore(t testing.TB, dir string, opts store.Options) *store.Store {
 	return st
 }
 
+func level2() sharding.Level { return sharding.Level2 }
+
 func openMachine(t testing.TB, st *store.Store, watermark uint64, opts eventlog.Options) *eventlog.Machine {
 	t.Helper()
+	if opts.Level == nil {
+		opts.Level = level2
+	}
 	m, err := eventlog.Open(st, watermark, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -58,13 +63,13 @@ func apply1(m *eventlog.Machine, id sharding.ShardID, c journal.Committed) event
 	return m.Apply(id, []journal.Committed{c})[0]
 }
 
-// The Machine says and shows what the twin does, wherever flushes fall and
+// The Machine says and shows what the model does, wherever flushes fall and
 // however few heads it may keep.
-func TestMachineAgreesWithTwin(t *testing.T) {
+func TestMachineAgreesWithModel(t *testing.T) {
 	for seed := range uint64(*seeds) {
 		src := newSource(seed, 1+int(seed%3), 40)
 		st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
-		opts := eventlog.Options{MaxHeads: 1 + int(seed*7%50), PackBytes: 1 + int(seed*1000)}
+		opts := eventlog.Options{MaxHeads: 1 + int(seed*7%50), PackBytes: 1 + int(seed*1000), Seed: seed}
 		m := openMachine(t, st, 0, opts)
 		var flying *eventlog.Batch
 		for range 1500 {
@@ -84,13 +89,14 @@ func TestMachineAgreesWithTwin(t *testing.T) {
 					}
 					m.Flushed(flying)
 					flying = nil
+					verifyStore(t, st)
 				}
 			}
 			if src.rng.IntN(100) == 0 {
-				checkMachine(t, m, src.twin, src.rng)
+				checkMachine(t, m, src.model, src.rng)
 			}
 		}
-		checkMachine(t, m, src.twin, src.rng)
+		checkMachine(t, m, src.model, src.rng)
 		if flying != nil {
 			if err := flying.Write(st); err != nil {
 				t.Fatal(err)
@@ -98,7 +104,7 @@ func TestMachineAgreesWithTwin(t *testing.T) {
 			m.Flushed(flying)
 		}
 		flush(t, m, st)
-		checkMachine(t, m, src.twin, src.rng)
+		checkMachine(t, m, src.model, src.rng)
 		verifyStore(t, st)
 	}
 }

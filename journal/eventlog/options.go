@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/hostd/hostd/journal/statefile"
+	"github.com/hostd/hostd/sharding"
 )
 
 // KV is one stored pair of the metadata machine. A nil Value deletes the key.
@@ -14,19 +15,15 @@ type KV struct{ Key, Value []byte }
 // from the goroutine that applies.
 type Metadata interface {
 	// Apply carries out one committed command. Both results become the
-	// caller's; body is only lent. It must be deterministic.
-	Apply(index uint64, body []byte) (writes []KV, result []byte)
-	// Restore puts back one pair, before the first Apply. The slices are lent.
-	Restore(key, value []byte) error
-}
-
-// MetadataReplacer is a Metadata that can take another state in place of its
-// own: needed where shard 0 may be removed, or installed from a snapshot.
-type MetadataReplacer interface {
+	// caller's; body is only lent. It must be deterministic. An error stops
+	// shard 0 at the command: it wraps journal.ErrUnsupported where a later
+	// release wrote it.
+	Apply(index uint64, body []byte) (writes []KV, result []byte, err error)
 	// Replace forgets everything and takes the pairs that restore puts, as of
-	// the log index; readers see the old state or the new one. It is called
-	// from the applying goroutine. The slices are lent. After an error, that
-	// of restore included, the old state is in place.
+	// the log index: before the first Apply what the store has, and later where
+	// shard 0 is removed or installed from a snapshot. Readers see the old
+	// state or the new one. The slices are lent. After an error, that of
+	// restore included, the old state is in place.
 	Replace(index uint64, restore func(put func(key, value []byte) error) error) error
 }
 
@@ -34,9 +31,9 @@ type MetadataReplacer interface {
 type Options struct {
 	// Metadata takes the commands of shard 0; nil stops shard 0 at the first.
 	Metadata Metadata
-	// Lives says which life of a shard is the present one, as the log has it.
-	// Of a shard that is not in it the store's highest is taken.
-	Lives []statefile.Life
+	// Generations says which generation of a shard is the present one, as the
+	// log has it. Of a shard that is not in it the store's highest is taken.
+	Generations []statefile.Generation
 	// MaxHeads bounds the entities whose head is kept in memory, but for those
 	// with records on their way to the store. About 500 bytes each. Default
 	// 131,072.
@@ -47,6 +44,18 @@ type Options struct {
 	// starts within a pack reads it whole; a larger pack costs less to write.
 	// Default 64 KiB.
 	PackBytes int
+	// Level gives the cluster's level, for what is written; see sharding.Level.
+	// Nil: sharding.Level1.
+	Level func() sharding.Level
+	// Stopped is told, from the applying goroutine, that a shard has stopped on
+	// this node. It must not block. Default: nobody is.
+	Stopped func(Stopped)
+	// Differs is told, from the applying goroutine, that a digest in the log is
+	// another than this replica's. It must not block. Default: nobody is.
+	Differs func(Difference)
+	// Seed keys the hashes by which the rows of the store are known again. It
+	// is any number that those who choose the names of entities do not know.
+	Seed uint64
 	// Logger gets what an operator wants to know once. Default: discarded.
 	Logger *slog.Logger
 }
@@ -60,6 +69,15 @@ func (o Options) withDefaults() Options {
 	def(&o.MaxHeads, 1<<17)
 	def(&o.MaxSubscribers, 10_000)
 	def(&o.PackBytes, 64<<10)
+	if o.Stopped == nil {
+		o.Stopped = func(Stopped) {}
+	}
+	if o.Differs == nil {
+		o.Differs = func(Difference) {}
+	}
+	if o.Level == nil {
+		o.Level = sharding.FirstLevel
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -5,6 +5,9 @@ import (
 	"fmt"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/history"
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/eventlog/rows"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
@@ -14,9 +17,9 @@ import (
 // up to which it has looked: the cursor of the next call. The row is valid
 // during the call. What is in the store and what was applied since is read as
 // of one moment; a hole is journal.ErrDamaged.
-func (m *Machine) ReadOrder(ctx context.Context, id sharding.ShardID, after uint64,
+func (r *Reader) ReadOrder(ctx context.Context, id sharding.ShardID, after uint64,
 	fn func(row *store.OrderRow) error) (upTo uint64, err error) {
-	o, err := m.orderSnapshot(id)
+	o, err := r.orderSnapshot(id)
 	if err != nil {
 		return after, fmt.Errorf("read order of shard %d: %w", id, err)
 	}
@@ -25,20 +28,26 @@ func (m *Machine) ReadOrder(ctx context.Context, id sharding.ShardID, after uint
 		return after, nil
 	}
 	o.seen = after
+	failed := false // fn has
 	visit := func(row *store.OrderRow) error {
-		if err := ctx.Err(); err != nil {
-			return err
+		err := ctx.Err()
+		if err == nil {
+			err = fn(row)
 		}
-		return fn(row)
+		failed = err != nil
+		return err
 	}
 	prefix := store.AppendPrefix(nil, id, o.generation, store.ClassOrder)
 	start := store.AppendIndex(prefix[:len(prefix):len(prefix)], after+1)
 	err = o.view.Scan(prefix, start, func(_, body []byte) error { return o.pack(body, visit) })
+	if err == nil && o.seen < o.stored {
+		err = &store.DamageError{Where: "the order of a shard", What: "a pack is missing", Action: rows.ActionReplace}
+	}
+	if err != nil && !failed {
+		err = o.shard.met(err)
+	}
 	if err != nil {
 		return after, fmt.Errorf("read order of shard %d: %w", id, err)
-	}
-	if o.seen < o.stored {
-		return after, &store.DamageError{Where: "the order of a shard", What: "a pack is missing", Action: "run hostd verify on the stopped node"}
 	}
 	if err := o.overlay(after, visit); err != nil {
 		return after, fmt.Errorf("read order of shard %d: %w", id, err)
@@ -48,25 +57,26 @@ func (m *Machine) ReadOrder(ctx context.Context, id sharding.ShardID, after uint
 
 // orderSnapshot is a shard's order at one moment.
 type orderSnapshot struct {
-	view       View
+	view       kv.View
+	shard      *shard
 	generation uint32
-	index      uint64       // applied
-	stored     uint64       // index of the last pack in the view
-	seen       uint64       // packs are read up to here
-	fresh      [][]*applied // newer than the view
+	index      uint64              // applied
+	stored     uint64              // index of the last pack in the view
+	seen       uint64              // packs are read up to here
+	fresh      [][]*history.Record // newer than the view
 }
 
-func (m *Machine) orderSnapshot(id sharding.ShardID) (o orderSnapshot, err error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if sh := m.shards[id]; sh != nil {
-		if sh.installing != nil {
-			return o, ErrInstalling
+func (r *Reader) orderSnapshot(id sharding.ShardID) (o orderSnapshot, err error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if sh := r.shards[id]; sh != nil {
+		if err := sh.unreadable(); err != nil {
+			return o, err
 		}
-		o.generation, o.index, o.stored = sh.generation, sh.applied.Index, sh.applied.Ordered
-		if m.flight != nil {
-			for i := range m.flight.shards {
-				if w := &m.flight.shards[i]; w.shard == sh {
+		o.shard, o.generation, o.index, o.stored = sh, sh.generation, sh.applied.Index, sh.applied.Ordered
+		if r.flight != nil {
+			for i := range r.flight.shards {
+				if w := &r.flight.shards[i]; w.shard == sh {
 					o.stored = w.before
 					o.fresh = append(o.fresh, w.order)
 				}
@@ -74,7 +84,7 @@ func (m *Machine) orderSnapshot(id sharding.ShardID) (o orderSnapshot, err error
 		}
 		o.fresh = append(o.fresh, sh.order)
 	}
-	o.view, err = m.st.ViewAt(m.readAt)
+	o.view, err = r.view()
 	return o, err
 }
 
@@ -113,13 +123,13 @@ func (o *orderSnapshot) overlay(after uint64, visit func(*store.OrderRow) error)
 	var buf []byte
 	for _, order := range o.fresh {
 		for _, r := range order {
-			if r.at.Index <= after {
+			if r.At.Index <= after {
 				continue
 			}
-			if err := view.Parse(r.raw); err != nil {
+			if err := view.Parse(r.Raw); err != nil {
 				return err
 			}
-			buf = store.AppendOrderRow(store.AppendOrderStart(buf[:0], 0), 0, r.at, &view)
+			buf = store.AppendOrderRow(store.AppendOrderStart(buf[:0], 0), 0, r.At, &view)
 			p, err := store.OpenOrderPack(buf)
 			if err != nil {
 				return err

@@ -12,7 +12,7 @@ import (
 
 // Pages of a listing, however much each may look at, are together what there
 // is: of those that exist, or of those that are deleted.
-func TestPagesAgreeWithTwin(t *testing.T) {
+func TestPagesAgreeWithModel(t *testing.T) {
 	for seed := range uint64(*seeds) {
 		src := newSource(seed, 1, 40)
 		st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
@@ -27,7 +27,7 @@ func TestPagesAgreeWithTwin(t *testing.T) {
 			if src.rng.IntN(20) > 0 {
 				continue
 			}
-			sh := src.twin.shard(id)
+			sh := src.model.shard(id)
 			q := eventlog.PageQuery{Type: "cart", IDPrefix: []string{"", "e", "e 1"}[src.rng.IntN(3)],
 				Limit: 1 + src.rng.IntN(9), Looks: 1 + src.rng.IntN(9), Deleted: src.rng.IntN(2) == 0}
 			var all, got []string

@@ -5,85 +5,55 @@ import (
 	"fmt"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/history"
+	"github.com/hostd/hostd/journal/eventlog/rows"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
 
-// snapshot is an entity at one moment: its head, what of it is in the overlay,
-// and the store with everything before that.
-type snapshot struct {
-	store.Head
-	exists      bool
-	first, last *applied
-	base        journal.Position
-	snaps       []appliedSnapshot // in the overlay
-	view        View
-	shard       sharding.ShardID
-	generation  uint32
-	key         []byte
-}
-
-// snapshot's view is the caller's to close.
-func (m *Machine) snapshot(id sharding.ShardID, e sharding.EntityID) (snapshot, error) {
-	s := snapshot{shard: id, key: store.AppendEntityID(nil, e)}
-	if err := m.capture(&s); err != nil {
+// entity returns an entity as it is now; its view is the caller's to close.
+func (r *Reader) entity(id sharding.ShardID, e sharding.EntityID) (history.Entity, error) {
+	s := history.Entity{Key: store.AppendEntityID(nil, e)}
+	look, err := r.capture(id, &s)
+	if err != nil || s.Exists || s.Rows == nil {
 		return s, err
 	}
-	if s.exists {
-		return s, nil
+	if s.Head, s.Exists, err = look.ReadHead(&store.RowHasher{}, s.View, s.Key); err != nil {
+		s.View.Close()
 	}
-	var err error
-	if s.Head, s.exists, err = readHead(s.view, id, s.generation, s.key); err != nil {
-		s.view.Close()
-	}
-	return s, err
+	return s, s.Rows.Met(err)
 }
 
-func (m *Machine) capture(s *snapshot) (err error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if sh := m.shards[s.shard]; sh != nil {
-		if sh.installing != nil {
-			return ErrInstalling
+// capture takes what is in memory of an entity, or what is known of its head.
+func (r *Reader) capture(id sharding.ShardID, s *history.Entity) (look rows.Lookup, err error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if sh := r.shards[id]; sh != nil {
+		if err := sh.unreadable(); err != nil {
+			return look, err
 		}
-		s.generation = sh.generation
-		if h := sh.heads[string(s.key)]; h != nil && h.exists {
-			s.Head, s.exists = h.Head, true
-			s.first, s.last, s.base = h.first, h.last, h.base
+		s.Rows = sh.rows
+		h := sh.heads[string(s.Key)]
+		if h == nil || !h.exists {
+			look = sh.rows.Lookup(&store.RowHasher{}, store.ClassEntity, s.Key)
+		} else {
+			s.Head, s.Exists = h.Head, true
+			s.First, s.Last, s.Base = h.first, h.last, h.base
 			if h.snaps != nil {
-				s.snaps = append(append(s.snaps, h.snaps.taken...), h.snaps.fresh...)
+				s.Fresh = append(append(s.Fresh, h.snaps.taken...), h.snaps.fresh...)
 			}
 		}
 	}
-	s.view, err = m.st.ViewAt(m.readAt)
-	return err
-}
-
-func readHead(v View, id sharding.ShardID, generation uint32, entity []byte) (h store.Head, exists bool, err error) {
-	key := append(store.AppendPrefix(make([]byte, 0, 16+len(entity)), id, generation, store.ClassEntity), entity...)
-	exists, err = v.Get(key, func(body []byte) error {
-		h, err = store.DecodeHead(body)
-		return err
-	})
-	return h, exists, err
-}
-
-// loadHead reads a head from the store as of the version.
-func (m *Machine) loadHead(id sharding.ShardID, generation uint32, entity []byte, version uint64) (store.Head, bool, error) {
-	view, err := m.st.ViewAt(version)
-	if err != nil {
-		return store.Head{}, false, err
-	}
-	defer view.Close()
-	return readHead(view, id, generation, entity)
+	s.View, err = r.view()
+	return look, err
 }
 
 // Head returns the entity's last sequence and the chain's link at it. An
 // entity that is deleted does not exist, but keeps both: its next record
 // follows them. It does not block on applying; it reads the store for an
 // entity that is not in memory.
-func (m *Machine) Head(id sharding.ShardID, e sharding.EntityID) (seq journal.Sequence, hash journal.Hash, exists bool, err error) {
-	info, err := m.Info(id, e)
+func (r *Reader) Head(id sharding.ShardID, e sharding.EntityID) (seq journal.Sequence, hash journal.Hash, exists bool, err error) {
+	info, err := r.Info(id, e)
 	return info.Sequence, info.Hash, info.exists && !info.Deleted, err
 }
 
@@ -96,26 +66,26 @@ type Info struct {
 
 // Info returns all that is kept of an entity beside its records; the zero Head
 // for one that never existed.
-func (m *Machine) Info(id sharding.ShardID, e sharding.EntityID) (Info, error) {
+func (r *Reader) Info(id sharding.ShardID, e sharding.EntityID) (Info, error) {
 	info := Info{Entity: e}
-	if m.cached(id, &info) {
+	if r.cached(id, &info) {
 		return info, nil
 	}
-	s, err := m.snapshot(id, e)
+	s, err := r.entity(id, e)
 	if err != nil {
 		return info, fmt.Errorf("read head in shard %d: %w", id, err)
 	}
-	s.view.Close()
-	info.Head, info.exists = s.Head, s.exists
+	s.View.Close()
+	info.Head, info.exists = s.Head, s.Exists
 	return info, nil
 }
 
-func (m *Machine) cached(id sharding.ShardID, info *Info) bool {
+func (r *Reader) cached(id sharding.ShardID, info *Info) bool {
 	var scratch [128]byte
 	key := store.AppendEntityID(scratch[:0], info.Entity)
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if sh := m.shards[id]; sh != nil {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if sh := r.shards[id]; sh != nil && sh.stopped == nil {
 		if h := sh.heads[string(key)]; h != nil {
 			info.Head, info.exists = h.Head, h.exists
 			return true
@@ -132,9 +102,9 @@ func (m *Machine) cached(id sharding.ShardID, info *Info) bool {
 // entity's head: journal.ErrDamaged is returned in place of a history with a
 // hole. A missing entity has no records. Where records were cut, from the last
 // sequence of these on is the least that can be read: *journal.CutError.
-func (m *Machine) Read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, from journal.Sequence,
+func (r *Reader) Read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, from journal.Sequence,
 	fn func(at journal.Position, rec *journal.Record) error) error {
-	return m.read(ctx, id, e, reading{from: from}, func(at journal.Position, rec *journal.Record, _ journal.Hash) error {
+	return r.read(ctx, id, e, history.Reading{From: from}, func(at journal.Position, rec *journal.Record, _ journal.Hash) error {
 		return fn(at, rec)
 	})
 }
@@ -145,7 +115,7 @@ type History struct{ *Machine }
 // Read is Machine.Read; after is the link after the record.
 func (h History) Read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, from journal.Sequence,
 	fn func(rec *journal.Record, after journal.Hash) error) error {
-	return h.read(ctx, id, e, reading{from: from}, func(_ journal.Position, rec *journal.Record, after journal.Hash) error {
+	return h.read(ctx, id, e, history.Reading{From: from}, func(_ journal.Position, rec *journal.Record, after journal.Hash) error {
 		return fn(rec, after)
 	})
 }
@@ -155,172 +125,15 @@ func (h History) Read(ctx context.Context, id sharding.ShardID, e sharding.Entit
 // must not be zero.
 func (h History) Since(ctx context.Context, id sharding.ShardID, e sharding.EntityID, s *journal.Snapshot,
 	fn func(rec *journal.Record, after journal.Hash) error) error {
-	return h.read(ctx, id, e, reading{from: s.Sequence, after: s.Stands, hash: s.Hash},
+	return h.read(ctx, id, e, history.Reading{From: s.Sequence, After: s.Stands, Hash: s.Hash},
 		func(_ journal.Position, rec *journal.Record, after journal.Hash) error { return fn(rec, after) })
 }
 
-// reading is which records of an entity are read: those that end at from or
-// later and, if after is not zero, that lie behind it, where the link is hash.
-type reading struct {
-	from  journal.Sequence
-	after journal.Position
-	hash  journal.Hash
-}
-
-func (m *Machine) read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, r reading, fn visit) error {
-	s, err := m.snapshot(id, e)
+func (r *Reader) read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, which history.Reading, fn history.Visit) error {
+	s, err := r.entity(id, e)
 	if err != nil {
 		return fmt.Errorf("read entity in shard %d: %w", id, err)
 	}
-	defer s.view.Close()
-	if !s.exists || r.from > s.Sequence {
-		return nil
-	}
-	f := &follower{ctx: ctx, end: s.Last, fn: fn}
-	if err := f.begin(s.Cut, r.from); err != nil {
-		return err
-	}
-	if r.after != (journal.Position{}) {
-		f.started, f.at, f.seq, f.hash = true, r.after, r.from, r.hash
-	}
-	if !f.started || f.at != s.Last {
-		err = s.walk(f)
-	}
-	if err == nil && (f.at != s.Last || f.seq != s.Sequence || f.hash != s.Hash) {
-		err = damagedHistory("its records do not reach its head")
-	}
-	if err != nil && f.failed == nil {
-		return fmt.Errorf("read entity in shard %d: %w", id, err)
-	}
-	return err
-}
-
-// walk gives the follower the store's packs, unless the overlay has all that
-// is wanted, and then the overlay.
-func (s *snapshot) walk(f *follower) error {
-	need, err := s.needStore(f)
-	if err != nil {
-		return err
-	}
-	if need {
-		prefix := append(store.AppendPrefix(make([]byte, 0, 32+len(s.key)), s.shard, s.generation, store.ClassRecord), s.key...)
-		start := store.AppendRecordSuffix(prefix[:len(prefix):len(prefix)], f.from, f.at)
-		if err := s.view.Scan(prefix, start, func(_, body []byte) error { return f.pack(body) }); err != nil {
-			return err
-		}
-		if f.failed != nil {
-			return f.failed
-		}
-	}
-	if s.first == nil {
-		return nil
-	}
-	if f.started && f.at.Less(s.base) {
-		return damagedHistory("records are missing before the newest")
-	}
-	for r := s.first; ; r = r.next {
-		if gap, err := f.record(r.at, r.raw); err != nil || gap {
-			if gap {
-				err = damagedHistory("records are missing before the newest")
-			}
-			return err
-		}
-		if r == s.last {
-			return nil
-		}
-	}
-}
-
-func (s *snapshot) needStore(f *follower) (bool, error) {
-	if s.first == nil {
-		return true, nil
-	}
-	if f.started {
-		return f.at.Less(s.base), nil
-	}
-	if err := f.view.Parse(s.first.raw); err != nil {
-		return false, err
-	}
-	return f.view.Expected >= f.from, nil
-}
-
-type visit func(at journal.Position, rec *journal.Record, after journal.Hash) error
-
-// follower goes forward through an entity's records from packs that may
-// overlap, and lets through what comes next.
-type follower struct {
-	ctx     context.Context
-	from    journal.Sequence
-	end     journal.Position // nothing after it is wanted
-	fn      visit
-	failed  error // of fn or ctx
-	started bool  // at, seq and hash are those of the last record, or of none
-	at      journal.Position
-	seq     journal.Sequence
-	hash    journal.Hash
-
-	chain journal.Chain
-	view  journal.RecordView
-	rec   journal.Record
-}
-
-func (f *follower) pack(body []byte) error {
-	p, err := store.OpenPack(body)
-	if err != nil {
-		return err
-	}
-	if f.started && f.at.Less(p.Previous) {
-		return nil // it leaves something out: another pack has that
-	}
-	if !f.started {
-		p.SkipBefore(f.from)
-	}
-	for {
-		at, raw, err := p.Next()
-		if err != nil || raw == nil {
-			return err
-		}
-		if f.end.Less(at) {
-			return store.ErrStop
-		}
-		if gap, err := f.record(at, raw); gap || err != nil {
-			return err
-		}
-	}
-}
-
-// record takes one record; gap means that it starts beyond what is wanted
-// first.
-func (f *follower) record(at journal.Position, raw []byte) (gap bool, err error) {
-	if f.started && !f.at.Less(at) {
-		return false, nil
-	}
-	if err := f.view.Parse(raw); err != nil {
-		return false, err
-	}
-	if !f.started {
-		if f.view.Last() < f.from {
-			return false, nil
-		}
-		if f.view.Expected >= f.from {
-			return true, nil
-		}
-		f.started, f.seq, f.hash = true, f.view.Expected, f.view.Prev
-	}
-	if f.view.Expected != f.seq || f.view.Prev != f.hash {
-		return false, damagedHistory("a record does not follow the one before it")
-	}
-	f.at, f.seq, f.hash = at, f.view.Last(), f.chain.AfterView(f.hash, &f.view)
-	if err := f.rec.Decode(raw); err != nil {
-		return false, err
-	}
-	if f.failed = f.ctx.Err(); f.failed == nil {
-		f.failed = f.fn(at, &f.rec, f.hash)
-	}
-	return false, f.failed
-}
-
-func damagedHistory(what string) error {
-	return &store.DamageError{Where: "the history of an entity", What: what,
-		Action: "run hostd verify on the stopped node"}
+	defer s.View.Close()
+	return s.Read(ctx, which, fn)
 }

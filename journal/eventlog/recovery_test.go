@@ -142,7 +142,8 @@ type journalRun struct {
 	dir      string
 	st       *store.Store
 	m        *eventlog.Machine
-	recorded []uint64 // watermarks that a cut may have recorded last
+	level    func() sharding.Level // nil: the first
+	recorded []uint64              // watermarks that a cut may have recorded last
 	durable  map[sharding.ShardID]uint64
 }
 
@@ -151,7 +152,7 @@ func (r *journalRun) open(watermark uint64) {
 	opts := smallStore
 	opts.Watermark = watermark
 	r.st = openStore(r.t, r.dir, opts)
-	m, err := eventlog.Open(r.st, watermark, eventlog.Options{MaxHeads: 30, PackBytes: 2000})
+	m, err := eventlog.Open(r.st, watermark, eventlog.Options{MaxHeads: 30, PackBytes: 2000, Level: r.level})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestRecoverAtEveryBatch(t *testing.T) {
 	for seed := uint64(0); seed < want || stats.lagging == 0 && seed < want+8; seed++ {
 		src := newSource(seed+100, 3, 60)
 		base := t.TempDir()
-		run := &journalRun{t: t, dir: filepath.Join(base, "live")}
+		run := &journalRun{t: t, dir: filepath.Join(base, "live"), level: func() sharding.Level { return sharding.Level1 + sharding.Level(src.rng.IntN(2)) }}
 		run.open(0)
 		if err := run.m.SetRecoveryTargets(nil); err != nil {
 			t.Fatal(err)
@@ -229,7 +230,7 @@ func TestRecoverAtEveryBatch(t *testing.T) {
 func recoverCopy(t *testing.T, live *journalRun, base string, watermark uint64, n int, log []logged, src *source) (again int) {
 	t.Helper()
 	for depth := 0; depth < 3; depth++ {
-		r := &journalRun{t: t, dir: filepath.Join(base, "crashed")}
+		r := &journalRun{t: t, dir: filepath.Join(base, "crashed"), level: live.level}
 		if depth%2 == 1 {
 			r.dir += "-again"
 		}
@@ -254,7 +255,7 @@ func recoverCopy(t *testing.T, live *journalRun, base string, watermark uint64, 
 		r.replay(log[:end], src.rng)
 		if depth == 2 || end == len(log) {
 			r.replay(log[end:], src.rng)
-			checkMachine(t, r.m, src.twin, src.rng)
+			checkMachine(t, r.m, src.model, src.rng)
 			flush(t, r.m, r.st)
 			verifyStore(t, r.st)
 			closeRun(t, r)

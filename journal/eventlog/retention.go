@@ -1,11 +1,9 @@
 package eventlog
 
 import (
-	"context"
-	"errors"
-	"fmt"
-
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/history"
+	"github.com/hostd/hostd/journal/eventlog/kv"
 	"github.com/hostd/hostd/journal/store"
 )
 
@@ -16,99 +14,34 @@ import (
 // records begin, by the last link of the chain that was cut. Packs that hold
 // nothing else are deleted with the next batch.
 
-// cutRecords bounds the records that one snapshot has cut: the next one goes
-// on.
-const cutRecords = 4096
-
-// errCutFound ends the reading of what is to be cut.
-var errCutFound = errors.New("what is to be cut is read")
-
-// cutting is what a snapshot cuts.
-type cutting struct {
-	cut            *store.Cut
-	records, bytes uint64
-}
-
 // cutBy finds what a snapshot of the entity cuts, which has the snapshots given
 // once it is taken.
-func (m *Machine) cutBy(sh *shard, h *head, s *journal.Snapshot, kept store.Snapshots) (c cutting, err error) {
+func (m *Machine) cutBy(sh *shard, s *journal.Snapshot, kept store.Snapshots) (c history.Cutting, err error) {
 	if s.Retain == 0 {
 		return c, nil
 	}
-	e, err := m.snapshot(sh.id, s.Entity)
+	e, err := m.entity(sh.id, s.Entity)
 	if err != nil {
-		m.failStore(err)
 		return c, err
 	}
-	defer e.view.Close()
-	window := s.Window
-	if oldest := kept[0]; oldest != s.Sequence {
-		old, err := e.snapshotAt(oldest)
-		if err != nil {
-			m.failStore(err)
-			return c, err
-		}
-		window = old.Window
-	}
-	before := s.CutBefore(window)
-	f := &follower{ctx: context.Background(), end: e.Last}
-	f.anchor(h.Cut)
-	var last store.Cut
-	f.fn = func(at journal.Position, _ *journal.Record, after journal.Hash) error {
-		if f.view.Last() >= before || c.records == cutRecords {
-			return errCutFound
-		}
-		c.records++
-		c.bytes += uint64(len(f.view.Raw))
-		last = store.Cut{Sequence: f.view.Last(), Hash: after, Last: at}
-		return nil
-	}
-	if err = e.walk(f); err != nil && !errors.Is(err, errCutFound) {
-		m.failStore(err)
-		return cutting{}, fmt.Errorf("cut the records of an entity: %w", err)
-	}
-	if last.Sequence == 0 {
-		return cutting{}, nil // no event would be gone
-	}
-	c.cut = &last
-	return c, nil
+	defer e.View.Close()
+	return e.CutBy(s, kept)
 }
 
-// take makes the entity's records begin at the cut. The caller holds the lock.
-func (c *cutting) take(sh *shard, h *head) {
-	if c.cut == nil {
+// takeCut makes the entity's records begin at the cut. The caller holds the lock.
+func (h *head) takeCut(c *history.Cutting) {
+	if c.Cut == nil {
 		return
 	}
-	h.Cut, h.cut = c.cut, true
-	h.Records -= c.records
-	h.Bytes -= c.bytes
-	sh.applied.Bytes -= c.bytes
-}
-
-// anchor starts the follower at the beginning of an entity's records.
-func (f *follower) anchor(c *store.Cut) {
-	f.started = true
-	if c != nil {
-		f.at, f.seq, f.hash = c.Last, c.Sequence, c.Hash
-	}
-}
-
-// begin starts the follower for a reading from a sequence on; what was cut is
-// an error.
-func (f *follower) begin(c *store.Cut, from journal.Sequence) error {
-	f.from = from
-	switch {
-	case c != nil && from < c.Sequence:
-		return &journal.CutError{First: c.Sequence + 1}
-	case from == 0 || c != nil && from == c.Sequence:
-		f.anchor(c)
-	}
-	return nil
+	h.Cut, h.cut = c.Cut, true
+	h.Records -= c.Records
+	h.Bytes -= c.Bytes
+	h.shard.applied.Bytes -= c.Bytes
 }
 
 // dropRecords deletes the packs of which nothing is left after a cut. They were
 // in the store before this batch.
-func (b *Batch) dropRecords(w *headWrite, st Store) error {
+func (b *Batch) dropRecords(w *headWrite, st kv.Store) error {
 	if !w.cut {
 		return nil
 	}

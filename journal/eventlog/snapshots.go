@@ -7,20 +7,17 @@ import (
 	"slices"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/history"
+	"github.com/hostd/hostd/journal/eventlog/verdict"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
 
 // snapshots is the part of an entity's overlay that is about snapshots.
 type snapshots struct {
-	fresh []appliedSnapshot // taken by no batch
-	taken []appliedSnapshot // in the batch on its way
+	fresh []history.Snapshot // taken by no batch
+	taken []history.Snapshot // in the batch on its way
 	gone  []journal.Sequence
-}
-
-type appliedSnapshot struct {
-	seq journal.Sequence
-	raw []byte
 }
 
 // applySnapshot makes a snapshot visible if the entity is exactly where the
@@ -34,12 +31,11 @@ func (m *Machine) applySnapshot(sh *shard, body []byte) error {
 		return fmt.Errorf("%w: a snapshot has %d bytes", ErrInvalid, len(body))
 	}
 	typ, id := []byte(s.Entity.Type), []byte(s.Entity.ID)
-	if !validName(typ, sharding.MaxEntityTypeBytes) || !validName(id, sharding.MaxEntityIDBytes) {
-		return fmt.Errorf("%w: an entity's name cannot be a key", ErrInvalid)
+	if err := verdict.Name(typ, id, "an entity's name"); err != nil {
+		return err
 	}
 	h, err := m.head(sh, typ, id)
 	if err != nil {
-		m.failStore(err)
 		return err
 	}
 	if h.Sequence != s.Sequence || h.Deleted {
@@ -50,21 +46,21 @@ func (m *Machine) applySnapshot(sh *shard, body []byte) error {
 	}
 	kept := h.Snapshots
 	kept.Add(s.Sequence, int(s.Keep))
-	cut, err := m.cutBy(sh, h, &s, kept)
+	cut, err := m.cutBy(sh, &s, kept)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.listDirty(h)
-	cut.take(sh, h)
+	h.takeCut(&cut)
 	h.dropSnapshots(h.Snapshots.Add(s.Sequence, int(s.Keep)))
 	if len(s.Filter) > 0 {
 		h.Stands = h.Last // all command ids up to there are in the filter
 	}
 	h.dropFresh(s.Sequence)
 	h.snaps.gone = slices.DeleteFunc(h.snaps.gone, func(seq journal.Sequence) bool { return seq == s.Sequence })
-	h.snaps.fresh = append(h.snaps.fresh, appliedSnapshot{s.Sequence, body})
+	h.snaps.fresh = append(h.snaps.fresh, history.Snapshot{Seq: s.Sequence, Raw: body})
 	m.unflushed.Add(int64(len(body) + overlayBytes))
 	return nil
 }
@@ -85,11 +81,11 @@ func (h *head) dropSnapshots(gone []journal.Sequence) {
 
 // dropFresh takes a snapshot out that no batch has taken.
 func (h *head) dropFresh(seq journal.Sequence) {
-	h.snaps.fresh = slices.DeleteFunc(h.snaps.fresh, func(s appliedSnapshot) bool { return s.seq == seq })
+	h.snaps.fresh = slices.DeleteFunc(h.snaps.fresh, func(s history.Snapshot) bool { return s.Seq == seq })
 }
 
 // take hands the fresh snapshots and the deletions to a batch.
-func (s *snapshots) take() (fresh []appliedSnapshot, gone []journal.Sequence) {
+func (s *snapshots) take() (fresh []history.Snapshot, gone []journal.Sequence) {
 	if s == nil {
 		return nil, nil
 	}
@@ -98,7 +94,7 @@ func (s *snapshots) take() (fresh []appliedSnapshot, gone []journal.Sequence) {
 	return fresh, gone
 }
 
-// flushed is told that what was taken is in the store.
+// flushedSnapshots is told that what was taken is in the store.
 func (h *head) flushedSnapshots() {
 	if h.snaps == nil {
 		return
@@ -121,12 +117,12 @@ func (m *Machine) listDirty(h *head) {
 // passed over and logged: the events that it stands for are still there. The
 // result is the caller's to keep and not to modify. Where the entity's first
 // events were cut, one of another module is better than none.
-func (m *Machine) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.EntityID, module journal.Digest, below journal.Sequence) (*journal.Snapshot, error) {
-	s, err := m.snapshot(id, e)
+func (r *Reader) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.EntityID, module journal.Digest, below journal.Sequence) (*journal.Snapshot, error) {
+	s, err := r.entity(id, e)
 	if err != nil {
 		return nil, fmt.Errorf("read snapshots in shard %d: %w", id, err)
 	}
-	defer s.view.Close()
+	defer s.View.Close()
 	var other *journal.Snapshot
 	for i := s.Snapshots.Len() - 1; i >= 0; i-- {
 		seq := s.Snapshots[i]
@@ -136,12 +132,12 @@ func (m *Machine) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		snap, err := s.snapshotAt(seq)
+		snap, err := s.SnapshotAt(seq)
 		if err != nil && !errors.Is(err, journal.ErrDamaged) && !errors.Is(err, journal.ErrUnsupported) {
 			return nil, fmt.Errorf("read snapshot in shard %d: %w", id, err)
 		}
 		if err != nil {
-			m.opts.Logger.Error("a snapshot is passed over", "shard_id", uint64(id), "entity_type", e.Type, "error", err)
+			r.opts.Logger.Error("a snapshot is passed over", "shard_id", uint64(id), "entity_type", e.Type, "error", err)
 			continue
 		}
 		if i == s.Snapshots.Len()-1 {
@@ -157,37 +153,6 @@ func (m *Machine) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.
 	return other, nil
 }
 
-// snapshotAt returns one of the snapshots that the head lists.
-func (s *snapshot) snapshotAt(seq journal.Sequence) (*journal.Snapshot, error) {
-	var raw []byte
-	for _, o := range s.snaps {
-		if o.seq == seq {
-			raw = o.raw
-		}
-	}
-	if raw == nil {
-		key := append(store.AppendPrefix(nil, s.shard, s.generation, store.ClassSnapshot), s.key...)
-		found, err := s.view.Get(store.AppendSnapshotSuffix(key, seq), func(body []byte) error {
-			raw = slices.Clone(body)
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		if !found {
-			return nil, &store.DamageError{Where: "the snapshots of an entity", What: "one is missing"}
-		}
-	}
-	out := &journal.Snapshot{}
-	if err := out.Decode(raw); err != nil {
-		return nil, err
-	}
-	if out.Sequence != seq || string(store.AppendEntityID(nil, out.Entity)) != string(s.key) {
-		return nil, &store.DamageError{Where: "the snapshots of an entity", What: "one is in another's place"}
-	}
-	return out, nil
-}
-
 func (b *Batch) putSnapshots(w *headWrite) {
 	if len(w.snaps) == 0 && len(w.gone) == 0 {
 		return
@@ -195,7 +160,7 @@ func (b *Batch) putSnapshots(w *headWrite) {
 	for i := range w.snaps {
 		s := &w.snaps[i]
 		key := append(b.prefix(w.head.shard, store.ClassSnapshot), w.head.key...)
-		b.kvs.Put(store.AppendSnapshotSuffix(key, s.seq), s.raw)
+		b.kvs.Put(store.AppendSnapshotSuffix(key, s.Seq), s.Raw)
 	}
 	for _, seq := range w.gone {
 		key := append(b.prefix(w.head.shard, store.ClassSnapshot), w.head.key...)
@@ -205,17 +170,17 @@ func (b *Batch) putSnapshots(w *headWrite) {
 
 // NewestSnapshot returns the sequence of an entity's newest snapshot, whichever
 // module made it, and the size of the state in it; zeros where there is none.
-func (m *Machine) NewestSnapshot(id sharding.ShardID, e sharding.EntityID) (at journal.Sequence, stateBytes int, err error) {
-	s, err := m.snapshot(id, e)
+func (r *Reader) NewestSnapshot(id sharding.ShardID, e sharding.EntityID) (at journal.Sequence, stateBytes int, err error) {
+	s, err := r.entity(id, e)
 	if err != nil {
 		return 0, 0, fmt.Errorf("read snapshots in shard %d: %w", id, err)
 	}
-	defer s.view.Close()
+	defer s.View.Close()
 	n := s.Snapshots.Len()
 	if n == 0 {
 		return 0, 0, nil
 	}
-	snap, err := s.snapshotAt(s.Snapshots[n-1])
+	snap, err := s.SnapshotAt(s.Snapshots[n-1])
 	if err != nil {
 		return 0, 0, fmt.Errorf("read snapshot in shard %d: %w", id, err)
 	}

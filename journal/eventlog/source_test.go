@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// source makes entries that follow a twin's state, and some that do not.
+// source makes entries that follow a model's state, and some that do not.
 type source struct {
 	rng    *rand.Rand
-	twin   *twin
+	model  *model
 	shards int
 	names  int
 	clock  int64
@@ -23,7 +23,7 @@ type source struct {
 }
 
 func newSource(seed uint64, shards, names int) *source {
-	return &source{rng: rand.New(rand.NewPCG(seed, 1)), twin: newTwin(), shards: shards, names: names, clock: 1e18, wrong: true}
+	return &source{rng: rand.New(rand.NewPCG(seed, 1)), model: newModel(), shards: shards, names: names, clock: 1e18, wrong: true}
 }
 
 func (s *source) entity() sharding.EntityID {
@@ -31,21 +31,21 @@ func (s *source) entity() sharding.EntityID {
 	return sharding.EntityID{Type: []string{"account", "cart", "a"}[n%3], ID: fmt.Sprintf("e %d", n)}
 }
 
-// next makes the next entry of a random shard, applies it to the twin and
+// next makes the next entry of a random shard, applies it to the model and
 // returns what the verdict must be.
 func (s *source) next() (sharding.ShardID, journal.Committed, error) {
 	id := sharding.ShardID(1 + s.rng.IntN(s.shards))
-	sh := s.twin.shard(id)
+	sh := s.model.shard(id)
 	c := journal.Committed{Index: sh.index + 1, Term: max(sh.term, 1)}
 	if s.rng.IntN(20) == 0 {
 		c.Term++
 	} else {
 		c.Data = s.data(sh, c.Term)
 	}
-	return id, c, s.twin.apply(id, c)
+	return id, c, s.model.apply(id, c)
 }
 
-func (s *source) data(sh *twinShard, term sharding.Term) []byte {
+func (s *source) data(sh *modelShard, term sharding.Term) []byte {
 	fence := term
 	if s.wrong && s.rng.IntN(15) == 0 {
 		fence--
@@ -55,7 +55,7 @@ func (s *source) data(sh *twinShard, term sharding.Term) []byte {
 		return s.bindings(sh, fence)
 	}
 	if s.rng.IntN(8) == 0 {
-		return s.post(sh, fence)
+		return s.outboxEntry(sh, fence)
 	}
 	if s.rng.IntN(4) == 0 {
 		if b := s.snapshot(sh, fence); b != nil {
@@ -69,7 +69,7 @@ func (s *source) data(sh *twinShard, term sharding.Term) []byte {
 	}
 	after := make(map[sharding.EntityID]state)
 	var chain journal.Chain
-	taken := make(map[twinPair]uint64)
+	taken := make(map[modelPair]uint64)
 	for n := 1 + s.rng.IntN(5); n > 0; n-- {
 		e := s.entity()
 		at, ok := after[e]
@@ -78,7 +78,7 @@ func (s *source) data(sh *twinShard, term sharding.Term) []byte {
 		}
 		r := s.record(e, term)
 		s.timers(&r, sh.entities[e])
-		s.sends(&r, sh, taken)
+		s.addMessages(&r, sh, taken)
 		slices.SortFunc(r.Sections, func(a, b journal.Section) int { return cmp.Compare(a.Kind, b.Kind) })
 		r.Expected, r.Prev = at.seq, at.hash
 		if s.wrong && s.rng.IntN(40) == 0 {
@@ -94,7 +94,7 @@ func (s *source) data(sh *twinShard, term sharding.Term) []byte {
 }
 
 // bindings is an entry with a revision that is higher than the shard's, or not.
-func (s *source) bindings(sh *twinShard, fence sharding.Term) []byte {
+func (s *source) bindings(sh *modelShard, fence sharding.Term) []byte {
 	b := journal.AppendBindingsEntry(nil, fence, s.number, max(1, sh.revision+s.rng.Uint64N(5))-1)
 	if s.wrong && s.rng.IntN(4) == 0 {
 		b = b[:len(b)-s.rng.IntN(8)-1]
@@ -104,7 +104,7 @@ func (s *source) bindings(sh *twinShard, fence sharding.Term) []byte {
 
 // snapshot is an entry with a snapshot of some entity that has events, at its
 // head or not.
-func (s *source) snapshot(sh *twinShard, fence sharding.Term) []byte {
+func (s *source) snapshot(sh *modelShard, fence sharding.Term) []byte {
 	e := s.entity()
 	ent := sh.entities[e]
 	if ent == nil || ent.seq == 0 {
@@ -140,7 +140,7 @@ func (s *source) record(e sharding.EntityID, term sharding.Term) journal.Record 
 		r.Flags |= journal.FlagTombstone
 	}
 	if s.rng.IntN(5) == 0 {
-		r.Flags |= journal.FlagResting
+		r.Flags |= journal.FlagStopped
 	}
 	for n := s.rng.IntN(4); n > 0; n-- {
 		ev := journal.Event{Type: "moved", Payload: s.bytes(300)}
@@ -153,7 +153,7 @@ func (s *source) record(e sharding.EntityID, term sharding.Term) journal.Record 
 }
 
 // timers makes a record set and cancel timers, or be made by one.
-func (s *source) timers(r *journal.Record, cur *twinEntity) {
+func (s *source) timers(r *journal.Record, cur *modelEntity) {
 	if s.rng.IntN(3) > 0 {
 		return
 	}

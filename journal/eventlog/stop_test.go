@@ -63,11 +63,14 @@ func TestUnreadableEntryStopsTheShard(t *testing.T) {
 				t.Errorf("%s: verdict %v", name, v.Err)
 			}
 		}
+		if n := m.Entities(1); n != 0 {
+			t.Errorf("%s: %d entities", name, n)
+		}
 		if index, _ := m.Applied(1); index != 1 || m.Stopped(1) == nil || m.Stopped(2) != nil {
 			t.Errorf("%s: applied %d, stopped %v", name, index, m.Stopped(1))
 		}
 		for _, id := range []string{"a", "b"} {
-			if seq, _, exists, err := m.Head(1, sharding.EntityID{Type: "t", ID: id}); seq != 0 || exists || err != nil {
+			if seq, _, exists, err := m.Head(1, sharding.EntityID{Type: "t", ID: id}); seq != 0 || exists || !errors.Is(err, journal.ErrStopped) {
 				t.Errorf("%s: head of %s is %d %v %v", name, id, seq, exists, err)
 			}
 		}
@@ -161,7 +164,7 @@ func TestInvalidEntriesAreRefused(t *testing.T) {
 // registry is a metadata machine: set key value, or delete key.
 type registry struct{ pairs map[string]string }
 
-func (r *registry) Apply(index uint64, body []byte) ([]eventlog.KV, []byte) {
+func (r *registry) Apply(index uint64, body []byte) ([]eventlog.KV, []byte, error) {
 	words := strings.Fields(string(body))
 	var out []eventlog.KV
 	for len(words) > 1 {
@@ -173,15 +176,22 @@ func (r *registry) Apply(index uint64, body []byte) ([]eventlog.KV, []byte) {
 		}
 		out, words = append(out, kv), words[2:]
 	}
-	return out, fmt.Appendf(nil, "done %d", index)
+	return out, fmt.Appendf(nil, "done %d", index), nil
 }
 
-func (r *registry) Restore(key, value []byte) error {
-	if _, twice := r.pairs[string(key)]; twice {
-		return errors.New("restored twice")
+func (r *registry) Replace(_ uint64, restore func(put func(key, value []byte) error) error) error {
+	next := make(map[string]string)
+	err := restore(func(key, value []byte) error {
+		if _, twice := next[string(key)]; twice {
+			return errors.New("restored twice")
+		}
+		next[string(key)] = string(value)
+		return nil
+	})
+	if err == nil {
+		r.pairs = next
 	}
-	r.pairs[string(key)] = string(value)
-	return nil
+	return err
 }
 
 // The metadata machine comes back as of the watermark and is given again what
@@ -231,4 +241,51 @@ func TestMetadataIsRestored(t *testing.T) {
 			t.Fatalf("from %d:\n got %v\nwant %v", watermark, back.pairs, live.pairs)
 		}
 	}
+}
+
+// Damage that was found outside of applying stops the shard as it stands, once,
+// and all who read it; the generation that follows works.
+func TestDamageFoundElsewhereStopsTheGeneration(t *testing.T) {
+	var told []eventlog.Stopped
+	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
+	m := openMachine(t, st, 0, eventlog.Options{Stopped: func(s eventlog.Stopped) { told = append(told, s) }})
+	apply1(m, 1, journal.Committed{Index: 1, Term: 1})
+	apply1(m, 2, journal.Committed{Index: 1, Term: 1, Data: entry(1, record("a", 0, journal.Hash{}, 1))})
+	wake, cancel, err := m.SubscribeOrder([]sharding.ShardID{2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cancel()
+	m.Stop(2, &store.DamageError{Where: "table 7", What: "a block fails its checksum"})
+	m.Stop(2, errors.New("found again"))
+	if len(told) != 1 || told[0].Shard != 2 || told[0].Generation != 0 || told[0].Reason() != sharding.StopDamaged || told[0].Err.Index != 1 {
+		t.Fatalf("told %+v", told)
+	}
+	select {
+	case <-wake:
+	default:
+		t.Error("who waits for records is not told")
+	}
+	a := sharding.EntityID{Type: "t", ID: "a"}
+	if _, _, _, err := m.Head(2, a); !errors.Is(err, journal.ErrStopped) || !errors.Is(err, journal.ErrDamaged) {
+		t.Errorf("a head is read: %v", err)
+	}
+	if _, err := m.ReadOrder(t.Context(), 2, 0, func(*store.OrderRow) error { return nil }); !errors.Is(err, journal.ErrStopped) {
+		t.Errorf("records are read: %v", err)
+	}
+	if v := apply1(m, 2, journal.Committed{Index: 2, Term: 1}); !errors.Is(v.Err, eventlog.ErrStopped) {
+		t.Errorf("applied: %+v", v)
+	}
+	if all := m.StoppedShards(); len(all) != 1 || all[2] == nil {
+		t.Errorf("stopped: %v", all)
+	}
+	m.Drop(2, 1)
+	if v := apply1(m, 2, journal.Committed{Index: 1, Term: 2, Data: entry(2)}); errors.Is(v.Err, eventlog.ErrStopped) || m.Stopped(2) != nil {
+		t.Errorf("the next generation has stopped too: %+v", v)
+	}
+	m.Stop(2, fmt.Errorf("entry 9: %w", journal.ErrUnsupported))
+	if len(told) != 2 || told[1].Generation != 1 || told[1].Reason() != sharding.StopUnsupported {
+		t.Errorf("told %+v", told)
+	}
+	flush(t, m, st)
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Leftovers is store.Options.Leftover as the lives in the log have it: every
-// life but a shard's present one may be incomplete, and that too while its
-// snapshot may be read in again.
-func Leftovers(lives []statefile.Life) func(shard sharding.ShardID, generation uint32) bool {
-	present := make(map[sharding.ShardID]*statefile.Life, len(lives))
-	for i := range lives {
-		present[lives[i].Shard] = &lives[i]
+// Leftovers is store.Options.Leftover as the generations in the log have it:
+// every generation but a shard's present one may be incomplete, and that too
+// while its snapshot may be read in again.
+func Leftovers(generations []statefile.Generation) func(shard sharding.ShardID, generation uint32) bool {
+	present := make(map[sharding.ShardID]*statefile.Generation, len(generations))
+	for i := range generations {
+		present[generations[i].Shard] = &generations[i]
 	}
 	return func(shard sharding.ShardID, generation uint32) bool {
 		l := present[shard]
@@ -22,20 +22,20 @@ func Leftovers(lives []statefile.Life) func(shard sharding.ShardID, generation u
 	}
 }
 
-// VerifyLives checks that a store that was verified, as of the watermark in the
-// log, has what the log counts on: of every life what was cut off the log, or
-// the snapshot that it begins with, whole. cuts are the indexes before which
-// the log has no entries.
-func VerifyLives(r *store.Report, lives []statefile.Life, cuts map[sharding.ShardID]uint64) (problems []store.DamageError) {
+// VerifyGenerations checks that a store that was verified, as of the watermark
+// in the log, has what the log counts on: of every generation what was cut off
+// the log, or the snapshot that it begins with, whole. cuts are the indexes
+// before which the log has no entries.
+func VerifyGenerations(r *store.Report, generations []statefile.Generation, cuts map[sharding.ShardID]uint64) (problems []store.DamageError) {
 	problem := func(shard sharding.ShardID, format string, args ...any) {
 		problems = append(problems, store.DamageError{Where: fmt.Sprintf("shard %d", shard), What: fmt.Sprintf(format, args...)})
 	}
-	for i := range lives {
-		l := &lives[i]
+	for i := range generations {
+		l := &generations[i]
 		if l.Gone {
 			continue
 		}
-		mark := findLife(r, l)
+		mark := findGeneration(r, l)
 		switch {
 		case mark.Marked && mark.Applied.Index < cuts[l.Shard]:
 			problem(l.Shard, "it is applied to index %d, the log begins behind %d", mark.Applied.Index, cuts[l.Shard])
@@ -52,11 +52,11 @@ func VerifyLives(r *store.Report, lives []statefile.Life, cuts map[sharding.Shar
 	return problems
 }
 
-func findLife(r *store.Report, l *statefile.Life) store.Life {
-	for _, have := range r.Lives {
+func findGeneration(r *store.Report, l *statefile.Generation) store.Generation {
+	for _, have := range r.Generations {
 		if have.Shard == l.Shard && have.Generation == l.Generation {
 			return have
 		}
 	}
-	return store.Life{}
+	return store.Generation{}
 }

@@ -3,6 +3,8 @@ package raftgroup
 import (
 	"encoding/binary"
 
+	"github.com/hostd/hostd/journal/raftgroup/wire"
+	"github.com/hostd/hostd/sharding"
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 )
@@ -10,12 +12,10 @@ import (
 // Begin starts a turn with all groups that something happened to.
 func (c *Core) Begin() *Turn {
 	clear(c.taken)
-	clear(c.sections)
-	c.taken, c.sections, c.next, c.record = c.taken[:0], c.sections[:0], 0, nil
+	c.taken = c.taken[:0]
+	c.records.reset()
 	c.turn.reset()
 	c.stats.Turns++
-	clear(c.installs)
-	c.installs, c.installed = c.installs[:0], 0
 	dirty := c.dirty
 	c.dirty = c.spare[:0]
 	for _, g := range dirty {
@@ -25,9 +25,7 @@ func (c *Core) Begin() *Turn {
 		}
 	}
 	c.spare = dirty[:0]
-	c.turn.Late = append(c.turn.Late, c.outbox...)
-	clear(c.outbox)
-	c.outbox = c.outbox[:0]
+	c.turn.Late = c.mail.collect(c.turn.Late)
 	return &c.turn
 }
 
@@ -44,15 +42,23 @@ func (t *Turn) reset() {
 }
 
 func (c *Core) begin(g *group) {
-	if !g.told || g.toldQuorum != g.quorum {
-		g.told, g.toldQuorum = true, g.quorum
+	defer c.contain(g)
+	if g.report() {
 		c.turn.Quorums = append(c.turn.Quorums, QuorumChange{g.shard, g.quorum})
 	}
-	if g.held {
+	if g.failed {
+		c.beginFailed(g)
+		return
+	}
+	if g.readyWaits {
 		// What came meanwhile waits for the next turn.
 		c.touch(g)
 	} else {
-		if g.campaign && g.node.BasicStatus().RaftState == raft.StateFollower {
+		if g.stopped != sharding.NotStopped && (g.leader || g.lead == g.replica) {
+			// It reports that it leads no more, whatever raft still has to hand over.
+			c.observe(g, &raft.SoftState{Lead: g.replica, RaftState: raft.StateLeader})
+		}
+		if g.campaign && !c.probation && !c.opts.holdsBack(g.shard) && g.node.BasicStatus().RaftState == raft.StateFollower {
 			_ = g.node.Campaign()
 		}
 		c.flushProposals(g)
@@ -60,28 +66,32 @@ func (c *Core) begin(g *group) {
 	}
 	if g.rewrite {
 		g.rewrite = false // one section, and so one record: written in parts, the first would cut the rest off
-		c.sections = append(c.sections, pending{g, section{shard: uint32(g.shard), replica: g.replica, first: g.log.cut + 1, ents: g.log.ents}})
+		c.records.add(g, wire.Section{Shard: uint32(g.shard), Replica: g.replica, First: g.log.Cut() + 1, Ents: g.log.All()})
 	}
-	held := g.held
-	has := held || g.node.HasReady()
+	readyWaits := g.readyWaits
+	has := readyWaits || g.node.HasReady()
 	if has {
-		if !held {
+		if !readyWaits {
 			g.ready = g.node.Ready()
 		}
-		g.held = false
+		g.readyWaits = false
 		if g.asleep || g.ready.SoftState != nil || len(g.ready.Entries)+len(g.ready.CommittedEntries) > 0 {
-			c.wake(g)
+			c.clocks.wake(g)
 		}
 		c.take(g)
 	}
-	if in := g.incoming; in != nil && in.stepped && !held && c.adopt(g, has) {
+	if in := g.transfer.incoming; in != nil && in.Stepped && !readyWaits && c.adopt(g, has) {
 		return
 	}
 	if has && g.ready.MustSync || g.confUnwritten {
 		// Who has left is forgotten by what this replica says: it must not say
 		// anything else after a power cut.
 		c.turn.MustSync = c.turn.MustSync || g.confUnwritten
-		c.sections = append(c.sections, pending{g, g.section(has)})
+		var ents []*pb.Entry
+		if has {
+			ents = g.ready.Entries
+		}
+		c.records.add(g, g.section(ents))
 	}
 }
 
@@ -93,10 +103,10 @@ func (c *Core) take(g *group) {
 	promised := g.note(rd.HardState)
 	for _, m := range rd.Messages {
 		if m.GetType() == pb.MsgSnap {
-			c.ship(g, m)
+			c.turn.Snapshots = c.transfers.ship(c.turn.Snapshots, g, m)
 			continue
 		}
-		if !isCarried(m.GetType()) {
+		if !wire.IsCarried(m.GetType()) {
 			continue
 		}
 		// A leader may ask others to store what it has not stored yet itself, but
@@ -104,44 +114,12 @@ func (c *Core) take(g *group) {
 		// have more than the leader has, and the leader need its vote again.
 		// Everything else speaks of what this replica has on disk.
 		early := !promised && !g.confUnwritten && (m.GetType() == pb.MsgApp || m.GetType() == pb.MsgHeartbeat)
-		if early || planted == 15 { // votes and append responses leave before the sync
-			c.turn.Early = c.post(c.turn.Early, g, m)
+		if early {
+			c.turn.Early = c.mail.post(c.turn.Early, g, m)
 		} else {
-			c.turn.Late = c.post(c.turn.Late, g, m)
+			c.turn.Late = c.mail.post(c.turn.Late, g, m)
 		}
 	}
-}
-
-// post adds a message for the node of its replica, or drops it if nobody knows
-// that.
-func (c *Core) post(box []Message, g *group, m *pb.Message) []Message {
-	if g.park(m) {
-		return box
-	}
-	p := c.locate(g, m.GetTo())
-	if p == nil {
-		c.stats.MessagesUnlocated++
-		return box
-	}
-	c.stats.MessagesSent++
-	return append(box, Message{Shard: g.shard, Raft: m, to: p})
-}
-
-// section is what has to be written of the group.
-func (g *group) section(has bool) section {
-	s := section{shard: uint32(g.shard), replica: g.replica}
-	if g.hardUnwritten {
-		g.hardOut = g.hard
-		s.hard = &g.hardOut
-	}
-	if g.confUnwritten {
-		m := g.conf
-		s.conf = &m
-	}
-	if has && len(g.ready.Entries) > 0 {
-		s.first, s.ents = g.ready.Entries[0].GetIndex(), g.ready.Entries
-	}
-	return s
 }
 
 // msgProp is pointed to by messages; it is never written.
@@ -171,11 +149,13 @@ func (c *Core) flushProposals(g *group) {
 			err = g.node.Step(&pb.Message{Type: &msgProp, From: &g.replica, Entries: ents})
 		}
 		if err != nil || len(ents) < n {
-			c.drop(g, all[:n], err)
+			had := len(c.turn.Dropped)
+			c.turn.Dropped = g.drop(c.turn.Dropped, all[:n], err)
+			c.stats.ProposalsDropped += uint64(len(c.turn.Dropped) - had)
 		}
 		if err == nil {
 			c.stats.Proposals += uint64(len(ents))
-			g.fresh += len(ents)
+			g.delayed.fresh += len(ents)
 		}
 		all = all[n:]
 	}
@@ -196,7 +176,7 @@ func (g *group) hands() bool {
 }
 
 // drop reports those proposals that did not enter raft's log.
-func (c *Core) drop(g *group, proposals []proposal, err error) {
+func (g *group) drop(out []Dropped, proposals []proposal, err error) []Dropped {
 	for i := range proposals {
 		p := &proposals[i]
 		reason := err
@@ -210,51 +190,33 @@ func (c *Core) drop(g *group, proposals []proposal, err error) {
 		case err == raft.ErrProposalDropped:
 			reason = ErrDropped
 		}
-		c.stats.ProposalsDropped++
-		c.turn.Dropped = append(c.turn.Dropped, Dropped{g.shard, p.fence, p.number, reason})
+		out = append(out, Dropped{g.shard, p.fence, p.number, reason})
 	}
+	return out
 }
 
 // flushReads starts a round for the reads that wait.
 func (c *Core) flushReads(g *group) {
-	if len(g.reads) == 0 {
+	if !g.reads.Waiting() {
 		return
 	}
 	if !g.leader {
-		c.failReads(g)
+		c.turn.Reads = g.failReads(c.turn.Reads)
 		return
 	}
-	if planted == 3 || g.unasked { // reads are answered without asking the others
-		for _, token := range g.reads {
-			c.turn.Reads = append(c.turn.Reads, ReadResult{Shard: g.shard, Token: token, Index: g.applied})
-		}
-		g.reads, g.unasked = nil, false
-		return
-	}
-	if !g.readable || len(g.rounds) >= maxRounds {
+	if !g.readable || g.reads.Full() {
 		return
 	}
 	c.context++
-	g.rounds = append(g.rounds, round{c.context, g.reads})
-	g.waiting += len(g.reads)
-	g.reads = nil
+	g.reads.Ask(c.context)
 	g.node.ReadIndex(binary.LittleEndian.AppendUint64(nil, c.context))
 }
 
-func (c *Core) failReads(g *group) {
-	for _, token := range g.takeReads() {
-		c.turn.Reads = append(c.turn.Reads, ReadResult{Shard: g.shard, Token: token, Err: ErrNotLeader})
+func (g *group) failReads(out []ReadResult) []ReadResult {
+	for _, token := range g.reads.Take() {
+		out = append(out, ReadResult{Shard: g.shard, Token: token, Err: ErrNotLeader})
 	}
-}
-
-// takeReads returns all reads that are not confirmed, for good.
-func (g *group) takeReads() (tokens []uint64) {
-	for _, r := range g.rounds {
-		tokens = append(tokens, r.tokens...)
-	}
-	tokens = append(tokens, g.reads...)
-	g.rounds, g.reads, g.waiting = nil, nil, 0
-	return tokens
+	return out
 }
 
 // Abandon returns what will not be done any more when no further turn comes:
@@ -265,7 +227,7 @@ func (c *Core) Abandon() (dropped []Dropped, reads []ReadResult) {
 			dropped = append(dropped, Dropped{g.shard, p.fence, p.number, ErrStopped})
 		}
 		g.proposals = nil
-		for _, token := range g.takeReads() {
+		for _, token := range g.reads.Take() {
 			reads = append(reads, ReadResult{Shard: g.shard, Token: token, Err: ErrStopped})
 		}
 	}

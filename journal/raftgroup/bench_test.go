@@ -9,6 +9,7 @@ import (
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -59,7 +60,7 @@ func benchmarkGroupOfOne(b *testing.B, groups, outstanding int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	rec, err := Recover(log)
+	rec, err := recovery.Recover(log)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -431,7 +432,7 @@ func TestMessagesToOtherReplicasAreDropped(t *testing.T) {
 	}
 	from := uint64(replicaOf(1, (slices.Index(c.nodes, m)+1)%3))
 	frame := func(to sharding.ReplicaID) []byte {
-		return EncodeFrame([]Message{{Shard: 1, Raft: appResp(from, uint64(to), uint64(term)+5)}})
+		return wire.EncodeFrame([]wire.Message{{Shard: 1, Raft: appResp(from, uint64(to), uint64(term)+5)}})
 	}
 	// To an earlier replica of this node: nothing happens. To this one: the
 	// higher term ends the leadership.

@@ -5,6 +5,10 @@ import (
 	"slices"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/raftgroup/nodes"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
+	"github.com/hostd/hostd/journal/raftgroup/transfer"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
 	pb "go.etcd.io/raft/v3/raftpb"
 )
@@ -12,70 +16,49 @@ import (
 // Core is the pure part: many raft groups and what they want done. It belongs
 // to one goroutine. A turn goes
 //
-//	inputs* ─▶ Begin ─▶ send Early ─▶ (Record ─▶ append ─▶ Appended)* ─▶ sync if MustSync ─▶ Finish ─▶ send Late, report, apply
+//	inputs* ─▶ Begin ─▶ send Early ─▶ (records.turn ─▶ append ─▶ records.appended)* ─▶ sync if MustSync ─▶ Finish ─▶ send Late, report, apply
 //
 // and only groups that something happened to take part in it.
 type Core struct {
 	opts   Options
 	groups map[sharding.ShardID]*group
 	// order has the groups by shard: what is written never depends on a map.
-	order []*group
-	// ticking are the groups whose clock goes: they are awake and not alone.
-	ticking []*group
-	dirty   []*group
-	spare   []*group // the other buffer of dirty
+	order  []*group
+	clocks clocks
+	mail   mail
+	dirty  []*group
+	spare  []*group // the other buffer of dirty
 
-	// now counts ticks. peers are in the order in which they became known;
-	// unheard is how many of them were neither heard nor given up.
-	now     uint64
-	byNode  map[sharding.NodeID]*peer
-	peers   []*peer
-	unheard int
-	// hunting groups campaign soon; unlocated ones have a voter whose node
-	// nobody knows.
-	hunting   []*group
+	now       uint64 // ticks
+	nodes     *nodes.Table
+	elections elections
+	transfers transfers
+	retention retention
+	// unlocated groups have a voter whose node nobody knows.
 	unlocated []*group
 	stats     Counters
-	led       int       // groups that lead
-	outbox    []Message // of no ready; they leave with the next turn
+	led       int // groups that lead
 
 	// former has the shards of which a replica was removed.
-	former formerLives
-	// sending counts the snapshots handed out; unsent ones of a turn are to be
-	// reported, and obsolete files to be removed.
-	sending  int
-	unsent   []*Outgoing
-	obsolete []string
+	former  wire.Former
+	stopped stoppedGroups
 
-	// watermark is the state machine's as of the last cut written.
-	watermark uint64
-	context   uint64
-	cutDue    bool
+	// probation: no group votes, campaigns or answers yet.
+	probation bool
 
-	turn     Turn
-	taken    []*group  // groups with a ready in this turn
-	sections []pending // of this turn
-	next     int       // the first section that is in no record yet
-	record   []pending // in the record handed out
-	sizes    []int64   // of logs
-	// installs are groups whose ready has a snapshot, installed those of them
-	// that are in a record.
-	installs  []*group
-	installed int
-	buf       []byte
-}
+	context uint64 // of the last round of reads
 
-// pending is a section and the group it is of.
-type pending struct {
-	g *group
-	s section
+	turn    Turn
+	taken   []*group // groups with a ready in this turn
+	records records
+	buf     []byte
 }
 
 // Turn is what one turn wants done. Its slices are valid until the next Begin;
 // what they hold belongs to the receiver.
 type Turn struct {
 	// Early messages may leave before the sync.
-	Early []Message
+	Early []Posted
 	// MustSync says that the records must be durable before Finish.
 	MustSync bool
 	// Leaders and Quorums are reported before Applied, Dropped and Reads after
@@ -88,9 +71,15 @@ type Turn struct {
 	Dropped  []Dropped
 	Reads    []ReadResult
 	// Snapshots are to be sent after the sync.
-	Snapshots []*Outgoing
+	Snapshots []*transfer.Outgoing
 	// Late messages leave after the sync.
-	Late []Message
+	Late []Posted
+}
+
+// Posted is a message on its way out.
+type Posted struct {
+	wire.Message
+	to *nodes.Node
 }
 
 // LeaderChange is a call of Sink.LeaderChanged.
@@ -131,18 +120,23 @@ type ReadResult struct {
 
 // NewCore starts the recovered groups. Groups whose only voter is this replica
 // campaign in the first turn.
-func NewCore(rec *Recovered, opts Options) (*Core, error) {
+func NewCore(rec *recovery.Recovered, opts Options) (*Core, error) {
 	c := &Core{
-		opts: opts.withDefaults(), groups: map[sharding.ShardID]*group{}, byNode: map[sharding.NodeID]*peer{},
-		former: rec.former, watermark: rec.Watermark,
-		cutDue: slices.ContainsFunc(rec.groups, func(g *group) bool { return g.install.index != 0 }),
+		opts: opts.withDefaults(), groups: map[sharding.ShardID]*group{},
+		former: rec.Former, probation: opts.Probation,
 	}
-	for _, g := range rec.groups {
-		applied := g.log.cut
+	c.transfers.opts, c.transfers.stats = &c.opts, &c.stats
+	c.retention.opts, c.retention.transfers, c.retention.watermark = &c.opts, &c.transfers, rec.Watermark
+	c.retention.due = slices.ContainsFunc(rec.Groups, func(r recovery.Replica) bool { return r.Snapshot != 0 })
+	c.clocks.stats, c.mail.stats, c.records.limit = &c.stats, &c.stats, c.opts.MaxRecordBytes
+	c.nodes = nodes.NewTable(c.opts.SilenceTicks, c.opts.Locate)
+	for i := range rec.Groups {
+		g := recovered(&rec.Groups[i])
+		applied := g.log.Cut()
 		if opts.Applied != nil {
 			applied = opts.Applied(g.shard)
 		}
-		if err := c.newNode(g, applied); err != nil {
+		if err := g.newNode(&c.opts, applied, c.transfers.describer(g)); err != nil {
 			return nil, err
 		}
 		c.add(g)
@@ -150,16 +144,9 @@ func NewCore(rec *Recovered, opts Options) (*Core, error) {
 	return c, nil
 }
 
-// newNode starts raft for a group.
-func (c *Core) newNode(g *group, applied uint64) error {
-	if c.opts.Snapshots != nil {
-		g.log.describe = func() (*pb.Snapshot, error) { return c.describe(g) }
-	}
-	return g.newNode(&c.opts, applied)
-}
-
 func (c *Core) add(g *group) {
 	c.groups[g.shard] = g
+	g.routes = c.nodes.Routes(g.shard)
 	i, _ := slices.BinarySearchFunc(c.order, g.shard, func(g *group, s sharding.ShardID) int { return int(int64(g.shard) - int64(s)) })
 	c.order = slices.Insert(c.order, i, g)
 	c.settle(g)
@@ -174,23 +161,26 @@ func (c *Core) remove(g *group) {
 		c.led--
 	}
 	g.removed = true
-	c.stopClock(g)
+	c.opts.release(g.shard) // the next replica of the shard is another one
+	g.log.ForgetBehind()
+	c.clocks.stop(g)
 	delete(c.groups, g.shard)
 	same := func(o *group) bool { return o == g }
 	c.order = slices.DeleteFunc(c.order, same)
-	c.hunting = slices.DeleteFunc(c.hunting, same)
+	c.elections.remove(g)
 	c.unlocated = slices.DeleteFunc(c.unlocated, same)
+	c.stopped.remove(g)
 	c.prune()
 }
 
 // settle follows a change of membership: who is alone needs no clock.
 func (c *Core) settle(g *group) {
-	g.campaign = g.soleVoter() && !g.leader
-	c.wake(g)
+	g.campaign = g.soleVoter() && !g.leader && g.stopped == sharding.NotStopped
+	c.clocks.wake(g)
 	if g.alone() {
-		c.stopClock(g)
+		c.clocks.stop(g)
 	} else {
-		c.startClock(g)
+		c.clocks.start(g)
 	}
 }
 
@@ -203,51 +193,67 @@ func (c *Core) touch(g *group) {
 }
 
 // Busy says whether a turn has anything to do.
-func (c *Core) Busy() bool { return len(c.dirty)+len(c.outbox) > 0 }
+func (c *Core) Busy() bool { return len(c.dirty)+len(c.mail.waiting) > 0 }
 
 // Tick moves the clock of the groups that are awake; it does not look at the
 // others.
 func (c *Core) Tick() {
+	if c.probation {
+		return
+	}
 	c.now++
-	c.expire()
+	c.nodes.Tick()
+	for n := c.nodes.Expired(); n != nil; n = c.nodes.Expired() {
+		c.lose(n)
+	}
+	c.transfers.tick()
 	for _, g := range slices.Clone(c.unlocated) {
 		c.reckon(g)
 	}
-	c.campaigns()
-	for i := 0; i < len(c.ticking); {
-		g := c.ticking[i]
-		if c.rest(g) {
-			continue // another took its place
-		}
+	if len(c.elections.groups) > 0 {
+		c.elections.due(c.now, c.opts.MaxCampaigns, func(g *group) {
+			c.campaign(g)
+			c.stats.Campaigns++
+		})
+	}
+	c.clocks.each(c.tick)
+}
+
+// tick moves the clock of one group, which may stop it.
+func (c *Core) tick(g *group) {
+	defer c.contain(g)
+	switch {
+	case c.opts.holdsBack(g.shard):
+	case c.fallAsleep(g):
+	case g.stopped != sharding.NotStopped:
+		c.beat(g)
+	default:
 		g.idle++
-		c.unpark(g)
-		c.leave(g)
-		c.listen(g)
+		c.mail.flush(g)
+		g.leave()
+		c.mail.listen(g, c.opts.HeartbeatTicks)
 		g.node.Tick()
 		c.touch(g)
-		i++
 	}
 }
 
 // CreateRecord returns the payload of the log record that creates groups; the
 // groups exist after Created.
 func (c *Core) CreateRecord(configs []GroupConfig) ([]byte, error) {
-	b := append(c.buf[:0], payloadVersion)
-	b = le.AppendUint32(b, uint32(len(configs)))
+	b := wire.BeginList(c.buf[:0], len(configs))
 	for i, config := range configs {
 		if err := config.Validate(); err != nil {
 			return nil, err
 		}
 		same := func(o GroupConfig) bool { return o.Shard == config.Shard }
-		if config.Replica <= c.former[config.Shard].replica {
+		if config.Replica <= c.former[config.Shard].Replica {
 			return nil, fmt.Errorf("create shard %d: %w", config.Shard, ErrReplicaRemoved)
 		}
 		if c.groups[config.Shard] != nil || slices.ContainsFunc(configs[:i], same) {
 			return nil, fmt.Errorf("create shard %d: %w", config.Shard, ErrGroupExists)
 		}
-		b = le.AppendUint32(b, uint32(config.Shard))
-		b = le.AppendUint64(b, uint64(config.Replica))
-		b = appendMembership(b, config.membership())
+		b = wire.AppendReplica(b, config.Shard, config.Replica)
+		b = wire.AppendMembership(b, config.membership())
 	}
 	c.buf = b
 	return b, nil
@@ -257,11 +263,11 @@ func (c *Core) CreateRecord(configs []GroupConfig) ([]byte, error) {
 func (c *Core) Created(configs []GroupConfig) error {
 	for _, config := range configs {
 		g := newGroup(config.Shard, uint64(config.Replica))
-		g.conf, g.written.conf = config.membership(), config.membership()
+		g.conf, g.written.Conf = config.membership(), config.membership()
 		if f, ok := c.former[config.Shard]; ok {
-			g.generation, g.written.generation = f.generation+1, f.generation+1
+			g.generation, g.written.Generation = f.Generation+1, f.Generation+1
 		}
-		if err := c.newNode(g, 0); err != nil {
+		if err := g.newNode(&c.opts, 0, c.transfers.describer(g)); err != nil {
 			return err
 		}
 		c.add(g)
@@ -271,35 +277,44 @@ func (c *Core) Created(configs []GroupConfig) error {
 
 // Step takes a message that came from a node. One for a replica that is not
 // here is dropped: its sender knows an earlier one of this node.
-func (c *Core) Step(from sharding.NodeID, m Message) {
+func (c *Core) Step(from sharding.NodeID, m wire.Message) {
 	g := c.groups[m.Shard]
-	if g == nil || m.Raft.GetTo() != g.replica || !isCarried(m.Raft.GetType()) {
+	if g == nil || c.probation || c.opts.holdsBack(g.shard) || g.failed || m.Raft.GetTo() != g.replica || !wire.IsCarried(m.Raft.GetType()) {
 		c.stats.MessagesRefused++
 		return
 	}
+	if !g.places(&c.opts, from, m.Raft.GetFrom()) || !g.believes(m.Raft) {
+		c.stats.MessagesForged++
+		return
+	}
+	defer c.contain(g)
 	c.stats.MessagesReceived++
-	c.learn(g, m.Raft.GetFrom(), from)
+	if !c.takes(g, m.Raft) {
+		return
+	}
+	if g.routes.Learn(m.Raft.GetFrom(), from) {
+		c.reckon(g)
+	}
 	if t := m.Raft.GetType(); t == pb.MsgPreVote || t == pb.MsgVote {
 		if m.Raft.GetTerm() > g.term && m.Raft.GetFrom() == g.lead {
 			c.forget(g) // who asks for votes of a later term leads no more
 		}
-		c.asked(g, m.Raft)
+		g.candidacy.asked(c.now, g.log.Ahead(m.Raft))
 	}
-	if m.note != noteNone && c.told(g, &m) {
+	if m.Note != wire.NoteNone && c.told(g, &m) {
 		return
 	}
-	c.heed(g, m.Raft)
+	c.clocks.heed(g, m.Raft)
 	if m.Raft.GetType() == pb.MsgAppResp && m.Raft.GetTerm() == g.term && m.Raft.GetIndex() == 0 && !m.Raft.GetReject() {
 		// It told the leader of an earlier term of this one. The leader of this
 		// one would take it for the state of an empty log, and where it has
 		// entry 1 no more, want to send a snapshot.
 		return
 	}
-	if g.outdated(m.Raft) {
+	if outdated(g, m.Raft) {
 		return
 	}
-	// Errors say that the message was ignored, which is right.
-	_ = g.node.Step(m.Raft)
+	c.step(g, m.Raft)
 	c.touch(g)
 }
 
@@ -314,7 +329,7 @@ func (c *Core) Propose(shard sharding.ShardID, fence sharding.Term, number uint6
 		return ErrTooLarge
 	}
 	g.proposals = append(g.proposals, proposal{fence, number, &pb.Entry{Data: data}})
-	c.wake(g)
+	c.clocks.wake(g)
 	c.touch(g)
 	return nil
 }
@@ -325,12 +340,11 @@ func (c *Core) ReadIndex(shard sharding.ShardID, token uint64) error {
 	if g == nil {
 		return ErrUnknownShard
 	}
-	if len(g.reads)+g.waiting >= c.opts.MaxReads {
+	if g.reads.Len() >= c.opts.MaxReads {
 		return ErrBusy
 	}
-	g.reads = append(g.reads, token)
-	g.unasked = g.asleep && g.leader && planted == 22 // answered without asking the others
-	c.wake(g)
+	g.reads.Add(token)
+	c.clocks.wake(g)
 	c.touch(g)
 	return nil
 }
@@ -344,17 +358,18 @@ func (c *Core) TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) err
 	if !g.leader {
 		return ErrNotLeader
 	}
-	c.wake(g)
+	defer c.contain(g)
+	c.clocks.wake(g)
 	g.node.TransferLeader(uint64(to))
 	g.handing = true
 	c.touch(g)
 	return nil
 }
 
-// Unreachable says that messages to a replica were lost.
-func (c *Core) Unreachable(shard sharding.ShardID, replica sharding.ReplicaID) {
-	if g := c.groups[shard]; g != nil && g.leader {
-		g.node.ReportUnreachable(uint64(replica))
-		c.touch(g)
-	}
+// outdated reports whether a follower said before its snapshot came that it
+// has less than that. Snapshots do not travel with the messages, so one that
+// was sent earlier can come later, and raft, which hopes that this is rare,
+// would send the whole snapshot once more.
+func outdated(g *group, m *pb.Message) bool {
+	return m.GetType() == pb.MsgAppResp && m.GetReject() && g.transfer.pins.Has(m.GetFrom(), m.GetRejectHint())
 }

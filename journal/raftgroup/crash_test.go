@@ -6,7 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/disk/disktest"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -18,12 +20,12 @@ func appResp(from, to, term uint64) *pb.Message {
 
 // lonely is a node with a driver and no goroutine.
 type lonely struct {
-	fs      *disk.Crashable
+	fs      *disktest.Crashable
 	log     *wal.Log
 	machine *machine
 	sink    *sink
 	driver  *Driver
-	rec     *Recovered
+	rec     *recovery.Recovered
 }
 
 func (n *lonely) open() error {
@@ -31,7 +33,7 @@ func (n *lonely) open() error {
 	if err != nil {
 		return err
 	}
-	rec, err := Recover(log)
+	rec, err := recovery.Recover(log)
 	if err != nil {
 		return err
 	}
@@ -88,7 +90,7 @@ func TestPowerCutAtEveryWrite(t *testing.T) {
 	cuts := 0
 	for at := 0; ; at++ {
 		for seed := range uint64(3) {
-			n := &lonely{fs: disk.NewCrashable(rand.New(rand.NewPCG(uint64(at), seed))), machine: newMachine()}
+			n := &lonely{fs: disktest.NewCrashable(rand.New(rand.NewPCG(uint64(at), seed))), machine: newMachine()}
 			n.fs.CutAfter(at)
 			err := n.open()
 			if err == nil {
@@ -126,7 +128,7 @@ func TestPowerCutAtEveryWrite(t *testing.T) {
 // TestIdleGroupDoesNotHoldTheLog: the entries of a group that is not written
 // to any more, and that the machine does not call durable, move along.
 func TestIdleGroupDoesNotHoldTheLog(t *testing.T) {
-	n := &lonely{fs: disk.NewCrashable(rand.New(rand.NewPCG(1, 1))), machine: newMachine()}
+	n := &lonely{fs: disktest.NewCrashable(rand.New(rand.NewPCG(1, 1))), machine: newMachine()}
 	if err := n.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +176,7 @@ func TestIdleGroupDoesNotHoldTheLog(t *testing.T) {
 // TestMembershipIsWrittenBeforeItsWatermark: a change that the machine applied
 // durably is not applied again after a restart, so the log must know it.
 func TestMembershipIsWrittenBeforeItsWatermark(t *testing.T) {
-	n := &lonely{fs: disk.NewCrashable(rand.New(rand.NewPCG(1, 1))), machine: newMachine()}
+	n := &lonely{fs: disktest.NewCrashable(rand.New(rand.NewPCG(1, 1))), machine: newMachine()}
 	if err := n.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +184,7 @@ func TestMembershipIsWrittenBeforeItsWatermark(t *testing.T) {
 		t.Fatal(err)
 	}
 	core := n.driver.Core()
-	if err := core.ChangeMembers(1, n.sink.leader(1).Term, Change{AddLearners: replicas([]uint64{55})}); err != nil {
+	if err := core.ChangeMembers(1, n.sink.leader(1).Term, Change{AddLearners: wire.ReplicaIDs([]uint64{55})}); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.driver.Turn(); err != nil {

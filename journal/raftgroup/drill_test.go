@@ -5,7 +5,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/disk/disktest"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -18,21 +20,26 @@ type drill struct {
 	nodes []*drilled
 	cut   map[[2]int]bool
 	beats int
+	// contain: what panics in a group is the group's failure.
+	contain bool
 }
 
 type drilled struct {
-	d       *drill
-	i       int
-	up      bool
-	fs      *disk.Crashable
-	driver  *Driver
-	machine *machine
-	sink    *sink
-	inbox   []delivery
-	last    []int // beat at which each other was heard
-	sent    int   // frames
-	bytes   int
-	blind   bool // does not know where replicas are
+	d         *drill
+	i         int
+	up        bool
+	fs        *disktest.Crashable
+	driver    *Driver
+	machine   *machine
+	sink      *sink
+	inbox     []delivery
+	last      []int // beat at which each other was heard
+	sent      int   // frames
+	bytes     int
+	probation bool // it starts on probation
+	withheld  []sharding.ShardID
+	blind     bool // does not know where replicas are
+	failed    []Failure
 }
 
 // newDrill makes nodes that all hold a voter of each shard.
@@ -57,7 +64,7 @@ func newEmptyDrill(t testing.TB, nodes int) *drill {
 	d := &drill{t: t, cut: map[[2]int]bool{}}
 	for i := range nodes {
 		n := &drilled{d: d, i: i, up: true, machine: newMachine(), last: make([]int, nodes)}
-		n.fs = disk.NewCrashable(rand.New(rand.NewPCG(1, uint64(i))))
+		n.fs = disktest.NewCrashable(rand.New(rand.NewPCG(1, uint64(i))))
 		n.start()
 		d.nodes = append(d.nodes, n)
 	}
@@ -71,12 +78,17 @@ func (n *drilled) start() {
 	if err != nil {
 		n.d.t.Fatal(err)
 	}
-	rec, err := Recover(log)
+	rec, err := recovery.Recover(log)
 	if err != nil {
 		n.d.t.Fatal(err)
 	}
 	n.machine, n.sink = n.machine.reopen(rec.Watermark), newSink()
-	n.driver, err = NewDriver(rec, Options{Self: n.d.name(n.i), Log: log, Machine: n.machine, Sink: n.sink, Transport: n, Locate: n.locate})
+	opts := Options{Self: n.d.name(n.i), Log: log, Machine: n.machine, Sink: n.sink, Transport: n, Locate: n.locate, Probation: n.probation, Withheld: n.withheld}
+	n.failed = nil
+	if n.d.contain {
+		opts.Failed = func(s sharding.ShardID, err error) { n.failed = append(n.failed, Failure{s, err}) }
+	}
+	n.driver, err = NewDriver(rec, opts)
 	if err != nil {
 		n.d.t.Fatal(err)
 	}
@@ -164,8 +176,8 @@ func (d *drill) settle() {
 				continue
 			}
 			for _, f := range inbox {
-				step := func(m Message) { n.driver.Core().Step(f.from, m) }
-				if err := DecodeFrame(f.frame, step); err != nil {
+				step := func(m wire.Message) { n.driver.Core().Step(f.from, m) }
+				if err := wire.DecodeFrame(f.frame, step); err != nil {
 					d.t.Fatal(err)
 				}
 			}

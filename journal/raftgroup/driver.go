@@ -4,6 +4,11 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hostd/hostd/journal/raftgroup/nodes"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
+	"github.com/hostd/hostd/journal/raftgroup/snapdir"
+	"github.com/hostd/hostd/journal/raftgroup/transfer"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -17,19 +22,20 @@ type Driver struct {
 	core *Core
 
 	durable map[sharding.ShardID]uint64
-	peers   []*peer // with a frame under way
+	framed  []*nodes.Node // with a frame under way
 	ticks   int
-	segment uint64 // of the log's end at the last cut
+	segment uint64       // of the log's end at the last cut
+	ticked  wal.Position // the log's end at the last tick
 
-	files *snapshotFiles // nil without a directory
+	files *snapdir.Dir // nil without a directory
 	// ship takes snapshots to be sent; without it they gather in outgoing.
-	ship     func(*Outgoing) error
-	outgoing []*Outgoing
+	ship     func(*transfer.Outgoing) error
+	outgoing []*transfer.Outgoing
 }
 
 // NewDriver starts the recovered groups. The machine must be open, as of
 // rec.Watermark.
-func NewDriver(rec *Recovered, opts Options) (*Driver, error) {
+func NewDriver(rec *recovery.Recovered, opts Options) (*Driver, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("start raft groups: %w", err)
 	}
@@ -45,7 +51,7 @@ func NewDriver(rec *Recovered, opts Options) (*Driver, error) {
 		durable: map[sharding.ShardID]uint64{},
 		segment: opts.Log.Tail().Segment,
 	}
-	return d, d.openFiles(rec)
+	return d, d.openFiles()
 }
 
 // Core takes the inputs.
@@ -58,7 +64,7 @@ func (d *Driver) Create(configs []GroupConfig) (err error, logged bool) {
 	if err != nil {
 		return err, false
 	}
-	if _, err := d.opts.Log.Append(KindCreate, payload); err != nil {
+	if _, err := d.opts.Log.Append(wire.KindCreate, payload); err != nil {
 		return err, true
 	}
 	if _, err := d.opts.Log.Sync(); err != nil {
@@ -72,18 +78,18 @@ func (d *Driver) Create(configs []GroupConfig) (err error, logged bool) {
 func (d *Driver) Turn() error {
 	t := d.core.Begin()
 	d.send(t.Early)
-	for p := d.core.InstallRecord(); p != nil; p = d.core.InstallRecord() {
-		if _, err := d.opts.Log.Append(KindInstall, p); err != nil {
+	for p := d.core.records.install(); p != nil; p = d.core.records.install() {
+		if _, err := d.opts.Log.Append(wire.KindInstall, p); err != nil {
 			return err
 		}
-		d.core.InstallAppended()
+		d.core.records.installAppended()
 	}
-	for p := d.core.Record(); p != nil; p = d.core.Record() {
-		pos, err := d.opts.Log.Append(KindTurn, p)
+	for p := d.core.records.turn(); p != nil; p = d.core.records.turn() {
+		pos, err := d.opts.Log.Append(wire.KindTurn, p)
 		if err != nil {
 			return err
 		}
-		d.core.Appended(pos)
+		d.core.records.appended(pos)
 	}
 	if t.MustSync {
 		if _, err := d.opts.Log.Sync(); err != nil {
@@ -96,8 +102,11 @@ func (d *Driver) Turn() error {
 		return err
 	}
 	d.report(t)
+	for _, f := range d.core.stopped.takeFailures() {
+		d.opts.Failed(f.Shard, f.Err)
+	}
 	d.dispatch(t.Snapshots)
-	d.removeFiles()
+	d.sweep()
 	if d.opts.Log.Tail().Segment != d.segment {
 		return d.cut()
 	}
@@ -133,11 +142,13 @@ func (d *Driver) named(shard sharding.ShardID, err error) error {
 	if err != ErrNotLeader {
 		return err
 	}
-	leader, term := d.core.Leader(shard)
-	e := &sharding.NotLeaderError{Shard: shard, Term: term}
-	if g := d.core.groups[shard]; g != nil && leader != 0 {
-		if p := d.core.locate(g, uint64(leader)); p != nil {
-			e.Leader = p.node
+	e := &sharding.NotLeaderError{Shard: shard}
+	if g := d.core.groups[shard]; g != nil {
+		e.Term = sharding.Term(g.term)
+		if g.lead != 0 {
+			if n := g.routes.Locate(g.lead); n != nil {
+				e.Leader = n.ID
+			}
 		}
 	}
 	return notLeader{e}
@@ -148,15 +159,22 @@ type notLeader struct{ *sharding.NotLeaderError }
 
 func (e notLeader) Unwrap() []error { return []error{e.NotLeaderError, ErrNotLeader} }
 
-// Tick moves the clock on and cuts the log now and then.
+// Tick moves the clock on, cuts the log now and then, and syncs its mark when
+// nothing was appended since the last tick.
 func (d *Driver) Tick() error {
 	d.core.Tick()
-	if d.ticks++; d.ticks < d.opts.CutTicks {
-		return nil
+	d.sweep()
+	if d.ticks++; d.ticks >= d.opts.CutTicks {
+		d.ticks = 0
+		if err := d.cut(); err != nil {
+			return err
+		}
 	}
-	d.ticks = 0
-	if err := d.cut(); err != nil {
-		return err
+	tail := d.opts.Log.Tail()
+	idle := tail == d.ticked
+	d.ticked = tail
+	if !idle {
+		return nil
 	}
 	return d.opts.Log.SyncMark()
 }
@@ -165,23 +183,23 @@ func (d *Driver) Tick() error {
 func (d *Driver) cut() error {
 	log := d.opts.Log
 	d.segment = log.Tail().Segment
-	if !d.core.CutDue() {
+	if !d.core.retention.mayCut(d.core.dirty) {
 		return nil
 	}
 	clear(d.durable)
 	watermark := d.opts.Machine.Durable(d.durable)
-	payload := d.core.CutRecord(watermark, d.durable)
+	payload := d.core.retention.record(d.core.order, watermark, d.durable)
 	if payload == nil {
 		d.spend(watermark)
 		return nil
 	}
-	if _, err := log.Append(KindCut, payload); err != nil {
+	if _, err := log.Append(wire.KindCut, payload); err != nil {
 		return err
 	}
 	if _, err := log.Sync(); err != nil {
 		return err
 	}
-	if _, err := log.Release(d.core.CutDone(log.Tail())); err != nil {
+	if _, err := log.Release(d.core.retention.done(d.core.order, log.Tail(), d.core.touch)); err != nil {
 		// What is not given back now is found by the next start.
 		if errors.Is(err, wal.ErrPoisoned) {
 			return err
@@ -196,20 +214,52 @@ func (d *Driver) cut() error {
 // spend removes the snapshots that a restart does not need, now that the
 // watermark is in the log.
 func (d *Driver) spend(watermark uint64) {
-	if watermark == d.core.watermark {
-		d.core.spend(d.durable)
-		d.removeFiles()
+	if watermark == d.core.retention.watermark {
+		for _, g := range d.core.order {
+			d.core.transfers.spend(g, d.durable[g.shard])
+		}
+		d.sweep()
 	}
 }
 
-// Rest writes what is known and not written yet, so that the next start begins
-// where this one ended.
-func (d *Driver) Rest() error {
-	if p := d.core.RestRecord(); p != nil {
-		if _, err := d.opts.Log.Append(KindTurn, p); err != nil {
+// FinalRecord writes what is known and not written yet, so that the next start
+// begins where this one ended.
+func (d *Driver) FinalRecord() error {
+	if p := d.core.FinalRecord(); p != nil {
+		if _, err := d.opts.Log.Append(wire.KindTurn, p); err != nil {
 			return err
 		}
 	}
 	_, err := d.opts.Log.Sync()
 	return err
+}
+
+// send puts messages into frames, one stream of them for each node, and gives
+// them to the transport. Order between two nodes is kept within a call.
+func (d *Driver) send(messages []Posted) {
+	if len(messages) == 0 || d.opts.Transport == nil {
+		return
+	}
+	for i := range messages {
+		n := messages[i].to
+		if n.Frame.Add(&messages[i].Message) {
+			d.framed = append(d.framed, n)
+		}
+		if n.Frame.Len() >= d.opts.MaxFrameBytes {
+			d.emit(n.ID, n.Frame.Cut())
+		}
+	}
+	for _, n := range d.framed {
+		if frame := n.Frame.End(); frame != nil {
+			d.emit(n.ID, frame)
+		}
+	}
+	d.framed = d.framed[:0]
+}
+
+// emit gives a frame to the transport, whose it is from then on.
+func (d *Driver) emit(to sharding.NodeID, frame []byte) {
+	d.core.stats.FramesSent++
+	d.core.stats.BytesSent += uint64(len(frame))
+	d.opts.Transport.Send(to, frame)
 }

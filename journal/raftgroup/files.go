@@ -2,169 +2,60 @@ package raftgroup
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
-	"path/filepath"
-	"slices"
-	"sync/atomic"
 
-	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/raftgroup/snapdir"
+	"github.com/hostd/hostd/journal/raftgroup/transfer"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/statefile"
 	"github.com/hostd/hostd/sharding"
 )
 
-// snapshotFiles is the directory of received snapshots. A file has its
-// content's digest for a name, and counts only if a record names it.
-type snapshotFiles struct {
-	fs   disk.FS
-	dir  string
-	next atomic.Uint64 // number of the next one under way
-}
-
-func fileName(shard sharding.ShardID, replica sharding.ReplicaID, digest statefile.Digest) string {
-	return fmt.Sprintf("%08x-%016x-%s.snapshot", uint32(shard), uint64(replica), digest)
-}
-
-// fileName is that of the snapshot that the group's life began with.
+// fileName is that of the snapshot that the group's generation began with.
 func (g *group) fileName() string {
-	return fileName(g.shard, sharding.ReplicaID(g.replica), g.install.digest)
+	return snapdir.Name(g.shard, sharding.ReplicaID(g.replica), g.install.Digest)
 }
 
-// open opens a file for reading from its start.
-func (s *snapshotFiles) open(name string) (io.ReadCloser, error) {
-	f, err := s.fs.OpenFile(filepath.Join(s.dir, name), disk.ReadOnly)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: the log names a snapshot whose file is missing", journal.ErrDamaged)
+// openFiles readies the directory: what no record names is left from before
+// its record, or from after its end.
+func (d *Driver) openFiles() error {
+	if d.opts.SnapshotDir == "" {
+		return nil
 	}
+	d.files = snapdir.New(d.opts.SnapshotFS, d.opts.SnapshotDir, d.opts.CatchUpRoom, d.opts.Logger)
+	d.core.transfers.files = d.files
+	names, err := d.files.Names()
 	if err != nil {
-		return nil, fmt.Errorf("open snapshot: %w", err)
+		return err
 	}
-	size, err := f.Size()
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("open snapshot: %w", err)
-	}
-	return &openFile{io.NewSectionReader(f, 0, size), f}, nil
-}
-
-type openFile struct {
-	io.Reader
-	io.Closer
-}
-
-// receive puts a stream into its file, checks it and makes it durable.
-func (s *snapshotFiles) receive(from io.Reader, want statefile.Header, replica sharding.ReplicaID) (digest statefile.Digest, err error) {
-	temp := filepath.Join(s.dir, fmt.Sprintf("incoming-%d.tmp", s.next.Add(1)))
-	f, err := s.fs.Create(temp, 0)
-	if err != nil {
-		return digest, fmt.Errorf("receive snapshot: %w", err)
-	}
-	trailer, err := copyStream(f, from, want)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = s.fs.Rename(temp, filepath.Join(s.dir, fileName(want.Shard, replica, trailer.Digest)))
-	}
-	if err != nil {
-		return digest, errors.Join(fmt.Errorf("receive snapshot: %w", err), s.fs.Remove(temp))
-	}
-	if err := s.fs.SyncDir(s.dir); err != nil {
-		return digest, fmt.Errorf("receive snapshot: %w", err)
-	}
-	return trailer.Digest, nil
-}
-
-func copyStream(to disk.File, from io.Reader, want statefile.Header) (t statefile.Trailer, err error) {
-	r, err := statefile.NewReader(from, &appender{to: to})
-	if err != nil {
-		return t, err
-	}
-	if r.Header() != want {
-		return t, fmt.Errorf("%w: the stream is of another state than its header says", journal.ErrDamaged)
-	}
-	for {
-		if _, err := r.Next(false); errors.Is(err, io.EOF) {
-			return r.Trailer(), nil
-		} else if err != nil {
-			return t, err
+	var named []string
+	for _, g := range d.core.order {
+		if g.install.Index != 0 {
+			named = append(named, g.fileName())
+		}
+		if p := d.findPart(g, names); p != nil {
+			named = append(named, p.Name())
 		}
 	}
+	return d.files.Clear(named)
 }
 
-// appender writes to a file's end.
-type appender struct {
-	to disk.File
-	at int64
-}
-
-func (a *appender) Write(p []byte) (int, error) {
-	n, err := a.to.WriteAt(p, a.at)
-	a.at += int64(n)
-	return n, err
-}
-
-// clear removes all files but those named.
-func (s *snapshotFiles) clear(named []string) error {
-	if err := s.fs.MkdirAll(s.dir); err != nil {
-		return fmt.Errorf("snapshot directory: %w", err)
-	}
-	names, err := s.fs.List(s.dir)
-	if err != nil {
-		return fmt.Errorf("snapshot directory: %w", err)
-	}
+// findPart gives a group what a start found of a snapshot for it.
+func (d *Driver) findPart(g *group, names []string) *snapdir.Part {
 	for _, name := range names {
-		if slices.Contains(named, name) {
-			continue
-		}
-		if err := s.fs.Remove(filepath.Join(s.dir, name)); err != nil {
-			return fmt.Errorf("snapshot directory: %w", err)
+		if p := d.files.FoundPart(g.shard, sharding.ReplicaID(g.replica), name); p != nil {
+			d.core.transfers.foundPart(g, p)
+			return p
 		}
 	}
 	return nil
 }
 
-// pendingInstall is the snapshot that the group's life began with, as the
-// state machine may need it.
-func (s *snapshotFiles) pendingInstall(g *group) *statefile.Install {
-	if g.install.index == 0 {
-		return nil
+// sweep removes the files that no record needs any more.
+func (d *Driver) sweep() {
+	if d.files != nil {
+		d.files.Sweep()
 	}
-	name := g.fileName()
-	return &statefile.Install{
-		Index: g.install.index, Term: sharding.Term(g.install.term), Digest: g.install.digest,
-		Open: func() (io.ReadCloser, error) { return s.open(name) },
-	}
-}
-
-// openFiles readies the directory: what no record names is left from before
-// its record, or from after its end.
-func (d *Driver) openFiles(rec *Recovered) error {
-	if d.opts.SnapshotDir == "" {
-		return nil
-	}
-	d.files = &snapshotFiles{fs: d.opts.SnapshotFS, dir: d.opts.SnapshotDir}
-	var named []string
-	for _, g := range rec.groups {
-		if g.install.index != 0 {
-			named = append(named, g.fileName())
-		}
-	}
-	return d.files.clear(named)
-}
-
-// removeFiles removes the files that no record needs any more. One that cannot
-// be removed is found by the next start.
-func (d *Driver) removeFiles() {
-	for _, name := range d.core.obsolete {
-		if err := d.files.fs.Remove(filepath.Join(d.files.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			d.opts.Logger.Warn("snapshot file not removed", "error", err)
-		}
-	}
-	d.core.obsolete = d.core.obsolete[:0]
 }
 
 // hand gives the turn's snapshots to the state machine. Each comes with its
@@ -173,40 +64,60 @@ func (d *Driver) hand(installs []Installation) error {
 	for i := range installs {
 		in := &installs[i]
 		name := in.name
-		f, err := d.files.open(name)
+		f, err := d.files.Open(name)
 		if err != nil {
 			return err
 		}
 		d.opts.Snapshots.Install(in.Shard, in.Generation, statefile.Install{
-			Index: in.image.index, Term: sharding.Term(in.image.term), Digest: in.image.digest,
-			Stream: f, Open: func() (io.ReadCloser, error) { return d.files.open(name) },
+			Index: in.image.Index, Term: sharding.Term(in.image.Term), Digest: in.image.Digest,
+			Stream: f, Open: func() (io.ReadCloser, error) { return d.files.Open(name) },
 		})
-		in.done(nil)
+		in.in.End(nil)
 	}
 	return nil
 }
 
-// ReceiveSnapshot takes a snapshot that came from a node, the stream of its
-// driver's Outgoing, and steps it. done is called once: with nil when its record is
-// durable, in a later turn, or with the reason why there is none. It is for a
-// caller without a Loop.
-func (d *Driver) ReceiveSnapshot(from sharding.NodeID, stream io.Reader, done func(error)) {
-	h, err := readSnapshotHeader(stream)
+// ReceiveSnapshot takes a snapshot that came from a node: the head and the
+// stream of its driver's Outgoing, and steps it. done is called once: with nil
+// when its record is durable, in a later turn, or with the reason why there is
+// none; a question is answered at once. It is for a caller without a Loop.
+func (d *Driver) ReceiveSnapshot(from sharding.NodeID, head []byte, stream io.Reader, done func(answer []byte, err error)) {
+	at, h, err := wire.ReadTransfer(head, stream)
 	if err != nil {
-		done(err)
+		done(nil, err)
 		return
 	}
-	in, err := d.core.expect(from, h)
+	in, err := d.core.expect(from, h, at)
+	if at.Asks {
+		answer, err := d.answer(in, err)
+		if in != nil {
+			d.core.transfers.unexpect(d.core.groups[in.Shard], in)
+		}
+		done(answer, err)
+		return
+	}
 	if err != nil || in == nil {
-		done(err)
+		done(nil, err)
 		return
 	}
-	digest, err := d.files.receive(stream, h.file(), h.To)
+	digest, err := in.Receive(d.files, stream)
 	if err != nil {
-		d.core.unexpect(in)
-		done(err)
+		d.core.transfers.unexpect(d.core.groups[in.Shard], in)
+		done(nil, err)
 		return
 	}
-	d.core.stepSnapshot(in, digest, done)
-	d.removeFiles()
+	d.core.stepSnapshot(in, digest, func(err error) { done(nil, err) })
+	d.sweep()
+}
+
+// answer says what there is of a snapshot that somebody asks about; err is why
+// the replica cannot be asked.
+func (d *Driver) answer(in *transfer.Incoming, err error) ([]byte, error) {
+	switch {
+	case errors.Is(err, ErrBusy):
+		return transfer.AnswerLater(), nil
+	case err != nil:
+		return nil, err
+	}
+	return in.Answer(d.files)
 }

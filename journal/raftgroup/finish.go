@@ -3,12 +3,13 @@ package raftgroup
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 )
 
 // Finish ends the turn after its records are durable.
@@ -16,14 +17,21 @@ func (c *Core) Finish() {
 	for _, g := range c.taken {
 		c.finish(g)
 	}
-	c.failUnsent()
+	for _, o := range c.transfers.unsent { // nobody knows their nodes
+		c.SnapshotSent(o, raft.ErrSnapshotTemporarilyUnavailable)
+	}
+	c.transfers.unsent = slices.Delete(c.transfers.unsent, 0, len(c.transfers.unsent))
 }
 
 func (c *Core) finish(g *group) {
+	if g.failed {
+		return // nothing of its turn was written
+	}
+	defer c.contain(g)
 	if !raft.IsEmptySnap(g.ready.Snapshot) {
 		c.install(g)
 	}
-	g.log.append(g.ready.Entries)
+	g.log.Append(g.ready.Entries)
 	c.complete(g, &g.ready)
 	g.ready = raft.Ready{}
 	more := g.node.HasReady()
@@ -32,22 +40,22 @@ func (c *Core) finish(g *group) {
 		// Nothing of this needs another sync.
 		second := g.node.Ready()
 		if second.MustSync {
-			g.ready, g.held = second, true
+			g.ready, g.readyWaits = second, true
 			c.touch(g)
 			return
 		}
 		g.note(second.HardState)
 		for _, m := range second.Messages {
 			if m.GetType() == pb.MsgSnap {
-				c.ship(g, m)
-			} else if isCarried(m.GetType()) {
-				c.turn.Late = c.post(c.turn.Late, g, m)
+				c.turn.Snapshots = c.transfers.ship(c.turn.Snapshots, g, m)
+			} else if wire.IsCarried(m.GetType()) {
+				c.turn.Late = c.mail.post(c.turn.Late, g, m)
 			}
 		}
 		c.complete(g, &second)
 		more = g.node.HasReady()
 	}
-	if g.confUnwritten || g.campaign && !g.leader || more {
+	if g.confUnwritten || g.campaign && !g.leader && !c.probation && !c.opts.holdsBack(g.shard) || more {
 		c.touch(g)
 	}
 }
@@ -58,10 +66,10 @@ func (c *Core) complete(g *group, rd *raft.Ready) {
 	c.observe(g, rd.SoftState)
 	c.commit(g, rd.CommittedEntries)
 	for _, s := range rd.ReadStates {
-		for _, token := range g.confirm(binary.LittleEndian.Uint64(s.RequestCtx)) {
+		for _, token := range g.reads.Confirm(binary.LittleEndian.Uint64(s.RequestCtx)) {
 			c.turn.Reads = append(c.turn.Reads, ReadResult{Shard: g.shard, Token: token, Index: s.Index})
 		}
-		if len(g.reads) > 0 {
+		if g.reads.Waiting() {
 			c.touch(g)
 		}
 	}
@@ -74,13 +82,16 @@ func (c *Core) observe(g *group, s *raft.SoftState) {
 	if s != nil {
 		lead, leader = s.Lead, s.RaftState == raft.StateLeader
 	}
-	if g.hard.term == g.term && lead == g.lead && leader == g.leader {
+	if g.stopped != sharding.NotStopped && (leader || lead == g.replica) {
+		lead, leader = raft.None, false
+	}
+	if g.hard.Term == g.term && lead == g.lead && leader == g.leader {
 		return
 	}
-	if g.leader && (!leader || g.hard.term != g.term) {
-		c.failReads(g)
+	if g.leader && (!leader || g.hard.Term != g.term) {
+		c.turn.Reads = g.failReads(c.turn.Reads)
 	}
-	if leader != g.leader || g.hard.term != g.term {
+	if leader != g.leader || g.hard.Term != g.term {
 		g.readable = false
 	}
 	switch {
@@ -90,9 +101,9 @@ func (c *Core) observe(g *group, s *raft.SoftState) {
 	case !leader && g.leader:
 		c.led--
 	}
-	g.term, g.lead, g.leader = g.hard.term, lead, leader
+	g.term, g.lead, g.leader = g.hard.Term, lead, leader
 	g.unheard = 0
-	g.campaign = g.soleVoter() && !leader
+	g.campaign = g.soleVoter() && !leader && g.stopped == sharding.NotStopped
 	c.turn.Leaders = append(c.turn.Leaders, LeaderChange{g.shard, sharding.Term(g.term), sharding.ReplicaID(lead), leader})
 }
 
@@ -112,10 +123,10 @@ func (c *Core) commit(g *group, ents []*pb.Entry) {
 	}
 	last := ents[len(ents)-1]
 	g.applied = last.GetIndex()
-	g.uncut, c.cutDue = true, true
+	g.uncut, c.retention.due = true, true
 	if g.leader && last.GetTerm() == g.term && !g.readable {
 		g.readable = true
-		if len(g.reads) > 0 {
+		if g.reads.Waiting() {
 			c.touch(g)
 		}
 	}
@@ -125,16 +136,19 @@ func (c *Core) commit(g *group, ents []*pb.Entry) {
 // changeMembers applies a committed change, unless the log already says that
 // it was: then raft was started with it.
 func (c *Core) changeMembers(g *group, e *pb.Entry) {
-	if e.GetIndex() <= g.conf.index || planted == 12 && g.replica%2 == 0 {
+	if e.GetIndex() <= g.conf.Index {
 		return
 	}
-	change := &pb.ConfChangeV2{}
-	if err := proto.Unmarshal(e.GetData(), change); err != nil {
+	change, err := wire.CheckChange(e.GetData())
+	if err != nil {
 		panic(fmt.Sprintf("raftgroup: shard %d: membership change at index %d: %v", g.shard, e.GetIndex(), err))
 	}
-	g.conf = membership{index: e.GetIndex(), state: g.node.ApplyConfChange(change)}
+	if note := change.GetContext(); len(note) > 0 {
+		c.opts.Logger.Warn("the members of a shard were changed by hand", "shard_id", uint32(g.shard), "index", e.GetIndex(), "note", string(note[:min(len(note), wire.MaxNote)]))
+	}
+	g.conf = wire.Membership{Index: e.GetIndex(), State: g.node.ApplyConfChange(change)}
 	g.confUnwritten = true
-	g.forgetRoutes()
+	g.routes.Keep(g.member)
 	c.settle(g)
 	c.reckon(g)
 	c.prune()

@@ -2,6 +2,7 @@ package raftgroup
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"flag"
@@ -13,7 +14,8 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/journal/wal"
+	"github.com/hostd/hostd/journal/raftgroup/transfer"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -21,8 +23,8 @@ import (
 
 var update = flag.Bool("rewrite", false, "rewrite the golden files")
 
-func goldenConf() membership {
-	return membership{index: 9, state: &pb.ConfState{
+func goldenConf() wire.Membership {
+	return wire.Membership{Index: 9, State: &pb.ConfState{
 		Voters: []uint64{101, 102}, Learners: []uint64{103}, VotersOutgoing: []uint64{101}, LearnersNext: []uint64{104}, AutoLeave: new(true),
 	}}
 }
@@ -31,7 +33,7 @@ func goldenEntries() []*pb.Entry {
 	return []*pb.Entry{
 		{Term: new(uint64(3)), Index: new(uint64(10)), Type: pb.EntryNormal.Enum()},
 		{Term: new(uint64(3)), Index: new(uint64(11)), Type: pb.EntryNormal.Enum(), Data: []byte("data")},
-		{Term: new(uint64(4)), Index: new(uint64(12)), Type: pb.EntryConfChangeV2.Enum(), Data: []byte{1, 2}},
+		{Term: new(uint64(4)), Index: new(uint64(12)), Type: pb.EntryConfChangeV2.Enum(), Data: []byte{8, 1}},
 	}
 }
 
@@ -39,51 +41,52 @@ func goldenEntries() []*pb.Entry {
 func goldens() map[string][]byte {
 	conf := goldenConf()
 	g := newGroup(5, 101)
-	g.written = groupImage{shard: 5, replica: 101, hard: hardState{4, 102, 11}, cut: 9, cutTerm: 3, conf: conf, generation: 2, install: goldenInstall()}
-	c := &Core{watermark: 77, order: []*group{g}, groups: map[sharding.ShardID]*group{5: g}, former: formerLives{5: {99, 1}, 8: {301, 0}}}
-	in := &incoming{SnapshotHeader: goldenHeader(), digest: goldenInstall().digest}
+	g.written = wire.GroupImage{Shard: 5, Replica: 101, Hard: wire.HardState{Term: 4, Vote: 102, Commit: 11}, Cut: 9, CutTerm: 3, Conf: conf, Generation: 2, Install: goldenInstall()}
+	c := &Core{retention: retention{watermark: 77}, order: []*group{g}, groups: map[sharding.ShardID]*group{5: g}, former: wire.Former{5: {Replica: 99, Generation: 1}, 8: {Replica: 301}}}
+	in := &transfer.Incoming{SnapshotHeader: goldenHeader()}
+	in.Received(goldenInstall().Digest, nil)
 	adopting := newGroup(5, 102)
-	adopting.hard, adopting.generation, adopting.incoming = hardState{4, 0, 11}, 1, in
-	install := (&Core{installs: []*group{adopting}}).InstallRecord()
+	adopting.hard, adopting.generation, adopting.transfer.incoming = wire.HardState{Term: 4, Vote: 0, Commit: 11}, 1, in
+	install := (&records{installs: []*group{adopting}}).install()
 	remove, _, err := c.RemoveRecord([]ReplicaRef{{5, 101}})
 	if err != nil {
 		panic(err)
 	}
 	header := goldenHeader()
-	turn := appendSection([]byte{payloadVersion}, &section{shard: 5, replica: 101, hard: &hardState{4, 102, 11}, conf: &conf, first: 10, ents: goldenEntries()})
-	turn = appendSection(turn, &section{shard: 6, replica: 201, first: 1, ents: goldenEntries()[:1]})
-	cut := le.AppendUint32(le.AppendUint64([]byte{payloadVersion}, 77), 1)
-	cut = appendCut(cut, cutImage{5, 101, 9, 3})
-	create, err := (&Core{}).CreateRecord([]GroupConfig{{Shard: 5, Replica: 103, Voters: replicas([]uint64{101, 102}), Learners: replicas([]uint64{103})}})
+	turn := wire.AppendSection([]byte{wire.PayloadVersion}, &wire.Section{Shard: 5, Replica: 101, Hard: &wire.HardState{Term: 4, Vote: 102, Commit: 11}, Conf: &conf, First: 10, Ents: goldenEntries()})
+	turn = wire.AppendSection(turn, &wire.Section{Shard: 6, Replica: 201, First: 1, Ents: goldenEntries()[:1]})
+	cut := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64([]byte{wire.PayloadVersion}, 77), 1)
+	cut = wire.AppendCut(cut, wire.CutImage{Shard: 5, Replica: 101, Index: 9, Term: 3})
+	create, err := (&Core{}).CreateRecord([]GroupConfig{{Shard: 5, Replica: 103, Voters: wire.ReplicaIDs([]uint64{101, 102}), Learners: wire.ReplicaIDs([]uint64{103})}})
 	if err != nil {
 		panic(err)
 	}
 	return map[string][]byte{
 		"remove":     bytes.Clone(remove),
 		"install":    install,
-		"snapshot":   header.append(nil),
+		"snapshot":   header.Append(nil),
 		"checkpoint": c.Checkpoint(nil),
 		"turn":       turn,
 		"cut":        cut,
 		"create":     create,
-		"frame":      EncodeFrame(goldenMessages()),
+		"frame":      wire.EncodeFrame(goldenMessages()),
 	}
 }
 
-func goldenInstall() installImage {
-	i := installImage{index: 9, term: 3}
-	for b := range i.digest {
-		i.digest[b] = byte(b)
+func goldenInstall() wire.InstallImage {
+	i := wire.InstallImage{Index: 9, Term: 3}
+	for b := range i.Digest {
+		i.Digest[b] = byte(b)
 	}
 	return i
 }
 
-func goldenHeader() SnapshotHeader {
-	return SnapshotHeader{Shard: 5, From: 101, To: 102, Term: 4, Index: 9, IndexTerm: 3, members: goldenConf()}
+func goldenHeader() wire.SnapshotHeader {
+	return wire.SnapshotHeader{Shard: 5, From: 101, To: 102, Term: 4, Index: 9, IndexTerm: 3, Members: goldenConf()}
 }
 
-func goldenMessages() []Message {
-	return []Message{
+func goldenMessages() []wire.Message {
+	return []wire.Message{
 		{Shard: 5, Raft: &pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(101)), To: new(uint64(102)), Term: new(uint64(4)),
 			LogTerm: new(uint64(3)), Index: new(uint64(9)), Commit: new(uint64(8)), RejectHint: new(uint64(0)), Entries: goldenEntries()}},
 		{Shard: 6, Raft: &pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(201)), To: new(uint64(202)), Term: new(uint64(7)),
@@ -91,9 +94,9 @@ func goldenMessages() []Message {
 		{Shard: 6, Raft: &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(202)), To: new(uint64(201)), Term: new(uint64(7)),
 			Commit: new(uint64(19)), Context: []byte("12345678")}},
 		{Shard: 300, Raft: &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: new(uint64(201)), To: new(uint64(202)), Term: new(uint64(7))}},
-		{Shard: 6, note: noteSleep, Raft: &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(202)), To: new(uint64(201)), Term: new(uint64(7)),
+		{Shard: 6, Note: wire.NoteSleep, Raft: &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(202)), To: new(uint64(201)), Term: new(uint64(7)),
 			Commit: new(uint64(19))}},
-		{Shard: 6, note: noteWake, Raft: &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: new(uint64(201)), To: new(uint64(202)), Term: new(uint64(7))}},
+		{Shard: 6, Note: wire.NoteWake, Raft: &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: new(uint64(201)), To: new(uint64(202)), Term: new(uint64(7))}},
 	}
 }
 
@@ -125,68 +128,11 @@ func TestGoldenBytes(t *testing.T) {
 
 func TestGoldenBytesAreRead(t *testing.T) {
 	b := goldens()
-	r := newRecovery()
-	r.begin(6, 201)
-	for i, name := range []string{"checkpoint", "turn", "cut"} {
-		kind := map[string]byte{"checkpoint": kindCheckpoint, "turn": kindTurn, "cut": kindCut}[name]
-		if err := r.record(wal.Position{Segment: 2, Offset: int64(i)}, kind, b[name]); err != nil {
-			t.Fatal(name, err)
-		}
-	}
-	g, err := r.groups[5].finish()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if g.replica != 101 || g.hard != (hardState{4, 102, 11}) || g.log.cut != 9 || g.log.cutTerm != 3 || g.log.last() != 12 || r.watermark != 77 {
-		t.Errorf("recovered %+v, log %d to %d", g, g.log.cut, g.log.last())
-	}
-	if !proto.Equal(g.conf.state, goldenConf().state) || g.conf.index != 9 {
-		t.Errorf("recovered members %v at %d", g.conf.state, g.conf.index)
-	}
-	for i, e := range g.log.ents {
-		if !proto.Equal(e, goldenEntries()[i]) {
-			t.Errorf("entry %v", e)
-		}
-	}
-	if g.generation != 2 || g.install != goldenInstall() || r.former[5] != (formerLife{99, 1}) || r.former[8] != (formerLife{301, 0}) {
-		t.Errorf("recovered life %d, snapshot %v, former %v", g.generation, g.install, r.former)
-	}
-	if err := r.record(wal.Position{Segment: 2, Offset: 9}, kindRemove, b["remove"]); err != nil || r.groups[5] != nil || r.former[5] != (formerLife{101, 2}) {
-		t.Errorf("removed: %v, former %v", err, r.former)
-	}
-	r = newRecovery()
-	r.begin(5, 102)
-	r.groups[5].g.generation = 1
-	if err := r.record(wal.Position{Segment: 1}, kindInstall, b["install"]); err != nil {
-		t.Fatal(err)
-	}
-	if g, err := r.groups[5].finish(); err != nil || g.generation != 2 || g.install != goldenInstall() || g.log.cut != 9 || g.hard != (hardState{4, 0, 9}) || g.conf.index != 9 {
-		t.Errorf("installed %+v, %v", g, err)
-	}
-	if h, err := readSnapshotHeader(bytes.NewReader(b["snapshot"])); err != nil || !reflect.DeepEqual(h.append(nil), b["snapshot"]) || h.Index != 9 || h.members.index != 9 {
+	if h, err := wire.ReadSnapshotHeader(bytes.NewReader(b["snapshot"])); err != nil || !reflect.DeepEqual(h.Append(nil), b["snapshot"]) || h.Index != 9 || h.Members.Index != 9 {
 		t.Errorf("header %+v, %v", h, err)
 	}
-	old, err := os.ReadFile(filepath.Join("testdata", "checkpoint_v1.hex"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := hex.DecodeString(strings.ReplaceAll(string(old), "\n", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r = newRecovery()
-	if err := r.record(wal.Position{Segment: 2}, kindCheckpoint, first); err != nil || r.groups[5].g.replica != 101 || r.groups[5].g.generation != 0 {
-		t.Errorf("version 1: %v", err)
-	}
-	r = newRecovery()
-	if err := r.record(wal.Position{Segment: 1}, kindCreate, b["create"]); err != nil {
-		t.Fatal(err)
-	}
-	if g := r.groups[5].g; g.replica != 103 || len(g.conf.state.Voters) != 2 || len(g.conf.state.Learners) != 1 {
-		t.Errorf("created %+v", g)
-	}
-	var got []Message
-	if err := DecodeFrame(b["frame"], func(m Message) { got = append(got, m) }); err != nil {
+	var got []wire.Message
+	if err := wire.DecodeFrame(b["frame"], func(m wire.Message) { got = append(got, m) }); err != nil {
 		t.Fatal(err)
 	}
 	for i, m := range goldenMessages() {
@@ -196,8 +142,8 @@ func TestGoldenBytesAreRead(t *testing.T) {
 	}
 }
 
-// TestDamageIsRefused flips each bit and cuts each length of a frame, and cuts
-// each length of the log records: nothing of it is taken for something else.
+// TestDamageIsRefused flips each bit and cuts each length of a frame: nothing of
+// it is taken for something else.
 func TestDamageIsRefused(t *testing.T) {
 	b := goldens()
 	frame := b["frame"]
@@ -205,50 +151,17 @@ func TestDamageIsRefused(t *testing.T) {
 		for bit := range 8 {
 			bad := bytes.Clone(frame)
 			bad[i] ^= 1 << bit
-			if err := DecodeFrame(bad, func(Message) { t.Fatalf("a message of a frame with bit %d of byte %d flipped", bit, i) }); err == nil {
+			if err := wire.DecodeFrame(bad, func(wire.Message) { t.Fatalf("a message of a frame with bit %d of byte %d flipped", bit, i) }); err == nil {
 				t.Fatalf("bit %d of byte %d flipped and no error", bit, i)
 			}
 		}
-		if err := DecodeFrame(frame[:i], func(Message) {}); err == nil && i > frameHeadBytes {
+		if err := wire.DecodeFrame(frame[:i], func(wire.Message) {}); err == nil && i > wire.FrameHeadBytes {
 			t.Fatalf("frame cut at %d and no error", i)
 		}
 	}
-	kinds := map[string]byte{"checkpoint": kindCheckpoint, "turn": kindTurn, "cut": kindCut, "create": kindCreate, "remove": kindRemove, "install": kindInstall}
-	for name, kind := range kinds {
-		for i := range len(b[name]) {
-			r := newRecovery()
-			switch name {
-			case "create":
-			case "install":
-				r.begin(5, 102)
-			default:
-				r.begin(5, 101)
-				r.begin(6, 201)
-			}
-			err := r.record(wal.Position{Segment: 1}, kind, b[name][:i])
-			if err == nil && !(name == "turn" && isSectionEnd(b[name], i)) {
-				t.Errorf("%s cut at %d and no error", name, i)
-			} else if err != nil && !IsDamage(err) {
-				t.Errorf("%s cut at %d: %v", name, i, err)
-			}
-		}
-	}
-	if _, _, err := open(kindTurn, []byte{payloadVersion + 1}); !errors.Is(err, journal.ErrUnsupported) {
+	if _, _, err := wire.Open(wire.KindTurn, []byte{wire.PayloadVersion + 1}); !errors.Is(err, journal.ErrUnsupported) {
 		t.Errorf("a later version: %v", err)
 	}
-}
-
-// isSectionEnd: sections follow each other to the record's end, whose length
-// the log checks.
-func isSectionEnd(b []byte, at int) bool {
-	r := &reader{b: b[1:]}
-	for len(r.b) > 0 && !r.bad {
-		if len(b)-len(r.b) == at {
-			return true
-		}
-		r.section()
-	}
-	return false
 }
 
 func TestFrameRefusesWhatRaftWouldNot(t *testing.T) {
@@ -264,76 +177,61 @@ func TestFrameRefusesWhatRaftWouldNot(t *testing.T) {
 		"entry of the future":  func(m *pb.Message) { m.Entries[2].Term = new(uint64(5)) },
 		"entry before its log": func(m *pb.Message) { m.Entries[0].Term = new(uint64(2)) },
 		"entries in a vote":    func(m *pb.Message) { m.Type = pb.MsgVote.Enum() },
+		"members as garbage":   func(m *pb.Message) { m.Entries[2].Data = []byte{1, 2} },
+		"member 0":             func(m *pb.Message) { m.Entries[2].Data = changes(t, pb.ConfChangeAddNode, 0) },
+		"change of no kind":    func(m *pb.Message) { m.Entries[2].Data = changes(t, 77, 5) },
+		"transition of none":   func(m *pb.Message) { m.Entries[2].Data = []byte{8, 9} },
 	}
 	for name, change := range tests {
 		m := base()
 		change(m)
-		if err := DecodeFrame(EncodeFrame([]Message{{Shard: 5, Raft: m}}), func(Message) {}); !errors.Is(err, journal.ErrDamaged) {
+		if err := wire.DecodeFrame(wire.EncodeFrame([]wire.Message{{Shard: 5, Raft: m}}), func(wire.Message) {}); !errors.Is(err, journal.ErrDamaged) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := DecodeFrame(EncodeFrame([]Message{{Shard: 5, Raft: base()}}), func(Message) {}); err != nil {
+	if err := wire.DecodeFrame(wire.EncodeFrame([]wire.Message{{Shard: 5, Raft: base()}}), func(wire.Message) {}); err != nil {
 		t.Error(err)
 	}
 }
 
 func FuzzDecodeFrame(f *testing.F) {
 	f.Add(goldens()["frame"])
-	f.Add(beginFrame(nil))
+	f.Add(wire.BeginFrame(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) >= frameHeadBytes {
-			endFrame(b) // a right checksum, to reach what is behind it
+		if len(b) >= wire.FrameHeadBytes {
+			wire.EndFrame(b) // a right checksum, to reach what is behind it
 		}
-		var got []Message
-		if err := DecodeFrame(b, func(m Message) { got = append(got, m) }); err != nil {
+		var got []wire.Message
+		if err := wire.DecodeFrame(b, func(m wire.Message) { got = append(got, m) }); err != nil {
 			return
 		}
-		again := EncodeFrame(got)
+		again := wire.EncodeFrame(got)
 		if !bytes.Equal(again, b) {
 			t.Fatalf("decoded and encoded:\n%x\n%x", b, again)
 		}
 	})
 }
 
-func FuzzLogRecord(f *testing.F) {
-	for name, b := range goldens() {
-		f.Add(map[string]byte{"checkpoint": kindCheckpoint, "turn": kindTurn, "cut": kindCut, "create": kindCreate, "remove": kindRemove, "install": kindInstall}[name], b)
-	}
-	f.Fuzz(func(t *testing.T, kind byte, b []byte) {
-		r := newRecovery()
-		r.begin(5, 101).g.conf = goldenConf()
-		r.begin(6, 201).g.conf = goldenConf()
-		if err := r.record(wal.Position{Segment: 1}, kind, b); err != nil {
-			return
-		}
-		for _, g := range r.groups {
-			if g, err := g.finish(); err == nil && g.hard.commit > g.log.last() {
-				t.Fatalf("commit %d in a log that ends at %d", g.hard.commit, g.log.last())
-			}
-		}
-	})
-}
-
 func TestSplitSectionsAreStatesOfTheirOwn(t *testing.T) {
-	s := section{shard: 5, replica: 101, hard: &hardState{4, 102, 12}, first: 10}
+	s := wire.Section{Shard: 5, Replica: 101, Hard: &wire.HardState{Term: 4, Vote: 102, Commit: 12}, First: 10}
 	for i := range 20 {
-		s.ents = append(s.ents, &pb.Entry{Term: new(uint64(4)), Index: new(uint64(10 + i)), Type: pb.EntryNormal.Enum(), Data: make([]byte, 100)})
+		s.Ents = append(s.Ents, &pb.Entry{Term: new(uint64(4)), Index: new(uint64(10 + i)), Type: pb.EntryNormal.Enum(), Data: make([]byte, 100)})
 	}
-	want := s.ents
+	want := s.Ents
 	var got []*pb.Entry
-	for s.bytes() > 500 {
-		first, rest, ok := s.split(500)
+	for s.Bytes() > 500 {
+		first, rest, ok := s.Split(500)
 		if !ok {
 			t.Fatal("not split")
 		}
-		if first.bytes() > 500+entryHeadBytes+100 || first.hard.commit > first.first+uint64(len(first.ents))-1 || first.hard.term != 4 || first.hard.vote != 102 {
-			t.Errorf("part of %d bytes: %+v, %d entries from %d", first.bytes(), first.hard, len(first.ents), first.first)
+		if first.Bytes() > 500+wire.EntryHeadBytes+100 || first.Hard.Commit > first.First+uint64(len(first.Ents))-1 || first.Hard.Term != 4 || first.Hard.Vote != 102 {
+			t.Errorf("part of %d bytes: %+v, %d entries from %d", first.Bytes(), first.Hard, len(first.Ents), first.First)
 		}
-		got = append(got, first.ents...)
+		got = append(got, first.Ents...)
 		s = rest
 	}
-	got = append(got, s.ents...)
-	if !reflect.DeepEqual(got, want) || *s.hard != (hardState{4, 102, 12}) {
+	got = append(got, s.Ents...)
+	if !reflect.DeepEqual(got, want) || *s.Hard != (wire.HardState{Term: 4, Vote: 102, Commit: 12}) {
 		t.Error("parts do not make the whole")
 	}
 }
@@ -342,13 +240,13 @@ func TestSplitSectionsAreStatesOfTheirOwn(t *testing.T) {
 func TestDamagedSnapshotHeadersAreRefused(t *testing.T) {
 	b := goldens()["snapshot"]
 	for i := range b {
-		if _, err := readSnapshotHeader(bytes.NewReader(b[:i])); err == nil {
+		if _, err := wire.ReadSnapshotHeader(bytes.NewReader(b[:i])); err == nil {
 			t.Fatalf("cut at %d and no error", i)
 		}
 		for bit := range 8 {
 			bad := bytes.Clone(b)
 			bad[i] ^= 1 << bit
-			if _, err := readSnapshotHeader(bytes.NewReader(bad)); err == nil {
+			if _, err := wire.ReadSnapshotHeader(bytes.NewReader(bad)); err == nil {
 				t.Fatalf("bit %d of byte %d flipped and no error", bit, i)
 			}
 		}

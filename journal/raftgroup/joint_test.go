@@ -27,8 +27,8 @@ func TestJointMembershipIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.settle()
-	if !g.joint() || g.applied != g.log.last() || !g.hands() {
-		t.Fatalf("joint %v, applied %d of %d, handing over %v", g.joint(), g.applied, g.log.last(), g.hands())
+	if !g.joint() || g.applied != g.log.Last() || !g.hands() {
+		t.Fatalf("joint %v, applied %d of %d, handing over %v", g.joint(), g.applied, g.log.Last(), g.hands())
 	}
 	d.until("the attempt is given up", 60, func() bool { return !g.hands() })
 	delete(d.cut, [2]int{0, 1})

@@ -3,54 +3,21 @@ package raftgroup
 import (
 	"slices"
 
+	"github.com/hostd/hostd/journal/raftgroup/nodes"
 	"github.com/hostd/hostd/sharding"
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// peer is a node on which members of groups here live. It is heard or silent;
-// which of them, the caller says, who sees the bytes that arrive:
-//
-//	unheard ── PeerHeard ──▶ heard ◀── PeerHeard ── silent
-//	   │                       │                      ▲
-//	   │                       └───── PeerSilent ─────┤
-//	   └──── PeerSilent, or SilenceTicks went by ─────┘
-//
-// A node that was never heard counts as heard until then.
-type peer struct {
-	node   sharding.NodeID
-	silent bool
-	// unheard since it became known; it is due to be silent at that tick.
-	unheard bool
-	due     uint64
-
-	frame []byte // of the driver, under way
-	hint  int    // length of the last frame
-}
-
-// peer returns what is known of a node, which begins now if nothing is.
-func (c *Core) peer(node sharding.NodeID) *peer {
-	p := c.byNode[node]
-	if p == nil {
-		p = &peer{node: node, unheard: true, due: c.now + uint64(c.opts.SilenceTicks)}
-		c.byNode[node] = p
-		c.peers = append(c.peers, p)
-		c.unheard++
-	}
-	return p
-}
-
 // PeerHeard says that a byte came from a node.
 func (c *Core) PeerHeard(node sharding.NodeID) {
-	p := c.peer(node)
-	c.known(p)
-	if !p.silent {
+	n, back := c.nodes.Heard(node)
+	if !back {
 		return
 	}
-	p.silent = false
 	for _, g := range c.order {
-		if c.lives(g, p) {
+		if g.keptOn(n) {
 			c.gained(g)
 		}
 	}
@@ -59,82 +26,52 @@ func (c *Core) PeerHeard(node sharding.NodeID) {
 // PeerSilent says that no byte came from a node for so long that it counts as
 // dead, or that its process has ended, as a new incarnation of it shows.
 func (c *Core) PeerSilent(node sharding.NodeID) {
-	p := c.peer(node)
-	c.known(p)
-	c.lose(p)
-}
-
-// known ends the time in which an unheard node counts as heard.
-func (c *Core) known(p *peer) {
-	if p.unheard {
-		p.unheard = false
-		c.unheard--
+	if n, lost := c.nodes.Silence(node); lost {
+		c.lose(n)
 	}
 }
 
-// expire makes nodes silent that were never heard.
-func (c *Core) expire() {
-	if c.unheard == 0 {
-		return
-	}
-	for _, p := range slices.Clone(c.peers) {
-		if p.unheard && c.now >= p.due {
-			c.known(p)
-			c.lose(p)
-		}
-	}
-}
-
-func (c *Core) lose(p *peer) {
-	if p.silent {
-		return
-	}
-	p.silent = true
+// lose follows the silence of a node.
+func (c *Core) lose(n *nodes.Node) {
 	for _, g := range c.order {
-		if c.lives(g, p) {
-			c.lost(g, p)
+		if g.keptOn(n) {
+			c.lost(g, n)
 		}
 	}
 	c.prune()
 }
 
-// prune forgets silent nodes that no replica is known to live on: they left.
+// prune forgets silent nodes that no replica is known to live on.
 func (c *Core) prune() {
-	c.peers = slices.DeleteFunc(c.peers, func(p *peer) bool {
-		here := func(g *group) bool {
-			return slices.ContainsFunc(g.routes, func(r route) bool { return r.peer == p })
-		}
-		gone := p.silent && !slices.ContainsFunc(c.order, here)
-		if gone {
-			delete(c.byNode, p.node)
-		}
-		return gone
+	c.nodes.Prune(func(n *nodes.Node) bool {
+		return slices.ContainsFunc(c.order, func(g *group) bool { return g.routes.Through(n) })
 	})
 }
 
 // lost follows the silence of a node that a member of the group lives on. The
 // leader stays while it hears a quorum; a follower of a leader on that node
 // looks for another.
-func (c *Core) lost(g *group, p *peer) {
+func (c *Core) lost(g *group, p *nodes.Node) {
 	c.reckon(g)
-	if planted == 21 { // silence wakes nobody
+	if g.failed {
 		return
 	}
+	defer c.contain(g)
 	status := g.node.BasicStatus()
 	switch {
 	case status.RaftState == raft.StateLeader:
-		c.wake(g)
+		c.clocks.wake(g)
 		if !g.quorum {
 			c.stepAside(g)
-			c.hunt(g)
+			c.elections.call(g, c.now)
 			return
 		}
 		g.node.WithProgress(func(id uint64, _ raft.ProgressType, _ tracker.Progress) {
-			if id != g.replica && c.locate(g, id) == p {
+			if id != g.replica && g.routes.Locate(id) == p {
 				g.node.ReportUnreachable(id)
 			}
 		})
-	case status.Lead != raft.None && c.locate(g, status.Lead) == p:
+	case status.Lead != raft.None && g.routes.Locate(status.Lead) == p:
 		c.forget(g)
 	}
 }
@@ -143,20 +80,23 @@ func (c *Core) lost(g *group, p *peer) {
 // something, and a group without a leader may have a quorum now.
 func (c *Core) gained(g *group) {
 	c.reckon(g)
+	if g.failed {
+		return
+	}
 	switch status := g.node.BasicStatus(); {
 	case status.RaftState == raft.StateLeader:
-		c.wake(g)
+		c.clocks.wake(g)
 	case status.Lead == raft.None:
-		c.hunt(g)
+		c.elections.call(g, c.now)
 	}
 }
 
 // forget makes the replica one without a leader, which may vote at once, and
 // campaign soon.
 func (c *Core) forget(g *group) {
-	c.wake(g)
+	c.clocks.wake(g)
 	_ = g.node.ForgetLeader()
-	c.hunt(g)
+	c.elections.call(g, c.now)
 	c.touch(g)
 }
 
@@ -165,7 +105,7 @@ func (c *Core) forget(g *group) {
 // finds no quorum of them. Nothing can come in between, and what the leader
 // had proposed is of an unknown outcome, as with any lost leadership.
 func (c *Core) stepAside(g *group) {
-	c.wake(g)
+	c.clocks.wake(g)
 	for range 2 {
 		_ = g.node.Step(&pb.Message{Type: pb.MsgCheckQuorum.Enum(), From: new(raft.LocalAppendThread)})
 	}
@@ -174,18 +114,18 @@ func (c *Core) stepAside(g *group) {
 
 // reckon counts anew whether the nodes heard are a quorum of the voters.
 func (c *Core) reckon(g *group) {
-	s := g.conf.state
+	s := g.conf.State
 	g.unlocated = false
-	ok := c.majority(g, s.GetVoters())
+	ok := g.majority(s.GetVoters())
 	if out := s.GetVotersOutgoing(); len(out) > 0 {
-		ok = c.majority(g, out) && ok
+		ok = g.majority(out) && ok
 	}
 	if g.quorum != ok {
 		g.quorum = ok
 		c.touch(g)
 	}
 	for _, list := range [][]uint64{s.GetLearners(), s.GetLearnersNext()} {
-		c.majority(g, list)
+		g.majority(list)
 	}
 	if i := slices.Index(c.unlocated, g); g.unlocated && i < 0 {
 		c.unlocated = append(c.unlocated, g)
@@ -194,16 +134,48 @@ func (c *Core) reckon(g *group) {
 	}
 }
 
-func (c *Core) majority(g *group, voters []uint64) bool {
+// majority says whether most of the voters are heard.
+func (g *group) majority(voters []uint64) bool {
 	heard := 0
 	for _, id := range voters {
 		if id == g.replica {
-			heard++
-		} else if p := c.locate(g, id); p == nil {
+			if g.able() {
+				heard++
+			}
+		} else if p := g.routes.Locate(id); p == nil {
 			g.unlocated = true
-		} else if !p.silent {
+		} else if !p.Silent() {
 			heard++
 		}
 	}
 	return heard > len(voters)/2
+}
+
+// lists are the members by role, with the outgoing ones of a joint membership.
+// A replica may be in two of them.
+func (g *group) lists() [4][]uint64 {
+	s := g.conf.State
+	return [4][]uint64{s.GetVoters(), s.GetVotersOutgoing(), s.GetLearners(), s.GetLearnersNext()}
+}
+
+// member says whether a replica is in the membership as applied here.
+func (g *group) member(replica uint64) bool {
+	for _, list := range g.lists() {
+		if slices.Contains(list, replica) {
+			return true
+		}
+	}
+	return false
+}
+
+// keptOn says whether another member lives on the node.
+func (g *group) keptOn(n *nodes.Node) bool {
+	for _, list := range g.lists() {
+		for _, id := range list {
+			if id != g.replica && g.routes.Locate(id) == n {
+				return true
+			}
+		}
+	}
+	return false
 }

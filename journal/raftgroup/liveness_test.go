@@ -5,6 +5,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/hostd/hostd/journal/raftgroup/inbox"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -56,7 +59,7 @@ func TestCampaignsAreBounded(t *testing.T) {
 		n.driver.core.opts.MaxCampaigns = 3
 	}
 	d.nodes[0].up = false
-	d.until("silence", 10, func() bool { return len(d.nodes[1].driver.core.hunting) > 0 })
+	d.until("silence", 10, func() bool { return len(d.nodes[1].driver.core.elections.groups) > 0 })
 	for range 5 {
 		before := d.nodes[1].driver.core.stats.Campaigns
 		d.beat()
@@ -119,7 +122,7 @@ func TestSilentFollowerChangesNothing(t *testing.T) {
 // its quorum.
 func TestNodesNeverHeardCountAsSilent(t *testing.T) {
 	d := newDrill(t, 3, 1)
-	d.nodes[0].create(GroupConfig{Shard: 2, Replica: 20, Voters: replicas([]uint64{20})})
+	d.nodes[0].create(GroupConfig{Shard: 2, Replica: 20, Voters: wire.ReplicaIDs([]uint64{20})})
 	d.nodes[1].up, d.nodes[2].up = false, false
 	d.settle()
 	if !d.nodes[0].sink.quorum(1) || !d.nodes[0].sink.quorum(2) {
@@ -155,7 +158,7 @@ func TestQuorumOfAJointMembership(t *testing.T) {
 		{[]uint64{10, 99}, nil, "", false}, // nobody knows where 99 is
 	}
 	for _, tt := range tests {
-		c, err := NewCore(&Recovered{}, Options{Locate: func(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
+		c, err := NewCore(&recovery.Recovered{}, Options{Locate: func(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
 			node, _ := nodeOf(s, r)
 			return node, r != 99
 		}})
@@ -163,9 +166,9 @@ func TestQuorumOfAJointMembership(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := newGroup(1, 10)
-		g.conf = GroupConfig{Voters: replicas(tt.voters)}.membership()
-		g.conf.state.VotersOutgoing = tt.outgoing
-		if err := g.newNode(&c.opts, 0); err != nil {
+		g.conf = GroupConfig{Voters: wire.ReplicaIDs(tt.voters)}.membership()
+		g.conf.State.VotersOutgoing = tt.outgoing
+		if err := g.newNode(&c.opts, 0, nil); err != nil {
 			t.Fatal(err)
 		}
 		c.add(g)
@@ -190,7 +193,7 @@ func TestLearnsWhereReplicasAre(t *testing.T) {
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	d.lead(1, 0)
 	d.write(1, "x", 0, 1, 2)
-	if d.nodes[2].driver.core.locate(d.nodes[2].driver.core.groups[1], 10) == nil {
+	if d.nodes[2].driver.core.groups[1].routes.Locate(10) == nil {
 		t.Fatal("the leader's node was not learned")
 	}
 	// All it sends to the other follower is dropped until that shows itself.
@@ -222,14 +225,14 @@ func TestUnlocatedMessagesAreDropped(t *testing.T) {
 }
 
 func TestPeerEventsAreBounded(t *testing.T) {
-	var w work
+	var w inbox.Work
 	for i := range 100 {
-		w.peer(peerEvent{"a", i%2 == 0})
-		w.peer(peerEvent{"b", false})
+		w.AddPeer(inbox.Peer{Node: "a", Heard: i%2 == 0})
+		w.AddPeer(inbox.Peer{Node: "b"})
 	}
-	want := []peerEvent{{"b", false}, {"a", true}, {"a", false}}
-	if !slices.Equal(w.peers, want) {
-		t.Errorf("kept %v", w.peers)
+	want := []inbox.Peer{{Node: "b"}, {Node: "a", Heard: true}, {Node: "a"}}
+	if !slices.Equal(w.Peers, want) {
+		t.Errorf("kept %v", w.Peers)
 	}
 }
 
@@ -246,7 +249,7 @@ func TestNodesThatLeftAreForgotten(t *testing.T) {
 	if s := core.Stats(); s.Peers != 2 {
 		t.Errorf("%+v", s)
 	}
-	if err := core.ChangeMembers(1, n.sink.leader(1).Term, Change{Remove: replicas([]uint64{12})}); err != nil {
+	if err := core.ChangeMembers(1, n.sink.leader(1).Term, Change{Remove: wire.ReplicaIDs([]uint64{12})}); err != nil {
 		t.Fatal(err)
 	}
 	d.until("one peer", 6, func() bool { s := core.Stats(); return s.Peers == 1 && s.Silent == 0 })

@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/hostd/hostd/journal/raftgroup/inbox"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
 	pb "go.etcd.io/raft/v3/raftpb"
 )
@@ -18,11 +22,15 @@ type Loop struct {
 	opts   Options
 	driver *Driver
 	core   *Core // the driver's
-	inbox  *inbox
-	last   work
+	inbox  *inbox.Inbox
+	last   inbox.Work
 
 	published atomic.Pointer[Stats]
 	overrun   atomic.Uint64 // messages
+	refused   atomic.Uint64 // frames
+	turns     atomic.Uint64 // ticks, from 1
+	lag       atomic.Int64  // moving mean of how late ticks are, nanoseconds
+	ticked    time.Time     // of the loop's goroutine
 
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -35,7 +43,7 @@ type Loop struct {
 
 // Start starts the recovered groups and the goroutine that drives them. The
 // machine must be open, as of rec.Watermark.
-func Start(rec *Recovered, opts Options) (*Loop, error) {
+func Start(rec *recovery.Recovered, opts Options) (*Loop, error) {
 	driver, err := NewDriver(rec, opts)
 	if err != nil {
 		return nil, err
@@ -44,11 +52,12 @@ func Start(rec *Recovered, opts Options) (*Loop, error) {
 		opts:   opts.withDefaults(),
 		driver: driver,
 		core:   driver.core,
-		inbox:  newInbox(),
+		inbox:  inbox.New(),
 		stop:   make(chan struct{}),
 		done:   make(chan struct{}),
 	}
 	l.publish()
+	l.turns.Store(1)
 	l.startSnapshots()
 	go l.run()
 	return l, nil
@@ -65,17 +74,17 @@ func (l *Loop) Propose(shard sharding.ShardID, fence sharding.Term, proposal uin
 	if l.opts.Machine.Backlog() > l.opts.MaxBacklogBytes {
 		return ErrBusy
 	}
-	return l.inbox.propose(proposed{shard, fence, proposal, data}, l.opts.MaxQueueCount, l.opts.MaxQueueBytes)
+	return l.inbox.Propose(inbox.Proposal{Shard: shard, Fence: fence, Number: proposal, Data: data}, l.opts.MaxQueueCount, l.opts.MaxQueueBytes)
 }
 
 // ReadIndex asks whether this replica leads the shard now; the answer goes to
 // the sink under the token. It does not block.
 func (l *Loop) ReadIndex(shard sharding.ShardID, token uint64) error {
-	return l.inbox.put(func(w *work) error {
-		if len(w.reads) >= l.opts.MaxQueueCount {
+	return l.inbox.Put(func(w *inbox.Work) error {
+		if len(w.Reads) >= l.opts.MaxQueueCount {
 			return ErrBusy
 		}
-		w.reads = append(w.reads, asked{shard, token})
+		w.Reads = append(w.Reads, inbox.Read{Shard: shard, Token: token})
 		return nil
 	})
 }
@@ -86,23 +95,24 @@ func (l *Loop) ReadIndex(shard sharding.ShardID, token uint64) error {
 // frame's messages are from. Whether it is heard, PeerHeard says.
 func (l *Loop) Receive(from sharding.NodeID, frame []byte) error {
 	overloaded := l.opts.Machine.Backlog() > 2*l.opts.MaxBacklogBytes
-	var messages []received
-	err := DecodeFrame(frame, func(m Message) {
+	var messages []inbox.Message
+	err := wire.DecodeFrame(frame, func(m wire.Message) {
 		// A follower that cannot keep up loses appends; the leader then sends
 		// no more than it has room for.
 		if !overloaded || m.Raft.GetType() != pb.MsgApp || len(m.Raft.GetEntries()) == 0 {
-			messages = append(messages, received{from, m})
+			messages = append(messages, inbox.Message{From: from, Message: m})
 		}
 	})
 	if err != nil {
+		l.refused.Add(1)
 		return err
 	}
-	err = l.inbox.put(func(w *work) error {
-		if len(w.messages)+len(messages) > l.opts.MaxQueueCount || w.frames+int64(len(frame)) > l.opts.MaxQueueBytes && w.frames > 0 {
+	err = l.inbox.Put(func(w *inbox.Work) error {
+		if len(w.Messages)+len(messages) > l.opts.MaxQueueCount || w.Frames+int64(len(frame)) > l.opts.MaxQueueBytes && w.Frames > 0 {
 			return ErrBusy
 		}
-		w.frames += int64(len(frame))
-		w.messages = append(w.messages, messages...)
+		w.Frames += int64(len(frame))
+		w.Messages = append(w.Messages, messages...)
 		return nil
 	})
 	if errors.Is(err, ErrBusy) {
@@ -112,28 +122,51 @@ func (l *Loop) Receive(from sharding.NodeID, frame []byte) error {
 	return err
 }
 
-// PeerHeard says that bytes came from a node. To say it again is cheap.
-func (l *Loop) PeerHeard(node sharding.NodeID) { l.peer(peerEvent{node, true}) }
+// Turns counts the loop's ticks, from 1. It stands still while the loop does,
+// as on a disk that does not answer. It does not block.
+func (l *Loop) Turns() uint64 { return l.turns.Load() }
 
-// PeerSilent says that no byte came from a node for about SilenceTicks, or
-// that another incarnation of it was seen: the process that was there is gone.
+// lagTicks is how many ticks the mean of their lateness is of, mostly.
+const lagTicks = 16
+
+// Lag is a moving mean of how late the loop's ticks are. It does not block.
+func (l *Loop) Lag() time.Duration { return time.Duration(l.lag.Load()) }
+
+// late notes when a tick was taken up.
+func (l *Loop) late(now time.Time) {
+	if !l.ticked.IsZero() {
+		lag := l.lag.Load()
+		l.lag.Store(lag + (int64(max(now.Sub(l.ticked)-l.opts.Tick, 0))-lag)/lagTicks)
+	}
+	l.ticked = now
+}
+
+// PeerHeard says that a node is heard. To say it again is cheap.
+func (l *Loop) PeerHeard(node sharding.NodeID) { l.peer(inbox.Peer{Node: node, Heard: true}) }
+
+// PeerSilent says that no byte came from a node for about SilenceTicks, that
+// its loop stands still, or that another incarnation of it was seen: the process
+// that was there is gone.
 // The groups that it led look for another leader, and those led here that hear
 // no quorum without it have none. The loop does not find silence by itself.
-func (l *Loop) PeerSilent(node sharding.NodeID) { l.peer(peerEvent{node, false}) }
+func (l *Loop) PeerSilent(node sharding.NodeID) { l.peer(inbox.Peer{Node: node}) }
 
 // peer queues an event; a loop that has stopped needs none.
-func (l *Loop) peer(e peerEvent) {
-	_ = l.inbox.put(func(w *work) error { w.peer(e); return nil })
+func (l *Loop) peer(e inbox.Peer) {
+	_ = l.inbox.Put(func(w *inbox.Work) error { w.AddPeer(e); return nil })
 }
+
+// maxCalls bounds the calls that wait for the loop.
+const maxCalls = 1024
 
 // call runs fn on the loop's goroutine and waits for it.
 func (l *Loop) call(fn func() error) error {
 	result := make(chan error, 1)
-	err := l.inbox.put(func(w *work) error {
-		if len(w.calls) >= maxCalls {
+	err := l.inbox.Put(func(w *inbox.Work) error {
+		if len(w.Calls) >= maxCalls {
 			return ErrBusy
 		}
-		w.calls = append(w.calls, func() { result <- fn() })
+		w.Calls = append(w.Calls, func() { result <- fn() })
 		return nil
 	})
 	if err != nil {
@@ -222,9 +255,9 @@ func (l *Loop) run() {
 	defer ticker.Stop()
 	err := l.cycle(ticker)
 	if err == nil {
-		err = l.driver.Rest()
+		err = l.driver.FinalRecord()
 	}
-	l.refuse(l.inbox.close())
+	l.refuse(l.inbox.Close())
 	if err != nil {
 		l.err = fmt.Errorf("raft groups stopped: %w", err)
 		l.opts.Fatal(l.err)
@@ -234,7 +267,7 @@ func (l *Loop) run() {
 // cycle takes one bounded drain of the inbox and one turn at a time, and looks
 // at the clock and at stop between any two.
 func (l *Loop) cycle(ticker Ticker) error {
-	others := yielding{now: l.opts.Now}
+	others := inbox.Yield{Now: l.opts.Now}
 	for {
 		if l.core.Busy() {
 			select {
@@ -254,10 +287,10 @@ func (l *Loop) cycle(ticker Ticker) error {
 				if err := l.tick(); err != nil {
 					return err
 				}
-			case <-l.inbox.wake:
+			case <-l.inbox.Wake():
 			}
 		}
-		others.yield()
+		others.ToOthers()
 		l.drain()
 		if l.err != nil {
 			return l.err
@@ -271,37 +304,42 @@ func (l *Loop) cycle(ticker Ticker) error {
 }
 
 func (l *Loop) tick() error {
+	l.late(l.opts.Now())
 	err := l.driver.Tick()
 	l.publish()
+	l.turns.Add(1)
 	return err
 }
 
 // drain gives everything that waited to the core.
 func (l *Loop) drain() {
-	l.last = l.inbox.take(l.last)
+	l.last = l.inbox.Take(l.last)
 	w := &l.last
-	for _, e := range w.peers {
-		if e.heard {
-			l.core.PeerHeard(e.node)
+	for _, e := range w.Peers {
+		if e.Heard {
+			l.core.PeerHeard(e.Node)
 		} else {
-			l.core.PeerSilent(e.node)
+			l.core.PeerSilent(e.Node)
 		}
 	}
-	for i := range w.messages {
-		l.core.Step(w.messages[i].from, w.messages[i].Message)
+	for _, s := range w.Stopped {
+		l.core.ReplicaStopped(Stopped(s))
 	}
-	for i := range w.proposals {
-		p := &w.proposals[i]
-		if err := l.core.Propose(p.shard, p.fence, p.number, p.data); err != nil {
-			l.opts.Sink.ProposalDropped(p.shard, p.fence, p.number, err)
+	for i := range w.Messages {
+		l.core.Step(w.Messages[i].From, w.Messages[i].Message)
+	}
+	for i := range w.Proposals {
+		p := &w.Proposals[i]
+		if err := l.core.Propose(p.Shard, p.Fence, p.Number, p.Data); err != nil {
+			l.opts.Sink.ProposalDropped(p.Shard, p.Fence, p.Number, err)
 		}
 	}
-	for _, r := range w.reads {
-		if err := l.core.ReadIndex(r.shard, r.token); err != nil {
-			l.opts.Sink.ReadFailed(r.shard, r.token, err)
+	for _, r := range w.Reads {
+		if err := l.core.ReadIndex(r.Shard, r.Token); err != nil {
+			l.opts.Sink.ReadFailed(r.Shard, r.Token, err)
 		}
 	}
-	for _, fn := range w.calls {
+	for _, fn := range w.Calls {
 		if l.err == nil {
 			fn()
 		}
@@ -309,7 +347,7 @@ func (l *Loop) drain() {
 }
 
 // refuse answers what will not be done any more. What raft has stays unknown.
-func (l *Loop) refuse(w work) {
+func (l *Loop) refuse(w inbox.Work) {
 	dropped, reads := l.core.Abandon()
 	for _, p := range dropped {
 		l.opts.Sink.ProposalDropped(p.Shard, p.Fence, p.Proposal, p.Err)
@@ -317,10 +355,10 @@ func (l *Loop) refuse(w work) {
 	for _, r := range reads {
 		l.opts.Sink.ReadFailed(r.Shard, r.Token, r.Err)
 	}
-	for _, p := range w.proposals {
-		l.opts.Sink.ProposalDropped(p.shard, p.fence, p.number, ErrStopped)
+	for _, p := range w.Proposals {
+		l.opts.Sink.ProposalDropped(p.Shard, p.Fence, p.Number, ErrStopped)
 	}
-	for _, r := range w.reads {
-		l.opts.Sink.ReadFailed(r.shard, r.token, ErrStopped)
+	for _, r := range w.Reads {
+		l.opts.Sink.ReadFailed(r.Shard, r.Token, ErrStopped)
 	}
 }

@@ -6,12 +6,15 @@ import (
 	"io"
 	"sync"
 
+	"github.com/hostd/hostd/journal/raftgroup/inbox"
+	"github.com/hostd/hostd/journal/raftgroup/transfer"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
 )
 
 // sending is what the loop's goroutine shares with those that send snapshots.
 type sending struct {
-	queue  chan *Outgoing // closed when no more come
+	queue  chan *transfer.Outgoing // closed when no more come
 	ctx    context.Context
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
@@ -22,7 +25,7 @@ type sending struct {
 func (l *Loop) startSnapshots() {
 	s := &l.sending
 	l.incoming = make(chan struct{}, l.opts.MaxSnapshotsIn)
-	s.queue = make(chan *Outgoing, l.opts.MaxSnapshotsOut+l.opts.MaxSnapshotsQueued)
+	s.queue = make(chan *transfer.Outgoing, l.opts.MaxSnapshotsOut+l.opts.MaxSnapshotsQueued)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.done = make(chan struct{})
 	l.driver.ship = l.ship
@@ -45,7 +48,7 @@ func (l *Loop) stopSnapshots() {
 }
 
 // ship queues a snapshot; the core hands out no more than fit.
-func (l *Loop) ship(o *Outgoing) error {
+func (l *Loop) ship(o *transfer.Outgoing) error {
 	if l.opts.Sender == nil {
 		return errNoSnapshots
 	}
@@ -68,48 +71,78 @@ func (l *Loop) sendSnapshots() {
 // tell runs fn on the loop's goroutine, if that still goes on, and does not
 // wait for it. The bounds on snapshots bound it.
 func (l *Loop) tell(fn func()) {
-	_ = l.inbox.put(func(w *work) error { w.calls = append(w.calls, fn); return nil })
+	_ = l.inbox.Put(func(w *inbox.Work) error { w.Calls = append(w.Calls, fn); return nil })
 }
 
-func (l *Loop) sendSnapshot(o *Outgoing) error {
-	ctx, cancel := context.WithTimeout(l.sending.ctx, l.opts.SnapshotTimeout)
-	defer cancel()
+func (l *Loop) sendSnapshot(o *transfer.Outgoing) error {
+	ctx := l.sending.ctx
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return l.opts.Sender.SendSnapshot(ctx, o.Node, o.SnapshotHeader, func() (io.ReadCloser, error) { return o.Stream(), nil })
+	begin := func(direct bool) error {
+		return l.call(func() error { return l.core.transfers.begin(l.core.groups[o.Shard], o, direct) })
+	}
+	if err := o.Prepare(ctx, l.opts.Logger, begin); err != nil {
+		return err
+	}
+	if head, question := o.Question(); question != nil {
+		if err := o.Resume(l.opts.Sender.SendSnapshot(ctx, o.Node, head, question)); err != nil {
+			return err
+		}
+	}
+	head, stream, err := o.Stream()
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	_, err = l.opts.Sender.SendSnapshot(ctx, o.Node, head, stream)
+	return err
 }
 
-// ReceiveSnapshot takes a snapshot that came from a node: the stream that
-// Options.Sender was given there. It returns nil when the snapshot is durable,
+// ReceiveSnapshot takes a snapshot that came from a node: the head and the
+// stream that Options.Sender was given there; the answer, of a few bytes, is
+// for that too. It returns nil when the snapshot is durable,
 // and the state machine goes on from it, or when the replica has all of it
 // already, which it may say without reading on; ErrBusy while another one is being received for the replica, and
 // ErrUnknownShard and ErrSnapshotIgnored when it is not for it. A stream that
 // ends early or is not sound is journal.ErrDamaged. It waits for its turn, and
 // then for the stream, whose reads should end soon after ctx does.
-func (l *Loop) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, stream io.Reader) error {
+func (l *Loop) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, head []byte, stream io.Reader) (answer []byte, err error) {
 	select {
 	case l.incoming <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	case <-l.done:
-		return ErrStopped
+		return nil, ErrStopped
 	}
 	defer func() { <-l.incoming }()
-	h, err := readSnapshotHeader(stream)
+	at, h, err := wire.ReadTransfer(head, stream)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var in *incoming
-	if err := l.call(func() (err error) { in, err = l.core.expect(from, h); return err }); err != nil {
-		return fmt.Errorf("receive snapshot of shard %d: %w", h.Shard, err)
-	}
-	if in == nil {
-		return nil
-	}
-	digest, err := l.driver.files.receive(stream, h.file(), h.To)
+	var in *transfer.Incoming
+	err = l.call(func() (err error) { in, err = l.core.expect(from, h, at); return err })
 	if err != nil {
-		l.tell(func() { l.core.unexpect(in) })
+		err = fmt.Errorf("receive snapshot of shard %d: %w", h.Shard, err)
+	}
+	if at.Asks {
+		answer, err = l.driver.answer(in, err)
+		if in != nil {
+			l.tell(func() { l.core.transfers.unexpect(l.core.groups[in.Shard], in) })
+		}
+		return answer, err
+	}
+	if err != nil || in == nil {
+		return nil, err
+	}
+	return nil, l.receive(ctx, in, stream)
+}
+
+// receive takes the bytes of a snapshot that is expected.
+func (l *Loop) receive(ctx context.Context, in *transfer.Incoming, stream io.Reader) error {
+	digest, err := in.Receive(l.driver.files, stream)
+	if err != nil {
+		l.tell(func() { l.core.transfers.unexpect(l.core.groups[in.Shard], in) })
 		return err
 	}
 	result := make(chan error, 1)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/raftgroup/inbox"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -15,9 +17,6 @@ import (
 // Log is the write-ahead log as the loop uses it; *wal.Log satisfies it. It is
 // called from one goroutine at a time.
 type Log interface {
-	// Replay calls fn for every record kept, oldest first; payload is valid
-	// during the call. It may be called once, before the first Append.
-	Replay(fn func(pos wal.Position, kind byte, payload []byte) error) error
 	// Append buffers a record made of the parts of payload and returns where
 	// it will be. It calls the checkpoint function first if the record opens
 	// a new segment.
@@ -31,7 +30,7 @@ type Log interface {
 	Release(before wal.Position) (freed int, err error)
 	// Tail is the position of the next record.
 	Tail() wal.Position
-	// SyncMark makes the durable mark of a log that is idle catch up.
+	// SyncMark syncs the durable mark of a log that is idle.
 	SyncMark() error
 }
 
@@ -41,7 +40,7 @@ type StateMachine interface {
 	// goroutine. The slice and the data become the machine's; the data is
 	// never modified.
 	Apply(shard sharding.ShardID, entries []journal.Committed)
-	// Backlog is the number of bytes given to Apply and not applied yet. It is
+	// Backlog is the number of bytes given to Apply and not in the store. It is
 	// called from any goroutine.
 	Backlog() int64
 	// Durable fills dst with the highest raft index of each shard whose
@@ -91,12 +90,26 @@ type Options struct {
 	Log     Log
 	Machine StateMachine
 	Sink    Sink
+	// Probation lets no group vote, campaign or answer before Release: it is not
+	// known yet whether the node still has all that its replicas promised.
+	Probation bool
+	// Withheld are shards whose groups, as recovered, do nothing of that before
+	// ReleaseShard.
+	Withheld []sharding.ShardID
 	// Transport and Locate are required for groups with other members. Locate
 	// names the node of a replica, always the same one; it is called while the
 	// loop starts and then from its goroutine. What it does not know is learned from where the
 	// replica's messages come from; messages to other replicas are dropped.
 	Transport Transport
 	Locate    func(shard sharding.ShardID, replica sharding.ReplicaID) (sharding.NodeID, bool)
+	// Strange says that a replica is certainly none of the shard: the metadata is
+	// as new as its id and does not place it. What such a one sends is refused,
+	// unless the group's own members have it. Nil: nobody is. It is called from
+	// the loop's goroutine.
+	Strange func(shard sharding.ShardID, replica sharding.ReplicaID) bool
+	// Failed is told, from the loop's goroutine, of a group in which raft
+	// panicked; the group has stopped. Nil: the panic goes on.
+	Failed func(shard sharding.ShardID, err error)
 	// Snapshots is the state machine's side of snapshots and removals. Without
 	// it followers behind the cut wait, and no replica can be removed.
 	Snapshots Snapshots
@@ -106,14 +119,19 @@ type Options struct {
 	SnapshotFS  disk.FS
 	SnapshotDir string
 	// Sender carries snapshots to other nodes, at most MaxSnapshotsOut at a
-	// time (default 8) while MaxSnapshotsQueued wait (default 64), each within
-	// SnapshotTimeout (default 10 minutes). At most MaxSnapshotsIn are received
+	// time (default 8) while MaxSnapshotsQueued wait (default 64), each for as
+	// long as it gets on. At most MaxSnapshotsIn are received
 	// at a time (default 8), others wait.
 	Sender             SnapshotSender
 	MaxSnapshotsOut    int
 	MaxSnapshotsQueued int
 	MaxSnapshotsIn     int
-	SnapshotTimeout    time.Duration
+	// CatchUpRoom is how many bytes may be kept in SnapshotDir that can be done
+	// without: snapshots that are sent, the log behind them, and what has come
+	// of those that broke off; default a quarter of what is free there. A
+	// snapshot for whose log there is no room begins anew, one for whose file
+	// there is none is sent as it is read. It is called from any goroutine.
+	CatchUpRoom func() int64
 	// Applied is the last index of a shard that the machine holds as it was
 	// opened, as of the recovered watermark; nil: nothing beyond the log's cut.
 	Applied func(shard sharding.ShardID) uint64
@@ -216,7 +234,6 @@ func (o Options) withDefaults() Options {
 	o.MaxSnapshotsOut = or(o.MaxSnapshotsOut, 8)
 	o.MaxSnapshotsQueued = or(o.MaxSnapshotsQueued, 64)
 	o.MaxSnapshotsIn = or(o.MaxSnapshotsIn, 8)
-	o.SnapshotTimeout = or(o.SnapshotTimeout, 10*time.Minute)
 	if o.NewTicker == nil {
 		o.NewTicker = func(d time.Duration) Ticker { return wallTicker{time.NewTicker(d)} }
 	}
@@ -269,8 +286,8 @@ func (o Options) Validate() error {
 	if o.MaxInflightBytes < o.MaxMessageBytes {
 		errs = append(errs, fmt.Errorf("max inflight bytes %d are below max message bytes %d", o.MaxInflightBytes, o.MaxMessageBytes))
 	}
-	if o.MaxEntryBytes < 1 || o.MaxEntryBytes > maxEntryBytes {
-		errs = append(errs, fmt.Errorf("max entry bytes %d: want 1 to %d", o.MaxEntryBytes, maxEntryBytes))
+	if o.MaxEntryBytes < 1 || o.MaxEntryBytes > wire.MaxEntryBytes {
+		errs = append(errs, fmt.Errorf("max entry bytes %d: want 1 to %d", o.MaxEntryBytes, wire.MaxEntryBytes))
 	}
 	return errors.Join(errs...)
 }
@@ -289,10 +306,10 @@ type GroupConfig struct {
 // Errors of the package.
 var (
 	// ErrBusy: a bound is reached and the call had no effect. Retry later.
-	ErrBusy = errors.New("raftgroup: too much is waiting")
+	ErrBusy = inbox.ErrBusy
 	// ErrStopped: the loop was closed or its log failed. What was accepted
 	// before has an unknown outcome.
-	ErrStopped = errors.New("raftgroup: stopped")
+	ErrStopped = inbox.ErrStopped
 	// ErrUnknownShard: this node holds no replica of the shard.
 	ErrUnknownShard = errors.New("raftgroup: no replica of the shard on this node")
 	// ErrGroupExists: this node already holds a replica of the shard.

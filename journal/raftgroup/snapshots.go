@@ -13,26 +13,25 @@ import (
 // journal/eventlog implements it. It is called from the loop's goroutine, and
 // between two calls of Apply takes effect between their entries.
 type Snapshots interface {
-	// Held returns how far the machine can give the shard's state away now, 0
-	// for not at all.
-	Held(shard sharding.ShardID) (index uint64, term sharding.Term)
+	// StateIndex returns how far the machine can give the shard's state away now,
+	// 0 for not at all.
+	StateIndex(shard sharding.ShardID) (index uint64, term sharding.Term)
 	// Pin returns that state, which stays as it is until it is released. It
 	// does no I/O.
 	Pin(shard sharding.ShardID) (statefile.Pinned, error)
-	// Install begins a life of the shard with a snapshot, in the place of all
-	// that the machine has of it.
+	// Install begins a generation of the shard with a snapshot, in the place of
+	// all that the machine has of it.
 	Install(shard sharding.ShardID, generation uint32, s statefile.Install)
-	// Drop ends the shard's life; the next one has the generation.
+	// Drop ends the shard's generation; the next one has the generation.
 	Drop(shard sharding.ShardID, next uint32)
 }
 
 // SnapshotSender carries snapshots to other nodes.
 type SnapshotSender interface {
-	// SendSnapshot gives the stream that open returns to the node's
-	// Loop.ReceiveSnapshot and returns what that returned: nil when the
-	// snapshot is durable there. open is called at most once and the stream
-	// closed by the sender. It blocks, and ends soon after ctx does.
-	SendSnapshot(ctx context.Context, to sharding.NodeID, h SnapshotHeader, open func() (io.ReadCloser, error)) error
+	// SendSnapshot gives head, of less than 100 bytes, and stream to the node's
+	// Loop.ReceiveSnapshot and returns what that returned. It blocks while bytes
+	// move, and ends soon after they stop moving or ctx ends.
+	SendSnapshot(ctx context.Context, to sharding.NodeID, head []byte, stream io.Reader) (answer []byte, err error)
 }
 
 // errNoSnapshots: Options.Snapshots is not set.
@@ -44,25 +43,6 @@ var (
 	// earlier term, or of a group that does not have the replica yet. The
 	// leader finds out and may send another.
 	ErrSnapshotIgnored = errors.New("raftgroup: snapshot ignored")
+	// errNoPart: bytes of a snapshot came of which the first ones are not here.
+	errNoPart = errors.New("raftgroup: the snapshot's first bytes are missing")
 )
-
-// installImage is what the log keeps of a snapshot that a life began with.
-type installImage struct {
-	index, term uint64
-	digest      statefile.Digest
-}
-
-func appendInstallImage(b []byte, i installImage) []byte {
-	b = le.AppendUint64(b, i.index)
-	b = le.AppendUint64(b, i.term)
-	return append(b, i.digest[:]...)
-}
-
-func (r *reader) installImage() (i installImage) {
-	i.index, i.term = r.u64(), r.u64()
-	copy(i.digest[:], r.take(len(i.digest)))
-	if i.index == 0 || i.term == 0 {
-		r.bad = true
-	}
-	return i
-}

@@ -1,6 +1,7 @@
 package raftgroup
 
 import (
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -18,6 +19,8 @@ type Status struct {
 	// Quorum: the nodes heard are a quorum of the voters. Quiescent: the group
 	// sleeps.
 	Quorum, Quiescent bool
+	// Stopped says why the replica has stepped aside, if it has.
+	Stopped sharding.StopReason
 	// Commit, Applied, First and Last are raft indexes; First-1 is the cut.
 	Commit, Applied, First, Last uint64
 	// Bytes is what the entries in memory take.
@@ -27,6 +30,8 @@ type Status struct {
 	Voters, Learners, Outgoing []sharding.ReplicaID
 	// Match is how far each member's log is known to agree, on the leader.
 	Match map[sharding.ReplicaID]uint64
+	// Unanswering said nothing since the leader last looked for a quorum.
+	Unanswering []sharding.ReplicaID
 }
 
 // Status describes a shard's replica.
@@ -49,29 +54,23 @@ func (c *Core) Statuses() []Status {
 
 func (g *group) status() Status {
 	st := g.node.BasicStatus() // Status would copy the membership and the windows too
-	conf := g.written.conf.state
+	conf := g.written.Conf.State
 	s := Status{
 		Shard: g.shard, Replica: sharding.ReplicaID(g.replica), Term: sharding.Term(g.term),
-		Leader: sharding.ReplicaID(g.lead), Self: g.leader, Quorum: g.quorum, Quiescent: g.asleep,
-		Commit: st.GetCommit(), Applied: g.applied, First: g.log.cut + 1, Last: g.log.last(), Bytes: g.log.bytes,
-		Voters: replicas(conf.GetVoters()), Learners: replicas(conf.GetLearners()), Outgoing: replicas(conf.GetVotersOutgoing()),
+		Leader: sharding.ReplicaID(g.lead), Self: g.leader, Quorum: g.quorum, Quiescent: g.asleep, Stopped: g.stopped,
+		Commit: st.GetCommit(), Applied: g.applied, First: g.log.Cut() + 1, Last: g.log.Last(), Bytes: g.log.Bytes(),
+		Voters: wire.ReplicaIDs(conf.GetVoters()), Learners: wire.ReplicaIDs(conf.GetLearners()), Outgoing: wire.ReplicaIDs(conf.GetVotersOutgoing()),
 	}
 	if st.RaftState == raft.StateLeader {
 		s.Match = make(map[sharding.ReplicaID]uint64, len(s.Voters)+len(s.Learners)+len(s.Outgoing))
 		g.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 			s.Match[sharding.ReplicaID(id)] = p.Match
+			if id != g.replica && !p.RecentActive {
+				s.Unanswering = append(s.Unanswering, sharding.ReplicaID(id))
+			}
 		})
 	}
 	return s
-}
-
-// Leader returns who leads the shard as last reported, 0 if nobody is known.
-func (c *Core) Leader(shard sharding.ShardID) (sharding.ReplicaID, sharding.Term) {
-	g := c.groups[shard]
-	if g == nil {
-		return 0, 0
-	}
-	return sharding.ReplicaID(g.lead), sharding.Term(g.term)
 }
 
 // Change is a change of a group's members. One alone is made at once; several
@@ -108,7 +107,8 @@ func (c *Core) ChangeMembers(shard sharding.ShardID, fence sharding.Term, change
 	if err != nil {
 		return err
 	}
-	c.wake(g)
+	defer c.contain(g)
+	c.clocks.wake(g)
 	err = g.node.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: new(g.replica),
 		Entries: []*pb.Entry{{Type: pb.EntryConfChangeV2.Enum(), Data: data}}})
 	c.touch(g)
@@ -118,25 +118,96 @@ func (c *Core) ChangeMembers(shard sharding.ShardID, fence sharding.Term, change
 	return err
 }
 
-// RestRecord returns the payload of a turn record with everything that is
+// FinalRecord returns the payload of a turn record with everything that is
 // known and not written because nothing asked for it, nil if there is nothing.
 // Only a loop that ends needs it. Entries of a turn that was begun are not in
 // it.
-func (c *Core) RestRecord() []byte {
-	b := append(c.buf[:0], payloadVersion)
+func (c *Core) FinalRecord() []byte {
+	b := append(c.buf[:0], wire.PayloadVersion)
 	for _, g := range c.order {
 		if !g.hardUnwritten && !g.confUnwritten {
 			continue
 		}
-		s := g.section(false)
-		if s.hard != nil {
-			s.hard.commit = min(s.hard.commit, g.log.last())
-		}
-		b = appendSection(b, &s)
+		s := g.unwritten(g.log.Last())
+		b = wire.AppendSection(b, &s)
 	}
 	c.buf = b
 	if len(b) == 1 {
 		return nil
 	}
 	return b
+}
+
+// Stats counts what a Core and its Driver did since they started, and says
+// what they hold now.
+type Stats struct {
+	// Groups are the replicas here, Awake those whose clock goes, Led those
+	// that lead. Stopped are those whose state machine has stopped.
+	Groups, Awake, Led, Stopped int
+	// Peers are the other nodes known, Silent those that are not heard.
+	Peers, Silent int
+	// SendingSnapshots are those that are sent or wait for it. HeldBytes of the
+	// log are held on disk for the followers that they are for.
+	SendingSnapshots int
+	HeldBytes        int64
+	// KeptBytes are those and the files of snapshots that are sent, or came in
+	// part.
+	KeptBytes int64
+	Counters
+}
+
+// Counters only rise.
+type Counters struct {
+	// Proposals entered a log here; ProposalsDropped did not.
+	Proposals, ProposalsDropped uint64
+	// Elections were won here. Campaigns were begun because a leader's node
+	// went silent.
+	Elections, Campaigns uint64
+	// Sleeps and Wakes of groups.
+	Sleeps, Wakes uint64
+	// MessagesSent went into frames; MessagesUnlocated were dropped because
+	// nobody knew their replica's node.
+	MessagesSent, MessagesUnlocated uint64
+	// MessagesReceived were for a replica here; MessagesRefused were not.
+	// MessagesForged were from nobody who may send them, or impossible, and
+	// FramesRefused were no frames.
+	MessagesReceived, MessagesRefused uint64
+	MessagesForged, FramesRefused     uint64
+	// MessagesOverrun were lost because too much waited.
+	MessagesOverrun uint64
+	// SnapshotsOutrun were sent in vain: the log behind them could not be held.
+	SnapshotsOutrun uint64
+	// SnapshotsResumed went on where they broke off. SnapshotFilesDamaged were
+	// found so as they were sent, and written again.
+	SnapshotsResumed, SnapshotFilesDamaged uint64
+
+	FramesSent, BytesSent, Turns uint64
+}
+
+// Stats returns the state of the counters.
+func (c *Core) Stats() Stats {
+	s := Stats{Groups: len(c.order), Awake: len(c.clocks.ticking), Led: c.led, Stopped: len(c.stopped.groups), Counters: c.stats}
+	s.Peers, s.Silent = c.nodes.Count()
+	s.SendingSnapshots = c.transfers.sending
+	for _, g := range c.order {
+		behind, _ := g.log.Behind()
+		s.HeldBytes += behind
+	}
+	if files := c.transfers.files; files != nil {
+		s.KeptBytes = files.Kept()
+	}
+	return s
+}
+
+// Stats returns the counters as of the last tick. It does not block.
+func (l *Loop) Stats() Stats {
+	s := *l.published.Load()
+	s.MessagesOverrun, s.FramesRefused = l.overrun.Load(), l.refused.Load()
+	return s
+}
+
+// publish makes the counters visible to Stats.
+func (l *Loop) publish() {
+	s := l.core.Stats()
+	l.published.Store(&s)
 }

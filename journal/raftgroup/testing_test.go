@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/disk/disktest"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -173,12 +174,12 @@ func (t handTicker) Stop()               {}
 // synced.
 type single struct {
 	t       testing.TB
-	fs      *disk.Crashable
+	fs      *disktest.Crashable
 	log     *wal.Log
 	machine *machine
 	sink    *sink
 	ticker  handTicker
-	rec     *Recovered
+	rec     *recovery.Recovered
 	loop    *Loop
 	fatal   chan error
 	walOpts wal.Options
@@ -197,7 +198,7 @@ func newSingle(t testing.TB, opts Options) *single {
 
 // prepare makes an empty node.
 func (n *single) prepare() {
-	n.fs, n.machine = disk.NewCrashable(rand.New(rand.NewPCG(1, 2))), newMachine()
+	n.fs, n.machine = disktest.NewCrashable(rand.New(rand.NewPCG(1, 2))), newMachine()
 	n.walOpts = wal.Options{SegmentBytes: 64 << 10, Rand: func() uint64 { return 7 }}
 }
 
@@ -213,7 +214,7 @@ func (n *single) tryStart() error {
 	if err != nil {
 		return err
 	}
-	if n.rec, err = Recover(log); err != nil {
+	if n.rec, err = recovery.Recover(log); err != nil {
 		return err
 	}
 	n.machine = n.machine.reopen(n.rec.Watermark)

@@ -22,6 +22,7 @@ type Reader struct {
 	number uint64
 	pairs  uint64
 	bytes  uint64
+	offset int64
 	tail   Trailer
 	ended  bool
 	buf    []byte
@@ -37,11 +38,21 @@ func NewReader(from io.Reader, tee io.Writer) (*Reader, error) {
 	}
 	r.head, err = decodeHeader(b)
 	r.sum.Write(b)
+	r.offset = headBytes
 	return r, err
 }
 
 // Header is the stream's.
 func (r *Reader) Header() Header { return r.head }
+
+// Offset is how many bytes of the stream were read and confirmed: the header
+// and whole chunks, and at the end the trailer. It is 0 when the stream
+// contradicted what its checksums had confirmed: that cannot be gone on with.
+func (r *Reader) Offset() int64 { return r.offset }
+
+// Resume goes on, after an error of the reader beneath, with the bytes that
+// begin at Offset.
+func (r *Reader) Resume(from io.Reader, tee io.Writer) { r.from, r.tee = from, tee }
 
 // read appends n bytes of the stream to b.
 func (r *Reader) read(b []byte, n int) ([]byte, error) {
@@ -95,6 +106,7 @@ func (r *Reader) Next(own bool) (Chunk, error) {
 	}
 	r.sum.Write(frame)
 	r.sum.Write(b)
+	r.offset += int64(frameBytes + n)
 	r.number++
 	if !own {
 		r.buf = b
@@ -104,6 +116,9 @@ func (r *Reader) Next(own bool) (Chunk, error) {
 		r.bytes += uint64(len(key) + len(value))
 		return nil
 	})
+	if err != nil {
+		r.offset = 0
+	}
 	return b, err
 }
 
@@ -113,15 +128,20 @@ func (r *Reader) end(frame []byte) error {
 	if err != nil {
 		return err
 	}
+	if chunkSum(b[:16], r.number) != le.Uint32(frame[4:]) {
+		return fmt.Errorf("%w: a snapshot's trailer fails its checksum", journal.ErrDamaged)
+	}
 	r.sum.Write(frame)
 	r.sum.Write(b[:16])
 	r.tail = Trailer{Pairs: le.Uint64(b), Bytes: le.Uint64(b[8:]), Digest: Digest(b[16:])}
+	whole := r.offset + tailBytes
+	r.offset = 0 // unless it is whole there is nothing to go on from
 	var sum Digest
 	r.sum.Sum(sum[:0])
-	if chunkSum(b[:16], r.number) != le.Uint32(frame[4:]) || sum != r.tail.Digest || r.tail.Pairs != r.pairs || r.tail.Bytes != r.bytes {
+	if sum != r.tail.Digest || r.tail.Pairs != r.pairs || r.tail.Bytes != r.bytes {
 		return fmt.Errorf("%w: a snapshot's trailer contradicts it", journal.ErrDamaged)
 	}
-	r.ended = true
+	r.ended, r.offset = true, whole
 	return io.EOF
 }
 

@@ -10,7 +10,7 @@ import (
 type Batch struct {
 	// Rest, if it is set, is called between two parts of a batch that is given to
 	// Badger in several, with how long the last one took. Reset keeps it.
-	Rest func(took time.Duration)
+	Pause func(took time.Duration)
 
 	buf []byte
 	kvs []pair

@@ -43,7 +43,7 @@ func (e *DamageError) Error() string {
 // Unwrap makes every DamageError journal.ErrDamaged.
 func (e *DamageError) Unwrap() error { return journal.ErrDamaged }
 
-const actionRebuild = "stop the node, keep a copy of its data directory, run hostd verify on it, and rebuild the node from its peers or a backup"
+const actionRebuild = "stop the node, keep a copy of its data directory, run hostd verify on it, and let 'hostd recover --rejoin' rebuild a node of several from its peers; restore a lone one from a backup"
 
 func damagedValue(key []byte, what string) error {
 	return &DamageError{Where: DescribeKey(key), What: what}

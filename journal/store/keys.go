@@ -16,7 +16,7 @@ type Class byte
 // endian) and the class.
 const (
 	ClassApplied Class = 'a' // how far a shard is applied: Applied
-	ClassOutbox  Class = 'b' // a send that is not acknowledged: journal.Send
+	ClassOutbox  Class = 'b' // a message that is not acknowledged: journal.Message
 	ClassDue     Class = 'd' // a timer, by its due time: Timer
 	ClassEntity  Class = 'e' // the head of an entity: Head
 	ClassInbox   Class = 'i' // the highest number that an entity has from another
@@ -27,11 +27,11 @@ const (
 	ClassSnapshot Class = 's'
 	// ClassTimer is the due time of a timer, by its entity and name.
 	ClassTimer Class = 't'
-	// ClassCount is how much a shard has of sends, how many sends of an entity
-	// wait, and the last number of a pair of entities.
+	// ClassCount is how much a shard has of messages, how many messages of an
+	// entity wait, and the last number of a pair of entities.
 	ClassCount Class = 'q'
-	// ClassLetter is a dead letter: journal.Letter.
-	ClassLetter Class = 'x'
+	// ClassDeadLetter is a dead letter: journal.DeadLetter.
+	ClassDeadLetter Class = 'x'
 	// ClassImport is how far the shard's import has come: Import.
 	ClassImport Class = 'p'
 )
@@ -109,7 +109,7 @@ type Key struct {
 	Shard      sharding.ShardID
 	Generation uint32
 	Class      Class
-	Rest       []byte // aliases the key
+	Suffix     []byte // aliases the key
 }
 
 // ParseKey takes a key apart; it does not look into Rest.
@@ -121,11 +121,11 @@ func ParseKey(key []byte) (Key, error) {
 		Shard:      sharding.ShardID(binary.BigEndian.Uint32(key)),
 		Generation: binary.BigEndian.Uint32(key[4:]),
 		Class:      Class(key[8]),
-		Rest:       key[prefixBytes:],
+		Suffix:     key[prefixBytes:],
 	}
 	switch k.Class {
 	case ClassApplied, ClassEntity, ClassMeta, ClassOrder, ClassRecord, ClassSnapshot, ClassDue, ClassTimer,
-		ClassOutbox, ClassInbox, ClassCount, ClassLetter, ClassImport:
+		ClassOutbox, ClassInbox, ClassCount, ClassDeadLetter, ClassImport:
 		return k, nil
 	}
 	return Key{}, fmt.Errorf("%w: key class %#x", journal.ErrDamaged, byte(k.Class))
@@ -141,7 +141,7 @@ func DescribeKey(key []byte) string {
 		ClassApplied: "applied mark", ClassEntity: "entity head", ClassMeta: "metadata pair",
 		ClassOrder: "order pack", ClassRecord: "record pack", ClassSnapshot: "entity snapshot",
 		ClassDue: "due timer", ClassTimer: "timer",
-		ClassOutbox: "send", ClassInbox: "inbox number", ClassCount: "count of sends", ClassLetter: "dead letter",
+		ClassOutbox: "send", ClassInbox: "inbox number", ClassCount: "count of sends", ClassDeadLetter: "dead letter",
 		ClassImport: "progress of an import",
 	}
 	return fmt.Sprintf("%s of shard %d", names[k.Class], k.Shard)

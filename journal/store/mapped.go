@@ -19,7 +19,7 @@ import (
 // was made, and those are the ones listed both before and after.
 func (s *Store) ReleaseMapped() (bytes int64, err error) {
 	before := make(map[uint64]bool)
-	for _, t := range s.db.Tables() {
+	for _, t := range s.tables() {
 		before[t.ID] = true
 	}
 	v, err := s.ViewAt(s.MaxVersion())
@@ -37,7 +37,7 @@ func (s *Store) ReleaseMapped() (bytes int64, err error) {
 		return 0, fmt.Errorf("release mapped tables: %w", err)
 	}
 	pinned := make(map[string]bool, len(before))
-	for _, t := range s.db.Tables() {
+	for _, t := range s.tables() {
 		if before[t.ID] {
 			pinned[filepath.Join(dir, fmt.Sprintf("%06d.sst", t.ID))] = true
 		}

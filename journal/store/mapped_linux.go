@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -46,6 +47,29 @@ func releasePages(files map[string]bool) (bytes int64, err error) {
 		bytes += int64(to - from)
 	}
 	return bytes, lines.Err()
+}
+
+// mappedTable is the name of the table that is mapped at the address, "" for
+// none.
+func mappedTable(at uintptr) string {
+	maps, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return ""
+	}
+	defer maps.Close()
+	lines := bufio.NewScanner(maps)
+	for lines.Scan() {
+		line := strings.TrimSuffix(lines.Text(), " (deleted)")
+		path := strings.IndexByte(line, '/')
+		if path < 0 || filepath.Ext(line) != ".sst" {
+			continue
+		}
+		from, to, ok := sharedMapping(line, map[string]bool{line[path:]: true})
+		if ok && from <= at && at < to {
+			return filepath.Base(line)
+		}
+	}
+	return ""
 }
 
 // sharedMapping reads a line of maps, see proc_pid_maps(5):

@@ -6,3 +6,5 @@ package store
 func MappedBytes() (int64, error) { return 0, nil }
 
 func releasePages(map[string]bool) (int64, error) { return 0, nil }
+
+func mappedTable(uintptr) string { return "" }

@@ -3,8 +3,10 @@ package store
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/dgraph-io/badger/v4"
@@ -26,7 +28,7 @@ func Open(dir string, opts Options) (*Store, error) {
 			return nil, fmt.Errorf("journal store: %w", err)
 		}
 	}
-	highest, err := preflight(dir, !opts.SkipTableScan)
+	highest, err := preflight(opts.Disk, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -39,13 +41,11 @@ func Open(dir string, opts Options) (*Store, error) {
 	if opts.MemTableBytes, err = fitMemtables(dir, opts.MemTableBytes); err != nil {
 		return nil, fmt.Errorf("journal store: %w", err)
 	}
-	merges := newMerges(&opts)
-	db, err := openDB(dir, opts, merges)
+	db, err := openDB(dir, opts)
 	if err != nil {
 		return nil, err
 	}
-	merges.opened(db)
-	s := &Store{dir: dir, db: db, opts: opts, merges: merges, views: make(map[uint64]int)}
+	s := &Store{dir: dir, db: db, opts: opts, views: make(map[uint64]int)}
 	s.idle = sync.NewCond(&s.mu)
 	s.version = db.MaxVersion()
 	return s, nil
@@ -53,9 +53,9 @@ func Open(dir string, opts Options) (*Store, error) {
 
 // openDB opens Badger; a refusal is tried once more after memtable logs of
 // zero bytes are gone.
-func openDB(dir string, opts Options, merges *merges) (*badger.DB, error) {
+func openDB(dir string, opts Options) (*badger.DB, error) {
 	if opts.ReadOnly {
-		return openOnce(dir, opts, merges)
+		return openOnce(dir, opts)
 	}
 	for attempt := 0; ; attempt++ {
 		removed, err := removeEmptyLogs(dir)
@@ -65,7 +65,7 @@ func openDB(dir string, opts Options, merges *merges) (*badger.DB, error) {
 		if removed > 0 {
 			opts.Logger.Warn("removed empty memtable logs", "files", removed)
 		}
-		db, err := openOnce(dir, opts, merges)
+		db, err := openOnce(dir, opts)
 		if err == nil || attempt > 0 || errors.Is(err, errPanicked) {
 			return db, err
 		}
@@ -75,14 +75,14 @@ func openDB(dir string, opts Options, merges *merges) (*badger.DB, error) {
 
 var errPanicked = errors.New("badger panicked")
 
-func openOnce(dir string, opts Options, merges *merges) (db *badger.DB, err error) {
+func openOnce(dir string, opts Options) (db *badger.DB, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			db, err = nil, fmt.Errorf("%w: %w while opening: %v",
 				&DamageError{Where: "store", What: "it cannot be opened", Action: actionRebuild}, errPanicked, r)
 		}
 	}()
-	db, err = badger.OpenManaged(badgerOptions(dir, opts, merges))
+	db, err = badger.OpenManaged(badgerOptions(dir, opts))
 	if err != nil {
 		return nil, fmt.Errorf("open journal store: %w", err)
 	}
@@ -110,10 +110,12 @@ const stalledTables = 3 * newTables
 
 // badgerOptions: nothing is synced in the commit path, nothing goes to the
 // value log, old versions are kept until SetDiscard allows otherwise. Badger's
-// own checksums are left to preflight and Scrub: when Badger finds a bad block
-// while reading it tells nobody, and its keys are then merely not found; a
-// block that is served carries our checksums in every value.
-func badgerOptions(dir string, opts Options, merges *merges) badger.Options {
+// own checksums are left to preflight, the strict reads and Scrub. When Badger
+// finds a bad block it tells nobody: a read does not find the block's keys, and
+// a merge leaves out all that is behind it in the table, for good. Unverified,
+// most bad blocks are read and merged with their values, whose own checksums say
+// damage wherever they are read.
+func badgerOptions(dir string, opts Options) badger.Options {
 	o := badger.DefaultOptions(dir).
 		WithSyncWrites(false).
 		WithDetectConflicts(false).
@@ -133,7 +135,7 @@ func badgerOptions(dir string, opts Options, merges *merges) badger.Options {
 		WithValueThreshold(opts.valueThreshold()).
 		WithValueLogFileSize(2 << 20).
 		WithReadOnly(opts.ReadOnly).
-		WithLogger(badgerLogger{opts.Logger, merges})
+		WithLogger(badgerLogger{opts.Logger})
 	o.TableSizeMultiplier = tableGrowth
 	return o
 }
@@ -146,3 +148,24 @@ func watermarkOf(highest uint64) uint64 {
 	}
 	return highest - 1
 }
+
+// badgerLogger passes Badger's lines on; its info is our debug, its debug nobody's.
+type badgerLogger struct{ log *slog.Logger }
+
+func line(format string, args []any) slog.Attr {
+	return slog.String("line", strings.TrimSpace(fmt.Sprintf(format, args...)))
+}
+
+func (l badgerLogger) Errorf(format string, args ...any) {
+	l.log.Error("badger reports an error", line(format, args))
+}
+
+func (l badgerLogger) Warningf(format string, args ...any) {
+	l.log.Warn("badger warns", line(format, args))
+}
+
+func (l badgerLogger) Infof(format string, args ...any) {
+	l.log.Debug("badger reports", line(format, args))
+}
+
+func (badgerLogger) Debugf(string, ...any) {}

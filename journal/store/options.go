@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/hostd/hostd/journal/disk"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -27,20 +28,25 @@ type Options struct {
 	// Watermark is what the log recorded last: Open refuses a store whose
 	// tables hold less, before anything in it is changed.
 	Watermark uint64
-	// SkipTableScan leaves the blocks of tables unverified at Open: a start
-	// costs about a second less for each GiB, and damage is found when it is
-	// read, by the values' own checksums, or not at all when it hides a key.
-	SkipTableScan bool
-	// Leftover tells Verify whether a life of a shard may be incomplete, where
-	// the log knows: it is being deleted, or its snapshot is read in again by
-	// the next start. Default: one beside a complete life of the shard may be.
+	// Leftover tells Verify whether a generation of a shard may be incomplete,
+	// where the log knows: it is being deleted, or its snapshot is read in again
+	// by the next start. Default: one beside a complete generation of the shard
+	// may be.
 	Leftover func(shard sharding.ShardID, generation uint32) bool
 	// ReadOnly opens without writing anything: for Verify.
 	ReadOnly bool
-	// Now and After are the clock that paces merging. Default time.Now and
-	// time.After.
+	// Disk is what files of tables are read from where Badger does not read
+	// them, at Open, by the strict reads and by the scrub, and what syncs their
+	// names. Default disk.OS.
+	Disk disk.FS
+	// Now and After are the clock by which batches are written with rests, and the
+	// scrub reads. Default time.Now and time.After.
 	Now   func() time.Time
 	After func(time.Duration) <-chan time.Time
+	// Fatal is called when the store cannot go on, from whichever goroutine finds
+	// that, and should end the process: what it is told names the file. Default,
+	// and where it returns: a panic.
+	Fatal func(error)
 	// Logger gets what Badger warns of. Default: discarded.
 	Logger *slog.Logger
 }
@@ -65,11 +71,17 @@ func (o Options) withDefaults() Options {
 	if o.Compactors == 0 {
 		o.Compactors = 2
 	}
+	if o.Disk == nil {
+		o.Disk = disk.OS{}
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if o.After == nil {
 		o.After = time.After
+	}
+	if o.Fatal == nil {
+		o.Fatal = func(err error) { panic(err) }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

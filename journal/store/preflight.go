@@ -8,12 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
-	"strings"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
-	"github.com/dgraph-io/badger/v4/table"
-	"github.com/dgraph-io/ristretto/v2/z"
+
+	"github.com/hostd/hostd/journal/disk"
 )
 
 // Badger opens tables in goroutines of its own: a damaged one ends the process
@@ -120,7 +119,7 @@ func checkKeyID(name, action string) error {
 
 // preflight checks the manifest and the tables that it lists, and returns the
 // highest version in them.
-func preflight(dir string, scan bool) (maxVersion uint64, err error) {
+func preflight(fsys disk.FS, dir string) (maxVersion uint64, err error) {
 	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, checkNoTables(dir)
@@ -141,8 +140,9 @@ func preflight(dir string, scan bool) (maxVersion uint64, err error) {
 		ids = append(ids, id)
 	}
 	sort.Slice(ids, func(i, j int) bool { return ids[i] < ids[j] })
+	var r reading
 	for _, id := range ids {
-		v, err := checkTable(table.NewFilename(id, dir), m.Tables[id].Compression, scan)
+		v, err := checkTable(fsys, dir, id, m.Tables[id].Compression, &r)
 		if err != nil {
 			return 0, err
 		}
@@ -162,66 +162,14 @@ func checkNoTables(dir string) error {
 	return err
 }
 
-// checkTable opens one table, verifies its index and, with scan, every block.
-func checkTable(path string, compression options.CompressionType, scan bool) (maxVersion uint64, err error) {
-	damage := func(what string) error {
-		return &DamageError{Where: filepath.Base(path), What: what, Action: actionRebuild}
-	}
-	fi, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, damage("the table is missing")
+// checkTable reads one table and verifies its index and every block and value.
+func checkTable(fsys disk.FS, dir string, id uint64, compression options.CompressionType, r *reading) (maxVersion uint64, err error) {
+	f, err := openTableFile(fsys, dir, id, compression, r)
+	if err == nil {
+		err = f.verify(nil)
 	}
 	if err != nil {
 		return 0, err
 	}
-	if fi.Size() == 0 {
-		return 0, damage("the table is empty")
-	}
-	mf, err := z.OpenMmapFile(path, os.O_RDONLY, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = damage("the table's structure is broken")
-		}
-		err = errors.Join(err, mf.Close(-1))
-	}()
-	t, err := table.OpenTable(mf, table.Options{
-		ReadOnly: true, ChkMode: options.OnBlockRead, BlockSize: 4096, Compression: compression,
-	})
-	if err != nil {
-		return 0, damage(firstLine(err))
-	}
-	if scan {
-		if err := t.VerifyChecksum(); err != nil {
-			return 0, damage(firstLine(err))
-		}
-	}
-	return t.MaxVersion(), nil
-}
-
-func firstLine(err error) string {
-	s, _, _ := strings.Cut(err.Error(), "\n")
-	return s
-}
-
-// Scrub verifies every block of every table on disk, as Open does, while the
-// store is in use. It reads all of them once; a table that compaction removes
-// meanwhile is passed over.
-func (s *Store) Scrub() error {
-	for _, info := range s.db.Tables() {
-		path := table.NewFilename(info.ID, s.dir)
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		_, err := checkTable(path, compression, true)
-		if err == nil {
-			continue
-		}
-		if _, gone := os.Stat(path); !errors.Is(gone, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+	return f.MaxVersion(), nil
 }

@@ -14,6 +14,7 @@ type View struct {
 	version uint64
 	txn     *badger.Txn
 	calling bool // a caller's function runs: a panic is the caller's
+	broken  bool // Badger panicked: it has lost count of its iterators
 }
 
 // ViewAt returns a view of what batches up to the version left. It does no
@@ -31,8 +32,11 @@ func (s *Store) ViewAt(version uint64) (*View, error) {
 
 // Close releases the view. It may be called once.
 func (v *View) Close() {
+	defer v.st.release(v.version)
+	if v.broken {
+		defer func() { _ = recover() }()
+	}
 	v.txn.Discard()
-	v.st.release(v.version)
 }
 
 func (s *Store) release(version uint64) {
@@ -50,6 +54,7 @@ func (s *Store) release(version uint64) {
 // error; found is false when there is no such key.
 func (v *View) Get(key []byte, fn func(body []byte) error) (found bool, err error) {
 	defer v.recovered(key, &err)
+	defer faulting()()
 	item, err := v.txn.Get(key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return false, nil
@@ -97,6 +102,7 @@ func (v *View) Scan(prefix, from []byte, fn func(key, body []byte) error) error 
 
 func (v *View) scan(prefix, from []byte, fn func(*badger.Item) error) (err error) {
 	defer v.recovered(prefix, &err)
+	defer faulting()()
 	if from == nil {
 		from = prefix
 	}
@@ -110,14 +116,15 @@ func (v *View) scan(prefix, from []byte, fn func(*badger.Item) error) (err error
 	return nil
 }
 
-// recovered turns a panic of Badger over broken bytes into damage; one of the
-// caller's function goes on.
+// recovered turns a panic of Badger over broken bytes, or over a page that cannot
+// be read, into damage; one of the caller's function goes on.
 func (v *View) recovered(key []byte, err *error) {
 	if v.calling {
 		return
 	}
 	if r := recover(); r != nil {
-		*err = &DamageError{Where: DescribeKey(key), What: "a table's block is broken", Action: actionRebuild}
+		v.broken = true
+		*err = broken(r, DescribeKey(key))
 	}
 }
 

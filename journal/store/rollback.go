@@ -51,7 +51,13 @@ func (s *Store) RollBack(version uint64) (uint64, error) {
 }
 
 // touchedSince calls fn once for each key with a version above since.
-func (s *Store) touchedSince(since uint64, fn func(key []byte) error) error {
+func (s *Store) touchedSince(since uint64, fn func(key []byte) error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = broken(r, "store")
+		}
+	}()
+	defer faulting()()
 	txn := s.db.NewTransactionAt(math.MaxUint64, false)
 	defer txn.Discard()
 	it := txn.NewIterator(badger.IteratorOptions{AllVersions: true, SinceTs: since})

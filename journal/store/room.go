@@ -1,5 +1,7 @@
 package store
 
+import "github.com/dgraph-io/badger/v4"
+
 // FreeBytes is the space left to this process on the store's file system, and
 // the size of that file system.
 func (s *Store) FreeBytes() (free, total uint64, err error) { return freeBytes(s.dir) }
@@ -24,4 +26,22 @@ func (s *Store) Room() bool {
 func (s *Store) closes() bool {
 	free, _, err := s.FreeBytes()
 	return s.opts.ReadOnly || err != nil || free >= uint64(s.opts.Memtables+1)*uint64(s.opts.MemTableBytes)
+}
+
+// UnmergedBytes is about how much Badger has to merge: new tables, and what
+// levels hold beyond their size. Where it grows for long more is written than
+// can be merged, and writing waits for merging at last.
+func (s *Store) UnmergedBytes() int64 { return unmerged(s.db.Levels()) }
+
+// unmerged is that for levels. Badger may join new tables to one instead of
+// merging them down, and fills a level far beyond its size before it empties it:
+// so what counts is bytes.
+func unmerged(levels []badger.LevelInfo) int64 {
+	bytes := levels[0].Size
+	for _, l := range levels[1:] {
+		if l.Level < len(levels)-1 { // the last has no bound
+			bytes += max(0, l.Size-l.TargetSize)
+		}
+	}
+	return bytes
 }

@@ -18,10 +18,16 @@ const partBytes = 64 << 10
 // Store is the journal's Badger. Write is for one goroutine; everything else
 // may be called from any.
 type Store struct {
-	dir    string
-	db     *badger.DB
-	opts   Options
-	merges *merges
+	dir  string
+	db   *badger.DB
+	opts Options
+
+	strict sync.Mutex // one strict read at a time
+
+	scrubbed scrubbed
+
+	naming sync.Mutex
+	named  uint64 // the names of tables up to this version are synced
 
 	mu      sync.Mutex
 	idle    *sync.Cond     // no view is open
@@ -46,14 +52,28 @@ func (s *Store) MaxVersion() uint64 {
 }
 
 // Watermark is the highest version of which everything, and everything below,
-// is in finished tables: synced, and listed in a synced manifest. It costs
-// microseconds. It speaks of what is there: after a power cut a version below
-// it may be missing if it was never told before the cut.
+// is in finished tables: synced, listed in a synced manifest, and by names that
+// are synced. It costs microseconds, and the sync of a directory where there is
+// a new table. It speaks of what is there: after a power cut a version below it
+// may be missing if it was never told before the cut.
 func (s *Store) Watermark() uint64 {
+	s.naming.Lock()
+	defer s.naming.Unlock()
 	var highest uint64
-	for _, t := range s.db.Tables() {
+	for _, t := range s.tables() {
 		highest = max(highest, t.MaxVersion)
 	}
+	if highest <= s.named || s.opts.ReadOnly {
+		return watermarkOf(highest)
+	}
+	// Badger syncs a new table and the manifest, but the name only after the
+	// next merge.
+	if err := s.opts.Disk.SyncDir(s.dir); err != nil {
+		err = fmt.Errorf("journal store: sync the names of tables: %w", err)
+		s.opts.Fatal(err)
+		panic(err)
+	}
+	s.named = highest
 	return watermarkOf(highest)
 }
 
@@ -71,7 +91,6 @@ func (s *Store) Write(b *Batch, version uint64) (err error) {
 			err = fmt.Errorf("write version %d: badger panicked: %v", version, r)
 		}
 	}()
-	s.merges.written()
 	entries := make([]badger.Entry, len(b.kvs))
 	txn := s.db.NewTransactionAt(math.MaxUint64, true)
 	defer func() { txn.Discard() }()
@@ -89,7 +108,7 @@ func (s *Store) Write(b *Batch, version uint64) (err error) {
 		if full {
 			// The rest goes on under the same version, which is why the
 			// watermark stays one below the highest version of the tables.
-			if err = s.commitPart(txn, version, b.Rest); err == nil {
+			if err = s.commitPart(txn, version, b.Pause); err == nil {
 				txn, part = s.db.NewTransactionAt(math.MaxUint64, true), b.kvs[i].key
 				err = set(txn, e)
 			}
@@ -109,7 +128,6 @@ func (s *Store) Write(b *Batch, version uint64) (err error) {
 
 // commitPart gives Badger a part of a batch that is not the last.
 func (s *Store) commitPart(txn *badger.Txn, version uint64, rest func(time.Duration)) error {
-	s.merges.written()
 	began := s.opts.Now()
 	if err := txn.CommitAt(version, nil); err != nil || rest == nil {
 		return err
@@ -172,7 +190,6 @@ func (s *Store) Close() error {
 		s.idle.Wait()
 	}
 	s.mu.Unlock()
-	s.merges.stop()
 	if !s.closes() {
 		return fmt.Errorf("close journal store: %w", ErrNoRoom)
 	}

@@ -27,7 +27,7 @@ func openValue(key, value []byte) ([]byte, error) {
 	if len(value) < frameBytes {
 		return nil, damagedValue(key, fmt.Sprintf("value of %d bytes", len(value)))
 	}
-	if verifyChecksums && sum(key, value[frameBytes:]) != binary.LittleEndian.Uint32(value[1:]) {
+	if sum(key, value[frameBytes:]) != binary.LittleEndian.Uint32(value[1:]) {
 		return nil, damagedValue(key, "checksum mismatch")
 	}
 	if value[0] != valueVersion {
@@ -42,7 +42,7 @@ type Head struct {
 	Hash      journal.Hash     // the chain's link at Sequence
 	Last      journal.Position // of its last record
 	Deleted   bool             // by its last record
-	Resting   bool             // by its last record
+	Stopped   bool             // by its last record
 	UpdatedAt int64            // recordedAt of its last record
 	Records   uint64           // that are there
 	Bytes     uint64           // of those records, as encoded
@@ -94,7 +94,7 @@ const (
 	headDeleted   = 1 << 0
 	headSnapshots = 1 << 1
 	headTimers    = 1 << 2
-	headResting   = 1 << 3
+	headStopped   = 1 << 3
 	headCut       = 1 << 4
 	headStands    = 1 << 5
 	headSet       = 1 << 6
@@ -118,8 +118,8 @@ func AppendHead(dst []byte, h *Head) []byte {
 	if h.Deleted {
 		flags |= headDeleted
 	}
-	if h.Resting {
-		flags |= headResting
+	if h.Stopped {
+		flags |= headStopped
 	}
 	if h.Cut != nil {
 		flags |= headCut
@@ -175,7 +175,7 @@ func DecodeHead(b []byte) (Head, error) {
 		return Head{}, fmt.Errorf("%w: entity head of %d bytes", journal.ErrDamaged, len(b))
 	}
 	h.Deleted = b[0]&headDeleted != 0
-	h.Resting = b[0]&headResting != 0
+	h.Stopped = b[0]&headStopped != 0
 	h.Sequence = journal.Sequence(binary.LittleEndian.Uint64(b[1:]))
 	h.Hash = journal.Hash(b[9:41])
 	h.Last = position(b[41:])
@@ -188,7 +188,7 @@ func DecodeHead(b []byte) (Head, error) {
 // decodeTail fills in what follows the fixed part of a head, and reports
 // whether the head has the right size and no strange flags.
 func (h *Head) decodeTail(b []byte) bool {
-	const known = headDeleted | headSnapshots | headTimers | headResting | headCut | headStands | headSet
+	const known = headDeleted | headSnapshots | headTimers | headStopped | headCut | headStands | headSet
 	if len(b) < headBytes || b[0]&^known != 0 {
 		return false
 	}
@@ -245,6 +245,8 @@ type Applied struct {
 	Heads    uint64        // entity heads, the deleted ones too
 	Revision uint64        // highest binding revision written to the shard's log
 	Bytes    uint64        // of all records that are there, as encoded
+	Summed   bool          // the mark has sums
+	Sums     Sums          // of the shard's rows
 }
 
 // Lengths of marks: of this release, and of those that had no bytes, and no
@@ -257,7 +259,8 @@ const (
 
 // AppendApplied appends the body of a shard's applied mark. Layout, little
 // endian: index u64, term u64, clock i64, ordered u64, entities u64, heads u64,
-// revision u64, bytes u64.
+// revision u64, bytes u64, and with Summed the sums: which groups have rows u8,
+// and of each of these rows u64 and sum [16].
 func AppendApplied(dst []byte, a *Applied) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, a.Index)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(a.Term))
@@ -266,16 +269,26 @@ func AppendApplied(dst []byte, a *Applied) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, a.Entities)
 	dst = binary.LittleEndian.AppendUint64(dst, a.Heads)
 	dst = binary.LittleEndian.AppendUint64(dst, a.Revision)
-	return binary.LittleEndian.AppendUint64(dst, a.Bytes)
+	dst = binary.LittleEndian.AppendUint64(dst, a.Bytes)
+	if a.Summed {
+		dst = appendSums(dst, &a.Sums)
+	}
+	return dst
 }
 
 // DecodeApplied is the inverse of AppendApplied. A mark of an earlier release
 // has no bytes, or no revision either: they are 0.
 func DecodeApplied(b []byte) (Applied, error) {
-	if len(b) != appliedBytes && len(b) != appliedWithoutBytes && len(b) != appliedWithoutBoth {
+	var sums Sums
+	whole := len(b) == appliedBytes || len(b) == appliedWithoutBytes || len(b) == appliedWithoutBoth
+	if len(b) > appliedBytes {
+		sums, whole = decodeSums(b[appliedBytes:])
+	}
+	if !whole {
 		return Applied{}, fmt.Errorf("%w: applied mark of %d bytes", journal.ErrDamaged, len(b))
 	}
 	a := Applied{
+		Summed: len(b) > appliedBytes, Sums: sums,
 		Index:    binary.LittleEndian.Uint64(b),
 		Term:     sharding.Term(binary.LittleEndian.Uint64(b[8:])),
 		Clock:    int64(binary.LittleEndian.Uint64(b[16:])),
@@ -286,7 +299,7 @@ func DecodeApplied(b []byte) (Applied, error) {
 	if len(b) >= appliedWithoutBytes {
 		a.Revision = binary.LittleEndian.Uint64(b[48:])
 	}
-	if len(b) == appliedBytes {
+	if len(b) >= appliedBytes {
 		a.Bytes = binary.LittleEndian.Uint64(b[56:])
 	}
 	return a, nil
@@ -301,4 +314,34 @@ func appendPosition(dst []byte, p journal.Position) []byte {
 
 func position(b []byte) journal.Position {
 	return journal.Position{Index: binary.LittleEndian.Uint64(b), Ordinal: binary.LittleEndian.Uint32(b[8:])}
+}
+
+// Import is how far a shard's import has come.
+type Import struct {
+	ID       journal.ImportID
+	Next     uint64 // the chunk that comes next
+	Complete bool
+}
+
+const importBytes = 16 + 8 + 1
+
+// AppendImport appends the body of an import's value: id [16], next chunk u64,
+// state u8 (1 going on, 2 complete).
+func AppendImport(dst []byte, i *Import) []byte {
+	dst = append(dst, i.ID[:]...)
+	dst = binary.LittleEndian.AppendUint64(dst, i.Next)
+	if i.Complete {
+		return append(dst, 2)
+	}
+	return append(dst, 1)
+}
+
+// DecodeImport is the inverse of AppendImport.
+func DecodeImport(body []byte) (i Import, err error) {
+	if len(body) != importBytes || body[24] < 1 || body[24] > 2 {
+		return i, fmt.Errorf("%w: progress of an import of %d bytes", journal.ErrDamaged, len(body))
+	}
+	copy(i.ID[:], body)
+	i.Next, i.Complete = binary.LittleEndian.Uint64(body[16:]), body[24] == 2
+	return i, nil
 }

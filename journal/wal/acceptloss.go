@@ -15,16 +15,19 @@ type Loss struct {
 	Damage *DamageError
 	// Kept is where the log ends now; segment 0 if nothing could be kept.
 	Kept Position
-	// SetAside are the files that were renamed, by the name they have now, or copied.
+	// SetAside are the files that were renamed, by the name they have now, or
+	// copied.
 	SetAside []string
 }
 
 const lostSuffix = ".lost"
 
-// AcceptLoss cuts a damaged log off at its first damage, so that Open accepts what is before. What was acknowledged
-// behind it is lost to the node: that is for an operator to decide, who has no peer to rebuild the node from. The files
-// as they were are kept under names that end in .lost, as far as they can be read. It returns nil for a log without damage, which it
-// leaves alone. After an error it can be called again.
+// AcceptLoss cuts a damaged log off at its first damage, so that Open accepts
+// what is before. What was acknowledged behind it is lost to the node: that is
+// for an operator to decide, who has no peer to rebuild the node from. The
+// files as they were are kept under names that end in .lost, as far as they can
+// be read. It returns nil for a log without damage, which it leaves alone.
+// After an error it can be called again.
 func AcceptLoss(fsys disk.FS, dir string) (*Loss, error) {
 	c := cutter{fs: fsys, dir: dir}
 	loss, err := c.run()
@@ -34,6 +37,7 @@ func AcceptLoss(fsys disk.FS, dir string) (*Loss, error) {
 	return loss, nil
 }
 
+// cutter finds the place behind which a damaged log is given up, and cuts there.
 type cutter struct {
 	fs   disk.FS
 	dir  string
@@ -96,14 +100,16 @@ func (c *cutter) readMark(names listing) error {
 	return nil
 }
 
-// findCut walks the segments up to the first damage and leaves in kept where that is.
+// findCut walks the segments up to the first damage and leaves in kept where
+// that is.
 func (c *cutter) findCut(names listing) error {
 	if len(names.segments) == 0 && c.mark.position.Segment == 0 {
 		return nil
 	}
 	headers, err := loadHeaders(c.fs, c.dir, c.id, names.segments, c.mark)
 	if blamed := (*DamageError)(nil); errors.As(err, &blamed) && blamed.File == markName {
-		// What the lost mark said was released is no loss: the log begins with what is there.
+		// What the lost mark said was released is no loss: the log begins with what
+		// is there.
 		if err := c.note(err); err != nil {
 			return err
 		}
@@ -154,7 +160,8 @@ func (c *cutter) readTail(h segmentHeader) error {
 	return nil
 }
 
-// cut puts the files behind the damage aside and then writes the mark that makes the rest a log again.
+// cut puts the files behind the damage aside and then writes the mark that
+// makes the rest a log again.
 func (c *cutter) cut(names listing) error {
 	for _, number := range names.segments {
 		if number >= c.mark.first && number > c.kept.position.Segment {
@@ -176,8 +183,9 @@ func (c *cutter) cut(names listing) error {
 	return createMark(c.fs, filepath.Join(c.dir, markName), c.id, c.kept)
 }
 
-// copyTail replaces the last segment by a copy of what is whole in it, with zeros behind: what stands there may belong
-// to epochs that the log, which goes on from an earlier one, will use again.
+// copyTail replaces the last segment by a copy of what is whole in it, with
+// zeros behind: what stands there may belong to epochs that the log, which goes
+// on from an earlier one, will use again.
 func (c *cutter) copyTail() error {
 	name := segmentName(c.kept.position.Segment)
 	path := filepath.Join(c.dir, name)

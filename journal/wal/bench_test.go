@@ -7,8 +7,9 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// BenchmarkAppendSync is one turn of a ready loop on the disk of the temporary directory: a record and its sync, with
-// every segment released behind it, so that after the first few the files are recycled ones.
+// BenchmarkAppendSync is one turn of a ready loop on the disk of the temporary
+// directory: a record and its sync, with every segment released behind it, so
+// that after the first few the files are recycled ones.
 func BenchmarkAppendSync(b *testing.B) {
 	for _, size := range []int{256, 4 << 10, 64 << 10} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
@@ -70,7 +71,8 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkReplay reads a log of 64 MiB in records of 1 KiB from the page cache.
+// BenchmarkReplay reads a log of 64 MiB in records of 1 KiB from the page
+// cache.
 func BenchmarkReplay(b *testing.B) {
 	log := openBench(b)
 	payload := make([]byte, 1024)
@@ -93,7 +95,8 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen opens a log whose last segment of 64 MiB is empty: what the look behind the tail costs.
+// BenchmarkOpen opens a log whose last segment of 64 MiB is empty: what the
+// look behind the tail costs.
 func BenchmarkOpen(b *testing.B) {
 	dir := b.TempDir()
 	b.ReportAllocs()

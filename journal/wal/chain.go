@@ -7,7 +7,8 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// listing is what a log's directory holds. Names that the log never makes are left alone.
+// listing is what a log's directory holds. Names that the log never makes are
+// left alone.
 type listing struct {
 	mark     bool
 	segments []uint64 // ascending
@@ -36,8 +37,8 @@ func list(fsys disk.FS, dir string) (listing, error) {
 	return found, nil
 }
 
-// loadHeaders reads the headers of the segments that were not released, and checks that none is missing and each
-// follows from the one before.
+// loadHeaders reads the headers of the segments that were not released, and
+// checks that none is missing and each follows from the one before.
 func loadHeaders(fsys disk.FS, dir string, id LogID, numbers []uint64, m mark) ([]segmentHeader, error) {
 	from, _ := slices.BinarySearch(numbers, m.first)
 	numbers = numbers[from:]
@@ -62,8 +63,9 @@ func loadHeaders(fsys disk.FS, dir string, id LogID, numbers []uint64, m mark) (
 	return headers, nil
 }
 
-// missing is the damage of a segment that is not there, while others are. Where it is the oldest and a slot of the mark
-// is not whole, that slot is to blame: it could have said that the segment was released.
+// missing is the damage of a segment that is not there, while others are. Where
+// it is the oldest and a slot of the mark is not whole, that slot is to blame:
+// it could have said that the segment was released.
 func missing(number uint64, others []uint64, m mark) *DamageError {
 	if m.flaw == "" || number != m.first || len(others) == 0 {
 		return damaged(segmentName(number), 0, "missing")
@@ -130,8 +132,9 @@ func loadHeader(fsys disk.FS, dir string, id LogID, number uint64) (h segmentHea
 	return h, nil
 }
 
-// checkSealed reads a segment that has a next one, which says where it ends: everything up to there was synced before
-// the next segment got its name. It gives fn, if there is one, each record.
+// checkSealed reads a segment that has a next one, which says where it ends:
+// everything up to there was synced before the next segment got its name. It
+// gives fn, if there is one, each record.
 func checkSealed(fsys disk.FS, dir string, h, next segmentHeader, fn func(record) error) error {
 	name := segmentName(h.number)
 	file, err := fsys.OpenFile(filepath.Join(dir, name), disk.ReadOnly)
@@ -161,8 +164,9 @@ func checkSealed(fsys disk.FS, dir string, h, next segmentHeader, fn func(record
 	return nil
 }
 
-// findTail reads the last segment up to its last whole record and returns why there is no further one. What it finds
-// must agree with the mark, and nothing behind the tail may prove that there was more.
+// findTail reads the last segment up to its last whole record and returns why
+// there is no further one. What it finds must agree with the mark, and nothing
+// behind the tail may prove that there was more.
 func findTail(r *reader, m mark, fn func(record) error) (reason string, err error) {
 	name := segmentName(r.next.Segment)
 	marked := m.position.Segment == r.next.Segment

@@ -11,14 +11,16 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
 const testDir = "wal"
 
-// testLog is a log on a disk in memory with a clock that stands still, and what was appended to it.
+// testLog is a log on a disk in memory with a clock that stands still, and what
+// was appended to it.
 type testLog struct {
 	*Log
-	disk     *disk.Crashable
+	disk     *disktest.Crashable
 	opts     Options
 	now      time.Time
 	appended []string
@@ -27,7 +29,7 @@ type testLog struct {
 func newTestLog(t *testing.T, opts Options) *testLog {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
-	w := &testLog{disk: disk.NewCrashable(rng), now: time.Unix(1, 0)}
+	w := &testLog{disk: disktest.NewCrashable(rng), now: time.Unix(1, 0)}
 	opts.Now = func() time.Time { return w.now }
 	opts.Rand = rng.Uint64
 	if opts.SegmentBytes == 0 {
@@ -91,7 +93,8 @@ func numbered(from, to int) []string {
 	return words
 }
 
-// threeSegments is a log of 30 records of which 12 fit a segment, as a killed process leaves it: the mark is at its end.
+// threeSegments is a log of 30 records of which 12 fit a segment, as a killed
+// process leaves it: the mark is at its end.
 func threeSegments(t *testing.T) *testLog {
 	t.Helper()
 	w := newTestLog(t, Options{})
@@ -109,7 +112,7 @@ func threeSegments(t *testing.T) *testLog {
 func path(name string) string { return filepath.Join(testDir, name) }
 
 // replace writes a file anew, with other bytes.
-func replace(t *testing.T, d *disk.Crashable, name string, change func([]byte) []byte) {
+func replace(t *testing.T, d *disktest.Crashable, name string, change func([]byte) []byte) {
 	t.Helper()
 	data, err := disk.ReadFile(d, path(name))
 	if err != nil {
@@ -146,7 +149,8 @@ func refused(t *testing.T, w *testLog, file string) *DamageError {
 	return damage
 }
 
-// TestEveryFlippedByteIsDamage flips one bit in each byte of the segments below the mark.
+// TestEveryFlippedByteIsDamage flips one bit in each byte of the segments below
+// the mark.
 func TestEveryFlippedByteIsDamage(t *testing.T) {
 	w := threeSegments(t)
 	step := int64(1)
@@ -282,7 +286,7 @@ func reseal(page []byte) []byte {
 }
 
 // contents is every readable byte of the log's directory.
-func contents(t *testing.T, d *disk.Crashable) string {
+func contents(t *testing.T, d *disktest.Crashable) string {
 	t.Helper()
 	names, err := d.List(testDir)
 	if err != nil {
@@ -296,7 +300,8 @@ func contents(t *testing.T, d *disk.Crashable) string {
 	return b.String()
 }
 
-// acceptLoss checks that a damaged log can be cut to a prefix, which then works as a log.
+// acceptLoss checks that a damaged log can be cut to a prefix, which then works
+// as a log.
 func acceptLoss(t *testing.T, w *testLog) {
 	t.Helper()
 	loss, err := AcceptLoss(w.disk, testDir)
@@ -324,7 +329,8 @@ func acceptLoss(t *testing.T, w *testLog) {
 	}
 }
 
-// TestAcceptLossSurvivesCrashes cuts the power during each operation of accepting a loss and accepts it again.
+// TestAcceptLossSurvivesCrashes cuts the power during each operation of
+// accepting a loss and accepts it again.
 func TestAcceptLossSurvivesCrashes(t *testing.T) {
 	for n := range 120 {
 		w := threeSegments(t)
@@ -336,7 +342,7 @@ func TestAcceptLossSurvivesCrashes(t *testing.T) {
 		}
 		w.disk.CutAfter(n % 24)
 		_, err := AcceptLoss(w.disk, testDir)
-		if err != nil && !errors.Is(err, disk.ErrPowerCut) {
+		if err != nil && !errors.Is(err, disktest.ErrPowerCut) {
 			t.Fatal(err)
 		}
 		w.disk.Crash()
@@ -350,8 +356,9 @@ func TestAcceptLossSurvivesCrashes(t *testing.T) {
 	}
 }
 
-// TestLossIsNotReadAgain accepts a loss before an epoch record. The log then uses again the epoch that the lost
-// records behind it have, and must not meet them.
+// TestLossIsNotReadAgain accepts a loss before an epoch record. The log then
+// uses again the epoch that the lost records behind it have, and must not meet
+// them.
 func TestLossIsNotReadAgain(t *testing.T) {
 	w := newTestLog(t, Options{})
 	w.add(t, "kept")

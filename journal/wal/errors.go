@@ -6,8 +6,9 @@ import (
 )
 
 var (
-	// ErrPoisoned is returned by every call after a write or sync failed. No retry is right: the process must end,
-	// and the next one finds with Open what reached the disk.
+	// ErrPoisoned is returned by every call after a write or sync failed. No retry
+	// is right: the process must end, and the next one finds with Open what
+	// reached the disk.
 	ErrPoisoned = errors.New("write-ahead log failed")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("write-ahead log closed")
@@ -17,10 +18,12 @@ var (
 	ErrKind = errors.New("record kind 0 is reserved")
 )
 
-// RecordTooLargeError is returned by Append for a record above the limit, or for one that does not fit a segment
-// behind its checkpoint. Nothing was appended; the same record will never fit.
+// RecordTooLargeError is returned by Append for a record above the limit, or
+// for one that does not fit a segment behind its checkpoint. Nothing was
+// appended; the same record will never fit.
 type RecordTooLargeError struct {
-	// Bytes is the length of the payload, Limit the largest that would have been taken.
+	// Bytes is the length of the payload, Limit the largest that would have been
+	// taken.
 	Bytes, Limit int64
 }
 
@@ -28,12 +31,14 @@ func (e *RecordTooLargeError) Error() string {
 	return fmt.Sprintf("record of %d bytes is above the limit of %d", e.Bytes, e.Limit)
 }
 
-// DamageError says that bytes which were synced, and may have been acknowledged, are gone or changed. The log was not
-// opened and nothing was written. No retry is right.
+// DamageError says that bytes which were synced, and may have been
+// acknowledged, are gone or changed. The log was not opened and nothing was
+// written. No retry is right.
 type DamageError struct {
 	// File is the name of the file in the log's directory.
 	File string
-	// Offset is where in the file the damage begins, in bytes; 0 when the file as a whole is wrong or missing.
+	// Offset is where in the file the damage begins, in bytes; 0 when the file as
+	// a whole is wrong or missing.
 	Offset int64
 	// Reason says what is wrong, Hint what an operator can do.
 	Reason, Hint string

@@ -54,8 +54,8 @@ type segmentHeader struct {
 	number uint64
 	epoch  uint64
 	size   int64
-	// previousEnd and previousEpoch are where the segment before ends, and the epoch of its end. Both are 0 in the
-	// first segment of a log.
+	// previousEnd and previousEpoch are where the segment before ends, and the
+	// epoch of its end. Both are 0 in the first segment of a log.
 	previousEnd   int64
 	previousEpoch uint64
 }
@@ -74,7 +74,8 @@ func (h segmentHeader) encode(b []byte) {
 	littleEndian.PutUint32(b[headerCRCOffset:], crc32.Checksum(b[:headerCRCOffset], castagnoli))
 }
 
-// decodeSegmentHeader reads a page of headerBytes. The reason is empty if it is whole.
+// decodeSegmentHeader reads a page of headerBytes. The reason is empty if it is
+// whole.
 func decodeSegmentHeader(b []byte) (h segmentHeader, reason string) {
 	if string(b[:len(segmentMagic)]) != segmentMagic {
 		return h, "not a segment header"
@@ -94,12 +95,14 @@ func decodeSegmentHeader(b []byte) (h segmentHeader, reason string) {
 	return h, ""
 }
 
-// coder encodes and checks the records of one epoch of a segment. Its checksums are seeded with the log's id, the
-// segment, the epoch and the offset, so that nothing else that ever stood in the file passes.
+// coder encodes and checks the records of one epoch of a segment. Its checksums
+// are seeded with the log's id, the segment, the epoch and the offset, so that
+// nothing else that ever stood in the file passes.
 type coder struct {
 	epoch uint64
 	seed  uint32
-	// scratch keeps the offset out of the heap: what is given to package crc32 escapes.
+	// scratch keeps the offset out of the heap: what is given to package crc32
+	// escapes.
 	scratch [8]byte
 }
 
@@ -116,8 +119,9 @@ func recordBytes(n int64) int64 {
 	return recordHeaderBytes + (n+alignment-1)&^(alignment-1)
 }
 
-// appendRecord appends to dst the record that will stand at offset, and returns its checksum. synced is the offset
-// below which the segment is known to be durable.
+// appendRecord appends to dst the record that will stand at offset, and returns
+// its checksum. synced is the offset below which the segment is known to be
+// durable.
 func (c *coder) appendRecord(dst []byte, offset, synced int64, kind byte, payload ...[]byte) ([]byte, uint32) {
 	start := len(dst)
 	dst = append(dst, make([]byte, recordHeaderBytes)...)
@@ -139,7 +143,8 @@ func (c *coder) appendRecord(dst []byte, offset, synced int64, kind byte, payloa
 	return dst, crc
 }
 
-// headerState is the checksum of a record's seed, offset, kind, flags, length and synced field.
+// headerState is the checksum of a record's seed, offset, kind, flags, length
+// and synced field.
 func (c *coder) headerState(b []byte, offset int64) uint32 {
 	littleEndian.PutUint64(c.scratch[:], uint64(offset))
 	state := crc32.Update(c.seed, castagnoli, c.scratch[:])
@@ -160,7 +165,8 @@ type recordHeader struct {
 // bytes is the room that the record takes.
 func (h recordHeader) bytes() int64 { return recordBytes(h.length) }
 
-// decodeHeader reads the record header b at offset of a segment whose records end at limit.
+// decodeHeader reads the record header b at offset of a segment whose records
+// end at limit.
 func (c *coder) decodeHeader(b []byte, offset, limit int64) (h recordHeader, ok bool) {
 	h = recordHeader{
 		crc:    littleEndian.Uint32(b),
@@ -172,10 +178,10 @@ func (c *coder) decodeHeader(b []byte, offset, limit int64) (h recordHeader, ok 
 		return h, false
 	}
 	h.state = c.headerState(b, offset)
-	return h, !verifyChecksums || fold(h.state) == littleEndian.Uint16(b[4:])
+	return h, fold(h.state) == littleEndian.Uint16(b[4:])
 }
 
 // valid checks what follows the header: the payload and its padding.
 func (h recordHeader) valid(body []byte) bool {
-	return !verifyChecksums || crc32.Update(h.state, castagnoli, body) == h.crc
+	return crc32.Update(h.state, castagnoli, body) == h.crc
 }

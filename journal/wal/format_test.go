@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestRecordBelongsToItsPlace reads a record as if it stood in another log, segment, epoch or place.
+// TestRecordBelongsToItsPlace reads a record as if it stood in another log,
+// segment, epoch or place.
 func TestRecordBelongsToItsPlace(t *testing.T) {
 	id := LogID{1, 2, 3}
 	own := newCoder(id, 5, 9)

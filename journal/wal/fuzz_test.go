@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
 // goldenDisk is a disk in memory with the files of testdata on it.
-func goldenDisk(t testing.TB) (d *disk.Crashable, names []string) {
+func goldenDisk(t testing.TB) (d *disktest.Crashable, names []string) {
 	t.Helper()
-	d = disk.NewCrashable(rand.New(rand.NewPCG(1, 2)))
+	d = disktest.NewCrashable(rand.New(rand.NewPCG(1, 2)))
 	if err := d.MkdirAll(testDir); err != nil {
 		t.Fatal(err)
 	}
@@ -36,8 +37,9 @@ func goldenDisk(t testing.TB) (d *disk.Crashable, names []string) {
 	return d, names
 }
 
-// FuzzDamagedLog changes bytes of a good log, four bytes of input for each: which file, where, and by what. The log
-// must be refused as damaged, or yield nothing that was not appended and then work on.
+// FuzzDamagedLog changes bytes of a good log, four bytes of input for each:
+// which file, where, and by what. The log must be refused as damaged, or yield
+// nothing that was not appended and then work on.
 func FuzzDamagedLog(f *testing.F) {
 	listing, err := os.ReadFile("testdata/v1.txt")
 	if err != nil {
@@ -63,7 +65,8 @@ func FuzzDamagedLog(f *testing.F) {
 	})
 }
 
-// FuzzSegmentBytes puts any bytes where records are due, behind a good header and a mark that trails.
+// FuzzSegmentBytes puts any bytes where records are due, behind a good header
+// and a mark that trails.
 func FuzzSegmentBytes(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(make([]byte, 64))
@@ -73,7 +76,7 @@ func FuzzSegmentBytes(f *testing.F) {
 	b, _ = c.appendRecord(b[:0], headerBytes, 0, 9, []byte("record"))
 	f.Add(append(b, 1))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		d := disk.NewCrashable(rand.New(rand.NewPCG(1, 2)))
+		d := disktest.NewCrashable(rand.New(rand.NewPCG(1, 2)))
 		if err := d.MkdirAll(testDir); err != nil {
 			t.Fatal(err)
 		}
@@ -117,8 +120,9 @@ func FuzzHeaderAndMark(f *testing.F) {
 	})
 }
 
-// checkDamaged opens a log of which some bytes may be wrong, and holds what it yields against known.
-func checkDamaged(t *testing.T, d *disk.Crashable, known func(line string) bool) {
+// checkDamaged opens a log of which some bytes may be wrong, and holds what it
+// yields against known.
+func checkDamaged(t *testing.T, d *disktest.Crashable, known func(line string) bool) {
 	t.Helper()
 	report, err := Verify(d, testDir)
 	if err != nil {

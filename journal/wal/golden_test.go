@@ -12,18 +12,20 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
 var update = flag.Bool("rewrite", false, "write testdata anew with the format of this release")
 
 const goldenDir = "testdata/v1"
 
-// goldenLog makes a small log that holds everything the format knows: a sealed and a recycled segment, a checkpoint,
-// an epoch record, payloads of every padding, a torn tail, and a mark whose running slot is ahead.
-func goldenLog(t *testing.T) *disk.Crashable {
+// goldenLog makes a small log that holds everything the format knows: a sealed
+// and a recycled segment, a checkpoint, an epoch record, payloads of every
+// padding, a torn tail, and a mark whose running slot is ahead.
+func goldenLog(t *testing.T) *disktest.Crashable {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 1))
-	d := disk.NewCrashable(rng)
+	d := disktest.NewCrashable(rng)
 	now := time.Unix(1_700_000_000, 0)
 	opts := Options{
 		SegmentBytes:   8192,
@@ -101,7 +103,8 @@ func listRecords(t *testing.T, fsys disk.FS, dir string) string {
 	return b.String()
 }
 
-// TestGoldenBytes holds the format: what this release writes is byte for byte what testdata holds.
+// TestGoldenBytes holds the format: what this release writes is byte for byte
+// what testdata holds.
 func TestGoldenBytes(t *testing.T) {
 	d := goldenLog(t)
 	names, err := d.List(testDir)

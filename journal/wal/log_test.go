@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
 func crcOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// TestTornTailStaysCut tears the unsynced end of a log off, appends behind the tear what was there before, and checks
-// that no byte of the first attempt is ever read again, whatever length the second has.
+// TestTornTailStaysCut tears the unsynced end of a log off, appends behind the
+// tear what was there before, and checks that no byte of the first attempt is
+// ever read again, whatever length the second has.
 func TestTornTailStaysCut(t *testing.T) {
 	for kept := range 4 {
 		w := newTestLog(t, Options{})
@@ -35,7 +36,8 @@ func TestTornTailStaysCut(t *testing.T) {
 		if got := replayed(t, w.Log); !slices.Equal(got, []string{"synced"}) {
 			t.Fatalf("after the tear: %v", got)
 		}
-		// An epoch record lies in between: fill up so that the next record would begin where "behind-1" did.
+		// An epoch record lies in between: fill up so that the next record would
+		// begin where "behind-1" did.
 		if _, err := w.Append(2, bytes.Repeat([]byte("f."), (1016-epochRecordBytes-recordHeaderBytes)/2)); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +53,8 @@ func TestTornTailStaysCut(t *testing.T) {
 	}
 }
 
-// TestRecycledSegmentNeverYieldsOldRecords fills recycled files with fewer records than they held.
+// TestRecycledSegmentNeverYieldsOldRecords fills recycled files with fewer
+// records than they held.
 func TestRecycledSegmentNeverYieldsOldRecords(t *testing.T) {
 	w := newTestLog(t, Options{RecycleSegments: 3})
 	for round := range 12 {
@@ -99,7 +102,8 @@ func TestReleaseKeepsFilesToRecycle(t *testing.T) {
 	}
 }
 
-// TestReleaseBeforeTheRollIsWritten releases up to a segment that exists in memory only.
+// TestReleaseBeforeTheRollIsWritten releases up to a segment that exists in
+// memory only.
 func TestReleaseBeforeTheRollIsWritten(t *testing.T) {
 	w := newTestLog(t, Options{})
 	w.SetCheckpoint(func(dst []byte) []byte { return append(dst, "checkpoint."...) })
@@ -157,8 +161,8 @@ func TestFailedSyncPoisons(t *testing.T) {
 		if w.Stats().Syncs != syncs {
 			t.Error("the sync was tried again")
 		}
-		// The operating system still shows what it failed to write. What the next process believes of it must
-		// survive a power cut from then on.
+		// The operating system still shows what it failed to write. What the next
+		// process believes of it must survive a power cut from then on.
 		w.open(t)
 		got := replayed(t, w.Log)
 		w.disk.Crash()
@@ -242,7 +246,8 @@ func TestAppendBounds(t *testing.T) {
 	}
 }
 
-// TestFullSegmentIsNotAppendedTo opens a log whose last segment has no room for the record of a new epoch.
+// TestFullSegmentIsNotAppendedTo opens a log whose last segment has no room for
+// the record of a new epoch.
 func TestFullSegmentIsNotAppendedTo(t *testing.T) {
 	for room := int64(0); room < 40; room += 8 {
 		w := newTestLog(t, Options{SegmentBytes: 8192})
@@ -314,7 +319,8 @@ func TestReplayOrder(t *testing.T) {
 	}
 }
 
-// TestSegmentBytesMayChange opens a log with other options than it was made with.
+// TestSegmentBytesMayChange opens a log with other options than it was made
+// with.
 func TestSegmentBytesMayChange(t *testing.T) {
 	w := threeSegments(t)
 	for _, size := range []int64{8 << 10, 64 << 10, 16 << 10} {
@@ -338,7 +344,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{SegmentBytes: 4096}, {SegmentBytes: 10000}, {SegmentBytes: maxSegmentBytes + headerBytes},
 		{SegmentBytes: -1}, {MaxRecordBytes: -1}, {MaxRecordBytes: 65 << 20},
 	} {
-		if _, err := Open(disk.NewCrashable(nil), testDir, bad); err == nil {
+		if _, err := Open(disktest.NewCrashable(nil), testDir, bad); err == nil {
 			t.Errorf("%+v was taken", bad)
 		}
 	}

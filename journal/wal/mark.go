@@ -24,17 +24,19 @@ const (
 // mark says how far the log was synced. Bad bytes below it are damage.
 type mark struct {
 	sequence uint64
-	// position is behind the last synced record. Segment 0 says that the log was still being made.
+	// position is behind the last synced record. Segment 0 says that the log was
+	// still being made.
 	position Position
 	epoch    uint64
 	// first is the oldest segment that was not released.
 	first uint64
-	// lastCRC is the checksum of the record that ends at position, 0 if there is none in its segment.
+	// lastCRC is the checksum of the record that ends at position, 0 if there is
+	// none in its segment.
 	lastCRC uint32
 	// final says that nothing was written behind position.
 	final bool
-	// flaw is why a slot of the file that was read is not whole, and flawed which: it may have been the newest. Empty
-	// when all are. They are not written.
+	// flaw is why a slot of the file that was read is not whole, and flawed which:
+	// it may have been the newest. Empty when all are. They are not written.
 	flaw   string
 	flawed int
 }
@@ -77,9 +79,11 @@ func decodeMark(b []byte) (m mark, id LogID, reason string) {
 	return m, id, ""
 }
 
-// markFile keeps the mark in three slots. Two are written in turn and each synced at once, so that a power cut during
-// one leaves the other; the third is written after every sync of a segment and reaches the disk when the operating
-// system likes, so that the end of the process loses nothing and a power cut at most what came after the last turn.
+// markFile keeps the mark in three slots. Two are written in turn and each
+// synced at once, so that a power cut during one leaves the other; the third is
+// written after every sync of a segment and reaches the disk when the operating
+// system likes, so that the end of the process loses nothing and a power cut at
+// most what came after the last turn.
 type markFile struct {
 	file    disk.File
 	id      LogID
@@ -101,8 +105,8 @@ func createMark(fsys disk.FS, path string, id LogID, m mark) error {
 	return disk.WriteFileAtomic(fsys, path, data)
 }
 
-// readMark returns the newest whole slot of a mark file, and which of the two synced slots to write next: one that is
-// not whole, else the older.
+// readMark returns the newest whole slot of a mark file, and which of the two
+// synced slots to write next: one that is not whole, else the older.
 func readMark(data []byte) (m mark, id LogID, turn int, err error) {
 	var sequences [markSlots]uint64
 	found, flaw, flawed := false, "", 0
@@ -141,8 +145,9 @@ func (f *markFile) write(slot int, m mark) error {
 	return nil
 }
 
-// settle writes the newest synced slot again, as settled holds it, and syncs it. An earlier process may have written it
-// and failed to sync it: only when it is on the disk may the other one be written over.
+// settle writes the newest synced slot again, as settled holds it, and syncs
+// it. An earlier process may have written it and failed to sync it: only when
+// it is on the disk may the other one be written over.
 func (f *markFile) settle() error {
 	if _, err := f.file.WriteAt(f.settled, int64((1-f.turn)*markSlotBytes)); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
 // TestOneSlotOfTheMarkIsEnough damages each slot of the mark alone.
@@ -29,7 +30,8 @@ func TestOneSlotOfTheMarkIsEnough(t *testing.T) {
 	}
 }
 
-// TestMarkIsSyncedEachSecond counts the syncs of the mark while the clock moves.
+// TestMarkIsSyncedEachSecond counts the syncs of the mark while the clock
+// moves.
 func TestMarkIsSyncedEachSecond(t *testing.T) {
 	w := newTestLog(t, Options{})
 	start := w.Stats().MarkSyncs
@@ -59,7 +61,8 @@ func TestMarkIsSyncedEachSecond(t *testing.T) {
 	}
 }
 
-// TestNewSegmentSyncsTheMark cuts the power right after a roll: the mark must know the new segment.
+// TestNewSegmentSyncsTheMark cuts the power right after a roll: the mark must
+// know the new segment.
 func TestNewSegmentSyncsTheMark(t *testing.T) {
 	w := newTestLog(t, Options{})
 	for want := uint64(2); want < 20; want++ {
@@ -76,12 +79,13 @@ func TestNewSegmentSyncsTheMark(t *testing.T) {
 	}
 }
 
-// TestMarkOutlivesItsFailedSync fails the sync of the mark, lets the next process see the slot that is not on the
-// disk, and cuts the power during each of that one's first operations.
+// TestMarkOutlivesItsFailedSync fails the sync of the mark, lets the next
+// process see the slot that is not on the disk, and cuts the power during each
+// of that one's first operations.
 func TestMarkOutlivesItsFailedSync(t *testing.T) {
 	for seed := range uint64(200) {
 		w := newTestLog(t, Options{Rand: rand.New(rand.NewPCG(seed, 3)).Uint64})
-		w.disk = disk.NewCrashable(rand.New(rand.NewPCG(seed, 4)))
+		w.disk = disktest.NewCrashable(rand.New(rand.NewPCG(seed, 4)))
 		w.open(t)
 		w.add(t, numbered(0, 30)...)
 		w.sync(t)
@@ -96,7 +100,7 @@ func TestMarkOutlivesItsFailedSync(t *testing.T) {
 		}
 		w.disk.Kill()
 		w.disk.CutAfter(int(seed % 10))
-		if log, err := Open(w.disk, testDir, w.opts); err != nil && !errors.Is(err, disk.ErrPowerCut) {
+		if log, err := Open(w.disk, testDir, w.opts); err != nil && !errors.Is(err, disktest.ErrPowerCut) {
 			t.Fatal(err)
 		} else if err == nil {
 			log.closeFiles()
@@ -109,8 +113,9 @@ func TestMarkOutlivesItsFailedSync(t *testing.T) {
 	}
 }
 
-// TestLaterRecordProvesDamage loses the mark's last second, as a power cut does, and damages what was synced in it: the
-// records behind know better than the mark.
+// TestLaterRecordProvesDamage loses the mark's last second, as a power cut
+// does, and damages what was synced in it: the records behind know better than
+// the mark.
 func TestLaterRecordProvesDamage(t *testing.T) {
 	w := newTestLog(t, Options{})
 	w.add(t, "one")
@@ -137,7 +142,8 @@ func TestLaterRecordProvesDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Nothing was written after the last record was synced, so its damage cannot be told from a torn write.
+	// Nothing was written after the last record was synced, so its damage cannot
+	// be told from a torn write.
 	if err := w.disk.Corrupt(path(segmentName(1)), three.Offset+100, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -147,8 +153,9 @@ func TestLaterRecordProvesDamage(t *testing.T) {
 	}
 }
 
-// TestLostMarkIsToBlame flips one bit of the mark that released segments: the other slots still speak of them, and the
-// error names the mark and not a segment that nobody misses. Who accepts that loss loses nothing else.
+// TestLostMarkIsToBlame flips one bit of the mark that released segments: the
+// other slots still speak of them, and the error names the mark and not a
+// segment that nobody misses. Who accepts that loss loses nothing else.
 func TestLostMarkIsToBlame(t *testing.T) {
 	blamed := 0
 	for slot := range int64(markSlots) {

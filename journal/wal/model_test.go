@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
 var (
@@ -20,29 +21,33 @@ var (
 	oneSeed   = flag.Uint64("wal.seed", 0, "run the model test with this seed alone")
 )
 
-// twin is the sequential model of a log on a crashing disk: what was appended, and how much of it must still be there.
-type twin struct {
+// model is the sequential model of a log on a crashing disk: what was appended,
+// and how much of it must still be there.
+type model struct {
 	rng   *rand.Rand
-	disk  *disk.Crashable
+	disk  *disktest.Crashable
 	fs    disk.FS
 	opts  Options
 	now   time.Time
 	log   *Log
 	trace []string
-	// length, if not 0, is that of most payloads: what is appended after a crash then lies where it lay before.
+	// length, if not 0, is that of most payloads: what is appended after a crash
+	// then lies where it lay before.
 	length int
 
-	records []twinRecord
-	// synced records must survive a power cut, written ones the end of the process.
+	records []modelRecord
+	// synced records must survive a power cut, written ones the end of the
+	// process.
 	synced, written int
-	// The oldest segment is between these two: after a failed Release either holds.
+	// The oldest segment is between these two: after a failed Release either
+	// holds.
 	firstSure, firstMax uint64
 	// faulty says that a fault is armed, so that a call may fail.
 	faulty bool
 	met    counts
 }
 
-type twinRecord struct {
+type modelRecord struct {
 	pos     Position
 	kind    byte
 	payload []byte
@@ -65,10 +70,10 @@ func (c *counts) add(d counts) {
 	c.cuts += d.cuts
 }
 
-func newTwin(seed uint64, wrap func(disk.FS) disk.FS) *twin {
+func newModel(seed uint64, wrap func(disk.FS) disk.FS) *model {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	d := disk.NewCrashable(rng)
-	w := &twin{rng: rng, disk: d, fs: wrap(d), now: time.Unix(1, 0), firstSure: 1, firstMax: 1}
+	d := disktest.NewCrashable(rng)
+	w := &model{rng: rng, disk: d, fs: wrap(d), now: time.Unix(1, 0), firstSure: 1, firstMax: 1}
 	if rng.IntN(3) == 0 {
 		w.length = 1 + rng.IntN(600)
 	}
@@ -83,11 +88,11 @@ func newTwin(seed uint64, wrap func(disk.FS) disk.FS) *twin {
 
 func keepFS(fsys disk.FS) disk.FS { return fsys }
 
-func (w *twin) note(format string, args ...any) {
+func (w *model) note(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf(format, args...))
 }
 
-func (w *twin) run(steps int) error {
+func (w *model) run(steps int) error {
 	if err := w.reopen(); err != nil {
 		return err
 	}
@@ -101,7 +106,7 @@ func (w *twin) run(steps int) error {
 	return w.reopen()
 }
 
-func (w *twin) step() error {
+func (w *model) step() error {
 	w.now = w.now.Add(time.Duration(w.rng.IntN(400)) * time.Millisecond)
 	switch n := w.rng.IntN(100); {
 	case n < 55:
@@ -130,7 +135,7 @@ func (w *twin) step() error {
 	}
 }
 
-func (w *twin) append() error {
+func (w *model) append() error {
 	kind := byte(2 + w.rng.IntN(250))
 	payload := w.payload()
 	before := len(w.records)
@@ -146,12 +151,13 @@ func (w *twin) append() error {
 	case err != nil:
 		return w.failed(err)
 	}
-	w.records = append(w.records, twinRecord{pos, kind, payload})
+	w.records = append(w.records, modelRecord{pos, kind, payload})
 	return nil
 }
 
-// payload mixes lengths around the boundaries with contents that look like an empty log, and like the log itself.
-func (w *twin) payload() []byte {
+// payload mixes lengths around the boundaries with contents that look like an
+// empty log, and like the log itself.
+func (w *model) payload() []byte {
 	var length int
 	switch n := w.rng.IntN(20); {
 	case w.length > 0 && n > 0:
@@ -179,14 +185,14 @@ func (w *twin) payload() []byte {
 }
 
 // checkpoint is the callback: the model knows where its record will stand.
-func (w *twin) checkpoint(dst []byte) []byte {
+func (w *model) checkpoint(dst []byte) []byte {
 	payload := fmt.Appendf(dst, "checkpoint behind %d records", len(w.records))
-	w.records = append(w.records, twinRecord{Position{w.log.Tail().Segment + 1, headerBytes}, CheckpointKind, payload})
+	w.records = append(w.records, modelRecord{Position{w.log.Tail().Segment + 1, headerBytes}, CheckpointKind, payload})
 	w.met.rolls++
 	return payload
 }
 
-func (w *twin) sync() error {
+func (w *model) sync() error {
 	pos, err := w.log.Sync()
 	return w.after(err, func() {
 		w.synced, w.written = len(w.records), len(w.records)
@@ -196,24 +202,25 @@ func (w *twin) sync() error {
 	})
 }
 
-func (w *twin) flush() error {
+func (w *model) flush() error {
 	return w.after(w.log.Flush(), func() { w.written = len(w.records) })
 }
 
-func (w *twin) release() error {
+func (w *model) release() error {
 	segments := w.log.Segments()
 	before := Position{segments[w.rng.IntN(len(segments))].Number + uint64(w.rng.IntN(2)), 0}
 	w.firstMax = max(w.firstMax, min(before.Segment, segments[len(segments)-1].Number))
 	freed, err := w.log.Release(before)
 	w.met.releases += freed
 	if err != nil && !errors.Is(err, ErrPoisoned) {
-		// A file could not be cleared away: the log could go on, and the process ends all the same.
+		// A file could not be cleared away: the log could go on, and the process ends
+		// all the same.
 		w.log = nil
 	}
 	return w.after(err, func() { w.firstSure = w.log.Segments()[0].Number })
 }
 
-func (w *twin) fault() {
+func (w *model) fault() {
 	w.faulty = true
 	switch w.rng.IntN(5) {
 	case 0, 1:
@@ -236,7 +243,7 @@ func (w *twin) fault() {
 	}
 }
 
-func (w *twin) close() error {
+func (w *model) close() error {
 	w.met.closes++
 	if err := w.log.Close(); err != nil {
 		return w.failed(err)
@@ -252,7 +259,7 @@ func (w *twin) close() error {
 }
 
 // after counts a success, or goes on behind a failure.
-func (w *twin) after(err error, success func()) error {
+func (w *model) after(err error, success func()) error {
 	if err != nil {
 		return w.failed(err)
 	}
@@ -260,8 +267,9 @@ func (w *twin) after(err error, success func()) error {
 	return nil
 }
 
-// failed is the end of a process whose log failed: what it wrote is there, or not if the power goes too.
-func (w *twin) failed(err error) error {
+// failed is the end of a process whose log failed: what it wrote is there, or
+// not if the power goes too.
+func (w *model) failed(err error) error {
 	w.note("failed: %v", err)
 	if !w.faulty {
 		return fmt.Errorf("failure without a fault: %w", err)
@@ -278,7 +286,7 @@ func (w *twin) failed(err error) error {
 			return fmt.Errorf("sync after a failure: %w", again)
 		}
 	}
-	if w.rng.IntN(2) == 0 && !errors.Is(err, disk.ErrPowerCut) {
+	if w.rng.IntN(2) == 0 && !errors.Is(err, disktest.ErrPowerCut) {
 		w.disk.Kill()
 		w.killed()
 	} else {
@@ -288,19 +296,20 @@ func (w *twin) failed(err error) error {
 	return w.reopen()
 }
 
-func (w *twin) crashed() {
+func (w *model) crashed() {
 	w.note("crash")
 	w.met.crashes++
 	w.written = w.synced
 }
 
-func (w *twin) killed() {
+func (w *model) killed() {
 	w.note("kill")
 	w.met.kills++
 }
 
-// reopen starts the next process, now and then cutting the power while it recovers.
-func (w *twin) reopen() error {
+// reopen starts the next process, now and then cutting the power while it
+// recovers.
+func (w *model) reopen() error {
 	w.disk.LimitSpace(-1)
 	w.disk.FailSync(0, nil)
 	w.disk.FailWrite(0, 0, nil)
@@ -335,7 +344,7 @@ func (w *twin) reopen() error {
 }
 
 // verify holds the offline walk against the same model: no crash is damage.
-func (w *twin) verify() error {
+func (w *model) verify() error {
 	if w.rng.IntN(3) > 0 {
 		return nil
 	}
@@ -350,7 +359,7 @@ func (w *twin) verify() error {
 }
 
 // compare replays the log against the model and makes what it found the model.
-func (w *twin) compare() error {
+func (w *model) compare() error {
 	first := w.log.Segments()[0].Number
 	if first < w.firstSure || first > w.firstMax {
 		return fmt.Errorf("oldest segment is %d, want %d to %d", first, w.firstSure, w.firstMax)
@@ -390,15 +399,16 @@ func (w *twin) compare() error {
 
 var errLost = errors.New("synced records lost")
 
-func (w *twin) report(out io.Writer) {
+func (w *model) report(out io.Writer) {
 	for _, line := range w.trace {
 		fmt.Fprintln(out, line)
 	}
 	fmt.Fprint(out, w.disk)
 }
 
-// TestCrashes holds the log against its model: what was synced is replayed whole and in order, what follows is a
-// prefix of what was appended behind it, and nothing else ever is.
+// TestCrashes holds the log against its model: what was synced is replayed
+// whole and in order, what follows is a prefix of what was appended behind it,
+// and nothing else ever is.
 func TestCrashes(t *testing.T) {
 	seeds := *seedCount
 	if testing.Short() {
@@ -410,7 +420,7 @@ func TestCrashes(t *testing.T) {
 	}
 	var met counts
 	for seed := first; seed < first+uint64(seeds); seed++ {
-		w := newTwin(seed, keepFS)
+		w := newModel(seed, keepFS)
 		if err := w.run(150); err != nil {
 			w.report(t.Output())
 			t.Fatalf("%v (replay it with -wal.seed=%d)", err, seed)
@@ -441,11 +451,12 @@ func (u unsyncedFS) OpenFile(name string, access disk.Access) (disk.File, error)
 	return unsyncedFile{f}, err
 }
 
-// TestCrashesNoticeMissingSync shows that the model test can fail: on a disk that does not sync, it does.
+// TestCrashesNoticeMissingSync shows that the model test can fail: on a disk
+// that does not sync, it does.
 func TestCrashesNoticeMissingSync(t *testing.T) {
 	failed := 0
 	for seed := range uint64(40) {
-		w := newTwin(seed, func(fsys disk.FS) disk.FS { return unsyncedFS{fsys} })
+		w := newModel(seed, func(fsys disk.FS) disk.FS { return unsyncedFS{fsys} })
 		if w.run(150) != nil {
 			failed++
 		}

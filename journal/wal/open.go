@@ -10,10 +10,12 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// Open opens the log in dir, and makes both if they do not exist. It reads and checks every record that was not
-// released, cuts a torn tail off, and syncs what it keeps, so that all that Replay yields is durable. Damage gives a
-// *DamageError and leaves the directory as it was; any other error is the disk's or that of the options. The caller
-// sees to it that a directory has one Log.
+// Open opens the log in dir, and makes both if they do not exist. It reads and
+// checks every record that was not released, cuts a torn tail off, and syncs
+// what it keeps, so that all that Replay yields is durable. Damage gives a
+// *DamageError and leaves the directory as it was; any other error is the
+// disk's or that of the options. The caller sees to it that a directory has one
+// Log.
 func Open(fsys disk.FS, dir string, opts Options) (*Log, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("open write-ahead log: %w", err)
@@ -35,7 +37,8 @@ func (l *Log) open() error {
 	if err != nil {
 		return err
 	}
-	// A process that failed to sync the directory may have left names that are not durable.
+	// A process that failed to sync the directory may have left names that are not
+	// durable.
 	if err := l.fs.SyncDir(l.dir); err != nil {
 		return err
 	}
@@ -146,8 +149,9 @@ func (l *Log) recover(names listing) error {
 
 // takeOver makes what r found durable and starts a new epoch behind it.
 //
-// Records above the mark are written again before they are synced: if an earlier process failed to sync them, the
-// operating system may hold them in memory as clean, and a sync alone would not write them. The new epoch makes
+// Records above the mark are written again before they are synced: if an
+// earlier process failed to sync them, the operating system may hold them in
+// memory as clean, and a sync alone would not write them. The new epoch makes
 // whatever stands behind the tail unreadable for good.
 func (l *Log) takeOver(r *reader) error {
 	if err := l.mark.settle(); err != nil {
@@ -189,7 +193,8 @@ func (l *Log) takeOver(r *reader) error {
 // tidy recycles or removes the files that the log no longer needs.
 func (l *Log) tidy(names listing) error {
 	for _, name := range names.temps {
-		// What was begun before may have been finished since the directory was listed.
+		// What was begun before may have been finished since the directory was
+		// listed.
 		if err := l.fs.Remove(filepath.Join(l.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

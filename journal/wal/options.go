@@ -11,21 +11,27 @@ import (
 
 // Options configure a log. The zero value of a field is its default.
 type Options struct {
-	// SegmentBytes is the length of new segment files, a multiple of 4,096 from 8 KiB to 4 GiB; default 64 MiB.
-	// It may change between two starts. It is the unit in which Release gives space back.
+	// SegmentBytes is the length of new segment files, a multiple of 4,096 from 8
+	// KiB to 4 GiB; default 64 MiB. It may change between two starts. It is the
+	// unit in which Release gives space back.
 	SegmentBytes int64
-	// RecycleSegments is how many released files are kept to be written again, default 2, negative for none.
-	// Writing a file that was written before takes a half to two thirds of the time of writing a new one.
+	// RecycleSegments is how many released files are kept to be written again,
+	// default 2, negative for none. Writing a file that was written before takes a
+	// half to two thirds of the time of writing a new one.
 	RecycleSegments int
-	// MaxRecordBytes bounds the payload of a record, default the smaller of 32 MiB and half a segment.
+	// MaxRecordBytes bounds the payload of a record, default the smaller of 32 MiB
+	// and half a segment.
 	MaxRecordBytes int64
 	// Logger gets what an operator wants to know of a recovery; default none.
 	Logger *slog.Logger
-	// Now is the clock that spaces the syncs of the durable mark and times the syncs; default time.Now.
+	// Now is the clock that spaces the syncs of the durable mark and times the
+	// syncs; default time.Now.
 	Now func() time.Time
-	// Rand names a new log; default crypto/rand. It is not used for a log that exists.
+	// Rand names a new log; default crypto/rand. It is not used for a log that
+	// exists.
 	Rand func() uint64
-	// ObserveSync is told how long each sync of a segment took, on the goroutine of the log; default none.
+	// ObserveSync is told how long each sync of a segment took, on the goroutine
+	// of the log; default none.
 	ObserveSync func(time.Duration)
 }
 

@@ -85,7 +85,8 @@ func (d *loopDisk) on(t *testing.T) {
 	d.mounted = true
 }
 
-// cut stops the file system without writing anything back, neither its journal nor its page cache.
+// cut stops the file system without writing anything back, neither its journal
+// nor its page cache.
 func (d *loopDisk) cut(t *testing.T) {
 	t.Helper()
 	const (
@@ -102,15 +103,16 @@ func (d *loopDisk) cut(t *testing.T) {
 	}
 }
 
-// restart mounts the file system again, which replays its journal. Every file on it must be closed.
+// restart mounts the file system again, which replays its journal. Every file
+// on it must be closed.
 func (d *loopDisk) restart(t *testing.T) {
 	t.Helper()
 	d.run(t, "umount", d.mount)
 	d.on(t)
 }
 
-// powerCycles appends, syncs and cuts the power that many times, and returns how many unsynced records were lost. The
-// error is a loss of synced ones.
+// powerCycles appends, syncs and cuts the power that many times, and returns
+// how many unsynced records were lost. The error is a loss of synced ones.
 func powerCycles(t *testing.T, fsys disk.FS, seed uint64, cycles int) (lost int, err error) {
 	d := newLoopDisk(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -184,7 +186,8 @@ func TestPowerLoss(t *testing.T) {
 	t.Logf("%d power cuts, %d unsynced records lost", cycles, lost)
 }
 
-// TestPowerLossNoticesMissingSync shows that the power is really cut: a log whose files are not synced loses records.
+// TestPowerLossNoticesMissingSync shows that the power is really cut: a log
+// whose files are not synced loses records.
 func TestPowerLossNoticesMissingSync(t *testing.T) {
 	_, err := powerCycles(t, unsyncedFS{disk.OS{}}, 2, 3)
 	var damage *DamageError

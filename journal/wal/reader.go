@@ -18,7 +18,8 @@ type window struct {
 	size int64 // of the file
 }
 
-// peek returns n bytes at offset, valid until the next call. They must lie inside the file.
+// peek returns n bytes at offset, valid until the next call. They must lie
+// inside the file.
 func (w *window) peek(offset int64, n int) ([]byte, error) {
 	if offset < w.from || offset+int64(n) > w.from+int64(len(w.buf)) {
 		if err := w.fill(offset, n); err != nil {
@@ -51,7 +52,8 @@ func (w *window) load(offset int64, length int) error {
 	return nil
 }
 
-// record is a whole record as read. The payload is valid until the next one is read.
+// record is a whole record as read. The payload is valid until the next one is
+// read.
 type record struct {
 	position Position
 	kind     byte
@@ -80,8 +82,9 @@ func newReader(file disk.File, h segmentHeader, limit int64) *reader {
 	}
 }
 
-// read returns the record at r.next and goes behind it. The reason says why there is no whole record, in which case
-// r stays where it is; the error is that of the disk.
+// read returns the record at r.next and goes behind it. The reason says why
+// there is no whole record, in which case r stays where it is; the error is
+// that of the disk.
 func (r *reader) read() (rec record, reason string, err error) {
 	offset := r.next.Offset
 	if r.limit-offset < recordHeaderBytes {
@@ -129,15 +132,17 @@ func (r *reader) newEpoch(payload []byte) (reason string) {
 	return ""
 }
 
-// provesDamage looks behind r.next, where no whole record is, for a record of the same epoch that was encoded when the
-// segment was already synced beyond r.next: then the bytes here were synced too, and are damaged rather than torn. It
-// returns the offset of the record, 0 if there is none.
+// provesDamage looks behind r.next, where no whole record is, for a record of
+// the same epoch that was encoded when the segment was already synced beyond
+// r.next: then the bytes here were synced too, and are damaged rather than
+// torn. It returns the offset of the record, 0 if there is none.
 func (r *reader) provesDamage() (offset int64, err error) {
 	return r.find(r.next.Offset, r.next.Offset)
 }
 
-// find returns the offset of the first whole record of the reader's epoch behind the offset after that was encoded
-// when the segment was synced beyond the offset floor, 0 if there is none.
+// find returns the offset of the first whole record of the reader's epoch
+// behind the offset after that was encoded when the segment was synced beyond
+// the offset floor, 0 if there is none.
 func (r *reader) find(after, floor int64) (offset int64, err error) {
 	for offset = after + alignment; r.limit-offset >= recordHeaderBytes; {
 		length := min(int64(windowBytes), r.limit-offset)
@@ -160,8 +165,8 @@ func (r *reader) find(after, floor int64) (offset int64, err error) {
 	return 0, nil
 }
 
-// candidate returns the index in b, the bytes at base, of the first header that passes and knows the segment to be
-// synced beyond floor; -1 if there is none.
+// candidate returns the index in b, the bytes at base, of the first header that
+// passes and knows the segment to be synced beyond floor; -1 if there is none.
 func (r *reader) candidate(b []byte, base, floor int64) int64 {
 	for i := int64(0); int64(len(b))-i >= recordHeaderBytes; i += alignment {
 		synced := int64(littleEndian.Uint32(b[i+12:])) * alignment

@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 )
 
-// Release gives up every segment whose records are all before the position, and returns how many those were. Their
-// files are kept for new segments up to RecycleSegments and removed beyond. The last segment on disk is never given
-// up, so that with a checkpoint function the log always begins with a durable checkpoint. An error of the mark poisons
-// the log; one of a file leaves it to the next Open to clear away.
+// Release gives up every segment whose records are all before the position, and
+// returns how many those were. Their files are kept for new segments up to
+// RecycleSegments and removed beyond. The last segment on disk is never given
+// up, so that with a checkpoint function the log always begins with a durable
+// checkpoint. An error of the mark poisons the log; one of a file leaves it to
+// the next Open to clear away.
 func (l *Log) Release(before Position) (freed int, err error) {
 	if l.err != nil {
 		return 0, l.err
@@ -20,8 +22,8 @@ func (l *Log) Release(before Position) (freed int, err error) {
 	if freed == 0 {
 		return 0, nil
 	}
-	// Once the mark says so, what is left of the released segments means nothing, in whatever part and order their
-	// names reach the disk.
+	// Once the mark says so, what is left of the released segments means nothing,
+	// in whatever part and order their names reach the disk.
 	m := l.mark.current
 	m.first = l.segments[freed].number
 	if err := l.mark.writeDurable(m, l.opts.Now()); err != nil {

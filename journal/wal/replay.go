@@ -6,9 +6,10 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// Replay calls fn for every record from the oldest segment that was not released to the tail, in order. It may be
-// called after Open and before the first Append. The payload is valid during the call only. An error of fn ends it and
-// is returned as it is.
+// Replay calls fn for every record from the oldest segment that was not
+// released to the tail, in order. It may be called after Open and before the
+// first Append. The payload is valid during the call only. An error of fn ends
+// it and is returned as it is.
 func (l *Log) Replay(fn func(pos Position, kind byte, payload []byte) error) error {
 	if l.err != nil {
 		return l.err

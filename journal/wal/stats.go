@@ -10,10 +10,12 @@ type Stats struct {
 	WrittenBytes uint64
 	// Writes and Syncs are of segment files, MarkSyncs of the durable mark.
 	Writes, Syncs, MarkSyncs uint64
-	// SegmentsCreated and SegmentsRecycled began as a new file and as a released one; SegmentsRemoved were deleted.
+	// SegmentsCreated and SegmentsRecycled began as a new file and as a released
+	// one; SegmentsRemoved were deleted.
 	SegmentsCreated, SegmentsRecycled, SegmentsRemoved uint64
 }
 
+// counters are what Stats returns, as they are counted.
 type counters struct {
 	records, payloadBytes, writtenBytes atomic.Uint64
 	writes, syncs, markSyncs            atomic.Uint64

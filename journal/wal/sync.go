@@ -8,14 +8,16 @@ import (
 )
 
 const (
-	// markInterval is how far the durable mark may trail in time.
+	// markInterval is how far the durable mark of a log that is never idle may
+	// trail in time.
 	markInterval = time.Second
 	// keepBufferBytes is the largest buffer that is kept for the next batch.
 	keepBufferBytes = 8 << 20
 )
 
-// Sync writes what is pending, with one write and one sync unless a segment ended, and moves the durable mark. After
-// it returned nil, everything appended is durable; the position is behind it. Any error poisons the log.
+// Sync writes what is pending, with one write and one sync unless a segment
+// ended, and moves the durable mark. After it returned nil, everything appended
+// is durable; the position is behind it. Any error poisons the log.
 func (l *Log) Sync() (Position, error) {
 	if l.err != nil {
 		return Position{}, l.err
@@ -35,8 +37,8 @@ func (l *Log) Sync() (Position, error) {
 	return l.next, nil
 }
 
-// Flush writes what is pending without a sync. It survives the end of the process and not a power cut. Any error
-// poisons the log.
+// Flush writes what is pending without a sync. It survives the end of the
+// process and not a power cut. Any error poisons the log.
 func (l *Log) Flush() error {
 	if l.err != nil {
 		return l.err
@@ -47,21 +49,24 @@ func (l *Log) Flush() error {
 	return nil
 }
 
-// SyncMark syncs the durable mark if it moved and was not synced for a second. Sync does so by itself; a loop that
-// appends nothing for a while calls SyncMark on its tick, so that the mark trails by no more. Any error poisons the log.
+// SyncMark syncs the durable mark if it moved since it was synced. Sync does so
+// by itself once a second; a loop calls SyncMark when it has appended nothing
+// for a tick, so that the mark of an idle log does not trail. Any error poisons
+// the log.
 func (l *Log) SyncMark() error {
 	if l.err != nil {
 		return l.err
 	}
-	if now := l.opts.Now(); l.mark.running && now.Sub(l.mark.syncedAt) >= markInterval {
-		if err := l.mark.writeDurable(l.mark.current, now); err != nil {
+	if l.mark.running {
+		if err := l.mark.writeDurable(l.mark.current, l.opts.Now()); err != nil {
 			return l.poison(err)
 		}
 	}
 	return nil
 }
 
-// writePending writes each pending chunk, making the segments that do not exist yet.
+// writePending writes each pending chunk, making the segments that do not exist
+// yet.
 func (l *Log) writePending() error {
 	for i := range l.pending {
 		c := &l.pending[i]
@@ -102,10 +107,8 @@ func (l *Log) write(b []byte, offset int64) error {
 
 func (l *Log) syncSegment() error {
 	start := l.opts.Now()
-	if syncSegments {
-		if err := l.file.Sync(); err != nil {
-			return err
-		}
+	if err := l.file.Sync(); err != nil {
+		return err
 	}
 	l.dirty = false
 	l.counters.syncs.Add(1)
@@ -115,7 +118,8 @@ func (l *Log) syncSegment() error {
 	return nil
 }
 
-// moveMark brings the mark to l.durable, which l.next, l.coder and l.lastCRC belong to. It syncs it if asked to or due.
+// moveMark brings the mark to l.durable, which l.next, l.coder and l.lastCRC
+// belong to. It syncs it if asked to or due.
 func (l *Log) moveMark(durably bool) error {
 	m := mark{position: l.durable, epoch: l.coder.epoch, first: l.segments[0].number, lastCRC: l.lastCRC}
 	now := l.opts.Now()
@@ -125,9 +129,11 @@ func (l *Log) moveMark(durably bool) error {
 	return l.mark.writeRunning(m)
 }
 
-// startSegment syncs the last segment for good and puts the one of c behind it. The new file gets its name only when
-// its header and checkpoint are durable, and records only when its name is: a segment that can be found is whole up to
-// its records, and a file that was given up half made holds no record but that checkpoint.
+// startSegment syncs the last segment for good and puts the one of c behind it.
+// The new file gets its name only when its header and checkpoint are durable,
+// and records only when its name is: a segment that can be found is whole up to
+// its records, and a file that was given up half made holds no record but that
+// checkpoint.
 func (l *Log) startSegment(c *chunk) error {
 	if l.dirty {
 		if err := l.syncSegment(); err != nil {
@@ -143,8 +149,9 @@ func (l *Log) startSegment(c *chunk) error {
 	return l.mark.writeDurable(m, l.opts.Now())
 }
 
-// makeSegment replaces l.file by a new segment that holds the prologue of c. The file is closed while its name
-// changes, since not every system renames an open one.
+// makeSegment replaces l.file by a new segment that holds the prologue of c.
+// The file is closed while its name changes, since not every system renames an
+// open one.
 func (l *Log) makeSegment(c *chunk) error {
 	file, name, err := l.segmentFile(c.number)
 	if err != nil {
@@ -178,7 +185,8 @@ func (l *Log) makeSegment(c *chunk) error {
 	return nil
 }
 
-// segmentFile returns a file to make segment number of, and the name it has until then.
+// segmentFile returns a file to make segment number of, and the name it has
+// until then.
 func (l *Log) segmentFile(number uint64) (file disk.File, name string, err error) {
 	if len(l.free) > 0 {
 		name, l.free = l.free[0], l.free[1:]

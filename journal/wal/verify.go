@@ -13,9 +13,11 @@ import (
 type Report struct {
 	// ID is the log's name.
 	ID LogID
-	// Mark is how far the log is known to have been synced, Tail where its records end.
+	// Mark is how far the log is known to have been synced, Tail where its records
+	// end.
 	Mark, Tail Position
-	// Segments describes the segments that were not released, oldest first; missing and unreadable ones are left out.
+	// Segments describes the segments that were not released, oldest first;
+	// missing and unreadable ones are left out.
 	Segments []SegmentInfo
 	// Records and Bytes count the whole records of callers and their payloads.
 	Records uint64
@@ -40,8 +42,9 @@ func (r *Report) Damaged() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Damage })
 }
 
-// Verify reads the log in dir, of which no process may have a Log open, and reports every file, record and mark that
-// is not as it was written. It writes nothing. The error is that of a directory that cannot be listed.
+// Verify reads the log in dir, of which no process may have a Log open, and
+// reports every file, record and mark that is not as it was written. It writes
+// nothing. The error is that of a directory that cannot be listed.
 func Verify(fsys disk.FS, dir string) (Report, error) { return VerifyEach(fsys, dir, nil) }
 
 // VerifyEach is Verify that also calls each with the whole records, as Replay
@@ -61,6 +64,7 @@ func VerifyEach(fsys disk.FS, dir string, each func(pos Position, kind byte, pay
 	return v.report, nil
 }
 
+// verifier reads a whole log and reports what is wrong.
 type verifier struct {
 	fs     disk.FS
 	dir    string
@@ -175,7 +179,8 @@ func (v *verifier) header(number uint64, before *segmentHeader) (*segmentHeader,
 	return &h, checkFollows(h, prior, v.mark)
 }
 
-// peekID returns the id in a segment's header, for a log whose mark is lost. It is zero if there is none.
+// peekID returns the id in a segment's header, for a log whose mark is lost. It
+// is zero if there is none.
 func peekID(fsys disk.FS, path string) (id LogID) {
 	file, err := fsys.OpenFile(path, disk.ReadOnly)
 	if err != nil {
@@ -190,7 +195,8 @@ func peekID(fsys disk.FS, path string) (id LogID) {
 	return h.id
 }
 
-// readRecords reads the records of a segment, now that the header of the next one, or that there is none, is known.
+// readRecords reads the records of a segment, now that the header of the next
+// one, or that there is none, is known.
 func (v *verifier) readRecords(h, next *segmentHeader) {
 	if h == nil {
 		return
@@ -246,8 +252,9 @@ func (v *verifier) tail(h segmentHeader) (end int64, err error) {
 	}
 }
 
-// resume goes on behind the first damage of a segment whose records go up to end, for certain or at most, to count
-// what is whole and to name what else is not. It can only do so inside the epoch in which the damage lies.
+// resume goes on behind the first damage of a segment whose records go up to
+// end, for certain or at most, to count what is whole and to name what else is
+// not. It can only do so inside the epoch in which the damage lies.
 func (v *verifier) resume(h segmentHeader, damage, end int64, certain bool) {
 	name := segmentName(h.number)
 	file, err := v.fs.OpenFile(filepath.Join(v.dir, name), disk.ReadOnly)

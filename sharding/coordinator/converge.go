@@ -15,7 +15,8 @@ type Conf struct {
 	// Match is how far each member's log agrees with the leader's.
 	Match  map[sharding.ReplicaID]uint64
 	Commit uint64
-	// Silent are members on nodes that the leader's node does not hear now.
+	// Silent are members that do not answer the leader, or are on nodes that its
+	// node does not hear now.
 	Silent []sharding.ReplicaID
 	// Next is the view's NextReplica: a member with an id from there on is
 	// newer than the view.
@@ -38,11 +39,11 @@ type Change struct {
 // change promotes them, demotes and removes. A vote is taken from nobody
 // before, and never so that fewer than a quorum of the voters that remain are
 // heard and up to date. A leader that is to lose its vote hands over first; if
-// no voter stays beside it, the new ones are promoted beside it before. One that
-// lost its vote all the same, because it was elected while the change was under
-// way, hands over then: it must go on until a voter has learned from it that
-// the change is committed, since the voter may not be able to win an election
-// before.
+// no voter stays beside it, the new ones are promoted beside it before. One
+// that lost its vote all the same, because it was elected while the change was
+// under way, hands over then: it must go on until a voter has learned from it
+// that the change is committed, since the voter may not be able to win an
+// election before.
 func Converge(p meta.Placement, c Conf) (Change, bool) {
 	if len(c.Outgoing) > 0 {
 		return Change{}, false

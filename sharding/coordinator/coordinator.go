@@ -17,16 +17,22 @@ type Options struct {
 	// defaults meta.DefaultPolicy.
 	Replication, MinMembers int
 	// DeadAfter is how long a node must be out of reach, without a break and
-	// as this coordinator sees it, to be taken for dead; default 5 minutes.
+	// as this coordinator sees it, to be taken for dead, while the policy does not
+	// say; default 5 minutes.
 	DeadAfter time.Duration
+	// BackOff is how long a node that was slow, or came back, must give no such
+	// trouble before it is given leaderships again; twice that after the next
+	// time, and so on up to MaxBackOff, which without trouble also forgets it.
+	// Defaults 10 seconds and 10 minutes.
+	BackOff, MaxBackOff time.Duration
 	// Fresh is how long a report counts as what is; default 3 seconds, six
 	// reports.
 	Fresh time.Duration
 	// TransferTimeout is the time after which a leadership that did not move is
 	// asked for again; default 3 seconds.
 	TransferTimeout time.Duration
-	// OrderTimeout ends an order that gets nowhere; default 10 minutes.
-	OrderTimeout time.Duration
+	// OperationTimeout ends an operation that gets nowhere; default 10 minutes.
+	OperationTimeout time.Duration
 	// MaxMovesInFlight bounds the replicas that are being built at one time,
 	// MaxMovesPerNode those on one node; defaults 64 and 32. Each costs a copy
 	// of its shard on the wire and on disk.
@@ -42,9 +48,10 @@ func (o Options) withDefaults() Options {
 	o.Replication = or(o.Replication, meta.DefaultPolicy.Replication)
 	o.MinMembers = or(o.MinMembers, meta.DefaultPolicy.MinMembers)
 	o.DeadAfter = or(o.DeadAfter, 5*time.Minute)
+	o.BackOff, o.MaxBackOff = or(o.BackOff, 10*time.Second), or(o.MaxBackOff, 10*time.Minute)
 	o.Fresh = or(o.Fresh, 3*time.Second)
 	o.TransferTimeout = or(o.TransferTimeout, 3*time.Second)
-	o.OrderTimeout = or(o.OrderTimeout, 10*time.Minute)
+	o.OperationTimeout = or(o.OperationTimeout, 10*time.Minute)
 	o.MaxMovesInFlight = or(o.MaxMovesInFlight, 64)
 	o.MaxMovesPerNode = or(o.MaxMovesPerNode, 32)
 	o.MaxTransfers = or(o.MaxTransfers, 64)
@@ -68,15 +75,23 @@ type Coordinator struct {
 	nodes map[sharding.NodeID]*heard
 	// silent is since when a member has been out of reach.
 	silent map[sharding.NodeID]time.Time
-	terms  map[sharding.ShardID]sharding.Term // the highest heard of
-	fences map[sharding.ShardID]fence
+	// troubles are of hosts that were slow, or came and went.
+	troubles map[sharding.NodeID]*trouble
+	// leaders are the nodes that said last that they lead the shard, in the
+	// highest term that anybody said so of; terms are the highest heard of.
+	leaders map[sharding.ShardID]*heard
+	terms   map[sharding.ShardID]sharding.Term
+	fences  map[sharding.ShardID]fence
 	// unled is since when a data shard has had no leader that is known.
 	unled map[sharding.ShardID]time.Time
 	// moving are the leaderships asked to move.
 	moving map[sharding.ShardID]handover
 	// pins are the leaderships that an operator moved.
-	pins   map[sharding.ShardID]sharding.NodeID
-	orders []*order
+	pins       map[sharding.ShardID]sharding.NodeID
+	operations []*operation
+	// placements are those of placed, by shard: sorting them is worth keeping.
+	placements []meta.Placement
+	placed     *meta.View
 }
 
 // heard is the newest report of a node.
@@ -84,6 +99,8 @@ type heard struct {
 	report Report
 	at     time.Time
 	shards map[sharding.ShardID]*ShardReport // of report
+	stops  bool                              // some replica of it has stopped
+	behind bool                              // some replica of it cannot read the log
 }
 
 // handover is a leadership that was asked to move.
@@ -96,8 +113,8 @@ type handover struct {
 // New makes a coordinator that knows nothing yet.
 func New(o Options) *Coordinator {
 	return &Coordinator{
-		opts: o.withDefaults(), nodes: map[sharding.NodeID]*heard{}, silent: map[sharding.NodeID]time.Time{},
-		terms: map[sharding.ShardID]sharding.Term{}, unled: map[sharding.ShardID]time.Time{}, fences: map[sharding.ShardID]fence{},
+		opts: o.withDefaults(), nodes: map[sharding.NodeID]*heard{}, silent: map[sharding.NodeID]time.Time{}, troubles: map[sharding.NodeID]*trouble{},
+		leaders: map[sharding.ShardID]*heard{}, terms: map[sharding.ShardID]sharding.Term{}, unled: map[sharding.ShardID]time.Time{}, fences: map[sharding.ShardID]fence{},
 		moving: map[sharding.ShardID]handover{}, pins: map[sharding.ShardID]sharding.NodeID{},
 	}
 }
@@ -115,8 +132,8 @@ type Input struct {
 	Reports []Report
 	// Reachable are the nodes that this one hears, itself included.
 	Reachable map[sharding.NodeID]bool
-	// Orders are new.
-	Orders []Order
+	// Operations are new.
+	Operations []Operation
 }
 
 // Plan is what a step wants done. It is the caller's.
@@ -131,8 +148,11 @@ type Plan struct {
 	// more: they were taken for dead, or were removed. They are told: those that
 	// do not mean to leave call Join.
 	Rejoin []sharding.NodeID
-	// Progress is that of every order; an order that is Done is not heard of
-	// again.
+	// Troubles are the nodes that are given no leadership for balance, by name.
+	// That is for people to see.
+	Troubles []Trouble
+	// Progress is that of every operation; an operation that is Done is not heard
+	// of again.
 	Progress []Progress
 }
 
@@ -142,14 +162,14 @@ func (c *Coordinator) Step(in Input) Plan {
 	if _, created := in.View.Cluster(); !created {
 		return s.plan
 	}
-	s.takeOrders(in.Orders)
+	s.takeOperations(in.Operations)
 	s.members()
 	s.place()
 	for _, sh := range s.shards {
 		s.forget(sh)
 	}
 	s.repair()
-	s.followOrders()
+	s.followOperations()
 	s.transfers()
 	s.report()
 	return s.plan

@@ -25,7 +25,7 @@ type fence struct {
 //   - So is that of every other voter that is not taken for dead. A voter that
 //     has not learned of the change yet would ask the ones that left for their
 //     votes, and without them might never elect a leader.
-func (s *scene) forget(sh *shard) {
+func (s *stepView) forget(sh *shard) {
 	leaving := sh.IDs(meta.ReplicaLeaving)
 	if len(leaving) == 0 {
 		delete(s.fences, sh.Shard)
@@ -56,7 +56,7 @@ func without(r *ShardReport, ids []sharding.ReplicaID) bool {
 
 // known says whether every voter that is not taken for dead, and a majority,
 // has applied the group's log up to the index.
-func (s *scene) known(sh *shard, index uint64) bool {
+func (s *stepView) known(sh *shard, index uint64) bool {
 	knows := 0
 	for _, id := range sh.lead.Voters {
 		m, ok := sh.Replica(id)

@@ -12,7 +12,7 @@ import (
 const placeBatch = 512
 
 // members moves members on in their lives.
-func (s *scene) members() {
+func (s *stepView) members() {
 	for _, n := range s.nodes {
 		switch {
 		case n.Status == meta.StatusJoining && n.fresh && s.follows(n):
@@ -35,15 +35,15 @@ func (s *scene) members() {
 	slices.Sort(s.plan.Rejoin)
 }
 
-func (s *scene) setStatus(n *node, status meta.MemberStatus) {
+func (s *stepView) setStatus(n *node, status meta.MemberStatus) {
 	s.command(meta.SetStatus(n.Node, n.Incarnation, status))
 }
 
-func (s *scene) command(c []byte) { s.plan.Commands = append(s.plan.Commands, c) }
+func (s *stepView) command(c []byte) { s.plan.Commands = append(s.plan.Commands, c) }
 
 // follows says whether the node's replica of the metadata shard is in its group
 // and up to date.
-func (s *scene) follows(n *node) bool {
+func (s *stepView) follows(n *node) bool {
 	for _, sh := range s.shards {
 		if sh.Shard == sharding.MetaShard {
 			r, ok := sh.On(n.Node)
@@ -56,9 +56,9 @@ func (s *scene) follows(n *node) bool {
 // dead says whether the node has been out of reach for too long. A coordinator
 // that hears less than a majority of the hosts may be what is cut off, and
 // takes nobody for dead.
-func (s *scene) dead(n *node) bool {
+func (s *stepView) dead(n *node) bool {
 	since, silent := s.silent[n.Node]
-	if !silent || s.now.Sub(since) < s.opts.DeadAfter {
+	if !silent || s.now.Sub(since) < s.policy.DeadAfter {
 		return false
 	}
 	heard := 0
@@ -71,7 +71,7 @@ func (s *scene) dead(n *node) bool {
 }
 
 // holds says whether any replica is placed on the node, lost ones included.
-func (s *scene) holds(n *node) bool {
+func (s *stepView) holds(n *node) bool {
 	return slices.ContainsFunc(s.shards, func(sh *shard) bool {
 		return slices.ContainsFunc(sh.Replicas, func(r meta.Replica) bool { return r.Node == n.Node })
 	})
@@ -79,7 +79,7 @@ func (s *scene) holds(n *node) bool {
 
 // outside says whether a node that reports has no part in the metadata shard
 // any more, or runs in a start that has not joined.
-func (s *scene) outside(id sharding.NodeID, incarnation uint64) bool {
+func (s *stepView) outside(id sharding.NodeID, incarnation uint64) bool {
 	n := s.byID[id]
 	if n == nil || n.Incarnation < incarnation {
 		return true
@@ -94,7 +94,7 @@ func (s *scene) outside(id sharding.NodeID, incarnation uint64) bool {
 
 // place gives the shards that were never placed their full voter sets, once
 // enough hosts are there.
-func (s *scene) place() {
+func (s *stepView) place() {
 	able := 0
 	for _, n := range s.nodes {
 		if n.able() {
@@ -116,7 +116,7 @@ func (s *scene) place() {
 		if len(on) < votes {
 			break
 		}
-		s.state.Shards = append(s.state.Shards, newShard(id, on))
+		s.state.Add(newShard(id, on))
 		batch = append(batch, meta.PlaceOn{Shard: id, Nodes: on})
 		if len(batch) == placeBatch {
 			s.command(meta.Place(batch...))
@@ -129,8 +129,9 @@ func (s *scene) place() {
 }
 
 // spare returns the first of the shard's learners that could vote: those on
-// nodes that may lead, then the least crowded zones, then the smaller ids first.
-func (s *scene) spare(sh *shard, n int) []sharding.ReplicaID {
+// nodes that may lead, then the least crowded zones, then the smaller ids
+// first.
+func (s *stepView) spare(sh *shard, n int) []sharding.ReplicaID {
 	ripe := slices.Clone(sh.ripe)
 	slices.SortFunc(ripe, func(a, b meta.Replica) int { return cmp.Compare(a.Node, b.Node) })
 	zones := map[string]int{}

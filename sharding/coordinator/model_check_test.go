@@ -90,7 +90,7 @@ func (w *world) draw(g *group) string {
 	p, _ := w.state.View().Placement(g.shard)
 	out := fmt.Sprintf("\nshard %d: commit %d, last %d, leader %d, term %d, placement %v, members at commit %+v\n", g.shard, g.commit, g.last, g.leader, g.term, p.Replicas, g.confAtIndex(g.commit))
 	for _, r := range g.sorted() {
-		out += fmt.Sprintf("  %d on %s up=%v cut=%v dead=%v match=%d applied=%d members %+v\n", r.id, r.node.id, r.node.up(), r.node.cut, r.node.dead, r.match, r.applied, g.confOf(r))
+		out += fmt.Sprintf("  %d on %s up=%v cut=%v dead=%v stopped=%q match=%d applied=%d members %+v\n", r.id, r.node.id, r.node.up(), r.node.cut, r.node.dead, r.stopped, r.match, r.applied, g.confOf(r))
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(g.ghosts), cmp.Compare[sharding.ReplicaID]) {
 		out += fmt.Sprintf("  ghost %d on %s applied=%d\n", id, g.ghosts[id].node.id, g.ghosts[id].applied)

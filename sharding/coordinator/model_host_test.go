@@ -70,6 +70,9 @@ func (w *world) run(h *host) {
 	}
 	v := w.view(h)
 	if r.applied < h.caught.index || v == nil {
+		if reaches && w.rng.IntN(8) == 0 {
+			w.propose(meta.Join(w.describe(h))) // it may not be counted among the members
+		}
 		return
 	}
 	if m, known := v.Member(h.id); !known || m.Disk != w.describe(h).Disk {
@@ -112,13 +115,13 @@ func (w *world) reconcile(h *host, v *meta.View, applied uint64, reaches bool) {
 		}
 		c := h.led[g.shard]
 		if c.term != g.term {
-			if !reaches && !w.mutant.stale {
+			if !reaches && !w.sabotage.stale {
 				continue
 			}
 			c = catch{term: g.term, index: w.groups[0].commit}
 			h.led[g.shard] = c
 		}
-		if applied >= c.index || w.mutant.stale {
+		if applied >= c.index || w.sabotage.stale {
 			w.converge(g, l, v)
 		}
 	}
@@ -133,11 +136,11 @@ func (w *world) converge(g *group, l *replica, v *meta.View) {
 	c := g.confOf(l)
 	in := coordinator.Conf{Self: l.id, Voters: c.voters, Learners: c.learners, Outgoing: c.outgoing, Match: g.matches(l), Commit: g.commit, Next: v.NextReplica()}
 	for _, id := range slices.Concat(c.voters, c.learners) {
-		if node, ok := v.ReplicaNode(g.shard, id); ok && !w.hears(l.node, node) {
+		if node, ok := v.ReplicaNode(g.shard, id); ok && (!w.hears(l.node, node) || !g.hears(l, id)) {
 			in.Silent = append(in.Silent, id)
 		}
 	}
-	ch, needed := w.mutant.converge(p, in)
+	ch, needed := w.sabotage.converge(p, in)
 	if !needed {
 		return
 	}
@@ -170,7 +173,7 @@ func (w *world) hears(h *host, id sharding.NodeID) bool {
 // send reports to the coordinator; a report may be late or get lost.
 func (w *world) send(h *host, v *meta.View) {
 	h.seq++
-	r := coordinator.Report{Node: h.id, Incarnation: h.incarnation, Seq: h.seq, View: h.passed, Draining: h.draining}
+	r := coordinator.Report{Node: h.id, Incarnation: h.incarnation, Seq: h.seq, View: h.passed, Draining: h.draining, Pace: h.pace}
 	for id := range sharding.ShardID(shards + 1) {
 		g := w.groups[id]
 		if g == nil {
@@ -184,10 +187,10 @@ func (w *world) send(h *host, v *meta.View) {
 		p, placed := v.Placement(id)
 		l := g.lead()
 		leads := l == mine
-		if !placed || !coordinator.Wanted(p, leads) {
+		if !placed || !coordinator.Wanted(p, leads) && mine.stopped == sharding.NotStopped {
 			continue
 		}
-		s := coordinator.ShardReport{Shard: id, Replica: mine.id, Term: g.term, Leader: leads, Commit: mine.known, Applied: mine.applied, Last: mine.match}
+		s := coordinator.ShardReport{Shard: id, Replica: mine.id, Term: g.term, Leader: leads, Commit: mine.known, Applied: mine.applied, Last: mine.match, Stopped: mine.stopped}
 		if leads {
 			c := g.confOf(mine)
 			s.Voters, s.Learners, s.Outgoing, s.Match, s.Commit, s.Last = c.voters, c.learners, c.outgoing, g.matches(mine), g.commit, g.last
@@ -195,13 +198,14 @@ func (w *world) send(h *host, v *meta.View) {
 				w.ripe[id] = w.ripe[id] || coordinator.CaughtUp(match, s.Commit)
 			}
 		}
+		w.baffled[mine.id] = w.baffled[mine.id] || mine.stopped == sharding.StopUnsupported
 		r.Shards = append(r.Shards, s)
 	}
-	if w.mutant.report != nil {
-		w.mutant.report(&r)
+	if w.sabotage.report != nil {
+		w.sabotage.report(&r)
 	}
 	if w.quiet || w.rng.IntN(6) > 0 {
-		w.mail = append(w.mail, letter{w.now.Add(time.Duration(w.rng.IntN(4)) * tickTime), r})
+		w.messages = append(w.messages, message{w.now.Add(time.Duration(w.rng.IntN(4)) * tickTime), r})
 	}
 	for _, t := range w.moves[h.id] {
 		g := w.groups[t.Shard]
@@ -224,19 +228,19 @@ func (w *world) coordinate() {
 	}
 	if w.at != l.node || w.term != g.term {
 		w.at, w.term = l.node, g.term
-		w.coord = coordinator.New(coordinator.Options{DeadAfter: modelDead, MaxMovesInFlight: maxBuilds, MaxMovesPerNode: maxOnNode})
-		w.orders, w.moves = nil, map[sharding.NodeID][]coordinator.Transfer{}
+		w.coord = coordinator.New(coordinator.Options{Strategy: recounted{}, DeadAfter: modelDead, MaxMovesInFlight: maxBuilds, MaxMovesPerNode: maxOnNode})
+		w.operations, w.moves = nil, map[sharding.NodeID][]coordinator.Transfer{}
 		w.stats["coordinators"]++
 	}
 	if g.last != g.commit || l.applied != g.commit || w.views[l.applied] == nil {
 		return // commands of before are not through
 	}
-	in := coordinator.Input{Now: w.now, View: w.views[l.applied], Orders: w.orders, Reachable: map[sharding.NodeID]bool{}}
-	w.orders = nil
+	in := coordinator.Input{Now: w.now, View: w.views[l.applied], Operations: w.operations, Reachable: map[sharding.NodeID]bool{}}
+	w.operations = nil
 	for _, h := range w.hosts {
 		in.Reachable[h.id] = w.hears(l.node, h.id)
 	}
-	w.mail = slices.DeleteFunc(w.mail, func(m letter) bool {
+	w.messages = slices.DeleteFunc(w.messages, func(m message) bool {
 		if m.due.After(w.now) {
 			return false
 		}
@@ -246,8 +250,8 @@ func (w *world) coordinate() {
 		return true
 	})
 	plan := w.coord.Step(in)
-	if w.mutant.plan != nil {
-		w.mutant.plan(w, &plan)
+	if w.sabotage.plan != nil {
+		w.sabotage.plan(w, &plan)
 	}
 	for _, c := range plan.Commands {
 		w.propose(c)
@@ -263,6 +267,7 @@ func (w *world) coordinate() {
 		}
 		w.moves[t.From] = append(w.moves[t.From], t)
 	}
+	w.troubles = plan.Troubles
 	for _, id := range plan.Rejoin {
 		w.rejoin[id] = true
 	}

@@ -44,6 +44,8 @@ type replica struct {
 	match, applied uint64
 	// heard of the commit index, as far as its log goes.
 	known uint64
+	// stopped: it is never elected, and where it is damaged it says nothing.
+	stopped sharding.StopReason
 }
 
 func (g *group) confOf(r *replica) conf { return g.confAtIndex(r.applied) }
@@ -78,7 +80,7 @@ func (c conf) votes(id sharding.ReplicaID) bool {
 // lead returns the leader if it works.
 func (g *group) lead() *replica {
 	r := g.replicas[g.leader]
-	if r == nil || !r.node.up() {
+	if r == nil || !r.node.up() || r.stopped != sharding.NotStopped {
 		return nil
 	}
 	return r
@@ -183,7 +185,7 @@ func (g *group) append(c *conf) uint64 {
 
 func (g *group) hears(from *replica, id sharding.ReplicaID) bool {
 	r := g.replicas[id]
-	return r != nil && r.node.up() && (r.node == from.node || !r.node.cut && !from.node.cut)
+	return r != nil && r.node.up() && (r == from || r.stopped != sharding.StopDamaged) && (r.node == from.node || !r.node.cut && !from.node.cut)
 }
 
 // elect makes a replica leader that a majority of its own membership would
@@ -204,11 +206,13 @@ func (g *group) sorted() []*replica {
 	return slices.SortedFunc(maps.Values(g.replicas), func(a, b *replica) int { return cmp.Compare(a.id, b.id) })
 }
 
+// electable says whether the replica can win an election. It does not stand
+// before it has applied the changes of members that it knows to be committed.
 func (g *group) electable(r *replica, among map[sharding.ReplicaID]*replica, heard func(*replica) bool) bool {
-	c := g.confOf(r)
-	return c.votes(r.id) && c.majority(func(id sharding.ReplicaID) bool {
+	c := g.confAtIndex(max(r.applied, r.known))
+	return r.stopped == sharding.NotStopped && c.votes(r.id) && c.majority(func(id sharding.ReplicaID) bool {
 		v := among[id]
-		return v != nil && (v == r || heard(v) && v.match <= r.match)
+		return v != nil && v.stopped != sharding.StopDamaged && (v == r || heard(v) && v.match <= r.match)
 	})
 }
 
@@ -217,6 +221,7 @@ func (g *group) crown(r *replica) {
 	if r.match < g.commit {
 		panic(fmt.Sprintf("shard %d: replica %d became leader without entry %d", g.shard, r.id, g.commit))
 	}
+	g.applyTo(r)
 	g.leader = r.id
 	g.term++
 	g.last = r.match
@@ -285,6 +290,9 @@ func (g *group) alive(with map[sharding.ReplicaID]*replica) bool {
 func (g *group) manned() bool {
 	return g.confAtIndex(g.commit).majority(func(id sharding.ReplicaID) bool {
 		r := g.replicas[id]
-		return r != nil && !r.node.dead
+		return r != nil && r.counts()
 	})
 }
+
+// counts says that the replica may vote, now or when its node runs again.
+func (r *replica) counts() bool { return !r.node.dead && r.stopped != sharding.StopDamaged }

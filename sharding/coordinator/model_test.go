@@ -56,8 +56,20 @@ func (w *world) disturb() {
 	case 18, 19, 20:
 		w.disturbLead(h)
 	case 21, 22, 23, 24:
-		w.order(h)
+		w.operate(h)
+	case 25, 26, 27, 28, 29, 30:
+		w.damage(h)
 	}
+}
+
+// damage stops a replica of the host, if its group can do without it.
+func (w *world) damage(h *host) {
+	g := w.groups[sharding.ShardID(1+w.rng.IntN(shards))]
+	if g == nil || g.on(h) == nil || g.on(h).stopped != sharding.NotStopped || !w.spares(h) {
+		return
+	}
+	g.on(h).stopped = sharding.StopReason(1 + w.rng.IntN(2))
+	w.stats["damages"]++
 }
 
 func (w *world) restart(h *host) {
@@ -67,6 +79,11 @@ func (w *world) restart(h *host) {
 	h.running, h.member, h.caught, h.passed, h.draining = true, false, catch{}, 0, false
 	h.incarnation++
 	clear(h.led)
+	for _, g := range w.groups {
+		if r := g.on(h); r != nil {
+			r.stopped = sharding.NotStopped // until it is found again
+		}
+	}
 }
 
 // wipe takes the host's disk away.
@@ -107,7 +124,7 @@ func (w *world) spares(h *host) bool {
 			if i+1 < len(g.confs) && g.confs[i+1].index <= g.oldest() {
 				continue
 			}
-			if !c.majority(func(id sharding.ReplicaID) bool { r := g.replicas[id]; return r != nil && !r.node.dead }) {
+			if !c.majority(func(id sharding.ReplicaID) bool { r := g.replicas[id]; return r != nil && r.counts() }) {
 				return false
 			}
 		}
@@ -135,15 +152,15 @@ func (w *world) disturbLead(h *host) {
 	}
 }
 
-func (w *world) order(h *host) {
-	o := coordinator.Order{ID: uint64(len(w.done)+len(w.orders)) + 1000*w.index, Node: h.id, Shard: sharding.ShardID(1 + w.rng.IntN(shards))}
+func (w *world) operate(h *host) {
+	o := coordinator.Operation{ID: uint64(len(w.done)+len(w.operations)) + 1000*w.index, Node: h.id, Shard: sharding.ShardID(1 + w.rng.IntN(shards))}
 	switch w.rng.IntN(12) {
 	case 0, 1, 2, 3:
-		o.Kind = coordinator.OrderMove
+		o.Kind = coordinator.OperationMove
 	case 4:
-		o.Kind = coordinator.OrderDrain
+		o.Kind = coordinator.OperationDrain
 	case 5:
-		o.Kind = coordinator.OrderResume
+		o.Kind = coordinator.OperationResume
 	case 6:
 		stay := 0
 		for _, other := range w.hosts {
@@ -154,15 +171,15 @@ func (w *world) order(h *host) {
 		if stay < 3 {
 			return
 		}
-		o.Kind = coordinator.OrderLeave
+		o.Kind = coordinator.OperationLeave
 		h.leaving = true
 		w.stats["leaves"]++
 	case 7:
 		if h.dead {
-			o.Kind = coordinator.OrderDown
+			o.Kind = coordinator.OperationDown
 		}
 	case 8:
-		o.Kind = coordinator.OrderRebalance
+		o.Kind = coordinator.OperationRebalance
 	case 9:
 		w.propose(meta.PutPolicy(meta.Policy{Replication: []int{1, 3, 3, 5}[w.rng.IntN(4)], MinMembers: 1, Rebalance: w.rng.IntN(3) > 0}))
 		return
@@ -171,7 +188,7 @@ func (w *world) order(h *host) {
 		return
 	}
 	if o.Kind != 0 {
-		w.orders = append(w.orders, o)
+		w.operations = append(w.operations, o)
 	}
 }
 
@@ -188,10 +205,10 @@ func (w *world) settle(limit int) string {
 	calm, want := 0, meta.Policy{Replication: 3, MinMembers: 1, Rebalance: true}
 	for i := range limit {
 		if i%200 == 0 {
-			w.orders = append(w.orders, coordinator.Order{ID: 1<<61 + uint64(i), Kind: coordinator.OrderRebalance})
+			w.operations = append(w.operations, coordinator.Operation{ID: 1<<61 + uint64(i), Kind: coordinator.OperationRebalance})
 			for _, h := range w.hosts {
 				if !h.leaving {
-					w.orders = append(w.orders, coordinator.Order{ID: 1<<60 + uint64(i), Kind: coordinator.OrderResume, Node: h.id})
+					w.operations = append(w.operations, coordinator.Operation{ID: 1<<60 + uint64(i), Kind: coordinator.OperationResume, Node: h.id})
 				}
 			}
 		}
@@ -253,6 +270,11 @@ func (w *world) unsettled() string {
 }
 
 func (w *world) short(v *meta.View, p meta.Placement, g *group, hosts int) string {
+	for _, id := range p.IDs(meta.ReplicaLearner) {
+		if r := g.replicas[id]; p.Shard != 0 && r != nil && r.stopped == sharding.StopUnsupported {
+			hosts-- // nothing can be built there
+		}
+	}
 	want := max(1, (min(hosts, 3)-1)/2*2+1)
 	live := 0
 	for _, r := range p.Replicas {
@@ -260,7 +282,7 @@ func (w *world) short(v *meta.View, p meta.Placement, g *group, hosts int) strin
 		switch {
 		case r.State == meta.ReplicaLeaving:
 			return fmt.Sprintf("replica %d of shard %d is still leaving", r.ID, p.Shard)
-		case r.State == meta.ReplicaVoter && ok && m.Status == meta.StatusUp && !w.host(r.Node).dead && !r.Lost:
+		case r.State == meta.ReplicaVoter && ok && m.Status == meta.StatusUp && !w.host(r.Node).dead && !r.Lost && (g.replicas[r.ID] == nil || g.replicas[r.ID].stopped != sharding.StopDamaged):
 			live++
 		}
 	}
@@ -307,7 +329,7 @@ func (w *world) uneven(v *meta.View, hosts int, leaders map[sharding.NodeID]int)
 }
 
 // play runs one seed and returns what went wrong.
-func play(seed uint64, m mutant) (string, *world) {
+func play(seed uint64, m sabotage) (string, *world) {
 	w := newWorld(seed, m)
 	for range 30 + w.rng.IntN(200) {
 		if w.fault != "" {
@@ -326,7 +348,7 @@ func play(seed uint64, m mutant) (string, *world) {
 // whole again when things have calmed down.
 func TestModel(t *testing.T) {
 	if *seed != 0 {
-		if fault, w := play(*seed, mutant{}); fault != "" {
+		if fault, w := play(*seed, sabotage{}); fault != "" {
 			for _, m := range w.state.View().Members() {
 				h := *w.host(m.Node)
 				h.led = nil
@@ -352,7 +374,7 @@ func TestModel(t *testing.T) {
 	t.Logf("seeds %d to %d; run one with -seed", first, first+uint64(n)-1)
 	total := map[string]int{}
 	for i := range uint64(n) {
-		fault, w := play(first+i, mutant{})
+		fault, w := play(first+i, sabotage{})
 		if fault != "" {
 			t.Fatalf("seed %d: %s", first+i, fault)
 		}
@@ -361,7 +383,7 @@ func TestModel(t *testing.T) {
 		}
 	}
 	t.Logf("%v", total)
-	for _, k := range []string{"changes", "transfers", "coordinators", "wipes", "deaths", "leaves"} {
+	for _, k := range []string{"changes", "transfers", "coordinators", "wipes", "deaths", "leaves", "damages"} {
 		if total[k] < n/20-5 {
 			t.Errorf("only %d %s in %d seeds: the model does too little", total[k], k, n)
 		}
@@ -369,8 +391,8 @@ func TestModel(t *testing.T) {
 }
 
 // What is broken on purpose is found.
-func TestModelFindsMutants(t *testing.T) {
-	for name, m := range mutants() {
+func TestModelFindsSabotage(t *testing.T) {
+	for name, m := range sabotages() {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			for seed := m.from; seed < m.from+20000; seed++ {
 				if fault, _ := play(seed, m); fault != "" {
@@ -383,8 +405,8 @@ func TestModelFindsMutants(t *testing.T) {
 	}
 }
 
-func mutants() map[string]mutant {
-	return map[string]mutant{
+func sabotages() map[string]sabotage {
+	return map[string]sabotage{
 		"promotes before it caught up": {
 			converge: func(p meta.Placement, c coordinator.Conf) (coordinator.Change, bool) {
 				for id := range c.Match {
@@ -416,14 +438,14 @@ func mutants() map[string]mutant {
 				}
 			}
 		}},
-		"forgets before the voters know": {from: 560, report: func(r *coordinator.Report) {
+		"forgets before the voters know": {from: 8960, report: func(r *coordinator.Report) {
 			for i := range r.Shards {
 				if !r.Shards[i].Leader {
 					r.Shards[i].Applied = 1 << 40
 				}
 			}
 		}},
-		"takes any report for a new one": {from: 140, report: func(r *coordinator.Report) {
+		"takes any report for a new one": {from: 260, report: func(r *coordinator.Report) {
 			r.View = 1 << 40
 			for i := range r.Shards {
 				r.Shards[i].Applied = 1 << 40

@@ -35,6 +35,7 @@ type host struct {
 	caught      catch
 	seq, passed uint64
 	draining    bool
+	pace        time.Duration
 	// led says since which term it leads a shard, and which metadata it has to
 	// know before it changes members.
 	led map[sharding.ShardID]catch
@@ -51,37 +52,40 @@ func (h *host) linked() bool { return h.up() && !h.cut }
 
 // world is a model of a cluster that the coordinator and Converge run in.
 type world struct {
-	rng    *rand.Rand
-	now    time.Time
-	hosts  []*host
-	groups map[sharding.ShardID]*group
-	state  *meta.State
-	index  uint64 // of the metadata log, applied to state
-	views  map[uint64]*meta.View
-	coord  *coordinator.Coordinator
-	at     *host // where coord runs
-	term   sharding.Term
-	mail   []letter
-	orders []coordinator.Order
-	moves  map[sharding.NodeID][]coordinator.Transfer
-	rejoin map[sharding.NodeID]bool
-	ripe   map[sharding.ReplicaID]bool // was caught up once
-	born   map[sharding.ReplicaID]sharding.ShardID
-	builds int
-	done   map[uint64]coordinator.Progress
-	mutant mutant
-	fault  string
-	stats  map[string]int
-	quiet  bool
+	rng        *rand.Rand
+	now        time.Time
+	hosts      []*host
+	groups     map[sharding.ShardID]*group
+	state      *meta.State
+	index      uint64 // of the metadata log, applied to state
+	views      map[uint64]*meta.View
+	coord      *coordinator.Coordinator
+	at         *host // where coord runs
+	term       sharding.Term
+	messages   []message
+	operations []coordinator.Operation
+	moves      map[sharding.NodeID][]coordinator.Transfer
+	rejoin     map[sharding.NodeID]bool
+	// troubles are those of the last plan.
+	troubles []coordinator.Trouble
+	ripe     map[sharding.ReplicaID]bool // was caught up once
+	baffled  map[sharding.ReplicaID]bool // could not read the log once
+	born     map[sharding.ReplicaID]sharding.ShardID
+	builds   int
+	done     map[uint64]coordinator.Progress
+	sabotage sabotage
+	fault    string
+	stats    map[string]int
+	quiet    bool
 }
 
-type letter struct {
+type message struct {
 	due    time.Time
 	report coordinator.Report
 }
 
-// mutant breaks what the model tests, to see that the model tells.
-type mutant struct {
+// sabotage breaks what the model tests, to see that the model tells.
+type sabotage struct {
 	from     uint64 // a seed shortly before one that tells
 	converge func(meta.Placement, coordinator.Conf) (coordinator.Change, bool)
 	report   func(*coordinator.Report)
@@ -91,15 +95,15 @@ type mutant struct {
 
 const shards = 4
 
-func newWorld(seed uint64, m mutant) *world {
+func newWorld(seed uint64, m sabotage) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 11)), now: time.Unix(1_700_000_000, 0), groups: map[sharding.ShardID]*group{}, state: meta.New(),
 		views: map[uint64]*meta.View{}, moves: map[sharding.NodeID][]coordinator.Transfer{}, rejoin: map[sharding.NodeID]bool{},
-		ripe: map[sharding.ReplicaID]bool{}, born: map[sharding.ReplicaID]sharding.ShardID{}, done: map[uint64]coordinator.Progress{},
-		mutant: m, stats: map[string]int{},
+		ripe: map[sharding.ReplicaID]bool{}, baffled: map[sharding.ReplicaID]bool{}, born: map[sharding.ReplicaID]sharding.ShardID{}, done: map[uint64]coordinator.Progress{},
+		sabotage: m, stats: map[string]int{},
 	}
 	if m.converge == nil {
-		w.mutant.converge = coordinator.Converge
+		w.sabotage.converge = coordinator.Converge
 	}
 	founder := w.addHost()
 	g := w.group(0, []sharding.ReplicaID{meta.FounderReplica})
@@ -185,7 +189,7 @@ func (w *world) commit() {
 		w.index++
 		if body := g.body[w.index]; body != nil {
 			before := w.state.View()
-			_, result := w.state.Apply(w.index, body)
+			_, result, _ := w.state.Apply(w.index, body)
 			w.applied(before, body, result)
 		}
 		w.views[w.index] = w.state.View()
@@ -205,7 +209,7 @@ func (w *world) applied(before *meta.View, body, result []byte) {
 	on := map[sharding.NodeID]int{}
 	for _, p := range w.state.View().Placements() {
 		for _, r := range p.Replicas {
-			if p.Shard != 0 && r.State == meta.ReplicaLearner && !w.ripe[r.ID] && !r.Lost {
+			if p.Shard != 0 && r.State == meta.ReplicaLearner && !w.ripe[r.ID] && !w.baffled[r.ID] && !r.Lost {
 				if old, _ := before.Placement(p.Shard); !slices.Contains(old.IDs(meta.ReplicaVoter), r.ID) {
 					builds++
 					on[r.Node]++
@@ -213,7 +217,7 @@ func (w *world) applied(before *meta.View, body, result []byte) {
 			}
 		}
 	}
-	if w.mutant.report == nil && bytes.Contains(body, []byte(`"add":`)) && builds > w.builds && (builds > maxBuilds || slices.Max(slices.Collect(maps.Values(on))) > maxOnNode) {
+	if w.sabotage.report == nil && bytes.Contains(body, []byte(`"add":`)) && builds > w.builds && (builds > maxBuilds || slices.Max(slices.Collect(maps.Values(on))) > maxOnNode) {
 		w.fail("%d replicas are built at one time: %v", builds, on)
 	}
 	w.builds = builds

@@ -25,7 +25,8 @@ type Remains struct {
 
 // NodeRemains is what one node records.
 type NodeRemains struct {
-	Cluster  string // cluster id
+	Cluster  string         // cluster id
+	Level    sharding.Level // of its data directory, 0 from a release that knows of none
 	Shards   uint32
 	Member   meta.Member // its status is passed over
 	Replicas []ReplicaRemains
@@ -96,7 +97,7 @@ func Rebuild(r Remains) (*meta.State, error) {
 		Shard: sharding.MetaShard, First: []sharding.ReplicaID{next},
 		Replicas: []meta.Replica{{ID: next, Node: r.Founder, State: meta.ReplicaVoter}},
 	})
-	return meta.Rebuilt(base, r.Cluster, next+1, b.revision, b.members(), placements)
+	return meta.Rebuilt(base, r.Cluster, next+1, b.revision, b.level(), b.members(), placements)
 }
 
 // rebuild gathers the records by shard.
@@ -213,6 +214,15 @@ func sameMembers(a, o ReplicaRemains) bool {
 
 // members are the nodes that were found, all up, and those that the metadata
 // knew beside them, down until they join again.
+// level is one that the cluster had: each member's directory is raised before.
+func (b *rebuild) level() sharding.Level {
+	lowest := sharding.MaxLevel
+	for _, n := range b.remains.Nodes {
+		lowest = min(lowest, max(n.Level, sharding.Level1))
+	}
+	return lowest
+}
+
 func (b *rebuild) members() []meta.Member {
 	var out []meta.Member
 	for _, n := range b.remains.Nodes {

@@ -135,7 +135,7 @@ func TestRebuiltMetadataWorks(t *testing.T) {
 func apply(t *testing.T, s *meta.State, commands ...[]byte) {
 	t.Helper()
 	for _, c := range commands {
-		_, result := s.Apply(s.View().Index()+1, c)
+		_, result, _ := s.Apply(s.View().Index()+1, c)
 		if _, err := meta.DecodeResult(result); err != nil {
 			t.Fatalf("%s: %v", c, err)
 		}
@@ -151,4 +151,23 @@ func shape(v *meta.View, s sharding.ShardID) (out string) {
 		out += replicaText(r)
 	}
 	return out
+}
+
+// A level is in every directory before it is the cluster's.
+func TestRebuiltMetadataKeepsTheLevel(t *testing.T) {
+	for _, tt := range []struct {
+		directories [3]sharding.Level
+		want        sharding.Level
+	}{
+		{[3]sharding.Level{0, 0, 0}, 1}, {[3]sharding.Level{2, 1, 2}, 1}, {[3]sharding.Level{2, 2, 2}, 2},
+	} {
+		r := remains()
+		for i := range r.Nodes {
+			r.Nodes[i].Level = tt.directories[i]
+		}
+		s, err := coordinator.Rebuild(r)
+		if err != nil || s.Level() != tt.want {
+			t.Errorf("of directories of levels %v: level %d, %v", tt.directories, s.Level(), err)
+		}
+	}
 }

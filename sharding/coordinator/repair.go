@@ -14,7 +14,7 @@ func newShard(id sharding.ShardID, on []sharding.NodeID) placement.Shard {
 
 // repair changes placements, the most urgent first: voters that must go, then
 // shards with too few or too many copies, then balance.
-func (s *scene) repair() {
+func (s *stepView) repair() {
 	for _, sh := range s.shards {
 		if len(sh.badVoters) > 0 {
 			s.repairShard(sh)
@@ -29,7 +29,7 @@ func (s *scene) repair() {
 }
 
 // repairShard takes the next step of one shard, if there is one to take.
-func (s *scene) repairShard(sh *shard) {
+func (s *stepView) repairShard(sh *shard) {
 	if sh.index < 0 {
 		s.repairMeta(sh)
 		return
@@ -38,6 +38,7 @@ func (s *scene) repairShard(sh *shard) {
 	case len(sh.badLearners) > 0:
 		s.change(sh, meta.Change{Retire: ids(sh.badLearners)})
 	case sh.lead == nil:
+	case len(sh.stuck) > 0 && s.relocate(sh):
 	case len(sh.badVoters) > 0:
 		s.replace(sh)
 	case sh.voters < s.votes() && s.promote(sh):
@@ -50,8 +51,24 @@ func (s *scene) repairShard(sh *shard) {
 	}
 }
 
+// relocate has a learner built on another node in the place of one that is
+// stuck, if there is such a node.
+func (s *stepView) relocate(sh *shard) bool {
+	if s.busy() {
+		return false
+	}
+	on := s.allocate(sh, 1)
+	if len(on) == 0 || s.byID[on[0]].building >= s.opts.MaxMovesPerNode {
+		return false
+	}
+	s.byID[on[0]].building++
+	s.building++
+	s.change(sh, meta.Change{Add: on, Retire: ids(sh.stuck[:1])})
+	return true
+}
+
 // change asks for a change of the shard; one a step.
-func (s *scene) change(sh *shard, c meta.Change) {
+func (s *stepView) change(sh *shard, c meta.Change) {
 	c.Shard = sh.Shard
 	sh.busy = true
 	if sh.index >= 0 {
@@ -70,28 +87,43 @@ func ids(replicas []meta.Replica) []sharding.ReplicaID {
 
 // replace swaps voters that must go for learners that could vote, and has
 // learners built where there are not enough.
-func (s *scene) replace(sh *shard) {
+func (s *stepView) replace(sh *shard) {
 	bad := sh.badVoters
 	if n := min(len(bad), len(sh.ripe)); n > 0 {
 		s.change(sh, meta.Change{Promote: s.spare(sh, n), Retire: ids(bad[:n])})
 		return
 	}
-	if building := sh.copies + len(bad) - sh.voters; building < len(bad) {
+	if building := sh.copies - len(sh.stuck) + len(bad) - sh.voters; building < len(bad) && !s.busy() {
 		wanted := s.allocate(sh, len(bad)-building)
 		if len(wanted) > 0 {
 			s.build(sh, wanted)
 			return
 		}
-		if building == 0 {
+		if building == 0 && !s.renew(sh) {
 			s.shrink(sh)
 		}
 	}
 }
 
+// renew lets damaged voters leave that no other node can take the place of:
+// their own node gets another replica then. They do not vote, so that the shard
+// is no worse off meanwhile. One whose node cannot read the log stays: it would
+// stop again, and it votes.
+func (s *stepView) renew(sh *shard) bool {
+	damaged := slices.DeleteFunc(slices.Clone(sh.badVoters), func(r meta.Replica) bool {
+		return s.byID[r.Node].stopped(sh.Shard, r.ID) != sharding.StopDamaged || r.ID == sh.lead.Replica
+	})
+	if len(damaged) == 0 || !sh.settled {
+		return false
+	}
+	s.change(sh, meta.Change{Retire: ids(damaged)})
+	return true
+}
+
 // shrink lets voters leave that nobody can replace, because the cluster becomes
 // smaller. A dead voter is no reason: it may come back, and a cluster does not
 // take fewer copies for granted.
-func (s *scene) shrink(sh *shard) {
+func (s *stepView) shrink(sh *shard) {
 	leave := slices.DeleteFunc(slices.Clone(sh.badVoters), func(r meta.Replica) bool {
 		n := s.byID[r.Node]
 		return n == nil || r.Lost || n.Status == meta.StatusDown
@@ -123,7 +155,7 @@ func (s *scene) shrink(sh *shard) {
 }
 
 // promote lets learners vote, all that are wanted in one change.
-func (s *scene) promote(sh *shard) bool {
+func (s *stepView) promote(sh *shard) bool {
 	need := s.votes() - sh.voters
 	if !sh.settled || len(sh.ripe) < need {
 		return false
@@ -134,7 +166,7 @@ func (s *scene) promote(sh *shard) bool {
 
 // demote takes the votes that the policy does not want any more, not the
 // leader's.
-func (s *scene) demote(sh *shard) {
+func (s *stepView) demote(sh *shard) {
 	var have []sharding.NodeID
 	for _, r := range sh.Replicas {
 		if r.State == meta.ReplicaVoter {
@@ -156,7 +188,7 @@ func (s *scene) demote(sh *shard) {
 
 // evict lets the copy go that the shard is best without. If that one votes, a
 // learner takes its place, once it can.
-func (s *scene) evict(sh *shard) {
+func (s *stepView) evict(sh *shard) {
 	r, ok := sh.On(sh.victim)
 	if !ok || r.State == meta.ReplicaLeaving {
 		return
@@ -169,8 +201,8 @@ func (s *scene) evict(sh *shard) {
 		return
 	}
 	heir := s.spare(sh, 1)[0]
-	for _, o := range s.orders {
-		if to, ok := sh.On(o.Node); ok && o.Kind == OrderMove && o.Shard == sh.Shard && slices.Contains(sh.ripe, to) {
+	for _, o := range s.operations {
+		if to, ok := sh.On(o.Node); ok && o.Kind == OperationMove && o.Shard == sh.Shard && slices.Contains(sh.ripe, to) {
 			heir = to.ID
 		}
 	}
@@ -178,16 +210,23 @@ func (s *scene) evict(sh *shard) {
 }
 
 // grow has copies built where the shard has too few.
-func (s *scene) grow(sh *shard, n int) {
+func (s *stepView) grow(sh *shard, n int) {
+	if s.busy() {
+		return
+	}
 	if on := s.allocate(sh, n); len(on) > 0 {
 		s.build(sh, on)
 	}
 }
 
+// busy says that no more replicas may be built now: where they would go is not
+// worth asking then, for thousands of shards that wait.
+func (s *stepView) busy() bool { return s.building >= s.opts.MaxMovesInFlight }
+
 // allocate names nodes for more copies of the shard, within the bounds of what
 // is built at one time. A node that is at its bound is waited for: another one
 // would be worse for longer.
-func (s *scene) allocate(sh *shard, n int) []sharding.NodeID {
+func (s *stepView) allocate(sh *shard, n int) []sharding.NodeID {
 	var have []sharding.NodeID
 	for _, r := range sh.Replicas {
 		if !r.Lost {
@@ -198,7 +237,7 @@ func (s *scene) allocate(sh *shard, n int) []sharding.NodeID {
 }
 
 // build asks for learners on those of the nodes that are not at their bound.
-func (s *scene) build(sh *shard, on []sharding.NodeID) bool {
+func (s *stepView) build(sh *shard, on []sharding.NodeID) bool {
 	var add []sharding.NodeID
 	for _, id := range on {
 		if n := s.byID[id]; n.building < s.opts.MaxMovesPerNode && s.building < s.opts.MaxMovesInFlight {
@@ -210,16 +249,15 @@ func (s *scene) build(sh *shard, on []sharding.NodeID) bool {
 	if len(add) == 0 {
 		return false
 	}
-	st := &s.state.Shards[sh.index]
-	st.Replicas = append(slices.Clone(st.Replicas), add...)
+	s.state.Put(sh.index, slices.Concat(s.state.Shards[sh.index].Replicas, add))
 	s.change(sh, meta.Change{Add: add})
 	return true
 }
 
 // rebalance begins moves for balance alone: of replicas in a cluster that has
 // nothing worse to do, of leaderships where it is known who leads what.
-func (s *scene) rebalance() {
-	forced := slices.ContainsFunc(s.orders, func(o *order) bool { return o.Kind == OrderRebalance })
+func (s *stepView) rebalance() {
+	forced := slices.ContainsFunc(s.operations, func(o *operation) bool { return o.Kind == OperationRebalance })
 	if !s.policy.Rebalance && !forced {
 		return
 	}
@@ -242,7 +280,7 @@ func (s *scene) rebalance() {
 	}
 }
 
-func (s *scene) shard(id sharding.ShardID) *shard {
+func (s *stepView) shard(id sharding.ShardID) *shard {
 	for _, sh := range s.shards {
 		if sh.Shard == id {
 			return sh
@@ -255,7 +293,7 @@ func (s *scene) shard(id sharding.ShardID) *shard {
 // replica of. The replica of a member that goes is its last: until it holds
 // nothing else it has to hear what becomes of the rest, so it loses its vote
 // first and leaves later.
-func (s *scene) repairMeta(sh *shard) {
+func (s *stepView) repairMeta(sh *shard) {
 	var last []meta.Replica
 	for _, r := range sh.badLearners {
 		if n := s.byID[r.Node]; (n == nil || n.replicas == 0) && sh.settled {

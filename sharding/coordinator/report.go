@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"time"
+
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -23,6 +25,12 @@ type Report struct {
 	Replicas uint32
 	// Draining says that the node is about to stop and wants to lead nothing.
 	Draining bool
+	// Pace is what a step of the node's raft loop takes: the greater of the
+	// moving means of a sync of the log and of how late the loop's ticks are.
+	Pace time.Duration
+	// Full says that the node's disk has no room for more. It wants to lead
+	// nothing and to be given no replicas; those that it has vote.
+	Full bool
 }
 
 // ShardReport describes one replica on the reporting node.
@@ -37,11 +45,17 @@ type ShardReport struct {
 	// log agrees. Only a leader needs to say; the others leave them empty.
 	Voters, Learners, Outgoing []sharding.ReplicaID
 	Match                      map[sharding.ReplicaID]uint64
+	// Stopped says why the replica has stopped, if it has.
+	Stopped sharding.StopReason
+	// Disputed: it has other rows than another one, and answers nobody. That is
+	// for people to see; nothing is decided by it.
+	Disputed bool
 }
 
 // Wanted says whether the report of a node has to describe its replica of the
 // shard: if it leads it, and while a replica is leaving, because that one may
-// go only when the voters that stay know of it.
+// go only when the voters that stay know of it. One that has stopped is always
+// in it.
 func Wanted(p meta.Placement, leads bool) bool {
 	return leads || len(p.IDs(meta.ReplicaLeaving)) > 0
 }

@@ -11,10 +11,10 @@ import (
 func TestDownNodesAreNotResumed(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
-	if p := w.ask(t, coordinator.Order{Kind: coordinator.OrderDown, Node: "n2"}); p.Err != nil {
+	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationDown, Node: "n2"}); p.Err != nil {
 		t.Fatalf("%+v", p)
 	}
-	if p := w.ask(t, coordinator.Order{Kind: coordinator.OrderResume, Node: "n2"}); p.Err == nil {
+	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationResume, Node: "n2"}); p.Err == nil {
 		t.Errorf("resumed: %+v", p)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // policy.
 func calmWorld(t *testing.T, hosts, minMembers int) *world {
 	t.Helper()
-	w := newWorld(7, mutant{})
+	w := newWorld(7, sabotage{})
 	w.quiet = true
 	w.propose(meta.PutPolicy(meta.Policy{Replication: 3, MinMembers: minMembers, Rebalance: true}))
 	for range hosts - 1 {
@@ -54,14 +54,14 @@ func (w *world) leaderOf(s sharding.ShardID) sharding.NodeID {
 }
 
 // ask gives an order and waits for its end.
-func (w *world) ask(t *testing.T, o coordinator.Order) coordinator.Progress {
+func (w *world) ask(t *testing.T, o coordinator.Operation) coordinator.Progress {
 	t.Helper()
 	taken := -1
 	w.until(t, fmt.Sprintf("order %+v", o), func() bool {
 		if w.stats["coordinators"] != taken { // an order ends with its coordinator
 			taken = w.stats["coordinators"]
 			o.ID = uint64(len(w.done)) + 1000*uint64(taken)
-			w.orders = append(w.orders, o)
+			w.operations = append(w.operations, o)
 		}
 		return w.done[o.ID].Done
 	})
@@ -120,7 +120,7 @@ func TestMoveToAVoterIsAHandOver(t *testing.T) {
 	w.until(t, "whole", w.whole)
 	changes := w.stats["changes"]
 	for _, h := range w.hosts {
-		if p := w.ask(t, coordinator.Order{Kind: coordinator.OrderMove, Shard: 2, Node: h.id}); p.Err != nil || w.leaderOf(2) != h.id {
+		if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationMove, Shard: 2, Node: h.id}); p.Err != nil || w.leaderOf(2) != h.id {
 			t.Fatalf("%+v, and %s leads", p, w.leaderOf(2))
 		}
 		for range 50 {
@@ -143,11 +143,11 @@ func TestMoveBackDuringAHandOver(t *testing.T) {
 		w.until(t, "whole", w.whole)
 		from := w.leaderOf(2)
 		away := w.hosts[slices.IndexFunc(w.hosts, func(h *host) bool { return h.id != from })].id
-		w.orders = append(w.orders, coordinator.Order{ID: 1 << 40, Kind: coordinator.OrderMove, Shard: 2, Node: away})
+		w.operations = append(w.operations, coordinator.Operation{ID: 1 << 40, Kind: coordinator.OperationMove, Shard: 2, Node: away})
 		for range ticks {
 			w.tick()
 		}
-		if p := w.ask(t, coordinator.Order{Kind: coordinator.OrderMove, Shard: 2, Node: from}); p.Err != nil {
+		if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationMove, Shard: 2, Node: from}); p.Err != nil {
 			t.Fatalf("%d ticks later: %+v", ticks, p)
 		}
 		for range 50 {
@@ -164,7 +164,7 @@ func TestMoveToAStrangerMovesAReplica(t *testing.T) {
 	w.until(t, "whole", w.whole)
 	p, _ := w.state.View().Placement(1)
 	to := w.hosts[slices.IndexFunc(w.hosts, func(h *host) bool { _, on := p.On(h.id); return !on })]
-	if got := w.ask(t, coordinator.Order{Kind: coordinator.OrderMove, Shard: 1, Node: to.id}); got.Err != nil || w.leaderOf(1) != to.id {
+	if got := w.ask(t, coordinator.Operation{Kind: coordinator.OperationMove, Shard: 1, Node: to.id}); got.Err != nil || w.leaderOf(1) != to.id {
 		t.Fatalf("%+v, and %s leads", got, w.leaderOf(1))
 	}
 	w.until(t, "whole", w.whole)
@@ -181,7 +181,7 @@ func TestMoveBetweenTwoHosts(t *testing.T) {
 	if from == to {
 		to = "n2"
 	}
-	if p := w.ask(t, coordinator.Order{Kind: coordinator.OrderMove, Shard: 1, Node: to}); p.Err != nil || w.leaderOf(1) != to {
+	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationMove, Shard: 1, Node: to}); p.Err != nil || w.leaderOf(1) != to {
 		t.Fatalf("%+v, and %s leads", p, w.leaderOf(1))
 	}
 	w.until(t, "one voter and a learner", func() bool {
@@ -194,15 +194,15 @@ func TestMoveBetweenTwoHosts(t *testing.T) {
 func TestMoveIsRefused(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
-	for _, o := range []coordinator.Order{
-		{Kind: coordinator.OrderMove, Shard: 1, Node: "n9"}, {Kind: coordinator.OrderMove, Shard: 99, Node: "n1"}, {Kind: coordinator.OrderDrain, Node: "n9"}, {Kind: 99, Node: "n1"},
+	for _, o := range []coordinator.Operation{
+		{Kind: coordinator.OperationMove, Shard: 1, Node: "n9"}, {Kind: coordinator.OperationMove, Shard: 99, Node: "n1"}, {Kind: coordinator.OperationDrain, Node: "n9"}, {Kind: 99, Node: "n1"},
 	} {
 		if p := w.ask(t, o); !errors.Is(p.Err, coordinator.ErrRefused) {
 			t.Errorf("%+v: %+v", o, p)
 		}
 	}
-	w.ask(t, coordinator.Order{Kind: coordinator.OrderDrain, Node: "n2"})
-	if p := w.ask(t, coordinator.Order{Kind: coordinator.OrderMove, Shard: 1, Node: "n2"}); !errors.Is(p.Err, coordinator.ErrRefused) {
+	w.ask(t, coordinator.Operation{Kind: coordinator.OperationDrain, Node: "n2"})
+	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationMove, Shard: 1, Node: "n2"}); !errors.Is(p.Err, coordinator.ErrRefused) {
 		t.Errorf("to a node that is drained: %+v", p)
 	}
 }
@@ -211,7 +211,7 @@ func TestDrainMovesLeadersAndNoReplicas(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
 	changes := w.stats["changes"]
-	if p := w.ask(t, coordinator.Order{Kind: coordinator.OrderDrain, Node: "n1"}); p.Err != nil || p.Remaining != 0 {
+	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationDrain, Node: "n1"}); p.Err != nil || p.Remaining != 0 {
 		t.Fatalf("%+v", p)
 	}
 	for range 100 {
@@ -227,12 +227,12 @@ func TestDrainMovesLeadersAndNoReplicas(t *testing.T) {
 	}
 }
 
-// A drain goes on whoever coordinates, until it is taken back or the node starts
-// anew.
+// A drain goes on whoever coordinates, until it is taken back or the node
+// starts anew.
 func TestDrainOutlivesItsCoordinator(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
-	if p := w.ask(t, coordinator.Order{Kind: coordinator.OrderDrain, Node: "n2"}); p.Err != nil || !p.Stands {
+	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationDrain, Node: "n2"}); p.Err != nil || !p.Stands {
 		t.Fatalf("%+v", p)
 	}
 	leads := func(node sharding.NodeID) bool {
@@ -260,11 +260,11 @@ func TestDrainOutlivesItsCoordinator(t *testing.T) {
 	w.restart(w.hosts[0])
 	w.until(t, "n1 leads", func() bool { return leads("n1") })
 	drained("after another node came back")
-	if p := w.ask(t, coordinator.Order{Kind: coordinator.OrderResume, Node: "n2"}); p.Err != nil {
+	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationResume, Node: "n2"}); p.Err != nil {
 		t.Fatalf("%+v", p)
 	}
 	w.until(t, "n2 leads", func() bool { return leads("n2") })
-	w.ask(t, coordinator.Order{Kind: coordinator.OrderDrain, Node: "n2"})
+	w.ask(t, coordinator.Operation{Kind: coordinator.OperationDrain, Node: "n2"})
 	drained("drained again")
 	w.hosts[1].running = false
 	w.tick()
@@ -284,7 +284,7 @@ func TestDrainedNodeVotes(t *testing.T) {
 			spare = r.Node
 		}
 	}
-	w.ask(t, coordinator.Order{Kind: coordinator.OrderDrain, Node: spare})
+	w.ask(t, coordinator.Operation{Kind: coordinator.OperationDrain, Node: spare})
 	var leaves *host
 	for _, h := range w.hosts {
 		if h.id != spare && w.leaderOf(0) != h.id {
@@ -301,7 +301,7 @@ func TestDrainedNodeVotes(t *testing.T) {
 	}
 	before := held(spare)
 	leaves.leaving = true
-	w.orders = append(w.orders, coordinator.Order{ID: 77, Kind: coordinator.OrderLeave, Node: leaves.id})
+	w.operations = append(w.operations, coordinator.Operation{ID: 77, Kind: coordinator.OperationLeave, Node: leaves.id})
 	w.until(t, "it votes on the metadata", func() bool {
 		p, _ := w.state.View().Placement(0)
 		r, _ := p.On(spare)
@@ -315,7 +315,7 @@ func TestDrainedNodeVotes(t *testing.T) {
 	if now := held(spare); now > before {
 		t.Errorf("it holds %d replicas, %d when it was drained", now, before)
 	}
-	w.ask(t, coordinator.Order{Kind: coordinator.OrderResume, Node: spare})
+	w.ask(t, coordinator.Operation{Kind: coordinator.OperationResume, Node: spare})
 	w.until(t, "it has left", func() bool { _, member := w.state.View().Member(leaves.id); return !member })
 }
 
@@ -327,7 +327,7 @@ func TestLeave(t *testing.T) {
 	for _, h := range []int{0, 2, 1} {
 		h := w.hosts[h]
 		h.leaving = true
-		if p := w.ask(t, coordinator.Order{Kind: coordinator.OrderLeave, Node: h.id}); p.Err != nil {
+		if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationLeave, Node: h.id}); p.Err != nil {
 			t.Fatalf("%s: %+v", h.id, p)
 		}
 		w.until(t, "left", func() bool { _, member := w.state.View().Member(h.id); return !member })
@@ -351,7 +351,7 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 		dead.running, dead.dead = false, true
 		began := w.now
 		if ordered {
-			w.orders = append(w.orders, coordinator.Order{ID: 1, Kind: coordinator.OrderDown, Node: dead.id})
+			w.operations = append(w.operations, coordinator.Operation{ID: 1, Kind: coordinator.OperationDown, Node: dead.id})
 		}
 		w.until(t, "down", func() bool { m, known := w.state.View().Member(dead.id); return !known || m.Status == meta.StatusDown })
 		if took := w.now.Sub(began); ordered != (took < modelDead) {
@@ -380,6 +380,28 @@ func TestAMinorityTakesNobodyForDead(t *testing.T) {
 	plan := c.Step(coordinator.Input{Now: time.Unix(202, 0), View: s.View(), Reachable: heard})
 	if want := string(meta.SetStatus("n4", 1, meta.StatusDown)); len(plan.Commands) != 1 || string(plan.Commands[0]) != want {
 		t.Fatalf("got %s, want %s", plan.Commands, want)
+	}
+}
+
+// The policy of the cluster says when a node is dead, not what the coordinator
+// is configured with.
+func TestThePolicySaysWhenANodeIsDead(t *testing.T) {
+	c := coordinator.New(coordinator.Options{DeadAfter: time.Second})
+	s := meta.New()
+	founder := meta.Member{Node: "n1", Address: "a", Status: meta.StatusUp, Disk: "1", Incarnation: 1, Speaks: sharding.Speaks}
+	apply(t, s, meta.CreateClusterUnder(meta.Policy{Replication: 3, MinMembers: 1, DeadAfter: time.Minute}, meta.Cluster{ID: "c", Format: 1, Shards: 1}, founder))
+	for _, n := range []sharding.NodeID{"n2", "n3"} {
+		m := founder
+		m.Node = n
+		apply(t, s, meta.PutMember(m))
+	}
+	down := string(meta.SetStatus("n3", 1, meta.StatusDown))
+	for _, second := range []int64{100, 105, 159, 161} {
+		plan := c.Step(coordinator.Input{Now: time.Unix(second, 0), View: s.View(), Reachable: map[sharding.NodeID]bool{"n1": true, "n2": true}})
+		said := slices.ContainsFunc(plan.Commands, func(c []byte) bool { return string(c) == down })
+		if said != (second > 160) {
+			t.Errorf("second %d: %s", second, plan.Commands)
+		}
 	}
 }
 
@@ -453,42 +475,4 @@ func TestProxiesHoldNoData(t *testing.T) {
 		_, on := p.On(proxy.id)
 		return on
 	})
-}
-
-func BenchmarkStep(b *testing.B) {
-	s := meta.New()
-	now, n := time.Unix(100, 0), 256
-	cluster := meta.Cluster{ID: "c", Format: 1, Shards: uint32(n)}
-	members := []sharding.NodeID{"n1", "n2", "n3", "n4", "n5"}
-	s.Apply(1, meta.CreateCluster(cluster, meta.Member{Node: "n1", Address: "a", Status: meta.StatusUp, Disk: "1", Incarnation: 1}))
-	for _, m := range members[1:] {
-		s.Apply(2, meta.PutMember(meta.Member{Node: m, Address: "a", Status: meta.StatusUp, Disk: "1", Incarnation: 1}))
-	}
-	var place []meta.PlaceOn
-	for i := range n {
-		on := []sharding.NodeID{members[i%5], members[(i+1)%5], members[(i+2)%5]}
-		place = append(place, meta.PlaceOn{Shard: sharding.ShardID(i + 1), Nodes: on})
-	}
-	s.Apply(3, meta.Place(place...))
-	var reports []coordinator.Report
-	reachable := map[sharding.NodeID]bool{}
-	for i, m := range members {
-		reachable[m] = true
-		r := coordinator.Report{Node: m, Incarnation: 1, Seq: 1}
-		for j := i; j < n; j += 5 {
-			p, _ := s.View().Placement(sharding.ShardID(j + 1))
-			match := map[sharding.ReplicaID]uint64{}
-			for _, id := range p.First {
-				match[id] = 100
-			}
-			r.Shards = append(r.Shards, coordinator.ShardReport{Shard: p.Shard, Replica: p.First[0], Term: 1, Leader: true, Commit: 100, Applied: 100, Last: 100, Voters: p.First, Match: match})
-		}
-		reports = append(reports, r)
-	}
-	c := coordinator.New(coordinator.Options{})
-	in := coordinator.Input{Now: now, View: s.View(), Reports: reports, Reachable: reachable}
-	b.ReportAllocs()
-	for b.Loop() {
-		c.Step(in)
-	}
 }

@@ -15,12 +15,13 @@
 //
 // The settings are memberlist's for a local network: each node probes one other
 // per second; a node that answers neither directly nor through three others nor
-// over a stream is suspected, and is unreachable when it has not refuted that in
-// 4 s, a little more in clusters above ten nodes: 5 to 6 s after a crash. With
-// four nodes and more, the time is that short only where two others suspect the
-// same node; one that nobody else suspects has up to 24 s. And a node that
-// misses answers takes itself for slow, and waits up to eight times longer
-// before it accuses others (Lifeguard, https://arxiv.org/abs/1707.00788). So a
-// starved node neither is declared dead by one other starved node nor declares
-// everyone dead. It only works where all do it, so these are no options.
+// over a stream is suspected, and is unreachable when it has not refuted that
+// in 4 s, a little more in clusters above ten nodes: 5 to 6 s after a crash.
+// With four nodes and more, the time is that short only where two others
+// suspect the same node; one that nobody else suspects has up to 24 s. And a
+// node that misses answers takes itself for slow, and waits up to eight times
+// longer before it accuses others (Lifeguard,
+// https://arxiv.org/abs/1707.00788). So a starved node neither is declared dead
+// by one other starved node nor declares everyone dead. It only works where all
+// do it, so these are no options.
 package membership

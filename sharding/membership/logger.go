@@ -13,6 +13,7 @@ func newLogger(to *slog.Logger) *log.Logger {
 	return log.New(lines{to}, "", 0)
 }
 
+// lines takes memberlist's log lines to a logger.
 type lines struct{ to *slog.Logger }
 
 // Write implements io.Writer; each call is one line.

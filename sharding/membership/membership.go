@@ -18,6 +18,8 @@ var (
 	ErrClosed = errors.New("the membership is closed")
 	// errOtherCluster keeps nodes of another cluster out.
 	errOtherCluster = errors.New("the node is of another cluster")
+	// errFuture keeps out what no later start of the node could exceed.
+	errFuture = errors.New("the node has started in the future; set the clocks")
 )
 
 // Membership is this node's gossip. Its methods are safe for concurrent use.
@@ -47,7 +49,7 @@ func Start(ctx context.Context, opts Options) (*Membership, error) {
 	}
 	opts = opts.withDefaults()
 	m := &Membership{
-		opts: opts, peers: newPeers(opts.Node, opts.Cluster),
+		opts: opts, peers: newPeers(opts.Node, opts.Cluster, opts.Latest),
 		about: about{node: opts.Node, incarnation: opts.Incarnation, address: opts.Address, cluster: opts.Cluster, disk: opts.Disk},
 	}
 	m.meta = m.about.encode()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -24,7 +25,8 @@ type Transport interface {
 	Close() error
 }
 
-// Bounds of what a node says of itself, in bytes: all of it has to fit into 512.
+// Bounds of what a node says of itself, in bytes: all of it has to fit into
+// 512.
 const (
 	maxNodeBytes    = 128
 	maxAddressBytes = 128
@@ -61,6 +63,9 @@ type Options struct {
 	Transport Transport
 	// Resolve looks a name up; nil asks the system.
 	Resolve func(ctx context.Context, host string) (addresses []string, err error)
+	// Latest is the highest incarnation that a node can have now: one that says
+	// more is not seen. It must not block. nil: any is.
+	Latest func(node sharding.NodeID) uint64
 	// Jitter draws a duration below d; nil draws it at random.
 	Jitter func(d time.Duration) time.Duration
 	// Logger gets what operators should see; nil discards it.
@@ -79,6 +84,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Resolve == nil {
 		o.Resolve = net.DefaultResolver.LookupHost
+	}
+	if o.Latest == nil {
+		o.Latest = func(sharding.NodeID) uint64 { return math.MaxUint64 }
 	}
 	if o.Jitter == nil {
 		o.Jitter = rand.N[time.Duration]

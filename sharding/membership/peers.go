@@ -15,6 +15,7 @@ type Peer struct {
 	ID          sharding.NodeID
 	Incarnation uint64 // the newest that was seen
 	Address     string // host:port, as the node gave it
+	Gossip      string // IP address and port that gossip to it goes to
 	Cluster     string // empty while the node belongs to none
 	Disk        string
 	// Reachable: it answers this node or others that this node sees.
@@ -30,7 +31,8 @@ const maxPeers = 1024
 // peers is what was seen. It takes memberlist's callbacks, which come with
 // memberlist's lock held: they only write here.
 type peers struct {
-	self sharding.NodeID
+	self   sharding.NodeID
+	latest func(sharding.NodeID) uint64
 
 	mu      sync.Mutex
 	cluster string
@@ -40,12 +42,11 @@ type peers struct {
 
 type seen struct {
 	Peer
-	gossip  string // IP address and port
 	leaving bool
 }
 
-func newPeers(self sharding.NodeID, cluster string) *peers {
-	return &peers{self: self, cluster: cluster, known: map[sharding.NodeID]*seen{}, changed: make(chan struct{})}
+func newPeers(self sharding.NodeID, cluster string, latest func(sharding.NodeID) uint64) *peers {
+	return &peers{self: self, latest: latest, cluster: cluster, known: map[sharding.NodeID]*seen{}, changed: make(chan struct{})}
 }
 
 // NotifyAlive implements memberlist.AliveDelegate: an error keeps a node out.
@@ -56,6 +57,9 @@ func (p *peers) NotifyAlive(n *memberlist.Node) error {
 	}
 	if a.name() != n.Name {
 		return errMalformed
+	}
+	if a.node != p.self && a.incarnation > p.latest(a.node) {
+		return errFuture
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,9 +99,8 @@ func (p *peers) note(n *memberlist.Node, alive bool) {
 	*s = seen{
 		Peer: Peer{
 			ID: a.node, Incarnation: a.incarnation, Address: a.address, Cluster: a.cluster, Disk: a.disk,
-			Reachable: alive, Left: !alive && a.leaving,
+			Gossip: n.Address(), Reachable: alive, Left: !alive && a.leaving,
 		},
-		gossip:  n.Address(),
 		leaving: a.leaving,
 	}
 	if *s != before {
@@ -150,9 +153,9 @@ func (p *peers) missing() (lost []string, inSight map[string]bool) {
 	inSight = map[string]bool{}
 	for _, s := range p.known {
 		if s.Reachable {
-			inSight[s.gossip] = true
+			inSight[s.Gossip] = true
 		} else if !s.Left {
-			lost = append(lost, s.gossip)
+			lost = append(lost, s.Gossip)
 		}
 	}
 	slices.Sort(lost)

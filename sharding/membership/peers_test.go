@@ -16,7 +16,7 @@ func node(a about) *memberlist.Node {
 }
 
 func TestPeersFollowTheNewestStart(t *testing.T) {
-	p := newPeers("self", "c")
+	p := newPeers("self", "c", func(sharding.NodeID) uint64 { return 1 << 40 })
 	at := func(incarnation uint64, leaving bool) *memberlist.Node {
 		return node(about{node: "n", incarnation: incarnation, address: "h:1", cluster: "c", leaving: leaving})
 	}
@@ -48,13 +48,16 @@ func TestPeersFollowTheNewestStart(t *testing.T) {
 	expect("this node itself", "n.2 false true", false, func() {
 		p.NotifyJoin(node(about{node: "self", incarnation: 9, address: "h:1"}))
 	})
+	if at := p.list()[0]; at.Address != "h:1" || at.Gossip != "10.0.0.1:7070" {
+		t.Errorf("the node is at %q, gossip to it goes to %q", at.Address, at.Gossip)
+	}
 	if lost, _ := p.missing(); len(lost) != 0 {
 		t.Errorf("a node that left is looked for at %v", lost)
 	}
 }
 
 func TestPeersKeepOthersOut(t *testing.T) {
-	p := newPeers("self", "c")
+	p := newPeers("self", "c", func(sharding.NodeID) uint64 { return 1 << 40 })
 	for _, c := range []struct {
 		what string
 		node *memberlist.Node
@@ -63,6 +66,9 @@ func TestPeersKeepOthersOut(t *testing.T) {
 		{"a member", node(about{node: "n", incarnation: 1, address: "h:1", cluster: "c"}), true},
 		{"a node of no cluster", node(about{node: "n", incarnation: 1, address: "h:1"}), true},
 		{"another cluster", node(about{node: "n", incarnation: 1, address: "h:1", cluster: "d"}), false},
+		{"the last start that there can be", node(about{node: "n", incarnation: 1 << 40, address: "h:1"}), true},
+		{"a start in the future", node(about{node: "n", incarnation: 1<<40 + 1, address: "h:1"}), false},
+		{"this node, whatever its start", node(about{node: "self", incarnation: 1<<40 + 1, address: "h:1"}), true},
 		{"no meta data", &memberlist.Node{Name: "n#1"}, false},
 		{"another name", &memberlist.Node{Name: "m#1", Meta: node(about{node: "n", incarnation: 1, address: "h:1"}).Meta}, false},
 	} {
@@ -74,7 +80,7 @@ func TestPeersKeepOthersOut(t *testing.T) {
 
 // There is room for so many peers, and those in sight stay.
 func TestPeersAreBounded(t *testing.T) {
-	p := newPeers("self", "c")
+	p := newPeers("self", "c", func(sharding.NodeID) uint64 { return 1 << 40 })
 	name := func(i int) *memberlist.Node {
 		return node(about{node: sharding.NodeID(fmt.Sprint("n", i)), incarnation: 1, address: "h:1"})
 	}

@@ -25,7 +25,7 @@ func (t *transition) apply(body []byte) (Result, error) {
 	}
 	switch {
 	case c.Op == opCreateCluster && c.Cluster != nil && c.Founder != nil:
-		return Result{}, t.createCluster(*c.Cluster, *c.Founder)
+		return Result{}, t.createCluster(*c.Cluster, *c.Founder, c.Policy)
 	case c.Op == opPutMember && c.Member != nil:
 		return Result{}, t.putMember(*c.Member)
 	case c.Op == opPlace && len(c.Place) > 0:
@@ -35,7 +35,7 @@ func (t *transition) apply(body []byte) (Result, error) {
 	case c.Op == opBind && c.Digest != nil:
 		return t.bind(c.EntityType, *c.Digest, c.At, c.Limits)
 	case c.Op == opRollback:
-		return t.rollback(c.EntityType, c.At)
+		return t.rollback(c.EntityType, c.Revision, c.At)
 	case c.Op == opPutSetting && c.Setting != nil:
 		return t.putSetting(*c.Setting)
 	case c.Op == opJoin && c.Member != nil:
@@ -49,9 +49,13 @@ func (t *transition) apply(body []byte) (Result, error) {
 	case c.Op == opChange && c.Change != nil:
 		return t.change(*c.Change)
 	case c.Op == opPutPolicy && c.Policy != nil:
-		return Result{}, t.putPolicy(*c.Policy)
+		return Result{}, t.changePolicy(c.Was, *c.Policy)
+	case c.Op == opRaiseLevel && c.Raise != nil:
+		return Result{}, t.raiseLevel(*c.Raise)
+	case c.Op == opRecoverShard && c.Recover != nil:
+		return t.recoverShard(*c.Recover)
 	}
-	return Result{}, fmt.Errorf("%w: operation %.40q is unknown or incomplete", ErrInvalid, c.Op)
+	return Result{}, fmt.Errorf("%w: operation %.40q is incomplete", ErrInvalid, c.Op)
 }
 
 func (t *transition) store(key string, value any) {
@@ -62,7 +66,7 @@ func (t *transition) storeCounters() {
 	t.store(keyCounters, t.view.counters)
 }
 
-func (t *transition) createCluster(c Cluster, founder Member) error {
+func (t *transition) createCluster(c Cluster, founder Member, policy *Policy) error {
 	if t.view.created {
 		if t.view.cluster == c {
 			return nil
@@ -75,6 +79,14 @@ func (t *transition) createCluster(c Cluster, founder Member) error {
 	if err := checkMember(founder); err != nil {
 		return err
 	}
+	if founder.Speaks.Known().Max > sharding.Level1 {
+		if err := t.setLevel(founder.Speaks.Max); err != nil {
+			return err
+		}
+	}
+	if err := t.view.speaks(founder); err != nil {
+		return err
+	}
 	t.view.cluster, t.view.created = c, true
 	t.store(keyCluster, c)
 	put(&t.view.members, founder.Node, founder)
@@ -82,12 +94,39 @@ func (t *transition) createCluster(c Cluster, founder Member) error {
 	t.view.placements = maps.Clone(t.view.placements)
 	t.allocate(PlaceOn{Shard: sharding.MetaShard, Nodes: []sharding.NodeID{founder.Node}})
 	t.storeCounters()
-	return nil
+	if policy == nil {
+		return nil
+	}
+	if t.view.Level() < sharding.LevelPolicy {
+		return fmt.Errorf("%w: a cluster of level %d is created without a policy", ErrLevel, t.view.Level())
+	}
+	return t.putPolicy(*policy)
+}
+
+// changePolicy refuses a change of what is no longer the policy: one of two
+// changes made at once would undo the other.
+func (t *transition) changePolicy(was *Policy, p Policy) error {
+	if was != nil {
+		if t.view.Level() < sharding.LevelPolicy {
+			return fmt.Errorf("%w: the policy of a cluster of level %d is put as a whole", ErrLevel, t.view.Level())
+		}
+		var now Policy
+		if t.view.policy != nil {
+			now = *t.view.policy
+		}
+		if now != *was && now != p {
+			return fmt.Errorf("%w: the policy was changed meanwhile", ErrConflict)
+		}
+	}
+	return t.putPolicy(p)
 }
 
 func (t *transition) putPolicy(p Policy) error {
 	if err := p.check(); err != nil {
 		return err
+	}
+	if p.DeadAfter != 0 && t.view.Level() < sharding.LevelPolicy {
+		return fmt.Errorf("%w: the policy of a cluster of level %d has no deadAfter", ErrLevel, t.view.Level())
 	}
 	if t.view.policy == nil || *t.view.policy != p {
 		t.view.policy = &p

@@ -12,6 +12,9 @@ func (t *transition) putMember(m Member) error {
 	if err := checkMember(m); err != nil {
 		return err
 	}
+	if err := t.view.speaks(m); err != nil {
+		return err
+	}
 	old, known := t.view.members[m.Node]
 	if known && old.Incarnation > m.Incarnation {
 		return staleIncarnation(old, m.Incarnation)
@@ -42,12 +45,18 @@ func (t *transition) join(m Member) (Result, error) {
 	if err := checkMember(m); err != nil {
 		return Result{}, err
 	}
+	if err := t.view.speaks(m); err != nil {
+		return Result{}, err
+	}
 	if m.Disk == "" || m.Incarnation == 0 {
 		return Result{}, fmt.Errorf("%w: node %s joins without a disk or an incarnation", ErrInvalid, m.Node)
 	}
 	old, known := t.view.members[m.Node]
 	if known && (old.Incarnation > m.Incarnation || old.Downed && old.Incarnation == m.Incarnation) {
 		return Result{}, staleIncarnation(old, m.Incarnation)
+	}
+	if err := t.view.admitsStart(m); err != nil {
+		return Result{}, err
 	}
 	t.view.placements = maps.Clone(t.view.placements)
 	if known && old.Disk != "" && old.Disk != m.Disk {
@@ -69,6 +78,7 @@ func (t *transition) join(m Member) (Result, error) {
 	if err := t.admit(m); err != nil {
 		return Result{}, err
 	}
+	t.forgetDowned(m.Node)
 	first := t.view.placements[sharding.MetaShard].First
 	return Result{Joined: &Joined{Member: m, Replica: replica, First: first, Fresh: fresh}}, nil
 }
@@ -165,5 +175,8 @@ func (t *transition) removeMember(node sharding.NodeID) error {
 	delete(next, node)
 	t.view.members = next
 	t.writes = append(t.writes, KV{Key: []byte(prefixMember + string(node))})
+	if m.Downed {
+		t.rememberDowned(node, m.Incarnation)
+	}
 	return nil
 }

@@ -84,7 +84,7 @@ func (t *transition) bind(entityType string, digest Digest, at int64, limits *Li
 	b.ShardKey = rule
 	same := limits == nil || *limits == b.Limits
 	if limits != nil {
-		if err := checkLimits(*limits); err != nil {
+		if err := checkLimits(*limits, t.view.Level()); err != nil {
 			return Result{}, err
 		}
 		b.Limits = *limits
@@ -105,17 +105,26 @@ func (t *transition) bind(entityType string, digest Digest, at int64, limits *Li
 	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: at}), nil
 }
 
-func (t *transition) rollback(entityType string, at int64) (Result, error) {
+// rollback takes the revision back, or the one that serves if it is 0.
+func (t *transition) rollback(entityType string, revision uint64, at int64) (Result, error) {
 	b, bound := t.view.bindings[entityType]
-	if !bound {
+	switch {
+	case !bound:
 		return Result{}, fmt.Errorf("%w: %.64q", ErrUnknownType, entityType)
+	case revision == 0:
+	case t.view.Level() < sharding.LevelRollbackOf:
+		return Result{}, fmt.Errorf("%w: a rollback at level %d names no revision", ErrLevel, t.view.Level())
+	case b.TookBack == revision:
+		return Result{Revision: b.Revision}, nil
+	case b.Revision != revision:
+		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, revision)
 	}
 	last := len(b.History) - 1
 	if last < 0 {
 		return Result{}, fmt.Errorf("%w: %s", ErrNoPrevious, entityType)
 	}
 	previous := b.History[last]
-	previous.At = at
+	previous.At, previous.TookBack = at, revision
 	b.History = slices.Clone(b.History[:last])
 	return t.rebind(b, previous), nil
 }

@@ -3,6 +3,8 @@ package meta
 import (
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/hostd/hostd/sharding"
 )
 
 func checkCluster(c Cluster) error {
@@ -28,6 +30,9 @@ func checkMember(m Member) error {
 	if err := checkText("address", m.Address, maxAddressBytes); err != nil {
 		return err
 	}
+	if err := checkText("peer address", m.PeerAddress, maxAddressBytes); err != nil {
+		return err
+	}
 	if m.Disk != "" {
 		if err := checkName("disk id", m.Disk, maxNodeIDBytes); err != nil {
 			return err
@@ -47,17 +52,25 @@ func checkMember(m Member) error {
 	if err := checkText("zone", m.Zone, maxNameBytes); err != nil {
 		return err
 	}
-	if _, ok := successors[m.Status]; !ok {
+	if !m.Status.known() {
 		return fmt.Errorf("%w: member status %.40q", ErrInvalid, string(m.Status))
 	}
 	return nil
 }
 
-// maxLimit bounds each of a type's limits; nodes have lower bounds of their own.
+// maxLimit bounds each of a type's limits; nodes have lower bounds of their
+// own.
 const maxLimit = 1 << 40
 
-func checkLimits(l Limits) error {
-	for _, v := range [...]int64{l.CommandFuel, l.QueryFuel, l.MaxEvents, l.EventBytes, l.ReplyBytes, l.MemoryBytes, l.TypeMemoryBytes, l.RatePerSecond} {
+// CheckLimits says whether a type may be bound with the limits: ErrInvalid, or
+// ErrLevel for those that a higher level has.
+func (v *View) CheckLimits(l Limits) error { return checkLimits(l, v.Level()) }
+
+func checkLimits(l Limits, level sharding.Level) error {
+	if (l.FuelPerSecond != 0 || l.BytesPerSecond != 0) && level < sharding.LevelBudgets {
+		return fmt.Errorf("%w: limits of fuel and bytes in a second are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelBudgets, level)
+	}
+	for _, v := range [...]int64{l.CommandFuel, l.QueryFuel, l.MaxEvents, l.EventBytes, l.ReplyBytes, l.MemoryBytes, l.TypeMemoryBytes, l.RatePerSecond, l.FuelPerSecond, l.BytesPerSecond} {
 		if v < 0 || v > maxLimit {
 			return fmt.Errorf("%w: a limit of %d, 0 to %d are allowed", ErrInvalid, v, int64(maxLimit))
 		}

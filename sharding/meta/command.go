@@ -3,8 +3,10 @@ package meta
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/hostd/hostd/sharding"
 )
@@ -26,7 +28,14 @@ const (
 	opChange        = "change"
 	opPutPolicy     = "put_policy"
 	opSetDraining   = "set_draining"
+	opRaiseLevel    = "raise_level"   // from level 2 on, or to it
+	opRecoverShard  = "recover_shard" // from level 2 on
 )
+
+var operations = []string{
+	opCreateCluster, opPutMember, opPlace, opPutModule, opBind, opRollback, opPutSetting, opJoin,
+	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard,
+}
 
 // command is the bytes of one metadata command: a JSON object whose members
 // besides v and op are those of the operation.
@@ -41,11 +50,15 @@ type command struct {
 	EntityType string      `json:"entityType,omitempty"`
 	Digest     *Digest     `json:"digest,omitempty"`
 	At         int64       `json:"at,omitempty"`
+	Revision   uint64      `json:"revision,omitempty"`
 	Limits     *Limits     `json:"limits,omitempty"`
 	Setting    *settingSet `json:"setting,omitempty"`
 	Status     *statusSet  `json:"status,omitempty"`
 	Change     *Change     `json:"change,omitempty"`
 	Policy     *Policy     `json:"policy,omitempty"`
+	Was        *Policy     `json:"was,omitempty"`
+	Raise      *levelSet   `json:"raise,omitempty"`
+	Recover    *recoverSet `json:"recover,omitempty"`
 }
 
 type settingSet struct {
@@ -86,10 +99,17 @@ type PlaceOn struct {
 
 // CreateCluster makes the command that turns an empty metadata shard into
 // cluster c with one member, the founder. The founder's replica of the
-// metadata shard gets FounderReplica. The same command again is accepted and
+// metadata shard gets FounderReplica. The cluster begins at the highest level
+// that the founder speaks. The same command again is accepted and
 // changes nothing; another cluster is ErrClusterExists.
 func CreateCluster(c Cluster, founder Member) []byte {
 	return encode(command{Op: opCreateCluster, Cluster: &c, Founder: &founder})
+}
+
+// CreateClusterUnder is CreateCluster with the policy that the cluster begins
+// with; the founder speaks sharding.LevelPolicy.
+func CreateClusterUnder(p Policy, c Cluster, founder Member) []byte {
+	return encode(command{Op: opCreateCluster, Cluster: &c, Founder: &founder, Policy: &p})
 }
 
 // FounderReplica is the replica id of the founder's copy of the metadata
@@ -160,6 +180,13 @@ func ChangeReplicas(c Change) []byte { return encode(command{Op: opChange, Chang
 // PutPolicy makes the command that sets the cluster's policy.
 func PutPolicy(p Policy) []byte { return encode(command{Op: opPutPolicy, Policy: &p}) }
 
+// ChangePolicy is PutPolicy for a cluster of sharding.LevelPolicy whose policy
+// is still was, the zero Policy for none. Where it is another by now, and not p
+// already, it is ErrConflict.
+func ChangePolicy(was, p Policy) []byte {
+	return encode(command{Op: opPutPolicy, Policy: &p, Was: &was})
+}
+
 // PutMember makes the command that admits a member or changes what is known of
 // it. Nodes are admitted by Join.
 func PutMember(m Member) []byte { return encode(command{Op: opPutMember, Member: &m}) }
@@ -193,6 +220,13 @@ func Rollback(entityType string, at int64) []byte {
 	return encode(command{Op: opRollback, EntityType: entityType, At: at})
 }
 
+// RollbackOf is Rollback, from sharding.LevelRollbackOf on, while the type is
+// served under the revision. Where it was taken back already, by this command or
+// one like it, it changes nothing; where anything else happened it is ErrConflict.
+func RollbackOf(entityType string, revision uint64, at int64) []byte {
+	return encode(command{Op: opRollback, EntityType: entityType, At: at, Revision: revision})
+}
+
 // PutSetting makes the command that sets a setting.
 func PutSetting(key string, value []byte) []byte {
 	return encode(command{Op: opPutSetting, Setting: &settingSet{Key: key, Value: value}})
@@ -218,18 +252,45 @@ func mustJSON(v any) []byte {
 	return b
 }
 
-// decode reads one command. Members that this version does not know are a
-// fault: to ignore them would be to apply another command than was proposed.
+// Check says whether a command may be proposed: nil, or ErrInvalid for one that
+// replicas of this release would refuse in any state, or would stop at.
+func Check(body []byte) error {
+	c, err := decode(body)
+	switch {
+	case errors.Is(err, ErrUnsupported):
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	case err != nil:
+		return err
+	case c.Raise != nil && c.Raise.Level > sharding.MaxLevel:
+		return fmt.Errorf("%w: level %d, this release speaks %v", ErrInvalid, c.Raise.Level, sharding.Speaks)
+	}
+	return nil
+}
+
+// decode reads one command. What this version does not know is ErrUnsupported:
+// to pass it over would be to apply another command than was committed, and to
+// refuse it another than other replicas do.
 func decode(body []byte) (command, error) {
 	var c command
 	if len(body) > MaxCommandBytes {
 		return c, fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrInvalid, len(body), MaxCommandBytes)
 	}
 	if err := strictJSON(body, &c); err != nil {
-		return c, fmt.Errorf("%w: not a command of version %d", ErrInvalid, commandVersion)
+		return c, fmt.Errorf("%w: not a command of version %d", ErrUnsupported, commandVersion)
 	}
 	if c.Version != commandVersion {
-		return c, fmt.Errorf("%w: version %d", ErrInvalid, c.Version)
+		return c, fmt.Errorf("%w: a command of version %d", ErrUnsupported, c.Version)
+	}
+	if !slices.Contains(operations, c.Op) {
+		return c, fmt.Errorf("%w: operation %.40q", ErrUnsupported, c.Op)
+	}
+	for _, m := range []*Member{c.Founder, c.Member} {
+		if m != nil && m.Status != "" && !m.Status.known() {
+			return c, fmt.Errorf("%w: member status %.40q", ErrUnsupported, string(m.Status))
+		}
+	}
+	if c.Status != nil && c.Status.Status != "" && !c.Status.Status.known() {
+		return c, fmt.Errorf("%w: member status %.40q", ErrUnsupported, string(c.Status.Status))
 	}
 	return c, nil
 }

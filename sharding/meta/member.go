@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/hostd/hostd/sharding"
@@ -37,14 +38,22 @@ var successors = map[MemberStatus][]MemberStatus{
 	StatusDown:    {StatusUp},
 }
 
+func (s MemberStatus) known() bool {
+	_, ok := successors[s]
+	return ok
+}
+
 // RoleProxy marks a node that routes and never holds replicas of data shards.
 const RoleProxy = "proxy"
 
 // Member is a node that was admitted to the cluster. Roles is not modified.
 type Member struct {
 	Node    sharding.NodeID `json:"node"`
-	Address string          `json:"address"` // host:port that other nodes reach it at
-	Status  MemberStatus    `json:"status"`
+	Address string          `json:"address"` // host:port that clients reach it at
+	// PeerAddress is where other nodes reach it. The metadata keeps it from
+	// sharding.LevelPeerAddress on; empty, it is Address.
+	PeerAddress string       `json:"peerAddress,omitempty"`
+	Status      MemberStatus `json:"status"`
 	// Disk is drawn when the data directory is made: the same node with
 	// another disk has lost all that it ever promised. Empty until known.
 	Disk string `json:"disk,omitempty"`
@@ -61,7 +70,13 @@ type Member struct {
 	// Draining is an operator's word that the node is to lead nothing and to be
 	// given nothing. It holds until it is taken back, or the node starts anew.
 	Draining bool `json:"draining,omitempty"`
+	// Speaks are the levels that the node's release can write and read. The
+	// metadata keeps them from sharding.LevelMemberSpeaks on.
+	Speaks sharding.Levels `json:"speaks,omitzero"`
 }
+
+// PeersAt is where other nodes reach the member.
+func (m Member) PeersAt() string { return cmp.Or(m.PeerAddress, m.Address) }
 
 // Has reports whether the member has the role.
 func (m Member) Has(role string) bool { return slices.Contains(m.Roles, role) }
@@ -69,8 +84,8 @@ func (m Member) Has(role string) bool { return slices.Contains(m.Roles, role) }
 // Equal compares all fields.
 func (m Member) Equal(o Member) bool {
 	roles := slices.Equal(m.Roles, o.Roles)
-	return roles && m.Node == o.Node && m.Address == o.Address && m.Status == o.Status && m.Disk == o.Disk &&
-		m.Incarnation == o.Incarnation && m.Version == o.Version && m.Zone == o.Zone && m.Downed == o.Downed && m.Draining == o.Draining
+	return roles && m.Node == o.Node && m.Address == o.Address && m.PeerAddress == o.PeerAddress && m.Status == o.Status && m.Disk == o.Disk &&
+		m.Incarnation == o.Incarnation && m.Version == o.Version && m.Zone == o.Zone && m.Downed == o.Downed && m.Draining == o.Draining && m.Speaks == o.Speaks
 }
 
 // Joined is what a node that joins needs to begin.

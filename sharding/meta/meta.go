@@ -63,6 +63,14 @@ var (
 	// replica that is gone, a change that would leave a shard without a quorum,
 	// a node that may not hold what it was given. Look again and decide anew.
 	ErrConflict = errors.New("metadata: the command does not fit the state")
+	// ErrPutDown: the start of the node that would join is one that an operator
+	// put down, or an earlier one. A new start of the node joins. It is an
+	// ErrConflict.
+	ErrPutDown = fmt.Errorf("%w: the node was put down", ErrConflict)
+	// ErrUnsupported: a committed command, or a stored pair, that only a later
+	// release writes. A replica that meets one must not go on: what others made
+	// of it is unknown here.
+	ErrUnsupported = errors.New("metadata: written by a later release")
 	// ErrCorrupt: a stored key or value that this version did not write.
 	ErrCorrupt = errors.New("metadata: unreadable stored value")
 )
@@ -121,6 +129,8 @@ type Bound struct {
 	TypeIndex int    `json:"typeIndex"` // place of the type in the module's manifest
 	Revision  uint64 `json:"revision"`
 	At        int64  `json:"at"` // unix nanoseconds
+	// TookBack is the revision that a rollback made this one in place of.
+	TookBack uint64 `json:"tookBack,omitempty"`
 }
 
 // Limits are what one entity type is held to, besides what each node allows;
@@ -137,6 +147,10 @@ type Limits struct {
 	TypeMemoryBytes int64 `json:"typeMemoryBytes,omitempty"`
 	// Commands a second on each node.
 	RatePerSecond int64 `json:"ratePerSecond,omitempty"`
+	// Fuel and bytes of the records of commands, a second on each node; from
+	// sharding.LevelBudgets on.
+	FuelPerSecond  int64 `json:"fuelPerSecond,omitempty"`
+	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
 }
 
 // Binding is the module that serves an entity type, and those that did before

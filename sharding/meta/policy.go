@@ -1,6 +1,9 @@
 package meta
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Policy is what the operator decided for the whole cluster.
 type Policy struct {
@@ -13,7 +16,16 @@ type Policy struct {
 	// Rebalance lets the coordinator move replicas and leaders for balance
 	// alone. Repair and draining go on without.
 	Rebalance bool `json:"rebalance"`
+	// DeadAfter is how long a node must be out of reach to be taken for dead; 0 is
+	// what the coordinator is configured with. From sharding.LevelPolicy on.
+	DeadAfter time.Duration `json:"deadAfter,omitempty"`
 }
+
+// Bounds of Policy.DeadAfter.
+const (
+	MinDeadAfter = 10 * time.Second
+	MaxDeadAfter = 30 * 24 * time.Hour
+)
 
 // DefaultPolicy holds where none was set.
 var DefaultPolicy = Policy{Replication: 3, MinMembers: 1, Rebalance: true}
@@ -24,6 +36,9 @@ func (p Policy) check() error {
 	}
 	if p.MinMembers < 1 || p.MinMembers > MaxMembers {
 		return fmt.Errorf("%w: min members %d, 1 to %d are allowed", ErrInvalid, p.MinMembers, MaxMembers)
+	}
+	if p.DeadAfter != 0 && (p.DeadAfter < MinDeadAfter || p.DeadAfter > MaxDeadAfter) {
+		return fmt.Errorf("%w: dead after %v, %v to %v are allowed", ErrInvalid, p.DeadAfter, MinDeadAfter, MaxDeadAfter)
 	}
 	return nil
 }

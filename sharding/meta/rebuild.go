@@ -11,9 +11,10 @@ import (
 // (New() if nothing of the metadata is left) with its members and placements
 // replaced. next is above every replica id that was ever handed out, and
 // revision is the highest binding revision that any shard runs under: those of
-// later bindings are above it. It is loaded elsewhere with Dump and Load. What
-// breaks a rule of the metadata is ErrInvalid.
-func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, revision uint64, members []Member, placements []Placement) (*State, error) {
+// later bindings are above it. level is the lowest of all nodes' directories,
+// which were raised before the cluster's. It is loaded elsewhere with Dump and
+// Load. What breaks a rule of the metadata is ErrInvalid.
+func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, revision uint64, level sharding.Level, members []Member, placements []Placement) (*State, error) {
 	v := *base.View()
 	if v.created && v.cluster != c {
 		return nil, fmt.Errorf("%w: cluster %s, the metadata is of %s", ErrInvalid, c.ID, v.cluster.ID)
@@ -24,7 +25,11 @@ func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, revision uint64, m
 	v.index, v.cluster, v.created = 0, c, true
 	v.counters.NextReplica = max(next, v.counters.NextReplica)
 	v.counters.Revision = max(revision, v.counters.Revision)
+	if level = max(level, v.Level()); level > sharding.Level1 {
+		v.level = level
+	}
 	v.members, v.placements = map[sharding.NodeID]Member{}, map[sharding.ShardID]Placement{}
+	v.downed = map[sharding.NodeID]uint64{} // who is brought along is wanted
 	for _, m := range members {
 		if err := checkMember(m); err != nil {
 			return nil, err

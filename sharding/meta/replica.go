@@ -57,7 +57,7 @@ func (r Replica) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON implements json.Unmarshaler; it is strict.
 func (r *Replica) UnmarshalJSON(data []byte) error {
 	var in replicaJSON
-	if err := strictJSON(data, &in); err != nil {
+	if err := later(data, &in, strictJSON(data, &in)); err != nil {
 		return err
 	}
 	*r = Replica{ID: in.ID, Node: in.Node, State: in.State, Lost: in.Lost}
@@ -69,7 +69,7 @@ func (r *Replica) UnmarshalJSON(data []byte) error {
 	case in.State == "":
 		r.State = ReplicaVoter
 	case in.State != ReplicaLearner && in.State != ReplicaLeaving:
-		return fmt.Errorf("replica state %.40q", string(in.State))
+		return fmt.Errorf("%w: replica state %.40q", ErrUnsupported, string(in.State))
 	}
 	return nil
 }
@@ -84,6 +84,10 @@ type Placement struct {
 	Replicas []Replica            `json:"replicas"`
 	// Changed is the log index of the last change of Replicas.
 	Changed uint64 `json:"changed,omitempty"`
+	// Recovered is the replica that the shard went on with when an operator gave
+	// up the majority of its voters; 0: that never happened. From
+	// sharding.LevelRecoverShard on.
+	Recovered sharding.ReplicaID `json:"recovered,omitempty"`
 }
 
 // Replica returns the replica with the id.

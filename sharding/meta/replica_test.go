@@ -111,7 +111,7 @@ func TestRandomCommandsKeepTheInvariants(t *testing.T) {
 		for i := range uint64(400) {
 			kind, body := randomClusterCommand(rng, s.View())
 			before := s.View()
-			_, result := s.Apply(i+1, body)
+			_, result, _ := s.Apply(i+1, body)
 			if _, err := meta.DecodeResult(result); err == nil {
 				accepted[kind]++
 			} else if errors.Is(err, meta.ErrCorrupt) {

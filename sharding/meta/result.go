@@ -21,6 +21,7 @@ type Result struct {
 	Joined *Joined `json:"joined,omitempty"`
 }
 
+// resultBytes is a Result, or an error, as it is encoded.
 type resultBytes struct {
 	Version int `json:"v"`
 	Result
@@ -43,6 +44,8 @@ var resultCodes = []struct {
 	{"no_previous", ErrNoPrevious},
 	{"conflict", ErrConflict},
 	{"shard_key", ErrShardKey},
+	{"level", ErrLevel},
+	{"put_down", ErrPutDown}, // after that of ErrConflict, which it is too
 }
 
 func encodeResult(r Result, err error) []byte {

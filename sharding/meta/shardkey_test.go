@@ -27,7 +27,7 @@ func TestShardKeyNeverChanges(t *testing.T) {
 		meta.PutModule(module(4, "a")), meta.PutModule(module(5, "c")), meta.PutModule(keyed(6, map[string]sharding.KeyRule{"c": {Group: "a"}}, "c")),
 		meta.Bind("a", digest(1), 1), meta.Bind("c", digest(5), 1))
 	bind := func(typ string, b byte) error {
-		_, result := s.Apply(s.View().Index()+1, meta.Bind(typ, digest(b), 2))
+		_, result, _ := s.Apply(s.View().Index()+1, meta.Bind(typ, digest(b), 2))
 		_, err := meta.DecodeResult(result)
 		return err
 	}
@@ -58,7 +58,7 @@ func TestShardKeysOfAModuleAreChecked(t *testing.T) {
 	for name, rules := range map[string]map[string]sharding.KeyRule{
 		"of another type": {"b": {Until: "-"}}, "group": {"a": {Group: "B"}}, "until": {"a": {Until: strings.Repeat("-", 17)}},
 	} {
-		_, result := created(t).Apply(2, meta.PutModule(keyed(1, rules, "a")))
+		_, result, _ := created(t).Apply(2, meta.PutModule(keyed(1, rules, "a")))
 		if _, err := meta.DecodeResult(result); !errors.Is(err, meta.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -72,7 +72,7 @@ func TestGoldenShardKey(t *testing.T) {
 		meta.Bind("transfer", digest(0xab), 5), meta.Bind("account", digest(0xab), 6),
 		meta.PutModule(module(0xcd, "transfer")), meta.Bind("transfer", digest(0xcd), 7),
 	} {
-		writes, result := s.Apply(uint64(i+2), body)
+		writes, result, _ := s.Apply(uint64(i+2), body)
 		fmt.Fprintf(&out, "command %s\n", body)
 		for _, w := range writes {
 			fmt.Fprintf(&out, "  store %s %s\n", w.Key, w.Value)

@@ -1,7 +1,7 @@
 package meta
 
 import (
-	"fmt"
+	"errors"
 	"maps"
 	"sync/atomic"
 
@@ -13,7 +13,9 @@ import (
 //	cluster            Cluster
 //	counters           the next replica id and the newest revisions
 //	policy             Policy
+//	level              the level, where it was raised
 //	member/NODE        Member
+//	down/NODE          the start that an operator put down, of no member
 //	shard/NUMBER       Placement (ten decimal digits, so that keys sort)
 //	module/DIGEST      Module
 //	binding/TYPE       Binding
@@ -22,7 +24,9 @@ const (
 	keyCluster    = "cluster"
 	keyCounters   = "counters"
 	keyPolicy     = "policy"
+	keyLevel      = "level"
 	prefixMember  = "member/"
+	prefixDowned  = "down/"
 	prefixShard   = "shard/"
 	prefixModule  = "module/"
 	prefixBinding = "binding/"
@@ -34,13 +38,14 @@ const (
 	settingVersion = 2
 )
 
+// counters are the numbers that only count up.
 type counters struct {
 	NextReplica     sharding.ReplicaID `json:"nextReplica"`
 	Revision        uint64             `json:"revision"`
 	SettingRevision uint64             `json:"settingRevision,omitempty"`
 }
 
-// State is the metadata machine. Apply and Restore belong to one goroutine at
+// State is the metadata machine. Apply and Load belong to one goroutine at
 // a time; View may be called from any.
 type State struct {
 	current atomic.Pointer[View]
@@ -57,6 +62,7 @@ func empty() *View {
 	return &View{
 		counters:   counters{NextReplica: FounderReplica},
 		members:    map[sharding.NodeID]Member{},
+		downed:     map[sharding.NodeID]uint64{},
 		placements: map[sharding.ShardID]Placement{},
 		modules:    map[Digest]Module{},
 		bindings:   map[string]Binding{},
@@ -71,34 +77,27 @@ func (s *State) View() *View { return s.current.Load() }
 // pairs to store, in order, and the result for DecodeResult. A command that
 // cannot be carried out changes nothing and says so in the result. Both
 // results are the caller's; body is not kept.
-func (s *State) Apply(index uint64, body []byte) (writes []KV, result []byte) {
+//
+// ErrUnsupported is of a command that this release does not know: the state is
+// as it was, the command is not passed over, and nothing may be applied after
+// it. Check refuses such a one before it is committed.
+func (s *State) Apply(index uint64, body []byte) (writes []KV, result []byte, err error) {
 	next := *s.current.Load()
 	next.index = index
 	t := transition{view: &next}
 	res, err := t.apply(body)
+	if errors.Is(err, ErrUnsupported) {
+		return nil, nil, err
+	}
 	if err != nil {
 		undone := *s.current.Load()
 		undone.index = index
 		s.current.Store(&undone)
-		return nil, encodeResult(Result{}, err)
+		return nil, encodeResult(Result{}, err), nil
 	}
 	res.Changed = len(t.writes) > 0
 	s.current.Store(&next)
-	return t.writes, encodeResult(res, nil)
-}
-
-// Restore puts back one stored pair; the order of pairs does not matter. An
-// unknown key or an unreadable value is ErrCorrupt, and the state is then not
-// fit for use. Neither slice is kept.
-func (s *State) Restore(key, value []byte) error {
-	next := *s.current.Load()
-	next.members, next.placements = maps.Clone(next.members), maps.Clone(next.placements)
-	next.modules, next.bindings, next.settings = maps.Clone(next.modules), maps.Clone(next.bindings), maps.Clone(next.settings)
-	if err := next.restore(string(key), value); err != nil {
-		return fmt.Errorf("%w: key %q", ErrCorrupt, key)
-	}
-	s.current.Store(&next)
-	return nil
+	return t.writes, encodeResult(res, nil), nil
 }
 
 // put replaces the map by a copy that has the pair: views share maps.

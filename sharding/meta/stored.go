@@ -3,10 +3,12 @@ package meta
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hostd/hostd/sharding"
 )
@@ -25,8 +27,14 @@ func (v *View) dump() []KV {
 		add(keyCluster, wrap(v.cluster))
 		add(keyCounters, wrap(v.counters))
 	}
+	if v.level > sharding.Level1 {
+		add(keyLevel, wrap(levelSet{Level: v.level}))
+	}
 	for _, m := range v.Members() {
 		add(prefixMember+string(m.Node), wrap(m))
+	}
+	for _, d := range v.Downed() {
+		add(prefixDowned+string(d.Node), wrap(downedStart{Incarnation: d.Incarnation}))
 	}
 	for _, m := range v.Modules() {
 		add(prefixModule+m.Digest.String(), wrap(m))
@@ -44,18 +52,26 @@ func (v *View) dump() []KV {
 }
 
 // Load replaces the whole state by the pairs, as of the log index, at once and
-// in any order of the pairs. After ErrCorrupt the state is as it was. The
-// slices are not kept.
+// in any order of the pairs. After ErrCorrupt, or ErrUnsupported for what a
+// later release wrote, the state is as it was. The slices are not kept.
 func (s *State) Load(index uint64, pairs []KV) error {
 	next := empty()
 	next.index = index
 	for _, kv := range pairs {
 		if err := next.restore(string(kv.Key), kv.Value); err != nil {
-			return fmt.Errorf("%w: key %q", ErrCorrupt, kv.Key)
+			return unreadable(kv.Key, err)
 		}
 	}
 	s.current.Store(next)
 	return nil
+}
+
+// unreadable names the pair, and a later release where that wrote it.
+func unreadable(key []byte, err error) error {
+	if errors.Is(err, ErrUnsupported) {
+		return fmt.Errorf("%w (key %q)", err, key)
+	}
+	return fmt.Errorf("%w: key %q", ErrCorrupt, key)
 }
 
 // restore puts one pair back into a view whose maps are its own.
@@ -70,8 +86,12 @@ func (v *View) restore(key string, value []byte) error {
 	case keyPolicy:
 		v.policy = new(Policy)
 		return unwrap(value, v.policy)
+	case keyLevel:
+		return v.restoreLevel(value)
 	case prefixMember:
-		return restoreInto(v.members, sharding.NodeID(name), value)
+		return v.restoreMember(sharding.NodeID(name), value)
+	case prefixDowned:
+		return v.restoreDowned(sharding.NodeID(name), value)
 	case prefixShard:
 		n, err := strconv.ParseUint(name, 10, 32)
 		if err != nil {
@@ -91,7 +111,20 @@ func (v *View) restore(key string, value []byte) error {
 		v.settings[name] = set
 		return err
 	}
-	return fmt.Errorf("unknown key")
+	if kind == "" || !utf8.ValidString(key) {
+		return errors.New("no key")
+	}
+	return fmt.Errorf("%w: a kind of key", ErrUnsupported)
+}
+
+func (v *View) restoreMember(node sharding.NodeID, value []byte) error {
+	if err := restoreInto(v.members, node, value); err != nil {
+		return err
+	}
+	if status := v.members[node].Status; !status.known() {
+		return fmt.Errorf("%w: member status %.40q", ErrUnsupported, string(status))
+	}
+	return nil
 }
 
 // restorePlacement fills in First where it was not stored yet: no placement
@@ -128,12 +161,21 @@ func wrap(v any) []byte { return mustJSON(stored{Version: valueVersion, Value: m
 func unwrap(value []byte, into any) error {
 	var s stored
 	if err := strictJSON(value, &s); err != nil {
-		return err
+		return later(value, &s, err)
 	}
 	if s.Version != valueVersion {
-		return fmt.Errorf("version %d", s.Version)
+		return fmt.Errorf("%w: version %d", ErrUnsupported, s.Version)
 	}
-	return strictJSON(s.Value, into)
+	return later(s.Value, into, strictJSON(s.Value, into))
+}
+
+// later makes ErrUnsupported of an error of strictJSON where data is sound but
+// for members that this release does not know.
+func later(data []byte, into any, err error) error {
+	if err != nil && !errors.Is(err, ErrUnsupported) && json.Unmarshal(data, into) == nil {
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	return err
 }
 
 func wrapSetting(s Setting) []byte {
@@ -142,7 +184,7 @@ func wrapSetting(s Setting) []byte {
 
 func unwrapSetting(key string, value []byte) (Setting, error) {
 	var s stored
-	if err := strictJSON(value, &s); err != nil {
+	if err := later(value, &s, strictJSON(value, &s)); err != nil {
 		return Setting{}, err
 	}
 	var in storedSetting
@@ -151,9 +193,9 @@ func unwrapSetting(key string, value []byte) (Setting, error) {
 	case valueVersion:
 		err = strictJSON(s.Value, &in.Value)
 	case settingVersion:
-		err = strictJSON(s.Value, &in)
+		err = later(s.Value, &in, strictJSON(s.Value, &in))
 	default:
-		err = fmt.Errorf("version %d", s.Version)
+		err = fmt.Errorf("%w: version %d", ErrUnsupported, s.Version)
 	}
 	return Setting{Key: key, Value: in.Value, Revision: in.Revision}, err
 }

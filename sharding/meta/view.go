@@ -15,8 +15,10 @@ type View struct {
 	cluster    Cluster
 	created    bool
 	counters   counters
-	policy     *Policy // nil until set
+	policy     *Policy        // nil until set
+	level      sharding.Level // 0 until raised
 	members    map[sharding.NodeID]Member
+	downed     map[sharding.NodeID]uint64 // incarnations, of no members
 	placements map[sharding.ShardID]Placement
 	modules    map[Digest]Module
 	bindings   map[string]Binding

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/hostd/hostd/sharding"
@@ -19,8 +20,11 @@ import (
 // loads are as even as the voters allow (Harvey et al., Semi-matchings for
 // bipartite graphs and load balancing, 2006).
 func (l LeastLeaders) Rebalance(s *State) []Move {
-	b := balance{load: loadOf(s), threshold: l.threshold(), shards: slices.Clone(s.Shards)}
-	slices.SortFunc(b.shards, func(x, y Shard) int { return cmp.Compare(x.ID, y.ID) })
+	b := balance{load: loadOf(s), threshold: l.threshold()}
+	if b.even(s) {
+		return nil
+	}
+	b.index(s)
 	var out []Move
 	for len(out) < l.maxMoves() {
 		m, found := b.nextReplica()
@@ -46,6 +50,39 @@ type balance struct {
 	*load
 	threshold int
 	shards    []Shard
+	on, led   map[sharding.NodeID][]int // indexes in shards: those with a replica, those that it leads
+}
+
+// even says that nothing can be better: no two nodes are apart by the
+// threshold, and no replicas share a zone.
+func (b *balance) even(s *State) bool {
+	apart := func(count map[sharding.NodeID]int, counts func(Node) bool) bool {
+		least, most := math.MaxInt, 0
+		for _, n := range b.nodes {
+			if counts(n) {
+				least, most = min(least, count[n.ID]), max(most, count[n.ID])
+			}
+		}
+		return most-least >= b.threshold && least <= most
+	}
+	return !apart(b.replicas, func(n Node) bool { return n.Hosts }) && !apart(b.leaders, func(n Node) bool { return n.Leads }) &&
+		!(b.zones && slices.ContainsFunc(s.Shards, func(sh Shard) bool { return b.crowd(sh.Replicas) > 0 }))
+}
+
+// index copies the shards, by id, and notes which nodes have them.
+func (b *balance) index(s *State) {
+	b.shards = slices.Clone(s.Shards)
+	slices.SortFunc(b.shards, func(x, y Shard) int { return cmp.Compare(x.ID, y.ID) })
+	b.on, b.led = map[sharding.NodeID][]int{}, map[sharding.NodeID][]int{}
+	for i := range b.shards {
+		sh := &b.shards[i]
+		for _, n := range sh.Replicas {
+			b.on[n] = append(b.on[n], i)
+		}
+		if sh.Leader != "" {
+			b.led[sh.Leader] = append(b.led[sh.Leader], i)
+		}
+	}
 }
 
 // nextReplica finds the next move of a replica and carries it out.
@@ -58,6 +95,9 @@ func (b *balance) nextReplica() (Move, bool) {
 	slices.SortStableFunc(full, func(x, y sharding.NodeID) int { return cmp.Compare(b.replicas[y], b.replicas[x]) })
 	slices.SortStableFunc(empty, func(x, y sharding.NodeID) int { return cmp.Compare(b.replicas[x], b.replicas[y]) })
 	for _, from := range full {
+		if b.replicas[from]-b.replicas[empty[0]] < b.threshold {
+			break
+		}
 		for _, to := range empty {
 			if b.replicas[from]-b.replicas[to] < b.threshold {
 				break
@@ -74,9 +114,9 @@ func (b *balance) nextReplica() (Move, bool) {
 // does not lead; -1 if there is none.
 func (b *balance) cargo(from, to sharding.NodeID) int {
 	best := -1
-	for i := range b.shards {
+	for _, i := range b.on[from] {
 		s := &b.shards[i]
-		if s.Pinned || !slices.Contains(s.Replicas, from) || slices.Contains(s.Replicas, to) ||
+		if s.Pinned || slices.Contains(s.Replicas, to) ||
 			b.crowd(with(s.Replicas, from, to)) > b.crowd(s.Replicas) {
 			continue
 		}
@@ -123,6 +163,7 @@ func (b *balance) move(shard int, from, to sharding.NodeID) Move {
 	s := &b.shards[shard]
 	s.Replicas = with(s.Replicas, from, to)
 	s.Pinned, s.PinnedLeader = true, true // one thing at a time
+	b.on[from] = slices.DeleteFunc(b.on[from], func(i int) bool { return i == shard })
 	b.replicas[from]--
 	b.replicas[to]++
 	return Move{Shard: s.ID, From: from, To: to}
@@ -147,6 +188,9 @@ func (b *balance) nextLeaders() []Move {
 	}
 	slices.SortStableFunc(from, func(x, y sharding.NodeID) int { return cmp.Compare(b.leaders[y], b.leaders[x]) })
 	for _, start := range from {
+		if b.leaders[start]-b.leaders[from[len(from)-1]] < b.threshold {
+			break
+		}
 		if chain := b.chain(start); len(chain) > 0 {
 			return chain
 		}
@@ -166,9 +210,9 @@ func (b *balance) chain(start sharding.NodeID) []Move {
 	for ring := []sharding.NodeID{start}; len(ring) > 0; {
 		var next []sharding.NodeID
 		for _, at := range ring {
-			for i := range b.shards {
+			for _, i := range b.led[at] {
 				s := &b.shards[i]
-				if s.PinnedLeader || s.Leader != at {
+				if s.PinnedLeader {
 					continue
 				}
 				for _, to := range s.Able {
@@ -196,12 +240,11 @@ func (b *balance) handOver(start, end sharding.NodeID, step map[sharding.NodeID]
 	for at := end; at != start; at = step[at].From {
 		m := step[at]
 		chain = append(chain, m)
-		for i := range b.shards {
-			if s := &b.shards[i]; s.ID == m.Shard {
-				s.Able = with(s.Able, m.To, m.From)
-				s.Leader, s.PinnedLeader = m.To, true
-			}
-		}
+		i, _ := slices.BinarySearchFunc(b.shards, m.Shard, func(s Shard, id sharding.ShardID) int { return cmp.Compare(s.ID, id) })
+		s := &b.shards[i]
+		s.Able = with(s.Able, m.To, m.From)
+		s.Leader, s.PinnedLeader = m.To, true
+		b.led[m.From] = slices.DeleteFunc(b.led[m.From], func(led int) bool { return led == i })
 	}
 	b.leaders[start]--
 	b.leaders[end]++

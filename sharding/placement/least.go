@@ -31,66 +31,71 @@ func (l LeastLeaders) maxMoves() int {
 
 // Allocate implements Strategy.
 func (l LeastLeaders) Allocate(s *State, have []sharding.NodeID, n int) []sharding.NodeID {
-	load := loadOf(s)
-	all := slices.Clone(have)
+	t := s.tally()
+	all := t.places(have)
 	for range n {
-		best, found := Node{}, false
-		for _, node := range load.nodes {
-			if node.Hosts && !slices.Contains(all, node.ID) && (!found || load.cheaper(all, node, best) < 0) {
-				best, found = node, true
+		best := -1
+		for _, at := range t.order {
+			if s.Nodes[at].Hosts && !slices.Contains(all, at) && (best < 0 || t.cheaper(all, at, best)) {
+				best = at
 			}
 		}
-		if !found {
+		if best < 0 {
 			break
 		}
-		all = append(all, best.ID)
+		all = append(all, best)
 	}
-	chosen := all[len(have):]
+	chosen := make([]sharding.NodeID, 0, len(all)-len(have))
+	for _, at := range all[len(have):] {
+		chosen = append(chosen, s.Nodes[at].ID)
+	}
 	slices.SortStableFunc(chosen, func(a, b sharding.NodeID) int {
-		return cmp.Or(cmp.Compare(load.leaders[a], load.leaders[b]), cmp.Compare(load.replicas[a], load.replicas[b]), cmp.Compare(a, b))
+		x, y := t.at(a), t.at(b)
+		return cmp.Or(cmp.Compare(t.leaders[x], t.leaders[y]), cmp.Compare(t.replicas[x], t.replicas[y]), cmp.Compare(a, b))
 	})
 	return chosen
 }
 
-// cheaper compares two homes for one more replica of a shard.
-func (l *load) cheaper(have []sharding.NodeID, a, b Node) int {
+// cheaper says that a is the better home for one more replica of a shard than
+// b, whose name is smaller.
+func (t *tally) cheaper(have []int, a, b int) bool {
 	return cmp.Or(
-		cmp.Compare(l.crowd(with(have, "", a.ID)), l.crowd(with(have, "", b.ID))),
-		cmp.Compare(l.replicas[a.ID], l.replicas[b.ID]),
-		cmp.Compare(l.leaders[a.ID], l.leaders[b.ID]),
-		cmp.Compare(a.ID, b.ID),
-	)
+		cmp.Compare(t.neighbours(a, have), t.neighbours(b, have)),
+		cmp.Compare(t.replicas[a], t.replicas[b]),
+		cmp.Compare(t.leaders[a], t.leaders[b]),
+	) < 0
 }
 
 // Evict implements Strategy. A node that may not host goes first, then the one
 // whose zone is fullest, then the one with most replicas; between equals it is
 // the newest replica that goes, which costs least.
 func (l LeastLeaders) Evict(s *State, have, keep []sharding.NodeID) sharding.NodeID {
-	load := loadOf(s)
-	var best sharding.NodeID
+	t := s.tally()
+	all, best := t.places(have), -1
 	for i := len(have) - 1; i >= 0; i-- {
-		n := have[i]
-		if !slices.Contains(keep, n) && (best == "" || load.dearer(have, n, best) > 0) {
-			best = n
+		if !slices.Contains(keep, have[i]) && (best < 0 || t.dearer(s, all, all[i], all[best])) {
+			best = i
 		}
 	}
-	return best
+	if best < 0 {
+		return ""
+	}
+	return have[best]
 }
 
-func (l *load) dearer(have []sharding.NodeID, a, b sharding.NodeID) int {
+// dearer says that a shard is better without a than without b.
+func (t *tally) dearer(s *State, have []int, a, b int) bool {
 	return cmp.Or(
-		cmp.Compare(l.stranger(a), l.stranger(b)),
-		cmp.Compare(l.crowd(with(have, b, "")), l.crowd(with(have, a, ""))),
-		cmp.Compare(l.replicas[a], l.replicas[b]),
-	)
+		cmp.Compare(stranger(s, a), stranger(s, b)),
+		cmp.Compare(t.neighbours(a, have), t.neighbours(b, have)),
+		cmp.Compare(t.replicas[a], t.replicas[b]),
+	) > 0
 }
 
 // stranger is 1 for a node that may not be given replicas.
-func (l *load) stranger(id sharding.NodeID) int {
-	for _, n := range l.nodes {
-		if n.ID == id && n.Hosts {
-			return 0
-		}
+func stranger(s *State, at int) int {
+	if at < len(s.Nodes) && s.Nodes[at].Hosts {
+		return 0
 	}
 	return 1
 }

@@ -36,10 +36,15 @@ type Shard struct {
 	Pinned, PinnedLeader bool
 }
 
-// State is what placement decides upon.
+// State is what placement decides upon. Allocate and Evict count its shards
+// once, at the first question: after that the nodes keep their names and zones,
+// the replicas change by Put, and shards are added by Add. It belongs to one
+// goroutine at a time.
 type State struct {
 	Nodes  []Node
 	Shards []Shard
+
+	counted *tally
 }
 
 // Move is a replica, or a leadership, that should be elsewhere.
@@ -70,6 +75,7 @@ type Strategy interface {
 type load struct {
 	nodes    []Node // by id
 	zone     map[sharding.NodeID]string
+	zones    bool // some nodes share a zone
 	replicas map[sharding.NodeID]int
 	leaders  map[sharding.NodeID]int
 }
@@ -80,8 +86,12 @@ func loadOf(s *State) *load {
 		replicas: make(map[sharding.NodeID]int, len(s.Nodes)), leaders: make(map[sharding.NodeID]int, len(s.Nodes)),
 	}
 	slices.SortFunc(l.nodes, func(a, b Node) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	named := map[string]bool{}
 	for _, n := range l.nodes {
-		l.zone[n.ID] = zoneOf(n)
+		zone := zoneOf(n)
+		l.zone[n.ID] = zone
+		l.zones = l.zones || named[zone]
+		named[zone] = true
 	}
 	for i := range s.Shards {
 		for _, n := range s.Shards[i].Replicas {
@@ -94,7 +104,8 @@ func loadOf(s *State) *load {
 	return l
 }
 
-// zoneOf separates the zones that were named from those that nodes are alone in.
+// zoneOf separates the zones that were named from those that nodes are alone
+// in.
 func zoneOf(n Node) string {
 	if n.Zone == "" {
 		return "node/" + string(n.ID)
@@ -104,6 +115,9 @@ func zoneOf(n Node) string {
 
 // crowd is the number of pairs of replicas that share a zone.
 func (l *load) crowd(nodes []sharding.NodeID) (pairs int) {
+	if !l.zones {
+		return 0 // nor do replicas share a node
+	}
 	for i, a := range nodes {
 		for _, b := range nodes[:i] {
 			if l.zone[a] == l.zone[b] {

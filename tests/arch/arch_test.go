@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -125,6 +126,41 @@ func TestImportTable(t *testing.T) {
 	}
 }
 
+// What ships holds no double of anything: a package for tests lies below tests.
+func TestProductHoldsNoTestDoubles(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || under(s.pkg, "tests") || underAny(s.pkg, testingImporters) {
+			continue
+		}
+		for _, imported := range s.imports {
+			if testingLibrary(imported) {
+				t.Errorf("%s imports %s, which is for tests: move it below tests/support", s.path, imported)
+			}
+		}
+	}
+}
+
+// A planted fault is a text below tests/mutants. What ships has no seam for
+// one, and its own tests call nothing by that name.
+func TestProductHoldsNoPlantedFaults(t *testing.T) {
+	named := regexp.MustCompile(`(?i)mutant|planted`)
+	for _, path := range paths(t) {
+		if !underAny(path, []string{"abi", "api", "cmd", "guest-sdk", "host", "journal", "sharding"}) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if os.IsNotExist(err) {
+			continue // removed and not committed yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := named.Find(text); found != nil {
+			t.Errorf("%s says %q: faults that tests must find are texts in tests/mutants/catalog", path, found)
+		}
+	}
+}
+
 func TestTopLevelIsFixed(t *testing.T) {
 	for _, path := range paths(t) {
 		first, _, _ := strings.Cut(path, "/")
@@ -190,24 +226,40 @@ func TestRulesFire(t *testing.T) {
 		{"sharding/router", "sharding", false},
 		{"abi", "sharding", true},
 		{"abi/abitest", "host/engine", false},
+		{"host/engine/meter", "host/engine", true},
+		{"host/engine/meter", "host/engine/wasm", false},
+		{"host/engine/wasm", "host/engine/meter", true},
+		{"host/engine", "host/engine/wasm", false},
 		{"host/rpc", "host", true},
-		{"host/rpc", "host/entity", false},
+		{"host/rpc", "host/entity", true},
+		{"host/rpc", "host/request", false},
 		{"host", "host/rpc", false},
-		{"tests/cluster", "host", false},
-		{"tests/cluster", "cmd/hostd", true},
-		{"host", "tests/testkit", true},
+		{"host/datadir", "journal/store", true},
+		{"host/offline", "journal/store", false},
+		{"host/offline", "host/entity", true},
+		{"tests/e2e/cluster", "host", false},
+		{"tests/e2e/cluster", "cmd/hostd", true},
+		{"host", "tests/support/testkit", true},
 		{"cmd/hostd", "host", false},
 		{"cmd/hostd", "journal/wal", true},
+		{"journal/wal", "journal/disk/disktest", true},
+		{"tests/sim", "journal/disk/disktest", false},
 	} {
 		if got := banned(tt.pkg, tt.imported, false); (got != "") != tt.banned {
 			t.Errorf("%s imports %s: got %q, want banned=%v", tt.pkg, tt.imported, got, tt.banned)
 		}
 	}
-	if banned("host", "tests/testkit", true) != "" || banned("journal/wal", "abi", true) == "" {
+	if banned("host", "tests/support/testkit", true) != "" || banned("journal/wal", "abi", true) == "" {
 		t.Error("test files are judged wrongly")
+	}
+	if banned("journal/wal", "journal/disk/disktest", true) != "" || !testingLibrary("testing/synctest") || testingLibrary("testingx") {
+		t.Error("the rules of doubles do not fire, or fire wrongly")
 	}
 	if notSole("host", "go.etcd.io/raft/v3/raftpb") == "" || notSole("journal/raftgroup", "go.etcd.io/raft/v3") != "" {
 		t.Error("the rule of sole importers does not fire, or fires wrongly")
+	}
+	if notSole("host/engine/meter", "github.com/tetratelabs/wazero/api") == "" || notSole("host/engine", "github.com/tetratelabs/wazero") != "" {
+		t.Error("the rule of the runtime's importer does not fire, or fires wrongly")
 	}
 	if notStandard("abi", "golang.org/x/sync", false) == nil || notStandard("abi", "encoding/json", false) != nil ||
 		notStandard("examples/wasm/counter", "guest-sdk/go", true) != nil || notStandard("guest-sdk/go", "host", true) == nil {

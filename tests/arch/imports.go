@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// A ban forbids the packages under from to import what lies under to. Paths are relative to the root of the repository.
+// A ban forbids the packages under from to import what lies under to. Paths are
+// relative to the root of the repository.
 type ban struct {
 	from   []string
 	to     []string
@@ -58,14 +59,96 @@ var bans = []ban{
 		reason: "what every part is configured with must not depend on any part",
 	},
 	{
+		from:   []string{"host/certs"},
+		to:     []string{"journal", "sharding", "abi", "api", "host"},
+		reason: "certificates are read and issued without knowing what they protect: the command line issues them without a node",
+	},
+	{
+		from:   []string{"host/datadir"},
+		to:     []string{"abi", "api", "journal/wal", "journal/store", "journal/statefile", "journal/raftgroup", "journal/eventlog", "host/engine", "host/registry", "host/entity", "host/region", "host/peer", "host/cluster", "host/rpc"},
+		reason: "what works on a stopped node's directory shares it with the node, and must not depend on a part that runs",
+	},
+	{
+		from:   []string{"host/offline"},
+		to:     []string{"abi", "api", "host/config", "host/telemetry", "host/network", "host/entity", "host/region", "host/router", "host/deliver", "host/forward", "host/peer", "host/cluster", "host/backup", "host/rpc"},
+		reason: "damage is mended, and what is left read, without a part that runs",
+	},
+	{
+		from:   []string{"host/modules"},
+		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/region", "host/router", "host/forward", "host/deliver", "host/backup"},
+		reason: "modules are brought to nodes without knowing what is decided by them",
+	},
+	{
+		from:   []string{"host/backend"},
+		to:     []string{"journal/wal", "journal/disk", "host/config", "host/engine", "host/registry", "host/datadir", "host/forward", "host/deliver", "host/network"},
+		reason: "calls are answered from the parts of a node, however they were opened",
+	},
+	{
+		from:   []string{"host/replay"},
+		to:     []string{"api", "journal/wal", "journal/store", "journal/raftgroup", "host/entity", "host/region", "host/router", "host/forward", "host/deliver", "host/peer", "host/cluster"},
+		reason: "a past state is computed from what is committed, beside whatever runs",
+	},
+	{
+		from:   []string{"host/leaders"},
+		to:     []string{"abi", "api", "journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/engine", "host/router", "host/rpc", "host/peer", "host/cluster"},
+		reason: "who leads is known from the region and the metadata, whoever asks for it",
+	},
+	{
+		from:   []string{"host/integrity"},
+		to:     []string{"abi", "api", "journal/wal", "journal/raftgroup", "host"},
+		reason: "damage is looked for in what is stored, whatever is made of it",
+	},
+	{
+		from:   []string{"host/wallclock"},
+		to:     []string{"abi", "api", "journal", "host/engine", "host/entity", "host/region", "host/router", "host/rpc", "host/cluster"},
+		reason: "a clock is compared with other clocks alone; who draws consequences asks",
+	},
+	{
+		from:   []string{"host/backup"},
+		to:     []string{"journal/wal", "journal/store", "journal/raftgroup", "host/engine", "host/entity", "host/region", "host/router", "host/forward", "host/deliver"},
+		reason: "a backup is taken of what is committed, and brought in through the logs, whatever runs beside it",
+	},
+	{
 		from:   []string{"host/engine", "host/registry"},
 		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/entity", "host/region", "host/rpc", "api"},
 		reason: "running a guest does not need to know what its results are for",
 	},
 	{
+		from:   []string{"host/authn"},
+		to:     []string{"abi", "api", "journal", "sharding", "host"},
+		reason: "who calls is known without knowing what is asked for, and of whom",
+	},
+	{
+		from:   []string{"host/request"},
+		to:     []string{"abi", "api", "host", "journal/wal", "journal/disk", "journal/statefile", "journal/store", "journal/raftgroup", "journal/eventlog"},
+		reason: "what is said of a request is the same however it is carried and whoever answers it",
+	},
+	{
+		from:   []string{"host/engine/wasm", "host/engine/meter", "host/engine/compile"},
+		to:     []string{"host/engine"},
+		exact:  true,
+		reason: "a module is read, admitted and rewritten, and its compilation arranged, without anything that runs it",
+	},
+	{
+		from:   []string{"host/engine/wasm"},
+		to:     []string{"host/engine/meter", "host/engine/compile"},
+		reason: "what a module is does not depend on what is made of it",
+	},
+	{
 		from:   []string{"host/entity"},
 		to:     []string{"host/region", "host/rpc", "api", "journal/raftgroup", "journal/wal", "journal/store"},
 		reason: "lanes decide; they are fed and their decisions are carried by others",
+	},
+	{
+		from:   []string{"host/entity"},
+		to:     []string{"host/entity/lane", "host/entity/loaders"},
+		except: []string{"host/entity/lane"},
+		reason: "what is decided does not depend on the goroutines around it: a model decides the same, step by step",
+	},
+	{
+		from:   []string{"host/entity/record"},
+		to:     []string{"host"},
+		reason: "a record is made of what a guest has put out, whoever the entity is and whoever waits",
 	},
 	{
 		from:   []string{"host/region"},
@@ -74,23 +157,47 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/router"},
-		to:     []string{"host/region", "host/rpc", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog"},
+		to:     []string{"host/region", "host/entity", "host/rpc", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog"},
 		reason: "which node a request goes to is decided without knowing how it gets there",
 	},
 	{
 		from:   []string{"host/deliver"},
-		to:     []string{"host/region", "host/router", "host/rpc", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog", "journal/store"},
+		to:     []string{"host/region", "host/entity", "host/router", "host/rpc", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog", "journal/store"},
 		reason: "sends are taken to wherever requests go, and from wherever they are kept",
 	},
 	{
 		from:   []string{"host/forward"},
-		to:     []string{"host/region", "journal/raftgroup", "journal/eventlog", "journal/store", "api/client"},
+		to:     []string{"host/region", "host/entity", "journal/raftgroup", "journal/eventlog", "journal/store", "api/client"},
 		reason: "requests are carried between whatever gives and takes them",
 	},
 	{
+		from:   []string{"host/forward"},
+		to:     []string{"host/rpc"},
+		tests:  true,
+		reason: "what nodes say to each other does not depend on what callers are told",
+	},
+	{
 		from:   []string{"host/rpc"},
-		to:     []string{"host/region", "host/engine", "journal/raftgroup", "journal/wal", "journal/store", "journal/eventlog", "api/client"},
+		to:     []string{"host/region", "host/entity", "host/engine", "journal/raftgroup", "journal/wal", "journal/store", "journal/eventlog", "api/client"},
 		reason: "handlers reach the runtime through their own interfaces",
+	},
+	{
+		from:   []string{"host/rpc/status", "host/rpc/codec"},
+		to:     []string{"host/rpc", "host/rpc/admission", "host/rpc/command", "host/rpc/leaderproxy"},
+		exact:  true,
+		reason: "an error and a value are told alike by whatever part of the API meets them",
+	},
+	{
+		from:   []string{"host/rpc/leaderproxy", "host/rpc/admission"},
+		to:     []string{"host/rpc", "host/rpc/command", "host/rpc/sendstream", "host/rpc/subscription"},
+		exact:  true,
+		reason: "whether a call is let in, and which node answers it, is decided without knowing what it asks",
+	},
+	{
+		from:   []string{"host/rpc/command", "host/rpc/sendstream", "host/rpc/subscription"},
+		to:     []string{"host/rpc", "host/rpc/sendstream", "host/rpc/subscription"},
+		exact:  true,
+		reason: "commands and streams are served without the services that mount them",
 	},
 	{
 		from:   []string{"journal/wal", "journal/disk"},
@@ -113,9 +220,40 @@ var bans = []ban{
 		reason: "consensus orders bytes; the state machine is an interface",
 	},
 	{
+		from:   []string{"journal/raftgroup/snapdir"},
+		to:     []string{"journal/raftgroup", "journal/wal"},
+		reason: "files have names, bytes and checksums; what raft wants of them is decided above",
+	},
+	{
+		from:   []string{"journal/raftgroup/raftlog"},
+		to:     []string{"journal/raftgroup/recovery", "journal/raftgroup/offline"},
+		reason: "a log is the same whoever reads or fills it",
+	},
+	{
+		from:   []string{"journal/raftgroup/nodes"},
+		to:     []string{"journal/raftgroup/raftlog", "journal/raftgroup/snapdir", "journal/raftgroup/recovery", "journal/raftgroup/offline"},
+		reason: "who is heard has nothing to do with what is in a log",
+	},
+	{
+		from:   []string{"journal/raftgroup/raftlog", "journal/raftgroup/recovery", "journal/raftgroup/offline", "journal/raftgroup/nodes", "journal/raftgroup/transfer", "journal/raftgroup/inbox", "journal/raftgroup/reads", "journal/raftgroup/wire"},
+		to:     []string{"journal/raftgroup"},
+		exact:  true,
+		reason: "what the log of a stopped node holds is read and changed without the loop that runs groups",
+	},
+	{
 		from:   []string{"journal/eventlog"},
 		to:     []string{"journal/raftgroup", "journal/wal"},
 		reason: "the state machine is the same however its entries were ordered",
+	},
+	{
+		from:   []string{"journal/eventlog/kv", "journal/eventlog/rows", "journal/eventlog/outbox", "journal/eventlog/timers", "journal/eventlog/history", "journal/eventlog/verdict"},
+		to:     []string{"journal/statefile", "journal/archive"},
+		reason: "what is known of rows, of messages, timers and records is the same whether a shard's state comes from its log or from another node",
+	},
+	{
+		from:   []string{"journal/eventlog/durable", "journal/eventlog/subscription"},
+		to:     []string{"journal"},
+		reason: "they know indexes and names of a shard, and nothing of what is stored there",
 	},
 	{
 		from:   []string{"host/network"},
@@ -145,6 +283,13 @@ var bans = []ban{
 		reason: "what ships does not depend on its tests",
 	},
 	{
+		from:   []string{""},
+		to:     []string{"journal/disk/disktest", "guest-sdk/go/hostdtest"},
+		except: []string{"tests", "journal/disk/disktest", "guest-sdk/go/hostdtest"},
+		tests:  true,
+		reason: "a double stands in for something in tests alone",
+	},
+	{
 		from:   []string{"sharding", "journal", "host", "abi", "guest-sdk", "api"},
 		to:     []string{"host"},
 		exact:  true,
@@ -157,15 +302,23 @@ var bans = []ban{
 var soleImporters = []struct {
 	library   string
 	importers []string
+	exact     bool // what lies under the importers may not
 	reason    string
 }{
-	{"github.com/dgraph-io/badger", []string{"journal/store"}, "the store's layout and its checks are one place"},
-	{"go.etcd.io/raft", []string{"journal/raftgroup", "tests/sim"}, "consensus is driven in one place, and by the simulator"},
-	{"github.com/hashicorp/memberlist", []string{"sharding/membership"}, "gossip is a hint that one package reads"},
-	{"github.com/tetratelabs/wazero", []string{"host/engine"}, "guests run in one place, behind its limits"},
-	{"gopkg.in/yaml.v3", []string{"host/config"}, "there is one configuration file"},
-	{"github.com/spf13/cobra", []string{"cmd/hostd"}, "there is one command line"},
+	{library: "github.com/dgraph-io/badger", importers: []string{"journal/store"}, reason: "the store's layout and its checks are one place"},
+	{library: "go.etcd.io/raft", importers: []string{"journal/raftgroup", "tests/sim"}, reason: "consensus is driven in one place, and by the simulator"},
+	{library: "github.com/hashicorp/memberlist", importers: []string{"sharding/membership"}, reason: "gossip is a hint that one package reads"},
+	{library: "github.com/tetratelabs/wazero", importers: []string{"host/engine"}, exact: true, reason: "guests run in one place, behind its limits"},
+	{library: "gopkg.in/yaml.v3", importers: []string{"host/config"}, reason: "there is one configuration file"},
+	{library: "github.com/coreos/go-oidc", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},
+	{library: "github.com/go-jose/go-jose", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},
+	{library: "github.com/spf13/cobra", importers: []string{"cmd/hostd"}, reason: "there is one command line"},
 }
+
+// testingImporters are the packages below product folders that may import what
+// the standard library has for tests: they are doubles, and lie there since
+// those who use them find them there. All others lie below tests/support.
+var testingImporters = []string{"guest-sdk/go/hostdtest"}
 
 // standardOnly lists packages that import the standard library and the named
 // packages only, so that they can be used anywhere.
@@ -183,12 +336,11 @@ var standardOnly = []struct {
 var standardOnlyExcept = []string{"abi/abitest", "sharding/membership"}
 
 // topLevel is everything that may lie at the root of the repository; names
-// that begin with a dot may too. OPERATIONS.md and COMPARISON.md lie there
-// because people look for them before they know the code.
+// that begin with a dot may too.
 var topLevel = []string{
-	"go.mod", "go.sum", "tools.mod", "tools.sum", "Makefile", "dev-cluster.sh",
-	"README.md", "ARCHITECTURE.md", "RATIONALE.md", "CHANGELOG.md", "CONTRIBUTING.md", "BENCHMARKS.md", "RELIABILITY.md", "OPERATIONS.md", "COMPARISON.md", "LICENSE",
-	"cmd", "host", "abi", "sharding", "journal", "guest-sdk", "examples", "api", "tests",
+	"go.mod", "go.sum", "tools.mod", "tools.sum", "Makefile",
+	"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
+	"cmd", "host", "abi", "sharding", "journal", "guest-sdk", "examples", "api", "tests", "docs",
 }
 
 // maxFileLines bounds Go files, tests included; generated ones are excepted.
@@ -216,11 +368,21 @@ func banned(pkg, imported string, test bool) string {
 // notSole returns why a package may not import a library; "" when it may.
 func notSole(pkg, imported string) string {
 	for _, sole := range soleImporters {
-		if under(imported, sole.library) && !underAny(pkg, sole.importers) {
+		allowed := underAny(pkg, sole.importers)
+		if sole.exact {
+			allowed = slices.Contains(sole.importers, pkg)
+		}
+		if under(imported, sole.library) && !allowed {
 			return sole.reason
 		}
 	}
 	return ""
+}
+
+// testingLibrary reports whether an import is one for tests of the standard
+// library.
+func testingLibrary(imported string) bool {
+	return underAny(imported, []string{"testing", "net/http/httptest"})
 }
 
 // notStandard returns the rule by which a package may not import another; nil

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/abi/abitest"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/tests/testkit"
+	"github.com/hostd/hostd/tests/support/testkit"
 )
 
 // opener puts a compiled module under the suite.
@@ -48,8 +48,8 @@ func TestExamplesConform(t *testing.T) {
 // payloads that mean something to them.
 func TestSendersConform(t *testing.T) {
 	for dir, samples := range map[string]abitest.Samples{
-		"examples/wasm/transfer": {"transfer": {"start": {[]byte(`{"from":"a","to":"b","amount":3}`)}}},
-		"tests/sends/guest":      {"source": {"emit": {[]byte(`{"first":0,"sinks":3,"each":2,"answer":true}`)}}},
+		"examples/wasm/transfer":   {"transfer": {"start": {[]byte(`{"from":"a","to":"b","amount":3}`)}}},
+		"tests/e2e/messages/guest": {"source": {"emit": {[]byte(`{"first":0,"sinks":3,"each":2,"answer":true}`)}}},
 	} {
 		report, err := abitest.Run(t.Context(), opener{compile(t, dir)}, abitest.Options{Seed: 1, Samples: samples})
 		if err != nil {
@@ -66,7 +66,7 @@ func TestSendersConform(t *testing.T) {
 // TestTransientTypesConform: so do types that keep nothing; what is about
 // histories does not apply to them.
 func TestTransientTypesConform(t *testing.T) {
-	report, err := abitest.Run(t.Context(), opener{compile(t, "tests/entities/guest")}, abitest.Options{})
+	report, err := abitest.Run(t.Context(), opener{compile(t, "tests/e2e/entities/guest")}, abitest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

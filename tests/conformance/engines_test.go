@@ -10,7 +10,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/engine"
-	"github.com/hostd/hostd/tests/testkit"
+	"github.com/hostd/hostd/tests/support/testkit"
 )
 
 // TestCompilerAndInterpreterAgree runs one history of each example compiled

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/hostd/hostd/tests/testkit"
+	"github.com/hostd/hostd/tests/support/testkit"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }

@@ -26,7 +26,7 @@ func TestOverTCP(t *testing.T) {
 		m, err := membership.Start(t.Context(), membership.Options{
 			Node: id(i), Incarnation: 1, Address: l.Addr().String(), Cluster: "c", Label: "tcp",
 			Key: []byte("0123456789abcdef0123456789abcdef"), Seeds: []string{first},
-			Transport: network.NewGossip(network.TCP{}, gossip),
+			Transport: network.NewGossip(network.TCP{}, nil, gossip),
 		})
 		if err != nil {
 			t.Fatal(err)

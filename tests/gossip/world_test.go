@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/network"
-	"github.com/hostd/hostd/host/network/memnet"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/membership"
+	"github.com/hostd/hostd/tests/support/memnet"
 )
 
 // world is some nodes on one network.
@@ -77,7 +77,7 @@ func (w *world) start(i int, incarnation uint64, settings ...setting) *node {
 	http, gossip := network.Split(l)
 	opts := membership.Options{
 		Node: id(i), Incarnation: incarnation, Address: address(i), Cluster: "c1", Disk: fmt.Sprint("disk", i), Label: "test",
-		Transport: network.NewGossip(on, gossip),
+		Transport: network.NewGossip(on, nil, gossip),
 		Resolve: func(context.Context, string) ([]string, error) {
 			w.t.Error("a name was looked up")
 			return nil, nil

@@ -18,6 +18,9 @@ const (
 	// command elsewhere: 7 ticks until the node counts as silent, and the
 	// elections.
 	failsOver = 25 * 4
+	// standsOver is the same of a node whose loop stands still while its links
+	// live, which is noticed later.
+	standsOver = failsOver + 8*4
 	// returns: the node is back and everybody has caught up; it may have to
 	// apply its logs again, for which it gets a step an entry.
 	returns = 40 * 4
@@ -45,6 +48,7 @@ func (w *World) calm() {
 	w.within("node back", w.returns(), w.settled)
 	w.doze("with the node back", dozes)
 	w.oversleep()
+	w.standStill()
 	// A process that is back before its silence is noticed.
 	if n = w.spare(); n == nil || w.first != nil {
 		return
@@ -97,6 +101,22 @@ func (w *World) oversleep() {
 	clear(w.cut)
 	w.within("caught up", w.returns(), w.settled)
 	w.doze("after oversleeping", dozes)
+}
+
+// standStill stops a node's loop and nothing else while its groups sleep. What
+// it led is led elsewhere, although bytes of it arrive all the time.
+func (w *World) standStill() {
+	n := w.spare()
+	if n == nil || w.first != nil {
+		return
+	}
+	w.count.stands++
+	w.note("stands %d", n.id)
+	n.paused, n.beats = 1<<30, true
+	w.ask("beside a loop that stands still", standsOver)
+	n.paused, n.beats = 0, false
+	w.within("caught up", w.returns(), w.settled)
+	w.doze("after standing still", dozes)
 }
 
 // isolate cuts a node off.

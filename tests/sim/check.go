@@ -82,7 +82,7 @@ func (w *World) settled() bool {
 	if w.clients[len(w.clients)-1].number == 0 || len(w.shipping) > 0 {
 		return false
 	}
-	if w.meta != nil && !w.inPlace() || !w.mail.delivered() {
+	if w.meta != nil && !w.inPlace() || !w.messages.delivered() {
 		return false
 	}
 	for _, s := range w.shards {
@@ -117,8 +117,8 @@ func (w *World) describe() string {
 	for _, n := range w.nodes {
 		text += fmt.Sprintf("\n  node %d serves revision %d of %d", n.id, n.serves, w.bound)
 	}
-	if w.mail != nil {
-		text += w.mail.describe()
+	if w.messages != nil {
+		text += w.messages.describe()
 	}
 	if w.meta != nil {
 		text += fmt.Sprintf("\n  members %+v\n  placements %+v", w.meta.state.View().Members(), w.meta.state.View().Placements())
@@ -133,7 +133,7 @@ func (w *World) describe() string {
 
 // verify checks what every replica holds in the end.
 func (w *World) verify() {
-	w.mail.verify()
+	w.messages.verify()
 	for _, n := range w.nodes {
 		if n.machine.pins > 0 {
 			w.fail("node %d holds %d states that nobody sends", n.id, n.machine.pins)
@@ -162,11 +162,11 @@ func (w *World) verifyReplica(n *node, s sharding.ShardID) {
 				e = &entity{}
 			}
 			w.verifyEntity(n, name, e, w.entity[name])
-			if n.machine.twin != nil {
-				n.machine.twin.verify(n, s, name, e)
+			if n.machine.product != nil {
+				n.machine.product.verify(n, s, name, e)
 			}
-			if w.mail != nil {
-				w.mail.verifyHistory(n.machine.twin.machine, s, name, e)
+			if w.messages != nil {
+				w.messages.verifyHistory(n.machine.product.machine, s, name, e)
 			}
 		}
 	}

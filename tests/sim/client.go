@@ -25,10 +25,10 @@ type call struct {
 	payload []byte
 	read    bool
 	serves  uint64 // the revision under which it ran
-	sends   []journal.SendOp
+	sends   []journal.MessageOp
 	timers  timerOps
 	timer   *journal.Timer // that made it
-	// Of a send that is carried out, or rejected.
+	// Of a message that is carried out, or rejected.
 	send     *delivery
 	rejected bool
 	// key is the call's among what its lane has in flight; the id of a client's.
@@ -50,7 +50,7 @@ type operation struct {
 	entity  string
 	id      journal.CommandID
 	payload []byte
-	sends   []journal.SendOp
+	sends   []journal.MessageOp
 	timers  timerOps
 	read    bool
 	again   bool // a command that was acknowledged before
@@ -135,7 +135,7 @@ func (c *client) choose() *operation {
 		c.number++
 		op.id = journal.CommandID(fmt.Sprintf("c%d-%d", c.id, c.number))
 		op.payload = make([]byte, r.IntN(200))
-		op.sends, op.timers = c.w.mail.sends(), c.w.mail.timers()
+		op.sends, op.timers = c.w.messages.sends(), c.w.messages.timers()
 	}
 	return op
 }

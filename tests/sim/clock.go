@@ -26,7 +26,7 @@ type timerOps struct{ ops, schedules []byte }
 const ticks = 3
 
 // timers are those of a command.
-func (m *mail) timers() (t timerOps) {
+func (m *messages) timers() (t timerOps) {
 	if m == nil || !m.w.chance(2*m.often) {
 		return t
 	}
@@ -47,14 +47,14 @@ func (m *mail) timers() (t timerOps) {
 // another.
 func (l *lane) ring() {
 	w := l.n.w
-	if w.mail == nil || !l.active || l.broken || l.n.serves > l.bound || w.rng.IntN(3) > 0 {
+	if w.messages == nil || !l.active || l.broken || l.n.serves > l.bound || w.rng.IntN(3) > 0 {
 		return
 	}
 	key := func(e sharding.EntityID, name string) journal.CommandID {
 		return journal.CommandID("timer-" + name + "@" + e.ID)
 	}
 	skip := func(e sharding.EntityID, name string, _ int64) bool { return l.flight[key(e, name)] != nil }
-	due, _, err := l.n.machine.twin.machine.DueTimers(context.Background(), l.shard, int64(w.step), 4, skip)
+	due, _, err := l.n.machine.product.machine.DueTimers(context.Background(), l.shard, int64(w.step), 4, skip)
 	if err != nil {
 		return // a snapshot is being read in
 	}
@@ -79,7 +79,7 @@ func (l *lane) ring() {
 // snapshot takes one of some entity, which may have its first events cut.
 func (l *lane) snapshot() {
 	w := l.n.w
-	if w.mail == nil || w.healing || !l.active || l.broken || !w.chance(60) {
+	if w.messages == nil || w.healing || !l.active || l.broken || !w.chance(60) {
 		return
 	}
 	entities := l.n.machine.shards[l.shard].entities
@@ -98,7 +98,7 @@ func (l *lane) snapshot() {
 		Entity: chainEntity(name), Sequence: e.sequence, Hash: e.hash, Module: e.module, Window: 1 + journal.Sequence(w.rng.Uint64N(uint64(e.sequence))),
 		Keep: uint8(1 + w.rng.IntN(2)), Retain: uint64(w.rng.IntN(8)), State: []byte("state"),
 	}
-	l.posts[l.number] = &posting{finish: func(error) {}}
+	l.proposed[l.number] = &posting{finish: func(error) {}}
 	if err := l.n.driver.Core().Propose(l.shard, l.term, l.number, journal.AppendSnapshot(data, &s)); err != nil {
 		l.posted(l.number, err)
 	}
@@ -152,7 +152,7 @@ func (l *ledger) rings(a *account, r *journal.Record) {
 
 // verifyHistory reads what a replica has of an entity: the end of the history
 // that all have, from where it was cut.
-func (m *mail) verifyHistory(machine *eventlog.Machine, s sharding.ShardID, name string, e *entity) {
+func (m *messages) verifyHistory(machine *eventlog.Machine, s sharding.ShardID, name string, e *entity) {
 	w := m.w
 	last, after := journal.Sequence(0), journal.Hash{}
 	check := func(r *journal.Record, hash journal.Hash) error {

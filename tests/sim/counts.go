@@ -8,9 +8,11 @@ func (c *Counts) fields() map[string]*int {
 		"pauses": &c.pauses, "silences": &c.silences, "sleeps": &c.sleeps, "wakes": &c.wakes, "stalls": &c.stalls, "transfers": &c.transfers, "leaders": &c.leads, "members": &c.changes,
 		"acked": &c.acked, "reads": &c.reads, "unknown": &c.unknown, "resent": &c.resent, "dropped": &c.dropped,
 		"rejected": &c.rejected, "bindings": &c.bindings,
-		"snapshots": &c.snapshots, "refusals": &c.refusals, "installs": &c.installs,
+		"snapshots": &c.snapshots, "refusals": &c.refusals, "snapshots resumed": &c.resumed, "installs": &c.installs,
 		"created": &c.created, "removed": &c.removed, "wiped": &c.wiped,
 		"sends": &c.sends, "dead letters": &c.dead, "sends turned down": &c.turned, "sends lost": &c.strayed, "sends doubled": &c.repeated, "timers": &c.fired, "cut histories": &c.shortened,
+		"lies of stores": &c.lies, "lies found": &c.caught, "loops that stand still": &c.stands,
+		"disks put back": &c.back, "older disks found": &c.found, "rows left out of scans": &c.hidden,
 	}
 }
 

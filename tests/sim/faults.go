@@ -47,6 +47,9 @@ func (w *World) faults() {
 	if w.meta != nil && w.chance(p.wipe) {
 		w.wipe(w.nodes[w.rng.IntN(len(w.nodes))])
 	}
+	if o := &w.older; o.often > 0 && o.rng.IntN(o.often) == 0 {
+		w.putBack(w.nodes[o.rng.IntN(len(w.nodes))])
+	}
 	if w.chance(p.transfer) {
 		w.transfer(w.shards[w.rng.IntN(len(w.shards))])
 	}

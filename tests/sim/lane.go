@@ -3,7 +3,7 @@ package sim
 import (
 	"encoding/binary"
 
-	lanes "github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -31,14 +31,14 @@ type lane struct {
 	// broken: a proposal was dropped, and what was built on it will be refused.
 	broken bool
 
-	heads   map[string]head
-	flight  map[journal.CommandID][]*call
-	pending map[uint64][]journal.CommandID
-	batch   []*call // to be proposed together
-	size    int     // of the batch, about
-	number  uint64
-	inbox   map[route]receipt
-	posts   map[uint64]*posting
+	heads    map[string]head
+	flight   map[journal.CommandID][]*call
+	pending  map[uint64][]journal.CommandID
+	batch    []*call // to be proposed together
+	size     int     // of the batch, about
+	number   uint64
+	inbox    map[route]receipt
+	proposed map[uint64]*posting
 
 	tokens map[uint64]*call // reads not confirmed
 	reads  []confirmed      // reads that wait for an index
@@ -66,7 +66,7 @@ func (l *lane) reset() {
 	l.flight = map[journal.CommandID][]*call{}
 	l.pending = map[uint64][]journal.CommandID{}
 	l.tokens = map[uint64]*call{}
-	l.inbox, l.posts = map[route]receipt{}, map[uint64]*posting{}
+	l.inbox, l.proposed = map[route]receipt{}, map[uint64]*posting{}
 	l.batch, l.size, l.reads = nil, 0, nil
 }
 
@@ -86,8 +86,8 @@ func (l *lane) abandon() {
 			}
 		}
 	}
-	for _, number := range sorted(l.posts) {
-		l.posted(number, lanes.ErrOutcomeUnknown)
+	for _, number := range sorted(l.proposed) {
+		l.posted(number, request.ErrOutcomeUnknown)
 	}
 	l.refuseBatch()
 	for _, token := range sorted(l.tokens) {
@@ -156,7 +156,7 @@ func (l *lane) command(c *call) {
 		l.flight[c.key] = append(waiters, c)
 		return
 	}
-	if l.n.w.mail != nil && !l.room(c, 1) {
+	if l.n.w.messages != nil && !l.room(c, 1) {
 		c.finish(refused, head{})
 		return
 	}
@@ -173,7 +173,7 @@ func (l *lane) enqueue(c *call) bool {
 			c.finish(refused, head{}) // the mailbox is full
 			return false
 		}
-		if o.entity == c.entity || l.n.w.mail != nil && l.size > batchBytes {
+		if o.entity == c.entity || l.n.w.messages != nil && l.size > batchBytes {
 			l.propose()
 			break
 		}
@@ -202,14 +202,6 @@ func (l *lane) propose() {
 	}
 	l.pending[l.number] = ids
 	l.batch, l.size = nil, 0
-	if planted == 1 {
-		for _, id := range ids {
-			for _, c := range l.flight[id] {
-				c.finish(done, l.heads[c.entity])
-			}
-			l.flight[id] = nil
-		}
-	}
 	if err := l.n.driver.Core().Propose(l.shard, l.term, l.number, data); err != nil {
 		l.dropped(l.term, l.number)
 	}
@@ -231,14 +223,14 @@ func (l *lane) append(data []byte, c *call) []byte {
 	return journal.AppendRecord(data, &r)
 }
 
-// sections gives a record what concerns sends and timers.
+// sections gives a record what concerns messages and timers.
 func (l *lane) sections(r *journal.Record, c *call) {
 	add := func(kind journal.SectionKind, data []byte) {
 		r.Sections = append(r.Sections, journal.Section{Kind: kind, Data: data})
 	}
 	if c.send != nil {
 		source := c.send.source()
-		add(journal.SectionSource, journal.AppendSendSource(nil, &source))
+		add(journal.SectionSource, journal.AppendMessageSource(nil, &source))
 	}
 	if c.timer != nil {
 		add(journal.SectionSource, journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte(c.timer.Name), Due: c.timer.Due}))
@@ -249,9 +241,9 @@ func (l *lane) sections(r *journal.Record, c *call) {
 	if len(c.sends) > 0 {
 		var data []byte
 		for i := range c.sends {
-			data = journal.AppendSendOp(data, &c.sends[i])
+			data = journal.AppendMessageOp(data, &c.sends[i])
 		}
-		add(journal.SectionSends, data)
+		add(journal.SectionMessages, data)
 	}
 	if c.rejected {
 		r.Events = nil
@@ -314,7 +306,7 @@ func (l *lane) dropped(fence sharding.Term, number uint64) {
 		l.asked = 0
 		return
 	}
-	if fence == l.term && l.posted(number, lanes.ErrNotApplied) {
+	if fence == l.term && l.posted(number, request.ErrNotApplied) {
 		return
 	}
 	ids, ok := l.pending[number]

@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ledger is what the committed entries of all shards make of sends and timers,
-// by the rules and nothing else. Each entry is judged once, when the first node
-// applies it; what every node's machine says of it must be the same.
+// ledger is what the committed entries of all shards make of messages and
+// timers, by the rules and nothing else. Each entry is judged once, when the
+// first node applies it; what every node's machine says of it must be the same.
 type ledger struct {
 	w      *World
 	shards map[sharding.ShardID]*account
@@ -20,20 +20,20 @@ type ledger struct {
 
 // account is one shard's part of it.
 type account struct {
-	verdicts []error // of the entry at each index
-	counts   map[route]journal.PairCount
-	received map[route]uint64
-	outbox   map[journal.ItemID]sendName
-	letters  map[journal.ItemID]sendName
-	timers   map[timerName]int64 // when they are due
-	// asking are the sends of an entity on their way that are no answers.
+	verdicts    []error // of the entry at each index
+	counts      map[route]journal.PairCount
+	received    map[route]uint64
+	outbox      map[journal.ItemID]sendName
+	deadLetters map[journal.ItemID]sendName
+	timers      map[timerName]int64 // when they are due
+	// asking are the messages of an entity on their way that are no answers.
 	asking map[sharding.EntityID]int
 }
 
 // route is who sends and who gets it.
 type route struct{ from, to sharding.EntityID }
 
-// sendName names a send for ever.
+// sendName names a message for ever.
 type sendName struct {
 	route
 	number uint64
@@ -41,7 +41,7 @@ type sendName struct {
 
 func (n sendName) String() string { return fmt.Sprintf("%s>%s>%d", n.from.ID, n.to.ID, n.number) }
 
-// fate is what became of a send.
+// fate is what became of a message.
 type fate struct {
 	how     string // "" until it is decided
 	wants   bool   // an answer
@@ -54,7 +54,7 @@ func newLedger(w *World) *ledger {
 	for _, s := range w.shards {
 		l.shards[s] = &account{
 			counts: map[route]journal.PairCount{}, received: map[route]uint64{}, outbox: map[journal.ItemID]sendName{},
-			letters: map[journal.ItemID]sendName{}, asking: map[sharding.EntityID]int{}, timers: map[timerName]int64{},
+			deadLetters: map[journal.ItemID]sendName{}, asking: map[sharding.EntityID]int{}, timers: map[timerName]int64{},
 		}
 	}
 	return l
@@ -70,8 +70,8 @@ func (l *ledger) judge(shard sharding.ShardID, c journal.Committed, kind journal
 	}
 	switch {
 	case err != nil || len(c.Data) == 0:
-	case kind == journal.EntryPost:
-		err = l.post(a, c.Index, body)
+	case kind == journal.EntryOutbox:
+		err = l.outboxOps(a, c.Index, body)
 	case kind == journal.EntrySnapshot:
 	default:
 		err = l.records(a, c.Index, records)
@@ -83,13 +83,13 @@ func (l *ledger) judge(shard sharding.ShardID, c journal.Committed, kind journal
 	return err
 }
 
-// sender is the send that made a record, if one did.
-func sender(r *journal.Record) (source journal.SendSource, k route, ok bool, err error) {
+// sender is the message that made a record, if one did.
+func sender(r *journal.Record) (source journal.MessageSource, k route, ok bool, err error) {
 	data := r.Section(journal.SectionSource)
 	if data == nil || data[0] != journal.SourceEntity {
 		return source, k, false, nil
 	}
-	source, err = journal.DecodeSendSource(data)
+	source, err = journal.DecodeMessageSource(data)
 	return source, route{sharding.EntityID{Type: string(source.Type), ID: string(source.ID)}, r.Entity}, true, err
 }
 
@@ -119,7 +119,7 @@ func (l *ledger) records(a *account, index uint64, records []journal.Record) err
 			}
 			if r.Section(journal.SectionRefusal) != nil {
 				how = "dead"
-				a.letters[journal.ItemID{Index: index, Ordinal: uint32(i)}] = sendName{k, source.Number}
+				a.deadLetters[journal.ItemID{Index: index, Ordinal: uint32(i)}] = sendName{k, source.Number}
 			}
 			a.received[k] = source.Number
 			l.decide(sendName{k, source.Number}, how)
@@ -132,8 +132,8 @@ func (l *ledger) records(a *account, index uint64, records []journal.Record) err
 // made takes what a record sends.
 func (l *ledger) made(a *account, r *journal.Record, id journal.ItemID, sent bool) {
 	asked := false
-	for ops := r.Section(journal.SectionSends); len(ops) > 0; id.Item++ {
-		op, rest, err := journal.NextSendOp(ops)
+	for ops := r.Section(journal.SectionMessages); len(ops) > 0; id.Item++ {
+		op, rest, err := journal.NextMessageOp(ops)
 		if err != nil {
 			l.w.fail("a send cannot be read: %v", err)
 			return
@@ -141,7 +141,7 @@ func (l *ledger) made(a *account, r *journal.Record, id journal.ItemID, sent boo
 		ops = rest
 		asked = !l.add(a, r.Entity, &op, id).answer || asked
 	}
-	most := l.w.mail.entitySends
+	most := l.w.messages.entitySends
 	if sent {
 		most *= 2
 	}
@@ -150,9 +150,9 @@ func (l *ledger) made(a *account, r *journal.Record, id journal.ItemID, sent boo
 	}
 }
 
-// add puts a send into the outbox. The payload of an answer names what it
+// add puts a message into the outbox. The payload of an answer names what it
 // answers.
-func (l *ledger) add(a *account, from sharding.EntityID, op *journal.SendOp, id journal.ItemID) *fate {
+func (l *ledger) add(a *account, from sharding.EntityID, op *journal.MessageOp, id journal.ItemID) *fate {
 	k := route{from, sharding.EntityID{Type: string(op.Type), ID: string(op.ID)}}
 	c := a.counts[k]
 	c.Last++
@@ -176,7 +176,7 @@ func (l *ledger) add(a *account, from sharding.EntityID, op *journal.SendOp, id 
 	return f
 }
 
-// answered is the send that an answer is about: it went the other way.
+// answered is the message that an answer is about: it went the other way.
 func (l *ledger) answered(k route, of string) (n sendName) {
 	var typ, id string
 	if _, err := fmt.Sscanf(of, "%s %s %d", &typ, &id, &n.number); err != nil {
@@ -203,7 +203,7 @@ func (l *ledger) decide(n sendName, how string) {
 	}
 }
 
-// remove takes a send out of the outbox.
+// remove takes a message out of the outbox.
 func (l *ledger) remove(a *account, id journal.ItemID) (n sendName, there bool) {
 	if n, there = a.outbox[id]; there {
 		delete(a.outbox, id)
@@ -214,23 +214,23 @@ func (l *ledger) remove(a *account, id journal.ItemID) (n sendName, there bool) 
 	return n, there
 }
 
-// post takes an entry of steps. One that takes a number is alone.
-func (l *ledger) post(a *account, index uint64, body []byte) error {
+// outboxOps takes an entry of steps. One that takes a number is alone.
+func (l *ledger) outboxOps(a *account, index uint64, body []byte) error {
 	for at := uint32(0); len(body) > 0; at++ {
-		p, rest, err := journal.NextPost(body)
+		p, rest, err := journal.NextOutboxOp(body)
 		if err != nil {
 			return err
 		}
 		body = rest
 		id := journal.ItemID{Index: index, Ordinal: at}
 		switch p.Kind {
-		case journal.PostAcknowledged:
+		case journal.OutboxAcknowledged:
 			if n, there := l.remove(a, p.ID); there && l.fates[n].how == "" {
 				l.w.fail("I11: %s is acknowledged and has not arrived", n)
 			}
-		case journal.PostGivenUp:
+		case journal.OutboxGivenUp:
 			l.giveUp(a, &p, id)
-		case journal.PostRefused:
+		case journal.OutboxRefused:
 			k := route{sharding.EntityID{Type: string(p.Source.Type), ID: string(p.Source.ID)}, sharding.EntityID{Type: string(p.Type), ID: string(p.Entity)}}
 			if !p.Source.InTurn(a.received[k]) {
 				return errTurn
@@ -239,21 +239,21 @@ func (l *ledger) post(a *account, index uint64, body []byte) error {
 			a.received[k] = n.number
 			if len(p.OnReject) > 0 {
 				l.decide(n, "refused")
-				l.add(a, k.to, &journal.SendOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer}, id)
+				l.add(a, k.to, &journal.MessageOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer}, id)
 			} else {
 				l.decide(n, "dead")
-				a.letters[id] = n
+				a.deadLetters[id] = n
 			}
-		case journal.PostDiscarded:
-			delete(a.letters, p.ID)
+		case journal.OutboxDiscarded:
+			delete(a.deadLetters, p.ID)
 		}
 	}
 	return nil
 }
 
-// giveUp ends a send to a type that does not exist; its source hears of it
+// giveUp ends a message to a type that does not exist; its source hears of it
 // from itself.
-func (l *ledger) giveUp(a *account, p *journal.Post, id journal.ItemID) {
+func (l *ledger) giveUp(a *account, p *journal.OutboxOp, id journal.ItemID) {
 	n, there := l.remove(a, p.ID)
 	if !there {
 		return
@@ -263,7 +263,7 @@ func (l *ledger) giveUp(a *account, p *journal.Post, id journal.ItemID) {
 	a.counts[n.route] = c
 	if !l.fates[n].wants {
 		l.decide(n, "dead")
-		a.letters[id] = n
+		a.deadLetters[id] = n
 		return
 	}
 	l.decide(n, "given up")
@@ -284,7 +284,7 @@ func (l *ledger) set() (n int) {
 	return n
 }
 
-// waiting is how many sends are on their way.
+// waiting is how many messages are on their way.
 func (l *ledger) waiting() (n int) {
 	for _, a := range l.shards {
 		n += len(a.outbox)

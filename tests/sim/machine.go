@@ -17,19 +17,20 @@ type machine struct {
 	shards map[sharding.ShardID]*state
 	queue  []batch
 	bytes  int64
-	// lives are the generations that the log has begun; shards may be behind.
-	lives map[sharding.ShardID]uint32
-	pins  int // states that are being sent
+	// generations are those that the log has begun; shards may be behind.
+	generations map[sharding.ShardID]uint32
+	pins        int // states that are being sent
 
 	// versions are the batches written: the applied indexes as of each. Those
 	// up to durable survive.
 	versions []version
 	durable  uint64
 
-	twin *twin // nil without a store
+	product *product // nil without a store
 }
 
-// batch is something to be applied: entries, or the beginning or end of a life.
+// batch is something to be applied: entries, or the beginning or end of a
+// generation.
 type batch struct {
 	shard   sharding.ShardID
 	entries []journal.Committed
@@ -45,7 +46,7 @@ type version struct {
 	applied map[sharding.ShardID]mark
 }
 
-// mark is how far a life of a shard is applied.
+// mark is how far a generation of a shard is applied.
 type mark struct {
 	generation uint32
 	index      uint64
@@ -78,21 +79,21 @@ type record struct {
 }
 
 func newMachine(n *node) *machine {
-	m := &machine{n: n, shards: map[sharding.ShardID]*state{}, lives: map[sharding.ShardID]uint32{}}
+	m := &machine{n: n, shards: map[sharding.ShardID]*state{}, generations: map[sharding.ShardID]uint32{}}
 	for _, s := range n.w.shards {
 		m.begin(s, 0)
 	}
 	return m
 }
 
-// begin begins a life of a shard with nothing.
+// begin begins a generation of a shard with nothing.
 func (m *machine) begin(s sharding.ShardID, generation uint32) {
 	m.shards[s] = &state{generation: generation, entities: map[string]*entity{}}
 }
 
 // reopen is the machine after the end of its process, as of a watermark, with
-// the lives that the log tells of.
-func (m *machine) reopen(watermark uint64, lives []statefile.Life) (*machine, error) {
+// the generations that the log tells of.
+func (m *machine) reopen(watermark uint64, generations []statefile.Generation) (*machine, error) {
 	out := newMachine(m.n)
 	out.durable = watermark
 	for _, v := range m.versions {
@@ -101,25 +102,25 @@ func (m *machine) reopen(watermark uint64, lives []statefile.Life) (*machine, er
 		}
 		out.versions = append(out.versions, v)
 	}
-	for i := range lives {
-		if err := out.revive(&lives[i], watermark); err != nil {
+	for i := range generations {
+		if err := out.revive(&generations[i], watermark); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// revive is what there is of a life: what was written, or the snapshot that it
-// began with.
-func (m *machine) revive(l *statefile.Life, watermark uint64) error {
+// revive is what there is of a generation: what was written, or the snapshot
+// that it began with.
+func (m *machine) revive(l *statefile.Generation, watermark uint64) error {
 	m.begin(l.Shard, l.Generation)
-	m.lives[l.Shard] = l.Generation
+	m.generations[l.Shard] = l.Generation
 	written := m.appliedAt(watermark, l.Shard, l.Generation)
 	if l.Gone || l.Install != nil && written < l.Install.Index {
 		if l.Gone {
 			return nil
 		}
-		if m.n.w.mail != nil {
+		if m.n.w.messages != nil {
 			m.replay(l.Shard, l.Install.Index)
 			return nil
 		}
@@ -131,17 +132,17 @@ func (m *machine) revive(l *statefile.Life, watermark uint64) error {
 
 // replay applies what the log has up to an index, of which nobody is told.
 func (m *machine) replay(s sharding.ShardID, index uint64) {
-	twin := m.twin
-	m.twin = nil
+	product := m.product
+	m.product = nil
 	for _, e := range m.n.w.log[s][:index] {
 		m.apply(s, e, nil)
 	}
-	m.twin = twin
+	m.product = product
 }
 
-// appliedAt is how far a life of a shard is applied as of a version.
+// appliedAt is how far a generation of a shard is applied as of a version.
 func (m *machine) appliedAt(number uint64, s sharding.ShardID, generation uint32) (index uint64) {
-	if m.n.w.mail != nil {
+	if m.n.w.messages != nil {
 		return m.n.store.applied(s, generation, number)
 	}
 	for _, v := range m.versions {
@@ -165,12 +166,12 @@ func (m *machine) Backlog() int64 { return m.bytes }
 
 // Durable implements raftgroup.StateMachine.
 func (m *machine) Durable(dst map[sharding.ShardID]uint64) uint64 {
-	if m.twin != nil {
-		return m.twin.durable(m, dst)
+	if m.product != nil {
+		return m.product.durable(m, dst)
 	}
 	for _, s := range m.n.w.shards {
 		if m.n.w.profile.snapshots || !m.n.w.joining[s] {
-			dst[s] = m.appliedAt(m.durable, s, m.lives[s])
+			dst[s] = m.appliedAt(m.durable, s, m.generations[s])
 		}
 	}
 	return m.durable
@@ -182,9 +183,9 @@ func (m *machine) flush() {
 	if n := len(m.versions); n > 0 {
 		v.number = m.versions[n-1].number + 1
 	}
-	if m.twin != nil {
+	if m.product != nil {
 		var ok bool
-		if v.number, ok = m.twin.flush(m.n); !ok || m.n.w.mail != nil {
+		if v.number, ok = m.product.flush(m.n); !ok || m.n.w.messages != nil {
 			return
 		}
 	}
@@ -195,7 +196,7 @@ func (m *machine) flush() {
 }
 
 func (m *machine) settle() {
-	if m.n.w.mail != nil {
+	if m.n.w.messages != nil {
 		m.n.store.settle()
 		return
 	}
@@ -209,7 +210,7 @@ func (m *machine) pump(n int) {
 	m.work()
 	for ; n > 0 && len(m.queue) > 0; n-- {
 		b := m.queue[0]
-		if m.twin != nil && m.twin.machine.Installing(b.shard) {
+		if m.product != nil && m.product.machine.Installing(b.shard) {
 			return
 		}
 		if b.slow > 0 {
@@ -239,8 +240,8 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 	s.log = append(s.log, c)
 	m.n.w.committed(m.n, shard, c)
 	if len(c.Data) == 0 {
-		if m.twin != nil {
-			m.twin.apply(m.n, shard, c, nil)
+		if m.product != nil {
+			m.product.apply(m.n, shard, c, nil)
 		}
 		if l != nil {
 			bound := s.bound
@@ -249,7 +250,7 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 		return
 	}
 	e, err := journal.DecodeEntry(c.Data)
-	if err == nil && e.Fence != c.Term && planted != 6 {
+	if err == nil && e.Fence != c.Term {
 		err = fmt.Errorf("fence %d in term %d", e.Fence, c.Term)
 	}
 	var records []journal.Record
@@ -263,8 +264,8 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 	case err == nil && e.Kind == journal.EntryRecords:
 		records, err = s.judge(e.Body)
 	}
-	if mail := m.n.w.mail; mail != nil {
-		err = mail.ledger.judge(shard, c, e.Kind, e.Body, records, err)
+	if messages := m.n.w.messages; messages != nil {
+		err = messages.ledger.judge(shard, c, e.Kind, e.Body, records, err)
 	}
 	if err == nil {
 		for i := range records {
@@ -272,8 +273,8 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 			s.take(&records[i], c.Term)
 		}
 	}
-	if m.twin != nil {
-		m.twin.apply(m.n, shard, c, err)
+	if m.product != nil {
+		m.product.apply(m.n, shard, c, err)
 	}
 	if l != nil {
 		m.n.events = append(m.n.events, func() { l.verdict(e.Fence, e.Proposal, err) })

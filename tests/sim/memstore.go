@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/eventlog/kv"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
@@ -23,8 +23,11 @@ type memStore struct {
 	durable  uint64
 	discard  uint64
 	pruned   uint64
-	life     int            // of the process: views of an earlier one are gone
+	start    int            // of the process: views of an earlier one are gone
 	views    map[uint64]int // open views by version
+	running  bool           // the process is, and its machine is open
+	lied     map[sharding.ShardID]bool
+	hid      map[sharding.ShardID]bool // a scan left out a row
 }
 
 // written is what one version made of a key; a nil body took it away.
@@ -34,13 +37,16 @@ type written struct {
 }
 
 func newMemStore(w *World) *memStore {
-	return &memStore{w: w, versions: map[string][]written{}, views: map[uint64]int{}}
+	return &memStore{w: w, versions: map[string][]written{}, views: map[uint64]int{}, lied: map[sharding.ShardID]bool{}, hid: map[sharding.ShardID]bool{}}
 }
 
 // crash ends the process. With the power goes some of what is not durable.
 func (s *memStore) crash(power bool) {
-	s.life++
+	s.start++
+	s.running = false
 	clear(s.views)
+	clear(s.lied)
+	clear(s.hid)
 	if !power {
 		return
 	}
@@ -147,7 +153,7 @@ func (s *memStore) read(key string, version uint64) (body []byte, found bool) {
 	return nil, false
 }
 
-// applied is the index that a life of a shard has as of a version.
+// applied is the index that a generation of a shard has as of a version.
 func (s *memStore) applied(shard sharding.ShardID, generation uint32, version uint64) (index uint64) {
 	body, found := s.read(string(store.AppendPrefix(nil, shard, generation, store.ClassApplied)), version)
 	if found {
@@ -160,22 +166,22 @@ func (s *memStore) applied(shard sharding.ShardID, generation uint32, version ui
 	return index
 }
 
-func (s *memStore) ViewAt(version uint64) (eventlog.View, error) {
+func (s *memStore) ViewAt(version uint64) (kv.View, error) {
 	if version < s.pruned {
 		return nil, fmt.Errorf("version %d is read, and %d has been let go", version, s.pruned)
 	}
 	s.views[version]++
-	return &memView{s: s, version: version, life: s.life}, nil
+	return &memView{s: s, version: version, start: s.start}, nil
 }
 
 type memView struct {
 	s       *memStore
 	version uint64
-	life    int
+	start   int
 }
 
 func (v *memView) Close() {
-	if v.life != v.s.life {
+	if v.start != v.s.start {
 		return
 	}
 	if v.s.views[v.version]--; v.s.views[v.version] == 0 {
@@ -185,6 +191,11 @@ func (v *memView) Close() {
 
 func (v *memView) Get(key []byte, fn func(body []byte) error) (bool, error) {
 	body, found := v.s.read(string(key), v.version)
+	if found {
+		if other, there, lied := v.lie(string(key), body); lied {
+			body, found = other, there
+		}
+	}
 	if !found {
 		return false, nil
 	}
@@ -211,6 +222,10 @@ func (v *memView) Scan(prefix, from []byte, fn func(key, body []byte) error) err
 		if !ok {
 			return nil
 		}
+		if v.hides(key) {
+			next = key + "\x00"
+			continue
+		}
 		if err := fn([]byte(key), body); err != nil {
 			if errors.Is(err, store.ErrStop) {
 				err = nil
@@ -234,7 +249,7 @@ func (v *memView) ScanKeys(prefix, from []byte, limit int, fn func(key []byte)) 
 	return more, err
 }
 
-func (v *memView) Cursor(prefix []byte) eventlog.Cursor {
+func (v *memView) Cursor(prefix []byte) kv.Cursor {
 	return &memCursor{v: v, prefix: string(prefix), next: string(prefix)}
 }
 
@@ -254,25 +269,25 @@ func (c *memCursor) Next() (key, body []byte, err error) {
 
 func (c *memCursor) Close() {}
 
-func (v *memView) Lives() (lives []store.Life, err error) {
+func (v *memView) Generations() (generations []store.Generation, err error) {
 	for next := ""; ; {
 		key, _, ok := v.after("", next)
 		if !ok {
-			return lives, nil
+			return generations, nil
 		}
 		k, err := store.ParseKey([]byte(key))
 		if err != nil {
 			return nil, err
 		}
-		life := store.Life{Shard: k.Shard, Generation: k.Generation}
-		life.Marked, err = v.Get(store.AppendPrefix(nil, k.Shard, k.Generation, store.ClassApplied), func(body []byte) (err error) {
-			life.Applied, err = store.DecodeApplied(body)
+		generation := store.Generation{Shard: k.Shard, Generation: k.Generation}
+		generation.Marked, err = v.Get(store.AppendPrefix(nil, k.Shard, k.Generation, store.ClassApplied), func(body []byte) (err error) {
+			generation.Applied, err = store.DecodeApplied(body)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		lives = append(lives, life)
+		generations = append(generations, generation)
 		if k.Generation == math.MaxUint32 {
 			return nil, errors.New("the last generation is in use")
 		}

@@ -10,20 +10,24 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/deliver"
-	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/journal/disk/disktest"
 	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/probation"
 )
 
 // node is one simulated process with its disk.
 type node struct {
 	w    *World
 	id   int
-	disk *disk.Crashable
+	disk *disktest.Crashable
 
 	up      bool
-	life    int // of the process
+	process int // counts its starts
 	paused  int // until this step
 	log     *wal.Log
 	driver  *raftgroup.Driver
@@ -31,12 +35,17 @@ type node struct {
 	lanes   map[sharding.ShardID]*lane
 	serves  uint64 // the binding revision of the modules that it has loaded
 	inbox   []arrival
-	// silence counts ticks since something came from each other node, and quiet
-	// are those that count as silent: what the process does that pings.
-	silence map[int]int
-	quiet   map[int]bool
-	met     map[int]int // the life of each other node's process that was heard last
-	quorum  map[sharding.ShardID]bool
+	// turns is how often the loop has gone round. Where beats is set, the links
+	// live while the process is paused: its loop stands still.
+	turns uint64
+	beats bool
+	// ticks are the process's own, signs what it saw of each other node, and
+	// quiet are those that count as silent: what the process does that pings.
+	ticks  int64
+	signs  []peer.Signs
+	quiet  map[int]bool
+	met    map[int]int // the start of each other node's process that was heard last
+	quorum map[sharding.ShardID]bool
 	// events wait for the lanes, which learn everything a little later than it
 	// happens, in order.
 	events []func()
@@ -51,20 +60,27 @@ type node struct {
 	trips   []trip
 	number  uint64   // of the last trip
 	parcels []parcel // that have arrived
-	// knows: from this step on it knows where all replicas are.
-	knows int
+	// learns: from this step on it knows where all replicas are.
+	learns int
+	// Of a world whose disks go back in time. trial: others have not vouched for
+	// this start yet. behind: its disk is an older one.
+	starts starts
+	trial  *probation.Probation
+	copied *copied
+	behind bool
 }
 
 // arrival is what came from another node: a frame, or a ping if it is nil.
 type arrival struct {
 	from  int
 	frame []byte
+	turns uint64
 }
 
 func newNode(w *World, id int) *node {
-	n := &node{w: w, id: id, slow: []int{4, 4, 4, 2, 12}[w.rng.IntN(5)], disk: disk.NewCrashable(rand.New(rand.NewPCG(w.Seed, uint64(id)+100)))}
+	n := &node{w: w, id: id, slow: []int{4, 4, 4, 2, 12}[w.rng.IntN(5)], disk: disktest.NewCrashable(rand.New(rand.NewPCG(w.Seed, uint64(id)+100)))}
 	if id > 0 && w.profile.blind > 0 {
-		n.knows = w.rng.IntN(w.profile.blind)
+		n.learns = w.rng.IntN(w.profile.blind)
 	}
 	n.store = newMemStore(w)
 	n.machine = newMachine(n)
@@ -81,17 +97,17 @@ func (n *node) start() error {
 	if err != nil {
 		return err
 	}
-	rec, err := raftgroup.Recover(log)
+	rec, err := recovery.Recover(log)
 	if err != nil {
 		return err
 	}
-	machine, err := n.machine.reopen(rec.Watermark, rec.Lives(n.disk, "snapshots"))
+	machine, err := n.machine.reopen(rec.Watermark, rec.Generations(n.disk, "snapshots"))
 	if err != nil {
 		return err
 	}
 	n.machine = machine
-	if n.w.dir != "" || n.w.mail != nil {
-		if n.machine.twin, err = n.openTwin(rec); err != nil {
+	if n.w.dir != "" || n.w.messages != nil {
+		if n.machine.product, err = n.openProduct(rec); err != nil {
 			return err
 		}
 	}
@@ -101,7 +117,7 @@ func (n *node) start() error {
 	}
 	p := &n.w.profile
 	opts := raftgroup.Options{
-		Self: n.w.name(n.id), Log: log, Machine: n.machine, Sink: n, Transport: n, Locate: n.locate,
+		Self: n.w.name(n.id), Log: log, Machine: n.machine, Sink: n, Transport: n, Locate: n.locate, Strange: n.strange,
 		Applied:         func(s sharding.ShardID) uint64 { return n.machine.shards[s].index },
 		CutTicks:        p.cutTicks,
 		MaxEntryBytes:   2 << 10,
@@ -112,6 +128,7 @@ func (n *node) start() error {
 		RetainBytes:         1 << 40, // followers that are behind are not helped by snapshots
 		MaxPinnedSegments:   2,
 	}
+	opts.Probation = n.w.older.often > 0
 	if p.snapshots {
 		opts.Snapshots, opts.SnapshotFS, opts.SnapshotDir = n.machine, n.disk, "snapshots"
 		opts.RetainBytes, opts.RetainTotalBytes = p.retain, p.retainTotal
@@ -120,21 +137,24 @@ func (n *node) start() error {
 	if n.driver, err = raftgroup.NewDriver(rec, opts); err != nil {
 		return err
 	}
-	n.life++
+	n.process++
 	n.log, n.inbox, n.events, n.up = log, nil, nil, true
+	n.store.running = true
 	n.startPump()
-	n.silence, n.quiet, n.met, n.quorum = map[int]int{}, map[int]bool{}, map[int]int{}, map[sharding.ShardID]bool{}
+	n.turns, n.ticks, n.signs = 0, 0, make([]peer.Signs, len(n.w.nodes))
+	n.quiet, n.met, n.quorum = map[int]bool{}, map[int]int{}, map[sharding.ShardID]bool{}
 	if n.w.meta != nil {
 		n.gov.begin()
+		n.beginProbation()
 		return nil
 	}
 	return n.create(rec)
 }
 
-func (n *node) create(rec *raftgroup.Recovered) error {
+func (n *node) create(rec *recovery.Recovered) error {
 	var configs []raftgroup.GroupConfig
 	for _, s := range n.w.shards {
-		if !slices.ContainsFunc(rec.Groups, func(g raftgroup.RecoveredGroup) bool { return g.Shard == s }) {
+		if !slices.ContainsFunc(rec.Groups, func(g recovery.Replica) bool { return g.Shard == s }) {
 			configs = append(configs, raftgroup.GroupConfig{Shard: s, Replica: n.w.replica(s, n.id), Voters: n.w.firstVoters(s)})
 		}
 	}
@@ -147,9 +167,14 @@ func (n *node) create(rec *raftgroup.Recovered) error {
 
 // run is one pass of the node's loop: messages, then a turn.
 func (n *node) run() {
-	if !n.up || n.paused > n.w.step {
+	if !n.up {
 		return
 	}
+	if n.paused > n.w.step {
+		n.stand()
+		return
+	}
+	n.turns++
 	core := n.driver.Core()
 	if n.w.rng.IntN(n.slow) == 0 && !n.w.healing || n.w.healing && n.w.step%n.slow == 0 {
 		n.check(n.driver.Tick())
@@ -159,16 +184,19 @@ func (n *node) run() {
 		return
 	}
 	for _, a := range n.inbox {
-		n.hear(a.from)
+		n.hear(a)
 		if a.frame == nil {
 			continue
 		}
-		step := func(m raftgroup.Message) { core.Step(n.w.name(a.from), m) }
-		if err := raftgroup.DecodeFrame(a.frame, step); err != nil {
+		step := func(m wire.Message) { core.Step(n.w.name(a.from), m) }
+		if err := wire.DecodeFrame(a.frame, step); err != nil {
 			n.w.fail("node %d got a bad frame: %v", n.id, err)
 		}
 	}
 	n.inbox = nil
+	if forged := core.Stats().MessagesForged; forged > 0 && n.w.meta == nil {
+		n.w.fail("node %d refused a message that another node sent", n.id)
+	}
 	for _, s := range n.w.shards {
 		if n.stalled <= n.w.step {
 			n.lanes[s].ring()
@@ -197,7 +225,10 @@ func (n *node) run() {
 		return
 	}
 	n.runPump()
-	if n.w.meta != nil {
+	if n.prove(); !n.up {
+		return
+	}
+	if n.w.meta != nil && n.trial == nil {
 		if n.govern(); !n.up {
 			return
 		}
@@ -212,6 +243,7 @@ func (n *node) run() {
 	if n.w.rng.IntN(40) == 0 {
 		n.machine.settle()
 	}
+	n.deceit()
 }
 
 // tell lets the lanes know of some of what happened.
@@ -228,7 +260,7 @@ func (n *node) check(err error) {
 	if err == nil || !n.up {
 		return
 	}
-	if !errors.Is(err, disk.ErrPowerCut) {
+	if !errors.Is(err, disktest.ErrPowerCut) {
 		n.w.fail("node %d: the log failed: %v", n.id, err)
 	}
 	n.crash(true)
@@ -244,11 +276,12 @@ func (n *node) crash(power bool) {
 	for _, s := range n.w.shards {
 		n.lanes[s].abandon()
 	}
-	n.machine.twin.close(n.w)
+	n.machine.product.close(n.w)
 	n.pump, n.trips, n.parcels = nil, nil, nil
 	n.store.crash(power)
 	if power {
 		n.disk.Crash()
+		n.keepCopy()
 	} else {
 		n.disk.Kill()
 	}
@@ -260,16 +293,12 @@ func (n *node) tally() {
 		s := n.driver.Core().Stats()
 		n.w.count.sleeps += int(s.Sleeps)
 		n.w.count.wakes += int(s.Wakes)
+		n.w.count.resumed += int(s.SnapshotsResumed)
 	}
 }
 
 // restart starts the process again. The power may go while it does.
 func (n *node) restart() {
-	if planted == 13 && n.w.rng.IntN(2) == 0 {
-		n.disk = disk.NewCrashable(rand.New(rand.NewPCG(n.w.Seed, n.w.rng.Uint64())))
-		n.store = newMemStore(n.w)
-		n.machine = newMachine(n)
-	}
 	if !n.w.healing && n.w.rng.IntN(6) == 0 {
 		n.disk.CutAfter(n.w.rng.IntN(8))
 	}
@@ -282,9 +311,9 @@ func (n *node) restart() {
 	}
 	n.up = false
 	if n.machine != before {
-		n.machine.twin.close(n.w)
+		n.machine.product.close(n.w)
 	}
-	if errors.Is(err, disk.ErrPowerCut) {
+	if errors.Is(err, disktest.ErrPowerCut) {
 		n.machine = before
 		n.disk.Crash()
 		n.store.crash(true)
@@ -345,12 +374,22 @@ func (w *World) replica(s sharding.ShardID, node int) sharding.ReplicaID {
 	return sharding.ReplicaID(uint64(s)*10 + uint64(node) + 1)
 }
 
+// strange says of a replica that the metadata which this node has would place
+// it. Of shard 0 a later one may lead.
+func (n *node) strange(s sharding.ShardID, r sharding.ReplicaID) bool {
+	if n.w.meta == nil {
+		return false
+	}
+	_, placed := n.gov.view.ReplicaNode(s, r)
+	return !placed && (s != sharding.MetaShard || r < n.gov.view.NextReplica())
+}
+
 // locate knows where replicas are, on some nodes only after a while.
 func (n *node) locate(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
 	if n.w.meta != nil {
 		return n.gov.view.ReplicaNode(s, r)
 	}
-	return n.w.name(int(r%10) - 1), n.w.step >= n.knows || n.w.healing
+	return n.w.name(int(r%10) - 1), n.w.step >= n.learns || n.w.healing
 }
 
 // sorted returns a map's keys in order: nothing may depend on the map's own.

@@ -71,15 +71,17 @@ func (w *World) found() {
 func (n *node) describe() meta.Member {
 	return meta.Member{
 		Node: n.w.name(n.id), Address: fmt.Sprintf("10.0.0.%d:7000", n.id+1), Disk: fmt.Sprintf("disk%d-%d", n.id, n.gov.disk),
-		Incarnation: n.gov.incarnation, Roles: []string{"host"},
+		Incarnation: n.gov.incarnation, Roles: []string{"host"}, Speaks: sharding.Speaks,
 	}
 }
 
 // do carries a command out.
 func (w *World) do(command []byte) {
 	w.meta.index++
-	_, result := w.meta.state.Apply(w.meta.index, command)
-	_, err := meta.DecodeResult(result)
+	_, result, err := w.meta.state.Apply(w.meta.index, command)
+	if err == nil {
+		_, err = meta.DecodeResult(result)
+	}
 	w.note("meta %s %v", command, err)
 }
 
@@ -114,12 +116,12 @@ func (w *World) govern() {
 	}
 	m.reports = waiting
 	if !w.healing && w.chance(max(1, w.profile.moves/12)) {
-		in.Orders = append(in.Orders, w.order())
+		in.Operations = append(in.Operations, w.order())
 	}
 	for _, member := range in.View.Members() {
 		if w.healing && member.Draining { // nobody else resumes it
 			m.number++
-			in.Orders = append(in.Orders, coordinator.Order{ID: m.number, Kind: coordinator.OrderResume, Node: member.Node})
+			in.Operations = append(in.Operations, coordinator.Operation{ID: m.number, Kind: coordinator.OperationResume, Node: member.Node})
 		}
 	}
 	plan := m.coord.Step(in)
@@ -135,18 +137,18 @@ func (w *World) govern() {
 }
 
 // order is what an operator may want.
-func (w *World) order() coordinator.Order {
+func (w *World) order() coordinator.Operation {
 	w.meta.number++
-	o := coordinator.Order{ID: w.meta.number, Kind: coordinator.OrderMove, Shard: w.shards[w.rng.IntN(len(w.shards))], Node: w.name(w.rng.IntN(len(w.nodes)))}
+	o := coordinator.Operation{ID: w.meta.number, Kind: coordinator.OperationMove, Shard: w.shards[w.rng.IntN(len(w.shards))], Node: w.name(w.rng.IntN(len(w.nodes)))}
 	switch w.rng.IntN(8) {
 	case 0:
-		o.Kind = coordinator.OrderDrain
+		o.Kind = coordinator.OperationDrain
 	case 1:
-		o.Kind = coordinator.OrderDown
+		o.Kind = coordinator.OperationDown
 	case 2:
-		o.Kind = coordinator.OrderRebalance
+		o.Kind = coordinator.OperationRebalance
 	case 3:
-		o.Kind = coordinator.OrderResume
+		o.Kind = coordinator.OperationResume
 	}
 	w.note("order %d %d %s", o.Kind, o.Shard, o.Node)
 	return o
@@ -258,7 +260,7 @@ func (n *node) step(view *meta.View, st *raftgroup.Status) {
 	}
 	conf := coordinator.Conf{
 		Self: st.Replica, Voters: st.Voters, Learners: st.Learners, Outgoing: st.Outgoing,
-		Match: st.Match, Commit: st.Commit, Next: view.NextReplica(),
+		Match: st.Match, Commit: st.Commit, Next: view.NextReplica(), Silent: slices.Clone(st.Unanswering),
 	}
 	for _, id := range slices.Concat(st.Voters, st.Learners) {
 		if at, known := view.ReplicaNode(st.Shard, id); !known || n.quiet[n.w.index(at)] {

@@ -1,19 +1,22 @@
 package sim
 
-// silent is the number of its own ticks in which a node hears nothing of
-// another before it counts it as silent. Clocks and links differ so much that
-// it is wrong about that now and then.
-const silent = 7
+import "github.com/hostd/hostd/host/peer"
 
-// ping lets the others know that the node lives, and counts how long it did
-// not hear of them. It goes over the same links as the frames.
+// patience is how long a node counts another one as heard, in its own ticks:
+// without a byte of it, and while its loop stands still. Clocks and links
+// differ so much that it is wrong about that now and then.
+var patience = peer.Patience{Silent: 7, Stands: 12}
+
+// ping lets the others know that the node lives, and looks who is silent. It
+// goes over the same links as the frames.
 func (n *node) ping() {
+	n.ticks++
 	for other := range n.w.nodes {
 		if other == n.id {
 			continue
 		}
 		n.w.fly(n.id, other, nil)
-		if n.silence[other]++; n.silence[other] == silent {
+		if !n.quiet[other] && n.signs[other].Silent(n.ticks, 0, patience) {
 			n.quiet[other] = true
 			n.w.count.silences++
 			n.w.note("silent %d %d", n.id, other)
@@ -22,17 +25,36 @@ func (n *node) ping() {
 	}
 }
 
+// stand is a pass of a process whose loop does not go round, as on a disk that
+// does not answer: where its links live, they ping all the same.
+func (n *node) stand() {
+	if !n.beats || n.w.step%n.slow != 0 {
+		return
+	}
+	for other := range n.w.nodes {
+		if other != n.id {
+			n.w.fly(n.id, other, nil)
+		}
+	}
+}
+
 // hear follows anything that came from another node. What counted on an older
 // process of it hears that this one is gone, however soon the new one came.
-func (n *node) hear(from int) {
-	if life := n.w.nodes[from].life; n.met[from] != life {
+func (n *node) hear(a arrival) {
+	from, signs := a.from, &n.signs[a.from]
+	if start := n.w.nodes[from].process; n.met[from] != start {
 		if n.met[from] != 0 && !n.quiet[from] {
 			n.w.note("renewed %d %d", n.id, from)
 			n.driver.Core().PeerSilent(n.w.name(from))
 		}
-		n.met[from] = life
+		n.met[from] = start
+		signs.Renew()
 	}
-	n.silence[from] = 0
+	signs.Arrived(n.ticks)
+	signs.Turned(a.turns, n.ticks)
+	if n.quiet[from] && !signs.Heard(n.ticks, patience) {
+		return
+	}
 	if n.quiet[from] {
 		n.w.note("heard %d %d", n.id, from)
 	}

@@ -8,8 +8,8 @@ import (
 	"io"
 
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/journal/disk"
-	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/journal/disk/disktest"
+	"github.com/hostd/hostd/journal/raftgroup/transfer"
 	"github.com/hostd/hostd/journal/statefile"
 	"github.com/hostd/hostd/sharding"
 )
@@ -17,23 +17,23 @@ import (
 // A snapshot of the model's state is every entry that was applied to it: what
 // is read in is then held to what all others applied.
 
-// flushed is the last version written of a shard's present life.
+// flushed is the last version written of a shard's present generation.
 func (m *machine) flushed(shard sharding.ShardID) uint64 {
 	if n := len(m.versions); n > 0 {
-		if at := m.versions[n-1].applied[shard]; at.generation == m.lives[shard] && m.shards[shard].generation == at.generation {
+		if at := m.versions[n-1].applied[shard]; at.generation == m.generations[shard] && m.shards[shard].generation == at.generation {
 			return at.index
 		}
 	}
 	return 0
 }
 
-// Held implements raftgroup.Snapshots.
-func (m *machine) Held(shard sharding.ShardID) (index uint64, term sharding.Term) {
-	if m.n.w.mail != nil {
-		if m.lives[shard] != m.shards[shard].generation {
+// StateIndex implements raftgroup.Snapshots.
+func (m *machine) StateIndex(shard sharding.ShardID) (index uint64, term sharding.Term) {
+	if m.n.w.messages != nil {
+		if m.generations[shard] != m.shards[shard].generation {
 			return 0, 0
 		}
-		return m.twin.machine.Held(shard)
+		return m.product.machine.StateIndex(shard)
 	}
 	if index = m.flushed(shard); index == 0 {
 		return 0, 0
@@ -43,13 +43,13 @@ func (m *machine) Held(shard sharding.ShardID) (index uint64, term sharding.Term
 
 // Pin implements raftgroup.Snapshots.
 func (m *machine) Pin(shard sharding.ShardID) (statefile.Pinned, error) {
-	index, term := m.Held(shard)
+	index, term := m.StateIndex(shard)
 	if index == 0 {
 		return nil, errors.New("nothing is held")
 	}
 	m.pins++
-	if m.n.w.mail != nil {
-		p, err := m.twin.machine.Pin(shard)
+	if m.n.w.messages != nil {
+		p, err := m.product.machine.Pin(shard)
 		return &counted{Pinned: p, m: m}, err
 	}
 	return &pinned{m: m, head: statefile.Header{Shard: shard, Index: index, Term: term}, log: m.shards[shard].log[:index]}, nil
@@ -122,28 +122,30 @@ func (p *pinned) Close() error {
 
 // Install implements raftgroup.Snapshots.
 func (m *machine) Install(shard sharding.ShardID, generation uint32, in statefile.Install) {
-	m.lives[shard] = generation
+	m.generations[shard] = generation
 	m.queue = append(m.queue, batch{shard: shard, generation: generation, install: &in, slow: m.n.w.rng.IntN(12)})
 }
 
 // Drop implements raftgroup.Snapshots.
 func (m *machine) Drop(shard sharding.ShardID, next uint32) {
-	m.lives[shard] = next
+	m.generations[shard] = next
 	m.queue = append(m.queue, batch{shard: shard, generation: next, drop: true})
 	delete(m.n.quorum, shard)
 	l := m.n.lanes[shard]
 	m.n.events = append(m.n.events, func() { l.leader(l.term, false) })
 }
 
-// turnOver ends a life and begins the next one.
+// turnOver ends a generation and begins the next one.
 func (m *machine) turnOver(b batch) {
-	if m.n.w.mail != nil {
+	if m.n.w.messages != nil {
 		m.begin(b.shard, b.generation)
+		delete(m.n.store.lied, b.shard)
+		delete(m.n.store.hid, b.shard)
 		if b.drop {
-			m.twin.machine.Drop(b.shard, b.generation)
+			m.product.machine.Drop(b.shard, b.generation)
 			return
 		}
-		m.twin.machine.Install(b.shard, b.generation, *b.install)
+		m.product.machine.Install(b.shard, b.generation, *b.install)
 		m.n.w.note("install %d %d %d %d", m.n.id, b.shard, b.generation, b.install.Index)
 		m.n.w.count.installs++
 		return
@@ -157,7 +159,7 @@ func (m *machine) turnOver(b batch) {
 	m.n.check(m.readIn(b.shard, b.generation, b.install))
 }
 
-// readIn begins a life with a snapshot.
+// readIn begins a generation with a snapshot.
 func (m *machine) readIn(shard sharding.ShardID, generation uint32, in *statefile.Install) (err error) {
 	stream := in.Stream
 	if stream == nil {
@@ -199,8 +201,8 @@ func (m *machine) readIn(shard sharding.ShardID, generation uint32, in *statefil
 type shipment struct {
 	at             int // it arrives
 	from, to       int
-	sender, taker  int // their lives
-	out            *raftgroup.Outgoing
+	sender, taker  int // their starts
+	out            *transfer.Outgoing
 	arrived, ended bool
 }
 
@@ -209,7 +211,7 @@ func (n *node) ship() {
 	for _, o := range n.driver.TakeSnapshots() {
 		at := n.w.step + 1 + n.w.rng.IntN(40)
 		n.w.note("ship %d %d %d %d", n.id, o.Shard, o.To, o.Index)
-		n.w.shipping = append(n.w.shipping, &shipment{at: at, from: n.id, to: n.w.index(o.Node), sender: n.life, out: o})
+		n.w.shipping = append(n.w.shipping, &shipment{at: at, from: n.id, to: n.w.index(o.Node), sender: n.process, out: o})
 	}
 }
 
@@ -220,9 +222,9 @@ func (w *World) carry() {
 	for _, s := range under {
 		switch from, to := w.nodes[s.from], w.nodes[s.to]; {
 		case s.ended:
-		case !from.up || from.life != s.sender:
+		case !from.up || from.process != s.sender:
 			s.out.Release() // nobody waits for it
-		case s.arrived && (!to.up || to.life != s.taker):
+		case s.arrived && (!to.up || to.process != s.taker):
 			w.sent(s, errors.New("the node stopped"))
 		case s.arrived || s.at > w.step:
 			w.shipping = append(w.shipping, s)
@@ -244,22 +246,50 @@ func (w *World) arrive(s *shipment) {
 		w.sent(s, errLost)
 		return
 	}
-	stream := s.out.Stream()
-	all, err := io.ReadAll(stream)
-	if err := errors.Join(err, stream.Close()); err != nil {
-		w.fail("node %d: read a snapshot: %v", s.from, err)
+	if err := w.question(s); err != nil {
+		w.sent(s, err)
+		return
+	}
+	head, all, err := s.out.Stream()
+	var body []byte
+	if err == nil {
+		body, err = io.ReadAll(all)
+		err = errors.Join(err, all.Close())
+	}
+	if err != nil {
+		if !errors.Is(err, disktest.ErrPowerCut) {
+			w.fail("node %d: read a snapshot: %v", s.from, err)
+		}
+		w.sent(s, err)
 		return
 	}
 	if !w.healing && w.rng.IntN(12) == 0 {
-		all = all[:w.rng.IntN(len(all))]
+		body = body[:w.rng.IntN(len(body))]
 	}
-	s.arrived, s.taker = true, to.life
-	to.driver.ReceiveSnapshot(w.name(s.from), bytes.NewReader(all), func(err error) {
-		if errors.Is(err, disk.ErrPowerCut) {
+	s.arrived, s.taker = true, to.process
+	to.driver.ReceiveSnapshot(w.name(s.from), head, bytes.NewReader(body), func(_ []byte, err error) {
+		if errors.Is(err, disktest.ErrPowerCut) {
 			to.check(err)
 		}
 		w.sent(s, err)
 	})
+}
+
+// question asks the receiver what it has of a snapshot that was sent before.
+func (w *World) question(s *shipment) error {
+	head, question := s.out.Question()
+	if question == nil {
+		return nil
+	}
+	to := w.nodes[s.to]
+	var answer []byte
+	var err error
+	to.driver.ReceiveSnapshot(w.name(s.from), head, question, func(a []byte, e error) { answer, err = a, e })
+	if errors.Is(err, disktest.ErrPowerCut) {
+		to.check(err)
+		return err
+	}
+	return s.out.Resume(answer, err)
 }
 
 // sent tells the sender what became of its snapshot, or that it was lost: the
@@ -278,7 +308,7 @@ func (w *World) sent(s *shipment, err error) {
 	if err == nil && !w.healing && w.rng.IntN(10) == 0 {
 		err = errLost
 	}
-	if from := w.nodes[s.from]; from.up && from.life == s.sender {
+	if from := w.nodes[s.from]; from.up && from.process == s.sender {
 		from.driver.SnapshotSent(s.out, err)
 	} else {
 		s.out.Release()

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/disk/disktest"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -17,25 +17,46 @@ func (p *profile) absence() int { return max(60, p.away) }
 // that it is one: who knows of the last change only that it was proposed needs
 // the voters before it too. The node returns empty.
 func (w *World) wipe(n *node) {
-	if !n.up {
+	if !n.up || w.anyBehind() || !w.doesWithout(n) {
 		return
 	}
+	n.crash(true)
+	n.renew()
+	w.count.wiped++
+	w.note("wiped %d", n.id)
+}
+
+// renew gives a node an empty disk.
+func (n *node) renew() {
+	w := n.w
+	n.gov.disk++
+	n.disk = disktest.NewCrashable(rand.New(rand.NewPCG(w.Seed, uint64(1000*n.gov.disk+n.id))))
+	n.store = newMemStore(w)
+	n.machine = newMachine(n)
+	if w.older.often > 0 {
+		n.gov.incarnation += perStep // above all that it was asked about
+		n.starts, n.copied, n.behind = starts{}, nil, false
+	}
+}
+
+// doesWithout says whether every shard can do without a node's disk for good.
+func (w *World) doesWithout(n *node) bool {
 	for i, other := range w.nodes {
 		// What another has lost is not known before it has returned.
 		if m, _ := w.meta.state.View().Member(w.name(i)); m.Disk != other.describe().Disk {
-			return
+			return false
 		}
 	}
 	for _, s := range w.shards {
 		leader := w.leader(s)
 		if leader == nil {
-			return
+			return false
 		}
 		st, err := leader.driver.Core().Status(s)
 		p, _ := w.meta.state.View().Placement(s)
 		lost := slices.ContainsFunc(p.Replicas, func(r meta.Replica) bool { return r.Lost })
 		if err != nil || lost || !w.asPlaced(s) || len(st.Voters) < 3 {
-			return
+			return false
 		}
 		aware := 0
 		for _, other := range w.nodes {
@@ -44,16 +65,10 @@ func (w *World) wipe(n *node) {
 			}
 		}
 		if aware <= len(st.Voters)/2 {
-			return
+			return false
 		}
 	}
-	n.crash(true)
-	n.gov.disk++
-	n.disk = disk.NewCrashable(rand.New(rand.NewPCG(w.Seed, uint64(1000*n.gov.disk+n.id))))
-	n.store = newMemStore(w)
-	n.machine = newMachine(n)
-	w.count.wiped++
-	w.note("wiped %d", n.id)
+	return true
 }
 
 // asPlaced says whether a shard's group is what its placement says.
@@ -91,11 +106,11 @@ func (w *World) inPlace() bool {
 	return true
 }
 
-// pardon starts the nodes anew that an operator has put down: nothing else
-// brings them back.
+// pardon starts the nodes anew that an operator has put down, members still or
+// removed since: nothing else brings them back.
 func (w *World) pardon() {
 	for i, n := range w.nodes {
-		if m, _ := w.meta.state.View().Member(w.name(i)); m.Downed && n.up {
+		if n.up && w.meta.state.View().PutDown(w.name(i), n.gov.incarnation) {
 			n.crash(false)
 			n.restart()
 		}

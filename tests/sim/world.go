@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -27,9 +27,11 @@ type World struct {
 	clients []*client
 	entity  map[string]*history
 
-	flights []flight
-	meta    *registry // nil where placements are fixed
-	mail    *mail     // nil where entities send nothing
+	flights  []flight
+	meta     *registry // nil where placements are fixed
+	messages *messages // nil where entities send nothing
+	liars    liars
+	older    older
 	// shipping are the snapshots on their way.
 	shipping []*shipment
 	cut      map[[2]int]bool // links that lose everything, from, to
@@ -52,32 +54,36 @@ type leadership struct {
 	term  sharding.Term
 }
 
-// flight is a frame on its way, or a ping if it is nil.
+// flight is a frame on its way, or a ping if it is nil. It tells how often the
+// sender's loop had gone round.
 type flight struct {
 	at       int
 	from, to int
 	frame    []byte
+	turns    uint64
 }
 
 // Counts says what a run met: a fault that never happens tests nothing.
 type Counts struct {
-	Frames, Lost, Doubled         int
-	crashes, cuts, pauses, stalls int
-	silences, sleeps, wakes       int
-	leads, transfers, changes     int
-	dropped, rejected             int
-	acked, reads, unknown, resent int
-	bindings                      int
-	snapshots, refusals, installs int
-	created, removed, wiped       int
-	sends, dead, turned           int
-	strayed, repeated             int
-	fired, shortened              int
+	Frames, Lost, Doubled                  int
+	crashes, cuts, pauses, stalls          int
+	silences, sleeps, wakes                int
+	leads, transfers, changes              int
+	dropped, rejected                      int
+	acked, reads, unknown, resent          int
+	bindings                               int
+	snapshots, refusals, resumed, installs int
+	created, removed, wiped                int
+	sends, dead, turned                    int
+	strayed, repeated                      int
+	fired, shortened                       int
+	lies, caught, stands                   int
+	back, found, hidden                    int
 }
 
 func (c *Counts) String() string {
-	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d bindings %d acked %d reads %d unknown %d resent %d snapshots %d refused %d installs %d created %d removed %d wiped %d sends %d dead %d turned %d strayed %d repeated %d fired %d shortened %d",
-		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent, c.snapshots, c.refusals, c.installs, c.created, c.removed, c.wiped, c.sends, c.dead, c.turned, c.strayed, c.repeated, c.fired, c.shortened)
+	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d bindings %d acked %d reads %d unknown %d resent %d snapshots %d refused %d resumed %d installs %d created %d removed %d wiped %d sends %d dead %d turned %d strayed %d repeated %d fired %d shortened %d lies %d caught %d stands %d back %d found %d hidden %d",
+		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent, c.snapshots, c.refusals, c.resumed, c.installs, c.created, c.removed, c.wiped, c.sends, c.dead, c.turned, c.strayed, c.repeated, c.fired, c.shortened, c.lies, c.caught, c.stands, c.back, c.found, c.hidden)
 }
 
 // profile is how one seed's world behaves; seeds differ in everything.
@@ -149,7 +155,9 @@ func New(seed uint64, plain bool) *World {
 		w.joining[sharding.ShardID(s+1)] = p.members > 0 && p.nodes > 1
 	}
 	if !plain {
-		w.chooseMail()
+		w.chooseMessages()
+		w.chooseLies()
+		w.chooseOlder()
 	}
 	for i := range p.nodes {
 		w.nodes = append(w.nodes, newNode(w, i))
@@ -230,7 +238,7 @@ func (w *World) Close() {
 	for _, n := range w.nodes {
 		if n.up {
 			n.up = false
-			n.machine.twin.close(w)
+			n.machine.product.close(w)
 		}
 	}
 }
@@ -239,7 +247,7 @@ func (w *World) Close() {
 func (w *World) pass() {
 	w.deliver()
 	w.carry()
-	w.mail.carry()
+	w.messages.carry()
 	for _, i := range w.rng.Perm(len(w.nodes)) {
 		w.nodes[i].run()
 	}
@@ -256,7 +264,7 @@ func (w *World) send(from, to int, frame []byte) {
 	w.note("send %d %d", from, to)
 	w.trace.Write(frame)
 	if w.Story != nil {
-		_ = raftgroup.DecodeFrame(frame, func(m raftgroup.Message) { fmt.Fprintf(w.Story, "  shard %d %v\n", m.Shard, m.Raft) })
+		_ = wire.DecodeFrame(frame, func(m wire.Message) { fmt.Fprintf(w.Story, "  shard %d %v\n", m.Shard, m.Raft) })
 	}
 	w.fly(from, to, frame)
 }
@@ -285,7 +293,7 @@ func (w *World) fly(from, to int, frame []byte) {
 	for range copies {
 		// Each copy is its own: entries keep pointing into the frame.
 		at := w.step + 1 + w.rng.IntN(delay)
-		w.flights = append(w.flights, flight{at, from, to, bytes.Clone(frame)})
+		w.flights = append(w.flights, flight{at, from, to, bytes.Clone(frame), w.nodes[from].turns})
 	}
 }
 
@@ -307,7 +315,7 @@ func (w *World) deliver() {
 	w.rng.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
 	for _, f := range due {
 		if n := w.nodes[f.to]; n.up {
-			n.inbox = append(n.inbox, arrival{f.from, f.frame})
+			n.inbox = append(n.inbox, arrival{f.from, f.frame, f.turns})
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -51,7 +52,18 @@ type Member struct {
 	Zone string `protobuf:"bytes,9,opt,name=zone,proto3" json:"zone,omitempty"`
 	// Whether it is drained: it leads nothing and is given nothing until it is
 	// resumed or starts anew.
-	Draining      bool `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
+	Draining bool `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
+	// How far its wall clock is ahead of the median of those that it hears, in
+	// milliseconds, in steps of 100; negative where it is behind.
+	ClockSkewMillis int64 `protobuf:"zigzag64,30,opt,name=clock_skew_millis,json=clockSkewMillis,proto3" json:"clock_skew_millis,omitempty"`
+	// The levels that its release speaks, as far as the answering node knows;
+	// both 0 where it does not.
+	MinLevel uint32 `protobuf:"varint,20,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
+	// The highest of them.
+	MaxLevel uint32 `protobuf:"varint,21,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	// Why it is given no leadership for balance, as the coordinator told; not set
+	// where it is given some.
+	Trouble       *Trouble `protobuf:"bytes,31,opt,name=trouble,proto3" json:"trouble,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -156,6 +168,100 @@ func (x *Member) GetDraining() bool {
 	return false
 }
 
+func (x *Member) GetClockSkewMillis() int64 {
+	if x != nil {
+		return x.ClockSkewMillis
+	}
+	return 0
+}
+
+func (x *Member) GetMinLevel() uint32 {
+	if x != nil {
+		return x.MinLevel
+	}
+	return 0
+}
+
+func (x *Member) GetMaxLevel() uint32 {
+	if x != nil {
+		return x.MaxLevel
+	}
+	return 0
+}
+
+func (x *Member) GetTrouble() *Trouble {
+	if x != nil {
+		return x.Trouble
+	}
+	return nil
+}
+
+// Trouble is what a node gave that is slow, or comes and goes.
+type Trouble struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether what it led was taken from it because it was slow: its disk or its
+	// raft loop. Otherwise it came back after it was lost.
+	Slow bool `protobuf:"varint,1,opt,name=slow,proto3" json:"slow,omitempty"`
+	// When it is given leaderships again if it gives no more trouble, by the
+	// coordinator's clock; not set while it is slow.
+	Until *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
+	// For how long it must give no trouble.
+	QuietMillis   uint64 `protobuf:"varint,3,opt,name=quiet_millis,json=quietMillis,proto3" json:"quiet_millis,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Trouble) Reset() {
+	*x = Trouble{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Trouble) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Trouble) ProtoMessage() {}
+
+func (x *Trouble) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Trouble.ProtoReflect.Descriptor instead.
+func (*Trouble) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Trouble) GetSlow() bool {
+	if x != nil {
+		return x.Slow
+	}
+	return false
+}
+
+func (x *Trouble) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *Trouble) GetQuietMillis() uint64 {
+	if x != nil {
+		return x.QuietMillis
+	}
+	return 0
+}
+
 // Shard is one shard of the cluster.
 type Shard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -175,14 +281,18 @@ type Shard struct {
 	// replica, on the leader as far as it has said.
 	AppliedIndex uint64 `protobuf:"varint,7,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	// Estimated size of its journal on disk, in bytes.
-	Bytes         uint64 `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Bytes uint64 `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Replicas that have stopped: they neither lead nor answer, and are replaced
+	// where others have the shard. One whose rows are disputed is here too: it
+	// answers nobody until enough voters say what they have, and is kept.
+	Stopped       []*StoppedReplica `protobuf:"bytes,40,rep,name=stopped,proto3" json:"stopped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Shard) Reset() {
 	*x = Shard{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[1]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -194,7 +304,7 @@ func (x *Shard) String() string {
 func (*Shard) ProtoMessage() {}
 
 func (x *Shard) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[1]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -207,7 +317,7 @@ func (x *Shard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shard.ProtoReflect.Descriptor instead.
 func (*Shard) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{1}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Shard) GetShardId() uint32 {
@@ -266,6 +376,68 @@ func (x *Shard) GetBytes() uint64 {
 	return 0
 }
 
+func (x *Shard) GetStopped() []*StoppedReplica {
+	if x != nil {
+		return x.Stopped
+	}
+	return nil
+}
+
+// StoppedReplica is a replica that applies no more of its log.
+type StoppedReplica struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its node, whose /readyz and log say more.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// "damaged" or "unsupported", which is an entry of a later release.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoppedReplica) Reset() {
+	*x = StoppedReplica{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoppedReplica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoppedReplica) ProtoMessage() {}
+
+func (x *StoppedReplica) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoppedReplica.ProtoReflect.Descriptor instead.
+func (*StoppedReplica) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StoppedReplica) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *StoppedReplica) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // GetClusterRequest has no parameters.
 type GetClusterRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -275,7 +447,7 @@ type GetClusterRequest struct {
 
 func (x *GetClusterRequest) Reset() {
 	*x = GetClusterRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[2]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -287,7 +459,7 @@ func (x *GetClusterRequest) String() string {
 func (*GetClusterRequest) ProtoMessage() {}
 
 func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[2]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -300,7 +472,7 @@ func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 // GetClusterResponse describes the cluster as the answering node sees it.
@@ -317,14 +489,22 @@ type GetClusterResponse struct {
 	// How many data shards the cluster has.
 	ShardCount uint32 `protobuf:"varint,5,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"`
 	// The entity types, ordered by name, and what decides the shard of an entity.
-	ShardKeys     []*ShardKey `protobuf:"bytes,6,rep,name=shard_keys,json=shardKeys,proto3" json:"shard_keys,omitempty"`
+	ShardKeys []*ShardKey `protobuf:"bytes,6,rep,name=shard_keys,json=shardKeys,proto3" json:"shard_keys,omitempty"`
+	// The level of the cluster: the version of what it writes.
+	Level uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
+	// The cluster: no other has the same. Every answer has it in its header
+	// Hostd-Cluster too, and a call that names another there is refused with
+	// failed_precondition.
+	ClusterId string `protobuf:"bytes,60,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// What the operators decided for the whole cluster.
+	Policy        *Policy `protobuf:"bytes,110,opt,name=policy,proto3" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetClusterResponse) Reset() {
 	*x = GetClusterResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[3]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -336,7 +516,7 @@ func (x *GetClusterResponse) String() string {
 func (*GetClusterResponse) ProtoMessage() {}
 
 func (x *GetClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[3]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -349,7 +529,7 @@ func (x *GetClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterResponse.ProtoReflect.Descriptor instead.
 func (*GetClusterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetClusterResponse) GetMembers() []*Member {
@@ -394,6 +574,27 @@ func (x *GetClusterResponse) GetShardKeys() []*ShardKey {
 	return nil
 }
 
+func (x *GetClusterResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *GetClusterResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *GetClusterResponse) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
 // ShardKey says what of an entity decides its shard: with neither group nor
 // until the type and the whole id. It never changes.
 type ShardKey struct {
@@ -411,7 +612,7 @@ type ShardKey struct {
 
 func (x *ShardKey) Reset() {
 	*x = ShardKey{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[4]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +624,7 @@ func (x *ShardKey) String() string {
 func (*ShardKey) ProtoMessage() {}
 
 func (x *ShardKey) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[4]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +637,7 @@ func (x *ShardKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardKey.ProtoReflect.Descriptor instead.
 func (*ShardKey) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ShardKey) GetEntityType() string {
@@ -460,16 +661,22 @@ func (x *ShardKey) GetUntil() string {
 	return ""
 }
 
-// ListShardsRequest has no parameters.
+// ListShardsRequest asks for the shards.
 type ListShardsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only numbers and leaders: what a client needs that sends commands to the
+	// node that leads.
+	LeadersOnly bool `protobuf:"varint,1,opt,name=leaders_only,json=leadersOnly,proto3" json:"leaders_only,omitempty"`
+	// With leaders_only, the version of an earlier answer: the answer has the
+	// shards whose leader has changed since, if the same node is asked.
+	SinceVersion  string `protobuf:"bytes,2,opt,name=since_version,json=sinceVersion,proto3" json:"since_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListShardsRequest) Reset() {
 	*x = ListShardsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[5]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +688,7 @@ func (x *ListShardsRequest) String() string {
 func (*ListShardsRequest) ProtoMessage() {}
 
 func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[5]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,21 +701,39 @@ func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsRequest.ProtoReflect.Descriptor instead.
 func (*ListShardsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ListShardsRequest) GetLeadersOnly() bool {
+	if x != nil {
+		return x.LeadersOnly
+	}
+	return false
+}
+
+func (x *ListShardsRequest) GetSinceVersion() string {
+	if x != nil {
+		return x.SinceVersion
+	}
+	return ""
 }
 
 // ListShardsResponse lists shards.
 type ListShardsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Every shard, ordered by number.
-	Shards        []*Shard `protobuf:"bytes,1,rep,name=shards,proto3" json:"shards,omitempty"`
+	Shards []*Shard `protobuf:"bytes,1,rep,name=shards,proto3" json:"shards,omitempty"`
+	// With leaders_only, the version of who leads what.
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Whether shards are only those that have changed since since_version.
+	Changes       bool `protobuf:"varint,3,opt,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListShardsResponse) Reset() {
 	*x = ListShardsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -520,7 +745,7 @@ func (x *ListShardsResponse) String() string {
 func (*ListShardsResponse) ProtoMessage() {}
 
 func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -533,7 +758,7 @@ func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsResponse.ProtoReflect.Descriptor instead.
 func (*ListShardsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListShardsResponse) GetShards() []*Shard {
@@ -541,6 +766,20 @@ func (x *ListShardsResponse) GetShards() []*Shard {
 		return x.Shards
 	}
 	return nil
+}
+
+func (x *ListShardsResponse) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ListShardsResponse) GetChanges() bool {
+	if x != nil {
+		return x.Changes
+	}
+	return false
 }
 
 // WatchClusterRequest has no parameters.
@@ -552,7 +791,7 @@ type WatchClusterRequest struct {
 
 func (x *WatchClusterRequest) Reset() {
 	*x = WatchClusterRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[7]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +803,7 @@ func (x *WatchClusterRequest) String() string {
 func (*WatchClusterRequest) ProtoMessage() {}
 
 func (x *WatchClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[7]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +816,7 @@ func (x *WatchClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchClusterRequest.ProtoReflect.Descriptor instead.
 func (*WatchClusterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 // WatchClusterResponse is the cluster after a change.
@@ -592,14 +831,18 @@ type WatchClusterResponse struct {
 	// The answering node.
 	NodeId string `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// How many data shards the cluster has.
-	ShardCount    uint32 `protobuf:"varint,5,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"`
+	ShardCount uint32 `protobuf:"varint,5,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"`
+	// The level of the cluster: the version of what it writes.
+	Level uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
+	// What the operators decided for the whole cluster.
+	Policy        *Policy `protobuf:"bytes,110,opt,name=policy,proto3" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchClusterResponse) Reset() {
 	*x = WatchClusterResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[8]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +854,7 @@ func (x *WatchClusterResponse) String() string {
 func (*WatchClusterResponse) ProtoMessage() {}
 
 func (x *WatchClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[8]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +867,7 @@ func (x *WatchClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchClusterResponse.ProtoReflect.Descriptor instead.
 func (*WatchClusterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WatchClusterResponse) GetMembers() []*Member {
@@ -662,6 +905,20 @@ func (x *WatchClusterResponse) GetShardCount() uint32 {
 	return 0
 }
 
+func (x *WatchClusterResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *WatchClusterResponse) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
 // MoveShardRequest names a shard and where its leadership goes.
 type MoveShardRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -675,7 +932,7 @@ type MoveShardRequest struct {
 
 func (x *MoveShardRequest) Reset() {
 	*x = MoveShardRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[9]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +944,7 @@ func (x *MoveShardRequest) String() string {
 func (*MoveShardRequest) ProtoMessage() {}
 
 func (x *MoveShardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[9]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +957,7 @@ func (x *MoveShardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveShardRequest.ProtoReflect.Descriptor instead.
 func (*MoveShardRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MoveShardRequest) GetShardId() uint32 {
@@ -726,7 +983,7 @@ type MoveShardResponse struct {
 
 func (x *MoveShardResponse) Reset() {
 	*x = MoveShardResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[10]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +995,7 @@ func (x *MoveShardResponse) String() string {
 func (*MoveShardResponse) ProtoMessage() {}
 
 func (x *MoveShardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[10]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +1008,7 @@ func (x *MoveShardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveShardResponse.ProtoReflect.Descriptor instead.
 func (*MoveShardResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 // DrainRequest names a node.
@@ -765,7 +1022,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[11]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -777,7 +1034,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[11]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -790,7 +1047,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DrainRequest) GetNodeId() string {
@@ -811,7 +1068,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[12]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +1080,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[12]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +1093,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DrainResponse) GetMoved() uint32 {
@@ -857,7 +1114,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +1126,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +1139,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResumeRequest) GetNodeId() string {
@@ -901,7 +1158,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +1170,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +1183,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 // LeaveRequest names a node.
@@ -940,7 +1197,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1209,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1222,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LeaveRequest) GetNodeId() string {
@@ -984,7 +1241,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1253,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1266,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 // DownRequest names a node.
@@ -1023,7 +1280,7 @@ type DownRequest struct {
 
 func (x *DownRequest) Reset() {
 	*x = DownRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1035,7 +1292,7 @@ func (x *DownRequest) String() string {
 func (*DownRequest) ProtoMessage() {}
 
 func (x *DownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1048,7 +1305,7 @@ func (x *DownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownRequest.ProtoReflect.Descriptor instead.
 func (*DownRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DownRequest) GetNodeId() string {
@@ -1067,7 +1324,7 @@ type DownResponse struct {
 
 func (x *DownResponse) Reset() {
 	*x = DownResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1336,7 @@ func (x *DownResponse) String() string {
 func (*DownResponse) ProtoMessage() {}
 
 func (x *DownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1349,7 @@ func (x *DownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownResponse.ProtoReflect.Descriptor instead.
 func (*DownResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 // RebalanceRequest has no parameters.
@@ -1104,7 +1361,7 @@ type RebalanceRequest struct {
 
 func (x *RebalanceRequest) Reset() {
 	*x = RebalanceRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1373,7 @@ func (x *RebalanceRequest) String() string {
 func (*RebalanceRequest) ProtoMessage() {}
 
 func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1386,7 @@ func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceRequest.ProtoReflect.Descriptor instead.
 func (*RebalanceRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 // RebalanceResponse says what was started.
@@ -1143,7 +1400,7 @@ type RebalanceResponse struct {
 
 func (x *RebalanceResponse) Reset() {
 	*x = RebalanceResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1412,7 @@ func (x *RebalanceResponse) String() string {
 func (*RebalanceResponse) ProtoMessage() {}
 
 func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1425,7 @@ func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceResponse.ProtoReflect.Descriptor instead.
 func (*RebalanceResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RebalanceResponse) GetMoves() uint32 {
@@ -1193,7 +1450,7 @@ type Setting struct {
 
 func (x *Setting) Reset() {
 	*x = Setting{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1462,7 @@ func (x *Setting) String() string {
 func (*Setting) ProtoMessage() {}
 
 func (x *Setting) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1475,7 @@ func (x *Setting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setting.ProtoReflect.Descriptor instead.
 func (*Setting) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Setting) GetKey() string {
@@ -1255,7 +1512,7 @@ type PutSettingRequest struct {
 
 func (x *PutSettingRequest) Reset() {
 	*x = PutSettingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1524,7 @@ func (x *PutSettingRequest) String() string {
 func (*PutSettingRequest) ProtoMessage() {}
 
 func (x *PutSettingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1537,7 @@ func (x *PutSettingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PutSettingRequest) GetKey() string {
@@ -1308,7 +1565,7 @@ type PutSettingResponse struct {
 
 func (x *PutSettingResponse) Reset() {
 	*x = PutSettingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1577,7 @@ func (x *PutSettingResponse) String() string {
 func (*PutSettingResponse) ProtoMessage() {}
 
 func (x *PutSettingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1590,7 @@ func (x *PutSettingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PutSettingResponse) GetRevision() uint64 {
@@ -1354,7 +1611,7 @@ type GetSettingRequest struct {
 
 func (x *GetSettingRequest) Reset() {
 	*x = GetSettingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1623,7 @@ func (x *GetSettingRequest) String() string {
 func (*GetSettingRequest) ProtoMessage() {}
 
 func (x *GetSettingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1636,7 @@ func (x *GetSettingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetSettingRequest) GetKey() string {
@@ -1400,7 +1657,7 @@ type GetSettingResponse struct {
 
 func (x *GetSettingResponse) Reset() {
 	*x = GetSettingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1669,7 @@ func (x *GetSettingResponse) String() string {
 func (*GetSettingResponse) ProtoMessage() {}
 
 func (x *GetSettingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1682,7 @@ func (x *GetSettingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetSettingResponse) GetSetting() *Setting {
@@ -1446,7 +1703,7 @@ type ListSettingsRequest struct {
 
 func (x *ListSettingsRequest) Reset() {
 	*x = ListSettingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1715,7 @@ func (x *ListSettingsRequest) String() string {
 func (*ListSettingsRequest) ProtoMessage() {}
 
 func (x *ListSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1728,7 @@ func (x *ListSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSettingsRequest.ProtoReflect.Descriptor instead.
 func (*ListSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListSettingsRequest) GetKeyPrefix() string {
@@ -1494,7 +1751,7 @@ type ListSettingsResponse struct {
 
 func (x *ListSettingsResponse) Reset() {
 	*x = ListSettingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1763,7 @@ func (x *ListSettingsResponse) String() string {
 func (*ListSettingsResponse) ProtoMessage() {}
 
 func (x *ListSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1776,7 @@ func (x *ListSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSettingsResponse.ProtoReflect.Descriptor instead.
 func (*ListSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListSettingsResponse) GetSettings() []*Setting {
@@ -1547,7 +1804,7 @@ type WatchSettingsRequest struct {
 
 func (x *WatchSettingsRequest) Reset() {
 	*x = WatchSettingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1816,7 @@ func (x *WatchSettingsRequest) String() string {
 func (*WatchSettingsRequest) ProtoMessage() {}
 
 func (x *WatchSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1829,7 @@ func (x *WatchSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSettingsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchSettingsRequest) GetKeyPrefix() string {
@@ -1593,7 +1850,7 @@ type WatchSettingsResponse struct {
 
 func (x *WatchSettingsResponse) Reset() {
 	*x = WatchSettingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1862,7 @@ func (x *WatchSettingsResponse) String() string {
 func (*WatchSettingsResponse) ProtoMessage() {}
 
 func (x *WatchSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1875,7 @@ func (x *WatchSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSettingsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchSettingsResponse) GetSetting() *Setting {
@@ -1628,11 +1885,517 @@ func (x *WatchSettingsResponse) GetSetting() *Setting {
 	return nil
 }
 
+// Policy is what the operators decided for the whole cluster.
+type Policy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Voters of a shard, as far as there are nodes: 1, 3, 5 or 7.
+	Replication uint32 `protobuf:"varint,1,opt,name=replication,proto3" json:"replication,omitempty"`
+	// No shard is placed before so many nodes are up.
+	MinMembers uint32 `protobuf:"varint,2,opt,name=min_members,json=minMembers,proto3" json:"min_members,omitempty"`
+	// Whether replicas and leaders are moved for balance alone.
+	Rebalance bool `protobuf:"varint,3,opt,name=rebalance,proto3" json:"rebalance,omitempty"`
+	// The replicas of a node that was out of reach for so long are replaced.
+	DeadAfterMillis uint64 `protobuf:"varint,4,opt,name=dead_after_millis,json=deadAfterMillis,proto3" json:"dead_after_millis,omitempty"`
+	// Whether the metadata has the policy. Without it, and for a dead_after_millis
+	// that it does not have, each coordinator goes by its own flags; those of the
+	// answering node are shown.
+	Stored        bool `protobuf:"varint,5,opt,name=stored,proto3" json:"stored,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Policy) Reset() {
+	*x = Policy{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Policy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Policy) ProtoMessage() {}
+
+func (x *Policy) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Policy.ProtoReflect.Descriptor instead.
+func (*Policy) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Policy) GetReplication() uint32 {
+	if x != nil {
+		return x.Replication
+	}
+	return 0
+}
+
+func (x *Policy) GetMinMembers() uint32 {
+	if x != nil {
+		return x.MinMembers
+	}
+	return 0
+}
+
+func (x *Policy) GetRebalance() bool {
+	if x != nil {
+		return x.Rebalance
+	}
+	return false
+}
+
+func (x *Policy) GetDeadAfterMillis() uint64 {
+	if x != nil {
+		return x.DeadAfterMillis
+	}
+	return 0
+}
+
+func (x *Policy) GetStored() bool {
+	if x != nil {
+		return x.Stored
+	}
+	return false
+}
+
+// SetPolicyRequest has what is to change.
+type SetPolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of Policy.
+	Replication *uint32 `protobuf:"varint,1,opt,name=replication,proto3,oneof" json:"replication,omitempty"`
+	// Of Policy.
+	MinMembers *uint32 `protobuf:"varint,2,opt,name=min_members,json=minMembers,proto3,oneof" json:"min_members,omitempty"`
+	// Of Policy.
+	Rebalance *bool `protobuf:"varint,3,opt,name=rebalance,proto3,oneof" json:"rebalance,omitempty"`
+	// Of Policy; from level 2 of the cluster on.
+	DeadAfterMillis *uint64 `protobuf:"varint,4,opt,name=dead_after_millis,json=deadAfterMillis,proto3,oneof" json:"dead_after_millis,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *SetPolicyRequest) Reset() {
+	*x = SetPolicyRequest{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPolicyRequest) ProtoMessage() {}
+
+func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
+func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SetPolicyRequest) GetReplication() uint32 {
+	if x != nil && x.Replication != nil {
+		return *x.Replication
+	}
+	return 0
+}
+
+func (x *SetPolicyRequest) GetMinMembers() uint32 {
+	if x != nil && x.MinMembers != nil {
+		return *x.MinMembers
+	}
+	return 0
+}
+
+func (x *SetPolicyRequest) GetRebalance() bool {
+	if x != nil && x.Rebalance != nil {
+		return *x.Rebalance
+	}
+	return false
+}
+
+func (x *SetPolicyRequest) GetDeadAfterMillis() uint64 {
+	if x != nil && x.DeadAfterMillis != nil {
+		return *x.DeadAfterMillis
+	}
+	return 0
+}
+
+// SetPolicyResponse has the policy as it is now.
+type SetPolicyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The policy.
+	Policy        *Policy `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPolicyResponse) Reset() {
+	*x = SetPolicyResponse{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPolicyResponse) ProtoMessage() {}
+
+func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
+func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SetPolicyResponse) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+// RaiseLevelRequest names a level.
+type RaiseLevelRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The level; 0 for the highest that the answering node speaks.
+	Level uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	// Whether to say only what stands in the way.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseLevelRequest) Reset() {
+	*x = RaiseLevelRequest{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseLevelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseLevelRequest) ProtoMessage() {}
+
+func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseLevelRequest.ProtoReflect.Descriptor instead.
+func (*RaiseLevelRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *RaiseLevelRequest) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *RaiseLevelRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// RaiseLevelResponse says what the members speak.
+type RaiseLevelResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The level that the cluster is at now.
+	Level uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	// The level that was asked for.
+	Wanted uint32 `protobuf:"varint,2,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	// The members, by name.
+	Nodes         []*NodeLevels `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseLevelResponse) Reset() {
+	*x = RaiseLevelResponse{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseLevelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseLevelResponse) ProtoMessage() {}
+
+func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseLevelResponse.ProtoReflect.Descriptor instead.
+func (*RaiseLevelResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *RaiseLevelResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *RaiseLevelResponse) GetWanted() uint32 {
+	if x != nil {
+		return x.Wanted
+	}
+	return 0
+}
+
+func (x *RaiseLevelResponse) GetNodes() []*NodeLevels {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// InitializeRequest has no parameters.
+type InitializeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InitializeRequest) Reset() {
+	*x = InitializeRequest{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InitializeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InitializeRequest) ProtoMessage() {}
+
+func (x *InitializeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InitializeRequest.ProtoReflect.Descriptor instead.
+func (*InitializeRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
+}
+
+// InitializeResponse names the cluster of the answering node.
+type InitializeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Whether the node has founded it since it was called; otherwise the cluster
+	// was there, and nothing was done but to join it.
+	Founded bool `protobuf:"varint,2,opt,name=founded,proto3" json:"founded,omitempty"`
+	// The seeds that did not answer when the node founded the cluster, host:port.
+	SilentSeeds   []string `protobuf:"bytes,3,rep,name=silent_seeds,json=silentSeeds,proto3" json:"silent_seeds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InitializeResponse) Reset() {
+	*x = InitializeResponse{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InitializeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InitializeResponse) ProtoMessage() {}
+
+func (x *InitializeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InitializeResponse.ProtoReflect.Descriptor instead.
+func (*InitializeResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *InitializeResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *InitializeResponse) GetFounded() bool {
+	if x != nil {
+		return x.Founded
+	}
+	return false
+}
+
+func (x *InitializeResponse) GetSilentSeeds() []string {
+	if x != nil {
+		return x.SilentSeeds
+	}
+	return nil
+}
+
+// NodeLevels is what one member speaks.
+type NodeLevels struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Its release; empty where it did not answer.
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// The levels that its release speaks; both 0 where it did not answer.
+	MinLevel uint32 `protobuf:"varint,3,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
+	// The highest of them.
+	MaxLevel uint32 `protobuf:"varint,4,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	// Why the level cannot be raised because of it; empty where it can.
+	Obstacle      string `protobuf:"bytes,5,opt,name=obstacle,proto3" json:"obstacle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeLevels) Reset() {
+	*x = NodeLevels{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeLevels) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeLevels) ProtoMessage() {}
+
+func (x *NodeLevels) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeLevels.ProtoReflect.Descriptor instead.
+func (*NodeLevels) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *NodeLevels) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *NodeLevels) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *NodeLevels) GetMinLevel() uint32 {
+	if x != nil {
+		return x.MinLevel
+	}
+	return 0
+}
+
+func (x *NodeLevels) GetMaxLevel() uint32 {
+	if x != nil {
+		return x.MaxLevel
+	}
+	return 0
+}
+
+func (x *NodeLevels) GetObstacle() string {
+	if x != nil {
+		return x.Obstacle
+	}
+	return ""
+}
+
 var File_hostd_cluster_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1ehostd/cluster/v1/cluster.proto\x12\x10hostd.cluster.v1\x1a\x1bbuf/validate/validate.proto\"\x99\x02\n" +
+	"\x1ehostd/cluster/v1/cluster.proto\x12\x10hostd.cluster.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb4\x03\n" +
 	"\x06Member\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -1644,7 +2407,15 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\aversion\x18\b \x01(\tR\aversion\x12\x12\n" +
 	"\x04zone\x18\t \x01(\tR\x04zone\x12\x1a\n" +
 	"\bdraining\x18\n" +
-	" \x01(\bR\bdraining\"\xe0\x01\n" +
+	" \x01(\bR\bdraining\x12*\n" +
+	"\x11clock_skew_millis\x18\x1e \x01(\x12R\x0fclockSkewMillis\x12\x1b\n" +
+	"\tmin_level\x18\x14 \x01(\rR\bminLevel\x12\x1b\n" +
+	"\tmax_level\x18\x15 \x01(\rR\bmaxLevel\x123\n" +
+	"\atrouble\x18\x1f \x01(\v2\x19.hostd.cluster.v1.TroubleR\atrouble\"r\n" +
+	"\aTrouble\x12\x12\n" +
+	"\x04slow\x18\x01 \x01(\bR\x04slow\x120\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12!\n" +
+	"\fquiet_millis\x18\x03 \x01(\x04R\vquietMillis\"\x9c\x02\n" +
 	"\x05Shard\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +
@@ -1653,8 +2424,12 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\blearners\x18\x05 \x03(\tR\blearners\x12!\n" +
 	"\fentity_count\x18\x06 \x01(\x04R\ventityCount\x12#\n" +
 	"\rapplied_index\x18\a \x01(\x04R\fappliedIndex\x12\x14\n" +
-	"\x05bytes\x18\b \x01(\x04R\x05bytes\"\x13\n" +
-	"\x11GetClusterRequest\"\xf7\x01\n" +
+	"\x05bytes\x18\b \x01(\x04R\x05bytes\x12:\n" +
+	"\astopped\x18( \x03(\v2 .hostd.cluster.v1.StoppedReplicaR\astopped\"A\n" +
+	"\x0eStoppedReplica\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x13\n" +
+	"\x11GetClusterRequest\"\xde\x02\n" +
 	"\x12GetClusterResponse\x122\n" +
 	"\amembers\x18\x01 \x03(\v2\x18.hostd.cluster.v1.MemberR\amembers\x12 \n" +
 	"\vcoordinator\x18\x02 \x01(\tR\vcoordinator\x12\x16\n" +
@@ -1663,23 +2438,33 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\vshard_count\x18\x05 \x01(\rR\n" +
 	"shardCount\x129\n" +
 	"\n" +
-	"shard_keys\x18\x06 \x03(\v2\x1a.hostd.cluster.v1.ShardKeyR\tshardKeys\"W\n" +
+	"shard_keys\x18\x06 \x03(\v2\x1a.hostd.cluster.v1.ShardKeyR\tshardKeys\x12\x14\n" +
+	"\x05level\x18\x14 \x01(\rR\x05level\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18< \x01(\tR\tclusterId\x120\n" +
+	"\x06policy\x18n \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\"W\n" +
 	"\bShardKey\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
-	"\x05until\x18\x03 \x01(\tR\x05until\"\x13\n" +
-	"\x11ListShardsRequest\"E\n" +
+	"\x05until\x18\x03 \x01(\tR\x05until\"e\n" +
+	"\x11ListShardsRequest\x12!\n" +
+	"\fleaders_only\x18\x01 \x01(\bR\vleadersOnly\x12-\n" +
+	"\rsince_version\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\fsinceVersion\"y\n" +
 	"\x12ListShardsResponse\x12/\n" +
-	"\x06shards\x18\x01 \x03(\v2\x17.hostd.cluster.v1.ShardR\x06shards\"\x15\n" +
-	"\x13WatchClusterRequest\"\xbe\x01\n" +
+	"\x06shards\x18\x01 \x03(\v2\x17.hostd.cluster.v1.ShardR\x06shards\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
+	"\achanges\x18\x03 \x01(\bR\achanges\"\x15\n" +
+	"\x13WatchClusterRequest\"\x86\x02\n" +
 	"\x14WatchClusterResponse\x122\n" +
 	"\amembers\x18\x01 \x03(\v2\x18.hostd.cluster.v1.MemberR\amembers\x12 \n" +
 	"\vcoordinator\x18\x02 \x01(\tR\vcoordinator\x12\x16\n" +
 	"\x06quorum\x18\x03 \x01(\bR\x06quorum\x12\x17\n" +
 	"\anode_id\x18\x04 \x01(\tR\x06nodeId\x12\x1f\n" +
 	"\vshard_count\x18\x05 \x01(\rR\n" +
-	"shardCount\"R\n" +
+	"shardCount\x12\x14\n" +
+	"\x05level\x18\x14 \x01(\rR\x05level\x120\n" +
+	"\x06policy\x18n \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\"R\n" +
 	"\x10MoveShardRequest\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12#\n" +
 	"\ato_node\x18\x02 \x01(\tB\n" +
@@ -1729,7 +2514,47 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"key_prefix\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tkeyPrefix\"L\n" +
 	"\x15WatchSettingsResponse\x123\n" +
-	"\asetting\x18\x01 \x01(\v2\x19.hostd.cluster.v1.SettingR\asetting2\x8a\t\n" +
+	"\asetting\x18\x01 \x01(\v2\x19.hostd.cluster.v1.SettingR\asetting\"\xad\x01\n" +
+	"\x06Policy\x12 \n" +
+	"\vreplication\x18\x01 \x01(\rR\vreplication\x12\x1f\n" +
+	"\vmin_members\x18\x02 \x01(\rR\n" +
+	"minMembers\x12\x1c\n" +
+	"\trebalance\x18\x03 \x01(\bR\trebalance\x12*\n" +
+	"\x11dead_after_millis\x18\x04 \x01(\x04R\x0fdeadAfterMillis\x12\x16\n" +
+	"\x06stored\x18\x05 \x01(\bR\x06stored\"\xf7\x01\n" +
+	"\x10SetPolicyRequest\x12%\n" +
+	"\vreplication\x18\x01 \x01(\rH\x00R\vreplication\x88\x01\x01\x12$\n" +
+	"\vmin_members\x18\x02 \x01(\rH\x01R\n" +
+	"minMembers\x88\x01\x01\x12!\n" +
+	"\trebalance\x18\x03 \x01(\bH\x02R\trebalance\x88\x01\x01\x12/\n" +
+	"\x11dead_after_millis\x18\x04 \x01(\x04H\x03R\x0fdeadAfterMillis\x88\x01\x01B\x0e\n" +
+	"\f_replicationB\x0e\n" +
+	"\f_min_membersB\f\n" +
+	"\n" +
+	"_rebalanceB\x14\n" +
+	"\x12_dead_after_millis\"E\n" +
+	"\x11SetPolicyResponse\x120\n" +
+	"\x06policy\x18\x01 \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\"B\n" +
+	"\x11RaiseLevelRequest\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"v\n" +
+	"\x12RaiseLevelResponse\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\x12\x16\n" +
+	"\x06wanted\x18\x02 \x01(\rR\x06wanted\x122\n" +
+	"\x05nodes\x18\x03 \x03(\v2\x1c.hostd.cluster.v1.NodeLevelsR\x05nodes\"\x13\n" +
+	"\x11InitializeRequest\"p\n" +
+	"\x12InitializeResponse\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x18\n" +
+	"\afounded\x18\x02 \x01(\bR\afounded\x12!\n" +
+	"\fsilent_seeds\x18\x03 \x03(\tR\vsilentSeeds\"\x95\x01\n" +
+	"\n" +
+	"NodeLevels\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1b\n" +
+	"\tmin_level\x18\x03 \x01(\rR\bminLevel\x12\x1b\n" +
+	"\tmax_level\x18\x04 \x01(\rR\bmaxLevel\x12\x1a\n" +
+	"\bobstacle\x18\x05 \x01(\tR\bobstacle2\x92\v\n" +
 	"\x0eClusterService\x12\\\n" +
 	"\n" +
 	"GetCluster\x12#.hostd.cluster.v1.GetClusterRequest\x1a$.hostd.cluster.v1.GetClusterResponse\"\x03\x90\x02\x01\x12\\\n" +
@@ -1742,6 +2567,11 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05Leave\x12\x1e.hostd.cluster.v1.LeaveRequest\x1a\x1f.hostd.cluster.v1.LeaveResponse\x12E\n" +
 	"\x04Down\x12\x1d.hostd.cluster.v1.DownRequest\x1a\x1e.hostd.cluster.v1.DownResponse\x12T\n" +
 	"\tRebalance\x12\".hostd.cluster.v1.RebalanceRequest\x1a#.hostd.cluster.v1.RebalanceResponse\x12W\n" +
+	"\n" +
+	"RaiseLevel\x12#.hostd.cluster.v1.RaiseLevelRequest\x1a$.hostd.cluster.v1.RaiseLevelResponse\x12W\n" +
+	"\n" +
+	"Initialize\x12#.hostd.cluster.v1.InitializeRequest\x1a$.hostd.cluster.v1.InitializeResponse\x12T\n" +
+	"\tSetPolicy\x12\".hostd.cluster.v1.SetPolicyRequest\x1a#.hostd.cluster.v1.SetPolicyResponse\x12W\n" +
 	"\n" +
 	"PutSetting\x12#.hostd.cluster.v1.PutSettingRequest\x1a$.hostd.cluster.v1.PutSettingResponse\x12\\\n" +
 	"\n" +
@@ -1761,78 +2591,102 @@ func file_hostd_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_hostd_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*Member)(nil),                // 0: hostd.cluster.v1.Member
-	(*Shard)(nil),                 // 1: hostd.cluster.v1.Shard
-	(*GetClusterRequest)(nil),     // 2: hostd.cluster.v1.GetClusterRequest
-	(*GetClusterResponse)(nil),    // 3: hostd.cluster.v1.GetClusterResponse
-	(*ShardKey)(nil),              // 4: hostd.cluster.v1.ShardKey
-	(*ListShardsRequest)(nil),     // 5: hostd.cluster.v1.ListShardsRequest
-	(*ListShardsResponse)(nil),    // 6: hostd.cluster.v1.ListShardsResponse
-	(*WatchClusterRequest)(nil),   // 7: hostd.cluster.v1.WatchClusterRequest
-	(*WatchClusterResponse)(nil),  // 8: hostd.cluster.v1.WatchClusterResponse
-	(*MoveShardRequest)(nil),      // 9: hostd.cluster.v1.MoveShardRequest
-	(*MoveShardResponse)(nil),     // 10: hostd.cluster.v1.MoveShardResponse
-	(*DrainRequest)(nil),          // 11: hostd.cluster.v1.DrainRequest
-	(*DrainResponse)(nil),         // 12: hostd.cluster.v1.DrainResponse
-	(*ResumeRequest)(nil),         // 13: hostd.cluster.v1.ResumeRequest
-	(*ResumeResponse)(nil),        // 14: hostd.cluster.v1.ResumeResponse
-	(*LeaveRequest)(nil),          // 15: hostd.cluster.v1.LeaveRequest
-	(*LeaveResponse)(nil),         // 16: hostd.cluster.v1.LeaveResponse
-	(*DownRequest)(nil),           // 17: hostd.cluster.v1.DownRequest
-	(*DownResponse)(nil),          // 18: hostd.cluster.v1.DownResponse
-	(*RebalanceRequest)(nil),      // 19: hostd.cluster.v1.RebalanceRequest
-	(*RebalanceResponse)(nil),     // 20: hostd.cluster.v1.RebalanceResponse
-	(*Setting)(nil),               // 21: hostd.cluster.v1.Setting
-	(*PutSettingRequest)(nil),     // 22: hostd.cluster.v1.PutSettingRequest
-	(*PutSettingResponse)(nil),    // 23: hostd.cluster.v1.PutSettingResponse
-	(*GetSettingRequest)(nil),     // 24: hostd.cluster.v1.GetSettingRequest
-	(*GetSettingResponse)(nil),    // 25: hostd.cluster.v1.GetSettingResponse
-	(*ListSettingsRequest)(nil),   // 26: hostd.cluster.v1.ListSettingsRequest
-	(*ListSettingsResponse)(nil),  // 27: hostd.cluster.v1.ListSettingsResponse
-	(*WatchSettingsRequest)(nil),  // 28: hostd.cluster.v1.WatchSettingsRequest
-	(*WatchSettingsResponse)(nil), // 29: hostd.cluster.v1.WatchSettingsResponse
+	(*Trouble)(nil),               // 1: hostd.cluster.v1.Trouble
+	(*Shard)(nil),                 // 2: hostd.cluster.v1.Shard
+	(*StoppedReplica)(nil),        // 3: hostd.cluster.v1.StoppedReplica
+	(*GetClusterRequest)(nil),     // 4: hostd.cluster.v1.GetClusterRequest
+	(*GetClusterResponse)(nil),    // 5: hostd.cluster.v1.GetClusterResponse
+	(*ShardKey)(nil),              // 6: hostd.cluster.v1.ShardKey
+	(*ListShardsRequest)(nil),     // 7: hostd.cluster.v1.ListShardsRequest
+	(*ListShardsResponse)(nil),    // 8: hostd.cluster.v1.ListShardsResponse
+	(*WatchClusterRequest)(nil),   // 9: hostd.cluster.v1.WatchClusterRequest
+	(*WatchClusterResponse)(nil),  // 10: hostd.cluster.v1.WatchClusterResponse
+	(*MoveShardRequest)(nil),      // 11: hostd.cluster.v1.MoveShardRequest
+	(*MoveShardResponse)(nil),     // 12: hostd.cluster.v1.MoveShardResponse
+	(*DrainRequest)(nil),          // 13: hostd.cluster.v1.DrainRequest
+	(*DrainResponse)(nil),         // 14: hostd.cluster.v1.DrainResponse
+	(*ResumeRequest)(nil),         // 15: hostd.cluster.v1.ResumeRequest
+	(*ResumeResponse)(nil),        // 16: hostd.cluster.v1.ResumeResponse
+	(*LeaveRequest)(nil),          // 17: hostd.cluster.v1.LeaveRequest
+	(*LeaveResponse)(nil),         // 18: hostd.cluster.v1.LeaveResponse
+	(*DownRequest)(nil),           // 19: hostd.cluster.v1.DownRequest
+	(*DownResponse)(nil),          // 20: hostd.cluster.v1.DownResponse
+	(*RebalanceRequest)(nil),      // 21: hostd.cluster.v1.RebalanceRequest
+	(*RebalanceResponse)(nil),     // 22: hostd.cluster.v1.RebalanceResponse
+	(*Setting)(nil),               // 23: hostd.cluster.v1.Setting
+	(*PutSettingRequest)(nil),     // 24: hostd.cluster.v1.PutSettingRequest
+	(*PutSettingResponse)(nil),    // 25: hostd.cluster.v1.PutSettingResponse
+	(*GetSettingRequest)(nil),     // 26: hostd.cluster.v1.GetSettingRequest
+	(*GetSettingResponse)(nil),    // 27: hostd.cluster.v1.GetSettingResponse
+	(*ListSettingsRequest)(nil),   // 28: hostd.cluster.v1.ListSettingsRequest
+	(*ListSettingsResponse)(nil),  // 29: hostd.cluster.v1.ListSettingsResponse
+	(*WatchSettingsRequest)(nil),  // 30: hostd.cluster.v1.WatchSettingsRequest
+	(*WatchSettingsResponse)(nil), // 31: hostd.cluster.v1.WatchSettingsResponse
+	(*Policy)(nil),                // 32: hostd.cluster.v1.Policy
+	(*SetPolicyRequest)(nil),      // 33: hostd.cluster.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),     // 34: hostd.cluster.v1.SetPolicyResponse
+	(*RaiseLevelRequest)(nil),     // 35: hostd.cluster.v1.RaiseLevelRequest
+	(*RaiseLevelResponse)(nil),    // 36: hostd.cluster.v1.RaiseLevelResponse
+	(*InitializeRequest)(nil),     // 37: hostd.cluster.v1.InitializeRequest
+	(*InitializeResponse)(nil),    // 38: hostd.cluster.v1.InitializeResponse
+	(*NodeLevels)(nil),            // 39: hostd.cluster.v1.NodeLevels
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
 }
 var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
-	0,  // 0: hostd.cluster.v1.GetClusterResponse.members:type_name -> hostd.cluster.v1.Member
-	4,  // 1: hostd.cluster.v1.GetClusterResponse.shard_keys:type_name -> hostd.cluster.v1.ShardKey
-	1,  // 2: hostd.cluster.v1.ListShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
-	0,  // 3: hostd.cluster.v1.WatchClusterResponse.members:type_name -> hostd.cluster.v1.Member
-	21, // 4: hostd.cluster.v1.GetSettingResponse.setting:type_name -> hostd.cluster.v1.Setting
-	21, // 5: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
-	21, // 6: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
-	2,  // 7: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
-	5,  // 8: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
-	7,  // 9: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
-	9,  // 10: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
-	11, // 11: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
-	13, // 12: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
-	15, // 13: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
-	17, // 14: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
-	19, // 15: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
-	22, // 16: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
-	24, // 17: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
-	26, // 18: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
-	28, // 19: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
-	3,  // 20: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
-	6,  // 21: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
-	8,  // 22: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
-	10, // 23: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
-	12, // 24: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
-	14, // 25: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
-	16, // 26: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
-	18, // 27: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
-	20, // 28: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
-	23, // 29: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
-	25, // 30: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
-	27, // 31: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
-	29, // 32: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
-	20, // [20:33] is the sub-list for method output_type
-	7,  // [7:20] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	1,  // 0: hostd.cluster.v1.Member.trouble:type_name -> hostd.cluster.v1.Trouble
+	40, // 1: hostd.cluster.v1.Trouble.until:type_name -> google.protobuf.Timestamp
+	3,  // 2: hostd.cluster.v1.Shard.stopped:type_name -> hostd.cluster.v1.StoppedReplica
+	0,  // 3: hostd.cluster.v1.GetClusterResponse.members:type_name -> hostd.cluster.v1.Member
+	6,  // 4: hostd.cluster.v1.GetClusterResponse.shard_keys:type_name -> hostd.cluster.v1.ShardKey
+	32, // 5: hostd.cluster.v1.GetClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
+	2,  // 6: hostd.cluster.v1.ListShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
+	0,  // 7: hostd.cluster.v1.WatchClusterResponse.members:type_name -> hostd.cluster.v1.Member
+	32, // 8: hostd.cluster.v1.WatchClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
+	23, // 9: hostd.cluster.v1.GetSettingResponse.setting:type_name -> hostd.cluster.v1.Setting
+	23, // 10: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
+	23, // 11: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
+	32, // 12: hostd.cluster.v1.SetPolicyResponse.policy:type_name -> hostd.cluster.v1.Policy
+	39, // 13: hostd.cluster.v1.RaiseLevelResponse.nodes:type_name -> hostd.cluster.v1.NodeLevels
+	4,  // 14: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
+	7,  // 15: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
+	9,  // 16: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
+	11, // 17: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
+	13, // 18: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
+	15, // 19: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
+	17, // 20: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
+	19, // 21: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
+	21, // 22: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
+	35, // 23: hostd.cluster.v1.ClusterService.RaiseLevel:input_type -> hostd.cluster.v1.RaiseLevelRequest
+	37, // 24: hostd.cluster.v1.ClusterService.Initialize:input_type -> hostd.cluster.v1.InitializeRequest
+	33, // 25: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
+	24, // 26: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
+	26, // 27: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
+	28, // 28: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
+	30, // 29: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
+	5,  // 30: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
+	8,  // 31: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
+	10, // 32: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
+	12, // 33: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
+	14, // 34: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
+	16, // 35: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
+	18, // 36: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
+	20, // 37: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
+	22, // 38: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
+	36, // 39: hostd.cluster.v1.ClusterService.RaiseLevel:output_type -> hostd.cluster.v1.RaiseLevelResponse
+	38, // 40: hostd.cluster.v1.ClusterService.Initialize:output_type -> hostd.cluster.v1.InitializeResponse
+	34, // 41: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
+	25, // 42: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
+	27, // 43: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
+	29, // 44: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
+	31, // 45: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
+	30, // [30:46] is the sub-list for method output_type
+	14, // [14:30] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_hostd_cluster_v1_cluster_proto_init() }
@@ -1840,13 +2694,14 @@ func file_hostd_cluster_v1_cluster_proto_init() {
 	if File_hostd_cluster_v1_cluster_proto != nil {
 		return
 	}
+	file_hostd_cluster_v1_cluster_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_cluster_v1_cluster_proto_rawDesc), len(file_hostd_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

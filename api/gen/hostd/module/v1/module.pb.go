@@ -223,12 +223,19 @@ type Limits struct {
 	// Guest memory of all instances of the type on each node. When it is used up,
 	// entities that are not in memory get resource_exhausted until others left.
 	TypeMemoryBytes uint64 `protobuf:"varint,7,opt,name=type_memory_bytes,json=typeMemoryBytes,proto3" json:"type_memory_bytes,omitempty"`
-	// Commands of clients that the type's entities carry out in a second on each
-	// node. What is beyond gets resource_exhausted, with a google.rpc.RetryInfo,
-	// and writes nothing.
+	// Commands that the type's entities carry out in a second on each node. What
+	// is beyond writes nothing: clients get resource_exhausted, with a
+	// google.rpc.RetryInfo, messages of entities and timers wait.
 	RatePerSecond uint32 `protobuf:"varint,8,opt,name=rate_per_second,json=ratePerSecond,proto3" json:"rate_per_second,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Fuel that the type's commands spend in a second on each node. What a command
+	// costs is known when it has run: those after it are held back, as by the rate,
+	// until it is made up for, a minute at most.
+	FuelPerSecond uint64 `protobuf:"varint,140,opt,name=fuel_per_second,json=fuelPerSecond,proto3" json:"fuel_per_second,omitempty"`
+	// Bytes of the records that the type's commands write in a second on each
+	// node, likewise.
+	BytesPerSecond uint64 `protobuf:"varint,141,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Limits) Reset() {
@@ -313,6 +320,20 @@ func (x *Limits) GetTypeMemoryBytes() uint64 {
 func (x *Limits) GetRatePerSecond() uint32 {
 	if x != nil {
 		return x.RatePerSecond
+	}
+	return 0
+}
+
+func (x *Limits) GetFuelPerSecond() uint64 {
+	if x != nil {
+		return x.FuelPerSecond
+	}
+	return 0
+}
+
+func (x *Limits) GetBytesPerSecond() uint64 {
+	if x != nil {
+		return x.BytesPerSecond
 	}
 	return 0
 }
@@ -970,7 +991,11 @@ func (x *ActivateResponse) GetRevision() uint64 {
 type RollbackRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
-	EntityType    string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// The revision of the binding that is to be taken back; 0 is the one that
+	// serves. A call that may be sent again names it: where another serves by
+	// then it fails with failed_precondition.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1010,6 +1035,13 @@ func (x *RollbackRequest) GetEntityType() string {
 		return x.EntityType
 	}
 	return ""
+}
+
+func (x *RollbackRequest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // RollbackResponse names the module that serves the type now.
@@ -1080,7 +1112,9 @@ type VerifyRequest struct {
 	//
 	//	*VerifyRequest_Sample
 	//	*VerifyRequest_All
-	Scope         isVerifyRequest_Scope `protobuf_oneof:"scope"`
+	Scope isVerifyRequest_Scope `protobuf_oneof:"scope"`
+	// Only the entities of this shard; 0 is all shards.
+	ShardId       uint32 `protobuf:"varint,5,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1154,6 +1188,13 @@ func (x *VerifyRequest) GetAll() bool {
 	return false
 }
 
+func (x *VerifyRequest) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
 type isVerifyRequest_Scope interface {
 	isVerifyRequest_Scope()
 }
@@ -1180,9 +1221,14 @@ type VerifyResponse struct {
 	// Events replayed so far.
 	Events uint64 `protobuf:"varint,2,opt,name=events,proto3" json:"events,omitempty"`
 	// Differences found since the message before.
-	Differences   []*VerifyResponse_Difference `protobuf:"bytes,3,rep,name=differences,proto3" json:"differences,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Differences []*VerifyResponse_Difference `protobuf:"bytes,3,rep,name=differences,proto3" json:"differences,omitempty"`
+	// Entities so far that were passed over, because their first events were cut.
+	CutEntities uint64 `protobuf:"varint,4,opt,name=cut_entities,json=cutEntities,proto3" json:"cut_entities,omitempty"`
+	// Of the entities replayed so far, those that the module that serves the type
+	// cannot replay: nothing was compared.
+	UncomparedEntities uint64 `protobuf:"varint,5,opt,name=uncompared_entities,json=uncomparedEntities,proto3" json:"uncompared_entities,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *VerifyResponse) Reset() {
@@ -1236,6 +1282,20 @@ func (x *VerifyResponse) GetDifferences() []*VerifyResponse_Difference {
 	return nil
 }
 
+func (x *VerifyResponse) GetCutEntities() uint64 {
+	if x != nil {
+		return x.CutEntities
+	}
+	return 0
+}
+
+func (x *VerifyResponse) GetUncomparedEntities() uint64 {
+	if x != nil {
+		return x.UncomparedEntities
+	}
+	return 0
+}
+
 // Difference is one place where the module disagrees with the record.
 type VerifyResponse_Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1244,7 +1304,9 @@ type VerifyResponse_Difference struct {
 	// The event at which it showed.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// What differs, for people.
-	Description   string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
+	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
+	// The module failed, rather than came to another state.
+	Fault         bool `protobuf:"varint,4,opt,name=fault,proto3" json:"fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1300,6 +1362,13 @@ func (x *VerifyResponse_Difference) GetDescription() string {
 	return ""
 }
 
+func (x *VerifyResponse_Difference) GetFault() bool {
+	if x != nil {
+		return x.Fault
+	}
+	return false
+}
+
 var File_hostd_module_v1_module_proto protoreflect.FileDescriptor
 
 const file_hostd_module_v1_module_proto_rawDesc = "" +
@@ -1321,7 +1390,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12/\n" +
-	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\"\xe5\x02\n" +
+	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\"\xd5\x03\n" +
 	"\x06Limits\x12/\n" +
 	"\fcommand_fuel\x18\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\vcommandFuel\x12+\n" +
 	"\n" +
@@ -1334,7 +1403,9 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"replyBytes\x12/\n" +
 	"\fmemory_bytes\x18\x06 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\vmemoryBytes\x128\n" +
 	"\x11type_memory_bytes\x18\a \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\x0ftypeMemoryBytes\x121\n" +
-	"\x0frate_per_second\x18\b \x01(\rB\t\xbaH\x06*\x04\x18\xc0\x84=R\rratePerSecond\"M\n" +
+	"\x0frate_per_second\x18\b \x01(\rB\t\xbaH\x06*\x04\x18\xc0\x84=R\rratePerSecond\x125\n" +
+	"\x0ffuel_per_second\x18\x8c\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\rfuelPerSecond\x127\n" +
+	"\x10bytes_per_second\x18\x8d\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\x0ebytesPerSecond\"M\n" +
 	"\rUploadRequest\x12 \n" +
 	"\x04wasm\x18\x01 \x01(\fB\f\xbaH\tz\a\x10\x01\x18\x80\x80\x80\bR\x04wasm\x12\x1a\n" +
 	"\bactivate\x18\x02 \x01(\bR\bactivate\"K\n" +
@@ -1369,29 +1440,34 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x06digest\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x12/\n" +
 	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\".\n" +
 	"\x10ActivateResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x04R\brevision\"K\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"g\n" +
 	"\x0fRollbackRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\"F\n" +
+	"entityType\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"F\n" +
 	"\x10RollbackResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xaf\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xe1\x01\n" +
 	"\rVerifyRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
 	"\ventity_type\x18\x02 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\x12\x18\n" +
-	"\x06sample\x18\x03 \x01(\rH\x00R\x06sample\x12\x12\n" +
-	"\x03all\x18\x04 \x01(\bH\x00R\x03allB\a\n" +
-	"\x05scope\"\xfb\x01\n" +
+	"entityType\x12%\n" +
+	"\x06sample\x18\x03 \x01(\rB\v\xbaH\b*\x06\x18\xa0\x8d\x06 \x00H\x00R\x06sample\x12\x12\n" +
+	"\x03all\x18\x04 \x01(\bH\x00R\x03all\x12#\n" +
+	"\bshard_id\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardIdB\a\n" +
+	"\x05scope\"\xe5\x02\n" +
 	"\x0eVerifyResponse\x12\x1a\n" +
 	"\bentities\x18\x01 \x01(\x04R\bentities\x12\x16\n" +
 	"\x06events\x18\x02 \x01(\x04R\x06events\x12L\n" +
-	"\vdifferences\x18\x03 \x03(\v2*.hostd.module.v1.VerifyResponse.DifferenceR\vdifferences\x1ag\n" +
+	"\vdifferences\x18\x03 \x03(\v2*.hostd.module.v1.VerifyResponse.DifferenceR\vdifferences\x12!\n" +
+	"\fcut_entities\x18\x04 \x01(\x04R\vcutEntities\x12/\n" +
+	"\x13uncompared_entities\x18\x05 \x01(\x04R\x12uncomparedEntities\x1a}\n" +
 	"\n" +
 	"Difference\x12\x1b\n" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12 \n" +
-	"\vdescription\x18\x03 \x01(\tR\vdescription2\x94\x05\n" +
+	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x14\n" +
+	"\x05fault\x18\x04 \x01(\bR\x05fault2\x94\x05\n" +
 	"\rModuleService\x12I\n" +
 	"\x06Upload\x12\x1e.hostd.module.v1.UploadRequest\x1a\x1f.hostd.module.v1.UploadResponse\x12]\n" +
 	"\fUploadStream\x12$.hostd.module.v1.UploadStreamRequest\x1a%.hostd.module.v1.UploadStreamResponse(\x01\x12H\n" +

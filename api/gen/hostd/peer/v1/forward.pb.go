@@ -484,7 +484,12 @@ type ForwardRequest_Send struct {
 	// Why it is refused.
 	RefuseMessage string `protobuf:"bytes,7,opt,name=refuse_message,json=refuseMessage,proto3" json:"refuse_message,omitempty"`
 	// The number of the send that it follows.
-	After         uint64 `protobuf:"varint,8,opt,name=after,proto3" json:"after,omitempty"`
+	After uint64 `protobuf:"varint,8,opt,name=after,proto3" json:"after,omitempty"`
+	// When it was made, by the log clock of its shard, in unix nanoseconds; 0
+	// from a release that sends none.
+	SentAt int64 `protobuf:"varint,80,opt,name=sent_at,json=sentAt,proto3" json:"sent_at,omitempty"`
+	// How many sends led to it, one after the other.
+	Hops          uint32 `protobuf:"varint,81,opt,name=hops,proto3" json:"hops,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -571,6 +576,20 @@ func (x *ForwardRequest_Send) GetRefuseMessage() string {
 func (x *ForwardRequest_Send) GetAfter() uint64 {
 	if x != nil {
 		return x.After
+	}
+	return 0
+}
+
+func (x *ForwardRequest_Send) GetSentAt() int64 {
+	if x != nil {
+		return x.SentAt
+	}
+	return 0
+}
+
+func (x *ForwardRequest_Send) GetHops() uint32 {
+	if x != nil {
+		return x.Hops
 	}
 	return 0
 }
@@ -679,7 +698,7 @@ var File_hostd_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\n" +
-	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\xab\x06\n" +
+	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\xd8\x06\n" +
 	"\x0eForwardRequest\x128\n" +
 	"\x05items\x18\x01 \x03(\v2\".hostd.peer.v1.ForwardRequest.ItemR\x05items\x1a\xe9\x03\n" +
 	"\x04Item\x12 \n" +
@@ -699,7 +718,7 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\x05round\x18\v \x01(\x04R\x05round\x12\x14\n" +
 	"\x05shard\x18\f \x01(\rR\x05shard\x126\n" +
 	"\x04send\x18\r \x01(\v2\".hostd.peer.v1.ForwardRequest.SendR\x04send\x12,\n" +
-	"\x12first_tried_micros\x18\x0e \x01(\x04R\x10firstTriedMicros\x1a\xf2\x01\n" +
+	"\x12first_tried_micros\x18\x0e \x01(\x04R\x10firstTriedMicros\x1a\x9f\x02\n" +
 	"\x04Send\x12\x1f\n" +
 	"\vsource_type\x18\x01 \x01(\tR\n" +
 	"sourceType\x12\x1b\n" +
@@ -710,7 +729,9 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\vrefuse_code\x18\x06 \x01(\tR\n" +
 	"refuseCode\x12%\n" +
 	"\x0erefuse_message\x18\a \x01(\tR\rrefuseMessage\x12\x14\n" +
-	"\x05after\x18\b \x01(\x04R\x05after\"\xb3\x02\n" +
+	"\x05after\x18\b \x01(\x04R\x05after\x12\x17\n" +
+	"\asent_at\x18P \x01(\x03R\x06sentAt\x12\x12\n" +
+	"\x04hops\x18Q \x01(\rR\x04hops\"\xb3\x02\n" +
 	"\x0fForwardResponse\x129\n" +
 	"\x05items\x18\x01 \x03(\v2#.hostd.peer.v1.ForwardResponse.ItemR\x05items\x1a\xe4\x01\n" +
 	"\x04Item\x12 \n" +

@@ -25,6 +25,64 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// StopReason says why a replica has stopped.
+type StopReason int32
+
+const (
+	// It has not.
+	StopReason_STOP_REASON_UNSPECIFIED StopReason = 0
+	// Its log holds an entry of a later release; it votes and stores all the same.
+	StopReason_STOP_REASON_UNSUPPORTED StopReason = 1
+	// What its node has of the shard is damaged; it neither votes nor stores.
+	StopReason_STOP_REASON_DAMAGED StopReason = 2
+	// It has not, and answers nobody: its rows are disputed. Only in what a
+	// coordinator tells.
+	StopReason_STOP_REASON_DISPUTED StopReason = 3
+)
+
+// Enum value maps for StopReason.
+var (
+	StopReason_name = map[int32]string{
+		0: "STOP_REASON_UNSPECIFIED",
+		1: "STOP_REASON_UNSUPPORTED",
+		2: "STOP_REASON_DAMAGED",
+		3: "STOP_REASON_DISPUTED",
+	}
+	StopReason_value = map[string]int32{
+		"STOP_REASON_UNSPECIFIED": 0,
+		"STOP_REASON_UNSUPPORTED": 1,
+		"STOP_REASON_DAMAGED":     2,
+		"STOP_REASON_DISPUTED":    3,
+	}
+)
+
+func (x StopReason) Enum() *StopReason {
+	p := new(StopReason)
+	*p = x
+	return p
+}
+
+func (x StopReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StopReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_hostd_peer_v1_peer_proto_enumTypes[0].Descriptor()
+}
+
+func (StopReason) Type() protoreflect.EnumType {
+	return &file_hostd_peer_v1_peer_proto_enumTypes[0]
+}
+
+func (x StopReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StopReason.Descriptor instead.
+func (StopReason) EnumDescriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+}
+
 // What kind of failure it is.
 type Fault_Kind int32
 
@@ -51,22 +109,25 @@ const (
 	Fault_KIND_TOO_LARGE Fault_Kind = 9
 	// It may have taken effect.
 	Fault_KIND_UNKNOWN_OUTCOME Fault_Kind = 10
+	// An operator put the caller's start down; a new one may succeed.
+	Fault_KIND_PUT_DOWN Fault_Kind = 110
 )
 
 // Enum value maps for Fault_Kind.
 var (
 	Fault_Kind_name = map[int32]string{
-		0:  "KIND_UNSPECIFIED",
-		1:  "KIND_WRONG_CLUSTER",
-		2:  "KIND_WRONG_NODE",
-		3:  "KIND_OLD_INCARNATION",
-		4:  "KIND_FORMAT",
-		5:  "KIND_NOT_LEADER",
-		6:  "KIND_UNAVAILABLE",
-		7:  "KIND_REFUSED",
-		8:  "KIND_NOT_FOUND",
-		9:  "KIND_TOO_LARGE",
-		10: "KIND_UNKNOWN_OUTCOME",
+		0:   "KIND_UNSPECIFIED",
+		1:   "KIND_WRONG_CLUSTER",
+		2:   "KIND_WRONG_NODE",
+		3:   "KIND_OLD_INCARNATION",
+		4:   "KIND_FORMAT",
+		5:   "KIND_NOT_LEADER",
+		6:   "KIND_UNAVAILABLE",
+		7:   "KIND_REFUSED",
+		8:   "KIND_NOT_FOUND",
+		9:   "KIND_TOO_LARGE",
+		10:  "KIND_UNKNOWN_OUTCOME",
+		110: "KIND_PUT_DOWN",
 	}
 	Fault_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":     0,
@@ -80,6 +141,7 @@ var (
 		"KIND_NOT_FOUND":       8,
 		"KIND_TOO_LARGE":       9,
 		"KIND_UNKNOWN_OUTCOME": 10,
+		"KIND_PUT_DOWN":        110,
 	}
 )
 
@@ -94,11 +156,11 @@ func (x Fault_Kind) String() string {
 }
 
 func (Fault_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_hostd_peer_v1_peer_proto_enumTypes[0].Descriptor()
+	return file_hostd_peer_v1_peer_proto_enumTypes[1].Descriptor()
 }
 
 func (Fault_Kind) Type() protoreflect.EnumType {
-	return &file_hostd_peer_v1_peer_proto_enumTypes[0]
+	return &file_hostd_peer_v1_peer_proto_enumTypes[1]
 }
 
 func (x Fault_Kind) Number() protoreflect.EnumNumber {
@@ -107,7 +169,7 @@ func (x Fault_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Fault_Kind.Descriptor instead.
 func (Fault_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{31, 0}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{47, 0}
 }
 
 // LinkRequest is a batch of frames and a beat.
@@ -116,7 +178,10 @@ type LinkRequest struct {
 	// Frames, in the order in which they were sent. Each is at most 4 MiB.
 	Frames [][]byte `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
 	// Grows by one with every beat of this stream; 0 where the message is none.
-	Beat          uint64 `protobuf:"varint,2,opt,name=beat,proto3" json:"beat,omitempty"`
+	Beat uint64 `protobuf:"varint,2,opt,name=beat,proto3" json:"beat,omitempty"`
+	// In a beat: how often the sender's raft loop has gone round since its start;
+	// 0 while it has none.
+	LoopTurns     uint64 `protobuf:"varint,30,opt,name=loop_turns,json=loopTurns,proto3" json:"loop_turns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -165,6 +230,13 @@ func (x *LinkRequest) GetBeat() uint64 {
 	return 0
 }
 
+func (x *LinkRequest) GetLoopTurns() uint64 {
+	if x != nil {
+		return x.LoopTurns
+	}
+	return 0
+}
+
 // LinkResponse is a beat of the receiving side.
 type LinkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -172,6 +244,14 @@ type LinkResponse struct {
 	Beat uint64 `protobuf:"varint,1,opt,name=beat,proto3" json:"beat,omitempty"`
 	// How many bytes of the stream have arrived.
 	ReceivedBytes uint64 `protobuf:"varint,2,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
+	// How often the answering node's raft loop has gone round since its start; 0
+	// while it has none.
+	LoopTurns uint64 `protobuf:"varint,30,opt,name=loop_turns,json=loopTurns,proto3" json:"loop_turns,omitempty"`
+	// What the answering node's wall clock shows, in unix nanoseconds; 0 where it
+	// does not say.
+	ClockNanos int64 `protobuf:"zigzag64,31,opt,name=clock_nanos,json=clockNanos,proto3" json:"clock_nanos,omitempty"`
+	// How long ago that beat arrived, in microseconds.
+	HeldMicros    uint64 `protobuf:"varint,32,opt,name=held_micros,json=heldMicros,proto3" json:"held_micros,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -216,6 +296,27 @@ func (x *LinkResponse) GetBeat() uint64 {
 func (x *LinkResponse) GetReceivedBytes() uint64 {
 	if x != nil {
 		return x.ReceivedBytes
+	}
+	return 0
+}
+
+func (x *LinkResponse) GetLoopTurns() uint64 {
+	if x != nil {
+		return x.LoopTurns
+	}
+	return 0
+}
+
+func (x *LinkResponse) GetClockNanos() int64 {
+	if x != nil {
+		return x.ClockNanos
+	}
+	return 0
+}
+
+func (x *LinkResponse) GetHeldMicros() uint64 {
+	if x != nil {
+		return x.HeldMicros
 	}
 	return 0
 }
@@ -277,7 +378,12 @@ type ProbeResponse struct {
 	// The cluster's name.
 	ClusterName string `protobuf:"bytes,8,opt,name=cluster_name,json=clusterName,proto3" json:"cluster_name,omitempty"`
 	// The release of the answering node.
-	Version       string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
+	Version string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
+	// Starts of nodes that operators put down and that are no members any more.
+	Downed []*DownedStart `protobuf:"bytes,110,rep,name=downed,proto3" json:"downed,omitempty"`
+	// Where clients reach the answering node, host:port; empty from a node that
+	// does not say it.
+	Address       string `protobuf:"bytes,111,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -375,6 +481,332 @@ func (x *ProbeResponse) GetVersion() string {
 	return ""
 }
 
+func (x *ProbeResponse) GetDowned() []*DownedStart {
+	if x != nil {
+		return x.Downed
+	}
+	return nil
+}
+
+func (x *ProbeResponse) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// DownedStart is a start of a node that an operator put down.
+type DownedStart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// The start; neither it nor an earlier one is admitted.
+	Incarnation   uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DownedStart) Reset() {
+	*x = DownedStart{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DownedStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DownedStart) ProtoMessage() {}
+
+func (x *DownedStart) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DownedStart.ProtoReflect.Descriptor instead.
+func (*DownedStart) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *DownedStart) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *DownedStart) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+// PledgeRequest is an attempt to found a cluster; its node and start are the
+// hello's.
+type PledgeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Numbers the attempts of a start.
+	Round uint64 `protobuf:"varint,60,opt,name=round,proto3" json:"round,omitempty"`
+	// Whether the pledge to this attempt and those before it is given back.
+	Back bool `protobuf:"varint,61,opt,name=back,proto3" json:"back,omitempty"`
+	// Whether an operator ordered the attempt.
+	Ordered       bool `protobuf:"varint,120,opt,name=ordered,proto3" json:"ordered,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PledgeRequest) Reset() {
+	*x = PledgeRequest{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PledgeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PledgeRequest) ProtoMessage() {}
+
+func (x *PledgeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PledgeRequest.ProtoReflect.Descriptor instead.
+func (*PledgeRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PledgeRequest) GetRound() uint64 {
+	if x != nil {
+		return x.Round
+	}
+	return 0
+}
+
+func (x *PledgeRequest) GetBack() bool {
+	if x != nil {
+		return x.Back
+	}
+	return false
+}
+
+func (x *PledgeRequest) GetOrdered() bool {
+	if x != nil {
+		return x.Ordered
+	}
+	return false
+}
+
+// PledgeResponse says to whom the answering node is pledged.
+type PledgeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The answering node.
+	NodeId string `protobuf:"bytes,60,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// The node that it is pledged to, itself perhaps; empty for nobody.
+	To string `protobuf:"bytes,61,opt,name=to,proto3" json:"to,omitempty"`
+	// The cluster that it belongs to; empty for none.
+	ClusterId     string `protobuf:"bytes,62,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PledgeResponse) Reset() {
+	*x = PledgeResponse{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PledgeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PledgeResponse) ProtoMessage() {}
+
+func (x *PledgeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PledgeResponse.ProtoReflect.Descriptor instead.
+func (*PledgeResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PledgeResponse) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *PledgeResponse) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *PledgeResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+// VouchRequest is the start of a node that asks; its name is the hello's.
+type VouchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest start that the caller's directory knows to have been vouched for.
+	Vouched uint64 `protobuf:"varint,60,opt,name=vouched,proto3" json:"vouched,omitempty"`
+	// The start that is asked about.
+	Asked uint64 `protobuf:"varint,61,opt,name=asked,proto3" json:"asked,omitempty"`
+	// Where the caller listens, host:port.
+	Address       string `protobuf:"bytes,62,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VouchRequest) Reset() {
+	*x = VouchRequest{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VouchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VouchRequest) ProtoMessage() {}
+
+func (x *VouchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VouchRequest.ProtoReflect.Descriptor instead.
+func (*VouchRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *VouchRequest) GetVouched() uint64 {
+	if x != nil {
+		return x.Vouched
+	}
+	return 0
+}
+
+func (x *VouchRequest) GetAsked() uint64 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
+func (x *VouchRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// VouchResponse is what the answering node remembers.
+type VouchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest start of the caller that it knows; 0 for none.
+	Latest uint64 `protobuf:"varint,60,opt,name=latest,proto3" json:"latest,omitempty"`
+	// The index of the metadata that the voters are of.
+	Index uint64 `protobuf:"varint,61,opt,name=index,proto3" json:"index,omitempty"`
+	// The voters of the metadata shard and where they listen.
+	Voters        []*ReplicaAddress `protobuf:"bytes,62,rep,name=voters,proto3" json:"voters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VouchResponse) Reset() {
+	*x = VouchResponse{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VouchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VouchResponse) ProtoMessage() {}
+
+func (x *VouchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VouchResponse.ProtoReflect.Descriptor instead.
+func (*VouchResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *VouchResponse) GetLatest() uint64 {
+	if x != nil {
+		return x.Latest
+	}
+	return 0
+}
+
+func (x *VouchResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *VouchResponse) GetVoters() []*ReplicaAddress {
+	if x != nil {
+		return x.Voters
+	}
+	return nil
+}
+
 // Member is a node as the metadata lists it.
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -393,14 +825,21 @@ type Member struct {
 	// Its status.
 	Status string `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
 	// What fails together with it; empty where that is not known.
-	Zone          string `protobuf:"bytes,8,opt,name=zone,proto3" json:"zone,omitempty"`
+	Zone string `protobuf:"bytes,8,opt,name=zone,proto3" json:"zone,omitempty"`
+	// The levels that its release speaks; both 0 where it knows of none, which
+	// is level 1 alone.
+	MinLevel uint32 `protobuf:"varint,20,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
+	// The highest of them.
+	MaxLevel uint32 `protobuf:"varint,21,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	// Where other nodes reach it, host:port; empty where that is address.
+	PeerAddress   string `protobuf:"bytes,22,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -412,7 +851,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -425,7 +864,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Member) GetNodeId() string {
@@ -484,6 +923,27 @@ func (x *Member) GetZone() string {
 	return ""
 }
 
+func (x *Member) GetMinLevel() uint32 {
+	if x != nil {
+		return x.MinLevel
+	}
+	return 0
+}
+
+func (x *Member) GetMaxLevel() uint32 {
+	if x != nil {
+		return x.MaxLevel
+	}
+	return 0
+}
+
+func (x *Member) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return ""
+}
+
 // JoinRequest is the node that asks.
 type JoinRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -495,7 +955,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -507,7 +967,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -520,7 +980,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *JoinRequest) GetMember() *Member {
@@ -544,14 +1004,16 @@ type JoinResponse struct {
 	// The voters with which the metadata shard began.
 	MetaFirst []uint64 `protobuf:"varint,5,rep,packed,name=meta_first,json=metaFirst,proto3" json:"meta_first,omitempty"`
 	// The replicas of the metadata shard.
-	MetaReplicas  []*ReplicaAddress `protobuf:"bytes,6,rep,name=meta_replicas,json=metaReplicas,proto3" json:"meta_replicas,omitempty"`
+	MetaReplicas []*ReplicaAddress `protobuf:"bytes,6,rep,name=meta_replicas,json=metaReplicas,proto3" json:"meta_replicas,omitempty"`
+	// The cluster's level; 0 from a node that knows of none, which is 1.
+	Level         uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +1025,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +1038,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *JoinResponse) GetClusterId() string {
@@ -621,6 +1083,132 @@ func (x *JoinResponse) GetMetaReplicas() []*ReplicaAddress {
 	return nil
 }
 
+func (x *JoinResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+// PrepareLevelRequest names a level.
+type PrepareLevelRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The level to make the directory ready for; 0 to change nothing.
+	Level         uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrepareLevelRequest) Reset() {
+	*x = PrepareLevelRequest{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrepareLevelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrepareLevelRequest) ProtoMessage() {}
+
+func (x *PrepareLevelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrepareLevelRequest.ProtoReflect.Descriptor instead.
+func (*PrepareLevelRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PrepareLevelRequest) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+// PrepareLevelResponse is what the node speaks.
+type PrepareLevelResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The lowest level that its release speaks.
+	MinLevel uint32 `protobuf:"varint,1,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
+	// The highest.
+	MaxLevel uint32 `protobuf:"varint,2,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	// The start that answers.
+	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Its release.
+	Version       string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrepareLevelResponse) Reset() {
+	*x = PrepareLevelResponse{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrepareLevelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrepareLevelResponse) ProtoMessage() {}
+
+func (x *PrepareLevelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrepareLevelResponse.ProtoReflect.Descriptor instead.
+func (*PrepareLevelResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PrepareLevelResponse) GetMinLevel() uint32 {
+	if x != nil {
+		return x.MinLevel
+	}
+	return 0
+}
+
+func (x *PrepareLevelResponse) GetMaxLevel() uint32 {
+	if x != nil {
+		return x.MaxLevel
+	}
+	return 0
+}
+
+func (x *PrepareLevelResponse) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *PrepareLevelResponse) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 // ReplicaAddress says where a replica lives.
 type ReplicaAddress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -636,7 +1224,7 @@ type ReplicaAddress struct {
 
 func (x *ReplicaAddress) Reset() {
 	*x = ReplicaAddress{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -648,7 +1236,7 @@ func (x *ReplicaAddress) String() string {
 func (*ReplicaAddress) ProtoMessage() {}
 
 func (x *ReplicaAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -661,7 +1249,7 @@ func (x *ReplicaAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaAddress.ProtoReflect.Descriptor instead.
 func (*ReplicaAddress) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReplicaAddress) GetReplica() uint64 {
@@ -696,7 +1284,7 @@ type ProposeRequest struct {
 
 func (x *ProposeRequest) Reset() {
 	*x = ProposeRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -708,7 +1296,7 @@ func (x *ProposeRequest) String() string {
 func (*ProposeRequest) ProtoMessage() {}
 
 func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -721,7 +1309,7 @@ func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRequest.ProtoReflect.Descriptor instead.
 func (*ProposeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ProposeRequest) GetCommand() []byte {
@@ -742,7 +1330,7 @@ type ProposeResponse struct {
 
 func (x *ProposeResponse) Reset() {
 	*x = ProposeResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +1342,7 @@ func (x *ProposeResponse) String() string {
 func (*ProposeResponse) ProtoMessage() {}
 
 func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +1355,7 @@ func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeResponse.ProtoReflect.Descriptor instead.
 func (*ProposeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ProposeResponse) GetResult() []byte {
@@ -786,7 +1374,7 @@ type ReadMetaRequest struct {
 
 func (x *ReadMetaRequest) Reset() {
 	*x = ReadMetaRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -798,7 +1386,7 @@ func (x *ReadMetaRequest) String() string {
 func (*ReadMetaRequest) ProtoMessage() {}
 
 func (x *ReadMetaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -811,7 +1399,7 @@ func (x *ReadMetaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadMetaRequest.ProtoReflect.Descriptor instead.
 func (*ReadMetaRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 // ReadMetaResponse is a point in the log of the metadata shard.
@@ -825,7 +1413,7 @@ type ReadMetaResponse struct {
 
 func (x *ReadMetaResponse) Reset() {
 	*x = ReadMetaResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -837,7 +1425,7 @@ func (x *ReadMetaResponse) String() string {
 func (*ReadMetaResponse) ProtoMessage() {}
 
 func (x *ReadMetaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -850,7 +1438,7 @@ func (x *ReadMetaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadMetaResponse.ProtoReflect.Descriptor instead.
 func (*ReadMetaResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReadMetaResponse) GetIndex() uint64 {
@@ -882,14 +1470,26 @@ type ReportRequest struct {
 	// the node's last report that was answered.
 	Same bool `protobuf:"varint,8,opt,name=same,proto3" json:"same,omitempty"`
 	// The number of the picture that the node has; 0 where it has none.
-	Picture       uint64 `protobuf:"varint,9,opt,name=picture,proto3" json:"picture,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Picture uint64 `protobuf:"varint,9,opt,name=picture,proto3" json:"picture,omitempty"`
+	// Whether its disk is too full for more: it is to lead nothing and to be given
+	// nothing.
+	Full bool `protobuf:"varint,60,opt,name=full,proto3" json:"full,omitempty"`
+	// What a step of its raft loop takes, in milliseconds, rounded down to a power
+	// of two.
+	PaceMillis uint32 `protobuf:"varint,30,opt,name=pace_millis,json=paceMillis,proto3" json:"pace_millis,omitempty"`
+	// How far its clock is ahead of the median of those that it hears, in
+	// milliseconds, in steps of 100.
+	SkewMillis int64 `protobuf:"zigzag64,31,opt,name=skew_millis,json=skewMillis,proto3" json:"skew_millis,omitempty"`
+	// Whether the node takes the changes since that picture in place of a whole
+	// one, and asks for sizes where it wants them.
+	PictureChanges bool `protobuf:"varint,70,opt,name=picture_changes,json=pictureChanges,proto3" json:"picture_changes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +1501,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +1514,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReportRequest) GetNodeId() string {
@@ -980,6 +1580,34 @@ func (x *ReportRequest) GetPicture() uint64 {
 	return 0
 }
 
+func (x *ReportRequest) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
+}
+
+func (x *ReportRequest) GetPaceMillis() uint32 {
+	if x != nil {
+		return x.PaceMillis
+	}
+	return 0
+}
+
+func (x *ReportRequest) GetSkewMillis() int64 {
+	if x != nil {
+		return x.SkewMillis
+	}
+	return 0
+}
+
+func (x *ReportRequest) GetPictureChanges() bool {
+	if x != nil {
+		return x.PictureChanges
+	}
+	return false
+}
+
 // ShardReport is one shard as a node's replica sees it.
 type ShardReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1008,14 +1636,19 @@ type ShardReport struct {
 	// How many entities the shard holds; of a leader.
 	Entities uint64 `protobuf:"varint,12,opt,name=entities,proto3" json:"entities,omitempty"`
 	// The estimated size of its journal, in bytes; of a leader.
-	Bytes         uint64 `protobuf:"varint,13,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Bytes uint64 `protobuf:"varint,13,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Why the replica applies no more of its log, if it does not.
+	Stopped StopReason `protobuf:"varint,40,opt,name=stopped,proto3,enum=hostd.peer.v1.StopReason" json:"stopped,omitempty"`
+	// The replica has other rows than another one, and too few voters say which
+	// are right: it answers nobody. The coordinator only shows it.
+	Disputed      bool `protobuf:"varint,150,opt,name=disputed,proto3" json:"disputed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShardReport) Reset() {
 	*x = ShardReport{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1660,7 @@ func (x *ShardReport) String() string {
 func (*ShardReport) ProtoMessage() {}
 
 func (x *ShardReport) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1673,7 @@ func (x *ShardReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardReport.ProtoReflect.Descriptor instead.
 func (*ShardReport) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ShardReport) GetShardId() uint32 {
@@ -1134,6 +1767,75 @@ func (x *ShardReport) GetBytes() uint64 {
 	return 0
 }
 
+func (x *ShardReport) GetStopped() StopReason {
+	if x != nil {
+		return x.Stopped
+	}
+	return StopReason_STOP_REASON_UNSPECIFIED
+}
+
+func (x *ShardReport) GetDisputed() bool {
+	if x != nil {
+		return x.Disputed
+	}
+	return false
+}
+
+// StoppedReplica is a replica that has stopped.
+type StoppedReplica struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The shard.
+	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// Why.
+	Reason        StopReason `protobuf:"varint,2,opt,name=reason,proto3,enum=hostd.peer.v1.StopReason" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoppedReplica) Reset() {
+	*x = StoppedReplica{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoppedReplica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoppedReplica) ProtoMessage() {}
+
+func (x *StoppedReplica) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoppedReplica.ProtoReflect.Descriptor instead.
+func (*StoppedReplica) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *StoppedReplica) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *StoppedReplica) GetReason() StopReason {
+	if x != nil {
+		return x.Reason
+	}
+	return StopReason_STOP_REASON_UNSPECIFIED
+}
+
 // Progress is how far a replica is.
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1147,7 +1849,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1861,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1874,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Progress) GetReplica() uint64 {
@@ -1205,14 +1907,18 @@ type ReportResponse struct {
 	Whole bool `protobuf:"varint,5,opt,name=whole,proto3" json:"whole,omitempty"`
 	// Numbers the picture, which is shards and nodes; they are left out where it
 	// is the one that the node has.
-	Picture       uint64 `protobuf:"varint,6,opt,name=picture,proto3" json:"picture,omitempty"`
+	Picture uint64 `protobuf:"varint,6,opt,name=picture,proto3" json:"picture,omitempty"`
+	// Whether shards are those that have changed since the picture that the node
+	// has, without a leader where none is known any more; nodes are left out
+	// where none has changed.
+	Changes       bool `protobuf:"varint,70,opt,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1930,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1943,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReportResponse) GetTransfers() []*Transfer {
@@ -1282,6 +1988,354 @@ func (x *ReportResponse) GetPicture() uint64 {
 	return 0
 }
 
+func (x *ReportResponse) GetChanges() bool {
+	if x != nil {
+		return x.Changes
+	}
+	return false
+}
+
+// CompareRowsRequest is the digest of the caller's replica of a shard.
+type CompareRowsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The shard.
+	ShardId uint32 `protobuf:"varint,50,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// The index that the shard's log named.
+	Index uint64 `protobuf:"varint,51,opt,name=index,proto3" json:"index,omitempty"`
+	// The digest, 16 bytes.
+	Digest        []byte `protobuf:"bytes,52,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompareRowsRequest) Reset() {
+	*x = CompareRowsRequest{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompareRowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompareRowsRequest) ProtoMessage() {}
+
+func (x *CompareRowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompareRowsRequest.ProtoReflect.Descriptor instead.
+func (*CompareRowsRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *CompareRowsRequest) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *CompareRowsRequest) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *CompareRowsRequest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+// CompareRowsResponse is the digest of the called node's replica.
+type CompareRowsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The digest, 16 bytes; empty where the replica has none at the index.
+	Digest        []byte `protobuf:"bytes,50,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompareRowsResponse) Reset() {
+	*x = CompareRowsResponse{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompareRowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompareRowsResponse) ProtoMessage() {}
+
+func (x *CompareRowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompareRowsResponse.ProtoReflect.Descriptor instead.
+func (*CompareRowsResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *CompareRowsResponse) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+// RenewRequest has no parameters: it is about the caller.
+type RenewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewRequest) Reset() {
+	*x = RenewRequest{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewRequest) ProtoMessage() {}
+
+func (x *RenewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
+func (*RenewRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+}
+
+// RenewResponse says that the caller is taken for dead until it joins with an
+// empty disk.
+type RenewResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewResponse) Reset() {
+	*x = RenewResponse{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewResponse) ProtoMessage() {}
+
+func (x *RenewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
+func (*RenewResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+}
+
+// SizesRequest has no parameters.
+type SizesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SizesRequest) Reset() {
+	*x = SizesRequest{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SizesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SizesRequest) ProtoMessage() {}
+
+func (x *SizesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SizesRequest.ProtoReflect.Descriptor instead.
+func (*SizesRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+}
+
+// SizesResponse is what the leaders of shards reported last.
+type SizesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The shards whose leader is known.
+	Shards        []*ShardSize `protobuf:"bytes,1,rep,name=shards,proto3" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SizesResponse) Reset() {
+	*x = SizesResponse{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SizesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SizesResponse) ProtoMessage() {}
+
+func (x *SizesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SizesResponse.ProtoReflect.Descriptor instead.
+func (*SizesResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SizesResponse) GetShards() []*ShardSize {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+// ShardSize is how much a shard holds.
+type ShardSize struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The shard.
+	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// How many entities it holds.
+	Entities uint64 `protobuf:"varint,2,opt,name=entities,proto3" json:"entities,omitempty"`
+	// The estimated size of its journal, in bytes.
+	Bytes uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// The applied index.
+	Applied       uint64 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShardSize) Reset() {
+	*x = ShardSize{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShardSize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShardSize) ProtoMessage() {}
+
+func (x *ShardSize) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShardSize.ProtoReflect.Descriptor instead.
+func (*ShardSize) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ShardSize) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *ShardSize) GetEntities() uint64 {
+	if x != nil {
+		return x.Entities
+	}
+	return 0
+}
+
+func (x *ShardSize) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *ShardSize) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
 // HandOverRequest names leaderships of the called node.
 type HandOverRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1293,7 +2347,7 @@ type HandOverRequest struct {
 
 func (x *HandOverRequest) Reset() {
 	*x = HandOverRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +2359,7 @@ func (x *HandOverRequest) String() string {
 func (*HandOverRequest) ProtoMessage() {}
 
 func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +2372,7 @@ func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverRequest.ProtoReflect.Descriptor instead.
 func (*HandOverRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HandOverRequest) GetTransfers() []*Transfer {
@@ -1337,7 +2391,7 @@ type HandOverResponse struct {
 
 func (x *HandOverResponse) Reset() {
 	*x = HandOverResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +2403,7 @@ func (x *HandOverResponse) String() string {
 func (*HandOverResponse) ProtoMessage() {}
 
 func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +2416,7 @@ func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverResponse.ProtoReflect.Descriptor instead.
 func (*HandOverResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{32}
 }
 
 // ShardState is a shard as its leader last reported it.
@@ -1390,7 +2444,7 @@ type ShardState struct {
 
 func (x *ShardState) Reset() {
 	*x = ShardState{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +2456,7 @@ func (x *ShardState) String() string {
 func (*ShardState) ProtoMessage() {}
 
 func (x *ShardState) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +2469,7 @@ func (x *ShardState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardState.ProtoReflect.Descriptor instead.
 func (*ShardState) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ShardState) GetShardId() uint32 {
@@ -1484,14 +2538,20 @@ type NodeState struct {
 	// How many replicas it holds.
 	Replicas uint32 `protobuf:"varint,3,opt,name=replicas,proto3" json:"replicas,omitempty"`
 	// Whether it wants to lead nothing, as one that is about to stop.
-	Draining      bool `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"`
+	Draining bool `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"`
+	// How far its clock is ahead, as it reported.
+	SkewMillis int64 `protobuf:"zigzag64,30,opt,name=skew_millis,json=skewMillis,proto3" json:"skew_millis,omitempty"`
+	// Its replicas that have stopped, by shard.
+	Stopped []*StoppedReplica `protobuf:"bytes,40,rep,name=stopped,proto3" json:"stopped,omitempty"`
+	// Why it is given no leadership for balance, if it is not.
+	Trouble       *Trouble `protobuf:"bytes,110,opt,name=trouble,proto3" json:"trouble,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +2563,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +2576,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *NodeState) GetNodeId() string {
@@ -1547,6 +2607,93 @@ func (x *NodeState) GetDraining() bool {
 	return false
 }
 
+func (x *NodeState) GetSkewMillis() int64 {
+	if x != nil {
+		return x.SkewMillis
+	}
+	return 0
+}
+
+func (x *NodeState) GetStopped() []*StoppedReplica {
+	if x != nil {
+		return x.Stopped
+	}
+	return nil
+}
+
+func (x *NodeState) GetTrouble() *Trouble {
+	if x != nil {
+		return x.Trouble
+	}
+	return nil
+}
+
+// Trouble is what a node gave that is slow, or comes and goes.
+type Trouble struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether what it led was taken from it because it was slow; otherwise it
+	// came back after it was lost.
+	Slow bool `protobuf:"varint,1,opt,name=slow,proto3" json:"slow,omitempty"`
+	// When it is given leaderships again if it gives no more trouble, in
+	// milliseconds since 1970 by the coordinator's clock; 0 while it is slow.
+	UntilUnixMillis int64 `protobuf:"varint,2,opt,name=until_unix_millis,json=untilUnixMillis,proto3" json:"until_unix_millis,omitempty"`
+	// For how long it must give no trouble.
+	QuietMillis   uint64 `protobuf:"varint,3,opt,name=quiet_millis,json=quietMillis,proto3" json:"quiet_millis,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Trouble) Reset() {
+	*x = Trouble{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Trouble) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Trouble) ProtoMessage() {}
+
+func (x *Trouble) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Trouble.ProtoReflect.Descriptor instead.
+func (*Trouble) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Trouble) GetSlow() bool {
+	if x != nil {
+		return x.Slow
+	}
+	return false
+}
+
+func (x *Trouble) GetUntilUnixMillis() int64 {
+	if x != nil {
+		return x.UntilUnixMillis
+	}
+	return 0
+}
+
+func (x *Trouble) GetQuietMillis() uint64 {
+	if x != nil {
+		return x.QuietMillis
+	}
+	return 0
+}
+
 // Transfer is a leadership that shall move.
 type Transfer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1562,7 +2709,7 @@ type Transfer struct {
 
 func (x *Transfer) Reset() {
 	*x = Transfer{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1574,7 +2721,7 @@ func (x *Transfer) String() string {
 func (*Transfer) ProtoMessage() {}
 
 func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1587,7 +2734,7 @@ func (x *Transfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
 func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Transfer) GetShardId() uint32 {
@@ -1624,7 +2771,7 @@ type PrepareRequest struct {
 
 func (x *PrepareRequest) Reset() {
 	*x = PrepareRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +2783,7 @@ func (x *PrepareRequest) String() string {
 func (*PrepareRequest) ProtoMessage() {}
 
 func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +2796,7 @@ func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareRequest.ProtoReflect.Descriptor instead.
 func (*PrepareRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PrepareRequest) GetDigest() []byte {
@@ -1675,7 +2822,7 @@ type PrepareResponse struct {
 
 func (x *PrepareResponse) Reset() {
 	*x = PrepareResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +2834,7 @@ func (x *PrepareResponse) String() string {
 func (*PrepareResponse) ProtoMessage() {}
 
 func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +2847,7 @@ func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareResponse.ProtoReflect.Descriptor instead.
 func (*PrepareResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{38}
 }
 
 // AwaitBindingsRequest is how far the bindings shall be.
@@ -1714,7 +2861,7 @@ type AwaitBindingsRequest struct {
 
 func (x *AwaitBindingsRequest) Reset() {
 	*x = AwaitBindingsRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +2873,7 @@ func (x *AwaitBindingsRequest) String() string {
 func (*AwaitBindingsRequest) ProtoMessage() {}
 
 func (x *AwaitBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +2886,7 @@ func (x *AwaitBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitBindingsRequest.ProtoReflect.Descriptor instead.
 func (*AwaitBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AwaitBindingsRequest) GetRevision() uint64 {
@@ -1758,7 +2905,7 @@ type AwaitBindingsResponse struct {
 
 func (x *AwaitBindingsResponse) Reset() {
 	*x = AwaitBindingsResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +2917,7 @@ func (x *AwaitBindingsResponse) String() string {
 func (*AwaitBindingsResponse) ProtoMessage() {}
 
 func (x *AwaitBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +2930,7 @@ func (x *AwaitBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitBindingsResponse.ProtoReflect.Descriptor instead.
 func (*AwaitBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{40}
 }
 
 // GetBlobRequest names a module.
@@ -1797,7 +2944,7 @@ type GetBlobRequest struct {
 
 func (x *GetBlobRequest) Reset() {
 	*x = GetBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +2956,7 @@ func (x *GetBlobRequest) String() string {
 func (*GetBlobRequest) ProtoMessage() {}
 
 func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +2969,7 @@ func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobRequest.ProtoReflect.Descriptor instead.
 func (*GetBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetBlobRequest) GetDigest() []byte {
@@ -1845,7 +2992,7 @@ type GetBlobResponse struct {
 
 func (x *GetBlobResponse) Reset() {
 	*x = GetBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +3004,7 @@ func (x *GetBlobResponse) String() string {
 func (*GetBlobResponse) ProtoMessage() {}
 
 func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +3017,7 @@ func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobResponse.ProtoReflect.Descriptor instead.
 func (*GetBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetBlobResponse) GetChunk() []byte {
@@ -1902,7 +3049,7 @@ type PutBlobRequest struct {
 
 func (x *PutBlobRequest) Reset() {
 	*x = PutBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +3061,7 @@ func (x *PutBlobRequest) String() string {
 func (*PutBlobRequest) ProtoMessage() {}
 
 func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +3074,7 @@ func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobRequest.ProtoReflect.Descriptor instead.
 func (*PutBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PutBlobRequest) GetChunk() []byte {
@@ -1960,7 +3107,7 @@ type PutBlobResponse struct {
 
 func (x *PutBlobResponse) Reset() {
 	*x = PutBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +3119,7 @@ func (x *PutBlobResponse) String() string {
 func (*PutBlobResponse) ProtoMessage() {}
 
 func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,13 +3132,15 @@ func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobResponse.ProtoReflect.Descriptor instead.
 func (*PutBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{44}
 }
 
 // SendSnapshotRequest is a piece of a snapshot.
 type SendSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the first message: what the snapshot is of, at most 64 KiB.
+	// In the first message, at most 64 KiB: which bytes of the snapshot come, or
+	// that its sender asks how much of it is there and nothing comes. Empty: all
+	// of them come.
 	Header []byte `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// The next bytes, at most 256 KiB.
 	Chunk []byte `protobuf:"bytes,2,opt,name=chunk,proto3" json:"chunk,omitempty"`
@@ -2003,7 +3152,7 @@ type SendSnapshotRequest struct {
 
 func (x *SendSnapshotRequest) Reset() {
 	*x = SendSnapshotRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +3164,7 @@ func (x *SendSnapshotRequest) String() string {
 func (*SendSnapshotRequest) ProtoMessage() {}
 
 func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +3177,7 @@ func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SendSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SendSnapshotRequest) GetHeader() []byte {
@@ -2054,14 +3203,16 @@ func (x *SendSnapshotRequest) GetLast() bool {
 
 // SendSnapshotResponse says that the snapshot was taken.
 type SendSnapshotResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// To a question: how much of the snapshot is there, at most 64 KiB.
+	Answer        []byte `protobuf:"bytes,130,opt,name=answer,proto3" json:"answer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SendSnapshotResponse) Reset() {
 	*x = SendSnapshotResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +3224,7 @@ func (x *SendSnapshotResponse) String() string {
 func (*SendSnapshotResponse) ProtoMessage() {}
 
 func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +3237,14 @@ func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SendSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{30}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *SendSnapshotResponse) GetAnswer() []byte {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
 }
 
 // Fault is the detail of every error that a node answers another with.
@@ -2108,7 +3266,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +3278,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +3291,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{31}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Fault) GetKind() Fault_Kind {
@@ -2175,14 +3333,22 @@ var File_hostd_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x18hostd/peer/v1/peer.proto\x12\rhostd.peer.v1\"9\n" +
+	"\x18hostd/peer/v1/peer.proto\x12\rhostd.peer.v1\"X\n" +
 	"\vLinkRequest\x12\x16\n" +
 	"\x06frames\x18\x01 \x03(\fR\x06frames\x12\x12\n" +
-	"\x04beat\x18\x02 \x01(\x04R\x04beat\"I\n" +
+	"\x04beat\x18\x02 \x01(\x04R\x04beat\x12\x1d\n" +
+	"\n" +
+	"loop_turns\x18\x1e \x01(\x04R\tloopTurns\"\xaa\x01\n" +
 	"\fLinkResponse\x12\x12\n" +
 	"\x04beat\x18\x01 \x01(\x04R\x04beat\x12%\n" +
-	"\x0ereceived_bytes\x18\x02 \x01(\x04R\rreceivedBytes\"\x0e\n" +
-	"\fProbeRequest\"\xb7\x02\n" +
+	"\x0ereceived_bytes\x18\x02 \x01(\x04R\rreceivedBytes\x12\x1d\n" +
+	"\n" +
+	"loop_turns\x18\x1e \x01(\x04R\tloopTurns\x12\x1f\n" +
+	"\vclock_nanos\x18\x1f \x01(\x12R\n" +
+	"clockNanos\x12\x1f\n" +
+	"\vheld_micros\x18  \x01(\x04R\n" +
+	"heldMicros\"\x0e\n" +
+	"\fProbeRequest\"\x85\x03\n" +
 	"\rProbeResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -2194,7 +3360,29 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\vshard_count\x18\a \x01(\rR\n" +
 	"shardCount\x12!\n" +
 	"\fcluster_name\x18\b \x01(\tR\vclusterName\x12\x18\n" +
-	"\aversion\x18\t \x01(\tR\aversion\"\xd2\x01\n" +
+	"\aversion\x18\t \x01(\tR\aversion\x122\n" +
+	"\x06downed\x18n \x03(\v2\x1a.hostd.peer.v1.DownedStartR\x06downed\x12\x18\n" +
+	"\aaddress\x18o \x01(\tR\aaddress\"H\n" +
+	"\vDownedStart\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"S\n" +
+	"\rPledgeRequest\x12\x14\n" +
+	"\x05round\x18< \x01(\x04R\x05round\x12\x12\n" +
+	"\x04back\x18= \x01(\bR\x04back\x12\x18\n" +
+	"\aordered\x18x \x01(\bR\aordered\"X\n" +
+	"\x0ePledgeResponse\x12\x17\n" +
+	"\anode_id\x18< \x01(\tR\x06nodeId\x12\x0e\n" +
+	"\x02to\x18= \x01(\tR\x02to\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18> \x01(\tR\tclusterId\"X\n" +
+	"\fVouchRequest\x12\x18\n" +
+	"\avouched\x18< \x01(\x04R\avouched\x12\x14\n" +
+	"\x05asked\x18= \x01(\x04R\x05asked\x12\x18\n" +
+	"\aaddress\x18> \x01(\tR\aaddress\"t\n" +
+	"\rVouchResponse\x12\x16\n" +
+	"\x06latest\x18< \x01(\x04R\x06latest\x12\x14\n" +
+	"\x05index\x18= \x01(\x04R\x05index\x125\n" +
+	"\x06voters\x18> \x03(\v2\x1d.hostd.peer.v1.ReplicaAddressR\x06voters\"\xaf\x02\n" +
 	"\x06Member\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12 \n" +
@@ -2203,9 +3391,12 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x05roles\x18\x05 \x03(\tR\x05roles\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12\x16\n" +
 	"\x06status\x18\a \x01(\tR\x06status\x12\x12\n" +
-	"\x04zone\x18\b \x01(\tR\x04zone\"<\n" +
+	"\x04zone\x18\b \x01(\tR\x04zone\x12\x1b\n" +
+	"\tmin_level\x18\x14 \x01(\rR\bminLevel\x12\x1b\n" +
+	"\tmax_level\x18\x15 \x01(\rR\bmaxLevel\x12!\n" +
+	"\fpeer_address\x18\x16 \x01(\tR\vpeerAddress\"<\n" +
 	"\vJoinRequest\x12-\n" +
-	"\x06member\x18\x01 \x01(\v2\x15.hostd.peer.v1.MemberR\x06member\"\xec\x01\n" +
+	"\x06member\x18\x01 \x01(\v2\x15.hostd.peer.v1.MemberR\x06member\"\x82\x02\n" +
 	"\fJoinResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1f\n" +
@@ -2215,7 +3406,15 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\fmeta_replica\x18\x04 \x01(\x04R\vmetaReplica\x12\x1d\n" +
 	"\n" +
 	"meta_first\x18\x05 \x03(\x04R\tmetaFirst\x12B\n" +
-	"\rmeta_replicas\x18\x06 \x03(\v2\x1d.hostd.peer.v1.ReplicaAddressR\fmetaReplicas\"]\n" +
+	"\rmeta_replicas\x18\x06 \x03(\v2\x1d.hostd.peer.v1.ReplicaAddressR\fmetaReplicas\x12\x14\n" +
+	"\x05level\x18\x14 \x01(\rR\x05level\"+\n" +
+	"\x13PrepareLevelRequest\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\"\x8c\x01\n" +
+	"\x14PrepareLevelResponse\x12\x1b\n" +
+	"\tmin_level\x18\x01 \x01(\rR\bminLevel\x12\x1b\n" +
+	"\tmax_level\x18\x02 \x01(\rR\bmaxLevel\x12 \n" +
+	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\"]\n" +
 	"\x0eReplicaAddress\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\x04R\areplica\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x18\n" +
@@ -2226,7 +3425,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x06result\x18\x01 \x01(\fR\x06result\"\x11\n" +
 	"\x0fReadMetaRequest\"(\n" +
 	"\x10ReadMetaResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"\x8a\x02\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"\x89\x03\n" +
 	"\rReportRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x10\n" +
@@ -2236,7 +3435,13 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\breplicas\x18\x06 \x01(\rR\breplicas\x12\x1a\n" +
 	"\bdraining\x18\a \x01(\bR\bdraining\x12\x12\n" +
 	"\x04same\x18\b \x01(\bR\x04same\x12\x18\n" +
-	"\apicture\x18\t \x01(\x04R\apicture\"\xeb\x02\n" +
+	"\apicture\x18\t \x01(\x04R\apicture\x12\x12\n" +
+	"\x04full\x18< \x01(\bR\x04full\x12\x1f\n" +
+	"\vpace_millis\x18\x1e \x01(\rR\n" +
+	"paceMillis\x12\x1f\n" +
+	"\vskew_millis\x18\x1f \x01(\x12R\n" +
+	"skewMillis\x12'\n" +
+	"\x0fpicture_changes\x18F \x01(\bR\x0epictureChanges\"\xbd\x03\n" +
 	"\vShardReport\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\x04R\areplica\x12\x12\n" +
@@ -2251,17 +3456,39 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	" \x03(\x04R\boutgoing\x123\n" +
 	"\bprogress\x18\v \x03(\v2\x17.hostd.peer.v1.ProgressR\bprogress\x12\x1a\n" +
 	"\bentities\x18\f \x01(\x04R\bentities\x12\x14\n" +
-	"\x05bytes\x18\r \x01(\x04R\x05bytes\":\n" +
+	"\x05bytes\x18\r \x01(\x04R\x05bytes\x123\n" +
+	"\astopped\x18( \x01(\x0e2\x19.hostd.peer.v1.StopReasonR\astopped\x12\x1b\n" +
+	"\bdisputed\x18\x96\x01 \x01(\bR\bdisputed\"^\n" +
+	"\x0eStoppedReplica\x12\x19\n" +
+	"\bshard_id\x18\x01 \x01(\rR\ashardId\x121\n" +
+	"\x06reason\x18\x02 \x01(\x0e2\x19.hostd.peer.v1.StopReasonR\x06reason\":\n" +
 	"\bProgress\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\x04R\areplica\x12\x14\n" +
-	"\x05match\x18\x02 \x01(\x04R\x05match\"\xf4\x01\n" +
+	"\x05match\x18\x02 \x01(\x04R\x05match\"\x8e\x02\n" +
 	"\x0eReportResponse\x125\n" +
 	"\ttransfers\x18\x01 \x03(\v2\x17.hostd.peer.v1.TransferR\ttransfers\x121\n" +
 	"\x06shards\x18\x02 \x03(\v2\x19.hostd.peer.v1.ShardStateR\x06shards\x12.\n" +
 	"\x05nodes\x18\x03 \x03(\v2\x18.hostd.peer.v1.NodeStateR\x05nodes\x12\x18\n" +
 	"\aoutside\x18\x04 \x01(\bR\aoutside\x12\x14\n" +
 	"\x05whole\x18\x05 \x01(\bR\x05whole\x12\x18\n" +
-	"\apicture\x18\x06 \x01(\x04R\apicture\"H\n" +
+	"\apicture\x18\x06 \x01(\x04R\apicture\x12\x18\n" +
+	"\achanges\x18F \x01(\bR\achanges\"]\n" +
+	"\x12CompareRowsRequest\x12\x19\n" +
+	"\bshard_id\x182 \x01(\rR\ashardId\x12\x14\n" +
+	"\x05index\x183 \x01(\x04R\x05index\x12\x16\n" +
+	"\x06digest\x184 \x01(\fR\x06digest\"-\n" +
+	"\x13CompareRowsResponse\x12\x16\n" +
+	"\x06digest\x182 \x01(\fR\x06digest\"\x0e\n" +
+	"\fRenewRequest\"\x0f\n" +
+	"\rRenewResponse\"\x0e\n" +
+	"\fSizesRequest\"A\n" +
+	"\rSizesResponse\x120\n" +
+	"\x06shards\x18\x01 \x03(\v2\x18.hostd.peer.v1.ShardSizeR\x06shards\"r\n" +
+	"\tShardSize\x12\x19\n" +
+	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x1a\n" +
+	"\bentities\x18\x02 \x01(\x04R\bentities\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x18\n" +
+	"\aapplied\x18\x04 \x01(\x04R\aapplied\"H\n" +
 	"\x0fHandOverRequest\x125\n" +
 	"\ttransfers\x18\x01 \x03(\v2\x17.hostd.peer.v1.TransferR\ttransfers\"\x12\n" +
 	"\x10HandOverResponse\"\xd3\x01\n" +
@@ -2274,12 +3501,20 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\blearners\x18\x05 \x03(\x04R\blearners\x12\x1a\n" +
 	"\bentities\x18\x06 \x01(\x04R\bentities\x12\x18\n" +
 	"\aapplied\x18\a \x01(\x04R\aapplied\x12\x14\n" +
-	"\x05bytes\x18\b \x01(\x04R\x05bytes\"z\n" +
+	"\x05bytes\x18\b \x01(\x04R\x05bytes\"\x86\x02\n" +
 	"\tNodeState\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
 	"\treachable\x18\x02 \x01(\bR\treachable\x12\x1a\n" +
 	"\breplicas\x18\x03 \x01(\rR\breplicas\x12\x1a\n" +
-	"\bdraining\x18\x04 \x01(\bR\bdraining\"I\n" +
+	"\bdraining\x18\x04 \x01(\bR\bdraining\x12\x1f\n" +
+	"\vskew_millis\x18\x1e \x01(\x12R\n" +
+	"skewMillis\x127\n" +
+	"\astopped\x18( \x03(\v2\x1d.hostd.peer.v1.StoppedReplicaR\astopped\x120\n" +
+	"\atrouble\x18n \x01(\v2\x16.hostd.peer.v1.TroubleR\atrouble\"l\n" +
+	"\aTrouble\x12\x12\n" +
+	"\x04slow\x18\x01 \x01(\bR\x04slow\x12*\n" +
+	"\x11until_unix_millis\x18\x02 \x01(\x03R\x0funtilUnixMillis\x12!\n" +
+	"\fquiet_millis\x18\x03 \x01(\x04R\vquietMillis\"I\n" +
 	"\bTransfer\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
@@ -2304,14 +3539,15 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x13SendSnapshotRequest\x12\x16\n" +
 	"\x06header\x18\x01 \x01(\fR\x06header\x12\x14\n" +
 	"\x05chunk\x18\x02 \x01(\fR\x05chunk\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\bR\x04last\"\x16\n" +
-	"\x14SendSnapshotResponse\"\x9a\x03\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\"/\n" +
+	"\x14SendSnapshotResponse\x12\x17\n" +
+	"\x06answer\x18\x82\x01 \x01(\fR\x06answer\"\xad\x03\n" +
 	"\x05Fault\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.hostd.peer.v1.Fault.KindR\x04kind\x12\x19\n" +
 	"\bshard_id\x18\x02 \x01(\rR\ashardId\x12\x12\n" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06leader\x18\x04 \x01(\tR\x06leader\x12%\n" +
-	"\x0eleader_address\x18\x05 \x01(\tR\rleaderAddress\"\xf3\x01\n" +
+	"\x0eleader_address\x18\x05 \x01(\tR\rleaderAddress\"\x86\x02\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12KIND_WRONG_CLUSTER\x10\x01\x12\x13\n" +
@@ -2324,15 +3560,29 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x0eKIND_NOT_FOUND\x10\b\x12\x12\n" +
 	"\x0eKIND_TOO_LARGE\x10\t\x12\x18\n" +
 	"\x14KIND_UNKNOWN_OUTCOME\x10\n" +
-	"2\xaf\a\n" +
+	"\x12\x11\n" +
+	"\rKIND_PUT_DOWN\x10n*y\n" +
+	"\n" +
+	"StopReason\x12\x1b\n" +
+	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17STOP_REASON_UNSUPPORTED\x10\x01\x12\x17\n" +
+	"\x13STOP_REASON_DAMAGED\x10\x02\x12\x18\n" +
+	"\x14STOP_REASON_DISPUTED\x10\x032\xf6\n" +
+	"\n" +
 	"\vPeerService\x12C\n" +
 	"\x04Link\x12\x1a.hostd.peer.v1.LinkRequest\x1a\x1b.hostd.peer.v1.LinkResponse(\x010\x01\x12G\n" +
-	"\x05Probe\x12\x1b.hostd.peer.v1.ProbeRequest\x1a\x1c.hostd.peer.v1.ProbeResponse\"\x03\x90\x02\x01\x12?\n" +
-	"\x04Join\x12\x1a.hostd.peer.v1.JoinRequest\x1a\x1b.hostd.peer.v1.JoinResponse\x12H\n" +
+	"\x05Probe\x12\x1b.hostd.peer.v1.ProbeRequest\x1a\x1c.hostd.peer.v1.ProbeResponse\"\x03\x90\x02\x01\x12E\n" +
+	"\x06Pledge\x12\x1c.hostd.peer.v1.PledgeRequest\x1a\x1d.hostd.peer.v1.PledgeResponse\x12B\n" +
+	"\x05Vouch\x12\x1b.hostd.peer.v1.VouchRequest\x1a\x1c.hostd.peer.v1.VouchResponse\x12?\n" +
+	"\x04Join\x12\x1a.hostd.peer.v1.JoinRequest\x1a\x1b.hostd.peer.v1.JoinResponse\x12W\n" +
+	"\fPrepareLevel\x12\".hostd.peer.v1.PrepareLevelRequest\x1a#.hostd.peer.v1.PrepareLevelResponse\x12H\n" +
 	"\aPropose\x12\x1d.hostd.peer.v1.ProposeRequest\x1a\x1e.hostd.peer.v1.ProposeResponse\x12P\n" +
 	"\bReadMeta\x12\x1e.hostd.peer.v1.ReadMetaRequest\x1a\x1f.hostd.peer.v1.ReadMetaResponse\"\x03\x90\x02\x01\x12E\n" +
-	"\x06Report\x12\x1c.hostd.peer.v1.ReportRequest\x1a\x1d.hostd.peer.v1.ReportResponse\x12K\n" +
-	"\bHandOver\x12\x1e.hostd.peer.v1.HandOverRequest\x1a\x1f.hostd.peer.v1.HandOverResponse\x12H\n" +
+	"\x06Report\x12\x1c.hostd.peer.v1.ReportRequest\x1a\x1d.hostd.peer.v1.ReportResponse\x12B\n" +
+	"\x05Renew\x12\x1b.hostd.peer.v1.RenewRequest\x1a\x1c.hostd.peer.v1.RenewResponse\x12G\n" +
+	"\x05Sizes\x12\x1b.hostd.peer.v1.SizesRequest\x1a\x1c.hostd.peer.v1.SizesResponse\"\x03\x90\x02\x01\x12K\n" +
+	"\bHandOver\x12\x1e.hostd.peer.v1.HandOverRequest\x1a\x1f.hostd.peer.v1.HandOverResponse\x12T\n" +
+	"\vCompareRows\x12!.hostd.peer.v1.CompareRowsRequest\x1a\".hostd.peer.v1.CompareRowsResponse\x12H\n" +
 	"\aPrepare\x12\x1d.hostd.peer.v1.PrepareRequest\x1a\x1e.hostd.peer.v1.PrepareResponse\x12_\n" +
 	"\rAwaitBindings\x12#.hostd.peer.v1.AwaitBindingsRequest\x1a$.hostd.peer.v1.AwaitBindingsResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\aGetBlob\x12\x1d.hostd.peer.v1.GetBlobRequest\x1a\x1e.hostd.peer.v1.GetBlobResponse\"\x03\x90\x02\x010\x01\x12J\n" +
@@ -2351,83 +3601,119 @@ func file_hostd_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_hostd_peer_v1_peer_proto_rawDescData
 }
 
-var file_hostd_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_hostd_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_hostd_peer_v1_peer_proto_goTypes = []any{
-	(Fault_Kind)(0),               // 0: hostd.peer.v1.Fault.Kind
-	(*LinkRequest)(nil),           // 1: hostd.peer.v1.LinkRequest
-	(*LinkResponse)(nil),          // 2: hostd.peer.v1.LinkResponse
-	(*ProbeRequest)(nil),          // 3: hostd.peer.v1.ProbeRequest
-	(*ProbeResponse)(nil),         // 4: hostd.peer.v1.ProbeResponse
-	(*Member)(nil),                // 5: hostd.peer.v1.Member
-	(*JoinRequest)(nil),           // 6: hostd.peer.v1.JoinRequest
-	(*JoinResponse)(nil),          // 7: hostd.peer.v1.JoinResponse
-	(*ReplicaAddress)(nil),        // 8: hostd.peer.v1.ReplicaAddress
-	(*ProposeRequest)(nil),        // 9: hostd.peer.v1.ProposeRequest
-	(*ProposeResponse)(nil),       // 10: hostd.peer.v1.ProposeResponse
-	(*ReadMetaRequest)(nil),       // 11: hostd.peer.v1.ReadMetaRequest
-	(*ReadMetaResponse)(nil),      // 12: hostd.peer.v1.ReadMetaResponse
-	(*ReportRequest)(nil),         // 13: hostd.peer.v1.ReportRequest
-	(*ShardReport)(nil),           // 14: hostd.peer.v1.ShardReport
-	(*Progress)(nil),              // 15: hostd.peer.v1.Progress
-	(*ReportResponse)(nil),        // 16: hostd.peer.v1.ReportResponse
-	(*HandOverRequest)(nil),       // 17: hostd.peer.v1.HandOverRequest
-	(*HandOverResponse)(nil),      // 18: hostd.peer.v1.HandOverResponse
-	(*ShardState)(nil),            // 19: hostd.peer.v1.ShardState
-	(*NodeState)(nil),             // 20: hostd.peer.v1.NodeState
-	(*Transfer)(nil),              // 21: hostd.peer.v1.Transfer
-	(*PrepareRequest)(nil),        // 22: hostd.peer.v1.PrepareRequest
-	(*PrepareResponse)(nil),       // 23: hostd.peer.v1.PrepareResponse
-	(*AwaitBindingsRequest)(nil),  // 24: hostd.peer.v1.AwaitBindingsRequest
-	(*AwaitBindingsResponse)(nil), // 25: hostd.peer.v1.AwaitBindingsResponse
-	(*GetBlobRequest)(nil),        // 26: hostd.peer.v1.GetBlobRequest
-	(*GetBlobResponse)(nil),       // 27: hostd.peer.v1.GetBlobResponse
-	(*PutBlobRequest)(nil),        // 28: hostd.peer.v1.PutBlobRequest
-	(*PutBlobResponse)(nil),       // 29: hostd.peer.v1.PutBlobResponse
-	(*SendSnapshotRequest)(nil),   // 30: hostd.peer.v1.SendSnapshotRequest
-	(*SendSnapshotResponse)(nil),  // 31: hostd.peer.v1.SendSnapshotResponse
-	(*Fault)(nil),                 // 32: hostd.peer.v1.Fault
+	(StopReason)(0),               // 0: hostd.peer.v1.StopReason
+	(Fault_Kind)(0),               // 1: hostd.peer.v1.Fault.Kind
+	(*LinkRequest)(nil),           // 2: hostd.peer.v1.LinkRequest
+	(*LinkResponse)(nil),          // 3: hostd.peer.v1.LinkResponse
+	(*ProbeRequest)(nil),          // 4: hostd.peer.v1.ProbeRequest
+	(*ProbeResponse)(nil),         // 5: hostd.peer.v1.ProbeResponse
+	(*DownedStart)(nil),           // 6: hostd.peer.v1.DownedStart
+	(*PledgeRequest)(nil),         // 7: hostd.peer.v1.PledgeRequest
+	(*PledgeResponse)(nil),        // 8: hostd.peer.v1.PledgeResponse
+	(*VouchRequest)(nil),          // 9: hostd.peer.v1.VouchRequest
+	(*VouchResponse)(nil),         // 10: hostd.peer.v1.VouchResponse
+	(*Member)(nil),                // 11: hostd.peer.v1.Member
+	(*JoinRequest)(nil),           // 12: hostd.peer.v1.JoinRequest
+	(*JoinResponse)(nil),          // 13: hostd.peer.v1.JoinResponse
+	(*PrepareLevelRequest)(nil),   // 14: hostd.peer.v1.PrepareLevelRequest
+	(*PrepareLevelResponse)(nil),  // 15: hostd.peer.v1.PrepareLevelResponse
+	(*ReplicaAddress)(nil),        // 16: hostd.peer.v1.ReplicaAddress
+	(*ProposeRequest)(nil),        // 17: hostd.peer.v1.ProposeRequest
+	(*ProposeResponse)(nil),       // 18: hostd.peer.v1.ProposeResponse
+	(*ReadMetaRequest)(nil),       // 19: hostd.peer.v1.ReadMetaRequest
+	(*ReadMetaResponse)(nil),      // 20: hostd.peer.v1.ReadMetaResponse
+	(*ReportRequest)(nil),         // 21: hostd.peer.v1.ReportRequest
+	(*ShardReport)(nil),           // 22: hostd.peer.v1.ShardReport
+	(*StoppedReplica)(nil),        // 23: hostd.peer.v1.StoppedReplica
+	(*Progress)(nil),              // 24: hostd.peer.v1.Progress
+	(*ReportResponse)(nil),        // 25: hostd.peer.v1.ReportResponse
+	(*CompareRowsRequest)(nil),    // 26: hostd.peer.v1.CompareRowsRequest
+	(*CompareRowsResponse)(nil),   // 27: hostd.peer.v1.CompareRowsResponse
+	(*RenewRequest)(nil),          // 28: hostd.peer.v1.RenewRequest
+	(*RenewResponse)(nil),         // 29: hostd.peer.v1.RenewResponse
+	(*SizesRequest)(nil),          // 30: hostd.peer.v1.SizesRequest
+	(*SizesResponse)(nil),         // 31: hostd.peer.v1.SizesResponse
+	(*ShardSize)(nil),             // 32: hostd.peer.v1.ShardSize
+	(*HandOverRequest)(nil),       // 33: hostd.peer.v1.HandOverRequest
+	(*HandOverResponse)(nil),      // 34: hostd.peer.v1.HandOverResponse
+	(*ShardState)(nil),            // 35: hostd.peer.v1.ShardState
+	(*NodeState)(nil),             // 36: hostd.peer.v1.NodeState
+	(*Trouble)(nil),               // 37: hostd.peer.v1.Trouble
+	(*Transfer)(nil),              // 38: hostd.peer.v1.Transfer
+	(*PrepareRequest)(nil),        // 39: hostd.peer.v1.PrepareRequest
+	(*PrepareResponse)(nil),       // 40: hostd.peer.v1.PrepareResponse
+	(*AwaitBindingsRequest)(nil),  // 41: hostd.peer.v1.AwaitBindingsRequest
+	(*AwaitBindingsResponse)(nil), // 42: hostd.peer.v1.AwaitBindingsResponse
+	(*GetBlobRequest)(nil),        // 43: hostd.peer.v1.GetBlobRequest
+	(*GetBlobResponse)(nil),       // 44: hostd.peer.v1.GetBlobResponse
+	(*PutBlobRequest)(nil),        // 45: hostd.peer.v1.PutBlobRequest
+	(*PutBlobResponse)(nil),       // 46: hostd.peer.v1.PutBlobResponse
+	(*SendSnapshotRequest)(nil),   // 47: hostd.peer.v1.SendSnapshotRequest
+	(*SendSnapshotResponse)(nil),  // 48: hostd.peer.v1.SendSnapshotResponse
+	(*Fault)(nil),                 // 49: hostd.peer.v1.Fault
 }
 var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
-	5,  // 0: hostd.peer.v1.ProbeResponse.members:type_name -> hostd.peer.v1.Member
-	5,  // 1: hostd.peer.v1.JoinRequest.member:type_name -> hostd.peer.v1.Member
-	8,  // 2: hostd.peer.v1.JoinResponse.meta_replicas:type_name -> hostd.peer.v1.ReplicaAddress
-	14, // 3: hostd.peer.v1.ReportRequest.shards:type_name -> hostd.peer.v1.ShardReport
-	15, // 4: hostd.peer.v1.ShardReport.progress:type_name -> hostd.peer.v1.Progress
-	21, // 5: hostd.peer.v1.ReportResponse.transfers:type_name -> hostd.peer.v1.Transfer
-	19, // 6: hostd.peer.v1.ReportResponse.shards:type_name -> hostd.peer.v1.ShardState
-	20, // 7: hostd.peer.v1.ReportResponse.nodes:type_name -> hostd.peer.v1.NodeState
-	21, // 8: hostd.peer.v1.HandOverRequest.transfers:type_name -> hostd.peer.v1.Transfer
-	0,  // 9: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
-	1,  // 10: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
-	3,  // 11: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
-	6,  // 12: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
-	9,  // 13: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
-	11, // 14: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
-	13, // 15: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
-	17, // 16: hostd.peer.v1.PeerService.HandOver:input_type -> hostd.peer.v1.HandOverRequest
-	22, // 17: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
-	24, // 18: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
-	26, // 19: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
-	28, // 20: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
-	30, // 21: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
-	2,  // 22: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
-	4,  // 23: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
-	7,  // 24: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
-	10, // 25: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
-	12, // 26: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
-	16, // 27: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
-	18, // 28: hostd.peer.v1.PeerService.HandOver:output_type -> hostd.peer.v1.HandOverResponse
-	23, // 29: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
-	25, // 30: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
-	27, // 31: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
-	29, // 32: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
-	31, // 33: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
-	22, // [22:34] is the sub-list for method output_type
-	10, // [10:22] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	11, // 0: hostd.peer.v1.ProbeResponse.members:type_name -> hostd.peer.v1.Member
+	6,  // 1: hostd.peer.v1.ProbeResponse.downed:type_name -> hostd.peer.v1.DownedStart
+	16, // 2: hostd.peer.v1.VouchResponse.voters:type_name -> hostd.peer.v1.ReplicaAddress
+	11, // 3: hostd.peer.v1.JoinRequest.member:type_name -> hostd.peer.v1.Member
+	16, // 4: hostd.peer.v1.JoinResponse.meta_replicas:type_name -> hostd.peer.v1.ReplicaAddress
+	22, // 5: hostd.peer.v1.ReportRequest.shards:type_name -> hostd.peer.v1.ShardReport
+	24, // 6: hostd.peer.v1.ShardReport.progress:type_name -> hostd.peer.v1.Progress
+	0,  // 7: hostd.peer.v1.ShardReport.stopped:type_name -> hostd.peer.v1.StopReason
+	0,  // 8: hostd.peer.v1.StoppedReplica.reason:type_name -> hostd.peer.v1.StopReason
+	38, // 9: hostd.peer.v1.ReportResponse.transfers:type_name -> hostd.peer.v1.Transfer
+	35, // 10: hostd.peer.v1.ReportResponse.shards:type_name -> hostd.peer.v1.ShardState
+	36, // 11: hostd.peer.v1.ReportResponse.nodes:type_name -> hostd.peer.v1.NodeState
+	32, // 12: hostd.peer.v1.SizesResponse.shards:type_name -> hostd.peer.v1.ShardSize
+	38, // 13: hostd.peer.v1.HandOverRequest.transfers:type_name -> hostd.peer.v1.Transfer
+	23, // 14: hostd.peer.v1.NodeState.stopped:type_name -> hostd.peer.v1.StoppedReplica
+	37, // 15: hostd.peer.v1.NodeState.trouble:type_name -> hostd.peer.v1.Trouble
+	1,  // 16: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
+	2,  // 17: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
+	4,  // 18: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
+	7,  // 19: hostd.peer.v1.PeerService.Pledge:input_type -> hostd.peer.v1.PledgeRequest
+	9,  // 20: hostd.peer.v1.PeerService.Vouch:input_type -> hostd.peer.v1.VouchRequest
+	12, // 21: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
+	14, // 22: hostd.peer.v1.PeerService.PrepareLevel:input_type -> hostd.peer.v1.PrepareLevelRequest
+	17, // 23: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
+	19, // 24: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
+	21, // 25: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
+	28, // 26: hostd.peer.v1.PeerService.Renew:input_type -> hostd.peer.v1.RenewRequest
+	30, // 27: hostd.peer.v1.PeerService.Sizes:input_type -> hostd.peer.v1.SizesRequest
+	33, // 28: hostd.peer.v1.PeerService.HandOver:input_type -> hostd.peer.v1.HandOverRequest
+	26, // 29: hostd.peer.v1.PeerService.CompareRows:input_type -> hostd.peer.v1.CompareRowsRequest
+	39, // 30: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
+	41, // 31: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
+	43, // 32: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
+	45, // 33: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
+	47, // 34: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
+	3,  // 35: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
+	5,  // 36: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
+	8,  // 37: hostd.peer.v1.PeerService.Pledge:output_type -> hostd.peer.v1.PledgeResponse
+	10, // 38: hostd.peer.v1.PeerService.Vouch:output_type -> hostd.peer.v1.VouchResponse
+	13, // 39: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
+	15, // 40: hostd.peer.v1.PeerService.PrepareLevel:output_type -> hostd.peer.v1.PrepareLevelResponse
+	18, // 41: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
+	20, // 42: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
+	25, // 43: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
+	29, // 44: hostd.peer.v1.PeerService.Renew:output_type -> hostd.peer.v1.RenewResponse
+	31, // 45: hostd.peer.v1.PeerService.Sizes:output_type -> hostd.peer.v1.SizesResponse
+	34, // 46: hostd.peer.v1.PeerService.HandOver:output_type -> hostd.peer.v1.HandOverResponse
+	27, // 47: hostd.peer.v1.PeerService.CompareRows:output_type -> hostd.peer.v1.CompareRowsResponse
+	40, // 48: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
+	42, // 49: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
+	44, // 50: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
+	46, // 51: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
+	48, // 52: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
+	35, // [35:53] is the sub-list for method output_type
+	17, // [17:35] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_hostd_peer_v1_peer_proto_init() }
@@ -2440,8 +3726,8 @@ func file_hostd_peer_v1_peer_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_peer_v1_peer_proto_rawDesc), len(file_hostd_peer_v1_peer_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   32,
+			NumEnums:      2,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

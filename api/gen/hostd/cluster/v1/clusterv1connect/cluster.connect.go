@@ -59,6 +59,15 @@ const (
 	// ClusterServiceRebalanceProcedure is the fully-qualified name of the ClusterService's Rebalance
 	// RPC.
 	ClusterServiceRebalanceProcedure = "/hostd.cluster.v1.ClusterService/Rebalance"
+	// ClusterServiceRaiseLevelProcedure is the fully-qualified name of the ClusterService's RaiseLevel
+	// RPC.
+	ClusterServiceRaiseLevelProcedure = "/hostd.cluster.v1.ClusterService/RaiseLevel"
+	// ClusterServiceInitializeProcedure is the fully-qualified name of the ClusterService's Initialize
+	// RPC.
+	ClusterServiceInitializeProcedure = "/hostd.cluster.v1.ClusterService/Initialize"
+	// ClusterServiceSetPolicyProcedure is the fully-qualified name of the ClusterService's SetPolicy
+	// RPC.
+	ClusterServiceSetPolicyProcedure = "/hostd.cluster.v1.ClusterService/SetPolicy"
 	// ClusterServicePutSettingProcedure is the fully-qualified name of the ClusterService's PutSetting
 	// RPC.
 	ClusterServicePutSettingProcedure = "/hostd.cluster.v1.ClusterService/PutSetting"
@@ -105,6 +114,22 @@ type ClusterServiceClient interface {
 	// Rebalance evens out leaders and replicas now. It returns when the moves are
 	// decided; WatchCluster shows them happen.
 	Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error)
+	// RaiseLevel raises the level of the cluster, the version of all that it
+	// writes, for good. Every member must speak the level; after it none can go
+	// back to a release that does not. With dry_run it changes nothing and says
+	// what each member speaks.
+	RaiseLevel(context.Context, *connect.Request[v1.RaiseLevelRequest]) (*connect.Response[v1.RaiseLevelResponse], error)
+	// Initialize has the answering node found its cluster. Any node answers it
+	// that runs, before it belongs to a cluster too. No seed of the node may belong
+	// to one: the node joins that instead. A majority of the node and its seeds
+	// has to answer; the others are named in the answer. It returns when the
+	// cluster is there; a deadline that passes before does not take the order back,
+	// which holds until the node stops. Where the node belongs to a cluster the
+	// call does nothing and names that.
+	Initialize(context.Context, *connect.Request[v1.InitializeRequest]) (*connect.Response[v1.InitializeResponse], error)
+	// SetPolicy changes what is in the request of the policy of the whole cluster;
+	// it returns when that is durable.
+	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.SetPolicyResponse], error)
 	// PutSetting writes a setting; it returns when the value is durable.
 	PutSetting(context.Context, *connect.Request[v1.PutSettingRequest]) (*connect.Response[v1.PutSettingResponse], error)
 	// GetSetting reads a setting from this node's copy.
@@ -183,6 +208,24 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("Rebalance")),
 			connect.WithClientOptions(opts...),
 		),
+		raiseLevel: connect.NewClient[v1.RaiseLevelRequest, v1.RaiseLevelResponse](
+			httpClient,
+			baseURL+ClusterServiceRaiseLevelProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("RaiseLevel")),
+			connect.WithClientOptions(opts...),
+		),
+		initialize: connect.NewClient[v1.InitializeRequest, v1.InitializeResponse](
+			httpClient,
+			baseURL+ClusterServiceInitializeProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("Initialize")),
+			connect.WithClientOptions(opts...),
+		),
+		setPolicy: connect.NewClient[v1.SetPolicyRequest, v1.SetPolicyResponse](
+			httpClient,
+			baseURL+ClusterServiceSetPolicyProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("SetPolicy")),
+			connect.WithClientOptions(opts...),
+		),
 		putSetting: connect.NewClient[v1.PutSettingRequest, v1.PutSettingResponse](
 			httpClient,
 			baseURL+ClusterServicePutSettingProcedure,
@@ -224,6 +267,9 @@ type clusterServiceClient struct {
 	leave         *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
 	down          *connect.Client[v1.DownRequest, v1.DownResponse]
 	rebalance     *connect.Client[v1.RebalanceRequest, v1.RebalanceResponse]
+	raiseLevel    *connect.Client[v1.RaiseLevelRequest, v1.RaiseLevelResponse]
+	initialize    *connect.Client[v1.InitializeRequest, v1.InitializeResponse]
+	setPolicy     *connect.Client[v1.SetPolicyRequest, v1.SetPolicyResponse]
 	putSetting    *connect.Client[v1.PutSettingRequest, v1.PutSettingResponse]
 	getSetting    *connect.Client[v1.GetSettingRequest, v1.GetSettingResponse]
 	listSettings  *connect.Client[v1.ListSettingsRequest, v1.ListSettingsResponse]
@@ -273,6 +319,21 @@ func (c *clusterServiceClient) Down(ctx context.Context, req *connect.Request[v1
 // Rebalance calls hostd.cluster.v1.ClusterService.Rebalance.
 func (c *clusterServiceClient) Rebalance(ctx context.Context, req *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error) {
 	return c.rebalance.CallUnary(ctx, req)
+}
+
+// RaiseLevel calls hostd.cluster.v1.ClusterService.RaiseLevel.
+func (c *clusterServiceClient) RaiseLevel(ctx context.Context, req *connect.Request[v1.RaiseLevelRequest]) (*connect.Response[v1.RaiseLevelResponse], error) {
+	return c.raiseLevel.CallUnary(ctx, req)
+}
+
+// Initialize calls hostd.cluster.v1.ClusterService.Initialize.
+func (c *clusterServiceClient) Initialize(ctx context.Context, req *connect.Request[v1.InitializeRequest]) (*connect.Response[v1.InitializeResponse], error) {
+	return c.initialize.CallUnary(ctx, req)
+}
+
+// SetPolicy calls hostd.cluster.v1.ClusterService.SetPolicy.
+func (c *clusterServiceClient) SetPolicy(ctx context.Context, req *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.SetPolicyResponse], error) {
+	return c.setPolicy.CallUnary(ctx, req)
 }
 
 // PutSetting calls hostd.cluster.v1.ClusterService.PutSetting.
@@ -327,6 +388,22 @@ type ClusterServiceHandler interface {
 	// Rebalance evens out leaders and replicas now. It returns when the moves are
 	// decided; WatchCluster shows them happen.
 	Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error)
+	// RaiseLevel raises the level of the cluster, the version of all that it
+	// writes, for good. Every member must speak the level; after it none can go
+	// back to a release that does not. With dry_run it changes nothing and says
+	// what each member speaks.
+	RaiseLevel(context.Context, *connect.Request[v1.RaiseLevelRequest]) (*connect.Response[v1.RaiseLevelResponse], error)
+	// Initialize has the answering node found its cluster. Any node answers it
+	// that runs, before it belongs to a cluster too. No seed of the node may belong
+	// to one: the node joins that instead. A majority of the node and its seeds
+	// has to answer; the others are named in the answer. It returns when the
+	// cluster is there; a deadline that passes before does not take the order back,
+	// which holds until the node stops. Where the node belongs to a cluster the
+	// call does nothing and names that.
+	Initialize(context.Context, *connect.Request[v1.InitializeRequest]) (*connect.Response[v1.InitializeResponse], error)
+	// SetPolicy changes what is in the request of the policy of the whole cluster;
+	// it returns when that is durable.
+	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.SetPolicyResponse], error)
 	// PutSetting writes a setting; it returns when the value is durable.
 	PutSetting(context.Context, *connect.Request[v1.PutSettingRequest]) (*connect.Response[v1.PutSettingResponse], error)
 	// GetSetting reads a setting from this node's copy.
@@ -401,6 +478,24 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("Rebalance")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceRaiseLevelHandler := connect.NewUnaryHandler(
+		ClusterServiceRaiseLevelProcedure,
+		svc.RaiseLevel,
+		connect.WithSchema(clusterServiceMethods.ByName("RaiseLevel")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceInitializeHandler := connect.NewUnaryHandler(
+		ClusterServiceInitializeProcedure,
+		svc.Initialize,
+		connect.WithSchema(clusterServiceMethods.ByName("Initialize")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceSetPolicyHandler := connect.NewUnaryHandler(
+		ClusterServiceSetPolicyProcedure,
+		svc.SetPolicy,
+		connect.WithSchema(clusterServiceMethods.ByName("SetPolicy")),
+		connect.WithHandlerOptions(opts...),
+	)
 	clusterServicePutSettingHandler := connect.NewUnaryHandler(
 		ClusterServicePutSettingProcedure,
 		svc.PutSetting,
@@ -448,6 +543,12 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceDownHandler.ServeHTTP(w, r)
 		case ClusterServiceRebalanceProcedure:
 			clusterServiceRebalanceHandler.ServeHTTP(w, r)
+		case ClusterServiceRaiseLevelProcedure:
+			clusterServiceRaiseLevelHandler.ServeHTTP(w, r)
+		case ClusterServiceInitializeProcedure:
+			clusterServiceInitializeHandler.ServeHTTP(w, r)
+		case ClusterServiceSetPolicyProcedure:
+			clusterServiceSetPolicyHandler.ServeHTTP(w, r)
 		case ClusterServicePutSettingProcedure:
 			clusterServicePutSettingHandler.ServeHTTP(w, r)
 		case ClusterServiceGetSettingProcedure:
@@ -499,6 +600,18 @@ func (UnimplementedClusterServiceHandler) Down(context.Context, *connect.Request
 
 func (UnimplementedClusterServiceHandler) Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.Rebalance is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) RaiseLevel(context.Context, *connect.Request[v1.RaiseLevelRequest]) (*connect.Response[v1.RaiseLevelResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.RaiseLevel is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) Initialize(context.Context, *connect.Request[v1.InitializeRequest]) (*connect.Response[v1.InitializeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.Initialize is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.SetPolicyResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.SetPolicy is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) PutSetting(context.Context, *connect.Request[v1.PutSettingRequest]) (*connect.Response[v1.PutSettingResponse], error) {

@@ -73,10 +73,12 @@ type ModuleServiceClient interface {
 	// Activate makes a module serve an entity type and returns when every node
 	// that is up serves it.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
-	// Rollback activates the module that served the type before.
+	// Rollback activates the module that served the type before. Taking the same
+	// revision back again changes nothing more.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
-	// Verify replays real histories of a type with a module and reports every
-	// difference from what was recorded.
+	// Verify replays real histories of a type with a module, where their shards
+	// are led, and reports every entity that it cannot replay, or comes to another
+	// state of than the module that serves the type. It ends with the hundredth.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error)
 }
 
@@ -215,10 +217,12 @@ type ModuleServiceHandler interface {
 	// Activate makes a module serve an entity type and returns when every node
 	// that is up serves it.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
-	// Rollback activates the module that served the type before.
+	// Rollback activates the module that served the type before. Taking the same
+	// revision back again changes nothing more.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
-	// Verify replays real histories of a type with a module and reports every
-	// difference from what was recorded.
+	// Verify replays real histories of a type with a module, where their shards
+	// are led, and reports every entity that it cannot replay, or comes to another
+	// state of than the module that serves the type. It ends with the hundredth.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error
 }
 

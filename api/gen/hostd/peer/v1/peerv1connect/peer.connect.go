@@ -40,16 +40,29 @@ const (
 	PeerServiceLinkProcedure = "/hostd.peer.v1.PeerService/Link"
 	// PeerServiceProbeProcedure is the fully-qualified name of the PeerService's Probe RPC.
 	PeerServiceProbeProcedure = "/hostd.peer.v1.PeerService/Probe"
+	// PeerServicePledgeProcedure is the fully-qualified name of the PeerService's Pledge RPC.
+	PeerServicePledgeProcedure = "/hostd.peer.v1.PeerService/Pledge"
+	// PeerServiceVouchProcedure is the fully-qualified name of the PeerService's Vouch RPC.
+	PeerServiceVouchProcedure = "/hostd.peer.v1.PeerService/Vouch"
 	// PeerServiceJoinProcedure is the fully-qualified name of the PeerService's Join RPC.
 	PeerServiceJoinProcedure = "/hostd.peer.v1.PeerService/Join"
+	// PeerServicePrepareLevelProcedure is the fully-qualified name of the PeerService's PrepareLevel
+	// RPC.
+	PeerServicePrepareLevelProcedure = "/hostd.peer.v1.PeerService/PrepareLevel"
 	// PeerServiceProposeProcedure is the fully-qualified name of the PeerService's Propose RPC.
 	PeerServiceProposeProcedure = "/hostd.peer.v1.PeerService/Propose"
 	// PeerServiceReadMetaProcedure is the fully-qualified name of the PeerService's ReadMeta RPC.
 	PeerServiceReadMetaProcedure = "/hostd.peer.v1.PeerService/ReadMeta"
 	// PeerServiceReportProcedure is the fully-qualified name of the PeerService's Report RPC.
 	PeerServiceReportProcedure = "/hostd.peer.v1.PeerService/Report"
+	// PeerServiceRenewProcedure is the fully-qualified name of the PeerService's Renew RPC.
+	PeerServiceRenewProcedure = "/hostd.peer.v1.PeerService/Renew"
+	// PeerServiceSizesProcedure is the fully-qualified name of the PeerService's Sizes RPC.
+	PeerServiceSizesProcedure = "/hostd.peer.v1.PeerService/Sizes"
 	// PeerServiceHandOverProcedure is the fully-qualified name of the PeerService's HandOver RPC.
 	PeerServiceHandOverProcedure = "/hostd.peer.v1.PeerService/HandOver"
+	// PeerServiceCompareRowsProcedure is the fully-qualified name of the PeerService's CompareRows RPC.
+	PeerServiceCompareRowsProcedure = "/hostd.peer.v1.PeerService/CompareRows"
 	// PeerServicePrepareProcedure is the fully-qualified name of the PeerService's Prepare RPC.
 	PeerServicePrepareProcedure = "/hostd.peer.v1.PeerService/Prepare"
 	// PeerServiceAwaitBindingsProcedure is the fully-qualified name of the PeerService's AwaitBindings
@@ -71,8 +84,19 @@ type PeerServiceClient interface {
 	Link(context.Context) *connect.BidiStreamForClient[v1.LinkRequest, v1.LinkResponse]
 	// Probe asks who answers at an address, whatever its cluster.
 	Probe(context.Context, *connect.Request[v1.ProbeRequest]) (*connect.Response[v1.ProbeResponse], error)
+	// Pledge asks a node without a cluster for its word that it founds none and
+	// lets no other found one, or gives it back. Anyone may ask.
+	Pledge(context.Context, *connect.Request[v1.PledgeRequest]) (*connect.Response[v1.PledgeResponse], error)
+	// Vouch asks whether a later start of the caller is known than its data
+	// directory knows of. The answering node has the start that is asked about on
+	// record, durably, when it knows of no later one.
+	Vouch(context.Context, *connect.Request[v1.VouchRequest]) (*connect.Response[v1.VouchResponse], error)
 	// Join asks for admission; the node that leads the metadata shard answers it.
 	Join(context.Context, *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error)
+	// PrepareLevel says what the node's release speaks, and where a level is named
+	// makes its data directory one of that level, durably: no release that does
+	// not speak the level opens it any more.
+	PrepareLevel(context.Context, *connect.Request[v1.PrepareLevelRequest]) (*connect.Response[v1.PrepareLevelResponse], error)
 	// Propose carries a metadata command out where the metadata shard is led.
 	Propose(context.Context, *connect.Request[v1.ProposeRequest]) (*connect.Response[v1.ProposeResponse], error)
 	// ReadMeta returns an index of the metadata shard at or behind all that was
@@ -80,9 +104,17 @@ type PeerServiceClient interface {
 	ReadMeta(context.Context, *connect.Request[v1.ReadMetaRequest]) (*connect.Response[v1.ReadMetaResponse], error)
 	// Report tells the coordinator what the caller leads and holds.
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
+	// Renew asks that the caller, whose data is damaged, may give it up and be
+	// filled by the others. The node that leads the metadata shard answers it.
+	Renew(context.Context, *connect.Request[v1.RenewRequest]) (*connect.Response[v1.RenewResponse], error)
+	// Sizes tells how much every shard holds, as the coordinator was told last.
+	Sizes(context.Context, *connect.Request[v1.SizesRequest]) (*connect.Response[v1.SizesResponse], error)
 	// HandOver asks the node at once for what it would be asked for in the answer
 	// to its next report.
 	HandOver(context.Context, *connect.Request[v1.HandOverRequest]) (*connect.Response[v1.HandOverResponse], error)
+	// CompareRows tells the node which digest of a shard's rows the caller's
+	// replica has, at an index that the shard's log named, and asks for its own.
+	CompareRows(context.Context, *connect.Request[v1.CompareRowsRequest]) (*connect.Response[v1.CompareRowsResponse], error)
 	// Prepare asks the node to fetch and compile a module.
 	Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error)
 	// AwaitBindings returns when the node serves every binding up to a revision.
@@ -119,10 +151,28 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		pledge: connect.NewClient[v1.PledgeRequest, v1.PledgeResponse](
+			httpClient,
+			baseURL+PeerServicePledgeProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Pledge")),
+			connect.WithClientOptions(opts...),
+		),
+		vouch: connect.NewClient[v1.VouchRequest, v1.VouchResponse](
+			httpClient,
+			baseURL+PeerServiceVouchProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Vouch")),
+			connect.WithClientOptions(opts...),
+		),
 		join: connect.NewClient[v1.JoinRequest, v1.JoinResponse](
 			httpClient,
 			baseURL+PeerServiceJoinProcedure,
 			connect.WithSchema(peerServiceMethods.ByName("Join")),
+			connect.WithClientOptions(opts...),
+		),
+		prepareLevel: connect.NewClient[v1.PrepareLevelRequest, v1.PrepareLevelResponse](
+			httpClient,
+			baseURL+PeerServicePrepareLevelProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("PrepareLevel")),
 			connect.WithClientOptions(opts...),
 		),
 		propose: connect.NewClient[v1.ProposeRequest, v1.ProposeResponse](
@@ -144,10 +194,29 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("Report")),
 			connect.WithClientOptions(opts...),
 		),
+		renew: connect.NewClient[v1.RenewRequest, v1.RenewResponse](
+			httpClient,
+			baseURL+PeerServiceRenewProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Renew")),
+			connect.WithClientOptions(opts...),
+		),
+		sizes: connect.NewClient[v1.SizesRequest, v1.SizesResponse](
+			httpClient,
+			baseURL+PeerServiceSizesProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Sizes")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		handOver: connect.NewClient[v1.HandOverRequest, v1.HandOverResponse](
 			httpClient,
 			baseURL+PeerServiceHandOverProcedure,
 			connect.WithSchema(peerServiceMethods.ByName("HandOver")),
+			connect.WithClientOptions(opts...),
+		),
+		compareRows: connect.NewClient[v1.CompareRowsRequest, v1.CompareRowsResponse](
+			httpClient,
+			baseURL+PeerServiceCompareRowsProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("CompareRows")),
 			connect.WithClientOptions(opts...),
 		),
 		prepare: connect.NewClient[v1.PrepareRequest, v1.PrepareResponse](
@@ -189,11 +258,17 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 type peerServiceClient struct {
 	link          *connect.Client[v1.LinkRequest, v1.LinkResponse]
 	probe         *connect.Client[v1.ProbeRequest, v1.ProbeResponse]
+	pledge        *connect.Client[v1.PledgeRequest, v1.PledgeResponse]
+	vouch         *connect.Client[v1.VouchRequest, v1.VouchResponse]
 	join          *connect.Client[v1.JoinRequest, v1.JoinResponse]
+	prepareLevel  *connect.Client[v1.PrepareLevelRequest, v1.PrepareLevelResponse]
 	propose       *connect.Client[v1.ProposeRequest, v1.ProposeResponse]
 	readMeta      *connect.Client[v1.ReadMetaRequest, v1.ReadMetaResponse]
 	report        *connect.Client[v1.ReportRequest, v1.ReportResponse]
+	renew         *connect.Client[v1.RenewRequest, v1.RenewResponse]
+	sizes         *connect.Client[v1.SizesRequest, v1.SizesResponse]
 	handOver      *connect.Client[v1.HandOverRequest, v1.HandOverResponse]
+	compareRows   *connect.Client[v1.CompareRowsRequest, v1.CompareRowsResponse]
 	prepare       *connect.Client[v1.PrepareRequest, v1.PrepareResponse]
 	awaitBindings *connect.Client[v1.AwaitBindingsRequest, v1.AwaitBindingsResponse]
 	getBlob       *connect.Client[v1.GetBlobRequest, v1.GetBlobResponse]
@@ -211,9 +286,24 @@ func (c *peerServiceClient) Probe(ctx context.Context, req *connect.Request[v1.P
 	return c.probe.CallUnary(ctx, req)
 }
 
+// Pledge calls hostd.peer.v1.PeerService.Pledge.
+func (c *peerServiceClient) Pledge(ctx context.Context, req *connect.Request[v1.PledgeRequest]) (*connect.Response[v1.PledgeResponse], error) {
+	return c.pledge.CallUnary(ctx, req)
+}
+
+// Vouch calls hostd.peer.v1.PeerService.Vouch.
+func (c *peerServiceClient) Vouch(ctx context.Context, req *connect.Request[v1.VouchRequest]) (*connect.Response[v1.VouchResponse], error) {
+	return c.vouch.CallUnary(ctx, req)
+}
+
 // Join calls hostd.peer.v1.PeerService.Join.
 func (c *peerServiceClient) Join(ctx context.Context, req *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error) {
 	return c.join.CallUnary(ctx, req)
+}
+
+// PrepareLevel calls hostd.peer.v1.PeerService.PrepareLevel.
+func (c *peerServiceClient) PrepareLevel(ctx context.Context, req *connect.Request[v1.PrepareLevelRequest]) (*connect.Response[v1.PrepareLevelResponse], error) {
+	return c.prepareLevel.CallUnary(ctx, req)
 }
 
 // Propose calls hostd.peer.v1.PeerService.Propose.
@@ -231,9 +321,24 @@ func (c *peerServiceClient) Report(ctx context.Context, req *connect.Request[v1.
 	return c.report.CallUnary(ctx, req)
 }
 
+// Renew calls hostd.peer.v1.PeerService.Renew.
+func (c *peerServiceClient) Renew(ctx context.Context, req *connect.Request[v1.RenewRequest]) (*connect.Response[v1.RenewResponse], error) {
+	return c.renew.CallUnary(ctx, req)
+}
+
+// Sizes calls hostd.peer.v1.PeerService.Sizes.
+func (c *peerServiceClient) Sizes(ctx context.Context, req *connect.Request[v1.SizesRequest]) (*connect.Response[v1.SizesResponse], error) {
+	return c.sizes.CallUnary(ctx, req)
+}
+
 // HandOver calls hostd.peer.v1.PeerService.HandOver.
 func (c *peerServiceClient) HandOver(ctx context.Context, req *connect.Request[v1.HandOverRequest]) (*connect.Response[v1.HandOverResponse], error) {
 	return c.handOver.CallUnary(ctx, req)
+}
+
+// CompareRows calls hostd.peer.v1.PeerService.CompareRows.
+func (c *peerServiceClient) CompareRows(ctx context.Context, req *connect.Request[v1.CompareRowsRequest]) (*connect.Response[v1.CompareRowsResponse], error) {
+	return c.compareRows.CallUnary(ctx, req)
 }
 
 // Prepare calls hostd.peer.v1.PeerService.Prepare.
@@ -268,8 +373,19 @@ type PeerServiceHandler interface {
 	Link(context.Context, *connect.BidiStream[v1.LinkRequest, v1.LinkResponse]) error
 	// Probe asks who answers at an address, whatever its cluster.
 	Probe(context.Context, *connect.Request[v1.ProbeRequest]) (*connect.Response[v1.ProbeResponse], error)
+	// Pledge asks a node without a cluster for its word that it founds none and
+	// lets no other found one, or gives it back. Anyone may ask.
+	Pledge(context.Context, *connect.Request[v1.PledgeRequest]) (*connect.Response[v1.PledgeResponse], error)
+	// Vouch asks whether a later start of the caller is known than its data
+	// directory knows of. The answering node has the start that is asked about on
+	// record, durably, when it knows of no later one.
+	Vouch(context.Context, *connect.Request[v1.VouchRequest]) (*connect.Response[v1.VouchResponse], error)
 	// Join asks for admission; the node that leads the metadata shard answers it.
 	Join(context.Context, *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error)
+	// PrepareLevel says what the node's release speaks, and where a level is named
+	// makes its data directory one of that level, durably: no release that does
+	// not speak the level opens it any more.
+	PrepareLevel(context.Context, *connect.Request[v1.PrepareLevelRequest]) (*connect.Response[v1.PrepareLevelResponse], error)
 	// Propose carries a metadata command out where the metadata shard is led.
 	Propose(context.Context, *connect.Request[v1.ProposeRequest]) (*connect.Response[v1.ProposeResponse], error)
 	// ReadMeta returns an index of the metadata shard at or behind all that was
@@ -277,9 +393,17 @@ type PeerServiceHandler interface {
 	ReadMeta(context.Context, *connect.Request[v1.ReadMetaRequest]) (*connect.Response[v1.ReadMetaResponse], error)
 	// Report tells the coordinator what the caller leads and holds.
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
+	// Renew asks that the caller, whose data is damaged, may give it up and be
+	// filled by the others. The node that leads the metadata shard answers it.
+	Renew(context.Context, *connect.Request[v1.RenewRequest]) (*connect.Response[v1.RenewResponse], error)
+	// Sizes tells how much every shard holds, as the coordinator was told last.
+	Sizes(context.Context, *connect.Request[v1.SizesRequest]) (*connect.Response[v1.SizesResponse], error)
 	// HandOver asks the node at once for what it would be asked for in the answer
 	// to its next report.
 	HandOver(context.Context, *connect.Request[v1.HandOverRequest]) (*connect.Response[v1.HandOverResponse], error)
+	// CompareRows tells the node which digest of a shard's rows the caller's
+	// replica has, at an index that the shard's log named, and asks for its own.
+	CompareRows(context.Context, *connect.Request[v1.CompareRowsRequest]) (*connect.Response[v1.CompareRowsResponse], error)
 	// Prepare asks the node to fetch and compile a module.
 	Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error)
 	// AwaitBindings returns when the node serves every binding up to a revision.
@@ -312,10 +436,28 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServicePledgeHandler := connect.NewUnaryHandler(
+		PeerServicePledgeProcedure,
+		svc.Pledge,
+		connect.WithSchema(peerServiceMethods.ByName("Pledge")),
+		connect.WithHandlerOptions(opts...),
+	)
+	peerServiceVouchHandler := connect.NewUnaryHandler(
+		PeerServiceVouchProcedure,
+		svc.Vouch,
+		connect.WithSchema(peerServiceMethods.ByName("Vouch")),
+		connect.WithHandlerOptions(opts...),
+	)
 	peerServiceJoinHandler := connect.NewUnaryHandler(
 		PeerServiceJoinProcedure,
 		svc.Join,
 		connect.WithSchema(peerServiceMethods.ByName("Join")),
+		connect.WithHandlerOptions(opts...),
+	)
+	peerServicePrepareLevelHandler := connect.NewUnaryHandler(
+		PeerServicePrepareLevelProcedure,
+		svc.PrepareLevel,
+		connect.WithSchema(peerServiceMethods.ByName("PrepareLevel")),
 		connect.WithHandlerOptions(opts...),
 	)
 	peerServiceProposeHandler := connect.NewUnaryHandler(
@@ -337,10 +479,29 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("Report")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceRenewHandler := connect.NewUnaryHandler(
+		PeerServiceRenewProcedure,
+		svc.Renew,
+		connect.WithSchema(peerServiceMethods.ByName("Renew")),
+		connect.WithHandlerOptions(opts...),
+	)
+	peerServiceSizesHandler := connect.NewUnaryHandler(
+		PeerServiceSizesProcedure,
+		svc.Sizes,
+		connect.WithSchema(peerServiceMethods.ByName("Sizes")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	peerServiceHandOverHandler := connect.NewUnaryHandler(
 		PeerServiceHandOverProcedure,
 		svc.HandOver,
 		connect.WithSchema(peerServiceMethods.ByName("HandOver")),
+		connect.WithHandlerOptions(opts...),
+	)
+	peerServiceCompareRowsHandler := connect.NewUnaryHandler(
+		PeerServiceCompareRowsProcedure,
+		svc.CompareRows,
+		connect.WithSchema(peerServiceMethods.ByName("CompareRows")),
 		connect.WithHandlerOptions(opts...),
 	)
 	peerServicePrepareHandler := connect.NewUnaryHandler(
@@ -381,16 +542,28 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceLinkHandler.ServeHTTP(w, r)
 		case PeerServiceProbeProcedure:
 			peerServiceProbeHandler.ServeHTTP(w, r)
+		case PeerServicePledgeProcedure:
+			peerServicePledgeHandler.ServeHTTP(w, r)
+		case PeerServiceVouchProcedure:
+			peerServiceVouchHandler.ServeHTTP(w, r)
 		case PeerServiceJoinProcedure:
 			peerServiceJoinHandler.ServeHTTP(w, r)
+		case PeerServicePrepareLevelProcedure:
+			peerServicePrepareLevelHandler.ServeHTTP(w, r)
 		case PeerServiceProposeProcedure:
 			peerServiceProposeHandler.ServeHTTP(w, r)
 		case PeerServiceReadMetaProcedure:
 			peerServiceReadMetaHandler.ServeHTTP(w, r)
 		case PeerServiceReportProcedure:
 			peerServiceReportHandler.ServeHTTP(w, r)
+		case PeerServiceRenewProcedure:
+			peerServiceRenewHandler.ServeHTTP(w, r)
+		case PeerServiceSizesProcedure:
+			peerServiceSizesHandler.ServeHTTP(w, r)
 		case PeerServiceHandOverProcedure:
 			peerServiceHandOverHandler.ServeHTTP(w, r)
+		case PeerServiceCompareRowsProcedure:
+			peerServiceCompareRowsHandler.ServeHTTP(w, r)
 		case PeerServicePrepareProcedure:
 			peerServicePrepareHandler.ServeHTTP(w, r)
 		case PeerServiceAwaitBindingsProcedure:
@@ -418,8 +591,20 @@ func (UnimplementedPeerServiceHandler) Probe(context.Context, *connect.Request[v
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.Probe is not implemented"))
 }
 
+func (UnimplementedPeerServiceHandler) Pledge(context.Context, *connect.Request[v1.PledgeRequest]) (*connect.Response[v1.PledgeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.Pledge is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Vouch(context.Context, *connect.Request[v1.VouchRequest]) (*connect.Response[v1.VouchResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.Vouch is not implemented"))
+}
+
 func (UnimplementedPeerServiceHandler) Join(context.Context, *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.Join is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) PrepareLevel(context.Context, *connect.Request[v1.PrepareLevelRequest]) (*connect.Response[v1.PrepareLevelResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.PrepareLevel is not implemented"))
 }
 
 func (UnimplementedPeerServiceHandler) Propose(context.Context, *connect.Request[v1.ProposeRequest]) (*connect.Response[v1.ProposeResponse], error) {
@@ -434,8 +619,20 @@ func (UnimplementedPeerServiceHandler) Report(context.Context, *connect.Request[
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.Report is not implemented"))
 }
 
+func (UnimplementedPeerServiceHandler) Renew(context.Context, *connect.Request[v1.RenewRequest]) (*connect.Response[v1.RenewResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.Renew is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Sizes(context.Context, *connect.Request[v1.SizesRequest]) (*connect.Response[v1.SizesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.Sizes is not implemented"))
+}
+
 func (UnimplementedPeerServiceHandler) HandOver(context.Context, *connect.Request[v1.HandOverRequest]) (*connect.Response[v1.HandOverResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.HandOver is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) CompareRows(context.Context, *connect.Request[v1.CompareRowsRequest]) (*connect.Response[v1.CompareRowsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.CompareRows is not implemented"))
 }
 
 func (UnimplementedPeerServiceHandler) Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error) {

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host/certs"
+	"github.com/hostd/hostd/host/config"
+)
+
+func newCert(std cli.Stdio) *cobra.Command {
+	c := cli.Group("cert", "Issue certificates for nodes and clients", newCertCA(std), newCertNode(std), newCertClient(std))
+	c.Long = "Issues certificates (ECDSA P-256) for those who have no authority of their own. " +
+		"Keep the directory of the authority where no node and no client runs: whoever has its key can be every node."
+	return c
+}
+
+// certFlags are where certificates are made, and for which cluster.
+type certFlags struct {
+	dir, cluster string
+	hosts        []string
+}
+
+// issued are files that were made.
+type issued struct {
+	Cert string `json:"cert"`
+	Key  string `json:"key"`
+}
+
+func (i issued) write(w io.Writer) { fmt.Fprintf(w, "%s\n%s\n", i.Cert, i.Key) }
+
+// newCertCommand makes a command that makes two files and prints their names.
+func newCertCommand(std cli.Stdio, use, short string, args int, make func(f certFlags, name string) (issued, error)) (*cobra.Command, *certFlags) {
+	var f certFlags
+	var out *cli.Output
+	c := cli.Leaf(use, short, args, args, func(_ context.Context, _ *cobra.Command, given []string) error {
+		i, err := make(f, cli.First(given))
+		switch {
+		case errors.Is(err, os.ErrExist):
+			return cli.Hint(err, "Nothing is overwritten: move it away first, or give another directory with --dir.")
+		case errors.Is(err, os.ErrNotExist):
+			return cli.Hint(err, "Make an authority with 'hostd cert create-ca' first, or give its directory with --dir.")
+		case err != nil:
+			return err
+		}
+		return out.Print(i, i.write)
+	})
+	out = cli.AddOutput(c, std)
+	c.Flags().StringVar(&f.dir, "dir", "certs", "`directory` of the authority, "+certs.AuthorityCert+" and "+certs.AuthorityKey+", and of what it issues")
+	return c, &f
+}
+
+func addClusterName(c *cobra.Command, f *certFlags) {
+	c.Flags().StringVar(&f.cluster, "cluster-name", config.Default().ClusterName, "`label` of the cluster, as the nodes have it")
+}
+
+func newCertCA(std cli.Stdio) *cobra.Command {
+	c, f := newCertCommand(std, "create-ca", "Make an authority, good for 10 years", 0, func(f certFlags, _ string) (issued, error) {
+		_, err := certs.CreateAuthority(f.dir, f.cluster)
+		cert, key := certs.AuthorityFiles(f.dir)
+		return issued{cert, key}, err
+	})
+	addClusterName(c, f)
+	return c
+}
+
+func newCertNode(std cli.Stdio) *cobra.Command {
+	c, f := newCertCommand(std, "create-node NAME --host HOST", "Issue a certificate to a node, good for a year", 1, func(f certFlags, name string) (issued, error) {
+		cert, key := certs.NodeFiles(f.dir, name)
+		return issue(f.dir, cert, key, certs.Request{Name: name, Cluster: f.cluster, Hosts: f.hosts})
+	})
+	c.Flags().StringSliceVar(&f.hosts, "host", nil, "`name` of DNS or IP address that the node is called by; may be given again")
+	addClusterName(c, f)
+	return c
+}
+
+func newCertClient(std cli.Stdio) *cobra.Command {
+	c, _ := newCertCommand(std, "create-client NAME", "Issue a certificate to a client, good for a year", 1, func(f certFlags, name string) (issued, error) {
+		cert, key := certs.ClientFiles(f.dir, name)
+		return issue(f.dir, cert, key, certs.Request{Name: name})
+	})
+	return c
+}
+
+func issue(dir, cert, key string, q certs.Request) (issued, error) {
+	a, err := certs.OpenAuthority(dir)
+	if err == nil {
+		err = a.Issue(cert, key, q)
+	}
+	return issued{cert, key}, err
+}

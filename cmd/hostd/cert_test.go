@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// What the commands make is what a node and the other commands take.
+func TestCertificatesOfTheCommandLine(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "certs")
+	if got := hostd(t, "cert", "create-node", "n1", "--host", "localhost", "--dir", dir); got.code != cli.ExitFailed || !strings.Contains(got.err, "create-ca") {
+		t.Errorf("without an authority: %+v", got)
+	}
+	for _, args := range [][]string{{"create-ca"}, {"create-node", "n1", "--host", "localhost,127.0.0.1", "--host", "::1"}, {"create-client", "ann"}} {
+		got := hostd(t, append(append([]string{"cert"}, args...), "--dir", dir, "-o", "json")...)
+		var files struct{ Cert, Key string }
+		if err := json.Unmarshal([]byte(got.out), &files); got.code != cli.ExitDone || err != nil {
+			t.Fatalf("%q: %+v, %v", args, got, err)
+		}
+		if info, err := os.Stat(files.Key); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%q: %v, %v", args, info, err)
+		}
+		again := hostd(t, append(append([]string{"cert"}, args...), "--dir", dir)...)
+		if again.code != cli.ExitFailed || !strings.Contains(again.err, "Nothing is overwritten") {
+			t.Errorf("%q again: %+v", args, again)
+		}
+	}
+	for _, args := range [][]string{{"create-node", "n2"}, {"create-node", "../n2", "--host", "a"}, {"create-client", "A"}, {"create-node", "n2", "--host", "a:1"}} {
+		if got := hostd(t, append(append([]string{"cert"}, args...), "--dir", dir)...); got.code == cli.ExitDone {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+}
+
+// TestDevelopmentNodeWithTLS: what dev prints and writes is all that a command
+// needs, and without it no command gets through.
+func TestDevelopmentNodeWithTLS(t *testing.T) {
+	dir := t.TempDir()
+	ports := filepath.Join(dir, "ports.json")
+	testkit.ShareCache(t, filepath.Join(dir, "data", "n1"))
+	for round := range 2 { // the second time with the authority of the first
+		_ = os.Remove(ports)
+		dev := start(t, "dev", "--tls", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--shards", "3", "--ports-file", ports, "--module", counterFile(t))
+		node := dev.ready(t, ports)
+		written, err := devcluster.ReadPorts(ports)
+		if err != nil || written.TLS == nil || !strings.HasPrefix(node.API, "https://") {
+			t.Fatalf("%+v, %v", written, err)
+		}
+		addr := []string{"--addr", node.API}
+		known := append(addr, "--cacert", written.TLS.CACert, "--cert", written.TLS.Cert, "--key", written.TLS.Key)
+		if got := hostd(t, append([]string{"entity", "send", "counter", "a", "add", `{"amount":1}`}, known...)...); got.code != cli.ExitDone {
+			t.Errorf("send: %+v", got)
+		}
+		if got := hostd(t, append([]string{"entity", "ls", "counter"}, known...)...); got.code != cli.ExitDone || !strings.Contains(got.out, "a") {
+			t.Errorf("ls: %+v", got)
+		}
+		if got := hostd(t, append([]string{"entity", "ls", "counter"}, addr...)...); got.code != cli.ExitFailed || !strings.Contains(got.err, "--cacert") {
+			t.Errorf("without its authority: %+v", got)
+		}
+		eventually(t, "dev says how to reach the node", func() bool { return strings.Contains(dev.err.String(), "HOSTD_CACERT="+written.TLS.CACert) })
+		if key, err := os.ReadFile(written.TLS.Key); err != nil || strings.Contains(dev.err.String(), strings.Split(string(key), "\n")[1]) {
+			t.Errorf("round %d: a key is printed, or not there: %v", round, err)
+		}
+		dev.interrupt()
+		if code := dev.end(t); code != cli.ExitDone {
+			t.Fatalf("dev ended with %d: %s", code, dev.err.String())
+		}
+	}
+}

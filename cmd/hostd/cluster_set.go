@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// showPolicy says what the policy is; one of an earlier release has none.
+func showPolicy(w io.Writer, p *clusterv1.Policy) {
+	if p == nil {
+		return
+	}
+	rebalance, of := "off", ""
+	if p.GetRebalance() {
+		rebalance = "on"
+	}
+	if !p.GetStored() {
+		of = " (by the flags of this node)"
+	}
+	fmt.Fprintf(w, "replication %d, min-members %d, rebalance %s, dead-after %v%s\n", p.GetReplication(), p.GetMinMembers(), rebalance, time.Duration(p.GetDeadAfterMillis())*time.Millisecond, of)
+}
+
+// policyChange reads what the arguments of 'cluster set' ask for.
+func policyChange(name, value string) (*clusterv1.SetPolicyRequest, error) {
+	number := func() (*uint32, error) {
+		n, err := strconv.ParseUint(value, 10, 16)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q is no number", name, value)
+		}
+		out := uint32(n)
+		return &out, nil
+	}
+	var c clusterv1.SetPolicyRequest
+	var err error
+	switch name {
+	case "replication":
+		c.Replication, err = number()
+	case "min-members":
+		c.MinMembers, err = number()
+	case "rebalance":
+		on := value == "on"
+		if !on && value != "off" {
+			err = fmt.Errorf("rebalance: %q is neither on nor off", value)
+		}
+		c.Rebalance = &on
+	case "dead-after":
+		after, failed := time.ParseDuration(value)
+		if failed != nil || after < time.Millisecond {
+			err = fmt.Errorf("dead-after: %q is no time such as 5m or 90s", value)
+		}
+		millis := uint64(max(after, 0).Milliseconds())
+		c.DeadAfterMillis = &millis
+	default:
+		err = fmt.Errorf("there is no %q: replication, min-members, rebalance and dead-after can be set", name)
+	}
+	return &c, err
+}
+
+func newClusterSet(std cli.Stdio) *cobra.Command {
+	c := cli.Talk(std, "set NAME VALUE", "Set replication, min-members, rebalance or dead-after of the whole cluster", 2, 2, func(ctx context.Context, s *cli.Session, args []string) error {
+		change, err := policyChange(args[0], args[1])
+		if err != nil {
+			return err
+		}
+		p, err := s.SetPolicy(ctx, change)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		showPolicy(std.Err, p)
+		return nil
+	})
+	c.Long = "Changes the policy of the cluster, which is in its metadata. NAME is replication (1, 3, 5 or 7), min-members (a number), rebalance (on or off) or " +
+		"dead-after (a time such as 5m). The flags of these names count when a cluster is founded; 'hostd cluster status' shows what holds."
+	return c
+}

@@ -1,0 +1,64 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
+)
+
+// roleVariable of the environment says what a process of this program is that a
+// benchmark has started: neither role is a command of the program.
+const roleVariable = "HOSTD_BENCH_ROLE"
+
+// The roles. Each is a process of its own, as the nodes are, so that what is
+// compared shares the machine in the same way.
+const (
+	echoRole = "echo" // serves the echo; its argument is the file for its address
+	spinRole = "spin" // computes
+)
+
+// spinFor ends a process that computes, should nobody end it.
+const spinFor = time.Minute
+
+// startChild starts a process of a role.
+func startChild(role string, args []string, talk io.Writer) (*devcluster.Child, error) {
+	return devcluster.StartChild(role, args, talk, talk, roleVariable+"="+role)
+}
+
+// RunChild plays the role that the environment gives this process, until ctx
+// ends. Without a role it returns false, and the process is no child of a
+// benchmark.
+func RunChild(ctx context.Context, args []string) (child bool, err error) {
+	switch role := os.Getenv(roleVariable); role {
+	case "":
+		return false, nil
+	case echoRole:
+		if len(args) != 1 {
+			return true, fmt.Errorf("the echo takes the file for its address, not %q", args)
+		}
+		return true, runEcho(ctx, args[0])
+	case spinRole:
+		for end := time.Now().Add(spinFor); ctx.Err() == nil && time.Now().Before(end); {
+		}
+		return true, nil
+	default:
+		return true, fmt.Errorf("%s is %q, must be %s or %s", roleVariable, role, echoRole, spinRole)
+	}
+}
+
+// runEcho serves the echo and writes where.
+func runEcho(ctx context.Context, addrFile string) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if err := devcluster.WritePorts(addrFile, devcluster.PortsFile{Nodes: []devcluster.NodeInfo{{NodeID: "echo", API: "http://" + l.Addr().String(), PID: os.Getpid()}}}); err != nil {
+		return err
+	}
+	return ServeEcho(ctx, l)
+}

@@ -1,0 +1,156 @@
+package bench
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
+)
+
+// life measures a part of an entity's life on new nodes.
+func (b *benchRun) life(ctx context.Context, workload string) error {
+	if err := b.anew(ctx, workload); err != nil {
+		return err
+	}
+	l := Load{Command: "add", Payload: benchPayload(b.o.payload), KeyPrefix: workload + "-", Keys: b.o.keys, Concurrency: 1, WarmUp: b.o.warmUp, Duration: b.o.duration}
+	switch workload {
+	case workEntities:
+		return b.entities(ctx, l)
+	case workWake:
+		return b.wake(ctx, l)
+	case workState:
+		return b.state(ctx, l)
+	case workRemember:
+		return b.remember(ctx, l)
+	case workNeighbours:
+		return b.neighbours(ctx, l)
+	}
+	return b.timers(ctx, l)
+}
+
+// anew starts the nodes again without data and gives them the module of these
+// workloads.
+func (b *benchRun) anew(ctx context.Context, workload string) error {
+	if b.guest == nil {
+		source, err := devcluster.FindSource(b.o.source)
+		if err != nil {
+			return err
+		}
+		if b.guest, err = devcluster.BuildModule(ctx, source, "./cmd/hostd/internal/bench/guest", b.std.Err); err != nil {
+			return err
+		}
+	}
+	if err := b.cluster.Stop(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(b.dir, b.data)); err != nil {
+		return err
+	}
+	b.data = "data-" + workload
+	if err := b.startNodes(ctx); err != nil {
+		return err
+	}
+	if _, err := b.toNode.Upload(ctx, b.guest, true); err != nil {
+		return err
+	}
+	return b.describe(ctx)
+}
+
+// add reports a result under a name of its own.
+func (b *benchRun) add(name string, r *Result) {
+	r.Workload = name
+	b.report.Add(r, b.report.Replication, Cost{})
+}
+
+// inFlight is how many commands are on their way of what prepares a
+// measurement.
+const inFlight = 1024
+
+// wake measures what it takes to bring an entity back from its snapshot.
+func (b *benchRun) wake(ctx context.Context, l Load) error {
+	l.EntityType, l.Keys = "bench-counter", 100
+	const events = 300
+	for i := range l.Keys {
+		if err := Fill(ctx, b.toNode, l, l.KeyPrefix+strconv.Itoa(i), events); err != nil {
+			return err
+		}
+	}
+	if err := b.settled(ctx); err != nil {
+		return err
+	}
+	before, err := ReadMetrics(ctx, b.asker, b.cluster.Nodes[0].Info.API)
+	if err != nil {
+		return err
+	}
+	l.Command, l.Payload = "leave", nil
+	cold, warm, err := Wake(ctx, b.toNode, l, "total")
+	if err != nil {
+		return err
+	}
+	b.add("wake-cold", cold)
+	b.add("wake-warm", warm)
+	told, err := ReadMetrics(ctx, b.asker, b.cluster.Nodes[0].Info.API)
+	if err != nil {
+		return err
+	}
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	report := func(name string, value float64, unit string) { b.report.Figure(workWake, name, value, unit) }
+	report("snapshots of "+strconv.Itoa(l.Keys)+" entities with "+strconv.Itoa(events)+" events", before["hostd_snapshots_total"], "")
+	report("activations on the first node", told["hostd_activations_total"]-before["hostd_activations_total"], "")
+	report("activation, p50 of a query that needs one less p50 of one that does not", ms(cold.Latency.Quantile(.5)-warm.Latency.Quantile(.5)), "ms")
+	report("activation, p90 the same", ms(cold.Latency.Quantile(.9)-warm.Latency.Quantile(.9)), "ms")
+	return nil
+}
+
+// state measures commands on small and on large states, one caller each, in
+// turns.
+func (b *benchRun) state(ctx context.Context, l Load) error {
+	l.EntityType, l.Keys = "bench-book", 8
+	page := func(bytes int) func(int) []byte {
+		return func(int) []byte { return []byte(`{"page":"` + strings.Repeat("x", bytes) + `"}`) }
+	}
+	small, large := l, l
+	small.KeyPrefix, large.KeyPrefix = "small-", "large-"
+	write := func(l Load, pages, bytes int) error {
+		l.Command, l.Concurrency = "write", l.Keys
+		for range pages {
+			if _, err := Each(ctx, b.toNode, l, 0, l.Keys, page(bytes)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := write(small, 1, 1000); err != nil {
+		return err
+	}
+	if err := write(large, 20, 50_000); err != nil {
+		return err
+	}
+	before, err := ReadMetrics(ctx, b.asker, b.cluster.Nodes[0].Info.API)
+	if err != nil {
+		return err
+	}
+	for _, w := range []struct {
+		name string
+		load Load
+	}{{"state-1KB", small}, {"state-1MB", large}} {
+		r, err := Unary(ctx, "", b.toNode, w.load)
+		if err != nil {
+			return err
+		}
+		b.add(w.name, r)
+	}
+	told, err := ReadMetrics(ctx, b.asker, b.cluster.Nodes[0].Info.API)
+	if err != nil {
+		return err
+	}
+	b.report.Figure(workState, "snapshots while they were measured", told["hostd_snapshots_total"]-before["hostd_snapshots_total"], "")
+	b.report.Compare("p50 of a command, 1 MB of state over 1 KB", "state-1MB", "state-1KB", func(l Line) float64 { return l.P50Us })
+	b.report.Compare("mean of a command, 1 MB of state over 1 KB", "state-1MB", "state-1KB", func(l Line) float64 { return l.MeanUs })
+	b.report.Compare("p99 of a command, 1 MB of state over 1 KB", "state-1MB", "state-1KB", func(l Line) float64 { return l.P99Us })
+	return nil
+}

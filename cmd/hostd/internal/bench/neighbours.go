@@ -1,0 +1,102 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
+)
+
+// process is no bomb: another process of the machine that computes, to compare
+// with. What it does to the neighbours is the system's sharing of processors.
+const process = "process"
+
+// bombs are the commands of the hostile module, each of which takes as much of
+// something as it can get.
+var bombs = []string{process, "loop", "goroutines", "memory", "recursion", "events", "reply"}
+
+const (
+	bombers       = 8    // clients that send bombs, one after the other
+	neighbourRate = 1000 // commands a second beside them
+	bombFor       = 5 * time.Second
+)
+
+// neighbours measures how the commands of one module fare while clients send
+// those of another that never end by themselves. Each kind has its turn, and
+// before it what is measured alone.
+func (b *benchRun) neighbours(ctx context.Context, l Load) error {
+	source, err := devcluster.FindSource(b.o.source)
+	if err != nil {
+		return err
+	}
+	hostile, err := devcluster.BuildModule(ctx, source, "./cmd/hostd/internal/bench/hostile", b.std.Err)
+	if err != nil {
+		return err
+	}
+	if _, err := b.toNode.Upload(ctx, hostile, true); err != nil {
+		return err
+	}
+	l.EntityType, l.Concurrency, l.Duration = "bench-counter", inFlight, bombFor
+	if _, err := Each(ctx, b.toNode, l, 0, l.Keys, nil); err != nil {
+		return err
+	}
+	l.WarmUp = 0
+	for _, bomb := range bombs {
+		alone, beside := "before-"+bomb, "beside-"+bomb
+		r, err := Paced(ctx, alone, b.toNode, l, neighbourRate, nil)
+		if err != nil {
+			return err
+		}
+		b.add(alone, r)
+		sent, stop, err := b.bombard(ctx, bomb)
+		if err != nil {
+			return err
+		}
+		r, err = Paced(ctx, beside, b.toNode, l, neighbourRate, nil)
+		stop()
+		if err != nil {
+			return err
+		}
+		b.add(beside, r)
+		b.report.Compare("p99 beside "+bomb+" over p99 before", beside, alone, func(l Line) float64 { return l.P99Us })
+		if bomb == process {
+			continue
+		}
+		b.report.Figure(workNeighbours, "bombs of the kind "+bomb+" that were answered", float64(sent.Load()), "")
+	}
+	return nil
+}
+
+// bombard has clients send a bomb each, one after the other, to an entity of
+// its own every time: an entity that faults again and again is held back. stop
+// waits until all are answered.
+func (b *benchRun) bombard(ctx context.Context, bomb string) (answered *atomic.Uint64, stop func(), err error) {
+	if bomb == process {
+		c, err := startChild(spinRole, nil, b.std.Err)
+		if err != nil {
+			return nil, nil, err
+		}
+		return nil, c.Kill, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	answered = &atomic.Uint64{}
+	var clients sync.WaitGroup
+	for i := range bombers {
+		clients.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				_, err := b.toNode.Send(ctx, client.Command{EntityType: "bench-bomb", EntityID: fmt.Sprintf("%s-%d-%d", bomb, i, n), Name: bomb})
+				if err != nil && ctx.Err() == nil {
+					answered.Add(1)
+				}
+			}
+		})
+	}
+	return answered, func() {
+		cancel()
+		clients.Wait()
+	}, nil
+}

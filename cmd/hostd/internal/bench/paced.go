@@ -1,0 +1,153 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+)
+
+// Each sends a command to each of the entities first..end-1 once, Concurrency
+// of them outstanding. The payload of an entity is what payload returns, or
+// the load's where that is nil. What met its deadline, as commands do on a
+// machine that is busy with something else, is sent again under its id.
+func Each(ctx context.Context, c *client.Client, l Load, first, end int, payload func(i int) []byte) (*Result, error) {
+	r := &Result{Concurrency: l.Concurrency, Keys: end - first}
+	began := time.Now()
+	n := first
+	next := func() (cmd client.Command, ok bool) {
+		if n == end {
+			return cmd, false
+		}
+		cmd = client.Command{ID: client.NewCommandID(), EntityType: l.EntityType, EntityID: l.key(n), Name: l.Command, Data: l.Payload}
+		if payload != nil {
+			cmd.Data = payload(n)
+		}
+		n++
+		return cmd, true
+	}
+	for tries := 0; ; tries++ {
+		late, err := r.each(ctx, c, l.Concurrency, next)
+		if err == nil && len(late) > 0 && tries == mostTries {
+			err = fmt.Errorf("%d commands met their deadline %d times", len(late), tries+1)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s %d entities: %w", l.Command, end-first, err)
+		}
+		if len(late) == 0 {
+			break
+		}
+		r.Again += uint64(len(late))
+		next = func() (cmd client.Command, ok bool) {
+			if len(late) == 0 {
+				return cmd, false
+			}
+			cmd, late = late[0], late[1:]
+			return cmd, true
+		}
+	}
+	r.Elapsed = time.Since(began)
+	return r.judged(ctx)
+}
+
+// mostTries bounds how often Each sends a command again.
+const mostTries = 10
+
+// each sends what next returns, and returns what met its deadline.
+func (r *Result) each(ctx context.Context, c *client.Client, outstanding int, next func() (client.Command, bool)) (late []client.Command, err error) {
+	s := c.Stream(client.StreamOptions{Outstanding: outstanding})
+	var failed error
+	for failed == nil {
+		cmd, more := next()
+		if !more {
+			break
+		}
+		sent := time.Now()
+		// Answers come from the stream's one goroutine: what they change needs no
+		// lock until closing has joined it.
+		failed = s.Send(ctx, cmd, func(_ client.Reply, err error) {
+			if client.CodeOf(err) == connect.CodeDeadlineExceeded {
+				late = append(late, cmd)
+				return
+			}
+			r.record(phase{}, sent, err)
+		})
+	}
+	err = errors.Join(failed, closeStream(s), r.FirstError)
+	return late, err
+}
+
+// askedAgain is after how many commands that are late Paced asks whether to go
+// on.
+const askedAgain = 100
+
+// Paced sends commands at a rate, whether or not earlier ones are answered,
+// until its warm-up and duration are over or more says that no more are wanted,
+// and measures from the moment at which a command was to be sent. It never has
+// more than Concurrency outstanding; what waits for that counts as latency.
+func Paced(ctx context.Context, name string, c *client.Client, l Load, perSecond float64, more func() bool) (*Result, error) {
+	keys := l.keys()
+	s := c.Stream(client.StreamOptions{Outstanding: l.Concurrency})
+	r := &Result{Workload: name, Concurrency: l.Concurrency, Keys: l.Keys}
+	p, began := l.phase(), time.Now()
+	step := time.Duration(float64(time.Second) / perSecond)
+	for n, due := 0, began; due.Before(p.end) && ctx.Err() == nil; n, due = n+1, due.Add(step) {
+		wait := time.Until(due)
+		if more != nil && (wait > time.Millisecond || n%askedAgain == 0) && !more() {
+			break
+		}
+		if wait > time.Millisecond {
+			pause(ctx, wait)
+		}
+		cmd := client.Command{EntityType: l.EntityType, EntityID: keys[rand.IntN(len(keys))], Name: l.Command, Data: l.Payload}
+		if err := s.Send(ctx, cmd, func(_ client.Reply, err error) { r.record(p, due, err) }); err != nil {
+			return nil, fmt.Errorf("workload %s: %w", name, errors.Join(err, closeStream(s)))
+		}
+	}
+	if err := closeStream(s); err != nil {
+		return nil, fmt.Errorf("workload %s: %w", name, err)
+	}
+	r.Elapsed = r.last.Sub(p.measure)
+	return r.judged(ctx)
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// Wake asks entities that are not in memory, and then again, one after the
+// other, for the load's duration: it tells each to leave by the load's command
+// and queries it twice. The result is of the first queries, or of the second.
+func Wake(ctx context.Context, c *client.Client, l Load, query string) (cold, warm *Result, err error) {
+	cold, warm = &Result{Concurrency: 1, Keys: l.Keys}, &Result{Concurrency: 1, Keys: l.Keys}
+	keys, p := l.keys(), l.phase()
+	for n := 0; time.Now().Before(p.end); n++ {
+		key := keys[n%len(keys)]
+		if _, err := c.Send(ctx, client.Command{EntityType: l.EntityType, EntityID: key, Name: l.Command, Data: l.Payload}); err != nil {
+			return nil, nil, err
+		}
+		for _, r := range []*Result{cold, warm} {
+			began := time.Now()
+			_, err := c.Query(ctx, client.Query{EntityType: l.EntityType, EntityID: key, Name: query})
+			r.record(p, began, err)
+			if err == nil && p.counts(began) {
+				r.Elapsed += r.last.Sub(began)
+			}
+		}
+	}
+	if cold, err = cold.judged(ctx); err == nil {
+		warm, err = warm.judged(ctx)
+	}
+	return cold, warm, err
+}

@@ -1,0 +1,27 @@
+package bench
+
+import "time"
+
+// Usage is what a process has taken of the machine.
+type Usage struct {
+	CPU       time.Duration // user and system time since it started
+	Anonymous uint64        // bytes of memory that no file is behind, now
+	Files     uint64        // bytes of memory that are files', now
+	Peak      uint64        // the most of both, so far
+}
+
+// Processes are those that together do what is measured.
+type Processes []int
+
+// CPU returns the processor time that all of them took since they started;
+// false where a process is gone, or where the system does not tell.
+func (p Processes) CPU() (total time.Duration, ok bool) {
+	for _, pid := range p {
+		u, err := ReadUsage(pid)
+		if err != nil {
+			return 0, false
+		}
+		total += u.CPU
+	}
+	return total, len(p) > 0
+}

@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+)
+
+// Session is a command's way to the nodes while it runs. Beside the client it
+// has the services themselves, at the first node that answered, for calls that
+// the client has no method for.
+type Session struct {
+	*client.Client
+	EntityService entityv1connect.EntityServiceClient
+	ModuleService modulev1connect.ModuleServiceClient
+	Std           Stdio
+	Timeout       time.Duration // for the whole command
+}
+
+// open connects a session. The caller closes it.
+func (r *Remote) open(ctx context.Context, std Stdio) (*Session, error) {
+	c, err := r.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	config, err := r.Files.Config()
+	if err != nil {
+		return nil, Usage(err)
+	}
+	addr := baseURL(r.addrs()[0], config)
+	plain := connect.WithAcceptCompression("gzip", nil, nil)
+	return &Session{
+		Client: c, Std: std, Timeout: r.Timeout,
+		EntityService: entityv1connect.NewEntityServiceClient(c.HTTPClient(), addr, plain),
+		ModuleService: modulev1connect.NewModuleServiceClient(c.HTTPClient(), addr, plain),
+	}, nil
+}
+
+// Remark is what an answer may say after it was printed, on standard error: a
+// line, and an error where the answer itself is a failure.
+type Remark interface {
+	Remark() (line string, failure error)
+}
+
+// Ask makes a command that asks nodes for something and prints the answer: as
+// JSON, or what text writes of it. What ask returns as an error is named for
+// the verb.
+func Ask[V any](std Stdio, use, short string, least, most int,
+	ask func(ctx context.Context, s *Session, args []string) (V, error), text func(w io.Writer, v V)) *cobra.Command {
+	var out *Output
+	c := Talk(std, use, short, least, most, func(ctx context.Context, s *Session, args []string) error {
+		v, err := ask(ctx, s, args)
+		if err != nil {
+			return err
+		}
+		if err := out.Print(v, func(w io.Writer) { text(w, v) }); err != nil {
+			return err
+		}
+		remark, ok := any(v).(Remark)
+		if !ok {
+			return nil
+		}
+		line, failure := remark.Remark()
+		if line != "" {
+			fmt.Fprintln(std.Err, line)
+		}
+		return failure
+	})
+	out = AddOutput(c, std)
+	return c
+}
+
+// Order makes a command that has nodes do something and prints no data: what
+// give returns is said on standard error.
+func Order(std Stdio, use, short string, least, most int, give func(ctx context.Context, s *Session, args []string) (done string, err error)) *cobra.Command {
+	return Talk(std, use, short, least, most, func(ctx context.Context, s *Session, args []string) error {
+		done, err := give(ctx, s, args)
+		if err == nil {
+			fmt.Fprintln(std.Err, done)
+		}
+		return err
+	})
+}
+
+// Follow makes a command that prints what a stream brings, a line for each, as
+// JSON or as text has it. Where endless says so the stream is interrupted and
+// not at its end, and that is no failure.
+func Follow[V any](std Stdio, use, short string, least, most int, endless func() bool,
+	open func(ctx context.Context, s *Session, args []string) iter.Seq2[V, error], text func(v V) string) *cobra.Command {
+	var out *Output
+	c := Talk(std, use, short, least, most, func(ctx context.Context, s *Session, args []string) error {
+		return Lines(ctx, out, endless(), open(ctx, s, args), text)
+	})
+	out = AddOutput(c, std)
+	return c
+}
+
+// Lines prints what a stream brings. That ctx ends is a failure unless the
+// stream is endless.
+func Lines[V any](ctx context.Context, out *Output, endless bool, stream iter.Seq2[V, error], text func(v V) string) error {
+	for v, err := range stream {
+		switch {
+		case err != nil && endless && ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := out.Line(v, text(v)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Always is for Follow where a stream has no end of its own.
+func Always() bool { return true }
+
+// Talk makes a command that opens a session and does something with it. An
+// error is named for the verb.
+func Talk(std Stdio, use, short string, least, most int, do func(ctx context.Context, s *Session, args []string) error) *cobra.Command {
+	var r *Remote
+	c := Leaf(use, short, least, most, func(ctx context.Context, c *cobra.Command, args []string) error {
+		s, err := r.open(ctx, std)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		if err := do(ctx, s, args); err != nil {
+			return fmt.Errorf("%s: %w", c.Name(), err)
+		}
+		return nil
+	})
+	r = AddRemote(c)
+	return c
+}
+
+// Unary makes a call of a service, within the time of the command.
+func Unary[Req, Res any](ctx context.Context, s *Session, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	res, err := call(ctx, connect.NewRequest(req))
+	if err != nil {
+		return nil, publicError(err)
+	}
+	return res.Msg, nil
+}
+
+// Stream iterates over the answers to a server-streaming call; an error ends
+// it.
+func Stream[Req, Res any](ctx context.Context, call func(context.Context, *connect.Request[Req]) (*connect.ServerStreamForClient[Res], error), req *Req) iter.Seq2[*Res, error] {
+	return func(yield func(*Res, error) bool) {
+		s, err := call(ctx, connect.NewRequest(req))
+		if err != nil {
+			yield(nil, publicError(err))
+			return
+		}
+		defer s.Close()
+		for s.Receive() {
+			if !yield(s.Msg(), nil) {
+				return
+			}
+		}
+		if err := s.Err(); err != nil {
+			yield(nil, publicError(err))
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+)
+
+// Output is the form in which a command prints its data.
+type Output struct {
+	format string
+	w      io.Writer
+}
+
+// AddOutput gives a command the flag -o, which is checked before it runs.
+func AddOutput(c *cobra.Command, std Stdio) *Output {
+	o := &Output{w: std.Out}
+	c.Flags().StringVarP(&o.format, "output", "o", "table", "`format` of the data: table or json")
+	Before(c, func([]string) error { return o.check() })
+	return o
+}
+
+func (o *Output) json() bool { return o.format == "json" }
+
+// check refuses a format that there is none of.
+func (o *Output) check() error {
+	if o.format != "table" && o.format != "json" {
+		return Usagef("--output is %q, must be table or json", o.format)
+	}
+	return nil
+}
+
+// Print writes v as JSON or, in the table format, whatever human writes.
+func (o *Output) Print(v any, human func(w io.Writer)) error {
+	if o.json() {
+		return WriteJSON(o.w, v, "  ")
+	}
+	human(o.w)
+	return nil
+}
+
+// Line writes one line of a stream: v as JSON on one line, or text.
+func (o *Output) Line(v any, text string) error {
+	if o.json() {
+		return WriteJSON(o.w, v, "")
+	}
+	_, err := fmt.Fprintln(o.w, text)
+	return err
+}
+
+// WriteJSON writes a value, or the View of a message, and a line break, with
+// what is not seen escaped.
+func WriteJSON(w io.Writer, v any, indent string) error {
+	if m, ok := v.(proto.Message); ok {
+		v = View(m)
+	}
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, escapeJSON(text.String()))
+	return err
+}
+
+// Table writes rows under a header, in columns.
+func Table(w io.Writer, header string, rows func(row func(columns ...any))) {
+	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(tw, header)
+	rows(func(columns ...any) {
+		for i, c := range columns {
+			if i > 0 {
+				fmt.Fprint(tw, "\t")
+			}
+			fmt.Fprint(tw, Clean(fmt.Sprint(c)))
+		}
+		fmt.Fprintln(tw)
+	})
+	tw.Flush()
+}

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestPayloads(t *testing.T) {
+	for _, tt := range []struct{ in, text, json string }{
+		{`{ "a": 12345678901234567890 }`, `{"a":12345678901234567890}`, `{"json":{"a":12345678901234567890}}`},
+		{"", "", "{}"},
+		{"\x00\xff", `"\x00\xff"`, `{"data":"AP8="}`},
+		{"\"\xff\"", `"\"\xff\""`, `{"data":"Iv8i"}`}, // valid JSON to Go, but not UTF-8
+	} {
+		p := NewPayload([]byte(tt.in))
+		var out strings.Builder
+		if err := WriteJSON(&out, p, ""); err != nil {
+			t.Fatal(err)
+		}
+		if p.Text() != tt.text || out.String() != tt.json+"\n" {
+			t.Errorf("%q: %q and %s", tt.in, p.Text(), out.String())
+		}
+	}
+}
+
+// What a module or a user chose must not move the cursor of a terminal.
+func TestCleanQuotesControlCharacters(t *testing.T) {
+	for in, want := range map[string]string{"plain ü": "plain ü", "a\x1b[2J": `"a\x1b[2J"`, "a\nb": `"a\nb"`, "\u009b": `"\u009b"`, "a\u202eb": `"a\u202eb"`, "\x7f": `"\x7f"`, "\xff": `"\xff"`} {
+		if got := Clean(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestJSONIsEscaped(t *testing.T) {
+	in := map[string]string{"message": "a\x1b]0;owned\x07\u009b31m\u202e\U000e0001ü\n"}
+	var out strings.Builder
+	if err := WriteJSON(&out, in, "  "); err != nil {
+		t.Fatal(err)
+	}
+	if want := "{\n  \"message\": \"a\\u001b]0;owned\\u0007\\u009b31m\\u202e\\udb40\\udc01ü\\n\"\n}\n"; out.String() != want {
+		t.Errorf("got %s, want %s", out.String(), want)
+	}
+	var back map[string]string
+	if err := json.Unmarshal([]byte(out.String()), &back); err != nil || back["message"] != in["message"] {
+		t.Errorf("it means %q, %v", back["message"], err)
+	}
+}

@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/api/client"
+)
+
+// defaultAddr is where a node listens unless it is told otherwise.
+const defaultAddr = "127.0.0.1:7070"
+
+// Remote is the node that a client command talks to.
+type Remote struct {
+	Addr    string
+	Timeout time.Duration
+	Files   TLSFiles
+	// TokenFile holds the token that is sent with every call; empty is none.
+	TokenFile string
+	// InsecureToken has the token sent without TLS, wherever to.
+	InsecureToken bool
+	// Err gets warnings; nil drops them.
+	Err   io.Writer
+	alive int // place of the first address that answered
+}
+
+// AddRemote gives a command the flags --addr, --context and --timeout, and
+// those of tokens and of TLS.
+func AddRemote(c *cobra.Command) *Remote {
+	r := &Remote{}
+	addr := os.Getenv("HOSTD_ADDR")
+	if addr == "" {
+		addr = defaultAddr
+	}
+	c.Flags().StringVar(&r.Addr, "addr", addr, "`address` of a node, or several with commas between them; HOSTD_ADDR sets it too")
+	r.Files.AddFlags(c)
+	AddTokenFile(c, &r.TokenFile, &r.InsecureToken)
+	addContext(c, r)
+	c.Flags().DurationVar(&r.Timeout, "timeout", 10*time.Second, "`time` for the whole command, retries included")
+	Before(c, func([]string) error {
+		r.Err = c.ErrOrStderr()
+		return nil
+	})
+	return r
+}
+
+// SetTimeout says what --timeout is unless it is given, for a command that
+// takes its time.
+func SetTimeout(c *cobra.Command, timeout time.Duration) {
+	f := c.Flags().Lookup("timeout")
+	f.DefValue = timeout.String()
+	if err := f.Value.Set(f.DefValue); err != nil {
+		panic(err) // a duration is one
+	}
+}
+
+// addrs returns the addresses of the nodes, from the one that answered on.
+func (r *Remote) addrs() []string {
+	var out []string
+	for _, a := range strings.Split(r.Addr, ",") {
+		if a = strings.TrimSpace(a); a != "" {
+			out = append(out, a)
+		}
+	}
+	return append(out[r.alive:len(out):len(out)], out[:r.alive]...)
+}
+
+// Dial makes a client after seeing that something listens: the client's own
+// patience is for clusters that are electing, not for those that are not there.
+// Of several nodes the first that listens is asked first.
+func (r *Remote) Dial(ctx context.Context) (*client.Client, error) {
+	if r.Timeout <= 0 {
+		return nil, Usagef("--timeout must be above zero")
+	}
+	config, err := r.Files.Config()
+	if err != nil {
+		return nil, Usage(err)
+	}
+	opts := client.Options{Timeout: r.Timeout, TLS: config}
+	if _, err := client.New(r.addrs(), opts); err != nil {
+		return nil, Usage(err)
+	}
+	if r.TokenFile != "" {
+		if at := r.unguarded(config); at != "" && !r.InsecureToken {
+			return nil, Usagef("the token is not sent without TLS to %s, where everybody on the way can read it: give an address with https, or --insecure-token", at)
+		}
+		token, err := newTokenFile(r.TokenFile)
+		if err != nil {
+			return nil, Usage(err)
+		}
+		if r.Err != nil {
+			warnOpen(r.Err, r.TokenFile)
+		}
+		opts.TokenSource = token.Token
+	}
+	for i, a := range r.addrs() {
+		if err = probe(ctx, a, config, min(r.Timeout, 2*time.Second)); err == nil {
+			r.alive = i
+			return client.New(r.addrs(), opts)
+		}
+	}
+	if next := hintTLS(err); next != "" {
+		return nil, Hint(fmt.Errorf("no node can be called at %s: %w", r.Addr, err), next)
+	}
+	return nil, Hint(fmt.Errorf("no node answers at %s: %w", r.Addr, err),
+		"Start one with 'hostd dev', or name another with --addr or HOSTD_ADDR.")
+}
+
+// baseURL is the URL of an address: https where TLS is asked for and the
+// address does not say.
+func baseURL(addr string, config *tls.Config) string {
+	switch {
+	case strings.Contains(addr, "://"):
+	case config != nil:
+		addr = "https://" + addr
+	default:
+		addr = "http://" + addr
+	}
+	return strings.TrimSuffix(addr, "/")
+}
+
+// unguarded is the first address that is called without TLS and is not of this
+// machine; empty where there is none.
+func (r *Remote) unguarded(config *tls.Config) string {
+	for _, a := range r.addrs() {
+		u, err := url.Parse(baseURL(a, config))
+		if err != nil {
+			return a
+		}
+		at, err := netip.ParseAddr(u.Hostname())
+		here := u.Hostname() == "localhost" || err == nil && at.Unmap().IsLoopback()
+		if u.Scheme != "https" && !here {
+			return a
+		}
+	}
+	return ""
+}
+
+// probe opens a connection to the address and closes it. Over TLS it asks
+// whether the node lives: a server refuses the certificate of a client after
+// the client's part of the handshake.
+func probe(ctx context.Context, addr string, config *tls.Config, timeout time.Duration) error {
+	base := baseURL(addr, config)
+	u, err := url.Parse(base)
+	if err != nil {
+		return err
+	}
+	if u.Scheme == "https" {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		ask, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/livez", nil)
+		if err != nil {
+			return err
+		}
+		if config != nil {
+			config = config.Clone() // the transport changes it
+		}
+		// HTTP/2 does not tell why a handshake failed.
+		asker := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+		defer asker.CloseIdleConnections()
+		res, err := asker.Do(ask)
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
+	}
+	port := u.Port()
+	if port == "" {
+		port = "80"
+	}
+	d := net.Dialer{Timeout: timeout}
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// publicError gives an error of the RPC layer the form of the client's.
+func publicError(err error) error {
+	var wire *connect.Error
+	if errors.As(err, &wire) {
+		return &client.Error{Code: wire.Code(), Message: wire.Message()}
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// AddTokenFile gives a command the flags --token-file and --insecure-token. A
+// token is in a file alone: a command line can be read by others.
+func AddTokenFile(c *cobra.Command, path *string, insecure *bool) {
+	c.Flags().BoolVar(insecure, "insecure-token", false, "send the token without TLS to nodes on other machines too")
+	c.Flags().StringVar(path, "token-file", os.Getenv("HOSTD_TOKEN_FILE"), "`file` of the token by which nodes know who calls; HOSTD_TOKEN_FILE sets it too")
+}
+
+const (
+	// maxTokenBytes bounds the text of a token's file.
+	maxTokenBytes = 16 << 10
+	// tokenFreshFor is how long a token that was read is used: its file may be
+	// replaced while a command runs.
+	tokenFreshFor = 5 * time.Second
+)
+
+// tokenFile is a file with a token.
+type tokenFile struct {
+	path string
+
+	mu    sync.Mutex
+	token string
+	read  time.Time
+}
+
+// newTokenFile reads a token, to fail before anything is called.
+func newTokenFile(path string) (*tokenFile, error) {
+	f := &tokenFile{path: path}
+	_, err := f.Token(context.Background())
+	return f, err
+}
+
+// Token is for client.Options.
+func (f *tokenFile) Token(context.Context) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.token != "" && time.Since(f.read) < tokenFreshFor {
+		return f.token, nil
+	}
+	token, err := ReadToken(f.path)
+	if err != nil {
+		return "", fmt.Errorf("token file: %w", err)
+	}
+	f.token, f.read = token, time.Now()
+	return token, nil
+}
+
+// ReadToken reads a file that holds one token and white space around it.
+func ReadToken(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxTokenBytes+1))
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	unseen := func(c rune) bool { return c <= ' ' || c > '~' }
+	if token == "" || len(text) > maxTokenBytes || strings.ContainsFunc(token, unseen) {
+		return "", errors.New(path + " does not hold one token and nothing else")
+	}
+	return token, nil
+}
+
+// warnOpen says so where others than the owner of a token's file can read it.
+func warnOpen(w io.Writer, path string) {
+	if info, err := os.Stat(path); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
+		fmt.Fprintf(w, "warning: the token in %s can be read by others: its mode is %04o, 'chmod 600' keeps it to its owner\n", path, info.Mode().Perm())
+	}
+}

@@ -1,0 +1,116 @@
+package credential
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// NewContext makes the command of contexts.
+func NewContext(std cli.Stdio) *cobra.Command {
+	return cli.Group("context", "Name clusters, and the one that commands talk to",
+		newContextList(std), newContextUse(std), newContextSet(std), newContextRemove(std))
+}
+
+func newContextList(std cli.Stdio) *cobra.Command {
+	var out *cli.Output
+	c := cli.Leaf("ls", "List the contexts; a star marks the current one", 0, 0, func(context.Context, *cobra.Command, []string) error {
+		all, err := cli.LoadContexts()
+		if err != nil {
+			return err
+		}
+		return out.Print(all, func(w io.Writer) {
+			cli.Table(w, "\tNAME\tADDR\tTOKEN FILE", func(row func(...any)) {
+				for _, name := range slices.Sorted(maps.Keys(all.Contexts)) {
+					mark := ""
+					if name == all.Current {
+						mark = "*"
+					}
+					row(mark, name, all.Contexts[name].Addr, all.Contexts[name].TokenFile)
+				}
+			})
+		})
+	})
+	out = cli.AddOutput(c, std)
+	return c
+}
+
+// changeContexts makes a command that changes the contexts; what change returns
+// is said on standard error.
+func changeContexts(std cli.Stdio, use, short string, change func(all *cli.Contexts, name string) (string, error)) *cobra.Command {
+	return cli.Leaf(use, short, 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
+		all, err := cli.LoadContexts()
+		if err != nil {
+			return err
+		}
+		done, err := change(&all, args[0])
+		if err != nil {
+			return err
+		}
+		if err := all.Save(); err != nil {
+			return err
+		}
+		fmt.Fprintln(std.Err, done)
+		return nil
+	})
+}
+
+func newContextUse(std cli.Stdio) *cobra.Command {
+	return changeContexts(std, "use NAME", "Make a context the current one", func(all *cli.Contexts, name string) (string, error) {
+		if _, ok := all.Contexts[name]; !ok {
+			return "", cli.Usagef("there is no context %q", name)
+		}
+		all.Current = name
+		return "commands talk to " + name, nil
+	})
+}
+
+func newContextRemove(std cli.Stdio) *cobra.Command {
+	return changeContexts(std, "rm NAME", "Forget a context, and no file that it names", func(all *cli.Contexts, name string) (string, error) {
+		if _, ok := all.Contexts[name]; !ok {
+			return "", cli.Usagef("there is no context %q", name)
+		}
+		delete(all.Contexts, name)
+		if all.Current == name {
+			all.Current = ""
+		}
+		return name + " is forgotten", nil
+	})
+}
+
+func newContextSet(std cli.Stdio) *cobra.Command {
+	var set cli.Context
+	c := changeContexts(std, "set NAME", "Make a context, or another of its name", func(all *cli.Contexts, name string) (string, error) {
+		if name == "" || set.Addr == "" {
+			return "", cli.Usagef("a context has a name and an --addr")
+		}
+		for _, path := range []*string{&set.TokenFile, &set.CACert, &set.Cert, &set.Key} {
+			if *path == "" {
+				continue
+			}
+			var err error
+			if *path, err = filepath.Abs(*path); err != nil {
+				return "", err
+			}
+		}
+		all.Contexts[name] = set
+		if len(all.Contexts) == 1 {
+			all.Current = name
+		}
+		return name + " is a context", nil
+	})
+	f := c.Flags()
+	f.StringVar(&set.Addr, "addr", "", "`address` of a node, or several with commas between them")
+	f.StringVar(&set.TokenFile, "token-file", "", "`file` of the token by which nodes know who calls")
+	f.StringVar(&set.CACert, "cacert", "", "`file` of the authorities that nodes are known by")
+	f.StringVar(&set.Cert, "cert", "", "`file` of the certificate that is shown to nodes")
+	f.StringVar(&set.Key, "key", "", "`file` of its key")
+	return c
+}

@@ -1,0 +1,211 @@
+package devcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host/config"
+)
+
+// MaxNodes bounds the nodes of one machine.
+const MaxNodes = 16
+
+// devOptions are the flags of dev.
+type devOptions struct {
+	nodes    int
+	data     string
+	listen   string
+	clean    bool
+	modules  []string
+	ports    string
+	shards   uint32
+	logLevel string
+	tls      bool
+	auth     string
+}
+
+// NewDev makes the command that runs nodes for development.
+func NewDev(std cli.Stdio) *cobra.Command {
+	var o devOptions
+	c := cli.Leaf("dev", "Run real nodes on this machine for development", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		if o.nodes < 1 {
+			return cli.Usagef("--nodes is %d, must be at least 1", o.nodes)
+		}
+		if o.nodes > MaxNodes {
+			return cli.Usagef("--nodes is %d, at most %d run on one machine", o.nodes, MaxNodes)
+		}
+		if o.auth != string(config.AuthNone) && o.auth != string(config.AuthRequired) {
+			return cli.Usagef("--auth is %q, must be %s or %s", o.auth, config.AuthNone, config.AuthRequired)
+		}
+		return dev(ctx, std, o)
+	})
+	c.Long = "Runs real nodes, each a process of this program with everything made durable, until interrupted. " +
+		"What they stored is there again at the next start, unless --clean is given."
+	f := c.Flags()
+	f.IntVar(&o.nodes, "nodes", 1, "`number` of nodes")
+	f.StringVar(&o.data, "data", "hostd-data", "`directory` of the nodes' data, one below it for each node")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:7070", "`address` of the first node, the others take the next free ports")
+	f.BoolVar(&o.clean, "clean", false, "remove what earlier runs stored")
+	f.StringArrayVar(&o.modules, "module", nil, "`file` of a module to upload and activate; may be given again")
+	f.StringVar(&o.ports, "ports-file", "", "`file` that is written when all nodes are ready: JSON of their addresses and processes")
+	f.Uint32Var(&o.shards, "shards", 0, "data `shards` of a new cluster; 0 is the default of serve")
+	f.BoolVar(&o.tls, "tls", false, "have the nodes take calls over TLS only, with certificates that are made in the directory tls below --data")
+	f.StringVar(&o.auth, "auth", string(config.AuthNone), "whether callers must say who they are, `mode` none, or required when none is named: a token is made in the file token below --data, and commands use it by the context "+devContext)
+	f.Lookup("auth").NoOptDefVal = string(config.AuthRequired)
+	f.StringVar(&o.logLevel, "log-level", "warn", "least `level` of what the nodes log to the standard error")
+	return c
+}
+
+func dev(ctx context.Context, std cli.Stdio, o devOptions) error {
+	if o.clean {
+		if err := cleanData(o.data); err != nil {
+			return err
+		}
+	}
+	if o.ports != "" {
+		if err := os.Remove(o.ports); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("ports file: %w", err)
+		}
+	}
+	began := time.Now()
+	flags := []string{"--admin", "full", "--log-level", o.logLevel}
+	if o.shards > 0 {
+		flags = append(flags, "--shards", fmt.Sprint(o.shards))
+	}
+	fmt.Fprintf(std.Err, "starting %s\n", Names(o.nodes))
+	c, err := Start(ctx, Options{Nodes: o.nodes, Data: o.data, Listen: o.listen, Flags: flags, Stderr: std.Err, TLS: o.tls, Auth: o.auth == string(config.AuthRequired)})
+	if err != nil {
+		return duringStart(ctx, err)
+	}
+	if err = devReady(ctx, std, o, c, began); err != nil {
+		err = duringStart(ctx, err)
+	} else {
+		err = watch(ctx, std, c.Nodes)
+	}
+	return errors.Join(err, c.Stop())
+}
+
+// duringStart is why the nodes did not become ready: what ended by a signal
+// failed for no other reason.
+func duringStart(ctx context.Context, err error) error {
+	if ctx.Err() == nil || !cli.Canceled(err) {
+		return err
+	}
+	return cli.Hint(errors.New("interrupted before the nodes were ready"), "What they stored is kept: start again, or begin anew with --clean.")
+}
+
+// Names names n nodes for people.
+func Names(n int) string {
+	if n == 1 {
+		return "n1"
+	}
+	return fmt.Sprintf("n1 to n%d", n)
+}
+
+// stopNode stops a node that has not ended by itself.
+func stopNode(n *Node) error {
+	select {
+	case <-n.Done:
+		return nil
+	default:
+		return n.stop(stopPatience)
+	}
+}
+
+// devReady uploads the modules and tells where the nodes are.
+func devReady(ctx context.Context, std cli.Stdio, o devOptions, cluster *Cluster, began time.Time) error {
+	infos := cluster.infos()
+	for _, file := range o.modules {
+		if err := pushFile(ctx, std, cluster, file); err != nil {
+			return err
+		}
+	}
+	if o.ports != "" {
+		if err := WritePorts(o.ports, PortsFile{Nodes: infos, TLS: cluster.TLS(), Token: cluster.Token}); err != nil {
+			return err
+		}
+	}
+	cli.Table(std.Out, "NODE\tAPI\tPID\tDATA", func(row func(...any)) {
+		for _, i := range infos {
+			row(i.NodeID, i.API, i.PID, i.DataDir)
+		}
+	})
+	if cluster.Token != "" {
+		if err := cluster.use(); err != nil {
+			return fmt.Errorf("context %s: %w", devContext, err)
+		}
+		fmt.Fprintf(std.Err, "commands reach them by the context %s; its token is in %s\n", devContext, cluster.TokenFile)
+	} else if f := cluster.TLS(); f != nil {
+		fmt.Fprintf(std.Err, "commands reach them with\n  export HOSTD_ADDR=%s HOSTD_CACERT=%s HOSTD_CERT=%s HOSTD_KEY=%s\n", infos[0].API, shellWord(f.CACert), shellWord(f.Cert), shellWord(f.Key))
+	}
+	fmt.Fprintf(std.Err, "ready after %s; Ctrl-C stops\n", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// shellWord quotes a path for a shell.
+func shellWord(path string) string {
+	if strings.Trim(path, "/._-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == "" {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
+
+func pushFile(ctx context.Context, std cli.Stdio, cluster *Cluster, file string) error {
+	wasm, err := cli.ReadModule(file)
+	if err != nil {
+		return err
+	}
+	c, err := cluster.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	up, err := c.Upload(ctx, wasm, true)
+	if err != nil {
+		return fmt.Errorf("push %s: %w", file, err)
+	}
+	fmt.Fprintf(std.Err, "%s serves %s\n", filepath.Base(file), strings.Join(up.EntityTypes, ", "))
+	return nil
+}
+
+// watch tells of nodes that die, until ctx ends or none is left.
+func watch(ctx context.Context, std cli.Stdio, nodes []*Node) error {
+	died := make(chan *Node, len(nodes))
+	for _, n := range nodes {
+		go func() {
+			<-n.Done
+			died <- n
+		}()
+	}
+	for left := len(nodes); left > 0; left-- {
+		select {
+		case <-ctx.Done():
+			return nil
+		case n := <-died:
+			fmt.Fprintf(std.Err, "node %s (pid %d) ended: %v\n", n.Info.NodeID, n.PID, n.err)
+		}
+	}
+	return cli.Hint(errors.New("no node is left"), "Start again: what was acknowledged is on disk.")
+}
+
+// cleanData removes the nodes' directories that dev made, and nothing else.
+func cleanData(data string) error {
+	dirs, err := filepath.Glob(filepath.Join(data, "n[0-9]*", "node.json"))
+	if err != nil {
+		return err
+	}
+	for _, marker := range dirs {
+		if err := os.RemoveAll(filepath.Dir(marker)); err != nil {
+			return fmt.Errorf("clean: %w", err)
+		}
+	}
+	return nil
+}

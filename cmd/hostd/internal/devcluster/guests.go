@@ -1,0 +1,81 @@
+package devcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// modulePath is the Go module that holds the example guests.
+const modulePath = "github.com/hostd/hostd"
+
+// FindSource returns the root of a checkout: the one given, the one that the
+// working directory is in, or the one that this program lies in.
+func FindSource(given string) (string, error) {
+	starts := []string{given}
+	if given == "" {
+		starts = nil
+		if wd, err := os.Getwd(); err == nil {
+			starts = append(starts, wd)
+		}
+		if program, err := os.Executable(); err == nil {
+			starts = append(starts, filepath.Dir(program))
+		}
+	}
+	for _, dir := range starts {
+		for {
+			if isSource(dir) {
+				return dir, nil
+			}
+			parent := filepath.Dir(dir)
+			if parent == dir || given != "" {
+				break
+			}
+			dir = parent
+		}
+	}
+	if given != "" {
+		return "", cli.Usage(fmt.Errorf("%s is not a checkout of %s", given, modulePath))
+	}
+	return "", cli.Hint(errors.New("the example modules are built from source, and there is none here"),
+		"Run this in a checkout of "+modulePath+", or name one with --source DIR.")
+}
+
+func isSource(dir string) bool {
+	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	return err == nil && strings.HasPrefix(string(text), "module "+modulePath+"\n")
+}
+
+// BuildGuest builds examples/wasm/NAME of the checkout with the Go toolchain
+// and returns the module's bytes. What the compiler says goes to talk.
+func BuildGuest(ctx context.Context, source, name string, talk io.Writer) ([]byte, error) {
+	return BuildModule(ctx, source, "./examples/wasm/"+name, talk)
+}
+
+// BuildModule builds a package of the checkout as a module.
+func BuildModule(ctx context.Context, source, pkg string, talk io.Writer) ([]byte, error) {
+	if _, err := exec.LookPath("go"); err != nil {
+		return nil, cli.Hint(errors.New("the go command is not in the PATH"), "Install Go (https://go.dev/dl): the example modules are built with it.")
+	}
+	dir, err := os.MkdirTemp("", "hostd-guest-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	out := filepath.Join(dir, "guest.wasm")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-buildmode=c-shared", "-o", out, pkg)
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
+	cmd.Stdout, cmd.Stderr = talk, talk
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("build the module %s: %w", pkg, err)
+	}
+	return cli.ReadModule(out)
+}

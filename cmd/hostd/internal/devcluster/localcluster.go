@@ -1,0 +1,317 @@
+package devcluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// Options says which nodes to run on this machine.
+type Options struct {
+	Nodes  int
+	Data   string   // directory; a node's data lies in n1, n2 and so on below it
+	Listen string   // address of the first node
+	Flags  []string // more flags of serve
+	Stderr io.Writer
+	TLS    bool // certificates are made where there are none, and asked for
+	Auth   bool // a token is made where there is none, and asked for
+}
+
+// Cluster is a cluster of nodes that run as children.
+type Cluster struct {
+	Nodes []*Node
+	Files cli.TLSFiles // by which a client knows the nodes; empty without TLS
+	tls   *tls.Config  // made of them
+	// Token is that by which a client is known, TokenFile holds it; empty where
+	// the nodes ask nobody.
+	Token, TokenFile string
+	hashes           string      // the file that nodes know it by
+	starts           []nodeStart // how each was started
+}
+
+// Start starts nodes and returns once they are one cluster that serves:
+// every shard has all its replicas and a leader, and the leaders are spread.
+// Nodes that were there before come back with their data, wherever they listen.
+func Start(ctx context.Context, s Options) (_ *Cluster, err error) {
+	addrs, peers, err := chooseAllAddrs(s.Listen, s.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	founded, err := foundedNodes(s.Data)
+	if err != nil {
+		return nil, err
+	}
+	if founded > s.Nodes {
+		return nil, cli.Hint(fmt.Errorf("%s holds the data of %d nodes, and %d were asked for", s.Data, founded, s.Nodes),
+			fmt.Sprintf("Start all with --nodes %d, or begin anew with --clean.", founded))
+	}
+	scratch, err := os.MkdirTemp("", "hostd-start-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(scratch)
+	c := &Cluster{}
+	if s.TLS {
+		if err := c.certify(s.Data, addrs); err != nil {
+			return nil, err
+		}
+	}
+	if s.Auth {
+		if err := c.admit(s.Data); err != nil {
+			return nil, err
+		}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Stop())
+		}
+	}()
+	for i, addr := range addrs {
+		id := fmt.Sprintf("n%d", i+1)
+		start := nodeStart{nodeID: id, dataDir: filepath.Join(s.Data, id), listen: addr, stderr: s.Stderr,
+			flags: slices.Concat(clusterFlags(peers, i, founded == 0), c.tlsFlags(id), c.authFlags(), s.Flags), tls: c.tls}
+		if s.Nodes > 1 {
+			start.stderr = &prefixWriter{prefix: id + " | ", w: s.Stderr}
+		}
+		n, err := launchNode(start, filepath.Join(scratch, id+".json"))
+		if err != nil {
+			return nil, err
+		}
+		c.Nodes, c.starts = append(c.Nodes, n), append(c.starts, start)
+	}
+	if err := c.await(ctx, s.Stderr); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// await waits until the nodes are a cluster that serves, or one of them ends.
+func (c *Cluster) await(ctx context.Context, talk io.Writer) error {
+	waiting, cancel := context.WithTimeout(ctx, StartPatience)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	died := c.anyEnded(stop)
+	err := func() error {
+		for _, n := range c.Nodes {
+			if err := n.awaitReady(waiting, died); err != nil {
+				return err
+			}
+		}
+		return c.awaitSpread(waiting, died, talk)
+	}()
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("start the nodes: %w", ctx.Err())
+	}
+	for _, n := range c.Nodes {
+		if !n.running() {
+			err = fmt.Errorf("%s ended while starting: %v", n.name, n.err)
+		}
+	}
+	return cli.Hint(err, "The logs above say why. If a port is taken, choose another with --listen.")
+}
+
+// clusterFlags are what a node of several is told of the others, by where each
+// serves other nodes. One of them founds the cluster, and only where none of
+// them has data: a node that lost its data must find the others, not found
+// another cluster beside theirs.
+func clusterFlags(peers []string, own int, found bool) []string {
+	if len(peers) < 2 {
+		return nil
+	}
+	var others []string
+	for i, a := range peers {
+		if i != own {
+			others = append(others, a)
+		}
+	}
+	// Whoever stops nodes of such a cluster does it to see them lead again.
+	flags := []string{"--peer-listen", peers[own], "--seeds", strings.Join(others, ","), "--min-members", fmt.Sprint(len(peers)), "--lead-again-after", "1s"}
+	if found && own == 0 {
+		flags = append(flags, "--bootstrap")
+	}
+	return flags
+}
+
+// foundedNodes counts the nodes that have data under a directory.
+func foundedNodes(data string) (int, error) {
+	marks, err := filepath.Glob(filepath.Join(data, "n[0-9]*", "node.json"))
+	return len(marks), err
+}
+
+// apis returns the URLs of the nodes that run.
+func (c *Cluster) apis() []string {
+	var out []string
+	for _, n := range c.Nodes {
+		if n.running() {
+			out = append(out, n.Info.API)
+		}
+	}
+	return out
+}
+
+// restart starts a node that has ended on its data and address and returns
+// once it serves.
+func (c *Cluster) restart(ctx context.Context, nodeID string) error {
+	for i, s := range c.starts {
+		if s.nodeID != nodeID {
+			continue
+		}
+		n, err := startNode(ctx, s)
+		if err == nil {
+			c.Nodes[i] = n
+		}
+		return err
+	}
+	return fmt.Errorf("there is no node %s", nodeID)
+}
+
+// infos say how to reach the nodes.
+func (c *Cluster) infos() []NodeInfo {
+	out := make([]NodeInfo, len(c.Nodes))
+	for i, n := range c.Nodes {
+		out[i] = n.Info
+	}
+	return out
+}
+
+// Client makes a client of the nodes that run. It waits for a module to be
+// compiled, on a busy machine too.
+func (c *Cluster) Client() (*client.Client, error) {
+	return client.New(c.apis(), client.Options{Timeout: StartPatience, TLS: c.tls, Token: c.Token})
+}
+
+// Stop stops all nodes at once and waits for them, no longer than one may take.
+func (c *Cluster) Stop() error {
+	ended := make(chan error, len(c.Nodes))
+	for _, n := range c.Nodes {
+		go func() { ended <- stopNode(n) }()
+	}
+	var err error
+	for range c.Nodes {
+		err = errors.Join(err, <-ended)
+	}
+	return err
+}
+
+// progressPeriod is how often a start that takes long tells how far it is.
+const progressPeriod = 3 * time.Second
+
+// awaitSpread waits until the shards are where they shall be, and tells of it
+// when that takes long.
+func (c *Cluster) awaitSpread(ctx context.Context, died <-chan struct{}, talk io.Writer) error {
+	clients, err := c.Client()
+	if err != nil {
+		return err
+	}
+	defer clients.Close()
+	told := time.Now()
+	err = Poll(ctx, died, 20*time.Millisecond, func() error {
+		shards, err := clients.Shards(ctx)
+		if err != nil {
+			return err
+		}
+		names := make([]string, len(c.Nodes))
+		for i, n := range c.Nodes {
+			names[i] = n.Info.NodeID
+		}
+		err = NotSpread(shards, names)
+		if err != nil && time.Since(told) > progressPeriod {
+			told = time.Now()
+			fmt.Fprintf(talk, "waiting: %v\n", err)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("the cluster is not complete after %s: %w", StartPatience, err)
+	}
+	return nil
+}
+
+// awaitEven is awaitSpread for a cluster that has served before.
+func (c *Cluster) awaitEven(ctx context.Context, talk io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, StartPatience)
+	defer cancel()
+	return c.awaitSpread(ctx, nil, talk)
+}
+
+// anyEnded returns a channel that is closed when a node ends. The goroutines
+// behind it end with stop.
+func (c *Cluster) anyEnded(stop <-chan struct{}) <-chan struct{} {
+	ended := make(chan struct{}, len(c.Nodes))
+	out := make(chan struct{})
+	for _, n := range c.Nodes {
+		go func() {
+			select {
+			case <-n.Done:
+				ended <- struct{}{}
+			case <-stop:
+			}
+		}()
+	}
+	go func() {
+		select {
+		case <-ended:
+			close(out)
+		case <-stop:
+		}
+	}()
+	return out
+}
+
+// fullReplicas is how many replicas a shard has when there are enough nodes.
+const fullReplicas = 3
+
+// NotSpread says what is missing until every shard has all its replicas and a
+// leader and every node leads at least half of its even part; nil when nothing
+// is.
+func NotSpread(shards []*clusterv1.Shard, nodes []string) error {
+	if len(shards) == 0 {
+		return errors.New("no shard is placed")
+	}
+	replicas := min(fullReplicas, len(nodes))
+	incomplete, leaderless, data := 0, 0, 0
+	leads := map[string]int{}
+	for _, s := range shards {
+		// An even number of voters survives no more than the odd one below it:
+		// of two replicas one may only follow.
+		votes := len(s.GetVoters()) == replicas || replicas == 2 && len(s.GetVoters()) == 1
+		if s.GetShardId() != 0 && (!votes || len(s.GetVoters())+len(s.GetLearners()) < replicas) {
+			incomplete++
+		}
+		if s.GetLeader() == "" {
+			leaderless++
+		}
+		if s.GetShardId() != 0 {
+			data++
+			leads[s.GetLeader()]++
+		}
+	}
+	switch {
+	case incomplete > 0:
+		return fmt.Errorf("%d of %d shards have less than %d replicas", incomplete, data, replicas)
+	case leaderless > 0:
+		return fmt.Errorf("%d of %d shards have no leader", leaderless, len(shards))
+	}
+	for _, n := range nodes {
+		even := data / len(nodes)
+		if leads[n] < (even+1)/2 {
+			return fmt.Errorf("%s leads %d of %d shards", n, leads[n], data)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package devcluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+func TestChooseAddrs(t *testing.T) {
+	// A row of ports of which the second is taken.
+	var taken net.Listener
+	var base uint64
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		base, _ = strconv.ParseUint(strings.TrimPrefix(l.Addr().String(), "127.0.0.1:"), 10, 16)
+		if taken, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+1)); err == nil && base < 60000 {
+			break
+		}
+	}
+	defer taken.Close()
+	got, err := chooseAddrs(fmt.Sprintf("127.0.0.1:%d", base), 3)
+	if err != nil || len(got) != 3 || got[0] != fmt.Sprintf("127.0.0.1:%d", base) || slices.Contains(got, taken.Addr().String()) {
+		t.Errorf("got %v, %v; taken is %s", got, err, taken.Addr())
+	}
+	var hinted *cli.HintedError
+	if got, err := chooseAddrs(taken.Addr().String(), 2); !errors.As(err, &hinted) || !strings.Contains(hinted.Next, "--listen") {
+		t.Errorf("a first port that is taken: %v, %v", got, err)
+	}
+	free, err := chooseAddrs("127.0.0.1:0", 5)
+	slices.Sort(free)
+	if err != nil || len(slices.Compact(free)) != 5 || slices.Contains(free, "127.0.0.1:0") {
+		t.Errorf("any ports: %v, %v", free, err)
+	}
+	if one, err := chooseAddrs("127.0.0.1:0", 1); err != nil || one[0] != "127.0.0.1:0" {
+		t.Errorf("one node: %v, %v", one, err)
+	}
+	for _, bad := range []string{"127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536"} {
+		var usage *cli.UsageError
+		if got, err := chooseAddrs(bad, 2); !errors.As(err, &usage) {
+			t.Errorf("%s: %v, %v", bad, got, err)
+		}
+	}
+}
+
+// A node that lost its data must find the others: nobody may found a second
+// cluster beside the first.
+func TestOnlyAnEmptyClusterIsFounded(t *testing.T) {
+	addrs := []string{"a:1", "b:2", "c:3"}
+	if got := clusterFlags(addrs[:1], 0, true); len(got) != 0 {
+		t.Errorf("one node: %q", got)
+	}
+	for own := range addrs {
+		for _, found := range []bool{true, false} {
+			flags := clusterFlags(addrs, own, found)
+			if slices.Contains(flags, "--bootstrap") != (found && own == 0) {
+				t.Errorf("node %d, founding %v: %q", own, found, flags)
+			}
+			if at := slices.Index(flags, "--peer-listen"); at < 0 || flags[at+1] != addrs[own] {
+				t.Errorf("node %d serves other nodes by %q", own, flags)
+			}
+			if seeds := flags[slices.Index(flags, "--seeds")+1]; strings.Contains(seeds, addrs[own]) || strings.Count(seeds, ",") != 1 {
+				t.Errorf("node %d: seeds %s", own, seeds)
+			}
+		}
+	}
+	data := t.TempDir()
+	for _, d := range []string{"n2", "n7"} {
+		if err := os.MkdirAll(filepath.Join(data, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(data, "n2", "node.json"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := foundedNodes(data); n != 1 || err != nil {
+		t.Errorf("got %d, %v", n, err)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	nodes := []string{"n1", "n2", "n3"}
+	shards := func(voters int, leaders ...string) []*clusterv1.Shard {
+		out := []*clusterv1.Shard{{ShardId: 0, Leader: "n1", Voters: nodes[:1], Learners: nodes[1:]}}
+		for i, l := range leaders {
+			out = append(out, &clusterv1.Shard{ShardId: uint32(i + 1), Leader: l, Voters: nodes[:voters]})
+		}
+		return out
+	}
+	learner := shards(1, "n1", "n2", "n1", "n2")
+	for i := range learner {
+		learner[i].Learners = nodes[1:2]
+	}
+	for _, tt := range []struct {
+		name   string
+		shards []*clusterv1.Shard
+		nodes  []string
+		fault  string
+	}{
+		{"nothing", nil, nodes, "no shard"},
+		{"even", shards(3, "n1", "n2", "n3"), nodes, ""},
+		{"nearly even", shards(3, "n1", "n1", "n1", "n2", "n2", "n3"), nodes, ""},
+		{"no leader", shards(3, "n1", "", "n3"), nodes, "1 of 4 shards have no leader"},
+		{"two voters", shards(2, "n1", "n2", "n3"), nodes, "3 of 3 shards have less than 3 replicas"},
+		{"all on one", shards(3, "n1", "n1", "n1"), nodes, "n2 leads 0 of 3"},
+		{"fewer shards than nodes", shards(3, "n1"), nodes, ""},
+		{"one node", shards(1, "n1"), nodes[:1], ""},
+		{"two nodes, one only follows", learner, nodes[:2], ""},
+		{"two nodes, one replica", shards(1, "n1", "n2"), nodes[:2], "less than 2 replicas"},
+	} {
+		err := NotSpread(tt.shards, tt.nodes)
+		if (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
+			t.Errorf("%s: got %v, want %q", tt.name, err, tt.fault)
+		}
+	}
+}
+
+func TestPrefixWriterKeepsLinesWhole(t *testing.T) {
+	var out strings.Builder
+	p := &prefixWriter{prefix: "n1 | ", w: &out}
+	for _, part := range []string{"a", "b\nc\n", "", "\n", "d"} {
+		if n, err := p.Write([]byte(part)); n != len(part) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if got := out.String(); got != "n1 | ab\nn1 | c\nn1 | \n" {
+		t.Errorf("got %q", got)
+	}
+	out.Reset()
+	p.Write([]byte(strings.Repeat("x", 3*maxLineBytes)))
+	if len(p.line) > maxLineBytes || !strings.HasPrefix(out.String(), "n1 | dx") {
+		t.Errorf("a line without an end: %d bytes kept", len(p.line))
+	}
+}
+
+func TestPortsFileIsReplacedWhole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ports.json")
+	for _, id := range []string{"n1", "n2"} {
+		if err := WritePorts(path, PortsFile{Nodes: []NodeInfo{{NodeID: id, API: "http://127.0.0.1:1", PID: 1, DataDir: "/d"}}}); err != nil {
+			t.Fatal(err)
+		}
+		p, err := ReadPorts(path)
+		if err != nil || len(p.Nodes) != 1 || p.Nodes[0].NodeID != id {
+			t.Fatalf("read %+v, %v", p, err)
+		}
+	}
+	left, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestCleanDataLeavesWhatIsNotANodes(t *testing.T) {
+	data := t.TempDir()
+	for _, f := range []string{"n1/node.json", "n1/wal/1.wal", "n2/other.txt", "notes/node.json"} {
+		path := filepath.Join(data, f)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cleanData(data); err != nil {
+		t.Fatal(err)
+	}
+	for f, want := range map[string]bool{"n1": false, "n2/other.txt": true, "notes/node.json": true} {
+		if _, err := os.Stat(filepath.Join(data, f)); (err == nil) != want {
+			t.Errorf("%s: %v", f, err)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package devcluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// NodeInfo says how to reach a running node.
+type NodeInfo struct {
+	NodeID  string `json:"nodeId"`
+	API     string `json:"api"`            // URL
+	Peer    string `json:"peer,omitempty"` // host:port where it serves other nodes
+	PID     int    `json:"pid"`
+	DataDir string `json:"dataDir"`
+}
+
+// PortsFile is what --ports-file writes.
+type PortsFile struct {
+	Nodes []NodeInfo `json:"nodes"`
+	TLS   *TLSInfo   `json:"tls,omitempty"` // without it the nodes speak none
+	// Token is that by which the nodes know who calls; without it they ask nobody.
+	Token string `json:"token,omitempty"`
+}
+
+// TLSInfo says by which files a client knows the nodes, and is known to them.
+type TLSInfo struct {
+	CACert string `json:"caCert"`
+	Cert   string `json:"cert"`
+	Key    string `json:"key"` // a path
+}
+
+// WritePorts writes the file in one step: who can read it reads all of it. With
+// a token only its owner can.
+func WritePorts(path string, ports PortsFile) error {
+	var text bytes.Buffer
+	if err := cli.WriteJSON(&text, ports, "  "); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".ports-*")
+	if err != nil {
+		return fmt.Errorf("ports file: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	mode := os.FileMode(0o644)
+	if ports.Token != "" {
+		mode = 0o600
+	}
+	if _, err = tmp.Write(text.Bytes()); err == nil {
+		err = tmp.Chmod(mode)
+	}
+	if err2 := tmp.Close(); err == nil {
+		err = err2
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("ports file: %w", err)
+	}
+	return nil
+}
+
+func ReadPorts(path string) (PortsFile, error) {
+	var p PortsFile
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return p, err
+	}
+	return p, json.Unmarshal(text, &p)
+}
+
+// askReady asks the node whether it can serve: nil means yes.
+func askReady(ctx context.Context, asker *http.Client, api string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, api+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	res, err := asker.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("not ready: %s", bytes.TrimSpace(body))
+	}
+	return nil
+}
+
+// PollPeriod is short beside what a node needs to start.
+const PollPeriod = 5 * time.Millisecond
+
+// Poll calls ask again and again until it returns nil, and returns its last
+// error when ctx ends or stop is closed.
+func Poll(ctx context.Context, stop <-chan struct{}, every time.Duration, ask func() error) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return err
+		case <-stop:
+			return err
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+func TestTokenCreate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	shown := hostd(t, "token", "create", "ci")
+	lines := strings.Split(strings.TrimSpace(shown.out), "\n")
+	if shown.code != cli.ExitDone || len(lines) != 2 || !strings.HasPrefix(lines[0], "hst_") || !strings.HasPrefix(lines[1], "ci:") || strings.Contains(lines[1], lines[0]) {
+		t.Fatalf("without a file: %+v", shown)
+	}
+	if err := os.WriteFile(file, []byte(lines[1]), 0o600); err != nil { // without a line break
+		t.Fatal(err)
+	}
+	second := hostd(t, "token", "create", "ann@example.org", "--ttl", "1h", "--file", file, "-o", "json")
+	var made struct {
+		Token, Line string
+		Expires     *time.Time
+	}
+	if err := json.Unmarshal([]byte(second.out), &made); err != nil || made.Expires == nil || time.Until(*made.Expires) > time.Hour || strings.Contains(second.err, made.Token) {
+		t.Fatalf("as JSON: %v, %+v", err, second)
+	}
+	third := hostd(t, "token", "create", "third", "--file", filepath.Join(filepath.Dir(file), "new"))
+	if token := strings.TrimSpace(third.out); third.code != cli.ExitDone || !strings.HasPrefix(token, "hst_") || strings.Contains(token, "\n") {
+		t.Errorf("with a file: %+v", third)
+	}
+	if info, err := os.Stat(filepath.Join(filepath.Dir(file), "new")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file that was made: %v, %v", info.Mode(), err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || string(text) != lines[1]+"\n"+made.Line+"\n" {
+		t.Errorf("the file is %q, %v", text, err)
+	}
+	for _, args := range []string{"token create", "token create a:b", "token create a --ttl -1s", "token create a b"} {
+		if got := hostd(t, strings.Fields(args)...); got.code != cli.ExitUsage || got.out != "" {
+			t.Errorf("hostd %s: %+v", args, got)
+		}
+	}
+	secret := filepath.Join(filepath.Dir(file), "ci.token")
+	kept := hostd(t, "token", "create", "kept", "--file", file, "--out", secret, "-o", "json")
+	token, err := cli.ReadToken(secret)
+	if err != nil || kept.code != cli.ExitDone || strings.Contains(kept.out+kept.err, "hst_") || !strings.HasPrefix(token, "hst_") || !strings.Contains(kept.out, "kept:") {
+		t.Errorf("to a file: %v, %+v", err, kept)
+	}
+	if info, err := os.Stat(secret); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file of the token: %v, %v", info.Mode(), err)
+	}
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := hostd(t, "token", "create", "again", "--file", file, "--out", secret); got.code != cli.ExitFailed {
+		t.Errorf("to a file that is there: %+v", got)
+	}
+	if after, err := cli.ReadToken(secret); err != nil || after != token {
+		t.Errorf("a file that was there is written over: %v", err)
+	}
+	if after, err := os.ReadFile(file); err != nil || string(after) != string(before) {
+		t.Errorf("a line of a token that nobody has: %s, %v", after, err)
+	}
+	// A token that cannot be known to nodes is not left behind.
+	if got := hostd(t, "token", "create", "lost", "--file", filepath.Dir(file), "--out", secret+"2"); got.code != cli.ExitFailed {
+		t.Errorf("with a directory for a file: %+v", got)
+	}
+	if _, err := os.Stat(secret + "2"); !os.IsNotExist(err) {
+		t.Errorf("the file of a token without a line: %v", err)
+	}
+
+	node := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--auth", "required", "--token-file", file}})
+	keep := func(name, token string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	if got := hostd(t, "module", "ls", "--addr", node.API(), "--token-file", secret); got.code != cli.ExitDone || got.err != "" {
+		t.Errorf("with the token of --out: %+v", got)
+	}
+	open := keep("open", token)
+	if err := os.Chmod(open, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if got := hostd(t, "module", "ls", "--addr", node.API(), "--token-file", open); got.code != cli.ExitDone || strings.Count(got.err, "can be read by others") != 1 {
+		t.Errorf("with a file that others can read: %+v", got)
+	}
+	good, bad := keep("good", made.Token), keep("bad", "hst_"+strings.Repeat("0", 43))
+	for _, command := range []string{"module ls", "cluster status", "entity ls counter", "entity get counter a", "setting ls"} {
+		args := append(strings.Fields(command), "--addr", node.API())
+		if got := hostd(t, args...); got.code != cli.ExitFailed || !strings.Contains(got.err, "--token-file") {
+			t.Errorf("hostd %s without a token: %+v", command, got)
+		}
+		if got := hostd(t, append(args, "--token-file", bad)...); got.code != cli.ExitFailed || strings.Contains(got.err+got.out, "hst_") {
+			t.Errorf("hostd %s with a bad token: %+v", command, got)
+		}
+		// There is no module: a node that answers not_found has let the command in.
+		if got := hostd(t, append(args, "--token-file", good)...); got.code != cli.ExitDone && !strings.Contains(got.err, "module") {
+			t.Errorf("hostd %s with a token: %+v", command, got)
+		}
+	}
+	t.Setenv("HOSTD_TOKEN_FILE", good)
+	if got := hostd(t, "module", "ls", "--addr", node.API()); got.code != cli.ExitDone {
+		t.Errorf("with HOSTD_TOKEN_FILE: %+v", got)
+	}
+	for _, path := range []string{filepath.Join(t.TempDir(), "none"), keep("two", "a b"), keep("empty", "")} {
+		if got := hostd(t, "module", "ls", "--addr", node.API(), "--token-file", path); got.code == cli.ExitDone || !strings.Contains(got.err, "token file") {
+			t.Errorf("with the token file %s: %+v", path, got)
+		}
+	}
+}
+
+// TestTokensGoOverTLS: without TLS a token goes no further than this machine,
+// unless that is asked for.
+func TestTokensGoOverTLS(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte("hst_x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"--addr n1.invalid:7070", cli.ExitUsage, "not sent without TLS"},
+		{"--addr http://n1.invalid:7070", cli.ExitUsage, "not sent without TLS"},
+		{"--addr 127.0.0.1:1,n1.invalid:7070", cli.ExitUsage, "not sent without TLS"},
+		{"--addr 0.0.0.0:1 --insecure-token", cli.ExitFailed, "no node answers"},
+		{"--addr https://0.0.0.0:1", cli.ExitFailed, "no node answers"},
+		{"--addr 127.0.0.1:1,[::1]:1,localhost:1", cli.ExitFailed, "no node answers"},
+	} {
+		args := append([]string{"module", "ls", "--timeout", "10s", "--token-file", path}, strings.Fields(c.args)...)
+		if got := hostd(t, args...); got.code != c.code || !strings.Contains(got.err, c.says) {
+			t.Errorf("%s: %+v", c.args, got)
+		}
+	}
+}

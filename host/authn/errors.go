@@ -1,0 +1,40 @@
+package authn
+
+import (
+	"errors"
+
+	"connectrpc.com/connect"
+)
+
+// failure is why a request is refused. Its text is for the caller: it says
+// nothing of what would be right.
+type failure struct {
+	reason string // of the metric
+	code   connect.Code
+	err    error
+}
+
+func refused(reason, text string) *failure {
+	return &failure{reason, connect.CodeUnauthenticated, errors.New(text)}
+}
+
+// The failures. Those of tokens that nobody knows and of tokens of another
+// form are told alike.
+var (
+	failMissing   = refused("missing", "this node answers callers with a credential only: send 'Authorization: Bearer TOKEN'")
+	failMalformed = refused("malformed", "the Authorization header is not 'Bearer TOKEN'")
+	failUnknown   = refused("unknown", "the token is not valid")
+	failExpired   = refused("expired", "the token has expired")
+	failSignature = refused("signature", "the token is not valid: its signature is of no key of the issuer")
+	failAlgorithm = refused("algorithm", "the token is not valid: it must be signed by RS256, ES256 or EdDSA")
+	failIssuer    = refused("issuer", "the token is not valid: it is of another issuer")
+	failAudience  = refused("audience", "the token is not valid: it is for another audience")
+	failClaims    = refused("claims", "the token is not valid: a claim is missing or wrong")
+	failRevoked   = refused("revoked", "the credential of this stream is not valid any more")
+	// failKeys is no proof that the token is wrong: another attempt may do.
+	failKeys = &failure{"keys", connect.CodeUnavailable, errors.New("the node has no keys of the issuer: its provider does not answer")}
+	// failUnasked is none either: the provider may have made the key since.
+	failUnasked = &failure{"keys", connect.CodeUnavailable, errors.New("the node does not know the token's key, and cannot ask the provider at the moment: try again")}
+	// errTooMany is answered to addresses that go on with what is refused.
+	errTooMany = errors.New("too many requests of this address were refused for their credential: wait a second")
+)

@@ -1,0 +1,277 @@
+package authn
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// provider is an OpenID Connect provider within the test.
+type provider struct {
+	*httptest.Server
+	asked atomic.Int64 // for its keys
+
+	mu   sync.Mutex
+	keys []jose.JSONWebKey
+	down bool
+	hold chan struct{} // answers wait until it is closed; nil: they do not
+}
+
+func newProvider(t testing.TB) *provider {
+	p := &provider{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"issuer": p.URL, "jwks_uri": p.URL + "/keys"})
+	})
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
+		p.asked.Add(1)
+		p.mu.Lock()
+		hold := p.hold
+		p.mu.Unlock()
+		if hold != nil {
+			<-hold
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.down {
+			http.Error(w, "down", http.StatusServiceUnavailable)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: p.keys})
+	})
+	p.Server = httptest.NewServer(mux)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (p *provider) set(down bool, keys ...signer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down, p.keys = down, nil
+	for _, k := range keys {
+		p.keys = append(p.keys, jose.JSONWebKey{Key: k.key.Public(), KeyID: k.id, Use: "sig"})
+	}
+}
+
+// signer is a key of a provider.
+type signer struct {
+	id  string
+	alg jose.SignatureAlgorithm
+	key crypto.Signer
+}
+
+func newSigner(t testing.TB, id string, alg jose.SignatureAlgorithm) signer {
+	t.Helper()
+	var key crypto.Signer
+	var err error
+	switch alg {
+	case jose.RS256, jose.PS256:
+		key, err = rsa.GenerateKey(rand.Reader, 2048)
+	case jose.ES256:
+		key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	case jose.EdDSA:
+		_, key, err = ed25519.GenerateKey(rand.Reader)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer{id, alg, key}
+}
+
+// sign makes a token of claims.
+func sign(t testing.TB, alg jose.SignatureAlgorithm, key any, id string, claims map[string]any) string {
+	t.Helper()
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := s.Sign(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := signed.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// issuerWorld is an authenticator that takes the tokens of a provider.
+type issuerWorld struct {
+	*world
+	t        *testing.T
+	provider *provider
+}
+
+const audience = "hostd"
+
+func newIssuerWorld(t *testing.T, keysFile string) *issuerWorld {
+	t.Helper()
+	w := &issuerWorld{&world{clock: newClock()}, t, newProvider(t)}
+	var err error
+	w.Authenticator, err = New(Options{Anonymous: true, Now: w.clock.now, JWT: &JWTOptions{
+		Issuer: w.provider.URL, Audience: audience, NameClaim: "sub", GroupsClaim: "groups", KeysFile: keysFile,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// claims are those of a good token for an hour, changed; nil takes one away.
+func (w *issuerWorld) claims(change map[string]any) map[string]any {
+	c := map[string]any{
+		"iss": w.provider.URL, "aud": []string{"other", audience}, "sub": "ann", "groups": []string{"ops", "dev"},
+		"exp": w.clock.now().Add(time.Hour).Unix(), "iat": w.clock.now().Unix(),
+	}
+	for k, v := range change {
+		if c[k] = v; v == nil {
+			delete(c, k)
+		}
+	}
+	return c
+}
+
+func (w *issuerWorld) token(by signer, change map[string]any) string {
+	w.t.Helper()
+	return sign(w.t, by.alg, by.key, by.id, w.claims(change))
+}
+
+// demand demands what comes of a token.
+func (w *issuerWorld) demand(what, token string, want *failure) *Principal {
+	w.t.Helper()
+	p, fail := w.verify(context.Background(), token, true)
+	if fail != want {
+		w.t.Errorf("%s: %+v, want %+v", what, fail, want)
+	}
+	if (p == nil) != (fail != nil) {
+		w.t.Errorf("%s: %+v with %+v", what, p, fail)
+	}
+	return p
+}
+
+func TestSignedTokens(t *testing.T) {
+	w := newIssuerWorld(t, "")
+	rs, es, ed := newSigner(t, "rs", jose.RS256), newSigner(t, "es", jose.ES256), newSigner(t, "ed", jose.EdDSA)
+	stranger := newSigner(t, "rs", jose.RS256)
+	w.provider.set(false, rs, es, ed)
+	for _, by := range []signer{rs, es, ed} {
+		p := w.demand(by.id, w.token(by, nil), nil)
+		if p == nil || p.Kind != KindJWT || p.Name != "ann" || strings.Join(p.Groups, " ") != "ops dev" || p.Claims["iss"] != w.provider.URL || p.Expires.Unix() != w.clock.now().Add(time.Hour).Unix() {
+			t.Errorf("%s is of %+v", by.id, p)
+		}
+	}
+	public, err := x509.MarshalPKIXPublicKey(rs.key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := func(v any) string {
+		text, _ := json.Marshal(v)
+		return base64.RawURLEncoding.EncodeToString(text)
+	}
+	good := w.token(rs, nil)
+	parts := strings.Split(good, ".")
+	now := w.clock.now()
+	for _, c := range []struct {
+		what, token string
+		want        *failure
+	}{
+		{"one group", w.token(rs, map[string]any{"groups": "ops"}), nil},
+		{"no group", w.token(rs, map[string]any{"groups": nil}), nil},
+		{"one audience", w.token(rs, map[string]any{"aud": audience}), nil},
+		{"expired within the leeway", w.token(rs, map[string]any{"exp": now.Add(-jwtLeeway + time.Second).Unix()}), nil},
+		{"not yet, within the leeway", w.token(rs, map[string]any{"nbf": now.Add(jwtLeeway).Unix()}), nil},
+		{"expired", w.token(rs, map[string]any{"exp": now.Add(-jwtLeeway - time.Second).Unix()}), failExpired},
+		{"without an end", w.token(rs, map[string]any{"exp": nil}), failClaims},
+		{"not yet", w.token(rs, map[string]any{"nbf": now.Add(jwtLeeway + time.Second).Unix()}), failClaims},
+		{"no number", w.token(rs, map[string]any{"nbf": "soon"}), failClaims},
+		{"another audience", w.token(rs, map[string]any{"aud": "billing"}), failAudience},
+		{"no audience", w.token(rs, map[string]any{"aud": nil}), failAudience},
+		{"another issuer", w.token(rs, map[string]any{"iss": "https://example.org"}), failIssuer},
+		{"no name", w.token(rs, map[string]any{"sub": nil}), failClaims},
+		{"an empty name", w.token(rs, map[string]any{"sub": ""}), failClaims},
+		{"a long name", w.token(rs, map[string]any{"sub": strings.Repeat("a", maxClaimBytes+1)}), failClaims},
+		{"groups that are none", w.token(rs, map[string]any{"groups": []any{"a", 1}}), failClaims},
+		{"groups that are a number", w.token(rs, map[string]any{"groups": 7}), failClaims},
+		{"another's key of the same id", w.token(stranger, nil), failSignature},
+		{"alg none", part(map[string]any{"alg": "none"}) + "." + parts[1] + ".", failAlgorithm},
+		{"alg none with the signature", part(map[string]any{"alg": "none", "kid": "rs"}) + "." + parts[1] + "." + parts[2], failAlgorithm},
+		{"HS256 with the public key", sign(t, jose.HS256, public, "rs", w.claims(nil)), failAlgorithm},
+		{"an algorithm that is not taken", sign(t, jose.PS256, rs.key, "rs", w.claims(nil)), failAlgorithm},
+		{"the algorithm of another key", sign(t, jose.ES256, es.key, "rs", w.claims(nil)), failSignature},
+		{"claims of another token", parts[0] + "." + part(w.claims(map[string]any{"sub": "root"})) + "." + parts[2], failSignature},
+		{"no signature", parts[0] + "." + parts[1] + ".", failSignature},
+		{"no token", "a.b.c", failUnknown},
+		{"empty parts", "..", failUnknown},
+	} {
+		w.demand(c.what, c.token, c.want)
+	}
+}
+
+// TestVerifiedTokensAreBounded: what is known of tokens does not only grow.
+func TestVerifiedTokensAreBounded(t *testing.T) {
+	w := newIssuerWorld(t, "")
+	key := newSigner(t, "k", jose.EdDSA)
+	w.provider.set(false, key)
+	for i := range maxVerified + 10 {
+		w.demand("a token", w.token(key, map[string]any{"jti": i}), nil)
+	}
+	if n := len(w.jwt.verified); n != maxVerified {
+		t.Errorf("%d tokens are known", n)
+	}
+	// One that is known expires all the same.
+	last := w.token(key, map[string]any{"jti": "last"})
+	w.demand("the last", last, nil)
+	w.clock.advance(time.Hour + jwtLeeway)
+	w.demand("the last, expired", last, failExpired)
+}
+
+func BenchmarkSignedToken(b *testing.B) {
+	for _, alg := range []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA} {
+		for _, known := range []bool{true, false} {
+			name := string(alg) + "/first"
+			if known {
+				name = string(alg) + "/known"
+			}
+			b.Run(name, func(b *testing.B) {
+				key := newSigner(b, "k", alg)
+				c := newClock()
+				v := newJWTVerifier(JWTOptions{Issuer: "https://example.org", Audience: audience, NameClaim: "sub", GroupsClaim: "groups", KeysFile: "given"}, c.now, slog.New(slog.DiscardHandler))
+				v.keys.set([]jose.JSONWebKey{{Key: key.key.Public(), KeyID: "k"}})
+				claims := map[string]any{"iss": "https://example.org", "aud": audience, "sub": "ann", "exp": c.now().Add(time.Hour).Unix()}
+				token := sign(b, alg, key.key, "k", maps.Clone(claims))
+				b.ReportAllocs()
+				for b.Loop() {
+					if !known {
+						clear(v.verified)
+					}
+					if _, fail := v.verify(context.Background(), token, false); fail != nil {
+						b.Fatal(fail.err)
+					}
+				}
+			})
+		}
+	}
+}

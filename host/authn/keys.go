@@ -1,0 +1,302 @@
+package authn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
+)
+
+const (
+	// keysFreshFor is how long keys are used before the provider is asked again.
+	keysFreshFor = 10 * time.Minute
+	// keysUsableFor is how long keys are used while the provider does not answer.
+	keysUsableFor = 24 * time.Hour
+	// askAgainAfter is the least time between two attempts at the provider.
+	askAgainAfter = 30 * time.Second
+	// fetchPatience bounds an attempt.
+	fetchPatience = 5 * time.Second
+	// maxWaiting bounds the callers that wait for an attempt.
+	maxWaiting   = 1024
+	maxKeysBytes = 1 << 20
+	maxKeys      = 256
+)
+
+var (
+	errNoKeys      = errors.New("there are no keys of the issuer")
+	errNoSignature = errors.New("no key of the issuer has signed the token")
+	errTooManyWait = errors.New("too many wait for the keys of the issuer")
+)
+
+// keySet holds the keys of an issuer. It is an oidc.KeySet.
+type keySet struct {
+	opts   JWTOptions
+	now    func() time.Time
+	logger *slog.Logger
+
+	asking  chan struct{} // one slot, for an attempt at the provider: the others wait for its result
+	waiting chan struct{} // a slot for each that asks or waits
+
+	mu      sync.Mutex
+	keys    []jose.JSONWebKey
+	version uint64    // counts changes of keys
+	fetched time.Time // when they came; zero: never
+	asked   time.Time // when the provider was asked last; zero: never
+	answers uint64    // counts the times that it gave keys
+	told    string    // of keys that were passed over last
+}
+
+func newKeySet(o JWTOptions, now func() time.Time, logger *slog.Logger) *keySet {
+	return &keySet{opts: o, now: now, logger: logger, asking: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting)}
+}
+
+// parseKeys reads a set of keys (RFC 7517), and leaves out those that are not
+// for signatures or of kinds that are not used here. odd joins what is wrong
+// with those that are not understood: they take none of the others away.
+func parseKeys(text []byte) (keys []jose.JSONWebKey, odd, err error) {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(text, &set); err != nil {
+		return nil, nil, fmt.Errorf("it is not a JSON set of keys: %w", err)
+	}
+	if len(set.Keys) > maxKeys {
+		return nil, nil, fmt.Errorf("it has %d keys, more than %d", len(set.Keys), maxKeys)
+	}
+	for i, raw := range set.Keys {
+		var key jose.JSONWebKey
+		if err := json.Unmarshal(raw, &key); errors.Is(err, jose.ErrUnsupportedKeyType) {
+			continue
+		} else if err != nil {
+			odd = errors.Join(odd, fmt.Errorf("key %d: %w", i+1, err))
+			continue
+		}
+		if key.IsPublic() && key.Valid() && (key.Use == "" || key.Use == "sig") {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, nil, errors.Join(errors.New("it has no public key for signatures"), odd)
+	}
+	return keys, odd, nil
+}
+
+// set replaces the keys. The version counts on only where they are others.
+func (k *keySet) set(keys []jose.JSONWebKey) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fetched = k.now()
+	if !sameKeys(keys, k.keys) {
+		k.keys = keys
+		k.version++
+	}
+}
+
+func sameKeys(a, b []jose.JSONWebKey) bool {
+	left, err := json.Marshal(a)
+	right, err2 := json.Marshal(b)
+	return err == nil && err2 == nil && string(left) == string(right)
+}
+
+// current returns the version of the keys, and whether they may be used.
+func (k *keySet) current() (version uint64, usable bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.version, k.usable()
+}
+
+// usable is called with the lock held.
+func (k *keySet) usable() bool {
+	return len(k.keys) > 0 && (k.opts.KeysFile != "" || k.now().Sub(k.fetched) < keysUsableFor)
+}
+
+// VerifySignature implements oidc.KeySet. A key that is not known is asked for
+// at the provider. Where that was asked a moment ago, or gives no keys, it is
+// not known whether the issuer has signed the token.
+func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	said, _ := ctx.Value(verdictKey{}).(*verdict)
+	if said == nil {
+		said = &verdict{}
+	}
+	signed, err := jose.ParseSignedCompact(token, algorithms)
+	if err != nil {
+		return nil, err
+	}
+	payload, known := k.try(signed)
+	if payload == nil && !known && said.fetch && k.opts.KeysFile == "" {
+		before := k.answered()
+		_ = k.fetch(ctx) // Run tells of a provider that does not answer
+		payload, known = k.try(signed)
+		said.unasked = !known && k.answered() == before
+	}
+	if payload != nil {
+		said.signed = true
+		return payload, nil
+	}
+	if _, usable := k.current(); !usable {
+		said.noKeys = true
+		return nil, errNoKeys
+	}
+	return nil, errNoSignature
+}
+
+// try returns the payload where a key that may be used has signed the token;
+// known says that there is a key of the token's id.
+func (k *keySet) try(signed *jose.JSONWebSignature) (payload []byte, known bool) {
+	k.mu.Lock()
+	var keys []jose.JSONWebKey
+	if k.usable() {
+		keys = k.keys
+	}
+	k.mu.Unlock()
+	header := signed.Signatures[0].Header
+	for i := range keys {
+		key := &keys[i]
+		if header.KeyID != "" && key.KeyID != header.KeyID {
+			continue
+		}
+		known = known || header.KeyID != ""
+		if key.Algorithm != "" && key.Algorithm != header.Algorithm {
+			continue
+		}
+		if payload, err := signed.Verify(key); err == nil {
+			return payload, true
+		}
+	}
+	return nil, known
+}
+
+// answered counts the times that the provider gave keys.
+func (k *keySet) answered() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.answers
+}
+
+// mayAsk reports whether the provider may be asked now.
+func (k *keySet) mayAsk() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.opts.KeysFile == "" && (k.asked.IsZero() || k.now().Sub(k.asked) >= askAgainAfter)
+}
+
+// fetch asks the provider for its keys. Of those who do so at a time one asks,
+// and the others get what it got. It waits no longer than ctx for another's
+// attempt.
+func (k *keySet) fetch(ctx context.Context) error {
+	select {
+	case k.waiting <- struct{}{}:
+		defer func() { <-k.waiting }()
+	default:
+		return errTooManyWait
+	}
+	select {
+	case k.asking <- struct{}{}:
+		defer func() { <-k.asking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if !k.mayAsk() {
+		return nil // somebody has asked meanwhile
+	}
+	k.mu.Lock()
+	k.asked = k.now()
+	k.mu.Unlock()
+	// Whoever gives up does not take the keys from the others.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchPatience)
+	defer cancel()
+	text, err := k.download(ctx)
+	if err != nil {
+		return err
+	}
+	if err := k.take(text); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.answers++
+	return nil
+}
+
+// download gets the text of the provider's keys.
+func (k *keySet) download(ctx context.Context) ([]byte, error) {
+	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, k.opts.Client), k.opts.Issuer)
+	if err != nil {
+		return nil, err
+	}
+	var meta struct {
+		URL string `json:"jwks_uri"`
+	}
+	if err := provider.Claims(&meta); err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, meta.URL, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := k.opts.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the provider answers %s for its keys", res.Status)
+	}
+	return io.ReadAll(res.Body) // the transport has a bound
+}
+
+// take replaces the keys by those of a text. The log tells of those that are
+// passed over, once for the same.
+func (k *keySet) take(text []byte) error {
+	keys, odd, err := parseKeys(text)
+	if err != nil {
+		return err
+	}
+	k.set(keys)
+	told := ""
+	if odd != nil {
+		told = odd.Error()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if told != "" && told != k.told {
+		k.logger.Warn("keys of the issuer are not understood, and passed over", "issuer", k.opts.Issuer, "error", odd)
+	}
+	k.told = told
+	return nil
+}
+
+// stale reports whether the provider is to be asked without need.
+func (k *keySet) stale() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.fetched.IsZero() || k.now().Sub(k.fetched) >= keysFreshFor
+}
+
+// refreshKeys asks the provider for its keys whenever they have become old,
+// until ctx ends.
+func (a *Authenticator) refreshKeys(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		if k := a.jwt.keys; k.stale() && k.mayAsk() {
+			if err := k.fetch(ctx); err != nil && ctx.Err() == nil {
+				a.metrics.reloads.WithLabelValues("oidc-issuer").Inc()
+				a.opts.Logger.Warn("the provider of keys does not answer, the keys it gave before count for a day", "issuer", k.opts.Issuer, "error", err)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

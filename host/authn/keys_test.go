@@ -1,0 +1,278 @@
+package authn
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+func TestKeysRotate(t *testing.T) {
+	w := newIssuerWorld(t, "")
+	old, next := newSigner(t, "old", jose.ES256), newSigner(t, "next", jose.ES256)
+	w.provider.set(false, old)
+	first := w.token(old, nil)
+	w.demand("the old key", first, nil)
+	if n := w.provider.asked.Load(); n != 1 {
+		t.Fatalf("the provider was asked %d times", n)
+	}
+	w.provider.set(false, next)
+	second := w.token(next, nil)
+	w.demand("a new key, a moment after the provider was asked", second, failUnasked)
+	w.clock.advance(askAgainAfter)
+	w.demand("a new key", second, nil)
+	w.demand("a key that is gone, of a token that was verified, a moment after", first, failUnasked)
+	if _, fail := w.verify(context.Background(), first, false); fail != failSignature {
+		t.Errorf("a stream whose key is gone: %+v", fail)
+	}
+	w.clock.advance(askAgainAfter)
+	w.demand("a key that is gone", first, failSignature)
+	asked := w.provider.asked.Load()
+	for range 20 {
+		w.demand("a key that nobody has", w.token(newSigner(t, "nobody", jose.ES256), nil), failUnasked)
+		w.demand("the new key", second, nil)
+	}
+	if n := w.provider.asked.Load(); n != asked {
+		t.Errorf("unknown keys have the provider asked %d times in a moment", n-asked)
+	}
+}
+
+// TestKeysAreWaitedFor: whose key is being asked for is neither refused nor
+// kept longer than the caller waits.
+func TestKeysAreWaitedFor(t *testing.T) {
+	w := newIssuerWorld(t, "")
+	old, next := newSigner(t, "old", jose.ES256), newSigner(t, "next", jose.ES256)
+	w.provider.set(false, old)
+	w.demand("the old key", w.token(old, nil), nil)
+	w.clock.advance(askAgainAfter)
+	w.provider.set(false, next)
+	token, hold := w.token(next, nil), make(chan struct{})
+	w.provider.mu.Lock()
+	w.provider.hold = hold
+	w.provider.mu.Unlock()
+	fails := make(chan *failure, 2)
+	ask := func() {
+		_, fail := w.verify(context.Background(), token, true)
+		fails <- fail
+	}
+	go ask()
+	for w.provider.asked.Load() != 2 {
+		time.Sleep(time.Millisecond)
+	}
+	given, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, fail := w.verify(given, token, true); fail != failUnasked {
+		t.Errorf("who does not wait for keys that are asked for: %+v", fail)
+	}
+	go ask()
+	close(hold)
+	for range 2 {
+		if fail := <-fails; fail != nil {
+			t.Errorf("who waits for keys that are asked for: %+v", fail)
+		}
+	}
+	if n := w.provider.asked.Load(); n != 2 {
+		t.Errorf("the provider was asked %d times", n)
+	}
+	// The provider is asked, and does not answer.
+	w.clock.advance(askAgainAfter)
+	w.provider.set(true)
+	last := w.token(newSigner(t, "last", jose.ES256), nil)
+	w.demand("a key that could not be asked for", last, failUnasked)
+	w.demand("a key that could not be asked for a moment ago", last, failUnasked)
+}
+
+// TestUnusualKeysArePassedOver: one key that is not understood takes none of
+// the others away.
+func TestUnusualKeysArePassedOver(t *testing.T) {
+	w := newIssuerWorld(t, "")
+	var log bytes.Buffer
+	w.jwt.keys.logger = slog.New(slog.NewTextHandler(&log, nil))
+	key := newSigner(t, "k", jose.ES256)
+	good, err := json.Marshal(jose.JSONWebKey{Key: key.key.Public(), KeyID: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, odd := range []string{
+		`{"kty":"EC","crv":"secp256k1","kid":"odd","x":"AA","y":"AA"}`,
+		`{"kty":"RSA","kid":"odd"}`,
+		`{"kty":"RSA","kid":"odd","n":"AQAB","e":"AQAB","x5c":["nonsense"]}`,
+		`7`,
+		`{"kty":"oct","k":"c2VjcmV0"}`,
+	} {
+		text := `{"keys":[` + odd + "," + string(good) + `]}`
+		if err := w.jwt.setKeys([]byte(text)); err != nil {
+			t.Errorf("%s: %v", odd, err)
+			continue
+		}
+		if _, fail := w.verify(context.Background(), w.token(key, nil), false); fail != nil {
+			t.Errorf("beside %s: %+v", odd, fail)
+		}
+	}
+	for range 3 {
+		if err := w.jwt.setKeys([]byte(`{"keys":[7,` + string(good) + `]}`)); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(log.String(), "passed over"); n != 5 {
+		t.Errorf("keys that are passed over are told of %d times:\n%s", n, log.String())
+	}
+}
+
+// TestKeysComeFromSafePlaces: who can answer in the provider's place says who
+// callers are.
+func TestKeysComeFromSafePlaces(t *testing.T) {
+	key := newSigner(t, "k", jose.ES256)
+	text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.key.Public(), KeyID: "k"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	long := bytes.Repeat([]byte(" "), maxKeysBytes)
+	for _, c := range []struct {
+		what, issuer string
+		answers      map[string]string // to addresses; one that begins with > is a redirect
+		says         string            // empty: the keys are taken
+	}{
+		{"https", "https://a.example", map[string]string{"https://a.example/keys": string(text)}, ""},
+		{"another host", "https://a.example", map[string]string{"": "https://b.example/keys", "https://b.example/keys": string(text)}, ""},
+		{"a redirect", "https://a.example", map[string]string{"https://a.example/keys": ">https://b.example/k", "https://b.example/k": string(text)}, ""},
+		{"loopback", "http://127.0.0.1:1", map[string]string{"http://127.0.0.1:1/keys": string(text)}, ""},
+		{"http", "https://a.example", map[string]string{"": "http://a.example/keys", "http://a.example/keys": string(text)}, "without TLS"},
+		{"http on this machine", "https://a.example", map[string]string{"": "http://127.0.0.1/keys", "http://127.0.0.1/keys": string(text)}, "without TLS"},
+		{"http elsewhere", "http://127.0.0.1:1", map[string]string{"": "http://192.0.2.1/keys", "http://192.0.2.1/keys": string(text)}, "without TLS"},
+		{"a redirect to http", "https://a.example", map[string]string{"https://a.example/keys": ">http://a.example/k", "http://a.example/k": string(text)}, "without TLS"},
+		{"a long document", "https://a.example", map[string]string{"https://a.example/.well-known/openid-configuration": string(long) + `{"issuer":"https://a.example","jwks_uri":"https://a.example/keys"}`, "https://a.example/keys": string(text)}, "too large"},
+		{"long keys", "https://a.example", map[string]string{"https://a.example/keys": string(long) + string(text)}, "too large"},
+	} {
+		asked = nil
+		client := &http.Client{Transport: answering(func(r *http.Request) *http.Response {
+			at := r.URL.String()
+			asked = append(asked, at)
+			said, ok := c.answers[at]
+			if !ok && strings.HasSuffix(at, "/.well-known/openid-configuration") {
+				said, ok = `{"issuer":"`+c.issuer+`","jwks_uri":"`+cmp.Or(c.answers[""], c.issuer+"/keys")+`"}`, true
+			}
+			to, redirect := strings.CutPrefix(said, ">")
+			out := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(said)), Request: r}
+			if redirect {
+				out.StatusCode = http.StatusFound
+				out.Header.Set("Location", to)
+			} else if !ok {
+				out.StatusCode = http.StatusNotFound
+			}
+			return out
+		})}
+		v := newJWTVerifier(JWTOptions{Issuer: c.issuer, Audience: audience, NameClaim: "sub", GroupsClaim: "groups", Client: client}, time.Now, slog.New(slog.DiscardHandler))
+		err := v.keys.fetch(context.Background())
+		if _, usable := v.keys.current(); usable != (c.says == "") || c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v; keys: %v", c.what, err, usable)
+		}
+		for _, at := range asked {
+			if c.says == "without TLS" && strings.HasPrefix(at, "http:") && !strings.HasPrefix(at, c.issuer+"/") {
+				t.Errorf("%s: %s is asked", c.what, at)
+			}
+		}
+	}
+}
+
+// answering is a transport that answers by itself.
+type answering func(*http.Request) *http.Response
+
+func (a answering) RoundTrip(r *http.Request) (*http.Response, error) { return a(r), nil }
+
+func TestProviderGone(t *testing.T) {
+	w := newIssuerWorld(t, "")
+	key := newSigner(t, "k", jose.EdDSA)
+	w.provider.set(true)
+	w.demand("before there was a key", w.token(key, nil), failKeys)
+	w.provider.set(false, key)
+	w.clock.advance(askAgainAfter)
+	w.demand("with the provider", w.token(key, nil), nil)
+	w.provider.set(true)
+	w.clock.advance(keysUsableFor - time.Second)
+	if err := w.jwt.keys.fetch(context.Background()); err == nil {
+		t.Error("a provider that is down gives keys")
+	}
+	w.demand("nearly a day later", w.token(key, nil), nil)
+	w.clock.advance(time.Second)
+	w.demand("a day later", w.token(key, nil), failKeys)
+	w.provider.set(false, key)
+	w.clock.advance(askAgainAfter)
+	w.demand("with the provider again", w.token(key, nil), nil)
+}
+
+// TestKeysAreFetchedAlone: Run asks the provider without a caller.
+func TestKeysAreFetchedAlone(t *testing.T) {
+	w := newIssuerWorld(t, "")
+	key := newSigner(t, "k", jose.EdDSA)
+	w.provider.set(false, key)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(ctx)
+	}()
+	for w.jwt.keys.stale() && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	<-ended
+	if _, fail := w.verify(context.Background(), w.token(key, nil), false); fail != nil {
+		t.Error(fail.err)
+	}
+}
+
+func TestKeysOfAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys")
+	set := func(keys ...signer) {
+		var out jose.JSONWebKeySet
+		for _, k := range keys {
+			out.Keys = append(out.Keys, jose.JSONWebKey{Key: k.key.Public(), KeyID: k.id})
+		}
+		text, err := json.Marshal(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, file, string(text))
+	}
+	one, two := newSigner(t, "one", jose.RS256), newSigner(t, "two", jose.EdDSA)
+	set(one)
+	w := newIssuerWorld(t, file)
+	w.demand("the key of the file", w.token(one, nil), nil)
+	w.demand("another key", w.token(two, nil), failSignature)
+	w.clock.advance(2 * keysUsableFor)
+	w.demand("days later", w.token(one, nil), nil)
+	write(t, file, "{}")
+	w.settle()
+	w.demand("with a bad file", w.token(one, nil), nil)
+	set(two)
+	w.settle()
+	w.demand("a key that is gone", w.token(one, nil), failSignature)
+	w.demand("the new key", w.token(two, nil), nil)
+	if n := w.provider.asked.Load(); n != 0 {
+		t.Errorf("the provider was asked %d times", n)
+	}
+	for _, bad := range []string{"", "[]", `{"keys":[]}`, `{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}`, `{"keys":[{"kty":"RSA"}]}`} {
+		if keys, _, err := parseKeys([]byte(bad)); err == nil {
+			t.Errorf("%s: %v", bad, keys)
+		}
+	}
+	// A secret key has no place among those that are told to everybody.
+	private, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: one.key, KeyID: "one"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := parseKeys(private); err == nil {
+		t.Error("a private key is taken for one of the issuer's")
+	}
+}

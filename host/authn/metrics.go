@@ -1,0 +1,42 @@
+package authn
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics count what the authenticator does. No label is what a caller chose.
+type metrics struct {
+	requests *prometheus.CounterVec // kind
+	failures *prometheus.CounterVec // method, reason
+	reloads  *prometheus.CounterVec // source
+	streams  prometheus.Counter
+
+	kinds map[Kind]prometheus.Counter // of requests
+}
+
+// newMetrics registers the metrics, unless r is nil.
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hostd_auth_requests_total", Help: "Requests that were let in where callers are authenticated, by what their callers were known by.",
+		}, []string{"kind"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hostd_auth_failures_total", Help: "Requests refused because of their credential, or because they had none.",
+		}, []string{"method", "reason"}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hostd_auth_reload_failures_total", Help: "Times that a file of credentials or the keys of the issuer could not be read again; what was known before counts on.",
+		}, []string{"source"}),
+		streams: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "hostd_auth_streams_ended_total", Help: "Streams ended because their credential had expired or was revoked.",
+		}),
+		kinds: map[Kind]prometheus.Counter{},
+	}
+	for _, k := range []Kind{KindAnonymous, KindToken, KindJWT} {
+		m.kinds[k] = m.requests.WithLabelValues(string(k))
+	}
+	for _, source := range []string{"token-file", "jwt-keys-file", "oidc-issuer"} {
+		m.reloads.WithLabelValues(source)
+	}
+	if r != nil {
+		r.MustRegister(m.requests, m.failures, m.reloads, m.streams)
+	}
+	return m
+}

@@ -1,0 +1,100 @@
+package authn
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Bounds of a token file.
+const (
+	maxTokens         = 1024
+	maxTokenFileBytes = 1 << 20
+)
+
+// tokenTable is what a token file holds.
+type tokenTable struct {
+	hashes     [][sha256.Size]byte
+	principals []*Principal // of the same places
+}
+
+// parseTokens reads the lines of a token file, name:sha256hex[:expires], where
+// expires is a time of RFC 3339. Empty lines and those that begin with # say
+// nothing; a file of no tokens has one of the latter, since one that is empty
+// may not be written yet. One wrong line makes the whole file wrong; the error
+// names its number and nothing of its text.
+func parseTokens(text []byte) (*tokenTable, error) {
+	if len(text) > maxTokenFileBytes {
+		return nil, fmt.Errorf("the file has more than %d bytes", maxTokenFileBytes)
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, errors.New("it is empty: a file of no tokens has a line such as '# none'")
+	}
+	t := &tokenTable{}
+	seen := map[[sha256.Size]byte]bool{}
+	number := 0
+	for line := range bytes.Lines(text) {
+		number++
+		content := strings.TrimSpace(string(line))
+		if content == "" || content[0] == '#' {
+			continue
+		}
+		hash, p, err := parseToken(content)
+		switch {
+		case err != nil:
+		case seen[hash]:
+			err = errors.New("the token is in the file twice")
+		case len(t.hashes) == maxTokens:
+			err = fmt.Errorf("there are more than %d tokens", maxTokens)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		}
+		seen[hash] = true
+		t.hashes, t.principals = append(t.hashes, hash), append(t.principals, p)
+	}
+	return t, nil
+}
+
+// parseToken reads a line.
+func parseToken(line string) (hash [sha256.Size]byte, p *Principal, err error) {
+	parts := strings.SplitN(line, ":", 3)
+	if len(parts) < 2 {
+		return hash, nil, errors.New("it is not name:sha256hex[:expires]")
+	}
+	if err := checkName(parts[0]); err != nil {
+		return hash, nil, err
+	}
+	if len(parts[1]) != hex.EncodedLen(len(hash)) {
+		return hash, nil, fmt.Errorf("a hash has %d hexadecimal digits", hex.EncodedLen(len(hash)))
+	}
+	if _, err := hex.Decode(hash[:], []byte(parts[1])); err != nil {
+		return hash, nil, errors.New("the hash is not hexadecimal")
+	}
+	p = &Principal{Kind: KindToken, Name: parts[0]}
+	if len(parts) == 3 {
+		if p.Expires, err = time.Parse(time.RFC3339, parts[2]); err != nil || p.Expires.IsZero() {
+			return hash, nil, errors.New("the time at which it expires is not one of RFC 3339, such as 2030-01-31T00:00:00Z")
+		}
+	}
+	return hash, p, nil
+}
+
+// find returns whose a token is, nil where it is nobody's. It looks at every
+// line in the same time, wherever and however well the token matches.
+func (t *tokenTable) find(token string) *Principal {
+	hash := sha256.Sum256([]byte(token))
+	found := -1
+	for i := range t.hashes {
+		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], t.hashes[i][:]), i, found)
+	}
+	if found < 0 {
+		return nil
+	}
+	return t.principals[found]
+}

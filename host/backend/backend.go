@@ -1,0 +1,102 @@
+package backend
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/hostd/hostd/host/backup"
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/integrity"
+	"github.com/hostd/hostd/host/leaders"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/host/region"
+	"github.com/hostd/hostd/host/replay"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/router"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Parts are what calls are answered from. All are required.
+type Parts struct {
+	Self       sharding.NodeID
+	ClusterID  string
+	ShardCount uint32             // of data shards
+	Policy     meta.Policy        // by the node's own flags
+	Describe   func() meta.Member // this node as a member
+	SaveLevel  func(sharding.Level) error
+	CaughtUp   func() bool // with the metadata that the cluster had at the start
+
+	Metadata *cluster.Metadata
+	Member   *cluster.Member
+	Control  *cluster.Control
+	Peers    *peer.Peers
+	Leaders  *leaders.Leaders
+	Raft     *raftgroup.Loop
+	Machine  *eventlog.Machine
+	Judge    *integrity.Judge
+	Region   *region.Region
+	Router   *router.Router
+	Modules  *modules.Modules
+	Replays  *replay.Replays
+	Part     *backup.Part
+	Backups  *backup.Service
+	Logger   *slog.Logger
+}
+
+// Backend gives the server what it stands on. The server begins before the parts
+// are there, and takes no calls for them until the node has opened.
+type Backend struct {
+	parts Parts
+	late  struct {
+		types     struct{ rpc.Types }
+		modules   struct{ rpc.Modules }
+		transfers struct{ rpc.Transfers }
+	}
+}
+
+// Open gives the backend its parts. No call but those of the founder may have
+// come before.
+func (b *Backend) Open(p Parts) {
+	b.parts = p
+	b.late.types.Types, b.late.modules.Modules, b.late.transfers.Transfers = p.Modules.Service, p.Modules.Service, p.Backups
+}
+
+// Deps are the parts as the server sees them.
+func (b *Backend) Deps(f Founder) rpc.Deps {
+	p := &b.parts
+	return rpc.Deps{
+		Runtime: runtime{p}, Types: &b.late.types, Histories: histories{p}, Entities: entities{p}, Hot: entities{p}, States: states{p},
+		Modules: &b.late.modules, Transfers: &b.late.transfers, Cluster: clusterView{p}, ClusterAdmin: clusterAdmin{p}, Levels: levels{p},
+		Policies: policies{p}, Settings: settings{p}, DeadLetters: deadLetters{p}, EventOrder: eventOrder{p}, Verifications: verifications{p}, Nodes: nodes{p}, Founder: f,
+	}
+}
+
+// runtime implements command.Runtime.
+type runtime struct{ *Parts }
+
+func (r runtime) Submit(reqs []*request.Request) { r.Router.Submit(reqs) }
+
+// verifications implements rpc.Verifications.
+type verifications struct{ *Parts }
+
+func (v verifications) Verify(ctx context.Context, q rpc.Verification, tell func(rpc.Verified) error) error {
+	return v.Replays.Verify(ctx, q, tell)
+}
+
+// nodes implements leaderproxy.Nodes: it finds the leaders of shards and calls them.
+type nodes struct{ *Parts }
+
+func (s nodes) Leader(shard sharding.ShardID) (node sharding.NodeID, self, known bool) {
+	return s.Leaders.Leader(shard)
+}
+func (s nodes) Quorum(shard sharding.ShardID) bool { return s.Leaders.Quorum(shard) }
+func (s nodes) Changed() <-chan struct{}           { return s.Leaders.Changed() }
+func (s nodes) Client(node sharding.NodeID) (client *http.Client, baseURL string, err error) {
+	return s.Peers.Client(node)
+}

@@ -1,0 +1,192 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/telemetry"
+	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// clusterView describes the cluster: members and placement from the
+// metadata, shards with a replica here as this node sees them, all others as
+// the coordinator last told.
+type clusterView struct{ *Parts }
+
+func (s clusterView) Overview(ctx context.Context) (rpc.Overview, error) {
+	o := rpc.Overview{ShardCount: s.ShardCount, ClusterID: s.ClusterID, Level: s.Metadata.Level(), Quorum: s.Parts.Leaders.Quorum(sharding.MetaShard)}
+	policy, stored := cluster.PolicyOf(s.Metadata.View(), s.Policy)
+	o.Policy = shownPolicy(policy, stored)
+	if leader, known := s.Metadata.Leader(); known {
+		o.Coordinator = leader
+	} else {
+		o.Quorum = false
+	}
+	leaders, replicas := map[sharding.NodeID]uint32{}, map[sharding.NodeID]uint32{}
+	shards, err := s.Shards(ctx)
+	if err != nil {
+		return o, err
+	}
+	view := s.Metadata.View()
+	for _, sh := range shards {
+		leaders[sh.Leader]++
+		p, _ := view.Placement(sh.ID)
+		for _, r := range p.Replicas {
+			if !r.Lost {
+				replicas[r.Node]++
+			}
+		}
+	}
+	for _, b := range view.Bindings() {
+		o.ShardKeys = append(o.ShardKeys, rpc.ShardKey{EntityType: b.EntityType, Rule: b.ShardKey})
+	}
+	for _, m := range s.listed(view) {
+		member := rpc.Member{
+			ID: m.Node, Address: m.Address, Status: string(m.Status), Roles: m.Roles, Version: m.Version, Zone: m.Zone, Draining: m.Draining, Skew: s.Member.ClusterView().Nodes[m.Node].Skew, Speaks: m.Speaks,
+			Reachable: m.Node == s.Self || m.Status == statusWeaklyUp || s.Peers.Heard(m.Node), Leaders: leaders[m.Node], Replicas: replicas[m.Node],
+		}
+		if said, heard := s.Peers.Speaks(m.Node); heard {
+			member.Speaks = said
+		}
+		if t := s.Member.ClusterView().Nodes[m.Node].Trouble; t != nil {
+			member.Trouble = &clusterv1.Trouble{Slow: t.Slow, QuietMillis: uint64(t.Quiet.Milliseconds())}
+			if !t.Until.IsZero() {
+				member.Trouble.Until = timestamppb.New(t.Until)
+			}
+		}
+		if m.Node == s.Self {
+			member.Speaks = sharding.Speaks
+			member.Address, member.Version = s.Describe().Address, telemetry.Version()
+		}
+		if len(member.Roles) == 0 {
+			member.Roles = []string{"host"}
+		}
+		o.Members = append(o.Members, member)
+	}
+	return o, nil
+}
+
+// statusWeaklyUp is shown of a node that asks for admission and cannot be given
+// it now. It is no status of the metadata, which does not know of the node.
+const statusWeaklyUp meta.MemberStatus = "weakly_up"
+
+// listed are the nodes to show, by name: the members, without this node where it
+// has left and cannot hear that, and those that wait to become some.
+func (s clusterView) listed(view *meta.View) []meta.Member {
+	out := slices.Clone(view.Members())
+	if s.Member.Left() {
+		out = slices.DeleteFunc(out, func(m meta.Member) bool { return m.Node == s.Self })
+	}
+	for _, m := range s.Control.Applicants(view) {
+		m.Status = statusWeaklyUp
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b meta.Member) int { return cmp.Compare(a.Node, b.Node) })
+	return out
+}
+
+func (s clusterView) Shards(ctx context.Context) ([]rpc.Shard, error) {
+	view := s.Metadata.View()
+	statuses, err := s.Raft.Statuses()
+	if err != nil {
+		return nil, err
+	}
+	here := make(map[sharding.ShardID]cluster.ShardState, len(statuses))
+	aside := map[sharding.ShardID]cluster.ShardState{} // of replicas that hear of no leader
+	for _, st := range statuses {
+		applied, _ := s.Machine.Applied(st.Shard)
+		node, _ := view.ReplicaNode(st.Shard, st.Leader)
+		here[st.Shard] = cluster.ShardState{
+			Leader: node, Term: st.Term, Voters: st.Voters, Learners: st.Learners,
+			Entities: s.Machine.Entities(st.Shard), Applied: applied, Bytes: s.Machine.Bytes(st.Shard),
+		}
+		if st.Shard == sharding.MetaShard { // it has no records
+			s := here[st.Shard]
+			s.Bytes = uint64(st.Bytes)
+			here[st.Shard] = s
+		}
+		if st.Stopped != sharding.NotStopped {
+			aside[st.Shard] = here[st.Shard]
+			delete(here, st.Shard)
+		}
+	}
+	var elsewhere map[sharding.ShardID]cluster.ShardState
+	if len(here) <= int(s.ShardCount) {
+		elsewhere = s.Member.Sizes(ctx)
+	}
+	stopped := s.stoppedReplicas(statuses)
+	out := make([]rpc.Shard, 0, s.ShardCount+1)
+	for id := sharding.MetaShard; id <= sharding.ShardID(s.ShardCount); id++ {
+		state, ok := here[id]
+		if !ok {
+			if state, ok = elsewhere[id]; !ok {
+				state = aside[id]
+			}
+		}
+		sh := rpc.Shard{
+			ID: id, Leader: state.Leader, Term: state.Term, Entities: state.Entities, Applied: state.Applied, Bytes: state.Bytes,
+			Voters: nodesOf(view, id, state.Voters), Learners: nodesOf(view, id, state.Learners),
+			Stopped: stopped[id],
+		}
+		out = append(out, sh)
+	}
+	return out, nil
+}
+
+// Leaders implements rpc.Cluster.
+func (s clusterView) Leaders() []sharding.NodeID {
+	out := make([]sharding.NodeID, s.ShardCount+1)
+	for id := range out {
+		out[id], _, _ = s.Parts.Leaders.Leader(sharding.ShardID(id))
+	}
+	return out
+}
+
+// nodesOf names the nodes of a shard's replicas, without those whose disk is
+// lost: raft counts these until they are replaced, and no node has them.
+func nodesOf(view *meta.View, shard sharding.ShardID, ids []sharding.ReplicaID) []sharding.NodeID {
+	placement, _ := view.Placement(shard)
+	var out []sharding.NodeID
+	for _, id := range ids {
+		if r, ok := placement.Replica(id); ok && !r.Lost {
+			out = append(out, r.Node)
+		}
+	}
+	return out
+}
+
+// stoppedReplicas are the replicas of the cluster that have stopped, or are
+// disputed: those here by their statuses, others as the coordinator last told.
+func (s clusterView) stoppedReplicas(statuses []raftgroup.Status) map[sharding.ShardID][]rpc.StoppedReplica {
+	out := map[sharding.ShardID][]rpc.StoppedReplica{}
+	add := func(shard sharding.ShardID, node sharding.NodeID, why sharding.StopReason) {
+		out[shard] = append(out[shard], rpc.StoppedReplica{Node: node, Reason: why})
+	}
+	for i := range statuses {
+		switch st := &statuses[i]; {
+		case st.Stopped != sharding.NotStopped:
+			add(st.Shard, s.Self, st.Stopped)
+		case s.Judge.Refuses(st.Shard) != nil:
+			add(st.Shard, s.Self, sharding.Disputed)
+		}
+	}
+	for node, state := range s.Member.ClusterView().Nodes {
+		for shard, why := range state.Stopped {
+			if node != s.Self {
+				add(shard, node, why)
+			}
+		}
+	}
+	for _, replicas := range out {
+		slices.SortFunc(replicas, func(a, b rpc.StoppedReplica) int { return cmp.Compare(a.Node, b.Node) })
+	}
+	return out
+}

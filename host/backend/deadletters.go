@@ -1,0 +1,57 @@
+package backend
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/sharding"
+)
+
+// deadLetters implements rpc.DeadLetters.
+type deadLetters struct{ *Parts }
+
+func (s deadLetters) List(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit int) (out []journal.DeadLetter, err error) {
+	err = s.Machine.DeadLetters(ctx, shard, after, func(l *journal.DeadLetter) error {
+		if len(out) == limit {
+			return eventlog.ErrStopReading
+		}
+		kept := *l
+		kept.Payload = bytes.Clone(l.Payload)
+		out = append(out, kept)
+		return nil
+	})
+	return out, err
+}
+
+func (s deadLetters) Retry(ctx context.Context, shard sharding.ShardID, id journal.ItemID) error {
+	l, err := s.Machine.DeadLetter(shard, id)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		return rpc.ErrNoDeadLetter
+	}
+	if l.Number == 0 {
+		return s.post(ctx, shard, &request.Request{Kind: request.SendAgain, Delivery: &request.Delivery{DeadLetter: id}})
+	}
+	_, err = s.ask(ctx, &request.Request{
+		Kind: request.Redeliver, Entity: l.Destination, Name: l.Command, Payload: l.Payload, ID: request.SendCommand(l.Source, l.Number), ServerID: true,
+		Delivery: &request.Delivery{Source: l.Source, DeadLetter: id},
+	})
+	return err
+}
+
+func (s deadLetters) Discard(ctx context.Context, shard sharding.ShardID, id journal.ItemID) error {
+	l, err := s.Machine.DeadLetter(shard, id)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		return rpc.ErrNoDeadLetter
+	}
+	return s.post(ctx, shard, &request.Request{Kind: request.Discard, Entity: l.Destination, Delivery: &request.Delivery{DeadLetter: id}})
+}

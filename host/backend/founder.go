@@ -1,0 +1,35 @@
+package backend
+
+import (
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+)
+
+// Founder has a node without a cluster found one.
+type Founder struct {
+	Control  *cluster.Control
+	Founding *cluster.Founding // nil for a node that belonged to a cluster at its start
+	Founded  func() bool       // in this start
+	Stopping func() bool
+	Proxy    bool
+}
+
+// Initialize implements rpc.Founder.
+func (f Founder) Initialize() (rpc.Founding, error) {
+	out := rpc.Founding{Cluster: f.Control.Cluster(), Founded: f.Founded()}
+	switch {
+	case f.Founding == nil: // it belongs to one
+	case out.Cluster != "":
+		out.Silent = f.Founding.Stage().Silent
+	case f.Stopping():
+		return out, request.ErrNotReady
+	case f.Proxy:
+		return out, &rpc.RefusedError{Reason: "this node is a proxy, which holds nothing and founds no cluster: ask one that holds shards"}
+	default:
+		f.Founding.Order()
+		stage := f.Founding.Stage()
+		out.Waits, out.Silent = stage.Waits, stage.Silent
+	}
+	return out, nil
+}

@@ -1,0 +1,73 @@
+package backend
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// settings is the replicated map.
+type settings struct{ *Parts }
+
+func (s settings) view() (*meta.View, error) {
+	if !s.CaughtUp() {
+		return nil, request.ErrNotReady
+	}
+	return s.Metadata.View(), nil
+}
+
+func (s settings) Get(ctx context.Context, key string) (rpc.Setting, error) {
+	view, err := s.view()
+	if err != nil {
+		return rpc.Setting{}, err
+	}
+	v, ok := view.Setting(key)
+	if !ok {
+		if s.Metadata.Confirm(ctx) != nil {
+			return rpc.Setting{}, request.ErrNotReady
+		}
+		if v, ok = s.Metadata.View().Setting(key); !ok {
+			return rpc.Setting{}, rpc.ErrUnknownSetting
+		}
+	}
+	return rpc.Setting{Key: v.Key, Value: string(v.Value), Revision: v.Revision}, nil
+}
+
+func (s settings) List(prefix string) ([]rpc.Setting, uint64, error) {
+	view, err := s.view()
+	if err != nil {
+		return nil, 0, err
+	}
+	var out []rpc.Setting
+	for _, key := range view.SettingKeys() {
+		if v, ok := view.Setting(key); ok && len(key) >= len(prefix) && key[:len(prefix)] == prefix {
+			out = append(out, rpc.Setting{Key: key, Value: string(v.Value), Revision: v.Revision})
+		}
+	}
+	return out, view.SettingRevision(), nil
+}
+
+func (s settings) Put(ctx context.Context, key, value string) (uint64, error) {
+	if err := modules.CheckSetting(key, value); err != nil {
+		return 0, &rpc.InvalidSettingError{Reason: err.Error()}
+	}
+	command := meta.PutSetting(key, []byte(value))
+	if value == "" {
+		command = meta.DeleteSetting(key)
+	}
+	res, err := s.Metadata.Do(ctx, command)
+	if errors.Is(err, meta.ErrInvalid) {
+		return 0, &rpc.InvalidSettingError{Reason: err.Error()}
+	}
+	if err != nil {
+		return 0, err
+	}
+	// It is applied where it was decided; a caller may read it here next.
+	return res.Revision, s.Metadata.CatchUp(ctx)
+}
+
+func (s settings) Changed() <-chan struct{} { return s.Metadata.Changed() }

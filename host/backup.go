@@ -1,0 +1,41 @@
+package host
+
+import (
+	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
+	"github.com/hostd/hostd/host/backup"
+	"github.com/hostd/hostd/sharding"
+)
+
+const backupPath = "/" + peerv1connect.TransferServiceName + "/"
+
+// backups are exports and imports: this node's part of them, and what it does
+// when it is asked.
+type backups struct {
+	part    *backup.Part
+	service *backup.Service
+}
+
+// newPart makes this node's part of exports and imports.
+func (n *Node) newPart() *backup.Part {
+	return backup.NewPart(backup.PartOptions{
+		Log: &n.replicas.raft, Machine: n.replicas.machine, Logger: n.logger,
+		Leads: func(shard sharding.ShardID) (sharding.Term, bool) {
+			lead := n.region.Lead(shard)
+			return lead.Term, lead.Serving
+		},
+	})
+}
+
+// openBackups opens the way to the parts of all nodes.
+func (n *Node) openBackups() {
+	_, handler := backup.Handler(n.backup.part)
+	n.ports.backups.handler = n.peers.Admit(handler)
+	n.backup.service = backup.NewService(backup.Options{
+		Self: n.id.Node, Cluster: n.id.Now().Cluster, Shards: n.shards, Part: n.backup.part, Client: n.peers.Client,
+		Leader: func(shard sharding.ShardID) (sharding.NodeID, bool) {
+			node, _, known := n.routing.leaders.Leader(shard)
+			return node, known
+		},
+		Metadata: n.membership.metadata, Modules: n.guests.modules.Service, Logger: n.logger,
+	})
+}

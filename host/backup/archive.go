@@ -1,0 +1,140 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/archive"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// bindTime bounds the activation of a type: every node compiles its module.
+const bindTime = 5 * time.Minute
+
+// importing takes an archive into the cluster.
+type importing struct {
+	Options
+	parts   *allParts
+	ctx     context.Context
+	about   description
+	rules   map[string]sharding.KeyRule
+	modules int
+	claimed bool
+	to      *chunks
+}
+
+func (in *importing) close() {
+	if in.to != nil {
+		in.to.close()
+	}
+}
+
+// Cluster implements archive.Sink.
+func (in *importing) Cluster(id archive.ID, text []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&in.about); err != nil {
+		return fmt.Errorf("%w: what it says of the cluster: %w", archive.ErrUnsupported, err)
+	}
+	in.rules = make(map[string]sharding.KeyRule, len(in.about.Bindings))
+	for _, b := range in.about.Bindings {
+		in.rules[b.EntityType] = b.ShardKey
+	}
+	if err := in.Metadata.CatchUp(in.ctx); err != nil {
+		return err
+	}
+	to, begun, err := in.parts.begin(in.ctx, id, func(e sharding.EntityID) sharding.ShardID {
+		return in.rules[e.Type].ShardOf(e, in.Shards)
+	})
+	if err != nil {
+		return err
+	}
+	in.to = to
+	if !begun && len(in.Metadata.View().Bindings()) > 0 {
+		return fmt.Errorf("%w: it serves entity types", ErrNotEmpty)
+	}
+	return nil
+}
+
+// Module implements archive.Sink.
+func (in *importing) Module(digest journal.Digest, wasm []byte) error {
+	if _, known := in.Metadata.View().Module(meta.Digest(digest)); known {
+		in.modules++
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(in.ctx, bindTime)
+	defer cancel()
+	got, err := in.Modules.Upload(ctx, wasm)
+	if err != nil {
+		return fmt.Errorf("upload module %s: %w", digest, err)
+	}
+	if got.Digest != digest {
+		return fmt.Errorf("%w: a module has another digest", archive.ErrDamaged)
+	}
+	in.modules++
+	return nil
+}
+
+// Begin implements archive.Sink.
+func (in *importing) Begin(archive.Shard) error {
+	if in.modules < len(in.about.Modules) {
+		return fmt.Errorf("%w: it lacks modules", archive.ErrDamaged)
+	}
+	if in.claimed {
+		return nil
+	}
+	in.claimed = true
+	return in.to.claim()
+}
+
+// Part implements archive.Sink.
+func (in *importing) Part(kind journal.PartKind, data []byte) error { return in.to.part(kind, data) }
+
+// End implements archive.Sink.
+func (in *importing) End(archive.Shard) error { return nil }
+
+func (in *importing) finish() error {
+	if err := in.to.flush(); err != nil {
+		return err
+	}
+	for _, set := range in.about.Settings {
+		if have, ok := in.Metadata.View().Setting(set.Key); ok && bytes.Equal(have.Value, set.Value) {
+			continue
+		}
+		if _, err := in.Metadata.Do(in.ctx, meta.PutSetting(set.Key, set.Value)); err != nil {
+			return fmt.Errorf("import setting %s: %w", set.Key, err)
+		}
+	}
+	if err := in.Metadata.CatchUp(in.ctx); err != nil {
+		return err
+	}
+	for _, b := range in.about.Bindings {
+		if err := in.bind(b); err != nil {
+			return fmt.Errorf("bind entity type %s: %w", b.EntityType, err)
+		}
+	}
+	return in.to.finish()
+}
+
+// bind binds a type to what served it, in turn, unless that is done.
+func (in *importing) bind(b meta.Binding) error {
+	ctx, cancel := context.WithTimeout(in.ctx, bindTime)
+	defer cancel()
+	if have, ok := in.Metadata.View().Binding(b.EntityType); ok && have.Digest == b.Digest && have.Limits == b.Limits {
+		return nil
+	}
+	for _, h := range b.History {
+		if _, err := in.Metadata.Do(ctx, meta.Bind(b.EntityType, h.Digest, h.At)); err != nil {
+			return err
+		}
+	}
+	limits := rpc.Limits(b.Limits)
+	_, err := in.Modules.Activate(ctx, b.EntityType, journal.Digest(b.Digest), &limits)
+	return err
+}

@@ -1,0 +1,443 @@
+// Package backup exports the entities of a cluster and imports them into
+// another. Part is what each node does of it: it freezes its lanes, keeps
+// cuts of the shards that it leads, and puts chunks into their logs. Service is
+// what the node does that was asked: it takes all cuts as of one moment, or
+// shares an archive out to the shards, together with the cluster's modules,
+// bindings and settings. It never reads or writes files, and starts no goroutine
+// that outlives a call.
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Log takes proposals and asks for reads. Neither blocks; what becomes of them
+// comes back through Part's methods.
+type Log interface {
+	Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error
+	ReadIndex(shard sharding.ShardID, token uint64) error
+}
+
+// Leads says in which term this node leads a shard and serves it.
+type Leads func(shard sharding.ShardID) (term sharding.Term, serves bool)
+
+// PartOptions of a Part; all are required but Clock and Logger.
+type PartOptions struct {
+	Log     Log
+	Machine *eventlog.Machine
+	Leads   Leads
+	Clock   func() time.Time // time.Now when nil
+	Logger  *slog.Logger     // nil discards
+}
+
+// Foreign marks the numbers of proposals and reads that are no lane's: theirs
+// are below it.
+const Foreign = uint64(1) << 63
+
+const (
+	// maxFreeze bounds how long lanes are frozen at a time.
+	maxFreeze = 10 * time.Second
+	// cutsLast is how long cuts are kept that nobody asks for: old versions stay
+	// in the store for them.
+	cutsLast = 10 * time.Minute
+	// storedPoll is how often it is looked whether the store has what is
+	// applied.
+	storedPoll = 10 * time.Millisecond
+	// maxExports bounds the exports that are under way.
+	maxExports = 4
+)
+
+// Errors of a Part.
+var (
+	// ErrTooMany: exports under way hold as much as may be held.
+	ErrTooMany = errors.New("too many exports are under way; retry when one has ended")
+	// ErrUnknownCut: the cut is not kept any more. Begin the export anew.
+	ErrUnknownCut = errors.New("the cut of the shard is not kept any more; begin the export anew")
+	// ErrUnknownOutcome: the chunk may take effect or not; ask how far the import
+	// has come.
+	ErrUnknownOutcome = errors.New("it is not known what became of a chunk")
+)
+
+// Part is one node's part. It is safe for concurrent use.
+type Part struct {
+	opts   PartOptions
+	frozen atomic.Int64 // lanes are frozen until then, unix nanoseconds
+	next   atomic.Uint64
+
+	mu      sync.Mutex
+	waiting map[uint64]chan outcome // by number of proposal or token of read
+	exports map[string]*export
+	closed  bool
+}
+
+// export is the cuts of one export that this node keeps.
+type export struct {
+	cuts  map[sharding.ShardID]*eventlog.Cut
+	timer *time.Timer
+}
+
+// outcome is what became of a proposal, or of a read round, that was asked
+// for here.
+type outcome struct {
+	index uint64
+	err   error
+}
+
+// NewPart makes a Part.
+func NewPart(opts PartOptions) *Part {
+	if opts.Clock == nil {
+		opts.Clock = time.Now
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Part{opts: opts, waiting: make(map[uint64]chan outcome), exports: make(map[string]*export)}
+}
+
+// LanesFrozen reports that lanes are to take no new commands. It is asked for every
+// command.
+func (p *Part) LanesFrozen() bool {
+	until := p.frozen.Load()
+	return until != 0 && p.opts.Clock().UnixNano() < until
+}
+
+// FreezeLanes has the lanes take no new commands for a while, at most 10 s.
+func (p *Part) FreezeLanes(d time.Duration) {
+	p.frozen.Store(p.opts.Clock().Add(min(d, maxFreeze)).UnixNano())
+}
+
+// Close gives up all cuts, and lets calls that wait fail.
+func (p *Part) Close() {
+	p.mu.Lock()
+	p.closed = true
+	for name := range p.exports {
+		p.drop(name)
+	}
+	for number, ch := range p.waiting {
+		ch <- outcome{err: ErrUnknownOutcome}
+		delete(p.waiting, number)
+	}
+	p.mu.Unlock()
+}
+
+// Release thaws the lanes, and with cuts ends those of the export.
+func (p *Part) Release(name string, cuts bool) {
+	p.frozen.Store(0)
+	if cuts {
+		p.mu.Lock()
+		p.drop(name)
+		p.mu.Unlock()
+	}
+}
+
+// drop is called with the lock held.
+func (p *Part) drop(name string) {
+	e := p.exports[name]
+	if e == nil {
+		return
+	}
+	delete(p.exports, name)
+	e.timer.Stop()
+	for _, c := range e.cuts {
+		c.Close()
+	}
+}
+
+// expect registers a number that something will come back for.
+func (p *Part) expect() (number uint64, ch chan outcome, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return 0, nil, ErrUnknownOutcome
+	}
+	number, ch = Foreign|p.next.Add(1), make(chan outcome, 1)
+	p.waiting[number] = ch
+	return number, ch, nil
+}
+
+func (p *Part) tell(number uint64, o outcome) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ch := p.waiting[number]; ch != nil {
+		delete(p.waiting, number)
+		ch <- o
+	}
+}
+
+func (p *Part) await(ctx context.Context, number uint64, ch chan outcome) outcome {
+	select {
+	case o := <-ch:
+		return o
+	case <-ctx.Done():
+		p.tell(number, outcome{})
+		return outcome{err: ctx.Err()}
+	}
+}
+
+// Applied is told of entries with foreign numbers.
+func (p *Part) Applied(v *eventlog.Verdict) {
+	p.tell(v.Proposal, outcome{index: v.Index, err: v.Err})
+}
+
+// Dropped is told of proposals with foreign numbers that never entered the log.
+func (p *Part) Dropped(proposal uint64, err error) {
+	if err == nil {
+		err = errors.New("dropped")
+	}
+	p.tell(proposal, outcome{err: err})
+}
+
+// ReadConfirmed is told of confirmed reads with foreign tokens.
+func (p *Part) ReadConfirmed(token, index uint64) { p.tell(token, outcome{index: index}) }
+
+// ReadFailed is told of reads with foreign tokens that cannot be confirmed.
+func (p *Part) ReadFailed(token uint64, err error) {
+	if err == nil {
+		err = errors.New("the read was not confirmed")
+	}
+	p.tell(token, outcome{err: err})
+}
+
+// confirm returns how far a shard that this node leads is committed.
+func (p *Part) confirm(ctx context.Context, shard sharding.ShardID) (uint64, error) {
+	if _, serves := p.opts.Leads(shard); !serves {
+		return 0, &sharding.NotLeaderError{Shard: shard}
+	}
+	number, ch, err := p.expect()
+	if err != nil {
+		return 0, err
+	}
+	if err := p.opts.Log.ReadIndex(shard, number); err != nil {
+		p.tell(number, outcome{})
+		return 0, err
+	}
+	o := p.await(ctx, number, ch)
+	if o.err != nil {
+		return 0, fmt.Errorf("%w: %w", &sharding.NotLeaderError{Shard: shard}, o.err)
+	}
+	return o.index, nil
+}
+
+// each calls do for all shards at once and joins the errors.
+func each(shards []sharding.ShardID, do func(i int, shard sharding.ShardID) error) error {
+	errs := make([]error, len(shards))
+	var all sync.WaitGroup
+	for i, shard := range shards {
+		all.Go(func() { errs[i] = do(i, shard) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// Confirm returns how far shards that this node leads were committed after the
+// call.
+func (p *Part) Confirm(ctx context.Context, shards []sharding.ShardID) ([]uint64, error) {
+	out := make([]uint64, len(shards))
+	return out, each(shards, func(i int, shard sharding.ShardID) (err error) {
+		out[i], err = p.confirm(ctx, shard)
+		return err
+	})
+}
+
+// Cut keeps what shards that this node leads hold, behind everything that was
+// committed before the call, in place of what the export has of them.
+func (p *Part) Cut(ctx context.Context, name string, shards []sharding.ShardID) ([]*eventlog.Cut, error) {
+	cuts := make([]*eventlog.Cut, len(shards))
+	err := each(shards, func(i int, shard sharding.ShardID) (err error) {
+		cuts[i], err = p.cut(ctx, shard)
+		return err
+	})
+	if err == nil {
+		err = p.keep(name, cuts)
+	}
+	if err != nil {
+		for _, c := range cuts {
+			if c != nil {
+				c.Close()
+			}
+		}
+		return nil, err
+	}
+	return cuts, nil
+}
+
+func (p *Part) cut(ctx context.Context, shard sharding.ShardID) (*eventlog.Cut, error) {
+	index, err := p.confirm(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	tick := time.NewTicker(storedPoll)
+	defer tick.Stop()
+	for {
+		if stored, _ := p.opts.Machine.StateIndex(shard); stored >= index {
+			cut, err := p.opts.Machine.Cut(shard)
+			if !errors.Is(err, journal.ErrInstalling) {
+				return cut, err
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for what shard %d has applied to be stored: %w", shard, ctx.Err())
+		}
+	}
+}
+
+func (p *Part) keep(name string, cuts []*eventlog.Cut) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.exports[name]
+	if p.closed || e == nil && len(p.exports) >= maxExports {
+		return ErrTooMany
+	}
+	if e == nil {
+		e = &export{cuts: make(map[sharding.ShardID]*eventlog.Cut)}
+		e.timer = time.AfterFunc(cutsLast, func() { p.expire(name) })
+		p.exports[name] = e
+	}
+	e.timer.Reset(cutsLast)
+	for _, c := range cuts {
+		if old := e.cuts[c.Shard]; old != nil {
+			old.Close()
+		}
+		e.cuts[c.Shard] = c
+	}
+	return nil
+}
+
+func (p *Part) expire(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.opts.Logger.Warn("an export was left; its cuts are given up")
+	p.drop(name)
+}
+
+// take takes a cut out of an export: it is read once.
+func (p *Part) take(name string, shard sharding.ShardID) (*eventlog.Cut, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.exports[name]
+	if e == nil || e.cuts[shard] == nil {
+		return nil, ErrUnknownCut
+	}
+	e.timer.Reset(cutsLast)
+	c := e.cuts[shard]
+	delete(e.cuts, shard)
+	return c, nil
+}
+
+// sliceBytes is about how many bytes of parts are given at a time.
+const sliceBytes = 256 << 10
+
+// ReadCut calls fn with the parts of a cut, whole ones, some at a time. The
+// slice is only lent.
+func (p *Part) ReadCut(ctx context.Context, name string, shard sharding.ShardID, fn func(parts []byte) error) error {
+	c, err := p.take(name, shard)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var buf []byte
+	touched := p.opts.Clock()
+	err = c.Parts(ctx, func(kind journal.PartKind, data []byte) error {
+		if len(buf) > 0 && len(buf)+len(data) > sliceBytes {
+			if err := fn(buf); err != nil {
+				return err
+			}
+			buf = buf[:0]
+			if now := p.opts.Clock(); now.Sub(touched) > time.Minute {
+				touched = now
+				p.touch(name)
+			}
+		}
+		buf = journal.AppendPart(buf, kind, data)
+		return nil
+	})
+	if err != nil || len(buf) == 0 {
+		return err
+	}
+	return fn(buf)
+}
+
+// touch keeps the other cuts of an export while one is read.
+func (p *Part) touch(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.exports[name]; e != nil {
+		e.timer.Reset(cutsLast)
+	}
+}
+
+// State is how far the import of a shard has come.
+type State struct {
+	Shard    sharding.ShardID
+	Begun    bool
+	ID       journal.ImportID
+	Next     uint64
+	Complete bool
+	Entities uint64 // that the shard holds, deleted ones too
+}
+
+// State returns how far the imports of shards that this node leads have come.
+func (p *Part) State(ctx context.Context, shards []sharding.ShardID) ([]State, error) {
+	out := make([]State, len(shards))
+	return out, each(shards, func(i int, shard sharding.ShardID) error {
+		index, err := p.confirm(ctx, shard)
+		if err != nil {
+			return err
+		}
+		for {
+			if applied, _ := p.opts.Machine.Applied(shard); applied >= index {
+				break
+			}
+			select {
+			case <-time.After(storedPoll):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		s := State{Shard: shard, Entities: p.opts.Machine.Heads(shard)}
+		if in, ok := p.opts.Machine.Imported(shard); ok {
+			s.Begun, s.ID, s.Next, s.Complete = true, in.ID, in.Next, in.Complete
+		}
+		out[i] = s
+		return nil
+	})
+}
+
+// Chunk puts the body of an import entry into the log of a shard that this node
+// leads, and returns when it is applied. An error that wraps ErrUnknownOutcome
+// or a NotLeaderError is worth another attempt; others are the journal's.
+func (p *Part) Chunk(ctx context.Context, shard sharding.ShardID, body []byte) error {
+	term, serves := p.opts.Leads(shard)
+	if !serves {
+		return &sharding.NotLeaderError{Shard: shard}
+	}
+	number, ch, err := p.expect()
+	if err != nil {
+		return err
+	}
+	data := append(journal.AppendEntryHeader(make([]byte, 0, journal.EntryHeaderBytes+len(body)), journal.EntryImport, term, number), body...)
+	if err := p.opts.Log.Propose(shard, term, number, data); err != nil {
+		p.tell(number, outcome{})
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+	}
+	switch o := p.await(ctx, number, ch); {
+	case o.err == nil:
+		return nil
+	case errors.Is(o.err, eventlog.ErrFenced), !errors.Is(o.err, eventlog.ErrInvalid) && !errors.Is(o.err, eventlog.ErrSequence) && !errors.Is(o.err, eventlog.ErrChain):
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, o.err)
+	default:
+		return o.err
+	}
+}

@@ -1,0 +1,128 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Grace is how long a connection lives on whose client is not believed any
+// more: its next answer asks the client to open another one, so that nothing
+// under way is lost.
+const Grace = 30 * time.Second
+
+// sweepEvery is how often connections are looked at whose grace may be over.
+const sweepEvery = 5 * time.Second
+
+// errDistrusted ends a handshake that began before an authority was removed.
+var errDistrusted = errors.New("the certificate's authority is not believed any more")
+
+// connections are those of the port that are open, by what lies below TLS.
+type connections struct {
+	mu  sync.Mutex
+	all map[net.Conn]*connection
+}
+
+// connection is one of them.
+type connection struct {
+	below   net.Conn
+	chain   []*x509.Certificate // what the client showed; none before the handshake, or where it showed none
+	until   time.Time           // end of its grace, where it is retired
+	retired atomic.Bool
+}
+
+func (o *connections) init() { o.all = map[net.Conn]*connection{} }
+
+// connectionKey is the context's key for the *connection of a request.
+type connectionKey struct{}
+
+// ConnContext is for http.Server: it begins to follow a connection.
+func (r *Reloader) ConnContext(ctx context.Context, conn net.Conn) context.Context {
+	t, ok := conn.(*tls.Conn)
+	if !ok {
+		return ctx
+	}
+	e := &connection{below: t.NetConn()}
+	r.open.mu.Lock()
+	r.open.all[e.below] = e
+	r.open.mu.Unlock()
+	return context.WithValue(ctx, connectionKey{}, e)
+}
+
+// State is for http.Server: it forgets connections that are closed.
+func (r *Reloader) State(conn net.Conn, state http.ConnState) {
+	t, ok := conn.(*tls.Conn)
+	if !ok || state != http.StateClosed && state != http.StateHijacked {
+		return
+	}
+	r.open.mu.Lock()
+	delete(r.open.all, t.NetConn())
+	r.open.mu.Unlock()
+}
+
+// Wrap has clients leave connections that are closed soon.
+func (r *Reloader) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if e, ok := q.Context().Value(connectionKey{}).(*connection); ok && e.retired.Load() {
+			w.Header().Set("Connection", "close") // over HTTP/2 it says GOAWAY
+		}
+		next.ServeHTTP(w, q)
+	})
+}
+
+// verified notes what a client has shown. The authorities may have changed
+// since its handshake began.
+func (r *Reloader) verified(below net.Conn, chain []*x509.Certificate) error {
+	if len(chain) == 0 {
+		return nil
+	}
+	r.open.mu.Lock()
+	defer r.open.mu.Unlock()
+	// Who changes the authorities looks at the connections after that, under
+	// this lock: one of the two finds it.
+	if !r.current.Load().believes(chain, r.opts.Now()) {
+		return errDistrusted
+	}
+	if e := r.open.all[below]; e != nil {
+		e.chain = chain
+	}
+	return nil
+}
+
+// retire gives the connections whose client is not to be believed their grace,
+// and returns their number.
+func (o *connections) retire(distrusted func(*connection) bool, now time.Time) (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range o.all {
+		if len(e.chain) == 0 || e.retired.Load() || !distrusted(e) {
+			continue
+		}
+		e.until = now.Add(Grace)
+		e.retired.Store(true)
+		n++
+	}
+	return n
+}
+
+// closeRetired closes those whose grace is over. The server takes note by
+// itself.
+func (o *connections) closeRetired(now time.Time) {
+	o.mu.Lock()
+	var over []net.Conn
+	for _, e := range o.all {
+		if e.retired.Load() && !now.Before(e.until) {
+			over = append(over, e.below)
+		}
+	}
+	o.mu.Unlock()
+	for _, c := range over {
+		c.Close()
+	}
+}

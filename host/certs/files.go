@@ -1,0 +1,146 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// maxFileBytes bounds a file of certificates or of a key.
+const maxFileBytes = 1 << 20
+
+// Files are the paths of what a port shows and of what it believes.
+type Files struct {
+	Cert, Key string // PEM: the chain, the leaf first, and its key
+	ClientCA  string // PEM: a bundle of authorities; none where it is empty
+}
+
+// dirs are the directories that the files lie in, each once.
+func (f Files) dirs() []string {
+	var out []string
+	for _, file := range []string{f.Cert, f.Key, f.ClientCA} {
+		if dir := filepath.Dir(file); file != "" && !slices.Contains(out, dir) {
+			out = append(out, dir)
+		}
+	}
+	return out
+}
+
+// material is what the files hold at one moment. It is not changed.
+type material struct {
+	pair        tls.Certificate
+	authorities []*x509.Certificate
+	pool        *x509.CertPool // of the authorities; nil where there is no file
+	pairSum     [sha256.Size]byte
+	poolSum     [sha256.Size]byte
+}
+
+// read reads the files and holds them to what they must be. Errors have paths
+// and nothing of what is in a key.
+func read(f Files) (*material, error) {
+	chain, err := readFile(f.Cert)
+	if err != nil {
+		return nil, err
+	}
+	key, err := readFile(f.Key)
+	if err != nil {
+		return nil, err
+	}
+	m := &material{pairSum: sha256.Sum256(slices.Concat(chain, []byte{0}, key))}
+	if m.pair, err = tls.X509KeyPair(chain, key); err != nil {
+		return nil, fmt.Errorf("%s with %s: %w", f.Cert, f.Key, err)
+	}
+	if f.ClientCA == "" {
+		return m, nil
+	}
+	bundle, err := readFile(f.ClientCA)
+	if err != nil {
+		return nil, err
+	}
+	if m.authorities, err = parseBundle(bundle); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.ClientCA, err)
+	}
+	m.poolSum, m.pool = sha256.Sum256(bundle), x509.NewCertPool()
+	for _, a := range m.authorities {
+		m.pool.AddCert(a)
+	}
+	return m, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err == nil && len(text) > maxFileBytes {
+		err = fmt.Errorf("%s: is larger than %d bytes", path, maxFileBytes)
+	}
+	return text, err
+}
+
+// parseBundle reads certificates of authorities. x509.CertPool passes over what
+// it cannot read: half a bundle would shut out half of the clients.
+func parseBundle(text []byte) (all []*x509.Certificate, err error) {
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("holds a %.64q, must hold certificates only", block.Type)
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d: %w", len(all)+1, err)
+		}
+		if !c.IsCA {
+			return nil, fmt.Errorf("certificate %d, %.64q, is not of an authority", len(all)+1, c.Subject.CommonName)
+		}
+		all = append(all, c)
+	}
+	if bytes.Contains(text, []byte("-----BEGIN")) {
+		return nil, fmt.Errorf("what follows certificate %d is not PEM", len(all))
+	}
+	if len(all) == 0 {
+		return nil, errors.New("holds no certificate")
+	}
+	return all, nil
+}
+
+// believes reports whether the chain that a client showed leads to one of the
+// authorities at a time.
+func (m *material) believes(chain []*x509.Certificate, now time.Time) bool {
+	if m.pool == nil {
+		return false
+	}
+	o := x509.VerifyOptions{
+		Roots: m.pool, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	for _, c := range chain[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	_, err := chain[0].Verify(o)
+	return err == nil
+}
+
+// authorityEnd is when the first of the authorities ends.
+func (m *material) authorityEnd() time.Time {
+	end := m.authorities[0].NotAfter
+	for _, a := range m.authorities {
+		if a.NotAfter.Before(end) {
+			end = a.NotAfter
+		}
+	}
+	return end
+}

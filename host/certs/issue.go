@@ -1,0 +1,240 @@
+package certs
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// How long what is issued is good.
+const (
+	AuthorityLife = 10 * 365 * 24 * time.Hour
+	LeafLife      = 365 * 24 * time.Hour
+)
+
+// backdate allows for clocks that are behind that of the issuer.
+const backdate = 5 * time.Minute
+
+// maxHosts bounds the names of a node.
+const maxHosts = 64
+
+// The names of an authority's files in its directory.
+const (
+	AuthorityCert = "ca.crt"
+	AuthorityKey  = "ca.key"
+)
+
+// Authority issues certificates to the nodes and clients of a cluster.
+type Authority struct {
+	Cert *x509.Certificate
+	key  crypto.Signer
+}
+
+// Request says what a certificate is for.
+type Request struct {
+	// Name is a node's id or a client's name, [a-z0-9._-]: the subject.
+	Name string
+	// Cluster is the name of the node's cluster. With it the certificate names
+	// the node by spiffe://CLUSTER/hostd/node/NAME; without it, it is a client's.
+	Cluster string
+	// Hosts are the DNS names and IP addresses that a node is reached by.
+	Hosts []string
+	// From and Until bound the time in which it is good; zero is five minutes
+	// ago, and LeafLife from now on.
+	From, Until time.Time
+}
+
+// CreateAuthority makes an authority with its two files in a directory, which
+// it makes too. It overwrites nothing: an error that wraps os.ErrExist says so.
+func CreateAuthority(dir, cluster string) (*Authority, error) {
+	if err := checkName(cluster); err != nil {
+		return nil, fmt.Errorf("cluster name %.64q: %w", cluster, err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: "hostd authority of " + cluster},
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(AuthorityLife),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		IsCA:     true, BasicConstraintsValid: true, MaxPathLenZero: true,
+	}
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	der, err := sign(template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	certFile, keyFile := AuthorityFiles(dir)
+	if err := write(certFile, der, keyFile, key); err != nil {
+		return nil, err
+	}
+	return OpenAuthority(dir)
+}
+
+// OpenAuthority reads the two files of an authority.
+func OpenAuthority(dir string) (*Authority, error) {
+	pair, err := tls.LoadX509KeyPair(AuthorityFiles(dir))
+	if err != nil {
+		return nil, fmt.Errorf("open the authority: %w", err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok || !pair.Leaf.IsCA {
+		return nil, fmt.Errorf("open the authority: %s is not of one", filepath.Join(dir, AuthorityCert))
+	}
+	return &Authority{pair.Leaf, key}, nil
+}
+
+// AuthorityFiles names the files of the authority in a directory.
+func AuthorityFiles(dir string) (cert, key string) {
+	return filepath.Join(dir, AuthorityCert), filepath.Join(dir, AuthorityKey)
+}
+
+// NodeFiles names the files of a node's certificate and its key.
+func NodeFiles(dir, name string) (cert, key string) {
+	return filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
+}
+
+// ClientFiles names those of a client.
+func ClientFiles(dir, name string) (cert, key string) { return NodeFiles(dir, "client."+name) }
+
+// Issue writes a certificate and its key, which only the owner may read. It
+// overwrites nothing: an error that wraps os.ErrExist says so.
+func (a *Authority) Issue(cert, key string, q Request) error {
+	if err := q.check(); err != nil {
+		return err
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: q.Name},
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(LeafLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true,
+	}
+	if !q.From.IsZero() {
+		template.NotBefore = q.From
+	}
+	if !q.Until.IsZero() {
+		template.NotAfter = q.Until
+	}
+	if template.NotAfter.After(a.Cert.NotAfter) {
+		template.NotAfter = a.Cert.NotAfter
+	}
+	if q.Cluster != "" {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+		template.URIs = []*url.URL{NodeURI(q.Cluster, q.Name)}
+		for _, h := range q.Hosts {
+			if ip := net.ParseIP(h); ip != nil {
+				template.IPAddresses = append(template.IPAddresses, ip)
+			} else {
+				template.DNSNames = append(template.DNSNames, h)
+			}
+		}
+	}
+	own, err := newKey()
+	if err != nil {
+		return err
+	}
+	der, err := sign(template, a.Cert, own.Public(), a.key)
+	if err != nil {
+		return err
+	}
+	return write(cert, der, key, own)
+}
+
+// NodeURI names a node in its certificate.
+func NodeURI(cluster, node string) *url.URL {
+	return &url.URL{Scheme: "spiffe", Host: cluster, Path: "/hostd/node/" + node}
+}
+
+func (q Request) check() error {
+	if err := checkName(q.Name); err != nil {
+		return fmt.Errorf("name %.64q: %w", q.Name, err)
+	}
+	if q.Cluster == "" {
+		if len(q.Hosts) > 0 {
+			return errors.New("a client is not reached by hosts")
+		}
+		return nil
+	}
+	if err := checkName(q.Cluster); err != nil {
+		return fmt.Errorf("cluster name %.64q: %w", q.Cluster, err)
+	}
+	if len(q.Hosts) == 0 || len(q.Hosts) > maxHosts {
+		return fmt.Errorf("a node has 1 to %d hosts, %d are given", maxHosts, len(q.Hosts))
+	}
+	for _, h := range q.Hosts {
+		if net.ParseIP(h) == nil && (h == "" || len(h) > 253 || strings.ContainsAny(h, ":/@ []")) {
+			return fmt.Errorf("host %.64q is neither a DNS name nor an IP address", h)
+		}
+	}
+	return nil
+}
+
+// checkName holds names to those of nodes and clusters: they become names of
+// files.
+func checkName(name string) error {
+	if name == "" || len(name) > 64 || strings.HasPrefix(name, ".") {
+		return errors.New("must have 1 to 64 bytes, the first none of '.'")
+	}
+	if strings.ContainsFunc(name, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-'
+	}) {
+		return errors.New("has a character outside [a-z0-9._-]")
+	}
+	return nil
+}
+
+func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+
+// sign signs with a serial number that x509 draws at random.
+func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) ([]byte, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
+	if err != nil {
+		return nil, fmt.Errorf("issue a certificate: %w", err)
+	}
+	return der, nil
+}
+
+// write writes a key and its certificate, both or neither.
+func write(certFile string, der []byte, keyFile string, key *ecdsa.PrivateKey) error {
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	if err := writeNew(keyFile, 0o600, "PRIVATE KEY", secret); err != nil {
+		return err
+	}
+	if err := writeNew(certFile, 0o644, "CERTIFICATE", der); err != nil {
+		return errors.Join(err, os.Remove(keyFile))
+	}
+	return nil
+}
+
+func writeNew(path string, mode os.FileMode, kind string, der []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	err = pem.Encode(f, &pem.Block{Type: kind, Bytes: der})
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}

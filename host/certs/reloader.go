@@ -1,0 +1,229 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Times of a Reloader.
+const (
+	pollEvery = time.Minute
+	// settleFor is how long a directory is left alone after a change: a chain
+	// and its key are two files.
+	settleFor = 100 * time.Millisecond
+	// warnBefore is how long before its end a certificate is warned of, once in
+	// warnEvery.
+	warnBefore = 14 * 24 * time.Hour
+	warnEvery  = 24 * time.Hour
+)
+
+// Options of a Reloader.
+type Options struct {
+	Files Files
+	// ClientAuth says what is asked of clients; anything but tls.NoClientCert
+	// needs Files.ClientCA.
+	ClientAuth tls.ClientAuthType
+	Logger     *slog.Logger
+	// Registerer gets the metrics; nil drops them.
+	Registerer prometheus.Registerer
+	// Now is the clock that ends of certificates are compared with; nil is
+	// time.Now.
+	Now func() time.Time
+	// Watch watches directories; nil is fsnotify. Where it fails the files are
+	// read once a minute all the same.
+	Watch func(dirs []string) (Watch, error)
+}
+
+// Watch tells of changes in directories.
+type Watch interface {
+	// Changes gets a value after a change, one for several.
+	Changes() <-chan struct{}
+	// Renew watches again a directory that was made anew under its name.
+	Renew()
+	// Close ends the watch and its goroutines.
+	Close() error
+}
+
+// Reloader has the certificates of a port. It is safe for concurrent use.
+type Reloader struct {
+	opts     Options
+	current  atomic.Pointer[state]
+	failures prometheus.Counter
+
+	mu     sync.Mutex // of reading, and of warned
+	warned map[string]time.Time
+
+	open connections
+}
+
+// state is the material in use and the configuration that is made of it.
+type state struct {
+	*material
+	config *tls.Config
+}
+
+// Open reads the files. It fails where they cannot be used; a pair that has
+// ended is warned of, since a node that does not start serves nobody at all.
+func Open(o Options) (*Reloader, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Watch == nil {
+		o.Watch = watchDirs
+	}
+	if o.ClientAuth != tls.NoClientCert && o.Files.ClientCA == "" {
+		return nil, errors.New("certificates of clients are asked for, and there is no authority to hold them to")
+	}
+	m, err := read(o.Files)
+	if err != nil {
+		return nil, fmt.Errorf("read certificates: %w", err)
+	}
+	r := &Reloader{opts: o, warned: map[string]time.Time{}}
+	r.open.init()
+	r.use(m)
+	r.failures = r.register()
+	r.warn()
+	return r, nil
+}
+
+// use has handshakes from now on go by what was read.
+func (r *Reloader) use(m *material) {
+	r.current.Store(&state{m, &tls.Config{
+		Certificates: []tls.Certificate{m.pair},
+		ClientAuth:   r.opts.ClientAuth,
+		ClientCAs:    m.pool,
+		MinVersion:   tls.VersionTLS13,
+		NextProtos:   []string{"h2", "http/1.1"},
+		Time:         r.opts.Now,
+		// A ticket would let a client in whose authority is not believed any
+		// more; connections last, so that handshakes are few.
+		SessionTicketsDisabled: true,
+	}})
+}
+
+// Config is the configuration of the server's side: each handshake goes by the
+// certificates that are in use then.
+func (r *Reloader) Config() *tls.Config {
+	c := r.current.Load().config.Clone()
+	c.GetConfigForClient = r.configFor
+	return c
+}
+
+// configFor is tls.Config.GetConfigForClient.
+func (r *Reloader) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	s := r.current.Load()
+	if s.pool == nil {
+		return s.config, nil
+	}
+	c := s.config.Clone()
+	c.VerifyConnection = func(shown tls.ConnectionState) error {
+		return r.verified(hello.Conn, shown.PeerCertificates)
+	}
+	return c, nil
+}
+
+// Reload reads the files. Where they cannot be used it keeps what it has, and
+// logs, counts and returns why. Where the authorities have changed, connections
+// whose clients are not believed any more are closed, see Grace.
+func (r *Reloader) Reload() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.warn()
+	had := r.current.Load()
+	m, err := read(r.opts.Files)
+	if err == nil && m.pairSum != had.pairSum && m.pair.Leaf.NotAfter.Before(r.opts.Now()) {
+		err = fmt.Errorf("%s: ended at %s", r.opts.Files.Cert, m.pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	if err != nil {
+		r.failures.Inc()
+		r.opts.Logger.Error("the certificates cannot be read; those in use stay", "error", err)
+		return fmt.Errorf("read certificates: %w", err)
+	}
+	if m.pairSum == had.pairSum && m.poolSum == had.poolSum {
+		return nil
+	}
+	r.use(m)
+	retired := 0
+	if m.poolSum != had.poolSum {
+		retired = r.open.retire(func(e *connection) bool { return !m.believes(e.chain, r.opts.Now()) }, time.Now())
+	}
+	r.opts.Logger.Info("certificates were read anew", "not_after", m.pair.Leaf.NotAfter, "authorities", len(m.authorities), "connections_closing", retired)
+	return nil
+}
+
+// Run reads the files again when something changes in their directories, and
+// once a minute, until ctx ends; and closes connections whose grace is over.
+func (r *Reloader) Run(ctx context.Context) {
+	watch, err := r.opts.Watch(r.opts.Files.dirs())
+	if err != nil {
+		r.opts.Logger.Warn("changes of certificates are noticed once a minute only", "error", err)
+		watch = unwatched{}
+	}
+	defer watch.Close()
+	poll, sweep := time.NewTicker(pollEvery), time.NewTicker(sweepEvery)
+	defer poll.Stop()
+	defer sweep.Stop()
+	var settled <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-watch.Changes():
+			if settled == nil {
+				settled = time.After(settleFor)
+			}
+			continue
+		case now := <-sweep.C:
+			r.open.closeRetired(now)
+			continue
+		case <-settled:
+			settled = nil
+		case <-poll.C:
+		}
+		watch.Renew()
+		_ = r.Reload() // it has logged why not
+	}
+}
+
+// warn tells of certificates that end soon.
+func (r *Reloader) warn() {
+	now := r.opts.Now()
+	for use, end := range r.ends() {
+		if end.Sub(now) > warnBefore {
+			delete(r.warned, use)
+			continue
+		}
+		if last, ok := r.warned[use]; ok && now.Sub(last) < warnEvery {
+			continue
+		}
+		r.warned[use] = now
+		r.opts.Logger.Warn("a certificate ends soon, or has ended", "use", use, "not_after", end)
+	}
+}
+
+// The uses of certificates, as the metrics name them.
+const (
+	useServer   = "server"    // what clients are shown
+	useClientCA = "client-ca" // of the authorities of clients, the first to end
+)
+
+// ends says until when the certificates in use are good.
+func (r *Reloader) ends() map[string]time.Time {
+	s := r.current.Load()
+	out := map[string]time.Time{useServer: s.pair.Leaf.NotAfter}
+	if s.pool != nil {
+		out[useClientCA] = s.authorityEnd()
+	}
+	return out
+}

@@ -1,0 +1,41 @@
+package cluster
+
+import (
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/membership"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Who began to gossip before nodes had a listener of their own is called there
+// from then on, by a name too, which gossip knows as the address that it stood
+// for.
+func TestGossipGoesWhereNodesAreServed(t *testing.T) {
+	m, _ := newMetadata(t)
+	for _, c := range [][]byte{
+		meta.RaiseLevel(sharding.LevelPeerAddress, meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.Speaks}),
+		meta.Join(meta.Member{Node: "n2", Address: "n2.svc:7070", PeerAddress: "n2.svc:7071", Disk: "e", Incarnation: 2, Speaks: sharding.Speaks}),
+		meta.Join(meta.Member{Node: "n3", Address: "10.0.0.3:7070", PeerAddress: "10.0.0.3:7071", Disk: "f", Incarnation: 2, Speaks: sharding.Speaks}),
+	} {
+		if _, err := m.Do(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := NewAddressBook("n1", func(map[sharding.NodeID]string) {})
+	b.Learn(m.View())
+	b.Hear([]membership.Peer{
+		{ID: "n2", Address: "n2.svc:7070", Gossip: "10.0.0.2:7070", Incarnation: 2},
+		{ID: "n3", Address: "10.0.0.3:7071", Gossip: "10.0.0.3:7071", Incarnation: 2},
+		{ID: "n4", Address: "n2.svc:7070", Gossip: "10.0.0.4:7070", Incarnation: 2}, // no member
+		{ID: "n2", Address: "n2.svc:7070", Gossip: "10.0.0.3:7070", Incarnation: 2}, // another member's
+	}, nil)
+	for address, want := range map[string]string{
+		"10.0.0.2:7070": "n2.svc:7071", "n2.svc:7070": "n2.svc:7071", "10.0.0.3:7070": "10.0.0.3:7071",
+		"10.0.0.3:7071": "10.0.0.3:7071", "10.0.0.4:7070": "10.0.0.4:7070",
+	} {
+		if got := b.GossipAt(address); got != want {
+			t.Errorf("gossip to %s goes to %s, not %s", address, got, want)
+		}
+	}
+}

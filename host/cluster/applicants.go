@@ -1,0 +1,70 @@
+package cluster
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+const (
+	// applicantTime is how long a node that asked for admission counts as waiting
+	// waits: it asks again every few seconds.
+	applicantTime = 15 * time.Second
+	// maxApplicants bounds the nodes that are remembered.
+	maxApplicants = 64
+)
+
+// applicants are nodes that asked this one for admission lately.
+type applicants struct {
+	mu    sync.Mutex
+	nodes map[sharding.NodeID]applicant
+}
+
+// applicant is a node that asked for admission, and when it did last.
+type applicant struct {
+	meta.Member
+	at time.Time
+}
+
+// note remembers that a node asks.
+func (w *applicants) note(m meta.Member, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.expire(now)
+	if w.nodes == nil {
+		w.nodes = map[sharding.NodeID]applicant{}
+	}
+	if _, known := w.nodes[m.Node]; known || len(w.nodes) < maxApplicants {
+		w.nodes[m.Node] = applicant{m, now}
+	}
+}
+
+// settled forgets a node, which was admitted or never will be.
+func (w *applicants) settled(node sharding.NodeID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.nodes, node)
+}
+
+// list returns who still waits, by name.
+func (w *applicants) list(now time.Time) []meta.Member {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.expire(now)
+	out := make([]meta.Member, 0, len(w.nodes))
+	for _, n := range w.nodes {
+		out = append(out, n.Member)
+	}
+	slices.SortFunc(out, func(a, b meta.Member) int { return cmp.Compare(a.Node, b.Node) })
+	return out
+}
+
+// expire is called with the lock held.
+func (w *applicants) expire(now time.Time) {
+	maps.DeleteFunc(w.nodes, func(_ sharding.NodeID, n applicant) bool { return now.Sub(n.at) > applicantTime })
+}

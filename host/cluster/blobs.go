@@ -1,0 +1,52 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"github.com/hostd/hostd/host/peer"
+)
+
+// Bounds of modules that other nodes store here. Memory is taken as bytes come,
+// whatever size was announced.
+const (
+	firstBlobBytes = 256 << 10
+	maxHeldBytes   = 2 * peer.MaxBlobBytes // of all that arrive at a time
+)
+
+// errManyBlobs is answered before more is read; the sender tries again.
+var errManyBlobs = fmt.Errorf("%w: %d bytes of modules are arriving already", peer.ErrUnavailable, maxHeldBytes)
+
+// arriving counts the memory of modules that arrive.
+type arriving struct{ held atomic.Int64 }
+
+// read returns what r has up to its end. done gives its memory back, which is
+// the caller's until then; it may be called after an error too.
+func (a *arriving) read(r io.Reader) (blob []byte, done func(), err error) {
+	taken := int64(0)
+	done = func() { a.held.Add(-taken) }
+	for err == nil {
+		if len(blob) == cap(blob) {
+			more := max(firstBlobBytes, 2*cap(blob))
+			if a.held.Add(int64(more)) > maxHeldBytes {
+				a.held.Add(-int64(more))
+				return nil, done, errManyBlobs
+			}
+			taken += int64(more)
+			grown := make([]byte, len(blob), more)
+			copy(grown, blob)
+			a.held.Add(-int64(cap(blob)))
+			taken -= int64(cap(blob))
+			blob = grown
+		}
+		var n int
+		n, err = r.Read(blob[len(blob):cap(blob)])
+		blob = blob[:len(blob)+n]
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, done, err
+	}
+	return blob, done, nil
+}

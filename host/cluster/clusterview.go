@@ -1,0 +1,138 @@
+package cluster
+
+import (
+	"time"
+
+	"context"
+	"maps"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/sharding"
+)
+
+// ClusterView is the whole cluster as the coordinator last told it: half a
+// second old, or older while there is no coordinator. It is never modified.
+type ClusterView struct {
+	Shards map[sharding.ShardID]ShardState
+	Nodes  map[sharding.NodeID]NodeState
+}
+
+// Sizes returns the shards of the view with how much they hold, as the
+// coordinator was told last. Where it cannot be asked they are as they were the
+// last time.
+func (m *Member) Sizes(ctx context.Context) map[sharding.ShardID]ShardState {
+	sizes, err := m.askSizes(ctx)
+	if err != nil {
+		m.opts.Logger.Debug("sizes of shards are not known", "error", err)
+	} else if len(sizes) > 0 {
+		known := make(map[sharding.ShardID]*peerv1.ShardSize, len(sizes))
+		for _, s := range sizes {
+			known[sharding.ShardID(s.GetShardId())] = s
+		}
+		m.sizes.Store(&known)
+	}
+	known := m.sizes.Load()
+	out := maps.Clone(m.ClusterView().Shards)
+	for id, s := range out {
+		if size := (*known)[id]; size != nil {
+			s.Entities, s.Bytes, s.Applied = size.GetEntities(), size.GetBytes(), size.GetApplied()
+			out[id] = s
+		}
+	}
+	return out
+}
+
+func (m *Member) askSizes(ctx context.Context) ([]*peerv1.ShardSize, error) {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	if _, leads := m.opts.Metadata.Leads(); leads {
+		return m.coord.sizes()
+	}
+	leader, known := m.opts.Metadata.Leader()
+	if !known {
+		return nil, m.opts.Metadata.notLeader()
+	}
+	return m.opts.Peers.Sizes(ctx, leader)
+}
+
+// ShardState is a shard as its leader reported it. A view has its size only
+// where the coordinator is of a release that tells it with every change.
+type ShardState struct {
+	Leader           sharding.NodeID // empty while none is known
+	Term             sharding.Term
+	Voters, Learners []sharding.ReplicaID
+	Entities         uint64
+	Applied          uint64
+	Bytes            uint64
+}
+
+// NodeState is a node as it reported.
+type NodeState struct {
+	Reachable bool
+	Replicas  uint32
+	Draining  bool // it wants to lead nothing
+	// Skew is how far its clock is ahead of the median of those that it hears.
+	Skew time.Duration
+	// Trouble is why it is given no leadership for balance; nil where it is.
+	Trouble *Trouble
+	// Stopped are the shards of which its replica has stopped, or is disputed.
+	Stopped map[sharding.ShardID]sharding.StopReason
+}
+
+// Trouble is what a node gave that is slow, or comes and goes.
+type Trouble struct {
+	Slow  bool          // its leaderships were taken from it because it was slow
+	Until time.Time     // zero while it is slow
+	Quiet time.Duration // for how long it must give no trouble
+}
+
+func troubleFromWire(t *peerv1.Trouble) *Trouble {
+	if t == nil {
+		return nil
+	}
+	out := &Trouble{Slow: t.GetSlow(), Quiet: time.Duration(t.GetQuietMillis()) * time.Millisecond}
+	if at := t.GetUntilUnixMillis(); at != 0 {
+		out.Until = time.UnixMilli(at)
+	}
+	return out
+}
+
+// with returns the view after an answer of the coordinator, which has all of
+// it or what has changed.
+func (p *ClusterView) with(r *peerv1.ReportResponse) *ClusterView {
+	next := &ClusterView{Shards: map[sharding.ShardID]ShardState{}, Nodes: map[sharding.NodeID]NodeState{}}
+	if r.GetChanges() {
+		next.Shards = maps.Clone(p.Shards)
+		if len(r.GetNodes()) == 0 {
+			next.Nodes = p.Nodes
+		}
+	}
+	p = next
+	for _, s := range r.GetShards() {
+		if s.GetLeader() == "" {
+			delete(p.Shards, sharding.ShardID(s.GetShardId()))
+			continue
+		}
+		p.Shards[sharding.ShardID(s.GetShardId())] = ShardState{
+			Leader: sharding.NodeID(s.GetLeader()), Term: sharding.Term(s.GetTerm()),
+			Voters: replicas(s.GetVoters()), Learners: replicas(s.GetLearners()),
+			Entities: s.GetEntities(), Applied: s.GetApplied(), Bytes: s.GetBytes(),
+		}
+	}
+	for _, n := range r.GetNodes() {
+		state := NodeState{Reachable: n.GetReachable(), Replicas: n.GetReplicas(), Draining: n.GetDraining(), Skew: time.Duration(n.GetSkewMillis()) * time.Millisecond, Trouble: troubleFromWire(n.GetTrouble())}
+		for _, s := range n.GetStopped() {
+			if state.Stopped == nil {
+				state.Stopped = map[sharding.ShardID]sharding.StopReason{}
+			}
+			why := peer.StopReason(s.GetReason())
+			if s.GetReason() == peerv1.StopReason_STOP_REASON_DISPUTED {
+				why = sharding.Disputed
+			}
+			state.Stopped[sharding.ShardID(s.GetShardId())] = why
+		}
+		p.Nodes[sharding.NodeID(n.GetNodeId())] = state
+	}
+	return p
+}

@@ -1,0 +1,182 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/founding"
+)
+
+// Founding is a node's part in the decision who founds its cluster. It is safe
+// for concurrent use.
+type Founding struct {
+	self   sharding.NodeID
+	store  func(founding.Pledge) error // durably
+	wants  bool
+	expect int
+	order  chan struct{} // of one slot: an order that Enter has not seen
+
+	mu      sync.Mutex
+	core    *founding.Founder
+	stored  founding.Pledge
+	ordered bool
+	stage   Stage
+}
+
+// Stage is how far a node has come on its way into a cluster.
+type Stage struct {
+	// Silent are the addresses of seeds that did not answer last.
+	Silent []string
+	// Waits says what the node waits for.
+	Waits string
+}
+
+// NewFounding makes that of a start of a node without a cluster, which has
+// given a pledge before. store makes a pledge durable. wants says that the node
+// is configured to found, expect how many nodes have to be there for that,
+// itself counted.
+func NewFounding(self sharding.NodeID, start uint64, given founding.Pledge, wants bool, expect int, store func(founding.Pledge) error) *Founding {
+	return &Founding{
+		self: self, store: store, core: founding.New(self, start, given), stored: given, wants: wants, expect: expect, order: make(chan struct{}, 1),
+	}
+}
+
+// Order has the node found a cluster, as an operator orders, unless a seed
+// belongs to one. It holds until the process ends.
+func (f *Founding) Order() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ordered {
+		return
+	}
+	f.ordered = true
+	f.order <- struct{}{}
+}
+
+// Wants says whether the node is to found a cluster, by its configuration or an
+// operator's order.
+func (f *Founding) Wants() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.wants || f.ordered
+}
+
+// Stage says how far the node has come.
+func (f *Founding) Stage() Stage {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stage
+}
+
+// reached notes how far the node has come.
+func (f *Founding) reached(s Stage) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stage = s
+}
+
+// keep makes the pledge durable; the lock is held.
+func (f *Founding) keep() error {
+	given := f.core.Given()
+	if given == f.stored {
+		return nil
+	}
+	if err := f.store(given); err != nil {
+		return fmt.Errorf("keep a pledge: %w", err)
+	}
+	f.stored = given
+	return nil
+}
+
+// Asked answers another node.
+func (f *Founding) Asked(by founding.Pledge, back bool) (to sharding.NodeID, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	to = f.core.Asked(by, back)
+	return to, f.keep()
+}
+
+func (f *Founding) begin() (ask founding.Pledge, back bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ask, back = f.core.Begin(f.wants || f.ordered, f.ordered)
+	return ask, back, f.keep()
+}
+
+func (f *Founding) decide(attempt founding.Pledge, answers []founding.Answer) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.core.Decide(attempt, f.expect, answers)
+}
+
+// Found lets the control answer for a node that has no cluster yet; nil ends
+// it.
+func (c *Control) Found(f *Founding) { c.founding.Store(f) }
+
+// Pledge implements peer.Control.
+func (c *Control) Pledge(ctx context.Context, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error) {
+	n, f := c.node.Load(), c.founding.Load()
+	switch {
+	case n == nil:
+		return nil, errNotOpen
+	case n.GetClusterId() != "":
+		return &peerv1.PledgeResponse{NodeId: n.GetNodeId(), ClusterId: n.GetClusterId()}, nil
+	case f == nil:
+		return nil, errNotOpen
+	}
+	caller := peer.CallerOf(ctx)
+	to, err := f.Asked(founding.Pledge{Node: caller.Node, Start: caller.Incarnation, Round: r.GetRound(), Ordered: r.GetOrdered()}, r.GetBack())
+	return &peerv1.PledgeResponse{NodeId: n.GetNodeId(), To: string(to)}, err
+}
+
+// found runs one round of the decision and says whether this node founds.
+func (e Entry) found(ctx context.Context) (bool, error) {
+	attempt, back, err := e.Founding.begin()
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	// A name that is not known stays an address, which does not answer.
+	addresses := e.addresses(ctx)
+	answers := make([]founding.Answer, len(addresses))
+	ask := &peerv1.PledgeRequest{Round: attempt.Round, Back: back, Ordered: attempt.Ordered}
+	var asked sync.WaitGroup
+	for i, address := range addresses {
+		asked.Go(func() {
+			if r, err := e.Peers.Pledge(ctx, address, ask); err == nil {
+				answers[i] = founding.Answer{Node: sharding.NodeID(r.GetNodeId()), To: sharding.NodeID(r.GetTo()), Cluster: r.GetClusterId()}
+			}
+		})
+	}
+	asked.Wait()
+	founds := !back && e.Founding.decide(attempt, answers)
+	e.Founding.reached(e.stage(addresses, answers))
+	return founds, nil
+}
+
+// stage words what came of a round.
+func (e Entry) stage(addresses []string, answers []founding.Answer) Stage {
+	var s Stage
+	var waits []string
+	for i, a := range answers {
+		switch {
+		case a.Node == "":
+			s.Silent = append(s.Silent, addresses[i])
+		case a.Cluster != "":
+			waits = append(waits, fmt.Sprintf("seed %s belongs to cluster %s", addresses[i], a.Cluster))
+		case a.To != "" && a.To != e.Self.Node:
+			waits = append(waits, fmt.Sprintf("node %s is pledged to %s, which founds or gives that back", a.Node, a.To))
+		}
+	}
+	if len(s.Silent) > 0 {
+		waits = append(waits, fmt.Sprintf("%d of %d seeds are silent: %s", len(s.Silent), len(addresses), strings.Join(s.Silent, ", ")))
+	}
+	s.Waits = strings.Join(waits, "; ")
+	return s
+}

@@ -1,0 +1,131 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+	"github.com/hostd/hostd/sharding/probation"
+)
+
+// vouchPause lies between two rounds of questions.
+const vouchPause = 100 * time.Millisecond
+
+// Starts remembers the starts of other nodes durably.
+type Starts interface {
+	// Judge returns the newest known start of the node, or of the metadata where
+	// that is newer, after it has put the start on record where it is new.
+	Judge(s probation.Start, member uint64) (latest uint64, err error)
+}
+
+// MetaVoters are the nodes that vote on the metadata by its own word.
+func MetaVoters(view *meta.View) (nodes []sharding.NodeID) {
+	placement, _ := view.Placement(sharding.MetaShard)
+	for _, r := range placement.Replicas {
+		if r.State == meta.ReplicaVoter {
+			nodes = append(nodes, r.Node)
+		}
+	}
+	return nodes
+}
+
+// Vouch implements peer.Control: a node on probation answers too, as far as it
+// knows.
+func (c *Control) Vouch(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error) {
+	o, err := c.options()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-o.Recovered:
+	default:
+		return nil, errNotOpen
+	}
+	index, view, node := o.Metadata.AppliedIndex(), o.Metadata.View(), peer.CallerOf(ctx).Node
+	known, _ := view.Member(node)
+	asks := meta.Member{Node: node, PeerAddress: r.GetAddress(), Incarnation: peer.CallerOf(ctx).Incarnation, Disk: known.Disk}
+	if err := o.vouch(ctx, asks); err != nil {
+		return nil, err
+	}
+	latest, err := o.Starts.Judge(probation.Start{Node: node, Vouched: r.GetVouched(), Asked: r.GetAsked()}, known.Incarnation)
+	if err != nil {
+		return nil, err
+	}
+	out := &peerv1.VouchResponse{Latest: latest, Index: index}
+	for _, voter := range MetaVoters(view) {
+		m, _ := view.Member(voter)
+		out.Voters = append(out.Voters, &peerv1.ReplicaAddress{NodeId: string(voter), Address: m.PeersAt()})
+	}
+	return out, nil
+}
+
+// Prove asks others about a start until they have said enough, or ctx ends:
+// those of the seeds, those at the known addresses, and the voters that any of
+// them names.
+func (e Entry) Prove(ctx context.Context, p *probation.Probation, s probation.Start, known func() []string) (probation.Verdict, error) {
+	named, silent := []string{}, time.Now()
+	for p.Verdict() == probation.Waiting {
+		addresses := slices.Concat(known(), e.addresses(ctx), named)
+		slices.Sort(addresses)
+		for _, a := range e.vouchers(ctx, s, slices.Compact(addresses)) {
+			answer := probation.Answer{From: a.node, Latest: a.GetLatest(), Index: a.GetIndex()}
+			for _, v := range a.GetVoters() {
+				answer.Voters = append(answer.Voters, sharding.NodeID(v.GetNodeId()))
+				if at := v.GetAddress(); at != "" && !e.own(at) && !slices.Contains(named, at) {
+					named = append(named, at)
+				}
+			}
+			p.Take(answer)
+		}
+		if p.Verdict() != probation.Waiting {
+			break
+		}
+		if time.Since(silent) >= saySearching {
+			silent = time.Now()
+			e.Logger.Info("waiting for a majority of those who vote on the metadata, before this node votes", "voters", p.Voters())
+		}
+		select {
+		case <-time.After(vouchPause):
+		case <-ctx.Done():
+			return probation.Waiting, ctx.Err()
+		}
+	}
+	return p.Verdict(), nil
+}
+
+type voucher struct {
+	node sharding.NodeID
+	*peerv1.VouchResponse
+}
+
+// vouchers asks all addresses at once and returns who answered.
+func (e Entry) vouchers(ctx context.Context, s probation.Start, addresses []string) []voucher {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	found := make([]voucher, len(addresses))
+	var asked sync.WaitGroup
+	for i, address := range addresses {
+		asked.Go(func() {
+			node, r, err := e.Peers.Vouch(ctx, address, &peerv1.VouchRequest{Vouched: s.Vouched, Asked: s.Asked, Address: e.PeersAt})
+			if err == nil && node != s.Node {
+				found[i] = voucher{node, r}
+			}
+		})
+	}
+	asked.Wait()
+	return slices.DeleteFunc(found, func(v voucher) bool { return v.VouchResponse == nil })
+}
+
+// Led reports whether another node leads the metadata shard, by the word of
+// any that answers.
+func (e Entry) Led(ctx context.Context, known []string) bool {
+	e.Seeds = slices.Concat(e.Seeds, known)
+	return slices.ContainsFunc(e.probe(ctx), func(a answer) bool {
+		return a.GetClusterId() == e.Peers.Cluster() && a.GetLeader() != "" && a.GetLeader() != string(e.Self.Node)
+	})
+}

@@ -1,0 +1,114 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// SoleShards are the shards of which this node's replica was made the only one.
+// The metadata has to take them for that before they serve.
+type SoleShards struct {
+	Identity *datadir.Record
+	Metadata *Metadata
+	Admitted <-chan struct{}                         // closed when the node may vote
+	Stop     func(shard sharding.ShardID, why error) // its replica here
+	Release  func(shard sharding.ShardID) error      // lets it serve
+	End      func(error)                             // says why the node is to be stopped
+	Stopping func() bool
+	Logger   *slog.Logger
+}
+
+// Withheld are the shards to ask about. A recovery that was interrupted before
+// the replica was alone has changed nothing.
+func Withheld(identity *datadir.Record, rec *recovery.Recovered) ([]sharding.ShardID, error) {
+	alone := func(s datadir.SoleReplica) bool {
+		return slices.ContainsFunc(rec.Groups, func(g recovery.Replica) bool {
+			return g.Shard == s.Shard && g.Replica == s.Replica && len(g.Learners) == 0 && slices.Equal(g.Voters, []sharding.ReplicaID{s.Replica})
+		})
+	}
+	err := identity.Save(func(id *datadir.Identity) bool {
+		kept := slices.DeleteFunc(slices.Clone(id.Sole), func(s datadir.SoleReplica) bool { return !alone(s) })
+		changed := len(kept) != len(id.Sole)
+		id.Sole = kept
+		return changed
+	})
+	var shards []sharding.ShardID
+	for _, s := range identity.Now().Sole {
+		shards = append(shards, s.Shard)
+	}
+	return shards, err
+}
+
+const (
+	// soleEvery is how often the metadata is asked to take a replica for the only
+	// one of its shard, soleTimeout bounds one attempt.
+	soleEvery   = 500 * time.Millisecond
+	soleTimeout = 10 * time.Second
+)
+
+// Run asks the metadata to let shards go on with what this node has,
+// until it has answered for each.
+func (o SoleShards) Run(ctx context.Context) {
+	sole := o.Identity.Now().Sole
+	if len(sole) == 0 {
+		return
+	}
+	select {
+	case <-o.Admitted:
+	case <-ctx.Done():
+		return
+	}
+	every := time.NewTicker(soleEvery)
+	defer every.Stop()
+	for _, s := range sole {
+		for !o.recover(ctx, s) {
+			select {
+			case <-every.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// recover asks once, and reports whether that settled it. A shard that has
+// a majority without this replica, or has replaced it, takes nothing of it.
+func (o SoleShards) recover(ctx context.Context, s datadir.SoleReplica) (settled bool) {
+	ctx, cancel := context.WithTimeout(ctx, soleTimeout)
+	defer cancel()
+	_, err := o.Metadata.Do(ctx, meta.RecoverShard(s.Shard, s.Replica))
+	if err == nil {
+		err = o.Metadata.CatchUp(ctx)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrUnknownShard), errors.Is(err, meta.ErrInvalid), errors.Is(err, meta.ErrLevel):
+		o.Logger.Error("a shard does not go on with the replica of this node", "shard_id", uint32(s.Shard), "replica", uint64(s.Replica), "error", err)
+		o.Stop(s.Shard, fmt.Errorf("the replica was made the only one by hand, and the cluster does not take it: %w", err))
+		return true
+	default:
+		o.Logger.Warn("the metadata was not asked yet whether a shard goes on with this node's replica", "shard_id", uint32(s.Shard), "error", err)
+		return false
+	}
+	o.Logger.Warn("a shard goes on with the replica of this node alone: what only others had is lost", "shard_id", uint32(s.Shard), "replica", uint64(s.Replica))
+	err = o.Identity.Save(func(id *datadir.Identity) bool {
+		id.Sole = slices.DeleteFunc(slices.Clone(id.Sole), func(r datadir.SoleReplica) bool { return r == s })
+		return true
+	})
+	if err == nil {
+		err = o.Release(s.Shard)
+	}
+	if err != nil && !o.Stopping() {
+		o.End(err)
+	}
+	return true
+}

@@ -1,0 +1,199 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/coordinator"
+)
+
+const (
+	// keepReports is how long a node that does not report stays in the view.
+	keepReports = 5 * time.Second
+	// keepNodes is how long the nodes of a view hold without news: some fall
+	// silent.
+	keepNodes = time.Second
+)
+
+// viewChanges is the view of the cluster that nodes are told. Every shard in it
+// has the number of the change that made it what it is, so that a node which
+// has the view of a change is told only what is newer. Sizes are no part of
+// it: under load they change all the time, and few ask for them.
+type viewChanges struct {
+	shards  map[sharding.ShardID]shardView
+	nodes   []*peerv1.NodeState // by id
+	changes uint32              // of the whole view, from 1
+	noded   uint32              // the change that made nodes what they are
+	at      time.Time           // when nodes were made
+	stale   bool                // nodes have to be made anew
+}
+
+// shardView is a shard in the view. One that lost its leader stays without
+// one, so that those who know of it are told.
+type shardView struct {
+	state  *peerv1.ShardState // not modified
+	change uint32
+}
+
+// take takes the report that a node has sent, in the place of the one before.
+func (p *viewChanges) take(before, o observed) {
+	if p.shards == nil {
+		p.shards = map[sharding.ShardID]shardView{}
+	}
+	p.stale = true
+	p.changes++
+	changed := false
+	leads := make(map[sharding.ShardID]bool, len(o.Shards))
+	for i := range o.Shards {
+		if r := &o.Shards[i]; r.Leader {
+			leads[r.Shard] = true
+			changed = p.set(r.Shard, o.Node, shardState(o.Node, r)) || changed
+		}
+	}
+	for i := range before.Shards {
+		if id := before.Shards[i].Shard; !leads[id] {
+			changed = p.clear(id, o.Node) || changed
+		}
+	}
+	if !changed {
+		p.changes--
+	}
+}
+
+// set puts what the leader of a shard says of it into the view, unless
+// another node says so in a higher term.
+func (p *viewChanges) set(id sharding.ShardID, node sharding.NodeID, s *peerv1.ShardState) bool {
+	old := p.shards[id].state
+	if old.GetLeader() != "" && old.GetLeader() != string(node) && old.GetTerm() >= s.GetTerm() || proto.Equal(old, s) {
+		return false
+	}
+	p.shards[id] = shardView{s, p.changes}
+	return true
+}
+
+// clear notes that a shard is not led by the node any more.
+func (p *viewChanges) clear(id sharding.ShardID, node sharding.NodeID) bool {
+	if p.shards[id].state.GetLeader() != string(node) {
+		return false
+	}
+	p.shards[id] = shardView{&peerv1.ShardState{ShardId: uint32(id)}, p.changes}
+	return true
+}
+
+// leave clears what a node led that has not reported for long.
+func (p *viewChanges) leave(o observed) {
+	p.take(o, observed{Report: coordinator.Report{Node: o.Node}})
+}
+
+func shardState(node sharding.NodeID, r *coordinator.ShardReport) *peerv1.ShardState {
+	return &peerv1.ShardState{
+		ShardId: uint32(r.Shard), Leader: string(node), Term: uint64(r.Term), Voters: numbers(r.Voters), Learners: numbers(r.Learners),
+	}
+}
+
+// show adds the view to an answer: all of it, what is newer than known where
+// the node takes that, or only its number where it has it. It is called with
+// the lock held.
+func (l *leading) show(out *peerv1.ReportResponse, known uint64, changes bool) {
+	p, now := &l.viewChanges, time.Now()
+	if p.stale || now.Sub(p.at) >= keepNodes {
+		l.takeNodes(now)
+	}
+	epoch := uint64(l.term) << 32
+	if out.Picture = epoch | uint64(p.changes); known == out.Picture {
+		return
+	}
+	out.Nodes, out.Changes = p.nodes, changes && known>>32 == uint64(l.term) && known < out.Picture
+	since := uint32(0)
+	if out.Changes {
+		since = uint32(known)
+		if p.noded <= since {
+			out.Nodes = nil
+		}
+	}
+	for id, s := range p.shards {
+		switch {
+		case s.change <= since:
+		case changes:
+			out.Shards = append(out.Shards, s.state)
+		case s.state.GetLeader() != "": // as releases before know it, with its sizes
+			whole := proto.CloneOf(s.state)
+			size := l.latest[sharding.NodeID(whole.GetLeader())].sizes[id]
+			whole.Entities, whole.Bytes, whole.Applied = size.entities, size.bytes, size.applied
+			out.Shards = append(out.Shards, whole)
+		}
+	}
+	slices.SortFunc(out.Shards, func(a, b *peerv1.ShardState) int { return cmp.Compare(a.GetShardId(), b.GetShardId()) })
+}
+
+// takeNodes makes the nodes of the view. It is called with the lock held.
+func (l *leading) takeNodes(now time.Time) {
+	p := &l.viewChanges
+	var nodes []*peerv1.NodeState
+	for node, a := range l.latest {
+		fresh := now.Sub(a.at) < keepReports
+		if !fresh {
+			p.leave(a.observed)
+		}
+		state := nodeState(&a, fresh && l.m.opts.Heard(node))
+		state.Trouble = l.trouble(node)
+		nodes = append(nodes, state)
+	}
+	slices.SortFunc(nodes, func(a, b *peerv1.NodeState) int { return cmp.Compare(a.GetNodeId(), b.GetNodeId()) })
+	p.at, p.stale = now, false
+	if slices.EqualFunc(nodes, p.nodes, func(a, b *peerv1.NodeState) bool { return proto.Equal(a, b) }) {
+		return
+	}
+	p.changes++
+	p.nodes, p.noded = nodes, p.changes
+}
+
+func nodeState(a *arrival, reachable bool) *peerv1.NodeState {
+	out := &peerv1.NodeState{NodeId: string(a.Node), Reachable: reachable, Replicas: a.Replicas, Draining: a.Draining, SkewMillis: a.skew.Milliseconds()}
+	for i := range a.Shards {
+		r := &a.Shards[i]
+		why := r.Stopped
+		if why == sharding.NotStopped && r.Disputed {
+			why = sharding.Disputed
+		}
+		if why != sharding.NotStopped {
+			out.Stopped = append(out.Stopped, &peerv1.StoppedReplica{ShardId: uint32(r.Shard), Reason: peerv1.StopReason(why)})
+		}
+	}
+	return out
+}
+
+// trouble is what the coordinator holds against a node; nil for nothing.
+func (l *leading) trouble(node sharding.NodeID) *peerv1.Trouble {
+	i := slices.IndexFunc(l.troubles, func(t coordinator.Trouble) bool { return t.Node == node })
+	if i < 0 {
+		return nil
+	}
+	t := l.troubles[i]
+	out := &peerv1.Trouble{Slow: t.Slow, QuietMillis: uint64(t.Quiet.Milliseconds())}
+	if !t.Until.IsZero() {
+		out.UntilUnixMillis = t.Until.UnixMilli()
+	}
+	return out
+}
+
+// sizes is what the leaders of all shards said last of how much they hold.
+func (l *leading) sizes() ([]*peerv1.ShardSize, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.leads() {
+		return nil, l.m.opts.Metadata.notLeader()
+	}
+	out := make([]*peerv1.ShardSize, 0, len(l.viewChanges.shards))
+	for id, s := range l.viewChanges.shards {
+		if size, told := l.latest[sharding.NodeID(s.state.GetLeader())].sizes[id]; told {
+			out = append(out, &peerv1.ShardSize{ShardId: uint32(id), Entities: size.entities, Bytes: size.bytes, Applied: size.applied})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,129 @@
+package cluster
+
+import (
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/coordinator"
+)
+
+// TestChangesMakeTheView has nodes report at random and others be told what
+// has changed, now and then: each has the view that a whole one gives.
+func TestChangesMakeTheView(t *testing.T) {
+	const nodes, shards, seeds = 4, 12, 50
+	moved := 0
+	for seed := range uint64(seeds) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		l := &leading{m: &Member{opts: Options{Heard: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
+		terms := map[sharding.ShardID]sharding.Term{}
+		leads := map[sharding.ShardID]int{}
+		told := make([]*ClusterView, nodes)
+		known := make([]uint64, nodes)
+		for i := range told {
+			told[i] = &ClusterView{}
+		}
+		for range 200 {
+			if rng.IntN(3) == 0 { // an election
+				id := sharding.ShardID(1 + rng.IntN(shards))
+				terms[id]++
+				leads[id] = rng.IntN(nodes + 1) // or nobody wins
+				moved++
+			}
+			at := rng.IntN(nodes)
+			o := observed{Report: coordinator.Report{Node: name(at), Replicas: uint32(rng.IntN(3))}, sizes: map[sharding.ShardID]size{}}
+			for id, node := range leads {
+				if node == at {
+					o.Shards = append(o.Shards, coordinator.ShardReport{Shard: id, Term: terms[id], Leader: true, Voters: []sharding.ReplicaID{1, 2}})
+					o.sizes[id] = size{1, 2, rng.Uint64()}
+				}
+			}
+			before := l.latest[o.Node].observed
+			l.latest[o.Node] = arrival{o, time.Now()}
+			l.viewChanges.take(before, o)
+			if rng.IntN(10) == 0 {
+				l.troubles, l.viewChanges.stale = nil, true
+				if rng.IntN(2) == 0 {
+					l.troubles = []coordinator.Trouble{{Node: name(rng.IntN(nodes)), Slow: true, Until: time.Unix(int64(rng.IntN(3)), 0), Quiet: time.Second}}
+				}
+			}
+			to := rng.IntN(nodes)
+			answer := &peerv1.ReportResponse{}
+			l.show(answer, known[to], true)
+			if answer.GetPicture() != known[to] {
+				told[to], known[to] = told[to].with(answer), answer.GetPicture()
+			} else if len(answer.GetShards())+len(answer.GetNodes()) > 0 {
+				t.Fatalf("seed %d: told what it has: %v", seed, answer)
+			}
+			whole := &peerv1.ReportResponse{}
+			l.show(whole, 0, true)
+			want := (&ClusterView{}).with(whole)
+			if !maps.EqualFunc(told[to].Shards, want.Shards, sameShard) || !reflect.DeepEqual(told[to].Nodes, want.Nodes) {
+				t.Fatalf("seed %d: told\n%v, want\n%v", seed, told[to], want)
+			}
+			old := &peerv1.ReportResponse{}
+			l.show(old, 0, false)
+			if with := (&ClusterView{}).with(old); len(with.Shards) != len(want.Shards) || !slices.IsSortedFunc(old.GetShards(), func(a, b *peerv1.ShardState) int {
+				return int(a.GetShardId()) - int(b.GetShardId())
+			}) {
+				t.Fatalf("seed %d: a node of a release before is told %v, want %v", seed, with, want)
+			}
+		}
+		// Once all have reported, the view is who leads.
+		for at := range nodes {
+			o := observed{Report: coordinator.Report{Node: name(at)}}
+			for id, node := range leads {
+				if node == at {
+					o.Shards = append(o.Shards, coordinator.ShardReport{Shard: id, Term: terms[id], Leader: true})
+				}
+			}
+			before := l.latest[o.Node].observed
+			l.latest[o.Node] = arrival{o, time.Now()}
+			l.viewChanges.take(before, o)
+		}
+		for at := range nodes { // a shard that its old leader kept out in a lower term
+			l.viewChanges.take(l.latest[name(at)].observed, l.latest[name(at)].observed)
+		}
+		whole := &peerv1.ReportResponse{}
+		l.show(whole, 0, true)
+		for id, node := range leads {
+			if got := (&ClusterView{}).with(whole).Shards[id].Leader; node < nodes && got != name(node) {
+				t.Fatalf("seed %d: shard %d is led by %q, want %q", seed, id, got, name(node))
+			}
+		}
+	}
+	if moved < seeds {
+		t.Fatal("hardly any leadership moved")
+	}
+}
+
+func name(i int) sharding.NodeID { return sharding.NodeID(rune('a' + i)) }
+
+func sameShard(a, b ShardState) bool {
+	return a.Leader == b.Leader && a.Term == b.Term && slices.Equal(a.Voters, b.Voters) && slices.Equal(a.Learners, b.Learners)
+}
+
+// What the coordinator holds against a node comes to the others as it is.
+func TestTroublesAreTold(t *testing.T) {
+	until := time.UnixMilli(1_234_567)
+	l := &leading{m: &Member{opts: Options{Heard: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
+	for i := range 3 {
+		l.latest[name(i)] = arrival{observed{Report: coordinator.Report{Node: name(i)}}, time.Now()}
+	}
+	l.troubles = []coordinator.Trouble{{Node: "a", Slow: true, Quiet: 20 * time.Second}, {Node: "c", Until: until, Quiet: 10 * time.Second}}
+	l.viewChanges.stale = true
+	out := &peerv1.ReportResponse{}
+	l.show(out, 0, true)
+	got := (&ClusterView{}).with(out).Nodes
+	want := map[sharding.NodeID]*Trouble{"a": {Slow: true, Quiet: 20 * time.Second}, "b": nil, "c": {Until: until, Quiet: 10 * time.Second}}
+	for node, trouble := range want {
+		if !reflect.DeepEqual(got[node].Trouble, trouble) {
+			t.Errorf("of %s the picture says %+v, want %+v", node, got[node].Trouble, trouble)
+		}
+	}
+}

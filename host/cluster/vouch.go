@@ -1,0 +1,61 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// vouch says why a node is not to be admitted as it was asked for by another
+// process: what a request says of it must be what the node itself answers at
+// its address, and a member's earlier start must not run any more. Else anybody
+// could end a member's part in the cluster with one request in its name.
+func (o *ControlOptions) vouch(ctx context.Context, asks meta.Member) error {
+	view := o.Metadata.View()
+	cluster, _ := view.Cluster()
+	known, member := view.Member(asks.Node)
+	if asks.Incarnation > meta.LatestIncarnation(time.Now(), known.Incarnation) {
+		return fmt.Errorf("%w: node %s has started in the future, by the clock of node %s; set the clocks", peer.ErrRefused, asks.Node, o.Self)
+	}
+	same := member && known.Incarnation == asks.Incarnation && known.Disk == asks.Disk
+	if same && known.PeersAt() == asks.PeersAt() && (asks.Address == "" || known.Address == asks.Address) {
+		return nil
+	}
+	if view.Level() >= sharding.LevelPeerAddress && asks.PeerAddress == "" {
+		return fmt.Errorf("%w: it was not said where node %s serves other nodes", peer.ErrUnavailable, asks.Node)
+	}
+	said := ""
+	h := Hearsay{Cluster: func() string { return cluster.ID }, Probe: func(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
+		r, err := o.Probe(ctx, address)
+		said = r.GetAddress()
+		return r, err
+	}}
+	if !h.runs(ctx, asks.PeersAt(), asks.Node, asks.Incarnation) {
+		return fmt.Errorf("%w: this start of node %s does not answer at %.200q", peer.ErrUnavailable, asks.Node, asks.PeersAt())
+	}
+	if said != "" && asks.Address != "" && said != asks.Address {
+		return fmt.Errorf("%w: node %s does not say that clients reach it at %.200q", peer.ErrUnavailable, asks.Node, asks.Address)
+	}
+	if same && said == known.Address && known.PeerAddress == "" {
+		return nil // this start now says more of itself
+	}
+	if member && known.PeersAt() != asks.PeersAt() && h.runs(ctx, known.PeersAt(), known.Node, known.Incarnation) {
+		return fmt.Errorf("%w: node %s runs at %s", peer.ErrUnavailable, known.Node, known.PeersAt())
+	}
+	return nil
+}
+
+// runs says whether a start of a node answers at an address; 0 is any. A node
+// that is about to join names no cluster.
+func (h *Hearsay) runs(ctx context.Context, address string, node sharding.NodeID, incarnation uint64) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	r, err := h.Probe(ctx, address)
+	return err == nil && r.GetNodeId() == string(node) && (r.GetClusterId() == "" || r.GetClusterId() == h.Cluster()) &&
+		(incarnation == 0 || r.GetIncarnation() == incarnation)
+}

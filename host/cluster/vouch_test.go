@@ -1,0 +1,69 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// answers are what nodes answer to a probe, by address.
+type answers map[string]*peerv1.ProbeResponse
+
+func (a answers) probe(_ context.Context, address string) (*peerv1.ProbeResponse, error) {
+	if r, ok := a[address]; ok {
+		return r, nil
+	}
+	return nil, errors.New("nobody listens there")
+}
+
+// At level 1 nodes reach each other where clients do, and nowhere else: who
+// admits a node asks it there, whatever else the node says of itself.
+func TestLevelOneNeedsNoPortForNodes(t *testing.T) {
+	m, _ := newMetadata(t)
+	n2 := meta.Member{Node: "n2", Address: "b:1", PeerAddress: "b:2", Disk: "e", Incarnation: 2, Speaks: sharding.Speaks}
+	said := answers{"b:1": {NodeId: "n2", Incarnation: 2, Address: "b:1"}}
+	control := &Control{}
+	control.Open(ControlOptions{Self: "n1", Metadata: m, Probe: said.probe})
+	if _, err := control.Join(t.Context(), &peerv1.JoinRequest{Member: memberToWire(n2)}); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := m.View().Member("n2"); !ok || got.PeersAt() != "b:1" {
+		t.Errorf("admitted: %v, %+v", ok, got)
+	}
+}
+
+// A running member stays where it serves other nodes, whoever else answers as
+// its start; one that serves there no more may be found elsewhere.
+func TestARunningMemberKeepsItsPlace(t *testing.T) {
+	m, _ := newMetadata(t)
+	n1, _ := m.View().Member("n1")
+	if _, err := m.Do(t.Context(), meta.RaiseLevel(sharding.LevelPeerAddress, meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.Speaks})); err != nil {
+		t.Fatal(err)
+	}
+	said := answers{}
+	o := &ControlOptions{Self: "n1", Metadata: m, Probe: said.probe}
+	n1.Speaks = sharding.Speaks
+	probed := &peerv1.ProbeResponse{NodeId: "n1", Incarnation: 1, ClusterId: "c", Address: n1.Address}
+	n1.PeerAddress = "a:2"
+	said["a:2"] = probed
+	if err := o.vouch(t.Context(), n1); err != nil {
+		t.Fatalf("this start says for the first time where it serves nodes: %v", err)
+	}
+	if _, err := m.Do(t.Context(), m.View().Join(n1)); err != nil {
+		t.Fatal(err)
+	}
+	n1.PeerAddress = "x:2"
+	said["x:2"] = probed
+	if err := o.vouch(t.Context(), n1); !errors.Is(err, peer.ErrUnavailable) {
+		t.Errorf("elsewhere, while it runs: %v", err)
+	}
+	delete(said, "a:2")
+	if err := o.vouch(t.Context(), n1); err != nil {
+		t.Errorf("elsewhere, once it serves there no more: %v", err)
+	}
+}

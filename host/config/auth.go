@@ -1,0 +1,46 @@
+package config
+
+import "net/url"
+
+// tokenFileKey is the one key that has no environment variable: see Fields.
+const tokenFileKey = "token-file"
+
+// Authenticated reports whether callers are asked who they are.
+func (c *Config) Authenticated() bool { return c.Auth != AuthNone }
+
+// checkAuth refuses what would let nobody in, and what looks as if callers were
+// authenticated when they are not.
+func (c *Config) checkAuth(fault func(key, format string, args ...any)) {
+	switch c.Auth {
+	case AuthNone:
+		for _, k := range []struct{ key, value string }{{tokenFileKey, c.TokenFile}, {"oidc-issuer", c.OIDCIssuer}, {"jwt-keys-file", c.JWTKeysFile}} {
+			if k.value != "" {
+				fault(k.key, "is given, but auth is none: nobody is asked for a credential; set auth to required or allow")
+			}
+		}
+	case AuthAllow, AuthRequired:
+		if c.TokenFile == "" && c.OIDCIssuer == "" {
+			fault("auth", "is %s, but nothing says who callers are: give token-file or oidc-issuer", c.Auth)
+		}
+	default:
+		fault("auth", "is %q, must be %s, %s or %s", c.Auth, AuthNone, AuthAllow, AuthRequired)
+	}
+	if c.OIDCIssuer == "" {
+		for _, k := range []struct{ key, value string }{{"oidc-audience", c.OIDCAudience}, {"jwt-keys-file", c.JWTKeysFile}} {
+			if k.value != "" {
+				fault(k.key, "is given without oidc-issuer")
+			}
+		}
+		return
+	}
+	if c.OIDCAudience == "" {
+		fault("oidc-audience", "is empty: without it a token that its bearer got for another service would do here")
+	}
+	if c.OIDCNameClaim == "" {
+		fault("oidc-name-claim", "is empty")
+	}
+	u, err := url.Parse(c.OIDCIssuer)
+	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && (loopback(u.Host) || loopback(u.Host+":80"))) {
+		fault("oidc-issuer", "is %.128q, must be a URL with https, or with http on a loopback address: who answers for the issuer says who callers are", c.OIDCIssuer)
+	}
+}

@@ -1,0 +1,30 @@
+package datadir
+
+import (
+	"testing"
+
+	"github.com/hostd/hostd/host/config"
+)
+
+// TestDiskMark: five of a hundred parts, but not so few that the store has no
+// room to end what it began, nor so many that most of a large disk is of no use.
+func TestDiskMark(t *testing.T) {
+	cfg := config.Default()
+	for total, want := range map[uint64]uint64{
+		1 << 30:   512 << 20,
+		20_000e6:  1_000e6,
+		270_000e6: 4 << 30,
+	} {
+		d := DiskMark{cfg: &cfg}
+		d.total.Store(total)
+		if got := d.mark(); got != want {
+			t.Errorf("of %d bytes: %d, not %d", total, got, want)
+		}
+	}
+	cfg.DiskReadOnlyBytes = 8 << 30
+	d := DiskMark{cfg: &cfg}
+	d.total.Store(270_000e6)
+	if got := d.mark(); got != 8<<30 {
+		t.Errorf("what is asked for at least: %d", got)
+	}
+}

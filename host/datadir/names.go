@@ -1,0 +1,48 @@
+package datadir
+
+import (
+	"errors"
+	"os"
+	"strings"
+)
+
+// Files and folders of a data directory.
+const (
+	IdentityFile = "node.json"
+	LockFile     = "lock"
+	WALDir       = "wal"
+	StoreDir     = "store"
+	SnapshotDir  = "snapshots"
+	ModulesDir   = "modules"
+	CacheDir     = "cache"
+)
+
+// Names of the directories that a rejoin moves damaged data into. Until it is
+// through, the name has the suffix.
+const (
+	AsidePrefix  = "damaged-"
+	MovingSuffix = ".moving"
+)
+
+var (
+	// ErrRejoining refuses to start a node whose data is half moved aside.
+	ErrRejoining = errors.New("'hostd recover --rejoin' was interrupted: run it again")
+	// ErrRebuilding refuses to start a node between the first and the last step
+	// of a rebuild of the metadata.
+	ErrRebuilding = errors.New("the rebuild of the metadata was interrupted on this node: repeat hostd recover --rebuild-metadata with the same files")
+)
+
+// Interrupted names the directory that data is being moved into; empty where
+// there is none.
+func Interrupted(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), AsidePrefix) && strings.HasSuffix(e.Name(), MovingSuffix) {
+			return e.Name(), nil
+		}
+	}
+	return "", nil
+}

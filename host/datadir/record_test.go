@@ -1,0 +1,30 @@
+package datadir
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// What was not written is not remembered either: it would be promised.
+func TestLevelOfADirectoryIsDurable(t *testing.T) {
+	id := Identity{Format: sharding.Level1, Node: "n1"}
+	r := NewRecord(filepath.Join(t.TempDir(), "gone"), id)
+	for range 2 {
+		if err := r.SaveLevel(2); err == nil || r.Now().Format != sharding.Level1 {
+			t.Fatalf("level %d, %v", r.Now().Format, err)
+		}
+	}
+	dir := t.TempDir()
+	r = NewRecord(dir, id)
+	if err := r.SaveLevel(2); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.SaveLevel(1); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := ReadIdentity(dir); err != nil || id.Format != 2 {
+		t.Errorf("%+v, %v", id, err)
+	}
+}

@@ -1,0 +1,87 @@
+package datadir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/sharding/probation"
+)
+
+// startsFile lies in the data directory of a node of several.
+const startsFile = "starts.json"
+
+// maxStarts bounds the nodes whose starts are remembered.
+const maxStarts = 1024
+
+var errTooManyStarts = fmt.Errorf("the starts of %d nodes are remembered already", maxStarts)
+
+// Starts are those of other nodes that this one has vouched for, durably.
+type Starts struct {
+	dir   string
+	mu    sync.Mutex
+	known probation.Witness
+}
+
+// storedStarts is the file's content; Sum is the CRC-32C of Starts as written.
+type storedStarts struct {
+	Starts json.RawMessage `json:"starts"`
+	Sum    uint32          `json:"sum"`
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// OpenStarts reads the starts that lie in dir, none where there is no file.
+func OpenStarts(dir string) (*Starts, error) {
+	s := &Starts{dir: dir}
+	data, err := os.ReadFile(filepath.Join(dir, startsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	} else if err != nil {
+		return nil, err
+	}
+	var in storedStarts
+	if err = json.Unmarshal(data, &in); err == nil && crc32.Checksum(in.Starts, castagnoli) != in.Sum {
+		err = errors.New("its sum does not match")
+	}
+	if err == nil {
+		err = json.Unmarshal(in.Starts, &s.known)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s is damaged (%w): let 'hostd recover --rejoin' make this a new disk of the node, which its peers fill", startsFile, err)
+	}
+	return s, nil
+}
+
+// Judge implements cluster.Starts.
+func (s *Starts) Judge(start probation.Start, member uint64) (latest uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	latest, record := s.known.Judge(start, member)
+	if !record {
+		return latest, nil
+	}
+	next := s.known.Record(start)
+	if len(next) > maxStarts {
+		return 0, errTooManyStarts
+	}
+	list, err := json.Marshal(next)
+	if err != nil {
+		return 0, err
+	}
+	out, err := json.Marshal(storedStarts{list, crc32.Checksum(list, castagnoli)})
+	if err != nil {
+		return 0, err
+	}
+	if err := disk.WriteFileAtomic(disk.OS{}, filepath.Join(s.dir, startsFile), append(out, '\n')); err != nil {
+		return 0, fmt.Errorf("remember a start of node %s: %w", start.Node, err)
+	}
+	s.known = next
+	return latest, nil
+}

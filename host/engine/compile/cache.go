@@ -1,0 +1,51 @@
+package compile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Cache is the directory of compiled modules. The runtime names and reads its
+// files; a file is keyed by the prepared module, the runtime's version and the
+// CPU's features. One compilation at a time uses it.
+type Cache struct {
+	dir  string
+	sums map[string]uint32 // recorded checksums by file
+}
+
+// OpenCache makes the directory if it is not there, with mode 0700: its files
+// are code that will be run. It removes what compilations that were killed had
+// begun.
+func OpenCache(dir string) (*Cache, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("compilation cache: %w", err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("compilation cache: %w", err)
+	}
+	c := &Cache{dir: dir, sums: map[string]uint32{}}
+	// One engine has the directory, and no compilation is under way in a child
+	// of it that is not being waited for: these are leftovers of a kill.
+	return c, c.remove("*.tmp")
+}
+
+// Clear removes every compiled module: which file is damaged only the runtime
+// knows, and all of them can be made again.
+func (c *Cache) Clear() error {
+	c.sums = map[string]uint32{}
+	return c.remove("*")
+}
+
+func (c *Cache) remove(pattern string) error {
+	names, err := filepath.Glob(filepath.Join(c.dir, "wazero-*", pattern))
+	if err != nil {
+		return fmt.Errorf("clear the compilation cache: %w", err)
+	}
+	for _, name := range names {
+		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+			return fmt.Errorf("clear the compilation cache: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package wasm
+
+import "fmt"
+
+// Bounds of a function body.
+const (
+	maxNesting     = 10_000 // of blocks; the Go compiler nests one for each call of a function
+	maxLoopNesting = 1_000  // of loops: what compiling them costs grows with the square
+)
+
+// bodyCheck checks the instructions of a function: every index that rewriting
+// gives a new meaning to, so that what is not valid does not become so, and
+// the bounds of what compiling takes.
+type bodyCheck struct {
+	m         *Module
+	c         *Cursor
+	variables int    // parameters and locals
+	open      []byte // what began the blocks that are open, innermost last
+	loops     int    // of them
+	work
+}
+
+func (b *bodyCheck) check(i *Instruction) {
+	b.indices(i)
+	b.work.add(i)
+	switch i.Op {
+	case OpBlock, OpLoop, OpIf:
+		b.begin(i.Op)
+	case OpElse:
+		if b.open[len(b.open)-1] != OpIf {
+			b.c.damaged("an else without an if")
+		}
+	case OpEnd:
+		last := len(b.open) - 1
+		if b.open[last] == OpLoop {
+			b.loops--
+		}
+		b.open = b.open[:last]
+	case OpBr, OpBrIf, OpBrTable:
+		if int64(i.A) >= int64(len(b.open)) {
+			b.c.damaged(fmt.Sprintf("no block %d to branch to", i.A))
+		}
+	}
+	if b.c.OK() {
+		b.m.use(b.c, i)
+	}
+}
+
+func (b *bodyCheck) begin(op byte) {
+	if b.open = append(b.open, op); len(b.open) > maxNesting {
+		b.c.Refuse("blocks nest deeper than %d; split the function", maxNesting)
+	}
+	if op != OpLoop {
+		return
+	}
+	if b.loops++; b.loops > maxLoopNesting {
+		b.c.Refuse("loops nest deeper than %d; split the function", maxLoopNesting)
+	}
+}
+
+// indices refuses an index that names nothing in the module as it came.
+func (b *bodyCheck) indices(i *Instruction) {
+	m := b.m
+	bound := -1
+	what := ""
+	switch op := i.Op; {
+	case op == OpBlock || op == OpLoop || op == OpIf:
+		if i.Value >= 0 && i.Value >= int64(len(m.Types)) || i.Value < 0 && i.Value != BlockVoidType && valueTypeName(byte(i.Value&0x7f)) == "" {
+			b.c.damaged("no such type of a block")
+		}
+		return
+	case op == OpCall || op == OpRefFunc:
+		bound, what = m.spaceSize(KindFunction), "function"
+	case op == OpCallIndirect:
+		bound, what = len(m.Types), "type"
+	case op >= OpLocalGet && op <= OpLocalTee:
+		bound, what = b.variables, "local"
+	case op == OpGlobalGet || op == OpGlobalSet:
+		bound, what = m.Globals, "global"
+	default:
+		return
+	}
+	if int64(i.A) >= int64(bound) {
+		b.c.damaged(fmt.Sprintf("no %s %d", what, i.A))
+	}
+}
+
+// end adds the function to what compiling the module takes.
+func (b *bodyCheck) end() {
+	if b.m.work += b.work.of(b.variables); b.m.work > maxWork {
+		b.c.Refuse("too many blocks, branches, loops and locals in one function, or in all functions up to here, to be compiled; split the largest functions")
+	}
+}

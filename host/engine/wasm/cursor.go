@@ -1,0 +1,141 @@
+package wasm
+
+import (
+	"unicode/utf8"
+)
+
+// Cursor reads a bounded stretch of a module. The first fault sticks: every
+// read after it returns zero, and loops end by asking ok.
+type Cursor struct {
+	data  []byte // the whole module; positions are offsets into it
+	Pos   int    // of the next byte
+	end   int
+	where string
+	fault *AdmissionError
+}
+
+// NewCursor reads all of data.
+func NewCursor(data []byte) *Cursor { return &Cursor{data: data, end: len(data)} }
+
+// OK reports whether there was no fault yet.
+func (c *Cursor) OK() bool { return c.fault == nil }
+
+// Left is how many bytes are left.
+func (c *Cursor) Left() int { return c.end - c.Pos }
+
+// Refuse records the first fault.
+func (c *Cursor) Refuse(format string, args ...any) {
+	if c.fault == nil {
+		c.fault = Refuse(c.where, format, args...)
+	}
+}
+
+func (c *Cursor) damaged(what string) {
+	c.Refuse("the file is cut off or damaged: %s at byte %d; build it again", what, c.Pos)
+}
+
+// Byte reads a byte; what is the name of it in a fault, here and below.
+func (c *Cursor) Byte(what string) byte {
+	if !c.OK() {
+		return 0
+	}
+	if c.Left() < 1 {
+		c.damaged(what + " is missing")
+		return 0
+	}
+	b := c.data[c.Pos]
+	c.Pos++
+	return b
+}
+
+// U32 reads an unsigned LEB128 of at most 32 bits.
+func (c *Cursor) U32(what string) uint32 {
+	var value uint32
+	for shift := 0; c.OK(); shift += 7 {
+		b := c.Byte(what)
+		if shift == 28 && b > 0x0f {
+			c.damaged(what + " is no 32-bit number")
+			return 0
+		}
+		value |= uint32(b&0x7f) << shift
+		if b&0x80 == 0 {
+			return value
+		}
+	}
+	return 0
+}
+
+// skipSigned steps over a signed LEB128 of at most bits bits.
+func (c *Cursor) skipSigned(what string, bits int) {
+	for size := 0; c.OK(); size++ {
+		if size == (bits+6)/7 {
+			c.damaged(what + " is too long")
+			return
+		}
+		if c.Byte(what)&0x80 == 0 {
+			return
+		}
+	}
+}
+
+// number reads how many of something there are and refuses more than limit.
+func (c *Cursor) number(what string, limit int) int {
+	n := c.U32("the number of " + what)
+	if int64(n) > int64(limit) {
+		c.Refuse("%d %s, limit %d", n, what, limit)
+		return 0
+	}
+	return int(n)
+}
+
+// count reads the number of entries of a vector. Beyond what number does, it
+// refuses one that the bytes left cannot hold at a byte an entry, so that a
+// loop over it, and a slice made for it, are bounded by the file.
+func (c *Cursor) count(what string, limit int) int {
+	n := c.number(what, limit)
+	if n > c.Left() {
+		c.damaged("fewer " + what + " than announced")
+		return 0
+	}
+	return n
+}
+
+// Skip steps over n bytes and returns where they began.
+func (c *Cursor) Skip(n uint32, what string) (start int) {
+	start = c.Pos
+	if !c.OK() {
+		return start
+	}
+	if int64(n) > int64(c.Left()) {
+		c.damaged(what + " is cut off")
+		return start
+	}
+	c.Pos += int(n)
+	return start
+}
+
+// name reads a UTF-8 name of at most limit bytes.
+func (c *Cursor) name(what string, limit int) string {
+	n := c.U32("the length of " + what)
+	if int64(n) > int64(limit) {
+		c.Refuse("%s has %d bytes, limit %d", what, n, limit)
+		return ""
+	}
+	start := c.Skip(n, what)
+	if !c.OK() {
+		return ""
+	}
+	text := c.data[start:c.Pos]
+	if !utf8.Valid(text) {
+		c.Refuse("%s is not valid UTF-8", what)
+		return ""
+	}
+	return string(text)
+}
+
+// done refuses bytes that are left over.
+func (c *Cursor) done() {
+	if c.OK() && c.Left() != 0 {
+		c.Refuse("the file is damaged: %d bytes left over at byte %d; build it again", c.Left(), c.Pos)
+	}
+}

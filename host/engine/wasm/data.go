@@ -1,0 +1,75 @@
+package wasm
+
+import "bytes"
+
+// Segment is bytes that memory begins with.
+type Segment struct {
+	Offset uint32
+	Data   []byte // of the module: not to be written to
+}
+
+// End is the address behind the segment.
+func (s Segment) End() uint64 { return uint64(s.Offset) + uint64(len(s.Data)) }
+
+// ActiveSegments reads a data section that admission has accepted. It is
+// false unless every segment is for memory 0 at a constant offset.
+func ActiveSegments(payload []byte) (segments []Segment, ok bool) {
+	c := NewCursor(payload)
+	n := c.count("segments", maxDataSegments)
+	segments = make([]Segment, 0, n)
+	for i := 0; i < n && c.OK(); i++ {
+		if c.U32("a kind") != 0 || c.Byte("an instruction") != OpI32Const {
+			return nil, false
+		}
+		offset := uint32(c.signed())
+		if c.Byte("an end") != OpEnd {
+			return nil, false
+		}
+		start := c.Skip(c.U32("a size"), "the data")
+		segments = append(segments, Segment{offset, payload[start:c.Pos]})
+	}
+	return segments, c.OK()
+}
+
+// signed reads a signed LEB128 of at most 32 bits, whose length has been
+// checked.
+func (c *Cursor) signed() int32 {
+	var value uint32
+	for shift := 0; c.OK(); shift += 7 {
+		b := c.Byte("a number")
+		value |= uint32(b&0x7f) << shift
+		if b&0x80 == 0 {
+			if shift < 25 && b&0x40 != 0 {
+				value |= ^uint32(0) << (shift + 7)
+			}
+			return int32(value)
+		}
+	}
+	return 0
+}
+
+// CutData parts a prepared module from the data it has its memory begin with,
+// which the engine writes itself: an instance that begins with the image of
+// another is made of the same code and has none of it written. The data is a
+// copy. A module whose data is also named by instructions, or whose place is
+// not known before it is instantiated, keeps it.
+func CutData(prepared []byte) (code []byte, data []Segment) {
+	c := NewCursor(prepared)
+	c.Pos = len(Magic) + len(Version)
+	for c.OK() && c.Left() > 0 {
+		began := c.Pos
+		id := c.Byte("a section id")
+		payload := c.Skip(c.U32("a section's size"), "a section")
+		switch {
+		case !c.OK() || id == SectionDataCount:
+			return prepared, nil
+		case id == SectionData:
+			segments, ok := ActiveSegments(bytes.Clone(prepared[payload:c.Pos]))
+			if !ok {
+				return prepared, nil
+			}
+			return append(prepared[:began:began], prepared[c.Pos:]...), segments
+		}
+	}
+	return prepared, nil
+}

@@ -1,0 +1,164 @@
+package wasm
+
+import (
+	"fmt"
+
+	"github.com/hostd/hostd/abi"
+)
+
+func (m *Module) readImports(c *Cursor) {
+	n := c.count("imports", maxImports)
+	for i := 0; i < n && c.OK(); i++ {
+		c.where = fmt.Sprintf("import %d", i)
+		imp := Import{module: c.name("the module's name", maxNameBytes)}
+		imp.name = c.name("the name", maxNameBytes)
+		c.where = fmt.Sprintf("import %d (%s.%s)", i, printable(imp.module), printable(imp.name))
+		if kind := c.Byte("its kind"); c.OK() && kind != KindFunction {
+			c.Refuse("a module may import functions only; define its memory, tables and globals inside")
+		}
+		imp.typeIndex = m.typeIndex(c)
+		if c.OK() {
+			m.checkImport(c, imp)
+		}
+		m.Imports = append(m.Imports, imp)
+	}
+}
+
+func (m *Module) checkImport(c *Cursor, imp Import) {
+	want, listed := m.rules.Importable(imp.module, imp.name)
+	got := m.Types[imp.typeIndex]
+	switch {
+	case listed && got == want:
+	case listed:
+		c.Refuse("has signature %v, must be %v; build for this version of the contract", got, want)
+	case imp.module == abi.ImportModule:
+		c.Refuse("the host has no such function; it has log, now and random")
+	case imp.module == abi.ImportWASI:
+		c.Refuse("this system function is not offered; a guest has no files, sockets or processes")
+	default:
+		c.Refuse("the host offers only the modules %q and %q; build for WASI preview 1 or without a system interface", abi.ImportModule, abi.ImportWASI)
+	}
+}
+
+// Kinds of imports and exports.
+const (
+	KindFunction = iota
+	KindTable
+	KindMemory
+	KindGlobal
+)
+
+var kindNames = [...]string{"function", "table", "memory", "global"}
+
+func (m *Module) readExports(c *Cursor) {
+	n := c.count("exports", maxExports)
+	seen := make(map[string]bool, n)
+	for i := 0; i < n && c.OK(); i++ {
+		c.where = fmt.Sprintf("export %d", i)
+		name := c.name("the name", maxNameBytes)
+		c.where = fmt.Sprintf("export %d (%s)", i, printable(name))
+		kind, index := c.Byte("its kind"), c.U32("its index")
+		switch {
+		case !c.OK():
+		case int(kind) >= len(kindNames):
+			c.damaged("unknown kind of export")
+		case int64(index) >= int64(m.spaceSize(kind)):
+			c.damaged(fmt.Sprintf("no %s %d", kindNames[kind], index))
+		case seen[name]:
+			c.Refuse("the name is exported twice")
+		case reservedName(name):
+			c.Refuse("names beginning __fuel, and __g with a number, are reserved for the host; rename it")
+		case kind == KindFunction:
+			m.nameFunction(index)
+		}
+		seen[name] = true
+		m.Exports = append(m.Exports, Export{name, kind, index})
+	}
+}
+
+// spaceSize is the number of things of a kind that an index may name.
+func (m *Module) spaceSize(kind byte) int {
+	switch kind {
+	case KindFunction:
+		return len(m.Imports) + len(m.Functions)
+	case KindTable:
+		return len(m.Tables)
+	case KindMemory:
+		if m.Memory != nil {
+			return 1
+		}
+	case KindGlobal:
+		return m.Globals
+	}
+	return 0
+}
+
+// reservedName reports whether an export would clash with what the host adds
+// to a module when it rewrites it. Toolchains export names such as __heap_base
+// and __global_base, which are not reserved.
+func reservedName(name string) bool {
+	const fuel, global = "__fuel", "__g"
+	if len(name) >= len(fuel) && name[:len(fuel)] == fuel {
+		return true
+	}
+	return len(name) > len(global) && name[:len(global)] == global && name[len(global)] >= '0' && name[len(global)] <= '9'
+}
+
+// printable quotes what of a name may not stand in a line of text, and
+// shortens it.
+func printable(name string) string {
+	const limit = 64
+	if len(name) > limit {
+		name = name[:limit] + "..."
+	}
+	if quoted := fmt.Sprintf("%q", name); quoted[1:len(quoted)-1] != name {
+		return quoted
+	}
+	return name
+}
+
+// CustomNames is the custom section that names functions; of the subsections
+// only the one with function names is kept.
+const (
+	CustomNames       = "name"
+	FunctionNamesPart = 1
+)
+
+// readCustom looks for function names, which make a trap readable. A custom
+// section never refuses a module: one that is malformed is left out, as the
+// format asks, and so are all others.
+func (m *Module) readCustom(c *Cursor) *AdmissionError {
+	if c.name("the name", maxNameBytes) != CustomNames || !c.OK() {
+		return nil
+	}
+	for c.OK() && c.Left() > 0 {
+		part := c.Byte("a part")
+		size := c.U32("its size")
+		start := c.Skip(size, "a part")
+		if c.OK() && part == FunctionNamesPart && m.wellFormedNames(Stretch{start, c.Pos}) {
+			m.Names = Stretch{start, c.Pos}
+		}
+	}
+	return nil
+}
+
+// maxNamesBytes bounds the names that are kept: those of Go's runtime with a
+// protobuf library are 300 KB, and the runtime holds ten times as much.
+const maxNamesBytes = 2 << 20
+
+func (m *Module) wellFormedNames(names Stretch) bool {
+	if names.End-names.Start > maxNamesBytes {
+		return false
+	}
+	c := &Cursor{data: m.Source, Pos: names.Start, end: names.End}
+	n := c.count("names", maxFunctions+maxImports)
+	for i := 0; i < n && c.OK(); i++ {
+		c.U32("a function index")
+		c.name("a function's name", maxFunctionNameBytes)
+	}
+	c.done()
+	return c.OK()
+}
+
+// maxFunctionNameBytes is generous: C++ and Rust mangle whole types into names.
+const maxFunctionNameBytes = 16 << 10

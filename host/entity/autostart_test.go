@@ -1,0 +1,189 @@
+package entity
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/entity/autostart"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/sharding"
+)
+
+func (w *world) autostartTypes() []string {
+	if !w.autostart {
+		return nil
+	}
+	return []string{"tally"}
+}
+
+func (w *world) singletons(s sharding.ShardID) []sharding.EntityID {
+	if !w.singleton || s != worldShard {
+		return nil
+	}
+	return []sharding.EntityID{{Type: "tally", ID: "singleton"}}
+}
+
+func (w *world) existing(s *autostart.Scan) {
+	s.Do(context.Background(), w)
+	w.existings = append(w.existings, s)
+}
+
+// existingFound hands over the oldest read of ids.
+func (w *world) existingFound() {
+	if len(w.existings) > 0 {
+		s := w.existings[0]
+		w.existings = w.existings[1:]
+		w.core.event(&Event{Kind: existingRead, existing: s})
+	}
+}
+
+func (w *world) ListExisting(_ context.Context, _ sharding.ShardID, _, after string, limit int) (ids []string, err error) {
+	for _, id := range slices.Sorted(maps.Keys(w.heads)) {
+		if h := w.heads[id]; h.exists && !h.stopped && id > after && len(ids) < limit {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// missing counts the entities that are to be in memory, and are neither there
+// nor held back.
+func (w *world) missing() (n int) {
+	s := w.core.shard(worldShard)
+	if !w.autostart || w.bounded || w.core.opts.LaneBytes < 100 {
+		return 0
+	}
+	for id, h := range w.heads {
+		name := sharding.EntityID{Type: "tally", ID: id}
+		e := s.entities.Get(name, w.core.key(name))
+		if waits := s.starts != nil && s.starts.HeldBack(name); h.exists && !h.stopped && !waits && (e == nil || e.phase != inMemory) {
+			n++
+		}
+	}
+	return n
+}
+
+// keeper is a world whose entities are remembered.
+func keeper(t *testing.T) *world {
+	w := quiet(t)
+	w.autostart = true
+	w.core.opts.PassivateAfter = time.Second
+	w.handOver()
+	return w
+}
+
+// later lets time pass and what there is to start come in.
+func (w *world) later(d time.Duration) {
+	for range 100 {
+		w.now = w.now.Add(d / 100)
+		w.core.now = w.now
+		w.core.expire()
+		w.core.residents.passivateIdle()
+		w.existingFound()
+		for range autostart.AtOnce {
+			w.core.pump()
+			w.chunk()
+		}
+		w.core.pump()
+		w.core.endTurn()
+		w.commit()
+	}
+}
+
+func (w *world) inMemory() (ids []string) {
+	for _, e := range w.core.shard(worldShard).entities.All() {
+		if e.phase == inMemory {
+			ids = append(ids, e.id.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// TestRememberedEntitiesComeBack: after a change of leaders every entity that
+// exists and was not let go is in memory, without being asked, and stays there
+// however long nobody asks.
+func TestRememberedEntitiesComeBack(t *testing.T) {
+	w := keeper(t)
+	const entities = 30
+	for i := range entities {
+		w.askOf(fmt.Sprintf("e%02d", i), request.Command, "add", fmt.Sprintf("c%d", i))
+	}
+	w.askOf("e00", request.Delete, "", "d")
+	if res := w.askOf("e01", request.Passivate, "", ""); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	w.askOf("e02", request.Passivate, "", "")
+	w.askOf("e02", request.Command, "note", "awake")
+	w.askOf("e99", request.Query, "sum", "") // is nothing
+	records := len(w.log)
+	for range 2 {
+		w.handOver()
+		w.later(10 * time.Second)
+		in := w.inMemory()
+		if len(in) != entities-2 || slices.Contains(in, "e00") || slices.Contains(in, "e01") {
+			t.Fatalf("in memory: %v", in)
+		}
+	}
+	if len(w.log) != records {
+		t.Errorf("%d records were written", len(w.log)-records)
+	}
+	if res := w.askOf("e01", request.Query, "sum", ""); string(res.Payload) != "1" {
+		t.Errorf("a stopped entity: %+v", res)
+	}
+}
+
+// TestRememberedEntitiesAreStartedSlowly: no more than the rate says, and those
+// of callers first.
+func TestRememberedEntitiesAreStartedSlowly(t *testing.T) {
+	w := keeper(t)
+	for i := range 200 {
+		w.askOf(fmt.Sprintf("e%03d", i), request.Command, "add", fmt.Sprintf("c%d", i))
+	}
+	w.core.starter = autostart.New(autostart.Options{Rate: 10, Types: w.autostartTypes, Listed: true}, parts{w.core})
+	w.handOver()
+	w.later(time.Second) // what the rate has allowed before is at most a burst
+	began := len(w.inMemory())
+	w.later(3 * time.Second)
+	if n := len(w.inMemory()) - began; began > 80 || n < 20 || n > 31 {
+		t.Errorf("%d entities were started at once, and %d in 3 s at 10 a second", began, n)
+	}
+	if res := w.askOf("e199", request.Query, "sum", ""); string(res.Payload) != "1" {
+		t.Errorf("a caller's: %+v", res)
+	}
+	w.later(30 * time.Second)
+	if n := len(w.inMemory()); n != 200 {
+		t.Errorf("%d entities are in memory in the end", n)
+	}
+}
+
+// TestFailingEntitiesAreHeldBack: one that cannot be loaded is tried again ever
+// more rarely, while the others come in, and comes in when it can.
+func TestFailingEntitiesAreHeldBack(t *testing.T) {
+	w := keeper(t)
+	for i := range 20 {
+		w.askOf(fmt.Sprintf("e%02d", i), request.Command, "add", fmt.Sprintf("c%d", i))
+	}
+	w.poison = "e07"
+	w.handOver()
+	w.later(30 * time.Second)
+	if in := w.inMemory(); len(in) != 19 || slices.Contains(in, "e07") {
+		t.Fatalf("in memory: %v", in)
+	}
+	loads := w.core.stats.Loads
+	w.later(10 * time.Minute)
+	if n := w.core.stats.Loads - loads; n < 2 || n > 10 {
+		t.Errorf("it was tried %d times in 10 minutes", n)
+	}
+	w.poison = ""
+	w.core.opts.ParkFor = time.Millisecond
+	w.askOf("e07", request.Clear, "", "")
+	w.later(10 * time.Minute)
+	if n := len(w.inMemory()); n != 20 {
+		t.Errorf("%d entities are in memory in the end", n)
+	}
+}

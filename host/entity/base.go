@@ -1,0 +1,64 @@
+package entity
+
+import (
+	"time"
+
+	"github.com/hostd/hostd/host/entity/intake"
+	"github.com/hostd/hostd/host/entity/resident"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/sharding"
+)
+
+// base is what all parts of a lane work with: its options, the time of its
+// turn, who waits for a turn, and how many requests are not answered. It knows
+// none of the parts.
+type base struct {
+	opts     Options
+	runner   Runner
+	readOnly func() bool
+	salt     uint64    // of the keys of entities
+	now      time.Time // of this turn
+	stats    Stats
+
+	shards map[sharding.ShardID]*shard
+	ready  []*entity            // have a turn to take
+	dirty  []*shard             // have an open batch or unasked reads
+	away   map[*entity]struct{} // may have requests waiting
+	owed   int                  // requests of all shards not yet completed
+	rounds uint64               // read rounds asked by this lane, over all shards
+	intake *intake.Intake       // of deliveries
+}
+
+// enqueue lets an entity take its turn with a guest.
+func (b *base) enqueue(e *entity) {
+	if !e.queued && !e.blocked && !e.awaitsBinding && !e.stalled {
+		e.queued = true
+		b.ready = append(b.ready, e)
+	}
+}
+
+// finish completes a request that no shard counts.
+func (b *base) finish(r *request.Request, res request.Result) {
+	r.Lane = request.LaneState{}
+	r.Result = res
+	r.Done.Complete(r)
+}
+
+func (b *base) pastDeadline(r *request.Request) bool {
+	return !r.Deadline.IsZero() && r.Deadline.Before(b.now)
+}
+
+// wallNow is the wall clock, but not far past the one that most nodes have: one
+// leader whose clock is wrong would set the log clock ahead for good.
+func (b *base) wallNow() int64 {
+	now := b.now.UnixNano()
+	if b.opts.Median != nil {
+		if offset, known := b.opts.Median(); known {
+			return min(now, now+int64(offset+clockMost))
+		}
+	}
+	return now
+}
+
+// key is what an entity is found and counted by.
+func (b *base) key(id sharding.EntityID) uint32 { return resident.KeyOf(b.salt, id) }

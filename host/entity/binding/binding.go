@@ -1,0 +1,169 @@
+package binding
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/entity/limit"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Env is what a guest may know of the world during one call.
+type Env struct {
+	Now  int64  // unix nanoseconds of the log clock
+	Seed uint64 // of the call's random stream
+	// Deadline ends the call when it has passed; zero is none. The guest sees
+	// nothing of it.
+	Deadline time.Time
+	// Fuel is what the call may spend; 0 is what the node allows.
+	Fuel int64
+	// Long, where it is set, is called once, during the call and on its
+	// goroutine, when the call has spent what takes about half a millisecond.
+	Long func()
+}
+
+// Guest is one instance of a module: a set of entities' states, by handle. It
+// serves one goroutine. A call that returns an error other than a refusal
+// leaves it unusable: the owner closes it. Returned bytes are valid until the
+// next call. A call that was ended at its deadline fails with
+// request.ErrDeadline, one that was interrupted with request.ErrStopped:
+// neither is the guest's fault.
+type Guest interface {
+	// Load makes the state of a handle, initial or from a snapshot frame. ok is
+	// false when the guest cannot read the snapshot or has no room.
+	Load(typeIndex uint32, handle uint64, frames []byte) (ok bool, err error)
+	Apply(handle uint64, frames []byte) error
+	Handle(handle uint64, frames []byte, env Env) ([]byte, error)
+	Query(handle uint64, frames []byte, env Env) ([]byte, error)
+	// Snapshot returns the state's bytes.
+	Snapshot(handle uint64) ([]byte, error)
+	Drop(handle uint64) error
+	MemoryBytes() int64
+	// Fuel is what the last call cost; 0 where nothing is metered.
+	Fuel() int64
+	// Interrupt ends the call being made, or the next long one. It may be
+	// called from any goroutine until Close.
+	Interrupt()
+	Close() error
+}
+
+// Type is an entity type bound to the module that serves it. It is immutable.
+type Type struct {
+	Name     string
+	Index    uint32 // in the module's manifest
+	Digest   journal.Digest
+	Revision uint64 // of the binding, counts up
+	// Commands and Queries are the listed names; nil lets the guest decide.
+	Commands, Queries map[string]bool
+	// Durable types keep their latest state instead of events: a command
+	// stores the whole state, and loading takes the last one stored.
+	Durable bool
+	// Remember keeps the type's entities in memory, without being asked for.
+	Remember bool
+	// Singleton: the type has one entity, with the id manifest.SingletonID,
+	// which is in memory whether or not it exists.
+	Singleton bool
+	// Transient types keep nothing: an entity is lost when it leaves memory.
+	Transient bool
+	// SnapshotEvery is the number of events between snapshots of an entity; 0
+	// leaves it to the lane, a negative number takes none. SnapshotKeep is how
+	// many of them stay, 0 for two, at most journal.MaxSnapshots.
+	SnapshotEvery, SnapshotKeep int
+	// Retain is that of journal.Snapshot: which records stay once a snapshot is
+	// taken. 0 is all of them.
+	Retain uint64
+	// PassivateAfter is how long an entity may be idle in memory; 0 leaves it
+	// to the lane, a negative one keeps it.
+	PassivateAfter time.Duration
+	// CommandFuel and QueryFuel are what calls may spend; 0 is what the node
+	// allows.
+	CommandFuel, QueryFuel int64
+	// Rate bounds the commands of the type, FuelBudget what they compute and
+	// BytesBudget the bytes of their records; nil does not.
+	Rate                    *limit.Rate
+	FuelBudget, BytesBudget *limit.Budget
+	// OwnInstances keeps the type's entities out of the instances of other types
+	// and revisions: its instances are made with other bounds. FullAt is the
+	// guest memory at which one of them is full, 0 leaves it to the lane.
+	OwnInstances bool
+	FullAt       int64
+	// NoRoom reports that the node has no memory for another instance of the
+	// type, so that entities should leave; nil never does.
+	NoRoom func() bool
+	// Limits, where they are set, take the place of the lane's for what a guest
+	// answers.
+	Limits *abi.Limits
+	// Instantiate makes a new instance of the module.
+	Instantiate func(context.Context) (Guest, error)
+}
+
+// Types finds the active binding of an entity type; nil when there is none.
+// It must be safe for concurrent use and must not block.
+type Types interface {
+	Lookup(entityType string) *Type
+}
+
+// Pool names the instances of a lane that may hold the entities of a type:
+// those of a module, or of the revision of a type that has instances of its
+// own.
+type Pool struct {
+	Module   journal.Digest
+	Revision uint64 // 0: the types of the module share them
+}
+
+// Pool is where the type's entities are held.
+func (t *Type) Pool() Pool {
+	if t.OwnInstances {
+		return Pool{t.Digest, t.Revision}
+	}
+	return Pool{Module: t.Digest}
+}
+
+// Owes says for how long the commands of the type wait for what others of it
+// have spent, and which of its limits that was.
+func (t *Type) Owes(now int64) (wait time.Duration, limit string) {
+	fuel, bytes := t.FuelBudget.Wait(now), t.BytesBudget.Wait(now)
+	if bytes > fuel {
+		return bytes, request.LimitBytes
+	}
+	return fuel, request.LimitFuel
+}
+
+// CheckID refuses an entity that a singleton type does not have.
+func (t *Type) CheckID(id sharding.EntityID) error {
+	if t.Singleton && id.ID != manifest.SingletonID {
+		return fmt.Errorf("%w: entity type %s has one entity, whose id is %q", sharding.ErrInvalidName, id.Type, manifest.SingletonID)
+	}
+	return nil
+}
+
+// Mode is which outputs a command of the type may have.
+func (t *Type) Mode() abi.Mode {
+	switch {
+	case t.Transient:
+		return abi.HandleTransient
+	case t.Durable:
+		return abi.HandleState
+	}
+	return abi.HandleEvents
+}
+
+// HasCommand reports that the type may have a command of that name.
+func (t *Type) HasCommand(name string) bool { return t.Commands == nil || t.Commands[name] }
+
+// HasQuery reports that the type may have a query of that name.
+func (t *Type) HasQuery(name string) bool { return t.Queries == nil || t.Queries[name] }
+
+// LimitsOr are what a guest's answers on the type are held to; common are the
+// lane's.
+func (t *Type) LimitsOr(common *abi.Limits) *abi.Limits {
+	if t.Limits != nil {
+		return t.Limits
+	}
+	return common
+}

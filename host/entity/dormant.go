@@ -1,0 +1,208 @@
+package entity
+
+import (
+	"slices"
+
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/history"
+	"github.com/hostd/hostd/host/entity/resident"
+	"github.com/hostd/hostd/host/entity/window"
+	"github.com/hostd/hostd/sharding"
+)
+
+// An entity that is in memory and that nobody has asked for of late is dormant:
+// what the lane knows of it becomes a record of bytes, outside of what the
+// collector sees, and its state stays where it is, in its guest. Whoever needs
+// the entity finds it as it was: it is woken before anything else happens to
+// it, its passivation included.
+//
+//	inMemory <----asked for, leaves, its instance or shard goes---- dormant
+//	         ----nothing in flight, idle for Options.DormantAfter---->
+
+// mayBeDormant reports that nothing refers to the entity but what holds it in
+// memory, and that it is as small as most.
+func (m *residents) mayBeDormant(e *entity) bool {
+	_, away := m.away[e]
+	_, small := e.seen.Small()
+	return e.restful() && e.extra == nil && small && !e.queued && !e.blocked && !e.awaitsBinding && !e.stalled && !away
+}
+
+// putDormant makes a record of an entity, if there is memory for it.
+func (m *residents) putDormant(l *idle, e *entity) bool {
+	few, _ := e.seen.Small()
+	p := m.dormant.Put(&l.log, e.typ, &resident.Dormant{
+		ID: e.id, Key: e.key, Shard: e.shard.id, Instance: e.inst.Number(), Handle: e.handle,
+		Exists: e.exists, Stopped: e.stopped, Costly: e.costly, Touched: e.touched,
+		Replay:   [3]int32{e.replay.Events, e.replay.Bytes, e.replay.Snapshot},
+		Sequence: e.sequence, Hash: e.hash, Window: few, Forgot: e.seen.Forgot(),
+	})
+	if p == 0 {
+		return false
+	}
+	m.cache.SetApart(e)
+	l.Take(e)
+	e.shard.entities.Remove(e)
+	e.inst.SetDormant(e.handle, p)
+	e.phase, e.inst, e.typ, e.seen = cold, nil, nil, window.Window{} // in case that somebody still has it
+	return true
+}
+
+// wake makes an entity of a record. It is the first of its type's idle ones
+// then, or the last.
+func (m *residents) wake(p resident.Slot, first bool) *entity {
+	d, typ := m.dormant.Take(p)
+	e := &entity{
+		id: d.ID, shard: m.shards[d.Shard], key: d.Key,
+		phase: inMemory, exists: d.Exists, stopped: d.Stopped, costly: d.Costly,
+		replay: history.Replay{Events: d.Replay[0], Bytes: d.Replay[1], Snapshot: d.Replay[2]},
+		inst:   m.pools.Numbered(d.Instance), handle: d.Handle, touched: d.Touched,
+		typ: typ, sequence: d.Sequence, hash: d.Hash, seen: window.Restore(d.Window, d.Forgot),
+	}
+	e.inst.Wake(e.handle, e)
+	e.shard.entities.Put(e)
+	l := m.idle[d.ID.Type]
+	if first {
+		l.Unshift(e)
+	} else {
+		l.Push(e)
+		m.look(m.now.UnixNano() + int64(m.opts.DormantAfter))
+	}
+	m.cache.PutBack(e)
+	return e
+}
+
+// find returns an entity of the shard that the lane knows; nil when it does
+// not.
+func (m *residents) find(s *shard, id sharding.EntityID, key uint32) *entity {
+	if e := s.entities.Get(id, key); e != nil {
+		return e
+	}
+	if p := m.dormant.Find(&s.dormant, id, key); p != 0 {
+		return m.wake(p, false)
+	}
+	return nil
+}
+
+// wakeShard wakes all entities of a shard.
+func (m *residents) wakeShard(s *shard) {
+	for _, p := range slices.Clone(s.dormant.Slots()) {
+		if p != 0 {
+			m.wake(p, false)
+		}
+	}
+}
+
+// leaveDormant lets the dormant entities of an instance that ends leave memory.
+// There may be some 100,000 of them, so only those that are to be started again
+// are woken for it.
+func (m *residents) leaveDormant(in *instance) {
+	for _, p := range in.Dormant() {
+		switch {
+		case p == 0:
+		case m.lane.keeps(m.dormant.Type(p)):
+			m.wake(p, false)
+		default:
+			m.dropDormant(p)
+		}
+	}
+}
+
+// dropDormant lets a dormant entity leave memory. Its handle goes with its
+// instance.
+func (m *residents) dropDormant(p resident.Slot) {
+	typ := m.dormant.Type(p)
+	m.dormant.Drop(p)
+	m.known--
+	m.types.Of(typ).Resident(-1)
+	m.cache.DropApart()
+	if l := m.idle[typ]; l.First() == nil && l.log.Count() == 0 {
+		delete(m.idle, typ)
+	}
+}
+
+// discardDormant forgets all dormant entities, when the lane ends: nothing of
+// them is in flight, and their instances are about to be closed. Waking
+// millions of them would take longer than a node has to stop.
+func (m *residents) discardDormant() {
+	for _, s := range m.shards {
+		m.known -= s.dormant.Len()
+		s.dormant = resident.Table{}
+	}
+	for _, in := range m.pools.All() {
+		in.ForgetDormant()
+	}
+	for name, l := range m.idle {
+		m.types.Of(name).Resident(-int64(l.log.Count()))
+		l.log = resident.Log[*binding.Type]{}
+	}
+	m.cache.ForgetApart()
+	m.dormant.Close()
+}
+
+// makeDormant does so with entities of a type that nobody has asked for of
+// late, at most some, and returns how many it has looked at.
+func (m *residents) makeDormant(l *idle, most int) (looked int) {
+	for ; looked < most && l.Next() != nil; looked++ {
+		e := l.Next()
+		if wait := m.opts.DormantAfter - e.touched.Since(m.now); wait > 0 {
+			m.look(m.now.UnixNano() + int64(wait))
+			break
+		}
+		if !e.restful() {
+			m.look(m.now.UnixNano() + int64(m.opts.DormantAfter))
+			break
+		}
+		if l.Looked(); m.mayBeDormant(e) && !m.putDormant(l, e) {
+			break // no memory
+		}
+	}
+	return looked
+}
+
+// wakeOldest wakes the first dormant entity of a type when it has been idle
+// for as long as the type says, or asks to look again when it will have been.
+func (m *residents) wakeOldest(l *idle) {
+	p, touched := m.dormant.First(&l.log)
+	if p == 0 {
+		return
+	}
+	if wait := l.after - touched.Since(m.now); wait > 0 {
+		m.look(m.now.UnixNano() + int64(wait))
+		return
+	}
+	m.wake(p, true)
+}
+
+// victim returns the entity that the lane can do without best: of the dormant
+// ones that were asked for longest ago the one that was asked for least often,
+// unless the cache knows one that was asked for less often.
+func (m *residents) victim() *entity {
+	var best resident.Slot
+	least := uint64(1 << 62)
+	for _, l := range m.idle {
+		m.dormant.Oldest(&l.log, victims, func(p resident.Slot, key uint32) {
+			if n := m.cache.Estimate(key); n < least {
+				best, least = p, n
+			}
+		})
+	}
+	e := m.cache.Victim()
+	if best == 0 || e != nil && m.cache.Estimate(e.key) < least {
+		return e
+	}
+	return m.wake(best, true)
+}
+
+// victims is how many dormant entities of a type are compared.
+const victims = 8
+
+// dormantOwner is where the records of dormant entities are known.
+type dormantOwner struct{ m *residents }
+
+func (o dormantOwner) Table(shard sharding.ShardID) *resident.Table {
+	return &o.m.shards[shard].dormant
+}
+
+func (o dormantOwner) Moved(instance, handle uint32, to resident.Slot) {
+	o.m.pools.Numbered(instance).MoveDormant(handle, to)
+}

@@ -1,0 +1,79 @@
+package entity
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/entity/supervise"
+	"github.com/hostd/hostd/host/request"
+)
+
+// TestFaultsAreForgotten: an entity that is not in memory is known for an hour
+// after its last fault, and after the time for which it was parked, and no
+// longer: callers with fresh ids do not grow the lane.
+func TestFaultsAreForgotten(t *testing.T) {
+	w := quiet(t)
+	const once = 300
+	for i := range once {
+		w.askOf(fmt.Sprint(i), request.Command, "trap", fmt.Sprint(i))
+	}
+	w.core.opts.ParkFor = 2 * time.Hour
+	for range w.core.opts.ParkAfterFaults {
+		w.askOf("parked", request.Command, "trap", "p")
+	}
+	look := func(after time.Duration, want int) {
+		t.Helper()
+		w.now = w.now.Add(after)
+		w.core.now = w.now
+		w.core.faulted.Look(w.core.now)
+		if w.core.residents.known != want || w.core.faulted.Len() != want {
+			t.Fatalf("%d entities are known, %d for their faults, want %d", w.core.residents.known, w.core.faulted.Len(), want)
+		}
+	}
+	look(59*time.Minute, once+1)
+	look(2*time.Minute, 1)
+	if res := w.askOf("parked", request.Command, "add", "q"); res.Err != request.ErrParked {
+		t.Fatalf("a parked entity: %+v", res)
+	}
+	look(time.Hour, 1)
+	look(time.Hour, 0)
+	if w.core.faulted.At() != 0 {
+		t.Error("it is looked for faults that are not there")
+	}
+}
+
+// TestFaultsThatAreRememberedAreBounded: one less than the bound, the bound,
+// and one more, which takes the place of those whose time is nearest.
+func TestFaultsThatAreRememberedAreBounded(t *testing.T) {
+	w := quiet(t)
+	for i := range supervise.Most + 1 {
+		w.now = w.now.Add(time.Microsecond)
+		w.askOf(fmt.Sprint(i), request.Command, "trap", fmt.Sprint(i))
+		want := i + 1
+		if want > supervise.Most {
+			want = supervise.Most / 4 * 3
+		}
+		if w.core.residents.known != want {
+			t.Fatalf("after %d entities that faulted %d are known, want %d", i+1, w.core.residents.known, want)
+		}
+	}
+	for id, want := range map[string]int{"0": 0, fmt.Sprint(supervise.Most): 1} {
+		if res := w.askOf(id, request.Inspect, "", ""); res.Info.Faults != want {
+			t.Errorf("entity %s has %d faults, want %d", id, res.Info.Faults, want)
+		}
+	}
+}
+
+// TestFaultsGoWithTheirShard: what the lane led once is not remembered.
+func TestFaultsGoWithTheirShard(t *testing.T) {
+	w := quiet(t)
+	w.ask(request.Command, "trap", "a")
+	w.handOver()
+	w.now = w.now.Add(2 * time.Hour)
+	w.core.now = w.now
+	w.core.faulted.Look(w.core.now)
+	if n := w.core.faulted.Len(); n != 0 || w.core.residents.known != 0 {
+		t.Errorf("%d entities are known for faults, %d at all", n, w.core.residents.known)
+	}
+}

@@ -1,0 +1,74 @@
+package history
+
+import (
+	"errors"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/entity/binding"
+)
+
+// ErrRefused says that a guest made no state of what it was given.
+var ErrRefused = errors.New("the guest refused to make an initial state")
+
+// keepBytes bounds the buffer that a Step keeps.
+const keepBytes = 64 << 10
+
+// Step is what a guest does for a chunk: it makes the state that the events
+// evolve, where it has none, and applies them.
+type Step struct {
+	typ    uint32
+	begin  []byte // frames of hostd_load; empty when the entity is loaded
+	anew   bool   // the entity is loaded, and begins anew
+	frames []byte
+	stored bool // begin has a snapshot
+}
+
+// Step makes s the step of the load's next chunk.
+func (l *Load) Step(s *Step, ch *Chunk) {
+	s.typ, s.frames, s.begin, s.stored = l.Type.Index, ch.frames, s.begin[:0], false
+	s.anew = l.begun && ch.anew
+	if l.begun && !s.anew {
+		return
+	}
+	l.begun = true
+	s.begin = abi.AppendEntityID(s.begin, l.ID.ID)
+	if ch.snapshot != nil {
+		l.from = ch.snapshot.Sequence
+	}
+	s.begin = abi.AppendSequence(s.begin, uint64(max(l.from, ch.start)))
+	if ch.snapshot != nil {
+		s.begin, s.stored = abi.AppendSnapshot(s.begin, ch.snapshot.State), true
+	}
+}
+
+// HasSnapshot reports that the guest is given a snapshot.
+func (s *Step) HasSnapshot() bool { return s.stored }
+
+// Do has a guest take the step with the state of a handle.
+func (s *Step) Do(g binding.Guest, handle uint64) error {
+	if s.anew {
+		if err := g.Drop(handle); err != nil {
+			return err
+		}
+	}
+	if len(s.begin) > 0 {
+		if ok, err := g.Load(s.typ, handle, s.begin); err != nil {
+			return err
+		} else if !ok {
+			return ErrRefused
+		}
+	}
+	if len(s.frames) == 0 {
+		return nil
+	}
+	return g.Apply(handle, s.frames)
+}
+
+// Clear forgets the step, and keeps its memory for the next.
+func (s *Step) Clear() {
+	begin := s.begin[:0]
+	if cap(begin) > keepBytes {
+		begin = nil
+	}
+	*s = Step{begin: begin}
+}

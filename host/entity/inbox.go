@@ -1,0 +1,185 @@
+package entity
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// receipt is the highest number that an entity has from a source, and the
+// proposal that carries it; 0 when it is applied.
+type receipt struct{ number, proposal uint64 }
+
+// inboxSources bounds the sources that a resident entity keeps numbers of, but
+// for those that are in flight.
+const inboxSources = 1024
+
+// received notes that a proposal takes a source's number.
+func (e *entity) received(source sharding.EntityID, number, proposal uint64) {
+	m := e.withMessages()
+	if m.inbox == nil {
+		m.inbox = make(map[sharding.EntityID]receipt)
+	}
+	if len(m.inbox) >= inboxSources {
+		maps.DeleteFunc(m.inbox, func(_ sharding.EntityID, r receipt) bool { return r.proposal <= e.shard.log.Decided() })
+	}
+	m.inbox[source] = receipt{number, proposal}
+}
+
+// inquiry asks which number an entity has from a source, and is the answer.
+type inquiry struct {
+	shard  sharding.ShardID
+	id     sharding.EntityID
+	source sharding.EntityID
+	entity *entity          // that waits for it, or
+	req    *request.Request // a refusal
+	stale  bool             // it may have been read too early
+
+	histories Histories // that answers
+	number    uint64
+	err       error
+}
+
+// inquire has the number of the entity's first request looked for.
+func (e *entity) inquire(r *request.Request) {
+	e.waiting.Unshift(r)
+	e.shard.away[e] = struct{}{}
+	e.withMessages().inquiry = &inquiry{shard: e.shard.id, id: e.id, source: r.Delivery.Source, entity: e, histories: e.shard.opts.Histories}
+	e.shard.runner.Start(e.inquiry())
+}
+
+// answered takes the answer of an inquiry.
+func (b *base) answered(q *inquiry) {
+	if q.req == nil {
+		q.entity.answered(q)
+	} else if s := b.shards[q.shard]; s != nil {
+		s.refuse(q)
+	}
+}
+
+// answered takes the answer of its inquiry. Nothing of the entity that takes a
+// number of that source was in flight when it was asked.
+func (e *entity) answered(q *inquiry) {
+	if e.inquiry() != q {
+		return // the entity has left meanwhile
+	}
+	e.extra.messages.inquiry = nil
+	switch {
+	case q.stale:
+	case q.err == nil:
+		e.received(q.source, q.number, 0)
+	default:
+		r := e.waiting.Pop()
+		if r == nil {
+			break
+		}
+		if r.Kind != request.Deliver {
+			e.waiting.Unshift(r)
+			break
+		}
+		e.shard.settle(r, request.Result{Err: fmt.Errorf("%w: %w", request.ErrBusy, q.err)})
+	}
+	e.shard.enqueue(e)
+}
+
+// deliver decides a send on a resident entity.
+func (d *decider) deliver(e *entity, r *request.Request) {
+	s, msg := e.shard, r.Delivery
+	has, known := e.withMessages().inbox[msg.Source]
+	now := s.sentBy(msg)
+	switch {
+	case !known:
+		e.inquire(r)
+	case msg.Number <= has.number:
+		r.Result = request.Result{Sequence: e.sequence, Duplicate: true}
+		s.awaitCommit(r, has.proposal, false)
+	case msg.After > has.number:
+		if has.proposal <= s.log.Decided() {
+			delete(e.withMessages().inbox, msg.Source) // look again at the next
+		}
+		s.settle(r, request.Result{Err: &request.GapError{Wanted: has.number + 1}})
+	case d.readOnly():
+		s.settle(r, request.Result{Err: request.ErrReadOnly})
+	case d.opts.Suspended(e.id.Type):
+		s.settle(r, request.Result{Err: request.ErrSuspended})
+	case e.typ.Transient:
+		d.fuel = 0
+		d.output.Reset()
+		d.refused(e, r, binding.Env{Now: now}, &request.RejectedError{Code: request.CodeTransient, Message: "the entities of this type keep nothing, so what is sent to them could be lost"})
+	case !e.typ.HasCommand(r.Name):
+		d.fuel = 0
+		d.output.Reset()
+		d.refused(e, r, binding.Env{Now: now}, &request.RejectedError{Code: request.CodeNotFound, Message: "the entity type has no such command"})
+	case !e.affords(r): // those that were admitted with it have spent it
+	default:
+		d.handle(e, r, now, 0)
+	}
+}
+
+// redeliver decides a dead letter that a person wants delivered again.
+func (d *decider) redeliver(e *entity, r *request.Request) {
+	switch {
+	case d.readOnly():
+		e.shard.settle(r, request.Result{Err: request.ErrReadOnly})
+	case d.opts.Suspended(e.id.Type):
+		e.shard.settle(r, request.Result{Err: request.ErrSuspended})
+	case !e.typ.HasCommand(r.Name):
+		e.shard.settle(r, request.Result{Err: request.ErrUnknownCommand})
+	default:
+		d.opts.Logger.Info("a dead letter is delivered again", "entity_type", e.id.Type, "shard_id", e.shard.id,
+			"index", r.Delivery.DeadLetter.Index, "ordinal", r.Delivery.DeadLetter.Ordinal, "item", r.Delivery.DeadLetter.Item, "command", r.Name)
+		d.handle(e, r, e.shard.logNow(), 0)
+	}
+}
+
+// refused records that the entity does not carry out a send: the number is
+// taken, and the source gets the refusal, or it becomes a dead letter. Nothing
+// else of the output takes effect.
+func (d *decider) refused(e *entity, r *request.Request, env binding.Env, why *request.RejectedError) {
+	s, msg := e.shard, r.Delivery
+	evolved := len(d.output.Events) > 0 || d.output.HasState
+	d.output.Reset()
+	switch {
+	case msg.OnReply != "":
+		d.output.Sends = append(d.output.Sends, abi.Send{
+			EntityType: []byte(msg.Source.Type), EntityID: []byte(msg.Source.ID), Command: []byte(msg.OnReject), Payload: rejectionJSON(why),
+		})
+	case s.deadLettersFull():
+		s.settle(r, request.Result{Err: request.ErrDeadLettersFull})
+	default:
+		d.opts.Logger.Warn("a send is refused and becomes a dead letter", "entity_type", e.id.Type, "shard_id", s.id, "source_type", msg.Source.Type,
+			"command", r.Name, "code", why.Code)
+		d.refusal = &journal.Refusal{Code: []byte(why.Code), Message: []byte(why.Message), Command: []byte(r.Name), Payload: r.Payload}
+	}
+	if d.refusal != nil || len(d.output.Sends) > 0 {
+		if err := d.room(e, r); err != nil {
+			s.settle(r, request.Result{Err: err})
+		} else {
+			d.stats.Refused++
+			d.output.Delete = !e.exists // it does not come to exist by what it refuses
+			d.append(e, r, env, 0)
+		}
+	}
+	if evolved {
+		d.lane.reload(e)
+	}
+}
+
+// takeIn lets a delivery wait for its turn.
+func (c *core) takeIn(s *shard, r *request.Request) {
+	switch {
+	case c.opts.Suspended(r.Entity.Type):
+		c.finish(r, request.Result{Err: request.ErrSuspended})
+	case c.intake.Full(r.Entity.Type) || s.undecided >= max(1, c.opts.ShardInFlight/2):
+		c.finish(r, request.Result{Err: request.ErrBusy})
+	default:
+		s.undecided++
+		c.owed++
+		c.intake.Put(r)
+	}
+}

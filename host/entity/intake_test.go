@@ -1,0 +1,156 @@
+package entity
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/entity/limit"
+	"github.com/hostd/hostd/host/entity/timers"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// flood submits deliveries to one entity and returns what becomes of them.
+func (w *world) flood(n int) (got []*asked) {
+	var reqs []*request.Request
+	for i := range n {
+		a := &asked{}
+		got = append(got, a)
+		from := sharding.EntityID{Type: "tally", ID: fmt.Sprintf("from-%d", i)}
+		k := pair{from, sharding.EntityID{Type: "tally", ID: "x"}}
+		w.messages.all[k] = []journal.Message{{Source: k.from, Destination: k.to, Number: 1, Command: "note", Payload: []byte("1")}}
+		reqs = append(reqs, &request.Request{
+			Kind: request.Deliver, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "note", Payload: []byte("1"), ID: request.SendCommand(from, 1), ServerID: true,
+			Shard: worldShard, ExpectedSequence: request.NoExpectation, Delivery: &request.Delivery{Source: from, Number: 1}, Done: a,
+		})
+	}
+	w.core.submit(w.now, reqs)
+	return got
+}
+
+// TestDeliveriesWaitForCallers: beside callers few deliveries are admitted, the
+// fewer the longer commits take; alone many are. What waits is bounded, and
+// leaves half of the shard's requests to callers.
+func TestDeliveriesWaitForCallers(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		caller bool
+		commit time.Duration
+		want   int
+	}{
+		{"alone", false, time.Second, 1024}, {"beside", true, timers.Slow, 256}, {"beside and slow", true, timers.Slow + 1, 32},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := quiet(t)
+			w.now = w.now.Add(time.Hour)
+			w.core.timers.Committed(int64(tt.commit))
+			if tt.caller {
+				w.core.submit(w.now, []*request.Request{{Kind: request.Inspect, Entity: sharding.EntityID{Type: "tally", ID: "y"}, Shard: worldShard, Done: &asked{}},
+					{Kind: request.Query, Name: "sum", Entity: sharding.EntityID{Type: "tally", ID: "y"}, Shard: worldShard, Done: &asked{}}})
+			}
+			got := w.flood(1024)
+			if busy := w.flood(1); busy[0].got == nil || !errors.Is(busy[0].got.Err, request.ErrBusy) {
+				t.Errorf("one more than may wait: %+v", busy[0].got)
+			}
+			w.core.pump()
+			if n := w.core.intake.Admitted(); n != tt.want {
+				t.Errorf("%d are admitted, want %d", n, tt.want)
+			}
+			w.core.stepDown(w.core.shard(worldShard))
+			for i, a := range got {
+				if a.got == nil {
+					t.Fatalf("delivery %d is never answered", i)
+				}
+			}
+			if in := w.core.intake; in.Admitted() != 0 || in.Waiting() != 0 || w.core.owed != 0 {
+				t.Errorf("%d are admitted, %d wait, %d requests are owed after a step-down", in.Admitted(), in.Waiting(), w.core.owed)
+			}
+		})
+	}
+}
+
+// TestRatesHoldDeliveries: past the rate of their type deliveries wait until it
+// allows them, or until their deadline.
+func TestRatesHoldDeliveries(t *testing.T) {
+	w := quiet(t)
+	w.now = w.now.Add(time.Hour)
+	w.typ.Rate = limit.NewRate(10)
+	got := w.flood(30)
+	step := func(d time.Duration) (done int) {
+		w.now = w.now.Add(d)
+		w.core.now = w.now
+		for range 200 {
+			w.core.pump()
+			w.core.endTurn()
+			w.chunk()
+			w.commit()
+			w.reply()
+		}
+		for _, a := range got {
+			if a.got != nil {
+				done++
+			}
+		}
+		return done
+	}
+	if n := step(0); n != 10 {
+		t.Errorf("%d of 30 were carried out at once, want those of a second", n)
+	}
+	if n := step(time.Second); n != 20 {
+		t.Errorf("%d were a second later", n)
+	}
+	if n := step(time.Second); n != 30 {
+		t.Errorf("%d were two seconds later", n)
+	}
+}
+
+// TestSuspendedTypesTakeNoSends: a delivery to a suspended type goes back to
+// its sender, whether the type was suspended before it came or while it waited.
+func TestSuspendedTypesTakeNoSends(t *testing.T) {
+	for _, waiting := range []bool{false, true} {
+		t.Run(fmt.Sprint("waiting ", waiting), func(t *testing.T) {
+			w := quiet(t)
+			suspended := !waiting
+			w.core.opts.Suspended = func(string) bool { return suspended }
+			got := w.flood(1)
+			suspended = true
+			for range 50 {
+				w.core.pump()
+				w.core.endTurn()
+				w.chunk()
+				w.commit()
+				w.reply()
+			}
+			if got[0].got == nil || !errors.Is(got[0].got.Err, request.ErrSuspended) {
+				t.Errorf("the delivery: %+v", got[0].got)
+			}
+			if len(w.log) != 0 {
+				t.Errorf("%d records", len(w.log))
+			}
+		})
+	}
+}
+
+// TestNodesOutboxIsBounded: one below the bound, at it and past it, by number
+// and by bytes; commands that send nothing go on.
+func TestNodesOutboxIsBounded(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.EntitySends, w.core.opts.ShardSends, w.core.opts.NodeSends, w.core.opts.NodeSendBytes = 100, 100, 10, 10_000
+	messages, bytes := 0, 0
+	w.core.opts.Outbox = func() (int, int) { return messages, bytes }
+	for i, tt := range []struct {
+		messages, bytes int
+		ok              bool
+	}{{6, 0, true}, {7, 0, true}, {10, 0, false}, {0, 9_000, true}, {0, 9_990, false}} {
+		messages, bytes = tt.messages, tt.bytes
+		if res := w.ask(request.Command, "send", fmt.Sprint(i)); errors.Is(res.Err, request.ErrOutboxFull) == tt.ok {
+			t.Errorf("with %d sends of %d bytes: %v", tt.messages, tt.bytes, res.Err)
+		}
+		if res := w.ask(request.Command, "note", fmt.Sprint("n", i)); res.Err != nil {
+			t.Errorf("a command without sends: %v", res.Err)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package entity
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// TestRetryOfALostCommandIsNotAcknowledged: a record without events breaks no
+// chain, so its entry can be lost and a later one of the entity be committed. A
+// retry that came meanwhile is decided again, whatever the later one says.
+func TestRetryOfALostCommandIsNotAcknowledged(t *testing.T) {
+	w := quiet(t)
+	w.ask(request.Command, "add", "first")
+	w.flying("setnote", "x")
+	w.flying("add", "y")
+	retry := &asked{}
+	w.core.submit(w.now, []*request.Request{{
+		Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "setnote", Payload: []byte("1"), ID: "x",
+		Shard: worldShard, ExpectedSequence: request.NoExpectation, Done: retry, Again: true, First: w.now.Add(-time.Millisecond),
+	}})
+	w.core.pump()
+	w.core.endTurn()
+	lost := w.flights[0]
+	w.flights = w.flights[1:]
+	w.core.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: lost.term, Number: lost.proposal, Err: errors.New("an item out of turn")})
+	w.ask(request.Command, "add", "z") // and all before it
+	if retry.got == nil || retry.got.Err != nil || retry.got.Duplicate {
+		t.Errorf("the retry: %+v", retry.got)
+	}
+	n := 0
+	for _, r := range w.log {
+		if r.CommandID == journal.CommandID("x") {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("the command is in the log %d times", n)
+	}
+}
+
+// TestLogClockDoesNotRunBack: what a visit that ran long decides is of the time
+// at which it began, and takes back nothing of the shard's clock.
+func TestLogClockDoesNotRunBack(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.InstanceBytes = 1 // an instance for each entity
+	w.tell("slow")
+	w.tell("fast")
+	w.long = true
+	w.number++
+	w.core.submit(w.now, []*request.Request{{
+		Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "slow"}, Name: "add", Payload: []byte("1"), ID: "slow",
+		Shard: worldShard, ExpectedSequence: request.NoExpectation, Done: &asked{},
+	}})
+	w.core.pump()
+	w.long = false
+	if len(w.away) != 1 {
+		t.Fatal("the visit did not run long")
+	}
+	w.now = w.now.Add(time.Second)
+	w.tell("fast")
+	clock := w.core.shard(worldShard).clock
+	w.comeBack()
+	if w.core.shard(worldShard).clock < clock {
+		t.Errorf("the clock is set back to %d from %d", w.core.shard(worldShard).clock, clock)
+	}
+}

@@ -1,0 +1,123 @@
+package entity
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// sentTo has a send of entity s delivered to entity x.
+func (w *world) sentTo(name string, d request.Delivery) request.Result {
+	w.t.Helper()
+	between := pair{sharding.EntityID{Type: "tally", ID: "s"}, sharding.EntityID{Type: "tally", ID: "x"}}
+	d.Source, d.Number = between.from, uint64(len(w.messages.all[between])+1)
+	d.After = d.Number - 1
+	w.messages.all[between] = append(w.messages.all[between], journal.Message{Source: between.from, Destination: between.to, Number: d.Number, Command: name, Payload: []byte("1")})
+	return w.submit(&request.Request{
+		Kind: request.Deliver, Entity: between.to, Name: name, Payload: []byte("1"), ID: request.SendCommand(between.from, d.Number), ServerID: true, Delivery: &d,
+	})
+}
+
+// TestChainOfSendsEnds: 64 sends in a chain are carried out, and what one of
+// them sends says how many led to it. The next becomes a dead letter, whether
+// somebody waits for its outcome or not. Before the cluster's level has hops
+// nothing is counted.
+func TestChainOfSendsEnds(t *testing.T) {
+	for _, level := range []sharding.Level{sharding.Level1, sharding.Level2} {
+		w := quiet(t)
+		w.core.opts.Level = func() sharding.Level { return level }
+		w.core.opts.EntitySends, w.core.opts.ShardSends = 1000, 1000
+		for hops := uint8(0); hops <= journal.MaxHops+1; hops++ {
+			dead, answered := len(w.messages.deadLetters), len(w.messages.outbox)
+			d := request.Delivery{Hops: hops}
+			if hops == journal.MaxHops+1 {
+				d.OnReply, d.OnReject = "heard", "unheard"
+			}
+			if res := w.sentTo("send", d); res.Err != nil {
+				t.Fatal(res.Err)
+			}
+			if hops >= journal.MaxHops && level >= sharding.LevelHops {
+				if len(w.messages.deadLetters) != dead+1 || len(w.messages.outbox) != answered {
+					t.Errorf("%d hops: %d dead letters, %d sends more", hops, len(w.messages.deadLetters)-dead, len(w.messages.outbox)-answered)
+				}
+				continue
+			}
+			if len(w.messages.deadLetters) != dead || len(w.messages.outbox) == answered {
+				t.Errorf("%d hops at level %d: %d dead letters, %d sends more", hops, level, len(w.messages.deadLetters)-dead, len(w.messages.outbox)-answered)
+			}
+			src, err := journal.DecodeMessageSource(w.log[len(w.log)-1].Section(journal.SectionSource))
+			want := hops + 1
+			if level < sharding.LevelHops {
+				want = 0
+			}
+			if err != nil || src.Hops != want || src.Number != uint64(hops)+1 {
+				t.Errorf("%d hops at level %d: the record is of send %d and says %d hops, %v", hops, level, src.Number, src.Hops, err)
+			}
+		}
+		for _, p := range w.problems {
+			if !strings.Contains(p, "heard") {
+				t.Error(p)
+			}
+		}
+	}
+}
+
+// TestDeliveriesAreNotBeforeTheirSends: what a send does is recorded no earlier
+// than the send was, as far as a minute ahead of this node's clock, and what
+// comes after that neither; a time that is further ahead is passed over and
+// counted.
+func TestDeliveriesAreNotBeforeTheirSends(t *testing.T) {
+	w := quiet(t)
+	w.ask(request.Command, "add", "first")
+	now := w.now.UnixNano()
+	for _, tt := range []struct {
+		offset time.Duration
+		taken  bool
+	}{{-time.Hour, false}, {aheadMost + 1, false}, {time.Second, true}, {aheadMost, true}} {
+		was := w.core.shard(worldShard).clock
+		ignored := w.core.stats.AheadOfUs
+		if res := w.sentTo("add", request.Delivery{SentAt: now + int64(tt.offset)}); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+		want := was
+		if tt.taken {
+			want = now + int64(tt.offset)
+		}
+		if at := w.log[len(w.log)-1].RecordedAt; at != want {
+			t.Errorf("a send from %v ahead is carried out %v ahead", tt.offset, time.Duration(at-now))
+		}
+		if n := w.core.stats.AheadOfUs - ignored; (n == 1) != (tt.offset > aheadMost) {
+			t.Errorf("a send from %v ahead: %d are counted", tt.offset, n)
+		}
+	}
+	if res := w.ask(request.Command, "add", "after"); res.Err != nil || w.log[len(w.log)-1].RecordedAt < now+int64(aheadMost) {
+		t.Errorf("the next command: %v, at %d", res.Err, w.log[len(w.log)-1].RecordedAt-now)
+	}
+}
+
+// TestLogClockStaysWithTheOthers: a leader whose clock is an hour ahead of its
+// peers' gives times up to five seconds past the median, and its own where it
+// is behind or where nothing is known of others.
+func TestLogClockStaysWithTheOthers(t *testing.T) {
+	for _, tt := range []struct {
+		offset time.Duration // of the median
+		known  bool
+		want   time.Duration // from this node's clock
+	}{
+		{-time.Hour, true, -time.Hour + clockMost}, {-clockMost - 1, true, -1}, {-clockMost, true, 0}, {-clockMost + 1, true, 0},
+		{0, true, 0}, {time.Hour, true, 0}, {-time.Hour, false, 0},
+	} {
+		w := quiet(t)
+		w.core.opts.Median = func() (time.Duration, bool) { return tt.offset, tt.known }
+		if res := w.ask(request.Command, "add", "c"); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+		if at := time.Duration(w.log[0].RecordedAt - w.now.UnixNano()); at != tt.want {
+			t.Errorf("the median is %v ahead, known %v: the record is %v ahead, want %v", tt.offset, tt.known, at, tt.want)
+		}
+	}
+}

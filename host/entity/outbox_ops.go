@@ -1,0 +1,183 @@
+package entity
+
+import (
+	"github.com/hostd/hostd/host/entity/shardlog"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+)
+
+// addOps puts outbox operations into the shard's open entry of them.
+func (s *shard) addOps(r *request.Request, m shardlog.Messages, ops ...journal.OutboxOp) {
+	s.log.AddOps(r, m, ops...)
+	s.touch()
+	if s.log.OpsBytes() >= s.opts.BatchBytes {
+		s.proposeBatch() // entries are numbered in the order in which they are proposed
+		s.proposeOps()
+	}
+}
+
+// proposeOps closes the open entry of outbox operations and hands it to the
+// log.
+func (s *shard) proposeOps() {
+	if p, data, ok := s.log.CloseOps(s.term); ok {
+		s.propose(p, data)
+	}
+}
+
+// opsDone takes the outcome of an entry of outbox operations. index is the
+// entry's.
+func (s *shard) opsDone(p *proposal, index uint64, err error) {
+	for _, r := range p.Ops {
+		if err == nil {
+			if r.Kind == request.Deliver {
+				s.refusalApplied(r)
+			}
+			s.acknowledged(r, index)
+			s.settle(r, r.Result)
+		} else {
+			s.settle(r, request.Result{Err: err})
+		}
+	}
+}
+
+// acknowledged makes room in the outboxes of entities whose sends arrived.
+func (s *shard) acknowledged(r *request.Request, index uint64) {
+	left := [...][]request.Arrived{r.Delivery.Arrived, r.Delivery.GaveUp}
+	for i := range len(left[0]) + len(left[1]) {
+		list, n := left[0], i
+		if n >= len(list) {
+			list, n = left[1], n-len(list)
+		}
+		source := list[n].Source
+		e := s.entities.Get(source, s.key(source))
+		switch {
+		case e == nil:
+		case e.phase == inMemory && e.outbox() > 0 && index > e.extra.messages.asOf:
+			e.extra.messages.outbox--
+		case e.phase == loading:
+			m := e.withMessages()
+			m.emptied = append(m.emptied, index)
+		}
+	}
+}
+
+// outboxLoaded takes how many sends an entity had on their way as of an index.
+func (e *entity) outboxLoaded(n int, asOf uint64) {
+	if m := e.extra.messages; m != nil {
+		for _, index := range m.emptied {
+			if index > asOf {
+				n--
+			}
+		}
+		m.emptied = nil
+	}
+	if n > 0 {
+		m := e.withMessages()
+		m.outbox, m.asOf = n, asOf
+	}
+}
+
+// noSuchType is why a send is given up.
+var noSuchType = &request.RejectedError{Code: request.CodeNotFound, Message: "there is no such entity type"}
+
+// acknowledge ends sends that have arrived, or never will.
+func (s *shard) acknowledge(r *request.Request) {
+	if len(r.Delivery.GaveUp) > 0 && s.deadLettersFull() {
+		s.settle(r, request.Result{Err: request.ErrDeadLettersFull})
+		return
+	}
+	steps := make([]journal.OutboxOp, 0, len(r.Delivery.Arrived)+len(r.Delivery.GaveUp))
+	for i := range r.Delivery.Arrived {
+		steps = append(steps, journal.OutboxOp{Kind: journal.OutboxAcknowledged, ID: r.Delivery.Arrived[i].ID})
+	}
+	for i := range r.Delivery.GaveUp {
+		s.stats.Refused++
+		s.opts.Logger.Warn("a send goes to a type that does not exist", "entity_type", r.Delivery.GaveUp[i].Source.Type, "shard_id", s.id)
+		steps = append(steps, journal.OutboxOp{
+			Kind: journal.OutboxGivenUp, ID: r.Delivery.GaveUp[i].ID, At: s.logNow(), Code: []byte(noSuchType.Code), Message: []byte(noSuchType.Message), Answer: rejectionJSON(noSuchType),
+		})
+	}
+	s.addOps(r, shardlog.Messages{DeadLetters: len(r.Delivery.GaveUp)}, steps...)
+}
+
+// deliverAgain makes a dead letter that was given up a new send, in a person's
+// name.
+func (s *shard) sendAgain(r *request.Request) {
+	id := r.Delivery.DeadLetter
+	s.opts.Logger.Info("a dead letter is sent again", "shard_id", s.id, "index", id.Index, "ordinal", id.Ordinal, "item", id.Item)
+	s.addOps(r, shardlog.Messages{}, journal.OutboxOp{Kind: journal.OutboxSentAgain, ID: id})
+}
+
+// discard ends a dead letter, in a person's name.
+func (s *shard) discard(r *request.Request) {
+	id := r.Delivery.DeadLetter
+	s.opts.Logger.Info("a dead letter is discarded", "entity_type", r.Entity.Type, "shard_id", s.id, "index", id.Index, "ordinal", id.Ordinal, "item", id.Item)
+	s.addOps(r, shardlog.Messages{}, journal.OutboxOp{Kind: journal.OutboxDiscarded, ID: id})
+}
+
+// askRefuse has a refusal's turn looked for: its entity is not asked, and need
+// not be in memory.
+func (s *shard) askRefuse(r *request.Request) {
+	q := &inquiry{shard: s.id, id: r.Entity, source: r.Delivery.Source, req: r, histories: s.opts.Histories}
+	if s.refusals == nil {
+		s.refusals = make(map[*inquiry]struct{})
+	}
+	s.refusals[q] = struct{}{}
+	s.runner.Start(q)
+}
+
+// refuse takes a send's number without its entity.
+func (s *shard) refuse(q *inquiry) {
+	r := q.req
+	if _, asked := s.refusals[q]; !asked {
+		return // answered when the shard was lost
+	}
+	delete(s.refusals, q)
+	d := r.Delivery
+	switch {
+	case q.err != nil:
+		s.settle(r, request.Result{Err: q.err})
+		return
+	case d.Number <= q.number:
+		s.settle(r, request.Result{Duplicate: true})
+		return
+	case d.After > q.number:
+		s.settle(r, request.Result{Err: &request.GapError{Wanted: q.number + 1}})
+		return
+	case d.OnReply == "" && s.deadLettersFull():
+		s.settle(r, request.Result{Err: request.ErrDeadLettersFull})
+		return
+	}
+	now := s.sentBy(d)
+	m := shardlog.Messages{Sent: 1, Bytes: 256 + len(r.Payload)}
+	step := journal.OutboxOp{
+		Kind: journal.OutboxRefused, Source: sourceSection(d),
+		Type: []byte(r.Entity.Type), Entity: []byte(r.Entity.ID), At: now, Command: []byte(r.Name), OnReject: []byte(d.OnReject),
+		Code: []byte(d.Refuse.Code), Message: []byte(d.Refuse.Message),
+	}
+	if d.OnReply == "" {
+		m = shardlog.Messages{DeadLetters: 1}
+		step.Payload = r.Payload
+	} else {
+		step.Answer = rejectionJSON(d.Refuse)
+	}
+	s.opts.Logger.Warn("a send cannot be carried out", "entity_type", r.Entity.Type, "shard_id", s.id, "source_type", d.Source.Type,
+		"command", r.Name, "code", d.Refuse.Code, "answered", d.OnReply != "")
+	s.stats.Refused++
+	s.proposeBatch() // the records before it, in order
+	s.addOps(r, m, step)
+	s.proposeOps()
+}
+
+// refusalApplied has the numbers of the entity asked for again: the refusal
+// took one past it.
+func (s *shard) refusalApplied(r *request.Request) {
+	e := s.entities.Get(r.Entity, s.key(r.Entity))
+	if e == nil || e.extra == nil || e.extra.messages == nil {
+		return
+	}
+	delete(e.extra.messages.inbox, r.Delivery.Source)
+	if q := e.inquiry(); q != nil && q.source == r.Delivery.Source {
+		q.stale = true
+	}
+}

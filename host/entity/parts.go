@@ -1,0 +1,86 @@
+package entity
+
+import (
+	"time"
+
+	"github.com/hostd/hostd/host/entity/autostart"
+	"github.com/hostd/hostd/host/entity/timers"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/sharding"
+)
+
+// parts is the core as its components see it.
+type parts struct{ c *core }
+
+func (p parts) Now() time.Time { return p.c.now }
+
+func (p parts) Clock(shard sharding.ShardID) (logNow int64, decided uint64) {
+	s := p.c.shards[shard]
+	return s.logNow(), s.log.Decided()
+}
+
+func (p parts) Deferring(shard sharding.ShardID) bool {
+	s := p.c.shards[shard]
+	return len(s.deferred) > 0 || s.full()
+}
+
+func (p parts) Cold(shard sharding.ShardID, id sharding.EntityID) bool {
+	e := p.c.residents.find(p.c.shards[shard], id, p.c.key(id))
+	return e == nil || e.phase != inMemory
+}
+
+func (p parts) Fire(r *request.Request) {
+	s := p.c.shards[r.Shard]
+	s.undecided++
+	p.c.owed++
+	p.c.dispatch(s, r)
+}
+
+func (p parts) Read(scan *timers.Scan) {
+	p.c.runner.Start(timerReading{scan, p.c.opts.Histories})
+}
+
+func (p parts) List(scan *autostart.Scan) {
+	p.c.runner.Start(existingReading{scan, p.c.opts.Existing})
+}
+
+func (p parts) Resident(shard sharding.ShardID, id sharding.EntityID) bool {
+	e := p.c.shards[shard].entities.Get(id, p.c.key(id))
+	return e != nil && e.phase == inMemory
+}
+
+func (p parts) Crowded() bool {
+	_, sum := p.c.residents.usage()
+	return sum > p.c.opts.LaneBytes/10*9
+}
+
+func (p parts) Load() (owed int, commit int64) {
+	return p.c.owed - p.c.timers.Counts().Admitted, p.c.timers.LastCommit()
+}
+
+func (p parts) Late(r *request.Request) bool { return p.c.pastDeadline(r) }
+
+func (p parts) Allow(entityType string, now int64) (wait time.Duration) {
+	t := p.c.opts.Types.Lookup(entityType)
+	if t == nil {
+		return 0
+	}
+	if wait, _ = t.Owes(now); wait == 0 {
+		wait = t.Rate.Take(now)
+	}
+	return wait
+}
+
+func (p parts) Hand(r *request.Request) {
+	if s := p.c.shards[r.Shard]; len(s.deferred) > 0 || s.full() {
+		s.deferred = append(s.deferred, r)
+	} else {
+		p.c.dispatch(s, r)
+	}
+}
+
+func (p parts) Refuse(r *request.Request, err error) {
+	p.c.shards[r.Shard].settle(r, request.Result{Err: err})
+}
+
+func (p parts) LookAt(at int64) { p.c.timers.LookAt(at) }

@@ -1,0 +1,57 @@
+package entity
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// A leader puts a digest of its shard into the log, at most every ten seconds,
+// and none before the cluster's level has them.
+func TestTheLeaderProves(t *testing.T) {
+	w := quiet(t)
+	w.elapse(time.Hour) // the zero time is that of no proof
+	level := sharding.Level1
+	w.core.opts.Level = func() sharding.Level { return level }
+	proof := journal.Proof{Index: 1024, Digest: journal.RowsDigest{7}}
+	taken := func() (proofs []journal.Proof) {
+		w.core.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: w.term, Number: 1 << 40, Proof: &proof})
+		w.core.endTurn()
+		for _, f := range w.flights {
+			e, err := journal.DecodeEntry(f.data)
+			if err != nil || e.Kind != journal.EntryProof {
+				continue
+			}
+			p, err := journal.DecodeProof(e.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			proofs = append(proofs, p)
+		}
+		return proofs
+	}
+	if got := taken(); len(got) != 0 {
+		t.Fatalf("at the first level: %v", got)
+	}
+	level = sharding.Level2
+	if got := taken(); len(got) != 1 || got[0] != proof {
+		t.Fatalf("%v, want %v", got, proof)
+	}
+	w.elapse(proofEvery - time.Millisecond)
+	if got := taken(); len(got) != 1 {
+		t.Fatalf("before the rest is over: %v", got)
+	}
+	w.elapse(time.Millisecond)
+	proof.Index += 1024
+	if got := taken(); len(got) != 2 || got[1] != proof {
+		t.Fatalf("after the rest: %v", got)
+	}
+	w.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: w.term + 1})
+	w.elapse(proofEvery)
+	w.flights = nil
+	if got := taken(); len(got) != 0 {
+		t.Fatalf("of a follower: %v", got)
+	}
+}

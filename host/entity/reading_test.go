@@ -1,0 +1,34 @@
+package entity
+
+import (
+	"github.com/hostd/hostd/host/entity/autostart"
+	"github.com/hostd/hostd/host/entity/timers"
+)
+
+// reader takes what a core wants to be read, each by its kind.
+type reader interface {
+	start(*load)
+	scan(*timers.Scan)
+	existing(*autostart.Scan)
+	lookUp(*inquiry)
+}
+
+// start has a reader read.
+func start(to reader, r Reading) {
+	switch r := r.(type) {
+	case *load:
+		to.start(r)
+	case timerReading:
+		to.scan(r.Scan)
+	case existingReading:
+		to.existing(r.Scan)
+	case *inquiry:
+		to.lookUp(r)
+	default:
+		panic("a reading that no test knows")
+	}
+}
+
+func (w *world) Start(r Reading)  { start(w, r) }
+func (j *bench) Start(r Reading)  { start(j, r) }
+func (a *alarms) Start(r Reading) { start(a, r) }

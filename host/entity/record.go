@@ -1,0 +1,128 @@
+package entity
+
+import (
+	"bytes"
+
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/intake"
+	"github.com/hostd/hostd/host/entity/record"
+	"github.com/hostd/hostd/host/entity/shardlog"
+	"github.com/hostd/hostd/host/entity/timers"
+	"github.com/hostd/hostd/host/entity/window"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+)
+
+// makeRoom has the open batch proposed where the output does not fit behind it.
+// It reports whether the log took that batch. Otherwise entities leave, the
+// output may be overwritten by that, and the request is decided again.
+func (d *decider) makeRoom(e *entity, r *request.Request) bool {
+	s := e.shard
+	if record.Fits(s.log.BatchBytes(), &d.output) {
+		return true
+	}
+	n := s.log.Next()
+	s.proposeBatch()
+	if s.log.Next() == n || s.log.Has(n) {
+		return true
+	}
+	if e.phase == inMemory { // ahead of the log by what is not to be stored
+		d.lane.reload(e)
+	}
+	r.Again = true // others have had their turn since
+	d.lane.dispatch(s, r)
+	return false
+}
+
+// append adds the command's record to the shard's open batch and moves the
+// entity's head on.
+func (d *decider) append(e *entity, r *request.Request, env binding.Env, hash uint64) {
+	s, fuel := e.shard, d.fuel
+	rec := d.record.Begin(journal.Record{
+		Entity: e.id, Term: s.term, RecordedAt: env.Now, Expected: e.sequence, Prev: e.hash,
+		Module: e.typ.Digest, CommandID: r.ID, CommandHash: hash, Reply: d.output.Reply,
+	})
+	d.record.Fuel(fuel)
+	d.fuel = 0
+	d.timerSections(e, r, rec)
+	d.messageSections(e, r, rec)
+	if r.ServerID {
+		rec.Flags |= journal.FlagServerID
+	}
+	d.record.Evolve(&d.output, e.exists)
+	e.exists = !d.output.Delete
+	d.flagStop(e, r, rec)
+	var encoded []byte
+	e.hash, encoded = d.record.End()
+	e.sequence = rec.Last()
+	e.last = s.log.Next()
+	if e.extra != nil {
+		e.extra.faults.Succeeded()
+	}
+	s.clock = max(s.clock, env.Now) // others went on while a visit ran long
+	e.typ.BytesBudget.Spend(d.now.UnixNano(), uint64(len(encoded)))
+	s.log.AddRecord(s.term, encoded, shardlog.Command[*entity]{Entity: e, Req: r})
+	reply := bytes.Clone(rec.Reply)
+	r.Result = request.Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events), Fuel: fuel}
+	if !internal(r) {
+		e.note(window.Command{
+			ID: r.ID, Hash: hash, Reply: reply, RecordedAt: env.Now, Sequence: e.sequence,
+			Events: uint16(len(rec.Events)), Server: r.ServerID,
+		})
+	}
+	switch {
+	case r.Kind == request.Deliver:
+		d.intake.Charge(e.id.Type, int64(fuel)+int64(intake.ByteFuel*len(encoded)))
+	case timers.Of(r) != nil:
+		d.timers.Owe(e.id.Type, len(encoded), fuel)
+	}
+	e.replay.Add(len(rec.Events), len(encoded))
+	d.stats.Commands++
+	d.stats.Events += uint64(len(rec.Events))
+	s.touch()
+	if s.log.BatchBytes() >= d.opts.BatchBytes {
+		s.proposeBatch()
+	}
+}
+
+// timerSections gives a record the timer that made it and those that its guest
+// set and cancelled, and notes which proposal touches them.
+func (d *decider) timerSections(e *entity, r *request.Request, rec *journal.Record) {
+	s := e.shard
+	if due := s.timers.Sections(rec, timers.Of(r), e.id, &d.output, s.log.Next(), s.log.Decided()); due != 0 {
+		s.log.AddTimer(due)
+	}
+}
+
+// messageSections gives a record the message or the dead letter that made it,
+// what its guest sends, and that it is a refusal; and notes what that takes.
+func (d *decider) messageSections(e *entity, r *request.Request, rec *journal.Record) {
+	s, msg := e.shard, r.Delivery
+	switch r.Kind {
+	case request.Deliver:
+		source := sourceSection(msg)
+		d.record.Section(journal.SectionSource, journal.AppendMessageSource(nil, &source))
+		rec.Reply = nil // nobody asks for it again
+		e.received(msg.Source, msg.Number, s.log.Next())
+	case request.Redeliver:
+		d.record.Section(journal.SectionSource, journal.AppendDeadLetterSource(nil, msg.DeadLetter))
+	}
+	m := shardlog.Messages{Sent: len(d.output.Sends), Bytes: d.record.Messages(d.output.Sends)}
+	if m.Sent > 0 {
+		e.withMessages().outbox += m.Sent
+	}
+	if d.refusal != nil {
+		m.DeadLetters = 1
+		d.record.Section(journal.SectionRefusal, journal.AppendRefusal(nil, d.refusal))
+		d.refusal = nil
+	}
+	s.log.AddMessages(m)
+}
+
+// flagStop lets an entity of a type that remembers rest: the record of a
+// request by which it leaves says so, to whoever leads the shard next.
+func (d *decider) flagStop(e *entity, r *request.Request, rec *journal.Record) {
+	if e.typ.Remember && !e.typ.Singleton && (d.output.Passivate || r.Kind == request.Passivate) {
+		rec.Flags |= journal.FlagStopped
+	}
+}

@@ -1,0 +1,236 @@
+package resident
+
+// Cache decides which of a lane's resident entities leaves when memory is
+// short: W-TinyLFU (Einziger, Friedman, Manes, "TinyLFU: A Highly Efficient
+// Cache Admission Policy", 2017). New ones pass through a small window; who
+// leaves the window stays only if it was asked for more often than the one
+// that would leave in its place. It has no size of its own: the caller asks
+// for victims.
+//
+//	add --> window --(over 1 %)--> probation <--touch / over 80 %--> protected
+//	                                   |
+//	                                victim
+type Cache[E Member[E]] struct {
+	window, probation, protected list[E]
+	count                        int // in the lists
+	apart                        int // dormant: they count, and are in no list
+	often                        sketch
+}
+
+// Segment is the list that an entity is in; zero is none.
+type Segment uint8
+
+const (
+	outside Segment = iota
+	inWindow
+	inProbation
+	inProtected
+)
+
+// Links are an entity's neighbours in a list.
+type Links[E any] struct{ prev, next E }
+
+// Member is an entity that can be in a Cache: a pointer.
+type Member[E any] interface {
+	Named
+	// Place is where the cache keeps what it knows of the entity.
+	Place() (*Links[E], *Segment)
+}
+
+// list is entities in order, least recently used first.
+type list[E Member[E]] struct {
+	first, last E
+	len         int
+}
+
+func linksOf[E Member[E]](e E) *Links[E] { l, _ := e.Place(); return l }
+
+func (l *list[E]) push(e E) {
+	var none E
+	place := linksOf(e)
+	if *place = (Links[E]{prev: l.last}); l.last != none {
+		linksOf(l.last).next = e
+	} else {
+		l.first = e
+	}
+	l.last = e
+	l.len++
+}
+
+func (l *list[E]) take(e E) {
+	var none E
+	place := linksOf(e)
+	if place.prev != none {
+		linksOf(place.prev).next = place.next
+	} else {
+		l.first = place.next
+	}
+	if place.next != none {
+		linksOf(place.next).prev = place.prev
+	} else {
+		l.last = place.prev
+	}
+	*place = Links[E]{}
+	l.len--
+}
+
+func (c *Cache[E]) list(s Segment) *list[E] {
+	switch s {
+	case inWindow:
+		return &c.window
+	case inProbation:
+		return &c.probation
+	default:
+		return &c.protected
+	}
+}
+
+func (c *Cache[E]) move(e E, to Segment) {
+	_, seg := e.Place()
+	if *seg != outside {
+		c.list(*seg).take(e)
+	}
+	if *seg = to; to != outside {
+		c.list(to).push(e)
+	}
+}
+
+// Add takes an entity in that is outside.
+func (c *Cache[E]) Add(e E) {
+	c.count++
+	c.often.fit(c.count + c.apart)
+	c.often.increment(e.Key())
+	c.move(e, inWindow)
+	for c.window.len > 1+c.count/100 {
+		c.move(c.window.first, inProbation)
+	}
+}
+
+// Remove takes an entity out, if it is in.
+func (c *Cache[E]) Remove(e E) {
+	if _, seg := e.Place(); *seg == outside {
+		return
+	}
+	c.move(e, outside)
+	if c.count--; c.count+c.apart == 0 {
+		c.often = sketch{} // nobody is left to compare
+	}
+}
+
+// SetApart takes an entity out of the lists that stays in memory.
+func (c *Cache[E]) SetApart(e E) {
+	c.apart++
+	c.Remove(e)
+}
+
+// PutBack takes an entity in again that was set apart.
+func (c *Cache[E]) PutBack(e E) {
+	c.apart--
+	c.count++
+	c.move(e, inProbation)
+}
+
+// DropApart forgets an entity that was set apart.
+func (c *Cache[E]) DropApart() {
+	if c.apart--; c.count+c.apart == 0 {
+		c.often = sketch{}
+	}
+}
+
+// Touch tells that an entity was asked for.
+func (c *Cache[E]) Touch(e E) {
+	c.often.increment(e.Key())
+	switch _, seg := e.Place(); *seg {
+	case inWindow, inProtected:
+		c.move(e, *seg)
+	case inProbation:
+		c.move(e, inProtected)
+		if c.protected.len > (c.count-c.window.len)*4/5 {
+			c.move(c.protected.first, inProbation)
+		}
+	}
+}
+
+// Victim returns the entity that should leave; nil when there is none. It stays
+// in until it is removed or touched.
+func (c *Cache[E]) Victim() E {
+	var none E
+	candidate, oldest := c.probation.last, c.probation.first
+	switch {
+	case candidate == none && c.window.len > 0:
+		return c.window.first
+	case candidate == none:
+		return c.protected.first
+	case c.often.estimate(candidate.Key()) > c.often.estimate(oldest.Key()):
+		return oldest
+	}
+	return candidate
+}
+
+// ForgetApart forgets all entities that were set apart.
+func (c *Cache[E]) ForgetApart() { c.apart = 0 }
+
+// Count is how many entities are in, but for those that are set apart.
+func (c *Cache[E]) Count() int { return c.count }
+
+// Apart is how many entities are set apart.
+func (c *Cache[E]) Apart() int { return c.apart }
+
+// Estimate is how often the entity with that key was asked for of late, about.
+func (c *Cache[E]) Estimate(key uint32) uint64 { return c.often.estimate(key) }
+
+// sketch estimates how often a key was seen of late: a count-min sketch of
+// four-bit counters, halved after ten times as many increments as it has
+// words.
+type sketch struct {
+	words []uint64 // 16 counters each; a power of two
+	added int
+}
+
+// fit makes room for so many keys. A larger sketch begins from nothing.
+func (s *sketch) fit(keys int) {
+	if keys <= len(s.words) {
+		return
+	}
+	n := 1024
+	for n < keys {
+		n *= 2
+	}
+	s.words, s.added = make([]uint64, n), 0
+}
+
+// slot is the i-th counter of a key: a word and a shift.
+func (s *sketch) slot(key uint32, i uint) (word int, shift uint) {
+	h := (uint64(key) + uint64(i)*0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd
+	h ^= h >> 32
+	return int(h & uint64(len(s.words)-1)), uint(key&3)<<4 + i<<2
+}
+
+func (s *sketch) increment(key uint32) {
+	grown := false
+	for i := range uint(4) {
+		w, shift := s.slot(key, i)
+		if s.words[w]>>shift&15 < 15 {
+			s.words[w] += 1 << shift
+			grown = true
+		}
+	}
+	if !grown {
+		return
+	}
+	if s.added++; s.added >= 10*len(s.words) {
+		for i := range s.words {
+			s.words[i] = s.words[i] >> 1 & 0x7777777777777777
+		}
+		s.added /= 2
+	}
+}
+
+func (s *sketch) estimate(key uint32) uint64 {
+	least := uint64(15)
+	for i := range uint(4) {
+		w, shift := s.slot(key, i)
+		least = min(least, s.words[w]>>shift&15)
+	}
+	return least
+}

@@ -1,0 +1,129 @@
+package resident
+
+import "github.com/hostd/hostd/sharding"
+
+// Directory finds the entities of a shard by their names. It costs one pointer
+// for each slot, between two eighths and three quarters of which are taken; a
+// map would keep a copy of the name beside it, and never gives room back.
+// Whoever finds its slot taken is in the next.
+type Directory[E Named] struct {
+	slots []E // a power of two, or none
+	len   int
+}
+
+const leastSlots = 8
+
+// Named is an entity as a Directory knows it: a pointer.
+type Named interface {
+	comparable
+	ID() sharding.EntityID
+	// Key is that of KeyOf for the ID.
+	Key() uint32
+}
+
+// KeyOf is a hash of an entity's name: where the search for it begins, and what
+// the cache counts. The salt keeps callers from choosing names that collide.
+func KeyOf(salt uint64, id sharding.EntityID) uint32 {
+	h := salt
+	for _, s := range [...]string{id.Type, id.ID} {
+		for i := 0; i < len(s); i++ {
+			h = (h ^ uint64(s[i])) * 1099511628211
+			h ^= h >> 29
+		}
+		h *= 0xff51afd7ed558ccd
+	}
+	return uint32(h ^ h>>32)
+}
+
+func (d *Directory[E]) Get(id sharding.EntityID, key uint32) E {
+	var none E
+	if len(d.slots) == 0 {
+		return none
+	}
+	mask := len(d.slots) - 1
+	for i := int(key) & mask; d.slots[i] != none; i = (i + 1) & mask {
+		if e := d.slots[i]; e.Key() == key && e.ID() == id {
+			return e
+		}
+	}
+	return none
+}
+
+// Has reports whether the entity itself is in.
+func (d *Directory[E]) Has(e E) bool { return d.Get(e.ID(), e.Key()) == e }
+
+// Put adds an entity that is not in.
+func (d *Directory[E]) Put(e E) {
+	if 4*(d.len+1) > 3*len(d.slots) {
+		d.resize(max(2*len(d.slots), leastSlots))
+	}
+	d.place(e)
+	d.len++
+}
+
+func (d *Directory[E]) place(e E) {
+	var none E
+	mask := len(d.slots) - 1
+	i := int(e.Key()) & mask
+	for d.slots[i] != none {
+		i = (i + 1) & mask
+	}
+	d.slots[i] = e
+}
+
+// Remove takes an entity out and reports whether it was in.
+func (d *Directory[E]) Remove(e E) bool {
+	var none E
+	if len(d.slots) == 0 {
+		return false
+	}
+	mask := len(d.slots) - 1
+	i := int(e.Key()) & mask
+	for d.slots[i] != e {
+		if d.slots[i] == none {
+			return false
+		}
+		i = (i + 1) & mask
+	}
+	for j := (i + 1) & mask; d.slots[j] != none; j = (j + 1) & mask {
+		if home := int(d.slots[j].Key()) & mask; (j-home)&mask >= (j-i)&mask {
+			d.slots[i] = d.slots[j]
+			i = j
+		}
+	}
+	d.slots[i] = none
+	d.len--
+	switch {
+	case d.len == 0:
+		d.slots = nil
+	case 4*d.len < len(d.slots) && len(d.slots) > leastSlots:
+		d.resize(len(d.slots) / 2)
+	}
+	return true
+}
+
+func (d *Directory[E]) resize(slots int) {
+	var none E
+	old := d.slots
+	d.slots = make([]E, slots)
+	for _, e := range old {
+		if e != none {
+			d.place(e)
+		}
+	}
+}
+
+// All are the entities, in no order; the directory may change meanwhile.
+func (d *Directory[E]) All() []E {
+	var none E
+	out := make([]E, 0, d.len)
+	for _, e := range d.slots {
+		if e != none {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Len is how many entities are in.
+func (d *Directory[E]) Len() int { return d.len }

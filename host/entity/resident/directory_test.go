@@ -1,0 +1,51 @@
+package resident
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// TestDirectoryAgreesWithAMap: entities come and go, many of them with the same
+// key, and all that is in is found.
+func TestDirectoryAgreesWithAMap(t *testing.T) {
+	for seed := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, 4))
+		var d Directory[*member]
+		in := map[sharding.EntityID]*member{}
+		most := 1 + rnd.IntN(500)
+		for step := range 5000 {
+			id := sharding.EntityID{Type: "t", ID: fmt.Sprint(rnd.IntN(most))}
+			key := uint32(len(id.ID)) * 0x9e3779b1 * uint32(id.ID[0]&3)
+			e := d.Get(id, key)
+			if e != in[id] {
+				t.Fatalf("seed %d, step %d: found %v, want %v", seed, step, e, in[id])
+			}
+			stranger := &member{id: id, key: key}
+			if d.Has(stranger) || d.Remove(stranger) {
+				t.Fatalf("seed %d, step %d: another entity of the same name is taken for it", seed, step)
+			}
+			switch {
+			case e == nil:
+				in[id] = stranger
+				d.Put(stranger)
+			case rnd.IntN(3) > 0 || step > 4000:
+				delete(in, id)
+				if !d.Remove(e) {
+					t.Fatalf("seed %d, step %d: it is not removed", seed, step)
+				}
+			}
+			if d.len != len(in) || len(d.slots) > max(leastSlots, 4*d.len+4) {
+				t.Fatalf("seed %d, step %d: %d entities in %d slots, want %d", seed, step, d.len, len(d.slots), len(in))
+			}
+		}
+		for _, e := range d.All() {
+			d.Remove(e)
+		}
+		if len(d.slots) > 0 {
+			t.Fatalf("seed %d: an empty directory has %d slots", seed, len(d.slots))
+		}
+	}
+}

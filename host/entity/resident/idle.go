@@ -1,0 +1,78 @@
+package resident
+
+// Idle is entities in memory, the one that was asked for longest ago first, and
+// up to which of them was looked at.
+type Idle[E IdleMember[E]] struct {
+	first, last E
+	next        E // the first that was not looked at
+}
+
+// IdleLinks are an entity's neighbours in an Idle.
+type IdleLinks[E any] struct {
+	prev, next E
+	in         bool
+}
+
+// In reports that the entity is in a list.
+func (l *IdleLinks[E]) In() bool { return l.in }
+
+// IdleMember is an entity that can be in an Idle: a pointer.
+type IdleMember[E any] interface {
+	comparable
+	// IdlePlace is where the list keeps what it knows of the entity.
+	IdlePlace() *IdleLinks[E]
+}
+
+// First is the entity that was asked for longest ago.
+func (l *Idle[E]) First() E { return l.first }
+
+// Next is the first entity that was not looked at.
+func (l *Idle[E]) Next() E { return l.next }
+
+// Looked takes note that Next was looked at.
+func (l *Idle[E]) Looked() { l.next = l.next.IdlePlace().next }
+
+// Push puts an entity behind all others.
+func (l *Idle[E]) Push(e E) {
+	var none E
+	if *e.IdlePlace() = (IdleLinks[E]{prev: l.last, in: true}); l.last != none {
+		l.last.IdlePlace().next = e
+	} else {
+		l.first = e
+	}
+	l.last = e
+	if l.next == none {
+		l.next = e
+	}
+}
+
+// Unshift puts an entity before all others; it is not looked at.
+func (l *Idle[E]) Unshift(e E) {
+	var none E
+	if *e.IdlePlace() = (IdleLinks[E]{next: l.first, in: true}); l.first != none {
+		l.first.IdlePlace().prev = e
+	} else {
+		l.last = e
+	}
+	l.first = e
+}
+
+// Take takes an entity out.
+func (l *Idle[E]) Take(e E) {
+	var none E
+	place := e.IdlePlace()
+	if l.next == e {
+		l.next = place.next
+	}
+	if place.prev != none {
+		place.prev.IdlePlace().next = place.next
+	} else {
+		l.first = place.next
+	}
+	if place.next != none {
+		place.next.IdlePlace().prev = place.prev
+	} else {
+		l.last = place.prev
+	}
+	*place = IdleLinks[E]{}
+}

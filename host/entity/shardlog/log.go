@@ -1,0 +1,252 @@
+package shardlog
+
+import (
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Log is what is under way in the log of one shard; E is the lane's entities.
+// Proposals are numbered in the order in which they are made, and so are the
+// entries that are open: what is put into one has the number Next.
+//
+//	open batch, open ops --closed--> proposed --done--> decided
+//
+// Outcomes that have seen what is not decided wait behind gates.
+type Log[E any] struct {
+	gates
+
+	next     uint64        // number of the next proposal
+	decided  uint64        // every proposal up to this one is applied or lost
+	proposed []Proposal[E] // without an outcome, in order
+	bytes    int           // of proposed
+
+	batch    batch[E]
+	ops      opsBatch
+	messages Messages // of what is open and proposed
+}
+
+// Command is a command whose record is proposed. Req is nil once its caller has
+// stopped waiting.
+type Command[E any] struct {
+	Entity E
+	Req    *request.Request
+}
+
+// Proposal is an entry on its way through the log: records, outbox operations,
+// a revision of the bindings, or none of these.
+type Proposal[E any] struct {
+	Number   uint64
+	At       int64 // when it was made
+	Commands []Command[E]
+	Revision uint64
+	Due      int64              // of the earliest timer that it sets; 0 for none
+	Ops      []*request.Request // those that asked for outbox operations
+
+	bytes    int
+	messages Messages
+}
+
+// Messages is what an entry adds to what its shard has of entity messages.
+type Messages struct{ Sent, Bytes, DeadLetters int }
+
+func (m *Messages) add(o Messages) {
+	m.Sent, m.Bytes, m.DeadLetters = m.Sent+o.Sent, m.Bytes+o.Bytes, m.DeadLetters+o.DeadLetters
+}
+
+func (m *Messages) sub(o Messages) {
+	m.Sent, m.Bytes, m.DeadLetters = m.Sent-o.Sent, m.Bytes-o.Bytes, m.DeadLetters-o.DeadLetters
+}
+
+// batch is an entry of records that is being filled.
+type batch[E any] struct {
+	data     []byte
+	due      int64
+	messages Messages
+	commands []Command[E]
+}
+
+// opsBatch is an entry of outbox operations that is being filled.
+type opsBatch struct {
+	data     []byte
+	reqs     []*request.Request
+	messages Messages
+}
+
+// Begin begins a leadership whose first proposal has that number.
+func (l *Log[E]) Begin(next uint64) { l.next, l.decided = next, next-1 }
+
+// Abandoned is what was under way when a leadership ended.
+type Abandoned[E any] struct {
+	Proposed []Proposal[E]
+	Open     []Command[E]       // of the batch
+	OpenOps  []*request.Request // of the outbox operations
+	Awaiting []*request.Request // outcomes known
+}
+
+// Abandon forgets what is under way, and returns it. Read rounds that were
+// asked for stay known.
+func (l *Log[E]) Abandon() Abandoned[E] {
+	a := Abandoned[E]{l.proposed, l.batch.commands, l.ops.reqs, l.gates.close()}
+	l.proposed, l.bytes, l.batch, l.ops, l.messages = nil, 0, batch[E]{}, opsBatch{}, Messages{}
+	l.Begin(1)
+	return a
+}
+
+// Next is the number of the proposal that is made next.
+func (l *Log[E]) Next() uint64 { return l.next }
+
+// Decided is the number up to which every proposal is applied or lost.
+func (l *Log[E]) Decided() uint64 { return l.decided }
+
+// Bytes is how much is proposed and has no outcome.
+func (l *Log[E]) Bytes() int { return l.bytes }
+
+// BatchBytes is how much the open batch has.
+func (l *Log[E]) BatchBytes() int { return len(l.batch.data) }
+
+// OpsBytes is how much the open outbox operations have.
+func (l *Log[E]) OpsBytes() int { return len(l.ops.data) }
+
+// Messages is what is open and proposed adds to what the shard has of messages.
+func (l *Log[E]) Messages() Messages { return l.messages }
+
+// Has reports that a proposal has no outcome yet.
+func (l *Log[E]) Has(number uint64) bool {
+	return l.index(number) >= 0
+}
+
+func (l *Log[E]) index(number uint64) int {
+	for i := range l.proposed {
+		if l.proposed[i].Number == number {
+			return i
+		}
+	}
+	return -1
+}
+
+// AddRecord puts a command's record into the open batch.
+func (l *Log[E]) AddRecord(term sharding.Term, record []byte, c Command[E]) {
+	if l.batch.data == nil { // most entries hold one record, and stay in memory for a while
+		l.batch.data = journal.AppendEntryHeader(make([]byte, 0, journal.EntryHeaderBytes+len(record)), journal.EntryRecords, term, l.next)
+	}
+	l.batch.data = append(l.batch.data, record...)
+	l.batch.commands = append(l.batch.commands, c)
+}
+
+// AddMessages notes what a record of the open batch adds.
+func (l *Log[E]) AddMessages(m Messages) {
+	l.batch.messages.add(m)
+	l.messages.add(m)
+}
+
+// AddTimer notes when a timer is due that a record of the open batch sets.
+func (l *Log[E]) AddTimer(due int64) {
+	if l.batch.due == 0 || due < l.batch.due {
+		l.batch.due = max(due, 1)
+	}
+}
+
+// CloseBatch ends the open batch: the proposal that it makes, and its entry. ok
+// is false when nothing is open.
+func (l *Log[E]) CloseBatch() (p Proposal[E], entry []byte, ok bool) {
+	b := l.batch
+	if len(b.commands) == 0 {
+		return p, nil, false
+	}
+	l.batch = batch[E]{}
+	return Proposal[E]{Commands: b.commands, Due: b.due, messages: b.messages}, b.data, true
+}
+
+// AddOps puts outbox operations into the open entry of them, for the request
+// that asked for them.
+func (l *Log[E]) AddOps(r *request.Request, m Messages, ops ...journal.OutboxOp) {
+	if l.ops.data == nil {
+		l.ops.data = make([]byte, journal.EntryHeaderBytes, 512)
+	}
+	for i := range ops {
+		l.ops.data = journal.AppendOutboxOp(l.ops.data, &ops[i])
+	}
+	l.ops.reqs = append(l.ops.reqs, r)
+	l.ops.messages.add(m)
+	l.messages.add(m)
+}
+
+// CloseOps ends the open entry of outbox operations, as CloseBatch does. The
+// entry has the number Next.
+func (l *Log[E]) CloseOps(term sharding.Term) (p Proposal[E], entry []byte, ok bool) {
+	o := l.ops
+	if len(o.reqs) == 0 {
+		return p, nil, false
+	}
+	l.ops = opsBatch{}
+	journal.AppendEntryHeader(o.data[:0], journal.EntryOutbox, term, l.next)
+	return Proposal[E]{Ops: o.reqs, messages: o.messages}, o.data, true
+}
+
+// Add takes a proposal in whose entry is so long, and numbers it.
+func (l *Log[E]) Add(p Proposal[E], bytes int) (number uint64) {
+	p.Number, p.bytes = l.next, bytes
+	l.next++
+	l.bytes += bytes
+	l.proposed = append(l.proposed, p)
+	return p.Number
+}
+
+// Done takes out a proposal that has an outcome; ok is false when it is not
+// there. Outcomes come in order, but a dropped proposal may be told before the
+// ones ahead of it are decided.
+func (l *Log[E]) Done(number uint64) (p Proposal[E], ok bool) {
+	i := l.index(number)
+	if i < 0 {
+		return p, false
+	}
+	p = l.proposed[i]
+	l.bytes -= p.bytes
+	l.messages.sub(p.messages)
+	if i == 0 {
+		l.proposed[0] = Proposal[E]{}
+		l.proposed = l.proposed[1:]
+	} else {
+		l.proposed = append(l.proposed[:i], l.proposed[i+1:]...)
+	}
+	l.decided = l.next - 1
+	if len(l.proposed) > 0 {
+		l.decided = l.proposed[0].Number - 1
+	}
+	return p, true
+}
+
+// Expire hands over the requests whose callers have stopped waiting, of what is
+// proposed and of outcomes. What is proposed keeps its course.
+func (l *Log[E]) Expire(late func(*request.Request) bool, to func(*request.Request)) {
+	for _, p := range l.proposed {
+		for i, c := range p.Commands {
+			if c.Req != nil && late(c.Req) {
+				p.Commands[i].Req = nil
+				to(c.Req)
+			}
+		}
+	}
+	l.gates.take(late, to)
+}
+
+// Await keeps an outcome until every proposal up to gate is decided and, where
+// reads says so, until leadership is confirmed by a read round asked from now
+// on. It reports that nothing keeps it.
+func (l *Log[E]) Await(r *request.Request, gate uint64, reads bool) (free bool) {
+	return l.gates.await(r, gate, reads, l.decided)
+}
+
+// Release hands over the outcomes that nothing keeps any more.
+func (l *Log[E]) Release(to func(*request.Request)) {
+	l.gates.take(func(r *request.Request) bool { return l.gates.free(r, l.decided) }, to)
+}
+
+// TakeLost takes out the outcomes that may have seen a proposal that was lost:
+// all of its entities that wait for it or for a later one. A record without
+// events breaks no chain, so a later one of the entity may be committed all the
+// same.
+func (l *Log[E]) TakeLost(number uint64, of map[sharding.EntityID]struct{}) []*request.Request {
+	return l.gates.lost(number, of)
+}

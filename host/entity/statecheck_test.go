@@ -1,0 +1,52 @@
+package entity
+
+import (
+	"testing"
+
+	"github.com/hostd/hostd/host/entity/statecheck"
+)
+
+// allStates takes the states of all entities that leave memory.
+type allStates []*statecheck.State
+
+func (*allStates) Picks() bool                 { return true }
+func (*allStates) Room() bool                  { return true }
+func (a *allStates) Offer(s *statecheck.State) { *a = append(*a, s) }
+
+// TestStatesInMemoryAreWhatEventsMake plays random commands of entities and
+// builds many of the states that they left with a second time: none differs.
+func TestStatesInMemoryAreWhatEventsMake(t *testing.T) {
+	compared, gone := 0, 0
+	for seed := uint64(1); seed <= 400; seed++ {
+		w := newWorld(t, seed)
+		var states allStates
+		w.core.opts.States = &states
+		checker := statecheck.New(statecheck.Options{Histories: w, ChunkBytes: 60})
+		w.play(600)
+		w.prompt, w.bad, w.noSnapshot = true, -1, false
+		for _, s := range states {
+			equal, err := checker.Compare(t.Context(), s)
+			switch {
+			case equal:
+				compared++
+			case err == nil:
+				t.Errorf("seed %d: %s of %v left with %s at %d, its events make something else", seed, s.ID, s.Type.Durable, s.Bytes, s.Sequence)
+			default:
+				gone++
+			}
+		}
+		if err := checker.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(w.problems) > 0 {
+			t.Errorf("seed %d: %s", seed, w.problems[0])
+		}
+		if w.open != 0 {
+			t.Fatalf("seed %d: %d guests are left", seed, w.open)
+		}
+	}
+	t.Logf("%d states compared, of %d the records were lost", compared, gone)
+	if compared < 500 {
+		t.Errorf("only %d states were compared, %d not", compared, gone)
+	}
+}

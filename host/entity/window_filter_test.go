@@ -1,0 +1,71 @@
+package entity
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/sharding"
+)
+
+// TestWindowIsReadForWhatMayBeInIt: a load from a snapshot reads the commands
+// before it only when one of them comes again, and then knows them all.
+func TestWindowIsReadForWhatMayBeInIt(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.FilterAbove = 4
+	const n = 60
+	for i := range n {
+		w.ask(request.Command, "add", fmt.Sprintf("c%d", i))
+	}
+	w.handOver()
+	loads := w.core.stats.Loads
+	fresh := 0
+	for i := range 5 { // the filter may take one of them for an old one
+		if res := w.ask(request.Command, "add", fmt.Sprintf("new-%d", i)); res.Err != nil || res.Duplicate || int(res.Sequence) != n+i+1 {
+			t.Fatalf("a new command: %+v", res)
+		}
+		fresh++
+	}
+	if reloads := w.core.stats.Loads - loads; reloads > 2 || w.records > 40 && reloads == 1 {
+		t.Errorf("%d loads and %d records for %d new commands", reloads, w.records, fresh)
+	}
+	w.handOver()
+	for i := range n {
+		res := w.ask(request.Command, "add", fmt.Sprintf("c%d", i))
+		if !res.Duplicate || int(res.Sequence) != i+1 {
+			t.Fatalf("command %d again: %+v", i, res)
+		}
+	}
+	if len(w.problems) > 0 {
+		t.Error(w.problems[0])
+	}
+}
+
+// TestServersIDsEndNoWindow: of an entity that was loaded without its window, a
+// command that the server named is forgotten by age, long before those that
+// clients named and that are only in its filter.
+func TestServersIDsEndNoWindow(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.FilterAbove = 4
+	const n, clients = 60, 40
+	for i := range n {
+		w.submit(&request.Request{
+			Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "add", Payload: []byte("1"),
+			ID: id(i), ServerID: i >= clients, // and the snapshot is of one of them
+		})
+	}
+	w.handOver()
+	w.elapse(6 * time.Minute)
+	for i := range 3 {
+		w.ask(request.Command, "add", fmt.Sprintf("new-%d", i))
+	}
+	for _, i := range []int{0, clients / 2, clients - 1} {
+		if res := w.ask(request.Command, "add", fmt.Sprintf("c%d", i)); !res.Duplicate || int(res.Sequence) != i+1 {
+			t.Errorf("command %d again: %+v", i, res)
+		}
+	}
+	if len(w.problems) > 0 {
+		t.Error(w.problems[0])
+	}
+}

@@ -1,0 +1,246 @@
+package entity
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/entity/window"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// clocks are the time that passes and what the leaders' clocks say of it.
+type clocks struct {
+	passed time.Duration
+	pace   time.Duration // of a step
+	differ time.Duration // how far apart the clocks of leaders are
+	off    time.Duration // the clock of this one
+
+	servers bool // some commands get their ids from the server
+}
+
+func (w *world) elapse(d time.Duration) {
+	w.passed += d
+	w.now = w.now.Add(d)
+	w.core.now = w.now
+}
+
+// anotherClock gives a new leader a clock of its own.
+func (w *world) anotherClock() {
+	if w.differ == 0 {
+		return
+	}
+	off := time.Duration(w.rnd.Int64N(int64(w.differ)))
+	w.now = w.now.Add(off - w.off)
+	w.off, w.core.now = off, w.now
+}
+
+// retries counts what became of commands that were sent again.
+type retries struct{ carriedOut, known, forgotten int }
+
+func (n *retries) count(c *client, r *request.Request) {
+	switch {
+	case errors.Is(r.Result.Err, request.ErrForgotten) && !r.Again:
+		c.w.problem("command %s was forgotten before it was known", c.id)
+	case errors.Is(r.Result.Err, request.ErrForgotten):
+		n.forgotten++
+	case c.retry && r.Result.Err == nil && r.Result.Duplicate:
+		n.known++
+	case c.retry && r.Result.Err == nil:
+		n.carriedOut++
+	}
+}
+
+// TestRetriesTakeEffectOnce gives entities windows of a few commands, or of
+// some seconds, so that they forget what is sent again later, and leaders
+// clocks that differ: what the model's log has is there once all the same, and
+// what was not forgotten is carried out or answered.
+func TestRetriesTakeEffectOnce(t *testing.T) {
+	n := *modelSeeds
+	if testing.Short() {
+		n = 60
+	}
+	var sum retries
+	for seed := *modelSeed; seed < *modelSeed+n; seed++ {
+		w := newWorld(t, seed)
+		w.core.opts.Window.Commands = 2 + int(seed%4)
+		w.pace = time.Duration(1 + seed%3*40)
+		if seed%2 == 0 { // forgotten by age
+			w.core.opts.Window = window.Limits{Commands: 4 + int(seed%60), ReplyBytes: 20 + int(seed%90), ClientMaxAge: int64(3 * time.Second), ServerMaxAge: int64(2 * time.Second)}
+			w.pace, w.servers = time.Duration(40+seed%3*40), true
+		}
+		w.differ = time.Duration(seed%3) * window.ClocksAgree / 2
+		w.play(600)
+		if len(w.problems) > 0 {
+			t.Fatalf("seed %d (replay with -model.seed=%d -model.seeds=1): %s", seed, seed, w.problems[0])
+		}
+		sum.carriedOut += w.retries.carriedOut
+		sum.known += w.retries.known
+		sum.forgotten += w.retries.forgotten
+	}
+	t.Logf("of commands sent again %d were carried out, %d known, %d forgotten", sum.carriedOut, sum.known, sum.forgotten)
+	if n >= 60 && (sum.carriedOut == 0 || sum.known == 0 || sum.forgotten == 0) {
+		t.Error("the runs show too little of retries")
+	}
+}
+
+// retry sends a command of entity x whose first attempt was some time ago.
+func (w *world) retry(id string, age time.Duration) request.Result {
+	w.t.Helper()
+	return w.submit(&request.Request{
+		Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "add", Payload: []byte("1"), ID: journal.CommandID(id),
+		Again: true, First: w.now.Add(-age),
+	})
+}
+
+// TestForgottenCommandsAreRefused sends a command each second to an entity that
+// remembers six: in memory, after it was dormant, loaded from its snapshot with
+// and without a filter, and with a new leader, a retry is carried out if its
+// first attempt is younger than all that is forgotten, and refused if it is
+// not. A first attempt is carried out always.
+func TestForgottenCommandsAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		filter int // ids above which a snapshot has one
+		then   func(*world)
+	}{
+		{"in memory", 128, func(*world) {}},
+		{"dormant", 128, func(w *world) {
+			w.elapse(time.Minute)
+			w.core.opts.DormantAfter = time.Second
+			w.core.residents.look(1)
+			w.core.residents.passivateIdle()
+			if w.core.shard(worldShard).dormant.Len() != 1 {
+				w.t.Fatal("it is not dormant")
+			}
+		}},
+		{"loaded", 128, (*world).leaveAndLoad},
+		{"loaded with a filter", 3, (*world).leaveAndLoad},
+		{"with a new leader", 128, (*world).handOver},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := quiet(t)
+			w.core.opts.Window.Commands = 6
+			w.core.opts.FilterAbove, w.core.opts.SnapshotEvents = tt.filter, 6
+			w.core.opts.PassivateAfter = time.Hour
+			const n = 12 // the last snapshot is of the last one: nothing is read behind it
+			for i := range n {
+				w.elapse(time.Second)
+				if res := w.ask(request.Command, "add", fmt.Sprintf("c%d", i)); res.Err != nil {
+					t.Fatal(res.Err)
+				}
+			}
+			sent := w.passed
+			tt.then(w)
+			since := w.passed - sent
+			if res := w.retry("lost", 9*time.Second+since); !errors.Is(res.Err, request.ErrForgotten) {
+				t.Errorf("a command of which nobody knows: %+v", res)
+			}
+			if res := w.retry("c3", 9*time.Second+since); !errors.Is(res.Err, request.ErrForgotten) {
+				t.Errorf("a forgotten command: %+v", res)
+			}
+			if res := w.retry("c9", 3*time.Second+since); !res.Duplicate {
+				t.Errorf("a remembered command: %+v", res)
+			}
+			if res := w.retry("late", time.Second+since/2); res.Err != nil || res.Duplicate || int(res.Sequence) != n+1 {
+				t.Errorf("a retry that is younger than all that is forgotten: %+v", res)
+			}
+			if res := w.ask(request.Command, "add", "new"); res.Err != nil || int(res.Sequence) != n+2 {
+				t.Errorf("a first attempt: %+v", res)
+			}
+			if n := w.core.stats.Forgotten; n != 2 {
+				t.Errorf("%d were refused, want 2", n)
+			}
+			if len(w.problems) > 0 {
+				t.Error(w.problems[0])
+			}
+		})
+	}
+}
+
+// leaveAndLoad has the entity leave memory and be loaded from its snapshot.
+func (w *world) leaveAndLoad() {
+	w.t.Helper()
+	loads := w.core.stats.SnapshotLoads
+	w.ask(request.Passivate, "", "")
+	if res := w.ask(request.Query, "sum", ""); res.Err != nil || w.core.stats.SnapshotLoads != loads+1 {
+		w.t.Fatalf("%+v, %d loads from a snapshot", res, w.core.stats.SnapshotLoads-loads)
+	}
+}
+
+// TestRetriesOfYoungEntities: where nothing is forgotten, any retry is carried
+// out, however old.
+func TestRetriesOfYoungEntities(t *testing.T) {
+	w := quiet(t)
+	for i := range 100 {
+		if res := w.retry(fmt.Sprintf("c%d", i), time.Hour); res.Err != nil || res.Duplicate {
+			t.Fatalf("command %d: %+v", i, res)
+		}
+	}
+}
+
+// TestRetriesWhereNothingCameBefore: an entity that got sends alone before a
+// snapshot has forgotten no command for that. How long ago it could have is all
+// that is known.
+func TestRetriesWhereNothingCameBefore(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.SnapshotEvents = 3
+	w.elapse(time.Hour)
+	for n := range uint64(6) {
+		w.elapse(time.Second)
+		w.deliver(n + 1)
+	}
+	w.leaveAndLoad()
+	if res := w.retry("young", time.Minute); res.Err != nil || res.Duplicate {
+		t.Errorf("a retry of a minute ago: %+v", res)
+	}
+	w.leaveAndLoad()
+	if res := w.retry("young", time.Minute); !res.Duplicate {
+		t.Errorf("a retry of what was carried out: %+v", res)
+	}
+	if res := w.retry("old", 10*time.Minute); !errors.Is(res.Err, request.ErrForgotten) {
+		t.Errorf("a retry of ten minutes ago: %+v", res)
+	}
+	if len(w.problems) > 0 {
+		t.Error(w.problems[0])
+	}
+}
+
+// TestRetriesAreHeldAgainstTheWholeWindow: a full window of which a load has
+// read the end alone has forgotten what was carried out shortly before.
+func TestRetriesAreHeldAgainstTheWholeWindow(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.Window.Commands, w.core.opts.FilterAbove, w.core.opts.SnapshotEvents = 20, 3, 6
+	const n = 40
+	for i := range n {
+		w.elapse(time.Second)
+		w.ask(request.Command, "add", fmt.Sprintf("c%d", i))
+	}
+	w.leaveAndLoad()
+	e := w.core.residents.entity(w.core.shard(worldShard), sharding.EntityID{Type: "tally", ID: "x"})
+	if read, _ := e.seen.Size(); !e.extra.beyond.Partial || read >= 20 {
+		t.Fatalf("%d commands were read", read)
+	}
+	for _, lost := range []string{"lost", "c10"} {
+		if res := w.retry(lost, 30*time.Second); !errors.Is(res.Err, request.ErrForgotten) {
+			t.Errorf("command %s again: %+v", lost, res)
+		}
+	}
+}
+
+// deliver carries out a send to entity x.
+func (w *world) deliver(number uint64) {
+	w.t.Helper()
+	between := pair{sharding.EntityID{Type: "tally", ID: "s"}, sharding.EntityID{Type: "tally", ID: "x"}}
+	w.messages.all[between] = append(w.messages.all[between], journal.Message{Source: between.from, Destination: between.to, Number: number, Command: "add", Payload: []byte("1")})
+	res := w.submit(&request.Request{
+		Kind: request.Deliver, Entity: between.to, Name: "add", Payload: []byte("1"), ID: request.SendCommand(between.from, number), ServerID: true,
+		Delivery: &request.Delivery{Source: between.from, Number: number, After: number - 1},
+	})
+	if res.Err != nil {
+		w.t.Fatal(res.Err)
+	}
+}

@@ -1,0 +1,41 @@
+package host
+
+import (
+	"testing"
+
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// A member that starts and has no metadata yet goes by its data directory:
+// nobody is served as a node where clients are. The metadata, once it has the
+// cluster's, knows better.
+func TestTheDirectorySaysWhetherListenersAreApart(t *testing.T) {
+	state := meta.New()
+	m := &membership{metadata: cluster.NewMetadata(state, 0)}
+	m.apart.Store(true)
+	if m.learnApart() || !m.apart.Load() {
+		t.Error("metadata without a cluster say that the listeners are one")
+	}
+	index := uint64(0)
+	apply := func(command []byte) {
+		t.Helper()
+		index++
+		if _, _, err := state.Apply(index, command); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n1 := meta.Member{Node: "n1", Address: "a", Status: meta.StatusUp, Disk: "d", Incarnation: 1}
+	apply(meta.CreateCluster(meta.Cluster{ID: "c", Format: 1, Shards: 2}, n1))
+	if m.learnApart() || m.apart.Load() {
+		t.Error("the listeners are apart at level 1")
+	}
+	apply(meta.RaiseLevel(sharding.LevelPeerAddress, meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.Speaks}))
+	if !m.learnApart() || !m.apart.Load() {
+		t.Error("the listeners are one at the level at which they are apart")
+	}
+	if m.learnApart() || !m.apart.Load() {
+		t.Error("they have parted twice")
+	}
+}

@@ -1,0 +1,99 @@
+package modules
+
+import (
+	"context"
+	"time"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+const (
+	// copyPeriod is how often a node looks whether it has every module.
+	copyPeriod = 10 * time.Second
+	// copyTime bounds the fetching of one.
+	copyTime = 30 * time.Second
+	// minCopyPause and maxCopyPause lie between attempts to fetch a module that
+	// no other node gave.
+	minCopyPause = 10 * time.Second
+	maxCopyPause = 10 * time.Minute
+)
+
+// backfill keeps a copy of every module of the cluster on this node, those
+// that no type is bound to as well: events were decided by them, and they would
+// be lost with the last of the nodes that they were uploaded to. One is fetched
+// at a time, in the background.
+type backfill struct {
+	modules func() []meta.Module
+	here    func(journal.Digest) bool // whole; it reads the module
+	fetch   func(context.Context, journal.Digest) error
+	full    func() bool // the disk is
+
+	seen    map[journal.Digest]bool // here since the start
+	missing map[journal.Digest]missing
+}
+
+// missing is a module that could not be fetched.
+type missing struct {
+	next  time.Time
+	pause time.Duration
+}
+
+// run copies what this node lacks until ctx ends.
+func (d *Distribution) run(ctx context.Context) {
+	missing := backfill{
+		modules: func() []meta.Module { return d.view().Modules() },
+		here:    func(digest journal.Digest) bool { _, err := d.files.Get(digest); return err == nil },
+		fetch: func(ctx context.Context, digest journal.Digest) error {
+			err := d.Fetch(ctx, digest, "")
+			if err != nil {
+				d.logger.Debug("a module is not copied", "digest", digest.String(), "error", err)
+			} else {
+				d.logger.Info("a module is copied from another node", "digest", digest.String())
+			}
+			return err
+		},
+		full: d.full,
+	}
+	missing.run(ctx)
+}
+
+func (b *backfill) run(ctx context.Context) {
+	b.seen, b.missing = map[journal.Digest]bool{}, map[journal.Digest]missing{}
+	every := time.NewTicker(copyPeriod)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+			b.pass(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// pass looks at all modules once.
+func (b *backfill) pass(ctx context.Context) {
+	for _, m := range b.modules() {
+		digest := journal.Digest(m.Digest)
+		switch {
+		case ctx.Err() != nil || b.full():
+			return
+		case b.seen[digest] || time.Now().Before(b.missing[digest].next):
+			continue
+		case b.here(digest):
+			b.seen[digest] = true
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, copyTime)
+		err := b.fetch(bounded, digest)
+		cancel()
+		if err == nil {
+			b.seen[digest] = true
+			delete(b.missing, digest)
+			continue
+		}
+		pause := max(minCopyPause, min(2*b.missing[digest].pause, maxCopyPause))
+		b.missing[digest] = missing{time.Now().Add(pause), pause}
+	}
+}

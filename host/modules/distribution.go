@@ -1,0 +1,157 @@
+package modules
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/host/registry"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Distribution has the cluster's modules where they are needed: on a majority of
+// the nodes before they are acknowledged, and in the end on all. Its methods are
+// safe for concurrent use, and wait for other nodes as long as ctx allows.
+type Distribution struct {
+	self   sharding.NodeID
+	view   func() *meta.View        // of the metadata
+	others func() []sharding.NodeID // the members that are up and heard, without this node
+	peers  *peer.Peers
+	files  *registry.Registry // of this node
+	full   func() bool        // the disk is: no copy is made
+	logger *slog.Logger
+}
+
+// Spread stores a module that is here on other nodes, and returns when a
+// majority of those that hold data has it: one that is acknowledged outlives
+// any minority. Proxies come and go, and are not counted.
+func (d *Distribution) Spread(ctx context.Context, digest journal.Digest, wasm []byte) error {
+	others := d.others()
+	var to []sharding.NodeID
+	hosts, have := 0, 0
+	for _, m := range d.view().Members() {
+		if m.Status == meta.StatusDown || m.Has(meta.RoleProxy) {
+			continue
+		}
+		hosts++
+		if m.Node == d.self {
+			have++
+		} else if slices.Contains(others, m.Node) {
+			to = append(to, m.Node)
+		}
+	}
+	stored := d.each(to, func(node sharding.NodeID) error {
+		return d.peers.PutBlob(ctx, node, peer.Digest(digest), int64(len(wasm)), bytes.NewReader(wasm))
+	})
+	if have += stored.succeeded; have < hosts/2+1 {
+		return fmt.Errorf("store the module on a majority: %d of %d nodes have it: %w", have, hosts, errors.Join(rpc.ErrNoMajority, stored.err))
+	}
+	return nil
+}
+
+// tally is what came of a call to several nodes.
+type tally struct {
+	succeeded int
+	err       error // joined
+}
+
+// each calls nodes at once and waits for all.
+func (d *Distribution) each(nodes []sharding.NodeID, call func(sharding.NodeID) error) tally {
+	errs := make([]error, len(nodes))
+	var calls sync.WaitGroup
+	for i, node := range nodes {
+		calls.Go(func() { errs[i] = call(node) })
+	}
+	calls.Wait()
+	t := tally{err: errors.Join(errs...)}
+	for _, err := range errs {
+		if err == nil {
+			t.succeeded++
+		}
+	}
+	return t
+}
+
+// Fetch gets a module that is not here from a node that has it: from holder
+// first, where that is given.
+func (d *Distribution) Fetch(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error {
+	if _, err := d.files.Get(digest); err == nil {
+		return nil
+	}
+	from := d.others()
+	if holder != "" && holder != d.self {
+		from = slices.Insert(slices.DeleteFunc(from, func(id sharding.NodeID) bool { return id == holder }), 0, holder)
+	}
+	var errs []error
+	for _, node := range from {
+		var wasm bytes.Buffer
+		_, err := d.peers.GetBlob(ctx, node, peer.Digest(digest), &wasm)
+		if err == nil {
+			_, _, err = d.files.Put(wasm.Bytes())
+			return err
+		}
+		errs = append(errs, err)
+	}
+	return fmt.Errorf("fetch module %s: %w", digest, errors.Join(append(errs, request.ErrModuleNotLoaded)...))
+}
+
+// Module returns a compiled module, fetched first where it is not here.
+func (d *Distribution) Module(ctx context.Context, digest journal.Digest, holder sharding.NodeID) (*engine.Module, error) {
+	m, err := d.files.Module(ctx, digest)
+	var damaged *registry.DamagedError
+	if !errors.Is(err, registry.ErrNotFound) && !errors.As(err, &damaged) {
+		return m, err
+	}
+	if ferr := d.Fetch(ctx, digest, holder); ferr != nil {
+		return nil, errors.Join(err, ferr)
+	}
+	return d.files.Module(ctx, digest)
+}
+
+// Prepare answers another node that is about to activate a module.
+func (d *Distribution) Prepare(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error {
+	_, err := d.Module(ctx, digest, holder)
+	return err
+}
+
+// PrepareEverywhere returns when every node that can be reached has the module
+// compiled.
+func (d *Distribution) PrepareEverywhere(ctx context.Context, digest journal.Digest) error {
+	done := d.each(d.others(), func(node sharding.NodeID) error {
+		err := d.peers.Prepare(ctx, node, peer.Digest(digest), d.self)
+		if err != nil && !d.peers.Heard(node) {
+			return nil // it went away meanwhile
+		}
+		return err
+	})
+	if done.err != nil {
+		return fmt.Errorf("prepare module %s on every node: %w", digest, errors.Join(rpc.ErrNoMajority, done.err))
+	}
+	return nil
+}
+
+// ServedEverywhere returns when every node that can be reached serves the
+// bindings up to the revision.
+func (d *Distribution) ServedEverywhere(ctx context.Context, revision uint64) error {
+	done := d.each(d.others(), func(node sharding.NodeID) error {
+		err := d.peers.AwaitBindings(ctx, node, revision)
+		if err != nil && !d.peers.Heard(node) {
+			return nil // it went away meanwhile
+		}
+		return err
+	})
+	if done.err != nil {
+		return fmt.Errorf("the module is active, and not served on every node yet: %w", errors.Join(rpc.ErrNoMajority, done.err))
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package modules
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/limit"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Served is an entity type that this node serves, as the lanes and as the server
+// know it.
+type Served struct {
+	binding.Type
+	API rpc.Type
+}
+
+// load compiles the module of a binding.
+func (t *Types) load(ctx context.Context, b meta.Binding) (*Served, error) {
+	m, err := t.modules.Module(ctx, journal.Digest(b.Digest), "")
+	if err != nil {
+		return nil, err
+	}
+	about, index, ok := m.Manifest().Type(b.EntityType)
+	if !ok {
+		return nil, fmt.Errorf("module %s does not serve entity type %s", b.Digest, b.EntityType)
+	}
+	bounds := memoryBounds(b.Limits)
+	s := &Served{
+		Type: binding.Type{
+			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision,
+			Commands: names(about.Commands), Queries: names(about.Queries),
+			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
+			Instantiate: func(ctx context.Context) (binding.Guest, error) {
+				g, err := m.InstantiateWith(ctx, bounds)
+				if err != nil {
+					t.faults.count(err)
+					return nil, err
+				}
+				return &guest{Instance: g, faults: &t.faults}, nil
+			},
+		},
+		API: rpc.Type{Encoding: codec.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: rpc.Limits(b.Limits)},
+	}
+	s.limit(t.limits, b.Limits)
+	s.boundMemory(m, bounds)
+	if about.Encoding == manifest.Bytes {
+		s.API.Encoding = codec.Bytes
+	}
+	return s, nil
+}
+
+func names(list []manifest.Named) map[string]bool {
+	if list == nil {
+		return nil
+	}
+	out := make(map[string]bool, len(list))
+	for _, n := range list {
+		out[n.Name] = true
+	}
+	return out
+}
+
+// limit holds the type to its own limits where they are below the node's.
+func (s *Served) limit(node abi.Limits, own meta.Limits) {
+	s.CommandFuel = min(own.CommandFuel, int64(node.CommandFuel))
+	s.QueryFuel = min(own.QueryFuel, int64(node.QueryFuel))
+	for _, l := range []struct {
+		value *int
+		own   int64
+	}{{&node.CommandEvents, own.MaxEvents}, {&node.EventBytes, own.EventBytes}, {&node.ReplyBytes, own.ReplyBytes}} {
+		if l.own > 0 && l.own < int64(*l.value) {
+			*l.value = int(l.own)
+		}
+	}
+	s.Limits = &node
+	s.Rate = limit.NewRate(own.RatePerSecond)
+	s.FuelBudget, s.BytesBudget = limit.NewBudget(own.FuelPerSecond), limit.NewBudget(own.BytesPerSecond)
+}
+
+// memoryBounds are what a type's instances on this node are made with.
+func memoryBounds(own meta.Limits) engine.InstanceOptions {
+	opts := engine.InstanceOptions{MemoryBytes: own.MemoryBytes}
+	if own.TypeMemoryBytes > 0 {
+		opts.Memory = engine.NewMemoryBudget(own.TypeMemoryBytes)
+	}
+	return opts
+}
+
+// boundMemory gives a type with bounds of memory instances of its own, and has
+// entities go elsewhere before one of them is full to its bound: a guest may
+// not survive that.
+func (s *Served) boundMemory(m *engine.Module, b engine.InstanceOptions) {
+	s.OwnInstances = b.MemoryBytes > 0 || b.Memory != nil
+	s.FullAt = b.MemoryBytes * 3 / 4
+	if b.Memory != nil {
+		least := m.InstanceBytes()
+		s.NoRoom = func() bool { return b.Memory.Left() < least }
+	}
+}

@@ -1,0 +1,287 @@
+package modules
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/registry"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Service stores the cluster's modules and binds entity types to them, from
+// whichever node is asked. It is safe for concurrent use.
+type Service struct {
+	engine   *engine.Engine
+	files    *registry.Registry
+	modules  *Distribution
+	types    *Types
+	metadata *cluster.Metadata
+	readOnly func() bool // the disk is
+	caughtUp func() bool // with the metadata that the cluster had at the start
+	refused  refusals
+}
+
+// Upload keeps a module that was not refused lately, and is not now.
+func (s *Service) Upload(ctx context.Context, wasm []byte) (rpc.Module, error) {
+	digest := journal.Digest(sha256.Sum256(wasm))
+	if reason, ok := s.refused.find(digest, time.Now()); ok {
+		return rpc.Module{}, &request.InvalidModuleError{Reason: reason + "; it was refused before, and is not tried again for an hour"}
+	}
+	m, err := s.keep(ctx, wasm)
+	var invalid *request.InvalidModuleError
+	if errors.As(err, &invalid) {
+		s.refused.note(digest, invalid.Reason, time.Now())
+	}
+	return m, err
+}
+
+// keep keeps a module that compiles and describes itself: its bytes in the
+// registries of a majority of the nodes first, then what it is in the metadata.
+func (s *Service) keep(ctx context.Context, wasm []byte) (rpc.Module, error) {
+	if s.readOnly() {
+		return rpc.Module{}, request.ErrReadOnly
+	}
+	if _, err := s.engine.Admit(wasm); err != nil {
+		return rpc.Module{}, invalidModule(err)
+	}
+	digest, stored, err := s.files.Put(wasm)
+	if err != nil {
+		return rpc.Module{}, err
+	}
+	m, err := s.files.Module(ctx, digest)
+	if err != nil {
+		if stored {
+			err = errors.Join(err, s.files.Remove(digest))
+		}
+		return rpc.Module{}, invalidModule(err)
+	}
+	mod := meta.Module{
+		Digest: meta.Digest(digest), Size: int64(len(wasm)), Name: m.Manifest().Name, Version: m.Manifest().Version,
+		UploadedAt: time.Now().UnixNano(),
+	}
+	for _, t := range m.Manifest().EntityTypes {
+		mod.EntityTypes = append(mod.EntityTypes, t.Name)
+		if t.ShardKey != (manifest.ShardKey{}) {
+			if mod.ShardKeys == nil {
+				mod.ShardKeys = make(map[string]sharding.KeyRule)
+			}
+			mod.ShardKeys[t.Name] = sharding.KeyRule(t.ShardKey)
+		}
+	}
+	if err := s.modules.Spread(ctx, digest, wasm); err != nil {
+		return rpc.Module{}, err
+	}
+	if _, err := s.metadata.Do(ctx, meta.PutModule(mod)); err != nil {
+		if errors.Is(err, meta.ErrInvalid) {
+			return rpc.Module{}, &request.InvalidModuleError{Reason: err.Error()}
+		}
+		return rpc.Module{}, err
+	}
+	return s.Get(ctx, digest)
+}
+
+// invalidModule tells the uploader's faults from the node's.
+func invalidModule(err error) error {
+	var refused *engine.AdmissionError
+	var fault *engine.Fault
+	if errors.As(err, &refused) || errors.As(err, &fault) || errors.Is(err, manifest.ErrInvalid) {
+		return &request.InvalidModuleError{Reason: err.Error()}
+	}
+	return err
+}
+
+// List implements rpc.Modules.
+func (s *Service) List(context.Context) ([]rpc.Module, error) {
+	modules := s.metadata.View().Modules()
+	out := make([]rpc.Module, 0, len(modules))
+	for i := len(modules) - 1; i >= 0; i-- {
+		out = append(out, describe(modules[i]))
+	}
+	return out, nil
+}
+
+func describe(m meta.Module) rpc.Module {
+	return rpc.Module{
+		Digest: journal.Digest(m.Digest), Name: m.Name, Version: m.Version, SizeBytes: m.Size,
+		UploadedAt: time.Unix(0, m.UploadedAt), EntityTypes: m.EntityTypes,
+	}
+}
+
+// known is a module of the metadata. That there is none is said only by a node
+// that has caught up: what was just stored is applied where it was decided, and
+// maybe not here yet.
+func (s *Service) known(ctx context.Context, digest journal.Digest) (meta.Module, error) {
+	m, ok := s.metadata.View().Module(meta.Digest(digest))
+	if ok {
+		return m, nil
+	}
+	if err := s.metadata.CatchUp(ctx); err != nil {
+		return meta.Module{}, err
+	}
+	if m, ok = s.metadata.View().Module(meta.Digest(digest)); !ok {
+		return meta.Module{}, request.ErrUnknownModule
+	}
+	return m, nil
+}
+
+// Get implements rpc.Modules.
+func (s *Service) Get(ctx context.Context, digest journal.Digest) (rpc.Module, error) {
+	m, err := s.known(ctx, digest)
+	if err != nil {
+		return rpc.Module{}, err
+	}
+	out := describe(m)
+	compiled, err := s.modules.Module(ctx, digest, "")
+	if err != nil {
+		return rpc.Module{}, err
+	}
+	if out.Manifest, err = json.Marshal(compiled.Manifest()); err != nil {
+		return rpc.Module{}, fmt.Errorf("describe module %s: %w", digest, err)
+	}
+	return out, nil
+}
+
+// Download implements rpc.Modules.
+func (s *Service) Download(ctx context.Context, digest journal.Digest) ([]byte, error) {
+	if _, err := s.known(ctx, digest); err != nil {
+		return nil, err
+	}
+	if err := s.modules.Fetch(ctx, digest, ""); err != nil {
+		return nil, err
+	}
+	return s.files.Get(digest)
+}
+
+// fits makes an instance under a type's limits of memory: a module that cannot
+// even start under them would never serve.
+func fits(ctx context.Context, m *engine.Module, l meta.Limits) error {
+	if l.MemoryBytes == 0 && l.TypeMemoryBytes == 0 {
+		return nil
+	}
+	g, err := m.InstantiateWith(ctx, memoryBounds(l))
+	if err != nil {
+		return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not start within the limits of memory: %v", err)}
+	}
+	return g.Close()
+}
+
+// Activate binds the type to the module once every node that can be reached has
+// it compiled, and returns when all of them serve it. A node that
+// cannot be reached catches up before it serves: a shard that it comes to lead
+// knows the revision that its commands ran under.
+func (s *Service) Activate(ctx context.Context, entityType string, digest journal.Digest, limits *rpc.Limits) (uint64, error) {
+	if _, err := s.known(ctx, digest); err != nil {
+		return 0, err
+	}
+	m, err := s.modules.Module(ctx, digest, "")
+	if err != nil {
+		return 0, err
+	}
+	if _, _, ok := m.Manifest().Type(entityType); !ok {
+		return 0, &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; it serves those that hostd module describe lists", entityType)}
+	}
+	if limits != nil {
+		if err := s.metadata.View().CheckLimits(meta.Limits(*limits)); err != nil {
+			return 0, &rpc.RefusedError{Reason: err.Error()}
+		}
+		if err := fits(ctx, m, meta.Limits(*limits)); err != nil {
+			return 0, err
+		}
+	}
+	order := meta.Bind(entityType, meta.Digest(digest), time.Now().UnixNano())
+	if limits != nil {
+		order = meta.BindLimited(entityType, meta.Digest(digest), time.Now().UnixNano(), meta.Limits(*limits))
+	}
+	return s.rebind(ctx, digest, order)
+}
+
+// rebind has every node that can be reached fetch and compile the module, has
+// the order bind a type to it, and returns when all of them serve it.
+func (s *Service) rebind(ctx context.Context, digest journal.Digest, order []byte) (uint64, error) {
+	if err := s.modules.PrepareEverywhere(ctx, digest); err != nil {
+		return 0, err
+	}
+	res, err := s.metadata.Do(ctx, order)
+	if errors.Is(err, meta.ErrShardKey) || errors.Is(err, meta.ErrConflict) {
+		return 0, &rpc.RefusedError{Reason: err.Error()}
+	}
+	if err != nil {
+		return 0, err
+	}
+	// What was bound is applied where it was decided, and maybe not here yet.
+	if err := s.metadata.CatchUp(ctx); err != nil {
+		return 0, err
+	}
+	if err := s.types.Refresh(ctx); err != nil {
+		return 0, err
+	}
+	return res.Revision, s.modules.ServedEverywhere(ctx, res.Revision)
+}
+
+// Rollback takes back what Activate did. The module before is prepared as one
+// that is activated.
+func (s *Service) Rollback(ctx context.Context, entityType string, revision uint64) (rpc.Rollback, error) {
+	if err := s.metadata.CatchUp(ctx); err != nil {
+		return rpc.Rollback{}, err
+	}
+	view := s.metadata.View()
+	b, bound := view.Binding(entityType)
+	if revision == 0 {
+		revision = b.Revision
+	}
+	now := rpc.Rollback{Digest: journal.Digest(b.Digest), Revision: b.Revision}
+	switch {
+	case !bound:
+		return rpc.Rollback{}, request.ErrUnknownType
+	case view.Level() < sharding.LevelRollbackOf:
+		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, a rollback is of level %d: hostd cluster raise-level", view.Level(), sharding.LevelRollbackOf)}
+	case b.TookBack == revision:
+		return now, s.modules.ServedEverywhere(ctx, b.Revision)
+	case b.Revision != revision:
+		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d: another module or other limits were activated", entityType, b.Revision, revision)}
+	case len(b.History) == 0:
+		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("no other module has served %s", entityType)}
+	}
+	now.Digest = journal.Digest(b.History[len(b.History)-1].Digest)
+	m, err := s.modules.Module(ctx, now.Digest, "")
+	if err != nil {
+		return rpc.Rollback{}, err
+	}
+	if err := fits(ctx, m, b.Limits); err != nil {
+		return rpc.Rollback{}, err
+	}
+	now.Revision, err = s.rebind(ctx, now.Digest, meta.RollbackOf(entityType, revision, time.Now().UnixNano()))
+	return now, err
+}
+
+// Lookup says "unknown" only once this node has all the metadata that was
+// committed before the question. It waits no longer than two readings take.
+func (s *Service) Lookup(ctx context.Context, entityType string) (rpc.Type, error) {
+	if t := s.types.Served(entityType); t != nil {
+		return t.API, nil
+	}
+	if !s.caughtUp() {
+		return rpc.Type{}, request.ErrNotReady
+	}
+	if _, bound := s.metadata.View().Binding(entityType); bound {
+		return rpc.Type{}, request.ErrModuleNotLoaded
+	}
+	if s.metadata.Confirm(ctx) != nil {
+		return rpc.Type{}, request.ErrNotReady
+	}
+	if _, bound := s.metadata.View().Binding(entityType); bound {
+		return rpc.Type{}, request.ErrModuleNotLoaded
+	}
+	return rpc.Type{}, request.ErrUnknownType
+}

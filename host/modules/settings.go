@@ -1,0 +1,189 @@
+package modules
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Settings whose keys are entity.TYPE.NAME are about an entity type, and take
+// the place of what its module says. The names:
+//
+//	passivate-after    how long an entity may be idle before it leaves memory,
+//	                   such as 90s or 30m, or never
+//	retain-events      which events stay when a snapshot is taken: the last so
+//	                   many, or snapshots or all
+//	retain-snapshots   how many snapshots of an entity stay
+//	suspended          true: commands of callers are refused, messages and timers wait
+const (
+	settingPrefix       = "entity."
+	passivateName       = "passivate-after"
+	retainEventsName    = "retain-events"
+	retainSnapshotsName = "retain-snapshots"
+	suspendedName       = "suspended"
+
+	neverIdle       = "never"
+	retainAll       = "all"
+	retainSnapshots = "snapshots"
+	// shortestIdle is how fine a lane knows when an entity was last asked for.
+	shortestIdle = 100 * time.Millisecond
+)
+
+// overrides are the settings of one entity type.
+type overrides struct {
+	idle      time.Duration // 0: not set; negative is never
+	retention entity.RetentionOverride
+	suspended bool
+}
+
+// set takes one setting in.
+func (o *overrides) set(name, value string) (err error) {
+	switch name {
+	case passivateName:
+		o.idle, err = parseIdle(value)
+	case retainEventsName:
+		o.retention.Records, err = parseRetention(value)
+		o.retention.RecordsSet = err == nil
+	case retainSnapshotsName:
+		o.retention.Snapshots, err = parseCount(value, manifest.MaxRetainSnapshots)
+	case suspendedName:
+		if o.suspended = value == "true"; !o.suspended {
+			err = fmt.Errorf("%.32q is not true; an empty value removes it", value)
+		}
+	default:
+		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s and %s", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName)
+	}
+	return err
+}
+
+// Settings are the settings about entity types, as this node knows them.
+type Settings struct {
+	of    atomic.Pointer[map[string]overrides]
+	moved func() // told when they have changed
+}
+
+func newSettings() *Settings {
+	t := &Settings{moved: func() {}}
+	t.of.Store(&map[string]overrides{})
+	return t
+}
+
+// IdleAfter returns the idle time that is set for a type; negative is never.
+func (t *Settings) IdleAfter(entityType string) (time.Duration, bool) {
+	d := (*t.of.Load())[entityType].idle
+	return d, d != 0
+}
+
+// RetentionOverride returns what is set of how much a type's entities keep.
+func (t *Settings) RetentionOverride(entityType string) entity.RetentionOverride {
+	return (*t.of.Load())[entityType].retention
+}
+
+// Suspended reports that a type is suspended.
+func (t *Settings) Suspended(entityType string) bool {
+	return (*t.of.Load())[entityType].suspended
+}
+
+// learn takes the settings of a view.
+func (t *Settings) learn(view *meta.View) {
+	next := make(map[string]overrides)
+	for _, key := range view.SettingKeys() {
+		entityType, name, ok := typeSetting(key)
+		if !ok {
+			continue
+		}
+		if s, ok := view.Setting(key); ok {
+			// One that a newer release knows, and this one does not, leaves the others.
+			if o := next[entityType]; o.set(name, string(s.Value)) == nil {
+				next[entityType] = o
+			}
+		}
+	}
+	if !maps.Equal(next, *t.of.Load()) {
+		t.of.Store(&next)
+		t.moved()
+	}
+}
+
+// typeSetting returns what a setting's key is about.
+func typeSetting(key string) (entityType, name string, ok bool) {
+	rest, ok := strings.CutPrefix(key, settingPrefix)
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(rest, ".")
+}
+
+func parseIdle(text string) (time.Duration, error) {
+	if text == neverIdle {
+		return -1, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < shortestIdle || d > manifest.MaxPassivate {
+		return 0, fmt.Errorf("%q is not a time from %v to %v, such as 90s or 30m, and not %q", text, shortestIdle, manifest.MaxPassivate, neverIdle)
+	}
+	return d, nil
+}
+
+// parseRetention returns a retention as snapshots carry it.
+func parseRetention(text string) (uint64, error) {
+	switch text {
+	case retainAll:
+		return manifest.RetainAll.Snapshots(), nil
+	case retainSnapshots:
+		return manifest.RetainSnapshots.Snapshots(), nil
+	}
+	n, err := parseCount(text, manifest.MaxRetain)
+	if err != nil {
+		return 0, fmt.Errorf("%w, and not %q or %q", err, retainAll, retainSnapshots)
+	}
+	return manifest.Retention(n).Snapshots(), nil
+}
+
+func parseCount(text string, most int) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, fmt.Errorf("%.32q is not a number from 1 to %d", text, most)
+	}
+	return n, nil
+}
+
+// CheckSetting refuses a setting about entity types that says nothing. An empty
+// value deletes one, whatever it was.
+func CheckSetting(key, value string) error {
+	if value == "" || !strings.HasPrefix(key, settingPrefix) {
+		return nil
+	}
+	entityType, name, ok := typeSetting(key)
+	if !ok || (sharding.EntityID{Type: entityType, ID: "x"}).Validate() != nil {
+		name = "" // that is none of them
+	}
+	return new(overrides).set(name, value)
+}
+
+// run keeps the settings up to the metadata until ctx ends.
+func (t *Settings) run(ctx context.Context, m *cluster.Metadata) {
+	var seen uint64
+	for {
+		changed := m.Changed()
+		if view := m.View(); view.SettingRevision() != seen {
+			t.learn(view)
+			seen = view.SettingRevision()
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package modules
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/entity"
+)
+
+func TestTypeSettings(t *testing.T) {
+	for key, values := range map[string]map[string]bool{
+		"entity.session.passivate-after":  {"30m": true, "100ms": true, "never": true, "720h": true, "": true, "99ms": false, "721h": false, "30": false, "-1s": false, "soon": false},
+		"entity.session.retain-events":    {"1": true, "1000000000": true, "all": true, "snapshots": true, "": true, "0": false, "-1": false, "1000000001": false, "none": false, "10s": false},
+		"entity.session.retain-snapshots": {"1": true, "4": true, "": true, "0": false, "5": false, "all": false},
+		"entity.session.suspended":        {"true": true, "": true, "false": false, "yes": false},
+		"entity.Session.passivate-after":  {"30m": false, "": true},
+		"entity.session.other":            {"30m": false},
+		"entity.session":                  {"30m": false},
+		"entity.passivate-after":          {"30m": false},
+		"entity..passivate-after":         {"30m": false},
+		"mine":                            {"30m": true, "anything": true},
+	} {
+		for value, ok := range values {
+			if err := CheckSetting(key, value); (err == nil) != ok {
+				t.Errorf("%s = %q: %v", key, value, err)
+			}
+		}
+	}
+	if entityType, name, ok := typeSetting("entity.a-b.passivate-after"); !ok || entityType != "a-b" || name != passivateName {
+		t.Error(entityType, name, ok)
+	}
+	var got overrides
+	for name, value := range map[string]string{passivateName: "90s", retainEventsName: "20", retainSnapshotsName: "3", suspendedName: "true"} {
+		if err := got.set(name, value); err != nil {
+			t.Error(err)
+		}
+	}
+	want := overrides{90 * time.Second, entity.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true}
+	if got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for value, records := range map[string]uint64{"all": 0, "snapshots": 1} {
+		if err := got.set(retainEventsName, value); err != nil || got.retention.Records != records || !got.retention.RecordsSet {
+			t.Errorf("%s: %+v %v", value, got, err)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package modules
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Types are the entity types that this node can serve: the metadata's bindings,
+// each with its module compiled. Look-ups never block.
+type Types struct {
+	metadata *cluster.Metadata
+	keys     *ShardKeys
+	modules  *Distribution
+	limits   abi.Limits // of this node
+	logger   *slog.Logger
+	faults   faultCounts
+
+	moved     func() // told when reached has risen
+	types     atomic.Pointer[map[string]*Served]
+	autostart atomic.Pointer[[]string] // the types of these that remember their entities
+	revision  atomic.Uint64            // every binding up to it is served
+	reached   atomic.Uint64            // no binding before it is served in the place of a later one
+	failing   atomic.Bool              // a module could not be loaded, and is tried again
+	turn      chan struct{}            // held by the one refresh at a time
+	mu        sync.Mutex               // guards changed
+	changed   chan struct{}            // closed and made anew after a refresh
+}
+
+func newTypes(m *cluster.Metadata, keys *ShardKeys, modules *Distribution, limits abi.Limits, logger *slog.Logger) *Types {
+	t := &Types{
+		metadata: m, keys: keys, modules: modules, limits: limits, logger: logger, moved: func() {},
+		turn: make(chan struct{}, 1), changed: make(chan struct{}),
+	}
+	t.types.Store(&map[string]*Served{})
+	t.autostart.Store(&[]string{})
+	return t
+}
+
+// Lookup implements binding.Types.
+func (t *Types) Lookup(entityType string) *binding.Type {
+	if t := t.Served(entityType); t != nil {
+		return &t.Type
+	}
+	return nil
+}
+
+// Remembered names the types whose entities stay in memory.
+func (t *Types) Remembered() []string { return *t.autostart.Load() }
+
+// Singletons returns the entities of singleton types that belong to a shard.
+func (t *Types) Singletons(shard sharding.ShardID) (ids []sharding.EntityID) {
+	for _, name := range t.Remembered() {
+		id := sharding.EntityID{Type: name, ID: manifest.SingletonID}
+		if at, known := t.keys.Locate(id); known && at == shard {
+			if t := t.Served(name); t != nil && t.Singleton {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
+
+// Served returns a type that this node serves, nil for any other.
+func (t *Types) Served(entityType string) *Served {
+	return (*t.types.Load())[entityType]
+}
+
+// Refresh makes the look-up table equal to the metadata, fetching and compiling
+// what is new; others wait for their turn meanwhile, as long as ctx lasts. A
+// type whose module cannot be had is not served, not by its former module
+// either, and holds up no other; the first such fault is returned after
+// everything else is done.
+func (t *Types) Refresh(ctx context.Context) error {
+	select {
+	case t.turn <- struct{}{}:
+		defer func() { <-t.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait to load modules: %w", ctx.Err())
+	}
+	old := *t.types.Load()
+	next := make(map[string]*Served, len(old))
+	var first error
+	view := t.metadata.View()
+	if view.Revision() < t.revision.Load() {
+		return nil // the metadata replica was renewed and is not there yet
+	}
+	t.keys.learn(view) // before a type is served, its entities have their shards
+	for _, binding := range view.Bindings() {
+		served := old[binding.EntityType]
+		if served == nil || served.Digest != journal.Digest(binding.Digest) || served.Revision != binding.Revision {
+			made, err := t.load(ctx, binding)
+			if err != nil {
+				t.logger.Error("an active module cannot be loaded", "entity_type", binding.EntityType, "digest", binding.Digest.String(), "error", err)
+				if first == nil {
+					first = fmt.Errorf("load the module of entity type %s: %w", binding.EntityType, err)
+				}
+			}
+			served = made
+		}
+		if served != nil {
+			next[binding.EntityType] = served
+		}
+	}
+	t.types.Store(&next)
+	autostart := []string{}
+	for name, served := range next {
+		if served.Remember {
+			autostart = append(autostart, name)
+		}
+	}
+	t.autostart.Store(&autostart)
+	if view.Revision() > t.reached.Load() {
+		t.reached.Store(view.Revision())
+		t.moved()
+	}
+	if first == nil && view.Revision() > t.revision.Load() {
+		t.revision.Store(view.Revision())
+		t.announce()
+	}
+	return first
+}
+
+// Reached is the revision before which no binding is served in the place of a
+// later one.
+func (t *Types) Reached() uint64 { return t.reached.Load() }
+
+// Failing reports that a module could not be loaded, and is tried again.
+func (t *Types) Failing() bool { return t.failing.Load() }
+
+// Faults is how many calls of guests have failed by a kind of fault.
+func (t *Types) Faults(kind engine.FaultKind) uint64 { return t.faults[kind].Load() }
+
+func (t *Types) announce() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// Await waits until every binding up to the revision is served here.
+func (t *Types) Await(ctx context.Context, revision uint64) error {
+	for {
+		t.mu.Lock()
+		changed := t.changed
+		t.mu.Unlock()
+		if t.revision.Load() >= revision {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("serve binding revision %d: %w", revision, ctx.Err())
+		}
+	}
+}
+
+// run refreshes after each change of the metadata until ctx ends.
+func (t *Types) run(ctx context.Context) {
+	var seen uint64
+	var again <-chan time.Time // after a failure: what was missing may be there later
+	pause := minLoadPause
+	for {
+		changed := t.metadata.Changed()
+		if rev := t.metadata.View().Revision(); rev != seen || again != nil {
+			if err := t.Refresh(ctx); err == nil {
+				seen, again, pause = rev, nil, minLoadPause
+			} else {
+				again = time.After(pause)
+				pause = min(2*pause, maxLoadPause)
+			}
+			t.failing.Store(again != nil)
+		}
+		select {
+		case <-changed:
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Pauses between attempts to load a module.
+const (
+	minLoadPause = time.Second
+	maxLoadPause = 30 * time.Second
+)

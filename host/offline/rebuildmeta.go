@@ -1,0 +1,234 @@
+package offline
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/raftgroup/offline"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
+	"github.com/hostd/hostd/journal/wal"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/coordinator"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// RebuildMetadata makes new metadata from the files that Inspect wrote of every
+// node that is left, and lets the metadata shard begin anew with it on this
+// node, which is stopped, as its only replica. All other nodes must give their
+// replicas of it up, by RejoinMetadata, before any of them starts: a majority
+// of the old ones would go on with the old metadata. It prints what it did to
+// out. One that was interrupted is repeated with the same files, and the node
+// refuses to start until then.
+func RebuildMetadata(dir string, files []string, out io.Writer) error {
+	lock, err := datadir.Lock(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	id, err := datadir.ReadIdentity(dir)
+	if err != nil {
+		return err
+	}
+	if id.Cluster == "" {
+		return errors.New("the node has not joined a cluster: begin on one that has")
+	}
+	f, err := planFounding(&id, files)
+	if err != nil {
+		return err
+	}
+	if !id.Rebuilding {
+		id.Rebuilding = true
+		if err := id.Write(dir); err != nil {
+			return err
+		}
+	}
+	if err := withLog(dir, func(rec *recovery.Recovered, log *wal.Log) error {
+		return offline.BeginAnew(rec, log, disk.OS{}, filepath.Join(dir, datadir.SnapshotDir), f.founding)
+	}); err != nil {
+		if errors.Is(err, offline.ErrBegun) {
+			err = fmt.Errorf("%w: the files are older than what this node has: inspect all nodes again", err)
+		}
+		return err
+	}
+	id.Rebuilding, id.Rejoin = false, ""
+	id.MetaReplica, id.MetaVoters = f.founding.Replica, []sharding.ReplicaID{f.founding.Replica}
+	if err := id.Write(dir); err != nil {
+		return err
+	}
+	f.describe(out)
+	return nil
+}
+
+// refounding is what the metadata shard begins anew with.
+type refounding struct {
+	state    *meta.State
+	founding offline.Founding
+	base     *remains // whose metadata it is made from, nil for none
+}
+
+// planFounding decides what the metadata shard begins anew with. It depends on
+// the files alone, so that a repetition decides the same.
+func planFounding(id *datadir.Identity, names []string) (refounding, error) {
+	all, err := readRemains(names)
+	if err != nil {
+		return refounding{}, err
+	}
+	self := slices.IndexFunc(all, func(r *remains) bool { return r.Node == id.Node })
+	switch {
+	case self < 0:
+		return refounding{}, fmt.Errorf("there is no file of this node, %s: inspect it too", id.Node)
+	case all[self].Disk != id.Disk || all[self].Incarnation != id.Incarnation:
+		return refounding{}, fmt.Errorf("node %s was started since its file was made: stop all nodes and inspect them again", id.Node)
+	}
+	f := refounding{base: newestMetadata(all)}
+	base, pairs := meta.New(), []meta.KV(nil)
+	if f.base != nil {
+		pairs = f.base.pairs()
+		if err := base.Load(0, pairs); err != nil {
+			return f, err
+		}
+	}
+	cluster, created := base.View().Cluster()
+	if !created {
+		cluster = meta.Cluster{ID: id.Cluster, Format: datadir.ClusterFormat, Shards: id.Shards}
+	}
+	r := coordinator.Remains{Cluster: cluster, Metadata: pairs, Founder: id.Node}
+	var index uint64
+	var term sharding.Term
+	for _, n := range all {
+		r.Nodes = append(r.Nodes, n.nodeRemains(base.View()))
+		i, t := n.end()
+		index, term = max(index, i), max(term, t)
+	}
+	if f.state, err = coordinator.Rebuild(r); err != nil {
+		return f, err
+	}
+	p, _ := f.state.View().Placement(sharding.MetaShard)
+	f.founding = offline.Founding{
+		Shard: sharding.MetaShard, Replica: p.Replicas[0].ID, Index: index + 1, Term: term + 1,
+		State: metadataStream(f.state, index+1, term+1),
+	}
+	return f, nil
+}
+
+// readRemains reads the files, one for each node.
+func readRemains(names []string) ([]*remains, error) {
+	var all []*remains
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		r := &remains{}
+		if err := json.Unmarshal(data, r); err != nil {
+			return nil, fmt.Errorf("%s is no whole file of hostd recover --inspect: %w", filepath.Base(name), err)
+		}
+		if r.Version != remainsVersion || r.Node == "" {
+			return nil, fmt.Errorf("%s has version %d, this release reads %d", filepath.Base(name), r.Version, remainsVersion)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// newestMetadata is the file with the metadata that raft would elect, nil when
+// none has any.
+func newestMetadata(all []*remains) (newest *remains) {
+	for _, r := range all {
+		if r.Metadata == nil {
+			continue
+		}
+		if newest == nil || cmp.Or(cmp.Compare(r.Metadata.Term, newest.Metadata.Term), cmp.Compare(r.Metadata.Index, newest.Metadata.Index)) > 0 {
+			newest = r
+		}
+	}
+	return newest
+}
+
+func (r *remains) pairs() []meta.KV {
+	var out []meta.KV
+	for _, p := range r.Metadata.Pairs {
+		out = append(out, meta.KV{Key: []byte(p.Key), Value: []byte(p.Value)})
+	}
+	return out
+}
+
+// end is how far the node had anything of the metadata shard, and the highest
+// term that it saw there.
+func (r *remains) end() (index uint64, term sharding.Term) {
+	for _, c := range r.Replicas {
+		if c.Shard == sharding.MetaShard {
+			index, term = c.Index, c.Term
+		}
+	}
+	if r.Metadata != nil {
+		index, term = max(index, r.Metadata.Index), max(term, r.Metadata.Term)
+	}
+	return index, term
+}
+
+func (f *refounding) describe(out io.Writer) {
+	view := f.state.View()
+	if f.base != nil {
+		fmt.Fprintf(out, "metadata of node %s as of index %d of term %d; %d modules, %d bound entity types\n",
+			f.base.Node, f.base.Metadata.Index, f.base.Metadata.Term, len(view.Modules()), len(view.Bindings()))
+	} else {
+		fmt.Fprintln(out, "no metadata could be read on any node: modules, bindings and settings are lost and have to be made again")
+	}
+	for _, m := range view.Members() {
+		fmt.Fprintf(out, "member %s: %s\n", m.Node, m.Status)
+	}
+	fmt.Fprintf(out, "the metadata shard begins anew here as replica %d, with %d shards placed\n", f.founding.Replica, len(view.Placements())-1)
+	fmt.Fprintln(out, "before any node starts: run hostd recover --rejoin-metadata on every other node that keeps its data")
+}
+
+// RejoinMetadata lets a stopped node give its replica of the metadata shard up,
+// for one whose metadata was rebuilt on another node. Its other replicas stay.
+// At its next start it joins through its seeds and gets a new replica. It
+// prints what it did to out, and can be repeated.
+func RejoinMetadata(dir string, out io.Writer) error {
+	lock, id, err := lockMember(dir, "start it with its seeds")
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	var was sharding.ReplicaID
+	if err := withLog(dir, func(rec *recovery.Recovered, log *wal.Log) (err error) {
+		was, err = offline.Discard(rec, log, sharding.MetaShard)
+		return err
+	}); err != nil {
+		return err
+	}
+	// In this order: as long as the identity names a replica that was removed,
+	// the node does not start.
+	id.Rejoin, id.MetaReplica, id.MetaVoters = id.Cluster, 0, nil
+	if err := id.Write(dir); err != nil {
+		return err
+	}
+	if was != 0 {
+		fmt.Fprintf(out, "replica %d of the metadata shard was removed\n", was)
+	}
+	fmt.Fprintf(out, "node %s keeps its other replicas; start it with its seeds when the node with the rebuilt metadata runs\n", id.Node)
+	return nil
+}
+
+// withLog opens the log of a stopped node to write to it.
+func withLog(dir string, do func(*recovery.Recovered, *wal.Log) error) error {
+	log, err := wal.Open(disk.OS{}, filepath.Join(dir, datadir.WALDir), wal.Options{})
+	if err != nil {
+		return err
+	}
+	rec, err := recovery.Recover(log)
+	if err == nil {
+		err = do(rec, log)
+	}
+	return errors.Join(err, log.Close())
+}

@@ -1,0 +1,85 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/journal/wal"
+)
+
+// ErrBeyondRecovery: what is left of the data contradicts itself. Only a
+// backup, or the other replicas of a cluster, can bring it back.
+var ErrBeyondRecovery = errors.New("what is left of the data contradicts itself; restore the directory from a backup")
+
+// ErrHasPeers: a node of several must not go on with a part of what it
+// promised. Its peers have the rest: Rejoin gives the node a new disk id.
+var ErrHasPeers = errors.New("this node has had peers: with a part of its log it would vote for what it has forgotten; use 'hostd recover --rejoin', and its peers give it what they have")
+
+// AcceptLoss makes the data directory of a stopped node usable again after
+// damage to its write-ahead log: the log is cut at its first damage and the
+// store goes back to what the log that is left accounts for. Commands that
+// were acknowledged behind the damage are lost. It prints what it did to out;
+// a log without damage is left alone. The files as they were are kept beside
+// the new ones, with names that end in .lost.
+func AcceptLoss(ctx context.Context, dir string, out io.Writer) error {
+	lock, err := datadir.Lock(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	id, err := datadir.ReadIdentity(dir)
+	if err != nil {
+		return err
+	}
+	if id.Several {
+		return ErrHasPeers
+	}
+	logs := filepath.Join(dir, datadir.WALDir)
+	loss, err := wal.AcceptLoss(disk.OS{}, logs)
+	if err != nil {
+		return err
+	}
+	if loss == nil {
+		fmt.Fprintln(out, "the write-ahead log is whole: nothing was changed")
+	} else {
+		fmt.Fprintf(out, "the write-ahead log was cut at %s: %v\n", loss.Kept, loss.Damage)
+		for _, f := range loss.SetAside {
+			fmt.Fprintf(out, "kept %s\n", filepath.Join(datadir.WALDir, f))
+		}
+	}
+	report, recovered, err := verifyLog(logs)
+	if err != nil {
+		return err
+	}
+	if recovered.err != nil || report.Damaged() {
+		return errors.Join(ErrBeyondRecovery, recovered.err)
+	}
+	return rollBackStore(ctx, filepath.Join(dir, datadir.StoreDir), recovered.rec.Watermark, out)
+}
+
+// rollBackStore takes the store back to a watermark and verifies it there.
+func rollBackStore(ctx context.Context, dir string, watermark uint64, out io.Writer) error {
+	st, err := store.Open(dir, store.Options{Watermark: watermark})
+	if err != nil {
+		return err
+	}
+	at, err := st.RollBack(watermark)
+	if err != nil {
+		return errors.Join(err, st.Close())
+	}
+	report, err := st.Verify(ctx, at)
+	if err := errors.Join(err, st.Close()); err != nil {
+		return err
+	}
+	if err := report.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrBeyondRecovery, err)
+	}
+	fmt.Fprintf(out, "the store is as of version %d: %d entities, %d events; the log adds what came after\n", watermark, report.Entities, report.Events)
+	return nil
+}

@@ -1,0 +1,145 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/journal/raftgroup/offline"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
+	"github.com/hostd/hostd/journal/wal"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// UnsafeRecovery is what RecoverUnsafely is asked for.
+type UnsafeRecovery struct {
+	Shards []sharding.ShardID
+	// MetadataLost: the metadata has lost its majority too, so that what this
+	// node has of it does not say which nodes are left.
+	MetadataLost bool
+	// Confirmed: without it nothing is changed.
+	Confirmed bool
+	At        time.Time
+}
+
+// ErrUnconfirmed: RecoverUnsafely has said what it would do, and did nothing.
+var ErrUnconfirmed = errors.New("nothing was changed yet")
+
+// RecoverUnsafely lets data shards whose majority is gone for good go on with
+// what this stopped node has of them: its replica becomes the only one. What only
+// the others had is lost, acknowledged or not. It says what it does to out, and
+// can be repeated. It is refused where the metadata, as this node knows it, has
+// a majority of a shard on nodes that are not down. When the node starts, the
+// metadata judges again before the shard serves; then others get replicas of it.
+func RecoverUnsafely(ctx context.Context, dir string, u UnsafeRecovery, out io.Writer) error {
+	lock, id, err := lockMember(dir, "there is nothing to go on with")
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if id.Format < sharding.LevelRecoverShard {
+		return fmt.Errorf("the data directory is of level %d: raise the level of the cluster first, by 'hostd cluster raise-level'", id.Format)
+	}
+	rec, _, err := soundData(ctx, dir)
+	if err != nil {
+		return err
+	}
+	plan, err := planSole(dir, rec, u, out)
+	if err != nil {
+		return err
+	}
+	if !u.Confirmed {
+		return ErrUnconfirmed
+	}
+	// In this order: no shard serves without the metadata having been asked.
+	for _, s := range plan {
+		id.Sole = append(slices.DeleteFunc(id.Sole, func(o datadir.SoleReplica) bool { return o.Shard == s.Shard }), s)
+	}
+	if err := id.Write(dir); err != nil {
+		return err
+	}
+	for _, s := range plan {
+		note := fmt.Sprintf("hostd recover --unsafe-shard %d on node %s at %s", s.Shard, id.Node, u.At.UTC().Format(time.RFC3339))
+		if err := withLog(dir, func(rec *recovery.Recovered, log *wal.Log) error {
+			made, err := offline.MakeSole(rec, log, s.Shard, note)
+			if err == nil {
+				fmt.Fprintf(out, "shard %d goes on with replica %d from index %d of term %d; given up: %v\n", s.Shard, made.Replica, made.Index, made.Term, made.GivenUp)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(out, "start this node; never start again the data directories of the replicas that were given up")
+	return nil
+}
+
+// planSole finds the replicas, has the metadata judge where it can, and says what
+// will be given up.
+func planSole(dir string, rec *recovery.Recovered, u UnsafeRecovery, out io.Writer) ([]datadir.SoleReplica, error) {
+	var view *meta.View
+	if !u.MetadataLost {
+		state, _, err := metadataState(dir, rec)
+		switch {
+		case err != nil:
+			return nil, err
+		case state == nil:
+			return nil, errors.New("the node has no metadata that could say which other nodes are left")
+		}
+		view = state.View()
+	}
+	replicas, err := rec.Remains()
+	if err != nil {
+		return nil, err
+	}
+	var plan []datadir.SoleReplica
+	for _, shard := range u.Shards {
+		at := slices.IndexFunc(replicas, func(r recovery.Remains) bool { return r.Shard == shard })
+		switch {
+		case shard == sharding.MetaShard:
+			return nil, errors.New("shard 0 is the metadata: see --rebuild-metadata")
+		case at < 0:
+			return nil, fmt.Errorf("this node has no replica of shard %d: choose one that has", shard)
+		}
+		r := &replicas[at]
+		if view != nil {
+			if err := view.Recoverable(shard, r.Replica); err != nil {
+				return nil, err
+			}
+		}
+		last, term := r.Index, r.Term
+		if all := rec.Entries(shard); len(all) > 0 {
+			last, term = all[len(all)-1].Index, all[len(all)-1].Term
+		}
+		fmt.Fprintf(out, "shard %d: replica %d here has all up to index %d of term %d; what only others of %v had is lost\n",
+			shard, r.Replica, last, term, slices.Concat(r.Voters, r.Outgoing))
+		if view != nil {
+			describeOthers(view, shard, r.Replica, out)
+		}
+		plan = append(plan, datadir.SoleReplica{Shard: shard, Replica: r.Replica})
+	}
+	return plan, nil
+}
+
+func describeOthers(view *meta.View, shard sharding.ShardID, self sharding.ReplicaID, out io.Writer) {
+	p, _ := view.Placement(shard)
+	for _, r := range p.Replicas {
+		if r.ID == self {
+			continue
+		}
+		why := "which is no member any more"
+		if m, known := view.Member(r.Node); r.Lost {
+			why = "its disk is lost"
+		} else if known && m.Status == meta.StatusDown {
+			why = "which is down"
+		} else if known {
+			why = "WHICH IS LEFT: if it has a later index, of the same term or a later one, recover there instead"
+		}
+		fmt.Fprintf(out, "  replica %d on node %s, %s\n", r.ID, r.Node, why)
+	}
+}

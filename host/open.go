@@ -1,0 +1,232 @@
+package host
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/entity/statecheck"
+	"github.com/hostd/hostd/host/integrity"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/region"
+	"github.com/hostd/hostd/host/registry"
+	"github.com/hostd/hostd/host/telemetry"
+	"github.com/hostd/hostd/host/wallclock"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/journal/wal"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// backlogBytes is the unapplied and unstored work above which lanes hold
+// requests back; the raft loop refuses proposals at twice as much.
+const backlogBytes = 32 << 20
+
+// rememberRate is how many remembered entities a node starts in a second.
+const rememberRate = 5000
+
+func (n *Node) openDirectory(context.Context) error {
+	dir := n.cfg.DataDir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	lock, err := datadir.Lock(dir)
+	if err != nil {
+		return err
+	}
+	n.lifecycle.add("lock", func(context.Context) error { return lock.Close() })
+	if err := n.watches.disk.Open(dir, &n.cfg, n.logger); err != nil {
+		return err
+	}
+	if n.id, err = datadir.OpenRecord(dir, n.cfg.NodeID, time.Now()); err != nil {
+		return err
+	}
+	n.membership = &membership{
+		cfg: &n.cfg, logger: n.logger, lifecycle: n.lifecycle, id: n.id, address: n.advertised, peersAt: n.peersAdvertised, raft: &n.replicas.raft, control: &cluster.Control{Address: n.advertised},
+	}
+	n.membership.starts, err = datadir.OpenStarts(dir)
+	return err
+}
+
+func (n *Node) openListener(context.Context) error {
+	if err := n.ports.listen(n.around.Network, n.cfg.Listen, n.cfg.PeerListens); err != nil {
+		return err
+	}
+	n.lifecycle.add("listener", n.ports.close)
+	n.metrics = newMetrics(telemetry.NewRegistry(telemetry.Version()))
+	return n.openPeers()
+}
+
+func (n *Node) openJournal(context.Context) error {
+	log, err := wal.Open(n.watches.stalls.FS(n.around.Disk), filepath.Join(n.cfg.DataDir, datadir.WALDir), wal.Options{
+		SegmentBytes: int64(n.cfg.WALSegmentBytes), Logger: n.logger, ObserveSync: n.observeSync,
+	})
+	if err != nil {
+		return err
+	}
+	n.replicas.log = log
+	n.lifecycle.add("write-ahead log", func(context.Context) error { return log.Close() })
+	return n.id.Save(func(id *datadir.Identity) bool {
+		had := id.Journal
+		id.Journal = true
+		return !had
+	})
+}
+
+func (n *Node) openEngine(ctx context.Context) error {
+	limits := abi.DefaultLimits()
+	limits.MemoryBytes = int(n.cfg.InstanceMemoryBytes)
+	limits.ModuleBytes = int(n.cfg.MaxModuleBytes)
+	limits.CommandFuel, limits.QueryFuel = n.cfg.CommandFuel, n.cfg.QueryFuel
+	var compile []string
+	if n.cfg.CompileProgram != "" {
+		compile = []string{n.cfg.CompileProgram, "compile-module"}
+	}
+	e, err := engine.New(ctx, engine.Options{
+		Limits: limits, MemoryBytes: 2 * int64(n.cfg.GuestMemoryBytes), CompileCommand: compile,
+		CacheDir: filepath.Join(n.cfg.DataDir, datadir.CacheDir), Logger: n.logger,
+	})
+	if err != nil {
+		return err
+	}
+	n.guests.engine = e
+	n.lifecycle.add("engine", e.Close)
+	n.guests.files, err = registry.Open(registry.Options{Dir: filepath.Join(n.cfg.DataDir, datadir.ModulesDir), Engine: e})
+	if err != nil {
+		return err
+	}
+	n.lifecycle.add("modules", func(context.Context) error { return n.guests.files.Close() })
+	return nil
+}
+
+func (n *Node) openEntities(context.Context) error {
+	rec, err := recovery.Recover(n.replicas.log)
+	if err != nil {
+		return err
+	}
+	n.replicas.store, err = store.Open(filepath.Join(n.cfg.DataDir, datadir.StoreDir), store.Options{
+		Watermark: rec.Watermark, Disk: n.watches.stalls.FS(n.around.Disk), Fatal: n.fatal, Logger: n.logger,
+	})
+	if err != nil {
+		return err
+	}
+	n.lifecycle.add("store", func(context.Context) error { return n.replicas.store.Close() })
+	state := meta.New()
+	snapshots := filepath.Join(n.cfg.DataDir, datadir.SnapshotDir)
+	n.replicas.judge = integrity.NewJudge(n.id.Node, n.logger)
+	n.replicas.machine, err = eventlog.Open(n.replicas.store, rec.Watermark, eventlog.Options{
+		Metadata: cluster.Machine{State: state}, Level: state.Level, Generations: rec.Generations(n.around.Disk, snapshots), Stopped: n.replicas.raft.stopped,
+		Differs: n.replicas.judge.Differs, Seed: rand.Uint64(), Logger: n.logger,
+	})
+	if err != nil {
+		return err
+	}
+	targets := make(map[sharding.ShardID]uint64, len(rec.Groups))
+	for _, g := range rec.Groups {
+		targets[g.Shard] = g.LastIndex
+	}
+	if err := n.replicas.machine.SetRecoveryTargets(targets); err != nil {
+		return err
+	}
+	n.replicas.state.Store(state)
+	applied, _ := n.replicas.machine.Applied(sharding.MetaShard)
+	n.membership.metadata = cluster.NewMetadata(state, applied)
+	n.guests.modules = modules.New(modules.Options{
+		Self: n.id.Node, Shards: n.shards, Engine: n.guests.engine, Files: n.guests.files, Metadata: n.membership.metadata, Peers: n.peers, Others: n.membership.others,
+		ReadOnly: n.watches.disk.ReadOnly, CaughtUp: n.caughtUp.Load, Logger: n.logger,
+	})
+	n.watches.clock = wallclock.New(wallclock.Options{
+		Timings: n.peers.Timings, SilentAfter: n.cfg.SilentAfter, Tick: n.cfg.Tick, Changed: n.kick, Logger: n.logger,
+	})
+	lanes := n.cfg.Lanes
+	if lanes == 0 {
+		lanes = max(1, min(runtime.GOMAXPROCS(0), runtime.NumCPU())-1)
+	}
+	n.guests.states = statecheck.New(statecheck.Options{
+		Histories: eventlog.History{Machine: n.replicas.machine}, Every: n.around.CheckStates, Seed: rand.Uint64(), Logger: n.logger,
+	})
+	n.lifecycle.add("checks of states", n.guests.states.Close)
+	n.membership.probation = cluster.NewProbation(cluster.ProbationOptions{
+		Identity: n.id, Entry: n.membership.entry, AddressBook: n.membership.addressBook, Metadata: n.membership.metadata, Stopping: n.lifecycle.stopping.Load, End: n.lifecycle.end, Logger: n.logger,
+		Release: func() error { return n.replicas.raft.loop.Load().Release() },
+	})
+	n.backup.part = n.newPart()
+	n.region, err = region.New(region.Options{
+		Lanes: lanes, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Metadata: n.membership.metadata, ReadOnly: n.watches.disk.ReadOnly, Sent: n.deliveries.sent, Outside: n.backup.part, Refuses: n.replicas.judge.Refuses,
+		Lane: entity.Options{
+			Journal:        proposalLog{&n.replicas.raft, func() int64 { return n.replicas.applier.Backlog() }, n.backup.part.LanesFrozen, n.replicas.judge.Refuses},
+			Histories:      eventlog.History{Machine: n.replicas.machine},
+			Types:          n.guests.modules.Types,
+			Level:          state.Level,
+			Median:         n.watches.clock.Median,
+			Remembered:     n.guests.modules.Types.Remembered,
+			Existing:       n.replicas.machine,
+			Singletons:     n.guests.modules.Types.Singletons,
+			RememberRate:   max(1, rememberRate/lanes),
+			TimerRate:      max(1, n.cfg.TimerRate/lanes),
+			TimerFired:     n.metrics.observeTimer,
+			LeastTick:      n.cfg.LeastTick,
+			Suspended:      n.guests.modules.Settings.Suspended,
+			Outbox:         n.deliveries.total,
+			NodeSends:      n.cfg.MaxOutboxSends,
+			NodeSendBytes:  int(n.cfg.MaxOutboxBytes),
+			IdleAfter:      n.guests.modules.Settings.IdleAfter,
+			Retention:      n.guests.modules.Settings.RetentionOverride,
+			Bindings:       n.guests.modules.Types.Reached,
+			States:         n.guests.states,
+			Logger:         n.logger,
+			EntityInFlight: n.cfg.MaxEntityInFlight,
+			ShardInFlight:  n.cfg.MaxShardInFlight,
+			LaneBytes:      int64(n.cfg.GuestMemoryBytes) / int64(lanes),
+			Limits:         n.guests.engine.Limits(),
+		},
+	})
+	if err != nil {
+		return err
+	}
+	n.deliveries.machine, n.deliveries.region = n.replicas.machine, n.region
+	n.guests.modules.Moved(n.region.BindingsMoved, n.region.IdleTimesMoved)
+	n.lifecycle.add("lanes", n.region.Close)
+	n.lifecycle.add("backups", func(context.Context) error { n.backup.part.Close(); return nil })
+	n.replicas.applier, err = eventlog.StartApplier(n.replicas.machine, eventlog.ApplierOptions{
+		Sink: n.region, Fatal: n.fatal, Logger: n.logger,
+		FlushBytes: 4 << 20, FlushInterval: 400 * time.Millisecond, Room: n.replicas.store.Room, Awaited: n.backup.part.LanesFrozen,
+	})
+	if err != nil {
+		return err
+	}
+	n.lifecycle.add("applier", n.replicas.applier.Close)
+	n.replicas.judge.Open(integrity.JudgeOptions{Own: n.replicas.machine.Compared, View: n.membership.metadata.View, Ask: n.peers.CompareRows, Stop: n.replicas.applier.Stop})
+	withheld, err := cluster.Withheld(n.id, rec)
+	if err != nil {
+		return err
+	}
+	loop, err := raftgroup.Start(rec, raftgroup.Options{
+		Tick: n.cfg.Tick, SilenceTicks: int((n.cfg.SilentAfter + n.cfg.Tick - 1) / n.cfg.Tick),
+		Self: n.id.Node, Log: n.replicas.log, Machine: n.replicas.applier, Sink: n.region, Fatal: n.fatal, Logger: n.logger,
+		Transport: n.peers, Locate: n.membership.addressBook.Locate, Strange: n.membership.addressBook.Strange, Failed: n.replicas.groupFailed, Probation: n.membership.probation.Asks(), Withheld: withheld,
+		Snapshots: n.replicas.applier, SnapshotFS: n.watches.stalls.FS(n.around.Disk), SnapshotDir: snapshots, Sender: snapshotSender{n.peers},
+		Applied:         n.replicas.applied,
+		MaxBacklogBytes: 2 * backlogBytes, CatchUpRoom: n.watches.disk.Spare,
+	})
+	if err != nil {
+		return err
+	}
+	n.replicas.raft.open(loop)
+	n.lifecycle.add("raft groups", loop.Close)
+	n.metrics.watch(n)
+	n.metrics.registry.MustRegister(guestCollector{n})
+	n.metrics.watchCluster(n)
+	return nil
+}

@@ -1,0 +1,28 @@
+package peer
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Pledge asks the node at an address for its pledge, or gives it back.
+func (p *Peers) Pledge(ctx context.Context, address string, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error) {
+	ctx, cancel := p.bounded(ctx)
+	defer cancel()
+	client := newClient(&caller{base: p.calls, peers: p}, "http://"+address)
+	res, err := client.Pledge(ctx, connect.NewRequest(r))
+	if err != nil {
+		return nil, decodeError(sharding.NodeID(address), err)
+	}
+	return res.Msg, nil
+}
+
+func (s *controlService) Pledge(ctx context.Context, r *connect.Request[peerv1.PledgeRequest]) (*connect.Response[peerv1.PledgeResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.PledgeResponse, error) {
+		return s.peers.opts.Control.Pledge(ctx, r.Msg)
+	})
+}

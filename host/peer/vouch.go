@@ -1,0 +1,58 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Vouch asks the node at an address which start of this node is the newest that
+// it knows, and has it put the present one on record. It returns who answered.
+// A member of an earlier release does not know the call; it knows of none, and
+// its answer is empty.
+func (p *Peers) Vouch(ctx context.Context, address string, r *peerv1.VouchRequest) (sharding.NodeID, *peerv1.VouchResponse, error) {
+	ctx, cancel := p.bounded(ctx)
+	defer cancel()
+	through := &caller{base: p.calls, peers: p}
+	client := newClient(through, "http://"+address)
+	res, err := client.Vouch(ctx, connect.NewRequest(r))
+	if err != nil {
+		// A path that a server does not know has an answer of plain HTTP, of
+		// whose headers the error tells nothing.
+		var remote *connect.Error
+		h := through.answered.Load()
+		if errors.As(err, &remote) && remote.Code() == connect.CodeUnimplemented && len(remote.Details()) == 0 && h != nil && h.Cluster == p.Cluster() {
+			return h.Node, &peerv1.VouchResponse{}, nil
+		}
+		return "", nil, decodeError(sharding.NodeID(address), err)
+	}
+	h, err := readHello(res.Header())
+	if err != nil {
+		return "", nil, err
+	}
+	if h.Cluster != p.Cluster() {
+		return "", nil, fmt.Errorf("%w: node %s is of cluster %q", ErrWrongCluster, h.Node, h.Cluster)
+	}
+	return h.Node, res.Msg, nil
+}
+
+// Vouch is answered whatever start the caller is of: that is what it asks.
+func (s *controlService) Vouch(ctx context.Context, r *connect.Request[peerv1.VouchRequest]) (*connect.Response[peerv1.VouchResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.VouchResponse, error) {
+		own, caller := s.peers.Cluster(), CallerOf(ctx)
+		switch {
+		case own == "":
+			return nil, fmt.Errorf("%w: node %s belongs to no cluster yet", ErrUnavailable, s.peers.opts.Self)
+		case caller.Cluster != own:
+			return nil, fmt.Errorf("%w: node %s is of cluster %q, node %s of %q", ErrWrongCluster, caller.Node, caller.Cluster, s.peers.opts.Self, own)
+		case caller.Node == s.peers.opts.Self:
+			return nil, fmt.Errorf("%w: another process calls itself %s", ErrWrongNode, caller.Node)
+		}
+		return s.peers.opts.Control.Vouch(ctx, r.Msg)
+	})
+}

@@ -1,0 +1,7 @@
+// Package request is what is said of a command or a query between whoever asks
+// and the lane that answers: the request, its result, and every error that may
+// end it, with its API code, its number between nodes and what a router does
+// next.
+//
+// It never runs a request, and starts no goroutine.
+package request

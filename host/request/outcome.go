@@ -1,0 +1,159 @@
+package request
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Code is what a caller of the API is told of an error. The numbers are those
+// of gRPC.
+type Code uint32
+
+const (
+	Canceled           Code = 1
+	InvalidArgument    Code = 3
+	DeadlineExceeded   Code = 4
+	NotFound           Code = 5
+	ResourceExhausted  Code = 8
+	FailedPrecondition Code = 9
+	Aborted            Code = 10
+	OutOfRange         Code = 11
+	Unimplemented      Code = 12
+	Internal           Code = 13
+	Unavailable        Code = 14
+	DataLoss           Code = 15
+)
+
+// Retry is what an error says of the next attempt at its request.
+type Retry uint8
+
+const (
+	// Told: the caller is told, and no router sends the request again. What an
+	// earlier attempt did stays unknown.
+	Told Retry = iota
+	// ToldByAny is Told by a node that need not lead the shard.
+	ToldByAny
+	// Resend: it did not run; a router sends it again.
+	Resend
+	// ResendSameID: it may have run; a router sends it again under its command
+	// id, which makes the repetition harmless.
+	ResendSameID
+	// ResendElsewhere: it did not run, and that node will run nothing any more.
+	// It need not lead the shard.
+	ResendElsewhere
+	// Final holds for all attempts at the command.
+	Final
+	// FinalAlone holds for all attempts of which none may come through later:
+	// of a refusal nothing is written, and a later attempt may meet another
+	// state.
+	FinalAlone
+)
+
+// Outcome is what follows from an error that ends a request.
+type Outcome struct {
+	// Err is a sentinel; nil for an error that has data, which has finds.
+	Err error
+	has func(error) bool
+	// Wire is its number between nodes. It never changes, and is never used
+	// again.
+	Wire  uint64
+	Code  Code
+	Retry Retry
+}
+
+// Numbers of the errors that have data.
+const (
+	WireNotLeader   = 2
+	WireRejected    = 3
+	WireMismatch    = 4
+	WireGuestFault  = 5
+	WireModule      = 6
+	WireRateLimited = 7
+	WireGap         = 8
+)
+
+// Outcomes are the errors that end requests, here and at other nodes. Of an
+// error that wraps several the first in this table counts.
+var Outcomes = []Outcome{
+	{has: is[*RateLimitedError], Wire: WireRateLimited, Code: ResourceExhausted, Retry: ToldByAny},
+	{has: is[*RejectedError], Wire: WireRejected, Code: FailedPrecondition, Retry: FinalAlone},
+	{has: is[*SequenceMismatchError], Wire: WireMismatch, Code: FailedPrecondition, Retry: Final},
+	{has: is[*GapError], Wire: WireGap, Code: Unavailable},
+	{has: is[*GuestFaultError], Wire: WireGuestFault, Code: Internal, Retry: FinalAlone},
+	{has: is[*InvalidModuleError], Wire: WireModule, Code: InvalidArgument},
+	{Err: ErrOutcomeUnknown, Wire: 16, Code: DeadlineExceeded, Retry: ResendSameID},
+	{Err: ErrNotApplied, Wire: 17, Code: Unavailable, Retry: Resend},
+	{Err: ErrStopped, Wire: 18, Code: Unavailable, Retry: ResendElsewhere},
+	{Err: ErrBusy, Wire: 19, Code: ResourceExhausted, Retry: ToldByAny},
+	{Err: ErrDeadline, Wire: 20, Code: DeadlineExceeded, Retry: ToldByAny},
+	{Err: ErrReadOnly, Wire: 21, Code: ResourceExhausted, Retry: FinalAlone},
+	{Err: ErrUnknownType, Wire: 22, Code: NotFound},
+	{Err: ErrUnknownCommand, Wire: 23, Code: NotFound, Retry: FinalAlone},
+	{Err: ErrUnknownQuery, Wire: 24, Code: NotFound},
+	{Err: ErrCommandIDReused, Wire: 25, Code: InvalidArgument, Retry: Final},
+	{Err: ErrParked, Wire: 26, Code: Internal},
+	{Err: ErrUnsupported, Wire: 27, Code: Unimplemented, Retry: FinalAlone},
+	{Err: ErrDamaged, Wire: 28, Code: DataLoss},
+	{Err: sharding.ErrInvalidName, Wire: 29, Code: InvalidArgument},
+	{Err: journal.ErrStopped, Wire: 46, Code: Unavailable}, // which may be on damage
+	{Err: journal.ErrDamaged, Wire: 30, Code: DataLoss},
+	{Err: journal.ErrUnsupported, Wire: 31, Code: Internal},
+	{Err: journal.ErrTooLarge, Wire: 32, Code: Internal},
+	{Err: ErrNotReady, Wire: 33, Code: Unavailable},
+	{Err: ErrModuleNotLoaded, Wire: 34, Code: Unavailable},
+	{Err: ErrUnknownModule, Wire: 35, Code: NotFound},
+	{Err: ErrOverloaded, Wire: 36, Code: ResourceExhausted},
+	{Err: context.DeadlineExceeded, Wire: 37, Code: DeadlineExceeded},
+	{Err: context.Canceled, Wire: 38, Code: Canceled},
+	{Err: ErrUnreachable, Wire: 39, Code: Unavailable, Retry: Resend},
+	{Err: journal.ErrInstalling, Wire: 40, Code: Unavailable},
+	{Err: ErrNotServed, Wire: 41, Code: Unavailable, Retry: Resend},
+	{Err: ErrOutboxFull, Wire: 42, Code: ResourceExhausted},
+	{Err: ErrDeadLettersFull, Wire: 43, Code: ResourceExhausted},
+	{Err: ErrCut, Wire: 44, Code: FailedPrecondition},
+	{Err: ErrForgotten, Wire: 45, Code: Aborted, Retry: Final},
+	{Err: ErrSuspended, Wire: 47, Code: FailedPrecondition},
+	{has: is[*sharding.NotLeaderError], Wire: WireNotLeader, Code: Unavailable, Retry: Resend},
+}
+
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
+// OutcomeOf finds an error's outcome; nil for nil and for one that is not in
+// the table, which is nobody's but this node's.
+func OutcomeOf(err error) *Outcome {
+	if err == nil {
+		return nil
+	}
+	for i := range Outcomes {
+		if o := &Outcomes[i]; o.Err != nil && errors.Is(err, o.Err) || o.has != nil && o.has(err) {
+			return o
+		}
+	}
+	return nil
+}
+
+// RetryOf is what an error says of the next attempt; Told for one that is not
+// in the table.
+func RetryOf(err error) Retry {
+	if o := OutcomeOf(err); o != nil {
+		return o.Retry
+	}
+	return Told
+}
+
+// Sentinel finds the sentinel with a number between nodes; nil where there is
+// none.
+func Sentinel(wire uint64) error {
+	for i := range Outcomes {
+		if Outcomes[i].Wire == wire {
+			return Outcomes[i].Err
+		}
+	}
+	return nil
+}

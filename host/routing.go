@@ -1,0 +1,158 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
+	"github.com/hostd/hostd/host/backend"
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/host/forward"
+	"github.com/hostd/hostd/host/leaders"
+	"github.com/hostd/hostd/host/pause"
+	"github.com/hostd/hostd/host/router"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/telemetry"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+const forwardPath = "/" + peerv1connect.ForwardServiceName + "/"
+
+// openServer begins to serve: probes of other nodes and the health endpoints
+// at once, everything else when the node is open.
+func (n *Node) openServer(context.Context) error {
+	n.watches.pauses = pause.New()
+	n.lifecycle.watch("watch of pauses", n.watches.pauses.Run)
+	n.watchStalls()
+	if err := n.openCertificates(); err != nil {
+		return err
+	}
+	if id := n.id.Now(); id.Member() {
+		// As far as the directory knows; the metadata, once it is open, knows better.
+		n.membership.apart.Store(id.Format >= sharding.LevelPeerAddress)
+	}
+	path, peers := n.peers.Handler()
+	opts := rpc.Options{
+		NodeID: n.id.Node, Logger: n.logger, Metrics: telemetry.Handler(n.metrics.registry, n.logger), Registerer: n.metrics.registry,
+		Ready: n.readiness, Opened: n.opened, Cluster: n.peers.Cluster, Admin: n.cfg.Admin == config.AdminFull, Hosts: n.cfg.Hosts(),
+		MaxAddressConns: n.cfg.MaxAddressConns, MaxAddressStreams: n.cfg.MaxAddressStreams,
+		DefaultDeadline: n.cfg.DefaultDeadline, MaxDeadline: n.cfg.MaxDeadline,
+		MaxMessageBytes: int(n.cfg.MaxMessageBytes), MaxStreamBytes: int(n.cfg.MaxStreamBytes), MaxWaitingBytes: int(n.cfg.MaxWaitingBytes), Pauses: n.watches.pauses,
+		Certificates: n.certs, TLSOnly: n.cfg.TLS() == config.TLSRequire,
+		PeersAt: n.membership.referral,
+		Internal: map[string]http.Handler{
+			path:             peers,
+			forwardPath:      &n.ports.forwarded,
+			backupPath:       &n.ports.backups,
+			leaderproxy.Path: n.peers.Admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.ports.server.ForPeers().ServeHTTP(w, r) })),
+		},
+	}
+	if err := n.openAuthentication(&opts); err != nil {
+		return err
+	}
+	if err := opts.Validate(); err != nil {
+		return err
+	}
+	n.ports.server = rpc.NewServer(n.backend.Deps(backend.Founder{
+		Control: n.membership.control, Founding: n.membership.founding, Founded: n.membership.founded.Load, Stopping: n.lifecycle.stopping.Load, Proxy: n.cfg.Proxy(),
+	}), opts)
+	n.ports.serve(n.cfg.StopTimeout, func(err error) {
+		if !n.lifecycle.stopping.Load() {
+			n.logger.Error("the node takes no calls any more", "error", err)
+			n.lifecycle.end(fmt.Errorf("the node takes no calls any more: %w", err))
+		}
+	})
+	n.lifecycle.add("server", func(context.Context) error { return n.ports.stop() })
+	return nil
+}
+
+// openRequests opens the way of a request from any node to the one that leads
+// its shard.
+func (n *Node) openRequests(context.Context) (err error) {
+	n.routing.leaders = leaders.New(n.id.Node, n.region, n.replicas.stopReason)
+	n.lifecycle.add("leaders", n.routing.leaders.Start(n.kick))
+	n.routing.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger, Epoch: n.watches.pauses.Epoch})
+	if err != nil {
+		return err
+	}
+	n.lifecycle.add("forwarding", n.routing.forward.Close)
+	n.routing.router, err = router.New(router.Options{
+		Self: n.id.Node, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Local: n.region, Remote: n.routing.forward, Leaders: n.routing.leaders,
+		Epoch: n.watches.pauses.Epoch,
+	})
+	if err != nil {
+		return err
+	}
+	n.lifecycle.add("router", n.routing.router.Close)
+	server, err := forward.NewServer(forward.ServerOptions{Local: n.region, Leaders: n.routing.leaders, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Logger: n.logger})
+	if err != nil {
+		return err
+	}
+	_, handler := server.Handler()
+	n.ports.forwarded.handler = n.peers.Admit(handler)
+	n.ports.closeForwarded = server.Close
+	n.openBackups()
+	n.membership.metadata.Start(&n.replicas.raft, n.peers, func(r sharding.ReplicaID) (sharding.NodeID, bool) {
+		return n.membership.addressBook.Locate(sharding.MetaShard, r)
+	})
+	n.membership.control.Open(cluster.ControlOptions{
+		PrepareLevel: n.id.SaveLevel, Incarnation: func() uint64 { return n.membership.describe().Incarnation },
+		Self: n.id.Node, Version: telemetry.Version(), Name: n.cfg.ClusterName, Metadata: n.membership.metadata,
+		Starts: n.membership.starts, Recovered: n.membership.probation.Recovered(),
+		Blobs: n.guests.files, Prepare: n.guests.modules.Distribution.Prepare, AwaitBindings: n.guests.modules.Types.Await, ReadOnly: n.watches.disk.ReadOnly,
+		Snapshot: n.replicas.raft.snapshot, Probe: n.peers.Probe, CompareRows: n.replicas.judge.Compare,
+	})
+	n.peers.Confirm(n.membership.confirmed)
+	// Calls in flight are answered before what answers them is closed.
+	n.lifecycle.add("server", func(context.Context) error { return n.ports.stop() })
+	return nil
+}
+
+// kick has the coordinator told at once.
+func (n *Node) kick() {
+	if n.joined.Load() {
+		n.membership.member.Kick()
+	}
+}
+
+// follow keeps what is derived from the metadata up to it, and marks the node
+// as caught up once it has the cluster's metadata and its modules.
+func (n *Node) follow(ctx context.Context) {
+	n.membership.addressBook.Follow(ctx, n.membership.metadata, func(view *meta.View) {
+		n.routing.leaders.Learn(view, n.shards)
+		if n.membership.learnApart() {
+			n.logger.Info("clients' listeners are for clients alone from this level of the cluster on", "level", uint32(view.Level()), "peer_address", n.membership.peersAt())
+			n.ports.part()
+		}
+		if len(view.Members()) < 2 {
+			return
+		}
+		err := n.id.Save(func(id *datadir.Identity) bool {
+			had := id.Several
+			id.Several = true
+			return !had
+		})
+		if err != nil {
+			n.logger.Error("the identity was not written", "error", err)
+		}
+	})
+}
+
+// catchUp waits for the metadata and loads the modules that serve by it.
+func (n *Node) catchUp(ctx context.Context) {
+	if n.membership.member.WaitFresh(ctx) != nil {
+		return
+	}
+	if !n.membership.parts() {
+		warnShared(&n.cfg, n.logger)
+	}
+	if err := n.guests.modules.Types.Refresh(ctx); err != nil {
+		n.logger.Error("not every active module could be loaded; its entity types are not served", "error", err)
+	}
+	n.caughtUp.Store(true)
+}

@@ -1,0 +1,137 @@
+package admission
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/status"
+)
+
+// ErrStopping ends streams when the server stops: another attempt reaches
+// another node, or this one after its start.
+var ErrStopping = status.New(connect.CodeUnavailable, "the node is stopping")
+
+// Streams knows the streams that are open: it bounds their number, ends
+// them when the server stops, and cuts those whose client stops reading.
+type Streams struct {
+	limit int
+	// conns bounds the streams of an address to limitOf.
+	conns   *Connections
+	limitOf int
+	stall   time.Duration // a write may take this long
+
+	mu     sync.Mutex
+	open   map[*Stream]struct{}
+	stop   bool
+	stopCh chan struct{} // closed by StopAll
+}
+
+// NewStreams admits limit streams at a time, limitOf of an address, whose clients
+// leave no message unread for longer than stall.
+func NewStreams(limit, limitOf int, stall time.Duration, conns *Connections) *Streams {
+	return &Streams{limit: limit, conns: conns, limitOf: limitOf, stall: stall, open: make(map[*Stream]struct{}), stopCh: make(chan struct{})}
+}
+
+// Stopping is closed when the server stops.
+func (g *Streams) Stopping() <-chan struct{} { return g.stopCh }
+
+// Stream is one open stream.
+type Stream struct {
+	owner *Streams
+	timer *time.Timer
+	given func() // gives the address's place back
+
+	// The controller must not be used once the handler has returned; mu is
+	// held over its calls, which set a deadline and do not wait.
+	mu   sync.Mutex
+	conn *http.ResponseController // nil once the stream has ended
+}
+
+// Enter admits a stream, or fails with request.ErrOverloaded or ErrStopping.
+func (g *Streams) Enter(ctx context.Context) (*Stream, error) {
+	conn, _ := ctx.Value(connKey{}).(*http.ResponseController)
+	s := &Stream{owner: g, conn: conn}
+	s.timer = time.AfterFunc(time.Hour, s.cut)
+	s.timer.Stop()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stop {
+		return nil, ErrStopping
+	}
+	if len(g.open) >= g.limit {
+		return nil, request.ErrOverloaded
+	}
+	var ok bool
+	if s.given, ok = g.conns.stream(ctx, g.limitOf); !ok {
+		return nil, request.ErrOverloaded
+	}
+	g.open[s] = struct{}{}
+	return s, nil
+}
+
+// Leave is called when the stream ends.
+func (s *Stream) Leave() {
+	s.timer.Stop()
+	s.mu.Lock()
+	s.conn = nil
+	s.mu.Unlock()
+	s.owner.mu.Lock()
+	delete(s.owner.open, s)
+	s.given()
+	s.owner.mu.Unlock()
+}
+
+// BeginWrite and EndWrite stand around every write: one that takes too long
+// resets the stream, because a client that does not read holds memory here.
+func (s *Stream) BeginWrite() { s.timer.Reset(s.owner.stall) }
+func (s *Stream) EndWrite()   { s.timer.Stop() }
+
+// AbortRead makes the read under way, and all after it, fail.
+func (s *Stream) AbortRead() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		s.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// cut resets the stream.
+func (s *Stream) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		s.conn.SetWriteDeadline(time.Unix(1, 0))
+	}
+}
+
+// IsStopping reports whether the server stops.
+func (g *Streams) IsStopping() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stop
+}
+
+// StopAll lets no more streams in and makes the open ones take no more input.
+func (g *Streams) StopAll() {
+	g.mu.Lock()
+	var open []*Stream
+	if !g.stop {
+		g.stop = true
+		close(g.stopCh)
+		for s := range g.open {
+			open = append(open, s)
+		}
+	}
+	g.mu.Unlock()
+	for _, s := range open {
+		s.AbortRead()
+	}
+}
+
+// connKey is the context's key for the *http.ResponseController of a stream.
+type connKey struct{}

@@ -1,0 +1,81 @@
+package codec
+
+import (
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/rpc/status"
+)
+
+// Encoding says how a type's payloads are written.
+type Encoding uint8
+
+const (
+	// JSON payloads are JSON text.
+	JSON Encoding = iota + 1
+	// Bytes payloads are whatever the module takes them for.
+	Bytes
+)
+
+// What a module of a JSON type gets where the caller gave nothing: its input
+// is always JSON text.
+var null = []byte("null")
+
+var (
+	errNotJSON   = status.Argument("data is not JSON text, and the entity type's encoding is json")
+	errJSONValue = status.Argument("json was given, and the entity type's encoding is bytes: give data")
+)
+
+// FromData checks a payload given as data and returns what the module gets,
+// data itself where there is any.
+func FromData(enc Encoding, data []byte) ([]byte, error) {
+	if enc == Bytes {
+		return data, nil
+	}
+	if len(data) == 0 {
+		return null, nil
+	}
+	if !Valid(data) {
+		return nil, errNotJSON
+	}
+	return data, nil
+}
+
+// FromJSON turns a payload given as a JSON value into what the module gets.
+func FromJSON(enc Encoding, v *structpb.Value) ([]byte, error) {
+	if enc == Bytes {
+		return nil, errJSONValue
+	}
+	return AppendCanonical(make([]byte, 0, 64), v)
+}
+
+// Empty is what the module gets when no payload was given.
+func Empty(enc Encoding) []byte {
+	if enc == Bytes {
+		return nil
+	}
+	return null
+}
+
+// AnswerKind is the form of an answer: that of the request's payload, or that
+// of the type's encoding where the request had none.
+func AnswerKind(enc Encoding, request wire.PayloadKind) wire.PayloadKind {
+	switch {
+	case enc == Bytes || request == wire.DataPayload:
+		return wire.DataPayload
+	default:
+		return wire.JSONPayload
+	}
+}
+
+// Render splits an answer's bytes into the two forms it can have: a JSON
+// value, or data. What is empty is neither. Text that should be JSON and is
+// not stays data: the command it answers is durable, so failing would lie.
+func Render(kind wire.PayloadKind, payload []byte) (v *structpb.Value, data []byte) {
+	if kind == wire.JSONPayload && len(payload) > 0 {
+		if v, ok := Parse(payload); ok {
+			return v, nil
+		}
+	}
+	return nil, payload
+}

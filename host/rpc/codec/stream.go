@@ -1,0 +1,44 @@
+package codec
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/wire"
+)
+
+// Stream lets SendStream speak JSON: it translates between JSON text and
+// the encoded messages that the stream works on. It is for people and
+// browsers; the binary form is many times cheaper.
+type Stream struct{ As string } // its name, as in a content type
+
+func (c Stream) Name() string { return c.As }
+
+func (c Stream) Marshal(msg any) ([]byte, error) {
+	m, ok := msg.(*wire.Message)
+	if !ok {
+		return nil, fmt.Errorf("%T is not a stream message", msg)
+	}
+	var response entityv1.SendStreamResponse
+	if err := proto.Unmarshal(m.Bytes, &response); err != nil {
+		return nil, err
+	}
+	return protojson.Marshal(&response)
+}
+
+func (c Stream) Unmarshal(data []byte, msg any) error {
+	m, ok := msg.(*wire.Message)
+	if !ok {
+		return fmt.Errorf("%T is not a stream message", msg)
+	}
+	var request entityv1.SendStreamRequest
+	if err := unmarshalJSON(data, &request); err != nil {
+		return err
+	}
+	var err error
+	m.Bytes, err = proto.MarshalOptions{}.MarshalAppend(m.Bytes[:0], &request)
+	return err
+}

@@ -1,0 +1,139 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Unary is JSON as the calls of one message speak it: fields that this
+// release does not know are passed over, so that newer clients can ask older
+// nodes, and a value that a field cannot have is refused. The parser alone would
+// take the name of an enumeration's value that it does not know for the first
+// one, and answer something that was not asked for.
+type Unary struct{ As string } // its name, as in a content type
+
+func (c Unary) Name() string { return c.As }
+
+// IsBinary says that what is written is text.
+func (Unary) IsBinary() bool { return false }
+
+func (c Unary) Marshal(msg any) ([]byte, error) { return c.MarshalAppend(nil, msg) }
+
+func (Unary) MarshalAppend(to []byte, msg any) ([]byte, error) {
+	m, ok := msg.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("%T is not a message", msg)
+	}
+	return protojson.MarshalOptions{}.MarshalAppend(to, m)
+}
+
+// MarshalStable writes the same bytes for the same message.
+func (c Unary) MarshalStable(msg any) ([]byte, error) {
+	text, err := c.Marshal(msg)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	if err := json.Compact(&out, text); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+func (Unary) Unmarshal(data []byte, msg any) error {
+	m, ok := msg.(proto.Message)
+	if !ok {
+		return fmt.Errorf("%T is not a message", msg)
+	}
+	if len(data) == 0 {
+		return fmt.Errorf("no JSON value: an empty message is {}")
+	}
+	return unmarshalJSON(data, m)
+}
+
+// unmarshalJSON parses a message, and refuses values that its fields cannot
+// have.
+func unmarshalJSON(data []byte, m proto.Message) error {
+	if protojson.Unmarshal(data, m) == nil {
+		return nil
+	}
+	// Something is not known, or wrong.
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m); err != nil {
+		return err
+	}
+	var v any
+	if err := json.Unmarshal(data, &v); err != nil {
+		return err
+	}
+	return checkNames(m.ProtoReflect().Descriptor(), v)
+}
+
+// checkNames checks the names of enumerations' values in the JSON form of a
+// message.
+func checkNames(m protoreflect.MessageDescriptor, v any) error {
+	members, ok := v.(map[string]any)
+	if !ok || m.ParentFile().Package() == "google.protobuf" {
+		return nil // written in a form of its own
+	}
+	for name, value := range members {
+		f := m.Fields().ByJSONName(name)
+		if f == nil {
+			f = m.Fields().ByTextName(name)
+		}
+		if f == nil {
+			continue
+		}
+		if err := checkValues(f, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkValues(f protoreflect.FieldDescriptor, value any) error {
+	var values []any
+	switch v := value.(type) {
+	case []any:
+		values = v
+	case map[string]any:
+		if !f.IsMap() {
+			values = []any{v}
+			break
+		}
+		f = f.MapValue()
+		for _, each := range v {
+			values = append(values, each)
+		}
+	default:
+		values = []any{v}
+	}
+	for _, v := range values {
+		var err error
+		switch name, isName := v.(string); {
+		case f.Message() != nil:
+			err = checkNames(f.Message(), v)
+		case f.Enum() != nil && isName && f.Enum().Values().ByName(protoreflect.Name(name)) == nil:
+			err = fmt.Errorf("%s: %.64q is none of %s", f.JSONName(), name, strings.Join(names(f.Enum()), ", "))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// names lists the values of an enumeration.
+func names(e protoreflect.EnumDescriptor) []string {
+	var out []string
+	for i := range e.Values().Len() {
+		out = append(out, string(e.Values().Get(i).Name()))
+	}
+	return slices.Clip(out)
+}

@@ -1,0 +1,73 @@
+package command
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Types finds how the payloads of an entity type are written. It is asked for
+// every command.
+type Types interface {
+	// Encoding fails where the type is unknown, or the node cannot tell.
+	Encoding(ctx context.Context, entityType string) (codec.Encoding, error)
+}
+
+// Given is a request's payload in the form it came.
+type Given struct {
+	Kind wire.PayloadKind
+	JSON *structpb.Value
+	Data []byte
+}
+
+// Admit checks whom a request is for and what it brings. It returns the form
+// that the answer takes and the payload as the module gets it.
+func Admit(ctx context.Context, types Types, id sharding.EntityID, p Given) (answer wire.PayloadKind, payload []byte, err error) {
+	if err := id.Validate(); err != nil {
+		return 0, nil, err
+	}
+	encoding, err := types.Encoding(ctx, id.Type)
+	if err != nil {
+		return 0, nil, err
+	}
+	switch p.Kind {
+	case wire.JSONPayload:
+		payload, err = codec.FromJSON(encoding, p.JSON)
+	case wire.DataPayload:
+		payload, err = codec.FromData(encoding, p.Data)
+	default:
+		payload = codec.Empty(encoding)
+	}
+	return codec.AnswerKind(encoding, p.Kind), payload, err
+}
+
+// AdmitEncoded is Admit for a payload as it lies in a stream's message: a JSON
+// value is still encoded.
+func AdmitEncoded(ctx context.Context, types Types, id sharding.EntityID, kind wire.PayloadKind, encoded []byte) (answer wire.PayloadKind, payload []byte, err error) {
+	if kind != wire.JSONPayload {
+		return Admit(ctx, types, id, Given{Kind: kind, Data: encoded})
+	}
+	var v structpb.Value
+	if err := proto.Unmarshal(encoded, &v); err != nil {
+		return 0, nil, status.Argument("the JSON value does not decode")
+	}
+	return Admit(ctx, types, id, Given{Kind: kind, JSON: &v})
+}
+
+// Expectation turns an optional expected sequence into the runtime's form.
+func Expectation(given bool, sequence uint64) (int64, error) {
+	if !given {
+		return request.NoExpectation, nil
+	}
+	if sequence > 1<<63-1 {
+		return 0, status.Argument("the expected sequence is above 2^63-1")
+	}
+	return int64(sequence), nil
+}

@@ -1,0 +1,120 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/status"
+)
+
+// Runtime runs commands and queries.
+type Runtime interface {
+	// Submit hands requests to their entities. It never blocks and does not
+	// keep the slice. Every request is completed exactly once, possibly before
+	// Submit returns; requests to one entity run in the order submitted.
+	Submit(reqs []*request.Request)
+}
+
+// Calls runs single requests. It is safe for concurrent use.
+type Calls struct {
+	Runtime  Runtime
+	Waiting  *admission.Waiting
+	Arrivals admission.Arrivals
+	Deadline admission.Deadlines
+
+	pool sync.Pool
+}
+
+// call is one request and the goroutine that waits for it. Whoever comes last,
+// the runtime's completion or the end of the wait, returns it to the pool.
+type call struct {
+	owner *Calls
+	req   request.Request
+	one   [1]*request.Request
+	done  chan struct{}
+	timer *time.Timer
+	bytes int64 // counted as waiting
+	state atomic.Uint32
+}
+
+const (
+	callWaiting uint32 = iota
+	callCompleted
+	callAbandoned
+)
+
+func (c *Calls) get() *call {
+	if w, _ := c.pool.Get().(*call); w != nil {
+		w.state.Store(callWaiting)
+		return w
+	}
+	w := &call{owner: c, done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	w.timer.Stop()
+	return w
+}
+
+func (c *Calls) put(w *call) {
+	c.Waiting.Give(w.bytes)
+	w.req, w.bytes = request.Request{}, 0
+	c.pool.Put(w)
+}
+
+// Run submits the request that fill makes and waits for its outcome, no
+// longer than ctx and the bounds on deadlines allow. A command that is in
+// flight when the wait ends goes on; its outcome is then unknown to the caller.
+func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.Result, error) {
+	if err := c.Arrivals.Check(ctx); err != nil {
+		return request.Result{}, err
+	}
+	w := c.get()
+	now := time.Now()
+	deadline := c.Deadline.Of(ctx, now)
+	w.req.First = now
+	fill(&w.req)
+	bytes := admission.BytesOf(&w.req)
+	if err := c.Waiting.Take(bytes); err != nil {
+		c.put(w)
+		return request.Result{}, err
+	}
+	w.bytes = bytes
+	w.req.Deadline = deadline
+	w.req.Done = w
+	w.one[0] = &w.req
+	w.timer.Reset(deadline.Sub(now))
+	c.Runtime.Submit(w.one[:])
+
+	var err error
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		if err = ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
+			err = status.ErrNoOutcome
+		}
+	case <-w.timer.C:
+		err = status.ErrNoOutcome
+	}
+	w.timer.Stop()
+	if err != nil && w.state.CompareAndSwap(callWaiting, callAbandoned) {
+		return request.Result{}, err
+	}
+	if err != nil {
+		<-w.done // completed at the same moment
+	}
+	res := w.req.Result
+	c.put(w)
+	return res, res.Err
+}
+
+// Complete implements request.Completer.
+func (w *call) Complete(*request.Request) {
+	if w.state.CompareAndSwap(callWaiting, callCompleted) {
+		w.done <- struct{}{} // has room: one value a round
+		return
+	}
+	w.owner.put(w)
+}

@@ -1,0 +1,177 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// DeadLetters are the dead letters of the shards that this node leads.
+type DeadLetters interface {
+	// List returns up to limit dead letters of a shard after one, in the order
+	// in which they became some; the zero id is before the first.
+	List(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit int) ([]journal.DeadLetter, error)
+	// Retry has a dead letter delivered again, or sent again where it never had
+	// a destination. It fails with ErrNoDeadLetter, or as the entity decides.
+	Retry(ctx context.Context, shard sharding.ShardID, id journal.ItemID) error
+	// Discard ends a dead letter. It fails with ErrNoDeadLetter.
+	Discard(ctx context.Context, shard sharding.ShardID, id journal.ItemID) error
+}
+
+// ErrNoDeadLetter: there is no such dead letter, or not any more.
+var ErrNoDeadLetter = status.New(connect.CodeNotFound, "there is no such dead letter; hostd entity deadletters ls lists them")
+
+// deadLetterID names a dead letter to callers: its shard, and its id there.
+func deadLetterID(shard sharding.ShardID, id journal.ItemID) string {
+	return fmt.Sprintf("%d-%d-%d-%d", shard, id.Index, id.Ordinal, id.Item)
+}
+
+func parseDeadLetterID(s string) (shard sharding.ShardID, id journal.ItemID, err error) {
+	if n, err := fmt.Sscanf(s, "%d-%d-%d-%d", &shard, &id.Index, &id.Ordinal, &id.Item); err != nil || n != 4 || deadLetterID(shard, id) != s {
+		return 0, id, status.Argument("the id is not that of a dead letter")
+	}
+	return shard, id, nil
+}
+
+// maxDeadLetters is the largest page of dead letters. Between nodes one more is
+// asked for, which tells whether there is another page.
+const maxDeadLetters = 500
+
+// ListDeadLetters lists one page, shard after shard.
+func (s *entityService) ListDeadLetters(ctx context.Context, r *connect.Request[entityv1.ListDeadLettersRequest]) (*connect.Response[entityv1.ListDeadLettersResponse], error) {
+	m := r.Msg
+	shard, last, after := sharding.ShardID(1), sharding.ShardID(s.deps.Entities.Shards()), journal.ItemID{}
+	if only := sharding.ShardID(m.GetShardId()); only > last {
+		return nil, status.Public(s.log, status.Argument("there is no such shard"))
+	} else if only > 0 {
+		shard, last = only, only
+	}
+	if m.GetPageToken() != "" {
+		var err error
+		if shard, after, err = parseDeadLetterID(m.GetPageToken()); err != nil || shard < 1 || shard > last {
+			return nil, status.Public(s.log, status.Argument("the page token is not one of this listing"))
+		}
+	}
+	size := min(int(m.GetPageSize()), maxDeadLetters)
+	if size == 0 {
+		size = defaultPageSize
+	} else if leaderproxy.FromPeer(ctx) {
+		size = int(m.GetPageSize())
+	}
+	if s.deps.DeadLetters == nil {
+		return nil, status.Public(s.log, request.ErrUnsupported)
+	}
+	out := &entityv1.ListDeadLettersResponse{}
+	for ; shard <= last; shard, after = shard+1, (journal.ItemID{}) {
+		page, err := s.deadLettersOf(ctx, shard, after, size-len(out.Letters)+1)
+		if err != nil {
+			return nil, status.Public(s.log, err)
+		}
+		if full := size - len(out.Letters); len(page) > full {
+			out.Letters = append(out.Letters, page[:full]...)
+			out.NextPageToken = deadLetterID(shard, journal.ItemID{})
+			if full > 0 {
+				out.NextPageToken = page[full-1].GetId()
+			}
+			break
+		}
+		out.Letters = append(out.Letters, page...)
+	}
+	return connect.NewResponse(out), nil
+}
+
+// deadLettersOf lists dead letters of a shard, wherever it is led.
+func (s *entityService) deadLettersOf(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit int) ([]*entityv1.DeadLetter, error) {
+	res, err := leaderproxy.Do(ctx, s.proxy, shard,
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ListDeadLettersResponse], error) {
+			if leader != nil {
+				m := &entityv1.ListDeadLettersRequest{ShardId: uint32(shard), PageSize: uint32(limit)}
+				if after != (journal.ItemID{}) {
+					m.PageToken = deadLetterID(shard, after)
+				}
+				return leader.ListDeadLetters(ctx, connect.NewRequest(m))
+			}
+			found, err := s.deps.DeadLetters.List(ctx, shard, after, limit)
+			out := &entityv1.ListDeadLettersResponse{}
+			for i := range found {
+				out.Letters = append(out.Letters, s.deadLetter(shard, &found[i]))
+			}
+			return connect.NewResponse(out), err
+		})
+	if err != nil {
+		return nil, err
+	}
+	return res.Msg.GetLetters(), nil
+}
+
+func (s *entityService) deadLetter(shard sharding.ShardID, l *journal.DeadLetter) *entityv1.DeadLetter {
+	return &entityv1.DeadLetter{
+		Id: deadLetterID(shard, l.ID), ShardId: uint32(shard), SourceType: l.Source.Type, SourceId: l.Source.ID,
+		EntityType: l.Destination.Type, EntityId: l.Destination.ID, Command: l.Command, Data: l.Payload,
+		Code: l.Code, Message: l.Message, RefusedAt: timestamppb.New(time.Unix(0, l.At)), Number: l.Number,
+	}
+}
+
+// RetryDeadLetter has a dead letter delivered again.
+func (s *entityService) RetryDeadLetter(ctx context.Context, r *connect.Request[entityv1.RetryDeadLetterRequest]) (*connect.Response[entityv1.RetryDeadLetterResponse], error) {
+	err := s.withDeadLetter(ctx, r.Msg.GetId(), func(ctx context.Context, shard sharding.ShardID, id journal.ItemID, leader entityv1connect.EntityServiceClient) error {
+		if leader != nil {
+			_, err := leader.RetryDeadLetter(ctx, connect.NewRequest(r.Msg))
+			return err
+		}
+		return s.deps.DeadLetters.Retry(ctx, shard, id)
+	})
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&entityv1.RetryDeadLetterResponse{}), nil
+}
+
+// DiscardDeadLetter ends a dead letter.
+func (s *entityService) DiscardDeadLetter(ctx context.Context, r *connect.Request[entityv1.DiscardDeadLetterRequest]) (*connect.Response[entityv1.DiscardDeadLetterResponse], error) {
+	err := s.withDeadLetter(ctx, r.Msg.GetId(), func(ctx context.Context, shard sharding.ShardID, id journal.ItemID, leader entityv1connect.EntityServiceClient) error {
+		if leader != nil {
+			_, err := leader.DiscardDeadLetter(ctx, connect.NewRequest(r.Msg))
+			return err
+		}
+		return s.deps.DeadLetters.Discard(ctx, shard, id)
+	})
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&entityv1.DiscardDeadLetterResponse{}), nil
+}
+
+// withDeadLetter calls do where the shard of a dead letter is led. Only those who
+// may change the cluster get so far.
+func (s *entityService) withDeadLetter(ctx context.Context, name string,
+	do func(context.Context, sharding.ShardID, journal.ItemID, entityv1connect.EntityServiceClient) error) error {
+	if !s.admin && !leaderproxy.FromPeer(ctx) {
+		return errReadOnly
+	}
+	shard, id, err := parseDeadLetterID(name)
+	if err != nil {
+		return err
+	}
+	if shard < 1 || uint32(shard) > s.deps.Entities.Shards() {
+		return ErrNoDeadLetter
+	}
+	if s.deps.DeadLetters == nil {
+		return request.ErrUnsupported
+	}
+	_, err = leaderproxy.Do(ctx, s.proxy, shard, func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*struct{}, error) {
+		return &struct{}{}, do(ctx, shard, id, leader)
+	})
+	return err
+}

@@ -1,0 +1,51 @@
+package rpc_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/host/rpc"
+)
+
+// A node that belongs to no cluster is told to found one, and takes no other
+// call. Whoever is not patient hears what it waits for.
+func TestInitialize(t *testing.T) {
+	s := serve(t, rpc.Options{Admin: true, Opened: func() error { return errors.New("no cluster") }})
+	s.world.Nodes.Found(rpc.Founding{Waits: "seeds are silent", Silent: []string{"b:1"}})
+	_, said := s.post(t, clusterPath+"Initialize", `{}`, "Connect-Timeout-Ms", "600")
+	wantCode(t, said, connect.CodeDeadlineExceeded)
+	if !strings.Contains(said, "seeds are silent") {
+		t.Errorf("what the node waits for is missing: %s", said)
+	}
+	for _, call := range []string{"GetCluster", "RaiseLevel"} {
+		_, said := s.post(t, clusterPath+call, `{}`)
+		wantCode(t, said, connect.CodeUnavailable)
+	}
+	answer := make(chan string)
+	before := s.world.Nodes.Found(rpc.Founding{})
+	go func() {
+		_, said := s.post(t, clusterPath+"Initialize", `{}`)
+		answer <- said
+	}()
+	eventually(t, "the node to be told", func() bool { return s.world.Nodes.Found(rpc.Founding{}) > before })
+	s.world.Nodes.Found(rpc.Founding{Cluster: "c7", Founded: true, Silent: []string{"b:1"}})
+	wantJSON(t, <-answer, `{"clusterId":"c7","founded":true,"silentSeeds":["b:1"]}`)
+	_, said = s.post(t, clusterPath+"Initialize", `{}`)
+	wantJSON(t, said, `{"clusterId":"c7"}`)
+	s.world.Nodes.Fail(&rpc.RefusedError{Reason: "a proxy"})
+	_, said = s.post(t, clusterPath+"Initialize", `{}`)
+	wantCode(t, said, connect.CodeFailedPrecondition)
+}
+
+// Who may not change a cluster founds none either.
+func TestInitializeNeedsAdmin(t *testing.T) {
+	s := serve(t, rpc.Options{Opened: func() error { return errors.New("no cluster") }})
+	_, said := s.post(t, clusterPath+"Initialize", `{}`)
+	wantCode(t, said, connect.CodePermissionDenied)
+	if s.world.Nodes.Found(rpc.Founding{}) > 0 {
+		t.Error("the order was passed on")
+	}
+}

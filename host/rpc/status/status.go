@@ -1,0 +1,113 @@
+package status
+
+import (
+	"errors"
+	"log/slog"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+)
+
+// Error is an error of the server that callers are told, with its code. Its
+// text is worded for them.
+type Error struct {
+	code connect.Code
+	text string
+}
+
+// New makes an error that is compared by identity.
+func New(code connect.Code, text string) *Error { return &Error{code, text} }
+
+// Argument is a fault of the caller's input.
+func Argument(text string) *Error { return &Error{connect.CodeInvalidArgument, text} }
+
+func (e *Error) Error() string { return e.text }
+
+// Coded is an error with data that callers are told.
+type Coded interface {
+	error
+	Code() connect.Code
+}
+
+// ErrNoOutcome: the caller's wait ended before the outcome was known.
+var ErrNoOutcome = New(connect.CodeDeadlineExceeded, "the deadline passed before the outcome was known; retry with the same command id")
+
+// What an ErrorInfo says of a retry whose outcome nobody can tell.
+const (
+	reasonForgotten = "COMMAND_OUTCOME_UNKNOWN"
+	errorDomain     = "hostd"
+)
+
+// codeOf gives an error its code. The message of an error with a code is
+// public; one without is a fault of ours, whose text stays in the log.
+//
+// An outcome that is unknown is deadline_exceeded, never unavailable: a caller
+// may take unavailable for "nothing happened" and send the command again under
+// another id.
+func codeOf(err error) (code connect.Code, known bool) {
+	if own, ok := errors.AsType[*Error](err); ok {
+		return own.code, true
+	}
+	if o := request.OutcomeOf(err); o != nil {
+		return connect.Code(o.Code), true
+	}
+	if coded, ok := errors.AsType[Coded](err); ok {
+		return coded.Code(), true
+	}
+	if _, ok := errors.AsType[*journal.CutError](err); ok {
+		return connect.CodeOutOfRange, true
+	}
+	return connect.CodeInternal, false
+}
+
+// Public is what the caller is told of err: a *connect.Error as it is,
+// everything else with its code and the details that belong to it. What has no
+// code is told to the log alone.
+func Public(log *slog.Logger, err error) *connect.Error {
+	var already *connect.Error
+	if errors.As(err, &already) {
+		return already
+	}
+	code, known := codeOf(err)
+	if !known {
+		log.Error("request failed", "error", err)
+		return connect.NewError(code, errors.New("internal error"))
+	}
+	out := connect.NewError(code, err)
+	if detail := Detail(err); detail != nil {
+		if d, err := connect.NewErrorDetail(detail); err == nil {
+			out.AddDetail(d)
+		}
+	}
+	return out
+}
+
+// Detail returns the message that belongs to an error as its detail, or nil.
+func Detail(err error) proto.Message {
+	var rejected *request.RejectedError
+	if errors.As(err, &rejected) {
+		return &entityv1.Rejection{Code: rejected.Code, Message: rejected.Message}
+	}
+	if errors.Is(err, request.ErrForgotten) {
+		return &errdetails.ErrorInfo{Reason: reasonForgotten, Domain: errorDomain}
+	}
+	var limited *request.RateLimitedError
+	if errors.As(err, &limited) {
+		return &errdetails.RetryInfo{RetryDelay: durationpb.New(limited.RetryAfter)}
+	}
+	var mismatch *request.SequenceMismatchError
+	if errors.As(err, &mismatch) {
+		return &entityv1.SequenceMismatch{Actual: uint64(mismatch.Actual)}
+	}
+	var cut *journal.CutError
+	if errors.As(err, &cut) {
+		return &entityv1.EventsCut{First: uint64(cut.First)}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package status_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// TestCodes gives every error that can reach a caller its code.
+func TestCodes(t *testing.T) {
+	cases := []struct {
+		name string
+		err  error
+		code connect.Code
+	}{
+		{"request.ErrUnknownType", request.ErrUnknownType, connect.CodeNotFound},
+		{"request.ErrUnknownCommand", request.ErrUnknownCommand, connect.CodeNotFound},
+		{"request.ErrUnknownQuery", request.ErrUnknownQuery, connect.CodeNotFound},
+		{"request.ErrCommandIDReused", request.ErrCommandIDReused, connect.CodeInvalidArgument},
+		{"request.ErrBusy", request.ErrBusy, connect.CodeResourceExhausted},
+		{"request.ErrOutboxFull", request.ErrOutboxFull, connect.CodeResourceExhausted},
+		{"request.ErrDeadLettersFull", request.ErrDeadLettersFull, connect.CodeResourceExhausted},
+		{"request.ErrReadOnly", request.ErrReadOnly, connect.CodeResourceExhausted},
+		{"request.ErrOutcomeUnknown", request.ErrOutcomeUnknown, connect.CodeDeadlineExceeded},
+		{"request.ErrNotApplied", request.ErrNotApplied, connect.CodeUnavailable},
+		{"request.ErrNotServed", request.ErrNotServed, connect.CodeUnavailable},
+		{"journal.ErrInstalling", journal.ErrInstalling, connect.CodeUnavailable},
+		{"journal.ErrStopped", journal.ErrStopped, connect.CodeUnavailable},
+		{"request.ErrStopped", request.ErrStopped, connect.CodeUnavailable},
+		{"request.ErrDeadline", request.ErrDeadline, connect.CodeDeadlineExceeded},
+		{"request.ErrParked", request.ErrParked, connect.CodeInternal},
+		{"request.ErrForgotten", request.ErrForgotten, connect.CodeAborted},
+		{"request.ErrCut", request.ErrCut, connect.CodeFailedPrecondition},
+		{"request.ErrSuspended", request.ErrSuspended, connect.CodeFailedPrecondition},
+		{"journal.CutError", &journal.CutError{First: 7}, connect.CodeOutOfRange},
+		{"request.ErrDamaged", request.ErrDamaged, connect.CodeDataLoss},
+		{"request.ErrUnsupported", request.ErrUnsupported, connect.CodeUnimplemented},
+		{"request.RejectedError", &request.RejectedError{Code: "no", Message: "never"}, connect.CodeFailedPrecondition},
+		{"request.SequenceMismatchError", &request.SequenceMismatchError{Expected: 1, Actual: 2}, connect.CodeFailedPrecondition},
+		{"request.GapError", &request.GapError{Wanted: 3}, connect.CodeUnavailable},
+		{"request.GuestFaultError", &request.GuestFaultError{Message: "unreachable"}, connect.CodeInternal},
+		{"sharding.ErrInvalidName", sharding.ValidateID(""), connect.CodeInvalidArgument},
+		{"sharding.NotLeaderError", &sharding.NotLeaderError{Shard: 3}, connect.CodeUnavailable},
+		{"request.ErrUnreachable", request.ErrUnreachable, connect.CodeUnavailable},
+		{"request.ErrMayComeThrough", request.ErrMayComeThrough, connect.CodeDeadlineExceeded},
+		{"journal.ErrDamaged", journal.ErrDamaged, connect.CodeDataLoss},
+		{"journal.ErrUnsupported", journal.ErrUnsupported, connect.CodeInternal},
+		{"journal.ErrTooLarge", journal.ErrTooLarge, connect.CodeInternal},
+		{"request.ErrNotReady", request.ErrNotReady, connect.CodeUnavailable},
+		{"request.ErrModuleNotLoaded", request.ErrModuleNotLoaded, connect.CodeUnavailable},
+		{"request.ErrUnknownModule", request.ErrUnknownModule, connect.CodeNotFound},
+		{"request.ErrOverloaded", request.ErrOverloaded, connect.CodeResourceExhausted},
+		{"request.InvalidModuleError", &request.InvalidModuleError{Reason: "bad"}, connect.CodeInvalidArgument},
+		{"request.RateLimitedError", &request.RateLimitedError{RetryAfter: time.Second}, connect.CodeResourceExhausted},
+		{"context.DeadlineExceeded", context.DeadlineExceeded, connect.CodeDeadlineExceeded},
+		{"context.Canceled", context.Canceled, connect.CodeCanceled},
+	}
+	listed := make(map[string]bool)
+	for _, c := range cases {
+		listed[c.name] = true
+		for _, err := range []error{c.err, fmt.Errorf("wrapped: %w", c.err)} {
+			public := status.Public(slog.New(slog.DiscardHandler), err)
+			if public.Code() != c.code || public.Message() != err.Error() {
+				t.Errorf("%s: %v %q, want %v", c.name, public.Code(), public.Message(), c.code)
+			}
+		}
+	}
+	for dir, prefix := range map[string]string{"../../request": "request.", "../../../sharding": "sharding.", "../../../journal": "journal."} {
+		for _, name := range exportedErrors(t, dir) {
+			if !listed[prefix+name] {
+				t.Errorf("%s%s has no code in this table", prefix, name)
+			}
+		}
+	}
+}
+
+// exportedErrors lists the exported sentinels and error types of a package.
+func exportedErrors(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			out = append(out, errorNames(d)...)
+		}
+	}
+	if len(out) == 0 {
+		t.Fatalf("%s has no errors", dir)
+	}
+	return out
+}
+
+func errorNames(d ast.Decl) (out []string) {
+	g, ok := d.(*ast.GenDecl)
+	if !ok {
+		return nil
+	}
+	for _, spec := range g.Specs {
+		switch s := spec.(type) {
+		case *ast.ValueSpec:
+			for _, n := range s.Names {
+				if strings.HasPrefix(n.Name, "Err") {
+					out = append(out, n.Name)
+				}
+			}
+		case *ast.TypeSpec:
+			if s.Name.IsExported() && strings.HasSuffix(s.Name.Name, "Error") {
+				out = append(out, s.Name.Name)
+			}
+		}
+	}
+	return out
+}
+
+// TestInternalErrorsStayInside: what has no code is told to the log alone.
+func TestInternalErrorsStayInside(t *testing.T) {
+	var logged strings.Builder
+	log := slog.New(slog.NewTextHandler(&logged, nil))
+	public := status.Public(log, errors.New("read /var/lib/hostd/store/000001.sst: input/output error"))
+	if public.Code() != connect.CodeInternal || public.Message() != "internal error" {
+		t.Errorf("public: %v", public)
+	}
+	if !strings.Contains(logged.String(), "000001.sst") {
+		t.Errorf("logged: %s", logged.String())
+	}
+}

@@ -1,0 +1,47 @@
+package subscription
+
+import (
+	"context"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// EventOrder reads the events of shards in the order of their logs. What a
+// replica has applied is committed, so any replica's is good.
+type EventOrder interface {
+	// Rows calls fn with the place of each record of q in the shard's order,
+	// and returns the index from which to go on. An error of fn ends it and is
+	// returned as it is.
+	Rows(ctx context.Context, shard sharding.ShardID, q OrderQuery, fn func(OrderRow) error) (next uint64, err error)
+	// Applied is the index of the last entry that this node has applied of the
+	// shard, 0 where it has none.
+	Applied(shard sharding.ShardID) uint64
+	// Committed is the index of the last entry that was committed at the call,
+	// or later, of a shard that this node leads. It waits until a quorum has
+	// said that it does, no longer than ctx.
+	Committed(ctx context.Context, shard sharding.ShardID) (uint64, error)
+	// HasReplica reports whether this node is to have a replica of the shard.
+	HasReplica(shard sharding.ShardID) bool
+	// Watch makes a channel that gets a value, without blocking and at most
+	// one at a time, after records of the shards have become readable. stop
+	// ends it and is called once.
+	Watch(shards []sharding.ShardID) (changed <-chan struct{}, stop func())
+	// Cluster names the cluster: positions of another are not for this one.
+	Cluster() string
+}
+
+// OrderQuery selects records of a shard.
+type OrderQuery struct {
+	Type string
+	Tag  string // on any of the record's events; empty is all
+	From uint64 // the first index
+}
+
+// OrderRow is a record's place in its shard's order.
+type OrderRow struct {
+	At     journal.Position
+	Entity sharding.EntityID
+	First  journal.Sequence // of its events
+	Events int              // how many of them are asked for
+}

@@ -1,0 +1,163 @@
+package subscription
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// errEnough ends the reading of a history that has reached its end.
+var errEnough = errors.New("enough events")
+
+// eventReader streams the events of one entity.
+type eventReader struct {
+	id     sharding.EntityID
+	next   journal.Sequence // the event to send next
+	last   journal.Sequence
+	shard  sharding.ShardID
+	kind   wire.PayloadKind
+	gone   bool // the caller
+	guard  *admission.Stream
+	stream *connect.ServerStream[entityv1.ReadEventsResponse]
+}
+
+// ReadEvents streams an entity's events.
+func (s *Service) ReadEvents(ctx context.Context, r *connect.Request[entityv1.ReadEventsRequest], stream *connect.ServerStream[entityv1.ReadEventsResponse]) error {
+	m := r.Msg
+	reader := &eventReader{
+		id:     sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()},
+		next:   max(1, journal.Sequence(m.GetFromSequence())),
+		last:   journal.Sequence(m.GetToSequence()),
+		stream: stream,
+	}
+	if reader.last == 0 {
+		reader.last = math.MaxUint64
+	}
+	if err := reader.id.Validate(); err != nil {
+		return status.Public(s.Log, err)
+	}
+	reader.kind = wire.JSONPayload
+	switch encoding, err := s.Types.Encoding(ctx, reader.id.Type); {
+	case err != nil:
+		return status.Public(s.Log, err)
+	case encoding == codec.Bytes || m.GetAsData():
+		reader.kind = wire.DataPayload
+	}
+	guard, err := s.Streams.Enter(ctx)
+	if err != nil {
+		return status.Public(s.Log, err)
+	}
+	defer guard.Leave()
+	reader.guard = guard
+	if m.GetFollow() {
+		// Headers now: the caller sees that the stream stands before there is
+		// an event.
+		if err := stream.Send(nil); err != nil {
+			return err
+		}
+	}
+	reader.shard = s.Sharding.ShardOf(reader.id)
+	if err := s.readEvents(ctx, m, reader); err != nil && !errors.Is(err, errEnough) {
+		return status.Public(s.Log, err)
+	}
+	return nil
+}
+
+// follow reads, waits for more and reads again, until the wanted end, the
+// caller's, the server's, or that of this node's leadership. It watches before
+// it reads: nothing falls between.
+func (s *Service) follow(ctx context.Context, reader *eventReader) error {
+	changed, stop := s.Histories.Watch(reader.id)
+	defer stop()
+	for {
+		moved := s.Proxy.Changed()
+		if err := reader.read(ctx, s.Histories); err != nil {
+			return err
+		}
+		if !s.Proxy.Leads(reader.shard) {
+			return &sharding.NotLeaderError{Shard: reader.shard}
+		}
+		select {
+		case <-moved:
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.Streams.Stopping():
+			return connect.NewError(connect.CodeUnavailable, admission.ErrStopping)
+		}
+	}
+}
+
+// read sends the events from next to the last there is, or fails with
+// errEnough once the wanted end is sent.
+func (e *eventReader) read(ctx context.Context, histories Histories) error {
+	if e.next > e.last {
+		return errEnough
+	}
+	return histories.Read(ctx, e.id, e.next, func(rec *journal.Record) error {
+		for i := range rec.Events {
+			sequence := rec.Expected + journal.Sequence(i) + 1
+			if sequence < e.next {
+				continue
+			}
+			if err := e.send(rec, i, sequence); err != nil {
+				return err
+			}
+			if e.next = sequence + 1; sequence == e.last {
+				return errEnough
+			}
+		}
+		return ctx.Err()
+	})
+}
+
+func (e *eventReader) send(rec *journal.Record, i int, sequence journal.Sequence) error {
+	event := &rec.Events[i]
+	out := &entityv1.ReadEventsResponse{
+		Sequence:     uint64(sequence),
+		EventType:    event.Type,
+		CommandId:    string(rec.CommandID),
+		RecordedAt:   timestamppb.New(time.Unix(0, rec.RecordedAt)),
+		Tags:         event.Tags,
+		ModuleDigest: rec.Module.String(),
+	}
+	if v, data := codec.Render(e.kind, event.Payload); v != nil {
+		out.Payload = &entityv1.ReadEventsResponse_Json{Json: v}
+	} else if len(data) > 0 {
+		out.Payload = &entityv1.ReadEventsResponse_Data{Data: data}
+	}
+	return e.write(out)
+}
+
+// pass sends an event that another node has made ready.
+func (e *eventReader) pass(m *entityv1.ReadEventsResponse) error {
+	if journal.Sequence(m.GetSequence()) != e.next {
+		return fmt.Errorf("event %d came from another node where %d was due", m.GetSequence(), e.next)
+	}
+	if err := e.write(m); err != nil {
+		return err
+	}
+	e.next++
+	return nil
+}
+
+func (e *eventReader) write(m *entityv1.ReadEventsResponse) error {
+	e.guard.BeginWrite()
+	defer e.guard.EndWrite()
+	err := e.stream.Send(m)
+	e.gone = err != nil
+	return err
+}

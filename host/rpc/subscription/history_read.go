@@ -1,0 +1,93 @@
+package subscription
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+)
+
+// readPatience is how long a reading that does not follow looks for a leader
+// that gives it another event.
+const readPatience = 10 * time.Second
+
+// readEvents sends events from wherever the shard is led: it goes on at the
+// next leader with the event behind the last that was sent, so that none is
+// missing and none comes twice.
+func (s *Service) readEvents(ctx context.Context, m *entityv1.ReadEventsRequest, reader *eventReader) error {
+	var p leaderproxy.Backoff
+	progress := time.Now()
+	for {
+		from := reader.next
+		changed := s.Proxy.Changed()
+		err := s.readOnce(ctx, m, reader)
+		if reader.next > from {
+			p, progress = leaderproxy.Backoff{}, time.Now()
+		}
+		fromPeer := leaderproxy.FromPeer(ctx)
+		switch {
+		case err == nil || fromPeer || reader.gone || s.Proxy.Alone() || ctx.Err() != nil || s.Streams.IsStopping() || !leaderproxy.Retry(err) && !leaderproxy.Ended(err):
+			return leaderproxy.Proxied(err)
+		case !m.GetFollow() && (time.Since(progress) > readPatience || !s.Proxy.Quorum(reader.shard)):
+			return leaderproxy.Proxied(err)
+		}
+		if p.Wait(ctx, changed) != nil {
+			return leaderproxy.Proxied(err)
+		}
+	}
+}
+
+// readOnce reads from the leader of the moment, until the end or an error.
+func (s *Service) readOnce(ctx context.Context, m *entityv1.ReadEventsRequest, reader *eventReader) error {
+	patience, cancel := ctx, context.CancelFunc(func() {})
+	if !m.GetFollow() {
+		patience, cancel = context.WithTimeout(ctx, readPatience)
+	}
+	leader, err := s.Proxy.Leader(patience, reader.shard)
+	cancel()
+	switch {
+	case err != nil:
+		return err
+	case leader != nil:
+		return s.relay(ctx, leader, m, reader)
+	case m.GetFollow():
+		return s.follow(ctx, reader)
+	}
+	return reader.read(ctx, s.Histories)
+}
+
+// relay passes on what another node sends.
+func (s *Service) relay(ctx context.Context, leader entityv1connect.EntityServiceClient, m *entityv1.ReadEventsRequest, reader *eventReader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() { // the server's end is that of the call
+		select {
+		case <-s.Streams.Stopping():
+			cancel()
+		case <-ended:
+		}
+	}()
+	in, err := leader.ReadEvents(ctx, connect.NewRequest(&entityv1.ReadEventsRequest{
+		EntityType: m.GetEntityType(), EntityId: m.GetEntityId(), FromSequence: uint64(reader.next), ToSequence: m.GetToSequence(),
+		Follow: m.GetFollow(), AsData: m.GetAsData(),
+	}))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	for in.Receive() {
+		if err := reader.pass(in.Msg()); err != nil {
+			return err
+		}
+	}
+	if err := in.Err(); err != nil {
+		return err
+	}
+	return errEnough
+}

@@ -1,0 +1,323 @@
+package subscription
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/hostd/hostd/api/cursor"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// orderRows is how many rows of a shard are read at a time.
+const orderRows = 128
+
+// reader reads some shards at one node, in a goroutine of its own. It ends by
+// itself at the end of what is wanted, or with an error.
+type reader struct {
+	sub    *subscription
+	node   sharding.NodeID // empty is this one
+	shards []sharding.ShardID
+	cancel context.CancelFunc
+	gone   chan struct{} // closed at its end
+	err    error         // why it ended; set before gone is closed
+
+	from    cursor.Cursor // of its shards, at its start
+	skipped uint64        // events that were cut, since the last arrival
+}
+
+// start starts a reader from where its shards stand.
+func (s *subscription) start(ctx context.Context, node sharding.NodeID, shards []sharding.ShardID) {
+	ctx, cancel := context.WithCancel(ctx)
+	rdr := &reader{
+		sub: s, node: node, shards: shards, cancel: cancel, gone: make(chan struct{}),
+		from: cursor.Cursor{Mark: s.mark, Shards: uint32(len(s.at) - 1), Places: s.places(shards)},
+	}
+	s.readers[node] = rdr
+	go func() {
+		defer close(rdr.gone)
+		defer cancel()
+		if node == "" {
+			rdr.err = rdr.readLocal(ctx)
+		} else {
+			rdr.err = rdr.readRemote(ctx)
+		}
+		select {
+		case s.ended <- rdr:
+		case <-ctx.Done():
+		}
+	}()
+}
+
+func (rdr *reader) give(ctx context.Context, it arrival) error {
+	it.skipped += rdr.skipped
+	rdr.skipped = 0
+	select {
+	case rdr.sub.items <- it:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// readRemote passes on what another node reads.
+func (rdr *reader) readRemote(ctx context.Context) error {
+	client, err := rdr.sub.service.Proxy.Client(rdr.node)
+	if err != nil {
+		return err
+	}
+	m := rdr.sub.request
+	req := &entityv1.SubscribeRequest{
+		EntityType: m.GetEntityType(), Tag: m.GetTag(), Follow: m.GetFollow(), Cursor: rdr.from.Text(),
+		AsData: m.GetAsData(), PartialCursors: true, SkipCut: m.GetSkipCut(),
+	}
+	for _, shard := range rdr.shards {
+		req.Shards = append(req.Shards, uint32(shard))
+	}
+	in, err := client.Subscribe(ctx, connect.NewRequest(req))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	for in.Receive() {
+		c, err := cursor.Parse(in.Msg().GetCursor())
+		if err != nil || c.Shards != rdr.from.Shards {
+			return errors.New("another node sent a cursor that is none")
+		}
+		it := arrival{places: c.Places, skipped: in.Msg().GetSkipped()}
+		if in.Msg().GetSequence() > 0 {
+			it.event = in.Msg()
+			it.shard = rdr.sub.service.Sharding.ShardOf(sharding.EntityID{Type: m.GetEntityType(), ID: it.event.GetEntityId()})
+		}
+		if err := rdr.give(ctx, it); err != nil {
+			return err
+		}
+	}
+	if err := in.Err(); err != nil || !m.GetFollow() {
+		return err
+	}
+	return request.ErrUnreachable
+}
+
+// readLocal reads this node's replicas, in turn. It watches before it reads: nothing
+// falls between.
+func (rdr *reader) readLocal(ctx context.Context) error {
+	s := rdr.sub.service
+	at := make([]cursor.Position, len(rdr.shards))
+	for i, shard := range rdr.shards {
+		for _, p := range rdr.from.Places {
+			if p.Shard == uint32(shard) {
+				at[i] = p.Position
+			}
+		}
+	}
+	if !rdr.sub.follow {
+		for i, shard := range rdr.shards {
+			if err := rdr.toEnd(ctx, shard, at[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	changed, stop := s.EventOrder.Watch(rdr.shards)
+	defer stop()
+	looked := make([]uint64, len(rdr.shards))
+	for {
+		more := false
+		for i, shard := range rdr.shards {
+			if err := rdr.check(ctx, shard, at[i]); err != nil {
+				return err
+			}
+			end := s.EventOrder.Applied(shard)
+			if end == looked[i] {
+				continue
+			}
+			next, all, err := rdr.stretch(ctx, shard, at[i], end)
+			if err != nil {
+				return err
+			}
+			if at[i] = next; all {
+				looked[i] = end
+			}
+			more = more || !all
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// toEnd reads a shard that is led here as far as it is applied now.
+func (rdr *reader) toEnd(ctx context.Context, shard sharding.ShardID, at cursor.Position) error {
+	s := rdr.sub.service
+	if err := rdr.check(ctx, shard, at); err != nil {
+		return err
+	}
+	end := s.EventOrder.Applied(shard)
+	for all := false; !all; {
+		var err error
+		if at, all, err = rdr.stretch(ctx, shard, at, end); err != nil {
+			return err
+		}
+	}
+	// A replica that has gone meanwhile reads as an empty one.
+	if !s.Proxy.Leads(shard) {
+		return &sharding.NotLeaderError{Shard: shard}
+	}
+	return nil
+}
+
+// check fails when the shard is not to be read here any more, or the position
+// is none of its log. Only the leader is sure to have all of the log; it may
+// have applied less than the replica that the position is of, and one that has
+// stood still may lead no more without knowing.
+func (rdr *reader) check(ctx context.Context, shard sharding.ShardID, at cursor.Position) error {
+	s := rdr.sub.service
+	leads := s.Proxy.Leads(shard)
+	if !leads && (!rdr.sub.follow || !s.EventOrder.HasReplica(shard)) {
+		return &sharding.NotLeaderError{Shard: shard}
+	}
+	if !leads || at.Index <= s.EventOrder.Applied(shard)+1 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, confirmTime)
+	defer cancel()
+	switch end, err := s.EventOrder.Committed(ctx, shard); {
+	case err != nil:
+		return &sharding.NotLeaderError{Shard: shard}
+	case at.Index > end+1:
+		return errAheadOfLog
+	}
+	return nil
+}
+
+// errAheadOfLog: a cursor's position is beyond the end of its shard's log, so it
+// was made of a log that has since been cut. Only a new beginning helps.
+var errAheadOfLog = status.New(connect.CodeOutOfRange, "the cursor is ahead of the log: the history it was made of is gone; subscribe from the beginning")
+
+// confirmTime bounds the wait for a quorum's word that this node leads.
+const confirmTime = 5 * time.Second
+
+// stretch gives the events of the next rows up to the index end. It returns the
+// position behind them; all says that nothing is left.
+func (rdr *reader) stretch(ctx context.Context, shard sharding.ShardID, at cursor.Position, end uint64) (_ cursor.Position, all bool, err error) {
+	order, m := rdr.sub.service.EventOrder, rdr.sub.request
+	rows := make([]OrderRow, 0, 8)
+	next, err := order.Rows(ctx, shard, OrderQuery{Type: m.GetEntityType(), Tag: m.GetTag(), From: at.Index}, func(row OrderRow) error {
+		switch {
+		case row.At.Index > end || len(rows) == orderRows:
+			return errEnough
+		case row.At.Index == at.Index && row.At.Ordinal < at.Ordinal:
+			return nil
+		}
+		rows = append(rows, row)
+		return nil
+	})
+	switch {
+	case err == nil:
+		all, next = true, min(next, end+1)
+	case errors.Is(err, errEnough):
+		all, next = len(rows) < orderRows, end+1
+	default:
+		return at, false, err
+	}
+	err = nil
+	for _, row := range rows {
+		if at, err = rdr.record(ctx, shard, row, at); err != nil {
+			return at, false, err
+		}
+	}
+	if all && next > at.Index {
+		at = cursor.Position{Index: next}
+		err = rdr.give(ctx, arrival{places: []cursor.Place{{Shard: uint32(shard), Position: at}}})
+	}
+	return at, all, err
+}
+
+// record gives the events of one row from the position on.
+func (rdr *reader) record(ctx context.Context, shard sharding.ShardID, row OrderRow, at cursor.Position) (cursor.Position, error) {
+	s := rdr.sub.service
+	var events []*entityv1.SubscribeResponse // nil where the tag is missing
+	found := false
+	err := s.Histories.Read(ctx, row.Entity, row.First, func(rec *journal.Record) error {
+		found = rec.Expected+1 == row.First
+		for i := range rec.Events {
+			events = append(events, rdr.event(rec, i))
+		}
+		return errEnough
+	})
+	skip := 0
+	if at.Index == row.At.Index && at.Ordinal == row.At.Ordinal {
+		skip = int(at.Events)
+	}
+	var cut *journal.CutError
+	if errors.As(err, &cut) && rdr.sub.request.GetSkipCut() {
+		rdr.skipped += uint64(max(row.Events-skip, 0))
+		return cursor.Position{Index: row.At.Index, Ordinal: row.At.Ordinal + 1}, nil
+	}
+	if err != nil && !errors.Is(err, errEnough) {
+		return at, err
+	}
+	if !found {
+		return at, rdr.missing(shard, row)
+	}
+	for i, event := range events {
+		if i < skip || event == nil {
+			continue
+		}
+		at = cursor.Position{Index: row.At.Index, Ordinal: row.At.Ordinal, Events: uint32(i + 1)}
+		if err := rdr.give(ctx, arrival{places: []cursor.Place{{Shard: uint32(shard), Position: at}}, event: event, shard: shard}); err != nil {
+			return at, err
+		}
+	}
+	return at, nil
+}
+
+// missing is the error of a row whose record is not there: the replica went
+// between the two readings, or the journal has lost it.
+func (rdr *reader) missing(shard sharding.ShardID, row OrderRow) error {
+	o := rdr.sub.service.EventOrder
+	if o.HasReplica(shard) && o.Applied(shard) >= row.At.Index {
+		return journal.ErrDamaged
+	}
+	return &sharding.NotLeaderError{Shard: shard}
+}
+
+// event makes the message of one event of a record; nil when the tag is not on
+// it.
+func (rdr *reader) event(rec *journal.Record, i int) *entityv1.SubscribeResponse {
+	event := &rec.Events[i]
+	if tag := rdr.sub.request.GetTag(); tag != "" && !slices.Contains(event.Tags, tag) {
+		return nil
+	}
+	out := &entityv1.SubscribeResponse{
+		EntityId:     rec.Entity.ID,
+		Sequence:     uint64(rec.Expected) + uint64(i) + 1,
+		EventType:    event.Type,
+		CommandId:    string(rec.CommandID),
+		RecordedAt:   timestamppb.New(time.Unix(0, rec.RecordedAt)),
+		Tags:         event.Tags,
+		ModuleDigest: rec.Module.String(),
+	}
+	if v, data := codec.Render(rdr.sub.kind, event.Payload); v != nil {
+		out.Payload = &entityv1.SubscribeResponse_Json{Json: v}
+	} else if len(data) > 0 {
+		out.Payload = &entityv1.SubscribeResponse_Data{Data: bytes.Clone(data)}
+	}
+	return out
+}

@@ -1,0 +1,227 @@
+package subscription
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// run keeps a reader for each node that shards are read at, and passes on what
+// they read, until the end, that of the caller or of the server. It returns
+// once all readers have ended.
+func (s *subscription) run(ctx context.Context) error {
+	defer func() {
+		for _, rdr := range s.readers {
+			rdr.cancel()
+		}
+		for _, rdr := range s.readers {
+			<-rdr.gone
+		}
+	}()
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	progress := time.Now()
+	for {
+		changed := s.service.Proxy.Changed()
+		again, err := s.assign(ctx)
+		if err != nil {
+			return err
+		}
+		if len(s.readers) == 0 && !s.follow && s.finished() {
+			return s.tell(time.Now().Add(tellEvery))
+		}
+		for wait := true; wait; {
+			select {
+			case it := <-s.items:
+				progress, s.failed = time.Now(), false
+				if err := s.take(it); err != nil {
+					return err
+				}
+			case rdr := <-s.ended:
+				if err := s.end(ctx, rdr); err != nil {
+					return err
+				}
+				wait = false
+			case <-changed:
+				wait = false
+			case <-again:
+				wait = false
+			case now := <-tick.C:
+				if err := s.tell(now); err != nil {
+					return err
+				}
+				if shard, cut := s.cutOff(now); cut {
+					return &sharding.NotLeaderError{Shard: shard}
+				}
+				if !s.follow && (s.failed || len(s.readers) == 0) && now.Sub(progress) > readPatience {
+					return &sharding.NotLeaderError{Shard: s.missing()}
+				}
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-s.service.Streams.Stopping():
+				return connect.NewError(connect.CodeUnavailable, admission.ErrStopping)
+			}
+		}
+	}
+}
+
+// assign gives every shard to the reader that reads it best, and replaces
+// readers whose shards have changed. again fires when it should be tried once
+// more although nothing changes.
+func (s *subscription) assign(ctx context.Context) (again <-chan time.Time, err error) {
+	want := make(map[sharding.NodeID][]sharding.ShardID)
+	for _, shard := range s.wanted {
+		if s.done[shard] {
+			continue
+		}
+		node, known := s.place(shard)
+		switch {
+		case known:
+			want[node] = append(want[node], shard)
+		case s.fromPeer, !s.follow && !s.service.Proxy.Quorum(shard):
+			return nil, &sharding.NotLeaderError{Shard: shard}
+		}
+	}
+	for node, rdr := range s.readers {
+		if !slices.Equal(want[node], rdr.shards) {
+			rdr.cancel()
+			<-rdr.gone
+			delete(s.readers, node)
+		}
+	}
+	now, soonest := time.Now(), time.Duration(0)
+	for node, shards := range want {
+		if s.readers[node] != nil {
+			continue
+		}
+		if r := s.backoff[node]; r != nil && now.Before(r.until) {
+			if left := r.until.Sub(now); soonest == 0 || left < soonest {
+				soonest = left
+			}
+			continue
+		}
+		s.start(ctx, node, shards)
+	}
+	if soonest > 0 {
+		again = time.After(soonest)
+	}
+	return again, nil
+}
+
+// followPatience is how long a subscription that follows stands still because
+// of this node: longer than an election takes.
+const followPatience = 5 * time.Second
+
+// cutOff says, of a subscription that follows, that for long now this node has
+// read nothing of a shard, or a replica that hears no quorum: its caller does
+// better at another node.
+func (s *subscription) cutOff(now time.Time) (sharding.ShardID, bool) {
+	if !s.follow {
+		return 0, false
+	}
+	shard, still := s.still()
+	switch {
+	case !still:
+		s.stillSince = time.Time{}
+	case s.stillSince.IsZero():
+		s.stillSince = now
+	}
+	return shard, still && now.Sub(s.stillSince) >= followPatience
+}
+
+// still returns a shard of which nothing new can be read now.
+func (s *subscription) still() (sharding.ShardID, bool) {
+	read := 0
+	for node, rdr := range s.readers {
+		read += len(rdr.shards)
+		if node == "" {
+			for _, shard := range rdr.shards {
+				if !s.service.Proxy.Quorum(shard) {
+					return shard, true
+				}
+			}
+		}
+	}
+	if read == len(s.wanted) {
+		return 0, false
+	}
+	for _, shard := range s.wanted {
+		reads := func(rdr *reader) bool { return slices.Contains(rdr.shards, shard) }
+		if !slices.ContainsFunc(slices.Collect(maps.Values(s.readers)), reads) {
+			return shard, true
+		}
+	}
+	return 0, false
+}
+
+// place says where a shard is read: here (the empty name) where this node
+// leads it or, by those who follow, has a replica; else at its leader.
+func (s *subscription) place(shard sharding.ShardID) (node sharding.NodeID, known bool) {
+	if s.service.Proxy.Leads(shard) || s.follow && s.service.EventOrder.HasReplica(shard) {
+		return "", true
+	}
+	if s.fromPeer {
+		return "", false
+	}
+	return s.service.Proxy.Remote(shard)
+}
+
+// readerBackoff keeps a reader that has failed from being started again at once.
+type readerBackoff struct {
+	pause time.Duration
+	until time.Time
+}
+
+// end takes note of a reader that has ended: its shards are read to the end, or
+// it is started again when it may do better then.
+func (s *subscription) end(ctx context.Context, rdr *reader) error {
+	<-rdr.gone
+	if s.readers[rdr.node] != rdr {
+		return nil
+	}
+	delete(s.readers, rdr.node)
+	if rdr.err == nil {
+		for _, shard := range rdr.shards {
+			s.done[shard] = true
+		}
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if s.fromPeer || s.service.Proxy.Alone() || !transient(rdr.err) {
+		return rdr.err
+	}
+	s.failed = true
+	r := s.backoff[rdr.node]
+	if r == nil || time.Since(r.until) > 10*leaderproxy.MaxPause {
+		r = &readerBackoff{}
+		s.backoff[rdr.node] = r
+	}
+	r.pause = min(max(2*r.pause, leaderproxy.MinPause), leaderproxy.MaxPause)
+	r.until = time.Now().Add(r.pause)
+	return nil
+}
+
+// transient reports that a reader may do better at its next start.
+func transient(err error) bool {
+	return leaderproxy.Retry(err) || leaderproxy.Ended(err) || errors.Is(err, journal.ErrInstalling) || errors.Is(err, journal.ErrStopped)
+}
+
+func (s *subscription) finished() bool {
+	return !slices.ContainsFunc(s.wanted, func(shard sharding.ShardID) bool { return !s.done[shard] })
+}
+
+// missing is a shard that is not read to its end.
+func (s *subscription) missing() sharding.ShardID {
+	return s.wanted[slices.IndexFunc(s.wanted, func(shard sharding.ShardID) bool { return !s.done[shard] })]
+}

@@ -1,0 +1,86 @@
+package subscription
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Options are what a service stands on, all of it needed but EventOrder and
+// Registerer.
+type Options struct {
+	Types      Types
+	Sharding   Sharding
+	Histories  Histories
+	EventOrder EventOrder // without it nothing is subscribed to
+	Proxy      *leaderproxy.Proxy
+	Streams    *admission.Streams
+	Log        *slog.Logger
+	// Registerer gets the metrics; nil drops them.
+	Registerer prometheus.Registerer
+}
+
+// Types finds how the payloads of an entity type are written.
+type Types interface {
+	Encoding(ctx context.Context, entityType string) (codec.Encoding, error)
+}
+
+// Sharding finds the shards of entities.
+type Sharding interface {
+	// Shards is the number of data shards; they are numbered from 1.
+	Shards() uint32
+	// ShardOf returns the shard of an entity.
+	ShardOf(id sharding.EntityID) sharding.ShardID
+}
+
+// Histories reads what entities went through.
+type Histories interface {
+	// Read calls fn for the entity's records in order, from the one that holds
+	// the event with sequence from on. The record is valid during fn. An error
+	// of fn ends the reading and is returned as it is.
+	Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error
+	// Watch makes a channel that gets a value, without blocking and at most
+	// one at a time, after records of the entity have become readable. It may
+	// get more values than there are records. stop ends it and is called once.
+	Watch(id sharding.EntityID) (changed <-chan struct{}, stop func())
+}
+
+// Service streams events. It is safe for concurrent use.
+type Service struct {
+	Options
+	metrics metrics
+}
+
+// metrics count what subscribers are sent, without what other nodes are.
+type metrics struct {
+	subscribers prometheus.Gauge
+	lag         prometheus.Histogram
+	delivered   prometheus.Counter
+}
+
+// New makes a service.
+func New(o Options) *Service {
+	m := metrics{
+		subscribers: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "hostd_rpc_subscribers", Help: "Subscriptions that are open, without those of other nodes.",
+		}),
+		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "hostd_rpc_subscription_lag_seconds", Help: "Age of events when they were sent to subscribers, since their command ran: how far they are behind.",
+			Buckets: prometheus.ExponentialBuckets(1e-6, 8, 12), // to 2.4 hours
+		}),
+		delivered: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "hostd_rpc_subscription_events_total", Help: "Events sent to subscribers, without those sent to other nodes.",
+		}),
+	}
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(m.subscribers, m.lag, m.delivered)
+	}
+	return &Service{o, m}
+}

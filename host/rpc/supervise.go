@@ -1,0 +1,139 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/rpc/command"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// ClearFaults lets a parked entity run again.
+func (s *entityService) ClearFaults(ctx context.Context, r *connect.Request[entityv1.ClearFaultsRequest]) (*connect.Response[entityv1.ClearFaultsResponse], error) {
+	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
+	if _, err := s.stateType(ctx, id); err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	_, err := leaderproxy.Do(ctx, s.proxy, s.deps.Entities.ShardOf(id),
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ClearFaultsResponse], error) {
+			if leader != nil {
+				return leader.ClearFaults(ctx, connect.NewRequest(r.Msg))
+			}
+			return connect.NewResponse(&entityv1.ClearFaultsResponse{}), s.deps.States.ClearFaults(ctx, id)
+		})
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&entityv1.ClearFaultsResponse{}), nil
+}
+
+// SkipTimer cancels a timer in an operator's name. Like a deletion it has its
+// command id before the first attempt, so that no later one ends another timer.
+func (s *entityService) SkipTimer(ctx context.Context, r *connect.Request[entityv1.SkipTimerRequest]) (*connect.Response[entityv1.SkipTimerResponse], error) {
+	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
+	if err := command.CheckName("timer", r.Msg.GetTimer()); err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	command, tried, err := s.adminRequest(r.Msg.GetCommandId(), r.Msg.GetFirstAttemptAgeMs())
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	if _, err := s.stateType(ctx, id); err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	res, err := leaderproxy.Do(ctx, s.proxy, s.deps.Entities.ShardOf(id),
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.SkipTimerResponse], error) {
+			if leader != nil {
+				began := time.Now()
+				res, err := leader.SkipTimer(ctx, connect.NewRequest(&entityv1.SkipTimerRequest{
+					EntityType: id.Type, EntityId: id.ID, Timer: r.Msg.GetTimer(), CommandId: string(command), FirstAttemptAgeMs: tried.ageMs(),
+				}))
+				tried.ended(began, err)
+				return res, err
+			}
+			sequence, err := s.deps.States.SkipTimer(ctx, id, r.Msg.GetTimer(), command, tried.first)
+			return connect.NewResponse(&entityv1.SkipTimerResponse{Sequence: uint64(sequence)}), err
+		})
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(res.Msg), nil
+}
+
+// Delete ends an entity's life.
+func (s *entityService) Delete(ctx context.Context, r *connect.Request[entityv1.DeleteRequest]) (*connect.Response[entityv1.DeleteResponse], error) {
+	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
+	command, tried, err := s.adminRequest(r.Msg.GetCommandId(), r.Msg.GetFirstAttemptAgeMs())
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	if _, err := s.stateType(ctx, id); err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	res, err := leaderproxy.Do(ctx, s.proxy, s.deps.Entities.ShardOf(id),
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.DeleteResponse], error) {
+			if leader != nil {
+				began := time.Now()
+				res, err := leader.Delete(ctx, connect.NewRequest(&entityv1.DeleteRequest{
+					EntityType: id.Type, EntityId: id.ID, CommandId: string(command), FirstAttemptAgeMs: tried.ageMs(),
+				}))
+				tried.ended(began, err)
+				return res, err
+			}
+			sequence, err := s.deps.States.Delete(ctx, id, command, tried.first)
+			return connect.NewResponse(&entityv1.DeleteResponse{Sequence: uint64(sequence)}), err
+		})
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(res.Msg), nil
+}
+
+// adminRequest names an operator's request before its first attempt.
+func (s *entityService) adminRequest(commandID string, firstAgeMs uint64) (journal.CommandID, attempts, error) {
+	if err := command.CheckID(commandID); err != nil {
+		return "", attempts{}, err
+	}
+	if err := command.CheckRetry(commandID, firstAgeMs); err != nil {
+		return "", attempts{}, err
+	}
+	command := journal.CommandID(commandID)
+	if command == "" {
+		command = s.ids.Next()
+	}
+	return command, attemptsSince(firstAgeMs), nil
+}
+
+// attempts is when an operator's request was first tried, with an effect that
+// is not known; zero where it was not.
+type attempts struct{ first time.Time }
+
+func attemptsSince(firstAgeMs uint64) (a attempts) {
+	if firstAgeMs > 0 {
+		a.first = time.Now().Add(-command.Age(firstAgeMs))
+	}
+	return a
+}
+
+// ageMs is how long ago the first was, as another node is told it.
+func (a *attempts) ageMs() uint64 {
+	if a.first.IsZero() {
+		return 0
+	}
+	return uint64(max(time.Since(a.first)+time.Millisecond-1, time.Millisecond) / time.Millisecond)
+}
+
+// ended notes the outcome of an attempt at another node: one without an answer
+// may have had an effect.
+func (a *attempts) ended(began time.Time, err error) {
+	if err != nil && a.first.IsZero() && !connect.IsWireError(err) {
+		a.first = began
+	}
+}

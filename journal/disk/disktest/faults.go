@@ -1,0 +1,144 @@
+package disktest
+
+import (
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+)
+
+const (
+	errNoSpace = syscall.ENOSPC
+	errIO      = syscall.EIO
+)
+
+// faults are the failures asked of a Crashable. A counter of n fails the nth
+// operation from now and is then spent.
+type faults struct {
+	cutting    bool
+	cutAfter   int
+	cut        bool
+	syncIn     int
+	syncErr    error
+	writeIn    int
+	writeShort int
+	writeErr   error
+	limited    bool
+	limit      int64
+	unreadable []badRange
+}
+
+// badRange are bytes of a file that cannot be read.
+type badRange struct {
+	node     *inode
+	from, to int64
+}
+
+// step counts an operation that changes something and reports whether the power
+// is, or just went, off.
+func (f *faults) step() bool {
+	if f.cut {
+		return true
+	}
+	if f.cutting {
+		if f.cutAfter--; f.cutAfter < 0 {
+			f.cut = true
+		}
+	}
+	return f.cut
+}
+
+func (f *faults) sync() error {
+	if f.syncIn == 0 {
+		return nil
+	}
+	if f.syncIn--; f.syncIn > 0 {
+		return nil
+	}
+	return f.syncErr
+}
+
+func (f *faults) write() (short int, err error) {
+	if f.writeIn == 0 {
+		return 0, nil
+	}
+	if f.writeIn--; f.writeIn > 0 {
+		return 0, nil
+	}
+	return f.writeShort, f.writeErr
+}
+
+func (f *faults) read(node *inode, offset int64, length int) error {
+	for _, r := range f.unreadable {
+		if r.node == node && offset < r.to && r.from < offset+int64(length) {
+			return errIO
+		}
+	}
+	return nil
+}
+
+// CutAfter lets n more operations that change something happen (creating,
+// writing, syncing, renaming, removing, truncating); the power goes during the
+// next one, and everything returns ErrPowerCut until Crash.
+func (c *Crashable) CutAfter(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faults.cutting, c.faults.cutAfter = true, n
+}
+
+// FailSync makes the nth sync of a file or directory from now fail with err, n
+// counted from 1.
+func (c *Crashable) FailSync(n int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faults.syncIn, c.faults.syncErr = n, err
+}
+
+// FailWrite makes the nth write from now fail with err after short bytes of it,
+// n counted from 1.
+func (c *Crashable) FailWrite(n, short int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faults.writeIn, c.faults.writeShort, c.faults.writeErr = n, short, err
+}
+
+// LimitSpace makes the disk that many bytes large: what would grow its files
+// beyond gives ENOSPC. Writing inside the length of a file needs no space. A
+// negative size lifts the limit.
+func (c *Crashable) LimitSpace(size int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faults.limited, c.faults.limit = size >= 0, size
+}
+
+// FailRead makes every read that touches length bytes at offset of the file
+// fail with EIO.
+func (c *Crashable) FailRead(name string, offset, length int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.live[filepath.Clean(name)]
+	if n == nil {
+		return pathError("fail read", name, fs.ErrNotExist)
+	}
+	c.faults.unreadable = append(c.faults.unreadable, badRange{n, offset, offset + length})
+	return nil
+}
+
+// Corrupt flips the bits of mask in the byte at offset of a file, in both
+// views.
+func (c *Crashable) Corrupt(name string, offset int64, mask byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.live[filepath.Clean(name)]
+	if n == nil {
+		return pathError("corrupt", name, fs.ErrNotExist)
+	}
+	if offset < 0 || offset >= int64(len(n.live)) {
+		return pathError("corrupt", name, fmt.Errorf("offset %d outside of %d bytes", offset, len(n.live)))
+	}
+	n.live[offset] ^= mask
+	if offset < int64(len(n.kept)) {
+		n.kept[offset] ^= mask
+	}
+	return nil
+}

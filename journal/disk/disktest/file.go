@@ -1,0 +1,253 @@
+package disktest
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+
+	"github.com/hostd/hostd/journal/disk"
+)
+
+// sectorBytes is what a drive writes whole or not at all.
+const sectorBytes = 512
+
+// inode is the content of a file in both views, and the changes that lie
+// between them.
+type inode struct {
+	number  int
+	live    []byte
+	kept    []byte
+	changes []change
+}
+
+// change is an unsynced write of data at offset, or an unsynced change of
+// length when data is nil.
+type change struct {
+	offset int64
+	data   []byte
+	length int64
+}
+
+func (n *inode) resize(length int64) {
+	n.live = resized(n.live, length)
+	n.changes = append(n.changes, change{length: length})
+}
+
+// write records p as unsynced. The bytes are copied.
+func (n *inode) write(p []byte, offset int64) {
+	if end := offset + int64(len(p)); end > int64(len(n.live)) {
+		n.live = resized(n.live, end)
+	}
+	copy(n.live[offset:], p)
+	n.changes = append(n.changes, change{offset: offset, data: append(make([]byte, 0, len(p)), p...)})
+}
+
+// settle brings one change to the platter.
+func (n *inode) settle(ch change) {
+	if ch.data == nil {
+		n.kept = resized(n.kept, ch.length)
+		return
+	}
+	if end := ch.offset + int64(len(ch.data)); end > int64(len(n.kept)) {
+		n.kept = resized(n.kept, end)
+	}
+	copy(n.kept[ch.offset:], ch.data)
+}
+
+func (n *inode) sync() {
+	for _, ch := range n.changes {
+		n.settle(ch)
+	}
+	n.changes = n.changes[:0]
+}
+
+// crash keeps each unsynced sector with the given chance, tears the last write
+// if asked to, and forgets the rest.
+func (n *inode) crash(rng *rand.Rand, keep float64, tear bool) {
+	n.lose(rng, keep, tear)
+	n.live = append([]byte(nil), n.kept...)
+}
+
+// lose settles a part of the unsynced changes and forgets the others, as if
+// they had been synced.
+func (n *inode) lose(rng *rand.Rand, keep float64, tear bool) {
+	for i, ch := range n.changes {
+		switch {
+		case ch.data == nil:
+			if rng.Float64() < keep {
+				n.settle(ch)
+			}
+		case tear && i == len(n.changes)-1 && rng.IntN(2) == 0:
+			n.settle(change{offset: ch.offset, data: ch.data[:rng.IntN(len(ch.data)+1)]})
+		default:
+			n.settleSectors(rng, keep, ch)
+		}
+	}
+	n.changes = nil
+}
+
+func (n *inode) settleSectors(rng *rand.Rand, keep float64, ch change) {
+	for from := int64(0); from < int64(len(ch.data)); {
+		size := min(sectorBytes-(ch.offset+from)%sectorBytes, int64(len(ch.data))-from)
+		if rng.Float64() < keep {
+			n.settle(change{offset: ch.offset + from, data: ch.data[from : from+size]})
+		}
+		from += size
+	}
+}
+
+// resized returns b with the given length, new bytes zero.
+func resized(b []byte, length int64) []byte {
+	if length <= int64(len(b)) {
+		return b[:length:length]
+	}
+	grown := make([]byte, length)
+	copy(grown, b)
+	return grown
+}
+
+// crashableFile is an open file of a Crashable; after a power cut it is of no
+// use.
+type crashableFile struct {
+	disk       *Crashable
+	node       *inode
+	name       string
+	access     disk.Access
+	generation int
+}
+
+// check reports why the file may not be used. The caller holds the lock of the
+// disk.
+func (f *crashableFile) check(op string) error {
+	switch {
+	case f.disk.faults.cut:
+		return pathError(op, f.name, ErrPowerCut)
+	case f.generation != f.disk.generation:
+		return pathError(op, f.name, fmt.Errorf("opened before the crash: %w", fs.ErrClosed))
+	default:
+		return nil
+	}
+}
+
+// ReadAt implements File.
+func (f *crashableFile) ReadAt(p []byte, offset int64) (int, error) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	if err := f.check("read"); err != nil {
+		return 0, err
+	}
+	if offset < 0 {
+		return 0, pathError("read", f.name, fs.ErrInvalid)
+	}
+	if err := f.disk.faults.read(f.node, offset, len(p)); err != nil {
+		return 0, pathError("read", f.name, err)
+	}
+	if offset >= int64(len(f.node.live)) {
+		return 0, io.EOF
+	}
+	n := copy(p, f.node.live[offset:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// WriteAt implements File.
+func (f *crashableFile) WriteAt(p []byte, offset int64) (int, error) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	if err := f.writable("write"); err != nil {
+		return 0, err
+	}
+	if offset < 0 {
+		return 0, pathError("write", f.name, fs.ErrInvalid)
+	}
+	n, err := len(p), error(nil)
+	if growth := offset + int64(len(p)) - int64(len(f.node.live)); growth > 0 && f.disk.faults.limited {
+		if free := f.disk.faults.limit - f.disk.used(); growth > free {
+			n, err = max(0, len(p)-int(growth-max(0, free))), errNoSpace
+		}
+	}
+	if short, fault := f.disk.faults.write(); fault != nil {
+		n, err = min(n, short), fault
+	}
+	// A write during which the power goes is as good as one just before it: Crash
+	// decides what is left of it.
+	if f.disk.faults.step() {
+		err = ErrPowerCut
+	}
+	if n > 0 {
+		f.node.write(p[:n], offset)
+		f.disk.lastWrite = f.node
+	}
+	if err != nil {
+		return n, pathError("write", f.name, err)
+	}
+	return n, nil
+}
+
+// Sync implements File. A Sync that fails leaves the unsynced writes visible to
+// the process and marked clean, as Linux does: they are on the platter in part
+// or not at all, and a later Sync does not write them.
+func (f *crashableFile) Sync() error {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	if err := f.check("sync"); err != nil {
+		return err
+	}
+	if f.disk.faults.step() {
+		return pathError("sync", f.name, ErrPowerCut)
+	}
+	if err := f.disk.faults.sync(); err != nil {
+		f.node.lose(f.disk.rng, f.disk.chance(), false)
+		return pathError("sync", f.name, err)
+	}
+	f.node.sync()
+	return nil
+}
+
+// Truncate implements File.
+func (f *crashableFile) Truncate(size int64) error {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	if err := f.writable("truncate"); err != nil {
+		return err
+	}
+	if f.disk.faults.step() {
+		return pathError("truncate", f.name, ErrPowerCut)
+	}
+	if growth := size - int64(len(f.node.live)); f.disk.faults.limited && f.disk.used()+growth > f.disk.faults.limit && growth > 0 {
+		return pathError("truncate", f.name, errNoSpace)
+	}
+	f.node.resize(size)
+	return nil
+}
+
+func (f *crashableFile) writable(op string) error {
+	if err := f.check(op); err != nil {
+		return err
+	}
+	if f.access != disk.ReadWrite {
+		return pathError(op, f.name, fs.ErrPermission)
+	}
+	return nil
+}
+
+// Size implements File.
+func (f *crashableFile) Size() (int64, error) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	if err := f.check("stat"); err != nil {
+		return 0, err
+	}
+	return int64(len(f.node.live)), nil
+}
+
+// Close implements File.
+func (f *crashableFile) Close() error {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	f.generation = -1
+	return nil
+}

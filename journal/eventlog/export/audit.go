@@ -1,0 +1,43 @@
+package export
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hostd/hostd/journal/eventlog/rows"
+	"github.com/hostd/hostd/journal/store"
+)
+
+// auditRows are read between two rests of an Audit.
+const auditRows = 1024
+
+// Audit compares the rows with the sums that they have to have. rest is called
+// now and then, and ends the audit by an error. A shard whose rows are not all
+// there stops on this node, and the error is journal.ErrDamaged.
+func (e *State) Audit(ctx context.Context, rest func(context.Context) error) error {
+	var w store.RowHasher
+	var found store.Sums
+	read, rested := 0, error(nil)
+	for _, class := range append([]store.Class{store.ClassDue}, rows.Classes...) {
+		err := e.rows.Each(e.view, class, func(k store.Key, body []byte) error {
+			if read++; read%auditRows == 0 {
+				if rested = rest(ctx); rested != nil {
+					return rested
+				}
+			}
+			return w.AddTo(&found, k, body)
+		})
+		if rested != nil {
+			return rested
+		}
+		if err != nil {
+			return fmt.Errorf("audit shard %d: %w", e.header.Shard, e.rows.Met(err))
+		}
+	}
+	if what := found.Differ(&e.sums); what != "" {
+		return e.rows.Damaged(&store.DamageError{
+			Where: fmt.Sprintf("shard %d", e.header.Shard), What: "rows are missing, or are not as they were written: " + what, Action: rows.ActionReplace,
+		})
+	}
+	return nil
+}

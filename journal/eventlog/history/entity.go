@@ -1,0 +1,178 @@
+// Package history is an entity's records and snapshots at one moment: what of
+// them is in an overlay, and the store with everything before that. Whatever it
+// gives is verified: each record's checksum, and the chain up to the head. It has
+// no goroutine.
+package history
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/eventlog/rows"
+	"github.com/hostd/hostd/journal/store"
+)
+
+// Record is one record in the overlay. Once linked nothing of it changes but
+// Next, which a reader of first..last does not follow beyond last.
+type Record struct {
+	At       journal.Position
+	Seq      journal.Sequence // of the entity after the record
+	Raw      []byte
+	KeyBytes int // of the entity's name as keys hold it
+	Next     *Record
+}
+
+// Snapshot is one snapshot in the overlay.
+type Snapshot struct {
+	Seq journal.Sequence
+	Raw []byte
+}
+
+// Entity is an entity at one moment. The view is its owner's to close.
+type Entity struct {
+	store.Head
+	Exists      bool
+	First, Last *Record          // in the overlay
+	Base        journal.Position // of the record before First
+	Fresh       []Snapshot       // in the overlay
+	View        kv.View
+	Rows        *rows.Known // of its shard; nil: that has no state
+	Key         []byte      // its name, as keys hold it
+}
+
+// Reading is which records of an entity are read: those that end at From or
+// later and, if After is not zero, that lie behind it, where the link is Hash.
+type Reading struct {
+	From  journal.Sequence
+	After journal.Position
+	Hash  journal.Hash
+}
+
+// Visit is called with a record, which is only lent, and the chain's link after
+// it.
+type Visit func(at journal.Position, rec *journal.Record, after journal.Hash) error
+
+// Read calls fn with records in order. An error of fn, and that of ctx, ends it
+// and is returned as it is; others have their shard stopped if they are damage.
+func (e *Entity) Read(ctx context.Context, r Reading, fn Visit) error {
+	if !e.Exists || r.From > e.Sequence {
+		return nil
+	}
+	f := &follower{ctx: ctx, end: e.Head.Last, fn: fn}
+	if err := f.begin(e.Cut, r.From); err != nil {
+		return err
+	}
+	if r.After != (journal.Position{}) {
+		f.started, f.at, f.seq, f.hash = true, r.After, r.From, r.Hash
+	}
+	var err error
+	if !f.started || f.at != e.Head.Last {
+		err = e.walk(f)
+	}
+	if err == nil && !f.reached(&e.Head) {
+		err = damaged("its records do not reach its head")
+	}
+	if err != nil && f.failed == nil {
+		return fmt.Errorf("read entity in shard %d: %w", e.Rows.Shard, e.Rows.Met(err))
+	}
+	return err
+}
+
+// Records calls fn with all records that are kept, as they are encoded, and
+// returns how many there are.
+func (e *Entity) Records(ctx context.Context, fn func(raw []byte) error) (n uint64, err error) {
+	f := &follower{ctx: ctx, end: e.Head.Last}
+	f.anchor(e.Cut)
+	f.fn = func(journal.Position, *journal.Record, journal.Hash) error {
+		n++
+		return fn(f.view.Raw)
+	}
+	err = e.walk(f)
+	if err == nil && (!f.reached(&e.Head) || n != e.Head.Records) {
+		err = damaged("its records do not reach its head")
+	}
+	return n, err
+}
+
+// walk gives the follower the store's packs, unless the overlay has all that
+// is wanted, and then the overlay.
+func (e *Entity) walk(f *follower) error {
+	need, err := e.needStore(f)
+	if err != nil {
+		return err
+	}
+	if need {
+		prefix := append(store.AppendPrefix(make([]byte, 0, 32+len(e.Key)), e.Rows.Shard, e.Rows.Generation, store.ClassRecord), e.Key...)
+		start := store.AppendRecordSuffix(prefix[:len(prefix):len(prefix)], f.from, f.at)
+		if err := e.View.Scan(prefix, start, func(_, body []byte) error { return f.pack(body) }); err != nil {
+			return err
+		}
+		if f.failed != nil {
+			return f.failed
+		}
+	}
+	if e.First == nil {
+		return nil
+	}
+	if f.started && f.at.Less(e.Base) {
+		return damaged("records are missing before the newest")
+	}
+	for r := e.First; ; r = r.Next {
+		if gap, err := f.record(r.At, r.Raw); err != nil || gap {
+			if gap {
+				err = damaged("records are missing before the newest")
+			}
+			return err
+		}
+		if r == e.Last {
+			return nil
+		}
+	}
+}
+
+func (e *Entity) needStore(f *follower) (bool, error) {
+	if e.First == nil {
+		return true, nil
+	}
+	if f.started {
+		return f.at.Less(e.Base), nil
+	}
+	if err := f.view.Parse(e.First.Raw); err != nil {
+		return false, err
+	}
+	return f.view.Expected >= f.from, nil
+}
+
+// SnapshotAt returns one of the snapshots that the head lists.
+func (e *Entity) SnapshotAt(seq journal.Sequence) (*journal.Snapshot, error) {
+	var raw []byte
+	for _, o := range e.Fresh {
+		if o.Seq == seq {
+			raw = o.Raw
+		}
+	}
+	if raw == nil {
+		key := append(store.AppendPrefix(nil, e.Rows.Shard, e.Rows.Generation, store.ClassSnapshot), e.Key...)
+		found, err := e.View.Get(store.AppendSnapshotSuffix(key, seq), func(body []byte) error {
+			raw = slices.Clone(body)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			return nil, &store.DamageError{Where: "the snapshots of an entity", What: "one is missing"}
+		}
+	}
+	out := &journal.Snapshot{}
+	if err := out.Decode(raw); err != nil {
+		return nil, err
+	}
+	if out.Sequence != seq || string(store.AppendEntityID(nil, out.Entity)) != string(e.Key) {
+		return nil, &store.DamageError{Where: "the snapshots of an entity", What: "one is in another's place"}
+	}
+	return out, nil
+}

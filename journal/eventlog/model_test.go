@@ -1,0 +1,461 @@
+package eventlog_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// model is what the Machine must be, said in the plainest way: it keeps every
+// record of every entity in memory, decoded.
+type model struct {
+	shards map[sharding.ShardID]*modelShard
+}
+
+type modelShard struct {
+	index    uint64
+	term     sharding.Term
+	clock    int64
+	revision uint64
+	entities map[sharding.EntityID]*modelEntity
+	rows     []string // order, as text
+	rowIndex []uint64
+	messages modelMessages
+}
+
+type modelEntity struct {
+	seq     journal.Sequence
+	hash    journal.Hash
+	deleted bool
+	stopped bool
+	cut     int // how many of the records are gone
+	snaps   []journal.Snapshot
+	timers  map[string]journal.Timer
+	records [][]byte
+	at      []journal.Position
+	last    []journal.Sequence
+}
+
+func newModel() *model { return &model{shards: make(map[sharding.ShardID]*modelShard)} }
+
+func (t *model) shard(id sharding.ShardID) *modelShard {
+	if t.shards[id] == nil {
+		t.shards[id] = &modelShard{entities: make(map[sharding.EntityID]*modelEntity)}
+	}
+	return t.shards[id]
+}
+
+// apply returns the sentinel that the verdict must wrap, nil for success.
+func (t *model) apply(id sharding.ShardID, c journal.Committed) error {
+	sh := t.shard(id)
+	sh.index, sh.term = c.Index, c.Term
+	if len(c.Data) == 0 {
+		return nil
+	}
+	e, err := journal.DecodeEntry(c.Data)
+	if err != nil {
+		panic(err)
+	}
+	if e.Fence != c.Term {
+		return eventlog.ErrFenced
+	}
+	if e.Kind == journal.EntryBindings {
+		if len(e.Body) != 8 {
+			return eventlog.ErrInvalid
+		}
+		r, _ := e.BindingsRevision()
+		sh.revision = max(sh.revision, r)
+		return nil
+	}
+	if e.Kind == journal.EntrySnapshot {
+		return sh.snapshot(e.Body)
+	}
+	messages := sh.messages
+	if e.Kind == journal.EntryOutbox {
+		return sh.steps(messages, c.Index, e.Body)
+	}
+	type step struct {
+		rec journal.Record
+		raw []byte
+	}
+	var steps []step
+	after := make(map[sharding.EntityID]modelEntity)
+	var chain journal.Chain
+	for body := e.Body; len(body) > 0; {
+		raw, rest, err := journal.SplitRecord(body)
+		if err != nil {
+			panic(err)
+		}
+		body = rest
+		var r journal.Record
+		if err := r.Decode(raw); err != nil {
+			panic(err)
+		}
+		r.Sections = slices.Clone(r.Sections)
+		at, ok := after[r.Entity]
+		cur := sh.entities[r.Entity]
+		if !ok && cur != nil {
+			at = modelEntity{seq: cur.seq, hash: cur.hash}
+		}
+		switch {
+		case r.Term != c.Term:
+			return eventlog.ErrFenced
+		case r.Expected != at.seq:
+			return eventlog.ErrSequence
+		case r.Prev != at.hash:
+			return eventlog.ErrChain
+		case !cur.fires(&r):
+			return eventlog.ErrInvalid
+		case !messages.record(&r, journal.ItemID{Index: c.Index, Ordinal: uint32(len(steps))}):
+			return eventlog.ErrInvalid
+		}
+		at.seq, at.hash = r.Last(), chain.After(&r)
+		after[r.Entity] = at
+		steps = append(steps, step{r, raw})
+	}
+	messages.owned = false
+	sh.messages = messages
+	for i, s := range steps {
+		ent := sh.entities[s.rec.Entity]
+		if ent == nil {
+			ent = &modelEntity{}
+			sh.entities[s.rec.Entity] = ent
+		}
+		at := journal.Position{Index: c.Index, Ordinal: uint32(i)}
+		ent.seq, ent.hash = s.rec.Last(), chain.After(&s.rec)
+		if ent.deleted = s.rec.Flags&journal.FlagTombstone != 0; ent.deleted {
+			ent.snaps = nil
+		}
+		ent.stopped = s.rec.Flags&journal.FlagStopped != 0
+		ent.changeTimers(&s.rec)
+		ent.records = append(ent.records, bytes.Clone(s.raw))
+		ent.at, ent.last = append(ent.at, at), append(ent.last, ent.seq)
+		sh.clock = max(sh.clock, s.rec.RecordedAt)
+		if len(s.rec.Events) > 0 {
+			sh.rows = append(sh.rows, rowOf(at, &s.rec))
+			sh.rowIndex = append(sh.rowIndex, c.Index)
+		}
+	}
+	return nil
+}
+
+// fires reports that the timer that made a record is set before its entry.
+func (t *modelEntity) fires(r *journal.Record) bool {
+	data := r.Section(journal.SectionSource)
+	if data == nil || data[0] != journal.SourceTimer {
+		return true
+	}
+	s, err := journal.DecodeTimerSource(data)
+	if err != nil {
+		panic(err)
+	}
+	if t == nil {
+		return false
+	}
+	timer, ok := t.timers[string(s.Name)]
+	return ok && timer.Due == s.Due
+}
+
+func (t *modelEntity) changeTimers(r *journal.Record) {
+	if t.timers == nil {
+		t.timers = make(map[string]journal.Timer)
+	}
+	if data := r.Section(journal.SectionSource); data != nil && data[0] == journal.SourceTimer {
+		s, _ := journal.DecodeTimerSource(data)
+		delete(t.timers, string(s.Name))
+	}
+	schedules := map[int]*journal.Schedule{}
+	for data := r.Section(journal.SectionSchedules); len(data) > 0; {
+		op, rest, err := journal.NextScheduleOp(bytes.Clone(data))
+		if err != nil {
+			panic(err)
+		}
+		schedules[int(op.Op)], data = &op.Schedule, rest
+	}
+	for n, ops := 0, r.Section(journal.SectionTimers); len(ops) > 0; n++ {
+		op, rest, err := journal.NextTimerOp(ops)
+		if err != nil {
+			panic(err)
+		}
+		ops = rest
+		if delete(t.timers, string(op.Name)); !op.Cancel {
+			t.timers[string(op.Name)] = journal.Timer{
+				Entity: r.Entity, Name: string(op.Name), Due: op.Due, Command: bytes.Clone(op.Command), Payload: bytes.Clone(op.Payload), Schedule: schedules[n],
+			}
+		}
+	}
+	if t.deleted {
+		t.timers = nil
+	}
+}
+
+func (sh *modelShard) snapshot(body []byte) error {
+	var s journal.Snapshot
+	if err := s.Decode(bytes.Clone(body)); err != nil {
+		panic(err)
+	}
+	ent := sh.entities[s.Entity]
+	switch {
+	case ent == nil || ent.deleted || ent.seq != s.Sequence:
+		return eventlog.ErrSequence
+	case ent.hash != s.Hash:
+		return eventlog.ErrChain
+	}
+	if n := len(ent.snaps); n > 0 && ent.snaps[n-1].Sequence == s.Sequence {
+		ent.snaps = ent.snaps[:n-1]
+	}
+	if len(s.Filter) > 0 {
+		s.Stands = ent.at[len(ent.at)-1]
+	}
+	ent.snaps = append(ent.snaps, s)
+	ent.snaps = ent.snaps[max(0, len(ent.snaps)-int(s.Keep)):]
+	ent.retain(s.Retain)
+	return nil
+}
+
+// retain cuts what nobody needs: what the oldest snapshot kept reads stays, and
+// so do the last events.
+func (t *modelEntity) retain(retain uint64) {
+	if retain == 0 {
+		return
+	}
+	cut := t.cut
+	for n := t.cut; n < len(t.last) && t.last[n] < t.snaps[0].Window && uint64(t.last[n])+retain < uint64(t.seq)+2; n++ {
+		cut = n + 1
+	}
+	if cut > t.cut && t.last[cut-1] > 0 {
+		t.cut = cut
+	}
+}
+
+// gone is the sequence of the last event that was cut.
+func (t *modelEntity) gone() journal.Sequence {
+	if t.cut == 0 {
+		return 0
+	}
+	return t.last[t.cut-1]
+}
+
+func rowOf(at journal.Position, r *journal.Record) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d.%d %s %d+%d", at.Index, at.Ordinal, r.Entity, r.Expected+1, len(r.Events))
+	for i, e := range r.Events {
+		for _, tag := range e.Tags {
+			fmt.Fprintf(&b, " %d:%s", int(r.Expected)+1+i, tag)
+		}
+	}
+	return b.String()
+}
+
+func rowText(r *store.OrderRow) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d.%d %s/%s %d+%d", r.At.Index, r.At.Ordinal, r.Type, r.ID, r.First, r.Events)
+	r.Tags(func(seq journal.Sequence, tag []byte) { fmt.Fprintf(&b, " %d:%s", seq, tag) })
+	return b.String()
+}
+
+// checkVerdict compares what the Machine said with what it had to.
+func checkVerdict(t *testing.T, v eventlog.Verdict, want error) {
+	t.Helper()
+	if want == nil && v.Err != nil || want != nil && !errors.Is(v.Err, want) {
+		t.Fatalf("shard %d index %d: verdict %v, want %v", v.Shard, v.Index, v.Err, want)
+	}
+}
+
+// checkMachine compares everything that can be read with the model.
+func checkMachine(t *testing.T, m *eventlog.Machine, want *model, rng *rand.Rand) {
+	t.Helper()
+	for id, sh := range want.shards {
+		if index, term := m.Applied(id); index != sh.index || term != sh.term {
+			t.Fatalf("shard %d: applied %d of term %d, want %d of %d", id, index, term, sh.index, sh.term)
+		}
+		if c := m.Clock(id); c != sh.clock {
+			t.Fatalf("shard %d: clock %d, want %d", id, c, sh.clock)
+		}
+		if r := m.BindingRevision(id); r != sh.revision {
+			t.Fatalf("shard %d: binding revision %d, want %d", id, r, sh.revision)
+		}
+		live := uint64(0)
+		for e, ent := range sh.entities {
+			checkEntity(t, m, id, e, ent, rng)
+			if !ent.deleted {
+				live++
+			}
+		}
+		if n := m.Entities(id); n != live {
+			t.Fatalf("shard %d: %d entities, want %d", id, n, live)
+		}
+		checkList(t, m, id, sh, rng)
+		checkOrder(t, m, id, sh, rng)
+		checkTimers(t, m, id, sh, rng)
+		checkMessages(t, m, id, sh, rng)
+	}
+}
+
+func checkEntity(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, want *modelEntity, rng *rand.Rand) {
+	t.Helper()
+	seq, hash, exists, err := m.Head(id, e)
+	if err != nil || seq != want.seq || hash != want.hash || exists == want.deleted {
+		t.Fatalf("head of %s: %d %v %v %v, want %d %v deleted %v", e, seq, hash, exists, err, want.seq, want.hash, want.deleted)
+	}
+	checkSnapshots(t, m, id, e, want)
+	for _, from := range []journal.Sequence{0, journal.Sequence(rng.Uint64N(uint64(want.seq) + 2))} {
+		first := want.cut
+		for first < len(want.last) && want.last[first] < from {
+			first++
+		}
+		if from < want.gone() {
+			var cut *journal.CutError
+			err := m.Read(context.Background(), id, e, from, func(journal.Position, *journal.Record) error { return nil })
+			if !errors.As(err, &cut) || cut.First != want.gone()+1 {
+				t.Fatalf("read %s from %d: %v, it was cut up to %d", e, from, err, want.gone())
+			}
+			continue
+		}
+		i := first
+		err := m.Read(context.Background(), id, e, from, func(at journal.Position, rec *journal.Record) error {
+			if i == len(want.records) {
+				return fmt.Errorf("a record too many, at %v", at)
+			}
+			if at != want.at[i] || !bytes.Equal(journal.AppendRecord(nil, rec), want.records[i]) {
+				return fmt.Errorf("record %d at %v differs, want the one at %v", i, at, want.at[i])
+			}
+			i++
+			return nil
+		})
+		if err != nil || i != len(want.records) {
+			t.Fatalf("read %s from %d: %d of %d records: %v", e, from, i-first, len(want.records)-first, err)
+		}
+	}
+}
+
+// checkSnapshots compares every snapshot that a load could ask for.
+func checkSnapshots(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, want *modelEntity) {
+	t.Helper()
+	for module := range byte(2) {
+		below := journal.Sequence(0)
+		for i := len(want.snaps); i >= 0; i-- {
+			var next *journal.Snapshot
+			if i > 0 {
+				if next = &want.snaps[i-1]; next.Module != (journal.Digest{module}) {
+					continue
+				}
+			}
+			got, err := m.Snapshot(context.Background(), id, e, journal.Digest{module}, below)
+			if next == nil && got != nil && want.cut > 0 && got.Module != (journal.Digest{module}) {
+				break // better than none
+			}
+			if err != nil || (got == nil) != (next == nil) {
+				t.Fatalf("snapshot of %s by module %d below %d: %+v %v, want %+v", e, module, below, got, err, next)
+			}
+			if next != nil {
+				if !bytes.Equal(journal.AppendSnapshot(nil, got), journal.AppendSnapshot(nil, next)) {
+					t.Fatalf("snapshot of %s below %d: %+v, want %+v", e, below, got, next)
+				}
+				below = next.Sequence
+				if i < len(want.snaps) {
+					if got.Stands != (journal.Position{}) {
+						t.Fatalf("snapshot of %s below %d is not the newest, and stands at %v", e, below, got.Stands)
+					}
+					continue
+				}
+				checkSince(t, m, id, e, got, want)
+			}
+		}
+	}
+}
+
+// checkSince compares what is read behind the newest snapshot.
+func checkSince(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, s *journal.Snapshot, want *modelEntity) {
+	t.Helper()
+	if stands := want.snaps[len(want.snaps)-1].Stands; s.Stands != stands {
+		t.Fatalf("snapshot of %s at %d stands at %v, want %v", e, s.Sequence, s.Stands, stands)
+	}
+	if s.Stands == (journal.Position{}) {
+		return
+	}
+	i := len(want.at)
+	for i > 0 && s.Stands.Less(want.at[i-1]) {
+		i--
+	}
+	err := eventlog.History{Machine: m}.Since(context.Background(), id, e, s, func(rec *journal.Record, _ journal.Hash) error {
+		if i == len(want.records) || !bytes.Equal(journal.AppendRecord(nil, rec), want.records[i]) {
+			return fmt.Errorf("record %d of %d differs", i, len(want.records))
+		}
+		i++
+		return nil
+	})
+	if err != nil || i != len(want.records) {
+		t.Fatalf("read %s since %v: up to %d of %d records: %v", e, s.Stands, i, len(want.records), err)
+	}
+}
+
+func checkList(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *modelShard, rng *rand.Rand) {
+	t.Helper()
+	prefix := []string{"", "e", "e 1", "x"}[rng.IntN(4)]
+	after := ""
+	if rng.IntN(2) == 0 {
+		after = fmt.Sprintf("e %d", rng.IntN(50))
+	}
+	limit := 1 + rng.IntN(20)
+	var want, existing []string
+	for e, ent := range sh.entities {
+		if e.Type == "cart" && !ent.deleted && !ent.stopped && e.ID > after {
+			existing = append(existing, e.ID)
+		}
+		if e.Type == "cart" && !ent.deleted && strings.HasPrefix(e.ID, prefix) && e.ID > after {
+			want = append(want, fmt.Sprintf("%s %d", e, ent.seq))
+		}
+	}
+	slices.Sort(existing)
+	existing = existing[:min(limit, len(existing))]
+	if got, err := m.ListExisting(t.Context(), id, "cart", after, limit); err != nil || !slices.Equal(got, existing) {
+		t.Fatalf("existing in shard %d after %q: %q %v, want %q", id, after, got, err, existing)
+	}
+	slices.Sort(want)
+	want = want[:min(limit, len(want))]
+	infos, err := m.List(id, "cart", prefix, after, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, info := range infos {
+		got = append(got, fmt.Sprintf("%s %d", info.Entity, info.Sequence))
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("list of shard %d, prefix %q after %q limit %d:\n got %q\nwant %q", id, prefix, after, limit, got, want)
+	}
+}
+
+func checkOrder(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *modelShard, rng *rand.Rand) {
+	t.Helper()
+	after := rng.Uint64N(sh.index + 1)
+	if rng.IntN(2) == 0 {
+		after = 0
+	}
+	var got []string
+	upTo, err := m.ReadOrder(context.Background(), id, after, func(row *store.OrderRow) error {
+		got = append(got, rowText(row))
+		return nil
+	})
+	if err != nil || upTo != sh.index {
+		t.Fatalf("order of shard %d after %d: up to %d, want %d: %v", id, after, upTo, sh.index, err)
+	}
+	first := 0
+	for first < len(sh.rowIndex) && sh.rowIndex[first] <= after {
+		first++
+	}
+	if !slices.Equal(got, sh.rows[first:]) {
+		t.Fatalf("order of shard %d after %d:\n got %q\nwant %q", id, after, got, sh.rows[first:])
+	}
+}

@@ -1,0 +1,174 @@
+package outbox
+
+import (
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/verdict"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// The destination of a message keeps the highest number that it has from each
+// source, for ever, whether both exist all the time or not. A record, or a
+// refusal, of a message takes effect only if its number is the next: so each
+// has its effect once, and in order.
+
+// judgeSource checks that a record made by a message or by a dead letter comes
+// in its turn, and stages what that takes. It returns the hops of what the
+// record sends.
+func (s *Stage) judgeSource(v *journal.RecordView, at journal.Position) (hops uint8, err error) {
+	data, refusal := v.Section(journal.SectionSource), v.Section(journal.SectionRefusal)
+	kind := byte(0)
+	if len(data) > 0 {
+		kind = data[0]
+	} else if data != nil {
+		return 0, fmt.Errorf("%w: a source of no kind", journal.ErrDamaged)
+	}
+	if refusal != nil && kind != journal.SourceEntity {
+		return 0, fmt.Errorf("%w: a refusal of no send", verdict.ErrInvalid)
+	}
+	switch kind {
+	case 0, journal.SourceTimer:
+		return 0, nil
+	case journal.SourceEntity:
+		from, err := journal.DecodeMessageSource(data)
+		if err != nil {
+			return 0, err
+		}
+		if err := s.receive(v.Type, v.ID, &from); err != nil || refusal == nil {
+			return from.Hops, err
+		}
+		r, err := journal.DecodeRefusal(refusal)
+		if err != nil {
+			return 0, err
+		}
+		return from.Hops, s.addDeadLetter(&journal.DeadLetter{
+			ID: journal.ItemID{Index: at.Index, Ordinal: at.Ordinal}, Source: entityOf(&from), Destination: v.Entity(), Number: from.Number,
+			At: v.RecordedAt, Command: string(r.Command), Code: string(r.Code), Message: string(r.Message), Payload: r.Payload,
+		})
+	case journal.SourceDeadLetter:
+		id, err := journal.DecodeDeadLetterSource(data)
+		if err != nil {
+			return 0, err
+		}
+		l, err := s.removeDeadLetter(id)
+		if err == nil && (l == nil || l.Destination != v.Entity()) {
+			err = fmt.Errorf("%w: its dead letter is not there", verdict.ErrInvalid)
+		}
+		return 0, err
+	}
+	return 0, fmt.Errorf("%w: source %d", journal.ErrUnsupported, kind)
+}
+
+func entityOf(s *journal.MessageSource) sharding.EntityID {
+	return sharding.EntityID{Type: string(s.Type), ID: string(s.ID)}
+}
+
+// receive takes the next number of a source.
+func (s *Stage) receive(typ, id []byte, from *journal.MessageSource) error {
+	if err := verdict.Name(from.Type, from.ID, "the source of a send"); err != nil {
+		return err
+	}
+	key := store.AppendPair(s.Key(store.ClassInbox), typ, id, from.Type, from.ID)
+	value, has, err := s.Find(key)
+	if err != nil {
+		return err
+	}
+	highest := uint64(0)
+	if has {
+		if highest, err = store.DecodeCount(value); err != nil {
+			return err
+		}
+	}
+	if !from.InTurn(highest) {
+		return fmt.Errorf("%w: send %d is not the next after %d", verdict.ErrInvalid, from.Number, highest)
+	}
+	s.Set(key, store.AppendCount(make([]byte, 0, 8), from.Number), value)
+	return nil
+}
+
+// refuse takes a message's number without its entity. The refusal goes back to
+// the source, or the message becomes a dead letter.
+func (s *Stage) refuse(p *journal.OutboxOp, id journal.ItemID) error {
+	if err := verdict.Name(p.Type, p.Entity, "the destination of a send"); err != nil {
+		return err
+	}
+	if err := s.receive(p.Type, p.Entity, &p.Source); err != nil {
+		return err
+	}
+	s.clock = max(s.clock, p.At)
+	to := sharding.EntityID{Type: string(p.Type), ID: string(p.Entity)}
+	if len(p.OnReject) > 0 {
+		return s.addMessage(to, &journal.MessageOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer}, p.At, p.Source.Hops, id)
+	}
+	return s.addDeadLetter(&journal.DeadLetter{
+		ID: id, Source: entityOf(&p.Source), Destination: to, Number: p.Source.Number, At: p.At,
+		Command: string(p.Command), Code: string(p.Code), Message: string(p.Message), Payload: p.Payload,
+	})
+}
+
+// giveUp ends a message whose destination's type does not exist.
+func (s *Stage) giveUp(p *journal.OutboxOp, id journal.ItemID) error {
+	op, err := s.acknowledge(p.ID)
+	if op == nil || err != nil {
+		return err
+	}
+	s.clock = max(s.clock, p.At)
+	if _, err := s.changePair(op.Source, op.Destination, func(c *journal.PairCount) { c.GiveUp(op.Number) }); err != nil {
+		return err
+	}
+	if op.OnReject != "" {
+		return s.addMessage(op.Source, &journal.MessageOp{
+			Type: []byte(op.Source.Type), ID: []byte(op.Source.ID), Command: []byte(op.OnReject), Payload: p.Answer,
+		}, p.At, op.Hops, id)
+	}
+	return s.addDeadLetter(&journal.DeadLetter{
+		ID: id, Source: op.Source, Destination: op.Destination, At: p.At,
+		Command: op.Command, Code: string(p.Code), Message: string(p.Message), Payload: op.Payload,
+	})
+}
+
+// deliverAgain makes a dead letter that was given up a new message.
+func (s *Stage) deliverAgain(p *journal.OutboxOp, e *journal.Committed, n uint32) error {
+	l, err := s.removeDeadLetter(p.ID)
+	if err != nil || l == nil {
+		return err
+	}
+	if l.Number != 0 {
+		return fmt.Errorf("%w: a dead letter of another shard", verdict.ErrInvalid)
+	}
+	return s.addMessage(l.Source, &journal.MessageOp{
+		Type: []byte(l.Destination.Type), ID: []byte(l.Destination.ID), Command: []byte(l.Command), Payload: l.Payload,
+	}, l.At, 0, journal.ItemID{Index: e.Index, Ordinal: n})
+}
+
+func (s *Stage) addDeadLetter(l *journal.DeadLetter) error {
+	body := store.AppendDeadLetter(nil, l)
+	if len(body) > verdict.MaxRecordBytes {
+		return fmt.Errorf("%w: a dead letter has %d bytes", verdict.ErrInvalid, len(body))
+	}
+	s.Set(store.AppendItemID(s.Key(store.ClassDeadLetter), l.ID), body, nil)
+	t := s.changeTotals()
+	t.DeadLetters++
+	t.DeadLetterBytes += uint64(len(body))
+	return nil
+}
+
+// removeDeadLetter ends a dead letter and returns it, nil if it is not there.
+func (s *Stage) removeDeadLetter(id journal.ItemID) (*journal.DeadLetter, error) {
+	key := store.AppendItemID(s.Key(store.ClassDeadLetter), id)
+	body, has, err := s.Find(key)
+	if err != nil || !has {
+		return nil, err
+	}
+	l, err := store.DecodeDeadLetter(body, id)
+	if err != nil {
+		return nil, err
+	}
+	s.Set(key, nil, body)
+	t := s.changeTotals()
+	t.DeadLetters--
+	t.DeadLetterBytes -= uint64(len(body))
+	return &l, nil
+}

@@ -1,0 +1,121 @@
+package outbox
+
+import (
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/verdict"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Record checks what a record says about messages and stages the changes.
+func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
+	hops, err := s.judgeSource(v, at)
+	if err != nil {
+		return err
+	}
+	item := uint16(0)
+	for ops := v.Section(journal.SectionMessages); len(ops) > 0; item++ {
+		op, rest, err := journal.NextMessageOp(ops)
+		if err != nil {
+			return err
+		}
+		ops = rest
+		if item == journal.MaxMessages || verdict.Name(op.Type, op.ID, "a destination") != nil {
+			return fmt.Errorf("%w: a send cannot be stored", verdict.ErrInvalid)
+		}
+		id := journal.ItemID{Index: at.Index, Ordinal: at.Ordinal, Item: item}
+		if err := s.addMessage(v.Entity(), &op, v.RecordedAt, hops, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addMessage gives a message its number and puts it into the outbox.
+func (s *Stage) addMessage(source sharding.EntityID, op *journal.MessageOp, now int64, hops uint8, id journal.ItemID) error {
+	to := sharding.EntityID{Type: string(op.Type), ID: string(op.ID)}
+	pair, err := s.changePair(source, to, func(c *journal.PairCount) { c.Last++ })
+	if err != nil {
+		return err
+	}
+	if _, err = s.count(store.AppendEntityID(s.Key(store.ClassCount), source), 1); err != nil {
+		return err
+	}
+	body := store.AppendMessage(nil, &journal.Message{
+		Source: source, Destination: to, Number: pair.Last, At: now, Hops: hops,
+		Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: op.Payload,
+	})
+	if len(body) > verdict.MaxRecordBytes {
+		return fmt.Errorf("%w: a send has %d bytes", verdict.ErrInvalid, len(body))
+	}
+	s.Set(store.AppendItemID(s.Key(store.ClassOutbox), id), body, nil)
+	t := s.changeTotals()
+	t.Messages++
+	t.MessageBytes += uint64(len(body))
+	s.messages = true
+	return nil
+}
+
+// changePair changes what is counted for a pair.
+func (s *Stage) changePair(source, to sharding.EntityID, change func(*journal.PairCount)) (c journal.PairCount, err error) {
+	key := store.AppendEntityID(store.AppendEntityID(s.Key(store.ClassCount), source), to)
+	value, has, err := s.Find(key)
+	if err == nil && has {
+		c, err = store.DecodePairCount(value)
+	}
+	if err != nil {
+		return c, err
+	}
+	change(&c)
+	s.Set(key, store.AppendPairCount(make([]byte, 0, 8), &c), value)
+	return c, nil
+}
+
+// acknowledge takes a message out of the outbox and returns it, nil if it is
+// not there any more.
+func (s *Stage) acknowledge(id journal.ItemID) (*journal.Message, error) {
+	key := store.AppendItemID(s.Key(store.ClassOutbox), id)
+	body, has, err := s.Find(key)
+	if err != nil || !has {
+		return nil, err
+	}
+	op, err := store.DecodeMessage(body, id)
+	if err != nil {
+		return nil, err
+	}
+	s.Set(key, nil, body)
+	t := s.changeTotals()
+	t.Messages--
+	t.MessageBytes -= uint64(len(body))
+	_, err = s.count(store.AppendEntityID(s.Key(store.ClassCount), op.Source), -1)
+	return &op, err
+}
+
+// Ops checks an entry of steps and stages them.
+func (s *Stage) Ops(e *journal.Committed, body []byte) error {
+	for n := uint32(0); len(body) > 0; n++ {
+		p, rest, err := journal.NextOutboxOp(body)
+		if err != nil {
+			return err
+		}
+		body = rest
+		switch p.Kind {
+		case journal.OutboxAcknowledged:
+			_, err = s.acknowledge(p.ID)
+		case journal.OutboxDiscarded:
+			_, err = s.removeDeadLetter(p.ID)
+		case journal.OutboxGivenUp:
+			err = s.giveUp(&p, journal.ItemID{Index: e.Index, Ordinal: n})
+		case journal.OutboxSentAgain:
+			err = s.deliverAgain(&p, e, n)
+		default:
+			err = s.refuse(&p, journal.ItemID{Index: e.Index, Ordinal: n})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,303 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/eventlog/rows"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Source gives readers the boxes of shards.
+type Source interface {
+	// Box returns what a shard has, and holds the lock until Unlock is called,
+	// whatever it returns.
+	Box(sharding.ShardID) Moment
+	// View is of what is in the store, below the box.
+	View() (kv.View, error)
+	Unlock()
+}
+
+// Moment is a shard's box at one moment.
+type Moment struct {
+	Box       *Box   // nil: the shard has no state
+	Err       error  // why nothing can be read, nil if it can
+	Applied   uint64 // index
+	Flushed   uint64 // of it, what is in the store
+	Importing bool   // messages have to wait
+}
+
+// Outboxes reads what shards have of messages, as of one moment each: what is
+// in the store, and what was applied since. It may be used from any goroutine.
+type Outboxes struct{ From Source }
+
+// MessageTotals is what a shard has of messages now. It does no I/O.
+func (r Outboxes) MessageTotals(id sharding.ShardID) journal.MessageTotals {
+	defer r.From.Unlock()
+	if at := r.From.Box(id); at.Box != nil {
+		return at.Box.totals
+	}
+	return journal.MessageTotals{}
+}
+
+// PendingMessages is how many messages of an entity are not acknowledged, as of
+// an index of the log.
+func (r Outboxes) PendingMessages(id sharding.ShardID, e sharding.EntityID) (n, asOf uint64, err error) {
+	return r.readCount(id, store.AppendEntityID([]byte{byte(store.ClassCount)}, e))
+}
+
+// Received is the highest number that an entity has from a source.
+func (r Outboxes) Received(id sharding.ShardID, e, source sharding.EntityID) (uint64, error) {
+	n, _, err := r.readCount(id, store.AppendEntityID(store.AppendEntityID([]byte{byte(store.ClassInbox)}, e), source))
+	return n, err
+}
+
+func (r Outboxes) readCount(id sharding.ShardID, key []byte) (n, asOf uint64, err error) {
+	asOf, err = r.readPair(id, key, func(body []byte) (err error) {
+		n, err = store.DecodeCount(body)
+		return err
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("read sends of shard %d: %w", id, err)
+	}
+	return n, asOf, nil
+}
+
+// PairCount is what is counted for a pair of entities in the source's shard.
+func (r Outboxes) PairCount(id sharding.ShardID, source, to sharding.EntityID) (c journal.PairCount, err error) {
+	key := store.AppendEntityID(store.AppendEntityID([]byte{byte(store.ClassCount)}, source), to)
+	_, err = r.readPair(id, key, func(body []byte) (err error) {
+		c, err = store.DecodePairCount(body)
+		return err
+	})
+	if err != nil {
+		return c, fmt.Errorf("read sends of shard %d: %w", id, err)
+	}
+	return c, nil
+}
+
+// readPair calls fn with a pair's value, if there is one, as of an index.
+func (r Outboxes) readPair(id sharding.ShardID, key []byte, fn func(body []byte) error) (asOf uint64, err error) {
+	class := store.Class(key[0])
+	var w store.RowHasher
+	var l rows.Lookup
+	at := r.From.Box(id)
+	value, known := at.find(key)
+	view, err := kv.View(nil), at.Err
+	if !known && at.Box != nil && err == nil {
+		l = at.Box.rows.Lookup(&w, class, key[1:])
+		view, err = r.From.View()
+	}
+	r.From.Unlock()
+	switch {
+	case at.Box == nil || err != nil:
+		return 0, err
+	case known && value == nil:
+		return at.Applied, nil
+	case known:
+		return at.Applied, fn(value)
+	}
+	defer view.Close()
+	k := at.Box.rows
+	found, err := view.Get(append(store.AppendPrefix(nil, id, k.Generation, class), key[1:]...), func(body []byte) error {
+		value = append([]byte{}, body...)
+		return nil
+	})
+	if err == nil {
+		err = l.Row(&w, view, class, key[1:], value, found)
+	}
+	if err == nil && found {
+		err = fn(value)
+	}
+	return at.Applied, k.Met(err)
+}
+
+// find returns a pair that is on its way to the store; known if it is, without
+// a value if it is gone.
+func (m *Moment) find(key []byte) (value []byte, known bool) {
+	if m.Box == nil || m.Err != nil {
+		return nil, false
+	}
+	for _, l := range [...]*layer{&m.Box.fresh, &m.Box.taken} {
+		if c, ok := l.pairs[string(key)]; ok {
+			return c.value, true
+		}
+	}
+	return nil, false
+}
+
+// Outbox calls fn for the messages of a shard that are not acknowledged and
+// were made after one, in the order they were made; the message is only lent.
+// An error of fn ends it and is returned, but for ErrStopReading. It reads the
+// store and what was applied since as of one moment.
+func (r Outboxes) Outbox(ctx context.Context, id sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error {
+	err := r.readItems(ctx, id, store.ClassOutbox, after, func(at journal.ItemID, body []byte) error {
+		s, err := store.DecodeMessage(body, at)
+		if err == nil {
+			err = fn(&s)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read the outbox of shard %d: %w", id, err)
+	}
+	return nil
+}
+
+// DeadLetters calls fn for the dead letters of a shard as Outbox does for its
+// messages.
+func (r Outboxes) DeadLetters(ctx context.Context, id sharding.ShardID, after journal.ItemID, fn func(*journal.DeadLetter) error) error {
+	err := r.readItems(ctx, id, store.ClassDeadLetter, after, func(at journal.ItemID, body []byte) error {
+		l, err := store.DecodeDeadLetter(body, at)
+		if err == nil {
+			err = fn(&l)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read the dead letters of shard %d: %w", id, err)
+	}
+	return nil
+}
+
+// DeadLetter returns a dead letter, nil if it is not there; it is the caller's.
+func (r Outboxes) DeadLetter(id sharding.ShardID, at journal.ItemID) (l *journal.DeadLetter, err error) {
+	_, err = r.readPair(id, store.AppendItemID([]byte{byte(store.ClassDeadLetter)}, at), func(body []byte) error {
+		got, err := store.DecodeDeadLetter(slices.Clone(body), at)
+		l = &got
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read a dead letter of shard %d: %w", id, err)
+	}
+	return l, nil
+}
+
+// ErrStopReading ends a reading without an error.
+var ErrStopReading = errors.New("stop reading")
+
+// readItems merges the store with what was applied since: what is in the
+// overlay was made later than all that is in the store.
+func (r Outboxes) readItems(ctx context.Context, id sharding.ShardID, class store.Class, after journal.ItemID,
+	fn func(at journal.ItemID, body []byte) error) error {
+	from := store.AppendItemID([]byte{byte(class)}, after)
+	items, err := r.capture(id, class, string(from))
+	if items == nil || err != nil {
+		return err
+	}
+	visit := func(rest, body []byte) error {
+		at, err := store.DecodeItemID(rest)
+		if err == nil && at.Index > after.Index && !items.expected.Meet(int64(at.Index)) {
+			err = items.rows.Missing(class)
+		}
+		if err == nil {
+			err = fn(at, body)
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		return err
+	}
+	if items.view != nil {
+		defer items.view.Close()
+		prefix := store.AppendPrefix(nil, id, items.rows.Generation, class)
+		key := []byte{byte(class)}
+		err = items.view.Scan(prefix, append(prefix[:len(prefix):len(prefix)], from[1:]...), func(full, body []byte) error {
+			key = append(key[:1], full[len(prefix):]...)
+			if _, changed := items.changed[string(key)]; changed || string(key) == string(from) {
+				return nil
+			}
+			return visit(key[1:], body)
+		})
+	}
+	for i := 0; i < len(items.fresh) && err == nil; i++ {
+		err = visit([]byte(items.fresh[i].key[1:]), items.fresh[i].value)
+	}
+	if errors.Is(err, ErrStopReading) {
+		return nil
+	}
+	if err == nil && !items.part && !items.expected.Passed(math.MaxInt64) {
+		err = items.rows.Missing(class)
+	}
+	return err
+}
+
+// maxFreshItems bounds what one reading takes from the overlay.
+const maxFreshItems = 4096
+
+// itemReading is a moment of a class of items.
+type itemReading struct {
+	rows     *rows.Known
+	expected *rows.Expected
+	part     bool                // there is more in the overlay
+	view     kv.View             // nil where the store has nothing that is asked for
+	changed  map[string]struct{} // in the store, and gone since
+	fresh    []freshItem
+}
+
+// freshItem is a row that is newer than the view.
+type freshItem struct {
+	key   string
+	value []byte
+}
+
+func (r Outboxes) capture(id sharding.ShardID, class store.Class, from string) (*itemReading, error) {
+	defer r.From.Unlock()
+	now := r.From.Box(id)
+	if now.Box == nil || now.Err != nil || now.Importing {
+		return nil, now.Err
+	}
+	at, _ := store.DecodeItemID([]byte(from[1:]))
+	items := now.Box.items(class, from, at)
+	if at.Index > now.Flushed {
+		return items, nil
+	}
+	items.changed = now.Box.gone(class)
+	var err error
+	items.view, err = r.From.View()
+	return items, err
+}
+
+// items takes what the overlay has after a key.
+func (b *Box) items(class store.Class, from string, at journal.ItemID) *itemReading {
+	items := &itemReading{rows: b.rows, expected: b.rows.ExpectItems(class, int64(at.Index)+1, math.MaxInt64)}
+	for i, layer := range [...]*layer{&b.taken, &b.fresh} {
+		keys := layer.outbox
+		if class == store.ClassDeadLetter {
+			keys = layer.deadLetters
+		}
+		n, _ := slices.BinarySearch(keys, from)
+		for _, key := range keys[n:] {
+			c, ok := layer.pairs[key]
+			if newer, gone := b.fresh.pairs[key]; i == 0 && gone {
+				c = newer
+			}
+			if items.part = len(items.fresh) == maxFreshItems; items.part {
+				break
+			}
+			if ok && c.value != nil && key > from {
+				items.fresh = append(items.fresh, freshItem{key, c.value})
+			}
+		}
+	}
+	return items
+}
+
+// gone are the pairs of a class that the overlay takes away.
+func (b *Box) gone(class store.Class) map[string]struct{} {
+	gone := make(map[string]struct{})
+	for _, layer := range [...]*layer{&b.taken, &b.fresh} {
+		for key, c := range layer.pairs {
+			if c.value == nil && store.Class(key[0]) == class {
+				gone[key] = struct{}{}
+			}
+		}
+	}
+	return gone
+}

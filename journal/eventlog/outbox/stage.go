@@ -1,0 +1,173 @@
+package outbox
+
+import (
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/eventlog/rows"
+	"github.com/hostd/hostd/journal/store"
+)
+
+// Stage is what the entry being judged does to a box. It serves the goroutine
+// that applies.
+type Stage struct {
+	// View is of what is in the store, below all boxes; Sums keeps what is
+	// known of rows. Both are set before use.
+	View func() (kv.View, error)
+	Sums *rows.Writer
+
+	box      *Box
+	pairs    map[string]change
+	order    []string // of pairs, as they were touched
+	totals   journal.MessageTotals
+	moved    bool // totals differ
+	clock    int64
+	messages bool // it made some
+	key      []byte
+	full     []byte
+}
+
+// Begin is told that an entry of a box's shard is judged next.
+func (s *Stage) Begin(box *Box) {
+	s.box = box
+	s.Reset()
+}
+
+// Reset forgets what the entry does.
+func (s *Stage) Reset() {
+	clear(s.pairs)
+	s.order, s.moved, s.clock, s.messages = s.order[:0], false, 0, false
+}
+
+// Messages says that the entry sends messages.
+func (s *Stage) Messages() bool { return s.messages }
+
+// Clock is the time of the latest of what the entry does, 0 for none.
+func (s *Stage) Clock() int64 { return s.clock }
+
+// Find returns a pair as the entry being judged leaves it so far. The value is
+// only lent.
+func (s *Stage) Find(key []byte) (value []byte, has bool, err error) {
+	if c, ok := s.pairs[string(key)]; ok {
+		return c.value, c.value != nil, nil
+	}
+	return s.findBelow(key)
+}
+
+func (s *Stage) findBelow(key []byte) (value []byte, has bool, err error) {
+	for _, layer := range [...]*layer{&s.box.fresh, &s.box.taken} {
+		if c, ok := layer.pairs[string(key)]; ok {
+			return c.value, c.value != nil, nil
+		}
+	}
+	view, err := s.View()
+	if err != nil {
+		return nil, false, err
+	}
+	defer view.Close()
+	full := append(store.AppendPrefix(s.full[:0], s.box.rows.Shard, s.box.rows.Generation, store.Class(key[0])), key[1:]...)
+	s.full = full
+	has, err = view.Get(full, func(body []byte) error {
+		value = append([]byte{}, body...)
+		return nil
+	})
+	if err == nil {
+		l := s.box.rows.Lookup(&s.Sums.RowHasher, store.Class(key[0]), key[1:])
+		err = l.Row(&s.Sums.RowHasher, view, store.Class(key[0]), key[1:], value, has)
+	}
+	return value, has, err
+}
+
+// Set changes a pair; a nil value takes it away. old is what it is before the
+// change, nil where it is not there.
+func (s *Stage) Set(key, value, old []byte) {
+	c, again := s.pairs[string(key)]
+	if !again {
+		if s.pairs == nil {
+			s.pairs = make(map[string]change)
+		}
+		if c.below, c.had = old != nil, old != nil; c.had {
+			c.was = s.Sums.Row(store.Class(key[0]), key[1:], old)
+		}
+		s.order = append(s.order, string(key))
+	}
+	c.value = value
+	s.pairs[string(key)] = c
+}
+
+// count changes a counter by delta and returns what it was before; at 0 it is
+// taken away.
+func (s *Stage) count(key []byte, delta int64) (before uint64, err error) {
+	value, has, err := s.Find(key)
+	if err != nil {
+		return 0, err
+	}
+	if has {
+		if before, err = store.DecodeCount(value); err != nil {
+			return 0, err
+		}
+	}
+	after := before + uint64(delta)
+	if after == 0 {
+		s.Set(key, nil, value)
+		return before, nil
+	}
+	s.Set(key, store.AppendCount(make([]byte, 0, 8), after), value)
+	return before, nil
+}
+
+// changeTotals returns the shard's totals, to be changed.
+func (s *Stage) changeTotals() *journal.MessageTotals {
+	if !s.moved {
+		s.totals, s.moved = s.box.totals, true
+	}
+	return &s.totals
+}
+
+// Key begins a key of a class. It is lent until the next.
+func (s *Stage) Key(class store.Class) []byte {
+	s.key = append(s.key[:0], byte(class))
+	return s.key
+}
+
+// pairBytes is about what a pair costs in memory beside its bytes.
+const pairBytes = 96
+
+// Commit makes what was staged visible and returns its size. The caller holds
+// the lock.
+func (s *Stage) Commit() (bytes int) {
+	if len(s.order) == 0 {
+		return 0
+	}
+	if s.moved {
+		s.Set(s.Key(store.ClassCount), store.AppendTotals(nil, &s.totals), []byte{})
+		s.box.totals = s.totals
+	}
+	fresh := &s.box.fresh
+	if fresh.pairs == nil {
+		fresh.pairs = make(map[string]change)
+	}
+	for _, key := range s.order {
+		c := s.pairs[key]
+		s.Sums.Pair(s.box.rows, key, c.was, c.had, c.value)
+		old, again := fresh.pairs[key]
+		if again {
+			c.below = old.below
+		}
+		if c.value == nil && !c.below {
+			delete(fresh.pairs, key)
+			continue
+		}
+		fresh.pairs[key] = c
+		bytes += len(key) + len(c.value) + pairBytes
+		if c.value == nil || again {
+			continue
+		}
+		switch store.Class(key[0]) {
+		case store.ClassOutbox:
+			fresh.outbox = append(fresh.outbox, key)
+		case store.ClassDeadLetter:
+			fresh.deadLetters = append(fresh.deadLetters, key)
+		}
+	}
+	return bytes
+}

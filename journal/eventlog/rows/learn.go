@@ -1,0 +1,109 @@
+package rows
+
+import (
+	"fmt"
+
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/store"
+)
+
+// Classes are those of the rows that are known one at a time, and of the
+// metadata: they scanned at each start.
+var Classes = []store.Class{
+	store.ClassMeta, store.ClassEntity, store.ClassTimer, store.ClassOutbox, store.ClassInbox, store.ClassCount, store.ClassDeadLetter, store.ClassImport,
+}
+
+// Learner takes in the rows that the store has as a generation begins.
+type Learner struct {
+	hasher store.RowHasher
+	sums   store.Sums
+	// timers are those that heads hold, and those beside: the rows by due time
+	// that there have to be.
+	timers store.Sum
+	due    []byte
+}
+
+// Learn takes in a row.
+func (l *Learner) Learn(k *Known, row store.Key, body []byte) error {
+	group, ok := store.SumOf(row)
+	if !ok {
+		return nil
+	}
+	var hash store.RowHash
+	switch row.Class {
+	case store.ClassEntity:
+		h, err := store.DecodeHead(body)
+		if err != nil {
+			return err
+		}
+		hash = l.hasher.Head(string(row.Suffix), &h)
+		for name, due := range h.Set.All {
+			l.timer(k, due, row.Suffix, name)
+		}
+	case store.ClassTimer:
+		due, err := store.DecodeDue(body)
+		if err != nil {
+			return err
+		}
+		hash = l.hasher.Row(row.Class, row.Suffix, body)
+		l.timer(k, due, row.Suffix, "")
+	default:
+		hash = l.hasher.Row(row.Class, row.Suffix, body)
+	}
+	l.sums[group].Add(hash)
+	switch row.Class {
+	case store.ClassDue:
+		return nil
+	case store.ClassMeta:
+		if k.meta == nil {
+			k.meta = make(map[string]store.RowHash)
+		}
+		k.meta[string(row.Suffix)] = hash
+		return nil
+	}
+	if t := k.tally(row.Class); t != nil {
+		t.change(itemSlot(row.Suffix), true)
+	}
+	k.set.add(k.Place(&l.hasher, row.Class, row.Suffix), hash.Tag())
+	return nil
+}
+
+func (l *Learner) timer(k *Known, due int64, key []byte, name string) {
+	k.dues.change(DueSlot(due), true)
+	l.due = append(append(store.AppendDue(l.due[:0], due), key...), name...)
+	l.timers.Add(l.hasher.Row(store.ClassDue, l.due, nil))
+}
+
+// Open reads the rows of a generation, and compares them with the sums in its
+// mark. A mark of an earlier release has none, and gets those that there are.
+func (k *Known) Open(view kv.View, mark *store.Applied) error {
+	k.sums, k.stored = mark.Sums, mark.Sums
+	var l Learner
+	for _, class := range Classes {
+		if err := k.Each(view, class, func(row store.Key, body []byte) error { return l.Learn(k, row, body) }); err != nil {
+			return err
+		}
+	}
+	l.sums[store.SumDue] = l.timers // they are read in their time
+	return l.Believe(k, mark)
+}
+
+// Believe compares what was found with the mark, and makes it the generation's,
+// as it is in the store.
+func (l *Learner) Believe(k *Known, mark *store.Applied) error {
+	what := ""
+	switch {
+	case mark.Summed:
+		what = l.sums.Differ(&mark.Sums)
+	case l.sums[store.SumHeads].Rows != mark.Heads:
+		what = fmt.Sprintf("entity heads: %d, not %d", l.sums[store.SumHeads].Rows, mark.Heads)
+	}
+	if what == "" && l.timers != l.sums[store.SumDue] {
+		what = fmt.Sprintf("due timers: %d, not %d, or others", l.sums[store.SumDue].Rows, l.timers.Rows)
+	}
+	k.sums, k.stored, mark.Sums = l.sums, l.sums, l.sums
+	if what == "" {
+		return nil
+	}
+	return &store.DamageError{Where: fmt.Sprintf("shard %d", k.Shard), What: "rows are missing, or are not as they were written: " + what, Action: ActionReplace}
+}

@@ -1,0 +1,110 @@
+package rows
+
+import (
+	"math"
+	"slices"
+	"sort"
+)
+
+// tally counts rows by where they are in their order, so that a scan of a part
+// of them can be told to be whole.
+type tally struct {
+	line  []counted // ascending
+	empty int       // of line, that count nothing
+	total uint64
+}
+
+// counted is how many rows there are at one place of the order.
+type counted struct {
+	at int64
+	n  uint32
+}
+
+// change adds a row, or takes one away with false.
+func (t *tally) change(at int64, add bool) {
+	i := len(t.line)
+	if i > 0 && t.line[i-1].at >= at {
+		i = sort.Search(i, func(i int) bool { return t.line[i].at >= at })
+	}
+	if i == len(t.line) || t.line[i].at != at {
+		t.line = slices.Insert(t.line, i, counted{at: at})
+		t.empty++
+	}
+	c := &t.line[i]
+	if c.n == 0 {
+		t.empty--
+	}
+	if add {
+		c.n++
+		t.total++
+	} else {
+		c.n--
+		t.total--
+	}
+	if c.n > 0 {
+		return
+	}
+	if t.empty++; t.empty > len(t.line)/2+64 || t.empty == len(t.line) {
+		t.line, t.empty = slices.DeleteFunc(t.line, func(c counted) bool { return c.n == 0 }), 0
+	}
+}
+
+// maxExpected bounds how much of a tally one scan is compared with.
+const maxExpected = 4096
+
+// expect returns what a scan has to meet that begins at a place and goes up to
+// another, and on to the first row beyond. Rows before from are not met.
+func (t *tally) expect(from, to int64) *Expected {
+	e := &Expected{end: math.MaxInt64, total: t.total}
+	for i := sort.Search(len(t.line), func(i int) bool { return t.line[i].at >= from }); i < len(t.line); i++ {
+		c := t.line[i]
+		if c.n == 0 {
+			continue
+		}
+		if e.want = append(e.want, c); c.at > to || len(e.want) == maxExpected {
+			e.end = c.at
+			break
+		}
+	}
+	return e
+}
+
+// Expected is what a scan has to meet, in order.
+type Expected struct {
+	want  []counted
+	end   int64 // from there on it is not known
+	n     uint32
+	seen  uint64
+	total uint64
+}
+
+// Meet takes in the next row of the scan, and reports whether all that come
+// before its place were there.
+func (e *Expected) Meet(at int64) bool {
+	e.seen++
+	if !e.Passed(at) {
+		return false
+	}
+	if at >= e.end {
+		return true
+	}
+	e.n++
+	return len(e.want) > 0 && e.want[0].at == at
+}
+
+// All reports whether all rows of a scan that went to the end were there.
+func (e *Expected) All() bool { return e.Passed(math.MaxInt64) && e.seen == e.total }
+
+// Passed reports whether all rows before a place were there.
+func (e *Expected) Passed(at int64) bool {
+	for len(e.want) > 0 && e.want[0].at < min(at, e.end) {
+		if e.want[0].n != e.n {
+			return false
+		}
+		e.want, e.n = e.want[1:], 0
+	}
+	return true
+}
+
+// DueSlot is the part of a tally that a timer is in: 69 seconds.
+func DueSlot(due int64) int64 { return due >> 36 }

@@ -1,0 +1,60 @@
+package eventlog
+
+import (
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/eventlog/outbox"
+	"github.com/hostd/hostd/journal/eventlog/timers"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// ErrStopReading ends a reading of messages without an error.
+var ErrStopReading = outbox.ErrStopReading
+
+// boxes is a Reader as an outbox.Source.
+type boxes struct{ r *Reader }
+
+func (b boxes) Box(id sharding.ShardID) (at outbox.Moment) {
+	b.r.mu.RLock()
+	if sh := b.r.shards[id]; sh != nil {
+		at.Box, at.Err = sh.outbox, sh.unreadable()
+		at.Applied, at.Flushed, at.Importing = sh.applied.Index, sh.flushed.Index, sh.inImport()
+	}
+	return at
+}
+
+func (b boxes) View() (kv.View, error) { return b.r.view() }
+
+func (b boxes) Unlock() { b.r.mu.RUnlock() }
+
+// timerSets is a Reader as a timers.Source.
+type timerSets struct{ r *Reader }
+
+func (t timerSets) Timers(id sharding.ShardID, alone bool) *timers.Set {
+	if alone {
+		t.r.mu.Lock()
+	} else {
+		t.r.mu.RLock()
+	}
+	if sh := t.r.shards[id]; sh != nil && !sh.inImport() {
+		return sh.timers
+	}
+	return nil
+}
+
+func (t timerSets) Head(id sharding.ShardID, entity string) (h store.Head, ok bool) {
+	if in := t.r.shards[id].heads[entity]; in != nil {
+		return in.Head, true
+	}
+	return h, false
+}
+
+func (t timerSets) View() (kv.View, error) { return t.r.view() }
+
+func (t timerSets) Unlock(alone bool) {
+	if alone {
+		t.r.mu.Unlock()
+	} else {
+		t.r.mu.RUnlock()
+	}
+}

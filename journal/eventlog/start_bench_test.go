@@ -1,0 +1,36 @@
+package eventlog_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/store"
+)
+
+// One operation is the opening of a Machine on a store of up to 200,000
+// entities in 64 shards, whose heads are read.
+func BenchmarkOpen(b *testing.B) {
+	const entities = 200_000
+	st := openStore(b, filepath.Join(b.TempDir(), "store"), store.Options{})
+	m := openMachine(b, st, 0, eventlog.Options{MaxHeads: 1000})
+	l := newLoad(64, entities/64, 8)
+	for done := 0; done < entities; done += 8000 {
+		ids, entries := l.prepare(8000)
+		for i := range ids {
+			m.Apply(ids[i], entries[i:i+1])
+		}
+		flush(b, m, st)
+	}
+	heads := uint64(0)
+	for _, id := range m.Shards() {
+		heads += m.Heads(id)
+	}
+	for b.Loop() {
+		all := &liar{st, nil}
+		if _, err := eventlog.OpenOn(all, st.MaxVersion(), eventlog.Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(heads), "ns/entity")
+}

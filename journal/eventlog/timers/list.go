@@ -1,0 +1,119 @@
+package timers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/eventlog/rows"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// TimersOf returns the timers of an entity, at most limit of them, those that
+// are due first before the others. It reads nothing of other entities. The
+// slices are the caller's.
+func (l Lists) TimersOf(ctx context.Context, id sharding.ShardID, e sharding.EntityID, limit int) ([]journal.Timer, error) {
+	r, err := l.reading(id, string(store.AppendEntityID(nil, e)))
+	if r.known == nil || err != nil {
+		return nil, inShard(id, r.known, err)
+	}
+	defer r.view.Close()
+	places, err := r.places(ctx)
+	if err != nil {
+		return nil, inShard(id, r.known, err)
+	}
+	slices.SortFunc(places, Place.compare)
+	timers := make([]journal.Timer, 0, min(limit, len(places)))
+	for _, p := range places[:min(limit, len(places))] {
+		timer, err := r.timer(p)
+		if err != nil {
+			return nil, inShard(id, r.known, err)
+		}
+		timers = append(timers, timer)
+	}
+	return timers, nil
+}
+
+// inShard says of an error where it is from, and has the shard stopped for
+// damage.
+func inShard(id sharding.ShardID, known *rows.Known, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("read timers of shard %d: %w", id, known.Met(err))
+}
+
+// reading is the timers of an entity at one moment: what the overlay has of
+// them, its head if that is in memory, and the view below.
+type reading struct {
+	entity  string
+	known   *rows.Known // nil: the shard has no state
+	head    *store.Head
+	look    rows.Lookup // where the head is not in memory
+	changed map[string]change
+	view    kv.View
+}
+
+func (l Lists) reading(id sharding.ShardID, entity string) (r reading, err error) {
+	defer l.Of.Unlock(false)
+	set := l.Of.Timers(id, false)
+	if set == nil {
+		return r, nil
+	}
+	r = reading{entity: entity, known: set.rows, changed: make(map[string]change)}
+	for _, layer := range [...]map[string]change{set.taken, set.fresh} { // the newer one last
+		for key, t := range layer {
+			if strings.HasPrefix(key, entity) {
+				r.changed[key] = t
+			}
+		}
+	}
+	if h, ok := l.Of.Head(id, entity); ok {
+		r.head = &h
+	} else {
+		r.look = set.rows.Lookup(&store.RowHasher{}, store.ClassEntity, []byte(entity))
+	}
+	r.view, err = l.Of.View()
+	return r, err
+}
+
+// places are where all timers of the entity are.
+func (r *reading) places(ctx context.Context) (places []Place, err error) {
+	if r.head == nil {
+		h, _, err := r.look.ReadHead(&store.RowHasher{}, r.view, []byte(r.entity))
+		if err != nil {
+			return nil, err
+		}
+		r.head = &h
+	}
+	for key, t := range r.changed {
+		if !t.gone() {
+			places = append(places, Place{t.timer.Due, key})
+		}
+	}
+	err = Each(r.view, r.known, r.entity, r.head, func(p Place) error {
+		if _, newer := r.changed[p.Key]; !newer {
+			places = append(places, p)
+		}
+		return ctx.Err()
+	})
+	if err == nil && len(places) != int(r.head.Timers) {
+		err = missing(len(places), r.head.Timers)
+	}
+	return places, err
+}
+
+func (r *reading) timer(p Place) (journal.Timer, error) {
+	t := own(r.changed[p.Key].timer)
+	if len(t.Command) == 0 {
+		var err error
+		if t, err = Read(r.view, r.known, p); err != nil {
+			return journal.Timer{}, err
+		}
+	}
+	return timerOf(p.Key, &t)
+}

@@ -1,0 +1,79 @@
+package timers
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/eventlog/rows"
+	"github.com/hostd/hostd/journal/store"
+)
+
+// Place is where a timer stands among those of its shard.
+type Place struct {
+	Due int64
+	Key string // entity and name
+}
+
+func (p Place) compare(q Place) int {
+	return cmp.Or(cmp.Compare(p.Due, q.Due), cmp.Compare(p.Key, q.Key))
+}
+
+// Each calls fn for the timers of an entity that a head of it holds, and
+// for those beside it in the store.
+func Each(view kv.View, k *rows.Known, entity string, h *store.Head, fn func(Place) error) error {
+	for name, due := range h.Set.All {
+		if err := fn(Place{due, entity + name}); err != nil {
+			return err
+		}
+	}
+	if !h.TimerRows() {
+		return nil
+	}
+	return eachRow(view, k, entity, fn)
+}
+
+// eachRow calls fn for the timers of an entity that no head holds.
+func eachRow(view kv.View, k *rows.Known, entity string, fn func(Place) error) error {
+	class := store.AppendPrefix(nil, k.Shard, k.Generation, store.ClassTimer)
+	return view.Scan(append(class[:len(class):len(class)], entity...), nil, func(key, body []byte) error {
+		due, err := store.DecodeDue(body)
+		if err != nil {
+			return err
+		}
+		return fn(Place{due, string(key[len(class):])})
+	})
+}
+
+// Read reads a timer of which the place is known.
+func Read(view kv.View, k *rows.Known, p Place) (t store.Timer, err error) {
+	key := append(store.AppendDue(store.AppendPrefix(nil, k.Shard, k.Generation, store.ClassDue), p.Due), p.Key...)
+	found, err := view.Get(key, func(body []byte) (err error) {
+		t, err = store.DecodeTimer(bytes.Clone(body), p.Due)
+		return err
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("%w: a timer is not under its due time", journal.ErrDamaged)
+	}
+	return t, err
+}
+
+// own is a timer with copies of its slices.
+func own(t store.Timer) store.Timer {
+	return store.Timer{Due: t.Due, Command: bytes.Clone(t.Command), Payload: bytes.Clone(t.Payload), Schedule: bytes.Clone(t.Schedule)}
+}
+
+// timerOf is a timer as others see it, made of parts of key and t.
+func timerOf(key string, t *store.Timer) (journal.Timer, error) {
+	e, name, err := store.SplitEntity(key)
+	if err != nil {
+		return journal.Timer{}, err
+	}
+	timer := journal.Timer{Entity: e, Name: name, Due: t.Due, Command: t.Command, Payload: t.Payload}
+	if len(t.Schedule) > 0 {
+		timer.Schedule, err = journal.DecodeSchedule(t.Schedule)
+	}
+	return timer, err
+}

@@ -1,0 +1,252 @@
+package journal
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// A message is a command from one entity to another. It is part of the record
+// of the command that made it. At apply it gets a number, counted for each pair
+// of source and destination from 1 on, and waits in the source's shard until
+// the destination's shard has the record, or the refusal, of that number.
+
+// ItemID names a message or a dead letter in its shard for ever: the entry and
+// the record that made it, and which of the record's it is.
+type ItemID struct {
+	Index   uint64
+	Ordinal uint32
+	Item    uint16
+}
+
+// Less reports whether a was made before b.
+func (a ItemID) Less(b ItemID) bool {
+	if a.Index != b.Index {
+		return a.Index < b.Index
+	}
+	return a.Ordinal < b.Ordinal || a.Ordinal == b.Ordinal && a.Item < b.Item
+}
+
+// MaxMessages bounds the messages of one record.
+const MaxMessages = 1<<16 - 1
+
+// MessageOp is a message as the record of its command has it.
+type MessageOp struct {
+	Type, ID, Command []byte // of the destination; without a zero byte
+	// OnReply and OnReject are the source's own commands that get the outcome;
+	// both are empty when none is wanted.
+	OnReply, OnReject []byte
+	Payload           []byte
+}
+
+// WantsAnswer reports whether the outcome comes back.
+func (o *MessageOp) WantsAnswer() bool { return len(o.OnReply) > 0 }
+
+// AppendMessageOp appends one message to the data of a messages section: type
+// (len u8), id (len u16), command (len u8), command for success (len u8, 0: no
+// answer is wanted, and the next field is not there), command for rejection
+// (len u8), payload (len u32).
+func AppendMessageOp(dst []byte, op *MessageOp) []byte {
+	dst = append8(dst, string(op.Type))
+	dst = append16(dst, string(op.ID))
+	dst = append8(dst, string(op.Command))
+	dst = append8(dst, string(op.OnReply))
+	if op.WantsAnswer() {
+		dst = append8(dst, string(op.OnReject))
+	}
+	return append32(dst, op.Payload)
+}
+
+// NextMessageOp takes the first message off the data of a messages section; it
+// must not be empty. All slices alias data.
+func NextMessageOp(data []byte) (op MessageOp, rest []byte, err error) {
+	d := decoder{b: data}
+	op.Type, op.ID, op.Command = d.take(int(d.u8())), d.take(int(d.u16())), d.take(int(d.u8()))
+	if op.OnReply = d.take(int(d.u8())); op.WantsAnswer() {
+		op.OnReject = d.take(int(d.u8()))
+	}
+	op.Payload = d.take(int(d.u32()))
+	if d.bad || len(op.Type) == 0 || len(op.ID) == 0 || len(op.Command) == 0 || op.WantsAnswer() && len(op.OnReject) == 0 {
+		return op, nil, fmt.Errorf("%w: a send is cut short", ErrDamaged)
+	}
+	return op, d.b, nil
+}
+
+// Sources of a command beside timers, the first byte of a source section.
+const (
+	// SourceEntity is a message of another entity, or of the entity itself.
+	SourceEntity = 3
+	// SourceDeadLetter is a dead letter that an operator had delivered again.
+	SourceDeadLetter = 4
+)
+
+// MessageSource is the message that made a command. The record takes effect
+// only if the highest number that its entity has from that source is below
+// Number, and not below After: the numbers between were given up before they
+// could reach any entity, so After is mostly Number-1.
+type MessageSource struct {
+	Type, ID      []byte
+	Number, After uint64
+	// Hops is of the messages that the record makes: how many messages led to
+	// them, one after the other. It is 0 where that is not counted.
+	Hops uint8
+}
+
+// MaxHops is how many messages in a chain are carried out, each made by the
+// record of the one before it. The next becomes a dead letter.
+const MaxHops = 64
+
+// A number is below 1 << 56: the byte above it is that of the hops.
+const hopsShift = 56
+
+// PackHops puts hops into the highest byte of a message's number.
+func PackHops(number uint64, hops uint8) uint64 { return number | uint64(hops)<<hopsShift }
+
+// UnpackHops is the inverse of PackHops.
+func UnpackHops(packed uint64) (number uint64, hops uint8) {
+	return packed & (1<<hopsShift - 1), uint8(packed >> hopsShift)
+}
+
+// InTurn reports whether the message is the next for an entity that has
+// received that number.
+func (s *MessageSource) InTurn(received uint64) bool {
+	return s.After <= received && received < s.Number
+}
+
+// AppendMessageSource appends the data of a source section: u8 3, type (len
+// u8), id (len u16), number u56, hops u8, after u64.
+func AppendMessageSource(dst []byte, s *MessageSource) []byte {
+	dst = append8(append(dst, SourceEntity), string(s.Type))
+	dst = append16(dst, string(s.ID))
+	dst = binary.LittleEndian.AppendUint64(dst, PackHops(s.Number, s.Hops))
+	return binary.LittleEndian.AppendUint64(dst, s.After)
+}
+
+// DecodeMessageSource reads the data of a source section. It aliases data.
+func DecodeMessageSource(data []byte) (s MessageSource, err error) {
+	d := decoder{b: data}
+	if kind := d.u8(); kind != SourceEntity {
+		return s, fmt.Errorf("%w: source %d", ErrUnsupported, kind)
+	}
+	s.Type, s.ID = d.take(int(d.u8())), d.take(int(d.u16()))
+	s.Number, s.Hops = UnpackHops(d.u64())
+	s.After = d.u64()
+	if d.bad || len(d.b) != 0 {
+		return s, errRunsPast()
+	}
+	return s, nil
+}
+
+// AppendDeadLetterSource appends the data of a source section: u8 4, and the
+// dead letter's id as index u64, ordinal u32, item u16. The record takes effect
+// only while the dead letter is there, and ends it.
+func AppendDeadLetterSource(dst []byte, id ItemID) []byte {
+	return appendItemID(append(dst, SourceDeadLetter), id)
+}
+
+// DecodeDeadLetterSource reads the data of a source section.
+func DecodeDeadLetterSource(data []byte) (id ItemID, err error) {
+	d := decoder{b: data}
+	if kind := d.u8(); kind != SourceDeadLetter {
+		return id, fmt.Errorf("%w: source %d", ErrUnsupported, kind)
+	}
+	if id = d.itemID(); d.bad || len(d.b) != 0 {
+		return id, errRunsPast()
+	}
+	return id, nil
+}
+
+// Refusal says in a record that a message was not carried out and that nobody
+// waits for its outcome: it becomes a dead letter.
+type Refusal struct {
+	Code, Message    []byte
+	Command, Payload []byte // of the message
+}
+
+// AppendRefusal appends the data of a refusal section: code (len u8), message
+// (len u16), command (len u8), payload to the end.
+func AppendRefusal(dst []byte, r *Refusal) []byte {
+	dst = append8(dst, string(r.Code))
+	dst = append16(dst, string(r.Message))
+	dst = append8(dst, string(r.Command))
+	return append(dst, r.Payload...)
+}
+
+// DecodeRefusal reads the data of a refusal section. It aliases data.
+func DecodeRefusal(data []byte) (r Refusal, err error) {
+	d := decoder{b: data}
+	r.Code, r.Message, r.Command = d.take(int(d.u8())), d.take(int(d.u16())), d.take(int(d.u8()))
+	if d.bad {
+		return r, errRunsPast()
+	}
+	r.Payload = d.b
+	return r, nil
+}
+
+// Message is a message on its way.
+type Message struct {
+	ID                  ItemID // in the source's shard
+	Source, Destination sharding.EntityID
+	Number              uint64 // counted for the pair, from 1
+	At                  int64  // unix nanoseconds of the shard's log clock, when it was made
+	Command             string
+	OnReply, OnReject   string // empty when no answer is wanted
+	Payload             []byte
+	Hops                uint8 // how many messages led to it; 0 where that is not counted
+}
+
+// DeadLetter is a dead letter: a message that was not carried out and whose
+// outcome nobody waits for.
+type DeadLetter struct {
+	ID                  ItemID // in its shard
+	Source, Destination sharding.EntityID
+	// Number is the message's, and the dead letter is in the destination's shard;
+	// 0 when it was given up before that was known, in the source's.
+	Number        uint64
+	At            int64 // unix nanoseconds, when it was refused
+	Command       string
+	Code, Message string // why
+	Payload       []byte
+}
+
+// PairCount is what the source's shard counts for a pair of entities.
+type PairCount struct {
+	Last uint64 // number that was given to a message
+	// Numbers above After and up to GivenUp were given up; zeros for none.
+	After, GivenUp uint64
+}
+
+// AfterOf is the After of a message of the pair.
+func (c *PairCount) AfterOf(number uint64) uint64 {
+	if c.GivenUp > 0 && number == c.GivenUp+1 {
+		return c.After
+	}
+	return number - 1
+}
+
+// GiveUp notes that the first message on its way is given up.
+func (c *PairCount) GiveUp(number uint64) {
+	c.After, c.GivenUp = c.AfterOf(number), number
+}
+
+// MessageTotals are what a shard has of messages.
+type MessageTotals struct {
+	Messages, MessageBytes       uint64 // not yet acknowledged
+	DeadLetters, DeadLetterBytes uint64
+}
+
+func appendItemID(dst []byte, id ItemID) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, id.Index)
+	dst = binary.LittleEndian.AppendUint32(dst, id.Ordinal)
+	return binary.LittleEndian.AppendUint16(dst, id.Item)
+}
+
+func (d *decoder) itemID() ItemID {
+	return ItemID{Index: d.u64(), Ordinal: d.u32(), Item: d.u16()}
+}
+
+func append32(dst, b []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(b)))
+	return append(dst, b...)
+}

@@ -1,0 +1,174 @@
+package raftgroup
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/journal/raftgroup/wire"
+	"github.com/hostd/hostd/sharding"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// changes is the data of an entry that changes members.
+func changes(t testing.TB, kind pb.ConfChangeType, ids ...uint64) []byte {
+	t.Helper()
+	c := &pb.ConfChangeV2{}
+	for _, id := range ids {
+		c.Changes = append(c.Changes, &pb.ConfChangeSingle{Type: kind.Enum(), NodeId: new(id)})
+	}
+	data, err := proto.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestForgedMessagesAreRefused: each is stepped at the leader or at a follower of
+// a group that works. None is taken, the term does not rise, nothing panics, and
+// the group goes on.
+func TestForgedMessagesAreRefused(t *testing.T) {
+	d := newDrill(t, 3, 1)
+	d.until("leader", 60, func() bool { return d.led(1) })
+	d.lead(1, 1)
+	d.write(1, "before", 0, 1, 2)
+	for _, n := range d.nodes {
+		n.driver.core.opts.Strange = func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r > 100 }
+		locate := n.driver.core.opts.Locate
+		n.driver.core.opts.Locate = func(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
+			if r > 99 {
+				return "", false
+			}
+			return locate(s, r)
+		}
+	}
+	g := d.nodes[0].driver.core.groups[1]
+	term, last := g.hard.Term, g.log.Last()
+	prev, err := g.log.Term(last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const far = uint64(1) << 50
+	message := func(kind pb.MessageType, from uint64, change func(*pb.Message)) *pb.Message {
+		m := &pb.Message{Type: kind.Enum(), From: new(from), Term: new(term), Index: new(last), LogTerm: new(prev), Commit: new(last)}
+		if change != nil {
+			change(m)
+		}
+		return m
+	}
+	entry := func(index, term uint64) *pb.Entry {
+		return &pb.Entry{Index: new(index), Term: new(term), Type: pb.EntryNormal.Enum(), Data: []byte("forged")}
+	}
+	tests := map[string]struct {
+		at   int
+		node sharding.NodeID
+		m    *pb.Message
+	}{
+		"a commit that this log never had": {0, "n1", message(pb.MsgHeartbeat, 11, func(m *pb.Message) { m.Commit = new(far) })},
+		"a commit one beyond the log":      {0, "n1", message(pb.MsgHeartbeat, 11, func(m *pb.Message) { m.Commit = new(last + 1) })},
+		"a made-up replica":                {0, "n1", message(pb.MsgHeartbeat, 4711, func(m *pb.Message) { m.Term = new(term + 1) })},
+		"another node's replica":           {0, "n2", message(pb.MsgHeartbeat, 11, nil)},
+		"a vote for another node's":        {0, "n1", message(pb.MsgVote, 12, func(m *pb.Message) { m.Term = new(term + 1) })},
+		"a term of no election":            {0, "n1", message(pb.MsgHeartbeat, 11, func(m *pb.Message) { m.Term = new(uint64(1) << 40) })},
+		"the last of all terms":            {1, "n2", message(pb.MsgVote, 12, func(m *pb.Message) { m.Term = new(uint64(math.MaxUint64)) })},
+		"an index of no log":               {0, "n1", message(pb.MsgApp, 11, func(m *pb.Message) { m.Index = new(uint64(math.MaxUint64 - 1)) })},
+		"another history":                  {0, "n1", message(pb.MsgApp, 11, func(m *pb.Message) { m.LogTerm = new(prev + 7) })},
+		"another committed entry": {0, "n1", message(pb.MsgApp, 11, func(m *pb.Message) {
+			before, _ := g.log.Term(last - 1)
+			m.Index, m.LogTerm, m.Entries, m.Term = new(last-1), new(before), []*pb.Entry{entry(last, term+1)}, new(term+1)
+		})},
+		"more than was ever sent":     {1, "n2", message(pb.MsgAppResp, 12, func(m *pb.Message) { m.Index = new(far) })},
+		"one more than was ever sent": {1, "n2", message(pb.MsgAppResp, 12, func(m *pb.Message) { m.Index = new(last + 1) })},
+	}
+	for name, tt := range tests {
+		core := d.nodes[tt.at].driver.Core()
+		before := core.Stats().MessagesForged
+		tt.m.To = new(uint64(d.replica(1, tt.at)))
+		core.Step(tt.node, wire.Message{Shard: 1, Raft: tt.m})
+		if n := core.Stats().MessagesForged - before; n != 1 {
+			t.Errorf("%s: %d messages refused", name, n)
+		}
+		d.settle()
+	}
+	if d.leader(1) != d.nodes[1] || d.nodes[1].sink.leader(1).Term != sharding.Term(term) {
+		t.Errorf("the leader is %+v now", d.nodes[1].sink.leader(1))
+	}
+	d.write(1, "after", 0, 1, 2)
+	for _, n := range d.nodes {
+		if slices.Contains(n.machine.data(1), "forged") {
+			t.Error("a forged entry was applied")
+		}
+	}
+}
+
+// TestWhoIsBehindTakesALeaderOfNobodyItKnows: neither its members nor its
+// metadata have the replica that leads, and still it catches up.
+func TestWhoIsBehindTakesALeaderOfNobodyItKnows(t *testing.T) {
+	d := newDrill(t, 3, 1)
+	d.until("leader", 60, func() bool { return d.led(1) })
+	d.nodes[0].driver.core.opts.Strange = func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r != 4711 }
+	d.nodes[0].driver.core.opts.Locate = nil
+	core, g := d.nodes[0].driver.Core(), d.nodes[0].driver.core.groups[1]
+	before := core.Stats().MessagesForged
+	core.Step("n2", wire.Message{Shard: 1, Raft: &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(4711)), To: new(g.replica),
+		Term: new(g.hard.Term + 3), Commit: new(g.hard.Commit)}})
+	for core.Busy() {
+		if err := d.nodes[0].driver.Turn(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if core.Stats().MessagesForged != before || d.nodes[0].sink.leader(1).Leader != 4711 {
+		t.Errorf("the leader is %+v", d.nodes[0].sink.leader(1))
+	}
+}
+
+// TestPanicOfAGroupIsItsOwn: a change that leaves nobody is committed, at which
+// raft panics on every replica. The group fails, by name, and again after a
+// restart; the other group of the nodes goes on.
+func TestPanicOfAGroupIsItsOwn(t *testing.T) {
+	d := newEmptyDrill(t, 3)
+	d.contain = true
+	for _, n := range d.nodes {
+		n.restart()
+	}
+	d.fill(2)
+	d.until("leaders", 60, func() bool { return d.led(2) })
+	for round := range 2 {
+		if round == 0 {
+			d.write(1, "before", 0, 1, 2)
+			n := d.leader(1)
+			if err := n.driver.Core().ChangeMembers(1, n.sink.leader(1).Term, Change{Remove: d.replicas(1)}); err != nil {
+				t.Fatal(err)
+			}
+			d.settle()
+		}
+		d.until("failures", 60, func() bool {
+			return !slices.ContainsFunc(d.nodes, func(n *drilled) bool { return len(n.failed) == 0 })
+		})
+		for _, n := range d.nodes {
+			if f := n.failed; len(f) != 1 || f[0].Shard != 1 || !strings.Contains(f[0].Err.Error(), "removed all voters") {
+				t.Fatalf("round %d: node %d: %v", round, n.i, f)
+			}
+			st, err := n.driver.Core().Status(1)
+			if err != nil || st.Stopped != sharding.StopDamaged || st.Self || n.sink.leader(1).Self {
+				t.Errorf("round %d: node %d: %+v, %v", round, n.i, st, err)
+			}
+		}
+		d.until("leader", 60, func() bool { return d.leader(2) != nil })
+		d.write(2, "goes on", 0, 1, 2)
+		for range 30 {
+			d.beat()
+		}
+		if round == 0 {
+			for _, n := range d.nodes {
+				n.machine.flush()
+			}
+			d.beat()
+			for _, n := range d.nodes {
+				n.restart()
+			}
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package inbox
+
+import (
+	"testing"
+	"time"
+)
+
+// TestYieldsWhileOthersAreQuick: whoever takes long is not let go first for
+// some multiple of that, and then again.
+func TestYieldsWhileOthersAreQuick(t *testing.T) {
+	clock, step := time.Unix(1_700_000_000, 0), yieldQuick
+	looks := 0
+	y := Yield{Now: func() time.Time {
+		looks++
+		clock = clock.Add(step)
+		return clock
+	}}
+	yields := func() bool {
+		looks = 0
+		y.ToOthers()
+		return looks == 2 // before and after
+	}
+	for range 10 {
+		if !yields() {
+			t.Fatal("others are quick and not let go first")
+		}
+	}
+	step = yieldQuick * 2
+	if !yields() {
+		t.Fatal("the last ones were quick")
+	}
+	for n := range yieldRest - 1 {
+		if yields() {
+			t.Fatalf("others took long, %d times as long ago", n)
+		}
+	}
+	if !yields() {
+		t.Fatal("others are not let go first any more")
+	}
+}

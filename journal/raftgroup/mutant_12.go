@@ -1,5 +1,0 @@
-//go:build mutant_12
-
-package raftgroup
-
-const planted = 12

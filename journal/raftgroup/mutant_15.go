@@ -1,5 +1,0 @@
-//go:build mutant_15
-
-package raftgroup
-
-const planted = 15

@@ -1,5 +1,0 @@
-//go:build mutant_17
-
-package raftgroup
-
-const planted = 17

@@ -1,5 +1,0 @@
-//go:build mutant_20
-
-package raftgroup
-
-const planted = 20

@@ -1,5 +1,0 @@
-//go:build mutant_21
-
-package raftgroup
-
-const planted = 21

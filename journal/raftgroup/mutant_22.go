@@ -1,5 +1,0 @@
-//go:build mutant_22
-
-package raftgroup
-
-const planted = 22

@@ -1,5 +1,0 @@
-//go:build mutant_3
-
-package raftgroup
-
-const planted = 3

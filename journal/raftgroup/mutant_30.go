@@ -1,5 +1,0 @@
-//go:build mutant_30
-
-package raftgroup
-
-const planted = 30

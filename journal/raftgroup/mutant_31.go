@@ -1,5 +1,0 @@
-//go:build mutant_31
-
-package raftgroup
-
-const planted = 31

@@ -1,5 +1,0 @@
-//go:build mutant_6
-
-package raftgroup
-
-const planted = 6

@@ -1,5 +1,0 @@
-//go:build mutant_8
-
-package raftgroup
-
-const planted = 8

@@ -1,0 +1,119 @@
+package offline
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/raftgroup/recovery"
+	"github.com/hostd/hostd/journal/raftgroup/snapdir"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
+	"github.com/hostd/hostd/journal/statefile"
+	"github.com/hostd/hostd/sharding"
+	"go.etcd.io/raft/v3"
+)
+
+// ErrBegun: the replica that a group was to begin anew with, or a later one of
+// its shard, has begun its life on this node already.
+var ErrBegun = errors.New("raftgroup: the replica has begun already")
+
+// Founding is a group that begins anew with one replica and a given state.
+type Founding struct {
+	Shard sharding.ShardID
+	// Replica is the only voter. Its id is higher than any that the shard had.
+	Replica sharding.ReplicaID
+	// Index and Term are those of the state; the term is above all that the
+	// shard's replicas have seen.
+	Index uint64
+	Term  sharding.Term
+	// State is the stream of the state, see journal/statefile.
+	State io.Reader
+}
+
+// BeginAnew begins a group anew on a stopped node: whatever replica of the shard
+// there is ends its life, and the new one begins with the state. dir is the
+// directory of received snapshots. It returns when that is durable; the
+// records are those that removing, creating and installing write while a node
+// runs. It can be repeated after it was interrupted, with the same founding,
+// and then does what is left of it: until then the group may be without its
+// state, so that the node must not start.
+//
+// The log was recovered as rec, which cannot be used afterwards.
+func BeginAnew(rec *recovery.Recovered, log Log, fsys disk.FS, dir string, f Founding) error {
+	files := snapdir.New(fsys, dir, nil, slog.New(slog.DiscardHandler))
+	var named []string
+	for i := range rec.Groups {
+		if name := rec.Groups[i].File(); name != "" {
+			named = append(named, name)
+		}
+	}
+	if err := files.Clear(named); err != nil {
+		return err
+	}
+	head := statefile.Header{Shard: f.Shard, Index: f.Index, Term: f.Term}
+	digest, err := files.Receive(f.State, head, f.Replica, files.NewPart(f.Shard, f.Replica, statefile.Digest{}), 0)
+	if err != nil {
+		return err
+	}
+	w := open(rec, log)
+	if err := w.beginAnew(f, digest); err != nil {
+		return fmt.Errorf("begin shard %d anew: %w", f.Shard, err)
+	}
+	return w.sync()
+}
+
+func (w *writer) beginAnew(f Founding, digest statefile.Digest) error {
+	if f.Replica == 0 || raft.IsLocalMsgTarget(uint64(f.Replica)) {
+		return fmt.Errorf("replica id %d is reserved", f.Replica)
+	}
+	r := w.rec.Replica(f.Shard)
+	if r != nil && r.Replica != f.Replica {
+		if f.Replica <= r.Replica {
+			return ErrBegun
+		}
+		if err := w.remove(r); err != nil {
+			return err
+		}
+		r = nil
+	}
+	if r == nil {
+		if f.Replica <= w.rec.Former[f.Shard].Replica {
+			return ErrBegun
+		}
+		var err error
+		if r, err = w.create(f.Shard, f.Replica); err != nil {
+			return err
+		}
+	}
+	switch has := r.Image.Install; {
+	case has.Index != 0 && has.Digest == digest && r.Log.Last() == f.Index:
+		return nil // an earlier attempt came to its end
+	case has.Index != 0 || r.Log.Last() != 0:
+		return ErrBegun
+	}
+	return w.install(r, wire.GroupImage{
+		Shard: uint32(f.Shard), Replica: uint64(f.Replica), Generation: r.Image.Generation + 1,
+		Hard: wire.HardState{Term: uint64(f.Term), Vote: r.Hard.Vote, Commit: f.Index},
+		Cut:  f.Index, CutTerm: uint64(f.Term),
+		Conf:    wire.Membership{Index: f.Index, State: wire.NewMembership([]sharding.ReplicaID{f.Replica}, nil).State},
+		Install: wire.InstallImage{Index: f.Index, Term: uint64(f.Term), Digest: digest},
+	})
+}
+
+// Discard ends the life of a stopped node's replica of a shard, durably; one
+// that is gone already is passed over. The log was recovered as rec, which
+// cannot be used afterwards.
+func Discard(rec *recovery.Recovered, log Log, shard sharding.ShardID) (was sharding.ReplicaID, err error) {
+	r := rec.Replica(shard)
+	if r == nil {
+		return 0, nil
+	}
+	was = r.Replica
+	w := open(rec, log)
+	if err := w.remove(r); err != nil {
+		return 0, fmt.Errorf("remove the replica of shard %d: %w", shard, err)
+	}
+	return was, w.sync()
+}

@@ -1,0 +1,82 @@
+package raftgroup
+
+import (
+	"fmt"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
+	"slices"
+	"testing"
+)
+
+// TestCommitsOfABusyGroupTravelWithEntries: one message to each follower and
+// one back for each entry, instead of two; the last commit arrives with the
+// next tick.
+func TestCommitsOfABusyGroupTravelWithEntries(t *testing.T) {
+	d := newDrill(t, 3, 1)
+	d.until("a leader", 60, func() bool { return d.led(1) })
+	n := d.lead(1, 0)
+	d.beat()
+	propose := func(data string) {
+		t.Helper()
+		if err := n.driver.Core().Propose(1, n.sink.leader(1).Term, 1, []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+		d.settle()
+		if !slices.Contains(n.machine.data(1), data) {
+			t.Fatalf("%s is not committed", data)
+		}
+	}
+	propose("first") // of a group that is not busy: followers have it at once
+	if !slices.Contains(d.nodes[1].machine.data(1), "first") {
+		t.Error("a follower waits for the commit of a single entry")
+	}
+	propose("second")
+	before := n.driver.core.stats.MessagesSent
+	for i := range 20 {
+		propose(fmt.Sprint(i))
+	}
+	if sent := n.driver.core.stats.MessagesSent - before; sent != 2*20 {
+		t.Errorf("%d messages for 20 entries", sent)
+	}
+	if slices.Contains(d.nodes[1].machine.data(1), "19") || !slices.Contains(d.nodes[2].machine.data(1), "18") {
+		t.Error("commits do not travel with the next entries")
+	}
+	d.beat()
+	for _, f := range d.nodes[1:] {
+		if !slices.Contains(f.machine.data(1), "19") {
+			t.Error("the last commit did not come with the tick")
+		}
+	}
+	if len(n.group(1).delayed.messages) > 0 {
+		t.Error("messages are kept back without end")
+	}
+	d.doze(1)
+}
+
+// TestParkedMessagesEndWithTheirTerm: a leader that lost its leadership says
+// nothing more in its name.
+func TestParkedMessagesEndWithTheirTerm(t *testing.T) {
+	d := newDrill(t, 3, 1)
+	d.until("a leader", 60, func() bool { return d.led(1) })
+	n := d.lead(1, 0)
+	d.beat()
+	for i := range 5 {
+		if err := n.driver.Core().Propose(1, n.sink.leader(1).Term, 1, []byte(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+		d.settle()
+	}
+	g := n.group(1)
+	if len(g.delayed.messages) != 2 {
+		t.Fatalf("%d messages are kept back", len(g.delayed.messages))
+	}
+	n.driver.core.stepAside(g)
+	d.settle()
+	n.driver.core.Tick()
+	for _, m := range n.driver.core.mail.waiting {
+		if m.Note == wire.NoteNone {
+			t.Errorf("sent %v", m.Raft)
+		}
+	}
+	d.until("a leader", 60, func() bool { return d.led(1) })
+	d.write(1, "after", 0, 1, 2)
+}

@@ -1,0 +1,210 @@
+package raftlog
+
+import (
+	"fmt"
+
+	"github.com/hostd/hostd/journal/raftgroup/wire"
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// EntryOverhead is what an entry in memory costs beside its data, in bytes.
+const EntryOverhead = 120
+
+// Log is the part of a group's log that is kept in memory, and raft's
+// Storage: everything behind the cut that the write-ahead log holds durably.
+//
+//	cut (index and term kept, entry gone) | ents[0] … ents[n-1]
+//
+// Slices handed out are never written again: truncation and compaction copy.
+type Log struct {
+	cut, cutTerm uint64
+	ents         []*pb.Entry
+	bytes        int64
+	// behind are entries before the cut, in a file; nil while no follower needs
+	// them.
+	behind *behind
+	// marks say where in the write-ahead log the entries are, see mark.
+	marks []mark
+	// hard and conf are what raft starts from.
+	hard *pb.HardState
+	conf *pb.ConfState
+	// describe says what a snapshot would be of; nil: there are none.
+	describe func() (*pb.Snapshot, error)
+}
+
+var _ raft.Storage = (*Log)(nil)
+
+// New is an empty log behind a cut.
+func New(cut, cutTerm uint64) *Log { return &Log{cut: cut, cutTerm: cutTerm} }
+
+// Start sets what raft starts from, and what says of what a snapshot would be;
+// nil: there are none.
+func (s *Log) Start(hard *pb.HardState, conf *pb.ConfState, describe func() (*pb.Snapshot, error)) {
+	s.hard, s.conf, s.describe = hard, conf, describe
+}
+
+// Cut is the index before the first entry in memory.
+func (s *Log) Cut() uint64 { return s.cut }
+
+// CutTerm is the term of the entry at the cut.
+func (s *Log) CutTerm() uint64 { return s.cutTerm }
+
+// Bytes is what the entries in memory take.
+func (s *Log) Bytes() int64 { return s.bytes }
+
+// All returns the entries in memory. They are shared.
+func (s *Log) All() []*pb.Entry { return s.ents }
+
+// InitialState returns what raft starts from.
+func (s *Log) InitialState() (*pb.HardState, *pb.ConfState, error) {
+	return s.hard, s.conf, nil
+}
+
+// FirstIndex is the index of the first entry that can be had.
+func (s *Log) FirstIndex() (uint64, error) {
+	if s.behind != nil {
+		return s.behind.cut + 1, nil
+	}
+	return s.cut + 1, nil
+}
+
+// LastIndex is the index of the last entry.
+func (s *Log) LastIndex() (uint64, error) { return s.Last(), nil }
+
+// Last is the index of the last entry, or the cut.
+func (s *Log) Last() uint64 { return s.cut + uint64(len(s.ents)) }
+
+// Term returns the term of entry i, also of the cut.
+func (s *Log) Term(i uint64) (uint64, error) {
+	switch {
+	case i < s.cut && s.behind != nil && i >= s.behind.cut:
+		return s.behind.term(i), nil
+	case i < s.cut:
+		return 0, raft.ErrCompacted
+	case i == s.cut:
+		return s.cutTerm, nil
+	case i > s.Last():
+		return 0, raft.ErrUnavailable
+	}
+	return s.ents[i-s.cut-1].GetTerm(), nil
+}
+
+// Entries returns entries from lo to before hi, at most maxSize bytes of them
+// but at least one.
+func (s *Log) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
+	if lo <= s.cut && s.behind != nil && lo > s.behind.cut {
+		return s.behindEntries(lo, hi, maxSize)
+	}
+	if lo <= s.cut {
+		return nil, raft.ErrCompacted
+	}
+	if hi > s.Last()+1 || lo >= hi {
+		return nil, raft.ErrUnavailable
+	}
+	out := s.ents[lo-s.cut-1 : hi-s.cut-1]
+	var size uint64
+	for i, e := range out {
+		size += uint64(len(e.GetData())) + wire.EntryHeadBytes
+		if size > maxSize && i > 0 {
+			out = out[:i]
+			break
+		}
+	}
+	return out[:len(out):len(out)], nil
+}
+
+// Snapshot describes the state that a follower behind the cut gets: the state
+// itself moves beside the messages.
+func (s *Log) Snapshot() (*pb.Snapshot, error) {
+	if s.describe == nil {
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	return s.describe()
+}
+
+// Append adds entries, in the place of those that conflict with them.
+func (s *Log) Append(add []*pb.Entry) {
+	if len(add) == 0 {
+		return
+	}
+	first := add[0].GetIndex()
+	if first <= s.cut || first > s.Last()+1 {
+		panic(fmt.Sprintf("raftlog: entries from %d appended to a log of %d to %d", first, s.cut+1, s.Last()))
+	}
+	keep := int(first - s.cut - 1)
+	for _, e := range s.ents[keep:] {
+		s.bytes -= entrySize(e)
+	}
+	if keep < len(s.ents) {
+		s.ents = append(s.ents[:keep:keep], add...)
+	} else {
+		s.ents = append(s.ents, add...)
+	}
+	for _, e := range add {
+		s.bytes += entrySize(e)
+	}
+}
+
+// Compact forgets the entries up to index, which has the term.
+func (s *Log) Compact(index, term uint64) {
+	n := int(index - s.cut)
+	for _, e := range s.ents[:n] {
+		s.bytes -= entrySize(e)
+	}
+	s.ents = append(make([]*pb.Entry, 0, len(s.ents)-n+len(s.ents)/4), s.ents[n:]...)
+	s.cut, s.cutTerm = index, term
+}
+
+// TailIndex returns the highest index behind which lie at least bytes of
+// entries, or the cut.
+func (s *Log) TailIndex(bytes int64) uint64 {
+	var sum int64
+	for i := len(s.ents) - 1; i >= 0; i-- {
+		if sum >= bytes {
+			return s.cut + 1 + uint64(i)
+		}
+		sum += entrySize(s.ents[i])
+	}
+	return s.cut
+}
+
+func entrySize(e *pb.Entry) int64 { return int64(len(e.GetData())) + EntryOverhead }
+
+// Reset makes the log an empty one behind a cut. Where its entries are in the
+// write-ahead log is as it was.
+func (s *Log) Reset(cut, cutTerm uint64) {
+	s.ForgetBehind()
+	s.cut, s.cutTerm, s.ents, s.bytes = cut, cutTerm, nil, 0
+}
+
+// Agrees says whether an append leaves alone what is committed here.
+func (s *Log) Agrees(m *pb.Message, commit uint64) bool {
+	same := func(index, term uint64) bool {
+		if index < s.cut || index > commit {
+			return true
+		}
+		have, err := s.Term(index)
+		return err != nil || have == term
+	}
+	if !same(m.GetIndex(), m.GetLogTerm()) {
+		return false
+	}
+	for _, e := range m.GetEntries() {
+		if e.GetIndex() > commit {
+			break
+		}
+		if !same(e.GetIndex(), e.GetTerm()) {
+			return false
+		}
+	}
+	return true
+}
+
+// Ahead says whether this log has entries that are missing to who asks for
+// votes.
+func (s *Log) Ahead(m *pb.Message) bool {
+	last := s.Last()
+	term, _ := s.Term(last)
+	return m.GetLogTerm() < term || m.GetLogTerm() == term && m.GetIndex() < last
+}

@@ -1,0 +1,349 @@
+package recovery
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/raftgroup/raftlog"
+	"github.com/hostd/hostd/journal/raftgroup/wire"
+	"github.com/hostd/hostd/journal/wal"
+	"github.com/hostd/hostd/sharding"
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// ErrContradiction is wrapped when the log and the state machine contradict each
+// other: one of them lost what it had acknowledged.
+var ErrContradiction = fmt.Errorf("raftgroup: recovery: %w", journal.ErrDamaged)
+
+// Recovered is what the write-ahead log held.
+type Recovered struct {
+	// Watermark is the state machine's as of the last cut; the machine must be
+	// opened with it before Start.
+	Watermark uint64
+	// Groups are the replicas on this node, by shard.
+	Groups []Replica
+	// Former are those that were removed.
+	Former wire.Former
+}
+
+// Replica describes a replica as the log left it.
+type Replica struct {
+	Shard   sharding.ShardID
+	Replica sharding.ReplicaID
+	Term    sharding.Term
+	// Commit may be less than what was committed.
+	Commit uint64
+	// CutIndex is before the first entry, LastIndex is the last entry's.
+	CutIndex, LastIndex uint64
+	Voters, Learners    []sharding.ReplicaID
+	// Generation numbers the runs of the shard's data on this node: one begins
+	// with each replica created after one was removed, and with each snapshot.
+	Generation uint32
+	// Snapshot is the index of the snapshot that this generation began with and
+	// that the state machine may still have to read, 0 for none.
+	Snapshot uint64
+	// First are the group's first voters; empty where the log has forgotten
+	// them.
+	First []sharding.ReplicaID
+
+	// Image is what the records say, and Hard what follows from that. Log
+	// belongs to whoever goes on with the replica.
+	Image wire.GroupImage
+	Hard  wire.HardState
+	Log   *raftlog.Log
+}
+
+// LastIndex is the shard's last index in the log, 0 if there is no replica of
+// it. What the machine has applied up to it was applied before the start, or
+// may have been.
+func (r *Recovered) LastIndex(shard sharding.ShardID) uint64 {
+	for i := range r.Groups {
+		if r.Groups[i].Shard == shard {
+			return r.Groups[i].LastIndex
+		}
+	}
+	return 0
+}
+
+// Log is the write-ahead log as far as it is read.
+type Log interface {
+	// Replay calls fn for every record kept, oldest first; payload is valid
+	// during the call. It may be called once, before the first Append.
+	Replay(fn func(pos wal.Position, kind byte, payload []byte) error) error
+}
+
+// Recover replays the log. An error that wraps journal.ErrDamaged is final:
+// the node must not serve with this log.
+func Recover(log Log) (*Recovered, error) {
+	r := newRecovery()
+	if err := log.Replay(r.record); err != nil {
+		return nil, fmt.Errorf("recover groups: %w", err)
+	}
+	rec := &Recovered{Watermark: r.watermark, Former: r.former}
+	for _, shard := range slices.Sorted(maps.Keys(r.groups)) {
+		g, err := r.groups[shard].finish()
+		if err != nil {
+			return nil, err
+		}
+		rec.Groups = append(rec.Groups, g)
+	}
+	return rec, nil
+}
+
+// recovery rebuilds the groups record by record.
+type recovery struct {
+	watermark uint64
+	groups    map[uint32]*recovering
+	former    wire.Former
+	begun     bool
+}
+
+func newRecovery() *recovery {
+	return &recovery{groups: map[uint32]*recovering{}, former: wire.Former{}}
+}
+
+// recovering is a group of which older segments may be gone: entries before
+// the cut, and those that were overwritten later, may be missing, so there can
+// be gaps until the last record is read.
+type recovering struct {
+	image wire.GroupImage
+	log   *raftlog.Log // empty, behind the cut
+	ents  []*pb.Entry  // indexes rise, with gaps
+	first []uint64     // the group's first voters, as far as the log goes back
+}
+
+func (r *recovery) record(pos wal.Position, kind byte, payload []byte) error {
+	if !r.begun && pos.Segment > 1 && kind != wire.KindCheckpoint {
+		return fmt.Errorf("%w: the first segment kept has no checkpoint", ErrContradiction)
+	}
+	r.begun = true
+	d, version, err := wire.Open(kind, payload)
+	if err == nil {
+		switch kind {
+		case wire.KindCheckpoint:
+			err = r.checkpoint(d, version)
+		case wire.KindTurn:
+			err = r.turn(d, pos)
+		case wire.KindCut:
+			err = r.cut(d)
+		case wire.KindCreate:
+			err = r.create(d)
+		case wire.KindRemove:
+			err = r.remove(d)
+		case wire.KindInstall:
+			err = r.install(d)
+		default:
+			err = fmt.Errorf("%w: kind %d", journal.ErrUnsupported, kind)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("log record at %v: %w", pos, err)
+	}
+	return nil
+}
+
+// at finds the group that a record speaks of.
+func (r *recovery) at(shard uint32, replica uint64) (*recovering, error) {
+	g := r.groups[shard]
+	if g == nil || g.image.Replica != replica {
+		return nil, fmt.Errorf("%w: replica %d of shard %d was not created", ErrContradiction, replica, shard)
+	}
+	return g, nil
+}
+
+func (r *recovery) begin(shard uint32, replica uint64) *recovering {
+	g := &recovering{image: wire.GroupImage{Shard: shard, Replica: replica}, log: raftlog.New(0, 0)}
+	r.groups[shard] = g
+	return g
+}
+
+func (r *recovery) checkpoint(d *wire.Reader, version byte) error {
+	r.watermark = max(r.watermark, d.U64())
+	for n := d.U32(); n > 0 && !d.Bad; n-- {
+		i := d.Image(version)
+		if d.Bad || i.Replica == 0 {
+			d.Bad = true
+			break
+		}
+		g := r.groups[i.Shard]
+		if g == nil {
+			g = r.begin(i.Shard, i.Replica)
+		} else if g.image.Replica != i.Replica {
+			return fmt.Errorf("%w: checkpoint of replica %d of shard %d, which is replica %d", ErrContradiction, i.Replica, i.Shard, g.image.Replica)
+		}
+		g.image.Hard, g.image.Conf = i.Hard, i.Conf
+		if i.Conf.Index == 0 {
+			g.first = i.Conf.State.GetVoters()
+		}
+		g.image.Generation, g.image.Install = i.Generation, i.Install
+		g.cut(i.Cut, i.CutTerm)
+	}
+	if version >= 2 {
+		d.Former(r.former)
+	}
+	return d.Done()
+}
+
+func (r *recovery) create(d *wire.Reader) error {
+	for n := d.U32(); n > 0 && !d.Bad; n-- {
+		shard, replica, conf := d.U32(), d.U64(), d.Membership()
+		if d.Bad || replica == 0 {
+			d.Bad = true
+			break
+		}
+		if r.groups[shard] != nil {
+			return fmt.Errorf("%w: shard %d was created twice", ErrContradiction, shard)
+		}
+		g := r.begin(shard, replica)
+		g.first, g.image.Conf = conf.State.GetVoters(), conf
+		if f, ok := r.former[sharding.ShardID(shard)]; ok {
+			if sharding.ReplicaID(replica) <= f.Replica {
+				return fmt.Errorf("%w: replica %d of shard %d was created after %d was removed", ErrContradiction, replica, shard, f.Replica)
+			}
+			g.image.Generation = f.Generation + 1
+		}
+	}
+	return d.Done()
+}
+
+func (r *recovery) turn(d *wire.Reader, pos wal.Position) error {
+	for len(d.B) > 0 && !d.Bad {
+		s := d.Section()
+		if d.Bad {
+			break
+		}
+		g, err := r.at(s.Shard, s.Replica)
+		if err != nil {
+			return err
+		}
+		if s.Hard != nil {
+			g.image.Hard = *s.Hard
+		}
+		if s.Conf != nil {
+			g.image.Conf = *s.Conf
+		}
+		if len(s.Ents) > 0 {
+			g.overwrite(s.First, s.Ents)
+			g.log.Written(s.First, pos)
+		}
+	}
+	return d.Done()
+}
+
+func (r *recovery) cut(d *wire.Reader) error {
+	r.watermark = max(r.watermark, d.U64())
+	for n := d.U32(); n > 0 && !d.Bad; n-- {
+		c := wire.CutImage{Shard: d.U32(), Replica: d.U64(), Index: d.U64(), Term: d.U64()}
+		if d.Bad {
+			break
+		}
+		g, err := r.at(c.Shard, c.Replica)
+		if err != nil {
+			return err
+		}
+		g.cut(c.Index, c.Term)
+	}
+	return d.Done()
+}
+
+func (r *recovery) remove(d *wire.Reader) error {
+	for n := d.U32(); n > 0 && !d.Bad; n-- {
+		shard, replica := d.U32(), d.U64()
+		if d.Bad {
+			break
+		}
+		g, err := r.at(shard, replica)
+		if err != nil {
+			return err
+		}
+		r.former[sharding.ShardID(shard)] = wire.FormerReplica{Replica: sharding.ReplicaID(replica), Generation: g.image.Generation}
+		delete(r.groups, shard)
+	}
+	return d.Done()
+}
+
+// install reads an install record.
+func (r *recovery) install(d *wire.Reader) error {
+	shard, replica, generation := d.U32(), d.U64(), d.U32()
+	hard, conf, image := d.Hard(), d.Membership(), d.InstallImage()
+	if err := d.Done(); err != nil {
+		return err
+	}
+	g, err := r.at(shard, replica)
+	if err != nil {
+		return err
+	}
+	if generation <= g.image.Generation {
+		return fmt.Errorf("%w: shard %d: generation %d begins after generation %d", ErrContradiction, shard, generation, g.image.Generation)
+	}
+	g.image.Generation, g.image.Install, g.image.Hard, g.image.Conf = generation, image, hard, conf
+	g.log.Reset(image.Index, image.Term)
+	g.log.Unwritten()
+	g.ents = nil
+	return nil
+}
+
+// overwrite puts entries in the place of all from first on, unless they are
+// there: a log that was written again, in parts, ends where it ended, even where
+// the last parts were lost.
+func (r *recovering) overwrite(first uint64, ents []*pb.Entry) {
+	if i, found := slices.BinarySearchFunc(r.ents, first, func(e *pb.Entry, first uint64) int { return cmp.Compare(e.GetIndex(), first) }); found {
+		same := func(a, b *pb.Entry) bool { return a.GetIndex() == b.GetIndex() && a.GetTerm() == b.GetTerm() }
+		if n := len(ents); i+n <= len(r.ents) && slices.EqualFunc(r.ents[i:i+n], ents, same) {
+			return
+		}
+	}
+	for n := len(r.ents); n > 0 && r.ents[n-1].GetIndex() >= first; n-- {
+		r.ents = r.ents[:n-1]
+	}
+	r.ents = append(r.ents, ents...)
+}
+
+// cut forgets the entries up to index.
+func (r *recovering) cut(index, term uint64) {
+	if index < r.log.Cut() {
+		return
+	}
+	r.log.Reset(index, term)
+	n := 0
+	for n < len(r.ents) && r.ents[n].GetIndex() <= index {
+		n++
+	}
+	r.ents = r.ents[n:]
+}
+
+// finish checks what is left: entries without a gap from the cut on, terms
+// that never fall, nothing committed that is not there.
+func (r *recovering) finish() (Replica, error) {
+	image, log := &r.image, r.log
+	term := log.CutTerm()
+	for i, e := range r.ents {
+		if want := log.Cut() + 1 + uint64(i); e.GetIndex() != want {
+			return Replica{}, fmt.Errorf("%w: shard %d: entry %d is missing before %d", ErrContradiction, image.Shard, want, e.GetIndex())
+		}
+		if e.GetTerm() < term {
+			return Replica{}, fmt.Errorf("%w: shard %d: the term falls at entry %d", ErrContradiction, image.Shard, e.GetIndex())
+		}
+		term = e.GetTerm()
+	}
+	log.Append(r.ents)
+	image.Cut, image.CutTerm = log.Cut(), log.CutTerm()
+	hard := image.Hard
+	hard.Commit = max(hard.Commit, log.Cut())
+	if image.Conf.State == nil {
+		return Replica{}, fmt.Errorf("%w: shard %d has no members", ErrContradiction, image.Shard)
+	}
+	if hard.Commit > log.Last() {
+		return Replica{}, fmt.Errorf("%w: shard %d: entry %d is committed, the log ends at %d", ErrContradiction, image.Shard, hard.Commit, log.Last())
+	}
+	return Replica{
+		Shard: sharding.ShardID(image.Shard), Replica: sharding.ReplicaID(image.Replica), Term: sharding.Term(hard.Term), Commit: hard.Commit,
+		CutIndex: log.Cut(), LastIndex: log.Last(),
+		Voters: wire.ReplicaIDs(image.Conf.State.GetVoters()), Learners: wire.ReplicaIDs(image.Conf.State.GetLearners()),
+		Generation: image.Generation, Snapshot: image.Install.Index,
+		First: wire.ReplicaIDs(r.first), Image: *image, Hard: hard, Log: log,
+	}, nil
+}

@@ -1,0 +1,246 @@
+package snapdir
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/journal/statefile"
+	"github.com/hostd/hostd/sharding"
+)
+
+// checkBytes of what a start found of a snapshot are checked at a time: who
+// sends it asks again.
+const checkBytes = 1 << 30
+
+// Part is what has come of a snapshot. It lies in a file of its own, so that a
+// transfer that breaks off goes on where it did, also after a restart: the
+// checksums in it say how much of it is there.
+type Part struct {
+	name string
+	// digest is of the whole; zero: the sender did not say, and what breaks off
+	// begins anew.
+	digest statefile.Digest
+	// reader has read what is confirmed; nil: nothing is.
+	reader *statefile.Reader
+	// unchecked: the file is from before the start, and may have more.
+	unchecked bool
+	kept      int64  // bytes that it counts for while nothing comes
+	since     uint64 // when it was kept, on its user's clock
+}
+
+// Offset is up to where the snapshot is there.
+func (p *Part) Offset() int64 {
+	if p.reader == nil {
+		return 0
+	}
+	return p.reader.Offset()
+}
+
+// Is says whether this is part of the snapshot with that header and digest.
+func (p *Part) Is(h statefile.Header, digest statefile.Digest) bool {
+	return p.digest == digest && digest != statefile.Digest{} && (p.reader == nil || p.reader.Header() == h)
+}
+
+const partSuffix = ".partial"
+
+// NewPart makes the part of a snapshot of which nothing has come.
+func (d *Dir) NewPart(shard sharding.ShardID, replica sharding.ReplicaID, digest statefile.Digest) *Part {
+	if digest == (statefile.Digest{}) {
+		return &Part{name: fmt.Sprintf("incoming-%d.tmp", d.next.Add(1))}
+	}
+	name := Name(shard, replica, digest)
+	return &Part{name: strings.TrimSuffix(name, snapshotSuffix) + partSuffix, digest: digest}
+}
+
+// FoundPart is the part that a start found under the name, nil if it is none of
+// the replica's.
+func (d *Dir) FoundPart(shard sharding.ShardID, replica sharding.ReplicaID, name string) *Part {
+	var digest statefile.Digest
+	head, ok := strings.CutSuffix(name, partSuffix)
+	if !ok || len(head) < 2*len(digest) {
+		return nil
+	}
+	if _, err := hex.Decode(digest[:], []byte(head[len(head)-2*len(digest):])); err != nil {
+		return nil
+	}
+	p := d.NewPart(shard, replica, digest)
+	info, err := d.fs.Stat(filepath.Join(d.path, name))
+	if p.name != name || err != nil {
+		return nil
+	}
+	p.unchecked, p.kept = true, info.Size
+	return p
+}
+
+// Check confirms what a start found of a part, and says whether there is more
+// of it to be checked.
+func (d *Dir) Check(p *Part) (more bool, err error) {
+	if !p.unchecked {
+		return false, nil
+	}
+	f, err := d.fs.OpenFile(filepath.Join(d.path, p.name), disk.ReadOnly)
+	if err == nil {
+		defer f.Close()
+		more, err = p.confirm(f)
+	}
+	if err != nil {
+		p.reader = nil
+	}
+	p.unchecked = more
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if !more && err == nil {
+		d.logger.Info("part of a snapshot is there from before the start", "file", p.name, "bytes", p.Offset())
+	}
+	return more, err
+}
+
+func (p *Part) confirm(f disk.File) (more bool, err error) {
+	size, err := f.Size()
+	if err != nil {
+		return false, err
+	}
+	rest := io.NewSectionReader(f, p.Offset(), size-p.Offset())
+	if p.reader != nil {
+		p.reader.Resume(rest, nil)
+	} else if p.reader, err = statefile.NewReader(rest, nil); err != nil {
+		p.reader = nil
+	}
+	for end := p.Offset() + checkBytes; err == nil; {
+		if p.Offset() >= end {
+			return true, nil
+		}
+		_, err = p.reader.Next(false)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrUnsupported) {
+		err = nil // what was not synced before a power cut is sent again
+	}
+	return false, err
+}
+
+// Receive puts a stream behind what there is of it, checks it and makes it
+// durable. skip bytes of it are there already.
+func (d *Dir) Receive(from io.Reader, want statefile.Header, replica sharding.ReplicaID, p *Part, skip int64) (digest statefile.Digest, err error) {
+	temp := filepath.Join(d.path, p.name)
+	f, err := d.openPart(p)
+	if err != nil {
+		p.reader = nil
+		return digest, fmt.Errorf("receive snapshot: %w", err)
+	}
+	to := &paced{to: f, at: p.Offset(), every: d.every, synced: func() error { return d.fs.SyncDir(d.path) }}
+	trailer, err := p.take(from, to, want, skip)
+	broken := to.err
+	if err == nil {
+		broken = f.Sync()
+	}
+	broken = errors.Join(broken, f.Close())
+	if err == nil && broken == nil {
+		broken = d.fs.Rename(temp, filepath.Join(d.path, Name(want.Shard, replica, trailer.Digest)))
+	}
+	if err = errors.Join(err, broken); err != nil {
+		err = fmt.Errorf("receive snapshot: %w", err)
+		if broken != nil || p.digest == (statefile.Digest{}) {
+			p.reader = nil // nothing is known of the file
+		}
+		if p.Offset() == 0 {
+			err = errors.Join(err, d.fs.Remove(temp))
+		}
+		return digest, err
+	}
+	if err := d.fs.SyncDir(d.path); err != nil {
+		return digest, fmt.Errorf("receive snapshot: %w", err)
+	}
+	return trailer.Digest, nil
+}
+
+// openPart opens the file, which ends where the part does.
+func (d *Dir) openPart(p *Part) (disk.File, error) {
+	p.unchecked = false
+	temp := filepath.Join(d.path, p.name)
+	if p.Offset() == 0 {
+		p.reader = nil
+		return d.fs.Create(temp, 0)
+	}
+	f, err := d.fs.OpenFile(temp, disk.ReadWrite)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(p.Offset()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// take reads the rest of the stream.
+func (p *Part) take(from io.Reader, to io.Writer, want statefile.Header, skip int64) (t statefile.Trailer, err error) {
+	if _, err := io.CopyN(io.Discard, from, skip); err != nil {
+		return t, err
+	}
+	if p.reader != nil {
+		p.reader.Resume(from, to)
+	} else if p.reader, err = statefile.NewReader(from, to); err != nil {
+		p.reader = nil
+		return t, err
+	}
+	defer func() {
+		if p.reader != nil {
+			p.reader.Resume(nil, nil)
+		}
+	}()
+	if p.reader.Header() != want {
+		p.reader = nil
+		return t, fmt.Errorf("%w: the stream is of another state than its header says", journal.ErrDamaged)
+	}
+	for err == nil {
+		_, err = p.reader.Next(false)
+	}
+	if !errors.Is(err, io.EOF) {
+		return t, err
+	}
+	t = p.reader.Trailer()
+	if p.digest != (statefile.Digest{}) && p.digest != t.Digest {
+		p.reader = nil
+		return t, fmt.Errorf("%w: the snapshot is another than its sender said", journal.ErrDamaged)
+	}
+	return t, nil
+}
+
+// Empty says that there is nothing of it to go on with.
+func (p *Part) Empty() bool { return p.Offset() == 0 && !p.unchecked }
+
+// Index is that of the snapshot, 0 while it is not known.
+func (p *Part) Index() uint64 {
+	if p.reader == nil {
+		return 0
+	}
+	return p.reader.Header().Index
+}
+
+// Keep counts a part of which nothing comes at the moment, by its user's clock.
+func (d *Dir) Keep(p *Part, now uint64) {
+	p.since = now
+	if !p.unchecked {
+		p.kept = p.Offset()
+	}
+	d.Count(p.kept)
+}
+
+// Since is when the part was kept last.
+func (p *Part) Since() uint64 { return p.since }
+
+// Take ends that: the part is to be written to.
+func (d *Dir) Take(p *Part) { d.Count(-p.kept) }
+
+// DiscardPart gives up a part that is not kept.
+func (d *Dir) DiscardPart(p *Part) { d.Discard(p.name) }
+
+// Name is the file's.
+func (p *Part) Name() string { return p.name }

@@ -1,0 +1,121 @@
+package statefile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/hostd/hostd/journal"
+)
+
+// ErrNoBoundary: the header and whole chunks of the stream do not end at the
+// offset.
+var ErrNoBoundary = errors.New("the offset is not between two chunks of the snapshot")
+
+// Rest returns the bytes of a stream from an offset on, which is 0 or was the
+// Offset of a Reader of the same stream. It passes no chunk on whose checksum
+// it has not confirmed: what was not read as it was written is
+// journal.ErrDamaged.
+func Rest(stream io.ReaderAt, size, offset int64) (io.Reader, error) {
+	r := &rest{from: stream, size: size, at: offset}
+	if offset == 0 || offset == size {
+		return r, nil
+	}
+	at := int64(headBytes)
+	for at < offset {
+		var frame [frameBytes]byte
+		if _, err := stream.ReadAt(frame[:], at); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoBoundary, err)
+		}
+		n := int64(le.Uint32(frame[:]))
+		if n == 0 {
+			return nil, ErrNoBoundary
+		}
+		at += frameBytes + n
+		r.number++
+	}
+	if at != offset {
+		return nil, ErrNoBoundary
+	}
+	return r, nil
+}
+
+// rest reads one part of a stream at a time: the header, a chunk, or the
+// trailer.
+type rest struct {
+	from   io.ReaderAt
+	size   int64
+	at     int64
+	number uint64 // of the next chunk
+	mem    []byte
+	buf    []byte // of mem, confirmed and not read yet
+}
+
+// Read implements io.Reader.
+func (r *rest) Read(p []byte) (int, error) {
+	if len(r.buf) == 0 {
+		if r.at == r.size {
+			return 0, io.EOF
+		}
+		if err := r.next(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, r.buf)
+	r.buf = r.buf[n:]
+	return n, nil
+}
+
+func (r *rest) next() error {
+	if r.at == 0 {
+		if err := r.read(headBytes); err != nil {
+			return err
+		}
+		if _, err := decodeHeader(r.mem); err != nil {
+			return err
+		}
+		return r.pass()
+	}
+	if err := r.read(frameBytes); err != nil {
+		return err
+	}
+	n, sum := int64(le.Uint32(r.mem)), le.Uint32(r.mem[4:])
+	whole, summed := frameBytes+n, frameBytes+n
+	if n == 0 {
+		whole, summed = tailBytes, tailBytes-int64(len(Digest{}))
+	}
+	if n > maxChunkBytes || (n == 0) != (r.at+tailBytes == r.size) {
+		return fmt.Errorf("%w: a snapshot's chunk of %d bytes", journal.ErrDamaged, n)
+	}
+	if err := r.read(whole); err != nil {
+		return err
+	}
+	if chunkSum(r.mem[frameBytes:summed], r.number) != sum {
+		return fmt.Errorf("%w: chunk %d of a snapshot fails its checksum", journal.ErrDamaged, r.number)
+	}
+	r.number++
+	return r.pass()
+}
+
+// read reads the next n bytes, and stays where it is.
+func (r *rest) read(n int64) error {
+	if int64(cap(r.mem)) < n {
+		r.mem = make([]byte, n)
+	}
+	r.mem = r.mem[:n]
+	got, err := r.from.ReadAt(r.mem, r.at)
+	switch {
+	case int64(got) == n:
+		return nil
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%w: the snapshot ends early", journal.ErrDamaged)
+	}
+	return err
+}
+
+// pass hands what was read on.
+func (r *rest) pass() error {
+	r.buf = r.mem
+	r.at += int64(len(r.mem))
+	return nil
+}

@@ -1,0 +1,204 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Sends that are not acknowledged are stored by the entry that made them, so
+// that they can be read in windows, and so are dead letters. What has been
+// counted is under the entity or the pair that it was counted for.
+
+const itemIDBytes = 8 + 4 + 2
+
+// AppendItemID appends the rest of an outbox or dead letter key: big endian.
+func AppendItemID(dst []byte, id journal.ItemID) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, id.Index)
+	dst = binary.BigEndian.AppendUint32(dst, id.Ordinal)
+	return binary.BigEndian.AppendUint16(dst, id.Item)
+}
+
+// DecodeItemID is the inverse of AppendItemID.
+func DecodeItemID(rest []byte) (id journal.ItemID, err error) {
+	if len(rest) != itemIDBytes {
+		return id, fmt.Errorf("%w: the id of a send has %d bytes", journal.ErrDamaged, len(rest))
+	}
+	return journal.ItemID{
+		Index: binary.BigEndian.Uint64(rest), Ordinal: binary.BigEndian.Uint32(rest[8:]), Item: binary.BigEndian.Uint16(rest[12:]),
+	}, nil
+}
+
+// AppendPair appends two entities as keys hold them: for an inbox key the
+// destination and the source, for a count key the source and the destination.
+func AppendPair(dst []byte, typ, id, otherType, otherID []byte) []byte {
+	return AppendEntity(AppendEntity(dst, typ, id), otherType, otherID)
+}
+
+// AppendMessage appends the body of an outbox value. Layout, little endian:
+// number u56, hops u8, at i64, source type (len u8), id (len u16), destination
+// type (len u8), id (len u16), command (len u8), command for success (len u8),
+// command for rejection (len u8), payload to the end.
+func AppendMessage(dst []byte, s *journal.Message) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, journal.PackHops(s.Number, s.Hops))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.At))
+	dst = appendEntityField(dst, s.Source)
+	dst = appendEntityField(dst, s.Destination)
+	dst = append8(dst, s.Command)
+	dst = append8(dst, s.OnReply)
+	dst = append8(dst, s.OnReject)
+	return append(dst, s.Payload...)
+}
+
+// DecodeMessage is the inverse of AppendMessage; the payload aliases body.
+func DecodeMessage(body []byte, id journal.ItemID) (s journal.Message, err error) {
+	f := fields{b: body}
+	s.ID = id
+	s.Number, s.Hops = journal.UnpackHops(f.u64())
+	s.At = int64(f.u64())
+	s.Source, s.Destination = f.entity(), f.entity()
+	s.Command, s.OnReply, s.OnReject = f.text8(), f.text8(), f.text8()
+	s.Payload = f.b
+	if f.bad || s.Number == 0 || s.Command == "" || s.Source.ID == "" || s.Destination.ID == "" {
+		return s, fmt.Errorf("%w: a send of %d bytes", journal.ErrDamaged, len(body))
+	}
+	return s, nil
+}
+
+// AppendDeadLetter appends the body of a dead letter's value. Layout, little
+// endian: number u64, at i64, source type (len u8), id (len u16), destination
+// type (len u8), id (len u16), command (len u8), code (len u8), message (len
+// u16), payload to the end.
+func AppendDeadLetter(dst []byte, l *journal.DeadLetter) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, l.Number)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(l.At))
+	dst = appendEntityField(dst, l.Source)
+	dst = appendEntityField(dst, l.Destination)
+	dst = append8(dst, l.Command)
+	dst = append8(dst, l.Code)
+	dst = append16(dst, l.Message)
+	return append(dst, l.Payload...)
+}
+
+// DecodeDeadLetter is the inverse of AppendDeadLetter; the payload aliases
+// body.
+func DecodeDeadLetter(body []byte, id journal.ItemID) (l journal.DeadLetter, err error) {
+	f := fields{b: body}
+	l.ID, l.Number, l.At = id, f.u64(), int64(f.u64())
+	l.Source, l.Destination = f.entity(), f.entity()
+	l.Command, l.Code = f.text8(), f.text8()
+	l.Message = string(f.take(int(f.u16())))
+	l.Payload = f.b
+	if f.bad || l.Source.ID == "" || l.Destination.ID == "" {
+		return l, fmt.Errorf("%w: a dead letter of %d bytes", journal.ErrDamaged, len(body))
+	}
+	return l, nil
+}
+
+// AppendCount appends the body of a count or inbox value: u64.
+func AppendCount(dst []byte, n uint64) []byte { return binary.LittleEndian.AppendUint64(dst, n) }
+
+// DecodeCount is the inverse of AppendCount.
+func DecodeCount(body []byte) (uint64, error) {
+	if len(body) != 8 {
+		return 0, fmt.Errorf("%w: a count of %d bytes", journal.ErrDamaged, len(body))
+	}
+	return binary.LittleEndian.Uint64(body), nil
+}
+
+// AppendPairCount appends the body of a pair's count: last u64 and, if messages
+// were given up, after u64 and given up u64.
+func AppendPairCount(dst []byte, c *journal.PairCount) []byte {
+	dst = AppendCount(dst, c.Last)
+	if c.GivenUp == 0 {
+		return dst
+	}
+	return AppendCount(AppendCount(dst, c.After), c.GivenUp)
+}
+
+// DecodePairCount is the inverse of AppendPairCount.
+func DecodePairCount(body []byte) (c journal.PairCount, err error) {
+	f := fields{b: body}
+	c.Last = f.u64()
+	if len(f.b) > 0 {
+		c.After, c.GivenUp = f.u64(), f.u64()
+	}
+	if f.bad || len(f.b) != 0 {
+		return c, fmt.Errorf("%w: a pair's count of %d bytes", journal.ErrDamaged, len(body))
+	}
+	return c, nil
+}
+
+// AppendTotals appends the body of a shard's totals: messages u64, their bytes
+// u64, dead letters u64, their bytes u64.
+func AppendTotals(dst []byte, t *journal.MessageTotals) []byte {
+	for _, n := range [...]uint64{t.Messages, t.MessageBytes, t.DeadLetters, t.DeadLetterBytes} {
+		dst = binary.LittleEndian.AppendUint64(dst, n)
+	}
+	return dst
+}
+
+// DecodeTotals is the inverse of AppendTotals.
+func DecodeTotals(body []byte) (t journal.MessageTotals, err error) {
+	f := fields{b: body}
+	t = journal.MessageTotals{Messages: f.u64(), MessageBytes: f.u64(), DeadLetters: f.u64(), DeadLetterBytes: f.u64()}
+	if f.bad || len(f.b) != 0 {
+		return t, fmt.Errorf("%w: totals of %d bytes", journal.ErrDamaged, len(body))
+	}
+	return t, nil
+}
+
+func appendEntityField(dst []byte, e sharding.EntityID) []byte {
+	return append16(append8(dst, e.Type), e.ID)
+}
+
+func append8(dst []byte, s string) []byte { return append(append(dst, byte(len(s))), s...) }
+
+func append16(dst []byte, s string) []byte {
+	return append(binary.LittleEndian.AppendUint16(dst, uint16(len(s))), s...)
+}
+
+// fields takes fields off the front of b; after the first short read it is bad.
+type fields struct {
+	b   []byte
+	bad bool
+}
+
+func (f *fields) take(n int) []byte {
+	if f.bad || n > len(f.b) {
+		f.bad = true
+		return nil
+	}
+	out := f.b[:n:n]
+	f.b = f.b[n:]
+	return out
+}
+
+func (f *fields) u8() uint8 {
+	if b := f.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (f *fields) u16() uint16 {
+	if b := f.take(2); b != nil {
+		return binary.LittleEndian.Uint16(b)
+	}
+	return 0
+}
+
+func (f *fields) u64() uint64 {
+	if b := f.take(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (f *fields) text8() string { return string(f.take(int(f.u8()))) }
+
+func (f *fields) entity() sharding.EntityID {
+	return sharding.EntityID{Type: f.text8(), ID: string(f.take(int(f.u16())))}
+}

@@ -1,0 +1,234 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/hostd/hostd/journal"
+)
+
+// SumClass is a group of rows that are summed together.
+type SumClass uint8
+
+// Groups of rows. Those before SumTimers are alike on all replicas of a shard.
+const (
+	SumHeads       SumClass = iota // ClassEntity, but for what a release may lay out as it likes
+	SumDue                         // ClassDue, keys only
+	SumOutbox                      // ClassOutbox
+	SumInbox                       // ClassInbox
+	SumCounts                      // ClassCount, but for the shard's totals, and ClassImport
+	SumDeadLetters                 // ClassDeadLetter
+	SumMeta                        // ClassMeta
+	SumTimers                      // ClassTimer: which timers are there, history decides
+
+	sumClasses = iota
+)
+
+// sharedSums are how many groups are alike on all replicas.
+const sharedSums = int(SumTimers)
+
+// SumOf returns the group that a row belongs to; false for a row of none.
+func SumOf(k Key) (SumClass, bool) {
+	switch k.Class {
+	case ClassEntity:
+		return SumHeads, true
+	case ClassDue:
+		return SumDue, true
+	case ClassOutbox:
+		return SumOutbox, true
+	case ClassInbox:
+		return SumInbox, true
+	case ClassCount:
+		return SumCounts, len(k.Suffix) > 0
+	case ClassImport:
+		return SumCounts, true
+	case ClassDeadLetter:
+		return SumDeadLetters, true
+	case ClassMeta:
+		return SumMeta, true
+	case ClassTimer:
+		return SumTimers, true
+	}
+	return 0, false
+}
+
+// RowHash is 128 bits of a row: of its class, its key behind the generation,
+// and its body. It finds rot, not malice.
+type RowHash struct{ Lo, Hi uint64 }
+
+// Tag is 32 bits of the hash.
+func (h RowHash) Tag() uint32 { return uint32(h.Hi >> 32) }
+
+// Sum is rows, and the sum of their hashes: the same in whatever order they are
+// added and taken away.
+type Sum struct{ Rows, Lo, Hi uint64 }
+
+// Add adds a row.
+func (s *Sum) Add(h RowHash) {
+	var carry uint64
+	s.Rows++
+	s.Lo, carry = bits.Add64(s.Lo, h.Lo, 0)
+	s.Hi, _ = bits.Add64(s.Hi, h.Hi, carry)
+}
+
+// Take takes a row away.
+func (s *Sum) Take(h RowHash) {
+	var borrow uint64
+	s.Rows--
+	s.Lo, borrow = bits.Sub64(s.Lo, h.Lo, 0)
+	s.Hi, _ = bits.Sub64(s.Hi, h.Hi, borrow)
+}
+
+// Sums are the sums of a shard's rows, by group.
+type Sums [sumClasses]Sum
+
+// Digest returns 128 bits of the sums that are alike on all replicas.
+func (s *Sums) Digest() (d journal.RowsDigest) {
+	b := make([]byte, 0, 1+sharedSums*sumBytes)
+	b = append(b, 0)
+	for i := range s[:sharedSums] {
+		b = s[i].append(b)
+	}
+	binary.LittleEndian.PutUint64(d[:], xxhash.Sum64(b))
+	b[0] = 1
+	binary.LittleEndian.PutUint64(d[8:], xxhash.Sum64(b))
+	return d
+}
+
+// Differ names a group in which two sums differ, the empty string if none does.
+func (s *Sums) Differ(o *Sums) string {
+	for i := range s {
+		if s[i] != o[i] {
+			return fmt.Sprintf("%s: %d, not %d, or others", sumNames[i], s[i].Rows, o[i].Rows)
+		}
+	}
+	return ""
+}
+
+var sumNames = [sumClasses]string{
+	SumHeads: "entity heads", SumDue: "due timers", SumOutbox: "sends", SumInbox: "inbox numbers", SumCounts: "counts of sends",
+	SumDeadLetters: "dead letters", SumMeta: "metadata pairs", SumTimers: "timers beside their heads",
+}
+
+const sumBytes = 3 * 8
+
+func (s *Sum) append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, s.Rows)
+	dst = binary.LittleEndian.AppendUint64(dst, s.Lo)
+	return binary.LittleEndian.AppendUint64(dst, s.Hi)
+}
+
+// appendSums appends the sums as the end of an applied mark: which groups have
+// rows u8, a bit for each, and of those rows u64 and sum [16], little endian.
+func appendSums(dst []byte, s *Sums) []byte {
+	at := len(dst)
+	dst = append(dst, 0)
+	for i := range s {
+		if s[i] != (Sum{}) {
+			dst[at] |= 1 << i
+			dst = s[i].append(dst)
+		}
+	}
+	return dst
+}
+
+// decodeSums is the inverse of appendSums.
+func decodeSums(b []byte) (s Sums, ok bool) {
+	if len(b) == 0 || len(b) != 1+sumBytes*bits.OnesCount8(b[0]) {
+		return s, false
+	}
+	which, b := b[0], b[1:]
+	for i := range s {
+		if which&(1<<i) == 0 {
+			continue
+		}
+		s[i] = Sum{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])}
+		if s[i] == (Sum{}) {
+			return s, false
+		}
+		b = b[sumBytes:]
+	}
+	return s, true
+}
+
+// RowHasher hashes rows. It keeps a buffer; it serves one goroutine.
+type RowHasher struct{ buf []byte }
+
+// rowSeeds come before what is hashed: each gives 64 bits.
+var rowSeeds = [2]uint64{0x9e3779b97f4a7c15, 0xc2b2ae3d27d4eb4f}
+
+// Head hashes the head of an entity, whose key is as keys hold it. Where its
+// newest snapshot stands, and which of its timers it holds itself, do not count.
+func (w *RowHasher) Head(entity string, h *Head) RowHash {
+	plain := *h
+	plain.Stands, plain.Set = journal.Position{}, ""
+	w.begin(ClassEntity, len(entity))
+	w.buf = append(w.buf, entity...)
+	w.buf = AppendHead(w.buf, &plain)
+	return w.end()
+}
+
+// Row hashes a row of another class; rest is what its key has behind the class.
+func (w *RowHasher) Row(class Class, rest, body []byte) RowHash {
+	if class == ClassDue {
+		body = nil
+	}
+	w.begin(class, len(rest))
+	w.buf = append(append(w.buf, rest...), body...)
+	return w.end()
+}
+
+// Any hashes a row of whatever class.
+func (w *RowHasher) Any(k Key, body []byte) (RowHash, error) {
+	if k.Class != ClassEntity {
+		return w.Row(k.Class, k.Suffix, body), nil
+	}
+	h, err := DecodeHead(body)
+	if err != nil {
+		return RowHash{}, err
+	}
+	return w.Head(string(k.Suffix), &h), nil
+}
+
+// AddTo adds a row to the sum of its group; a row of none is passed over.
+func (w *RowHasher) AddTo(s *Sums, k Key, body []byte) error {
+	class, ok := SumOf(k)
+	if !ok {
+		return nil
+	}
+	h, err := w.Any(k, body)
+	if err == nil {
+		s[class].Add(h)
+	}
+	return err
+}
+
+// maxHasherBytes is how long a buffer is kept for the next row.
+const maxHasherBytes = 64 << 10
+
+func (w *RowHasher) begin(class Class, rest int) {
+	if cap(w.buf) > maxHasherBytes {
+		w.buf = nil
+	}
+	w.buf = append(w.buf[:0], 0, 0, 0, 0, 0, 0, 0, 0, byte(class))
+	w.buf = binary.LittleEndian.AppendUint32(w.buf, uint32(rest))
+}
+
+func (w *RowHasher) end() (h RowHash) {
+	binary.LittleEndian.PutUint64(w.buf, rowSeeds[0])
+	h.Lo = xxhash.Sum64(w.buf)
+	binary.LittleEndian.PutUint64(w.buf, rowSeeds[1])
+	h.Hi = xxhash.Sum64(w.buf)
+	return h
+}
+
+// Place hashes where a row is, and not what is there, under a seed.
+func (w *RowHasher) Place(seed uint64, class Class, rest []byte) uint64 {
+	w.begin(class, len(rest))
+	w.buf = append(w.buf, rest...)
+	binary.LittleEndian.PutUint64(w.buf, seed)
+	return xxhash.Sum64(w.buf)
+}

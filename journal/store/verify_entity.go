@@ -1,0 +1,204 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/hostd/hostd/journal"
+)
+
+// entityCheck is where the records of one entity stand: each follows the one
+// before it, from the first or from a cut on, and they end as the head says.
+type entityCheck struct {
+	key     []byte // as keys hold the entity; nil between entities
+	cut     *Cut   // where its records begin; nil at the first
+	at      journal.Position
+	seq     journal.Sequence
+	hash    journal.Hash
+	count   uint64
+	bytes   uint64
+	deleted bool
+	stopped bool
+	broken  bool // a problem of the entity is reported: say no more of it
+}
+
+// beginEntity starts an entity's records where its cut says.
+func beginEntity(key []byte, c *Cut) entityCheck {
+	e := entityCheck{key: key, cut: c}
+	if c != nil {
+		e.at, e.seq, e.hash = c.Last, c.Sequence, c.Hash
+	}
+	return e
+}
+
+// straddles reports that a pack which follows a record before the cut may hold
+// the first that was not cut: none of those was met yet.
+func (e *entityCheck) straddles(previous journal.Position) bool {
+	return e.cut != nil && e.count == 0 && previous.Less(e.cut.Last)
+}
+
+// wasCut reports that the record of a position counts no more.
+func (e *entityCheck) wasCut(at journal.Position) bool {
+	return e.cut != nil && !e.cut.Last.Less(at)
+}
+
+// follows reports that a record is the next.
+func (e *entityCheck) follows(at journal.Position, r *journal.RecordView) bool {
+	return r.Expected == e.seq && r.Prev == e.hash && e.at.Less(at)
+}
+
+// take goes on to a record, by which the chain has come to link.
+func (e *entityCheck) take(at journal.Position, r *journal.RecordView, link journal.Hash, size int) {
+	e.at, e.seq, e.hash = at, r.Last(), link
+	e.deleted, e.stopped = r.Flags&journal.FlagTombstone != 0, r.Flags&journal.FlagStopped != 0
+	e.count++
+	e.bytes += uint64(size)
+}
+
+// agrees reports that the records end as the head says.
+func (e *entityCheck) agrees(h *Head) bool {
+	return h.Sequence == e.seq && h.Hash == e.hash && h.Last == e.at && h.Deleted == e.deleted && h.Stopped == e.stopped &&
+		h.Records == e.count && h.Bytes == e.bytes && !h.Last.Less(h.Stands)
+}
+
+func (v *verifier) recordPack(k Key, body []byte) error {
+	if len(k.Suffix) < recordSuffixBytes {
+		return fmt.Errorf("%w: a record key is short", journal.ErrDamaged)
+	}
+	entity := k.Suffix[:len(k.Suffix)-recordSuffixBytes]
+	if !bytes.Equal(entity, v.entity.key) {
+		v.endEntity()
+		v.entity = beginEntity(bytes.Clone(entity), v.generation.cuts[string(entity)])
+	}
+	p, err := OpenPack(body)
+	if err != nil {
+		return err
+	}
+	if p.Previous != v.entity.at && !v.entity.straddles(p.Previous) {
+		v.entityProblem("a pack does not follow the pack before it")
+	}
+	for {
+		at, raw, err := p.Next()
+		if err != nil {
+			return err
+		}
+		if raw == nil {
+			break
+		}
+		if err := v.record(at, raw); err != nil {
+			return err
+		}
+	}
+	if !bytes.Equal(AppendRecordSuffix(nil, v.entity.seq, v.entity.at), k.Suffix[len(entity):]) {
+		return fmt.Errorf("%w: a record pack is not under its last record", journal.ErrDamaged)
+	}
+	return nil
+}
+
+func (v *verifier) record(at journal.Position, raw []byte) error {
+	if err := v.rec.Parse(raw); err != nil {
+		return err
+	}
+	r, e := &v.rec, &v.entity
+	if !bytes.Equal(AppendEntity(nil, r.Type, r.ID), e.key) {
+		return fmt.Errorf("%w: a record of another entity", journal.ErrDamaged)
+	}
+	if e.wasCut(at) {
+		return nil // it is in a pack with records that were not cut
+	}
+	if !e.follows(at, r) {
+		v.entityProblem("a record does not follow the one before it")
+	}
+	e.take(at, r, v.chain.AfterView(r.Prev, r), len(raw))
+	v.Records++
+	v.Events += uint64(r.EventCount)
+	if r.EventCount > 0 {
+		v.generation.records.add(at, r.Type, r.ID, r.Expected+1, r.EventCount)
+	}
+	return nil
+}
+
+// endEntity compares the entity's records with its head.
+func (v *verifier) endEntity() {
+	e := &v.entity
+	if e.key == nil {
+		return
+	}
+	key := append(AppendPrefix(nil, v.generation.shard, v.generation.number, ClassEntity), e.key...)
+	var h Head
+	found, err := v.view.Get(key, func(body []byte) (err error) {
+		h, err = DecodeHead(body)
+		return err
+	})
+	switch {
+	case err != nil:
+		// Its pair is reported already.
+	case !found:
+		v.entityProblem("its records have no head")
+	case !e.agrees(&h):
+		v.entityProblem("its records end at sequence %d, its head is at %d, or they differ otherwise", e.seq, h.Sequence)
+	}
+	e.key = nil
+}
+
+func (v *verifier) entityProblem(format string, args ...any) {
+	if !v.entity.broken {
+		v.problem(fmt.Sprintf("an entity of shard %d", v.generation.shard), format, args...)
+	}
+	v.entity.broken = true
+}
+
+// snapshot checks that a snapshot is under its own key, that its entity lists
+// it, and that the entity's history has its link.
+func (v *verifier) snapshot(k Key, body []byte) error {
+	var s journal.Snapshot
+	if err := s.Decode(body); err != nil {
+		return err
+	}
+	entity := AppendEntityID(nil, s.Entity)
+	if !bytes.Equal(AppendSnapshotSuffix(entity, s.Sequence), k.Suffix) {
+		return fmt.Errorf("%w: a snapshot is not under its sequence", journal.ErrDamaged)
+	}
+	var h Head
+	key := append(AppendPrefix(nil, k.Shard, k.Generation, ClassEntity), entity...)
+	found, err := v.view.Get(key, func(body []byte) (err error) {
+		h, err = DecodeHead(body)
+		return err
+	})
+	if err != nil {
+		return nil // its pair is reported already
+	}
+	where := fmt.Sprintf("a snapshot of shard %d", k.Shard)
+	if !found || !slices.Contains(h.Snapshots[:], s.Sequence) {
+		v.problem(where, "its entity does not list it")
+		return nil
+	}
+	link, err := v.linkAt(k, entity, s.Sequence)
+	if err == nil && link != s.Hash {
+		v.problem(where, "its entity has another history at sequence %d", s.Sequence)
+	}
+	return nil
+}
+
+// linkAt returns the chain's link at a sequence; an error was reported with
+// the records.
+func (v *verifier) linkAt(k Key, entity []byte, at journal.Sequence) (link journal.Hash, err error) {
+	prefix := append(AppendPrefix(nil, k.Shard, k.Generation, ClassRecord), entity...)
+	from := AppendRecordSuffix(prefix[:len(prefix):len(prefix)], at, journal.Position{})
+	err = v.view.Scan(prefix, from, func(_, body []byte) error {
+		p, err := OpenPack(body)
+		for err == nil {
+			var raw []byte
+			if _, raw, err = p.Next(); raw == nil {
+				break
+			}
+			if err = v.rec.Parse(raw); err == nil && v.rec.Last() == at {
+				link = v.chain.AfterView(v.rec.Prev, &v.rec)
+				return ErrStop
+			}
+		}
+		return err
+	})
+	return link, err
+}

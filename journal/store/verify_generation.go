@@ -1,0 +1,135 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// generationCheck is what was found of one generation of a shard: its rows
+// agree with each other and with its applied mark.
+type generationCheck struct {
+	begun    bool
+	shard    sharding.ShardID
+	number   uint32
+	leftover bool // it is incomplete by right, and not looked at
+
+	marked   bool
+	mark     Applied
+	heads    uint64
+	existing uint64
+	listed   uint64 // snapshots, by the heads
+	found    uint64 // snapshots
+	set      uint64 // timers, by the heads
+	timers   uint64
+	dues     uint64
+	messages messageCounts
+	sums     Sums
+	cuts     map[string]*Cut // of the entities that have one, as keys hold them
+	ordered  uint64          // index of the last order pack
+	order    fingerprint     // of the rows
+	records  fingerprint     // of the records with events
+}
+
+// fingerprint of a set of rows, whatever their order.
+type fingerprint struct{ n, sum uint64 }
+
+func (f *fingerprint) add(at journal.Position, typ, id []byte, first journal.Sequence, events int) {
+	h := fnv.New64a()
+	var b [32]byte
+	binary.LittleEndian.PutUint64(b[:], at.Index)
+	binary.LittleEndian.PutUint32(b[8:], at.Ordinal)
+	binary.LittleEndian.PutUint64(b[12:], uint64(first))
+	binary.LittleEndian.PutUint64(b[20:], uint64(events))
+	h.Write(b[:])
+	h.Write(typ)
+	h.Write([]byte{0})
+	h.Write(id)
+	f.n++
+	f.sum += h.Sum64()
+}
+
+// head counts an entity by its head, and keeps where its records begin, for the
+// order and the records that follow the heads.
+func (g *generationCheck) head(entity []byte, h *Head) {
+	g.heads++
+	if !h.Deleted {
+		g.existing++
+	}
+	g.listed += uint64(h.Snapshots.Len())
+	g.set += uint64(h.Timers)
+	if h.Cut == nil {
+		return
+	}
+	if g.cuts == nil {
+		g.cuts = make(map[string]*Cut)
+	}
+	g.cuts[string(entity)] = h.Cut
+}
+
+// wasCut reports that the record of a row is not there any more.
+func (g *generationCheck) wasCut(row *OrderRow) bool {
+	if len(g.cuts) == 0 {
+		return false
+	}
+	c := g.cuts[string(AppendEntity(nil, row.Type, row.ID))]
+	return c != nil && !c.Last.Less(row.At)
+}
+
+// judge tells of what does not agree.
+func (g *generationCheck) judge(problem func(format string, args ...any)) {
+	switch {
+	case !g.marked:
+		problem("it has no readable applied mark")
+		return
+	case g.mark.Heads != g.heads || g.mark.Entities != g.existing:
+		problem("%d entity heads, %d of them existing; its applied mark counts %d and %d",
+			g.heads, g.existing, g.mark.Heads, g.mark.Entities)
+	case g.mark.Ordered != g.ordered:
+		problem("its order ends at index %d; its applied mark says %d", g.ordered, g.mark.Ordered)
+	case g.listed != g.found:
+		problem("%d snapshots of entities, their heads list %d", g.found, g.listed)
+	case g.set != g.timers || g.set != g.dues:
+		problem("%d timers, %d by due time; the entity heads count %d", g.timers, g.dues, g.set)
+	}
+	g.messages.judge(problem)
+	if what := g.sums.Differ(&g.mark.Sums); g.mark.Summed && what != "" {
+		problem("its rows are not those that its applied mark sums up: %s", what)
+	}
+	if g.order != g.records {
+		problem("its order lists %d records with events, its entities have %d, or others", g.order.n, g.records.n)
+	}
+}
+
+func (v *verifier) orderPack(k Key, body []byte) error {
+	g := &v.generation
+	p, err := OpenOrderPack(body)
+	if err != nil {
+		return err
+	}
+	if p.Previous != g.ordered {
+		v.problem(fmt.Sprintf("order of shard %d", g.shard), "a pack follows index %d, the one before it ends at %d", p.Previous, g.ordered)
+	}
+	var row OrderRow
+	for {
+		more, err := p.Next(&row)
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+		v.OrderRows++
+		if !g.wasCut(&row) {
+			g.order.add(row.At, row.Type, row.ID, row.First, row.Events)
+		}
+	}
+	if len(k.Suffix) != 8 || binary.BigEndian.Uint64(k.Suffix) != row.At.Index {
+		return fmt.Errorf("%w: an order pack is not under its last index", journal.ErrDamaged)
+	}
+	g.ordered = row.At.Index
+	return nil
+}

@@ -1,0 +1,84 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/hostd/hostd/journal"
+)
+
+// messageCounts are what a shard has of messages, as found.
+type messageCounts struct {
+	found  journal.MessageTotals
+	stated journal.MessageTotals
+	listed uint64 // messages, by the counts of their entities
+}
+
+func (v *verifier) messagePair(k Key, body []byte) error {
+	c := &v.generation.messages
+	switch k.Class {
+	case ClassOutbox:
+		c.found.Messages++
+		c.found.MessageBytes += uint64(len(body))
+		v.Messages++
+		return v.outboxMessage(k, body)
+	case ClassDeadLetter:
+		c.found.DeadLetters++
+		c.found.DeadLetterBytes += uint64(len(body))
+		v.DeadLetters++
+		id, err := DecodeItemID(k.Suffix)
+		if err == nil {
+			_, err = DecodeDeadLetter(body, id)
+		}
+		return err
+	case ClassInbox:
+		_, err := DecodeCount(body)
+		return err
+	}
+	if len(k.Suffix) == 0 {
+		var err error
+		c.stated, err = DecodeTotals(body)
+		return err
+	}
+	_, rest, err := SplitEntity(string(k.Suffix))
+	if err != nil {
+		return err
+	}
+	if len(rest) > 0 {
+		_, err := DecodePairCount(body)
+		return err
+	}
+	n, err := DecodeCount(body)
+	c.listed += n
+	return err
+}
+
+// outboxMessage checks that a message's number was counted.
+func (v *verifier) outboxMessage(k Key, body []byte) error {
+	id, err := DecodeItemID(k.Suffix)
+	if err != nil {
+		return err
+	}
+	s, err := DecodeMessage(body, id)
+	if err != nil {
+		return err
+	}
+	key := AppendEntityID(AppendEntityID(AppendPrefix(nil, k.Shard, k.Generation, ClassCount), s.Source), s.Destination)
+	var count journal.PairCount
+	_, err = v.view.Get(key, func(body []byte) (err error) {
+		count, err = DecodePairCount(body)
+		return err
+	})
+	if err == nil && (count.Last < s.Number || s.Number <= count.GivenUp) {
+		v.problem(fmt.Sprintf("a send of shard %d", k.Shard), "its number is %d, %d were counted and %d given up", s.Number, count.Last, count.GivenUp)
+	}
+	return nil // a count that cannot be read is reported as such
+}
+
+// judge tells when they do not agree.
+func (c *messageCounts) judge(problem func(format string, args ...any)) {
+	if c.found != c.stated || c.listed != c.found.Messages {
+		problem("%d sends of %d bytes and %d dead letters of %d; its totals say %d, %d, %d and %d, its entities %d sends",
+			c.found.Messages, c.found.MessageBytes, c.found.DeadLetters, c.found.DeadLetterBytes,
+			c.stated.Messages, c.stated.MessageBytes, c.stated.DeadLetters, c.stated.DeadLetterBytes, c.listed)
+	}
+}

@@ -1,0 +1,437 @@
+package coordinator
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+	"github.com/hostd/hostd/sharding/placement"
+)
+
+// stepView is the cluster as one step sees it, and what the step has decided.
+type stepView struct {
+	*Coordinator
+	now    time.Time
+	view   *meta.View
+	policy meta.Policy
+	nodes  []*node // members, by id
+	byID   map[sharding.NodeID]*node
+	shards []*shard // placed ones, by number
+	// hosts is the number of members that may hold data.
+	hosts int
+	// state is what the strategy is asked about; the shards in it are the data
+	// shards of shards, in that order.
+	state *placement.State
+	// building counts the replicas that are being built.
+	building int
+	// calm: nothing is being repaired and every host is heard.
+	calm bool
+	// electing: some shard's leader is not known, and may be in a moment.
+	electing bool
+	// writes: an operation is being written down.
+	writes bool
+	plan   Plan
+}
+
+// node is a member.
+type node struct {
+	meta.Member
+	heard *heard // its report, if it is of this incarnation
+	// linked: this node hears it. reachable: that, or a report that just came.
+	// fresh: reachable, with a report that counts.
+	linked, reachable, fresh bool
+	draining                 bool // by its own word: it is about to stop, or cannot lead
+	full                     bool // by its own word: its disk has no room for more
+	behind                   bool // by its own word: it cannot read the log of some shard
+	// unsteady: it is given no leadership for balance. evicted: it is slow, and
+	// gives away what it leads.
+	unsteady, evicted bool
+	replicas          int // of data shards, those that leave included
+	building          int
+	leads             int // as if every handover under way were done
+}
+
+// host says that the node may hold data.
+func (n *node) host() bool { return n.Status == meta.StatusUp && !n.Has(meta.RoleProxy) }
+
+// able says that the node may be given something now.
+func (n *node) able() bool { return n.works() && !n.Draining && !n.full }
+
+// works says that a replica on the node may be given a vote now. A drained node
+// is given none to hold and leads nothing, but what it holds can vote: a shard
+// would otherwise stay short of voters for as long as the drain lasts.
+func (n *node) works() bool { return n.host() && n.linked && n.fresh && !n.draining }
+
+// shard is a placed shard.
+type shard struct {
+	meta.Placement
+	// lead is the report of the leader on node leader; nil while none counts.
+	lead   *ShardReport
+	leader *node
+	// settled: the group's membership is the placement, leaving ones apart.
+	settled bool
+	// bad are the replicas that must go, of either kind; ripe are learners that
+	// could vote now.
+	badVoters, badLearners, ripe []meta.Replica
+	// stuck are learners whose nodes cannot read the log: nothing is won there by
+	// another one.
+	stuck          []meta.Replica
+	voters, copies int // copies stay: voters and learners that are not bad
+	// victim is the node that a shard with a copy too many is best without.
+	victim sharding.NodeID
+	index  int // in state, -1 for the metadata shard
+	busy   bool
+}
+
+// look takes the reports in and makes the view of the step.
+func (c *Coordinator) look(in Input) *stepView {
+	s := &stepView{Coordinator: c, now: in.Now, view: in.View, byID: map[sharding.NodeID]*node{}, state: &placement.State{}}
+	c.hear(in)
+	policy, set := in.View.Policy()
+	if !set {
+		policy.Replication, policy.MinMembers = c.opts.Replication, c.opts.MinMembers
+	}
+	policy.DeadAfter = or(policy.DeadAfter, c.opts.DeadAfter)
+	s.policy = policy
+	s.lookAtNodes(in)
+	if in.View != c.placed {
+		c.placed, c.placements = in.View, in.View.Placements()
+	}
+	placements := c.placements
+	shards := make([]shard, len(placements)) // one piece of memory, not thousands
+	s.shards = make([]*shard, 0, len(placements))
+	s.state.Shards = make([]placement.Shard, 0, len(placements))
+	for i, p := range placements {
+		shards[i].Placement = p
+		s.lookAt(&shards[i])
+	}
+	s.lookForSurplus()
+	s.calm = s.calm && !slices.ContainsFunc(s.shards, func(sh *shard) bool { return sh.index >= 0 && (len(sh.badVoters) > 0 || sh.lead == nil) })
+	return s
+}
+
+// hear keeps the newest report of each node and the highest terms.
+func (c *Coordinator) hear(in Input) {
+	for _, r := range in.Reports {
+		old := c.nodes[r.Node]
+		if old != nil && cmp.Or(cmp.Compare(r.Incarnation, old.report.Incarnation), cmp.Compare(r.Seq, old.report.Seq)) <= 0 {
+			continue
+		}
+		h := &heard{report: r, at: in.Now, shards: make(map[sharding.ShardID]*ShardReport, len(r.Shards))}
+		for i := range r.Shards {
+			sr := &r.Shards[i]
+			h.shards[sr.Shard] = sr
+			if sr.Stopped != sharding.NotStopped {
+				// It may have stood in a term that nobody else has heard of.
+				h.stops = true
+				h.behind = h.behind || sr.Stopped == sharding.StopUnsupported
+				continue
+			}
+			c.terms[sr.Shard] = max(c.terms[sr.Shard], sr.Term)
+		}
+		c.nodes[r.Node] = h
+		if old != nil {
+			c.disown(old)
+		}
+		for i := range r.Shards {
+			if sr := &r.Shards[i]; sr.Leader {
+				if led := c.leaders[sr.Shard]; led == nil || led.shards[sr.Shard].Term < sr.Term {
+					c.leaders[sr.Shard] = h
+				}
+			}
+		}
+	}
+	for id, h := range c.nodes {
+		if _, member := in.View.Member(id); !member && in.Now.Sub(h.at) > c.opts.Fresh {
+			delete(c.nodes, id)
+			c.disown(h)
+		}
+	}
+}
+
+// disown forgets that the report's node leads what it led. One that leads an
+// older term does not take its place: its term is not the highest any more.
+func (c *Coordinator) disown(h *heard) {
+	for i := range h.report.Shards {
+		if id := h.report.Shards[i].Shard; c.leaders[id] == h {
+			delete(c.leaders, id)
+		}
+	}
+}
+
+func (s *stepView) lookAtNodes(in Input) {
+	s.calm = true
+	for _, m := range in.View.Members() {
+		n := &node{Member: m, linked: in.Reachable[m.Node], reachable: in.Reachable[m.Node]}
+		if h := s.Coordinator.nodes[m.Node]; h != nil && (m.Incarnation == 0 || h.report.Incarnation == m.Incarnation) {
+			n.heard = h
+			recent := in.Now.Sub(h.at) <= s.opts.Fresh
+			// A report is word from the node, whatever gossip believes.
+			n.fresh = recent && (n.reachable || in.Now.Sub(h.at) <= s.opts.Fresh/2)
+			n.reachable = n.reachable || n.fresh
+			n.draining, n.full, n.behind = h.report.Draining, h.report.Full, h.behind
+		}
+		if n.host() {
+			s.hosts++
+			s.calm = s.calm && n.fresh
+		}
+		s.calm = s.calm && (n.Status == meta.StatusUp || n.Status == meta.StatusJoining)
+		s.nodes = append(s.nodes, n)
+		s.byID[m.Node] = n
+		s.state.Nodes = append(s.state.Nodes, placement.Node{ID: m.Node, Zone: m.Zone, Hosts: n.able() && !n.behind, Leads: n.able()})
+	}
+	s.lookAtTroubles()
+	maps.DeleteFunc(s.silent, func(id sharding.NodeID, _ time.Time) bool {
+		n := s.byID[id]
+		return n == nil || n.reachable
+	})
+	for _, n := range s.nodes {
+		if _, known := s.silent[n.Node]; !known && !n.reachable {
+			s.silent[n.Node] = s.now
+		}
+	}
+}
+
+// lookAt draws one shard.
+func (s *stepView) lookAt(sh *shard) {
+	p := sh.Placement
+	sh.index = -1
+	sh.lead, sh.leader = s.leaderOf(p.Shard)
+	sh.settled = sh.lead != nil && settled(p, sh.lead)
+	on := make([]sharding.NodeID, 0, len(p.Replicas))
+	for _, r := range p.Replicas {
+		n := s.byID[r.Node]
+		if n != nil && p.Shard != sharding.MetaShard {
+			n.replicas++
+		}
+		bad := n == nil || r.Lost || n.Status == meta.StatusLeaving || n.Status == meta.StatusDown ||
+			p.Shard != sharding.MetaShard && n.Has(meta.RoleProxy)
+		stopped := n.stopped(p.Shard, r.ID)
+		switch {
+		case bad, r.State == meta.ReplicaLeaving:
+		case r.State == meta.ReplicaVoter:
+			bad = stopped != sharding.NotStopped
+		case p.Shard == sharding.MetaShard: // each member keeps its learner
+		case stopped == sharding.StopUnsupported:
+			sh.stuck = append(sh.stuck, r)
+		default:
+			bad = stopped != sharding.NotStopped
+		}
+		switch {
+		case r.State == meta.ReplicaLeaving:
+			continue
+		case r.State == meta.ReplicaVoter && bad:
+			sh.badVoters = append(sh.badVoters, r)
+		case bad:
+			sh.badLearners = append(sh.badLearners, r)
+		default:
+			sh.copies++
+			on = append(on, r.Node)
+		}
+		if r.State == meta.ReplicaVoter {
+			sh.voters++
+			continue
+		}
+		if ripe := !bad && stopped == sharding.NotStopped && n.works() && sh.caughtUp(r.ID); ripe {
+			sh.ripe = append(sh.ripe, r)
+		} else if stuck := !bad && stopped == sharding.StopUnsupported; n != nil && p.Shard != sharding.MetaShard && !stuck {
+			// Nothing comes to one that cannot read the log: it holds up no other.
+			n.building++
+			s.building++
+		}
+	}
+	s.shards = append(s.shards, sh)
+	if p.Shard != sharding.MetaShard {
+		sh.index = len(s.state.Shards)
+		s.state.Shards = append(s.state.Shards, placement.Shard{ID: p.Shard, Replicas: on})
+	}
+	s.lookAtLeader(sh)
+}
+
+// lookAtLeader notes who leads the shard, or will once a handover is through.
+// The old leader may have said already that it leads no more, and the new one
+// not yet that it does: that shard too is taken for the new one's, or others
+// would be moved there in its place.
+func (s *stepView) lookAtLeader(sh *shard) {
+	if sh.lead == nil {
+		m, moving := s.moving[sh.Shard]
+		if to := s.byID[m.to]; moving && to != nil && s.now.Sub(m.at) <= s.opts.TransferTimeout {
+			to.leads++
+			if sh.index >= 0 {
+				st := &s.state.Shards[sh.index]
+				st.Leader, st.PinnedLeader = to.Node, true
+			}
+			return
+		}
+		s.unledShard(sh)
+		return
+	}
+	delete(s.unled, sh.Shard)
+	at := sh.leader
+	if m, moving := s.moving[sh.Shard]; moving {
+		to := s.byID[m.to]
+		if m.term != sh.lead.Term || s.now.Sub(m.at) > s.opts.TransferTimeout || to == nil {
+			delete(s.moving, sh.Shard)
+		} else {
+			at = to
+		}
+	}
+	at.leads++
+	if sh.index < 0 {
+		return
+	}
+	st := &s.state.Shards[sh.index]
+	st.Leader = at.Node
+	_, st.PinnedLeader = s.moving[sh.Shard]
+	st.PinnedLeader = st.PinnedLeader || !sh.settled
+	heirs := s.heirs(sh)
+	st.Able = make([]sharding.NodeID, len(heirs))
+	for i, n := range heirs {
+		st.Able[i] = n.Node
+	}
+}
+
+// unledShard notes since when a shard has no leader. One that will have none
+// before long tells nothing about who leads how much.
+func (s *stepView) unledShard(sh *shard) {
+	if sh.index < 0 {
+		return
+	}
+	since, known := s.unled[sh.Shard]
+	if !known {
+		since = s.now
+		s.unled[sh.Shard] = since
+	}
+	s.electing = s.electing || s.now.Sub(since) < s.opts.Fresh
+}
+
+// leaderOf returns the report of the shard's leader, if it still counts.
+func (s *stepView) leaderOf(id sharding.ShardID) (*ShardReport, *node) {
+	h := s.leaders[id]
+	if h == nil || s.now.Sub(h.at) > s.opts.Fresh {
+		return nil, nil
+	}
+	n := s.byID[h.report.Node]
+	if r := h.shards[id]; n != nil && n.heard == h && r.Term == s.terms[id] {
+		return r, n
+	}
+	return nil, nil
+}
+
+// shardReport is the node's last word on its replica of the shard.
+func (n *node) shardReport(id sharding.ShardID) *ShardReport {
+	if n.heard == nil {
+		return nil
+	}
+	return n.heard.shards[id]
+}
+
+// stopped says why the node's replica has stopped, as far as it has said so.
+func (n *node) stopped(id sharding.ShardID, replica sharding.ReplicaID) sharding.StopReason {
+	if n == nil || n.heard == nil || !n.heard.stops {
+		return sharding.NotStopped
+	}
+	if r := n.shardReport(id); r != nil && r.Replica == replica {
+		return r.Stopped
+	}
+	return sharding.NotStopped
+}
+
+// heirs are the nodes that the shard's leadership could move to now, by id.
+func (s *stepView) heirs(sh *shard) []*node {
+	if sh.lead == nil || len(sh.lead.Outgoing) > 0 {
+		return nil
+	}
+	out := make([]*node, 0, len(sh.Replicas))
+	for _, r := range sh.Replicas {
+		n := s.byID[r.Node]
+		if r.State == meta.ReplicaVoter && !r.Lost && n != nil && n != sh.leader && n.able() && n.stopped(sh.Shard, r.ID) == sharding.NotStopped &&
+			slices.Contains(sh.lead.Voters, r.ID) && CaughtUp(sh.lead.Match[r.ID], sh.lead.Commit) {
+			out = append(out, n)
+		}
+	}
+	slices.SortFunc(out, func(a, b *node) int { return cmp.Compare(a.Node, b.Node) })
+	return out
+}
+
+// caughtUp says whether the leader counts the replica as a member whose log is
+// near its own.
+func (sh *shard) caughtUp(id sharding.ReplicaID) bool {
+	return sh.lead != nil && len(sh.lead.Outgoing) == 0 &&
+		(slices.Contains(sh.lead.Learners, id) || slices.Contains(sh.lead.Voters, id)) && CaughtUp(sh.lead.Match[id], sh.lead.Commit)
+}
+
+// settled says whether the group is what its placement wants, learners that
+// were not added yet apart.
+func settled(p meta.Placement, r *ShardReport) bool {
+	if len(r.Outgoing) > 0 {
+		return false
+	}
+	for _, ids := range [...][]sharding.ReplicaID{r.Voters, r.Learners} {
+		for _, id := range ids {
+			if m, known := p.Replica(id); !known || m.State == meta.ReplicaLeaving {
+				return false
+			}
+		}
+	}
+	voters := 0
+	for _, m := range p.Replicas {
+		if m.State == meta.ReplicaVoter {
+			voters++
+			if !slices.Contains(r.Voters, m.ID) {
+				return false
+			}
+		}
+	}
+	return voters == len(r.Voters)
+}
+
+// lookForSurplus finds what shards with a copy too many are best without, and
+// counts them as if it were gone already.
+func (s *stepView) lookForSurplus() {
+	for _, sh := range s.shards {
+		if sh.index < 0 {
+			continue
+		}
+		st := &s.state.Shards[sh.index]
+		to, ordered := s.movedTo(sh.Shard)
+		if sh.surplus(s) {
+			sh.victim = s.opts.Strategy.Evict(s.state, st.Replicas, to)
+			s.state.Put(sh.index, slices.DeleteFunc(slices.Clone(st.Replicas), func(id sharding.NodeID) bool { return id == sh.victim }))
+		}
+		if at, pinned := s.pins[sh.Shard]; pinned && sh.lead != nil && sh.leader.Node != at {
+			delete(s.pins, sh.Shard)
+		} else if pinned {
+			ordered = true
+		}
+		st.Pinned = ordered || !sh.settled || sh.victim != "" || len(sh.badVoters)+len(sh.badLearners) > 0 ||
+			sh.copies != s.copies() || len(sh.ripe)+sh.voters < sh.copies
+		st.PinnedLeader = st.PinnedLeader || ordered
+	}
+}
+
+// movedTo returns where operators want the shard led.
+func (s *stepView) movedTo(id sharding.ShardID) (to []sharding.NodeID, ordered bool) {
+	for _, o := range s.operations {
+		if o.Kind == OperationMove && o.Shard == id {
+			to = append(to, o.Node)
+		}
+	}
+	return to, len(to) > 0
+}
+
+// copies is the number of replicas that a data shard is to have.
+func (s *stepView) copies() int { return min(s.hosts, s.policy.Replication) }
+
+// votes is the number of voters that a shard is to have: an odd number, since
+// another one would add a vote to ask for and none to spare.
+func (s *stepView) votes() int { return max(1, (s.copies()-1)/2*2+1) }
+
+// surplus says whether the shard has more copies than it is to have: one is
+// being moved, or less is wanted.
+func (sh *shard) surplus(s *stepView) bool {
+	return len(sh.badVoters) == 0 && sh.copies > max(s.copies(), sh.voters)
+}

@@ -1,0 +1,102 @@
+package sharding
+
+import "fmt"
+
+// Level is the version of what a cluster writes: every record, section, entry,
+// metadata command, stored value and file that more than one node, or a later
+// start of another release, may read. It is part of the metadata (absent there:
+// Level1), an operator raises it once every member speaks it, and it never
+// falls. [sharding/meta/FORMAT.md] has the rule; in short:
+//
+// Who writes something that an earlier level does not have asks for the level
+// first, and writes it at its level and above only. Who reads knows everything
+// of MinLevel to MaxLevel at any time, whatever the level is: replicas of other
+// shards hear of a raise at other moments, so that what is applied never
+// depends on it. What a reader does not know stops it by name.
+type Level uint32
+
+// The levels.
+const (
+	// Level1 is the first release's.
+	Level1 Level = 1
+	// Level2 has what is gated by the constants below.
+	Level2 Level = 2
+
+	// MinLevel and MaxLevel are what this release speaks.
+	MinLevel = Level1
+	MaxLevel = Level2
+)
+
+// What is written from a level on. Something new gets a line here, and its
+// writer asks "level >= sharding.LevelX".
+const (
+	// LevelMemberSpeaks: members of the metadata have the member "speaks".
+	LevelMemberSpeaks = Level2
+	// LevelSums: applied marks in the store, and in the snapshots of shards, end
+	// with the sums of the shard's rows.
+	LevelSums = Level2
+	// LevelHops: what delivers a message, and what it sends, says how many
+	// messages led to it.
+	LevelHops = Level2
+	// LevelProofs: the logs of shards have entries with digests of their rows.
+	LevelProofs = Level2
+	// LevelDowned: the metadata keeps which starts operators put down when their
+	// nodes are no members any more.
+	LevelDowned = Level2
+	// LevelBudgets: limits of entity types have fuelPerSecond and bytesPerSecond.
+	LevelBudgets = Level2
+	// LevelPolicy: a cluster is created with its policy, which has deadAfter.
+	LevelPolicy = Level2
+	// LevelPeerAddress: members of the metadata have the member "peerAddress".
+	// Nodes find each other there, and clients' listeners serve no other nodes any
+	// more.
+	LevelPeerAddress = Level2
+	// LevelRecoverShard: the metadata takes that a shard goes on with one replica.
+	LevelRecoverShard = Level2
+	// LevelRollbackOf: a rollback names the revision that it takes back, and the
+	// binding keeps which one that was.
+	LevelRollbackOf = Level2
+)
+
+// FirstLevel is the way to ask for the level of who was given none.
+func FirstLevel() Level { return Level1 }
+
+// Levels is a range of levels, both ends included. The zero value is that of
+// who does not know of levels: Level1 alone.
+type Levels struct {
+	Min Level `json:"min"`
+	Max Level `json:"max"`
+}
+
+// Speaks is what this release speaks.
+var Speaks = Levels{Min: MinLevel, Max: MaxLevel}
+
+// Known returns the range with the zero value spelled out.
+func (l Levels) Known() Levels {
+	if l == (Levels{}) {
+		return Levels{Min: Level1, Max: Level1}
+	}
+	return l
+}
+
+// Has reports whether the level is in the range.
+func (l Levels) Has(level Level) bool {
+	l = l.Known()
+	return l.Min <= level && level <= l.Max
+}
+
+// Validate reports a range that begins at 0 or ends before it begins.
+func (l Levels) Validate() error {
+	if l = l.Known(); l.Min == 0 || l.Max < l.Min {
+		return fmt.Errorf("levels %d to %d are no range", l.Min, l.Max)
+	}
+	return nil
+}
+
+// String is for people: "level 1", or "levels 1 to 2".
+func (l Levels) String() string {
+	if l = l.Known(); l.Min != l.Max {
+		return fmt.Sprintf("levels %d to %d", l.Min, l.Max)
+	}
+	return fmt.Sprintf("level %d", l.Min)
+}

@@ -1,0 +1,247 @@
+package meta_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// speaking is a node whose release speaks the levels.
+func speaking(name string, incarnation uint64, least, most sharding.Level) meta.Member {
+	m := node(name, name, incarnation)
+	m.Speaks = sharding.Levels{Min: least, Max: most}
+	return m
+}
+
+func speaker(node sharding.NodeID, incarnation uint64, most sharding.Level) meta.Speaker {
+	return meta.Speaker{Node: node, Incarnation: incarnation, Speaks: sharding.Levels{Min: 1, Max: most}}
+}
+
+func TestClusterBeginsAtTheFoundersLevel(t *testing.T) {
+	old := created(t)
+	if old.Level() != 1 {
+		t.Errorf("founded by the release before: level %d", old.Level())
+	}
+	f := founder
+	f.Speaks = sharding.Speaks
+	s := meta.New()
+	run(t, s, meta.CreateCluster(cluster, f))
+	if s.Level() != sharding.MaxLevel {
+		t.Errorf("founded by this release: level %d", s.Level())
+	}
+	f.Speaks = sharding.Levels{Min: 1, Max: sharding.MaxLevel + 1}
+	if _, _, err := meta.New().Apply(1, meta.CreateCluster(cluster, f)); !errors.Is(err, meta.ErrUnsupported) {
+		t.Errorf("founded by a later release: %v", err)
+	}
+}
+
+func TestLevelIsRaisedWhenAllSpeakIt(t *testing.T) {
+	s := three(t) // n1 of incarnation 0; n2 and n3 of 1
+	all := []meta.Speaker{speaker("n1", 0, 2), speaker("n2", 1, 2), speaker("n3", 1, 3)}
+	for _, tt := range []struct {
+		name string
+		by   []meta.Speaker
+		says string
+	}{
+		{"nobody was asked", nil, "n1 has not said"},
+		{"one is missing", all[:2], "n3 has not said"},
+		{"one does not speak it", []meta.Speaker{all[0], speaker("n2", 1, 1), all[2]}, "n2 speaks level 1"},
+		{"one says nothing", []meta.Speaker{all[0], {Node: "n2", Incarnation: 1}, all[2]}, "n2 speaks level 1"},
+		{"one has another start", []meta.Speaker{all[0], speaker("n2", 2, 2), all[2]}, "start 1 of node n2 is the one that the cluster knows, start 2 said"},
+		{"a range that is none", []meta.Speaker{all[0], all[1], {Node: "n3", Incarnation: 1, Speaks: sharding.Levels{Min: 3, Max: 2}}}, "n3 speaks"},
+	} {
+		command := meta.RaiseLevel(2, tt.by...)
+		refused(t, s, meta.ErrLevel, command)
+		_, result, _ := s.Apply(s.View().Index()+1, command)
+		if _, err := meta.DecodeResult(result); !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v, which does not say %q", tt.name, err, tt.says)
+		}
+	}
+	// One that is down counts: it may come back.
+	run(t, s, meta.SetStatus("n3", 0, meta.StatusDown))
+	refused(t, s, meta.ErrLevel, meta.RaiseLevel(2, all[:2]...))
+
+	if r := run(t, s, meta.RaiseLevel(2, all...)); !r.Changed || s.Level() != 2 {
+		t.Fatalf("raised: %+v, level %d", r, s.Level())
+	}
+	for _, m := range s.View().Members() {
+		if !m.Speaks.Has(2) {
+			t.Errorf("node %s is kept as speaking %v", m.Node, m.Speaks)
+		}
+	}
+	if r := run(t, s, meta.RaiseLevel(2)); r.Changed {
+		t.Error("raising it again changed something")
+	}
+	refused(t, s, meta.ErrLevel, meta.RaiseLevel(1, all...))
+	loaded := meta.New()
+	if err := loaded.Load(9, s.Dump()); err != nil || loaded.Level() != 2 {
+		t.Errorf("loaded: level %d, %v", loaded.Level(), err)
+	}
+}
+
+func TestNodesOfAnotherLevelAreNotAdmitted(t *testing.T) {
+	s := created(t)
+	// At level 1 what a node speaks cannot be kept: replicas of the release
+	// before refuse such a command too.
+	refused(t, s, meta.ErrLevel, meta.Join(speaking("n2", 1, 1, 2)))
+	run(t, s, s.View().Join(speaking("n2", 1, 1, 2)))
+	if m, _ := s.View().Member("n2"); m.Speaks != (sharding.Levels{}) {
+		t.Errorf("level 1 keeps %v", m.Speaks)
+	}
+	// Nor where it serves other nodes.
+	apart := node("n2", "n2", 1)
+	apart.PeerAddress = "n2:2"
+	refused(t, s, meta.ErrLevel, meta.Join(apart))
+	run(t, s, s.View().Join(apart))
+	if m, _ := s.View().Member("n2"); m.PeerAddress != "" || m.PeersAt() != m.Address {
+		t.Errorf("level 1 keeps %+v", m)
+	}
+	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2), speaker("n2", 1, 2)))
+	apart.Speaks = sharding.Levels{Min: 1, Max: 2}
+	if r := run(t, s, s.View().Join(apart)); !r.Changed || r.Joined.Fresh {
+		t.Errorf("level 2 does not take where the start that it knows serves other nodes: %+v", r)
+	}
+	if m, _ := s.View().Member("n2"); m.PeersAt() != "n2:2" {
+		t.Errorf("level 2 keeps %+v", m)
+	}
+	refused(t, s, meta.ErrLevel, s.View().Join(node("n3", "c", 1)))
+	refused(t, s, meta.ErrLevel, s.View().Join(node("n2", "n2", 2)))
+	refused(t, s, meta.ErrLevel, meta.PutMember(founder))
+	refused(t, s, meta.ErrLevel, s.View().Join(speaking("n3", 1, 3, 4)))
+	refused(t, s, meta.ErrInvalid, s.View().Join(speaking("n3", 1, 2, 1)))
+	if j := run(t, s, s.View().Join(speaking("n3", 1, 2, 3))).Joined; j.Member.Speaks != (sharding.Levels{Min: 2, Max: 3}) {
+		t.Errorf("admitted as %+v", j.Member)
+	}
+}
+
+func TestLimitsOfAHigherLevelAreRefused(t *testing.T) {
+	s := created(t, meta.PutModule(module(1, "a")))
+	for _, l := range []meta.Limits{{FuelPerSecond: 1}, {BytesPerSecond: 1}} {
+		refused(t, s, meta.ErrLevel, meta.BindLimited("a", digest(1), 7, l))
+		if err := s.View().CheckLimits(l); !errors.Is(err, meta.ErrLevel) {
+			t.Errorf("%+v may be bound: %v", l, err)
+		}
+	}
+	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2)))
+	for i, l := range []meta.Limits{{FuelPerSecond: 1}, {BytesPerSecond: 1}} {
+		if r := run(t, s, meta.BindLimited("a", digest(1), 7, l)); r.Revision != uint64(i+1) {
+			t.Errorf("%+v is revision %d", l, r.Revision)
+		}
+	}
+	for _, l := range []meta.Limits{{FuelPerSecond: -1}, {BytesPerSecond: -1}} {
+		refused(t, s, meta.ErrInvalid, meta.BindLimited("a", digest(1), 7, l))
+	}
+}
+
+// A replica that passed over what it does not know would go on with another
+// state than those that do.
+func TestCommandsOfLaterReleasesStop(t *testing.T) {
+	s := created(t)
+	for _, body := range []string{
+		`{"v":1,"op":"change","change":{"shard":1,"add":["n1"]},"reason":"x"}`,
+		`{"v":1,"op":"put_member","member":{"node":"n2","address":"a","status":"up","capacity":3}}`,
+		`{"v":1,"op":"put_member","member":{"node":"n2","address":"a","status":"asleep"}}`,
+		`{"v":1,"op":"set_status","status":{"node":"n1","status":"asleep"}}`,
+		`{"v":1,"op":"split_shard","change":{"shard":1}}`,
+		`{"v":2,"op":"place","place":[{"shard":1,"nodes":["n1"]}]}`,
+		`{"v":1,"op":"raise_level","raise":{"level":3,"speakers":[{"node":"n1","incarnation":0,"speaks":{"min":1,"max":3}}]}}`,
+		`{"v":1,"op":"rollback","entityType":"a","force":true}`,
+		`{"v":1,"op":"rollback","entityType":"a"}{}`,
+		``, `{`, `null`, `{}`,
+	} {
+		before, index := dump(s.View()), s.View().Index()
+		writes, result, err := s.Apply(index+1, []byte(body))
+		if !errors.Is(err, meta.ErrUnsupported) || writes != nil || result != nil {
+			t.Errorf("%s: %s, %v", body, result, err)
+		}
+		if dump(s.View()) != before || s.View().Index() != index {
+			t.Errorf("%s was passed over", body)
+		}
+		if err := meta.Check([]byte(body)); !errors.Is(err, meta.ErrInvalid) {
+			t.Errorf("%s may be proposed: %v", body, err)
+		}
+	}
+	// What every replica refuses alike stops none.
+	for _, body := range []string{`{"v":1,"op":"change"}`, `{"v":1,"op":"put_member","member":{"node":"n/2","address":"a","status":"up"}}`} {
+		refused(t, s, meta.ErrInvalid, []byte(body))
+	}
+	long := meta.PutSetting("k", make([]byte, meta.MaxCommandBytes))
+	refused(t, s, meta.ErrInvalid, long)
+	if err := meta.Check(long); !errors.Is(err, meta.ErrInvalid) {
+		t.Errorf("an over-long command may be proposed: %v", err)
+	}
+}
+
+func TestStateOfALaterReleaseIsNamed(t *testing.T) {
+	for _, kv := range [][2]string{
+		{"cluster", `{"v":2,"value":{}}`}, {"cluster/", `{"v":1,"value":{}}`}, {"region/a", `{"v":1,"value":{}}`},
+		{"member/n1", `{"v":1,"value":{"node":"n1","address":"a","status":"up","capacity":3}}`},
+		{"member/n1", `{"v":1,"value":{"node":"n1","address":"a","status":"asleep"}}`},
+		{"shard/0000000001", `{"v":1,"value":{"shard":1,"replicas":[{"id":1,"node":"n1","state":"witness"}]}}`},
+		{"shard/0000000001", `{"v":1,"value":{"shard":1,"replicas":[{"id":1,"node":"n1","weight":1}]}}`},
+		{"setting/k", `{"v":3,"value":{}}`}, {"setting/k", `{"v":2,"value":{"revision":1,"by":"me"}}`},
+		{"level", fmt.Sprintf(`{"v":1,"value":{"level":%d}}`, sharding.MaxLevel+1)},
+		{"counters", `{"v":1,"value":{"nextReplica":1,"revision":0},"sum":"x"}`},
+	} {
+		s := created(t)
+		before := dump(s.View())
+		if err := s.Load(7, []meta.KV{{Key: []byte(kv[0]), Value: []byte(kv[1])}}); !errors.Is(err, meta.ErrUnsupported) {
+			t.Errorf("%q=%q: got %v", kv[0], kv[1], err)
+		}
+		if dump(s.View()) != before {
+			t.Errorf("%q=%q: it changed the state", kv[0], kv[1])
+		}
+	}
+}
+
+func TestGoldenLevel2(t *testing.T) {
+	s, out := meta.New(), strings.Builder{}
+	for i, body := range [][]byte{
+		meta.CreateCluster(cluster, founder),
+		meta.RaiseLevel(2, speaker("n1", 0, 2)),
+		meta.Join(speaking("n2", 3, 1, 2)),
+		meta.Join(node("n3", "c", 1)),
+		meta.Down("n2"),
+		meta.Retire(sharding.MetaShard, 2),
+		meta.Forget(sharding.MetaShard, 2),
+		meta.RemoveMember("n2"),
+		meta.Join(speaking("n2", 3, 1, 2)),
+		meta.Join(speaking("n2", 4, 1, 2)),
+		meta.PutModule(module(0xab, "account")),
+		meta.BindLimited("account", digest(0xab), 9, meta.Limits{FuelPerSecond: 1, BytesPerSecond: 2}),
+		meta.PutModule(module(0xac, "account")),
+		meta.Bind("account", digest(0xac), 10),
+		meta.RollbackOf("account", 2, 11),
+		meta.ChangePolicy(meta.Policy{}, meta.Policy{Replication: 3, MinMembers: 1}),
+		meta.ChangePolicy(meta.Policy{Replication: 1, MinMembers: 1}, meta.Policy{Replication: 5, MinMembers: 1}),
+		meta.SetStatus("n2", 4, meta.StatusUp),
+		meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1", "n2"}}),
+		meta.RecoverShard(1, 4),
+		meta.Down("n2"),
+		meta.RecoverShard(1, 4),
+	} {
+		writes, result, err := s.Apply(uint64(i+1), body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&out, "command %s\n", body)
+		for _, w := range writes {
+			fmt.Fprintf(&out, "  store %s %s\n", w.Key, w.Value)
+		}
+		fmt.Fprintf(&out, "  result %s\n", result)
+	}
+	const path = "testdata/golden_level_2.txt"
+	if *update {
+		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || out.String() != string(want) {
+		t.Errorf("the formats changed (%v); got\n%s", err, out.String())
+	}
+}

@@ -1,0 +1,120 @@
+package probation
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+func TestMajorityPasses(t *testing.T) {
+	voters := []sharding.NodeID{"n1", "n2", "n3"}
+	s := Start{Node: "n1", Vouched: 5, Asked: 9}
+	for _, c := range []struct {
+		name    string
+		voters  []sharding.NodeID
+		answers []Answer
+		want    Verdict
+	}{
+		{"nobody answers", voters, nil, Waiting},
+		{"one of two others knows none", voters, []Answer{{From: "n2"}}, Passed},
+		{"who is no voter does not count", voters, []Answer{{From: "n4"}, {From: "n5"}}, Waiting},
+		{"the start before is known", voters, []Answer{{From: "n3", Latest: 5}}, Passed},
+		{"this start is known", voters, []Answer{{From: "n3", Latest: 9}}, Passed},
+		{"a later one is known", voters, []Answer{{From: "n3", Latest: 6}}, Older},
+		{"a later one than this is known", voters, []Answer{{From: "n3", Latest: 10}}, Older},
+		{"who is no voter knows a later one", voters, []Answer{{From: "n4", Latest: 6}}, Older},
+		{"the voters are others now", voters, []Answer{{From: "n2", Index: 7, Voters: []sharding.NodeID{"n2", "n4", "n5"}}}, Waiting},
+		{"of those a majority answers", voters, []Answer{
+			{From: "n2", Index: 7, Voters: []sharding.NodeID{"n2", "n4", "n5"}}, {From: "n5", Index: 3, Voters: voters},
+		}, Passed},
+		{"it alone votes", []sharding.NodeID{"n1"}, nil, Passed},
+		{"no voter is known", nil, []Answer{{From: "n2"}}, Waiting},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := New(s, 6, c.voters)
+			for _, a := range c.answers {
+				p.Take(a)
+			}
+			if p.Verdict() != c.want {
+				t.Errorf("got %v, want %v", p.Verdict(), c.want)
+			}
+		})
+	}
+}
+
+// Nodes start, crash between any two steps, are restored from copies, and ask a
+// majority. Whoever is judged an older copy is one, and of those that vote none
+// is, as long as one node that answered still knows.
+func TestOlderCopiesAreFound(t *testing.T) {
+	type dir struct{ clock, vouched, asked uint64 }
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		names := []sharding.NodeID{"a", "b", "c", "d", "e"}[:3+2*r.IntN(2)]
+		dirs, witnesses := map[sharding.NodeID]*dir{}, map[sharding.NodeID]Witness{}
+		for _, n := range names {
+			dirs[n], witnesses[n] = &dir{}, Witness{}
+		}
+		subject := names[0]
+		var copies []dir
+		restored := false  // since it voted
+		voted := uint64(0) // the last start of the subject that voted, as it was asked about
+		now := uint64(0)   // the wall clock
+		for range 40 {
+			d := dirs[subject]
+			if r.IntN(5) == 0 {
+				copies = append(copies, *d)
+			}
+			if len(copies) > 0 && r.IntN(6) == 0 {
+				restored = true
+				*d = copies[r.IntN(len(copies))]
+			}
+			now += 1 + r.Uint64N(9)
+			d.clock = max(d.clock+1, now)
+			older := d.vouched < voted && d.asked != voted // a copy of since the last start is not found
+			if d.asked <= d.vouched {
+				d.asked = d.clock
+			}
+			s := Start{Node: subject, Vouched: d.vouched, Asked: d.asked}
+			p, told := New(s, 1, names), false
+			for _, i := range r.Perm(len(names) - 1) {
+				from := names[i+1]
+				knew := witnesses[from][subject] == voted // it is the last that it has recorded
+				known, record := witnesses[from].Judge(s, 0)
+				if record {
+					witnesses[from] = witnesses[from].Record(s)
+				}
+				if r.IntN(4) == 0 {
+					continue // the answer is lost
+				}
+				told = told || knew && p.Verdict() == Waiting
+				p.Take(Answer{From: from, Latest: known})
+				if r.IntN(10) == 0 {
+					break // it crashes
+				}
+			}
+			switch p.Verdict() {
+			case Passed:
+				if older && told {
+					t.Fatalf("seed %d: an older copy passed: %+v, voted %v", seed, *d, voted)
+				}
+				if r.IntN(4) == 0 {
+					continue // it crashes before it knows
+				}
+				d.vouched = d.clock
+				voted, restored = d.asked, false
+			case Older:
+				if !restored && !older {
+					t.Fatalf("seed %d: %+v was taken for an older copy, voted %v", seed, *d, voted)
+				}
+				// Its replicas are lost, and its name begins anew.
+				now += 100
+				*d = dir{clock: now}
+				d.vouched, copies, voted, restored = d.clock, nil, 0, false
+				for _, n := range names {
+					witnesses[n][subject] = min(witnesses[n][subject], d.vouched)
+				}
+			}
+		}
+	}
+}

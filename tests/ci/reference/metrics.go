@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const metricsHead = `# Metrics
+
+<!-- written by "make reference" from the sources -->
+
+A node answers ` + "`GET /metrics`" + ` in the text format of Prometheus.
+An entity id is never a label.
+Beside these there are the metrics of Go and of the process, as Prometheus' library names them.
+
+| metric | kind | labels | meaning |
+|---|---|---|---|
+`
+
+// A metric is one that the product exports.
+type metric struct {
+	name, kind, help string
+	labels           []string
+}
+
+// metrics lists every metric, by name.
+func metrics(root string) (string, error) {
+	found := map[string]metric{}
+	for _, dir := range []string{"host", "journal", "sharding"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			for _, m := range metricsOf(f) {
+				found[m.name] = m
+			}
+			return nil
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	if len(found) == 0 {
+		return "", errors.New("no metrics found")
+	}
+	var b strings.Builder
+	b.WriteString(metricsHead)
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		m := found[name]
+		labels := "-"
+		if len(m.labels) > 0 {
+			labels = "`" + strings.Join(m.labels, "`, `") + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, m.kind, labels, cell(m.help))
+	}
+	return b.String(), nil
+}
+
+// metricsOf finds the metrics that a file names: in a literal of options, in a
+// row of a table, or in the arguments of a call.
+func metricsOf(f *ast.File) []metric {
+	var out []metric
+	labels := map[ast.Node][]string{} // of the options within a call
+	ast.Inspect(f, func(n ast.Node) bool {
+		var parts []ast.Expr
+		kind := ""
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			parts = n.Args
+			if len(n.Args) == 2 {
+				labels[n.Args[0]] = stringsOf(n.Args[1])
+			}
+		case *ast.CompositeLit:
+			parts = n.Elts
+			if t, ok := n.Type.(*ast.SelectorExpr); ok && strings.HasPrefix(t.Sel.Name, "Histogram") {
+				kind = "histogram"
+			}
+		default:
+			return true
+		}
+		m := metric{kind: kind, labels: labels[n]}
+		for i, part := range parts {
+			key := ""
+			if kv, ok := part.(*ast.KeyValueExpr); ok {
+				if id, ok := kv.Key.(*ast.Ident); ok {
+					key = id.Name
+				}
+				part = kv.Value
+			}
+			text, ok := textOf(part)
+			switch {
+			case ok && m.name == "" && strings.HasPrefix(text, "hostd_") && (key == "Name" || key == "name" || key == "" && i == 0):
+				m.name = text
+			case ok && m.name != "" && m.help == "" && (key == "" || key == "Help"):
+				m.help = text
+			case m.help != "" && m.labels == nil:
+				m.labels = stringsOf(part)
+			}
+		}
+		if m.name == "" || m.help == "" {
+			return true
+		}
+		switch {
+		case m.kind != "":
+		case strings.HasSuffix(m.name, "_total"):
+			m.kind = "counter"
+		default:
+			m.kind = "gauge"
+		}
+		out = append(out, m)
+		return true
+	})
+	return out
+}
+
+// textOf is the value of a literal string, or of several added up.
+func textOf(e ast.Expr) (string, bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if e.Kind == token.STRING {
+			text, err := strconv.Unquote(e.Value)
+			return text, err == nil
+		}
+	case *ast.BinaryExpr:
+		left, ok := textOf(e.X)
+		right, also := textOf(e.Y)
+		return left + right, ok && also
+	}
+	return "", false
+}
+
+// stringsOf is the value of a literal []string.
+func stringsOf(e ast.Expr) []string {
+	lit, ok := e.(*ast.CompositeLit)
+	if !ok {
+		return nil
+	}
+	if _, ok := lit.Type.(*ast.ArrayType); !ok {
+		return nil
+	}
+	var out []string
+	for _, elt := range lit.Elts {
+		text, ok := textOf(elt)
+		if !ok {
+			return nil
+		}
+		out = append(out, text)
+	}
+	return out
+}

@@ -1,0 +1,22 @@
+// Package limits has limits in the ways that packages have them.
+package limits
+
+import "time"
+
+const (
+	kilo = 1 << 10
+	most = 4 * kilo
+)
+
+type options struct {
+	Patience     time.Duration
+	Queue, twice int
+}
+
+func def(field *int, value int) { *field = value }
+
+func (o *options) fill() {
+	def(&o.Queue, 1024)
+	def(&o.twice, 1)
+	*o = options{Patience: 2 * time.Minute, twice: 2 * most}
+}

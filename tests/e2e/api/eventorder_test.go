@@ -1,0 +1,108 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// Orders may be given to any node, and are seen from any other.
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 6})
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	watch, err := clusterOf(c.Node(1)).WatchCluster(ctx, connect.NewRequest(&clusterv1.WatchClusterRequest{}))
+	if err != nil || !watch.Receive() {
+		t.Fatal(err, watch.Err())
+	}
+	defer watch.Close()
+	for k, to := range []string{"n2", "n3", "n1"} {
+		cl := c.Node(k).Client(client.Options{})
+		if err := cl.MoveShard(ctx, 1, to); err != nil {
+			t.Fatalf("move to %s, asked at %s: %v", to, c.Node(k).ID(), err)
+		}
+		for i := range c.Nodes() {
+			c.Await("every node sees the move", func() bool { return leaderAt(c, i, 1) == to })
+		}
+	}
+	c.Await("n3 leads something", func() bool { return leads(c, 0, "n3") > 0 })
+	drained, err := c.Node(0).Client(client.Options{}).Drain(ctx, "n3")
+	if err != nil || drained == 0 {
+		t.Fatalf("drain: %d, %v", drained, err)
+	}
+	c.Await("the watch shows that n3 leads nothing", func() bool {
+		if !watch.Receive() {
+			t.Fatal(watch.Err())
+		}
+		for _, m := range watch.Msg().GetMembers() {
+			if m.GetNodeId() == "n3" && m.GetLeaderCount() == 0 {
+				return true
+			}
+		}
+		return false
+	})
+	if err := c.Node(1).Client(client.Options{}).MoveShard(ctx, 1, "n3"); client.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("a move to a node that is drained: %v", err)
+	}
+	if err := c.Node(2).Client(client.Options{}).Resume(ctx, "n3"); err != nil {
+		t.Errorf("resume: %v", err)
+	}
+	c.Await("n3 leads again", func() bool { return leads(c, 0, "n3") > 0 })
+	for what, err := range map[string]error{
+		"move of no shard":  c.Node(0).Client(client.Options{}).MoveShard(ctx, 77, "n1"),
+		"move to no node":   c.Node(1).Client(client.Options{}).MoveShard(ctx, 1, "n9"),
+		"down of no node":   c.Node(2).Client(client.Options{}).Down(ctx, "n9"),
+		"leave of no node":  c.Node(0).Client(client.Options{}).Leave(ctx, "n9"),
+		"resume of no node": c.Node(0).Client(client.Options{}).Resume(ctx, "n9"),
+	} {
+		if !client.IsNotFound(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// leaderAt is who leads a shard as a node sees it.
+func leaderAt(c *testkit.Cluster, node int, shard uint32) string {
+	for _, s := range c.Shards(node) {
+		if s.GetShardId() == shard {
+			return s.GetLeader()
+		}
+	}
+	return ""
+}
+
+// Every node describes every entity, with what its leader knows.
+func TestEveryNodeDescribesEntities(t *testing.T) {
+	t.Parallel()
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
+	c.Push("counter")
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	for i := range 12 {
+		id := fmt.Sprintf("entity-%d", i)
+		reply, err := c.Node(i%3).Client(client.Options{}).Send(ctx, client.Command{EntityType: "counter", EntityID: id, Name: "add", Data: []byte(`{"amount":1}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range c.Nodes() {
+			var got struct{ Status, Sequence, NodeID string }
+			postJSON(t, n, "/hostd.entity.v1.EntityService/GetEntity", fmt.Sprintf(`{"entityType":"counter","entityId":%q}`, id), &got)
+			if got.Status != "active" || got.Sequence != "1" || got.NodeID != reply.NodeID {
+				t.Errorf("%s described at %s: %+v, ran at %s", id, n.ID(), got, reply.NodeID)
+			}
+		}
+	}
+	for _, n := range c.Nodes() {
+		list, err := n.Client(client.Options{}).ListPage(ctx, listCounters())
+		if err != nil || len(list.GetEntities()) != 12 {
+			t.Errorf("%s lists %d entities, %v", n.ID(), len(list.GetEntities()), err)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// TestFullQueue: commands beyond a queue's bound are refused, each by itself,
+// and leave nothing; those that are taken are carried out in order.
+func TestFullQueue(t *testing.T) {
+	s := start(t, testkit.NodeOptions{Flags: []string{"--max-entity-in-flight", "4"}}, "counter")
+	const commands = 512
+	stream := s.entities(connect.WithGRPC()).SendStream(t.Context())
+	batch := &entityv1.SendStreamRequest{}
+	for i := range commands {
+		r := command("counter", "a", "add", `{"amount":1}`)
+		r.CommandId = fmt.Sprint(i)
+		batch.Requests = append(batch.Requests, &entityv1.SendStreamRequest_Item{CorrelationId: uint64(i), Request: r})
+	}
+	if err := stream.Send(batch); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.CloseRequest(); err != nil {
+		t.Fatal(err)
+	}
+	answered, taken, refused := map[uint64]bool{}, map[string]uint64{}, 0
+	for {
+		res, err := stream.Receive()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range res.GetResponses() {
+			if answered[item.GetCorrelationId()] {
+				t.Errorf("command %d is answered twice", item.GetCorrelationId())
+			}
+			answered[item.GetCorrelationId()] = true
+			if e := item.GetError(); e != nil {
+				if refused++; e.GetCode() != "resource_exhausted" || e.GetMessage() == "" {
+					t.Errorf("command %d: %v", item.GetCorrelationId(), e)
+				}
+				continue
+			}
+			taken[fmt.Sprint(item.GetCorrelationId())] = item.GetResponse().GetSequence()
+		}
+	}
+	if len(answered) != commands || refused == 0 || len(taken) == 0 {
+		t.Errorf("%d commands answered, %d refused, %d taken", len(answered), refused, len(taken))
+	}
+	events := s.written(t, "counter")
+	if len(events) != len(taken) {
+		t.Errorf("%d events of %d commands that were taken", len(events), len(taken))
+	}
+	for id, sequence := range taken {
+		if !strings.Contains(events[sequence-1], fmt.Sprintf("command_id:%q", id)) {
+			t.Errorf("command %s was acknowledged at sequence %d, where there is %s", id, sequence, events[sequence-1])
+		}
+	}
+}
+
+// TestStreamItems: a wrong command on a stream fails its own item, the stream
+// goes on.
+func TestStreamItems(t *testing.T) {
+	s := start(t, testkit.NodeOptions{}, "counter", "account")
+	items := []struct {
+		request *entityv1.SendRequest
+		code    string
+	}{
+		{command("counter", "a", "add", `{"amount":1}`), ""},
+		{command("counter", "a\x01", "add", `{"amount":1}`), "invalid_argument"},
+		{command("nothing", "a", "add", ""), "not_found"},
+		{command("counter", "a", "fly", ""), "not_found"},
+		{command("counter", "a", "add", "{"), "invalid_argument"},
+		{command("account", "a", "withdraw", `{"amount":1}`), "failed_precondition"},
+		{&entityv1.SendRequest{EntityType: "counter", EntityId: "b", Command: "add", ExpectedSequence: proto.Uint64(3)}, "failed_precondition"},
+		{nil, "invalid_argument"},
+		{command("counter", "a", "add", `{"amount":1}`), ""},
+	}
+	for _, p := range protocols {
+		stream := s.entities(p.opts...).SendStream(t.Context())
+		batch := &entityv1.SendStreamRequest{}
+		for i, item := range items {
+			batch.Requests = append(batch.Requests, &entityv1.SendStreamRequest_Item{CorrelationId: uint64(i), Request: item.request})
+		}
+		if err := stream.Send(batch); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.CloseRequest(); err != nil {
+			t.Fatal(err)
+		}
+		got := map[uint64]string{}
+		for {
+			res, err := stream.Receive()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", p.name, err)
+			}
+			for _, item := range res.GetResponses() {
+				got[item.GetCorrelationId()] = item.GetError().GetCode()
+				if details := len(item.GetError().GetDetails()); details != 0 != (item.GetError().GetCode() == "failed_precondition") {
+					t.Errorf("%s: item %d has %d details: %v", p.name, item.GetCorrelationId(), details, item)
+				}
+			}
+		}
+		for i, item := range items {
+			if code, ok := got[uint64(i)]; !ok || code != item.code {
+				t.Errorf("%s: item %d has the code %q, want %q", p.name, i, code, item.code)
+			}
+		}
+	}
+	if n := len(s.written(t, "counter")); n != 2*len(protocols) {
+		t.Errorf("%d events, want %d", n, 2*len(protocols))
+	}
+	if n := len(s.written(t, "account")); n != 0 {
+		t.Errorf("%d events of the rejected command", n)
+	}
+}
+
+// TestNotAllowed: a node whose admin is read-only takes no changes of the
+// cluster, and what is not built says so.
+func TestNotAllowed(t *testing.T) {
+	s := start(t, testkit.NodeOptions{Flags: []string{"--admin", "read-only"}})
+	for _, r := range []proto.Message{
+		&clusterv1.MoveShardRequest{ShardId: 1, ToNode: "n1"},
+		&clusterv1.DrainRequest{NodeId: "n1"},
+		&clusterv1.DownRequest{NodeId: "n1"},
+		&clusterv1.LeaveRequest{NodeId: "n1"},
+		&clusterv1.ResumeRequest{NodeId: "n1"},
+		&clusterv1.RebalanceRequest{},
+		&clusterv1.PutSettingRequest{Key: "a", Value: "b"},
+	} {
+		_, err := s.call(t.Context(), r)
+		if connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), "admin: full") {
+			t.Errorf("%T: got %v, want permission_denied and the way to allow it", r, err)
+		}
+	}
+	if _, err := s.call(t.Context(), &modulev1.RollbackRequest{EntityType: "counter"}); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("rollback of what was never activated: %v", err)
+	}
+}

@@ -1,0 +1,74 @@
+package api
+
+import (
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/abi"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/tests/support/testkit"
+	"github.com/hostd/hostd/tests/support/testkit/guest"
+)
+
+// release is a module whose type "shop" replies with the text.
+func release(text string) guest.Module {
+	frames := abi.AppendFrame(nil, abi.OutReply, []byte(text))
+	return guest.Module{Bad: "shop", Handle: guest.Span(guest.FramesAt, uint32(len(frames))), Frames: frames}
+}
+
+// TestRollback: the module before serves again, one step each time; a step that
+// is asked for again is not taken twice, and none is taken in place of another.
+func TestRollback(t *testing.T) {
+	s := start(t, testkit.NodeOptions{})
+	replies := func(want string) {
+		t.Helper()
+		if got := s.send(t, command("shop", "a", "go", "")); string(got.GetData()) != want {
+			t.Errorf("the reply is %q, want %q", got.GetData(), want)
+		}
+	}
+	revision := func() uint64 {
+		t.Helper()
+		res, err := s.call(t.Context(), &modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: "shop"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.(*modulev1.GetResponse).GetModule().GetBindings()[0].GetRevision()
+	}
+	refused := func(revision uint64) {
+		t.Helper()
+		_, err := s.call(t.Context(), &modulev1.RollbackRequest{EntityType: "shop", Revision: revision})
+		if connect.CodeOf(err) != connect.CodeFailedPrecondition {
+			t.Errorf("rollback of revision %d: %v", revision, err)
+		}
+	}
+	s.upload(t, release("one"))
+	refused(0)
+	for _, next := range []string{"two", "three"} {
+		s.upload(t, release(next))
+		replies(next)
+	}
+	three := revision()
+	for range 2 { // the second is the retry of a caller who got no answer
+		res, err := s.call(t.Context(), &modulev1.RollbackRequest{EntityType: "shop", Revision: three})
+		if err != nil || res.(*modulev1.RollbackResponse).GetRevision() != revision() {
+			t.Fatalf("rollback: %v, %v", res, err)
+		}
+		replies("two")
+	}
+	out, code := s.node.Run("module", "rollback", "shop", "--addr", s.node.API())
+	if code != 0 || !strings.Contains(out, "shop is served by") {
+		t.Errorf("the command ends with %d: %s", code, out)
+	}
+	replies("one")
+	if out, code := s.node.Run("module", "rollback", "shop", "--addr", s.node.API()); code == 0 || !strings.Contains(out, "no other module has served shop") {
+		t.Errorf("a rollback from the first ends with %d: %s", code, out)
+	}
+	s.upload(t, release("four"))
+	refused(three)
+	replies("four")
+	s.node.Kill()
+	s.node.Start()
+	replies("four")
+}

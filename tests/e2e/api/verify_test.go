@@ -1,0 +1,172 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/tests/support/testkit"
+	"github.com/hostd/hostd/tests/support/testkit/guest"
+)
+
+// replayed is what module verify prints as JSON.
+type replayed struct {
+	Entities, Events uint64
+	Differences      []difference
+}
+
+type difference struct {
+	EntityID, Description string
+	Sequence              uint64
+	Fault                 bool
+}
+
+// verifying is a cluster whose modules are tried.
+type verifying struct {
+	*testkit.Cluster
+	t *testing.T
+	c *client.Client
+}
+
+func (v verifying) upload(wasm []byte, activate bool) string {
+	v.t.Helper()
+	up, err := v.c.Upload(v.t.Context(), wasm, activate)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return up.Digest
+}
+
+// verify runs the command on a node; its exit code says whether all agreed.
+func (v verifying) verify(at int, args ...string) (out replayed, code int) {
+	v.t.Helper()
+	n := v.Node(at)
+	text, code := n.Run(append([]string{"module", "verify", "--addr", n.API(), "-o", "json"}, args...)...)
+	if from := strings.Index(text, "{"); from < 0 {
+		v.t.Fatalf("module verify %v ends with %d: %s", args, code, text)
+	} else if err := json.NewDecoder(strings.NewReader(text[from:])).Decode(&out); err != nil {
+		v.t.Fatalf("%v: %s", err, text)
+	}
+	return out, code
+}
+
+// TestVerifyModules: a module that makes the same of all histories agrees, from
+// whichever node that is asked; one that makes something else is found in each
+// entity, at the first event that it takes otherwise; one that fails is told
+// from it; and entities go on meanwhile with the module that serves.
+func TestVerifyModules(t *testing.T) {
+	const entities = 24
+	v := verifying{Cluster: testkit.StartCluster(t, 3, testkit.ClusterOptions{}), t: t}
+	v.c = v.Client(client.Options{Timeout: testkit.Patience})
+	same := v.upload(testkit.BuildGuest(t, "tests/e2e/entities/guest"), true)
+	other := v.upload(testkit.BuildGuest(t, "tests/e2e/entities/later"), false)
+	frames := guest.Happened()
+	good := guest.Module{Bad: "shop", Frames: frames, Handle: guest.Span(guest.FramesAt, uint32(len(frames)))}
+	v.upload(good.Build(), true)
+	session := v.upload(testkit.BuildExample(t, "session"), true)
+	failing := good
+	failing.Apply = []byte{0x20, 1, 0x04, 0x40, 0x00, 0x0b, 0x41, 0} // traps if there is an event
+	broken := v.upload(failing.Build(), false)
+	for i := range entities {
+		id := fmt.Sprint("e", i)
+		// The first event adds nothing: both modules make the same of it.
+		for _, amount := range []int{0, 1, 2} {
+			if _, err := v.c.Send(t.Context(), client.Command{EntityType: "trail", EntityID: id, Name: "add", Data: fmt.Appendf(nil, `{"amount":%d}`, amount)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := v.c.Send(t.Context(), client.Command{EntityType: "shop", EntityID: id, Name: "go"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One ends and begins again; the events of both lives are replayed.
+	if out, code := v.Node(0).Run("entity", "delete", "trail", "e0", "--addr", v.Node(0).API()); code != 0 {
+		t.Fatalf("entity delete ends with %d: %s", code, out)
+	}
+	for _, amount := range []int{0, 1, 2} {
+		if _, err := v.c.Send(t.Context(), client.Command{EntityType: "trail", EntityID: "e0", Name: "add", Data: fmt.Appendf(nil, `{"amount":%d}`, amount)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const events = 3*entities + 3
+	for at := range 3 {
+		if got, code := v.verify(at, "trail", same, "--all"); code != 0 || got.Entities != entities || got.Events != events || len(got.Differences) != 0 {
+			t.Errorf("node %d, the module that serves: %d, %+v", at, code, got)
+		}
+	}
+	got, code := v.verify(1, "trail", other[:12], "--all")
+	if code != 1 || got.Entities != entities || len(got.Differences) != entities {
+		t.Errorf("another module: %d, %+v", code, got)
+	}
+	found := map[string]bool{}
+	for _, d := range got.Differences {
+		found[d.EntityID] = true
+		if d.Sequence != 2 || d.Fault || !strings.Contains(d.Description, `"total":2`) || !strings.Contains(d.Description, `"total":1`) {
+			t.Errorf("a difference is %+v", d)
+		}
+	}
+	if len(found) != entities {
+		t.Errorf("differences in %d entities", len(found))
+	}
+	got, code = v.verify(2, "shop", broken, "--all")
+	if code != 1 || len(got.Differences) != entities || slices.ContainsFunc(got.Differences, func(d difference) bool {
+		return !d.Fault || d.Sequence != 1 || !strings.Contains(d.Description, "unreachable")
+	}) {
+		t.Errorf("a module that fails: %d, %+v", code, got)
+	}
+	for _, name := range []string{"login", "logout", "login"} {
+		if _, err := v.c.Send(t.Context(), client.Command{EntityType: "session", EntityID: "mall7-user42", Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, code := v.verify(0, "session", session, "--all"); code != 0 || got.Entities != 1 || got.Events == 0 {
+		t.Errorf("a type whose state is durable: %d, %+v", code, got)
+	}
+	if got, code := v.verify(0, "trail", same, "--sample", "10"); code != 0 || got.Entities == 0 || got.Entities > 10 {
+		t.Errorf("a sample: %d, %+v", code, got)
+	}
+	if r, err := v.c.Send(t.Context(), client.Command{EntityType: "trail", EntityID: "e0", Name: "add", Data: []byte(`{"amount":1}`)}); err != nil || !strings.Contains(string(r.Data), `"total":4`) {
+		t.Errorf("a command afterwards: %s, %v", r.Data, err)
+	}
+}
+
+// TestVerifyRefuses what it cannot do, by name.
+func TestVerifyRefuses(t *testing.T) {
+	s := start(t, testkit.NodeOptions{})
+	s.upload(t, release("one"))
+	digest := strings.Fields(s.digests(t)[0])[0]
+	other, err := s.call(t.Context(), &modulev1.UploadRequest{Wasm: guest.Module{Good: "else"}.Build()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		request *modulev1.VerifyRequest
+		code    connect.Code
+	}{
+		{"no digest", &modulev1.VerifyRequest{EntityType: "shop"}, connect.CodeInvalidArgument},
+		{"unknown module", &modulev1.VerifyRequest{EntityType: "shop", Digest: strings.Repeat("ab", 32)}, connect.CodeNotFound},
+		{"unknown type", &modulev1.VerifyRequest{EntityType: "nothing", Digest: digest}, connect.CodeNotFound},
+		{"module of other types", &modulev1.VerifyRequest{EntityType: "shop", Digest: other.(*modulev1.UploadResponse).GetDigest()}, connect.CodeInvalidArgument},
+		{"no entities", &modulev1.VerifyRequest{EntityType: "shop", Digest: digest, Scope: &modulev1.VerifyRequest_Sample{}}, connect.CodeInvalidArgument},
+		{"more than fit", &modulev1.VerifyRequest{EntityType: "shop", Digest: digest, Scope: &modulev1.VerifyRequest_Sample{Sample: 1 << 31}}, connect.CodeInvalidArgument},
+		{"no such shard", &modulev1.VerifyRequest{EntityType: "shop", Digest: digest, ShardId: 4000}, connect.CodeInvalidArgument},
+	} {
+		stream, err := s.modules().Verify(t.Context(), connect.NewRequest(c.request))
+		if err == nil {
+			for stream.Receive() {
+			}
+			err = errors.Join(stream.Err(), stream.Close())
+		}
+		if connect.CodeOf(err) != c.code {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}

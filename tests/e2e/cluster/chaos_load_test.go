@@ -1,0 +1,282 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"hash/crc64"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// How many entities of each type there are, of how many callers, and how many
+// of them are deleted now and then.
+const (
+	wholes, briefs, mortalBriefs = 24, 3, 1
+	chaosCallers                 = 16
+	chaosPause                   = 20 * time.Millisecond
+	// fatReply is one that fills an entity's window of replies soon, so that
+	// events can be cut.
+	fatReply = 200 << 10
+	// fatEvery is how often there is one: all of them are stored.
+	fatEvery = 100 * time.Millisecond
+)
+
+var chaosFaults = flag.Int("chaos.faults", 3, "how many faults TestChaos has, beside the last")
+
+// dest is an entity.
+type dest struct{ Type, ID string }
+
+func (d dest) String() string { return d.Type + "/" + d.ID }
+
+// chaosEntity is the i-th of all, and how long its lives are.
+func chaosEntity(i int) (d dest, mortal bool) {
+	if i < wholes {
+		return dest{"whole", strconv.Itoa(i)}, true
+	}
+	return dest{"brief", strconv.Itoa(i - wholes)}, i-wholes >= briefs-mortalBriefs
+}
+
+// act is the command of the guest, as it is sent.
+type act struct {
+	Sends   []to   `json:"sends"`
+	Timer   string `json:"timer"`
+	AfterMs int64  `json:"afterMs"`
+	Cancel  string `json:"cancel"`
+	More    int64  `json:"more"`
+	Reply   int64  `json:"reply"`
+	Leave   bool   `json:"leave"`
+}
+
+type to struct {
+	Type   string `json:"type"`
+	ID     string `json:"id"`
+	Answer bool   `json:"answer"`
+}
+
+// ack is a command that was answered.
+type ack struct {
+	command  client.Command
+	of       dest
+	act      *act // nil of a deletion
+	sequence uint64
+	events   int
+	reply    uint64 // checksum
+}
+
+// chaosState is what the guest answers.
+type chaosState struct {
+	Acts, Set, Ended, Rang, Awaited, Answered, Stray int64
+
+	Armed map[string]string
+	Heard map[string]struct{ Count, Digest int64 }
+}
+
+// chaosLoad is callers of all entities, each of which goes on with a command
+// until it knows what became of it, and what they were told.
+type chaosLoad struct {
+	t       *testing.T
+	clients []*client.Client // of one node each
+	every   *client.Client   // of all
+	ctx     context.Context
+	stop    context.CancelFunc
+	callers sync.WaitGroup
+	answers atomic.Int64
+	resent  atomic.Int64
+	fattest atomic.Int64 // when the last fat reply was asked for, unix nanoseconds
+
+	mu      sync.Mutex
+	acks    map[dest][]ack
+	unknown []ack // nobody could say whether they were carried out
+	fault   error
+}
+
+func startChaosLoad(w *world) *chaosLoad {
+	l := &chaosLoad{t: w.t, acks: map[dest][]ack{}, every: w.c}
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	for _, n := range w.Nodes() {
+		l.clients = append(l.clients, n.Client(client.Options{Timeout: time.Second, MaxBackoff: 100 * time.Millisecond}))
+	}
+	for range chaosCallers {
+		rng := rand.New(rand.NewPCG(w.rng.Uint64(), 2))
+		l.callers.Go(func() {
+			for l.ctx.Err() == nil && l.Fault() == nil {
+				l.one(rng)
+				time.Sleep(time.Duration(rng.Int64N(1 + 2*int64(max(*pause, chaosPause)))))
+			}
+		})
+	}
+	w.t.Cleanup(func() { _ = l.Stop() })
+	return l
+}
+
+func (l *chaosLoad) Acknowledged() int { return int(l.answers.Load()) }
+
+// Fault is the first thing that a caller should not have been told.
+func (l *chaosLoad) Fault() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fault
+}
+
+func (l *chaosLoad) failed(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fault == nil {
+		l.fault = fmt.Errorf(format, args...)
+	}
+}
+
+// Stop lets the callers learn what they are waiting for.
+func (l *chaosLoad) Stop() error {
+	l.stop()
+	l.callers.Wait()
+	return l.Fault()
+}
+
+// one makes a call.
+func (l *chaosLoad) one(rng *rand.Rand) {
+	of, mortal := chaosEntity(rng.IntN(wholes + briefs))
+	if rng.IntN(4) == 0 { // few entities, much asked
+		of, mortal = chaosEntity(wholes + rng.IntN(briefs))
+	}
+	switch p := rng.IntN(100); {
+	case p < 15:
+		l.again(rng, of)
+	case p < 25:
+		l.look(of)
+	case p < 28 && mortal:
+		l.send(rng, ack{of: of, command: client.Command{Name: "remove"}})
+	default:
+		a := &act{More: int64(rng.IntN(3)), Leave: rng.IntN(10) == 0}
+		if rng.IntN(3) > 0 {
+			a.Timer, a.AfterMs = "t"+strconv.Itoa(rng.IntN(4)), rng.Int64N(1500)
+		}
+		if rng.IntN(5) == 0 {
+			a.Cancel = "t" + strconv.Itoa(rng.IntN(4))
+		}
+		for range rng.IntN(6) {
+			// What is sent to an entity that is deleted shows in its events alone.
+			if d, mortal := chaosEntity(rng.IntN(wholes + briefs)); d.Type == "whole" || !mortal {
+				a.Sends = append(a.Sends, to{d.Type, d.ID, rng.IntN(2) == 0})
+			}
+		}
+		if last, now := l.fattest.Load(), time.Now().UnixNano(); of.Type == "brief" && now-last > int64(fatEvery) && l.fattest.CompareAndSwap(last, now) {
+			a.Reply = fatReply
+		}
+		data, err := json.Marshal(a)
+		if err != nil {
+			l.failed("%w", err)
+			return
+		}
+		l.send(rng, ack{of: of, act: a, command: client.Command{Name: "act", Data: data}})
+	}
+}
+
+// settledCode reports that an attempt's outcome is known.
+func settledCode(err error) bool {
+	switch client.CodeOf(err) {
+	case connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeUnknown:
+		return false
+	}
+	return true
+}
+
+// send carries a command out: some attempts are given up early, others go to
+// one node alone.
+func (l *chaosLoad) send(rng *rand.Rand, a ack) {
+	a.command.EntityType, a.command.EntityID, a.command.ID = a.of.Type, a.of.ID, client.NewCommandID()
+	patience := testkit.Patience
+	if rng.IntN(10) == 0 {
+		patience = time.Duration(1 + rng.Int64N(int64(50*time.Millisecond)))
+	}
+	for end := time.Now().Add(2 * testkit.Patience); ; patience = testkit.Patience {
+		c := l.every
+		if rng.IntN(3) == 0 {
+			c = l.clients[rng.IntN(len(l.clients))]
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		began := time.Now()
+		r, err := c.Send(ctx, a.command)
+		cancel()
+		if a.command.FirstTried.IsZero() {
+			a.command.FirstTried = began // of the attempts to come
+		}
+		switch {
+		case err == nil:
+			a.sequence, a.events, a.reply = r.Sequence, r.EventCount, checksum(r.Data)
+			l.mu.Lock()
+			l.acks[a.of] = append(l.acks[a.of], a)
+			l.mu.Unlock()
+			l.answers.Add(1)
+			return
+		case client.CodeOf(err) == connect.CodeAborted:
+			l.mu.Lock()
+			l.unknown = append(l.unknown, a)
+			l.mu.Unlock()
+			return
+		case settledCode(err), time.Now().After(end):
+			l.failed("%s %s %s: %w", a.of, a.command.Name, a.command.ID, err)
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func checksum(b []byte) uint64 { return crc64.Checksum(b, crc64.MakeTable(crc64.ECMA)) }
+
+// again sends one of an entity's last commands once more, anywhere: the answer
+// is what it was.
+func (l *chaosLoad) again(rng *rand.Rand, of dest) {
+	l.mu.Lock()
+	acks := l.acks[of]
+	l.mu.Unlock()
+	const last = 10
+	if len(acks) == 0 {
+		return
+	}
+	a := acks[len(acks)-1-rng.IntN(min(last, len(acks)))]
+	r, err := l.clients[rng.IntN(len(l.clients))].Send(context.Background(), a.command)
+	if err != nil {
+		if settledCode(err) {
+			l.failed("%s %s again: %w", of, a.command.ID, err)
+		}
+		return
+	}
+	if !r.Duplicate || r.Sequence != a.sequence || r.EventCount != a.events || checksum(r.Data) != a.reply {
+		l.failed("%s %s again: sequence %d, %d events, %d bytes, duplicate %v; before sequence %d, %d events", of, a.command.ID,
+			r.Sequence, r.EventCount, len(r.Data), r.Duplicate, a.sequence, a.events)
+	}
+	l.answers.Add(1)
+	l.resent.Add(1)
+}
+
+// look reads an entity's state.
+func (l *chaosLoad) look(of dest) {
+	s, _, err := readState(context.Background(), l.every, of)
+	switch {
+	case err != nil && settledCode(err):
+		l.failed("the state of %s: %w", of, err)
+	case err == nil && s.Stray != 0:
+		l.failed("%s got %d timers' commands that it should not have", of, s.Stray)
+	}
+	l.answers.Add(1)
+}
+
+func readState(ctx context.Context, c *client.Client, of dest) (s chaosState, raw []byte, err error) {
+	r, err := c.Query(ctx, client.Query{EntityType: of.Type, EntityID: of.ID, Name: "state"})
+	if err == nil {
+		err = json.Unmarshal(r.Data, &s)
+	}
+	return s, r.Data, err
+}

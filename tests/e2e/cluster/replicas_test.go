@@ -1,0 +1,200 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/history"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// replica is what a stopped node holds of a shard.
+type replica struct {
+	entities map[sharding.EntityID]content
+	rest     map[store.Class][sha256.Size]byte // what is beside heads and records
+}
+
+// content is what is held of an entity, and what of that are records.
+type content struct {
+	head     store.Head
+	records  int
+	last     journal.Sequence
+	link     journal.Hash      // of the chain, at last
+	digest   [sha256.Size]byte // of all records
+	commands map[string]bool   // by id, those with events
+}
+
+// beside are the classes of keys that are the same on every replica; packs of
+// records and of order are not.
+var beside = []store.Class{
+	store.ClassSnapshot, store.ClassTimer, store.ClassDue, store.ClassOutbox, store.ClassInbox, store.ClassCount, store.ClassDeadLetter,
+}
+
+// readReplicas reads the journal of a node that was stopped in order.
+func readReplicas(t *testing.T, dir string) map[sharding.ShardID]replica {
+	t.Helper()
+	out := map[sharding.ShardID]replica{}
+	eachJournal(t, dir, func(s *shardJournal) {
+		r := reader{out: replica{map[sharding.EntityID]content{}, map[store.Class][sha256.Size]byte{}}, terms: map[uint64]sharding.Term{}}
+		for id, h := range s.heads {
+			c := content{head: h, commands: map[string]bool{}}
+			if h.Cut != nil {
+				c.last, c.link = h.Cut.Sequence, h.Cut.Hash
+			}
+			r.out.entities[id] = c
+		}
+		if err := s.records(r.record); err != nil {
+			t.Fatalf("read shard %d in %s: %v", s.shard, dir, err)
+		}
+		for id, c := range r.out.entities {
+			if c.last != c.head.Sequence || c.link != c.head.Hash || uint64(c.records) != c.head.Records {
+				t.Errorf("%v in %s: %d records to sequence %d, the head has %d to %d", id, dir, c.records, c.last, c.head.Records, c.head.Sequence)
+			}
+		}
+		for _, class := range beside {
+			var sum [sha256.Size]byte
+			if err := s.scan(class, nil, func(rest, body []byte) error {
+				sum = sha256.Sum256(slices.Concat(sum[:], fmt.Appendf(nil, "%d %d ", len(rest), len(body)), rest, body))
+				return nil
+			}); err != nil {
+				t.Fatalf("read shard %d in %s: %v", s.shard, dir, err)
+			}
+			r.out.rest[class] = sum
+		}
+		r.checkTerms(t, s.shard)
+		out[s.shard] = r.out
+	})
+	return out
+}
+
+// reader reads the records of one shard.
+type reader struct {
+	out   replica
+	terms map[uint64]sharding.Term // by index
+	rec   journal.RecordView
+	chain journal.Chain
+}
+
+func (r *reader) record(of sharding.EntityID, at journal.Position, raw []byte) error {
+	if err := r.rec.Parse(raw); err != nil {
+		return err
+	}
+	id := r.rec.Entity()
+	c, headed := r.out.entities[id]
+	switch {
+	case id != of || !headed:
+		return fmt.Errorf("%v: a record of %v, with a head: %v", of, id, headed)
+	case r.rec.Expected != c.last || r.rec.Prev != c.link:
+		return fmt.Errorf("%v: a record begins behind sequence %d, the one before ends at %d", id, r.rec.Expected, c.last)
+	}
+	c.digest = sha256.Sum256(append(c.digest[:], raw...))
+	c.records, c.last, c.link = c.records+1, r.rec.Last(), r.chain.AfterView(r.rec.Prev, &r.rec)
+	if r.rec.EventCount > 0 {
+		command := string(r.rec.CommandID)
+		if c.commands[command] && r.rec.Section(journal.SectionSource) == nil {
+			return fmt.Errorf("%v: command %s took effect twice, again at sequence %d", id, command, c.last)
+		}
+		c.commands[command] = true
+	}
+	r.out.entities[id], r.terms[at.Index] = c, r.rec.Term
+	return nil
+}
+
+// checkTerms demands one writer at a time: along the log no record of a term is
+// behind one of a later term.
+func (r *reader) checkTerms(t *testing.T, shard sharding.ShardID) {
+	var last sharding.Term
+	for _, index := range slices.Sorted(maps.Keys(r.terms)) {
+		if r.terms[index] < last {
+			t.Errorf("shard %d: a record of term %d is behind one of term %d, at index %d", shard, r.terms[index], last, index)
+		}
+		last = r.terms[index]
+	}
+}
+
+// awaitLevel waits until every node has applied what every other has.
+func awaitLevel(cluster *testkit.Cluster) {
+	cluster.Await("all replicas are level", func() bool {
+		applied := map[uint32]uint64{}
+		for place, n := range cluster.Nodes() {
+			if !n.Running() {
+				continue
+			}
+			shards := cluster.Shards(place)
+			for _, s := range shards {
+				if was, seen := applied[s.GetShardId()]; seen && was != s.GetAppliedIndex() {
+					return false
+				}
+				applied[s.GetShardId()] = s.GetAppliedIndex()
+			}
+			if len(shards) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// compareReplicas demands of a cluster whose nodes were level and then stopped
+// in order that all replicas of a shard hold the same: records from the same
+// cut on, snapshots, timers, messages and what is remembered of them. It
+// returns one replica of each shard and how many records it has compared.
+func compareReplicas(t *testing.T, cluster *testkit.Cluster, shards int) (first map[sharding.ShardID]replica, compared int) {
+	t.Helper()
+	copies := map[sharding.ShardID]int{}
+	first = map[sharding.ShardID]replica{}
+	for _, n := range cluster.Nodes() {
+		for shard, r := range readReplicas(t, n.DataDir()) {
+			if copies[shard]++; copies[shard] == 1 {
+				first[shard] = r
+			}
+			want := first[shard]
+			if len(r.entities) != len(want.entities) {
+				t.Errorf("shard %d: %d entities on %s, %d on another", shard, len(r.entities), n.ID(), len(want.entities))
+			}
+			for id, want := range want.entities {
+				got := r.entities[id]
+				compared += got.records
+				if !reflect.DeepEqual(got.head, want.head) || got.digest != want.digest {
+					t.Errorf("%v differs on %s: %d records, %+v, elsewhere %d, %+v", id, n.ID(), got.records, got.head, want.records, want.head)
+				}
+			}
+			for class, sum := range want.rest {
+				if r.rest[class] != sum {
+					t.Errorf("shard %d: what is kept in class %q differs on %s", shard, class, n.ID())
+				}
+			}
+		}
+	}
+	for shard := sharding.ShardID(1); shard <= sharding.ShardID(shards); shard++ {
+		if copies[shard] < min(3, len(cluster.Nodes())) {
+			t.Errorf("shard %d is on %d nodes", shard, copies[shard])
+		}
+	}
+	return first, compared
+}
+
+// checkReplicas is compareReplicas, and demands that every command is there
+// that was acknowledged with events. It returns how many records it has
+// compared.
+func checkReplicas(t *testing.T, cluster *testkit.Cluster, shards int, h *history.History) (compared int) {
+	t.Helper()
+	first, compared := compareReplicas(t, cluster, shards)
+	for _, e := range h.Entities() {
+		id := sharding.EntityID{Type: e.Type, ID: e.ID}
+		held := first[sharding.ShardOf(id, uint32(shards))].entities[id]
+		for _, a := range h.Attempts(e) {
+			if !a.Query && a.Outcome == history.OK && a.EventCount > 0 && !held.commands[a.CommandID] {
+				t.Errorf("%s: command %s was acknowledged at sequence %d and is in no replica", e, a.CommandID, a.Sequence)
+			}
+		}
+	}
+	return compared
+}

@@ -1,0 +1,271 @@
+package entities
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// faulty is a node with the guest in C that commits every fault of the
+// contract on command. All its entities are in one lane.
+type faulty struct {
+	*node
+	api entityv1connect.EntityServiceClient
+}
+
+func newFaulty(t *testing.T) faulty {
+	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/faulty/faulty.c", shards: 1}
+	n.open()
+	return faulty{n, entityv1connect.NewEntityServiceClient(http.DefaultClient, "http://"+n.n.Addr())}
+}
+
+func (f faulty) try(id, command string) (client.Reply, error) {
+	return f.c.Send(f.t.Context(), client.Command{EntityType: "faulty", EntityID: id, Name: command})
+}
+
+func (f faulty) add(id string) uint64 {
+	f.t.Helper()
+	r, err := f.try(id, "add")
+	if err != nil {
+		f.t.Fatalf("add to %s: %v", id, err)
+	}
+	return r.Sequence
+}
+
+// ask answers with the number of a query.
+func (f faulty) ask(id, query string) uint64 {
+	f.t.Helper()
+	r, err := f.c.Query(f.t.Context(), client.Query{EntityType: "faulty", EntityID: id, Name: query})
+	if err != nil || len(r.Data) != 8 {
+		f.t.Fatalf("query %s of %s: %x, %v", query, id, r.Data, err)
+	}
+	return binary.LittleEndian.Uint64(r.Data)
+}
+
+func (f faulty) get(id string) *entityv1.GetEntityResponse {
+	f.t.Helper()
+	e, err := f.c.Entity(f.t.Context(), "faulty", id)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return e
+}
+
+// parked lists the entities that are.
+func (f faulty) parked() (ids []string) {
+	f.t.Helper()
+	list, err := f.api.ListEntities(f.t.Context(), connect.NewRequest(&entityv1.ListEntitiesRequest{EntityType: "faulty", Status: "parked"}))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, e := range list.Msg.GetEntities() {
+		ids = append(ids, e.GetEntityId())
+	}
+	return ids
+}
+
+func (f faulty) clear(id string) {
+	f.t.Helper()
+	if _, err := f.api.ClearFaults(f.t.Context(), connect.NewRequest(&entityv1.ClearFaultsRequest{EntityType: "faulty", EntityId: id})); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// internal demands that a call failed as a fault of the guest does.
+func internal(t *testing.T, what string, err error, text string) {
+	t.Helper()
+	var failed *client.Error
+	if !errors.As(err, &failed) || failed.Code != connect.CodeInternal || !strings.Contains(failed.Message, text) {
+		t.Errorf("%s: %v, want internal and %q", what, err, text)
+	}
+}
+
+// TestFaultsOfAGuestInC: on each fault that the contract names the caller gets
+// internal, nothing is stored, the instance is closed and its other entity is
+// loaded into another; the next command of the entity runs.
+func TestFaultsOfAGuestInC(t *testing.T) {
+	f := newFaulty(t)
+	const other = "other"
+	f.add(other)
+	for command, text := range map[string]string{
+		"trap": "trap: unreachable", "divide": "divide by zero", "read-outside": "out of bounds",
+		"log-outside": "forbidden call", "exit": "exited with code 3", "loop": "fuel spent", "recurse": "hostd_handle: ",
+		"span-outside": "span outside memory", "span-overflow": "span outside memory",
+		"no-frames": "frame ", "frame-too-long": "frame ", "unknown-kind": "frame ", "misplaced-kind": "frame ",
+		"two-replies": "frame ", "tag-first": "frame ", "nameless-event": "frame ", "bad-expression": "frame ",
+		"129-events": "events", "large-event": "limit 65536", "large-reply": "limit 262144", "large-output": "output over limit", "long-rejection": "limit 4096",
+	} {
+		id := "of-" + command
+		f.add(id)
+		if f.ask(other, "handled") == 0 {
+			t.Fatalf("%s: the instance has had no command: the test shows nothing", command)
+		}
+		_, err := f.try(id, command)
+		internal(t, command, err, "guest fault")
+		e := f.get(id)
+		if e.GetSequence() != 1 || e.GetFaults() != 1 || !strings.Contains(e.GetLastError(), text) {
+			t.Errorf("%s: sequence %d, %d faults, %q; want 1, 1 and %q", command, e.GetSequence(), e.GetFaults(), e.GetLastError(), text)
+		}
+		if handled, loaded, count := f.ask(other, "handled"), f.ask(other, "loaded"), f.ask(other, "count"); handled != 0 || loaded != 1 || count != 1 {
+			t.Errorf("%s: the other entity's instance has had %d commands and holds %d entities, its count is %d", command, handled, loaded, count)
+		}
+		if sequence, count := f.add(id), f.ask(id, "count"); sequence != 2 || count != 2 {
+			t.Errorf("%s: afterwards the sequence is %d and the count %d", command, sequence, count)
+		}
+		if e := f.get(id); e.GetFaults() != 0 {
+			t.Errorf("%s: after a command that ran there are %d faults", command, e.GetFaults())
+		}
+	}
+	for query, text := range map[string]string{"trap": "unreachable", "event": "frame "} {
+		_, err := f.c.Query(t.Context(), client.Query{EntityType: "faulty", EntityID: other, Name: query})
+		internal(t, "query "+query, err, "guest fault")
+		if e := f.get(other); e.GetSequence() != 1 || !strings.Contains(e.GetLastError(), text) {
+			t.Errorf("query %s: sequence %d, %q", query, e.GetSequence(), e.GetLastError())
+		}
+		f.add("of-trap")
+		f.clear(other)
+	}
+	if parked := f.parked(); len(parked) > 0 {
+		t.Errorf("%v are parked", parked)
+	}
+}
+
+// TestNoFaultsOfAGuestInC: what only looks like a fault is none.
+func TestNoFaultsOfAGuestInC(t *testing.T) {
+	f := newFaulty(t)
+	f.add("a")
+	_, err := f.try("a", "reject-after-event")
+	var rejected *client.RejectedError
+	if !errors.As(err, &rejected) || rejected.Code != "changed_my_mind" {
+		t.Errorf("a rejection behind an event: %v", err)
+	}
+	if sequence, count := f.get("a").GetSequence(), f.ask("a", "count"); sequence != 1 || count != 1 {
+		t.Errorf("after it the sequence is %d and the count %d", sequence, count)
+	}
+	for _, command := range []string{"flood-log", "grow-all"} {
+		if _, err := f.try("a", command); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	if e := f.get("a"); f.add("a") != 2 || e.GetFaults() != 0 {
+		t.Errorf("in the end: %v", e)
+	}
+}
+
+// TestEventsThatCannotBeApplied: an event is never skipped. Its entity is
+// stopped and then parked; its history is there, and so are all others.
+func TestEventsThatCannotBeApplied(t *testing.T) {
+	f := newFaulty(t)
+	f.add("other")
+	want := 0
+	for command, text := range map[string]string{"unappliable": "status 1", "trapping": "unreachable", "endless": "fuel spent", "timed": "forbidden call"} {
+		id := "of-" + command
+		f.add(id)
+		if r, err := f.try(id, command); err != nil || r.Sequence != 2 {
+			t.Fatalf("%s: %+v, %v", command, r, err)
+		}
+		_, err := f.try("breaker-of-"+command, "trap") // everyone is loaded anew
+		internal(t, "trap", err, "unreachable")
+		for range 3 {
+			_, err := f.c.Query(t.Context(), client.Query{EntityType: "faulty", EntityID: id, Name: "count"})
+			internal(t, command, err, "hostd_apply")
+		}
+		want++
+		if e := f.get(id); e.GetStatus() != "parked" || e.GetSequence() != 2 || !strings.Contains(e.GetLastError(), text) {
+			t.Errorf("%s: %s at %d, %q", command, e.GetStatus(), e.GetSequence(), e.GetLastError())
+		}
+		if got := f.ask("other", "count"); got != 1 {
+			t.Errorf("%s: the other entity's count is %d", command, got)
+		}
+	}
+	if parked := f.parked(); len(parked) != want {
+		t.Errorf("%v are parked", parked)
+	}
+}
+
+// TestFaultLadder climbs it: the first fault closes the instance, the second
+// has the entity run alone, the third parks it for a while. An operator sees
+// that and ends it.
+func TestFaultLadder(t *testing.T) {
+	f := newFaulty(t)
+	for _, id := range []string{"a", "b", "c"} {
+		f.add(id)
+	}
+	fault := func() {
+		t.Helper()
+		_, err := f.try("a", "trap")
+		internal(t, "trap", err, "unreachable")
+	}
+	loaded := func(id string) uint64 { t.Helper(); return f.ask(id, "loaded") }
+	fault()
+	if b, c, a := loaded("b"), loaded("c"), loaded("a"); b != 1 || c != 2 || a != 3 {
+		t.Errorf("after a fault the instances hold %d, %d and %d entities, want one with all, loaded one by one", b, c, a)
+	}
+	fault()
+	f.ask("b", "count")
+	if a, b, c := loaded("a"), loaded("b"), loaded("c"); a != 1 || b != 1 || c != 2 {
+		t.Errorf("after two the instances hold %d, %d and %d entities, want one alone", a, b, c)
+	}
+	fault()
+	if e := f.get("a"); e.GetStatus() != "parked" || e.GetFaults() != 3 || e.GetParkedUntil() == nil {
+		t.Errorf("after three: %v", e)
+	}
+	_, err := f.try("a", "add")
+	internal(t, "a parked entity", err, "parked")
+	if got := fmt.Sprint(f.parked()); got != "[a]" {
+		t.Errorf("%s are parked", got)
+	}
+	if loaded("b") != 2 || f.ask("c", "count") != 1 {
+		t.Error("the others are not as they were")
+	}
+	f.clear("a")
+	if e := f.get("a"); e.GetStatus() != "active" || e.GetFaults() != 0 || e.GetParkedUntil() != nil || len(f.parked()) != 0 {
+		t.Errorf("cleared: %v", e)
+	}
+	if got := f.add("a"); got != 2 {
+		t.Errorf("after that the sequence is %d", got)
+	}
+}
+
+// TestPoisonedTimerIsSkipped: a timer whose command faults parks its entity; a
+// operator sees it, skips it, and that is on record.
+func TestPoisonedTimerIsSkipped(t *testing.T) {
+	f := newFaulty(t)
+	f.add("a")
+	if _, err := f.try("a", "arm"); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(testkit.Patience); f.get("a").GetStatus() != "parked"; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the entity is never parked: %v", f.get("a"))
+		}
+	}
+	if e := f.get("a"); len(e.GetTimers()) != 1 || e.GetTimers()[0].GetName() != "bomb" || e.GetTimers()[0].GetCommand() != "trap" {
+		t.Fatalf("the timers are %v", e.GetTimers())
+	}
+	for range 2 { // the second time nothing is left to do
+		skip := &entityv1.SkipTimerRequest{EntityType: "faulty", EntityId: "a", Timer: "bomb", CommandId: "by-ann"}
+		if _, err := f.api.SkipTimer(t.Context(), connect.NewRequest(skip)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.clear("a")
+	if got := f.add("a"); got != 2 {
+		t.Errorf("afterwards the sequence is %d", got)
+	}
+	e := f.get("a")
+	if len(e.GetTimers()) != 0 || len(e.GetActs()) != 1 || e.GetActs()[0].GetKind() != "skip-timer" || e.GetActs()[0].GetTimer() != "bomb" || e.GetActs()[0].GetCommandId() != "by-ann" {
+		t.Errorf("timers %v, acts %v", e.GetTimers(), e.GetActs())
+	}
+}

@@ -1,0 +1,147 @@
+package entities
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// TestOldStatesAreFoldedByTheirModule: after a module that evolves states in
+// another way has taken a type over, the entity's state is what the new one
+// makes of all events; the states of before are what the old one made of them,
+// from a snapshot or from the first event, also after a stop and after the old
+// one was activated again.
+func TestOldStatesAreFoldedByTheirModule(t *testing.T) {
+	n := newNode(t)
+	n.fill("trail", 0, 60)
+	live := func() int64 {
+		t.Helper()
+		r, err := n.c.Query(t.Context(), client.Query{EntityType: "trail", EntityID: "x", Name: "state"})
+		var s state
+		if err == nil {
+			err = json.Unmarshal(r.Data, &s)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Total
+	}
+	first := n.active("trail")
+	if _, err := n.c.Upload(t.Context(), testkit.BuildGuest(t, "tests/e2e/entities/later"), true); err != nil {
+		t.Fatal(err)
+	}
+	if total := live(); total != 120 {
+		t.Errorf("the new module makes %d of the events", total)
+	}
+	n.fill("trail", 60, 5)
+	for range 2 {
+		for at, want := range map[uint64]int64{0: 0, 1: 1, 40: 40, 49: 49, 50: 50, 55: 55, 60: 60, 61: 122, 65: 130} {
+			if s, err := n.fold("trail", at); err != nil || s.Total != want {
+				t.Errorf("the state at %d: %d, want %d: %v", at, s.Total, want, err)
+			}
+		}
+		n.stop()
+		n.start()
+	}
+	if _, err := n.c.Activate(t.Context(), "trail", first); err != nil {
+		t.Fatal(err)
+	}
+	if total := live(); total != 65 {
+		t.Errorf("the old module makes %d of the events", total)
+	}
+	if s, err := n.fold("trail", 61); err != nil || s.Total != 122 {
+		t.Errorf("the state at 61: %d: %v", s.Total, err)
+	}
+}
+
+// TestIdleTimeIsTheTypes: an entity leaves memory when it was idle for as long
+// as its type says, which is what the module that serves it now says.
+func TestIdleTimeIsTheTypes(t *testing.T) {
+	n := newNode(t)
+	n.fill("trail", 0, 3)
+	resident := func() bool {
+		t.Helper()
+		e, err := n.c.Entity(t.Context(), "trail", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.GetResident()
+	}
+	if !resident() {
+		t.Fatal("of a type that says nothing an entity leaves at once")
+	}
+	if _, err := n.c.Upload(t.Context(), testkit.BuildGuest(t, "tests/e2e/entities/later"), true); err != nil {
+		t.Fatal(err)
+	}
+	n.fill("trail", 3, 3)
+	for end := time.Now().Add(testkit.Patience); resident(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it never leaves")
+		}
+	}
+	if s, err := n.fold("trail", 6); err != nil || s.Total != 12 {
+		t.Errorf("its state: %+v %v", s, err)
+	}
+}
+
+// TestStatesOfCutHistories: of an entity whose first events were cut, states
+// are folded from its oldest snapshot on, by a later module too; what is before
+// says where they begin.
+func TestStatesOfCutHistories(t *testing.T) {
+	n := newNode(t)
+	commands := uint64(10_100)
+	n.fill("trail", 0, int(commands))
+	commands += uint64(n.fillUntilCut("trail", int(commands)))
+	begins := n.begins("trail")
+	var oldest uint64
+	_, err := n.fold("trail", begins)
+	if _, after, found := strings.Cut(fmt.Sprint(err), "from sequence "); found {
+		fmt.Sscan(after, &oldest)
+	}
+	if connect.CodeOf(err) != connect.CodeOutOfRange || oldest <= begins || oldest > commands {
+		t.Fatalf("the state at %d: %v", begins, err)
+	}
+	if _, err := n.fold("trail", oldest-1); connect.CodeOf(err) != connect.CodeOutOfRange {
+		t.Errorf("the state at %d: %v", oldest-1, err)
+	}
+	if _, err := n.c.Upload(t.Context(), testkit.BuildGuest(t, "tests/e2e/entities/later"), true); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []uint64{oldest, oldest + 1, commands} {
+		if s, err := n.fold("trail", at); err != nil || s.Total != int64(at) {
+			t.Errorf("the state at %d: %d: %v", at, s.Total, err)
+		}
+	}
+}
+
+// fold is the state of x of a type as of a sequence.
+func (n *node) fold(entityType string, at uint64) (s state, err error) {
+	n.t.Helper()
+	res, err := n.api().GetState(n.t.Context(), connect.NewRequest(&entityv1.GetStateRequest{EntityType: entityType, EntityId: "x", AtSequence: &at}))
+	if err != nil {
+		return s, err
+	}
+	text, err := res.Msg.GetJson().MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	return s, err
+}
+
+// active is the digest of the module that serves a type.
+func (n *node) active(entityType string) string {
+	n.t.Helper()
+	e, err := n.c.Entity(n.t.Context(), entityType, "x")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return e.GetModuleDigest()
+}

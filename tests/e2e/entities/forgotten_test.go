@@ -1,0 +1,113 @@
+package entities
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+)
+
+// TestForgottenRetries: what an entity has carried out and forgotten is not
+// carried out again for a caller that says how long ago it tried, before and
+// after the node started again; what is remembered is answered, and what was
+// never tried is carried out.
+func TestForgottenRetries(t *testing.T) {
+	const commands, window = 10_200, 10_000
+	began := time.Now()
+	n := newNode(t)
+	n.remove("x", "long-ago")
+	n.fill("alarm", 0, commands)
+	total := int64(commands)
+	retry := func(i int) client.Command {
+		c := adding("alarm")(i)
+		c.FirstTried = began
+		return c
+	}
+	for life := range 2 {
+		for _, i := range []int{5, commands + 1000} { // forgotten, and never seen
+			if r, err := n.c.Send(t.Context(), retry(i)); client.CodeOf(err) != connect.CodeAborted || !client.OutcomeUnknown(err) {
+				t.Errorf("life %d, a retry of command %d: %+v %v", life, i, r, err)
+			}
+		}
+		for _, i := range []int{commands - window/2, commands - 1} {
+			if r, err := n.c.Send(t.Context(), retry(i)); err != nil || !r.Duplicate || r.Sequence != uint64(i+1) {
+				t.Errorf("life %d, a retry of command %d: %+v %v", life, i, r, err)
+			}
+		}
+		if code, text := n.post(5, time.Since(began)); code != http.StatusConflict || !strings.Contains(text, `"aborted"`) || !strings.Contains(text, "COMMAND_OUTCOME_UNKNOWN") {
+			t.Errorf("life %d, a retry over HTTP: %d %s", life, code, text)
+		}
+		if s, _ := n.state("x"); s.Total != total {
+			t.Errorf("life %d: the total is %d, want %d", life, s.Total, total)
+		}
+		if m := n.metrics(); !strings.Contains(m, "\nhostd_retries_refused_total 3\n") {
+			t.Errorf("life %d: the metrics do not say that 3 retries were refused", life)
+		}
+		n.refusesActs("x", "long-ago", time.Since(began))
+		// First attempts, here and where nothing is forgotten.
+		if code, text := n.post(2*commands+life, 0); code != http.StatusOK {
+			t.Errorf("life %d, a first attempt over HTTP: %d %s", life, code, text)
+		}
+		total++
+		young := retry(life)
+		young.EntityID = "young"
+		if r, err := n.c.Send(t.Context(), young); err != nil || r.Duplicate {
+			t.Errorf("life %d, a retry to an entity that remembers all: %+v %v", life, r, err)
+		}
+		if life == 0 {
+			n.stop()
+			n.start()
+		}
+	}
+}
+
+// post sends a command of adding to x over plain HTTP, which was first tried
+// some time ago, or never.
+func (n *node) post(i int, ago time.Duration) (code int, text string) {
+	n.t.Helper()
+	cmd := adding("alarm")(i)
+	body := `{"entityType":"alarm","entityId":"x","command":"add","json":{"amount":1},"commandId":"` + cmd.ID + `","firstAttemptAgeMs":` + strconv.FormatInt(ago.Milliseconds(), 10) + `}`
+	res, err := http.Post("http://"+n.n.Addr()+"/hostd.entity.v1.EntityService/Send", "application/json", strings.NewReader(body))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return res.StatusCode, string(answer)
+}
+
+// refusesActs: a deletion and a skipped timer of so long ago, of which an
+// entity does not know any more, are not carried out.
+func (n *node) refusesActs(id, command string, ago time.Duration) {
+	n.t.Helper()
+	before, _ := n.state(id)
+	age := uint64(ago.Milliseconds())
+	_, deleted := n.api().Delete(n.t.Context(), connect.NewRequest(&entityv1.DeleteRequest{
+		EntityType: "alarm", EntityId: id, CommandId: command, FirstAttemptAgeMs: age,
+	}))
+	_, skipped := n.api().SkipTimer(n.t.Context(), connect.NewRequest(&entityv1.SkipTimerRequest{
+		EntityType: "alarm", EntityId: id, Timer: "none", CommandId: command, FirstAttemptAgeMs: age,
+	}))
+	for act, err := range map[string]error{"deletion": deleted, "skipped timer": skipped} {
+		if connect.CodeOf(err) != connect.CodeAborted {
+			n.t.Errorf("a late %s: %v", act, err)
+		}
+	}
+	if s, _ := n.state(id); s != before {
+		n.t.Errorf("%+v is %+v after refused requests", before, s)
+	}
+	_, err := n.api().Delete(n.t.Context(), connect.NewRequest(&entityv1.DeleteRequest{EntityType: "alarm", EntityId: id, FirstAttemptAgeMs: age}))
+	if connect.CodeOf(err) != connect.CodeInvalidArgument {
+		n.t.Errorf("an age without an id: %v", err)
+	}
+}

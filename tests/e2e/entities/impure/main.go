@@ -1,0 +1,61 @@
+// Impure is a module with types that break the contract, each in its way: what
+// is in their state is not in their events. One of them keeps it.
+package main
+
+import hostd "github.com/hostd/hostd/guest-sdk/go"
+
+// State of an entity.
+type State struct {
+	Total int64  `json:"total"`
+	Luck  uint64 `json:"luck"`
+}
+
+// Add is a command that adds an amount, and its event.
+type Add struct {
+	Amount int64 `json:"amount"`
+}
+
+// Added is an event.
+type Added Add
+
+func entity(name string, handle func(*hostd.Context, *State), look func(*State)) *hostd.Type[State] {
+	t := hostd.Entity[State](name, hostd.JSON, hostd.SnapshotEvery(2), hostd.PassivateAfter(20*hostd.Millisecond))
+	hostd.Event(t, "added", func(s *State, e Added) { s.Total += e.Amount })
+	hostd.Command(t, "add", func(c *hostd.Context, s *State, cmd Add) (State, error) {
+		c.Emit(Added(cmd))
+		handle(c, s)
+		return *s, nil
+	})
+	hostd.Command(t, "leave", func(c *hostd.Context, s *State, cmd Add) (State, error) {
+		c.Emit(Added(cmd))
+		handle(c, s)
+		c.Passivate()
+		return *s, nil
+	})
+	hostd.Query(t, "state", func(_ *hostd.View, s *State, _ hostd.None) (State, error) {
+		look(s)
+		return *s, nil
+	})
+	return t
+}
+
+func nothing(*State) {}
+
+// Lucky keeps a random number in its state.
+func Lucky() *hostd.Type[State] {
+	return entity("lucky", func(c *hostd.Context, s *State) { s.Luck = c.Random() }, nothing)
+}
+
+// Watched counts the queries that it has answered.
+func Watched() *hostd.Type[State] {
+	return entity("watched", func(*hostd.Context, *State) {}, func(s *State) { s.Luck++ })
+}
+
+// Fair keeps the contract.
+func Fair() *hostd.Type[State] {
+	return entity("fair", func(*hostd.Context, *State) {}, nothing)
+}
+
+var _ = hostd.Serve("impure", "1.0.0", Lucky(), Watched(), Fair())
+
+func main() {}

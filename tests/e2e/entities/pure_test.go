@@ -1,0 +1,180 @@
+package entities
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// lines is what a node has logged. It is safe for concurrent use.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// of is the lines that have a word.
+func (l *lines) of(word string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(strings.Split(l.text.String(), "\n"), func(line string) bool { return !strings.Contains(line, word) })
+}
+
+// counted is a counter of a type.
+func (n *node) counted(metric, entityType string) (count float64) {
+	n.t.Helper()
+	for line := range strings.Lines(n.metrics()) {
+		if value, found := strings.CutPrefix(line, fmt.Sprintf("%s{entity_type=%q} ", metric, entityType)); found {
+			fmt.Sscan(value, &count)
+		}
+	}
+	return count
+}
+
+// checked waits until so many more states of a type were compared, and returns
+// how many of all differ.
+func (n *node) checked(entityType string, more float64) (diverged float64) {
+	n.t.Helper()
+	const compared = "hostd_guest_states_compared_total"
+	want := n.seen[entityType] + more
+	for end := time.Now().Add(testkit.Patience); n.counted(compared, entityType) < want; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			n.t.Fatalf("%v states of %s were compared, want %v", n.counted(compared, entityType), entityType, want)
+		}
+	}
+	if n.seen == nil {
+		n.seen = map[string]float64{}
+	}
+	n.seen[entityType] = n.counted(compared, entityType)
+	return n.counted("hostd_guest_divergence_total", entityType)
+}
+
+func (n *node) passivate(entityType, id string) {
+	n.t.Helper()
+	if _, err := n.api().Passivate(n.t.Context(), connect.NewRequest(&entityv1.PassivateRequest{EntityType: entityType, EntityId: id})); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) command(entityType, id, name, data string) {
+	n.t.Helper()
+	if _, err := n.c.Send(n.t.Context(), client.Command{EntityType: entityType, EntityID: id, Name: name, Data: []byte(data)}); err != nil {
+		n.t.Fatalf("%s %s %s: %v", name, entityType, id, err)
+	}
+}
+
+func (n *node) query(entityType, id string) {
+	n.t.Helper()
+	if _, err := n.c.Query(n.t.Context(), client.Query{EntityType: entityType, EntityID: id, Name: "state"}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// TestImpureGuestsAreNamed: a type that keeps in its state what no event says
+// is counted and named once in the log, however its entities leave, and
+// although snapshots were taken of such states meanwhile; another type of its
+// module is not.
+func TestImpureGuestsAreNamed(t *testing.T) {
+	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/impure", checks: 1, log: &lines{}}
+	n.open()
+	leave := []func(entityType, id string){
+		n.passivate, // when it is asked to
+		func(entityType, id string) { n.command(entityType, id, "leave", `{"amount":1}`) }, // by itself
+		func(string, string) {}, // when it is idle
+	}
+	for i, left := range leave {
+		for _, entityType := range []string{"lucky", "watched", "fair"} {
+			id := fmt.Sprintf("x%d", i)
+			for range 4 { // a snapshot is taken of each second state
+				n.command(entityType, id, "add", `{"amount":1}`)
+			}
+			n.query(entityType, id)
+			left(entityType, id)
+			diverged := n.checked(entityType, 1)
+			if entityType == "fair" && diverged != 0 {
+				t.Errorf("%d: %v states of an honest type differ", i, diverged)
+			}
+			if entityType != "fair" && diverged < float64(i+1) {
+				t.Errorf("%d: of %s %v states differ", i, entityType, diverged)
+			}
+		}
+	}
+	for entityType, want := range map[string]int{"lucky": 1, "watched": 1, "fair": 0} {
+		if said := n.log.of("entity_type=" + entityType + " "); len(said) != want {
+			t.Errorf("the log names %s %d times, want %d: %q", entityType, len(said), want, said)
+		}
+	}
+}
+
+// TestHonestGuestsAreNotNamed: entities that evolve by their events alone are
+// compared again and again and never differ: with snapshots and without, with
+// timers and schedules, deleted and come to life again, cut, of a type that
+// keeps its latest state, and read by a later module that evolves old events
+// otherwise.
+func TestHonestGuestsAreNotNamed(t *testing.T) {
+	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", checks: 1, log: &lines{}}
+	n.open()
+	if _, err := n.c.Upload(t.Context(), testkit.BuildExample(t, "session"), true); err != nil {
+		t.Fatal(err)
+	}
+	demand := func(entityType string, more float64) {
+		t.Helper()
+		if diverged := n.checked(entityType, more); diverged != 0 {
+			t.Errorf("%v states of %s differ: %q", diverged, entityType, n.log.of("not pure"))
+		}
+	}
+	for round := range 4 {
+		n.send("ringing", "repeat", map[string]any{"name": "r", "everyMs": 100})
+		for i := range 7 * (round + 1) {
+			n.send("x", "add", map[string]int{"amount": i})
+			n.command("session", "mall-x", "login", "")
+			n.command("session", "mall-x", "add", fmt.Sprintf(`{"item":"tea","quantity":%d}`, i+1))
+		}
+		n.send("ringing", "arm", arm{"once", 0, 1})
+		n.fill("trail", 40*round, 40)
+		for _, id := range []string{"x", "ringing"} {
+			n.passivate("alarm", id)
+			demand("alarm", 1)
+		}
+		if n.command("session", "mall-x", "logout", ""); round == 2 {
+			n.command("session", "mall-x", "login", "")
+		}
+		n.passivate("session", "mall-x")
+		demand("session", 1)
+		n.command("keeper", "x", "add", `{"amount":1}`)
+		n.command("keeper", "x", "leave", "")
+		demand("keeper", 1)
+		n.passivate("trail", "x")
+		demand("trail", 1)
+		n.send("x", "add", map[string]int{"amount": round})
+		if n.passivate("alarm", "x"); round == 1 {
+			n.send("x", "remove", nil)
+			n.send("x", "add", map[string]int{"amount": 1})
+			n.passivate("alarm", "x")
+		}
+		demand("alarm", 1)
+	}
+	if _, err := n.c.Upload(t.Context(), testkit.BuildGuest(t, "tests/e2e/entities/later"), true); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		n.fill("trail", 160+30*i, 30)
+		n.passivate("trail", "x")
+		demand("trail", 1)
+	}
+}

@@ -1,0 +1,93 @@
+// Guest is four entity types for the tests of floods: fork, whose command leads
+// to two more; alarm, whose timers set themselves again; bell, which has honest
+// ones; and pass, a chain of messages that ends.
+package main
+
+import (
+	"strconv"
+
+	hostd "github.com/hostd/hostd/guest-sdk/go"
+)
+
+// Count is the state of all of them: how often something was done.
+type Count struct {
+	N int64 `json:"n"`
+}
+
+// Done is the event that counts.
+type Done struct{}
+
+// Ring sets timers, due after so many milliseconds.
+type Ring struct {
+	Timers  int64  `json:"timers"`
+	AfterMs int64  `json:"afterMs"`
+	Pad     string `json:"pad"`
+}
+
+// Hop is a command that goes on so often.
+type Hop struct {
+	Left int64 `json:"left"`
+}
+
+func typ(name string) *hostd.Type[Count] {
+	t := hostd.Entity[Count](name, hostd.JSON)
+	hostd.Event(t, "done", func(s *Count, _ Done) { s.N++ })
+	hostd.Query(t, "count", func(_ *hostd.View, s *Count, _ hostd.None) (Count, error) { return *s, nil })
+	return t
+}
+
+func fork() *hostd.Type[Count] {
+	t := typ("fork")
+	hostd.Command(t, "fork", func(c *hostd.Context, _ *Count, _ hostd.None) (hostd.None, error) {
+		c.Emit(Done{})
+		for range 2 {
+			c.Send("fork", strconv.FormatUint(c.Random(), 36), "fork", hostd.None{})
+		}
+		return hostd.None{}, nil
+	})
+	return t
+}
+
+func alarm() *hostd.Type[Count] {
+	t := typ("alarm")
+	hostd.Command(t, "ring", func(c *hostd.Context, _ *Count, r Ring) (hostd.None, error) {
+		c.Emit(Done{})
+		for i := range r.Timers {
+			c.SetTimer("t"+strconv.FormatInt(i, 10), c.Now(), "ring", r)
+		}
+		return hostd.None{}, nil
+	})
+	return t
+}
+
+func bell() *hostd.Type[Count] {
+	t := typ("bell")
+	hostd.Command(t, "arm", func(c *hostd.Context, _ *Count, r Ring) (hostd.None, error) {
+		for i := range r.Timers {
+			c.SetTimer("t"+strconv.FormatInt(i, 10), c.Now().Add(hostd.Duration(r.AfterMs)*hostd.Millisecond), "strike", hostd.None{})
+		}
+		return hostd.None{}, nil
+	})
+	hostd.Command(t, "strike", func(c *hostd.Context, _ *Count, _ hostd.None) (hostd.None, error) {
+		c.Emit(Done{})
+		return hostd.None{}, nil
+	})
+	return t
+}
+
+func pass() *hostd.Type[Count] {
+	t := typ("pass")
+	hostd.Command(t, "pass", func(c *hostd.Context, _ *Count, h Hop) (hostd.None, error) {
+		c.Emit(Done{})
+		if h.Left > 0 {
+			id, _ := strconv.Atoi(c.EntityID())
+			c.Send("pass", strconv.Itoa(id+1), "pass", Hop{h.Left - 1})
+		}
+		return hostd.None{}, nil
+	})
+	return t
+}
+
+var _ = hostd.Serve("floods", "1.0.0", fork(), alarm(), bell(), pass())
+
+func main() {}

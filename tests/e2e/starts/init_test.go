@@ -1,0 +1,124 @@
+package starts
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// unfounded is a cluster of nodes that nothing tells to found one; those at the
+// places run, and wait for an operator.
+func unfounded(t *testing.T, places ...int) *testkit.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes clusters of processes")
+	}
+	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Flags: []string{"--bootstrap=false"}})
+	for _, i := range places {
+		if err := c.Node(i).Launch(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, i := range places {
+		c.Await(c.Node(i).ID()+" says what it waits for", func() bool {
+			return strings.Contains(notReady(t, c.Node(i)), "'hostd cluster init'")
+		})
+	}
+	return c
+}
+
+// Nodes with seeds that nothing tells to found wait for an operator, who has to
+// say it to one of them.
+func TestInitFoundsACluster(t *testing.T) {
+	c := unfounded(t, 0, 1, 2)
+	if _, err := c.Node(1).Client(client.Options{Timeout: time.Second}).Cluster(t.Context()); err == nil {
+		t.Error("a node without a cluster describes one")
+	}
+	out, code := c.Node(1).Run("cluster", "init", "--addr", c.Node(1).API())
+	id, said := strings.CutSuffix(strings.TrimPrefix(out, "cluster "), " founded\n")
+	if code != 0 || !said || id == "" {
+		t.Fatalf("hostd cluster init: exit code %d, %s", code, out)
+	}
+	c.Start()
+	for _, n := range c.Nodes() {
+		if out, code := n.Run("cluster", "init", "--addr", n.API()); code != 0 || out != "cluster "+id+" exists; nothing was done\n" {
+			t.Errorf("hostd cluster init on %s of cluster %s: exit code %d, %s", n.ID(), id, code, out)
+		}
+	}
+	if o := c.Overview(0); o.GetClusterId() != id || len(o.GetMembers()) != 3 {
+		t.Errorf("n1 sees %v", o)
+	}
+}
+
+// Several nodes may be told so at once: one founds, and all name its cluster.
+func TestInitOnSeveralNodesAtOnce(t *testing.T) {
+	testkit.Long(t, "long")
+	for range 3 {
+		c := unfounded(t, 0, 1, 2)
+		said, errs := make([]*clusterv1.InitializeResponse, 3), make([]error, 3)
+		var asked sync.WaitGroup
+		for i, n := range c.Nodes() {
+			cl := n.Client(client.Options{Timeout: testkit.Patience})
+			asked.Go(func() { said[i], errs[i] = cl.Initialize(t.Context()) })
+		}
+		asked.Wait()
+		founded := 0
+		for i, r := range said {
+			if errs[i] != nil || r.GetClusterId() != said[0].GetClusterId() {
+				t.Fatalf("n%d: %v, %v; n1: %v", i+1, r, errs[i], said[0])
+			}
+			if r.GetFounded() {
+				founded++
+			}
+		}
+		c.Start()
+		if o := c.Overview(2); founded != 1 || o.GetClusterId() != said[0].GetClusterId() || len(o.GetMembers()) != 3 {
+			t.Errorf("%d nodes founded cluster %s; n3 sees %v", founded, said[0].GetClusterId(), o)
+		}
+		c.KillAll()
+	}
+}
+
+// A cluster is founded without a minority that is silent. A node that hears no
+// majority says whom it misses, and founds when that is there.
+func TestInitNeedsAMajority(t *testing.T) {
+	testkit.Long(t, "long")
+	c := unfounded(t, 0)
+	first := c.Node(0).Client(client.Options{Timeout: 4 * time.Second})
+	// Its first answer may come before it has asked all seeds.
+	c.Node(0).Until("n1 says whom it misses", func() error {
+		said, err := first.Initialize(t.Context())
+		if err == nil {
+			t.Fatalf("alone: %v", said)
+		}
+		if strings.Contains(err.Error(), "2 of 2 seeds are silent") && strings.Contains(err.Error(), c.Seed(2)) {
+			return nil
+		}
+		return err
+	})
+	if err := c.Node(1).Launch(); err != nil {
+		t.Fatal(err)
+	}
+	c.Await("the order has stood, and n1 has founded", func() bool {
+		return strings.Contains(c.Node(0).Log(), "founding a cluster")
+	})
+	// Who is silent is in the answer of who waits.
+	other := unfounded(t, 0, 1)
+	said, err := other.Node(1).Client(client.Options{Timeout: testkit.Patience}).Initialize(t.Context())
+	if missing := other.Seed(2); err != nil || !said.GetFounded() || !slices.Equal(said.GetSilentSeeds(), []string{missing}) {
+		t.Errorf("two of three: %v, %v; %s is silent", said, err, missing)
+	}
+	for _, c := range []*testkit.Cluster{c, other} {
+		c.Start()
+		if o := c.Overview(2); len(o.GetMembers()) != 3 {
+			t.Errorf("n3 sees %v", o)
+		}
+		c.KillAll()
+	}
+}

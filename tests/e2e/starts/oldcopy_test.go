@@ -1,0 +1,109 @@
+package starts
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// A directory that is put back as it was some starts ago has forgotten what its
+// node promised since. It must not vote: what was acknowledged without it and
+// with it survives, and it gets new replicas from the others.
+func TestOldCopyOfADirectory(t *testing.T) {
+	testkit.Long(t, "long")
+	if testing.Short() {
+		t.Skip("takes a cluster of processes through several starts")
+	}
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
+	c.Push("counter")
+	testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 1)
+	c.Stop(0)
+	copied := t.TempDir() + "/old"
+	if err := os.CopyFS(copied, os.DirFS(c.Node(0).DataDir())); err != nil {
+		t.Fatal(err)
+	}
+	c.Node(0).Start()
+	c.AwaitSpread()
+	c.Stop(2)
+	testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 2) // on n1 and n2 alone
+	c.KillAll()
+	if err := os.RemoveAll(c.Node(0).DataDir()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(c.Node(0).DataDir(), os.DirFS(copied)); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range []int{0, 2} {
+		if err := c.Node(i).Launch(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Await("n1 says that its disk went back in time", func() bool {
+		return strings.Contains(notReady(t, c.Node(0)), "older copy")
+	})
+	// n1 and n3 are a majority of the voters, and do not make one.
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	for _, i := range []int{0, 2} {
+		cl, err := client.New([]string{c.Node(i).API()}, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply, err := cl.Send(ctx, client.Command{EntityType: "counter", EntityID: "c0", Name: "add", Data: []byte(`{"amount":1}`)})
+		if err == nil {
+			t.Errorf("%s acknowledged %s without those who know of what was acknowledged", c.Node(i).ID(), reply.Data)
+		}
+		cl.Close()
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	if err := c.Node(1).Launch(); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range c.Nodes() {
+		if err := n.AwaitReady(); err != nil {
+			t.Fatalf("%s: %v", n.ID(), err)
+		}
+	}
+	c.AwaitSpread()
+	testkit.CheckCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 2)
+	votes(t, c, 0)
+	// What n1 has now is whole.
+	c.Kill(1)
+	testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 3)
+}
+
+// A node of several votes without delay when all start at once, also after
+// kills, and when one of them is away.
+func TestStartsAreVouchedFor(t *testing.T) {
+	testkit.Long(t, "long")
+	if testing.Short() {
+		t.Skip("takes a cluster of processes through several starts")
+	}
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
+	c.Push("counter")
+	for want := 1; want <= 3; want++ {
+		c.KillAll()
+		if want == 2 {
+			for _, i := range []int{0, 2} {
+				if err := c.Node(i).Launch(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		} else {
+			c.Start()
+		}
+		testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), want)
+	}
+	for i := range c.Nodes() {
+		if log := c.Node(i).Log(); strings.Contains(log, "older copy") {
+			t.Errorf("%s was taken for an old copy:\n%s", c.Node(i).ID(), log)
+		}
+	}
+}

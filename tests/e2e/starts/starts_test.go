@@ -1,0 +1,47 @@
+// Package starts has nodes start that nothing, too much or an old copy of their
+// directory tells what they are to do: who founds a cluster, and who may vote.
+// It has tests only.
+package starts
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// notReady is what a node gives as the reason that it is not ready; empty when
+// it is, or does not answer.
+func notReady(t *testing.T, n *testkit.Node) string {
+	t.Helper()
+	res, err := http.Get(n.API() + "/readyz")
+	if err != nil {
+		return ""
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode == http.StatusOK {
+		return ""
+	}
+	return string(text)
+}
+
+// votes waits until a node votes in every shard.
+func votes(t *testing.T, c *testkit.Cluster, place int) {
+	t.Helper()
+	id := c.Node(place).ID()
+	c.Await(id+" votes in every shard", func() bool {
+		shards := c.Shards(place)
+		for _, s := range shards {
+			if !strings.Contains(strings.Join(s.GetVoters(), ","), id) {
+				return false
+			}
+		}
+		return len(shards) > 0
+	})
+}

@@ -1,0 +1,129 @@
+package starts
+
+import (
+	"context"
+	"flag"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+var foundings = flag.Int("foundings", 1, "how often a node that was told to found loses its disk")
+
+// A node that was told to found the cluster, by its configuration or by an
+// operator too, loses its disk and starts while the others are away: it founds
+// no second cluster beside theirs, and joins when they are back. Whoever asks
+// the nodes meanwhile never hears of two clusters.
+func TestLeftOverBootstrapFoundsNothing(t *testing.T) {
+	testkit.Long(t, "founding")
+	if testing.Short() {
+		t.Skip("takes a cluster of processes through several starts")
+	}
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
+	c.Push("counter")
+	testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 1)
+	heard := hear(c)
+	for round := range *foundings {
+		c.KillAll()
+		if err := os.RemoveAll(c.Node(0).DataDir()); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Node(0).Launch(); err != nil {
+			t.Fatal(err)
+		}
+		if round%2 == 0 {
+			c.Await("n1 waits for a cluster", func() bool { return notReady(t, c.Node(0)) != "" })
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			if r, err := c.Node(0).Client(client.Options{Timeout: 2 * time.Second}).Initialize(ctx); err == nil {
+				t.Errorf("round %d: n1 hears nobody, and answers %v", round, r)
+			}
+			cancel()
+		}
+		// As long as the others are away, and a while longer than a probe takes.
+		for until := time.Now().Add(2 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+			if log := c.Node(0).Log(); strings.Contains(log, "founding a cluster") {
+				t.Fatalf("round %d: n1 founds a second cluster:\n%s", round, log)
+			}
+		}
+		for _, i := range rand.Perm(2) {
+			if err := c.Node(1 + i).Launch(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Duration(rand.IntN(1500)) * time.Millisecond)
+		}
+		c.Start()
+		testkit.CheckCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 1)
+		votes(t, c, 0)
+	}
+	ids, asked := heard()
+	if id := c.Overview(1).GetClusterId(); len(ids) != 1 || !ids[id] {
+		t.Errorf("in %d answers the nodes named %v, n2 belongs to %s", asked, ids, id)
+	}
+	if asked < 100 {
+		t.Errorf("the nodes answered %d times: too few to show anything", asked)
+	}
+}
+
+// hear asks all nodes all the time who they are, until its result is called,
+// which returns the clusters that they named and whether a node of each was
+// ready, and how many answers there were.
+func hear(c *testkit.Cluster) (stop func() (ids map[string]bool, answers int)) {
+	ids, answers := map[string]bool{}, 0
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	done := make(chan struct{})
+	for _, n := range c.Nodes() {
+		url := n.API() + "/readyz"
+		asking.Go(func() {
+			asker := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+			for {
+				if res, err := asker.Get(url); err == nil {
+					res.Body.Close()
+					mu.Lock()
+					answers++
+					if id := res.Header.Get("Hostd-Cluster"); id != "" {
+						ids[id] = ids[id] || res.StatusCode == http.StatusOK
+					}
+					mu.Unlock()
+				}
+				select {
+				case <-time.After(10 * time.Millisecond):
+				case <-done:
+					return
+				}
+			}
+		})
+	}
+	return func() (map[string]bool, int) {
+		close(done)
+		asking.Wait()
+		return ids, answers
+	}
+}
+
+// All nodes may be told how many there are to be: one of them founds, the
+// others join it.
+func TestAllMayBeToldToFound(t *testing.T) {
+	testkit.Long(t, "long")
+	if testing.Short() {
+		t.Skip("takes clusters of processes")
+	}
+	for range 3 {
+		c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Flags: []string{"--bootstrap=false", "--bootstrap-expect", "3"}})
+		founded := 0
+		for _, n := range c.Nodes() {
+			founded += strings.Count(n.Log(), "founding a cluster")
+		}
+		if o := c.Overview(2); founded != 1 || len(o.GetMembers()) != 3 {
+			t.Errorf("%d clusters were founded; n3 sees %v", founded, o)
+		}
+		c.KillAll()
+	}
+}

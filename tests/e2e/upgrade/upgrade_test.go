@@ -1,0 +1,275 @@
+// Package upgrade runs clusters of the release before mixed with this one,
+// under load, while their nodes are upgraded, put back and upgraded again, and
+// the level is raised. It has tests only.
+package upgrade
+
+import (
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
+	"github.com/hostd/hostd/tests/support/history"
+	"github.com/hostd/hostd/tests/support/testkit"
+	"github.com/hostd/hostd/tests/support/workload"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// previous is the commit of the release before this one.
+//
+//go:embed previous.txt
+var previous string
+
+var both = flag.Bool("both", false, "upgrade in both orders, not only from the coordinator on")
+
+const (
+	nodes, shards = 3, 6
+	// verdictTime is what the checker of histories gets for one entity.
+	verdictTime = time.Minute
+	// rest lies before each call: what is acknowledged has to be checked.
+	rest = 20 * time.Millisecond
+)
+
+// world is a cluster under load whose nodes run one of two releases.
+type world struct {
+	*testkit.Cluster
+	t        *testing.T
+	old, new string // programs
+	h        *history.History
+	load     *workload.Load
+	c        *client.Client
+	settings int // that were put
+}
+
+func begin(t *testing.T, old string) *world {
+	t.Helper()
+	w := &world{
+		Cluster: testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards, Program: old}),
+		t:       t, old: old, new: testkit.Program(t), h: history.New(),
+	}
+	w.Push(workload.Types...)
+	w.c = w.Client(client.Options{Timeout: testkit.Patience, MaxBackoff: 100 * time.Millisecond})
+	w.load = workload.Start(workload.Options{
+		Client: w.c, History: w.h, Seed: rand.Uint64(), Callers: 8, Streams: 2, Patience: testkit.Patience, Pause: rest,
+	})
+	t.Cleanup(func() {
+		if t.Failed() {
+			w.load.Abandon()
+		}
+	})
+	w.goesOn()
+	return w
+}
+
+// goesOn waits until the load has got answers, each of them right and none of
+// them a failure, and then has the metadata and its coordinator do something.
+func (w *world) goesOn() {
+	w.t.Helper()
+	target := w.load.Acknowledged() + 100
+	w.Await("the load goes on", func() bool { return w.load.Acknowledged() >= target || w.load.Fault() != nil })
+	if err := w.load.Fault(); err != nil {
+		w.t.Fatalf("a caller was told: %v", err)
+	}
+	if n := w.load.Failed(); n > 0 {
+		w.t.Fatalf("%d calls failed", n)
+	}
+	w.settings++
+	for i := range nodes { // from nodes of both releases
+		c := w.Node(i).Client(client.Options{Timeout: testkit.Patience})
+		if _, err := c.PutSetting(w.t.Context(), fmt.Sprintf("test.n%d", i+1), fmt.Sprint(w.settings)); err != nil {
+			w.t.Fatalf("put a setting by n%d: %v", i+1, err)
+		}
+	}
+	shard := 1 + w.settings%shards
+	to := w.Node((w.Leader(uint32(shard)) + 1) % nodes).ID()
+	if err := w.c.MoveShard(w.t.Context(), uint32(shard), to); err != nil {
+		w.t.Fatalf("move shard %d to %s: %v", shard, to, err)
+	}
+}
+
+// change stops a node in order and starts it with a program.
+func (w *world) change(i int, program string) {
+	w.t.Helper()
+	w.Stop(i)
+	w.Node(i).Use(program)
+	w.Node(i).Start()
+	w.AwaitSpread()
+	w.goesOn()
+}
+
+// order lists the nodes, the coordinator's first or last.
+func (w *world) order(coordinatorFirst bool) []int {
+	w.t.Helper()
+	leads := -1
+	w.Await("the cluster has a coordinator", func() bool {
+		name := w.Overview(0).GetCoordinator()
+		if name != "" {
+			leads = w.Place(name)
+		}
+		return leads >= 0
+	})
+	out := []int{leads, (leads + 1) % nodes, (leads + 2) % nodes}
+	if !coordinatorFirst {
+		slices.Reverse(out)
+	}
+	return out
+}
+
+// TestUpgrade upgrades a cluster of the release before in both orders, and
+// raises its level. Up to then every node can be put back. No call fails, and
+// all that was acknowledged is there, once.
+func TestUpgrade(t *testing.T) {
+	testkit.Long(t, "upgrade")
+	old, err := testkit.Release(strings.TrimSpace(previous))
+	if errors.Is(err, testkit.ErrNoCommit) {
+		t.Skipf("the release before cannot be built: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, first := range []bool{true, false} {
+		if !first && !*both {
+			continue
+		}
+		t.Run(map[bool]string{true: "coordinator first", false: "coordinator last"}[first], func(t *testing.T) {
+			w := begin(t, old)
+			order := w.order(first)
+			w.change(order[0], w.new)
+			w.refusesToRaise(order[0], w.Node(order[1]).ID())
+			w.change(order[1], w.new)
+			w.change(order[0], w.old) // back, while releases are mixed
+			w.change(order[0], w.new)
+			w.change(order[2], w.new)
+			w.change(order[1], w.old) // back, with none of the release before left
+			w.change(order[1], w.new)
+			w.servesNodes(http.StatusOK)
+			w.raise(order[2])
+			w.goesOn()
+			w.servesNodes(http.StatusNotFound)
+			w.neverBack(order[0])
+			w.end()
+		})
+	}
+}
+
+// refusesToRaise asks a node that has been upgraded, while another has not.
+func (w *world) refusesToRaise(node int, inTheWay string) {
+	w.t.Helper()
+	c := w.Node(node).Client(client.Options{Timeout: testkit.Patience})
+	said, err := c.RaiseLevel(w.t.Context(), 0, true)
+	if err != nil || said.GetLevel() != 1 || len(said.GetNodes()) != nodes {
+		w.t.Fatalf("what the members speak: %v, %v", said, err)
+	}
+	for _, n := range said.GetNodes() {
+		if upgraded := w.Place(n.GetNodeId()) == node; upgraded != (n.GetObstacle() == "") || upgraded != (n.GetMaxLevel() == 2) {
+			w.t.Errorf("of %s: %v", n.GetNodeId(), n)
+		}
+	}
+	if _, err := c.RaiseLevel(w.t.Context(), 0, false); err == nil || !strings.Contains(err.Error(), "speaks level 1") {
+		w.t.Fatalf("raised while %s runs the release before: %v", inTheWay, err)
+	}
+	if level := w.Overview(node).GetLevel(); level != 1 {
+		w.t.Fatalf("the cluster is at level %d", level)
+	}
+}
+
+func (w *world) raise(node int) {
+	w.t.Helper()
+	said, err := w.Node(node).Client(client.Options{Timeout: testkit.Patience}).RaiseLevel(w.t.Context(), 0, false)
+	if err != nil || said.GetLevel() != 2 {
+		w.t.Fatalf("raise the level: %v, %v", said, err)
+	}
+	w.Await("every node knows of the level", func() bool {
+		for i := range nodes {
+			if w.Overview(i).GetLevel() != 2 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// servesNodes demands that every node serves others on the listener for them,
+// and answers with the status on that for clients: up to the raise nodes of the
+// release before know that one alone.
+func (w *world) servesNodes(byClients int) {
+	w.t.Helper()
+	for i := range nodes {
+		n := w.Node(i)
+		for url, want := range map[string]int{n.API(): byClients, n.PeerAPI(): http.StatusOK} {
+			r, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, url+peerv1connect.PeerServiceProbeProcedure, strings.NewReader("{}"))
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			r.Header = http.Header{"Content-Type": {"application/json"}, "Hostd-Format": {"1"}, "Hostd-Node": {"test"}, "Hostd-Incarnation": {"1"}}
+			res, err := http.DefaultClient.Do(r)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			res.Body.Close()
+			if res.StatusCode != want {
+				w.t.Errorf("%s at %s answers a node with %d, not %d", n.ID(), url, res.StatusCode, want)
+			}
+		}
+	}
+}
+
+// neverBack starts a node with the release before, which does not open the
+// directory any more, and then as it was.
+func (w *world) neverBack(node int) {
+	w.t.Helper()
+	w.Stop(node)
+	w.Node(node).Use(w.old)
+	if err := w.Node(node).TryStart(); err == nil || !strings.Contains(w.Node(node).Log(), "format 2") {
+		w.t.Fatalf("the release before opened a directory of level 2: %v\n%s", err, w.Node(node).Log())
+	}
+	w.Node(node).Use(w.new)
+	w.Node(node).Start()
+	w.AwaitSpread()
+	w.goesOn()
+}
+
+// end checks all that was seen, and that all replicas of the metadata agree.
+func (w *world) end() {
+	w.t.Helper()
+	if err := w.load.Stop(); err != nil {
+		w.t.Fatalf("a caller was told: %v", err)
+	}
+	if n := w.load.Failed(); n > 0 {
+		w.t.Errorf("%d calls failed", n)
+	}
+	events, err := workload.ReadBack(w.t.Context(), w.c, w.h)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	checked, err := w.h.Linearizable(verdictTime, "account", "chain")
+	if err != nil {
+		w.t.Error(err)
+	}
+	settings := make([]string, nodes)
+	w.Await("all nodes have the same settings", func() bool {
+		for i := range nodes {
+			list, _, err := w.Node(i).Client(client.Options{}).Settings(w.t.Context(), "test.")
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			settings[i] = fmt.Sprint(list)
+		}
+		return settings[0] == settings[1] && settings[1] == settings[2]
+	})
+	w.StopAll()
+	for i := range nodes {
+		w.Node(i).MustVerify()
+	}
+	w.t.Logf("%d calls answered, %d events each once, %d entities checked", w.load.Acknowledged(), events, checked)
+}

@@ -1,0 +1,132 @@
+package mutants
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestFaultsCanBePlanted finds a fault whose code has changed beneath it, in the
+// catalog or beside tests of processes.
+func TestFaultsCanBePlanted(t *testing.T) {
+	var all []fault
+	for _, pattern := range []string{"tests/mutants/catalog/*.txt", "tests/e2e/*/planted/*.txt"} {
+		some, err := read("../..", pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(some) == 0 {
+			t.Fatalf("there is no %s: the search is wrong", pattern)
+		}
+		all = append(all, some...)
+	}
+	for _, f := range all {
+		if err := f.plant("../..", map[string]string{}); err != nil {
+			t.Error(err)
+		}
+		for _, args := range f.tests {
+			tests, err := filepath.Glob(filepath.Join("../..", args[0], "*_test.go"))
+			if err != nil || len(tests) == 0 {
+				t.Errorf("%s: %s has no tests", f.name, args[0])
+			}
+		}
+	}
+}
+
+// TestFaultsAreListed holds the page of faults to the catalog: each number is
+// one fault's, and has its row.
+func TestFaultsAreListed(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := catalog("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := map[string]string{}
+	for _, f := range all {
+		number, _, _ := strings.Cut(f.name, "-")
+		number = strings.TrimLeft(number, "0")
+		if before := name[number]; before != "" {
+			t.Errorf("%s and %s have one number", before, f.name)
+		}
+		name[number] = f.name
+		if !strings.Contains(string(page), "\n| "+number+" | ") {
+			t.Errorf("%s has no row in README.md", f.name)
+		}
+	}
+	listed, _, _ := strings.Cut(string(page), "\n## ")
+	if rows := strings.Count(listed, "\n| ") - 1; rows != len(all) {
+		t.Errorf("README.md has %d rows for %d faults", rows, len(all))
+	}
+}
+
+const text = `The log is not synced.
+
+seeds: 60
+tests: ./journal/wal
+tests: ./tests/e2e/disk -run=TestPowerLoss
+
+@@ journal/wal/sync.go
+<<<<
+	one
+====
+	two
+>>>>
+
+@@ journal/wal/sync.go
+<<<<
+	three
+====
+>>>>
+`
+
+func TestParse(t *testing.T) {
+	f, err := parse("01-sync", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.says != "The log is not synced." || len(f.tests) != 2 || f.tests[1][1] != "-run=TestPowerLoss" || f.seeds != 60 {
+		t.Errorf("head: %+v", f)
+	}
+	want := []edit{{"journal/wal/sync.go", "\tone\n", "\ttwo\n"}, {"journal/wal/sync.go", "\tthree\n", ""}}
+	if len(f.edits) != 2 || f.edits[0] != want[0] || f.edits[1] != want[1] {
+		t.Errorf("edits %q, want %q", f.edits, want)
+	}
+	for name, bad := range map[string]string{
+		"no words":       strings.Replace(text, "The log is not synced.", "", 1),
+		"no tests":       "It is bad.\n\n@@ a.go\n<<<<\nx\n====\n>>>>\n",
+		"no edits":       "It is bad.\n\ntests: ./a\n",
+		"no old text":    "It is bad.\n\ntests: ./a\n\n@@ a.go\n<<<<\n====\nx\n>>>>\n",
+		"no end":         "It is bad.\n\ntests: ./a\n\n@@ a.go\n<<<<\nx\n====\ny\n",
+		"seeds a word":   "It is bad.\n\ntests: ./a\nseeds: many\n\n@@ a.go\n<<<<\nx\n====\n>>>>\n",
+		"text outside":   "It is bad.\n\ntests: ./a\n\n@@ a.go\n<<<<\nx\n====\n>>>>\nmore\n",
+		"no divider":     "It is bad.\n\ntests: ./a\n\n@@ a.go\n<<<<\nx\n>>>>\n",
+		"nothing at all": "",
+	} {
+		if f, err := parse("bad", bad); err == nil {
+			t.Errorf("%s: taken as %+v", name, f)
+		}
+	}
+}
+
+func TestPlant(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "a.go")
+	if err := os.WriteFile(file, []byte("one\ntwo\nthree\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f := fault{name: "f", edits: []edit{{"a.go", "one\n", "four\n"}, {"a.go", "three\n", ""}}}
+	got := map[string]string{}
+	if err := f.plant(root, got); err != nil || got["a.go"] != "four\ntwo\n" {
+		t.Errorf("planted: %q", got)
+	}
+	for _, old := range []string{"t", "five\n"} { // twice, never
+		f := fault{name: "f", edits: []edit{{"a.go", old, ""}}}
+		if err := f.plant(root, map[string]string{}); err == nil {
+			t.Errorf("%q was replaced", old)
+		}
+	}
+}

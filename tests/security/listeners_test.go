@@ -1,0 +1,320 @@
+package security
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/hostd/hostd/api/client"
+	_ "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	_ "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	_ "github.com/hostd/hostd/api/gen/hostd/journal/v1"
+	_ "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	_ "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/network"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// procedures are all that are registered.
+func procedures() (out []string) {
+	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+		if !strings.HasPrefix(string(f.Package()), "hostd.") {
+			return true
+		}
+		for i := range f.Services().Len() {
+			s := f.Services().Get(i)
+			for k := range s.Methods().Len() {
+				out = append(out, fmt.Sprintf("/%s/%s", s.FullName(), s.Methods().Get(k).Name()))
+			}
+		}
+		return true
+	})
+	slices.Sort(out)
+	return out
+}
+
+// TestTheTableHasEveryProcedure: those of the registry, which has those of all
+// our protos.
+func TestTheTableHasEveryProcedure(t *testing.T) {
+	all := procedures()
+	for _, p := range all {
+		if _, ok := table[p]; !ok {
+			t.Errorf("%s is not in the table: say who may reach it on which listener", p)
+		}
+	}
+	for p, r := range table {
+		if !slices.Contains(all, p) {
+			t.Errorf("%s of the table is no procedure", p)
+		}
+		for _, l := range listeners {
+			for _, c := range credentials {
+				if r[l][c] == "" {
+					t.Errorf("%s: nothing is said of %s on the listener for %s", p, c, l)
+				}
+			}
+		}
+	}
+	rpc, written := regexp.MustCompile(`(?m)^  rpc \w+\(`), 0
+	err := filepath.WalkDir(filepath.Join("..", "..", "api", "proto", "hostd"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		written += len(rpc.FindAll(text, -1))
+		return err
+	})
+	if err != nil || written != len(all) {
+		t.Errorf("%d procedures are registered, %d are in the protos: import the package of each (%v)", len(all), written, err)
+	}
+}
+
+// TestEachListenerHasItsProcedures calls everything on each listener of a node.
+// The body is of a kind that no procedure takes: what is reached says so, and
+// does nothing.
+func TestEachListenerHasItsProcedures(t *testing.T) {
+	node := testkit.StartNode(t, testkit.NodeOptions{})
+	transport := network.NewHTTPTransport(network.TCP{}, network.HTTPOptions{})
+	defer transport.CloseIdleConnections()
+	calls := &http.Client{Transport: transport}
+	cluster := clusterOf(t, node)
+	want := map[string]rule{}
+	for p, r := range table {
+		want[p] = r
+		hop := hopPath + p
+		if slices.Contains(hopped, strings.Split(p, "/")[1]) {
+			want[hop] = betweenNodes
+		}
+	}
+	for p, r := range plain {
+		want[p] = r
+	}
+	for path, r := range want {
+		for l, url := range map[listener]string{clients: node.API(), peers: node.PeerAPI()} {
+			for _, c := range credentials {
+				status := call(t, calls, url+path, c, cluster)
+				got := reached
+				switch {
+				case status == http.StatusNotFound:
+					got = absent
+				case status != http.StatusUnsupportedMediaType && status != http.StatusMethodNotAllowed && status != http.StatusOK:
+					got = refused
+				}
+				if got != r[l][c] {
+					t.Errorf("%s by %s on the listener for %s is %s (%d), the table says %s", path, c, l, got, status, r[l][c])
+				}
+			}
+		}
+	}
+}
+
+// clusterOf is the id of a node's cluster, which anybody is told.
+func clusterOf(t *testing.T, node *testkit.Node) string {
+	t.Helper()
+	res, err := http.Get(node.API() + "/nothing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	id := res.Header.Get("Hostd-Cluster")
+	if id == "" {
+		t.Fatal("the node names no cluster")
+	}
+	return id
+}
+
+// call returns the status of a call, with what the caller shows.
+func call(t *testing.T, calls *http.Client, url string, as credential, cluster string) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	method, body := http.MethodPost, io.Reader(strings.NewReader("?"))
+	if strings.HasSuffix(url, "z") || strings.HasSuffix(url, "/metrics") {
+		method, body = http.MethodGet, nil
+	}
+	r, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "text/none")
+	switch as {
+	case anonymous:
+	case hello:
+		r.Header.Set("Hostd-Format", "1")
+		r.Header.Set("Hostd-Levels", "1-2")
+		r.Header.Set("Hostd-Node", "n9")
+		r.Header.Set("Hostd-Incarnation", "1")
+		r.Header.Set("Hostd-Cluster", cluster)
+	default:
+		t.Fatalf("nothing is known of %s", as)
+	}
+	res, err := calls.Do(r)
+	if err != nil {
+		t.Fatalf("%s: %v", url, err)
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body)
+	if at := res.Header.Get(network.PeerAddressHeader); at != "" && res.StatusCode != http.StatusNotFound {
+		t.Errorf("%s is answered with %d, and refers to %s", url, res.StatusCode, at)
+	}
+	return res.StatusCode
+}
+
+// TestGossipIsForNodes: the listener for clients closes a gossip connection,
+// the other one waits for what it says.
+func TestGossipIsForNodes(t *testing.T) {
+	node := testkit.StartNode(t, testkit.NodeOptions{})
+	dial := func(url string) net.Conn {
+		conn, err := network.DialGossip(t.Context(), network.TCP{}, strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	spoken, refused := dial(node.PeerAPI()), dial(node.API())
+	defer spoken.Close()
+	defer refused.Close()
+	refused.SetReadDeadline(time.Now().Add(testkit.Patience))
+	if _, err := refused.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("gossip on the listener for clients: %v", err)
+	}
+	// Which was dialed later, and is closed by now.
+	spoken.SetReadDeadline(time.Now().Add(time.Millisecond))
+	if _, err := spoken.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("gossip on the listener for other nodes: %v", err)
+	}
+}
+
+// TestClientsKeepNoNodeOut: with every connection taken that clients can have,
+// and those of the reserve, another node joins.
+func TestClientsKeepNoNodeOut(t *testing.T) {
+	c := testkit.NewCluster(t, 1, testkit.ClusterOptions{})
+	c.Start()
+	at := strings.TrimPrefix(c.Node(0).API(), "http://")
+	var held []net.Conn
+	defer func() {
+		for _, conn := range held {
+			conn.Close()
+		}
+	}()
+	ask := func(host int, request string) net.Conn {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 99, byte(host))}}
+		conn, err := dialer.DialContext(t.Context(), "tcp", at)
+		if err != nil {
+			t.Errorf("connection %d: %v", len(held), err)
+			return nil
+		}
+		held = append(held, conn)
+		io.WriteString(conn, request+" HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+		return conn
+	}
+	const most, of, reserve, reserveOf = 4096, 1024, 256, 32
+	busy := 0
+	occupy := func(n int) {
+		for range n {
+			if conn := ask(1+busy/of%8, "POST /hostd.entity.v1.EntityService/Send"); conn != nil {
+				io.WriteString(conn, "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+			}
+			busy++
+		}
+	}
+	occupy(most)
+	// What is let in beyond these stays as long as it only asks for what is not
+	// there. Some of those before may have made room, while they seemed idle.
+	from, taken := 101, 0
+	fill := func() (full bool) {
+		for range reserve + reserveOf {
+			if taken == reserveOf {
+				from, taken = 101+(from-100)%90, 0
+			}
+			conn := ask(from, "GET /hostd.peer.v1.PeerService/Probe")
+			if conn == nil {
+				return false
+			}
+			io.WriteString(conn, "\r\n")
+			conn.SetReadDeadline(time.Now().Add(testkit.Patience))
+			if n, _ := conn.Read(make([]byte, 1)); n == 0 {
+				conn.Close()
+				held = held[:len(held)-1]
+				return true // though this address has less than it may
+			}
+			taken++
+		}
+		occupy(reserve)
+		return false
+	}
+	c.Node(0).Await("no client has a place any more", fill)
+	// A place that becomes free is taken again, until the node is in.
+	stop := make(chan struct{})
+	var filling sync.WaitGroup
+	filling.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				fill()
+			}
+		}
+	})
+	n2 := c.Add()
+	close(stop)
+	filling.Wait()
+	joined(t, n2, 2)
+}
+
+// joined waits until a node sees that all members of its cluster are up.
+func joined(t *testing.T, n *testkit.Node, members int) {
+	t.Helper()
+	cl := n.Client(client.Options{Timeout: testkit.Patience})
+	n.Until("all members are up", func() error {
+		c, err := cl.Cluster(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, m := range c.GetMembers() {
+			if m.GetStatus() != "up" || !m.GetReachable() {
+				return fmt.Errorf("%s is %s, reachable: %v", m.GetNodeId(), m.GetStatus(), m.GetReachable())
+			}
+		}
+		if len(c.GetMembers()) != members {
+			return fmt.Errorf("%d members", len(c.GetMembers()))
+		}
+		return nil
+	})
+}
+
+// TestSeedsMayBeAddressesForClients: where clients are served a node says where
+// it serves other nodes.
+func TestSeedsMayBeAddressesForClients(t *testing.T) {
+	c := testkit.NewCluster(t, 1, testkit.ClusterOptions{})
+	c.Start()
+	seed := strings.TrimPrefix(c.Node(0).API(), "http://")
+	n2 := testkit.StartNode(t, testkit.NodeOptions{ID: "n2", Flags: []string{"--seeds", seed}})
+	joined(t, n2, 2)
+	members, err := n2.Client(client.Options{}).Cluster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range members.GetMembers() {
+		if m.GetAddress() != map[string]string{"n1": seed, "n2": strings.TrimPrefix(n2.API(), "http://")}[m.GetNodeId()] {
+			t.Errorf("clients are told that %s is at %s", m.GetNodeId(), m.GetAddress())
+		}
+	}
+}

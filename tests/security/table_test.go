@@ -1,0 +1,149 @@
+package security
+
+// listener is one of a node's.
+type listener string
+
+const (
+	clients listener = "clients"
+	peers   listener = "peers"
+)
+
+// credential is what a caller shows of itself.
+type credential string
+
+const (
+	anonymous credential = "anonymous" // nothing
+	// hello is the name of a node, in the headers of calls between nodes. Anybody
+	// can say it.
+	hello credential = "hello"
+)
+
+var (
+	listeners   = []listener{clients, peers}
+	credentials = []credential{anonymous, hello}
+)
+
+// access is what becomes of a call.
+type access string
+
+const (
+	reached access = "reached" // the procedure itself judges what is asked
+	refused access = "refused" // whoever calls has to be somebody else
+	absent  access = "absent"  // there is no such thing: 404
+)
+
+// rule is what becomes of calls of a procedure.
+type rule map[listener]map[credential]access
+
+// all is the same for whoever calls.
+func all(a access) map[credential]access {
+	return map[credential]access{anonymous: a, hello: a}
+}
+
+var (
+	// forClients: clients call it, and no node does.
+	forClients = rule{clients: all(reached), peers: all(absent)}
+	// betweenNodes: nodes call it, and no client does.
+	betweenNodes = rule{clients: all(absent), peers: {anonymous: refused, hello: reached}}
+)
+
+// table has every procedure and endpoint. One that is missing fails the test.
+var table = map[string]rule{
+	"/hostd.entity.v1.EntityService/Send":              forClients,
+	"/hostd.entity.v1.EntityService/SendStream":        forClients,
+	"/hostd.entity.v1.EntityService/Query":             forClients,
+	"/hostd.entity.v1.EntityService/ReadEvents":        forClients,
+	"/hostd.entity.v1.EntityService/Subscribe":         forClients,
+	"/hostd.entity.v1.EntityService/GetEntity":         forClients,
+	"/hostd.entity.v1.EntityService/GetState":          forClients,
+	"/hostd.entity.v1.EntityService/ListEntities":      forClients,
+	"/hostd.entity.v1.EntityService/HotEntities":       forClients,
+	"/hostd.entity.v1.EntityService/Passivate":         forClients,
+	"/hostd.entity.v1.EntityService/ClearFaults":       forClients,
+	"/hostd.entity.v1.EntityService/SkipTimer":         forClients,
+	"/hostd.entity.v1.EntityService/Delete":            forClients,
+	"/hostd.entity.v1.EntityService/ListDeadLetters":   forClients,
+	"/hostd.entity.v1.EntityService/RetryDeadLetter":   forClients,
+	"/hostd.entity.v1.EntityService/DiscardDeadLetter": forClients,
+
+	"/hostd.module.v1.ModuleService/Upload":       forClients,
+	"/hostd.module.v1.ModuleService/UploadStream": forClients,
+	"/hostd.module.v1.ModuleService/List":         forClients,
+	"/hostd.module.v1.ModuleService/Get":          forClients,
+	"/hostd.module.v1.ModuleService/Download":     forClients,
+	"/hostd.module.v1.ModuleService/Activate":     forClients,
+	"/hostd.module.v1.ModuleService/Rollback":     forClients,
+	"/hostd.module.v1.ModuleService/Verify":       forClients,
+
+	"/hostd.cluster.v1.ClusterService/GetCluster":    forClients,
+	"/hostd.cluster.v1.ClusterService/ListShards":    forClients,
+	"/hostd.cluster.v1.ClusterService/WatchCluster":  forClients,
+	"/hostd.cluster.v1.ClusterService/MoveShard":     forClients,
+	"/hostd.cluster.v1.ClusterService/Drain":         forClients,
+	"/hostd.cluster.v1.ClusterService/Resume":        forClients,
+	"/hostd.cluster.v1.ClusterService/Leave":         forClients,
+	"/hostd.cluster.v1.ClusterService/Down":          forClients,
+	"/hostd.cluster.v1.ClusterService/Rebalance":     forClients,
+	"/hostd.cluster.v1.ClusterService/RaiseLevel":    forClients,
+	"/hostd.cluster.v1.ClusterService/Initialize":    forClients,
+	"/hostd.cluster.v1.ClusterService/SetPolicy":     forClients,
+	"/hostd.cluster.v1.ClusterService/PutSetting":    forClients,
+	"/hostd.cluster.v1.ClusterService/GetSetting":    forClients,
+	"/hostd.cluster.v1.ClusterService/ListSettings":  forClients,
+	"/hostd.cluster.v1.ClusterService/WatchSettings": forClients,
+
+	"/hostd.journal.v1.JournalService/Export": forClients,
+	"/hostd.journal.v1.JournalService/Import": forClients,
+
+	"/hostd.peer.v1.PeerService/Link":          betweenNodes,
+	"/hostd.peer.v1.PeerService/Probe":         betweenNodes,
+	"/hostd.peer.v1.PeerService/Pledge":        betweenNodes,
+	"/hostd.peer.v1.PeerService/Vouch":         betweenNodes,
+	"/hostd.peer.v1.PeerService/Join":          betweenNodes,
+	"/hostd.peer.v1.PeerService/PrepareLevel":  betweenNodes,
+	"/hostd.peer.v1.PeerService/Propose":       betweenNodes,
+	"/hostd.peer.v1.PeerService/ReadMeta":      betweenNodes,
+	"/hostd.peer.v1.PeerService/Report":        betweenNodes,
+	"/hostd.peer.v1.PeerService/Renew":         betweenNodes,
+	"/hostd.peer.v1.PeerService/Sizes":         betweenNodes,
+	"/hostd.peer.v1.PeerService/HandOver":      betweenNodes,
+	"/hostd.peer.v1.PeerService/CompareRows":   betweenNodes,
+	"/hostd.peer.v1.PeerService/Prepare":       betweenNodes,
+	"/hostd.peer.v1.PeerService/AwaitBindings": betweenNodes,
+	"/hostd.peer.v1.PeerService/GetBlob":       betweenNodes,
+	"/hostd.peer.v1.PeerService/PutBlob":       betweenNodes,
+	"/hostd.peer.v1.PeerService/SendSnapshot":  betweenNodes,
+
+	"/hostd.peer.v1.ForwardService/Forward": betweenNodes,
+
+	"/hostd.peer.v1.TransferService/Hold":        betweenNodes,
+	"/hostd.peer.v1.TransferService/Cut":         betweenNodes,
+	"/hostd.peer.v1.TransferService/Confirm":     betweenNodes,
+	"/hostd.peer.v1.TransferService/Release":     betweenNodes,
+	"/hostd.peer.v1.TransferService/ReadCut":     betweenNodes,
+	"/hostd.peer.v1.TransferService/ImportState": betweenNodes,
+	"/hostd.peer.v1.TransferService/ImportChunk": betweenNodes,
+}
+
+// hopped are the services that nodes call for their callers, below hopPath.
+var hopped = []string{"hostd.entity.v1.EntityService", "hostd.cluster.v1.ClusterService"}
+
+const hopPath = "/hostd.hop"
+
+// plain are the endpoints that are no procedures of ours.
+var plain = map[string]rule{
+	"/livez":                       forClients,
+	"/readyz":                      forClients,
+	"/metrics":                     forClients,
+	"/grpc.health.v1.Health/Check": forClients,
+	"/grpc.health.v1.Health/Watch": forClients,
+	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      forClients,
+	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": forClients,
+	"/":                                {clients: all(absent), peers: all(absent)},
+	"/hostd.peer.v1.PeerService/Other": {clients: all(absent), peers: {anonymous: refused, hello: absent}},
+	"/hostd.peer.v1.OtherService/Link": {clients: all(absent), peers: all(absent)},
+	hopPath + "/hostd.peer.v1.PeerService/Propose":      {clients: all(absent), peers: {anonymous: refused, hello: absent}},
+	hopPath + "/hostd.module.v1.ModuleService/Verify":   betweenNodes,
+	hopPath + "/hostd.module.v1.ModuleService/List":     {clients: all(absent), peers: {anonymous: refused, hello: absent}},
+	hopPath + "/hostd.journal.v1.JournalService/Export": {clients: all(absent), peers: {anonymous: refused, hello: absent}},
+}

@@ -1,5 +1,0 @@
-//go:build mutant_1
-
-package sim
-
-const planted = 1

@@ -1,5 +1,0 @@
-//go:build mutant_13
-
-package sim
-
-const planted = 13

@@ -1,5 +1,0 @@
-//go:build mutant_6
-
-package sim
-
-const planted = 6

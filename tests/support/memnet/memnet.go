@@ -1,0 +1,321 @@
+// Package memnet is a network in memory for tests of whole clusters: hosts that
+// listen and dial, and links between them that a test cuts, one way or both,
+// delays, or breaks, and hosts that it kills or freezes. Connections behave
+// like TCP's: bytes written over a cut link arrive after it is healed, later
+// the longer it was cut, because TCP tries again ever more seldom; a dial over
+// one waits, and the kernel of a frozen host still accepts. It works inside a
+// testing/synctest bubble, on its clock.
+//
+// It never loses or reorders bytes within a connection, and starts no
+// goroutine.
+package memnet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Network connects hosts. It is safe for concurrent use.
+type Network struct {
+	mu    sync.Mutex
+	hosts map[string]*Host
+	links map[[2]string]*link // by from and to
+	conns map[*Conn]struct{}
+	moved *sync.Cond // broadcast when something that a dial waits for changes
+}
+
+// link is one direction between two hosts.
+type link struct {
+	cut   bool
+	since time.Time // of the cut
+	delay time.Duration
+}
+
+// maxRetry bounds what TCP waits between two attempts to send.
+const maxRetry = 2 * time.Minute
+
+// New returns a network without hosts.
+func New() *Network {
+	n := &Network{hosts: map[string]*Host{}, links: map[[2]string]*link{}, conns: map[*Conn]struct{}{}}
+	n.moved = sync.NewCond(&n.mu)
+	return n
+}
+
+// Host is one machine; it implements network.Network. Its name is the host of
+// its addresses.
+type Host struct {
+	net       *Network
+	name      string
+	listeners map[string]*listener // by address
+	port      int
+	frozen    bool
+}
+
+// Host returns the host of a name, a new one the first time.
+func (n *Network) Host(name string) *Host {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h := n.hosts[name]
+	if h == nil {
+		h = &Host{net: n, name: name, listeners: map[string]*listener{}, port: 49152}
+		n.hosts[name] = h
+	}
+	return h
+}
+
+// link is called with the lock held.
+func (n *Network) link(from, to string) *link {
+	l := n.links[[2]string{from, to}]
+	if l == nil {
+		l = &link{}
+		n.links[[2]string{from, to}] = l
+	}
+	return l
+}
+
+// wake is called with the lock held after a change that blocked parties may
+// wait for.
+func (n *Network) wake() {
+	n.moved.Broadcast()
+	for c := range n.conns {
+		c.in.changed.Broadcast()
+		c.out.changed.Broadcast()
+	}
+}
+
+// held is called with the lock held: whether nothing arrives from one host at
+// another for now.
+func (n *Network) held(from, to string) bool {
+	return n.link(from, to).cut || n.hosts[from].frozen || n.hosts[to].frozen
+}
+
+func (n *Network) change(fn func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	fn()
+	n.wake()
+}
+
+// setCut is called with the lock held. Where bytes wait, the attempt to send
+// them that comes after the end of the cut is as far away as the cut was long.
+func (n *Network) setCut(from, to string, cut bool) {
+	l := n.link(from, to)
+	if cut && !l.cut {
+		l.since = time.Now()
+	}
+	if !cut && l.cut {
+		wait := min(time.Since(l.since), maxRetry)
+		for c := range n.conns {
+			if c.in.from == from && c.in.to == to && (len(c.in.segments) > 0 || c.in.end != nil) {
+				c.in.retryAt = time.Now().Add(wait)
+				time.AfterFunc(wait, c.in.wake)
+			}
+		}
+	}
+	l.cut = cut
+}
+
+// Cut stops what goes from one host to another, in that direction only.
+func (n *Network) Cut(from, to string) { n.change(func() { n.setCut(from, to, true) }) }
+
+// Heal ends a Cut. What was written meanwhile arrives, after as long again as
+// the cut has lasted, two minutes at most; new connections are not delayed.
+func (n *Network) Heal(from, to string) { n.change(func() { n.setCut(from, to, false) }) }
+
+// Partition cuts, both ways, between hosts of different groups. Links within a
+// group are healed.
+func (n *Network) Partition(groups ...[]string) {
+	n.change(func() {
+		for i, a := range groups {
+			for j, b := range groups {
+				for _, from := range a {
+					for _, to := range b {
+						n.setCut(from, to, i != j)
+					}
+				}
+			}
+		}
+	})
+}
+
+// HealAll ends every cut.
+func (n *Network) HealAll() {
+	n.change(func() {
+		for k := range n.links {
+			n.setCut(k[0], k[1], false)
+		}
+	})
+}
+
+// Delay makes bytes from one host to another take d, from now on.
+func (n *Network) Delay(from, to string, d time.Duration) {
+	n.change(func() { n.link(from, to).delay = d })
+}
+
+// Break resets every connection between two hosts.
+func (n *Network) Break(a, b string) {
+	n.change(func() {
+		for c := range n.conns {
+			if c.in.from == a && c.in.to == b || c.in.from == b && c.in.to == a {
+				c.reset()
+			}
+		}
+	})
+}
+
+// Kill ends the host's process: its listeners are closed, and its connections
+// are reset, which the other ends see unless their link is cut.
+func (h *Host) Kill() {
+	h.net.change(func() {
+		for _, l := range h.listeners {
+			l.close()
+		}
+		for c := range h.net.conns {
+			if c.in.to == h.name {
+				c.close(syscall.ECONNRESET)
+			}
+		}
+	})
+}
+
+// Freeze stops the host as SIGSTOP does: what it writes is not sent and what is
+// sent to it is not read, but its kernel accepts connections. Its timers go on.
+func (h *Host) Freeze() { h.net.change(func() { h.frozen = true }) }
+
+// Thaw ends a Freeze.
+func (h *Host) Thaw() { h.net.change(func() { h.frozen = false }) }
+
+// Listen implements network.Network. An empty host means this one.
+func (h *Host) Listen(address string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if host != "" && host != h.name {
+		return nil, fmt.Errorf("memnet: %s is no address of %s: %w", address, h.name, syscall.EADDRNOTAVAIL)
+	}
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	if port == "0" {
+		h.port++
+		port = strconv.Itoa(h.port)
+	}
+	address = net.JoinHostPort(h.name, port)
+	if h.listeners[address] != nil {
+		return nil, fmt.Errorf("memnet: listen %s: %w", address, syscall.EADDRINUSE)
+	}
+	l := &listener{host: h, address: addr(address)}
+	h.listeners[address] = l
+	return l, nil
+}
+
+// Dial implements network.Network.
+func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	n := h.net
+	defer context.AfterFunc(ctx, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.moved.Broadcast()
+	})()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("memnet: dial %s: %w", address, ctx.Err())
+		}
+		target := n.hosts[host]
+		switch {
+		case target == nil:
+			return nil, fmt.Errorf("memnet: dial %s: %w", address, syscall.EHOSTUNREACH)
+		case h.frozen || n.link(h.name, host).cut || n.link(host, h.name).cut:
+		case target.listeners[address] == nil:
+			return nil, fmt.Errorf("memnet: dial %s: %w", address, syscall.ECONNREFUSED)
+		case len(target.listeners[address].backlog) < maxBacklog:
+			return h.connect(target.listeners[address]), nil
+		}
+		n.moved.Wait()
+	}
+}
+
+// connect is called with the lock held.
+func (h *Host) connect(l *listener) *Conn {
+	h.port++
+	from := addr(net.JoinHostPort(h.name, strconv.Itoa(h.port)))
+	out, in := h.net.newPipe(h.name, l.host.name), h.net.newPipe(l.host.name, h.name)
+	near := &Conn{net: h.net, in: in, out: out, local: from, remote: l.address}
+	far := &Conn{net: h.net, in: out, out: in, local: l.address, remote: from}
+	h.net.conns[near], h.net.conns[far] = struct{}{}, struct{}{}
+	l.backlog = append(l.backlog, far)
+	h.net.moved.Broadcast()
+	return near
+}
+
+// maxBacklog bounds the connections of a listener that are not accepted; a
+// dial waits for room.
+const maxBacklog = 128
+
+type listener struct {
+	host    *Host
+	address addr
+	backlog []*Conn
+	closed  bool
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	n := l.host.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for {
+		if l.closed {
+			return nil, net.ErrClosed
+		}
+		if len(l.backlog) > 0 && !l.host.frozen {
+			conn := l.backlog[0]
+			l.backlog = l.backlog[1:]
+			n.moved.Broadcast()
+			return conn, nil
+		}
+		n.moved.Wait()
+	}
+}
+
+// Close implements net.Listener.
+func (l *listener) Close() error {
+	n := l.host.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if l.closed {
+		return net.ErrClosed
+	}
+	l.close()
+	n.moved.Broadcast()
+	return nil
+}
+
+// close is called with the lock held.
+func (l *listener) close() {
+	l.closed = true
+	delete(l.host.listeners, string(l.address))
+	for _, c := range l.backlog {
+		c.close(syscall.ECONNRESET)
+	}
+	l.backlog = nil
+}
+
+// Addr implements net.Listener.
+func (l *listener) Addr() net.Addr { return l.address }
+
+type addr string
+
+func (a addr) Network() string { return "tcp" }
+func (a addr) String() string  { return string(a) }

@@ -1,0 +1,311 @@
+package rpctest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Cluster is three nodes with four shards, and a coordinator that carries
+// orders out one step at a time: Step does the next. It implements rpc.Cluster,
+// rpc.ClusterAdmin, rpc.Levels, rpc.Founder, rpc.Policies and rpc.Settings. Its
+// methods are safe for concurrent use.
+type Cluster struct {
+	mu       sync.Mutex
+	members  []rpc.Member
+	shards   []rpc.Shard
+	moves    []move // that are ordered and not done
+	settings map[string]rpc.Setting
+	revision uint64
+	changed  chan struct{}
+	policy   rpc.Policy
+	err      error // of every call
+	founding rpc.Founding
+	ordered  int // calls of Initialize
+}
+
+// move is a shard that gets another leader, or, without a shard, a member that
+// goes.
+type move struct {
+	shard sharding.ShardID
+	to    sharding.NodeID
+}
+
+// NewCluster returns the cluster as it begins: n1 leads shards 1 and 4, n2
+// shard 2, n3 shard 3.
+func NewCluster() *Cluster {
+	c := &Cluster{settings: make(map[string]rpc.Setting), changed: make(chan struct{}), founding: rpc.Founding{Cluster: "c1"},
+		policy: rpc.Policy{Replication: 3, MinMembers: 1, Rebalance: true, DeadAfter: 5 * time.Minute}}
+	for i, id := range []sharding.NodeID{"n1", "n2", "n3"} {
+		c.members = append(c.members, rpc.Member{
+			ID: id, Address: fmt.Sprintf("127.0.0.1:%d", i+1), Status: "up", Reachable: true, Roles: []string{"host"}, Replicas: 4, Version: "test",
+		})
+	}
+	for i, leader := range []sharding.NodeID{"n1", "n2", "n3", "n1"} {
+		c.shards = append(c.shards, rpc.Shard{
+			ID: sharding.ShardID(i + 1), Leader: leader, Term: 2, Voters: []sharding.NodeID{"n1", "n2", "n3"}, Applied: 9,
+		})
+	}
+	return c
+}
+
+// Fail makes every call fail with err, or none when it is nil.
+func (c *Cluster) Fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+}
+
+// Step carries out the next order and reports whether there was one.
+func (c *Cluster) Step() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.moves) == 0 {
+		return false
+	}
+	m := c.moves[0]
+	c.moves = c.moves[1:]
+	if m.shard == 0 {
+		c.members = slices.DeleteFunc(c.members, func(member rpc.Member) bool { return member.ID == m.to && member.Status == "leaving" })
+		return true
+	}
+	sh := &c.shards[m.shard-1]
+	sh.Leader = m.to
+	sh.Term++
+	return true
+}
+
+// Overview implements rpc.Cluster.
+func (c *Cluster) Overview(context.Context) (rpc.Overview, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	members := slices.Clone(c.members)
+	for i := range members {
+		for _, sh := range c.shards {
+			if sh.Leader == members[i].ID {
+				members[i].Leaders++
+			}
+		}
+	}
+	return rpc.Overview{Members: members, Coordinator: "n1", Quorum: true, ShardCount: uint32(len(c.shards)), Policy: c.policy}, c.err
+}
+
+// Leaders implements rpc.Cluster.
+func (c *Cluster) Leaders() []sharding.NodeID {
+	shards, _ := c.Shards(context.Background())
+	out := make([]sharding.NodeID, len(shards)+1)
+	for _, s := range shards {
+		out[s.ID] = s.Leader
+	}
+	return out
+}
+
+// Shards implements rpc.Cluster.
+func (c *Cluster) Shards(context.Context) ([]rpc.Shard, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.shards), c.err
+}
+
+func (c *Cluster) member(id sharding.NodeID) (*rpc.Member, error) {
+	for i := range c.members {
+		if c.members[i].ID == id {
+			return &c.members[i], c.err
+		}
+	}
+	return nil, rpc.ErrUnknownNode
+}
+
+// MoveShard implements rpc.ClusterAdmin.
+func (c *Cluster) MoveShard(_ context.Context, shard sharding.ShardID, to sharding.NodeID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m, err := c.member(to)
+	switch {
+	case err != nil:
+		return err
+	case shard == 0 || int(shard) > len(c.shards):
+		return rpc.ErrUnknownShard
+	case m.Status != "up":
+		return &rpc.RefusedError{Reason: fmt.Sprintf("%s is %s", to, m.Status)}
+	}
+	c.moves = append(c.moves, move{shard, to})
+	return nil
+}
+
+// Drain implements rpc.ClusterAdmin.
+func (c *Cluster) Drain(_ context.Context, node sharding.NodeID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.empty(node, "draining")
+}
+
+// Resume implements rpc.ClusterAdmin.
+func (c *Cluster) Resume(_ context.Context, node sharding.NodeID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m, err := c.member(node)
+	if err == nil {
+		m.Status = "up"
+	}
+	return err
+}
+
+// Leave implements rpc.ClusterAdmin.
+func (c *Cluster) Leave(_ context.Context, node sharding.NodeID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.empty(node, "leaving"); err != nil {
+		return err
+	}
+	c.moves = append(c.moves, move{to: node})
+	return nil
+}
+
+// empty gives a member a status and all that it leads to the first that is up.
+func (c *Cluster) empty(node sharding.NodeID, status string) error {
+	m, err := c.member(node)
+	if err != nil {
+		return err
+	}
+	m.Status = status
+	for _, sh := range c.shards {
+		if to := (slices.IndexFunc(c.members, func(m rpc.Member) bool { return m.Status == "up" })); sh.Leader == node && to >= 0 {
+			c.moves = append(c.moves, move{sh.ID, c.members[to].ID})
+		}
+	}
+	return nil
+}
+
+// Down implements rpc.ClusterAdmin.
+func (c *Cluster) Down(_ context.Context, node sharding.NodeID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m, err := c.member(node)
+	if err == nil {
+		m.Status, m.Reachable = "down", false
+	}
+	return err
+}
+
+// Rebalance implements rpc.ClusterAdmin: it moves the last shard to n2.
+func (c *Cluster) Rebalance(context.Context) (uint32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.moves = append(c.moves, move{4, "n2"})
+	return 1, c.err
+}
+
+// Found says how far the node is on its way into a cluster, and returns how
+// often it was told to found one.
+func (c *Cluster) Found(f rpc.Founding) (ordered int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.founding = f
+	return c.ordered
+}
+
+// Initialize implements rpc.Founder.
+func (c *Cluster) Initialize() (rpc.Founding, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ordered++
+	return c.founding, c.err
+}
+
+// RaiseLevel implements rpc.Levels: every member speaks levels 1 and 2.
+func (c *Cluster) RaiseLevel(_ context.Context, level sharding.Level, dryRun bool) (rpc.LevelReport, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := rpc.LevelReport{Level: 1, Wanted: max(level, 1)}
+	for _, m := range c.members {
+		n := rpc.NodeLevels{Node: m.ID, Version: m.Version, Speaks: sharding.Levels{Min: 1, Max: 2}}
+		if !n.Speaks.Has(r.Wanted) {
+			n.Obstacle = fmt.Sprintf("node %s speaks %v", m.ID, n.Speaks)
+		}
+		r.Nodes = append(r.Nodes, n)
+	}
+	if c.err != nil || dryRun {
+		return r, c.err
+	}
+	if n := r.Nodes[0]; n.Obstacle != "" {
+		return r, &rpc.RefusedError{Reason: n.Obstacle}
+	}
+	r.Level = r.Wanted
+	return r, nil
+}
+
+// SetPolicy implements rpc.Policies.
+func (c *Cluster) SetPolicy(_ context.Context, change rpc.PolicyChange) (rpc.Policy, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if change.Replication != nil {
+		c.policy.Replication = *change.Replication
+	}
+	if change.MinMembers != nil {
+		c.policy.MinMembers = *change.MinMembers
+	}
+	if change.Rebalance != nil {
+		c.policy.Rebalance = *change.Rebalance
+	}
+	if change.DeadAfter != nil {
+		c.policy.DeadAfter = *change.DeadAfter
+	}
+	c.policy.Stored = true
+	return c.policy, c.err
+}
+
+// Get implements rpc.Settings.
+func (c *Cluster) Get(_ context.Context, key string) (rpc.Setting, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok := c.settings[key]
+	if !ok && c.err == nil {
+		return s, rpc.ErrUnknownSetting
+	}
+	return s, c.err
+}
+
+// List implements rpc.Settings.
+func (c *Cluster) List(prefix string) ([]rpc.Setting, uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []rpc.Setting
+	for _, s := range c.settings {
+		if strings.HasPrefix(s.Key, prefix) {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b rpc.Setting) int { return cmp.Compare(a.Key, b.Key) })
+	return out, c.revision, c.err
+}
+
+// Put implements rpc.Settings.
+func (c *Cluster) Put(_ context.Context, key, value string) (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	c.revision++
+	if c.settings[key] = (rpc.Setting{Key: key, Value: value, Revision: c.revision}); value == "" {
+		delete(c.settings, key)
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+	return c.revision, nil
+}
+
+// Changed implements rpc.Settings.
+func (c *Cluster) Changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
+}

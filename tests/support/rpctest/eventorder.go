@@ -1,0 +1,86 @@
+package rpctest
+
+import (
+	"context"
+
+	"github.com/hostd/hostd/host/rpc/subscription"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// eventOrder is the world as the logs of its shards: each record is an entry.
+type eventOrder struct {
+	*World
+	hasReplica func(sharding.ShardID) bool
+}
+
+// note puts a record into its shard's order; the mutex is held.
+func (w *World) note(rec *journal.Record) {
+	shard := sharding.ShardOf(rec.Entity, Shards)
+	w.order[shard] = append(w.order[shard], rec)
+	for c := range w.shardWatchers {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Rows implements subscription.EventOrder.
+func (o eventOrder) Rows(ctx context.Context, shard sharding.ShardID, q subscription.OrderQuery, fn func(subscription.OrderRow) error) (uint64, error) {
+	o.mu.Lock()
+	log := o.order[shard]
+	o.mu.Unlock()
+	for i := max(q.From, 1); i <= uint64(len(log)); i++ {
+		rec := log[i-1]
+		if rec.Entity.Type != q.Type || len(rec.Events) == 0 {
+			continue
+		}
+		if err := fn(subscription.OrderRow{At: journal.Position{Index: i}, Entity: rec.Entity, First: rec.Expected + 1, Events: len(rec.Events)}); err != nil {
+			return q.From, err
+		}
+	}
+	return max(uint64(len(log))+1, q.From), ctx.Err()
+}
+
+// Applied implements subscription.EventOrder.
+func (o eventOrder) Applied(shard sharding.ShardID) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := uint64(len(o.order[shard]))
+	return n - min(n, o.unapplied)
+}
+
+// SetUnapplied makes nodes late: of each shard they have not applied its last
+// entries, so many.
+func (w *World) SetUnapplied(entries uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unapplied = entries
+}
+
+// Committed implements subscription.EventOrder.
+func (o eventOrder) Committed(_ context.Context, shard sharding.ShardID) (uint64, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return uint64(len(o.order[shard])), nil
+}
+
+// HasReplica implements subscription.EventOrder.
+func (o eventOrder) HasReplica(shard sharding.ShardID) bool { return o.hasReplica(shard) }
+
+// Watch implements subscription.EventOrder; it wakes for every shard.
+func (o eventOrder) Watch([]sharding.ShardID) (<-chan struct{}, func()) {
+	c := make(chan struct{}, 1)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.shardWatchers[c] = struct{}{}
+	return c, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.shardWatchers, c)
+	}
+}
+
+// Cluster implements subscription.EventOrder.
+func (o eventOrder) Cluster() string { return "world" }

@@ -1,0 +1,291 @@
+package rpctest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Shards is the number of data shards of a world.
+const Shards = 4
+
+// Fleet is a few nodes with real servers in front of one world, which stands
+// for the log that they share. A node takes requests of the shards that it
+// leads; those of others it refuses or, where Forwards says so, runs as if the
+// leader had.
+type Fleet struct {
+	World    *World
+	Forwards bool
+	// Holds says which nodes have a replica of a shard beside its leader; nil
+	// is none. It is set before the first request.
+	Holds func(sharding.NodeID, sharding.ShardID) bool
+
+	// ClusterID is that of the nodes, "world" when nothing else is set. It is set
+	// before a node starts.
+	ClusterID string
+
+	// Untold keeps the counters' shard key from callers.
+	Untold atomic.Bool
+
+	client *http.Client
+
+	mu      sync.Mutex
+	nodes   []*Node
+	leader  [Shards + 1]sharding.NodeID
+	changed chan struct{}
+}
+
+// Node is one of them.
+type Node struct {
+	ID   sharding.NodeID
+	Addr string
+	// Requests counts what arrived for the shards that the node leads, Strays
+	// the rest.
+	Requests, Strays atomic.Int64
+	// CutOff has the node hear no quorum of any shard.
+	CutOff atomic.Bool
+
+	fleet  *Fleet
+	server *rpc.Server
+	ended  chan error
+}
+
+// NewFleet starts n nodes, n1 to nN, of which the first leads every shard.
+func NewFleet(n int) (*Fleet, error) {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	c := &Fleet{World: New(), changed: make(chan struct{}), ClusterID: "world", client: &http.Client{Transport: &http.Transport{Protocols: protocols}}}
+	for i := range n {
+		node := &Node{ID: sharding.NodeID(fmt.Sprint("n", i+1)), Addr: "127.0.0.1:0", fleet: c}
+		c.nodes = append(c.nodes, node)
+		if err := node.Start(); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	for i := range c.leader {
+		c.leader[i] = "n1"
+	}
+	return c, nil
+}
+
+// Close stops what runs.
+func (c *Fleet) Close() {
+	for _, n := range c.nodes {
+		n.Kill()
+	}
+	c.client.CloseIdleConnections()
+	c.World.Close()
+}
+
+// Node returns one by its number, from 1.
+func (c *Fleet) Node(i int) *Node { return c.nodes[i-1] }
+
+// Move gives a shard to a node; an empty name leaves it without a leader.
+func (c *Fleet) Move(shard sharding.ShardID, to sharding.NodeID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leader[shard] = to
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// Leader names the leader of a shard.
+func (c *Fleet) Leader(shard sharding.ShardID) sharding.NodeID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leader[shard]
+}
+
+// Start serves, at the address that the node had before.
+func (n *Node) Start() error {
+	l, err := net.Listen("tcp", n.Addr)
+	if err != nil {
+		return err
+	}
+	if at := l.Addr().String(); at != n.Addr { // only the first time: others read it from then on
+		n.Addr = at
+	}
+	deps := n.fleet.World.Deps()
+	deps.Runtime, deps.Nodes, deps.Cluster = n, nodeView{n}, nodeView{n}
+	deps.Histories, deps.Entities = nodeHistories{n.fleet.World, n}, nodeEntities{roleEntities{n.fleet.World}, n}
+	deps.EventOrder = eventOrder{n.fleet.World, n.holds}
+	cluster := n.fleet.ClusterID
+	var server *rpc.Server
+	server = rpc.NewServer(deps, rpc.Options{NodeID: n.ID, Cluster: func() string { return cluster }, Internal: map[string]http.Handler{
+		leaderproxy.Path: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { server.ForPeers().ServeHTTP(w, r) }),
+	}})
+	ended := make(chan error, 1)
+	n.server, n.ended = server, ended
+	go func() { ended <- server.Serve(l) }()
+	return nil
+}
+
+// Kill cuts every connection and stops serving; it may be called twice.
+func (n *Node) Kill() {
+	if n.server == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	n.server.Shutdown(ctx)
+	<-n.ended
+	n.server = nil
+}
+
+// Stop lets what is under way end, as a node does that is told to stop.
+func (n *Node) Stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	n.server.Shutdown(ctx)
+	<-n.ended
+	n.server = nil
+}
+
+// Submit implements command.Runtime.
+func (n *Node) Submit(reqs []*request.Request) {
+	c := n.fleet
+	c.mu.Lock()
+	leader := c.leader
+	c.mu.Unlock()
+	var mine []*request.Request
+	for _, q := range reqs {
+		q.Shard = sharding.ShardOf(q.Entity, Shards)
+		at := leader[q.Shard]
+		switch {
+		case at == n.ID:
+			n.Requests.Add(1)
+			mine = append(mine, q)
+		case c.Forwards && at != "":
+			n.Strays.Add(1)
+			q.Done = &forwarded{q.Done, at}
+			mine = append(mine, q)
+		default:
+			n.Strays.Add(1)
+			q.Result = request.Result{Err: &sharding.NotLeaderError{Shard: q.Shard, Leader: at}}
+			q.Done.Complete(q)
+		}
+	}
+	if len(mine) > 0 {
+		c.World.Submit(mine)
+	}
+}
+
+// holds reports whether the node has a replica of the shard.
+func (n *Node) holds(shard sharding.ShardID) bool {
+	return n.fleet.Leader(shard) == n.ID || n.fleet.Holds != nil && n.fleet.Holds(n.ID, shard)
+}
+
+// forwarded names the node that ran a request.
+type forwarded struct {
+	done request.Completer
+	node sharding.NodeID
+}
+
+func (f *forwarded) Complete(q *request.Request) {
+	q.Done, q.Result.Node = f.done, f.node
+	q.Done.Complete(q)
+}
+
+// nodeView is what a node knows of the cluster.
+type nodeView struct{ *Node }
+
+func (v nodeView) Leader(shard sharding.ShardID) (node sharding.NodeID, self, known bool) {
+	node = v.fleet.Leader(shard)
+	return node, node == v.ID, node != ""
+}
+
+func (v nodeView) Quorum(sharding.ShardID) bool { return !v.CutOff.Load() }
+
+func (v nodeView) Changed() <-chan struct{} {
+	v.fleet.mu.Lock()
+	defer v.fleet.mu.Unlock()
+	return v.fleet.changed
+}
+
+func (v nodeView) Client(node sharding.NodeID) (*http.Client, string, error) {
+	for _, n := range v.fleet.nodes {
+		if n.ID == node {
+			return v.fleet.client, "http://" + n.Addr, nil
+		}
+	}
+	return nil, "", errors.New("there is no such node")
+}
+
+// Overview implements rpc.Cluster.
+func (v nodeView) Overview(context.Context) (rpc.Overview, error) {
+	o := rpc.Overview{ClusterID: v.fleet.ClusterID, Coordinator: "n1", Quorum: true, ShardCount: Shards, ShardKeys: []rpc.ShardKey{{EntityType: Blob}}}
+	if !v.fleet.Untold.Load() {
+		o.ShardKeys = append(o.ShardKeys, rpc.ShardKey{EntityType: Counter})
+	}
+	for _, n := range v.fleet.nodes {
+		o.Members = append(o.Members, rpc.Member{ID: n.ID, Address: n.Addr, Status: "up", Reachable: true})
+	}
+	return o, nil
+}
+
+// Leaders implements rpc.Cluster.
+func (v nodeView) Leaders() []sharding.NodeID {
+	out := make([]sharding.NodeID, Shards+1)
+	for s := sharding.ShardID(1); s <= Shards; s++ {
+		out[s] = v.fleet.Leader(s)
+	}
+	return out
+}
+
+// Shards implements rpc.Cluster.
+func (v nodeView) Shards(context.Context) ([]rpc.Shard, error) {
+	out := []rpc.Shard{{ID: sharding.MetaShard, Leader: "n1"}}
+	for s := sharding.ShardID(1); s <= Shards; s++ {
+		out = append(out, rpc.Shard{ID: s, Leader: v.fleet.Leader(s), Term: 1})
+	}
+	return out, nil
+}
+
+// ErrNotHere is what a node fails with that is asked for what it does not lead.
+var ErrNotHere = errors.New("this node was asked for what it does not lead")
+
+type nodeHistories struct {
+	*World
+	node *Node
+}
+
+func (h nodeHistories) Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error {
+	shard := sharding.ShardOf(id, Shards)
+	if !h.node.holds(shard) {
+		return &sharding.NotLeaderError{Shard: shard}
+	}
+	return h.World.Read(ctx, id, from, fn)
+}
+
+type nodeEntities struct {
+	roleEntities
+	node *Node
+}
+
+func (e nodeEntities) Get(ctx context.Context, id sharding.EntityID) (rpc.EntityInfo, error) {
+	info, err := e.roleEntities.Get(ctx, id)
+	if err == nil && e.node.fleet.Leader(info.Shard) != e.node.ID {
+		err = ErrNotHere
+	}
+	info.Node = e.node.ID
+	return info, err
+}
+
+func (e nodeEntities) List(ctx context.Context, shard sharding.ShardID, q rpc.EntityQuery) (rpc.EntityPage, error) {
+	if e.node.fleet.Leader(shard) != e.node.ID {
+		return rpc.EntityPage{}, ErrNotHere
+	}
+	return e.roleEntities.List(ctx, shard, q)
+}

@@ -1,0 +1,197 @@
+package rpctest
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Lookup implements rpc.Types.
+func (w *World) Lookup(_ context.Context, entityType string) (rpc.Type, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.typesErr != nil {
+		return rpc.Type{}, w.typesErr
+	}
+	t, ok := w.types[entityType]
+	if !ok {
+		w.looks++
+		return rpc.Type{}, request.ErrUnknownType
+	}
+	return t, nil
+}
+
+// Looks counts the look-ups of types that are not there.
+func (w *World) Looks() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.looks
+}
+
+// Read implements subscription.Histories.
+func (w *World) Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error {
+	w.mu.Lock()
+	var records []journal.Record
+	if s := w.entities[id]; s != nil {
+		records = slices.Clone(s.records)
+	}
+	w.mu.Unlock()
+	for i := range records {
+		if records[i].Last() < from {
+			continue
+		}
+		if err := fn(&records[i]); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// Watch implements subscription.Histories.
+func (w *World) Watch(id sharding.EntityID) (<-chan struct{}, func()) {
+	c := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watchers[id] == nil {
+		w.watchers[id] = make(map[chan struct{}]struct{})
+	}
+	w.watchers[id][c] = struct{}{}
+	return c, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.watchers[id], c)
+	}
+}
+
+// Watchers returns how many streams follow an entity.
+func (w *World) Watchers(id sharding.EntityID) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.watchers[id])
+}
+
+type roleEntities struct{ *World }
+
+func (w roleEntities) Shards() uint32 { return 4 }
+
+func (w roleEntities) ShardOfPrefix(string, string) (sharding.ShardID, bool) { return 0, false }
+
+func (w roleEntities) ShardOf(id sharding.EntityID) sharding.ShardID { return sharding.ShardOf(id, 4) }
+
+func (w roleEntities) Get(_ context.Context, id sharding.EntityID) (rpc.EntityInfo, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	info := rpc.EntityInfo{Status: "absent", Shard: sharding.ShardOf(id, 4), Node: "n1", Module: ModuleDigest}
+	if s := w.entities[id]; s != nil {
+		info.Status, info.Sequence, info.Resident = "active", s.sequence, true
+	}
+	return info, nil
+}
+
+func (w roleEntities) List(_ context.Context, shard sharding.ShardID, q rpc.EntityQuery) (rpc.EntityPage, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []rpc.EntitySummary
+	for id, s := range w.entities {
+		if id.Type == q.Type && id.ID > q.After && strings.HasPrefix(id.ID, q.IDPrefix) && sharding.ShardOf(id, 4) == shard {
+			out = append(out, rpc.EntitySummary{ID: id.ID, Sequence: s.sequence, Status: "active"})
+		}
+	}
+	slices.SortFunc(out, func(a, b rpc.EntitySummary) int { return strings.Compare(a.ID, b.ID) })
+	if len(out) > q.Limit {
+		return rpc.EntityPage{Entities: out[:q.Limit], Next: out[q.Limit-1].ID}, nil
+	}
+	return rpc.EntityPage{Entities: out}, nil
+}
+
+type roleModules struct{ *World }
+
+// Upload takes any bytes that begin as WebAssembly does.
+func (w roleModules) Upload(_ context.Context, wasm []byte) (rpc.Module, error) {
+	if !strings.HasPrefix(string(wasm), "\x00asm") {
+		return rpc.Module{}, &request.InvalidModuleError{Reason: "the module does not begin with the magic number"}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	digest, _ := journal.HashCommand(nil, "module", wasm)
+	m := rpc.Module{
+		Digest: journal.Digest{byte(digest), byte(digest >> 8), byte(digest >> 16)}, Name: "test", Version: "1",
+		SizeBytes: int64(len(wasm)), UploadedAt: time.Unix(1e9, 0).UTC(), EntityTypes: []string{"uploaded"},
+		Manifest: json.RawMessage(`{"abi":1,"name":"test"}`),
+	}
+	for _, have := range w.modules {
+		if have.Digest == m.Digest {
+			return have.Module, nil
+		}
+	}
+	w.modules = append(w.modules, stored{m, wasm})
+	return m, nil
+}
+
+func (w roleModules) List(context.Context) ([]rpc.Module, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []rpc.Module
+	for _, m := range slices.Backward(w.modules) {
+		out = append(out, m.Module)
+	}
+	return out, nil
+}
+
+func (w roleModules) find(digest journal.Digest) (stored, error) {
+	for _, m := range w.modules {
+		if m.Digest == digest {
+			return m, nil
+		}
+	}
+	return stored{}, request.ErrUnknownModule
+}
+
+func (w roleModules) Get(_ context.Context, digest journal.Digest) (rpc.Module, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, err := w.find(digest)
+	return m.Module, err
+}
+
+func (w roleModules) Download(_ context.Context, digest journal.Digest) ([]byte, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, err := w.find(digest)
+	return m.wasm, err
+}
+
+func (w roleModules) Activate(_ context.Context, entityType string, digest journal.Digest, _ *rpc.Limits) (uint64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, err := w.find(digest)
+	if err != nil {
+		return 0, err
+	}
+	if !slices.Contains(m.EntityTypes, entityType) {
+		return 0, &request.InvalidModuleError{Reason: "the module does not have the entity type"}
+	}
+	w.types[entityType] = rpc.Type{Encoding: codec.JSON, Module: digest}
+	return 7, nil
+}
+
+func (w roleModules) Rollback(_ context.Context, entityType string, revision uint64) (rpc.Rollback, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t, known := w.types[entityType]
+	switch {
+	case !known:
+		return rpc.Rollback{}, request.ErrUnknownType
+	case revision != 0 && revision != 7:
+		return rpc.Rollback{}, &rpc.RefusedError{Reason: "another revision serves"}
+	}
+	return rpc.Rollback{Digest: t.Module, Revision: 8}, nil
+}

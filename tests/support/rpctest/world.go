@@ -1,0 +1,293 @@
+// Package rpctest is a small world behind the API for tests: entities that
+// count, keep their history and know the commands they have seen, all in
+// memory and run by one goroutine, as a lane would. It is no simulation of a
+// node: nothing is durable and there is one shard.
+//
+// World owns its goroutine; Close joins it.
+package rpctest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Entity types of the world, and the module that serves both.
+const (
+	Counter = "counter" // encoding json
+	Blob    = "blob"    // encoding bytes
+)
+
+// ModuleDigest is the digest of the module that serves the world's types.
+var ModuleDigest = journal.Digest{1, 2, 3}
+
+// World implements every interface that the server stands on.
+//
+// Commands: add {"amount"} answers {"total"}; echo answers its payload and
+// writes nothing; burst emits as many events as its payload says; reject and
+// fault fail. A command whose name begins with an error's text set in Fail
+// fails with that error. Queries: total, echo.
+type World struct {
+	// Fail maps names of commands to the errors they fail with. It is set
+	// before the first request.
+	Fail map[string]error
+	// Nodes is the cluster that the world is in.
+	Nodes *Cluster
+
+	mu        sync.Mutex
+	queue     []*request.Request
+	arrived   *sync.Cond
+	paused    bool
+	closed    bool
+	most      int // requests in the queue at a time
+	batches   int // calls of Submit
+	entities  map[sharding.EntityID]*state
+	watchers  map[sharding.EntityID]map[chan struct{}]struct{}
+	order     [Shards + 1][]*journal.Record // by shard, as its log has them
+	unapplied uint64                        // entries of each shard
+	types     map[string]rpc.Type
+	typesErr  error
+	looks     int // for types that are not there
+	modules   []stored
+	done      chan struct{}
+
+	shardWatchers map[chan struct{}]struct{}
+}
+
+type state struct {
+	total    int64
+	sequence journal.Sequence
+	records  []journal.Record
+	seen     map[journal.CommandID]outcome
+}
+
+type outcome struct {
+	hash   uint64
+	result request.Result
+}
+
+type stored struct {
+	rpc.Module
+	wasm []byte
+}
+
+// New starts a world with the two types.
+func New() *World {
+	w := &World{
+		entities: make(map[sharding.EntityID]*state),
+		watchers: make(map[sharding.EntityID]map[chan struct{}]struct{}),
+		types: map[string]rpc.Type{
+			Counter: {Encoding: codec.JSON, Module: ModuleDigest},
+			Blob:    {Encoding: codec.Bytes, Module: ModuleDigest},
+		},
+		done:  make(chan struct{}),
+		Nodes: NewCluster(),
+
+		shardWatchers: make(map[chan struct{}]struct{}),
+	}
+	w.arrived = sync.NewCond(&w.mu)
+	go w.lane()
+	return w
+}
+
+// Deps returns the world in every role.
+func (w *World) Deps() rpc.Deps {
+	return rpc.Deps{Runtime: w, Types: w, Histories: w, Entities: roleEntities{w}, Modules: roleModules{w}, Cluster: w.Nodes, ClusterAdmin: w.Nodes, Levels: w.Nodes, Founder: w.Nodes, Policies: w.Nodes, Settings: w.Nodes,
+		EventOrder: eventOrder{w, func(sharding.ShardID) bool { return true }}}
+}
+
+// Close ends the world; requests in it fail with an unknown outcome.
+func (w *World) Close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.arrived.Broadcast()
+	<-w.done
+}
+
+// Pause keeps the lane from taking requests until Resume.
+func (w *World) Pause() { w.setPaused(true) }
+
+// Resume undoes Pause.
+func (w *World) Resume() { w.setPaused(false) }
+
+func (w *World) setPaused(p bool) {
+	w.mu.Lock()
+	w.paused = p
+	w.mu.Unlock()
+	w.arrived.Broadcast()
+}
+
+// SetTypesError makes Lookup fail, or work again.
+func (w *World) SetTypesError(err error) {
+	w.mu.Lock()
+	w.typesErr = err
+	w.mu.Unlock()
+}
+
+// Queued returns how many requests wait, the most that ever did, and how often
+// Submit was called.
+func (w *World) Queued() (now, most, batches int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.queue), w.most, w.batches
+}
+
+// Submit implements command.Runtime.
+func (w *World) Submit(reqs []*request.Request) {
+	w.mu.Lock()
+	w.queue = append(w.queue, reqs...)
+	w.most = max(w.most, len(w.queue))
+	w.batches++
+	w.mu.Unlock()
+	w.arrived.Signal()
+}
+
+func (w *World) lane() {
+	defer close(w.done)
+	var taken []*request.Request
+	for {
+		w.mu.Lock()
+		for !w.closed && (w.paused || len(w.queue) == 0) {
+			w.arrived.Wait()
+		}
+		taken, w.queue = w.queue, taken[:0]
+		closed, now := w.closed, time.Now()
+		for _, r := range taken {
+			if closed {
+				r.Result = request.Result{Err: request.ErrOutcomeUnknown}
+				continue
+			}
+			r.Result = w.decide(r, now)
+		}
+		w.mu.Unlock()
+		for i, r := range taken {
+			taken[i] = nil
+			r.Done.Complete(r)
+		}
+		if closed {
+			return
+		}
+	}
+}
+
+// decide runs one request; the mutex is held.
+func (w *World) decide(r *request.Request, now time.Time) request.Result {
+	if !r.Deadline.IsZero() && now.After(r.Deadline) {
+		return request.Result{Err: request.ErrDeadline}
+	}
+	if r.Name == "echo" {
+		return request.Result{Payload: slices.Clone(r.Payload)}
+	}
+	s := w.entities[r.Entity]
+	if s == nil {
+		s = &state{seen: make(map[journal.CommandID]outcome)}
+	}
+	if r.Kind != request.Command {
+		if r.Name != "total" {
+			return request.Result{Err: fmt.Errorf("%w: %s", request.ErrUnknownQuery, r.Name)}
+		}
+		return request.Result{Payload: totalOf(s), Sequence: s.sequence}
+	}
+	hash, _ := journal.HashCommand(nil, r.Name, r.Payload)
+	if before, ok := s.seen[r.ID]; ok {
+		if before.hash != hash {
+			return request.Result{Err: request.ErrCommandIDReused}
+		}
+		before.result.Duplicate = true
+		return before.result
+	}
+	if r.ExpectedSequence != request.NoExpectation && journal.Sequence(r.ExpectedSequence) != s.sequence {
+		return request.Result{Err: &request.SequenceMismatchError{Expected: journal.Sequence(r.ExpectedSequence), Actual: s.sequence}}
+	}
+	events, reply, err := w.handle(s, r)
+	if err != nil {
+		return request.Result{Err: err}
+	}
+	rec := journal.Record{
+		Entity: r.Entity, RecordedAt: now.UnixNano(), Expected: s.sequence,
+		Module: ModuleDigest, CommandID: r.ID, CommandHash: hash, Reply: reply, Events: events,
+	}
+	s.records = append(s.records, rec)
+	w.note(&rec)
+	s.sequence = rec.Last()
+	result := request.Result{Payload: reply, Sequence: s.sequence, EventCount: len(events)}
+	s.seen[r.ID] = outcome{hash, result}
+	w.entities[r.Entity] = s
+	for c := range w.watchers[r.Entity] {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+	return result
+}
+
+func (w *World) handle(s *state, r *request.Request) (events []journal.Event, reply []byte, err error) {
+	if err := w.Fail[r.Name]; err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case r.Name == "add" && r.Entity.Type == Counter:
+		var in struct {
+			Amount int64 `json:"amount"`
+		}
+		if err := json.Unmarshal(r.Payload, &in); err != nil {
+			return nil, nil, &request.RejectedError{Code: "bad_payload", Message: err.Error()}
+		}
+		s.total += in.Amount
+		return []journal.Event{{Type: "added", Payload: slices.Clone(r.Payload), Tags: []string{"sum"}}}, totalOf(s), nil
+	case r.Name == "burst":
+		for i := range 5 {
+			events = append(events, journal.Event{Type: "burst", Payload: fmt.Append(nil, i)})
+		}
+		return events, nil, nil
+	case r.Name == "set" && r.Entity.Type == Blob:
+		return []journal.Event{{Type: "set", Payload: slices.Clone(r.Payload)}}, slices.Clone(r.Payload), nil
+	case r.Name == "reject":
+		return nil, nil, &request.RejectedError{Code: "insufficient_funds", Message: "the balance is too low"}
+	case r.Name == "fault":
+		return nil, nil, &request.GuestFaultError{Message: "unreachable"}
+	}
+	return nil, nil, fmt.Errorf("%w: %s", request.ErrUnknownCommand, r.Name)
+}
+
+func totalOf(s *state) []byte { return fmt.Appendf(nil, `{"total":%d}`, s.total) }
+
+// Total returns what a counter holds.
+func (w *World) Total(id string) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.entities[sharding.EntityID{Type: Counter, ID: id}]; s != nil {
+		return s.total
+	}
+	return 0
+}
+
+// Commands returns the payloads of an entity's commands in the order in which
+// they took effect.
+func (w *World) Commands(id sharding.EntityID) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	if s := w.entities[id]; s != nil {
+		for i := range s.records {
+			for _, e := range s.records[i].Events {
+				out = append(out, string(e.Payload))
+			}
+		}
+	}
+	return out
+}
+
+// ErrInternal is an error that no code is given to.
+var ErrInternal = errors.New("/var/lib/hostd/secret: input/output error")

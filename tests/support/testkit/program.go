@@ -1,0 +1,69 @@
+package testkit
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hostd/hostd/tests/mutants"
+)
+
+type program struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// programs holds what this test process has built, by the faults
+// planted in it.
+var programs sync.Map
+
+// Program returns the path of the program, built once a process: as users get
+// it, or with the faults given, which are texts as package mutants describes
+// them, by their names under tests.
+func Program(t testing.TB, faults ...string) string {
+	t.Helper()
+	key := strings.Join(faults, ",")
+	entry, _ := programs.LoadOrStore(key, new(program))
+	p := entry.(*program)
+	p.once.Do(func() { p.path, p.err = buildProgram(faults) })
+	if p.err != nil {
+		t.Fatal(p.err)
+	}
+	return p.path
+}
+
+func buildProgram(faults []string) (string, error) {
+	root, err := repositoryRoot()
+	if err != nil {
+		return "", err
+	}
+	name := "hostd"
+	for _, f := range faults {
+		name += "-" + strings.TrimSuffix(filepath.Base(f), ".txt")
+	}
+	return builtOnce(name, func(path string) error {
+		dir, err := os.MkdirTemp("", "hostd-planted")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		overlay, err := mutants.Overlay(root, dir, faults...)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+		defer cancel()
+		build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", path, "./cmd/hostd")
+		build.Dir = root
+		if log, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("build hostd with the faults %q: %w\n%s", faults, err, log)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,72 @@
+package testkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// ErrNoCommit: the checkout does not have the commit of a release, and its
+// origin does not give it, as where a clone is shallow.
+var ErrNoCommit = errors.New("the checkout has no such commit")
+
+// fetchTime bounds the download of a commit.
+const fetchTime = time.Minute
+
+// Release returns the path of the program as of a commit, built once a run from
+// the sources that git has of it.
+func Release(commit string) (string, error) {
+	root, err := repositoryRoot()
+	if err != nil {
+		return "", err
+	}
+	if err := haveCommit(root, commit); err != nil {
+		return "", err
+	}
+	return builtOnce("hostd-"+commit, func(path string) error {
+		dir, err := os.MkdirTemp("", "hostd-release")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+		defer cancel()
+		sources := filepath.Join(dir, "sources.tar")
+		for _, step := range [][]string{
+			{root, "git", "archive", "--output", sources, commit},
+			{dir, "tar", "-xf", sources},
+			{dir, "go", "build", "-buildvcs=false", "-o", path, "./cmd/hostd"},
+		} {
+			c := exec.CommandContext(ctx, step[1], step[2:]...)
+			c.Dir = step[0]
+			if log, err := c.CombinedOutput(); err != nil {
+				return fmt.Errorf("%s: %w\n%s", strings.Join(step[1:], " "), err, log)
+			}
+		}
+		return nil
+	})
+}
+
+// haveCommit fetches the commit where it is missing.
+func haveCommit(root, commit string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), fetchTime)
+	defer cancel()
+	git := func(args ...string) ([]byte, error) {
+		c := exec.CommandContext(ctx, "git", args...)
+		c.Dir = root
+		c.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0")
+		return c.CombinedOutput()
+	}
+	if _, err := git("cat-file", "-e", commit+"^{commit}"); err == nil {
+		return nil
+	}
+	if log, err := git("fetch", "--no-tags", "--depth=1", "origin", commit); err != nil {
+		return fmt.Errorf("%w %s: %s", ErrNoCommit, commit, strings.TrimSpace(string(log)))
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package virtualtime
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/config"
+)
+
+// A node that another process has replaced under its name, while nobody heard
+// it, ends when it is heard again: nothing of it is taken any more.
+func TestReplacedNodeEnds(t *testing.T) {
+	name := func(i int, c *config.Config) {
+		if i == 5 {
+			c.NodeID = id(4)
+		}
+	}
+	run(t, options{nodes: 3, shards: 3, config: name}, func(t *testing.T, w *world) {
+		w.found()
+		w.start(4)
+		w.settled()
+		old := w.nodes[4]
+		w.net.Host(hostOf(4)).Freeze()
+		time.Sleep(5 * time.Second)
+		w.start(5)
+		w.until("the later start is ready", w.nodes[5].Ready)
+		w.net.Host(hostOf(4)).Thaw()
+		var reason error
+		w.until("the replaced process ends", func() bool {
+			select {
+			case reason = <-old.Failed():
+				return true
+			default:
+				return false
+			}
+		})
+		if !strings.Contains(reason.Error(), "another process runs as node n4") || !strings.Contains(reason.Error(), address(5)) {
+			t.Errorf("it ends with %q", reason)
+		}
+		w.stop(4)
+		time.Sleep(10 * time.Second)
+		w.settled()
+		select {
+		case err := <-w.nodes[5].Failed():
+			t.Errorf("the later start ends too: %v", err)
+		default:
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package virtualtime
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// guests are the modules of the scenarios, compiled once a process: every node
+// begins with the compiled code in its cache, as after a restart.
+var guests = []string{"counter"}
+
+// modules are the guests' bytes.
+var modules = map[string][]byte{}
+
+var compiled struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func buildGuests(t *testing.T) {
+	t.Helper()
+	compiled.once.Do(func() { compiled.err = compileGuests(t) })
+	if compiled.err != nil {
+		t.Fatal(compiled.err)
+	}
+}
+
+func compileGuests(t *testing.T) (err error) {
+	compiled.dir, err = os.MkdirTemp("", "hostd-bubble-")
+	if err != nil {
+		return err
+	}
+	ctx, limits := context.Background(), abi.DefaultLimits()
+	c := config.Default()
+	limits.MemoryBytes, limits.ModuleBytes = int(c.InstanceMemoryBytes), int(c.MaxModuleBytes)
+	e, err := engine.New(ctx, engine.Options{
+		Limits: limits, MemoryBytes: int64(c.GuestMemoryBytes), CacheDir: compiled.dir, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	defer e.Close(ctx)
+	for _, name := range guests {
+		wasm := testkit.BuildExample(t, name)
+		modules[name] = wasm
+		m, err := e.Compile(ctx, journal.Digest(sha256.Sum256(wasm)), wasm)
+		if err != nil {
+			return err
+		}
+		if err := m.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// warm makes a data directory whose cache is filled.
+func warm(t *testing.T, dir string) {
+	t.Helper()
+	copyDir(t, compiled.dir, filepath.Join(dir, "cache"))
+}
+
+// copyDir copies a directory that nobody writes. Files stay sparse: logs and
+// memory tables are mostly empty.
+func copyDir(t *testing.T, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return os.MkdirAll(filepath.Join(to, rel), 0o700)
+		}
+		return copyFile(path, filepath.Join(to, rel))
+	})
+	if err != nil {
+		t.Fatalf("copy %s: %v", from, err)
+	}
+}
+
+const copyBlock = 64 << 10
+
+var zeros [copyBlock]byte
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	block, size := make([]byte, copyBlock), int64(0)
+	for {
+		n, err := io.ReadFull(in, block)
+		if n > 0 && !bytes.Equal(block[:n], zeros[:n]) {
+			if _, err := out.WriteAt(block[:n], size); err != nil {
+				out.Close()
+				return err
+			}
+		}
+		size += int64(n)
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			break
+		}
+		if err != nil {
+			out.Close()
+			return err
+		}
+	}
+	if err := out.Truncate(size); err != nil {
+		out.Close()
+		return err
+	}
+	return out.Close()
+}
+
+// tailLines is how much of the log a failed scenario shows.
+const tailLines = 400
+
+// tail keeps the end of the log of all nodes.
+type tail struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *tail) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.lines) == tailLines {
+		l.lines = append(l.lines[:0], l.lines[tailLines/4:]...)
+	}
+	l.lines = append(l.lines, string(line))
+	if strings.Contains(string(line), "the process ends") {
+		fmt.Fprint(os.Stderr, string(line)) // and with it this test
+	}
+	return len(line), nil
+}
+
+func (l *tail) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.lines, "")
+}

@@ -1,0 +1,124 @@
+package virtualtime
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+)
+
+// askTimeout bounds a question to one node.
+const askTimeout = 2 * time.Second
+
+// shards asks a node for the shards; nil when it does not answer.
+func (w *world) shards(i int) []*clusterv1.Shard {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	shards, err := w.beside(i).Shards(ctx)
+	if err != nil {
+		return nil
+	}
+	return shards
+}
+
+// overview asks a node for the members; nil when it does not answer.
+func (w *world) overview(i int) *clusterv1.GetClusterResponse {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	c, err := w.beside(i).Cluster(ctx)
+	if err != nil {
+		return nil
+	}
+	return c
+}
+
+// status is a member's status as a node sees it.
+func (w *world) status(of, seenBy int) string {
+	for _, m := range w.overview(seenBy).GetMembers() {
+		if m.GetNodeId() == string(id(of)) {
+			return m.GetStatus()
+		}
+	}
+	return ""
+}
+
+// leader is the node that leads a shard as another sees it; 0 where none does.
+func (w *world) leader(shard uint32, seenBy int) int {
+	for _, s := range w.shards(seenBy) {
+		if s.GetShardId() == shard {
+			return w.place(s.GetLeader())
+		}
+	}
+	return 0
+}
+
+// place is the number of a node.
+func (w *world) place(name string) int {
+	for i := 1; i <= w.opts.nodes+spare; i++ {
+		if name == string(id(i)) {
+			return i
+		}
+	}
+	return 0
+}
+
+// led reports whether every shard is led by a node that runs, as one sees it.
+func (w *world) led(seenBy int) bool {
+	shards := w.shards(seenBy)
+	for _, s := range shards {
+		if w.nodes[w.place(s.GetLeader())] == nil {
+			return false
+		}
+	}
+	return len(shards) > int(w.opts.shards)
+}
+
+// voted reports whether, as a node sees it, every shard has as many voters,
+// that of metadata included, and none of them among those that are gone.
+func (w *world) voted(seenBy, voters int, gone ...int) bool {
+	shards := w.shards(seenBy)
+	for _, s := range shards {
+		if len(s.GetVoters()) != voters {
+			return false
+		}
+		for _, i := range gone {
+			if slices.Contains(s.GetVoters(), string(id(i))) {
+				return false
+			}
+		}
+	}
+	return len(shards) > int(w.opts.shards)
+}
+
+// others are the nodes that run, without one.
+func (w *world) others(than int) (nodes []int) {
+	for i := range w.nodes {
+		if i != than {
+			nodes = append(nodes, i)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// heldBy returns an entity of the counter whose shard a node leads.
+func (w *world) heldBy(i int) string {
+	w.t.Helper()
+	for n := range 1000 {
+		name := nameOf(n)
+		if w.leader(client.ShardOf("counter", name, w.opts.shards), i) == i {
+			return name
+		}
+	}
+	w.t.Fatalf("%s leads nothing", id(i))
+	return ""
+}
+
+// soon is a context that ends when a node without a quorum must have said so.
+func (w *world) soon() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), refusedSoon)
+	w.ends = append(w.ends, cancel)
+	return ctx
+}
