@@ -161,7 +161,7 @@ func TestFlippedBitsInMergesAreMended(t *testing.T) {
 		before := tablesOf(t, filepath.Join(node.DataDir(), "store"))
 		flipTables(t, node, rng, flipped)
 		count()
-		c.Await(node.ID()+" has put its store aside", func() bool { return !node.Running() || aside(t, node) })
+		damageMet(t, node)
 		load.end(t)
 		renewed(t, c, node)
 		load.check(t, caller)
