@@ -112,4 +112,4 @@ founding: ## take the disk of a node that is told to found a cluster FOUNDINGS (
 	$(GOTEST) -run '^TestLeftOverBootstrapFoundsNothing$$' -timeout 10m -count=1 ./tests/e2e/starts -foundings $(or $(FOUNDINGS),5) -v
 
 upgrade: ## upgrade a cluster of the release before under load, in both orders, put nodes back, raise its level
-	$(GOTEST) -run '^TestUpgrade$$' -timeout 20m -count=1 ./tests/e2e/upgrade -both -v
+	$(GOTEST) -run '^Test(Upgrade|RaiseNeedsPeersToBeReached)$$' -timeout 20m -count=1 ./tests/e2e/upgrade -both -v

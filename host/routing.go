@@ -101,11 +101,11 @@ func (n *Node) openRequests(context.Context) (err error) {
 		return n.membership.addressBook.Locate(sharding.MetaShard, r)
 	})
 	n.membership.control.Open(cluster.ControlOptions{
-		PrepareLevel: n.id.SaveLevel, Incarnation: func() uint64 { return n.membership.describe().Incarnation },
+		PrepareLevel: n.id.SaveLevel, Describe: n.membership.describe,
 		Self: n.id.Node, Version: telemetry.Version(), Name: n.cfg.ClusterName, Metadata: n.membership.metadata,
 		Starts: n.membership.starts, Recovered: n.membership.probation.Recovered(),
 		Blobs: n.guests.files, Prepare: n.guests.modules.Distribution.Prepare, AwaitBindings: n.guests.modules.Types.Await, ReadOnly: n.watches.disk.ReadOnly,
-		Snapshot: n.replicas.raft.snapshot, Probe: n.peers.Probe, CompareRows: n.replicas.judge.Compare,
+		Snapshot: n.replicas.raft.snapshot, Probe: n.peers.Probe, ProbeAlone: n.peers.ProbeAlone, CompareRows: n.replicas.judge.Compare,
 	})
 	n.peers.Confirm(n.membership.confirmed)
 	// Calls in flight are answered before what answers them is closed.

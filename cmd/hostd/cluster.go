@@ -132,9 +132,10 @@ func newClusterRaiseLevel(std cli.Stdio) *cobra.Command {
 			return s.RaiseLevel(ctx, to, dryRun)
 		}, levelTable)
 	c.Long = "Raises the level of the cluster, the version of all that it writes, once every member runs a release that speaks it. Until then nodes can be " +
-		"put back to the release before, afterwards never again. With --dry-run it changes nothing and lists what each member speaks."
+		"put back to the release before, afterwards never again. With --dry-run it changes nothing and lists what each member speaks, and what stands in the way."
 	c.Flags().Uint32Var(&to, "to", 0, "the level; 0: the highest that the asked node speaks")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "change nothing, and list what each member speaks")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "change nothing, and list what each member speaks and what stands in the way")
+	cli.SetTimeout(c, 30*time.Second) // members look for each other meanwhile
 	return c
 }
 
@@ -149,12 +150,18 @@ func levelTable(w io.Writer, v *clusterv1.RaiseLevelResponse) {
 		return
 	}
 	fmt.Fprintln(w)
+	clear := true
 	for _, n := range v.GetNodes() {
 		if n.GetObstacle() != "" {
+			clear = false
 			fmt.Fprintln(w, cli.Clean(n.GetObstacle()))
 		}
 	}
-	fmt.Fprintf(w, "level %d can be had once all members speak it\n", v.GetWanted())
+	if clear {
+		fmt.Fprintf(w, "nothing stands in the way of level %d\n", v.GetWanted())
+		return
+	}
+	fmt.Fprintf(w, "level %d can be had once nothing of this stands in the way\n", v.GetWanted())
 }
 
 func newClusterInit(std cli.Stdio) *cobra.Command {

@@ -5,9 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/telemetry"
@@ -20,13 +24,17 @@ const askLevelTime = 3 * time.Second
 
 // levels raises the level of the cluster:
 //
-//	ask every member ─▶ every member makes its directory one of the level ─▶ raise_level
+//	ask every member ─▶ who reaches whom ─▶ every member makes its directory one of the level ─▶ raise_level
 //
 // A member may be stopped, or put back to an earlier release, between any two of
 // them. Once its directory is of the level no release opens it that does not
 // speak it, so that none misreads what is written after the raise; and the raise
 // names the start of each member that answered, so that another start of it, or
 // a node that has joined meanwhile, makes it void.
+//
+// Who reaches whom counts for the level from which on nodes are served on a
+// listener of their own: where only that of the clients is open to the others,
+// the raise would part the cluster.
 type levels struct{ *Parts }
 
 // RaiseLevel implements rpc.Levels.
@@ -35,7 +43,11 @@ func (s levels) RaiseLevel(ctx context.Context, level sharding.Level, dryRun boo
 		return rpc.LevelReport{}, err
 	}
 	report := rpc.LevelReport{Level: s.Metadata.Level(), Wanted: cmp.Or(level, sharding.MaxLevel)}
-	report.Nodes, _ = s.ask(ctx, report.Wanted, 0)
+	before := s.ask(ctx, report.Wanted, 0)
+	if report.Level < sharding.LevelPeerAddress && report.Wanted >= sharding.LevelPeerAddress {
+		s.findUnreached(ctx, before)
+	}
+	report.Nodes = said(before)
 	if dryRun || report.Wanted == report.Level {
 		return report, nil
 	}
@@ -45,10 +57,15 @@ func (s levels) RaiseLevel(ctx context.Context, level sharding.Level, dryRun boo
 	if err := obstacle(report.Nodes); err != nil {
 		return report, err
 	}
-	nodes, speakers := s.ask(ctx, report.Wanted, report.Wanted)
-	report.Nodes = nodes
-	if err := obstacle(nodes); err != nil {
+	now := s.ask(ctx, report.Wanted, report.Wanted)
+	changedSince(before, now)
+	report.Nodes = said(now)
+	if err := obstacle(report.Nodes); err != nil {
 		return report, err
+	}
+	speakers := make([]meta.Speaker, len(now))
+	for i, a := range now {
+		speakers[i] = a.speaker
 	}
 	_, err := s.Metadata.Do(ctx, meta.RaiseLevel(report.Wanted, speakers...))
 	if errors.Is(err, meta.ErrLevel) {
@@ -70,27 +87,54 @@ func obstacle(nodes []rpc.NodeLevels) error {
 	return nil
 }
 
+// asked is what a member has said.
+type asked struct {
+	rpc.NodeLevels
+	speaker meta.Speaker
+	peersAt string // where it serves nodes alone; empty where it has not said
+}
+
+func said(members []asked) []rpc.NodeLevels {
+	out := make([]rpc.NodeLevels, len(members))
+	for i, a := range members {
+		out[i] = a.NodeLevels
+	}
+	return out
+}
+
+// changedSince finds members that are not those that were asked before, by
+// their starts and addresses: it is not known who reaches them.
+func changedSince(before, now []asked) {
+	for i, a := range now {
+		if a.Obstacle == "" && !slices.ContainsFunc(before, func(b asked) bool {
+			return b.Node == a.Node && b.speaker.Incarnation == a.speaker.Incarnation && b.peersAt == a.peersAt
+		}) {
+			now[i].Obstacle = fmt.Sprintf("node %s was started while the members were asked: raise the level again", a.Node)
+		}
+	}
+}
+
 // ask asks all members what they speak, and has them make their directories ones
 // of the level prepare where that is not 0.
-func (s levels) ask(ctx context.Context, wanted, prepare sharding.Level) ([]rpc.NodeLevels, []meta.Speaker) {
+func (s levels) ask(ctx context.Context, wanted, prepare sharding.Level) []asked {
 	ctx, cancel := context.WithTimeout(ctx, askLevelTime)
 	defer cancel()
 	members := s.Metadata.View().Members()
-	nodes, speakers := make([]rpc.NodeLevels, len(members)), make([]meta.Speaker, len(members))
-	var asked sync.WaitGroup
+	out := make([]asked, len(members))
+	var asking sync.WaitGroup
 	for i, m := range members {
-		asked.Go(func() { nodes[i], speakers[i] = s.askOne(ctx, m, wanted, prepare) })
+		asking.Go(func() { out[i] = s.askOne(ctx, m, wanted, prepare) })
 	}
-	asked.Wait()
-	return nodes, speakers
+	asking.Wait()
+	return out
 }
 
-func (s levels) askOne(ctx context.Context, m meta.Member, wanted, prepare sharding.Level) (rpc.NodeLevels, meta.Speaker) {
-	out := rpc.NodeLevels{Node: m.Node, Version: m.Version}
-	speaker := meta.Speaker{Node: m.Node}
+func (s levels) askOne(ctx context.Context, m meta.Member, wanted, prepare sharding.Level) asked {
+	out := asked{NodeLevels: rpc.NodeLevels{Node: m.Node, Version: m.Version}, speaker: meta.Speaker{Node: m.Node}}
 	if m.Node == s.Self {
+		self := s.Describe()
 		out.Version, out.Speaks = telemetry.Version(), sharding.Speaks
-		speaker.Incarnation = s.Describe().Incarnation
+		out.speaker.Incarnation, out.peersAt = self.Incarnation, self.PeerAddress
 		if err := s.SaveLevel(prepare); err != nil {
 			out.Obstacle = fmt.Sprintf("node %s cannot write its data directory: %v", m.Node, err)
 		}
@@ -104,12 +148,68 @@ func (s levels) askOne(ctx context.Context, m meta.Member, wanted, prepare shard
 		default:
 			out.Version = said.GetVersion()
 			out.Speaks = sharding.Levels{Min: sharding.Level(said.GetMinLevel()), Max: sharding.Level(said.GetMaxLevel())}
-			speaker.Incarnation = said.GetIncarnation()
+			out.speaker.Incarnation, out.peersAt = said.GetIncarnation(), said.GetPeerAddress()
 		}
 	}
-	speaker.Speaks = out.Speaks
+	out.speaker.Speaks = out.Speaks
 	if out.Obstacle == "" && !out.Speaks.Has(wanted) {
 		out.Obstacle = fmt.Sprintf("node %s runs release %s, which speaks %v and not level %d", m.Node, cmp.Or(out.Version, "?"), out.Speaks, wanted)
 	}
-	return out, speaker
+	return out
+}
+
+// maxNamed bounds the nodes that an obstacle names beside its own.
+const maxNamed = 8
+
+// findUnreached has each of the members that speak the level look whether it
+// reaches the others where they serve nodes alone, and notes for each who does
+// not reach it, and why.
+func (s levels) findUnreached(ctx context.Context, members []asked) {
+	ctx, cancel := context.WithTimeout(ctx, cluster.ReachTime+askLevelTime)
+	defer cancel()
+	var starts []*peerv1.StartAddress
+	for i, a := range members {
+		switch {
+		case a.Obstacle != "":
+		case a.peersAt == "":
+			members[i].Obstacle = fmt.Sprintf("node %s runs release %s, which does not say where it serves other nodes: upgrade it", a.Node, cmp.Or(a.Version, "?"))
+		default:
+			starts = append(starts, &peerv1.StartAddress{NodeId: string(a.Node), Incarnation: a.speaker.Incarnation, Address: a.peersAt})
+		}
+	}
+	if len(starts) < 2 {
+		return
+	}
+	unreached, faults := make([][]*peerv1.Unreached, len(members)), make([]error, len(members))
+	var asking sync.WaitGroup
+	for i, a := range members {
+		switch {
+		case a.Obstacle != "" || a.peersAt == "":
+		case a.Node == s.Self:
+			asking.Go(func() { unreached[i], faults[i] = s.Control.Reach(ctx, starts) })
+		default:
+			asking.Go(func() { unreached[i], faults[i] = s.Peers.Reach(ctx, a.Node, starts) })
+		}
+	}
+	asking.Wait()
+	for i, a := range members {
+		var by []string
+		for k, missing := range unreached {
+			for _, u := range missing {
+				if u.GetNodeId() == string(a.Node) {
+					by = append(by, fmt.Sprintf("%s (%.200s)", members[k].Node, u.GetReason()))
+				}
+			}
+		}
+		switch {
+		case faults[i] != nil:
+			members[i].Obstacle = fmt.Sprintf("node %s does not say whether it reaches the others where they serve nodes alone: %v", a.Node, faults[i])
+		case len(by) > maxNamed:
+			by = append(by[:maxNamed], fmt.Sprintf("and %d more", len(by)-maxNamed))
+			fallthrough
+		case len(by) > 0:
+			members[i].Obstacle = fmt.Sprintf("node %s is not reached at %s, where it serves nodes alone from level %d on: not by %s; see peer-listen and peer-advertise",
+				a.Node, a.peersAt, sharding.LevelPeerAddress, strings.Join(by, ", "))
+		}
+	}
 }

@@ -45,8 +45,8 @@ type ControlOptions struct {
 	AwaitBindings func(ctx context.Context, revision uint64) error
 	// PrepareLevel makes the data directory one of the level, durably.
 	PrepareLevel func(level sharding.Level) error
-	// Incarnation is this start's.
-	Incarnation func() uint64
+	// Describe is this node as a member: its start, and where it serves nodes.
+	Describe func() meta.Member
 	// Snapshot takes a snapshot from another node.
 	Snapshot func(ctx context.Context, from sharding.NodeID, header []byte, body io.Reader) (answer []byte, err error)
 	// CompareRows takes the digest of another node's replica of a shard, and
@@ -54,6 +54,8 @@ type ControlOptions struct {
 	CompareRows func(shard sharding.ShardID, theirs journal.Proof) (own journal.RowsDigest, ok bool)
 	// Probe asks who listens at an address.
 	Probe func(ctx context.Context, address string) (*peerv1.ProbeResponse, error)
+	// ProbeAlone asks who listens at an address for nodes alone.
+	ProbeAlone func(ctx context.Context, address string) (*peerv1.ProbeResponse, error)
 }
 
 // Control answers other nodes. Until it is open, which it is once the node's
@@ -200,8 +202,10 @@ func (c *Control) PrepareLevel(_ context.Context, level sharding.Level) (*peerv1
 	if err := o.PrepareLevel(level); err != nil {
 		return nil, err
 	}
+	self := o.Describe()
 	return &peerv1.PrepareLevelResponse{
-		MinLevel: uint32(sharding.Speaks.Min), MaxLevel: uint32(sharding.Speaks.Max), Incarnation: o.Incarnation(), Version: o.Version,
+		MinLevel: uint32(sharding.Speaks.Min), MaxLevel: uint32(sharding.Speaks.Max), Incarnation: self.Incarnation, Version: o.Version,
+		PeerAddress: self.PeerAddress,
 	}, nil
 }
 

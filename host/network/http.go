@@ -17,6 +17,10 @@ var ErrNotConnected = errors.New("not connected")
 // 404, at which host:port its node takes calls of other nodes.
 const PeerAddressHeader = "Hostd-Peer-Address"
 
+// NodesAloneHeader is in a call between nodes that a listener for clients is
+// not to answer, even while it serves nodes too.
+const NodesAloneHeader = "Hostd-Nodes-Alone"
+
 // HTTPOptions tune a client. The zero value of a field means its default.
 type HTTPOptions struct {
 	// DialTimeout bounds a dial (2 s).

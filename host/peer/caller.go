@@ -19,6 +19,9 @@ type caller struct {
 	to    *peer // nil where it is not known who answers
 	// follow sends the request to where the node listens now, whatever the URL.
 	follow bool
+	// alone is for who listens at the address for nodes alone, on a connection of
+	// its own; it goes nowhere else.
+	alone bool
 	// answered is the hello of the last answer.
 	answered atomic.Pointer[Hello]
 }
@@ -45,7 +48,9 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	member, err := c.check(res)
 	if err != nil {
 		res.Body.Close()
-		c.peers.referrals.forget(called)
+		if !c.alone {
+			c.peers.referrals.forget(called)
+		}
 		return nil, &localError{err}
 	}
 	if member {
@@ -59,15 +64,19 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 func (c *caller) send(r *http.Request) (*http.Response, error) {
 	address := r.URL.Host
 	at := c.peers.referrals.at(address)
+	if c.alone {
+		at, r.Close = address, true
+		r.Header[network.NodesAloneHeader] = []string{"1"}
+	}
 	r.URL.Host, r.Host = at, at
 	res, err := c.base.RoundTrip(r)
-	if err != nil {
+	if err != nil && !c.alone {
 		c.peers.referrals.forget(address)
 	}
 	if errors.Is(err, network.ErrNotConnected) {
 		return nil, &localError{fmt.Errorf("%w: %w", ErrUnreachable, err)}
 	}
-	if err != nil || at != address || !c.peers.referrals.take(address, res) {
+	if err != nil || c.alone || at != address || !c.peers.referrals.take(address, res) {
 		return res, err
 	}
 	// Nothing was done. What was sent once can be sent again where it is kept.
@@ -90,6 +99,8 @@ func (c *caller) check(res *http.Response) (member bool, err error) {
 	h, err := readHello(res.Header)
 	if err == nil {
 		c.answered.Store(&h)
+	} else if c.alone && res.StatusCode == http.StatusNotFound {
+		return false, fmt.Errorf("%w: who answers serves no nodes there", ErrUnreachable)
 	}
 	if err != nil || c.to == nil {
 		return false, err

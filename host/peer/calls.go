@@ -76,6 +76,30 @@ func (p *Peers) Probe(ctx context.Context, address string) (*peerv1.ProbeRespons
 	return res.Msg, nil
 }
 
+// ProbeAlone is Probe of who listens at an address for nodes alone. A new
+// connection shows whether one can be made.
+func (p *Peers) ProbeAlone(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
+	ctx, cancel := p.bounded(ctx)
+	defer cancel()
+	client := newClient(&caller{base: p.calls, peers: p, alone: true}, "http://"+address)
+	res, err := client.Probe(ctx, connect.NewRequest(&peerv1.ProbeRequest{}))
+	if err != nil {
+		return nil, decodeError(sharding.NodeID(address), err)
+	}
+	return res.Msg, nil
+}
+
+// Reach asks a node which of some members it does not reach where they serve
+// nodes alone. ErrFormat: its release does not look.
+func (p *Peers) Reach(ctx context.Context, node sharding.NodeID, others []*peerv1.StartAddress) ([]*peerv1.Unreached, error) {
+	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.Reach, &peerv1.ReachRequest{Nodes: others})
+	var remote *connect.Error
+	if errors.As(err, &remote) && remote.Code() == connect.CodeUnimplemented {
+		return nil, fmt.Errorf("%w: the release of node %s does not know the question", ErrFormat, node)
+	}
+	return res.GetUnreached(), err
+}
+
 // Join asks the node at an address to admit this one.
 func (p *Peers) Join(ctx context.Context, address string, r *peerv1.JoinRequest) (*peerv1.JoinResponse, error) {
 	ctx, cancel := p.bounded(ctx)

@@ -38,6 +38,9 @@ type Control interface {
 	// PrepareLevel says what the node speaks, and makes its data directory one
 	// of the level where that is not 0. ErrRefused: it does not speak it.
 	PrepareLevel(ctx context.Context, level sharding.Level) (*peerv1.PrepareLevelResponse, error)
+	// Reach says which of some members the node does not reach where they serve
+	// nodes alone.
+	Reach(ctx context.Context, nodes []*peerv1.StartAddress) ([]*peerv1.Unreached, error)
 	// Propose carries a metadata command out, on the leader.
 	Propose(ctx context.Context, command []byte) (result []byte, err error)
 	// ReadMeta returns a confirmed index of the metadata shard, on the leader.
@@ -98,6 +101,11 @@ func (NoControl) Join(context.Context, *peerv1.JoinRequest) (*peerv1.JoinRespons
 
 // PrepareLevel implements Control.
 func (NoControl) PrepareLevel(context.Context, sharding.Level) (*peerv1.PrepareLevelResponse, error) {
+	return nil, errNoControl
+}
+
+// Reach implements Control.
+func (NoControl) Reach(context.Context, []*peerv1.StartAddress) ([]*peerv1.Unreached, error) {
 	return nil, errNoControl
 }
 
@@ -184,6 +192,16 @@ func (s *controlService) Join(ctx context.Context, r *connect.Request[peerv1.Joi
 func (s *controlService) PrepareLevel(ctx context.Context, r *connect.Request[peerv1.PrepareLevelRequest]) (*connect.Response[peerv1.PrepareLevelResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.PrepareLevelResponse, error) {
 		return s.peers.opts.Control.PrepareLevel(ctx, sharding.Level(r.Msg.GetLevel()))
+	})
+}
+
+func (s *controlService) Reach(ctx context.Context, r *connect.Request[peerv1.ReachRequest]) (*connect.Response[peerv1.ReachResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.ReachResponse, error) {
+		if n := len(r.Msg.GetNodes()); n > maxPeers {
+			return nil, fmt.Errorf("%w: %d nodes, at most %d are known", ErrRefused, n, maxPeers)
+		}
+		unreached, err := s.peers.opts.Control.Reach(ctx, r.Msg.GetNodes())
+		return &peerv1.ReachResponse{Unreached: unreached}, err
 	})
 }
 

@@ -42,6 +42,13 @@ func TestReferrals(t *testing.T) {
 			t.Fatalf("a probe: %v, %v", r, err)
 		}
 	}
+	if r, err := a.ProbeAlone(t.Context(), at); err == nil {
+		t.Errorf("who listens for clients passes for one that listens for nodes alone: %v", r)
+	}
+	if r, err := a.ProbeAlone(t.Context(), b.addr); err != nil || r.GetNodeId() != "b" {
+		t.Errorf("b does not listen for nodes alone: %v, %v", r, err)
+	}
+	asked.Store(1)
 	if _, err := a.Join(t.Context(), at, &peerv1.JoinRequest{Member: &peerv1.Member{NodeId: "a", Incarnation: 1}}); err != nil || asked.Load() != 1 {
 		t.Errorf("the address for clients was asked %d times: %v", asked.Load(), err)
 	}

@@ -59,6 +59,21 @@ func TestListenersAreApart(t *testing.T) {
 			}
 		}
 	}
+	for _, where := range urls {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+where+between[0], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(network.NodesAloneHeader, "1")
+		res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if (res.StatusCode == http.StatusOK) != (where == peers) || res.Header.Get(network.PeerAddressHeader) != "" {
+			t.Errorf("%s, asked as a listener for nodes alone: %d", where, res.StatusCode)
+		}
+	}
 	conn, err := net.Dial("tcp", clients)
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,9 @@ import (
 type Levels interface {
 	// RaiseLevel raises it to level, or to the highest that this node speaks
 	// where that is 0. A dry run changes nothing. It is a *RefusedError, and
-	// nothing is raised, where a member does not speak the level or does not
-	// answer; the report comes with the error.
+	// nothing is raised, where a member does not speak the level, does not
+	// answer, or is not reached where the level has nodes served; the report
+	// comes with the error.
 	RaiseLevel(ctx context.Context, level sharding.Level, dryRun bool) (LevelReport, error)
 }
 

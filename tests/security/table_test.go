@@ -101,6 +101,7 @@ var table = map[string]rule{
 	"/hostd.peer.v1.PeerService/Vouch":         betweenNodes,
 	"/hostd.peer.v1.PeerService/Join":          betweenNodes,
 	"/hostd.peer.v1.PeerService/PrepareLevel":  betweenNodes,
+	"/hostd.peer.v1.PeerService/Reach":         betweenNodes,
 	"/hostd.peer.v1.PeerService/Propose":       betweenNodes,
 	"/hostd.peer.v1.PeerService/ReadMeta":      betweenNodes,
 	"/hostd.peer.v1.PeerService/Report":        betweenNodes,

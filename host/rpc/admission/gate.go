@@ -99,14 +99,19 @@ func Only(internal map[string]http.Handler) http.Handler {
 	})
 }
 
-// Referring serves calls between nodes while at is empty. After that it answers
-// 404, with where they are served.
+// Referring serves calls between nodes while at is empty, but for those that
+// are for the other listener. After that it answers 404, with where they are
+// served.
 func Referring(internal map[string]http.Handler, at func() string) map[string]http.Handler {
 	out := make(map[string]http.Handler, len(internal))
 	for prefix, h := range internal {
 		out[prefix] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if address := at(); address != "" {
 				w.Header().Set(network.PeerAddressHeader, address)
+				http.NotFound(w, r)
+				return
+			}
+			if r.Header.Get(network.NodesAloneHeader) != "" {
 				http.NotFound(w, r)
 				return
 			}

@@ -169,7 +169,7 @@ func (x Fault_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Fault_Kind.Descriptor instead.
 func (Fault_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{47, 0}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{51, 0}
 }
 
 // LinkRequest is a batch of frames and a beat.
@@ -1146,7 +1146,9 @@ type PrepareLevelResponse struct {
 	// The start that answers.
 	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Its release.
-	Version       string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	// Where it serves nodes alone, host:port; empty from one that does not say.
+	PeerAddress   string `protobuf:"bytes,5,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1209,6 +1211,224 @@ func (x *PrepareLevelResponse) GetVersion() string {
 	return ""
 }
 
+func (x *PrepareLevelResponse) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return ""
+}
+
+// ReachRequest names members and where they say that they serve nodes alone.
+type ReachRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The members, at most 1,024.
+	Nodes         []*StartAddress `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReachRequest) Reset() {
+	*x = ReachRequest{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReachRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReachRequest) ProtoMessage() {}
+
+func (x *ReachRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReachRequest.ProtoReflect.Descriptor instead.
+func (*ReachRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ReachRequest) GetNodes() []*StartAddress {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// StartAddress says where a start of a node serves nodes alone.
+type StartAddress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// The start.
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// The address, host:port.
+	Address       string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartAddress) Reset() {
+	*x = StartAddress{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartAddress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartAddress) ProtoMessage() {}
+
+func (x *StartAddress) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartAddress.ProtoReflect.Descriptor instead.
+func (*StartAddress) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *StartAddress) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *StartAddress) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *StartAddress) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// ReachResponse lists the nodes that were not reached.
+type ReachResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each.
+	Unreached     []*Unreached `protobuf:"bytes,1,rep,name=unreached,proto3" json:"unreached,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReachResponse) Reset() {
+	*x = ReachResponse{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReachResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReachResponse) ProtoMessage() {}
+
+func (x *ReachResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReachResponse.ProtoReflect.Descriptor instead.
+func (*ReachResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ReachResponse) GetUnreached() []*Unreached {
+	if x != nil {
+		return x.Unreached
+	}
+	return nil
+}
+
+// Unreached is a node that another one does not reach.
+type Unreached struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Why, in at most 200 characters.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unreached) Reset() {
+	*x = Unreached{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unreached) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unreached) ProtoMessage() {}
+
+func (x *Unreached) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unreached.ProtoReflect.Descriptor instead.
+func (*Unreached) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Unreached) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *Unreached) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // ReplicaAddress says where a replica lives.
 type ReplicaAddress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1224,7 +1444,7 @@ type ReplicaAddress struct {
 
 func (x *ReplicaAddress) Reset() {
 	*x = ReplicaAddress{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1456,7 @@ func (x *ReplicaAddress) String() string {
 func (*ReplicaAddress) ProtoMessage() {}
 
 func (x *ReplicaAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1469,7 @@ func (x *ReplicaAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaAddress.ProtoReflect.Descriptor instead.
 func (*ReplicaAddress) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReplicaAddress) GetReplica() uint64 {
@@ -1284,7 +1504,7 @@ type ProposeRequest struct {
 
 func (x *ProposeRequest) Reset() {
 	*x = ProposeRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1296,7 +1516,7 @@ func (x *ProposeRequest) String() string {
 func (*ProposeRequest) ProtoMessage() {}
 
 func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1309,7 +1529,7 @@ func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRequest.ProtoReflect.Descriptor instead.
 func (*ProposeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ProposeRequest) GetCommand() []byte {
@@ -1330,7 +1550,7 @@ type ProposeResponse struct {
 
 func (x *ProposeResponse) Reset() {
 	*x = ProposeResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1562,7 @@ func (x *ProposeResponse) String() string {
 func (*ProposeResponse) ProtoMessage() {}
 
 func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1575,7 @@ func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeResponse.ProtoReflect.Descriptor instead.
 func (*ProposeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ProposeResponse) GetResult() []byte {
@@ -1374,7 +1594,7 @@ type ReadMetaRequest struct {
 
 func (x *ReadMetaRequest) Reset() {
 	*x = ReadMetaRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1606,7 @@ func (x *ReadMetaRequest) String() string {
 func (*ReadMetaRequest) ProtoMessage() {}
 
 func (x *ReadMetaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1619,7 @@ func (x *ReadMetaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadMetaRequest.ProtoReflect.Descriptor instead.
 func (*ReadMetaRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 // ReadMetaResponse is a point in the log of the metadata shard.
@@ -1413,7 +1633,7 @@ type ReadMetaResponse struct {
 
 func (x *ReadMetaResponse) Reset() {
 	*x = ReadMetaResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1645,7 @@ func (x *ReadMetaResponse) String() string {
 func (*ReadMetaResponse) ProtoMessage() {}
 
 func (x *ReadMetaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1658,7 @@ func (x *ReadMetaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadMetaResponse.ProtoReflect.Descriptor instead.
 func (*ReadMetaResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReadMetaResponse) GetIndex() uint64 {
@@ -1489,7 +1709,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1721,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1734,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReportRequest) GetNodeId() string {
@@ -1648,7 +1868,7 @@ type ShardReport struct {
 
 func (x *ShardReport) Reset() {
 	*x = ShardReport{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +1880,7 @@ func (x *ShardReport) String() string {
 func (*ShardReport) ProtoMessage() {}
 
 func (x *ShardReport) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +1893,7 @@ func (x *ShardReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardReport.ProtoReflect.Descriptor instead.
 func (*ShardReport) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ShardReport) GetShardId() uint32 {
@@ -1794,7 +2014,7 @@ type StoppedReplica struct {
 
 func (x *StoppedReplica) Reset() {
 	*x = StoppedReplica{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1806,7 +2026,7 @@ func (x *StoppedReplica) String() string {
 func (*StoppedReplica) ProtoMessage() {}
 
 func (x *StoppedReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1819,7 +2039,7 @@ func (x *StoppedReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoppedReplica.ProtoReflect.Descriptor instead.
 func (*StoppedReplica) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StoppedReplica) GetShardId() uint32 {
@@ -1849,7 +2069,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +2081,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +2094,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Progress) GetReplica() uint64 {
@@ -1918,7 +2138,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2150,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2163,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportResponse) GetTransfers() []*Transfer {
@@ -2010,7 +2230,7 @@ type CompareRowsRequest struct {
 
 func (x *CompareRowsRequest) Reset() {
 	*x = CompareRowsRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2242,7 @@ func (x *CompareRowsRequest) String() string {
 func (*CompareRowsRequest) ProtoMessage() {}
 
 func (x *CompareRowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2255,7 @@ func (x *CompareRowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareRowsRequest.ProtoReflect.Descriptor instead.
 func (*CompareRowsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CompareRowsRequest) GetShardId() uint32 {
@@ -2070,7 +2290,7 @@ type CompareRowsResponse struct {
 
 func (x *CompareRowsResponse) Reset() {
 	*x = CompareRowsResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2302,7 @@ func (x *CompareRowsResponse) String() string {
 func (*CompareRowsResponse) ProtoMessage() {}
 
 func (x *CompareRowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2315,7 @@ func (x *CompareRowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareRowsResponse.ProtoReflect.Descriptor instead.
 func (*CompareRowsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CompareRowsResponse) GetDigest() []byte {
@@ -2114,7 +2334,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2346,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2359,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 // RenewResponse says that the caller is taken for dead until it joins with an
@@ -2152,7 +2372,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2164,7 +2384,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2177,7 +2397,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 // SizesRequest has no parameters.
@@ -2189,7 +2409,7 @@ type SizesRequest struct {
 
 func (x *SizesRequest) Reset() {
 	*x = SizesRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2201,7 +2421,7 @@ func (x *SizesRequest) String() string {
 func (*SizesRequest) ProtoMessage() {}
 
 func (x *SizesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2214,7 +2434,7 @@ func (x *SizesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizesRequest.ProtoReflect.Descriptor instead.
 func (*SizesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{32}
 }
 
 // SizesResponse is what the leaders of shards reported last.
@@ -2228,7 +2448,7 @@ type SizesResponse struct {
 
 func (x *SizesResponse) Reset() {
 	*x = SizesResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2240,7 +2460,7 @@ func (x *SizesResponse) String() string {
 func (*SizesResponse) ProtoMessage() {}
 
 func (x *SizesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2253,7 +2473,7 @@ func (x *SizesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizesResponse.ProtoReflect.Descriptor instead.
 func (*SizesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SizesResponse) GetShards() []*ShardSize {
@@ -2280,7 +2500,7 @@ type ShardSize struct {
 
 func (x *ShardSize) Reset() {
 	*x = ShardSize{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2512,7 @@ func (x *ShardSize) String() string {
 func (*ShardSize) ProtoMessage() {}
 
 func (x *ShardSize) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2525,7 @@ func (x *ShardSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardSize.ProtoReflect.Descriptor instead.
 func (*ShardSize) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{30}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ShardSize) GetShardId() uint32 {
@@ -2347,7 +2567,7 @@ type HandOverRequest struct {
 
 func (x *HandOverRequest) Reset() {
 	*x = HandOverRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2579,7 @@ func (x *HandOverRequest) String() string {
 func (*HandOverRequest) ProtoMessage() {}
 
 func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2592,7 @@ func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverRequest.ProtoReflect.Descriptor instead.
 func (*HandOverRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{31}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HandOverRequest) GetTransfers() []*Transfer {
@@ -2391,7 +2611,7 @@ type HandOverResponse struct {
 
 func (x *HandOverResponse) Reset() {
 	*x = HandOverResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2623,7 @@ func (x *HandOverResponse) String() string {
 func (*HandOverResponse) ProtoMessage() {}
 
 func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2636,7 @@ func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverResponse.ProtoReflect.Descriptor instead.
 func (*HandOverResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{32}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{36}
 }
 
 // ShardState is a shard as its leader last reported it.
@@ -2444,7 +2664,7 @@ type ShardState struct {
 
 func (x *ShardState) Reset() {
 	*x = ShardState{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2676,7 @@ func (x *ShardState) String() string {
 func (*ShardState) ProtoMessage() {}
 
 func (x *ShardState) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2689,7 @@ func (x *ShardState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardState.ProtoReflect.Descriptor instead.
 func (*ShardState) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{33}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ShardState) GetShardId() uint32 {
@@ -2551,7 +2771,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2563,7 +2783,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2576,7 +2796,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{34}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NodeState) GetNodeId() string {
@@ -2645,7 +2865,7 @@ type Trouble struct {
 
 func (x *Trouble) Reset() {
 	*x = Trouble{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2657,7 +2877,7 @@ func (x *Trouble) String() string {
 func (*Trouble) ProtoMessage() {}
 
 func (x *Trouble) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2670,7 +2890,7 @@ func (x *Trouble) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trouble.ProtoReflect.Descriptor instead.
 func (*Trouble) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{35}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Trouble) GetSlow() bool {
@@ -2709,7 +2929,7 @@ type Transfer struct {
 
 func (x *Transfer) Reset() {
 	*x = Transfer{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2721,7 +2941,7 @@ func (x *Transfer) String() string {
 func (*Transfer) ProtoMessage() {}
 
 func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2734,7 +2954,7 @@ func (x *Transfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
 func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{36}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Transfer) GetShardId() uint32 {
@@ -2771,7 +2991,7 @@ type PrepareRequest struct {
 
 func (x *PrepareRequest) Reset() {
 	*x = PrepareRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +3003,7 @@ func (x *PrepareRequest) String() string {
 func (*PrepareRequest) ProtoMessage() {}
 
 func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +3016,7 @@ func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareRequest.ProtoReflect.Descriptor instead.
 func (*PrepareRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{37}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PrepareRequest) GetDigest() []byte {
@@ -2822,7 +3042,7 @@ type PrepareResponse struct {
 
 func (x *PrepareResponse) Reset() {
 	*x = PrepareResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +3054,7 @@ func (x *PrepareResponse) String() string {
 func (*PrepareResponse) ProtoMessage() {}
 
 func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +3067,7 @@ func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareResponse.ProtoReflect.Descriptor instead.
 func (*PrepareResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{38}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{42}
 }
 
 // AwaitBindingsRequest is how far the bindings shall be.
@@ -2861,7 +3081,7 @@ type AwaitBindingsRequest struct {
 
 func (x *AwaitBindingsRequest) Reset() {
 	*x = AwaitBindingsRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2873,7 +3093,7 @@ func (x *AwaitBindingsRequest) String() string {
 func (*AwaitBindingsRequest) ProtoMessage() {}
 
 func (x *AwaitBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2886,7 +3106,7 @@ func (x *AwaitBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitBindingsRequest.ProtoReflect.Descriptor instead.
 func (*AwaitBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{39}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AwaitBindingsRequest) GetRevision() uint64 {
@@ -2905,7 +3125,7 @@ type AwaitBindingsResponse struct {
 
 func (x *AwaitBindingsResponse) Reset() {
 	*x = AwaitBindingsResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2917,7 +3137,7 @@ func (x *AwaitBindingsResponse) String() string {
 func (*AwaitBindingsResponse) ProtoMessage() {}
 
 func (x *AwaitBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2930,7 +3150,7 @@ func (x *AwaitBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitBindingsResponse.ProtoReflect.Descriptor instead.
 func (*AwaitBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{40}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{44}
 }
 
 // GetBlobRequest names a module.
@@ -2944,7 +3164,7 @@ type GetBlobRequest struct {
 
 func (x *GetBlobRequest) Reset() {
 	*x = GetBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +3176,7 @@ func (x *GetBlobRequest) String() string {
 func (*GetBlobRequest) ProtoMessage() {}
 
 func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,7 +3189,7 @@ func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobRequest.ProtoReflect.Descriptor instead.
 func (*GetBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{41}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetBlobRequest) GetDigest() []byte {
@@ -2992,7 +3212,7 @@ type GetBlobResponse struct {
 
 func (x *GetBlobResponse) Reset() {
 	*x = GetBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3224,7 @@ func (x *GetBlobResponse) String() string {
 func (*GetBlobResponse) ProtoMessage() {}
 
 func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3237,7 @@ func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobResponse.ProtoReflect.Descriptor instead.
 func (*GetBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{42}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetBlobResponse) GetChunk() []byte {
@@ -3049,7 +3269,7 @@ type PutBlobRequest struct {
 
 func (x *PutBlobRequest) Reset() {
 	*x = PutBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3061,7 +3281,7 @@ func (x *PutBlobRequest) String() string {
 func (*PutBlobRequest) ProtoMessage() {}
 
 func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3074,7 +3294,7 @@ func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobRequest.ProtoReflect.Descriptor instead.
 func (*PutBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{43}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PutBlobRequest) GetChunk() []byte {
@@ -3107,7 +3327,7 @@ type PutBlobResponse struct {
 
 func (x *PutBlobResponse) Reset() {
 	*x = PutBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3119,7 +3339,7 @@ func (x *PutBlobResponse) String() string {
 func (*PutBlobResponse) ProtoMessage() {}
 
 func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3132,7 +3352,7 @@ func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobResponse.ProtoReflect.Descriptor instead.
 func (*PutBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{44}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{48}
 }
 
 // SendSnapshotRequest is a piece of a snapshot.
@@ -3152,7 +3372,7 @@ type SendSnapshotRequest struct {
 
 func (x *SendSnapshotRequest) Reset() {
 	*x = SendSnapshotRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3384,7 @@ func (x *SendSnapshotRequest) String() string {
 func (*SendSnapshotRequest) ProtoMessage() {}
 
 func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3397,7 @@ func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SendSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{45}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SendSnapshotRequest) GetHeader() []byte {
@@ -3212,7 +3432,7 @@ type SendSnapshotResponse struct {
 
 func (x *SendSnapshotResponse) Reset() {
 	*x = SendSnapshotResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3224,7 +3444,7 @@ func (x *SendSnapshotResponse) String() string {
 func (*SendSnapshotResponse) ProtoMessage() {}
 
 func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3237,7 +3457,7 @@ func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SendSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{46}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SendSnapshotResponse) GetAnswer() []byte {
@@ -3266,7 +3486,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3278,7 +3498,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3291,7 +3511,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{47}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Fault) GetKind() Fault_Kind {
@@ -3409,12 +3629,24 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\rmeta_replicas\x18\x06 \x03(\v2\x1d.hostd.peer.v1.ReplicaAddressR\fmetaReplicas\x12\x14\n" +
 	"\x05level\x18\x14 \x01(\rR\x05level\"+\n" +
 	"\x13PrepareLevelRequest\x12\x14\n" +
-	"\x05level\x18\x01 \x01(\rR\x05level\"\x8c\x01\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\"\xaf\x01\n" +
 	"\x14PrepareLevelResponse\x12\x1b\n" +
 	"\tmin_level\x18\x01 \x01(\rR\bminLevel\x12\x1b\n" +
 	"\tmax_level\x18\x02 \x01(\rR\bmaxLevel\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\tR\aversion\"]\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12!\n" +
+	"\fpeer_address\x18\x05 \x01(\tR\vpeerAddress\"A\n" +
+	"\fReachRequest\x121\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x1b.hostd.peer.v1.StartAddressR\x05nodes\"c\n" +
+	"\fStartAddress\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\"G\n" +
+	"\rReachResponse\x126\n" +
+	"\tunreached\x18\x01 \x03(\v2\x18.hostd.peer.v1.UnreachedR\tunreached\"<\n" +
+	"\tUnreached\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"]\n" +
 	"\x0eReplicaAddress\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\x04R\areplica\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x18\n" +
@@ -3567,15 +3799,15 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17STOP_REASON_UNSUPPORTED\x10\x01\x12\x17\n" +
 	"\x13STOP_REASON_DAMAGED\x10\x02\x12\x18\n" +
-	"\x14STOP_REASON_DISPUTED\x10\x032\xf6\n" +
-	"\n" +
+	"\x14STOP_REASON_DISPUTED\x10\x032\xbf\v\n" +
 	"\vPeerService\x12C\n" +
 	"\x04Link\x12\x1a.hostd.peer.v1.LinkRequest\x1a\x1b.hostd.peer.v1.LinkResponse(\x010\x01\x12G\n" +
 	"\x05Probe\x12\x1b.hostd.peer.v1.ProbeRequest\x1a\x1c.hostd.peer.v1.ProbeResponse\"\x03\x90\x02\x01\x12E\n" +
 	"\x06Pledge\x12\x1c.hostd.peer.v1.PledgeRequest\x1a\x1d.hostd.peer.v1.PledgeResponse\x12B\n" +
 	"\x05Vouch\x12\x1b.hostd.peer.v1.VouchRequest\x1a\x1c.hostd.peer.v1.VouchResponse\x12?\n" +
 	"\x04Join\x12\x1a.hostd.peer.v1.JoinRequest\x1a\x1b.hostd.peer.v1.JoinResponse\x12W\n" +
-	"\fPrepareLevel\x12\".hostd.peer.v1.PrepareLevelRequest\x1a#.hostd.peer.v1.PrepareLevelResponse\x12H\n" +
+	"\fPrepareLevel\x12\".hostd.peer.v1.PrepareLevelRequest\x1a#.hostd.peer.v1.PrepareLevelResponse\x12G\n" +
+	"\x05Reach\x12\x1b.hostd.peer.v1.ReachRequest\x1a\x1c.hostd.peer.v1.ReachResponse\"\x03\x90\x02\x01\x12H\n" +
 	"\aPropose\x12\x1d.hostd.peer.v1.ProposeRequest\x1a\x1e.hostd.peer.v1.ProposeResponse\x12P\n" +
 	"\bReadMeta\x12\x1e.hostd.peer.v1.ReadMetaRequest\x1a\x1f.hostd.peer.v1.ReadMetaResponse\"\x03\x90\x02\x01\x12E\n" +
 	"\x06Report\x12\x1c.hostd.peer.v1.ReportRequest\x1a\x1d.hostd.peer.v1.ReportResponse\x12B\n" +
@@ -3602,7 +3834,7 @@ func file_hostd_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(StopReason)(0),               // 0: hostd.peer.v1.StopReason
 	(Fault_Kind)(0),               // 1: hostd.peer.v1.Fault.Kind
@@ -3620,100 +3852,108 @@ var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(*JoinResponse)(nil),          // 13: hostd.peer.v1.JoinResponse
 	(*PrepareLevelRequest)(nil),   // 14: hostd.peer.v1.PrepareLevelRequest
 	(*PrepareLevelResponse)(nil),  // 15: hostd.peer.v1.PrepareLevelResponse
-	(*ReplicaAddress)(nil),        // 16: hostd.peer.v1.ReplicaAddress
-	(*ProposeRequest)(nil),        // 17: hostd.peer.v1.ProposeRequest
-	(*ProposeResponse)(nil),       // 18: hostd.peer.v1.ProposeResponse
-	(*ReadMetaRequest)(nil),       // 19: hostd.peer.v1.ReadMetaRequest
-	(*ReadMetaResponse)(nil),      // 20: hostd.peer.v1.ReadMetaResponse
-	(*ReportRequest)(nil),         // 21: hostd.peer.v1.ReportRequest
-	(*ShardReport)(nil),           // 22: hostd.peer.v1.ShardReport
-	(*StoppedReplica)(nil),        // 23: hostd.peer.v1.StoppedReplica
-	(*Progress)(nil),              // 24: hostd.peer.v1.Progress
-	(*ReportResponse)(nil),        // 25: hostd.peer.v1.ReportResponse
-	(*CompareRowsRequest)(nil),    // 26: hostd.peer.v1.CompareRowsRequest
-	(*CompareRowsResponse)(nil),   // 27: hostd.peer.v1.CompareRowsResponse
-	(*RenewRequest)(nil),          // 28: hostd.peer.v1.RenewRequest
-	(*RenewResponse)(nil),         // 29: hostd.peer.v1.RenewResponse
-	(*SizesRequest)(nil),          // 30: hostd.peer.v1.SizesRequest
-	(*SizesResponse)(nil),         // 31: hostd.peer.v1.SizesResponse
-	(*ShardSize)(nil),             // 32: hostd.peer.v1.ShardSize
-	(*HandOverRequest)(nil),       // 33: hostd.peer.v1.HandOverRequest
-	(*HandOverResponse)(nil),      // 34: hostd.peer.v1.HandOverResponse
-	(*ShardState)(nil),            // 35: hostd.peer.v1.ShardState
-	(*NodeState)(nil),             // 36: hostd.peer.v1.NodeState
-	(*Trouble)(nil),               // 37: hostd.peer.v1.Trouble
-	(*Transfer)(nil),              // 38: hostd.peer.v1.Transfer
-	(*PrepareRequest)(nil),        // 39: hostd.peer.v1.PrepareRequest
-	(*PrepareResponse)(nil),       // 40: hostd.peer.v1.PrepareResponse
-	(*AwaitBindingsRequest)(nil),  // 41: hostd.peer.v1.AwaitBindingsRequest
-	(*AwaitBindingsResponse)(nil), // 42: hostd.peer.v1.AwaitBindingsResponse
-	(*GetBlobRequest)(nil),        // 43: hostd.peer.v1.GetBlobRequest
-	(*GetBlobResponse)(nil),       // 44: hostd.peer.v1.GetBlobResponse
-	(*PutBlobRequest)(nil),        // 45: hostd.peer.v1.PutBlobRequest
-	(*PutBlobResponse)(nil),       // 46: hostd.peer.v1.PutBlobResponse
-	(*SendSnapshotRequest)(nil),   // 47: hostd.peer.v1.SendSnapshotRequest
-	(*SendSnapshotResponse)(nil),  // 48: hostd.peer.v1.SendSnapshotResponse
-	(*Fault)(nil),                 // 49: hostd.peer.v1.Fault
+	(*ReachRequest)(nil),          // 16: hostd.peer.v1.ReachRequest
+	(*StartAddress)(nil),          // 17: hostd.peer.v1.StartAddress
+	(*ReachResponse)(nil),         // 18: hostd.peer.v1.ReachResponse
+	(*Unreached)(nil),             // 19: hostd.peer.v1.Unreached
+	(*ReplicaAddress)(nil),        // 20: hostd.peer.v1.ReplicaAddress
+	(*ProposeRequest)(nil),        // 21: hostd.peer.v1.ProposeRequest
+	(*ProposeResponse)(nil),       // 22: hostd.peer.v1.ProposeResponse
+	(*ReadMetaRequest)(nil),       // 23: hostd.peer.v1.ReadMetaRequest
+	(*ReadMetaResponse)(nil),      // 24: hostd.peer.v1.ReadMetaResponse
+	(*ReportRequest)(nil),         // 25: hostd.peer.v1.ReportRequest
+	(*ShardReport)(nil),           // 26: hostd.peer.v1.ShardReport
+	(*StoppedReplica)(nil),        // 27: hostd.peer.v1.StoppedReplica
+	(*Progress)(nil),              // 28: hostd.peer.v1.Progress
+	(*ReportResponse)(nil),        // 29: hostd.peer.v1.ReportResponse
+	(*CompareRowsRequest)(nil),    // 30: hostd.peer.v1.CompareRowsRequest
+	(*CompareRowsResponse)(nil),   // 31: hostd.peer.v1.CompareRowsResponse
+	(*RenewRequest)(nil),          // 32: hostd.peer.v1.RenewRequest
+	(*RenewResponse)(nil),         // 33: hostd.peer.v1.RenewResponse
+	(*SizesRequest)(nil),          // 34: hostd.peer.v1.SizesRequest
+	(*SizesResponse)(nil),         // 35: hostd.peer.v1.SizesResponse
+	(*ShardSize)(nil),             // 36: hostd.peer.v1.ShardSize
+	(*HandOverRequest)(nil),       // 37: hostd.peer.v1.HandOverRequest
+	(*HandOverResponse)(nil),      // 38: hostd.peer.v1.HandOverResponse
+	(*ShardState)(nil),            // 39: hostd.peer.v1.ShardState
+	(*NodeState)(nil),             // 40: hostd.peer.v1.NodeState
+	(*Trouble)(nil),               // 41: hostd.peer.v1.Trouble
+	(*Transfer)(nil),              // 42: hostd.peer.v1.Transfer
+	(*PrepareRequest)(nil),        // 43: hostd.peer.v1.PrepareRequest
+	(*PrepareResponse)(nil),       // 44: hostd.peer.v1.PrepareResponse
+	(*AwaitBindingsRequest)(nil),  // 45: hostd.peer.v1.AwaitBindingsRequest
+	(*AwaitBindingsResponse)(nil), // 46: hostd.peer.v1.AwaitBindingsResponse
+	(*GetBlobRequest)(nil),        // 47: hostd.peer.v1.GetBlobRequest
+	(*GetBlobResponse)(nil),       // 48: hostd.peer.v1.GetBlobResponse
+	(*PutBlobRequest)(nil),        // 49: hostd.peer.v1.PutBlobRequest
+	(*PutBlobResponse)(nil),       // 50: hostd.peer.v1.PutBlobResponse
+	(*SendSnapshotRequest)(nil),   // 51: hostd.peer.v1.SendSnapshotRequest
+	(*SendSnapshotResponse)(nil),  // 52: hostd.peer.v1.SendSnapshotResponse
+	(*Fault)(nil),                 // 53: hostd.peer.v1.Fault
 }
 var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	11, // 0: hostd.peer.v1.ProbeResponse.members:type_name -> hostd.peer.v1.Member
 	6,  // 1: hostd.peer.v1.ProbeResponse.downed:type_name -> hostd.peer.v1.DownedStart
-	16, // 2: hostd.peer.v1.VouchResponse.voters:type_name -> hostd.peer.v1.ReplicaAddress
+	20, // 2: hostd.peer.v1.VouchResponse.voters:type_name -> hostd.peer.v1.ReplicaAddress
 	11, // 3: hostd.peer.v1.JoinRequest.member:type_name -> hostd.peer.v1.Member
-	16, // 4: hostd.peer.v1.JoinResponse.meta_replicas:type_name -> hostd.peer.v1.ReplicaAddress
-	22, // 5: hostd.peer.v1.ReportRequest.shards:type_name -> hostd.peer.v1.ShardReport
-	24, // 6: hostd.peer.v1.ShardReport.progress:type_name -> hostd.peer.v1.Progress
-	0,  // 7: hostd.peer.v1.ShardReport.stopped:type_name -> hostd.peer.v1.StopReason
-	0,  // 8: hostd.peer.v1.StoppedReplica.reason:type_name -> hostd.peer.v1.StopReason
-	38, // 9: hostd.peer.v1.ReportResponse.transfers:type_name -> hostd.peer.v1.Transfer
-	35, // 10: hostd.peer.v1.ReportResponse.shards:type_name -> hostd.peer.v1.ShardState
-	36, // 11: hostd.peer.v1.ReportResponse.nodes:type_name -> hostd.peer.v1.NodeState
-	32, // 12: hostd.peer.v1.SizesResponse.shards:type_name -> hostd.peer.v1.ShardSize
-	38, // 13: hostd.peer.v1.HandOverRequest.transfers:type_name -> hostd.peer.v1.Transfer
-	23, // 14: hostd.peer.v1.NodeState.stopped:type_name -> hostd.peer.v1.StoppedReplica
-	37, // 15: hostd.peer.v1.NodeState.trouble:type_name -> hostd.peer.v1.Trouble
-	1,  // 16: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
-	2,  // 17: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
-	4,  // 18: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
-	7,  // 19: hostd.peer.v1.PeerService.Pledge:input_type -> hostd.peer.v1.PledgeRequest
-	9,  // 20: hostd.peer.v1.PeerService.Vouch:input_type -> hostd.peer.v1.VouchRequest
-	12, // 21: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
-	14, // 22: hostd.peer.v1.PeerService.PrepareLevel:input_type -> hostd.peer.v1.PrepareLevelRequest
-	17, // 23: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
-	19, // 24: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
-	21, // 25: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
-	28, // 26: hostd.peer.v1.PeerService.Renew:input_type -> hostd.peer.v1.RenewRequest
-	30, // 27: hostd.peer.v1.PeerService.Sizes:input_type -> hostd.peer.v1.SizesRequest
-	33, // 28: hostd.peer.v1.PeerService.HandOver:input_type -> hostd.peer.v1.HandOverRequest
-	26, // 29: hostd.peer.v1.PeerService.CompareRows:input_type -> hostd.peer.v1.CompareRowsRequest
-	39, // 30: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
-	41, // 31: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
-	43, // 32: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
-	45, // 33: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
-	47, // 34: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
-	3,  // 35: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
-	5,  // 36: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
-	8,  // 37: hostd.peer.v1.PeerService.Pledge:output_type -> hostd.peer.v1.PledgeResponse
-	10, // 38: hostd.peer.v1.PeerService.Vouch:output_type -> hostd.peer.v1.VouchResponse
-	13, // 39: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
-	15, // 40: hostd.peer.v1.PeerService.PrepareLevel:output_type -> hostd.peer.v1.PrepareLevelResponse
-	18, // 41: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
-	20, // 42: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
-	25, // 43: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
-	29, // 44: hostd.peer.v1.PeerService.Renew:output_type -> hostd.peer.v1.RenewResponse
-	31, // 45: hostd.peer.v1.PeerService.Sizes:output_type -> hostd.peer.v1.SizesResponse
-	34, // 46: hostd.peer.v1.PeerService.HandOver:output_type -> hostd.peer.v1.HandOverResponse
-	27, // 47: hostd.peer.v1.PeerService.CompareRows:output_type -> hostd.peer.v1.CompareRowsResponse
-	40, // 48: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
-	42, // 49: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
-	44, // 50: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
-	46, // 51: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
-	48, // 52: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
-	35, // [35:53] is the sub-list for method output_type
-	17, // [17:35] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	20, // 4: hostd.peer.v1.JoinResponse.meta_replicas:type_name -> hostd.peer.v1.ReplicaAddress
+	17, // 5: hostd.peer.v1.ReachRequest.nodes:type_name -> hostd.peer.v1.StartAddress
+	19, // 6: hostd.peer.v1.ReachResponse.unreached:type_name -> hostd.peer.v1.Unreached
+	26, // 7: hostd.peer.v1.ReportRequest.shards:type_name -> hostd.peer.v1.ShardReport
+	28, // 8: hostd.peer.v1.ShardReport.progress:type_name -> hostd.peer.v1.Progress
+	0,  // 9: hostd.peer.v1.ShardReport.stopped:type_name -> hostd.peer.v1.StopReason
+	0,  // 10: hostd.peer.v1.StoppedReplica.reason:type_name -> hostd.peer.v1.StopReason
+	42, // 11: hostd.peer.v1.ReportResponse.transfers:type_name -> hostd.peer.v1.Transfer
+	39, // 12: hostd.peer.v1.ReportResponse.shards:type_name -> hostd.peer.v1.ShardState
+	40, // 13: hostd.peer.v1.ReportResponse.nodes:type_name -> hostd.peer.v1.NodeState
+	36, // 14: hostd.peer.v1.SizesResponse.shards:type_name -> hostd.peer.v1.ShardSize
+	42, // 15: hostd.peer.v1.HandOverRequest.transfers:type_name -> hostd.peer.v1.Transfer
+	27, // 16: hostd.peer.v1.NodeState.stopped:type_name -> hostd.peer.v1.StoppedReplica
+	41, // 17: hostd.peer.v1.NodeState.trouble:type_name -> hostd.peer.v1.Trouble
+	1,  // 18: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
+	2,  // 19: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
+	4,  // 20: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
+	7,  // 21: hostd.peer.v1.PeerService.Pledge:input_type -> hostd.peer.v1.PledgeRequest
+	9,  // 22: hostd.peer.v1.PeerService.Vouch:input_type -> hostd.peer.v1.VouchRequest
+	12, // 23: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
+	14, // 24: hostd.peer.v1.PeerService.PrepareLevel:input_type -> hostd.peer.v1.PrepareLevelRequest
+	16, // 25: hostd.peer.v1.PeerService.Reach:input_type -> hostd.peer.v1.ReachRequest
+	21, // 26: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
+	23, // 27: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
+	25, // 28: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
+	32, // 29: hostd.peer.v1.PeerService.Renew:input_type -> hostd.peer.v1.RenewRequest
+	34, // 30: hostd.peer.v1.PeerService.Sizes:input_type -> hostd.peer.v1.SizesRequest
+	37, // 31: hostd.peer.v1.PeerService.HandOver:input_type -> hostd.peer.v1.HandOverRequest
+	30, // 32: hostd.peer.v1.PeerService.CompareRows:input_type -> hostd.peer.v1.CompareRowsRequest
+	43, // 33: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
+	45, // 34: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
+	47, // 35: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
+	49, // 36: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
+	51, // 37: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
+	3,  // 38: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
+	5,  // 39: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
+	8,  // 40: hostd.peer.v1.PeerService.Pledge:output_type -> hostd.peer.v1.PledgeResponse
+	10, // 41: hostd.peer.v1.PeerService.Vouch:output_type -> hostd.peer.v1.VouchResponse
+	13, // 42: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
+	15, // 43: hostd.peer.v1.PeerService.PrepareLevel:output_type -> hostd.peer.v1.PrepareLevelResponse
+	18, // 44: hostd.peer.v1.PeerService.Reach:output_type -> hostd.peer.v1.ReachResponse
+	22, // 45: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
+	24, // 46: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
+	29, // 47: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
+	33, // 48: hostd.peer.v1.PeerService.Renew:output_type -> hostd.peer.v1.RenewResponse
+	35, // 49: hostd.peer.v1.PeerService.Sizes:output_type -> hostd.peer.v1.SizesResponse
+	38, // 50: hostd.peer.v1.PeerService.HandOver:output_type -> hostd.peer.v1.HandOverResponse
+	31, // 51: hostd.peer.v1.PeerService.CompareRows:output_type -> hostd.peer.v1.CompareRowsResponse
+	44, // 52: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
+	46, // 53: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
+	48, // 54: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
+	50, // 55: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
+	52, // 56: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
+	38, // [38:57] is the sub-list for method output_type
+	19, // [19:38] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_hostd_peer_v1_peer_proto_init() }
@@ -3727,7 +3967,7 @@ func file_hostd_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_peer_v1_peer_proto_rawDesc), len(file_hostd_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   48,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

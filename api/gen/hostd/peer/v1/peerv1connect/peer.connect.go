@@ -49,6 +49,8 @@ const (
 	// PeerServicePrepareLevelProcedure is the fully-qualified name of the PeerService's PrepareLevel
 	// RPC.
 	PeerServicePrepareLevelProcedure = "/hostd.peer.v1.PeerService/PrepareLevel"
+	// PeerServiceReachProcedure is the fully-qualified name of the PeerService's Reach RPC.
+	PeerServiceReachProcedure = "/hostd.peer.v1.PeerService/Reach"
 	// PeerServiceProposeProcedure is the fully-qualified name of the PeerService's Propose RPC.
 	PeerServiceProposeProcedure = "/hostd.peer.v1.PeerService/Propose"
 	// PeerServiceReadMetaProcedure is the fully-qualified name of the PeerService's ReadMeta RPC.
@@ -97,6 +99,9 @@ type PeerServiceClient interface {
 	// makes its data directory one of that level, durably: no release that does
 	// not speak the level opens it any more.
 	PrepareLevel(context.Context, *connect.Request[v1.PrepareLevelRequest]) (*connect.Response[v1.PrepareLevelResponse], error)
+	// Reach asks which of some members the node does not reach where they serve
+	// nodes alone.
+	Reach(context.Context, *connect.Request[v1.ReachRequest]) (*connect.Response[v1.ReachResponse], error)
 	// Propose carries a metadata command out where the metadata shard is led.
 	Propose(context.Context, *connect.Request[v1.ProposeRequest]) (*connect.Response[v1.ProposeResponse], error)
 	// ReadMeta returns an index of the metadata shard at or behind all that was
@@ -173,6 +178,13 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+PeerServicePrepareLevelProcedure,
 			connect.WithSchema(peerServiceMethods.ByName("PrepareLevel")),
+			connect.WithClientOptions(opts...),
+		),
+		reach: connect.NewClient[v1.ReachRequest, v1.ReachResponse](
+			httpClient,
+			baseURL+PeerServiceReachProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Reach")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 		propose: connect.NewClient[v1.ProposeRequest, v1.ProposeResponse](
@@ -262,6 +274,7 @@ type peerServiceClient struct {
 	vouch         *connect.Client[v1.VouchRequest, v1.VouchResponse]
 	join          *connect.Client[v1.JoinRequest, v1.JoinResponse]
 	prepareLevel  *connect.Client[v1.PrepareLevelRequest, v1.PrepareLevelResponse]
+	reach         *connect.Client[v1.ReachRequest, v1.ReachResponse]
 	propose       *connect.Client[v1.ProposeRequest, v1.ProposeResponse]
 	readMeta      *connect.Client[v1.ReadMetaRequest, v1.ReadMetaResponse]
 	report        *connect.Client[v1.ReportRequest, v1.ReportResponse]
@@ -304,6 +317,11 @@ func (c *peerServiceClient) Join(ctx context.Context, req *connect.Request[v1.Jo
 // PrepareLevel calls hostd.peer.v1.PeerService.PrepareLevel.
 func (c *peerServiceClient) PrepareLevel(ctx context.Context, req *connect.Request[v1.PrepareLevelRequest]) (*connect.Response[v1.PrepareLevelResponse], error) {
 	return c.prepareLevel.CallUnary(ctx, req)
+}
+
+// Reach calls hostd.peer.v1.PeerService.Reach.
+func (c *peerServiceClient) Reach(ctx context.Context, req *connect.Request[v1.ReachRequest]) (*connect.Response[v1.ReachResponse], error) {
+	return c.reach.CallUnary(ctx, req)
 }
 
 // Propose calls hostd.peer.v1.PeerService.Propose.
@@ -386,6 +404,9 @@ type PeerServiceHandler interface {
 	// makes its data directory one of that level, durably: no release that does
 	// not speak the level opens it any more.
 	PrepareLevel(context.Context, *connect.Request[v1.PrepareLevelRequest]) (*connect.Response[v1.PrepareLevelResponse], error)
+	// Reach asks which of some members the node does not reach where they serve
+	// nodes alone.
+	Reach(context.Context, *connect.Request[v1.ReachRequest]) (*connect.Response[v1.ReachResponse], error)
 	// Propose carries a metadata command out where the metadata shard is led.
 	Propose(context.Context, *connect.Request[v1.ProposeRequest]) (*connect.Response[v1.ProposeResponse], error)
 	// ReadMeta returns an index of the metadata shard at or behind all that was
@@ -458,6 +479,13 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		PeerServicePrepareLevelProcedure,
 		svc.PrepareLevel,
 		connect.WithSchema(peerServiceMethods.ByName("PrepareLevel")),
+		connect.WithHandlerOptions(opts...),
+	)
+	peerServiceReachHandler := connect.NewUnaryHandler(
+		PeerServiceReachProcedure,
+		svc.Reach,
+		connect.WithSchema(peerServiceMethods.ByName("Reach")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	peerServiceProposeHandler := connect.NewUnaryHandler(
@@ -550,6 +578,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceJoinHandler.ServeHTTP(w, r)
 		case PeerServicePrepareLevelProcedure:
 			peerServicePrepareLevelHandler.ServeHTTP(w, r)
+		case PeerServiceReachProcedure:
+			peerServiceReachHandler.ServeHTTP(w, r)
 		case PeerServiceProposeProcedure:
 			peerServiceProposeHandler.ServeHTTP(w, r)
 		case PeerServiceReadMetaProcedure:
@@ -605,6 +635,10 @@ func (UnimplementedPeerServiceHandler) Join(context.Context, *connect.Request[v1
 
 func (UnimplementedPeerServiceHandler) PrepareLevel(context.Context, *connect.Request[v1.PrepareLevelRequest]) (*connect.Response[v1.PrepareLevelResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.PrepareLevel is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Reach(context.Context, *connect.Request[v1.ReachRequest]) (*connect.Response[v1.ReachResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.Reach is not implemented"))
 }
 
 func (UnimplementedPeerServiceHandler) Propose(context.Context, *connect.Request[v1.ProposeRequest]) (*connect.Response[v1.ProposeResponse], error) {

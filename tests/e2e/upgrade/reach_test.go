@@ -1,0 +1,163 @@
+package upgrade
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// door is a port in front of a node, as a firewall or a load balancer is. It
+// leads to one address, and closes what comes while that is empty.
+type door struct {
+	listener net.Listener
+	mu       sync.Mutex
+	to       string
+	open     map[net.Conn]struct{}
+	tasks    sync.WaitGroup
+}
+
+func openDoor(t *testing.T) *door {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &door{listener: l, open: map[net.Conn]struct{}{}}
+	d.tasks.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			d.tasks.Go(func() { d.pass(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		d.leadTo("")
+		d.tasks.Wait()
+	})
+	return d
+}
+
+// leadTo has the door lead to an address, and closes what goes elsewhere.
+func (d *door) leadTo(address string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.to = address
+	for conn := range d.open {
+		conn.Close()
+	}
+}
+
+func (d *door) address() string { return d.listener.Addr().String() }
+
+// keep has leadTo close a connection that was made for an address.
+func (d *door) keep(conn net.Conn, to string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.to != to {
+		return false
+	}
+	d.open[conn] = struct{}{}
+	return true
+}
+
+func (d *door) pass(conn net.Conn) {
+	defer conn.Close()
+	d.mu.Lock()
+	to := d.to
+	d.mu.Unlock()
+	if to == "" || !d.keep(conn, to) {
+		return
+	}
+	inside, err := net.Dial("tcp", to)
+	if err == nil {
+		defer inside.Close()
+		if d.keep(inside, to) {
+			back := make(chan struct{})
+			go func() {
+				defer close(back)
+				io.Copy(conn, inside)
+				conn.Close()
+			}()
+			io.Copy(inside, conn)
+			inside.Close()
+			<-back
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.open, conn)
+	delete(d.open, inside)
+}
+
+// TestRaiseNeedsPeersToBeReached: the level is not raised while a node's port
+// for nodes alone, by which they go from then on, is closed to the others or
+// leads elsewhere. Nodes and address are named.
+func TestRaiseNeedsPeersToBeReached(t *testing.T) {
+	testkit.Long(t, "upgrade")
+	old, err := testkit.Release(strings.TrimSpace(previous))
+	if errors.Is(err, testkit.ErrNoCommit) {
+		t.Skipf("the release before cannot be built: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards, Program: old})
+	c.StopAll()
+	d := openDoor(t)
+	for i := range nodes {
+		n := c.Node(i)
+		n.Use(testkit.Program(t))
+		if i == nodes-1 {
+			n.SetFlags(append(n.Flags(), "--peer-advertise", d.address())...)
+		}
+	}
+	c.Start()
+	n1, n2, behind := c.Node(0), c.Node(1), c.Node(nodes-1)
+	asks := n1.Client(client.Options{Timeout: testkit.Patience})
+	for what, to := range map[string]string{
+		"a port that is closed": "", "its own port for clients": behind.Address(), "the port of another node": strings.TrimPrefix(n2.PeerAPI(), "http://"),
+	} {
+		d.leadTo(to)
+		said, err := asks.RaiseLevel(t.Context(), 0, true)
+		if err != nil || said.GetLevel() != 1 || len(said.GetNodes()) != nodes {
+			t.Fatalf("what stands in the way, with %s: %v, %v", what, said, err)
+		}
+		for _, n := range said.GetNodes() {
+			names := []string{"node " + behind.ID(), d.address(), n1.ID() + " (", n2.ID() + " ("}
+			missing := func(s string) bool { return !strings.Contains(n.GetObstacle(), s) }
+			if n.GetNodeId() != behind.ID() && n.GetObstacle() != "" || n.GetNodeId() == behind.ID() && slices.ContainsFunc(names, missing) {
+				t.Errorf("%s, with %s: %q", n.GetNodeId(), what, n.GetObstacle())
+			}
+		}
+		if _, err := asks.RaiseLevel(t.Context(), 0, false); err == nil || !strings.Contains(err.Error(), d.address()) {
+			t.Errorf("raised, with %s: %v", what, err)
+		}
+	}
+	out, code := n1.Run("cluster", "raise-level", "--dry-run", "--addr", n1.API(), "--timeout", fmt.Sprint(testkit.Patience))
+	if code != 0 || !strings.Contains(out, "node "+behind.ID()+" is not reached at "+d.address()) {
+		t.Errorf("the command line says %d: %s", code, out)
+	}
+	if level := c.Overview(0).GetLevel(); level != 1 {
+		t.Fatalf("the cluster is at level %d", level)
+	}
+	d.leadTo(strings.TrimPrefix(behind.PeerAPI(), "http://"))
+	if said, err := asks.RaiseLevel(t.Context(), 0, false); err != nil || said.GetLevel() != 2 {
+		t.Fatalf("raise the level: %v, %v", said, err)
+	}
+	c.Await("every node knows of the level", func() bool {
+		return !slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool { return c.Overview(i).GetLevel() != 2 })
+	})
+	c.Restart(1) // it finds the node behind the door
+	c.AwaitSpread()
+}
