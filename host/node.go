@@ -229,7 +229,7 @@ func (n *Node) run(ctx context.Context) {
 	})
 	tasks.Go(func() { n.membership.renewal().Run(ctx, n.replicas.machine) })
 	tasks.Go(func() { n.soleShards().Run(ctx) })
-	if n.cfg.InsecureListen {
+	if len(n.cfg.ClientsUnguarded())+len(n.cfg.PeersUnguarded()) > 0 {
 		tasks.Go(func() { n.warnInsecure(ctx) })
 	}
 }
@@ -237,15 +237,13 @@ func (n *Node) run(ctx context.Context) {
 func (n *Node) warnInsecure(ctx context.Context) {
 	every := time.NewTicker(time.Minute)
 	defer every.Stop()
-	what := "calls are not authenticated and not encrypted: anyone who reaches this address controls the node"
-	switch {
-	case n.cfg.TLS() == config.TLSRequire:
-		what = "nodes speak to each other without TLS and do not authenticate each other: anyone who reaches this node's ports can pretend to be one"
-	case n.cfg.Authenticated():
-		what = "calls are not encrypted: anyone on the way to this address can read the credentials of its callers"
-	}
 	for {
-		n.logger.Warn(what, "address", n.Addr())
+		for _, what := range n.cfg.ClientsUnguarded() {
+			n.logger.Warn(what, "address", n.Addr())
+		}
+		for _, what := range n.cfg.PeersUnguarded() {
+			n.logger.Warn(what, "peer_address", n.PeerAddr())
+		}
 		select {
 		case <-every.C:
 		case <-ctx.Done():

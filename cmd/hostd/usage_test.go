@@ -81,6 +81,7 @@ func TestExitCodes(t *testing.T) {
 		{"dev --nodes 2 --listen nowhere", cli.ExitUsage, "must be HOST:PORT"},
 		{"dev --nodes 0", cli.ExitUsage, "at least 1"},
 		{"serve --listen 0.0.0.0:0", cli.ExitUsage, "--insecure-listen"},
+		{"serve --peer-listen 0.0.0.0:0 --insecure-listen", cli.ExitUsage, "--insecure-peers"},
 		{"serve --shards many", cli.ExitUsage, "not a whole number"},
 		{"serve --config " + filepath.Join(t.TempDir(), "absent.yaml"), cli.ExitUsage, "absent.yaml"},
 		{"bench --workload sleep", cli.ExitUsage, "is not one of"},

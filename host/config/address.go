@@ -110,26 +110,16 @@ func loopback(address string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// checkAddresses refuses addresses that others can reach, unless that was
-// asked for by name: calls are not authenticated yet.
+// checkAddresses refuses addresses that nobody could use. What guards those
+// that others can reach is looked at by checkGuards.
 func (c *Config) checkAddresses(fault func(key, format string, args ...any)) {
-	for _, a := range []struct{ key, address string }{{"listen", c.Listen}, {"peer-listen", c.PeerListen}, {"advertise", c.Advertise}, {"peer-advertise", c.PeerAdvertise}} {
+	for _, a := range append(c.clientAddresses(), c.peerAddresses()...) {
 		if a.key != "listen" && a.address == "" {
 			continue
 		}
-		host, _, err := net.SplitHostPort(a.address)
-		if err != nil {
+		if _, _, err := net.SplitHostPort(a.address); err != nil {
 			fault(a.key, "is %q, must be HOST:PORT", a.address)
-			continue
 		}
-		if c.InsecureListen || loopback(a.address) {
-			continue
-		}
-		if host == "" {
-			host = "every interface"
-		}
-		fault(a.key, "is %s, which is not a loopback address: calls are not authenticated, so anybody who reaches the port owns the node; "+
-			"use 127.0.0.1, or pass --insecure-listen when something else guards the port", host)
 	}
 	if len(c.AllowHosts) > maxAllowHosts {
 		fault("allow-hosts", "has %d names, at most %d are used", len(c.AllowHosts), maxAllowHosts)

@@ -100,7 +100,7 @@ func TestPeerListener(t *testing.T) {
 		{listen: "127.0.0.1:65535", peerListen: "127.0.0.1:0"},
 	} {
 		c := config.Default()
-		c.Listen, c.PeerListen, c.Advertise, c.PeerAdvertise, c.InsecureListen = tt.listen, tt.peerListen, tt.advertise, tt.peerAdvertise, tt.insecure
+		c.Listen, c.PeerListen, c.Advertise, c.PeerAdvertise, c.InsecureListen, c.InsecurePeers = tt.listen, tt.peerListen, tt.advertise, tt.peerAdvertise, tt.insecure, tt.insecure
 		if tt.seeds != "" {
 			c.Seeds = []string{tt.seeds}
 		}

@@ -52,6 +52,7 @@ type Config struct {
 	Listen         string
 	PeerListen     string
 	InsecureListen bool
+	InsecurePeers  bool
 	NodeID         sharding.NodeID
 	Shards         uint32
 	Lanes          int
@@ -211,6 +212,7 @@ func (c *Config) Validate() error {
 		fault("node-id", "%w", err)
 	}
 	c.checkAddresses(fault)
+	c.checkGuards(fault)
 	c.checkAuth(fault)
 	c.checkCluster(fault)
 	c.checkTLS(fault)

@@ -44,7 +44,7 @@ func TestTLS(t *testing.T) {
 		{with("tls-client-auth", "require"), "", "", "tls-client-auth"},
 		{with("tls-mode", "allow", "tls-client-ca-file", "a", "tls-client-auth", "require"), "", "", "tls-client-auth"},
 		{with("tls-mode", "off", "tls-client-ca-file", "a", "tls-client-auth", "require"), "", "", "tls-client-auth"},
-		// Other nodes share the port, without TLS.
+		// Nobody has to say who he is, and other nodes follow without TLS.
 		{with("listen", "0.0.0.0:7070"), "", "", "listen"},
 		{with("listen", "0.0.0.0:7070", "insecure-listen", "true"), config.TLSRequire, config.ClientAuthNone, ""},
 	} {
