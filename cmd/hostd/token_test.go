@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,7 +50,7 @@ func TestTokenCreate(t *testing.T) {
 	}
 	secret := filepath.Join(filepath.Dir(file), "ci.token")
 	kept := hostd(t, "token", "create", "kept", "--file", file, "--out", secret, "-o", "json")
-	token, err := cli.ReadToken(secret)
+	token, err := cli.ReadToken(t.Context(), secret)
 	if err != nil || kept.code != cli.ExitDone || strings.Contains(kept.out+kept.err, "hst_") || !strings.HasPrefix(token, "hst_") || !strings.Contains(kept.out, "kept:") {
 		t.Errorf("to a file: %v, %+v", err, kept)
 	}
@@ -62,7 +64,7 @@ func TestTokenCreate(t *testing.T) {
 	if got := hostd(t, "token", "create", "again", "--file", file, "--out", secret); got.code != cli.ExitFailed {
 		t.Errorf("to a file that is there: %+v", got)
 	}
-	if after, err := cli.ReadToken(secret); err != nil || after != token {
+	if after, err := cli.ReadToken(t.Context(), secret); err != nil || after != token {
 		t.Errorf("a file that was there is written over: %v", err)
 	}
 	if after, err := os.ReadFile(file); err != nil || string(after) != string(before) {
@@ -116,6 +118,51 @@ func TestTokenCreate(t *testing.T) {
 		if got := hostd(t, "module", "ls", "--addr", node.API(), "--token-file", path); got.code == cli.ExitDone || !strings.Contains(got.err, "token file") {
 			t.Errorf("with the token file %s: %+v", path, got)
 		}
+	}
+}
+
+// TestATokenThroughAPipe: the command line reads what a shell puts in the place
+// of <(COMMAND), once, and waits for it no longer than for the whole command.
+func TestATokenThroughAPipe(t *testing.T) {
+	dir := t.TempDir()
+	fifo, hashes := filepath.Join(dir, "fifo"), filepath.Join(dir, "tokens")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // the command that went without its pipe reads on
+		if f, err := os.OpenFile(fifo, os.O_RDWR, 0); err == nil {
+			f.Close()
+		}
+	})
+	made := hostd(t, "token", "create", "ci", "--file", hashes)
+	node := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--auth", "required", "--token-file", hashes}})
+	// list runs a command while what is given is written to the pipe; whoever
+	// writes comes once the command reads, or not at all.
+	list := func(timeout, text string) outcome {
+		t.Helper()
+		var writing sync.WaitGroup
+		if text != "" {
+			writing.Go(func() {
+				if f, err := os.OpenFile(fifo, os.O_WRONLY, 0); err == nil {
+					_, _ = f.WriteString(text) // of a text that is too long the end is not read
+					f.Close()
+				}
+			})
+			defer writing.Wait()
+		}
+		return hostd(t, "module", "ls", "--addr", node.API(), "--token-file", fifo, "--timeout", timeout)
+	}
+	if got := list("1m", made.out); got.code != cli.ExitDone || got.err != "" {
+		t.Errorf("through a pipe: %+v", got)
+	}
+	if got := list("1m", strings.Repeat("a", 1<<20)); got.code != cli.ExitUsage || !strings.Contains(got.err, "larger than") {
+		t.Errorf("of a pipe that does not end: %+v", got)
+	}
+	if got := list("50ms", ""); got.code != cli.ExitUsage || !strings.Contains(got.err, "not written to its end") {
+		t.Errorf("of a pipe without a writer: %+v", got)
+	}
+	if got := hostd(t, "module", "ls", "--addr", node.API(), "--token-file", "/dev/zero", "--cacert", "/dev/zero"); got.code != cli.ExitUsage || !strings.Contains(got.err, "larger than") {
+		t.Errorf("of a device that does not end: %+v", got)
 	}
 }
 

@@ -3,8 +3,9 @@ package authn
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
+
+	"github.com/hostd/hostd/host/readfile"
 )
 
 // watchedFile is a file that is read again when it changes.
@@ -15,7 +16,7 @@ type watchedFile struct {
 	parse func(text []byte) error
 	last  []byte      // what was parsed
 	next  []byte      // what the last attempt read, and the next one parses where it reads the same; nil: none
-	seen  os.FileInfo // of the last attempt; nil before
+	seen  os.FileInfo // of the last attempt; nil before, and where there was nothing
 	told  string      // the failure that was told of last; empty after a success
 }
 
@@ -26,16 +27,8 @@ type watchedFile struct {
 func (f *watchedFile) read() (changed bool, err error) {
 	before := f.next
 	f.next = nil
-	file, err := os.Open(f.path)
-	if err != nil {
-		f.seen = nil
-		return false, fmt.Errorf("%s: %w", f.what, err)
-	}
-	defer file.Close()
-	if f.seen, err = file.Stat(); err != nil {
-		return false, fmt.Errorf("%s: %w", f.what, err)
-	}
-	text, err := io.ReadAll(io.LimitReader(file, int64(f.most)+1))
+	text, about, err := readfile.Regular(f.path, f.most)
+	f.seen = about
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", f.what, err)
 	}

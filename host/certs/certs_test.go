@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -92,6 +93,14 @@ func files(t testing.TB) certs.Files {
 func put(t testing.TB, path string, text []byte) {
 	t.Helper()
 	if err := errors.Join(os.WriteFile(path+".new", text, 0o600), os.Rename(path+".new", path)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pipe puts a pipe that nobody writes to in the place of a file.
+func pipe(t testing.TB, path string) {
+	t.Helper()
+	if err := errors.Join(syscall.Mkfifo(path+".new", 0o600), os.Rename(path+".new", path)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -376,6 +385,8 @@ func TestBadFilesAreNotUsed(t *testing.T) {
 		{"an empty certificate", func() { put(t, f.Cert, nil) }},
 		{"half a certificate", func() { put(t, f.Cert, cert[:len(cert)/2]) }},
 		{"no key", func() { os.Remove(f.Key) }},
+		{"a pipe for a key", func() { pipe(t, f.Key) }},
+		{"a pipe for a bundle", func() { pipe(t, f.ClientCA) }},
 		{"a pair that has ended", func() { putPair(t, f, endedCert, endedKey) }},
 		{"no bundle", func() { os.Remove(f.ClientCA) }},
 		{"an empty bundle", func() { put(t, f.ClientCA, nil) }},

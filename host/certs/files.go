@@ -8,11 +8,11 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/hostd/hostd/host/readfile"
 )
 
 // maxFileBytes bounds a file of certificates or of a key.
@@ -77,15 +77,7 @@ func read(f Files) (*material, error) {
 }
 
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err == nil && len(text) > maxFileBytes {
-		err = fmt.Errorf("%s: is larger than %d bytes", path, maxFileBytes)
-	}
+	text, _, err := readfile.Regular(path, maxFileBytes)
 	return text, err
 }
 

@@ -234,6 +234,8 @@ func TestRulesFire(t *testing.T) {
 		{"host/rpc", "host/entity", true},
 		{"host/rpc", "host/request", false},
 		{"host", "host/rpc", false},
+		{"host/authn", "host/certs", true},
+		{"host/authn", "host/readfile", false},
 		{"host/datadir", "journal/store", true},
 		{"host/offline", "journal/store", false},
 		{"host/offline", "host/entity", true},

@@ -32,11 +32,7 @@ func (r *Remote) open(ctx context.Context, std Stdio) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := r.Files.Config()
-	if err != nil {
-		return nil, Usage(err)
-	}
-	addr := baseURL(r.addrs()[0], config)
+	addr := baseURL(r.addrs()[0], r.tls)
 	plain := connect.WithAcceptCompression("gzip", nil, nil)
 	return &Session{
 		Client: c, Std: std, Timeout: r.Timeout,

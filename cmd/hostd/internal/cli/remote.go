@@ -34,7 +34,8 @@ type Remote struct {
 	InsecureToken bool
 	// Err gets warnings; nil drops them.
 	Err   io.Writer
-	alive int // place of the first address that answered
+	alive int         // place of the first address that answered
+	tls   *tls.Config // of Files, once Dial has read them
 }
 
 // AddRemote gives a command the flags --addr, --context and --timeout, and
@@ -85,10 +86,13 @@ func (r *Remote) Dial(ctx context.Context) (*client.Client, error) {
 	if r.Timeout <= 0 {
 		return nil, Usagef("--timeout must be above zero")
 	}
-	config, err := r.Files.Config()
+	reading, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	config, err := r.Files.Config(reading)
 	if err != nil {
 		return nil, Usage(err)
 	}
+	r.tls = config
 	opts := client.Options{Timeout: r.Timeout, TLS: config}
 	if _, err := client.New(r.addrs(), opts); err != nil {
 		return nil, Usage(err)
@@ -97,7 +101,7 @@ func (r *Remote) Dial(ctx context.Context) (*client.Client, error) {
 		if at := r.unguarded(config); at != "" && !r.InsecureToken {
 			return nil, Usagef("the token is not sent without TLS to %s, where everybody on the way can read it: give an address with https, or --insecure-token", at)
 		}
-		token, err := newTokenFile(r.TokenFile)
+		token, err := newTokenFile(reading, r.TokenFile)
 		if err != nil {
 			return nil, Usage(err)
 		}

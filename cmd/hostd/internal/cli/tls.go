@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -26,8 +27,12 @@ func (f *TLSFiles) AddFlags(c *cobra.Command) {
 	c.Flags().StringVar(&f.Key, "key", os.Getenv("HOSTD_KEY"), "`file` of its key; HOSTD_KEY sets it too")
 }
 
-// Config reads the files; nil where there are none.
-func (f *TLSFiles) Config() (*tls.Config, error) {
+// maxPEMBytes bounds each of the files.
+const maxPEMBytes = 1 << 20
+
+// Config reads the files; nil where there are none. They may be pipes, which
+// are waited for as long as ctx and are empty the second time.
+func (f *TLSFiles) Config(ctx context.Context) (*tls.Config, error) {
 	if *f == (TLSFiles{}) {
 		return nil, nil
 	}
@@ -36,7 +41,7 @@ func (f *TLSFiles) Config() (*tls.Config, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if f.CACert != "" {
-		bundle, err := os.ReadFile(f.CACert)
+		bundle, err := readNamed(ctx, f.CACert, maxPEMBytes)
 		if err != nil {
 			return nil, fmt.Errorf("--cacert: %w", err)
 		}
@@ -46,7 +51,15 @@ func (f *TLSFiles) Config() (*tls.Config, error) {
 		}
 	}
 	if f.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		chain, err := readNamed(ctx, f.Cert, maxPEMBytes)
+		if err != nil {
+			return nil, fmt.Errorf("--cert: %w", err)
+		}
+		key, err := readNamed(ctx, f.Key, maxPEMBytes)
+		if err != nil {
+			return nil, fmt.Errorf("--key: %w", err)
+		}
+		pair, err := tls.X509KeyPair(chain, key)
 		if err != nil {
 			return nil, fmt.Errorf("--cert and --key: %w", err)
 		}

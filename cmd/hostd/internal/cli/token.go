@@ -32,6 +32,7 @@ const (
 // tokenFile is a file with a token.
 type tokenFile struct {
 	path string
+	once bool // what is no regular file is not there a second time
 
 	mu    sync.Mutex
 	token string
@@ -39,20 +40,21 @@ type tokenFile struct {
 }
 
 // newTokenFile reads a token, to fail before anything is called.
-func newTokenFile(path string) (*tokenFile, error) {
-	f := &tokenFile{path: path}
-	_, err := f.Token(context.Background())
+func newTokenFile(ctx context.Context, path string) (*tokenFile, error) {
+	info, err := os.Stat(path)
+	f := &tokenFile{path: path, once: err == nil && !info.Mode().IsRegular()}
+	_, err = f.Token(ctx)
 	return f, err
 }
 
 // Token is for client.Options.
-func (f *tokenFile) Token(context.Context) (string, error) {
+func (f *tokenFile) Token(ctx context.Context) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.token != "" && time.Since(f.read) < tokenFreshFor {
+	if f.token != "" && (f.once || time.Since(f.read) < tokenFreshFor) {
 		return f.token, nil
 	}
-	token, err := ReadToken(f.path)
+	token, err := ReadToken(ctx, f.path)
 	if err != nil {
 		return "", fmt.Errorf("token file: %w", err)
 	}
@@ -60,20 +62,16 @@ func (f *tokenFile) Token(context.Context) (string, error) {
 	return token, nil
 }
 
-// ReadToken reads a file that holds one token and white space around it.
-func ReadToken(path string) (string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxTokenBytes+1))
+// ReadToken reads a file that holds one token and white space around it. It may
+// be a pipe, which is waited for as long as ctx.
+func ReadToken(ctx context.Context, path string) (string, error) {
+	text, err := readNamed(ctx, path, maxTokenBytes)
 	if err != nil {
 		return "", err
 	}
 	token := strings.TrimSpace(string(text))
 	unseen := func(c rune) bool { return c <= ' ' || c > '~' }
-	if token == "" || len(text) > maxTokenBytes || strings.ContainsFunc(token, unseen) {
+	if token == "" || strings.ContainsFunc(token, unseen) {
 		return "", errors.New(path + " does not hold one token and nothing else")
 	}
 	return token, nil

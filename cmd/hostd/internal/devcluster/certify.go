@@ -1,6 +1,7 @@
 package devcluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -23,7 +24,7 @@ const devClient = "dev"
 
 // certify makes certificates for the nodes and a client, anew at each start:
 // nodes may be told to listen elsewhere. The authority stays.
-func (c *Cluster) certify(data string, addrs []string) (err error) {
+func (c *Cluster) certify(ctx context.Context, data string, addrs []string) (err error) {
 	dir, err := filepath.Abs(filepath.Join(data, certificateDir))
 	if err != nil {
 		return err
@@ -52,7 +53,7 @@ func (c *Cluster) certify(data string, addrs []string) (err error) {
 	}
 	ca, _ := certs.AuthorityFiles(dir)
 	c.Files = cli.TLSFiles{CACert: ca, Cert: cert, Key: key}
-	c.tls, err = c.Files.Config()
+	c.tls, err = c.Files.Config(ctx)
 	return err
 }
 

@@ -63,12 +63,12 @@ func Start(ctx context.Context, s Options) (_ *Cluster, err error) {
 	defer os.RemoveAll(scratch)
 	c := &Cluster{}
 	if s.TLS {
-		if err := c.certify(s.Data, addrs); err != nil {
+		if err := c.certify(ctx, s.Data, addrs); err != nil {
 			return nil, err
 		}
 	}
 	if s.Auth {
-		if err := c.admit(s.Data); err != nil {
+		if err := c.admit(ctx, s.Data); err != nil {
 			return nil, err
 		}
 	}

@@ -1,6 +1,7 @@
 package devcluster
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,7 +19,7 @@ const devContext = "dev"
 
 // admit makes the token by which commands are known to the nodes, and the file
 // that the nodes know it by. A token of an earlier start stays.
-func (c *Cluster) admit(data string) error {
+func (c *Cluster) admit(ctx context.Context, data string) error {
 	dir, err := filepath.Abs(data)
 	if err != nil {
 		return err
@@ -27,7 +28,7 @@ func (c *Cluster) admit(data string) error {
 		return err
 	}
 	c.TokenFile, c.hashes = filepath.Join(dir, "token"), filepath.Join(dir, "tokens")
-	if c.Token, err = cli.ReadToken(c.TokenFile); os.IsNotExist(err) {
+	if c.Token, err = cli.ReadToken(ctx, c.TokenFile); os.IsNotExist(err) {
 		c.Token = authn.NewToken()
 		err = os.WriteFile(c.TokenFile, []byte(c.Token+"\n"), 0o600)
 	}
