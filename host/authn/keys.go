@@ -50,7 +50,6 @@ type keySet struct {
 	version uint64    // counts changes of keys
 	fetched time.Time // when they came; zero: never
 	asked   time.Time // when the provider was asked last; zero: never
-	answers uint64    // counts the times that it gave keys
 	told    string    // of keys that were passed over last
 }
 
@@ -119,8 +118,9 @@ func (k *keySet) usable() bool {
 }
 
 // VerifySignature implements oidc.KeySet. A key that is not known is asked for
-// at the provider. Where that was asked a moment ago, or gives no keys, it is
-// not known whether the issuer has signed the token.
+// at the provider, unless it gave its keys a moment ago: who sends unknown keys
+// is refused each time alike. Where the provider gives none, it is not known
+// whether the issuer has signed the token.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	said, _ := ctx.Value(verdictKey{}).(*verdict)
 	if said == nil {
@@ -132,10 +132,9 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	}
 	payload, known := k.try(signed)
 	if payload == nil && !known && said.fetch && k.opts.KeysFile == "" {
-		before := k.answered()
 		_ = k.fetch(ctx) // Run tells of a provider that does not answer
 		payload, known = k.try(signed)
-		said.unasked = !known && k.answered() == before
+		said.unasked = !known && !k.justAnswered()
 	}
 	if payload != nil {
 		said.signed = true
@@ -174,11 +173,12 @@ func (k *keySet) try(signed *jose.JSONWebSignature) (payload []byte, known bool)
 	return nil, known
 }
 
-// answered counts the times that the provider gave keys.
-func (k *keySet) answered() uint64 {
+// justAnswered reports whether the last attempt at the provider gave keys, so
+// lately that it is not asked again: a key that is not among them is none.
+func (k *keySet) justAnswered() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.answers
+	return !k.fetched.Before(k.asked) && k.now().Sub(k.asked) < askAgainAfter
 }
 
 // mayAsk reports whether the provider may be asked now.
@@ -217,13 +217,7 @@ func (k *keySet) fetch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := k.take(text); err != nil {
-		return err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.answers++
-	return nil
+	return k.take(text)
 }
 
 // download gets the text of the provider's keys.

@@ -27,10 +27,10 @@ func TestKeysRotate(t *testing.T) {
 	}
 	w.provider.set(false, next)
 	second := w.token(next, nil)
-	w.demand("a new key, a moment after the provider was asked", second, failUnasked)
+	w.demand("a new key, a moment after the provider was asked", second, failSignature)
 	w.clock.advance(askAgainAfter)
 	w.demand("a new key", second, nil)
-	w.demand("a key that is gone, of a token that was verified, a moment after", first, failUnasked)
+	w.demand("a key that is gone, of a token that was verified, a moment after", first, failSignature)
 	if _, fail := w.verify(context.Background(), first, false); fail != failSignature {
 		t.Errorf("a stream whose key is gone: %+v", fail)
 	}
@@ -38,11 +38,37 @@ func TestKeysRotate(t *testing.T) {
 	w.demand("a key that is gone", first, failSignature)
 	asked := w.provider.asked.Load()
 	for range 20 {
-		w.demand("a key that nobody has", w.token(newSigner(t, "nobody", jose.ES256), nil), failUnasked)
+		w.demand("a key that nobody has", w.token(newSigner(t, "nobody", jose.ES256), nil), failSignature)
 		w.demand("the new key", second, nil)
 	}
 	if n := w.provider.asked.Load(); n != asked {
 		t.Errorf("unknown keys have the provider asked %d times in a moment", n-asked)
+	}
+}
+
+// TestForgedTokensAreRefusedAlike: who sends one token of an unknown key after
+// the other is told each time that it is not valid, whoever has sent others.
+func TestForgedTokensAreRefusedAlike(t *testing.T) {
+	w := newIssuerWorld(t, "")
+	key := newSigner(t, "k", jose.ES256)
+	w.provider.set(false, key)
+	for i := range 3 {
+		forged := w.token(newSigner(t, "nobody", jose.ES256), nil)
+		if status, _, answer := w.ask(somePath, "192.0.2.1:1", "Bearer "+forged); status != http.StatusUnauthorized || answer.Header().Get("WWW-Authenticate") != "Bearer" {
+			t.Errorf("forged token %d: %d %s", i, status, answer.Body)
+		}
+		w.clock.advance(askAgainAfter / 3)
+	}
+	w.demand("a good one", w.token(key, nil), nil)
+	if n := w.provider.asked.Load(); n != 1 {
+		t.Errorf("the provider was asked %d times", n)
+	}
+	w.provider.set(true)
+	w.clock.advance(askAgainAfter)
+	for range 2 {
+		if status, _, answer := w.ask(somePath, "192.0.2.1:1", "Bearer "+w.token(newSigner(t, "other", jose.ES256), nil)); status != http.StatusServiceUnavailable {
+			t.Errorf("while the provider does not answer: %d %s", status, answer.Body)
+		}
 	}
 }
 
@@ -89,6 +115,10 @@ func TestKeysAreWaitedFor(t *testing.T) {
 	last := w.token(newSigner(t, "last", jose.ES256), nil)
 	w.demand("a key that could not be asked for", last, failUnasked)
 	w.demand("a key that could not be asked for a moment ago", last, failUnasked)
+	w.clock.advance(askAgainAfter)
+	w.provider.set(false, next)
+	w.demand("a key that could be asked for again", last, failSignature)
+	w.demand("a key that was asked for a moment ago", last, failSignature)
 }
 
 // TestUnusualKeysArePassedOver: one key that is not understood takes none of
