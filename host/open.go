@@ -53,7 +53,7 @@ func (n *Node) openDirectory(context.Context) error {
 		return err
 	}
 	n.membership = &membership{
-		cfg: &n.cfg, logger: n.logger, lifecycle: n.lifecycle, id: n.id, address: n.advertised, peersAt: n.peersAdvertised, raft: &n.replicas.raft, control: &cluster.Control{Address: n.advertised},
+		cfg: &n.cfg, logger: n.logger, lifecycle: n.lifecycle, id: n.id, address: n.advertised, peersAt: n.peersAdvertised, raft: &n.replicas.raft, control: &cluster.Control{Address: n.advertised, PeerAddress: n.peersAdvertised},
 	}
 	n.membership.starts, err = datadir.OpenStarts(dir)
 	return err

@@ -64,6 +64,9 @@ type Control struct {
 	peer.NoControl
 	// Address is where clients reach this node, host:port; nil: that is not told.
 	Address func() string
+	// PeerAddress is where other nodes reach it on a listener of their own; nil:
+	// that is not told.
+	PeerAddress func() string
 
 	opened   atomic.Pointer[ControlOptions]
 	member   atomic.Pointer[Member]
@@ -116,6 +119,9 @@ func (c *Control) Probe(context.Context) (*peerv1.ProbeResponse, error) {
 	}
 	if c.Address != nil {
 		r.Address = c.Address()
+	}
+	if c.PeerAddress != nil {
+		r.PeerAddress = c.PeerAddress()
 	}
 	o := c.opened.Load()
 	if o == nil {

@@ -29,10 +29,10 @@ func (o *ControlOptions) vouch(ctx context.Context, asks meta.Member) error {
 	if view.Level() >= sharding.LevelPeerAddress && asks.PeerAddress == "" {
 		return fmt.Errorf("%w: it was not said where node %s serves other nodes", peer.ErrUnavailable, asks.Node)
 	}
-	said := ""
+	said, peersAt := "", ""
 	h := Hearsay{Cluster: func() string { return cluster.ID }, Probe: func(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
 		r, err := o.Probe(ctx, address)
-		said = r.GetAddress()
+		said, peersAt = r.GetAddress(), r.GetPeerAddress()
 		return r, err
 	}}
 	if !h.runs(ctx, asks.PeersAt(), asks.Node, asks.Incarnation) {
@@ -41,10 +41,11 @@ func (o *ControlOptions) vouch(ctx context.Context, asks meta.Member) error {
 	if said != "" && asks.Address != "" && said != asks.Address {
 		return fmt.Errorf("%w: node %s does not say that clients reach it at %.200q", peer.ErrUnavailable, asks.Node, asks.Address)
 	}
-	if same && said == known.Address && known.PeerAddress == "" {
-		return nil // this start now says more of itself
-	}
+	first := same && said == known.Address && known.PeerAddress == ""
 	if member && known.PeersAt() != asks.PeersAt() && h.runs(ctx, known.PeersAt(), known.Node, known.Incarnation) {
+		if first && peersAt == asks.PeerAddress {
+			return nil // this start now says more of itself, where it is known
+		}
 		return fmt.Errorf("%w: node %s runs at %s", peer.ErrUnavailable, known.Node, known.PeersAt())
 	}
 	return nil

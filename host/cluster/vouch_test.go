@@ -48,7 +48,14 @@ func TestARunningMemberKeepsItsPlace(t *testing.T) {
 	said := answers{}
 	o := &ControlOptions{Self: "n1", Metadata: m, Probe: said.probe}
 	n1.Speaks = sharding.Speaks
-	probed := &peerv1.ProbeResponse{NodeId: "n1", Incarnation: 1, ClusterId: "c", Address: n1.Address}
+	probed := &peerv1.ProbeResponse{NodeId: "n1", Incarnation: 1, ClusterId: "c", Address: n1.Address, PeerAddress: "a:2"}
+	// A stranger answers as this start, before it has said where it serves nodes.
+	n1.PeerAddress = "x:2"
+	said["x:2"] = &peerv1.ProbeResponse{NodeId: "n1", Incarnation: 1, ClusterId: "c", Address: n1.Address, PeerAddress: "x:2"}
+	said[n1.Address] = probed
+	if err := o.vouch(t.Context(), n1); !errors.Is(err, peer.ErrUnavailable) {
+		t.Errorf("where a stranger says, while the node says otherwise at its known address: %v", err)
+	}
 	n1.PeerAddress = "a:2"
 	said["a:2"] = probed
 	if err := o.vouch(t.Context(), n1); err != nil {
@@ -58,7 +65,6 @@ func TestARunningMemberKeepsItsPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	n1.PeerAddress = "x:2"
-	said["x:2"] = probed
 	if err := o.vouch(t.Context(), n1); !errors.Is(err, peer.ErrUnavailable) {
 		t.Errorf("elsewhere, while it runs: %v", err)
 	}

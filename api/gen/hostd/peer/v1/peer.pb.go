@@ -383,7 +383,10 @@ type ProbeResponse struct {
 	Downed []*DownedStart `protobuf:"bytes,110,rep,name=downed,proto3" json:"downed,omitempty"`
 	// Where clients reach the answering node, host:port; empty from a node that
 	// does not say it.
-	Address       string `protobuf:"bytes,111,opt,name=address,proto3" json:"address,omitempty"`
+	Address string `protobuf:"bytes,111,opt,name=address,proto3" json:"address,omitempty"`
+	// Where other nodes reach the answering node from level 2 on, host:port; empty
+	// from a node that does not say it.
+	PeerAddress   string `protobuf:"bytes,112,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -491,6 +494,13 @@ func (x *ProbeResponse) GetDowned() []*DownedStart {
 func (x *ProbeResponse) GetAddress() string {
 	if x != nil {
 		return x.Address
+	}
+	return ""
+}
+
+func (x *ProbeResponse) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
 	}
 	return ""
 }
@@ -3568,7 +3578,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"clockNanos\x12\x1f\n" +
 	"\vheld_micros\x18  \x01(\x04R\n" +
 	"heldMicros\"\x0e\n" +
-	"\fProbeRequest\"\x85\x03\n" +
+	"\fProbeRequest\"\xa8\x03\n" +
 	"\rProbeResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3582,7 +3592,8 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\fcluster_name\x18\b \x01(\tR\vclusterName\x12\x18\n" +
 	"\aversion\x18\t \x01(\tR\aversion\x122\n" +
 	"\x06downed\x18n \x03(\v2\x1a.hostd.peer.v1.DownedStartR\x06downed\x12\x18\n" +
-	"\aaddress\x18o \x01(\tR\aaddress\"H\n" +
+	"\aaddress\x18o \x01(\tR\aaddress\x12!\n" +
+	"\fpeer_address\x18p \x01(\tR\vpeerAddress\"H\n" +
 	"\vDownedStart\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"S\n" +
