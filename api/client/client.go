@@ -40,13 +40,16 @@ type Options struct {
 	// With it addresses are https without saying so, and http is refused. It is
 	// copied; GetClientCertificate of it may read a certificate anew.
 	TLS *tls.Config
-	// Token is sent with every call as its bearer token; empty is none. Over http
-	// everybody on the way can read it.
+	// Token is sent with every call as its bearer token; empty is none. It is sent
+	// over https, and over http to this machine alone: see InsecureToken.
 	Token string
 	// TokenSource gives the token of each request in the place of Token. It is
 	// called by many goroutines at once and should know its token without asking
 	// somebody each time. An error of it fails the request before it is sent.
 	TokenSource func(ctx context.Context) (string, error)
+	// InsecureToken has the token sent over http wherever to: everybody on the
+	// way can read it.
+	InsecureToken bool
 	// HTTPClient replaces the client's own HTTP/2 transport. It must speak
 	// HTTP/2 for Stream to work. Close does not touch it.
 	HTTPClient *http.Client
@@ -103,7 +106,8 @@ func Dial(addr string) (*Client, error) { return New([]string{addr}, Options{}) 
 
 // New makes a client of the nodes of a cluster. An address is host:port or a
 // URL with the scheme http or https; without one it is http, and with
-// Options.TLS https. It does not connect: calls do.
+// Options.TLS https. It does not connect: calls do. It fails with an
+// *InsecureTokenError where a token would go over http to another machine.
 func New(addrs []string, opts Options) (*Client, error) {
 	if len(addrs) == 0 {
 		return nil, errors.New("no address is given")
@@ -126,6 +130,9 @@ func New(addrs []string, opts Options) (*Client, error) {
 		}
 		if opts.TLS != nil && strings.HasPrefix(base, "http://") {
 			return nil, fmt.Errorf("%q is an address without TLS, and TLS is asked for: give https", addr)
+		}
+		if !c.opts.tokenMayGo(base) {
+			return nil, &InsecureTokenError{Address: addr}
 		}
 		nodes = append(nodes, c.newNode(base))
 	}
@@ -158,12 +165,17 @@ func (n *node) avoided() bool {
 	return to != 0 && time.Now().UnixNano() < to
 }
 
-// memberURL is the URL of an address that nodes give each other.
+// memberURL is the URL of an address that nodes give each other. There is none
+// of a node that the token must not be sent to.
 func (c *Client) memberURL(address string) (string, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return "", err
 	}
-	return baseURL(c.scheme + "://" + address)
+	base, err := baseURL(c.scheme + "://" + address)
+	if err == nil && !c.opts.tokenMayGo(base) {
+		err = &InsecureTokenError{Address: address}
+	}
+	return base, err
 }
 
 func baseURL(addr string) (string, error) {

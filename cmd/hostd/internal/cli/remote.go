@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -93,22 +92,25 @@ func (r *Remote) Dial(ctx context.Context) (*client.Client, error) {
 		return nil, Usage(err)
 	}
 	r.tls = config
-	opts := client.Options{Timeout: r.Timeout, TLS: config}
-	if _, err := client.New(r.addrs(), opts); err != nil {
+	opts := client.Options{Timeout: r.Timeout, TLS: config, InsecureToken: r.InsecureToken}
+	var token *tokenFile
+	if r.TokenFile != "" {
+		token = newTokenFile(r.TokenFile)
+		opts.TokenSource = token.Token
+	}
+	var insecure *client.InsecureTokenError
+	if _, err := client.New(r.addrs(), opts); errors.As(err, &insecure) {
+		return nil, Usagef("the token is not sent without TLS to %s, where everybody on the way can read it: give an address with https, or --insecure-token", insecure.Address)
+	} else if err != nil {
 		return nil, Usage(err)
 	}
-	if r.TokenFile != "" {
-		if at := r.unguarded(config); at != "" && !r.InsecureToken {
-			return nil, Usagef("the token is not sent without TLS to %s, where everybody on the way can read it: give an address with https, or --insecure-token", at)
-		}
-		token, err := newTokenFile(reading, r.TokenFile)
-		if err != nil {
+	if token != nil { // to fail before anything is called
+		if _, err := token.Token(reading); err != nil {
 			return nil, Usage(err)
 		}
 		if r.Err != nil {
 			warnOpen(r.Err, r.TokenFile)
 		}
-		opts.TokenSource = token.Token
 	}
 	for i, a := range r.addrs() {
 		if err = probe(ctx, a, config, min(r.Timeout, 2*time.Second)); err == nil {
@@ -134,23 +136,6 @@ func baseURL(addr string, config *tls.Config) string {
 		addr = "http://" + addr
 	}
 	return strings.TrimSuffix(addr, "/")
-}
-
-// unguarded is the first address that is called without TLS and is not of this
-// machine; empty where there is none.
-func (r *Remote) unguarded(config *tls.Config) string {
-	for _, a := range r.addrs() {
-		u, err := url.Parse(baseURL(a, config))
-		if err != nil {
-			return a
-		}
-		at, err := netip.ParseAddr(u.Hostname())
-		here := u.Hostname() == "localhost" || err == nil && at.Unmap().IsLoopback()
-		if u.Scheme != "https" && !here {
-			return a
-		}
-	}
-	return ""
 }
 
 // probe opens a connection to the address and closes it. Over TLS it asks

@@ -39,12 +39,10 @@ type tokenFile struct {
 	read  time.Time
 }
 
-// newTokenFile reads a token, to fail before anything is called.
-func newTokenFile(ctx context.Context, path string) (*tokenFile, error) {
+// newTokenFile looks what is at a path and does not read it.
+func newTokenFile(path string) *tokenFile {
 	info, err := os.Stat(path)
-	f := &tokenFile{path: path, once: err == nil && !info.Mode().IsRegular()}
-	_, err = f.Token(ctx)
-	return f, err
+	return &tokenFile{path: path, once: err == nil && !info.Mode().IsRegular()}
 }
 
 // Token is for client.Options.
