@@ -32,7 +32,7 @@ type clusterState interface {
 }
 
 func memberTable(w io.Writer, members []*clusterv1.Member) {
-	cli.Table(w, "NODE\tADDRESS\tSTATUS\tREACHABLE\tLEADS\tREPLICAS\tROLES\tZONE\tVERSION\tLEVELS\tCLOCK\tLEADS AGAIN", func(row func(...any)) {
+	cli.Table(w, "NODE\tADDRESS\tPEER ADDRESS\tSTATUS\tREACHABLE\tLEADS\tREPLICAS\tROLES\tZONE\tVERSION\tLEVELS\tCLOCK\tLEADS AGAIN", func(row func(...any)) {
 		for _, m := range members {
 			status := m.GetStatus()
 			if m.GetDraining() {
@@ -41,7 +41,7 @@ func memberTable(w io.Writer, members []*clusterv1.Member) {
 			if m.GetTrouble().GetSlow() {
 				status += ",slow"
 			}
-			row(m.GetNodeId(), m.GetAddress(), status, m.GetReachable(), m.GetLeaderCount(), m.GetReplicaCount(), strings.Join(m.GetRoles(), ","), m.GetZone(), m.GetVersion(),
+			row(m.GetNodeId(), m.GetAddress(), m.GetPeerAddress(), status, m.GetReachable(), m.GetLeaderCount(), m.GetReplicaCount(), strings.Join(m.GetRoles(), ","), m.GetZone(), m.GetVersion(),
 				levelRange(m.GetMinLevel(), m.GetMaxLevel()), fmt.Sprintf("%+.1fs", float64(m.GetClockSkewMillis())/1000), leadsAgain(m.GetTrouble()))
 		}
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -41,6 +42,18 @@ func TestDevelopmentCluster(t *testing.T) {
 		}
 	}
 	t.Setenv("HOSTD_ADDR", apisOf(nodes))
+	asJSON, table := hostd(t, "node", "ls", "-o", "json"), hostd(t, "node", "ls")
+	var listed struct {
+		Members []struct{ NodeID, Address, PeerAddress string }
+	}
+	if err := json.Unmarshal([]byte(asJSON.out), &listed); err != nil || len(listed.Members) != len(nodes) || !strings.Contains(table.out, "PEER ADDRESS") {
+		t.Fatalf("%v: %+v, %+v", err, asJSON, table)
+	}
+	for i, m := range listed.Members {
+		if m.NodeID != nodes[i].NodeID || m.PeerAddress != nodes[i].Peer || m.PeerAddress == m.Address || !strings.Contains(table.out, m.PeerAddress) {
+			t.Errorf("node ls: %+v of %+v\n%s", m, nodes[i], table.out)
+		}
+	}
 	addCounter(t, 1)
 
 	// The last node dies.

@@ -118,7 +118,7 @@ func members(o Overview) []*clusterv1.Member {
 	out := make([]*clusterv1.Member, len(o.Members))
 	for i, m := range o.Members {
 		out[i] = &clusterv1.Member{
-			NodeId: string(m.ID), Address: m.Address, Status: m.Status, Reachable: m.Reachable, Roles: m.Roles,
+			NodeId: string(m.ID), Address: m.Address, PeerAddress: m.PeersAt, Status: m.Status, Reachable: m.Reachable, Roles: m.Roles,
 			LeaderCount: m.Leaders, ReplicaCount: m.Replicas, Version: m.Version, Zone: m.Zone, Draining: m.Draining, ClockSkewMillis: m.Skew.Milliseconds(),
 			MinLevel: uint32(m.Speaks.Min), MaxLevel: uint32(m.Speaks.Max), Trouble: m.Trouble,
 		}

@@ -46,6 +46,7 @@ type ShardKey struct {
 type Member struct {
 	ID                sharding.NodeID
 	Address           string // host:port of its API
+	PeersAt           string // host:port where other nodes reach it
 	Status            string
 	Reachable         bool
 	Roles             []string

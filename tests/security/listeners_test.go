@@ -316,8 +316,14 @@ func TestSeedsMayBeAddressesForClients(t *testing.T) {
 		if m.GetAddress() != map[string]string{"n1": seed, "n2": strings.TrimPrefix(n2.API(), "http://")}[m.GetNodeId()] {
 			t.Errorf("clients are told that %s is at %s", m.GetNodeId(), m.GetAddress())
 		}
+		if m.GetPeerAddress() != map[string]string{"n1": peerAddress(c.Node(0)), "n2": peerAddress(n2)}[m.GetNodeId()] {
+			t.Errorf("clients are told that nodes reach %s at %s", m.GetNodeId(), m.GetPeerAddress())
+		}
 	}
 }
+
+// peerAddress is where a node serves other nodes.
+func peerAddress(n *testkit.Node) string { return strings.TrimPrefix(n.PeerAPI(), "http://") }
 
 // TestUnguardedListenersAreNamed: a configuration of the release before goes
 // on, and the log says what guards neither listener, and which flag is new.

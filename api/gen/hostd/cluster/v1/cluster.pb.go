@@ -63,7 +63,9 @@ type Member struct {
 	MaxLevel uint32 `protobuf:"varint,21,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
 	// Why it is given no leadership for balance, as the coordinator told; not set
 	// where it is given some.
-	Trouble       *Trouble `protobuf:"bytes,31,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	Trouble *Trouble `protobuf:"bytes,31,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	// Where other nodes reach it, host:port. Below level 2 it is address.
+	PeerAddress   string `protobuf:"bytes,32,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -194,6 +196,13 @@ func (x *Member) GetTrouble() *Trouble {
 		return x.Trouble
 	}
 	return nil
+}
+
+func (x *Member) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return ""
 }
 
 // Trouble is what a node gave that is slow, or comes and goes.
@@ -2395,7 +2404,7 @@ var File_hostd_cluster_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1ehostd/cluster/v1/cluster.proto\x12\x10hostd.cluster.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb4\x03\n" +
+	"\x1ehostd/cluster/v1/cluster.proto\x12\x10hostd.cluster.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd7\x03\n" +
 	"\x06Member\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -2411,7 +2420,8 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x11clock_skew_millis\x18\x1e \x01(\x12R\x0fclockSkewMillis\x12\x1b\n" +
 	"\tmin_level\x18\x14 \x01(\rR\bminLevel\x12\x1b\n" +
 	"\tmax_level\x18\x15 \x01(\rR\bmaxLevel\x123\n" +
-	"\atrouble\x18\x1f \x01(\v2\x19.hostd.cluster.v1.TroubleR\atrouble\"r\n" +
+	"\atrouble\x18\x1f \x01(\v2\x19.hostd.cluster.v1.TroubleR\atrouble\x12!\n" +
+	"\fpeer_address\x18  \x01(\tR\vpeerAddress\"r\n" +
 	"\aTrouble\x12\x12\n" +
 	"\x04slow\x18\x01 \x01(\bR\x04slow\x120\n" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12!\n" +
