@@ -129,32 +129,44 @@ func TestRaiseNeedsPeersToBeReached(t *testing.T) {
 		"a port that is closed": "", "its own port for clients": behind.Address(), "the port of another node": strings.TrimPrefix(n2.PeerAPI(), "http://"),
 	} {
 		d.leadTo(to)
-		said, err := asks.RaiseLevel(t.Context(), 0, true)
-		if err != nil || said.GetLevel() != 1 || len(said.GetNodes()) != nodes {
-			t.Fatalf("what stands in the way, with %s: %v, %v", what, said, err)
-		}
-		for _, n := range said.GetNodes() {
-			names := []string{"node " + behind.ID(), d.address(), n1.ID() + " (", n2.ID() + " ("}
-			missing := func(s string) bool { return !strings.Contains(n.GetObstacle(), s) }
-			if n.GetNodeId() != behind.ID() && n.GetObstacle() != "" || n.GetNodeId() == behind.ID() && slices.ContainsFunc(names, missing) {
-				t.Errorf("%s, with %s: %q", n.GetNodeId(), what, n.GetObstacle())
+		// A member that is slow to answer stands in the way too, for a moment.
+		n1.Until("the node and nothing else stands in the way, with "+what, func() error {
+			said, err := asks.RaiseLevel(t.Context(), 0, true)
+			if err != nil || said.GetLevel() != 1 || len(said.GetNodes()) != nodes {
+				t.Fatalf("what stands in the way, with %s: %v, %v", what, said, err)
 			}
-		}
-		if _, err := asks.RaiseLevel(t.Context(), 0, false); err == nil || !strings.Contains(err.Error(), d.address()) {
-			t.Errorf("raised, with %s: %v", what, err)
-		}
+			for _, n := range said.GetNodes() {
+				names := []string{"node " + behind.ID(), d.address(), n1.ID() + " (", n2.ID() + " ("}
+				missing := func(s string) bool { return !strings.Contains(n.GetObstacle(), s) }
+				if n.GetNodeId() != behind.ID() && n.GetObstacle() != "" || n.GetNodeId() == behind.ID() && slices.ContainsFunc(names, missing) {
+					return fmt.Errorf("%s: %q", n.GetNodeId(), n.GetObstacle())
+				}
+			}
+			return nil
+		})
+		n1.Until("the raise is refused for the address, with "+what, func() error {
+			said, err := asks.RaiseLevel(t.Context(), 0, false)
+			if err == nil {
+				t.Fatalf("raised, with %s: %v", what, said)
+			}
+			if !strings.Contains(err.Error(), d.address()) {
+				return err
+			}
+			return nil
+		})
 	}
-	out, code := n1.Run("cluster", "raise-level", "--dry-run", "--addr", n1.API(), "--timeout", fmt.Sprint(testkit.Patience))
-	if code != 0 || !strings.Contains(out, "node "+behind.ID()+" is not reached at "+d.address()) {
-		t.Errorf("the command line says %d: %s", code, out)
-	}
+	n1.Until("the command line says it", func() error {
+		out, code := n1.Run("cluster", "raise-level", "--dry-run", "--addr", n1.API(), "--timeout", fmt.Sprint(testkit.Patience))
+		if code != 0 || !strings.Contains(out, "node "+behind.ID()+" is not reached at "+d.address()) {
+			return fmt.Errorf("%d: %s", code, out)
+		}
+		return nil
+	})
 	if level := c.Overview(0).GetLevel(); level != 1 {
 		t.Fatalf("the cluster is at level %d", level)
 	}
 	d.leadTo(strings.TrimPrefix(behind.PeerAPI(), "http://"))
-	if said, err := asks.RaiseLevel(t.Context(), 0, false); err != nil || said.GetLevel() != 2 {
-		t.Fatalf("raise the level: %v, %v", said, err)
-	}
+	raiseLevel(t, n1)
 	c.Await("every node knows of the level", func() bool {
 		return !slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool { return c.Overview(i).GetLevel() != 2 })
 	})
