@@ -3,21 +3,30 @@ package host
 import (
 	"fmt"
 	"log/slog"
+	"path/filepath"
 
+	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/rpc"
 )
 
 // openAuthentication begins to know callers by their credentials, where that is
 // asked for.
 func (n *Node) openAuthentication(opts *rpc.Options) error {
+	if err := n.openAudit(opts); err != nil {
+		return err
+	}
 	if !n.cfg.Authenticated() {
 		return nil
 	}
 	o := authn.Options{
 		Anonymous: n.cfg.Auth == config.AuthAllow, TokenFile: n.cfg.TokenFile,
 		Now: n.around.Wall, Logger: n.logger, Registerer: n.metrics.registry,
+	}
+	if opts.Audit != nil {
+		o.Refused = opts.Audit.Refused
 	}
 	if n.cfg.OIDCIssuer != "" {
 		o.JWT = &authn.JWTOptions{
@@ -32,6 +41,27 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 	opts.Auth = auth
 	n.auth.Store(auth)
 	n.lifecycle.watch("authentication", auth.Run)
+	return nil
+}
+
+// openAudit begins to keep account of who calls what, where that is asked for.
+func (n *Node) openAudit(opts *rpc.Options) error {
+	level := n.cfg.AuditLevel()
+	if level == config.AuditOff {
+		return nil
+	}
+	path := n.cfg.AuditFile
+	if path == "" {
+		path = filepath.Join(n.cfg.DataDir, datadir.AuditDir, "audit.log")
+	}
+	log, err := audit.Open(audit.Options{
+		Path: path, Node: string(n.cfg.NodeID), Now: n.around.Wall, Logger: n.logger, Registerer: n.metrics.registry,
+	})
+	if err != nil {
+		return err
+	}
+	opts.Audit = audit.NewCalls(log, rpc.Audited(level == config.AuditAll, n.cfg.AuditFailure == config.AuditContinue))
+	n.lifecycle.watch("audit log", log.Run)
 	return nil
 }
 

@@ -24,6 +24,9 @@ type Options struct {
 	JWT *JWTOptions
 	// Now is the clock that credentials expire by; nil is time.Now.
 	Now func() time.Time
+	// Refused is told of each request that is refused; it must not block. Nil is
+	// told of none.
+	Refused func(r *http.Request, reason string)
 	// Logger gets what operators should see, and never a credential; nil
 	// discards it.
 	Logger *slog.Logger

@@ -58,6 +58,9 @@ const drainPatience = time.Second
 // refuse answers a request that is not let in.
 func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, write *connect.ErrorWriter, fail *failure, address string) {
 	a.metrics.failures.WithLabelValues(methodOf(r), fail.reason).Inc()
+	if a.opts.Refused != nil {
+		a.opts.Refused(r, fail.reason)
+	}
 	answer := connect.NewError(fail.code, fail.err)
 	status := http.StatusUnauthorized
 	switch {

@@ -44,3 +44,30 @@ func (c *Config) checkAuth(fault func(key, format string, args ...any)) {
 		fault("oidc-issuer", "is %.128q, must be a URL with https, or with http on a loopback address: who answers for the issuer says who callers are", c.OIDCIssuer)
 	}
 }
+
+// AuditLevel is which calls the node keeps account of.
+func (c *Config) AuditLevel() Audit {
+	switch {
+	case c.Audit != "":
+		return c.Audit
+	case c.Authenticated():
+		return AuditChanges
+	}
+	return AuditOff
+}
+
+// checkAudit refuses what looks as if account were kept when it is not.
+func (c *Config) checkAudit(fault func(key, format string, args ...any)) {
+	switch level := c.AuditLevel(); level {
+	case AuditChanges, AuditAll:
+	case AuditOff:
+		if c.AuditFile != "" {
+			fault("audit-file", "is given, but audit is off: nothing is written; set audit to changes or all")
+		}
+	default:
+		fault("audit", "is %q, must be %s, %s or %s", level, AuditOff, AuditChanges, AuditAll)
+	}
+	if c.AuditFailure != AuditDenyChanges && c.AuditFailure != AuditContinue {
+		fault("audit-failure", "is %q, must be %s or %s", c.AuditFailure, AuditDenyChanges, AuditContinue)
+	}
+}

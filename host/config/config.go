@@ -34,6 +34,26 @@ const (
 	AuthRequired Auth = "required" // nobody is let in without a credential
 )
 
+// Audit says which calls a node keeps account of.
+type Audit string
+
+// The values of Config.Audit. None is AuditChanges where callers are
+// authenticated, AuditOff otherwise.
+const (
+	AuditOff     Audit = "off"
+	AuditChanges Audit = "changes" // what changes something, and what is refused
+	AuditAll     Audit = "all"
+)
+
+// AuditFailure says what a change comes to that the audit log has no line of.
+type AuditFailure string
+
+// The values of Config.AuditFailure.
+const (
+	AuditDenyChanges AuditFailure = "deny-changes"
+	AuditContinue    AuditFailure = "continue"
+)
+
 // LogFormat says how log lines look.
 type LogFormat string
 
@@ -69,6 +89,9 @@ type Config struct {
 	OIDCNameClaim   string
 	OIDCGroupsClaim string
 	JWTKeysFile     string
+	Audit           Audit
+	AuditFile       string
+	AuditFailure    AuditFailure
 
 	Seeds              []string
 	Bootstrap          bool
@@ -143,6 +166,7 @@ func Default() Config {
 		Auth:            AuthNone,
 		OIDCNameClaim:   "sub",
 		OIDCGroupsClaim: "groups",
+		AuditFailure:    AuditDenyChanges,
 
 		ClusterName:        "hostd",
 		Roles:              []Role{RoleHost},
@@ -214,6 +238,7 @@ func (c *Config) Validate() error {
 	c.checkAddresses(fault)
 	c.checkGuards(fault)
 	c.checkAuth(fault)
+	c.checkAudit(fault)
 	c.checkCluster(fault)
 	c.checkTLS(fault)
 	if c.Admin != AdminReadOnly && c.Admin != AdminFull {

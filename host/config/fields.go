@@ -64,6 +64,9 @@ func (c *Config) Fields() []Field {
 		text("oidc-name-claim", "`claim` of such a token that names its bearer", &c.OIDCNameClaim),
 		text("oidc-groups-claim", "`claim` of such a token that lists its bearer's groups", &c.OIDCGroupsClaim),
 		text("jwt-keys-file", "`file` with the keys of oidc-issuer, a JSON Web Key Set, read again when it changes; the provider is not asked then", &c.JWTKeysFile),
+		text("audit", "which calls have a line in the audit log, `mode` off, changes (and what is refused) or all; changes where auth is not none, and off otherwise, unless it is given", &c.Audit),
+		text("audit-file", "`file` of the audit log; audit/audit.log in data-dir unless it is given", &c.AuditFile),
+		text("audit-failure", "what a change comes to that has no line in the audit log, `mode` deny-changes or continue", &c.AuditFailure),
 
 		list("seeds", "`addresses` HOST:PORT of nodes to join through, where they serve other nodes, names of DNS too; a node without data and without seeds founds a cluster of one", &c.Seeds),
 		boolean("bootstrap", "found the cluster when each of the seeds has answered that it has none", &c.Bootstrap),

@@ -15,6 +15,7 @@ const (
 	SnapshotDir  = "snapshots"
 	ModulesDir   = "modules"
 	CacheDir     = "cache"
+	AuditDir     = "audit"
 )
 
 // Names of the directories that a rejoin moves damaged data into. Until it is

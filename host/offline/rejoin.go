@@ -84,7 +84,8 @@ func rejoined(dir, moving string, fresh *datadir.Identity, out io.Writer) error 
 // moveAside moves all that the node promised by, as far as that was not done
 // before. As long as the directory has its suffix the node does not start, so
 // that a crash on the way never leaves one that has forgotten a part. Modules
-// and compilations stay, they are checked by their digests.
+// and compilations stay, they are checked by their digests, and so does the
+// audit log, which says who asked this node.
 func moveAside(dir, aside string, out io.Writer) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -99,7 +100,7 @@ func moveAside(dir, aside string, out io.Writer) error {
 	}
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case name == datadir.LockFile, name == datadir.ModulesDir, name == datadir.CacheDir, strings.HasPrefix(name, datadir.AsidePrefix):
+		case name == datadir.LockFile, name == datadir.ModulesDir, name == datadir.CacheDir, name == datadir.AuditDir, strings.HasPrefix(name, datadir.AsidePrefix):
 		default:
 			if err := move(name); err != nil {
 				return err

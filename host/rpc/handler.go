@@ -23,6 +23,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
@@ -59,6 +60,11 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler 
 	clusters := newClusterHandler(deps, opts, guard)
 
 	outermost := []connect.Interceptor{count}
+	var innermost []connect.Interceptor
+	if opts.Audit != nil {
+		outermost = append(outermost, opts.Audit.Outcomes())
+		innermost = append(innermost, opts.Audit.Changes())
+	}
 	if opts.Auth != nil {
 		outermost = append(outermost, opts.Auth.Streams())
 	}
@@ -78,19 +84,20 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler 
 			return perProcedure(spec, opts)
 		}),
 	)
+	guarded := append([]connect.Interceptor{permission{full: opts.Admin, log: opts.Logger}}, innermost...)
 	mux := http.NewServeMux()
 	mount := func(path string, h http.Handler) { mux.Handle(path, h) }
-	_, h := entityv1connect.NewEntityServiceHandler(entities, unary)
+	_, h := entityv1connect.NewEntityServiceHandler(entities, unary, connect.WithInterceptors(innermost...))
 	mountService(mux, entityv1.File_hostd_entity_v1_entity_proto.Services().Get(0), map[string]http.Handler{
 		entityv1connect.EntityServiceSendStreamProcedure: connect.NewBidiStreamHandler(
 			entityv1connect.EntityServiceSendStreamProcedure, streams.Serve, common,
 			connect.WithCodec(wire.Codec{}), connect.WithCodec(codec.Stream{As: "json"}), connect.WithCodec(codec.Stream{As: "json; charset=utf-8"})),
 	}, h)
-	_, h = modulev1connect.NewModuleServiceHandler(modules, unary)
+	_, h = modulev1connect.NewModuleServiceHandler(modules, unary, connect.WithInterceptors(innermost...))
 	mountService(mux, modulev1.File_hostd_module_v1_module_proto.Services().Get(0), nil, h)
-	_, h = clusterv1connect.NewClusterServiceHandler(clusters, unary, connect.WithInterceptors(permission{full: opts.Admin, log: opts.Logger}))
+	_, h = clusterv1connect.NewClusterServiceHandler(clusters, unary, connect.WithInterceptors(guarded...))
 	mountService(mux, clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0), nil, h)
-	_, h = journalv1connect.NewJournalServiceHandler(newTransferHandler(deps, opts, guard), unary, connect.WithInterceptors(permission{full: opts.Admin, log: opts.Logger}))
+	_, h = journalv1connect.NewJournalServiceHandler(newTransferHandler(deps, opts, guard), unary, connect.WithInterceptors(guarded...))
 	mountService(mux, journalv1.File_hostd_journal_v1_journal_proto.Services().Get(0), nil, h)
 
 	names := []string{entityv1connect.EntityServiceName, modulev1connect.ModuleServiceName, clusterv1connect.ClusterServiceName, journalv1connect.JournalServiceName}
@@ -100,6 +107,19 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler 
 	mount(grpchealth.NewHandler(&healthChecker{ready: opts.Ready, services: names}, common))
 	mountPlain(mux, opts)
 	return admission.Bodies(mux, opts.MaxMessageBytes, opts.MaxUploadBytes)
+}
+
+// publicServices are those of the API that clients call.
+func publicServices() []protoreflect.ServiceDescriptor {
+	return []protoreflect.ServiceDescriptor{
+		entityv1.File_hostd_entity_v1_entity_proto.Services().Get(0), modulev1.File_hostd_module_v1_module_proto.Services().Get(0),
+		clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0), journalv1.File_hostd_journal_v1_journal_proto.Services().Get(0),
+	}
+}
+
+// Audited are the options by which calls of this API are written.
+func Audited(all, goOn bool) audit.CallOptions {
+	return audit.CallOptions{Services: publicServices(), All: all, Continue: goOn, Skip: leaderproxy.FromPeer}
 }
 
 // mountService mounts every procedure of a service: on its own handler where

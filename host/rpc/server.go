@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/pause"
@@ -52,6 +53,8 @@ type Options struct {
 	// Auth says who calls, before anything else of what is not Internal; nil asks
 	// nobody.
 	Auth *authn.Authenticator
+	// Audit writes who calls what; nil writes nothing.
+	Audit *audit.Calls
 	// Internal are the services between nodes, by the prefix of their paths. The
 	// peers' listener has these alone.
 	Internal map[string]http.Handler

@@ -16,10 +16,12 @@ import (
 	"connectrpc.com/grpcreflect"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
@@ -252,4 +254,20 @@ func TestStreamsOutliveTimeouts(t *testing.T) {
 		t.Errorf("the stream: %v", err)
 	}
 	follow.Close()
+}
+
+// Each rpc of the public API says what it does.
+func TestEachCallHasAVerb(t *testing.T) {
+	n := 0
+	for _, s := range rpc.Audited(false, false).Services {
+		for i := range s.Methods().Len() {
+			n++
+			if m := s.Methods().Get(i); audit.VerbOf(m) == authv1.Verb_VERB_UNSPECIFIED {
+				t.Errorf("%s has no verb: set the option (hostd.auth.v1.verb)", m.FullName())
+			}
+		}
+	}
+	if n < 40 {
+		t.Errorf("%d calls", n)
+	}
 }

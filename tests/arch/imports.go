@@ -127,6 +127,11 @@ var bans = []ban{
 		reason: "who calls is known without knowing what is asked for, and of whom",
 	},
 	{
+		from:   []string{"host/audit"},
+		to:     []string{"abi", "journal", "sharding", "host/rpc", "host/config", "host/engine", "host/entity"},
+		reason: "account is kept of calls, whoever answers them",
+	},
+	{
 		from:   []string{"host/request"},
 		to:     []string{"abi", "api", "host", "journal/wal", "journal/disk", "journal/statefile", "journal/store", "journal/raftgroup", "journal/eventlog"},
 		reason: "what is said of a request is the same however it is carried and whoever answers it",

@@ -12,6 +12,7 @@ package clusterv1
 
 import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	_ "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
@@ -2404,7 +2405,7 @@ var File_hostd_cluster_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1ehostd/cluster/v1/cluster.proto\x12\x10hostd.cluster.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd7\x03\n" +
+	"\x1ehostd/cluster/v1/cluster.proto\x12\x10hostd.cluster.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xd7\x03\n" +
 	"\x06Member\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -2564,30 +2565,30 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1b\n" +
 	"\tmin_level\x18\x03 \x01(\rR\bminLevel\x12\x1b\n" +
 	"\tmax_level\x18\x04 \x01(\rR\bmaxLevel\x12\x1a\n" +
-	"\bobstacle\x18\x05 \x01(\tR\bobstacle2\x92\v\n" +
-	"\x0eClusterService\x12\\\n" +
+	"\bobstacle\x18\x05 \x01(\tR\bobstacle2\xe6\v\n" +
+	"\x0eClusterService\x12`\n" +
 	"\n" +
-	"GetCluster\x12#.hostd.cluster.v1.GetClusterRequest\x1a$.hostd.cluster.v1.GetClusterResponse\"\x03\x90\x02\x01\x12\\\n" +
+	"GetCluster\x12#.hostd.cluster.v1.GetClusterRequest\x1a$.hostd.cluster.v1.GetClusterResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12`\n" +
 	"\n" +
-	"ListShards\x12#.hostd.cluster.v1.ListShardsRequest\x1a$.hostd.cluster.v1.ListShardsResponse\"\x03\x90\x02\x01\x12d\n" +
-	"\fWatchCluster\x12%.hostd.cluster.v1.WatchClusterRequest\x1a&.hostd.cluster.v1.WatchClusterResponse\"\x03\x90\x02\x010\x01\x12T\n" +
-	"\tMoveShard\x12\".hostd.cluster.v1.MoveShardRequest\x1a#.hostd.cluster.v1.MoveShardResponse\x12H\n" +
-	"\x05Drain\x12\x1e.hostd.cluster.v1.DrainRequest\x1a\x1f.hostd.cluster.v1.DrainResponse\x12K\n" +
-	"\x06Resume\x12\x1f.hostd.cluster.v1.ResumeRequest\x1a .hostd.cluster.v1.ResumeResponse\x12H\n" +
-	"\x05Leave\x12\x1e.hostd.cluster.v1.LeaveRequest\x1a\x1f.hostd.cluster.v1.LeaveResponse\x12E\n" +
-	"\x04Down\x12\x1d.hostd.cluster.v1.DownRequest\x1a\x1e.hostd.cluster.v1.DownResponse\x12T\n" +
-	"\tRebalance\x12\".hostd.cluster.v1.RebalanceRequest\x1a#.hostd.cluster.v1.RebalanceResponse\x12W\n" +
+	"ListShards\x12#.hostd.cluster.v1.ListShardsRequest\x1a$.hostd.cluster.v1.ListShardsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12h\n" +
+	"\fWatchCluster\x12%.hostd.cluster.v1.WatchClusterRequest\x1a&.hostd.cluster.v1.WatchClusterResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12Z\n" +
+	"\tMoveShard\x12\".hostd.cluster.v1.MoveShardRequest\x1a#.hostd.cluster.v1.MoveShardResponse\"\x04\xf0\xe4\x19\b\x12N\n" +
+	"\x05Drain\x12\x1e.hostd.cluster.v1.DrainRequest\x1a\x1f.hostd.cluster.v1.DrainResponse\"\x04\xf0\xe4\x19\b\x12Q\n" +
+	"\x06Resume\x12\x1f.hostd.cluster.v1.ResumeRequest\x1a .hostd.cluster.v1.ResumeResponse\"\x04\xf0\xe4\x19\b\x12N\n" +
+	"\x05Leave\x12\x1e.hostd.cluster.v1.LeaveRequest\x1a\x1f.hostd.cluster.v1.LeaveResponse\"\x04\xf0\xe4\x19\b\x12K\n" +
+	"\x04Down\x12\x1d.hostd.cluster.v1.DownRequest\x1a\x1e.hostd.cluster.v1.DownResponse\"\x04\xf0\xe4\x19\b\x12Z\n" +
+	"\tRebalance\x12\".hostd.cluster.v1.RebalanceRequest\x1a#.hostd.cluster.v1.RebalanceResponse\"\x04\xf0\xe4\x19\b\x12]\n" +
 	"\n" +
-	"RaiseLevel\x12#.hostd.cluster.v1.RaiseLevelRequest\x1a$.hostd.cluster.v1.RaiseLevelResponse\x12W\n" +
+	"RaiseLevel\x12#.hostd.cluster.v1.RaiseLevelRequest\x1a$.hostd.cluster.v1.RaiseLevelResponse\"\x04\xf0\xe4\x19\b\x12]\n" +
 	"\n" +
-	"Initialize\x12#.hostd.cluster.v1.InitializeRequest\x1a$.hostd.cluster.v1.InitializeResponse\x12T\n" +
-	"\tSetPolicy\x12\".hostd.cluster.v1.SetPolicyRequest\x1a#.hostd.cluster.v1.SetPolicyResponse\x12W\n" +
+	"Initialize\x12#.hostd.cluster.v1.InitializeRequest\x1a$.hostd.cluster.v1.InitializeResponse\"\x04\xf0\xe4\x19\b\x12Z\n" +
+	"\tSetPolicy\x12\".hostd.cluster.v1.SetPolicyRequest\x1a#.hostd.cluster.v1.SetPolicyResponse\"\x04\xf0\xe4\x19\b\x12]\n" +
 	"\n" +
-	"PutSetting\x12#.hostd.cluster.v1.PutSettingRequest\x1a$.hostd.cluster.v1.PutSettingResponse\x12\\\n" +
+	"PutSetting\x12#.hostd.cluster.v1.PutSettingRequest\x1a$.hostd.cluster.v1.PutSettingResponse\"\x04\xf0\xe4\x19\a\x12`\n" +
 	"\n" +
-	"GetSetting\x12#.hostd.cluster.v1.GetSettingRequest\x1a$.hostd.cluster.v1.GetSettingResponse\"\x03\x90\x02\x01\x12b\n" +
-	"\fListSettings\x12%.hostd.cluster.v1.ListSettingsRequest\x1a&.hostd.cluster.v1.ListSettingsResponse\"\x03\x90\x02\x01\x12g\n" +
-	"\rWatchSettings\x12&.hostd.cluster.v1.WatchSettingsRequest\x1a'.hostd.cluster.v1.WatchSettingsResponse\"\x03\x90\x02\x010\x01B;Z9github.com/hostd/hostd/api/gen/hostd/cluster/v1;clusterv1b\x06proto3"
+	"GetSetting\x12#.hostd.cluster.v1.GetSettingRequest\x1a$.hostd.cluster.v1.GetSettingResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12f\n" +
+	"\fListSettings\x12%.hostd.cluster.v1.ListSettingsRequest\x1a&.hostd.cluster.v1.ListSettingsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12k\n" +
+	"\rWatchSettings\x12&.hostd.cluster.v1.WatchSettingsRequest\x1a'.hostd.cluster.v1.WatchSettingsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01B;Z9github.com/hostd/hostd/api/gen/hostd/cluster/v1;clusterv1b\x06proto3"
 
 var (
 	file_hostd_cluster_v1_cluster_proto_rawDescOnce sync.Once

@@ -36,6 +36,7 @@ package entityv1
 
 import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	_ "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	anypb "google.golang.org/protobuf/types/known/anypb"
@@ -3471,7 +3472,7 @@ var File_hostd_entity_v1_entity_proto protoreflect.FileDescriptor
 
 const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\n" +
-	"\x1chostd/entity/v1/entity.proto\x12\x0fhostd.entity.v1\x1a\x1bbuf/validate/validate.proto\x1a\x19google/protobuf/any.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9a\x05\n" +
+	"\x1chostd/entity/v1/entity.proto\x12\x0fhostd.entity.v1\x1a\x1bbuf/validate/validate.proto\x1a\x19google/protobuf/any.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\x9a\x05\n" +
 	"\vSendRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
@@ -3731,26 +3732,26 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"fuel_share\x18\b \x01(\x01R\tfuelShare**\n" +
 	"\vConsistency\x12\x10\n" +
 	"\fLINEARIZABLE\x10\x00\x12\t\n" +
-	"\x05STALE\x10\x012\xaf\v\n" +
-	"\rEntityService\x12C\n" +
-	"\x04Send\x12\x1c.hostd.entity.v1.SendRequest\x1a\x1d.hostd.entity.v1.SendResponse\x12Y\n" +
+	"\x05STALE\x10\x012\xff\v\n" +
+	"\rEntityService\x12I\n" +
+	"\x04Send\x12\x1c.hostd.entity.v1.SendRequest\x1a\x1d.hostd.entity.v1.SendResponse\"\x04\xf0\xe4\x19\x01\x12_\n" +
 	"\n" +
-	"SendStream\x12\".hostd.entity.v1.SendStreamRequest\x1a#.hostd.entity.v1.SendStreamResponse(\x010\x01\x12K\n" +
-	"\x05Query\x12\x1d.hostd.entity.v1.QueryRequest\x1a\x1e.hostd.entity.v1.QueryResponse\"\x03\x90\x02\x01\x12\\\n" +
+	"SendStream\x12\".hostd.entity.v1.SendStreamRequest\x1a#.hostd.entity.v1.SendStreamResponse\"\x04\xf0\xe4\x19\x01(\x010\x01\x12O\n" +
+	"\x05Query\x12\x1d.hostd.entity.v1.QueryRequest\x1a\x1e.hostd.entity.v1.QueryResponse\"\a\xf0\xe4\x19\x02\x90\x02\x01\x12`\n" +
 	"\n" +
-	"ReadEvents\x12\".hostd.entity.v1.ReadEventsRequest\x1a#.hostd.entity.v1.ReadEventsResponse\"\x03\x90\x02\x010\x01\x12Y\n" +
-	"\tSubscribe\x12!.hostd.entity.v1.SubscribeRequest\x1a\".hostd.entity.v1.SubscribeResponse\"\x03\x90\x02\x010\x01\x12W\n" +
-	"\tGetEntity\x12!.hostd.entity.v1.GetEntityRequest\x1a\".hostd.entity.v1.GetEntityResponse\"\x03\x90\x02\x01\x12T\n" +
-	"\bGetState\x12 .hostd.entity.v1.GetStateRequest\x1a!.hostd.entity.v1.GetStateResponse\"\x03\x90\x02\x01\x12`\n" +
-	"\fListEntities\x12$.hostd.entity.v1.ListEntitiesRequest\x1a%.hostd.entity.v1.ListEntitiesResponse\"\x03\x90\x02\x01\x12]\n" +
-	"\vHotEntities\x12#.hostd.entity.v1.HotEntitiesRequest\x1a$.hostd.entity.v1.HotEntitiesResponse\"\x03\x90\x02\x01\x12R\n" +
-	"\tPassivate\x12!.hostd.entity.v1.PassivateRequest\x1a\".hostd.entity.v1.PassivateResponse\x12X\n" +
-	"\vClearFaults\x12#.hostd.entity.v1.ClearFaultsRequest\x1a$.hostd.entity.v1.ClearFaultsResponse\x12R\n" +
-	"\tSkipTimer\x12!.hostd.entity.v1.SkipTimerRequest\x1a\".hostd.entity.v1.SkipTimerResponse\x12I\n" +
-	"\x06Delete\x12\x1e.hostd.entity.v1.DeleteRequest\x1a\x1f.hostd.entity.v1.DeleteResponse\x12i\n" +
-	"\x0fListDeadLetters\x12'.hostd.entity.v1.ListDeadLettersRequest\x1a(.hostd.entity.v1.ListDeadLettersResponse\"\x03\x90\x02\x01\x12d\n" +
-	"\x0fRetryDeadLetter\x12'.hostd.entity.v1.RetryDeadLetterRequest\x1a(.hostd.entity.v1.RetryDeadLetterResponse\x12j\n" +
-	"\x11DiscardDeadLetter\x12).hostd.entity.v1.DiscardDeadLetterRequest\x1a*.hostd.entity.v1.DiscardDeadLetterResponseB9Z7github.com/hostd/hostd/api/gen/hostd/entity/v1;entityv1b\x06proto3"
+	"ReadEvents\x12\".hostd.entity.v1.ReadEventsRequest\x1a#.hostd.entity.v1.ReadEventsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12]\n" +
+	"\tSubscribe\x12!.hostd.entity.v1.SubscribeRequest\x1a\".hostd.entity.v1.SubscribeResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12[\n" +
+	"\tGetEntity\x12!.hostd.entity.v1.GetEntityRequest\x1a\".hostd.entity.v1.GetEntityResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12X\n" +
+	"\bGetState\x12 .hostd.entity.v1.GetStateRequest\x1a!.hostd.entity.v1.GetStateResponse\"\a\xf0\xe4\x19\x02\x90\x02\x01\x12d\n" +
+	"\fListEntities\x12$.hostd.entity.v1.ListEntitiesRequest\x1a%.hostd.entity.v1.ListEntitiesResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12a\n" +
+	"\vHotEntities\x12#.hostd.entity.v1.HotEntitiesRequest\x1a$.hostd.entity.v1.HotEntitiesResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12X\n" +
+	"\tPassivate\x12!.hostd.entity.v1.PassivateRequest\x1a\".hostd.entity.v1.PassivateResponse\"\x04\xf0\xe4\x19\x04\x12^\n" +
+	"\vClearFaults\x12#.hostd.entity.v1.ClearFaultsRequest\x1a$.hostd.entity.v1.ClearFaultsResponse\"\x04\xf0\xe4\x19\x04\x12X\n" +
+	"\tSkipTimer\x12!.hostd.entity.v1.SkipTimerRequest\x1a\".hostd.entity.v1.SkipTimerResponse\"\x04\xf0\xe4\x19\x04\x12O\n" +
+	"\x06Delete\x12\x1e.hostd.entity.v1.DeleteRequest\x1a\x1f.hostd.entity.v1.DeleteResponse\"\x04\xf0\xe4\x19\x04\x12m\n" +
+	"\x0fListDeadLetters\x12'.hostd.entity.v1.ListDeadLettersRequest\x1a(.hostd.entity.v1.ListDeadLettersResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12j\n" +
+	"\x0fRetryDeadLetter\x12'.hostd.entity.v1.RetryDeadLetterRequest\x1a(.hostd.entity.v1.RetryDeadLetterResponse\"\x04\xf0\xe4\x19\x04\x12p\n" +
+	"\x11DiscardDeadLetter\x12).hostd.entity.v1.DiscardDeadLetterRequest\x1a*.hostd.entity.v1.DiscardDeadLetterResponse\"\x04\xf0\xe4\x19\x04B9Z7github.com/hostd/hostd/api/gen/hostd/entity/v1;entityv1b\x06proto3"
 
 var (
 	file_hostd_entity_v1_entity_proto_rawDescOnce sync.Once

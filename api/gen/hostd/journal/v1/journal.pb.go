@@ -13,6 +13,7 @@ package journalv1
 
 import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	_ "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -233,7 +234,7 @@ var File_hostd_journal_v1_journal_proto protoreflect.FileDescriptor
 
 const file_hostd_journal_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x1ehostd/journal/v1/journal.proto\x12\x10hostd.journal.v1\x1a\x1bbuf/validate/validate.proto\"\x0f\n" +
+	"\x1ehostd/journal/v1/journal.proto\x12\x10hostd.journal.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18hostd/auth/v1/verb.proto\"\x0f\n" +
 	"\rExportRequest\"&\n" +
 	"\x0eExportResponse\x12\x14\n" +
 	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"0\n" +
@@ -243,10 +244,10 @@ const file_hostd_journal_v1_journal_proto_rawDesc = "" +
 	"\bentities\x18\x01 \x01(\x04R\bentities\x12\x16\n" +
 	"\x06shards\x18\x02 \x01(\x04R\x06shards\x12\x18\n" +
 	"\amodules\x18\x03 \x01(\x04R\amodules\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\tR\x06digest2\xae\x01\n" +
-	"\x0eJournalService\x12M\n" +
-	"\x06Export\x12\x1f.hostd.journal.v1.ExportRequest\x1a .hostd.journal.v1.ExportResponse0\x01\x12M\n" +
-	"\x06Import\x12\x1f.hostd.journal.v1.ImportRequest\x1a .hostd.journal.v1.ImportResponse(\x01B;Z9github.com/hostd/hostd/api/gen/hostd/journal/v1;journalv1b\x06proto3"
+	"\x06digest\x18\x04 \x01(\tR\x06digest2\xba\x01\n" +
+	"\x0eJournalService\x12S\n" +
+	"\x06Export\x12\x1f.hostd.journal.v1.ExportRequest\x1a .hostd.journal.v1.ExportResponse\"\x04\xf0\xe4\x19\t0\x01\x12S\n" +
+	"\x06Import\x12\x1f.hostd.journal.v1.ImportRequest\x1a .hostd.journal.v1.ImportResponse\"\x04\xf0\xe4\x19\b(\x01B;Z9github.com/hostd/hostd/api/gen/hostd/journal/v1;journalv1b\x06proto3"
 
 var (
 	file_hostd_journal_v1_journal_proto_rawDescOnce sync.Once

@@ -13,6 +13,7 @@ package modulev1
 
 import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	_ "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	structpb "google.golang.org/protobuf/types/known/structpb"
@@ -1373,7 +1374,7 @@ var File_hostd_module_v1_module_proto protoreflect.FileDescriptor
 
 const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa2\x02\n" +
+	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xa2\x02\n" +
 	"\x06Module\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1467,16 +1468,16 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12 \n" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x14\n" +
-	"\x05fault\x18\x04 \x01(\bR\x05fault2\x94\x05\n" +
-	"\rModuleService\x12I\n" +
-	"\x06Upload\x12\x1e.hostd.module.v1.UploadRequest\x1a\x1f.hostd.module.v1.UploadResponse\x12]\n" +
-	"\fUploadStream\x12$.hostd.module.v1.UploadStreamRequest\x1a%.hostd.module.v1.UploadStreamResponse(\x01\x12H\n" +
-	"\x04List\x12\x1c.hostd.module.v1.ListRequest\x1a\x1d.hostd.module.v1.ListResponse\"\x03\x90\x02\x01\x12E\n" +
-	"\x03Get\x12\x1b.hostd.module.v1.GetRequest\x1a\x1c.hostd.module.v1.GetResponse\"\x03\x90\x02\x01\x12T\n" +
-	"\bDownload\x12 .hostd.module.v1.DownloadRequest\x1a!.hostd.module.v1.DownloadResponse\"\x03\x90\x02\x01\x12O\n" +
-	"\bActivate\x12 .hostd.module.v1.ActivateRequest\x1a!.hostd.module.v1.ActivateResponse\x12O\n" +
-	"\bRollback\x12 .hostd.module.v1.RollbackRequest\x1a!.hostd.module.v1.RollbackResponse\x12P\n" +
-	"\x06Verify\x12\x1e.hostd.module.v1.VerifyRequest\x1a\x1f.hostd.module.v1.VerifyResponse\"\x03\x90\x02\x010\x01B9Z7github.com/hostd/hostd/api/gen/hostd/module/v1;modulev1b\x06proto3"
+	"\x05fault\x18\x04 \x01(\bR\x05fault2\xbc\x05\n" +
+	"\rModuleService\x12O\n" +
+	"\x06Upload\x12\x1e.hostd.module.v1.UploadRequest\x1a\x1f.hostd.module.v1.UploadResponse\"\x04\xf0\xe4\x19\x05\x12c\n" +
+	"\fUploadStream\x12$.hostd.module.v1.UploadStreamRequest\x1a%.hostd.module.v1.UploadStreamResponse\"\x04\xf0\xe4\x19\x05(\x01\x12L\n" +
+	"\x04List\x12\x1c.hostd.module.v1.ListRequest\x1a\x1d.hostd.module.v1.ListResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12I\n" +
+	"\x03Get\x12\x1b.hostd.module.v1.GetRequest\x1a\x1c.hostd.module.v1.GetResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12X\n" +
+	"\bDownload\x12 .hostd.module.v1.DownloadRequest\x1a!.hostd.module.v1.DownloadResponse\"\a\xf0\xe4\x19\x06\x90\x02\x01\x12U\n" +
+	"\bActivate\x12 .hostd.module.v1.ActivateRequest\x1a!.hostd.module.v1.ActivateResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
+	"\bRollback\x12 .hostd.module.v1.RollbackRequest\x1a!.hostd.module.v1.RollbackResponse\"\x04\xf0\xe4\x19\x05\x12T\n" +
+	"\x06Verify\x12\x1e.hostd.module.v1.VerifyRequest\x1a\x1f.hostd.module.v1.VerifyResponse\"\a\xf0\xe4\x19\x05\x90\x02\x010\x01B9Z7github.com/hostd/hostd/api/gen/hostd/module/v1;modulev1b\x06proto3"
 
 var (
 	file_hostd_module_v1_module_proto_rawDescOnce sync.Once

@@ -1,0 +1,77 @@
+package audit
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Stages of a call. A change has both lines, every other one the last alone.
+const (
+	StageReceived = "received" // it was let in, and is about to be made
+	StageComplete = "complete" // it has ended, with Code
+)
+
+// Principal is who asked.
+type Principal struct {
+	Kind string `json:"kind"`           // anonymous, token or jwt
+	Name string `json:"name,omitempty"` // unique within its kind
+}
+
+// Entry is one line but for what the log adds. Its texts are cut at maxText
+// bytes.
+type Entry struct {
+	Stage     string    `json:"stage"`
+	Call      string    `json:"call,omitempty"` // the same in both lines of a call
+	Principal Principal `json:"principal"`
+	Address   string    `json:"address"`           // of the caller, host:port
+	Method    string    `json:"method"`            // /package.Service/Method
+	Verb      string    `json:"verb,omitempty"`    // of hostd.auth.v1
+	Type      string    `json:"type,omitempty"`    // entity type
+	ID        string    `json:"id,omitempty"`      // entity id
+	CommandID string    `json:"command,omitempty"` // command id
+	Target    string    `json:"target,omitempty"`  // what else it is about, NAME=VALUE with spaces between them
+	Result    string    `json:"result,omitempty"`  // what a change came to, in the same form
+	Code      string    `json:"code,omitempty"`    // of StageComplete: ok, or the code of the error
+	Reason    string    `json:"reason,omitempty"`  // of a credential that was refused
+	Left      uint64    `json:"leftOut,omitempty"` // refusals of this caller before this one, without lines
+}
+
+// line is an entry as it is written. Prev is the last member of every line.
+type line struct {
+	Time time.Time `json:"time"`
+	Node string    `json:"node"`
+	Entry
+	// Lost are lines that could not be written before this one.
+	Lost uint64 `json:"lost,omitempty"`
+	// Torn: the line before was not written to its end.
+	Torn bool   `json:"torn,omitempty"`
+	Prev string `json:"prev"`
+}
+
+// Bounds of a line.
+const (
+	maxText = 512
+	maxLine = 32 << 10 // bytes, with every text at its bound and escaped
+)
+
+// cut bounds the texts, which callers choose.
+func (e *Entry) cut() {
+	for _, s := range []*string{&e.Principal.Name, &e.Address, &e.Method, &e.Type, &e.ID, &e.CommandID, &e.Target, &e.Result} {
+		if len(*s) <= maxText {
+			continue
+		}
+		n := maxText
+		for n > 0 && !utf8.RuneStart((*s)[n]) {
+			n--
+		}
+		*s = strings.Clone((*s)[:n])
+	}
+}
+
+// render makes the line's bytes, with the newline.
+func (l *line) render() ([]byte, error) {
+	text, err := json.Marshal(l)
+	return append(text, '\n'), err
+}

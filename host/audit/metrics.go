@@ -1,0 +1,24 @@
+package audit
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics count what the log does.
+type metrics struct {
+	lines, lost, failures prometheus.Counter
+}
+
+// newMetrics registers the metrics, unless r is nil.
+func newMetrics(r prometheus.Registerer) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m := &metrics{
+		lines:    counter("hostd_audit_log_lines_total", "Lines of the audit log that were written."),
+		lost:     counter("hostd_audit_log_lost_lines_total", "Lines of the audit log that could not be written."),
+		failures: counter("hostd_audit_log_write_failures_total", "Times that the audit log could not be written."),
+	}
+	if r != nil {
+		r.MustRegister(m.lines, m.lost, m.failures)
+	}
+	return m
+}

@@ -1,0 +1,145 @@
+package audit
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// Report says what the files of a log hold.
+type Report struct {
+	Files int    `json:"files"`
+	Lines uint64 `json:"lines"`
+	// First and Last are the times of the first and the last line; zero without
+	// lines.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	// Torn are lines that a crash or a full disk cut, Lost those that the log
+	// says were never written.
+	Torn uint64 `json:"torn"`
+	Lost uint64 `json:"lost"`
+	// From is the hash of the line before the first one, which is gone by
+	// rotation; empty where the first line ever is there. Head is that of the
+	// last line: kept elsewhere, it proves later that nothing up to it was
+	// changed.
+	From string `json:"from"`
+	Head string `json:"head"`
+}
+
+// Fault is where a log does not hold.
+type Fault struct {
+	File string
+	Line int // of the file, from 1
+	Text string
+}
+
+func (f *Fault) Error() string { return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Text) }
+
+// Files lists the files of a log, the oldest first. The error is
+// os.ErrNotExist where there is none.
+func Files(path string) ([]string, error) {
+	var out []string
+	for n := 1; ; n++ {
+		if _, err := os.Stat(Rotated(path, n)); err != nil {
+			break
+		}
+		out = append([]string{Rotated(path, n)}, out...)
+	}
+	if _, err := os.Stat(path); err == nil {
+		return append(out, path), nil
+	} else if len(out) == 0 {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Verify reads the files of a log, the oldest first, and checks that each line
+// names the one before it. With a head that was kept, its line must be among
+// them. A node may write meanwhile: its last line may be torn. The error is a
+// *Fault, or that of the disk; the report says what was read until then.
+func Verify(path, head string) (Report, error) {
+	v := verifier{head: head}
+	files, err := Files(path)
+	if err != nil {
+		return v.report, err
+	}
+	for i, name := range files {
+		if err := v.file(name, i == len(files)-1); err != nil {
+			return v.report, err
+		}
+	}
+	if head != "" && !v.found {
+		return v.report, &Fault{File: path, Line: 1, Text: fmt.Sprintf("no line has the hash %.128q: lines up to it were taken out or changed", head)}
+	}
+	return v.report, nil
+}
+
+type verifier struct {
+	report Report
+	head   string
+	found  bool
+	torn   bool // the last line was not whole
+}
+
+func (v *verifier) file(name string, last bool) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	v.report.Files++
+	in := bufio.NewReaderSize(f, maxLine)
+	for n := 1; ; n++ {
+		text, err := in.ReadSlice('\n')
+		switch {
+		case err == nil:
+			if fault := v.line(text[:len(text)-1]); fault != "" {
+				return &Fault{name, n, fault}
+			}
+		case !errors.Is(err, io.EOF):
+			if errors.Is(err, bufio.ErrBufferFull) {
+				return &Fault{name, n, "longer than a line of a log"}
+			}
+			return err
+		case len(text) == 0:
+			return nil
+		case !last:
+			return &Fault{name, n, "the last line has no end"}
+		default:
+			v.report.Torn++
+			return nil
+		}
+	}
+}
+
+// line checks one line, and says what is wrong with it.
+func (v *verifier) line(text []byte) (fault string) {
+	r := &v.report
+	hash := hashOf(text)
+	var l line
+	whole := json.Unmarshal(text, &l) == nil && len(text) > 0
+	switch {
+	case whole && r.Head == "" && !v.torn:
+		r.From, r.First = l.Prev, l.Time
+	case whole && l.Prev != r.Head:
+		return "does not name the line before it: one of the two was changed, or lines are missing between them"
+	case whole && v.torn && !l.Torn:
+		return "follows one that is no line of a log, and does not say that it was torn"
+	case !whole && v.torn:
+		return "is no line of a log, and neither is the one before it"
+	}
+	r.Lines++
+	if whole {
+		r.Last = l.Time
+		r.Lost += l.Lost
+	} else {
+		r.Torn++
+	}
+	v.torn, r.Head = !whole, hash
+	v.found = v.found || hash == v.head
+	return ""
+}
