@@ -137,6 +137,7 @@ func (m *membership) startCluster() error {
 func (m *membership) enter(joined *cluster.Joined) error {
 	m.addressBook.Joined(joined)
 	m.joined = joined.Level
+	m.apart.Store(joined.Level >= sharding.LevelPeerAddress) // before this node says to anybody where it serves nodes
 	m.logger.Info("admitted to the cluster", "cluster_id", joined.Cluster, "shards", joined.Shards)
 	return m.id.Save(func(id *datadir.Identity) bool {
 		id.Raise(joined.Level)

@@ -1,9 +1,11 @@
 package host
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -37,5 +39,29 @@ func TestTheDirectorySaysWhetherListenersAreApart(t *testing.T) {
 	}
 	if m.learnApart() || !m.apart.Load() {
 		t.Error("they have parted twice")
+	}
+}
+
+// An admitted node says from then on where it serves nodes, before it has any
+// of the metadata: others look for it where they will reach it.
+func TestAnAdmittedNodeIsReachedAsItsClusterReachesNodes(t *testing.T) {
+	dir := t.TempDir()
+	record := datadir.NewRecord(dir, datadir.Identity{Format: sharding.Level1, Node: "n2"})
+	m := &membership{
+		logger: slog.New(slog.DiscardHandler), id: record,
+		addressBook: cluster.NewAddressBook("n2", func(map[sharding.NodeID]string) {}),
+		metadata:    cluster.NewMetadata(meta.New(), 0),
+		address:     func() string { return "b:1" }, peersAt: func() string { return "b:2" },
+	}
+	for _, c := range []struct {
+		level sharding.Level
+		at    string
+	}{{sharding.Level1, "b:1"}, {sharding.LevelPeerAddress, "b:2"}} {
+		if err := m.enter(&cluster.Joined{Cluster: "c", Shards: 2, Format: datadir.ClusterFormat, Level: c.level, Replica: 2}); err != nil {
+			t.Fatal(err)
+		}
+		if at := m.gossipAt(); at != c.at {
+			t.Errorf("at level %d it is reached at %s", c.level, at)
+		}
 	}
 }

@@ -106,7 +106,7 @@ func (p *Probation) prove(ctx context.Context) {
 	index, view := p.opts.Metadata.AppliedIndex(), p.opts.Metadata.View()
 	p.opts.AddressBook.Learn(view)
 	candidate := probation.New(start, index, MetaVoters(view))
-	verdict, err := p.opts.Entry().Prove(ctx, candidate, start, p.opts.AddressBook.Addresses)
+	verdict, err := Prove(ctx, p.opts.Entry, candidate, start, p.opts.AddressBook.Addresses)
 	switch {
 	case err != nil: // the node stops
 	case verdict == probation.Passed:

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -66,13 +68,16 @@ func (c *Control) Vouch(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.Vo
 
 // Prove asks others about a start until they have said enough, or ctx ends:
 // those of the seeds, those at the known addresses, and the voters that any of
-// them names.
-func (e Entry) Prove(ctx context.Context, p *probation.Probation, s probation.Start, known func() []string) (probation.Verdict, error) {
+// them names. entry is called for each round: where other nodes reach this one
+// changes with the cluster's level.
+func Prove(ctx context.Context, entry func() Entry, p *probation.Probation, s probation.Start, known func() []string) (probation.Verdict, error) {
 	named, silent := []string{}, time.Now()
 	for p.Verdict() == probation.Waiting {
+		e := entry()
 		addresses := slices.Concat(known(), e.addresses(ctx), named)
 		slices.Sort(addresses)
-		for _, a := range e.vouchers(ctx, s, slices.Compact(addresses)) {
+		answers, refused := e.vouchers(ctx, s, slices.Compact(addresses))
+		for _, a := range answers {
 			answer := probation.Answer{From: a.node, Latest: a.GetLatest(), Index: a.GetIndex()}
 			for _, v := range a.GetVoters() {
 				answer.Voters = append(answer.Voters, sharding.NodeID(v.GetNodeId()))
@@ -87,7 +92,7 @@ func (e Entry) Prove(ctx context.Context, p *probation.Probation, s probation.St
 		}
 		if time.Since(silent) >= saySearching {
 			silent = time.Now()
-			e.Logger.Info("waiting for a majority of those who vote on the metadata, before this node votes", "voters", p.Voters())
+			e.Logger.Info("waiting for a majority of those who vote on the metadata, before this node votes", "voters", p.Voters(), "answered", len(answers), "error", refused)
 		}
 		select {
 		case <-time.After(vouchPause):
@@ -103,22 +108,25 @@ type voucher struct {
 	*peerv1.VouchResponse
 }
 
-// vouchers asks all addresses at once and returns who answered.
-func (e Entry) vouchers(ctx context.Context, s probation.Start, addresses []string) []voucher {
+// vouchers asks all addresses at once and returns who answered, and the errors
+// of the others.
+func (e Entry) vouchers(ctx context.Context, s probation.Start, addresses []string) ([]voucher, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	found := make([]voucher, len(addresses))
+	found, failed := make([]voucher, len(addresses)), make([]error, len(addresses))
 	var asked sync.WaitGroup
 	for i, address := range addresses {
 		asked.Go(func() {
 			node, r, err := e.Peers.Vouch(ctx, address, &peerv1.VouchRequest{Vouched: s.Vouched, Asked: s.Asked, Address: e.PeersAt})
-			if err == nil && node != s.Node {
+			if err != nil {
+				failed[i] = fmt.Errorf("%s: %w", address, err)
+			} else if node != s.Node {
 				found[i] = voucher{node, r}
 			}
 		})
 	}
 	asked.Wait()
-	return slices.DeleteFunc(found, func(v voucher) bool { return v.VouchResponse == nil })
+	return slices.DeleteFunc(found, func(v voucher) bool { return v.VouchResponse == nil }), errors.Join(failed...)
 }
 
 // Led reports whether another node leads the metadata shard, by the word of

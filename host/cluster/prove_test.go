@@ -1,0 +1,49 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/sharding/meta"
+	"github.com/hostd/hostd/sharding/probation"
+)
+
+// vouching is a node that vouches for those that it reaches at one address.
+type vouching struct {
+	peer.NoControl
+	reaches string
+	asked   atomic.Int32
+}
+
+func (v *vouching) Vouch(_ context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error) {
+	v.asked.Add(1)
+	if r.GetAddress() != v.reaches {
+		return nil, fmt.Errorf("%w: this start does not answer at %q", peer.ErrUnavailable, r.GetAddress())
+	}
+	return &peerv1.VouchResponse{Index: 7, Voters: []*peerv1.ReplicaAddress{{NodeId: "n1"}}}, nil
+}
+
+// A node says where it is reached as that is at each round of its questions.
+// Its cluster's level, and the address with it, may not be known at the first.
+func TestAStartIsVouchedForWhereItIsReachedNow(t *testing.T) {
+	n1 := &vouching{reaches: "b:2"}
+	_, at := answering(t, "n1", n1)
+	self, here := answering(t, "n2", peer.NoControl{})
+	start := probation.Start{Node: "n2", Vouched: 4, Asked: 5}
+	entry := func() cluster.Entry {
+		e := cluster.Entry{Peers: self, Self: meta.Member{Node: "n2", Address: here}, PeersAt: "b:1", Seeds: []string{at}}
+		if n1.asked.Load() > 0 {
+			e.PeersAt = "b:2"
+		}
+		return e
+	}
+	verdict, err := cluster.Prove(t.Context(), entry, probation.New(start, 0, nil), start, func() []string { return nil })
+	if err != nil || verdict != probation.Passed {
+		t.Errorf("%v, %v", verdict, err)
+	}
+}
