@@ -37,6 +37,10 @@ func (c *cluster) GetCluster(context.Context, *connect.Request[clusterv1.GetClus
 	return connect.NewResponse(&clusterv1.GetClusterResponse{}), nil
 }
 
+func (c *cluster) ListShards(context.Context, *connect.Request[clusterv1.ListShardsRequest]) (*connect.Response[clusterv1.ListShardsResponse], error) {
+	return nil, connect.NewError(connect.CodePermissionDenied, nil)
+}
+
 // exports answers streams.
 type exports struct {
 	journalv1connect.UnimplementedJournalServiceHandler
@@ -109,6 +113,9 @@ func TestCallsAreWritten(t *testing.T) {
 		if _, err := clusters.GetCluster(ctx, connect.NewRequest(&clusterv1.GetClusterRequest{})); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := clusters.ListShards(ctx, connect.NewRequest(&clusterv1.ListShardsRequest{})); connect.CodeOf(err) != connect.CodePermissionDenied {
+			t.Fatal(err)
+		}
 		if _, err := clusters.Drain(ctx, connect.NewRequest(&clusterv1.DrainRequest{NodeId: "n7"})); connect.CodeOf(err) != connect.CodeUnimplemented {
 			t.Fatal(err)
 		}
@@ -135,7 +142,7 @@ func TestCallsAreWritten(t *testing.T) {
 		want := []string{
 			"received settings PutSetting key=a ", "complete settings PutSetting key=a ok",
 			"received settings PutSetting key=denied ", "complete settings PutSetting key=denied permission_denied",
-			"complete read GetCluster  ok",
+			"complete read GetCluster  ok", "complete read ListShards  permission_denied",
 			"received admin Drain node_id=n7 ", "complete admin Drain node_id=n7 unimplemented",
 			"received export Export  ", "complete export Export  ok",
 		}
