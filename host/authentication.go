@@ -7,6 +7,7 @@ import (
 
 	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/rpc"
@@ -23,6 +24,7 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 	}
 	o := authn.Options{
 		Anonymous: n.cfg.Auth == config.AuthAllow, TokenFile: n.cfg.TokenFile,
+		CertName: authn.CertName(n.cfg.AuthCertName), NodeCert: certs.OfNode,
 		Now: n.around.Wall, Logger: n.logger, Registerer: n.metrics.registry,
 	}
 	if opts.Audit != nil {

@@ -2,6 +2,7 @@ package authn
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -20,6 +21,12 @@ type Options struct {
 	Anonymous bool
 	// TokenFile holds the hashes of static tokens; empty is none.
 	TokenFile string
+	// CertName has the certificates of clients be credentials, for requests that
+	// have no Authorization header.
+	CertName CertName
+	// NodeCert reports whether a certificate is a node's, which is no client's.
+	// Nil: none is.
+	NodeCert func(*x509.Certificate) bool
 	// JWT says whose tokens are taken; nil is nobody's.
 	JWT *JWTOptions
 	// Now is the clock that credentials expire by; nil is time.Now.
@@ -133,6 +140,9 @@ func (a *Authenticator) look(ctx context.Context, all bool) {
 		switch {
 		case s.expired(a.opts.Now()):
 			a.end(s, failExpired)
+		case s.principal.Kind == KindCertificate:
+			// It stands as long as its connection does, whose owner holds it to the
+			// authorities.
 		case changed || all:
 			if p, fail := a.verify(ctx, s.credential, false); fail != nil && fail != failKeys || fail == nil && (p.Kind != s.principal.Kind || p.Name != s.principal.Name) {
 				a.end(s, failRevoked)
@@ -202,7 +212,11 @@ func leewayOf(k Kind) time.Duration {
 func (a *Authenticator) authenticate(r *http.Request) (p *Principal, credential string, fail *failure) {
 	header := r.Header["Authorization"]
 	if len(header) == 0 {
-		if !a.opts.Anonymous {
+		switch c := shown(r); {
+		case c != nil && a.opts.CertName != CertNone:
+			p, fail = a.certified(c)
+			return p, "", fail
+		case !a.opts.Anonymous:
 			return nil, "", failMissing
 		}
 		return anonymous, "", nil
@@ -237,7 +251,10 @@ func (a *Authenticator) verify(ctx context.Context, credential string, fetch boo
 // methodOf is the metric's name of how a credential would be known.
 func methodOf(r *http.Request) string {
 	header := r.Header["Authorization"]
-	if len(header) == 0 {
+	switch {
+	case len(header) == 0 && shown(r) != nil:
+		return string(KindCertificate)
+	case len(header) == 0:
 		return "none"
 	}
 	_, credential, _ := strings.Cut(header[0], " ")

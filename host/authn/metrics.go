@@ -29,7 +29,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 		kinds: map[Kind]prometheus.Counter{},
 	}
-	for _, k := range []Kind{KindAnonymous, KindToken, KindJWT} {
+	for _, k := range []Kind{KindAnonymous, KindToken, KindJWT, KindCertificate} {
 		m.kinds[k] = m.requests.WithLabelValues(string(k))
 	}
 	for _, source := range []string{"token-file", "jwt-keys-file", "oidc-issuer"} {

@@ -13,6 +13,8 @@ const (
 	KindAnonymous Kind = "anonymous" // there was no credential
 	KindToken     Kind = "token"     // a static token of the token file
 	KindJWT       Kind = "jwt"       // a token that an issuer has signed
+	// KindCertificate is a certificate that the client showed.
+	KindCertificate Kind = "certificate"
 )
 
 // Principal is who calls. It is shared between calls: nobody changes it.

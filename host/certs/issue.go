@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -161,6 +162,13 @@ func (a *Authority) Issue(cert, key string, q Request) error {
 // NodeURI names a node in its certificate.
 func NodeURI(cluster, node string) *url.URL {
 	return &url.URL{Scheme: "spiffe", Host: cluster, Path: "/hostd/node/" + node}
+}
+
+// OfNode reports whether a certificate names a node, of any cluster.
+func OfNode(c *x509.Certificate) bool {
+	return slices.ContainsFunc(c.URIs, func(u *url.URL) bool {
+		return u.Scheme == "spiffe" && strings.HasPrefix(u.Path, "/hostd/node/")
+	})
 }
 
 func (q Request) check() error {

@@ -40,6 +40,9 @@ func TestIssuedCertificates(t *testing.T) {
 	if len(c.URIs) != 1 || c.URIs[0].String() != "spiffe://test/hostd/node/n1" || c.Subject.CommonName != "n1" {
 		t.Errorf("the node is %v, %s", c.URIs, c.Subject)
 	}
+	if !certs.OfNode(c) {
+		t.Error("the certificate of a node does not pass for one")
+	}
 	if key, ok := c.PublicKey.(*ecdsa.PublicKey); !ok || key.Curve != elliptic.P256() {
 		t.Errorf("the key is a %T", c.PublicKey)
 	}
@@ -51,7 +54,7 @@ func TestIssuedCertificates(t *testing.T) {
 		t.Errorf("the authority is good until %s", a.Cert.NotAfter)
 	}
 	cert, _ = a.issue(certs.Request{Name: "bob"})
-	if c = parse(t, cert); len(c.URIs) > 0 || len(c.ExtKeyUsage) != 1 || c.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
+	if c = parse(t, cert); len(c.URIs) > 0 || certs.OfNode(c) || len(c.ExtKeyUsage) != 1 || c.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
 		t.Errorf("a client's: %v, %v", c.URIs, c.ExtKeyUsage)
 	}
 }

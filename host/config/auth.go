@@ -5,6 +5,17 @@ import "net/url"
 // tokenFileKey is the one key that has no environment variable: see Fields.
 const tokenFileKey = "token-file"
 
+// CertName says which name of a client's certificate is its bearer's.
+type CertName string
+
+// The values of Config.AuthCertName. None: certificates are no credential.
+const (
+	CertNone   CertName = ""
+	CertCommon CertName = "cn"
+	CertURI    CertName = "san-uri"
+	CertDNS    CertName = "san-dns"
+)
+
 // Authenticated reports whether callers are asked who they are.
 func (c *Config) Authenticated() bool { return c.Auth != AuthNone }
 
@@ -13,17 +24,26 @@ func (c *Config) Authenticated() bool { return c.Auth != AuthNone }
 func (c *Config) checkAuth(fault func(key, format string, args ...any)) {
 	switch c.Auth {
 	case AuthNone:
-		for _, k := range []struct{ key, value string }{{tokenFileKey, c.TokenFile}, {"oidc-issuer", c.OIDCIssuer}, {"jwt-keys-file", c.JWTKeysFile}} {
+		for _, k := range []struct{ key, value string }{{tokenFileKey, c.TokenFile}, {"auth-cert-name", string(c.AuthCertName)}, {"oidc-issuer", c.OIDCIssuer}, {"jwt-keys-file", c.JWTKeysFile}} {
 			if k.value != "" {
 				fault(k.key, "is given, but auth is none: nobody is asked for a credential; set auth to required or allow")
 			}
 		}
 	case AuthAllow, AuthRequired:
-		if c.TokenFile == "" && c.OIDCIssuer == "" {
-			fault("auth", "is %s, but nothing says who callers are: give token-file or oidc-issuer", c.Auth)
+		if c.TokenFile == "" && c.OIDCIssuer == "" && c.AuthCertName == CertNone {
+			fault("auth", "is %s, but nothing says who callers are: give token-file, oidc-issuer or auth-cert-name", c.Auth)
 		}
 	default:
 		fault("auth", "is %q, must be %s, %s or %s", c.Auth, AuthNone, AuthAllow, AuthRequired)
+	}
+	switch c.AuthCertName {
+	case CertNone:
+	case CertCommon, CertURI, CertDNS:
+		if c.ClientAuth() == ClientAuthNone {
+			fault("auth-cert-name", "is %s, but clients show no certificates: give tls-client-ca-file", c.AuthCertName)
+		}
+	default:
+		fault("auth-cert-name", "is %q, must be %s, %s or %s", c.AuthCertName, CertCommon, CertURI, CertDNS)
 	}
 	if c.OIDCIssuer == "" {
 		for _, k := range []struct{ key, value string }{{"oidc-audience", c.OIDCAudience}, {"jwt-keys-file", c.JWTKeysFile}} {

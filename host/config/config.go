@@ -84,6 +84,7 @@ type Config struct {
 
 	Auth            Auth
 	TokenFile       string
+	AuthCertName    CertName
 	OIDCIssuer      string
 	OIDCAudience    string
 	OIDCNameClaim   string

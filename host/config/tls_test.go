@@ -44,6 +44,11 @@ func TestTLS(t *testing.T) {
 		{with("tls-client-auth", "require"), "", "", "tls-client-auth"},
 		{with("tls-mode", "allow", "tls-client-ca-file", "a", "tls-client-auth", "require"), "", "", "tls-client-auth"},
 		{with("tls-mode", "off", "tls-client-ca-file", "a", "tls-client-auth", "require"), "", "", "tls-client-auth"},
+		{with("auth", "required", "auth-cert-name", "cn"), "", "", "auth-cert-name"},
+		{with("tls-client-ca-file", "a", "auth", "required", "auth-cert-name", "name"), "", "", "auth-cert-name"},
+		{with("tls-client-ca-file", "a", "auth-cert-name", "cn"), "", "", "auth-cert-name"},
+		{with("tls-client-ca-file", "a", "auth", "required", "auth-cert-name", "san-uri"), config.TLSRequire, config.ClientAuthOptional, ""},
+		{with("tls-client-ca-file", "a", "auth", "required"), "", "", "auth"},
 		// Nobody has to say who he is, and other nodes follow without TLS.
 		{with("listen", "0.0.0.0:7070"), "", "", "listen"},
 		{with("listen", "0.0.0.0:7070", "insecure-listen", "true"), config.TLSRequire, config.ClientAuthNone, ""},
