@@ -94,6 +94,17 @@ func memoryBounds(own meta.Limits) engine.InstanceOptions {
 	return opts
 }
 
+// MemoryBounds are what an instance beside those that serve the type is made
+// with: the same bounds, and none of the memory that those share.
+func (s *Served) MemoryBounds() engine.InstanceOptions {
+	return memoryBounds(meta.Limits(s.API.Limits))
+}
+
+// Fits refuses a module that does not start within the type's bounds of memory.
+func (s *Served) Fits(ctx context.Context, m *engine.Module) error {
+	return fits(ctx, m, meta.Limits(s.API.Limits))
+}
+
 // boundMemory gives a type with bounds of memory instances of its own, and has
 // entities go elsewhere before one of them is full to its bound: a guest may
 // not survive that.

@@ -12,6 +12,7 @@ import (
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/codec"
@@ -83,11 +84,24 @@ type fold struct {
 	module *engine.Module
 	digest journal.Digest
 	index  uint32
+	bounds engine.InstanceOptions // of memory, those of the type
+	most   int64                  // bytes of memory from which on the instance is left; 0: none
 	loaded bool
 	begin  []byte
 
 	mu    sync.Mutex       // held to open and close it, and to interrupt it
 	guest *engine.Instance // nil: none is open
+}
+
+// bound has the fold go by the type's bounds of memory, as where the module
+// serves: an instance that is nearly full to one is left for another.
+func (f *fold) bound(t *modules.Served) {
+	f.bounds = t.MemoryBounds()
+	for _, bytes := range []int64{t.API.Limits.MemoryBytes, t.API.Limits.TypeMemoryBytes} {
+		if full := bytes * 3 / 4; bytes > 0 && (f.most == 0 || full < f.most) {
+			f.most = full
+		}
+	}
 }
 
 func (v *verifier) close() {
@@ -123,6 +137,7 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 			return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q", v.entityType)}
 		}
 		f.module, f.fold.digest, f.index = m, f.digest, uint32(index)
+		f.bound(t)
 		if f.fold == &v.serving {
 			if v.kind != about.Kind {
 				return &request.InvalidModuleError{Reason: fmt.Sprintf("the module says that %q is %s, it is %s", v.entityType, v.kind, about.Kind)}
@@ -131,7 +146,7 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 		}
 		v.kind = about.Kind
 	}
-	return nil
+	return t.Fits(ctx, v.tried.module)
 }
 
 // each calls visit with the entities of the shard that exist, by id.
@@ -159,27 +174,39 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(r
 		return err
 	}
 	var base *journal.Snapshot
-	out, err := v.replay(ctx, id, head.Sequence, nil, false)
+	out, err := v.settled(ctx, id, head.Sequence, nil)
 	if errors.Is(err, errCut) {
 		// What is left begins with a snapshot of the module that serves.
 		if base, err = v.Machine.Snapshot(ctx, v.shard, id, v.serving.digest, head.Sequence+1); base != nil && err == nil {
-			out, err = v.replay(ctx, id, head.Sequence, base, false)
+			out, err = v.settled(ctx, id, head.Sequence, base)
 		} else if err == nil {
 			out = rpc.Verified{Cut: true}
 		}
 	}
 	if err == nil && out.Difference != "" && v.kind != manifest.DurableState && out.Events <= eachEvents {
 		// Once more, with a look after each event: where does it begin?
+		v.close()
 		if first, again := v.replay(ctx, id, head.Sequence, base, true); again == nil && first.Difference != "" {
 			out = first
 		}
 	}
-	if err != nil {
-		return err
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		return err // a guest whose call was interrupted shows no difference
 	}
 	out.EntityID = id.ID
-	out.Uncompared = !out.Cut && out.Difference == "" && !v.serving.loaded
 	return tell(out)
+}
+
+// settled is replay, without what the entities before have left in the
+// instances: where a module fails that has had others, it has another go.
+func (v *verifier) settled(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot) (rpc.Verified, error) {
+	tried, serving := v.tried.guest != nil, v.serving.guest != nil
+	out, err := v.replay(ctx, id, end, base, false)
+	if err == nil && (out.Fault && tried || out.Uncompared && serving) {
+		v.close()
+		return v.replay(ctx, id, end, base, false)
+	}
+	return out, err
 }
 
 // replay lets both modules evolve the entity's state up to a sequence, from the
@@ -264,6 +291,7 @@ func (v *verifier) replay(ctx context.Context, id sharding.EntityID, end journal
 	if err == nil && out.Difference == "" {
 		err = v.reload(ctx, id, at, &out)
 	}
+	out.Uncompared = out.Difference == "" && !v.serving.loaded
 	return out, err
 }
 
@@ -384,12 +412,12 @@ var errRefused = errors.New("the module refuses the state")
 func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, snapshot []byte) error {
 	if f.loaded {
 		f.loaded = false
-		if f.guest.Drop(handle) != nil {
-			f.close() // of the entity before, which is no matter of this one
+		if f.guest.Drop(handle) != nil || f.most > 0 && f.guest.MemoryBytes() >= f.most {
+			f.close() // for the entity before, which is no matter of this one
 		}
 	}
 	if f.guest == nil {
-		guest, err := f.module.Instantiate(ctx)
+		guest, err := f.module.InstantiateWith(ctx, f.bounds)
 		if err != nil {
 			return err
 		}

@@ -137,6 +137,50 @@ func TestVerifyModules(t *testing.T) {
 	}
 }
 
+// TestVerifyHoldsToTheLimitsOfMemory: a module is tried within the limits of
+// memory that its type would have.
+func TestVerifyHoldsToTheLimitsOfMemory(t *testing.T) {
+	v := verifying{Cluster: testkit.StartCluster(t, 1, testkit.ClusterOptions{}), t: t}
+	v.c = v.Client(client.Options{Timeout: testkit.Patience})
+	frames := guest.Happened()
+	good := guest.Module{Bad: "shop", Frames: frames, Handle: guest.Span(guest.FramesAt, uint32(len(frames)))}
+	serves := v.upload(good.Build(), true)
+	grows := good // by 32 pages of 64 KiB with each batch of events, and traps where it does not get them
+	grows.Apply = []byte{0x41, 32, 0x40, 0, 0x41, 0x7f, 0x46, 0x04, 0x40, 0x00, 0x0b, 0x41, 0}
+	tried := v.upload(grows.Build(), false)
+	large := good
+	large.MemoryPages = 32
+	least := v.upload(large.Build(), false)
+	const entities = 8
+	for i := range entities {
+		if _, err := v.c.Send(t.Context(), client.Command{EntityType: "shop", EntityID: fmt.Sprint("e", i), Name: "go"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		limit       string
+		differences int
+		starts      bool // the module that needs 2 MiB to start
+	}{
+		{"", 0, true},
+		{"memory-bytes=4194304", 0, true},
+		{"memory-bytes=1048576", entities, false},
+		{"type-memory-bytes=1048576", entities, false},
+	} {
+		if out, code := v.Node(0).Run("module", "activate", "shop", serves, "--limit", tt.limit, "--addr", v.Node(0).API()); tt.limit != "" && code != 0 {
+			t.Fatalf("module activate --limit %s: %d\n%s", tt.limit, code, out)
+		}
+		got, _ := v.verify(0, "shop", tried, "--all")
+		if got.Entities != entities || len(got.Differences) != tt.differences || slices.ContainsFunc(got.Differences, func(d difference) bool { return !d.Fault }) {
+			t.Errorf("limits %q: %+v", tt.limit, got)
+		}
+		out, code := v.Node(0).Run("module", "verify", "shop", least, "--all", "--addr", v.Node(0).API())
+		if (code == 0) != tt.starts || !tt.starts && !strings.Contains(out, "does not start within the limits of memory") {
+			t.Errorf("limits %q, a module that is large at its start: %d, %s", tt.limit, code, out)
+		}
+	}
+}
+
 // TestVerifyRefuses what it cannot do, by name.
 func TestVerifyRefuses(t *testing.T) {
 	s := start(t, testkit.NodeOptions{})
