@@ -1,13 +1,54 @@
 package host
 
 import (
+	"context"
 	"crypto/tls"
+	"net"
 
 	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/host/network"
 )
 
-// openCertificates reads the certificates of the port, and follows their files.
+// openPeerCertificates reads those that other nodes are shown, and follows
+// their files.
+func (n *Node) openPeerCertificates() (err error) {
+	if n.cfg.PeerTLS() == config.TLSOff {
+		return nil
+	}
+	n.peerCerts, err = certs.OpenPeers(certs.PeerOptions{
+		Options: certs.Options{
+			Files:  certs.Files{Cert: n.cfg.PeerCertFile, Key: n.cfg.PeerKeyFile, ClientCA: n.cfg.PeerCAFile},
+			Logger: n.logger, Registerer: n.metrics.registry,
+		},
+		Cluster: n.cfg.ClusterName, Allow: n.cfg.PeerTLS() == config.TLSAllow, Dial: n.around.Network.Dial,
+	})
+	if err == nil {
+		n.lifecycle.watch("certificates for nodes", n.peerCerts.Run)
+	}
+	return err
+}
+
+// overTLS is a network on which other nodes are called over TLS.
+type overTLS struct {
+	network.Network
+	peers *certs.Peers
+}
+
+// Dial implements network.Network.
+func (o overTLS) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return o.peers.Dial(ctx, address)
+}
+
+// peerNetwork is where other nodes are called.
+func (n *Node) peerNetwork() network.Network {
+	if n.peerCerts == nil {
+		return n.around.Network
+	}
+	return overTLS{n.around.Network, n.peerCerts}
+}
+
+// openCertificates reads the certificates for clients, and follows their files.
 func (n *Node) openCertificates() (err error) {
 	if n.cfg.TLS() == config.TLSOff {
 		return nil
@@ -30,6 +71,9 @@ func (n *Node) openCertificates() (err error) {
 func (n *Node) Reload() {
 	if n.certs != nil {
 		_ = n.certs.Reload() // it has logged why not
+	}
+	if n.peerCerts != nil {
+		_ = n.peerCerts.Reload() // the same
 	}
 	if auth := n.auth.Load(); auth != nil {
 		auth.Reload()

@@ -35,7 +35,7 @@ func (n *Node) openPeers() error {
 	n.membership.control.Name(id.Node, id.Incarnation, cmp.Or(id.Cluster, id.Rejoin))
 	n.membership.openFounding()
 	peers, err := peer.New(peer.Options{
-		Self: id.Node, Incarnation: id.Incarnation, Network: n.around.Network, Control: n.membership.control, Logger: n.logger, MaxSnapshots: maxSnapshots,
+		Self: id.Node, Incarnation: id.Incarnation, Network: n.peerNetwork(), Control: n.membership.control, Logger: n.logger, MaxSnapshots: maxSnapshots,
 		Receive: n.replicas.raft.receive, OnHeard: n.heard, OnSilent: n.silent, Turns: n.replicas.raft.turns, Wall: n.around.Wall, Level: n.replicas.level,
 		SilentAfter: n.cfg.SilentAfter, Beat: n.cfg.SilentAfter * 2 / 7, StuckAfter: max(3*time.Second, 4*n.cfg.SilentAfter),
 	})
@@ -95,7 +95,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 	if n.membership.learnApart() {
 		n.ports.part()
 	}
-	if err := n.membership.openGossip(ctx, network.NewGossip(n.around.Network, n.membership.locateGossip, n.ports.peers.gossip, n.ports.clients.gossip)); err != nil {
+	if err := n.membership.openGossip(ctx, network.NewGossip(n.peerNetwork(), n.membership.locateGossip, n.ports.peers.gossip, n.ports.clients.gossip)); err != nil {
 		return err
 	}
 	member := cluster.Start(cluster.Options{

@@ -135,6 +135,9 @@ func (m *membership) startCluster() error {
 
 // enter makes the directory that of a member.
 func (m *membership) enter(joined *cluster.Joined) error {
+	if err := m.checkTLS(joined.Level); err != nil {
+		return err
+	}
 	m.addressBook.Joined(joined)
 	m.joined = joined.Level
 	m.apart.Store(joined.Level >= sharding.LevelPeerAddress) // before this node says to anybody where it serves nodes
@@ -200,10 +203,19 @@ func (m *membership) locateGossip(address string) string {
 	return m.peers.At(m.addressBook.GossipAt(address))
 }
 
-// parts says whether the cluster is of a level at which the clients' listener
-// is for clients alone.
+// parts says whether the clients' listener is for clients alone: at a level of
+// the cluster, or where other nodes must speak TLS, which they do not there.
 func (m *membership) parts() bool {
-	return max(m.joined, m.metadata.Level()) >= sharding.LevelPeerAddress
+	return m.cfg.PeerTLS() == config.TLSRequire || max(m.joined, m.metadata.Level()) >= sharding.LevelPeerAddress
+}
+
+// checkTLS refuses a cluster of a level at which others look for this node
+// where clients are, if they must speak TLS.
+func (m *membership) checkTLS(level sharding.Level) error {
+	if m.cfg.PeerTLS() == config.TLSRequire && level < sharding.LevelPeerAddress {
+		return fmt.Errorf("peer-tls-mode is require, which the cluster's level %d does not know: start the node with allow, and 'hostd cluster raise-level' first", level)
+	}
+	return nil
 }
 
 // learnApart takes from the metadata whether the clients' listener is for clients

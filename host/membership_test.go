@@ -2,9 +2,11 @@ package host
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -15,7 +17,7 @@ import (
 // cluster's, knows better.
 func TestTheDirectorySaysWhetherListenersAreApart(t *testing.T) {
 	state := meta.New()
-	m := &membership{metadata: cluster.NewMetadata(state, 0)}
+	m := &membership{cfg: &config.Config{}, metadata: cluster.NewMetadata(state, 0)}
 	m.apart.Store(true)
 	if m.learnApart() || !m.apart.Load() {
 		t.Error("metadata without a cluster say that the listeners are one")
@@ -52,6 +54,7 @@ func TestAnAdmittedNodeIsReachedAsItsClusterReachesNodes(t *testing.T) {
 		addressBook: cluster.NewAddressBook("n2", func(map[sharding.NodeID]string) {}),
 		metadata:    cluster.NewMetadata(meta.New(), 0),
 		address:     func() string { return "b:1" }, peersAt: func() string { return "b:2" },
+		cfg: &config.Config{},
 	}
 	for _, c := range []struct {
 		level sharding.Level
@@ -63,5 +66,37 @@ func TestAnAdmittedNodeIsReachedAsItsClusterReachesNodes(t *testing.T) {
 		if at := m.gossipAt(); at != c.at {
 			t.Errorf("at level %d it is reached at %s", c.level, at)
 		}
+	}
+}
+
+// Where nodes must speak TLS they are never served where clients are.
+func TestListenersAreApartWhereNodesMustSpeakTLS(t *testing.T) {
+	m := &membership{cfg: &config.Config{PeerTLSMode: config.TLSRequire}, metadata: cluster.NewMetadata(meta.New(), 0)}
+	if !m.learnApart() || !m.apart.Load() {
+		t.Error("the listeners are one before there are metadata")
+	}
+}
+
+// A node that takes others over TLS alone does not enter a cluster that would
+// have it serve them where clients are.
+func TestTLSOfNodesNeedsAListenerOfTheirOwn(t *testing.T) {
+	record := datadir.NewRecord(t.TempDir(), datadir.Identity{Format: sharding.Level1, Node: "n2"})
+	m := &membership{
+		logger: slog.New(slog.DiscardHandler), id: record, cfg: &config.Config{PeerTLSMode: config.TLSRequire},
+		addressBook: cluster.NewAddressBook("n2", func(map[sharding.NodeID]string) {}),
+		metadata:    cluster.NewMetadata(meta.New(), 0),
+	}
+	m.apart.Store(true)
+	member := func() bool { id := record.Now(); return id.Member() }
+	joined := &cluster.Joined{Cluster: "c", Shards: 2, Format: datadir.ClusterFormat, Level: sharding.Level1, Replica: 2}
+	if err := m.enter(joined); err == nil || !strings.Contains(err.Error(), "raise-level") {
+		t.Errorf("at level 1 it enters: %v", err)
+	}
+	if !m.apart.Load() || member() {
+		t.Error("it serves nodes where clients are, or is a member")
+	}
+	joined.Level = sharding.LevelPeerAddress
+	if err := m.enter(joined); err != nil || !m.apart.Load() || !member() {
+		t.Errorf("at level %d: %v", joined.Level, err)
 	}
 }

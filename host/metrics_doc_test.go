@@ -122,6 +122,8 @@ func startSecured(t *testing.T) *host.Node {
 	n, _ := startWith(t, t.TempDir(), func(cfg *config.Config) {
 		cfg.Auth, cfg.TokenFile = config.AuthAllow, tokens
 		cfg.TLSMode, cfg.TLSCertFile, cfg.TLSKeyFile = config.TLSAllow, cert, key
+		cfg.PeerTLSMode, cfg.PeerCertFile, cfg.PeerKeyFile = config.TLSAllow, cert, key
+		cfg.PeerCAFile, _ = certs.AuthorityFiles(dir)
 	})
 	t.Cleanup(func() { stop(t, n) })
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+n.Addr()+"/nothing", nil)

@@ -46,6 +46,7 @@ type Node struct {
 	shards    uint32 // data shards
 	ports     *ports
 	certs     *certs.Reloader // of the clients' listener; nil without TLS
+	peerCerts *certs.Peers    // for other nodes; nil without TLS
 	peers     *peer.Peers
 
 	membership *membership

@@ -60,11 +60,14 @@ func (n *Node) openDirectory(context.Context) error {
 }
 
 func (n *Node) openListener(context.Context) error {
-	if err := n.ports.listen(n.around.Network, n.cfg.Listen, n.cfg.PeerListens); err != nil {
+	n.metrics = newMetrics(telemetry.NewRegistry(telemetry.Version()))
+	if err := n.openPeerCertificates(); err != nil {
+		return err
+	}
+	if err := n.ports.listen(n.around.Network, n.cfg.Listen, n.cfg.PeerListens, n.peerCerts); err != nil {
 		return err
 	}
 	n.lifecycle.add("listener", n.ports.close)
-	n.metrics = newMetrics(telemetry.NewRegistry(telemetry.Version()))
 	return n.openPeers()
 }
 

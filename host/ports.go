@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/rpc"
@@ -55,18 +56,23 @@ func newPorts(joined func() bool) *ports {
 }
 
 // listen opens the clients' listener, and the peers' on the first address of
-// those that peers names which is not taken.
-func (p *ports) listen(on network.Network, clients string, peers func(clients net.Addr) []string) error {
+// those that peers names which is not taken. secured, where it is not nil,
+// makes the handshakes of other nodes.
+func (p *ports) listen(on network.Network, clients string, peers func(clients net.Addr) []string, secured *certs.Peers) error {
 	l, err := on.Listen(clients)
 	if err != nil {
 		return err
 	}
-	p.clients.split(l)
+	p.clients.http, p.clients.gossip = network.Split(l)
 	addresses := peers(l.Addr())
 	for i, address := range addresses {
 		l, err = on.Listen(address)
 		if err == nil {
-			p.peers.split(l)
+			if secured != nil {
+				p.peers.http, p.peers.gossip = network.SplitOver(l, secured.Accept)
+			} else {
+				p.peers.http, p.peers.gossip = network.Split(l)
+			}
 			return nil
 		}
 		if i+1 == len(addresses) || !errors.Is(err, syscall.EADDRINUSE) {
@@ -75,8 +81,6 @@ func (p *ports) listen(on network.Network, clients string, peers func(clients ne
 	}
 	return errors.Join(fmt.Errorf("for other nodes, see peer-listen: %w", err), p.clients.close())
 }
-
-func (l *listener) split(of net.Listener) { l.http, l.gossip = network.Split(of) }
 
 func (l *listener) close() error { return errors.Join(l.http.Close(), l.gossip.Close()) }
 

@@ -35,6 +35,12 @@ func (n *Node) openServer(context.Context) error {
 	if id := n.id.Now(); id.Member() {
 		// As far as the directory knows; the metadata, once it is open, knows better.
 		n.membership.apart.Store(id.Format >= sharding.LevelPeerAddress)
+		if err := n.membership.checkTLS(id.Format); err != nil {
+			return err
+		}
+	}
+	if n.cfg.PeerTLS() == config.TLSRequire {
+		n.membership.apart.Store(true) // the clients' listener takes no other nodes: they would come without TLS
 	}
 	path, peers := n.peers.Handler()
 	opts := rpc.Options{
@@ -44,7 +50,7 @@ func (n *Node) openServer(context.Context) error {
 		DefaultDeadline: n.cfg.DefaultDeadline, MaxDeadline: n.cfg.MaxDeadline,
 		MaxMessageBytes: int(n.cfg.MaxMessageBytes), MaxStreamBytes: int(n.cfg.MaxStreamBytes), MaxWaitingBytes: int(n.cfg.MaxWaitingBytes), Pauses: n.watches.pauses,
 		Certificates: n.certs, TLSOnly: n.cfg.TLS() == config.TLSRequire,
-		PeersAt: n.membership.referral,
+		PeersAt: n.membership.referral, PeerCertificates: n.peerCerts,
 		Internal: map[string]http.Handler{
 			path:             peers,
 			forwardPath:      &n.ports.forwarded,

@@ -99,7 +99,7 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	heap.Go(func() { watchHeap(tending) })
-	if cfg.TLS() != config.TLSOff || cfg.Authenticated() {
+	if cfg.TLS() != config.TLSOff || cfg.PeerTLS() != config.TLSOff || cfg.Authenticated() {
 		heap.Go(func() { reloadOnHangup(tending, node) })
 	}
 	go func() {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -20,8 +21,9 @@ const Grace = 30 * time.Second
 // sweepEvery is how often connections are looked at whose grace may be over.
 const sweepEvery = 5 * time.Second
 
-// errDistrusted ends a handshake that began before an authority was removed.
-var errDistrusted = errors.New("the certificate's authority is not believed any more")
+// errDistrusted ends a handshake, also one that began before an authority was
+// removed.
+var errDistrusted = errors.New("the certificate is not believed")
 
 // connections are those of the port that are open, by what lies below TLS.
 type connections struct {
@@ -32,7 +34,7 @@ type connections struct {
 // connection is one of them.
 type connection struct {
 	below   net.Conn
-	chain   []*x509.Certificate // what the client showed; none before the handshake, or where it showed none
+	chain   []*x509.Certificate // what the other side showed; none before the handshake, or where it showed none
 	until   time.Time           // end of its grace, where it is retired
 	retired atomic.Bool
 }
@@ -48,11 +50,22 @@ func (r *Reloader) ConnContext(ctx context.Context, conn net.Conn) context.Conte
 	if !ok {
 		return ctx
 	}
-	e := &connection{below: t.NetConn()}
+	return context.WithValue(ctx, connectionKey{}, r.follow(t.NetConn()))
+}
+
+// follow begins to follow a connection, forget ends it.
+func (r *Reloader) follow(below net.Conn) *connection {
+	e := &connection{below: below}
 	r.open.mu.Lock()
-	r.open.all[e.below] = e
-	r.open.mu.Unlock()
-	return context.WithValue(ctx, connectionKey{}, e)
+	defer r.open.mu.Unlock()
+	r.open.all[below] = e
+	return e
+}
+
+func (r *Reloader) forget(below net.Conn) {
+	r.open.mu.Lock()
+	defer r.open.mu.Unlock()
+	delete(r.open.all, below)
 }
 
 // State is for http.Server: it forgets connections that are closed.
@@ -61,9 +74,7 @@ func (r *Reloader) State(conn net.Conn, state http.ConnState) {
 	if !ok || state != http.StateClosed && state != http.StateHijacked {
 		return
 	}
-	r.open.mu.Lock()
-	delete(r.open.all, t.NetConn())
-	r.open.mu.Unlock()
+	r.forget(t.NetConn())
 }
 
 // Wrap has clients leave connections that are closed soon.
@@ -76,8 +87,8 @@ func (r *Reloader) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// verified notes what a client has shown. The authorities may have changed
-// since its handshake began.
+// verified notes what the other side has shown. The authorities may have
+// changed since its handshake began.
 func (r *Reloader) verified(below net.Conn, chain []*x509.Certificate) error {
 	if len(chain) == 0 {
 		return nil
@@ -86,8 +97,8 @@ func (r *Reloader) verified(below net.Conn, chain []*x509.Certificate) error {
 	defer r.open.mu.Unlock()
 	// Who changes the authorities looks at the connections after that, under
 	// this lock: one of the two finds it.
-	if !r.current.Load().believes(chain, r.opts.Now()) {
-		return errDistrusted
+	if err := r.role.verify(r.current.Load().material, chain, r.opts.Now()); err != nil {
+		return fmt.Errorf("%w: %w", errDistrusted, err)
 	}
 	if e := r.open.all[below]; e != nil {
 		e.chain = chain

@@ -21,7 +21,7 @@ const maxFileBytes = 1 << 20
 // Files are the paths of what a port shows and of what it believes.
 type Files struct {
 	Cert, Key string // PEM: the chain, the leaf first, and its key
-	ClientCA  string // PEM: a bundle of authorities; none where it is empty
+	ClientCA  string // PEM: a bundle of the authorities of clients, or of nodes; none where it is empty
 }
 
 // dirs are the directories that the files lie in, each once.
@@ -110,20 +110,28 @@ func parseBundle(text []byte) (all []*x509.Certificate, err error) {
 	return all, nil
 }
 
-// believes reports whether the chain that a client showed leads to one of the
-// authorities at a time.
-func (m *material) believes(chain []*x509.Certificate, now time.Time) bool {
+// verifier says why a chain that somebody showed is not believed at a time, by
+// the material in use; nil where it is.
+type verifier func(m *material, chain []*x509.Certificate, now time.Time) error
+
+// ofClients verifies what clients show.
+func ofClients(m *material, chain []*x509.Certificate, now time.Time) error {
+	return m.verify(chain, x509.ExtKeyUsageClientAuth, now)
+}
+
+// verify holds a chain to lead to one of the authorities, for a use.
+func (m *material) verify(chain []*x509.Certificate, use x509.ExtKeyUsage, now time.Time) error {
 	if m.pool == nil {
-		return false
+		return errDistrusted
 	}
 	o := x509.VerifyOptions{
-		Roots: m.pool, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: m.pool, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{use},
 	}
 	for _, c := range chain[1:] {
 		o.Intermediates.AddCert(c)
 	}
 	_, err := chain[0].Verify(o)
-	return err == nil
+	return err
 }
 
 // authorityEnd is when the first of the authorities ends.

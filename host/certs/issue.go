@@ -61,7 +61,7 @@ type Request struct {
 // CreateAuthority makes an authority with its two files in a directory, which
 // it makes too. It overwrites nothing: an error that wraps os.ErrExist says so.
 func CreateAuthority(dir, cluster string) (*Authority, error) {
-	if err := checkName(cluster); err != nil {
+	if err := checkCluster(cluster); err != nil {
 		return nil, fmt.Errorf("cluster name %.64q: %w", cluster, err)
 	}
 	now := time.Now()
@@ -159,9 +159,15 @@ func (a *Authority) Issue(cert, key string, q Request) error {
 	return write(cert, der, key, own)
 }
 
+// The parts of the URI that names a node.
+const (
+	nodeScheme = "spiffe"
+	nodePath   = "/hostd/node/"
+)
+
 // NodeURI names a node in its certificate.
 func NodeURI(cluster, node string) *url.URL {
-	return &url.URL{Scheme: "spiffe", Host: cluster, Path: "/hostd/node/" + node}
+	return &url.URL{Scheme: nodeScheme, Host: cluster, Path: nodePath + node}
 }
 
 // OfNode reports whether a certificate names a node, of any cluster.
@@ -181,7 +187,7 @@ func (q Request) check() error {
 		}
 		return nil
 	}
-	if err := checkName(q.Cluster); err != nil {
+	if err := checkCluster(q.Cluster); err != nil {
 		return fmt.Errorf("cluster name %.64q: %w", q.Cluster, err)
 	}
 	if len(q.Hosts) == 0 || len(q.Hosts) > maxHosts {
@@ -207,6 +213,15 @@ func checkName(name string) error {
 		return errors.New("has a character outside [a-z0-9._-]")
 	}
 	return nil
+}
+
+// checkCluster is checkName of a cluster, which is a host where a URI names a
+// node: a certificate with an empty part in one cannot be read.
+func checkCluster(name string) error {
+	if strings.Contains("."+name+".", "..") {
+		return errors.New("must have no '.' at its end, nor two in a row")
+	}
+	return checkName(name)
 }
 
 func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }

@@ -101,6 +101,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	for _, q := range []certs.Request{
 		{}, {Name: "../x"}, {Name: "."}, {Name: "A"}, {Name: "a/b"}, {Name: strings.Repeat("a", 65)}, {Name: "a", Hosts: []string{"h"}},
 		{Name: "n", Cluster: "c"}, {Name: "n", Cluster: "C", Hosts: []string{"h"}}, {Name: "n", Cluster: "c", Hosts: []string{""}},
+		{Name: "n", Cluster: "a..c", Hosts: []string{"h"}}, {Name: "n", Cluster: "c.", Hosts: []string{"h"}}, // x509 would not read them
 		{Name: "n", Cluster: "c", Hosts: []string{"h:1"}}, {Name: "n", Cluster: "c", Hosts: make([]string, 65)},
 	} {
 		cert, key := certs.NodeFiles(t.TempDir(), "x")

@@ -1,30 +1,44 @@
 package certs
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"errors"
 
-// register makes the metrics, and returns the counter of failures.
-func (r *Reloader) register() prometheus.Counter {
-	failures := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "hostd_tls_reload_failures_total",
-		Help: "Certificate files that were read anew and could not be used; those before stay in use.",
-	})
-	if r.opts.Registerer != nil {
-		r.opts.Registerer.MustRegister(failures, endCollector{r, prometheus.NewDesc(
-			"hostd_tls_cert_not_after_seconds", "Unix time until which a certificate is good: server is the node's own, client-ca the first of the authorities to end.", []string{"use"}, nil)})
-	}
-	return failures
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are those of a Reloader. Several of a node share them, each with uses
+// of its own.
+type metrics struct {
+	failures *prometheus.CounterVec
+	ends     *prometheus.GaugeVec
 }
 
-// endCollector tells until when the certificates in use are good.
-type endCollector struct {
-	r    *Reloader
-	desc *prometheus.Desc
+func newMetrics(to prometheus.Registerer) metrics {
+	m := metrics{
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hostd_tls_reload_failures_total",
+			Help: "Certificate files that were read anew and could not be used, server or peer; those before stay in use.",
+		}, []string{"use"}),
+		ends: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "hostd_tls_cert_not_after_seconds",
+			Help: "Unix time until which a certificate is good: server is the node's for clients, peer that for other nodes; client-ca and peer-ca are the first of the authorities to end.",
+		}, []string{"use"}),
+	}
+	if to != nil {
+		m.failures, m.ends = shared(to, m.failures), shared(to, m.ends)
+	}
+	return m
 }
 
-func (c endCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
-
-func (c endCollector) Collect(out chan<- prometheus.Metric) {
-	for use, end := range c.r.ends() {
-		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(end.Unix()), use)
+// shared registers a collector, or returns the one that is registered already.
+func shared[C prometheus.Collector](to prometheus.Registerer, c C) C {
+	err := to.Register(c)
+	var before prometheus.AlreadyRegisteredError
+	if errors.As(err, &before) {
+		return before.ExistingCollector.(C)
 	}
+	if err != nil {
+		panic(err) // as MustRegister does: the names are ours
+	}
+	return c
 }

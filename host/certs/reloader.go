@@ -52,11 +52,19 @@ type Watch interface {
 	Close() error
 }
 
+// role is what certificates are for.
+type role struct {
+	own, authorities string // as the metrics name them
+	protocols        []string
+	verify           verifier
+}
+
 // Reloader has the certificates of a port. It is safe for concurrent use.
 type Reloader struct {
-	opts     Options
-	current  atomic.Pointer[state]
-	failures prometheus.Counter
+	opts    Options
+	role    role
+	current atomic.Pointer[state]
+	metrics metrics
 
 	mu     sync.Mutex // of reading, and of warned
 	warned map[string]time.Time
@@ -73,6 +81,10 @@ type state struct {
 // Open reads the files. It fails where they cannot be used; a pair that has
 // ended is warned of, since a node that does not start serves nobody at all.
 func Open(o Options) (*Reloader, error) {
+	return openAs(role{own: "server", authorities: "client-ca", protocols: []string{"h2", "http/1.1"}, verify: ofClients}, o)
+}
+
+func openAs(role role, o Options) (*Reloader, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -89,10 +101,11 @@ func Open(o Options) (*Reloader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read certificates: %w", err)
 	}
-	r := &Reloader{opts: o, warned: map[string]time.Time{}}
+	r := &Reloader{opts: o, role: role, warned: map[string]time.Time{}}
 	r.open.init()
+	r.metrics = newMetrics(o.Registerer)
+	r.metrics.failures.WithLabelValues(role.own)
 	r.use(m)
-	r.failures = r.register()
 	r.warn()
 	return r, nil
 }
@@ -104,12 +117,15 @@ func (r *Reloader) use(m *material) {
 		ClientAuth:   r.opts.ClientAuth,
 		ClientCAs:    m.pool,
 		MinVersion:   tls.VersionTLS13,
-		NextProtos:   []string{"h2", "http/1.1"},
+		NextProtos:   r.role.protocols,
 		Time:         r.opts.Now,
 		// A ticket would let a client in whose authority is not believed any
 		// more; connections last, so that handshakes are few.
 		SessionTicketsDisabled: true,
 	}})
+	for use, end := range r.ends() {
+		r.metrics.ends.WithLabelValues(use).Set(float64(end.Unix()))
+	}
 }
 
 // Config is the configuration of the server's side: each handshake goes by the
@@ -146,8 +162,8 @@ func (r *Reloader) Reload() error {
 		err = fmt.Errorf("%s: ended at %s", r.opts.Files.Cert, m.pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if err != nil {
-		r.failures.Inc()
-		r.opts.Logger.Error("the certificates cannot be read; those in use stay", "error", err)
+		r.metrics.failures.WithLabelValues(r.role.own).Inc()
+		r.opts.Logger.Error("the certificates cannot be read; those in use stay", "use", r.role.own, "error", err)
 		return fmt.Errorf("read certificates: %w", err)
 	}
 	if m.pairSum == had.pairSum && m.poolSum == had.poolSum {
@@ -156,9 +172,9 @@ func (r *Reloader) Reload() error {
 	r.use(m)
 	retired := 0
 	if m.poolSum != had.poolSum {
-		retired = r.open.retire(func(e *connection) bool { return !m.believes(e.chain, r.opts.Now()) }, time.Now())
+		retired = r.open.retire(func(e *connection) bool { return r.role.verify(m, e.chain, r.opts.Now()) != nil }, time.Now())
 	}
-	r.opts.Logger.Info("certificates were read anew", "not_after", m.pair.Leaf.NotAfter, "authorities", len(m.authorities), "connections_closing", retired)
+	r.opts.Logger.Info("certificates were read anew", "use", r.role.own, "not_after", m.pair.Leaf.NotAfter, "authorities", len(m.authorities), "connections_closing", retired)
 	return nil
 }
 
@@ -167,7 +183,7 @@ func (r *Reloader) Reload() error {
 func (r *Reloader) Run(ctx context.Context) {
 	watch, err := r.opts.Watch(r.opts.Files.dirs())
 	if err != nil {
-		r.opts.Logger.Warn("changes of certificates are noticed once a minute only", "error", err)
+		r.opts.Logger.Warn("changes of certificates are noticed once a minute only", "use", r.role.own, "error", err)
 		watch = unwatched{}
 	}
 	defer watch.Close()
@@ -212,18 +228,12 @@ func (r *Reloader) warn() {
 	}
 }
 
-// The uses of certificates, as the metrics name them.
-const (
-	useServer   = "server"    // what clients are shown
-	useClientCA = "client-ca" // of the authorities of clients, the first to end
-)
-
 // ends says until when the certificates in use are good.
 func (r *Reloader) ends() map[string]time.Time {
 	s := r.current.Load()
-	out := map[string]time.Time{useServer: s.pair.Leaf.NotAfter}
+	out := map[string]time.Time{r.role.own: s.pair.Leaf.NotAfter}
 	if s.pool != nil {
-		out[useClientCA] = s.authorityEnd()
+		out[r.role.authorities] = s.authorityEnd()
 	}
 	return out
 }

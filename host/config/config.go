@@ -107,6 +107,10 @@ type Config struct {
 	TLSKeyFile         string
 	TLSClientCAFile    string
 	TLSClientAuth      TLSClientAuth
+	PeerTLSMode        TLSMode
+	PeerCertFile       string
+	PeerKeyFile        string
+	PeerCAFile         string
 	Roles              []Role
 	Zone               string
 	MinMembers         int
@@ -242,6 +246,7 @@ func (c *Config) Validate() error {
 	c.checkAudit(fault)
 	c.checkCluster(fault)
 	c.checkTLS(fault)
+	c.checkPeerTLS(fault)
 	if c.Admin != AdminReadOnly && c.Admin != AdminFull {
 		fault("admin", "is %q, must be %s or %s", c.Admin, AdminReadOnly, AdminFull)
 	}

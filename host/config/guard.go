@@ -18,9 +18,8 @@ func (c *Config) asksClients() bool {
 	return c.Auth == AuthRequired || c.ClientAuth() == ClientAuthRequire
 }
 
-// guardsPeers is guardsClients for other nodes. They have no TLS yet; where
-// they are to need insecure-peers no more is said here alone.
-func (c *Config) guardsPeers() bool { return false }
+// guardsPeers is guardsClients for other nodes, which show certificates then.
+func (c *Config) guardsPeers() bool { return c.PeerTLS() == TLSRequire }
 
 // given is an address of the configuration, by its own key or by that of
 // another one whose host it has.
@@ -91,8 +90,8 @@ func (c *Config) checkGuards(fault func(key, format string, args ...any)) {
 		peers = append(peers, c.impliedPeers()...)
 	}
 	for _, a := range open(peers) {
-		fault(a.key, "is %s, which is not a loopback address, and nodes do not authenticate each other, so anybody who reaches the port owns the node; "+
-			"use 127.0.0.1, or pass --insecure-peers when something else guards the port", a)
+		fault(a.key, "is %s, which is not a loopback address, and nodes do not have to authenticate each other, so anybody who reaches the port owns the node; "+
+			"use 127.0.0.1, set peer-tls-mode to require, or pass --insecure-peers when something else guards the port", a)
 	}
 }
 
@@ -117,7 +116,7 @@ func (c *Config) PeersUnguarded() (out []string) {
 	if c.guardsPeers() || len(implied)+len(open(c.peerAddresses())) == 0 {
 		return nil
 	}
-	out = append(out, "nodes speak to each other without TLS and do not authenticate each other: anyone who reaches this address can pretend to be one")
+	out = append(out, "nodes speak to each other without TLS, or may, and need not authenticate each other: anyone who reaches this address can pretend to be one")
 	if !c.InsecurePeers && len(implied) > 0 {
 		out = append(out, "other nodes are served on an address that is not loopback by the word of insecure-listen, as in the release before: set insecure-peers, and insecure-listen for clients alone")
 	}

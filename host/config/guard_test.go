@@ -16,6 +16,7 @@ func TestEachListenerNeedsAGuard(t *testing.T) {
 	const (
 		plain, nobody, nodes, named = "without TLS", "need not say who they are", "nodes speak to each other", "insecure-peers"
 	)
+	const peers = "peer-cert-file=c peer-key-file=k peer-ca-file=a"
 	tls := map[string]string{"tls-cert-file": "c", "tls-key-file": "k"}
 	known := map[string]string{"tls-cert-file": "c", "tls-key-file": "k", "auth": "required", "token-file": "t"}
 	shown := map[string]string{"tls-cert-file": "c", "tls-key-file": "k", "tls-client-ca-file": "a", "tls-client-auth": "require"}
@@ -26,32 +27,37 @@ func TestEachListenerNeedsAGuard(t *testing.T) {
 		faults string // keys
 		warns  []string
 	}{
-		"this machine alone":                     {flags: "listen=" + local},
-		"flags without need":                     {flags: "listen=" + local + " insecure-listen=true insecure-peers=true"},
-		"nothing guards either":                  {flags: "listen=" + every, faults: "listen peer-listen"},
-		"nodes alone are let in":                 {flags: "listen=" + every + " insecure-peers=true", faults: "listen"},
-		"as in the release before":               {flags: "listen=" + every + " insecure-listen=true", warns: []string{plain, nobody, nodes, named}},
-		"as before, advertised":                  {flags: "listen=" + local + " advertise=" + far + " insecure-listen=true", warns: []string{plain, nobody, nodes, named}},
-		"both are let in":                        {flags: "listen=" + every + " insecure-listen=true insecure-peers=true", warns: []string{plain, nobody, nodes}},
-		"clients alone, nodes on this machine":   {flags: "listen=" + every + " peer-listen=127.0.0.1:0 insecure-listen=true", warns: []string{plain, nobody}},
-		"a port for nodes that is new":           {flags: "listen=" + every + " peer-listen=" + every + " insecure-listen=true", faults: "peer-listen"},
-		"an address for nodes that is new":       {flags: "listen=" + every + " peer-advertise=" + far + " insecure-listen=true", faults: "peer-advertise"},
-		"nodes alone":                            {flags: "listen=" + local + " peer-listen=" + every + " insecure-peers=true", warns: []string{nodes}},
-		"nodes alone, unguarded":                 {flags: "listen=" + local + " peer-listen=" + every, faults: "peer-listen"},
-		"clients at an address of a proxy":       {flags: "listen=" + local + " advertise=" + far + " peer-advertise=127.0.0.1:0", faults: "advertise"},
-		"TLS, and tokens":                        {with: known, flags: "listen=" + every + " peer-listen=127.0.0.1:0"},
-		"TLS, and certificates":                  {with: shown, flags: "listen=" + every + " peer-listen=127.0.0.1:0"},
-		"TLS, and nodes without":                 {with: known, flags: "listen=" + every, faults: "peer-listen"},
-		"TLS, and nodes are let in":              {with: known, flags: "listen=" + every + " insecure-peers=true", warns: []string{nodes}},
-		"TLS alone":                              {with: tls, flags: "listen=" + every + " insecure-peers=true", faults: "listen"},
-		"TLS alone, let in":                      {with: tls, flags: "listen=" + every + " insecure-peers=true insecure-listen=true", warns: []string{nobody, nodes}},
-		"TLS for who wants it":                   {with: known, flags: "tls-mode=allow listen=" + every + " insecure-peers=true", faults: "listen"},
-		"TLS for who wants it, let in":           {with: known, flags: "tls-mode=allow listen=" + every + " insecure-peers=true insecure-listen=true", warns: []string{plain, nodes}},
-		"tokens for who has one":                 {with: known, flags: "auth=allow listen=" + every + " insecure-peers=true", faults: "listen"},
-		"tokens for who has one, let in":         {with: known, flags: "auth=allow listen=" + every + " insecure-peers=true insecure-listen=true", warns: []string{nobody, nodes}},
-		"certificates for who has one":           {with: shown, flags: "tls-client-auth=optional listen=" + every + " insecure-peers=true", faults: "listen"},
-		"tokens without TLS":                     {flags: "auth=required token-file=t listen=" + every + " insecure-peers=true", faults: "listen"},
-		"tokens without TLS, nodes on this host": {flags: "auth=required token-file=t listen=" + every + " insecure-listen=true peer-listen=127.0.0.1:0", warns: []string{plain}},
+		"this machine alone":                      {flags: "listen=" + local},
+		"flags without need":                      {flags: "listen=" + local + " insecure-listen=true insecure-peers=true"},
+		"nothing guards either":                   {flags: "listen=" + every, faults: "listen peer-listen"},
+		"nodes alone are let in":                  {flags: "listen=" + every + " insecure-peers=true", faults: "listen"},
+		"as in the release before":                {flags: "listen=" + every + " insecure-listen=true", warns: []string{plain, nobody, nodes, named}},
+		"as before, advertised":                   {flags: "listen=" + local + " advertise=" + far + " insecure-listen=true", warns: []string{plain, nobody, nodes, named}},
+		"both are let in":                         {flags: "listen=" + every + " insecure-listen=true insecure-peers=true", warns: []string{plain, nobody, nodes}},
+		"clients alone, nodes on this machine":    {flags: "listen=" + every + " peer-listen=127.0.0.1:0 insecure-listen=true", warns: []string{plain, nobody}},
+		"a port for nodes that is new":            {flags: "listen=" + every + " peer-listen=" + every + " insecure-listen=true", faults: "peer-listen"},
+		"an address for nodes that is new":        {flags: "listen=" + every + " peer-advertise=" + far + " insecure-listen=true", faults: "peer-advertise"},
+		"nodes alone":                             {flags: "listen=" + local + " peer-listen=" + every + " insecure-peers=true", warns: []string{nodes}},
+		"nodes alone, unguarded":                  {flags: "listen=" + local + " peer-listen=" + every, faults: "peer-listen"},
+		"clients at an address of a proxy":        {flags: "listen=" + local + " advertise=" + far + " peer-advertise=127.0.0.1:0", faults: "advertise"},
+		"TLS, and tokens":                         {with: known, flags: "listen=" + every + " peer-listen=127.0.0.1:0"},
+		"TLS, and certificates":                   {with: shown, flags: "listen=" + every + " peer-listen=127.0.0.1:0"},
+		"TLS, and nodes without":                  {with: known, flags: "listen=" + every, faults: "peer-listen"},
+		"TLS, and nodes are let in":               {with: known, flags: "listen=" + every + " insecure-peers=true", warns: []string{nodes}},
+		"TLS alone":                               {with: tls, flags: "listen=" + every + " insecure-peers=true", faults: "listen"},
+		"TLS alone, let in":                       {with: tls, flags: "listen=" + every + " insecure-peers=true insecure-listen=true", warns: []string{nobody, nodes}},
+		"TLS for who wants it":                    {with: known, flags: "tls-mode=allow listen=" + every + " insecure-peers=true", faults: "listen"},
+		"TLS for who wants it, let in":            {with: known, flags: "tls-mode=allow listen=" + every + " insecure-peers=true insecure-listen=true", warns: []string{plain, nodes}},
+		"tokens for who has one":                  {with: known, flags: "auth=allow listen=" + every + " insecure-peers=true", faults: "listen"},
+		"tokens for who has one, let in":          {with: known, flags: "auth=allow listen=" + every + " insecure-peers=true insecure-listen=true", warns: []string{nobody, nodes}},
+		"certificates for who has one":            {with: shown, flags: "tls-client-auth=optional listen=" + every + " insecure-peers=true", faults: "listen"},
+		"TLS between nodes too":                   {with: known, flags: "listen=" + every + " peer-tls-mode=require " + peers},
+		"TLS between nodes alone":                 {flags: "listen=" + every + " peer-tls-mode=require " + peers, faults: "listen"},
+		"TLS between nodes, clients are let in":   {flags: "listen=" + every + " insecure-listen=true peer-tls-mode=require " + peers, warns: []string{plain, nobody}},
+		"TLS between nodes that speak it":         {with: known, flags: "listen=" + every + " peer-tls-mode=allow " + peers, faults: "peer-listen"},
+		"TLS between nodes that speak it, let in": {with: known, flags: "listen=" + every + " insecure-peers=true peer-tls-mode=allow " + peers, warns: []string{nodes}},
+		"tokens without TLS":                      {flags: "auth=required token-file=t listen=" + every + " insecure-peers=true", faults: "listen"},
+		"tokens without TLS, nodes on this host":  {flags: "auth=required token-file=t listen=" + every + " insecure-listen=true peer-listen=127.0.0.1:0", warns: []string{plain}},
 	} {
 		flags := map[string]string{}
 		maps.Copy(flags, tt.with)

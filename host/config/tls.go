@@ -1,10 +1,10 @@
 package config
 
-// TLSMode says whether clients speak TLS to a node.
+// TLSMode says whether clients, or other nodes, speak TLS to a node.
 type TLSMode string
 
-// The values of Config.TLSMode. None is TLSRequire where there is a
-// certificate, TLSOff otherwise.
+// The values of Config.TLSMode and Config.PeerTLSMode. None is TLSRequire for
+// clients where there is a certificate, TLSOff otherwise.
 const (
 	TLSOff     TLSMode = "off"
 	TLSAllow   TLSMode = "allow" // with it or without, on one port
@@ -78,5 +78,33 @@ func (c *Config) checkTLS(fault func(key, format string, args ...any)) {
 	}
 	if auth == ClientAuthRequire && mode != TLSRequire {
 		fault("tls-client-auth", "is %s and tls-mode is %s: who speaks without TLS shows no certificate; use %s until tls-mode is %s", auth, mode, ClientAuthOptional, TLSRequire)
+	}
+}
+
+// PeerTLS is whether nodes speak TLS to each other.
+func (c *Config) PeerTLS() TLSMode {
+	if c.PeerTLSMode == "" {
+		return TLSOff
+	}
+	return c.PeerTLSMode
+}
+
+// checkPeerTLS is checkTLS for other nodes, which show certificates on both
+// sides: all files are needed.
+func (c *Config) checkPeerTLS(fault func(key, format string, args ...any)) {
+	mode := c.PeerTLS()
+	if mode != TLSOff && mode != TLSAllow && mode != TLSRequire {
+		fault("peer-tls-mode", "is %q, must be %s, %s or %s", mode, TLSOff, TLSAllow, TLSRequire)
+		return
+	}
+	files := []struct{ key, file string }{{"peer-cert-file", c.PeerCertFile}, {"peer-key-file", c.PeerKeyFile}, {"peer-ca-file", c.PeerCAFile}}
+	some := mode != TLSOff
+	for _, f := range files {
+		some = some || f.file != ""
+	}
+	for _, f := range files {
+		if some && f.file == "" {
+			fault(f.key, "is missing: nodes that speak TLS to each other have a peer-cert-file, a peer-key-file and a peer-ca-file")
+		}
 	}
 }

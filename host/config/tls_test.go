@@ -65,3 +65,40 @@ func TestTLS(t *testing.T) {
 		}
 	}
 }
+
+// TestPeerTLS: where it is on, all three files are there.
+func TestPeerTLS(t *testing.T) {
+	files := func(more ...string) map[string]string {
+		out := map[string]string{"peer-cert-file": "c", "peer-key-file": "k", "peer-ca-file": "a"}
+		for i := 0; i < len(more); i += 2 {
+			out[more[i]] = more[i+1]
+		}
+		return out
+	}
+	for _, tt := range []struct {
+		flags map[string]string
+		mode  config.TLSMode
+		fault string
+	}{
+		{map[string]string{}, config.TLSOff, ""},
+		{files(), config.TLSOff, ""},
+		{files("peer-tls-mode", "allow"), config.TLSAllow, ""},
+		{files("peer-tls-mode", "require"), config.TLSRequire, ""},
+		{files("peer-tls-mode", "always"), "", "peer-tls-mode"},
+		{map[string]string{"peer-tls-mode": "require"}, "", "peer-cert-file"},
+		{files("peer-tls-mode", "require", "peer-cert-file", ""), "", "peer-cert-file"},
+		{files("peer-tls-mode", "allow", "peer-key-file", ""), "", "peer-key-file"},
+		{files("peer-ca-file", ""), "", "peer-ca-file"},
+	} {
+		c, err := config.Load(config.Sources{Flags: tt.flags})
+		if tt.fault != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.fault+": ") {
+				t.Errorf("%v: %v, wanted a fault of %s", tt.flags, err, tt.fault)
+			}
+			continue
+		}
+		if err != nil || c.PeerTLS() != tt.mode {
+			t.Errorf("%v: %s, %v, wanted %s", tt.flags, c.PeerTLS(), err, tt.mode)
+		}
+	}
+}

@@ -32,8 +32,14 @@ const (
 // its preface. Both listeners have the address of l; l is theirs from now on:
 // it is closed, and the goroutines of Split are joined, when both are. While
 // only one is closed, connections of its kind are refused.
-func Split(l net.Listener) (http, gossip net.Listener) {
-	s := &splitter{base: l, undecided: list.New(), done: make(chan struct{})}
+func Split(l net.Listener) (http, gossip net.Listener) { return SplitOver(l, nil) }
+
+// SplitOver is Split of what open makes of each connection, such as a
+// handshake; nil takes connections as they are. What takes longer than a
+// connection may take to say what it is must fail, as must what reads from one
+// that is closed.
+func SplitOver(l net.Listener, open func(net.Conn) (net.Conn, error)) (http, gossip net.Listener) {
+	s := &splitter{base: l, open: open, undecided: list.New(), done: make(chan struct{})}
 	s.http.init(s)
 	s.gossip.init(s)
 	s.tasks.Go(s.accept)
@@ -59,6 +65,7 @@ func DialGossip(ctx context.Context, n Network, address string) (net.Conn, error
 
 type splitter struct {
 	base         net.Listener
+	open         func(net.Conn) (net.Conn, error) // nil: nothing is to be opened
 	http, gossip half
 	tasks        sync.WaitGroup
 	done         chan struct{} // closed when both halves are
@@ -239,6 +246,13 @@ func (s *splitter) enter(conn net.Conn) {
 // decide reads until the bytes are the preface or cannot become it.
 func (s *splitter) decide(conn net.Conn) (net.Conn, *half) {
 	conn.SetReadDeadline(time.Now().Add(decideTimeout))
+	if s.open != nil {
+		opened, err := s.open(conn)
+		if err != nil {
+			return nil, nil
+		}
+		conn = opened
+	}
 	c := &sniffed{Conn: conn}
 	for c.have < len(c.head) {
 		n, err := conn.Read(c.head[c.have:])
@@ -247,6 +261,7 @@ func (s *splitter) decide(conn net.Conn) (net.Conn, *half) {
 			break
 		}
 		if err != nil && c.have < len(c.head) {
+			conn.Close()
 			return nil, nil
 		}
 	}
@@ -266,6 +281,9 @@ type sniffed struct {
 
 // First is the first byte of the connection, 0 where it has ended without one.
 func (c *sniffed) First() byte { return c.head[0] }
+
+// NetConn is what the connection lies on.
+func (c *sniffed) NetConn() net.Conn { return c.Conn }
 
 // Read implements net.Conn.
 func (c *sniffed) Read(p []byte) (int, error) {

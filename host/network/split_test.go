@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -221,6 +222,55 @@ func TestSplitFails(t *testing.T) {
 		}
 		if err := h.Close(); err != nil {
 			t.Errorf("close: %v", err)
+		}
+	}
+}
+
+// What is opened first is told apart by what is in it. What cannot be opened is
+// closed, and keeps nobody waiting; nor does what is being opened.
+func TestSplitOver(t *testing.T) {
+	l, err := network.TCP{}.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	http, gossip := network.SplitOver(l, func(conn net.Conn) (net.Conn, error) {
+		key := make([]byte, 1)
+		if _, err := io.ReadFull(conn, key); err != nil || key[0] != 'k' {
+			return nil, errors.Join(err, errors.New("no key"))
+		}
+		return conn, nil
+	})
+	defer http.Close()
+	defer gossip.Close()
+	dial := func(begins string) net.Conn {
+		t.Helper()
+		conn, err := network.TCP{}.Dial(t.Context(), l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		io.WriteString(conn, begins)
+		return conn
+	}
+	dial("") // is being opened
+	refused := dial("x")
+	refused.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := refused.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("what cannot be opened: %v", err)
+	}
+	for _, tt := range []struct {
+		half        net.Listener
+		sent, first string
+	}{{http, "kGET /", "GET /"}, {gossip, "k" + network.GossipPreface + "hello", "hello"}} {
+		dial(tt.sent)
+		conn, err := tt.half.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		got := make([]byte, len(tt.first))
+		if _, err := io.ReadFull(conn, got); err != nil || string(got) != tt.first {
+			t.Errorf("%q gives %q, %v", tt.sent, got, err)
 		}
 	}
 }

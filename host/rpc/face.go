@@ -63,6 +63,12 @@ func newFace(opts Options, certificates *certs.Reloader, conns *admission.Connec
 	}}
 }
 
+// know has requests know more of their connection.
+func (f *face) know(more func(context.Context, net.Conn) context.Context) {
+	inner := f.http.ConnContext
+	f.http.ConnContext = func(ctx context.Context, conn net.Conn) context.Context { return more(inner(ctx, conn), conn) }
+}
+
 // serve accepts connections until shutdown, and then returns nil.
 func (f *face) serve(l net.Listener) error {
 	shared := f.conns.Listen(f.fresh.Listen(l))

@@ -63,6 +63,9 @@ type Options struct {
 	// probes of health.
 	Certificates *certs.Reloader
 	TLSOnly      bool
+	// PeerCertificates are those of the peers' listener, whose handshakes are
+	// over where a connection is accepted; nil without TLS.
+	PeerCertificates *certs.Peers
 	// PeersAt is where other nodes reach the peers' listener, host:port, once
 	// the clients' listener is for clients alone: it answers 404 to what is
 	// Internal then, and says so. Empty, or a nil func: it serves other nodes too.
@@ -201,7 +204,14 @@ func NewServer(deps Deps, opts Options) *Server {
 		served = admission.Encrypted(served, opts.Internal)
 	}
 	s.clients = newFace(opts, opts.Certificates, clients, fresh, clients.Wrap(served, opts.Internal))
-	s.peers = newFace(opts, nil, peers, fresh, peers.Wrap(admission.Origins(admission.Only(opts.Internal), opts.Hosts), opts.Internal))
+	between := admission.Origins(admission.Only(opts.Internal), opts.Hosts)
+	if opts.PeerCertificates != nil {
+		between = opts.PeerCertificates.Wrap(between)
+	}
+	s.peers = newFace(opts, nil, peers, fresh, peers.Wrap(between, opts.Internal))
+	if opts.PeerCertificates != nil {
+		s.peers.know(opts.PeerCertificates.ConnContext)
+	}
 	s.forPeers = leaderproxy.Handler(admission.Gate{Opened: opts.Opened}.Wrap(public))
 	return s
 }

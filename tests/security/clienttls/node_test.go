@@ -198,7 +198,7 @@ func TestFilesOfANode(t *testing.T) {
 		}
 		lines := bufio.NewScanner(strings.NewReader(body))
 		for lines.Scan() {
-			if value, ok := strings.CutPrefix(lines.Text(), "hostd_tls_reload_failures_total "); ok {
+			if value, ok := strings.CutPrefix(lines.Text(), "hostd_tls_reload_failures_total{use=\"server\"} "); ok {
 				return value
 			}
 		}

@@ -1,0 +1,355 @@
+package certs
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// PeerProtocol is what nodes agree on in a handshake (ALPN). What is spoken
+// over it is told by its first bytes, as it is without TLS.
+const PeerProtocol = "hostd-peer"
+
+// Bounds of Peers.
+const (
+	handshakeTimeout = 5 * time.Second // unless it is given
+	// plainFor is how long a node that spoke no TLS is called without it before
+	// that is tried again; maxPlain bounds the addresses of such nodes.
+	plainFor = 10 * time.Second
+	maxPlain = 1024
+	// tellEvery is how often faults of each side are logged.
+	tellEvery = time.Minute
+)
+
+var (
+	errPlain     = errors.New("it was begun without TLS, which peer-tls-mode require refuses")
+	errNoTLS     = errors.New("no node speaks TLS with others there: its peer-tls-mode is off, or the address is one for clients, see peer-listen")
+	errProtocol  = errors.New("it is no connection between nodes")
+	errStrangers = errors.New("the certificate is of a node of another cluster")
+)
+
+// PeerOptions are those of Peers.
+type PeerOptions struct {
+	// Options has the files, of which all are needed; ClientAuth is not used.
+	Options
+	// Cluster is the name of the cluster, for certificates that name a node.
+	Cluster string
+	// Allow takes connections without TLS too, and makes them to nodes that do
+	// not speak it. Without it there are none.
+	Allow bool
+	// HandshakeTimeout bounds a handshake, in whatever time the caller has; 5 s
+	// where it is 0.
+	HandshakeTimeout time.Duration
+	// Dial connects to an address, host:port.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+}
+
+// Peers speaks TLS with other nodes, which show certificates on both sides. It
+// is safe for concurrent use.
+type Peers struct {
+	*Reloader
+	opts     PeerOptions
+	accepted *prometheus.CounterVec
+	toldIn   atomic.Int64 // when a fault was logged last, Unix ns: of accepting
+	toldOut  atomic.Int64 // of dialing
+
+	mu    sync.Mutex
+	plain map[string]time.Time // addresses of nodes that speak no TLS, and until when that is believed
+}
+
+// OpenPeers reads the files, as Open does.
+func OpenPeers(o PeerOptions) (*Peers, error) {
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, handshakeTimeout)
+	o.ClientAuth = tls.RequireAndVerifyClientCert
+	r, err := openAs(role{own: "peer", authorities: "peer-ca", protocols: []string{PeerProtocol}, verify: nodesOf(o.Cluster)}, o.Options)
+	if err != nil {
+		return nil, err
+	}
+	p := &Peers{Reloader: r, opts: o, plain: map[string]time.Time{}, accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "hostd_peer_accepted_total",
+		Help: "Connections of other nodes where peer-tls-mode is not off, by how they came: tls, plain or refused.",
+	}, []string{"how"})}
+	for _, how := range []string{"tls", "plain", "refused"} {
+		p.accepted.WithLabelValues(how)
+	}
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(p.accepted)
+	}
+	return p, nil
+}
+
+// nodesOf verifies certificates of nodes. One must do for both sides of a
+// connection, which those of clients do not, though one authority issue both.
+func nodesOf(cluster string) verifier {
+	return func(m *material, chain []*x509.Certificate, now time.Time) error {
+		if _, _, err := nodeOf(chain[0], cluster); err != nil {
+			return err
+		}
+		if err := m.verify(chain, x509.ExtKeyUsageClientAuth, now); err != nil {
+			return err
+		}
+		return m.verify(chain, x509.ExtKeyUsageServerAuth, now)
+	}
+}
+
+// nodeOf is the node that a certificate names, if it names one. It fails where
+// that is one of another cluster.
+func nodeOf(leaf *x509.Certificate, cluster string) (node string, named bool, err error) {
+	for _, u := range leaf.URIs {
+		name, ok := strings.CutPrefix(u.Path, nodePath)
+		if u.Scheme != nodeScheme || !ok {
+			continue
+		}
+		if named = true; u.Host == cluster {
+			return name, true, nil
+		}
+	}
+	if named {
+		return "", true, errStrangers
+	}
+	return "", false, nil
+}
+
+// Accept takes a connection that another node has made: it makes the handshake,
+// or finds that there is none. The caller bounds how long the first byte takes,
+// and closes conn where it fails.
+func (p *Peers) Accept(conn net.Conn) (net.Conn, error) {
+	b := &begun{Conn: conn}
+	if _, err := io.ReadFull(conn, b.first[:]); err != nil {
+		return nil, err
+	}
+	if b.first[0] != handshakeRecord {
+		if p.opts.Allow {
+			p.accepted.WithLabelValues("plain").Inc()
+			return b, nil
+		}
+		return nil, p.refuse(conn, errPlain)
+	}
+	c, err := p.secure(context.Background(), tls.Server(b, p.Config()), b)
+	if err != nil {
+		return nil, p.refuse(conn, err)
+	}
+	p.accepted.WithLabelValues("tls").Inc()
+	return c, nil
+}
+
+func (p *Peers) refuse(conn net.Conn, err error) error {
+	p.accepted.WithLabelValues("refused").Inc()
+	p.tell(&p.toldIn, "a connection to the peers' listener was refused", conn.RemoteAddr().String(), err)
+	return err
+}
+
+// tell logs a fault, unless one of its side was logged a short while ago.
+func (p *Peers) tell(last *atomic.Int64, what, address string, err error) {
+	now, before := p.Reloader.opts.Now().UnixNano(), last.Load()
+	if before != 0 && now-before < int64(tellEvery) || !last.CompareAndSwap(before, now) {
+		return
+	}
+	p.Reloader.opts.Logger.Warn(what, "address", address, "error", err)
+}
+
+// Dial connects to another node. Where TLS is required there is no connection
+// without it. Where it is allowed the node may not speak it: that is remembered
+// for a while, so that few connections are made twice.
+func (p *Peers) Dial(ctx context.Context, address string) (net.Conn, error) {
+	if p.opts.Allow && p.isPlain(address) {
+		return p.dialPlain(ctx, address)
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("dial: %w", err)
+	}
+	conn, err := p.opts.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	c, err := p.secure(ctx, tls.Client(conn, p.dialing(conn, host)), conn)
+	if err == nil {
+		return c, nil
+	}
+	conn.Close()
+	if p.opts.Allow && speaksNoTLS(err) {
+		p.setPlain(address)
+		return p.dialPlain(ctx, address)
+	}
+	if speaksNoTLS(err) {
+		err = fmt.Errorf("%w: %w", errNoTLS, err)
+	}
+	p.tell(&p.toldOut, "no connection to another node: the handshake failed", address, err)
+	return nil, fmt.Errorf("handshake with %s: %w", address, err)
+}
+
+// speaksNoTLS says whether the other side has answered, and not with TLS, or
+// with what is for clients: nothing that a broken connection does, nor a
+// certificate that is not believed.
+func speaksNoTLS(err error) bool {
+	var header tls.RecordHeaderError
+	var remote *net.OpError
+	return errors.As(err, &header) ||
+		errors.As(err, &remote) && remote.Op == "remote error" && remote.Err.Error() == "tls: no application protocol"
+}
+
+// dialing is the configuration of a connection that is dialed.
+func (p *Peers) dialing(below net.Conn, host string) *tls.Config {
+	s := p.current.Load()
+	c := s.config.Clone()
+	c.ServerName = host
+	// What is shown is always sent: who is asked says why it does not do.
+	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &s.pair, nil }
+	// VerifyConnection verifies in its place: a certificate that names a node
+	// of the cluster need not name where it is, as gossip knows addresses only.
+	c.InsecureSkipVerify = true
+	c.VerifyConnection = func(shown tls.ConnectionState) error {
+		chain := shown.PeerCertificates
+		if err := p.verified(below, chain); err != nil {
+			return err
+		}
+		if _, named, _ := nodeOf(chain[0], p.opts.Cluster); named {
+			return nil
+		}
+		return chain[0].VerifyHostname(host)
+	}
+	return c
+}
+
+// secure makes a handshake over a connection, which is followed from then on.
+func (p *Peers) secure(ctx context.Context, t *tls.Conn, below net.Conn) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.opts.HandshakeTimeout)
+	defer cancel()
+	e := p.follow(below)
+	err := t.HandshakeContext(ctx)
+	if err == nil && t.ConnectionState().NegotiatedProtocol != PeerProtocol {
+		err = errProtocol
+	}
+	if err != nil {
+		p.forget(below)
+		return nil, err
+	}
+	return &channel{t, p.Reloader, e}, nil
+}
+
+// channel is a connection with another node over TLS. To the layers above it is
+// one as any other.
+type channel struct {
+	net.Conn
+	owner *Reloader
+	entry *connection
+}
+
+// Close closes the connection at once, without a word to the other side: what
+// is spoken over it says itself where it ends.
+func (c *channel) Close() error {
+	c.owner.forget(c.entry.below)
+	return c.entry.below.Close()
+}
+
+// ConnContext makes a request know its connection, for Wrap.
+func (p *Peers) ConnContext(ctx context.Context, conn net.Conn) context.Context {
+	for conn != nil {
+		if c, ok := conn.(*channel); ok {
+			return context.WithValue(ctx, connectionKey{}, c.entry)
+		}
+		over, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = over.NetConn()
+	}
+	return ctx
+}
+
+func (p *Peers) isPlain(address string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	until, ok := p.plain[address]
+	if ok && p.Reloader.opts.Now().After(until) {
+		delete(p.plain, address)
+		ok = false
+	}
+	return ok
+}
+
+func (p *Peers) setPlain(address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for known := range p.plain {
+		if len(p.plain) < maxPlain {
+			break
+		}
+		delete(p.plain, known)
+	}
+	p.plain[address] = p.Reloader.opts.Now().Add(plainFor)
+}
+
+func (p *Peers) forgetPlain(address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.plain, address)
+}
+
+func (p *Peers) dialPlain(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := p.opts.Dial(ctx, address)
+	if err != nil {
+		p.forgetPlain(address)
+		return nil, err
+	}
+	return &unheard{Conn: conn, peers: p, address: address}, nil
+}
+
+// unheard is a connection without TLS to a node that may have begun to require
+// it. Where it ends without a byte from there TLS is tried the next time, be it
+// that nobody read: packets of gossip go one way.
+type unheard struct {
+	net.Conn
+	peers   *Peers
+	address string
+	heard   atomic.Bool
+}
+
+// Read implements net.Conn.
+func (u *unheard) Read(b []byte) (int, error) {
+	n, err := u.Conn.Read(b)
+	if n > 0 {
+		if !u.heard.Load() {
+			u.heard.Store(true)
+		}
+	} else if err != nil && !u.heard.Load() {
+		u.peers.forgetPlain(u.address)
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (u *unheard) Close() error {
+	if !u.heard.Load() {
+		u.peers.forgetPlain(u.address)
+	}
+	return u.Conn.Close()
+}
+
+// begun is a connection whose first byte is read already.
+type begun struct {
+	net.Conn
+	first [1]byte
+	given bool
+}
+
+// Read implements net.Conn.
+func (b *begun) Read(to []byte) (int, error) {
+	if b.given || len(to) == 0 {
+		return b.Conn.Read(to)
+	}
+	b.given = true
+	return copy(to, b.first[:]), nil
+}
