@@ -194,6 +194,15 @@ func (n *Node) Addr() string { return n.ports.clients.http.Addr().String() }
 // PeerAddr is the address where the node serves other nodes, host:port.
 func (n *Node) PeerAddr() string { return n.ports.peers.http.Addr().String() }
 
+// HealthAddr is the address where the node answers how it is, host:port; empty
+// where it has no listener for that alone.
+func (n *Node) HealthAddr() string {
+	if n.ports.health == nil {
+		return ""
+	}
+	return n.ports.health.Addr().String()
+}
+
 // advertised and peersAdvertised are the addresses that clients and other nodes
 // reach the node at.
 func (n *Node) advertised() string { return n.cfg.Addr(n.ports.clients.http.Addr()) }

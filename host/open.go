@@ -64,7 +64,7 @@ func (n *Node) openListener(context.Context) error {
 	if err := n.openPeerCertificates(); err != nil {
 		return err
 	}
-	if err := n.ports.listen(n.around.Network, n.cfg.Listen, n.cfg.PeerListens, n.peerCerts); err != nil {
+	if err := n.ports.listen(n.around.Network, n.cfg.Listen, n.cfg.HealthListen, n.cfg.PeerListens, n.peerCerts); err != nil {
 		return err
 	}
 	n.lifecycle.add("listener", n.ports.close)

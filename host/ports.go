@@ -16,10 +16,11 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 )
 
-// ports are the node's two listeners, with the server that answers on them.
+// ports are the node's listeners, with the server that answers on them.
 type ports struct {
 	clients listener
 	peers   listener
+	health  net.Listener // nil: none
 	links   *peer.Peers
 	server  *rpc.Server
 
@@ -29,8 +30,8 @@ type ports struct {
 	stop           func() error
 }
 
-// listener is one of them. Gossip has one half of it: of the clients' only
-// while other nodes may know the node by that alone.
+// listener is one of the first two. Gossip has one half of it: of the clients'
+// only while other nodes may know the node by that alone.
 type listener struct {
 	http   net.Listener
 	gossip net.Listener
@@ -57,8 +58,18 @@ func newPorts(joined func() bool) *ports {
 
 // listen opens the clients' listener, and the peers' on the first address of
 // those that peers names which is not taken. secured, where it is not nil,
-// makes the handshakes of other nodes.
-func (p *ports) listen(on network.Network, clients string, peers func(clients net.Addr) []string, secured *certs.Peers) error {
+// makes the handshakes of other nodes. health may be empty.
+func (p *ports) listen(on network.Network, clients, health string, peers func(clients net.Addr) []string, secured *certs.Peers) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close(context.Background()))
+		}
+	}()
+	if health != "" {
+		if p.health, err = on.Listen(health); err != nil {
+			return fmt.Errorf("for health, see health-listen: %w", err)
+		}
+	}
 	l, err := on.Listen(clients)
 	if err != nil {
 		return err
@@ -79,24 +90,39 @@ func (p *ports) listen(on network.Network, clients string, peers func(clients ne
 			break
 		}
 	}
-	return errors.Join(fmt.Errorf("for other nodes, see peer-listen: %w", err), p.clients.close())
+	return fmt.Errorf("for other nodes, see peer-listen: %w", err)
 }
 
-func (l *listener) close() error { return errors.Join(l.http.Close(), l.gossip.Close()) }
+func (l *listener) close() error {
+	if l.http == nil {
+		return nil // it was not opened
+	}
+	return errors.Join(l.http.Close(), l.gossip.Close())
+}
 
 // close ends the listeners.
 func (p *ports) close(context.Context) error {
-	return errors.Join(p.clients.close(), p.peers.close())
+	errs := []error{p.clients.close(), p.peers.close()}
+	if p.health != nil {
+		if err := p.health.Close(); !errors.Is(err, net.ErrClosed) { // by the server, which serves it
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // serve begins to answer. failed is told when a listener is gone though nobody
 // closed it; within bounds how long stop waits for calls in flight.
 func (p *ports) serve(within time.Duration, failed func(error)) {
-	served := make(chan error, 2)
-	for _, serve := range []func() error{
+	faces := []func() error{
 		func() error { return p.server.Serve(p.clients.http) },
 		func() error { return p.server.ServePeers(p.peers.http) },
-	} {
+	}
+	if p.health != nil {
+		faces = append(faces, func() error { return p.server.ServeHealth(p.health) })
+	}
+	served := make(chan error, len(faces))
+	for _, serve := range faces {
 		go func() {
 			err := serve()
 			failed(err)
@@ -110,7 +136,11 @@ func (p *ports) serve(within time.Duration, failed func(error)) {
 		if p.closeForwarded != nil {
 			errs = append(errs, p.closeForwarded(ctx))
 		}
-		return errors.Join(append(errs, p.server.Shutdown(ctx), <-served, <-served)...)
+		errs = append(errs, p.server.Shutdown(ctx))
+		for range faces {
+			errs = append(errs, <-served)
+		}
+		return errors.Join(errs...)
 	})
 }
 

@@ -153,7 +153,7 @@ func serveUntil(ctx context.Context, cfg config.Config, node *host.Node, ports s
 		if err != nil {
 			return err
 		}
-		info := devcluster.NodeInfo{NodeID: string(node.ID()), API: node.URL(), Peer: node.PeerAddr(), PID: os.Getpid(), DataDir: dir}
+		info := devcluster.NodeInfo{NodeID: string(node.ID()), API: node.URL(), Peer: node.PeerAddr(), Health: node.HealthAddr(), PID: os.Getpid(), DataDir: dir}
 		if err := devcluster.WritePorts(ports, devcluster.PortsFile{Nodes: []devcluster.NodeInfo{info}}); err != nil {
 			return err
 		}

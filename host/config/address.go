@@ -90,12 +90,20 @@ func (c *Config) Hosts() []string {
 	for _, h := range c.AllowHosts {
 		hosts = append(hosts, strings.ToLower(h))
 	}
-	for _, address := range []string{c.Listen, c.Advertise, c.PeerListen, c.PeerAdvertise} {
+	for _, address := range []string{c.Listen, c.Advertise, c.PeerListen, c.PeerAdvertise, c.HealthListen} {
 		if host, _, err := net.SplitHostPort(address); err == nil && host != "" {
 			hosts = append(hosts, strings.ToLower(host))
 		}
 	}
 	return hosts
+}
+
+// HealthHosts are Hosts for the listener that answers how the node is.
+func (c *Config) HealthHosts() []string {
+	if c.HealthListen != "" && !loopback(c.HealthListen) {
+		return nil
+	}
+	return c.Hosts()
 }
 
 func loopback(address string) bool {
@@ -113,7 +121,7 @@ func loopback(address string) bool {
 // checkAddresses refuses addresses that nobody could use. What guards those
 // that others can reach is looked at by checkGuards.
 func (c *Config) checkAddresses(fault func(key, format string, args ...any)) {
-	for _, a := range append(c.clientAddresses(), c.peerAddresses()...) {
+	for _, a := range append(append(c.clientAddresses(), c.peerAddresses()...), given{key: "health-listen", address: c.HealthListen}) {
 		if a.key != "listen" && a.address == "" {
 			continue
 		}

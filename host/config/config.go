@@ -71,6 +71,7 @@ type Config struct {
 	DataDir        string
 	Listen         string
 	PeerListen     string
+	HealthListen   string
 	InsecureListen bool
 	InsecurePeers  bool
 	NodeID         sharding.NodeID

@@ -46,6 +46,7 @@ func (c *Config) Fields() []Field {
 		text("data-dir", "`directory` of the node's data; made if it is missing", &c.DataDir),
 		text("listen", "`address` HOST:PORT where clients are served; port 0 takes a free one", &c.Listen),
 		text("peer-listen", "`address` HOST:PORT where other nodes are served; the host of listen and its port + 1 unless it is given", &c.PeerListen),
+		text("health-listen", "`address` HOST:PORT where the node answers how it is and what it counts, without TLS and to everybody; nowhere but on listen unless it is given", &c.HealthListen),
 		boolean("insecure-listen", "allow addresses for clients that are not loopback although not every client has to speak TLS and to say who it is; warns every minute", &c.InsecureListen),
 		boolean("insecure-peers", "allow addresses for other nodes that are not loopback although nodes need not speak TLS to each other; warns every minute", &c.InsecurePeers),
 		text("node-id", "`name` of the node, for ever, [a-z0-9._-]; taken from the data directory once it exists", &c.NodeID),

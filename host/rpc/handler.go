@@ -173,7 +173,7 @@ func mountPlain(mux *http.ServeMux, opts Options) {
 		io.WriteString(w, "ok\n")
 	})
 	if opts.Metrics != nil {
-		mux.Handle("GET /metrics", opts.Metrics)
+		mux.Handle("GET "+admission.MetricsPath, opts.Metrics)
 	}
 	unknown := connect.NewErrorWriter()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

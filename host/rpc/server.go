@@ -50,6 +50,8 @@ type Options struct {
 	// Hosts are the names, in lower case and without ports, by which the node may
 	// be called besides IP addresses and localhost; without any it may be by all.
 	Hosts []string
+	// HealthHosts are those of the listener for health.
+	HealthHosts []string
 	// Auth says who calls, before anything else of what is not Internal; nil asks
 	// nobody.
 	Auth *authn.Authenticator
@@ -90,6 +92,8 @@ type Options struct {
 	// MaxPeerConns bounds those of the peers' listener (512), which clients have
 	// no part in. Half of them are one address's at most.
 	MaxPeerConns int
+	// MaxHealthConns bounds those of the listener for health (64).
+	MaxHealthConns int
 	// MaxStreams bounds the long-lived streams of the node (1,024),
 	// MaxAddressStreams those of an address (half), and
 	// MaxStreamInFlight the commands of one that are read and not yet
@@ -141,6 +145,7 @@ func (o Options) withDefaults() Options {
 	number(&o.MaxConns, 4096)
 	number(&o.MaxAddressConns, (o.MaxConns+1)/2)
 	number(&o.MaxPeerConns, 512)
+	number(&o.MaxHealthConns, 64)
 	number(&o.MaxStreams, 1024)
 	number(&o.MaxAddressStreams, (o.MaxStreams+1)/2)
 	number(&o.MaxStreamInFlight, 4096)
@@ -157,7 +162,7 @@ func (o Options) Validate() error {
 		value int
 	}{
 		{"MaxMessageBytes", o.MaxMessageBytes}, {"MaxUploadBytes", o.MaxUploadBytes}, {"MaxUploads", o.MaxUploads},
-		{"MaxConns", o.MaxConns}, {"MaxAddressConns", o.MaxAddressConns}, {"MaxPeerConns", o.MaxPeerConns}, {"MaxStreams", o.MaxStreams}, {"MaxAddressStreams", o.MaxAddressStreams}, {"MaxStreamInFlight", o.MaxStreamInFlight},
+		{"MaxConns", o.MaxConns}, {"MaxAddressConns", o.MaxAddressConns}, {"MaxPeerConns", o.MaxPeerConns}, {"MaxHealthConns", o.MaxHealthConns}, {"MaxStreams", o.MaxStreams}, {"MaxAddressStreams", o.MaxAddressStreams}, {"MaxStreamInFlight", o.MaxStreamInFlight},
 		{"MaxStreamBytes", o.MaxStreamBytes}, {"MaxWaitingBytes", o.MaxWaitingBytes},
 		{"DefaultDeadline", int(o.DefaultDeadline)}, {"MaxDeadline", int(o.MaxDeadline)}, {"WriteStall", int(o.WriteStall)},
 	} {
@@ -174,11 +179,12 @@ func (o Options) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Server serves the public API to clients, and other nodes on a listener of
-// their own. It is made by NewServer.
+// Server serves the public API to clients, and on listeners of their own other
+// nodes, and those who ask how the node is. It is made by NewServer.
 type Server struct {
 	clients  *face
 	peers    *face
+	health   *face
 	forPeers http.Handler
 	guard    *admission.Streams
 }
@@ -212,6 +218,9 @@ func NewServer(deps Deps, opts Options) *Server {
 	if opts.PeerCertificates != nil {
 		s.peers.know(opts.PeerCertificates.ConnContext)
 	}
+	watched := admission.NewConnections(opts.MaxHealthConns, opts.MaxHealthConns)
+	about := admission.Health(admission.Gate{Opened: opts.Opened, Cluster: opts.Cluster}.Wrap(fresh.Wrap(public)))
+	s.health = newFace(opts, nil, watched, fresh, watched.Wrap(admission.Origins(about, opts.HealthHosts), nil))
 	s.forPeers = leaderproxy.Handler(admission.Gate{Opened: opts.Opened}.Wrap(public))
 	return s
 }
@@ -230,11 +239,16 @@ func (s *Server) Serve(l net.Listener) error { return s.clients.serve(l) }
 // ServePeers is Serve for connections of other nodes.
 func (s *Server) ServePeers(l net.Listener) error { return s.peers.serve(l) }
 
+// ServeHealth is Serve for connections on which the node answers how it is, and
+// nothing else. It asks nobody who calls, and speaks no TLS.
+func (s *Server) ServeHealth(l net.Listener) error { return s.health.serve(l) }
+
 // Break closes every connection that is open, and goes on accepting others. Who
 // waits for an answer asks elsewhere.
 func (s *Server) Break() {
 	s.clients.conns.CloseAll()
 	s.peers.conns.CloseAll()
+	s.health.conns.CloseAll()
 }
 
 // Part closes the connections of the clients' listener that other nodes have
@@ -245,6 +259,7 @@ func (s *Server) Part() { s.clients.conns.CloseInternal() }
 func (s *Server) Cut() {
 	s.clients.http.Close()
 	s.peers.http.Close()
+	s.health.http.Close()
 }
 
 // Shutdown stops accepting, lets calls in flight finish, ends streams once
@@ -252,5 +267,5 @@ func (s *Server) Cut() {
 // ends first, it cuts what is left and returns the error of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.guard.StopAll()
-	return errors.Join(s.clients.shutdown(ctx), s.peers.shutdown(ctx))
+	return errors.Join(s.clients.shutdown(ctx), s.peers.shutdown(ctx), s.health.shutdown(ctx))
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"connectrpc.com/connect"
+	"connectrpc.com/grpchealth"
 
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/host/network"
@@ -120,6 +121,21 @@ func Referring(internal map[string]http.Handler, at func() string) map[string]ht
 	}
 	return out
 }
+
+// Health passes on what asks how the node is, its metrics too, and nothing
+// else.
+func Health(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isProbe(r) || r.URL.Path == MetricsPath || strings.HasPrefix(r.URL.Path, "/"+grpchealth.HealthV1ServiceName+"/") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		http.NotFound(w, r)
+	})
+}
+
+// MetricsPath is that of the metrics.
+const MetricsPath = "/metrics"
 
 // The probes of health.
 const (

@@ -17,8 +17,9 @@ import (
 // NodeInfo says how to reach a running node.
 type NodeInfo struct {
 	NodeID  string `json:"nodeId"`
-	API     string `json:"api"`            // URL
-	Peer    string `json:"peer,omitempty"` // host:port where it serves other nodes
+	API     string `json:"api"`              // URL
+	Peer    string `json:"peer,omitempty"`   // host:port where it serves other nodes
+	Health  string `json:"health,omitempty"` // host:port where it answers how it is, alone
 	PID     int    `json:"pid"`
 	DataDir string `json:"dataDir"`
 }
