@@ -56,6 +56,8 @@ const (
 	// LevelRollbackOf: a rollback names the revision that it takes back, and the
 	// binding keeps which one that was.
 	LevelRollbackOf = Level2
+	// LevelRoles: the metadata keeps roles and their bindings.
+	LevelRoles = Level2
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

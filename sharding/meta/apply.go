@@ -54,6 +54,8 @@ func (t *transition) apply(body []byte) (Result, error) {
 		return Result{}, t.raiseLevel(*c.Raise)
 	case c.Op == opRecoverShard && c.Recover != nil:
 		return t.recoverShard(*c.Recover)
+	case c.Op == opPutRole || c.Op == opDeleteRole || c.Op == opPutRoleBinding || c.Op == opDeleteRoleBinding:
+		return t.applyRole(c)
 	}
 	return Result{}, fmt.Errorf("%w: operation %.40q is incomplete", ErrInvalid, c.Op)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/access"
 )
 
 const commandVersion = 1
@@ -30,11 +31,17 @@ const (
 	opSetDraining   = "set_draining"
 	opRaiseLevel    = "raise_level"   // from level 2 on, or to it
 	opRecoverShard  = "recover_shard" // from level 2 on
+
+	opPutRole           = "put_role" // this and those below from level 2 on
+	opDeleteRole        = "delete_role"
+	opPutRoleBinding    = "put_role_binding"
+	opDeleteRoleBinding = "delete_role_binding"
 )
 
 var operations = []string{
 	opCreateCluster, opPutMember, opPlace, opPutModule, opBind, opRollback, opPutSetting, opJoin,
 	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard,
+	opPutRole, opDeleteRole, opPutRoleBinding, opDeleteRoleBinding,
 }
 
 // command is the bytes of one metadata command: a JSON object whose members
@@ -59,6 +66,11 @@ type command struct {
 	Was        *Policy     `json:"was,omitempty"`
 	Raise      *levelSet   `json:"raise,omitempty"`
 	Recover    *recoverSet `json:"recover,omitempty"`
+
+	Role              *access.Role       `json:"role,omitempty"`
+	RoleDelete        *roleDelete        `json:"roleDelete,omitempty"`
+	RoleBinding       *access.Binding    `json:"roleBinding,omitempty"`
+	RoleBindingDelete *roleBindingDelete `json:"roleBindingDelete,omitempty"`
 }
 
 type settingSet struct {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/access"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
@@ -224,6 +225,15 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.RecoverShard(1, 4),
 		meta.Down("n2"),
 		meta.RecoverShard(1, 4),
+		meta.PutRole(access.Role{Name: "clerk", Rules: []access.Rule{
+			{Effect: access.Allow, Verbs: []string{access.Invoke, access.Query}, Types: []string{"order", "inv-*"}, IDPrefixes: []string{"${principal.name}/"}, Commands: []string{"add"}},
+			{Effect: access.Deny, Verbs: []string{access.Read}},
+		}}),
+		bound("token:ci", "viewer", "clerk"),
+		bound("group:ops", access.RoleAdmin),
+		meta.DeleteRoleBinding("group:ops"),
+		meta.DeleteRoleBinding("token:ci"),
+		meta.DeleteRole("clerk"),
 	} {
 		writes, result, err := s.Apply(uint64(i+1), body)
 		if err != nil {

@@ -318,6 +318,7 @@ func dump(v *meta.View) string {
 		value, _ := v.Setting(k)
 		fmt.Fprintf(&out, "%s=%q %d\n", k, value.Value, value.Revision)
 	}
+	fmt.Fprintln(&out, v.Roles(), v.RoleBindings(), v.RoleRevision())
 	return out.String()
 }
 

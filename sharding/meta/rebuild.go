@@ -48,6 +48,7 @@ func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, revision uint64, l
 		return nil, fmt.Errorf("%w: a member or a shard is there twice, or there are too many", ErrInvalid)
 	}
 	v.modules, v.bindings, v.settings = maps.Clone(v.modules), maps.Clone(v.bindings), maps.Clone(v.settings)
+	v.roles, v.roleBindings = maps.Clone(v.roles), maps.Clone(v.roleBindings)
 	s := &State{}
 	s.current.Store(&v)
 	return s, nil

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/access"
 )
 
 // Stored keys. Values are JSON with a version; they are part of the format.
@@ -19,6 +20,8 @@ import (
 //	shard/NUMBER       Placement (ten decimal digits, so that keys sort)
 //	module/DIGEST      Module
 //	binding/TYPE       Binding
+//	role/NAME          access.Role
+//	rolebinding/SUBJECT access.Binding
 //	setting/KEY        version 1: the bytes; version 2: the bytes and a revision
 const (
 	keyCluster    = "cluster"
@@ -31,6 +34,9 @@ const (
 	prefixModule  = "module/"
 	prefixBinding = "binding/"
 	prefixSetting = "setting/"
+
+	prefixRole        = "role/"
+	prefixRoleBinding = "rolebinding/"
 )
 
 const (
@@ -43,6 +49,7 @@ type counters struct {
 	NextReplica     sharding.ReplicaID `json:"nextReplica"`
 	Revision        uint64             `json:"revision"`
 	SettingRevision uint64             `json:"settingRevision,omitempty"`
+	RoleRevision    uint64             `json:"roleRevision,omitempty"` // from level 2 on
 }
 
 // State is the metadata machine. Apply and Load belong to one goroutine at
@@ -67,6 +74,9 @@ func empty() *View {
 		modules:    map[Digest]Module{},
 		bindings:   map[string]Binding{},
 		settings:   map[string]Setting{},
+
+		roles:        map[string]access.Role{},
+		roleBindings: map[string]access.Binding{},
 	}
 }
 

@@ -42,6 +42,12 @@ func (v *View) dump() []KV {
 	if v.policy != nil {
 		add(keyPolicy, wrap(v.policy))
 	}
+	for _, r := range v.Roles() {
+		add(prefixRole+r.Name, wrap(r))
+	}
+	for _, b := range v.RoleBindings() {
+		add(prefixRoleBinding+b.Subject, wrap(b))
+	}
 	for _, k := range v.SettingKeys() {
 		add(prefixSetting+k, wrapSetting(v.settings[k]))
 	}
@@ -106,6 +112,10 @@ func (v *View) restore(key string, value []byte) error {
 		return restoreInto(v.modules, d, value)
 	case prefixBinding:
 		return restoreInto(v.bindings, name, value)
+	case prefixRole:
+		return v.restoreRole(name, value)
+	case prefixRoleBinding:
+		return v.restoreRoleBinding(name, value)
 	case prefixSetting:
 		set, err := unwrapSetting(name, value)
 		v.settings[name] = set

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/access"
 )
 
 // View is the metadata as of one log index. It is immutable and shared:
@@ -23,6 +24,9 @@ type View struct {
 	modules    map[Digest]Module
 	bindings   map[string]Binding
 	settings   map[string]Setting
+
+	roles        map[string]access.Role
+	roleBindings map[string]access.Binding // by subject
 }
 
 // Index returns the log index of the last command applied since the state was
