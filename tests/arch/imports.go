@@ -132,6 +132,17 @@ var bans = []ban{
 		reason: "account is kept of calls, whoever answers them",
 	},
 	{
+		from:   []string{"host/authz"},
+		to:     []string{"abi", "api", "journal", "sharding", "host"},
+		but:    []string{"api/gen/hostd/auth", "host/authn", "sharding/access"},
+		reason: "what callers may do is decided without knowing how it is asked for, and where roles are kept",
+	},
+	{
+		from:   []string{"sharding/access"},
+		to:     []string{"sharding"},
+		reason: "what a role is does not depend on what else a cluster keeps",
+	},
+	{
 		from:   []string{"host/request"},
 		to:     []string{"abi", "api", "host", "journal/wal", "journal/disk", "journal/statefile", "journal/store", "journal/raftgroup", "journal/eventlog"},
 		reason: "what is said of a request is the same however it is carried and whoever answers it",
@@ -201,7 +212,7 @@ var bans = []ban{
 		reason: "an error and a value are told alike by whatever part of the API meets them",
 	},
 	{
-		from:   []string{"host/rpc/leaderproxy", "host/rpc/admission"},
+		from:   []string{"host/rpc/leaderproxy", "host/rpc/admission", "host/rpc/authorize"},
 		to:     []string{"host/rpc", "host/rpc/command", "host/rpc/sendstream", "host/rpc/subscription"},
 		exact:  true,
 		reason: "whether a call is let in, and which node answers it, is decided without knowing what it asks",

@@ -51,6 +51,8 @@ const (
 	Verb_EXPORT Verb = 9
 	// Roles and credentials.
 	Verb_SECURITY Verb = 10
+	// What the caller is and may do itself. Nobody is refused it.
+	Verb_SELF Verb = 11
 )
 
 // Enum value maps for Verb.
@@ -67,6 +69,7 @@ var (
 		8:  "ADMIN",
 		9:  "EXPORT",
 		10: "SECURITY",
+		11: "SELF",
 	}
 	Verb_value = map[string]int32{
 		"VERB_UNSPECIFIED": 0,
@@ -80,6 +83,7 @@ var (
 		"ADMIN":            8,
 		"EXPORT":           9,
 		"SECURITY":         10,
+		"SELF":             11,
 	}
 )
 
@@ -133,7 +137,7 @@ var File_hostd_auth_v1_verb_proto protoreflect.FileDescriptor
 
 const file_hostd_auth_v1_verb_proto_rawDesc = "" +
 	"\n" +
-	"\x18hostd/auth/v1/verb.proto\x12\rhostd.auth.v1\x1a google/protobuf/descriptor.proto*\x97\x01\n" +
+	"\x18hostd/auth/v1/verb.proto\x12\rhostd.auth.v1\x1a google/protobuf/descriptor.proto*\xa1\x01\n" +
 	"\x04Verb\x12\x14\n" +
 	"\x10VERB_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -149,7 +153,8 @@ const file_hostd_auth_v1_verb_proto_rawDesc = "" +
 	"\n" +
 	"\x06EXPORT\x10\t\x12\f\n" +
 	"\bSECURITY\x10\n" +
-	":I\n" +
+	"\x12\b\n" +
+	"\x04SELF\x10\v:I\n" +
 	"\x04verb\x12\x1e.google.protobuf.MethodOptions\x18Μ\x03 \x01(\x0e2\x13.hostd.auth.v1.VerbR\x04verbB5Z3github.com/hostd/hostd/api/gen/hostd/auth/v1;authv1b\x06proto3"
 
 var (
