@@ -1,16 +1,19 @@
 package host
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 
 	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/authz"
 	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/authorize"
 )
 
 // openAuthentication begins to know callers by their credentials, where that is
@@ -41,6 +44,17 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 		return fmt.Errorf("authentication: %w", err)
 	}
 	opts.Auth = auth
+	roles := authorize.Options{
+		Known: func(revision uint64) bool {
+			return n.caughtUp.Load() && n.membership.metadata.View().RoleRevision() == revision
+		},
+		Logger: n.logger, Registerer: n.metrics.registry,
+	}
+	if opts.Audit != nil {
+		roles.Refused = opts.Audit.Denied
+	}
+	n.roles = authorize.New(roles)
+	opts.Roles = n.roles
 	n.auth.Store(auth)
 	n.lifecycle.watch("authentication", auth.Run)
 	return nil
@@ -65,6 +79,38 @@ func (n *Node) openAudit(opts *rpc.Options) error {
 	opts.Audit = audit.NewCalls(log, rpc.Audited(level == config.AuditAll, n.cfg.AuditFailure == config.AuditContinue))
 	n.lifecycle.watch("audit log", log.Run)
 	return nil
+}
+
+// openRoles has calls decided by the roles of the cluster, as this node knows
+// them, and by those that come after.
+func (n *Node) openRoles() {
+	if n.roles == nil {
+		return
+	}
+	n.takeRoles()
+	n.lifecycle.watch("roles", func(ctx context.Context) {
+		for {
+			changed := n.membership.metadata.Changed()
+			n.takeRoles()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// takeRoles has calls decided by the roles of now, where they are newer than
+// what decides. Any goroutine may call it.
+func (n *Node) takeRoles() {
+	if n.roles == nil {
+		return
+	}
+	view := n.membership.metadata.View()
+	if t := n.roles.Table(); t == nil || t.Revision() < view.RoleRevision() {
+		n.roles.Set(authz.Compile(view.RoleRevision(), view.Roles(), view.RoleBindings()))
+	}
 }
 
 // warnShared tells of a node that asks its clients for something, and whose

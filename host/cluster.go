@@ -146,6 +146,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 	n.lifecycle.add("membership of the cluster", member.Close)
 	n.membership.control.Serve(member)
 	n.openBackend(id.Cluster)
+	n.openRoles()
 	n.joined.Store(true)
 	return nil
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/router"
+	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/stall"
 	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/host/wallclock"
@@ -60,6 +61,7 @@ type Node struct {
 	metrics    *metrics
 	watches    watches
 	auth       atomic.Pointer[authn.Authenticator] // nil: nobody is asked who calls
+	roles      *authorize.Authorizer               // nil likewise
 
 	joined   atomic.Bool // the node belongs to a cluster, and its parts are open
 	caughtUp atomic.Bool // the metadata is as fresh as the cluster's, and its modules are loaded

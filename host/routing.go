@@ -160,5 +160,6 @@ func (n *Node) catchUp(ctx context.Context) {
 	if err := n.guests.modules.Types.Refresh(ctx); err != nil {
 		n.logger.Error("not every active module could be loaded; its entity types are not served", "error", err)
 	}
+	n.takeRoles() // who is ready goes by what was so when it started
 	n.caughtUp.Store(true)
 }

@@ -79,6 +79,24 @@ func (c *Calls) Refused(r *http.Request, reason string) {
 	c.refuse(e, hostOf(address))
 }
 
+// Denied writes that a command of a stream is one that its caller may not have
+// carried out. ctx is the stream's.
+func (c *Calls) Denied(ctx context.Context, entityType, entityID, commandID string) {
+	k, _ := ctx.Value(callKey{}).(*call)
+	if k == nil {
+		return
+	}
+	e := k.entry
+	e.Stage, e.Code = StageComplete, connect.CodePermissionDenied.String()
+	e.Type, e.ID, e.CommandID = entityType, entityID, commandID
+	c.refuse(e, callerOf(&e))
+}
+
+// callerOf is whose refusals are counted together.
+func callerOf(e *Entry) string {
+	return e.Principal.Kind + "/" + e.Principal.Name + "@" + hostOf(e.Address)
+}
+
 func (c *Calls) refuse(e Entry, caller string) {
 	left, ok := c.refused.take(caller, c.log.opts.Now().Unix())
 	if !ok {
@@ -150,7 +168,7 @@ func (c *Calls) leave(k *call, err error) {
 	if k.begun || !refused {
 		c.log.Add(e)
 	} else {
-		c.refuse(e, e.Principal.Kind+"/"+e.Principal.Name+"@"+hostOf(e.Address))
+		c.refuse(e, callerOf(&e))
 	}
 }
 
@@ -294,6 +312,7 @@ func (r received) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 var targets = []protoreflect.Name{
 	"digest", "revision", "activate", "key", "node_id", "to_node", "shard_id", "moves", "level", "dry_run", "timer", "id",
 	"replication", "min_members", "rebalance", "dead_after_millis", "id_prefix", "tag", "cluster_id", "command", "query",
+	"role_name", "subject", "roles",
 }
 
 // results are the fields of answers that say what a change came to.
@@ -304,6 +323,13 @@ var results = []protoreflect.Name{"digest", "revision"}
 func pairs(m proto.Message, some []protoreflect.Name) string {
 	var out []string
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if slices.Contains(some, f.Name()) && f.IsList() && f.Kind() == protoreflect.StringKind {
+			var texts []string
+			for i := range v.List().Len() {
+				texts = append(texts, v.List().Get(i).String())
+			}
+			out = append(out, string(f.Name())+"="+strings.Join(texts, ","))
+		}
 		if slices.Contains(some, f.Name()) && !f.IsList() && !f.IsMap() && f.Message() == nil && f.Kind() != protoreflect.BytesKind {
 			out = append(out, string(f.Name())+"="+v.String())
 		}

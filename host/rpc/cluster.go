@@ -32,6 +32,7 @@ type clusterHandler struct {
 	levelHandler
 	initHandler
 	policyHandler
+	roleHandler
 }
 
 // adminHandler and settingHandler are parts of the service that a node may
@@ -57,6 +58,16 @@ type policyHandler interface {
 	SetPolicy(context.Context, *connect.Request[clusterv1.SetPolicyRequest]) (*connect.Response[clusterv1.SetPolicyResponse], error)
 }
 
+type roleHandler interface {
+	ListRoles(context.Context, *connect.Request[clusterv1.ListRolesRequest]) (*connect.Response[clusterv1.ListRolesResponse], error)
+	PutRole(context.Context, *connect.Request[clusterv1.PutRoleRequest]) (*connect.Response[clusterv1.PutRoleResponse], error)
+	DeleteRole(context.Context, *connect.Request[clusterv1.DeleteRoleRequest]) (*connect.Response[clusterv1.DeleteRoleResponse], error)
+	ListRoleBindings(context.Context, *connect.Request[clusterv1.ListRoleBindingsRequest]) (*connect.Response[clusterv1.ListRoleBindingsResponse], error)
+	PutRoleBinding(context.Context, *connect.Request[clusterv1.PutRoleBindingRequest]) (*connect.Response[clusterv1.PutRoleBindingResponse], error)
+	DeleteRoleBinding(context.Context, *connect.Request[clusterv1.DeleteRoleBindingRequest]) (*connect.Response[clusterv1.DeleteRoleBindingResponse], error)
+	CanI(context.Context, *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error)
+}
+
 type settingHandler interface {
 	PutSetting(context.Context, *connect.Request[clusterv1.PutSettingRequest]) (*connect.Response[clusterv1.PutSettingResponse], error)
 	GetSetting(context.Context, *connect.Request[clusterv1.GetSettingRequest]) (*connect.Response[clusterv1.GetSettingResponse], error)
@@ -68,7 +79,8 @@ func newClusterHandler(deps Deps, opts Options, guard *admission.Streams) cluste
 	reads := &clusterService{cluster: deps.Cluster, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard, leaders: newLeaderVersions()}
 	h := clusterHandler{clusterService: reads,
 		adminHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, settingHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
-		levelHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, policyHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, initHandler: clusterv1connect.UnimplementedClusterServiceHandler{}}
+		levelHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, policyHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, initHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
+		roleHandler: clusterv1connect.UnimplementedClusterServiceHandler{}}
 	if deps.ClusterAdmin != nil {
 		h.adminHandler = &adminService{admin: deps.ClusterAdmin, cluster: deps.Cluster, log: opts.Logger}
 	}
@@ -80,6 +92,9 @@ func newClusterHandler(deps Deps, opts Options, guard *admission.Streams) cluste
 	}
 	if deps.Policies != nil {
 		h.policyHandler = &policyService{policies: deps.Policies, log: opts.Logger}
+	}
+	if deps.Roles != nil {
+		h.roleHandler = &roleService{roles: deps.Roles, auth: opts.Roles, log: opts.Logger}
 	}
 	if deps.Settings != nil {
 		h.settingHandler = &settingService{settings: deps.Settings, log: opts.Logger, guard: guard}

@@ -62,6 +62,14 @@ var adminRows = map[string]struct {
 	"GetSetting":    {false, `{"key":"a"}`},
 	"ListSettings":  {false, `{}`},
 	"WatchSettings": {false, ""},
+
+	"ListRoles":         {false, `{}`},
+	"PutRole":           {true, `{"roleName":"clerk","rules":[{"effect":"allow","verbs":["invoke"]}]}`},
+	"DeleteRole":        {true, `{"roleName":"other"}`},
+	"ListRoleBindings":  {false, `{}`},
+	"PutRoleBinding":    {true, `{"subject":"token:ci","roles":["viewer"]}`},
+	"DeleteRoleBinding": {true, `{"subject":"token:ci"}`},
+	"CanI":              {false, `{"verb":"invoke"}`},
 }
 
 // Who may not change the cluster changes nothing, by any rpc: a new one needs
@@ -188,8 +196,9 @@ func TestOrders(t *testing.T) {
 		wantCode(t, body, c.code)
 	}
 	s.world.Nodes.Fail(&sharding.NotLeaderError{})
+	s.world.Kept.Fail(&sharding.NotLeaderError{})
 	for path, row := range adminRows {
-		if row.body != "" {
+		if row.body != "" && path != "CanI" { // which the node itself answers
 			_, body := s.post(t, clusterPath+path, row.body)
 			wantCode(t, body, connect.CodeUnavailable)
 		}

@@ -13,8 +13,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Deps are what the server stands on. Every member is needed, but for ClusterAdmin,
-// Levels, Founder, Policies and Settings: without them their calls are unimplemented.
+// Deps are what the server stands on. Every member is needed, but for
+// ClusterAdmin, Levels, Founder, Policies, Settings and Roles: without them
+// their calls are unimplemented.
 type Deps struct {
 	Runtime      command.Runtime
 	Types        Types
@@ -27,6 +28,7 @@ type Deps struct {
 	Founder      Founder
 	Policies     Policies
 	Settings     Settings
+	Roles        Roles
 	// States folds and drops states; nil: such calls are unimplemented.
 	States States
 	// DeadLetters are those of the shards led here; nil: such calls are unimplemented.

@@ -50,10 +50,10 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler 
 	streams := sendstream.New(sendstream.Options{
 		Runtime: deps.Runtime, Types: entities.encodings, IDs: entities.ids, Streams: guard,
 		Waiting: entities.calls.Waiting, Arrivals: entities.calls.Arrivals, Deadline: opts.DefaultDeadline,
-		NodeID: opts.NodeID, Log: opts.Logger, MaxInFlight: opts.MaxStreamInFlight, MaxBytes: int64(opts.MaxStreamBytes), Registerer: opts.Registerer,
+		Roles: opts.Roles, NodeID: opts.NodeID, Log: opts.Logger, MaxInFlight: opts.MaxStreamInFlight, MaxBytes: int64(opts.MaxStreamBytes), Registerer: opts.Registerer,
 	})
 	modules := &moduleService{
-		modules: deps.Modules, types: deps.Types, log: opts.Logger,
+		modules: deps.Modules, types: deps.Types, roles: opts.Roles, log: opts.Logger,
 		uploads: admission.NewUploads(opts.MaxUploads),
 		verify:  verifyService{verifications: deps.Verifications, proxy: entities.proxy, guard: guard, entities: deps.Entities},
 	}
@@ -67,6 +67,9 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler 
 	}
 	if opts.Auth != nil {
 		outermost = append(outermost, opts.Auth.Streams())
+	}
+	if opts.Roles != nil {
+		outermost = append(outermost, opts.Roles.Interceptor())
 	}
 	common := connect.WithHandlerOptions(
 		connect.WithReadMaxBytes(opts.MaxMessageBytes),

@@ -13,6 +13,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
@@ -28,6 +29,7 @@ type moduleService struct {
 	modulev1connect.UnimplementedModuleServiceHandler
 	modules Modules
 	types   Types
+	roles   *authorize.Authorizer // nil: everybody may do everything
 	uploads *admission.Uploads
 	verify  verifyService
 	log     *slog.Logger
@@ -81,6 +83,14 @@ func (s *moduleService) upload(ctx context.Context, wasm []byte, activate bool) 
 	m, err := s.modules.Upload(ctx, wasm)
 	if err != nil || !activate {
 		return m, err
+	}
+	for _, t := range m.EntityTypes {
+		if s.roles == nil {
+			break
+		}
+		if err := s.roles.Deploy(ctx, t); err != nil {
+			return m, fmt.Errorf("the module is stored, and activated for none of its types: %w", err)
+		}
 	}
 	for _, t := range m.EntityTypes {
 		if _, err := s.modules.Activate(ctx, t, m.Digest, nil); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/status"
 )
@@ -13,15 +14,16 @@ import (
 // permission is the one place that decides who may change the cluster. What a
 // call does to it is written in the proto: every rpc without the option
 // NO_SIDE_EFFECTS changes something, so a new one is closed until it says that
-// it is a read. The node that a caller asks decides: when it passes the operation
-// on to the coordinator's node, that one does not ask again.
+// it is a read. The node that a caller asks decides: when it passes the
+// operation on to the coordinator's node, that one does not ask again. Where
+// the roles of the caller have decided, they alone do.
 type permission struct {
 	full bool
 	log  *slog.Logger
 }
 
 func (p permission) check(ctx context.Context, spec connect.Spec) error {
-	if p.full || leaderproxy.FromPeer(ctx) || spec.IdempotencyLevel == connect.IdempotencyNoSideEffects {
+	if p.full || authorize.Decided(ctx) || leaderproxy.FromPeer(ctx) || spec.IdempotencyLevel == connect.IdempotencyNoSideEffects {
 		return nil
 	}
 	p.log.Warn("refused to change the cluster", "procedure", spec.Procedure)

@@ -16,6 +16,7 @@ import (
 	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/pause"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/sharding"
 )
@@ -55,6 +56,9 @@ type Options struct {
 	// Auth says who calls, before anything else of what is not Internal; nil asks
 	// nobody.
 	Auth *authn.Authenticator
+	// Roles decide what callers may do, once they are known; nil lets whoever is
+	// let in do everything.
+	Roles *authorize.Authorizer
 	// Audit writes who calls what; nil writes nothing.
 	Audit *audit.Calls
 	// Internal are the services between nodes, by the prefix of their paths. The

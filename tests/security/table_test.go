@@ -92,6 +92,14 @@ var table = map[string]rule{
 	"/hostd.cluster.v1.ClusterService/ListSettings":  forClients,
 	"/hostd.cluster.v1.ClusterService/WatchSettings": forClients,
 
+	"/hostd.cluster.v1.ClusterService/ListRoles":         forClients,
+	"/hostd.cluster.v1.ClusterService/PutRole":           forClients,
+	"/hostd.cluster.v1.ClusterService/DeleteRole":        forClients,
+	"/hostd.cluster.v1.ClusterService/ListRoleBindings":  forClients,
+	"/hostd.cluster.v1.ClusterService/PutRoleBinding":    forClients,
+	"/hostd.cluster.v1.ClusterService/DeleteRoleBinding": forClients,
+	"/hostd.cluster.v1.ClusterService/CanI":              forClients,
+
 	"/hostd.journal.v1.JournalService/Export": forClients,
 	"/hostd.journal.v1.JournalService/Import": forClients,
 

@@ -54,8 +54,7 @@ type Stream struct {
 
 // Enter admits a stream, or fails with request.ErrOverloaded or ErrStopping.
 func (g *Streams) Enter(ctx context.Context) (*Stream, error) {
-	conn, _ := ctx.Value(connKey{}).(*http.ResponseController)
-	s := &Stream{owner: g, conn: conn}
+	s := &Stream{owner: g, conn: Control(ctx)}
 	s.timer = time.AfterFunc(time.Hour, s.cut)
 	s.timer.Stop()
 	g.mu.Lock()
@@ -131,6 +130,13 @@ func (g *Streams) StopAll() {
 	for _, s := range open {
 		s.AbortRead()
 	}
+}
+
+// Control has the deadlines of a request's connection, nil where it has none.
+// It must not be used once the handler has returned.
+func Control(ctx context.Context) *http.ResponseController {
+	conn, _ := ctx.Value(connKey{}).(*http.ResponseController)
+	return conn
 }
 
 // connKey is the context's key for the *http.ResponseController of a stream.

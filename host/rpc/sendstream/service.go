@@ -10,13 +10,14 @@ import (
 
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options are what a service stands on, all of them needed but Registerer, and
-// its bounds.
+// Options are what a service stands on, all of them needed but Roles and
+// Registerer, and its bounds.
 type Options struct {
 	Runtime  command.Runtime
 	Types    command.Types
@@ -24,7 +25,8 @@ type Options struct {
 	Streams  *admission.Streams
 	Waiting  *admission.Waiting
 	Arrivals admission.Arrivals
-	Deadline time.Duration // of a command
+	Deadline time.Duration         // of a command
+	Roles    *authorize.Authorizer // nil: everybody may send everything
 	NodeID   sharding.NodeID
 	Log      *slog.Logger
 	// MaxInFlight bounds the commands of a stream that are read and not yet

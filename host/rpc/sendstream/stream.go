@@ -113,6 +113,11 @@ func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
 	if err := command.CheckRetry(commandID, c.FirstAgeMs); err != nil {
 		return err
 	}
+	if st.svc.Roles != nil {
+		if err := st.svc.Roles.Command(ctx, r.Entity.Type, r.Entity.ID, r.Name, commandID); err != nil {
+			return err
+		}
+	}
 	r.First = it.batch.arrived
 	command.TriedBefore(r, c.FirstAgeMs)
 	r.ID, r.ServerID = journal.CommandID(commandID), false

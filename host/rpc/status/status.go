@@ -35,6 +35,12 @@ type Coded interface {
 	Code() connect.Code
 }
 
+// Detailed is an error with a message that belongs to it.
+type Detailed interface {
+	error
+	Detail() proto.Message
+}
+
 // ErrNoOutcome: the caller's wait ended before the outcome was known.
 var ErrNoOutcome = New(connect.CodeDeadlineExceeded, "the deadline passed before the outcome was known; retry with the same command id")
 
@@ -93,6 +99,9 @@ func Detail(err error) proto.Message {
 	var rejected *request.RejectedError
 	if errors.As(err, &rejected) {
 		return &entityv1.Rejection{Code: rejected.Code, Message: rejected.Message}
+	}
+	if detailed, ok := errors.AsType[Detailed](err); ok {
+		return detailed.Detail()
 	}
 	if errors.Is(err, request.ErrForgotten) {
 		return &errdetails.ErrorInfo{Reason: reasonForgotten, Domain: errorDomain}

@@ -40,8 +40,9 @@ type World struct {
 	// Fail maps names of commands to the errors they fail with. It is set
 	// before the first request.
 	Fail map[string]error
-	// Nodes is the cluster that the world is in.
+	// Nodes is the cluster that the world is in, Kept what it keeps of roles.
 	Nodes *Cluster
+	Kept  *Kept
 
 	mu        sync.Mutex
 	queue     []*request.Request
@@ -91,6 +92,7 @@ func New() *World {
 		},
 		done:  make(chan struct{}),
 		Nodes: NewCluster(),
+		Kept:  NewKept(),
 
 		shardWatchers: make(map[chan struct{}]struct{}),
 	}
@@ -101,7 +103,7 @@ func New() *World {
 
 // Deps returns the world in every role.
 func (w *World) Deps() rpc.Deps {
-	return rpc.Deps{Runtime: w, Types: w, Histories: w, Entities: roleEntities{w}, Modules: roleModules{w}, Cluster: w.Nodes, ClusterAdmin: w.Nodes, Levels: w.Nodes, Founder: w.Nodes, Policies: w.Nodes, Settings: w.Nodes,
+	return rpc.Deps{Runtime: w, Types: w, Histories: w, Entities: roleEntities{w}, Modules: roleModules{w}, Cluster: w.Nodes, ClusterAdmin: w.Nodes, Levels: w.Nodes, Founder: w.Nodes, Policies: w.Nodes, Settings: w.Nodes, Roles: w.Kept,
 		EventOrder: eventOrder{w, func(sharding.ShardID) bool { return true }}}
 }
 

@@ -47,6 +47,8 @@ func nextStep(err error) string {
 	switch failed.Code {
 	case connect.CodeUnauthenticated:
 		return "Name a file with a token by --token-file or HOSTD_TOKEN_FILE; 'hostd token create' makes tokens."
+	case connect.CodePermissionDenied:
+		return "'hostd auth can-i' says who you are for the cluster, and which roles you have."
 	case connect.CodeUnavailable:
 		return "It is safe to try again. 'hostd shard ls' shows which shards have no leader."
 	case connect.CodeDeadlineExceeded:

@@ -7,10 +7,10 @@ import (
 	"os"
 )
 
-// readNamed reads a file that the command line names, of no more than most
+// ReadFile reads a file that the command line names, of no more than most
 // bytes. It may be a pipe, such as /dev/stdin or what a shell puts in the place
 // of <(COMMAND): that is waited for as long as ctx.
-func readNamed(ctx context.Context, path string, most int) ([]byte, error) {
+func ReadFile(ctx context.Context, path string, most int) ([]byte, error) {
 	type content struct {
 		text []byte
 		err  error

@@ -41,7 +41,7 @@ func (f *TLSFiles) Config(ctx context.Context) (*tls.Config, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if f.CACert != "" {
-		bundle, err := readNamed(ctx, f.CACert, maxPEMBytes)
+		bundle, err := ReadFile(ctx, f.CACert, maxPEMBytes)
 		if err != nil {
 			return nil, fmt.Errorf("--cacert: %w", err)
 		}
@@ -51,11 +51,11 @@ func (f *TLSFiles) Config(ctx context.Context) (*tls.Config, error) {
 		}
 	}
 	if f.Cert != "" {
-		chain, err := readNamed(ctx, f.Cert, maxPEMBytes)
+		chain, err := ReadFile(ctx, f.Cert, maxPEMBytes)
 		if err != nil {
 			return nil, fmt.Errorf("--cert: %w", err)
 		}
-		key, err := readNamed(ctx, f.Key, maxPEMBytes)
+		key, err := ReadFile(ctx, f.Key, maxPEMBytes)
 		if err != nil {
 			return nil, fmt.Errorf("--key: %w", err)
 		}

@@ -63,7 +63,7 @@ func (f *tokenFile) Token(ctx context.Context) (string, error) {
 // ReadToken reads a file that holds one token and white space around it. It may
 // be a pipe, which is waited for as long as ctx.
 func ReadToken(ctx context.Context, path string) (string, error) {
-	text, err := readNamed(ctx, path, maxTokenBytes)
+	text, err := ReadFile(ctx, path, maxTokenBytes)
 	if err != nil {
 		return "", err
 	}

@@ -2401,6 +2401,955 @@ func (x *NodeLevels) GetObstacle() string {
 	return ""
 }
 
+// RoleRule matches calls by each list that it has.
+type RoleRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "allow" or "deny". What a rule denies is refused, whatever allows it.
+	Effect string `protobuf:"bytes,1,opt,name=effect,proto3" json:"effect,omitempty"`
+	// "invoke", "query", "read", "operate", "deploy", "download", "settings",
+	// "admin", "export", "security", or "*" for all. "security" cannot be denied.
+	Verbs []string `protobuf:"bytes,2,rep,name=verbs,proto3" json:"verbs,omitempty"`
+	// Entity types, or beginnings of them with "*" at the end. Empty is all, and
+	// calls that are about no type.
+	Types []string `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`
+	// Beginnings of entity ids. "${principal.name}" is the caller's name, and
+	// needs something behind it. Empty is all, and calls that are about no entity.
+	IdPrefixes []string `protobuf:"bytes,4,rep,name=id_prefixes,json=idPrefixes,proto3" json:"id_prefixes,omitempty"`
+	// Commands and queries, or beginnings of them with "*" at the end. Empty is
+	// all, and calls without one.
+	Commands      []string `protobuf:"bytes,5,rep,name=commands,proto3" json:"commands,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoleRule) Reset() {
+	*x = RoleRule{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoleRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoleRule) ProtoMessage() {}
+
+func (x *RoleRule) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoleRule.ProtoReflect.Descriptor instead.
+func (*RoleRule) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *RoleRule) GetEffect() string {
+	if x != nil {
+		return x.Effect
+	}
+	return ""
+}
+
+func (x *RoleRule) GetVerbs() []string {
+	if x != nil {
+		return x.Verbs
+	}
+	return nil
+}
+
+func (x *RoleRule) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *RoleRule) GetIdPrefixes() []string {
+	if x != nil {
+		return x.IdPrefixes
+	}
+	return nil
+}
+
+func (x *RoleRule) GetCommands() []string {
+	if x != nil {
+		return x.Commands
+	}
+	return nil
+}
+
+// Role is a list of rules.
+type Role struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name, of [a-z0-9._-].
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its rules, in any order.
+	Rules []*RoleRule `protobuf:"bytes,2,rep,name=rules,proto3" json:"rules,omitempty"`
+	// That of all roles when it was put; 0 of one that is built in.
+	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// It is of the release, and stays as it is.
+	BuiltIn       bool `protobuf:"varint,4,opt,name=built_in,json=builtIn,proto3" json:"built_in,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Role) Reset() {
+	*x = Role{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Role) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Role) ProtoMessage() {}
+
+func (x *Role) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Role.ProtoReflect.Descriptor instead.
+func (*Role) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *Role) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Role) GetRules() []*RoleRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+func (x *Role) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Role) GetBuiltIn() bool {
+	if x != nil {
+		return x.BuiltIn
+	}
+	return false
+}
+
+// RoleBinding gives a subject roles.
+type RoleBinding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "token:NAME", "jwt:NAME", "certificate:NAME", "group:NAME" or "anonymous".
+	Subject string `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
+	// The names of its roles.
+	Roles []string `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
+	// That of all roles when it was put.
+	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoleBinding) Reset() {
+	*x = RoleBinding{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoleBinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoleBinding) ProtoMessage() {}
+
+func (x *RoleBinding) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoleBinding.ProtoReflect.Descriptor instead.
+func (*RoleBinding) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *RoleBinding) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *RoleBinding) GetRoles() []string {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *RoleBinding) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// ListRolesRequest has no parameters.
+type ListRolesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRolesRequest) Reset() {
+	*x = ListRolesRequest{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRolesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRolesRequest) ProtoMessage() {}
+
+func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRolesRequest.ProtoReflect.Descriptor instead.
+func (*ListRolesRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
+}
+
+// ListRolesResponse has all roles.
+type ListRolesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By name.
+	Roles []*Role `protobuf:"bytes,1,rep,name=roles,proto3" json:"roles,omitempty"`
+	// Of the last change of a role or a binding.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRolesResponse) Reset() {
+	*x = ListRolesResponse{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRolesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRolesResponse) ProtoMessage() {}
+
+func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRolesResponse.ProtoReflect.Descriptor instead.
+func (*ListRolesResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *ListRolesResponse) GetRoles() []*Role {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *ListRolesResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// PutRoleRequest is a role.
+type PutRoleRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name: 1 to 64 bytes of [a-z0-9._-].
+	RoleName string `protobuf:"bytes,1,opt,name=role_name,json=roleName,proto3" json:"role_name,omitempty"`
+	// Its rules, at most 64.
+	Rules         []*RoleRule `protobuf:"bytes,2,rep,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutRoleRequest) Reset() {
+	*x = PutRoleRequest{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutRoleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutRoleRequest) ProtoMessage() {}
+
+func (x *PutRoleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutRoleRequest.ProtoReflect.Descriptor instead.
+func (*PutRoleRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *PutRoleRequest) GetRoleName() string {
+	if x != nil {
+		return x.RoleName
+	}
+	return ""
+}
+
+func (x *PutRoleRequest) GetRules() []*RoleRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// PutRoleResponse tells of the role.
+type PutRoleResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision of the role.
+	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutRoleResponse) Reset() {
+	*x = PutRoleResponse{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutRoleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutRoleResponse) ProtoMessage() {}
+
+func (x *PutRoleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutRoleResponse.ProtoReflect.Descriptor instead.
+func (*PutRoleResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *PutRoleResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// DeleteRoleRequest names a role.
+type DeleteRoleRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	RoleName      string `protobuf:"bytes,1,opt,name=role_name,json=roleName,proto3" json:"role_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRoleRequest) Reset() {
+	*x = DeleteRoleRequest{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRoleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRoleRequest) ProtoMessage() {}
+
+func (x *DeleteRoleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRoleRequest.ProtoReflect.Descriptor instead.
+func (*DeleteRoleRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *DeleteRoleRequest) GetRoleName() string {
+	if x != nil {
+		return x.RoleName
+	}
+	return ""
+}
+
+// DeleteRoleResponse says that the role is gone.
+type DeleteRoleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRoleResponse) Reset() {
+	*x = DeleteRoleResponse{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRoleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRoleResponse) ProtoMessage() {}
+
+func (x *DeleteRoleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRoleResponse.ProtoReflect.Descriptor instead.
+func (*DeleteRoleResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
+}
+
+// ListRoleBindingsRequest has no parameters.
+type ListRoleBindingsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRoleBindingsRequest) Reset() {
+	*x = ListRoleBindingsRequest{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRoleBindingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRoleBindingsRequest) ProtoMessage() {}
+
+func (x *ListRoleBindingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRoleBindingsRequest.ProtoReflect.Descriptor instead.
+func (*ListRoleBindingsRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
+}
+
+// ListRoleBindingsResponse has all bindings.
+type ListRoleBindingsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By subject.
+	Bindings []*RoleBinding `protobuf:"bytes,1,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	// Of the last change of a role or a binding.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Somebody is admin, so that roles decide. Until then whoever is let in has
+	// all rights.
+	InForce       bool `protobuf:"varint,3,opt,name=in_force,json=inForce,proto3" json:"in_force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRoleBindingsResponse) Reset() {
+	*x = ListRoleBindingsResponse{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRoleBindingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRoleBindingsResponse) ProtoMessage() {}
+
+func (x *ListRoleBindingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRoleBindingsResponse.ProtoReflect.Descriptor instead.
+func (*ListRoleBindingsResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *ListRoleBindingsResponse) GetBindings() []*RoleBinding {
+	if x != nil {
+		return x.Bindings
+	}
+	return nil
+}
+
+func (x *ListRoleBindingsResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ListRoleBindingsResponse) GetInForce() bool {
+	if x != nil {
+		return x.InForce
+	}
+	return false
+}
+
+// PutRoleBindingRequest is a binding.
+type PutRoleBindingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who gets the roles.
+	Subject string `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
+	// The names of the roles, at most 16.
+	Roles         []string `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutRoleBindingRequest) Reset() {
+	*x = PutRoleBindingRequest{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutRoleBindingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutRoleBindingRequest) ProtoMessage() {}
+
+func (x *PutRoleBindingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutRoleBindingRequest.ProtoReflect.Descriptor instead.
+func (*PutRoleBindingRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *PutRoleBindingRequest) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *PutRoleBindingRequest) GetRoles() []string {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+// PutRoleBindingResponse tells of the binding.
+type PutRoleBindingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision of the binding.
+	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutRoleBindingResponse) Reset() {
+	*x = PutRoleBindingResponse{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutRoleBindingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutRoleBindingResponse) ProtoMessage() {}
+
+func (x *PutRoleBindingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutRoleBindingResponse.ProtoReflect.Descriptor instead.
+func (*PutRoleBindingResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *PutRoleBindingResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// DeleteRoleBindingRequest names a subject.
+type DeleteRoleBindingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who loses its roles.
+	Subject       string `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRoleBindingRequest) Reset() {
+	*x = DeleteRoleBindingRequest{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRoleBindingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRoleBindingRequest) ProtoMessage() {}
+
+func (x *DeleteRoleBindingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRoleBindingRequest.ProtoReflect.Descriptor instead.
+func (*DeleteRoleBindingRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *DeleteRoleBindingRequest) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+// DeleteRoleBindingResponse says that the subject has no roles.
+type DeleteRoleBindingResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRoleBindingResponse) Reset() {
+	*x = DeleteRoleBindingResponse{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRoleBindingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRoleBindingResponse) ProtoMessage() {}
+
+func (x *DeleteRoleBindingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRoleBindingResponse.ProtoReflect.Descriptor instead.
+func (*DeleteRoleBindingResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
+}
+
+// CanIRequest describes a call.
+type CanIRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it does, such as "invoke"; empty only asks who the caller is.
+	Verb string `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
+	// The entity type that it is about; empty is none, "*" is all.
+	EntityType string `protobuf:"bytes,2,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// The entity that it is about; empty is all of the type.
+	EntityId string `protobuf:"bytes,3,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	// The command or the query; empty is none.
+	Command       string `protobuf:"bytes,4,opt,name=command,proto3" json:"command,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CanIRequest) Reset() {
+	*x = CanIRequest{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CanIRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CanIRequest) ProtoMessage() {}
+
+func (x *CanIRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CanIRequest.ProtoReflect.Descriptor instead.
+func (*CanIRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *CanIRequest) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *CanIRequest) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *CanIRequest) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+func (x *CanIRequest) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+// CanIResponse is the answer.
+type CanIResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the caller may.
+	Allowed bool `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	// Why not, or why, in words.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What the caller is known by: "anonymous", "token", "jwt" or "certificate".
+	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The caller's name.
+	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	// The groups that it is in.
+	Groups []string `protobuf:"bytes,5,rep,name=groups,proto3" json:"groups,omitempty"`
+	// The roles that it has.
+	Roles         []string `protobuf:"bytes,6,rep,name=roles,proto3" json:"roles,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CanIResponse) Reset() {
+	*x = CanIResponse{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CanIResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CanIResponse) ProtoMessage() {}
+
+func (x *CanIResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CanIResponse.ProtoReflect.Descriptor instead.
+func (*CanIResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *CanIResponse) GetAllowed() bool {
+	if x != nil {
+		return x.Allowed
+	}
+	return false
+}
+
+func (x *CanIResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CanIResponse) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *CanIResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CanIResponse) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *CanIResponse) GetRoles() []string {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
 var File_hostd_cluster_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
@@ -2565,7 +3514,65 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1b\n" +
 	"\tmin_level\x18\x03 \x01(\rR\bminLevel\x12\x1b\n" +
 	"\tmax_level\x18\x04 \x01(\rR\bmaxLevel\x12\x1a\n" +
-	"\bobstacle\x18\x05 \x01(\tR\bobstacle2\xe6\v\n" +
+	"\bobstacle\x18\x05 \x01(\tR\bobstacle\"\x8b\x01\n" +
+	"\bRoleRule\x12\x16\n" +
+	"\x06effect\x18\x01 \x01(\tR\x06effect\x12\x14\n" +
+	"\x05verbs\x18\x02 \x03(\tR\x05verbs\x12\x14\n" +
+	"\x05types\x18\x03 \x03(\tR\x05types\x12\x1f\n" +
+	"\vid_prefixes\x18\x04 \x03(\tR\n" +
+	"idPrefixes\x12\x1a\n" +
+	"\bcommands\x18\x05 \x03(\tR\bcommands\"\x83\x01\n" +
+	"\x04Role\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
+	"\x05rules\x18\x02 \x03(\v2\x1a.hostd.cluster.v1.RoleRuleR\x05rules\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x19\n" +
+	"\bbuilt_in\x18\x04 \x01(\bR\abuiltIn\"Y\n" +
+	"\vRoleBinding\x12\x18\n" +
+	"\asubject\x18\x01 \x01(\tR\asubject\x12\x14\n" +
+	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\x12\n" +
+	"\x10ListRolesRequest\"]\n" +
+	"\x11ListRolesResponse\x12,\n" +
+	"\x05roles\x18\x01 \x03(\v2\x16.hostd.cluster.v1.RoleR\x05roles\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"v\n" +
+	"\x0ePutRoleRequest\x12&\n" +
+	"\trole_name\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\broleName\x12<\n" +
+	"\x05rules\x18\x02 \x03(\v2\x1a.hostd.cluster.v1.RoleRuleB\n" +
+	"\xbaH\a\x92\x01\x04\b\x01\x10@R\x05rules\"-\n" +
+	"\x0fPutRoleResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\";\n" +
+	"\x11DeleteRoleRequest\x12&\n" +
+	"\trole_name\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\broleName\"\x14\n" +
+	"\x12DeleteRoleResponse\"\x19\n" +
+	"\x17ListRoleBindingsRequest\"\x8c\x01\n" +
+	"\x18ListRoleBindingsResponse\x129\n" +
+	"\bbindings\x18\x01 \x03(\v2\x1d.hostd.cluster.v1.RoleBindingR\bbindings\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x19\n" +
+	"\bin_force\x18\x03 \x01(\bR\ainForce\"_\n" +
+	"\x15PutRoleBindingRequest\x12$\n" +
+	"\asubject\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\xa0\x02R\asubject\x12 \n" +
+	"\x05roles\x18\x02 \x03(\tB\n" +
+	"\xbaH\a\x92\x01\x04\b\x01\x10\x10R\x05roles\"4\n" +
+	"\x16PutRoleBindingResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"@\n" +
+	"\x18DeleteRoleBindingRequest\x12$\n" +
+	"\asubject\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\xa0\x02R\asubject\"\x1b\n" +
+	"\x19DeleteRoleBindingResponse\"\x9f\x01\n" +
+	"\vCanIRequest\x12\x1b\n" +
+	"\x04verb\x18\x01 \x01(\tB\a\xbaH\x04r\x02(\x10R\x04verb\x12(\n" +
+	"\ventity_type\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\n" +
+	"entityType\x12%\n" +
+	"\tentity_id\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\bentityId\x12\"\n" +
+	"\acommand\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\acommand\"\x96\x01\n" +
+	"\fCanIResponse\x12\x18\n" +
+	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x16\n" +
+	"\x06groups\x18\x05 \x03(\tR\x06groups\x12\x14\n" +
+	"\x05roles\x18\x06 \x03(\tR\x05roles2\x9d\x11\n" +
 	"\x0eClusterService\x12`\n" +
 	"\n" +
 	"GetCluster\x12#.hostd.cluster.v1.GetClusterRequest\x1a$.hostd.cluster.v1.GetClusterResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12`\n" +
@@ -2588,7 +3595,21 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"GetSetting\x12#.hostd.cluster.v1.GetSettingRequest\x1a$.hostd.cluster.v1.GetSettingResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12f\n" +
 	"\fListSettings\x12%.hostd.cluster.v1.ListSettingsRequest\x1a&.hostd.cluster.v1.ListSettingsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12k\n" +
-	"\rWatchSettings\x12&.hostd.cluster.v1.WatchSettingsRequest\x1a'.hostd.cluster.v1.WatchSettingsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01B;Z9github.com/hostd/hostd/api/gen/hostd/cluster/v1;clusterv1b\x06proto3"
+	"\rWatchSettings\x12&.hostd.cluster.v1.WatchSettingsRequest\x1a'.hostd.cluster.v1.WatchSettingsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12]\n" +
+	"\tListRoles\x12\".hostd.cluster.v1.ListRolesRequest\x1a#.hostd.cluster.v1.ListRolesResponse\"\a\xf0\xe4\x19\n" +
+	"\x90\x02\x01\x12T\n" +
+	"\aPutRole\x12 .hostd.cluster.v1.PutRoleRequest\x1a!.hostd.cluster.v1.PutRoleResponse\"\x04\xf0\xe4\x19\n" +
+	"\x12]\n" +
+	"\n" +
+	"DeleteRole\x12#.hostd.cluster.v1.DeleteRoleRequest\x1a$.hostd.cluster.v1.DeleteRoleResponse\"\x04\xf0\xe4\x19\n" +
+	"\x12r\n" +
+	"\x10ListRoleBindings\x12).hostd.cluster.v1.ListRoleBindingsRequest\x1a*.hostd.cluster.v1.ListRoleBindingsResponse\"\a\xf0\xe4\x19\n" +
+	"\x90\x02\x01\x12i\n" +
+	"\x0ePutRoleBinding\x12'.hostd.cluster.v1.PutRoleBindingRequest\x1a(.hostd.cluster.v1.PutRoleBindingResponse\"\x04\xf0\xe4\x19\n" +
+	"\x12r\n" +
+	"\x11DeleteRoleBinding\x12*.hostd.cluster.v1.DeleteRoleBindingRequest\x1a+.hostd.cluster.v1.DeleteRoleBindingResponse\"\x04\xf0\xe4\x19\n" +
+	"\x12N\n" +
+	"\x04CanI\x12\x1d.hostd.cluster.v1.CanIRequest\x1a\x1e.hostd.cluster.v1.CanIResponse\"\a\xf0\xe4\x19\v\x90\x02\x01B;Z9github.com/hostd/hostd/api/gen/hostd/cluster/v1;clusterv1b\x06proto3"
 
 var (
 	file_hostd_cluster_v1_cluster_proto_rawDescOnce sync.Once
@@ -2602,53 +3623,70 @@ func file_hostd_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_hostd_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
-	(*Member)(nil),                // 0: hostd.cluster.v1.Member
-	(*Trouble)(nil),               // 1: hostd.cluster.v1.Trouble
-	(*Shard)(nil),                 // 2: hostd.cluster.v1.Shard
-	(*StoppedReplica)(nil),        // 3: hostd.cluster.v1.StoppedReplica
-	(*GetClusterRequest)(nil),     // 4: hostd.cluster.v1.GetClusterRequest
-	(*GetClusterResponse)(nil),    // 5: hostd.cluster.v1.GetClusterResponse
-	(*ShardKey)(nil),              // 6: hostd.cluster.v1.ShardKey
-	(*ListShardsRequest)(nil),     // 7: hostd.cluster.v1.ListShardsRequest
-	(*ListShardsResponse)(nil),    // 8: hostd.cluster.v1.ListShardsResponse
-	(*WatchClusterRequest)(nil),   // 9: hostd.cluster.v1.WatchClusterRequest
-	(*WatchClusterResponse)(nil),  // 10: hostd.cluster.v1.WatchClusterResponse
-	(*MoveShardRequest)(nil),      // 11: hostd.cluster.v1.MoveShardRequest
-	(*MoveShardResponse)(nil),     // 12: hostd.cluster.v1.MoveShardResponse
-	(*DrainRequest)(nil),          // 13: hostd.cluster.v1.DrainRequest
-	(*DrainResponse)(nil),         // 14: hostd.cluster.v1.DrainResponse
-	(*ResumeRequest)(nil),         // 15: hostd.cluster.v1.ResumeRequest
-	(*ResumeResponse)(nil),        // 16: hostd.cluster.v1.ResumeResponse
-	(*LeaveRequest)(nil),          // 17: hostd.cluster.v1.LeaveRequest
-	(*LeaveResponse)(nil),         // 18: hostd.cluster.v1.LeaveResponse
-	(*DownRequest)(nil),           // 19: hostd.cluster.v1.DownRequest
-	(*DownResponse)(nil),          // 20: hostd.cluster.v1.DownResponse
-	(*RebalanceRequest)(nil),      // 21: hostd.cluster.v1.RebalanceRequest
-	(*RebalanceResponse)(nil),     // 22: hostd.cluster.v1.RebalanceResponse
-	(*Setting)(nil),               // 23: hostd.cluster.v1.Setting
-	(*PutSettingRequest)(nil),     // 24: hostd.cluster.v1.PutSettingRequest
-	(*PutSettingResponse)(nil),    // 25: hostd.cluster.v1.PutSettingResponse
-	(*GetSettingRequest)(nil),     // 26: hostd.cluster.v1.GetSettingRequest
-	(*GetSettingResponse)(nil),    // 27: hostd.cluster.v1.GetSettingResponse
-	(*ListSettingsRequest)(nil),   // 28: hostd.cluster.v1.ListSettingsRequest
-	(*ListSettingsResponse)(nil),  // 29: hostd.cluster.v1.ListSettingsResponse
-	(*WatchSettingsRequest)(nil),  // 30: hostd.cluster.v1.WatchSettingsRequest
-	(*WatchSettingsResponse)(nil), // 31: hostd.cluster.v1.WatchSettingsResponse
-	(*Policy)(nil),                // 32: hostd.cluster.v1.Policy
-	(*SetPolicyRequest)(nil),      // 33: hostd.cluster.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),     // 34: hostd.cluster.v1.SetPolicyResponse
-	(*RaiseLevelRequest)(nil),     // 35: hostd.cluster.v1.RaiseLevelRequest
-	(*RaiseLevelResponse)(nil),    // 36: hostd.cluster.v1.RaiseLevelResponse
-	(*InitializeRequest)(nil),     // 37: hostd.cluster.v1.InitializeRequest
-	(*InitializeResponse)(nil),    // 38: hostd.cluster.v1.InitializeResponse
-	(*NodeLevels)(nil),            // 39: hostd.cluster.v1.NodeLevels
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(*Member)(nil),                    // 0: hostd.cluster.v1.Member
+	(*Trouble)(nil),                   // 1: hostd.cluster.v1.Trouble
+	(*Shard)(nil),                     // 2: hostd.cluster.v1.Shard
+	(*StoppedReplica)(nil),            // 3: hostd.cluster.v1.StoppedReplica
+	(*GetClusterRequest)(nil),         // 4: hostd.cluster.v1.GetClusterRequest
+	(*GetClusterResponse)(nil),        // 5: hostd.cluster.v1.GetClusterResponse
+	(*ShardKey)(nil),                  // 6: hostd.cluster.v1.ShardKey
+	(*ListShardsRequest)(nil),         // 7: hostd.cluster.v1.ListShardsRequest
+	(*ListShardsResponse)(nil),        // 8: hostd.cluster.v1.ListShardsResponse
+	(*WatchClusterRequest)(nil),       // 9: hostd.cluster.v1.WatchClusterRequest
+	(*WatchClusterResponse)(nil),      // 10: hostd.cluster.v1.WatchClusterResponse
+	(*MoveShardRequest)(nil),          // 11: hostd.cluster.v1.MoveShardRequest
+	(*MoveShardResponse)(nil),         // 12: hostd.cluster.v1.MoveShardResponse
+	(*DrainRequest)(nil),              // 13: hostd.cluster.v1.DrainRequest
+	(*DrainResponse)(nil),             // 14: hostd.cluster.v1.DrainResponse
+	(*ResumeRequest)(nil),             // 15: hostd.cluster.v1.ResumeRequest
+	(*ResumeResponse)(nil),            // 16: hostd.cluster.v1.ResumeResponse
+	(*LeaveRequest)(nil),              // 17: hostd.cluster.v1.LeaveRequest
+	(*LeaveResponse)(nil),             // 18: hostd.cluster.v1.LeaveResponse
+	(*DownRequest)(nil),               // 19: hostd.cluster.v1.DownRequest
+	(*DownResponse)(nil),              // 20: hostd.cluster.v1.DownResponse
+	(*RebalanceRequest)(nil),          // 21: hostd.cluster.v1.RebalanceRequest
+	(*RebalanceResponse)(nil),         // 22: hostd.cluster.v1.RebalanceResponse
+	(*Setting)(nil),                   // 23: hostd.cluster.v1.Setting
+	(*PutSettingRequest)(nil),         // 24: hostd.cluster.v1.PutSettingRequest
+	(*PutSettingResponse)(nil),        // 25: hostd.cluster.v1.PutSettingResponse
+	(*GetSettingRequest)(nil),         // 26: hostd.cluster.v1.GetSettingRequest
+	(*GetSettingResponse)(nil),        // 27: hostd.cluster.v1.GetSettingResponse
+	(*ListSettingsRequest)(nil),       // 28: hostd.cluster.v1.ListSettingsRequest
+	(*ListSettingsResponse)(nil),      // 29: hostd.cluster.v1.ListSettingsResponse
+	(*WatchSettingsRequest)(nil),      // 30: hostd.cluster.v1.WatchSettingsRequest
+	(*WatchSettingsResponse)(nil),     // 31: hostd.cluster.v1.WatchSettingsResponse
+	(*Policy)(nil),                    // 32: hostd.cluster.v1.Policy
+	(*SetPolicyRequest)(nil),          // 33: hostd.cluster.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),         // 34: hostd.cluster.v1.SetPolicyResponse
+	(*RaiseLevelRequest)(nil),         // 35: hostd.cluster.v1.RaiseLevelRequest
+	(*RaiseLevelResponse)(nil),        // 36: hostd.cluster.v1.RaiseLevelResponse
+	(*InitializeRequest)(nil),         // 37: hostd.cluster.v1.InitializeRequest
+	(*InitializeResponse)(nil),        // 38: hostd.cluster.v1.InitializeResponse
+	(*NodeLevels)(nil),                // 39: hostd.cluster.v1.NodeLevels
+	(*RoleRule)(nil),                  // 40: hostd.cluster.v1.RoleRule
+	(*Role)(nil),                      // 41: hostd.cluster.v1.Role
+	(*RoleBinding)(nil),               // 42: hostd.cluster.v1.RoleBinding
+	(*ListRolesRequest)(nil),          // 43: hostd.cluster.v1.ListRolesRequest
+	(*ListRolesResponse)(nil),         // 44: hostd.cluster.v1.ListRolesResponse
+	(*PutRoleRequest)(nil),            // 45: hostd.cluster.v1.PutRoleRequest
+	(*PutRoleResponse)(nil),           // 46: hostd.cluster.v1.PutRoleResponse
+	(*DeleteRoleRequest)(nil),         // 47: hostd.cluster.v1.DeleteRoleRequest
+	(*DeleteRoleResponse)(nil),        // 48: hostd.cluster.v1.DeleteRoleResponse
+	(*ListRoleBindingsRequest)(nil),   // 49: hostd.cluster.v1.ListRoleBindingsRequest
+	(*ListRoleBindingsResponse)(nil),  // 50: hostd.cluster.v1.ListRoleBindingsResponse
+	(*PutRoleBindingRequest)(nil),     // 51: hostd.cluster.v1.PutRoleBindingRequest
+	(*PutRoleBindingResponse)(nil),    // 52: hostd.cluster.v1.PutRoleBindingResponse
+	(*DeleteRoleBindingRequest)(nil),  // 53: hostd.cluster.v1.DeleteRoleBindingRequest
+	(*DeleteRoleBindingResponse)(nil), // 54: hostd.cluster.v1.DeleteRoleBindingResponse
+	(*CanIRequest)(nil),               // 55: hostd.cluster.v1.CanIRequest
+	(*CanIResponse)(nil),              // 56: hostd.cluster.v1.CanIResponse
+	(*timestamppb.Timestamp)(nil),     // 57: google.protobuf.Timestamp
 }
 var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	1,  // 0: hostd.cluster.v1.Member.trouble:type_name -> hostd.cluster.v1.Trouble
-	40, // 1: hostd.cluster.v1.Trouble.until:type_name -> google.protobuf.Timestamp
+	57, // 1: hostd.cluster.v1.Trouble.until:type_name -> google.protobuf.Timestamp
 	3,  // 2: hostd.cluster.v1.Shard.stopped:type_name -> hostd.cluster.v1.StoppedReplica
 	0,  // 3: hostd.cluster.v1.GetClusterResponse.members:type_name -> hostd.cluster.v1.Member
 	6,  // 4: hostd.cluster.v1.GetClusterResponse.shard_keys:type_name -> hostd.cluster.v1.ShardKey
@@ -2661,43 +3699,61 @@ var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	23, // 11: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
 	32, // 12: hostd.cluster.v1.SetPolicyResponse.policy:type_name -> hostd.cluster.v1.Policy
 	39, // 13: hostd.cluster.v1.RaiseLevelResponse.nodes:type_name -> hostd.cluster.v1.NodeLevels
-	4,  // 14: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
-	7,  // 15: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
-	9,  // 16: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
-	11, // 17: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
-	13, // 18: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
-	15, // 19: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
-	17, // 20: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
-	19, // 21: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
-	21, // 22: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
-	35, // 23: hostd.cluster.v1.ClusterService.RaiseLevel:input_type -> hostd.cluster.v1.RaiseLevelRequest
-	37, // 24: hostd.cluster.v1.ClusterService.Initialize:input_type -> hostd.cluster.v1.InitializeRequest
-	33, // 25: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
-	24, // 26: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
-	26, // 27: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
-	28, // 28: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
-	30, // 29: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
-	5,  // 30: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
-	8,  // 31: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
-	10, // 32: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
-	12, // 33: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
-	14, // 34: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
-	16, // 35: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
-	18, // 36: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
-	20, // 37: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
-	22, // 38: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
-	36, // 39: hostd.cluster.v1.ClusterService.RaiseLevel:output_type -> hostd.cluster.v1.RaiseLevelResponse
-	38, // 40: hostd.cluster.v1.ClusterService.Initialize:output_type -> hostd.cluster.v1.InitializeResponse
-	34, // 41: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
-	25, // 42: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
-	27, // 43: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
-	29, // 44: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
-	31, // 45: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
-	30, // [30:46] is the sub-list for method output_type
-	14, // [14:30] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	40, // 14: hostd.cluster.v1.Role.rules:type_name -> hostd.cluster.v1.RoleRule
+	41, // 15: hostd.cluster.v1.ListRolesResponse.roles:type_name -> hostd.cluster.v1.Role
+	40, // 16: hostd.cluster.v1.PutRoleRequest.rules:type_name -> hostd.cluster.v1.RoleRule
+	42, // 17: hostd.cluster.v1.ListRoleBindingsResponse.bindings:type_name -> hostd.cluster.v1.RoleBinding
+	4,  // 18: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
+	7,  // 19: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
+	9,  // 20: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
+	11, // 21: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
+	13, // 22: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
+	15, // 23: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
+	17, // 24: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
+	19, // 25: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
+	21, // 26: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
+	35, // 27: hostd.cluster.v1.ClusterService.RaiseLevel:input_type -> hostd.cluster.v1.RaiseLevelRequest
+	37, // 28: hostd.cluster.v1.ClusterService.Initialize:input_type -> hostd.cluster.v1.InitializeRequest
+	33, // 29: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
+	24, // 30: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
+	26, // 31: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
+	28, // 32: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
+	30, // 33: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
+	43, // 34: hostd.cluster.v1.ClusterService.ListRoles:input_type -> hostd.cluster.v1.ListRolesRequest
+	45, // 35: hostd.cluster.v1.ClusterService.PutRole:input_type -> hostd.cluster.v1.PutRoleRequest
+	47, // 36: hostd.cluster.v1.ClusterService.DeleteRole:input_type -> hostd.cluster.v1.DeleteRoleRequest
+	49, // 37: hostd.cluster.v1.ClusterService.ListRoleBindings:input_type -> hostd.cluster.v1.ListRoleBindingsRequest
+	51, // 38: hostd.cluster.v1.ClusterService.PutRoleBinding:input_type -> hostd.cluster.v1.PutRoleBindingRequest
+	53, // 39: hostd.cluster.v1.ClusterService.DeleteRoleBinding:input_type -> hostd.cluster.v1.DeleteRoleBindingRequest
+	55, // 40: hostd.cluster.v1.ClusterService.CanI:input_type -> hostd.cluster.v1.CanIRequest
+	5,  // 41: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
+	8,  // 42: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
+	10, // 43: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
+	12, // 44: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
+	14, // 45: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
+	16, // 46: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
+	18, // 47: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
+	20, // 48: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
+	22, // 49: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
+	36, // 50: hostd.cluster.v1.ClusterService.RaiseLevel:output_type -> hostd.cluster.v1.RaiseLevelResponse
+	38, // 51: hostd.cluster.v1.ClusterService.Initialize:output_type -> hostd.cluster.v1.InitializeResponse
+	34, // 52: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
+	25, // 53: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
+	27, // 54: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
+	29, // 55: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
+	31, // 56: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
+	44, // 57: hostd.cluster.v1.ClusterService.ListRoles:output_type -> hostd.cluster.v1.ListRolesResponse
+	46, // 58: hostd.cluster.v1.ClusterService.PutRole:output_type -> hostd.cluster.v1.PutRoleResponse
+	48, // 59: hostd.cluster.v1.ClusterService.DeleteRole:output_type -> hostd.cluster.v1.DeleteRoleResponse
+	50, // 60: hostd.cluster.v1.ClusterService.ListRoleBindings:output_type -> hostd.cluster.v1.ListRoleBindingsResponse
+	52, // 61: hostd.cluster.v1.ClusterService.PutRoleBinding:output_type -> hostd.cluster.v1.PutRoleBindingResponse
+	54, // 62: hostd.cluster.v1.ClusterService.DeleteRoleBinding:output_type -> hostd.cluster.v1.DeleteRoleBindingResponse
+	56, // 63: hostd.cluster.v1.ClusterService.CanI:output_type -> hostd.cluster.v1.CanIResponse
+	41, // [41:64] is the sub-list for method output_type
+	18, // [18:41] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_hostd_cluster_v1_cluster_proto_init() }
@@ -2712,7 +3768,7 @@ func file_hostd_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_cluster_v1_cluster_proto_rawDesc), len(file_hostd_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   40,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

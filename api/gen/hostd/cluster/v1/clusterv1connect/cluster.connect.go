@@ -80,6 +80,25 @@ const (
 	// ClusterServiceWatchSettingsProcedure is the fully-qualified name of the ClusterService's
 	// WatchSettings RPC.
 	ClusterServiceWatchSettingsProcedure = "/hostd.cluster.v1.ClusterService/WatchSettings"
+	// ClusterServiceListRolesProcedure is the fully-qualified name of the ClusterService's ListRoles
+	// RPC.
+	ClusterServiceListRolesProcedure = "/hostd.cluster.v1.ClusterService/ListRoles"
+	// ClusterServicePutRoleProcedure is the fully-qualified name of the ClusterService's PutRole RPC.
+	ClusterServicePutRoleProcedure = "/hostd.cluster.v1.ClusterService/PutRole"
+	// ClusterServiceDeleteRoleProcedure is the fully-qualified name of the ClusterService's DeleteRole
+	// RPC.
+	ClusterServiceDeleteRoleProcedure = "/hostd.cluster.v1.ClusterService/DeleteRole"
+	// ClusterServiceListRoleBindingsProcedure is the fully-qualified name of the ClusterService's
+	// ListRoleBindings RPC.
+	ClusterServiceListRoleBindingsProcedure = "/hostd.cluster.v1.ClusterService/ListRoleBindings"
+	// ClusterServicePutRoleBindingProcedure is the fully-qualified name of the ClusterService's
+	// PutRoleBinding RPC.
+	ClusterServicePutRoleBindingProcedure = "/hostd.cluster.v1.ClusterService/PutRoleBinding"
+	// ClusterServiceDeleteRoleBindingProcedure is the fully-qualified name of the ClusterService's
+	// DeleteRoleBinding RPC.
+	ClusterServiceDeleteRoleBindingProcedure = "/hostd.cluster.v1.ClusterService/DeleteRoleBinding"
+	// ClusterServiceCanIProcedure is the fully-qualified name of the ClusterService's CanI RPC.
+	ClusterServiceCanIProcedure = "/hostd.cluster.v1.ClusterService/CanI"
 )
 
 // ClusterServiceClient is a client for the hostd.cluster.v1.ClusterService service.
@@ -138,6 +157,25 @@ type ClusterServiceClient interface {
 	ListSettings(context.Context, *connect.Request[v1.ListSettingsRequest]) (*connect.Response[v1.ListSettingsResponse], error)
 	// WatchSettings sends every setting under a prefix, then every change.
 	WatchSettings(context.Context, *connect.Request[v1.WatchSettingsRequest]) (*connect.ServerStreamForClient[v1.WatchSettingsResponse], error)
+	// ListRoles lists the roles that are built in and those that were put, from
+	// this node's copy.
+	ListRoles(context.Context, *connect.Request[v1.ListRolesRequest]) (*connect.Response[v1.ListRolesResponse], error)
+	// PutRole keeps a role, in the place of the one of that name. It returns when
+	// that is durable. It needs level 2 of the cluster.
+	PutRole(context.Context, *connect.Request[v1.PutRoleRequest]) (*connect.Response[v1.PutRoleResponse], error)
+	// DeleteRole removes a role. It is refused while somebody has it.
+	DeleteRole(context.Context, *connect.Request[v1.DeleteRoleRequest]) (*connect.Response[v1.DeleteRoleResponse], error)
+	// ListRoleBindings lists who has which roles, from this node's copy.
+	ListRoleBindings(context.Context, *connect.Request[v1.ListRoleBindingsRequest]) (*connect.Response[v1.ListRoleBindingsResponse], error)
+	// PutRoleBinding gives a subject roles, in the place of those that it has. It
+	// returns when that is durable. Roles decide from the moment on when somebody
+	// is admin. The last one who is admin stays.
+	PutRoleBinding(context.Context, *connect.Request[v1.PutRoleBindingRequest]) (*connect.Response[v1.PutRoleBindingResponse], error)
+	// DeleteRoleBinding takes all roles from a subject. It is refused for the last
+	// one who is admin.
+	DeleteRoleBinding(context.Context, *connect.Request[v1.DeleteRoleBindingRequest]) (*connect.Response[v1.DeleteRoleBindingResponse], error)
+	// CanI says who the caller is, and whether it may make a call.
+	CanI(context.Context, *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error)
 }
 
 // NewClusterServiceClient constructs a client for the hostd.cluster.v1.ClusterService service. By
@@ -253,27 +291,79 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		listRoles: connect.NewClient[v1.ListRolesRequest, v1.ListRolesResponse](
+			httpClient,
+			baseURL+ClusterServiceListRolesProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ListRoles")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		putRole: connect.NewClient[v1.PutRoleRequest, v1.PutRoleResponse](
+			httpClient,
+			baseURL+ClusterServicePutRoleProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("PutRole")),
+			connect.WithClientOptions(opts...),
+		),
+		deleteRole: connect.NewClient[v1.DeleteRoleRequest, v1.DeleteRoleResponse](
+			httpClient,
+			baseURL+ClusterServiceDeleteRoleProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("DeleteRole")),
+			connect.WithClientOptions(opts...),
+		),
+		listRoleBindings: connect.NewClient[v1.ListRoleBindingsRequest, v1.ListRoleBindingsResponse](
+			httpClient,
+			baseURL+ClusterServiceListRoleBindingsProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ListRoleBindings")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		putRoleBinding: connect.NewClient[v1.PutRoleBindingRequest, v1.PutRoleBindingResponse](
+			httpClient,
+			baseURL+ClusterServicePutRoleBindingProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("PutRoleBinding")),
+			connect.WithClientOptions(opts...),
+		),
+		deleteRoleBinding: connect.NewClient[v1.DeleteRoleBindingRequest, v1.DeleteRoleBindingResponse](
+			httpClient,
+			baseURL+ClusterServiceDeleteRoleBindingProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("DeleteRoleBinding")),
+			connect.WithClientOptions(opts...),
+		),
+		canI: connect.NewClient[v1.CanIRequest, v1.CanIResponse](
+			httpClient,
+			baseURL+ClusterServiceCanIProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("CanI")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // clusterServiceClient implements ClusterServiceClient.
 type clusterServiceClient struct {
-	getCluster    *connect.Client[v1.GetClusterRequest, v1.GetClusterResponse]
-	listShards    *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
-	watchCluster  *connect.Client[v1.WatchClusterRequest, v1.WatchClusterResponse]
-	moveShard     *connect.Client[v1.MoveShardRequest, v1.MoveShardResponse]
-	drain         *connect.Client[v1.DrainRequest, v1.DrainResponse]
-	resume        *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
-	leave         *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
-	down          *connect.Client[v1.DownRequest, v1.DownResponse]
-	rebalance     *connect.Client[v1.RebalanceRequest, v1.RebalanceResponse]
-	raiseLevel    *connect.Client[v1.RaiseLevelRequest, v1.RaiseLevelResponse]
-	initialize    *connect.Client[v1.InitializeRequest, v1.InitializeResponse]
-	setPolicy     *connect.Client[v1.SetPolicyRequest, v1.SetPolicyResponse]
-	putSetting    *connect.Client[v1.PutSettingRequest, v1.PutSettingResponse]
-	getSetting    *connect.Client[v1.GetSettingRequest, v1.GetSettingResponse]
-	listSettings  *connect.Client[v1.ListSettingsRequest, v1.ListSettingsResponse]
-	watchSettings *connect.Client[v1.WatchSettingsRequest, v1.WatchSettingsResponse]
+	getCluster        *connect.Client[v1.GetClusterRequest, v1.GetClusterResponse]
+	listShards        *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
+	watchCluster      *connect.Client[v1.WatchClusterRequest, v1.WatchClusterResponse]
+	moveShard         *connect.Client[v1.MoveShardRequest, v1.MoveShardResponse]
+	drain             *connect.Client[v1.DrainRequest, v1.DrainResponse]
+	resume            *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
+	leave             *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
+	down              *connect.Client[v1.DownRequest, v1.DownResponse]
+	rebalance         *connect.Client[v1.RebalanceRequest, v1.RebalanceResponse]
+	raiseLevel        *connect.Client[v1.RaiseLevelRequest, v1.RaiseLevelResponse]
+	initialize        *connect.Client[v1.InitializeRequest, v1.InitializeResponse]
+	setPolicy         *connect.Client[v1.SetPolicyRequest, v1.SetPolicyResponse]
+	putSetting        *connect.Client[v1.PutSettingRequest, v1.PutSettingResponse]
+	getSetting        *connect.Client[v1.GetSettingRequest, v1.GetSettingResponse]
+	listSettings      *connect.Client[v1.ListSettingsRequest, v1.ListSettingsResponse]
+	watchSettings     *connect.Client[v1.WatchSettingsRequest, v1.WatchSettingsResponse]
+	listRoles         *connect.Client[v1.ListRolesRequest, v1.ListRolesResponse]
+	putRole           *connect.Client[v1.PutRoleRequest, v1.PutRoleResponse]
+	deleteRole        *connect.Client[v1.DeleteRoleRequest, v1.DeleteRoleResponse]
+	listRoleBindings  *connect.Client[v1.ListRoleBindingsRequest, v1.ListRoleBindingsResponse]
+	putRoleBinding    *connect.Client[v1.PutRoleBindingRequest, v1.PutRoleBindingResponse]
+	deleteRoleBinding *connect.Client[v1.DeleteRoleBindingRequest, v1.DeleteRoleBindingResponse]
+	canI              *connect.Client[v1.CanIRequest, v1.CanIResponse]
 }
 
 // GetCluster calls hostd.cluster.v1.ClusterService.GetCluster.
@@ -356,6 +446,41 @@ func (c *clusterServiceClient) WatchSettings(ctx context.Context, req *connect.R
 	return c.watchSettings.CallServerStream(ctx, req)
 }
 
+// ListRoles calls hostd.cluster.v1.ClusterService.ListRoles.
+func (c *clusterServiceClient) ListRoles(ctx context.Context, req *connect.Request[v1.ListRolesRequest]) (*connect.Response[v1.ListRolesResponse], error) {
+	return c.listRoles.CallUnary(ctx, req)
+}
+
+// PutRole calls hostd.cluster.v1.ClusterService.PutRole.
+func (c *clusterServiceClient) PutRole(ctx context.Context, req *connect.Request[v1.PutRoleRequest]) (*connect.Response[v1.PutRoleResponse], error) {
+	return c.putRole.CallUnary(ctx, req)
+}
+
+// DeleteRole calls hostd.cluster.v1.ClusterService.DeleteRole.
+func (c *clusterServiceClient) DeleteRole(ctx context.Context, req *connect.Request[v1.DeleteRoleRequest]) (*connect.Response[v1.DeleteRoleResponse], error) {
+	return c.deleteRole.CallUnary(ctx, req)
+}
+
+// ListRoleBindings calls hostd.cluster.v1.ClusterService.ListRoleBindings.
+func (c *clusterServiceClient) ListRoleBindings(ctx context.Context, req *connect.Request[v1.ListRoleBindingsRequest]) (*connect.Response[v1.ListRoleBindingsResponse], error) {
+	return c.listRoleBindings.CallUnary(ctx, req)
+}
+
+// PutRoleBinding calls hostd.cluster.v1.ClusterService.PutRoleBinding.
+func (c *clusterServiceClient) PutRoleBinding(ctx context.Context, req *connect.Request[v1.PutRoleBindingRequest]) (*connect.Response[v1.PutRoleBindingResponse], error) {
+	return c.putRoleBinding.CallUnary(ctx, req)
+}
+
+// DeleteRoleBinding calls hostd.cluster.v1.ClusterService.DeleteRoleBinding.
+func (c *clusterServiceClient) DeleteRoleBinding(ctx context.Context, req *connect.Request[v1.DeleteRoleBindingRequest]) (*connect.Response[v1.DeleteRoleBindingResponse], error) {
+	return c.deleteRoleBinding.CallUnary(ctx, req)
+}
+
+// CanI calls hostd.cluster.v1.ClusterService.CanI.
+func (c *clusterServiceClient) CanI(ctx context.Context, req *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error) {
+	return c.canI.CallUnary(ctx, req)
+}
+
 // ClusterServiceHandler is an implementation of the hostd.cluster.v1.ClusterService service.
 type ClusterServiceHandler interface {
 	// GetCluster describes the members as this node sees them.
@@ -412,6 +537,25 @@ type ClusterServiceHandler interface {
 	ListSettings(context.Context, *connect.Request[v1.ListSettingsRequest]) (*connect.Response[v1.ListSettingsResponse], error)
 	// WatchSettings sends every setting under a prefix, then every change.
 	WatchSettings(context.Context, *connect.Request[v1.WatchSettingsRequest], *connect.ServerStream[v1.WatchSettingsResponse]) error
+	// ListRoles lists the roles that are built in and those that were put, from
+	// this node's copy.
+	ListRoles(context.Context, *connect.Request[v1.ListRolesRequest]) (*connect.Response[v1.ListRolesResponse], error)
+	// PutRole keeps a role, in the place of the one of that name. It returns when
+	// that is durable. It needs level 2 of the cluster.
+	PutRole(context.Context, *connect.Request[v1.PutRoleRequest]) (*connect.Response[v1.PutRoleResponse], error)
+	// DeleteRole removes a role. It is refused while somebody has it.
+	DeleteRole(context.Context, *connect.Request[v1.DeleteRoleRequest]) (*connect.Response[v1.DeleteRoleResponse], error)
+	// ListRoleBindings lists who has which roles, from this node's copy.
+	ListRoleBindings(context.Context, *connect.Request[v1.ListRoleBindingsRequest]) (*connect.Response[v1.ListRoleBindingsResponse], error)
+	// PutRoleBinding gives a subject roles, in the place of those that it has. It
+	// returns when that is durable. Roles decide from the moment on when somebody
+	// is admin. The last one who is admin stays.
+	PutRoleBinding(context.Context, *connect.Request[v1.PutRoleBindingRequest]) (*connect.Response[v1.PutRoleBindingResponse], error)
+	// DeleteRoleBinding takes all roles from a subject. It is refused for the last
+	// one who is admin.
+	DeleteRoleBinding(context.Context, *connect.Request[v1.DeleteRoleBindingRequest]) (*connect.Response[v1.DeleteRoleBindingResponse], error)
+	// CanI says who the caller is, and whether it may make a call.
+	CanI(context.Context, *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error)
 }
 
 // NewClusterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -523,6 +667,51 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceListRolesHandler := connect.NewUnaryHandler(
+		ClusterServiceListRolesProcedure,
+		svc.ListRoles,
+		connect.WithSchema(clusterServiceMethods.ByName("ListRoles")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServicePutRoleHandler := connect.NewUnaryHandler(
+		ClusterServicePutRoleProcedure,
+		svc.PutRole,
+		connect.WithSchema(clusterServiceMethods.ByName("PutRole")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceDeleteRoleHandler := connect.NewUnaryHandler(
+		ClusterServiceDeleteRoleProcedure,
+		svc.DeleteRole,
+		connect.WithSchema(clusterServiceMethods.ByName("DeleteRole")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceListRoleBindingsHandler := connect.NewUnaryHandler(
+		ClusterServiceListRoleBindingsProcedure,
+		svc.ListRoleBindings,
+		connect.WithSchema(clusterServiceMethods.ByName("ListRoleBindings")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServicePutRoleBindingHandler := connect.NewUnaryHandler(
+		ClusterServicePutRoleBindingProcedure,
+		svc.PutRoleBinding,
+		connect.WithSchema(clusterServiceMethods.ByName("PutRoleBinding")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceDeleteRoleBindingHandler := connect.NewUnaryHandler(
+		ClusterServiceDeleteRoleBindingProcedure,
+		svc.DeleteRoleBinding,
+		connect.WithSchema(clusterServiceMethods.ByName("DeleteRoleBinding")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceCanIHandler := connect.NewUnaryHandler(
+		ClusterServiceCanIProcedure,
+		svc.CanI,
+		connect.WithSchema(clusterServiceMethods.ByName("CanI")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/hostd.cluster.v1.ClusterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ClusterServiceGetClusterProcedure:
@@ -557,6 +746,20 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceListSettingsHandler.ServeHTTP(w, r)
 		case ClusterServiceWatchSettingsProcedure:
 			clusterServiceWatchSettingsHandler.ServeHTTP(w, r)
+		case ClusterServiceListRolesProcedure:
+			clusterServiceListRolesHandler.ServeHTTP(w, r)
+		case ClusterServicePutRoleProcedure:
+			clusterServicePutRoleHandler.ServeHTTP(w, r)
+		case ClusterServiceDeleteRoleProcedure:
+			clusterServiceDeleteRoleHandler.ServeHTTP(w, r)
+		case ClusterServiceListRoleBindingsProcedure:
+			clusterServiceListRoleBindingsHandler.ServeHTTP(w, r)
+		case ClusterServicePutRoleBindingProcedure:
+			clusterServicePutRoleBindingHandler.ServeHTTP(w, r)
+		case ClusterServiceDeleteRoleBindingProcedure:
+			clusterServiceDeleteRoleBindingHandler.ServeHTTP(w, r)
+		case ClusterServiceCanIProcedure:
+			clusterServiceCanIHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -628,4 +831,32 @@ func (UnimplementedClusterServiceHandler) ListSettings(context.Context, *connect
 
 func (UnimplementedClusterServiceHandler) WatchSettings(context.Context, *connect.Request[v1.WatchSettingsRequest], *connect.ServerStream[v1.WatchSettingsResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.WatchSettings is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) ListRoles(context.Context, *connect.Request[v1.ListRolesRequest]) (*connect.Response[v1.ListRolesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.ListRoles is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) PutRole(context.Context, *connect.Request[v1.PutRoleRequest]) (*connect.Response[v1.PutRoleResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.PutRole is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) DeleteRole(context.Context, *connect.Request[v1.DeleteRoleRequest]) (*connect.Response[v1.DeleteRoleResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.DeleteRole is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) ListRoleBindings(context.Context, *connect.Request[v1.ListRoleBindingsRequest]) (*connect.Response[v1.ListRoleBindingsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.ListRoleBindings is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) PutRoleBinding(context.Context, *connect.Request[v1.PutRoleBindingRequest]) (*connect.Response[v1.PutRoleBindingResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.PutRoleBinding is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) DeleteRoleBinding(context.Context, *connect.Request[v1.DeleteRoleBindingRequest]) (*connect.Response[v1.DeleteRoleBindingResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.DeleteRoleBinding is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) CanI(context.Context, *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.CanI is not implemented"))
 }

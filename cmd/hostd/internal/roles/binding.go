@@ -1,0 +1,75 @@
+package roles
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/sharding/access"
+)
+
+// NewBinding makes the commands about who has which roles.
+func NewBinding(std cli.Stdio) *cobra.Command {
+	return cli.Group("binding", "Say who has which roles",
+		newBindingList(std), newBindingPut(std), newBindingRemove(std))
+}
+
+// bindings are those of the cluster, as they are shown.
+type bindings struct {
+	Bindings []*cli.Object `json:"bindings"`
+	Revision uint64        `json:"revision"`
+	InForce  bool          `json:"inForce"`
+	shown    []*clusterv1.RoleBinding
+}
+
+// Remark implements cli.Remark.
+func (b *bindings) Remark() (line string, failure error) {
+	if b.InForce {
+		return "", nil
+	}
+	return "nobody is " + access.RoleAdmin + ": roles decide nothing, and whoever is let in has all rights", nil
+}
+
+func newBindingList(std cli.Stdio) *cobra.Command {
+	return cli.Ask(std, "ls", "List who has which roles", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*bindings, error) {
+		res, err := s.RoleBindings(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &bindings{Bindings: cli.Views(res.GetBindings()), Revision: res.GetRevision(), InForce: res.GetInForce(), shown: res.GetBindings()}, nil
+	}, func(w io.Writer, v *bindings) {
+		cli.Table(w, "SUBJECT\tROLES\tREVISION", func(row func(...any)) {
+			for _, b := range v.shown {
+				row(b.GetSubject(), strings.Join(b.GetRoles(), ","), b.GetRevision())
+			}
+		})
+	})
+}
+
+func newBindingPut(std cli.Stdio) *cobra.Command {
+	c := cli.Order(std, "put SUBJECT ROLE...", "Give a subject roles, in the place of those that it has", 2, -1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		revision, err := s.PutRoleBinding(ctx, args[0], args[1:]...)
+		return fmt.Sprintf("revision %d", revision), err
+	})
+	c.Long = "Gives a subject roles, in the place of those that it has. SUBJECT is token:NAME, jwt:NAME, certificate:NAME, group:NAME or anonymous. " +
+		"Once somebody has the role " + access.RoleAdmin + ", every call is held to the roles of its caller; the last who has it keeps it.\n\n" +
+		"  hostd binding put token:ci invoker"
+	cli.Before(c, func(args []string) error {
+		if err := (access.Binding{Subject: args[0], Roles: args[1:]}).Check(); err != nil {
+			return cli.Usage(err)
+		}
+		return nil
+	})
+	return c
+}
+
+func newBindingRemove(std cli.Stdio) *cobra.Command {
+	return cli.Order(std, "rm SUBJECT", "Take all roles from a subject", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		return args[0] + " has no roles", s.DeleteRoleBinding(ctx, args[0])
+	})
+}

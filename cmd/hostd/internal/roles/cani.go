@@ -1,0 +1,59 @@
+package roles
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// NewAuth makes the commands about what a caller may do itself.
+func NewAuth(std cli.Stdio) *cobra.Command {
+	return cli.Group("auth", "Ask what you may do", newCanI(std))
+}
+
+// answer is what a node says of its caller.
+type answer struct {
+	*cli.Object
+	res *clusterv1.CanIResponse
+}
+
+// Remark implements cli.Remark: who may not ends with exit code 1.
+func (a *answer) Remark() (line string, failure error) {
+	if !a.res.GetAllowed() {
+		return a.res.GetReason(), &cli.ExitError{Code: cli.ExitFailed}
+	}
+	return a.res.GetReason(), nil
+}
+
+func newCanI(std cli.Stdio) *cobra.Command {
+	c := cli.Ask(std, "can-i [VERB [TYPE[/ID] [COMMAND]]]", "Say whether you may make a call, or who you are", 0, 3, func(ctx context.Context, s *cli.Session, args []string) (*answer, error) {
+		about := &clusterv1.CanIRequest{}
+		for i, into := range []*string{&about.Verb, &about.EntityType, &about.Command} {
+			if i < len(args) {
+				*into = args[i]
+			}
+		}
+		about.EntityType, about.EntityId, _ = strings.Cut(about.EntityType, "/")
+		res, err := s.CanI(ctx, about)
+		if err != nil {
+			return nil, err
+		}
+		return &answer{cli.View(res), res}, nil
+	}, func(w io.Writer, a *answer) {
+		fmt.Fprintln(w, map[bool]string{true: "yes", false: "no"}[a.res.GetAllowed()])
+		who := a.res.GetKind()
+		if a.res.GetName() != "" {
+			who += ":" + a.res.GetName()
+		}
+		fmt.Fprintln(w, cli.Clean(fmt.Sprintf("%s, groups %s, roles %s", who, all(a.res.GetGroups()), all(a.res.GetRoles()))))
+	})
+	c.Long = "Says whether you may make a call, and by which roles; without VERB who you are for the cluster. It ends with exit code 1 where you may not.\n\n" +
+		"  hostd auth can-i invoke order/al-1 add\n  hostd auth can-i read '*'"
+	return c
+}

@@ -1,0 +1,127 @@
+package roles
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/sharding/access"
+)
+
+// maxRulesBytes bounds a file of rules.
+const maxRulesBytes = 1 << 20
+
+// NewRole makes the commands about roles.
+func NewRole(std cli.Stdio) *cobra.Command {
+	return cli.Group("role", "Say what those may do who have a role",
+		newRoleList(std), newRoleDescribe(std), newRolePut(std), newRoleRemove(std))
+}
+
+func newRoleList(std cli.Stdio) *cobra.Command {
+	return cli.Ask(std, "ls", "List the roles of the cluster", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*clusterv1.ListRolesResponse, error) {
+		roles, err := s.Roles(ctx)
+		return &clusterv1.ListRolesResponse{Roles: roles}, err
+	}, func(w io.Writer, v *clusterv1.ListRolesResponse) {
+		cli.Table(w, "ROLE\tRULES\tREVISION\tBUILT IN", func(row func(...any)) {
+			for _, r := range v.GetRoles() {
+				row(r.GetName(), len(r.GetRules()), r.GetRevision(), r.GetBuiltIn())
+			}
+		})
+	})
+}
+
+func newRoleDescribe(std cli.Stdio) *cobra.Command {
+	return cli.Ask(std, "describe ROLE", "Print the rules of a role", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (*clusterv1.Role, error) {
+		roles, err := s.Roles(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range roles {
+			if r.GetName() == args[0] {
+				return r, nil
+			}
+		}
+		return nil, cli.Hint(fmt.Errorf("there is no role %q", args[0]), "'hostd role ls' lists the roles.")
+	}, func(w io.Writer, v *clusterv1.Role) {
+		cli.Table(w, "EFFECT\tVERBS\tTYPES\tID PREFIXES\tCOMMANDS", func(row func(...any)) {
+			for _, r := range v.GetRules() {
+				row(r.GetEffect(), all(r.GetVerbs()), all(r.GetTypes()), all(r.GetIdPrefixes()), all(r.GetCommands()))
+			}
+		})
+	})
+}
+
+// all words a list of a rule: one that is missing matches everything.
+func all(list []string) string {
+	if len(list) == 0 {
+		return "-"
+	}
+	return strings.Join(list, ",")
+}
+
+func newRolePut(std cli.Stdio) *cobra.Command {
+	var file string
+	var rules []*clusterv1.RoleRule
+	c := cli.Order(std, "put ROLE --file FILE", "Keep a role, in the place of the one of that name", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		revision, err := s.PutRole(ctx, args[0], rules...)
+		return fmt.Sprintf("revision %d", revision), err
+	})
+	c.Long = "Keeps a role, in the place of the one of that name. FILE has its rules as a list of JSON objects:\n\n" +
+		`  [{"effect": "allow", "verbs": ["invoke"], "types": ["order"], "idPrefixes": ["${principal.name}/"], "commands": ["add"]}]` + "\n\n" +
+		"A list that is missing matches everything. - is standard input."
+	c.Flags().StringVar(&file, "file", "", "`file` with the rules; - is standard input")
+	cli.Before(c, func(args []string) (err error) {
+		if file == "" {
+			return cli.Usagef("--file is missing: it names the file with the rules")
+		}
+		rules, err = readRules(c.Context(), args[0], file, std.In)
+		return err
+	})
+	return c
+}
+
+// readRules reads the rules of a role. What the nodes would refuse is a fault of
+// the command line.
+func readRules(ctx context.Context, name, file string, in io.Reader) ([]*clusterv1.RoleRule, error) {
+	var text []byte
+	var err error
+	if file == "-" {
+		text, err = io.ReadAll(io.LimitReader(in, maxRulesBytes))
+	} else {
+		text, err = cli.ReadFile(ctx, file, maxRulesBytes)
+	}
+	if err != nil {
+		return nil, cli.Usage(err)
+	}
+	role := access.Role{Name: name}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&role.Rules); err != nil {
+		return nil, cli.Usagef("%s is not a list of rules: %v", file, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, cli.Usagef("%s has more than a list of rules", file)
+	}
+	if err := role.Check(); err != nil {
+		return nil, cli.Usage(err)
+	}
+	var out []*clusterv1.RoleRule
+	for _, r := range role.Rules {
+		out = append(out, &clusterv1.RoleRule{Effect: string(r.Effect), Verbs: r.Verbs, Types: r.Types, IdPrefixes: r.IDPrefixes, Commands: r.Commands})
+	}
+	return out, nil
+}
+
+func newRoleRemove(std cli.Stdio) *cobra.Command {
+	return cli.Order(std, "rm ROLE", "Remove a role that nobody has", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		return args[0] + " is no role", s.DeleteRole(ctx, args[0])
+	})
+}

@@ -1,0 +1,76 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/access"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// roles implements rpc.Roles.
+type roles struct{ *Parts }
+
+func (s roles) Roles() ([]access.Role, uint64, error) {
+	if !s.CaughtUp() {
+		return nil, 0, request.ErrNotReady
+	}
+	view := s.Metadata.View()
+	return view.Roles(), view.RoleRevision(), nil
+}
+
+func (s roles) RoleBindings() ([]access.Binding, uint64, error) {
+	if !s.CaughtUp() {
+		return nil, 0, request.ErrNotReady
+	}
+	view := s.Metadata.View()
+	return view.RoleBindings(), view.RoleRevision(), nil
+}
+
+func (s roles) PutRole(ctx context.Context, r access.Role) (uint64, error) {
+	if err := r.Check(); err != nil {
+		return 0, &rpc.InvalidRoleError{Reason: err.Error()}
+	}
+	return s.do(ctx, meta.PutRole(r))
+}
+
+func (s roles) DeleteRole(ctx context.Context, name string) (uint64, error) {
+	return s.do(ctx, meta.DeleteRole(name))
+}
+
+func (s roles) PutRoleBinding(ctx context.Context, b access.Binding) (uint64, error) {
+	if err := b.Check(); err != nil {
+		return 0, &rpc.InvalidRoleError{Reason: err.Error()}
+	}
+	return s.do(ctx, meta.PutRoleBinding(b))
+}
+
+func (s roles) DeleteRoleBinding(ctx context.Context, subject string) (uint64, error) {
+	return s.do(ctx, meta.DeleteRoleBinding(subject))
+}
+
+// do carries a change out, and returns the revision that there is then.
+// Replicas of the release before would stop at such a command.
+func (s roles) do(ctx context.Context, command []byte) (uint64, error) {
+	if err := s.Metadata.CatchUp(ctx); err != nil {
+		return 0, err
+	}
+	if level := s.Metadata.Level(); level < sharding.LevelRoles {
+		return 0, &rpc.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, roles are of level %d: hostd cluster raise-level", level, sharding.LevelRoles)}
+	}
+	res, err := s.Metadata.Do(ctx, command)
+	switch {
+	case errors.Is(err, meta.ErrInvalid):
+		return 0, &rpc.InvalidRoleError{Reason: err.Error()}
+	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrLevel):
+		return 0, &rpc.RefusedError{Reason: err.Error()}
+	case err != nil:
+		return 0, err
+	}
+	// It is applied where it was decided; a caller may read it here next.
+	return res.Revision, s.Metadata.CatchUp(ctx)
+}

@@ -1,0 +1,206 @@
+package authorize
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
+	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/authz"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+)
+
+// Options of an Authorizer.
+type Options struct {
+	// Known reports that the node has caught up with the metadata of its cluster
+	// and that the revision of the roles is the one of now: else there may be
+	// roles that it has not heard of. Required.
+	Known func(revision uint64) bool
+	// Refused is told of each command of a stream that is refused; it must not
+	// block. Calls that are refused are told of by their errors. Nil is told of
+	// none.
+	Refused func(ctx context.Context, entityType, entityID, commandID string)
+	// Logger gets what operators should see. Required.
+	Logger *slog.Logger
+	// Registerer gets the metrics; nil drops them.
+	Registerer prometheus.Registerer
+}
+
+// Authorizer holds calls to the roles of their callers. It is safe for
+// concurrent use.
+type Authorizer struct {
+	opts    Options
+	targets map[string]target
+	table   atomic.Pointer[authz.Table] // nil until the first Set
+	refused map[authv1.Verb]prometheus.Counter
+	ended   prometheus.Counter
+	streams openStreams
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced by each Set
+}
+
+// New makes an authorizer. Until Set is called nobody may do anything but
+// found a cluster, and look at the node.
+func New(o Options) *Authorizer {
+	a := &Authorizer{opts: o, targets: targets(), refused: map[authv1.Verb]prometheus.Counter{}, changed: make(chan struct{})}
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "hostd_auth_refusals_total", Help: "Calls, and commands of streams, that the caller's roles do not allow, by verb.",
+	}, []string{"verb"})
+	a.ended = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "hostd_auth_role_streams_ended_total", Help: "Streams that were ended because the caller's roles do not allow them any more.",
+	})
+	for _, t := range a.targets {
+		a.refused[t.verb] = refused.WithLabelValues(authz.VerbText(t.verb))
+	}
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(refused, a.ended)
+	}
+	return a
+}
+
+// Set has calls decided by a newer table from now on, and ends the streams that
+// it does not allow. One that is no newer is passed over: revisions count up,
+// and where the metadata begins anew on a node, what it had known decides until
+// that is overtaken.
+func (a *Authorizer) Set(t *authz.Table) {
+	a.mu.Lock()
+	if before := a.table.Load(); before != nil && before.Revision() >= t.Revision() {
+		a.mu.Unlock()
+		return
+	}
+	a.table.Store(t)
+	close(a.changed)
+	a.changed = make(chan struct{})
+	a.mu.Unlock()
+	for _, s := range a.streams.list() {
+		if err := a.decide(s.caller, s.target, s.call); err != nil && s.end(err) {
+			a.ended.Inc()
+			a.opts.Logger.Info("ended a stream that the caller's roles do not allow any more", "kind", s.caller.Kind, "principal", s.caller.Name, "verb", authz.VerbText(s.target.verb))
+		}
+	}
+}
+
+// Table is what decides now; nil before the first Set.
+func (a *Authorizer) Table() *authz.Table { return a.table.Load() }
+
+// Await waits until calls are decided by a table of the revision or a later
+// one.
+func (a *Authorizer) Await(ctx context.Context, revision uint64) error {
+	for {
+		a.mu.Lock()
+		changed := a.changed
+		a.mu.Unlock()
+		if t := a.table.Load(); t != nil && t.Revision() >= revision {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// decide says whether a call may be made: nil, a *DeniedError or errUnknown.
+func (a *Authorizer) decide(p *authn.Principal, t target, c authz.Call) error {
+	table := a.table.Load()
+	if table == nil || !table.InForce() {
+		looks := c.Verb == authv1.Verb_READ && c.Types == authz.Nothing || c.Verb == authv1.Verb_SELF
+		if t.founding || looks || table != nil && a.opts.Known(table.Revision()) {
+			return nil
+		}
+		return errUnknown
+	}
+	made := authz.Unmatched
+	if t.later {
+		made = table.Ever(p, c.Verb)
+	} else {
+		made = table.Decide(p, c)
+	}
+	if made == authz.Allowed {
+		return nil
+	}
+	return &DeniedError{who: p, call: c, made: made}
+}
+
+// check is decide for a call that has a context, and counts what is refused.
+func (a *Authorizer) check(ctx context.Context, t target, c authz.Call) error {
+	if leaderproxy.FromPeer(ctx) {
+		return nil // the node that the caller asked has decided
+	}
+	err := a.decide(authn.Of(ctx), t, c)
+	if err != nil {
+		a.refused[t.verb].Inc()
+	}
+	return err
+}
+
+// Command says whether the caller may have an entity carry out a command.
+func (a *Authorizer) Command(ctx context.Context, entityType, entityID, command, commandID string) error {
+	c := authz.Call{Verb: authv1.Verb_INVOKE, Types: authz.One, Type: entityType, IDs: authz.One, ID: entityID, Command: command}
+	err := a.check(ctx, target{verb: c.Verb}, c)
+	if err != nil && a.opts.Refused != nil {
+		a.opts.Refused(ctx, entityType, entityID, commandID)
+	}
+	return err
+}
+
+// Deploy says whether the caller may say which module serves a type.
+func (a *Authorizer) Deploy(ctx context.Context, entityType string) error {
+	return a.check(ctx, target{verb: authv1.Verb_DEPLOY}, authz.Call{Verb: authv1.Verb_DEPLOY, Types: authz.One, Type: entityType})
+}
+
+// decidedKey is the context's key for that roles have decided.
+type decidedKey struct{}
+
+// Decided reports that the caller's roles allow the call: what the node's
+// configuration says of changes counts only where roles do not decide. Calls
+// that invoke or query do not have it.
+func Decided(ctx context.Context) bool { return ctx.Value(decidedKey{}) != nil }
+
+// mark puts Decided into a context.
+func (a *Authorizer) mark(ctx context.Context, t target) context.Context {
+	if t.verb == authv1.Verb_INVOKE || t.verb == authv1.Verb_QUERY || leaderproxy.FromPeer(ctx) {
+		return ctx
+	}
+	if table := a.table.Load(); table == nil || !table.InForce() {
+		return ctx
+	}
+	return context.WithValue(ctx, decidedKey{}, true)
+}
+
+// Answer is what a caller is told of itself.
+type Answer struct {
+	Caller  *authn.Principal
+	Roles   []string
+	Allowed bool
+	Reason  string
+}
+
+// Explain says whether the caller may make a call.
+func (a *Authorizer) Explain(ctx context.Context, c authz.Call) Answer {
+	p, table := authn.Of(ctx), a.table.Load()
+	out := Answer{Caller: p}
+	err := a.decide(p, target{verb: c.Verb}, c)
+	if out.Allowed = err == nil; err != nil {
+		out.Reason = err.Error()
+	}
+	switch {
+	case table == nil:
+	case !table.InForce():
+		if err == nil {
+			out.Reason = "roles decide nothing yet: nobody is admin, and whoever is let in has all rights"
+		}
+	default:
+		out.Roles = table.RolesOf(p)
+		if err == nil {
+			out.Reason = why(authz.Allowed)
+		}
+	}
+	return out
+}

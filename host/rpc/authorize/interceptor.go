@@ -1,0 +1,181 @@
+package authorize
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/authz"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/status"
+)
+
+// Interceptor refuses calls. It belongs behind what writes refusals, and before
+// whatever looks at a request.
+func (a *Authorizer) Interceptor() connect.Interceptor { return interceptor{a} }
+
+type interceptor struct{ a *Authorizer }
+
+// WrapUnary implements connect.Interceptor.
+func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		t, known := i.a.targets[req.Spec().Procedure]
+		if !known {
+			return next(ctx, req)
+		}
+		c := authz.Call{Verb: t.verb}
+		if t.of != nil {
+			t.of(req.Any(), &c)
+		}
+		ctx = i.a.mark(ctx, t) // before the decision: one that is in force then is so now
+		if err := i.a.check(ctx, t, c); err != nil {
+			return nil, status.Public(i.a.opts.Logger, err)
+		}
+		return next(ctx, req)
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor; a server has no clients.
+func (i interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler implements connect.Interceptor. Streams that bring input
+// are decided before it is read, others when the first message says what they
+// are about. Of a stream that brings input and is ended none is read any more,
+// and what was read is answered; another one is cancelled.
+func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		t, known := i.a.targets[conn.Spec().Procedure]
+		if !known || leaderproxy.FromPeer(ctx) {
+			return next(ctx, conn)
+		}
+		ctx, cancel := context.WithCancel(i.a.mark(ctx, t))
+		defer cancel()
+		s := &openStream{a: i.a, caller: authn.Of(ctx), target: t, call: authz.Call{Verb: t.verb}, abort: cancel}
+		defer i.a.streams.remove(s)
+		var err error
+		if conn.Spec().StreamType&connect.StreamTypeClient != 0 {
+			if control := admission.Control(ctx); control != nil {
+				s.abort = func() { _ = control.SetReadDeadline(time.Unix(1, 0)) }
+			}
+			if t.of != nil {
+				t.of(nil, &s.call)
+			}
+			if err = s.enter(ctx); err == nil {
+				err = next(ctx, conn)
+			}
+		} else {
+			err = next(ctx, &firstMessage{conn, func(m any) error {
+				if t.of != nil {
+					t.of(m, &s.call)
+				}
+				return s.enter(ctx)
+			}})
+		}
+		if why := s.leave(); why != nil {
+			return status.Public(i.a.opts.Logger, why)
+		}
+		return err
+	}
+}
+
+// firstMessage decides a stream of answers by its request.
+type firstMessage struct {
+	connect.StreamingHandlerConn
+	decide func(request any) error // nil once it was
+}
+
+// Receive implements connect.StreamingHandlerConn. It is for one goroutine.
+func (f *firstMessage) Receive(into any) error {
+	if err := f.StreamingHandlerConn.Receive(into); err != nil || f.decide == nil {
+		return err
+	}
+	decide := f.decide
+	f.decide = nil
+	return decide(into)
+}
+
+// openStream is a stream that was allowed.
+type openStream struct {
+	a      *Authorizer
+	caller *authn.Principal
+	target target
+	call   authz.Call
+
+	mu    sync.Mutex
+	abort func() // nil once the stream has ended
+	why   error  // why it was ended, or never began
+}
+
+// enter decides the stream. It is among the open ones by then, so that a change
+// of the table meanwhile is not missed.
+func (s *openStream) enter(ctx context.Context) error {
+	s.a.streams.add(s)
+	err := s.a.check(ctx, s.target, s.call)
+	if err == nil {
+		return nil
+	}
+	public := status.Public(s.a.opts.Logger, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.why = public
+	return public
+}
+
+// end ends the stream, once, unless it has ended by itself.
+func (s *openStream) end(why error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.abort == nil || s.why != nil {
+		return false
+	}
+	s.why = why
+	s.abort()
+	return true
+}
+
+// leave is called when the stream has ended. Nothing aborts it any more: what
+// abort uses is not to be used then. It returns why the stream was ended.
+func (s *openStream) leave() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.abort = nil
+	return s.why
+}
+
+// openStreams are those that are open. Their number is bounded by that of
+// connections and of the streams of each.
+type openStreams struct {
+	mu   sync.Mutex
+	open map[*openStream]struct{}
+}
+
+func (o *openStreams) add(s *openStream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.open == nil {
+		o.open = map[*openStream]struct{}{}
+	}
+	o.open[s] = struct{}{}
+}
+
+func (o *openStreams) remove(s *openStream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.open, s)
+}
+
+func (o *openStreams) list() []*openStream {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := make([]*openStream, 0, len(o.open))
+	for s := range o.open {
+		out = append(out, s)
+	}
+	return out
+}

@@ -1,0 +1,191 @@
+package rpc
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+
+	"connectrpc.com/connect"
+
+	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/authz"
+	"github.com/hostd/hostd/host/rpc/authorize"
+	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/sharding/access"
+)
+
+// Roles are kept by the cluster, from whichever node is asked. Reads are of
+// this node's copy, and fail with request.ErrNotReady until it has caught up.
+//
+// Changes return once they are durable and this node has applied them. They
+// fail with an *InvalidRoleError, or with a *RefusedError where they do not fit
+// what there is, or the cluster's level has no roles.
+type Roles interface {
+	// Roles returns those that were put, and the revision of the last change.
+	Roles() ([]access.Role, uint64, error)
+	PutRole(ctx context.Context, r access.Role) (revision uint64, err error)
+	DeleteRole(ctx context.Context, name string) (revision uint64, err error)
+	// RoleBindings returns who has which, and the revision of the last change.
+	RoleBindings() ([]access.Binding, uint64, error)
+	PutRoleBinding(ctx context.Context, b access.Binding) (revision uint64, err error)
+	DeleteRoleBinding(ctx context.Context, subject string) (revision uint64, err error)
+}
+
+// InvalidRoleError says why there cannot be such a role or binding.
+type InvalidRoleError struct{ Reason string }
+
+func (e *InvalidRoleError) Error() string { return e.Reason }
+
+// Code implements status.Coded.
+func (e *InvalidRoleError) Code() connect.Code { return connect.CodeInvalidArgument }
+
+// roleService answers the calls about roles.
+type roleService struct {
+	roles Roles
+	auth  *authorize.Authorizer // nil where nobody is asked who calls
+	log   *slog.Logger
+}
+
+// settled waits until calls to this node are decided by the revision.
+func (s *roleService) settled(ctx context.Context, revision uint64) error {
+	if s.auth == nil {
+		return nil
+	}
+	return s.auth.Await(ctx, revision)
+}
+
+// ListRoles lists the roles, with those that are built in.
+func (s *roleService) ListRoles(context.Context, *connect.Request[clusterv1.ListRolesRequest]) (*connect.Response[clusterv1.ListRolesResponse], error) {
+	kept, revision, err := s.roles.Roles()
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	out := &clusterv1.ListRolesResponse{Revision: revision}
+	for _, r := range append(access.BuiltIn(), kept...) {
+		m := &clusterv1.Role{Name: r.Name, Revision: r.Revision, BuiltIn: access.IsBuiltIn(r.Name)}
+		for _, rule := range r.Rules {
+			m.Rules = append(m.Rules, &clusterv1.RoleRule{Effect: string(rule.Effect), Verbs: rule.Verbs, Types: rule.Types, IdPrefixes: rule.IDPrefixes, Commands: rule.Commands})
+		}
+		out.Roles = append(out.Roles, m)
+	}
+	return connect.NewResponse(out), nil
+}
+
+// PutRole keeps a role.
+func (s *roleService) PutRole(ctx context.Context, req *connect.Request[clusterv1.PutRoleRequest]) (*connect.Response[clusterv1.PutRoleResponse], error) {
+	r := access.Role{Name: req.Msg.GetRoleName()}
+	for _, m := range req.Msg.GetRules() {
+		r.Rules = append(r.Rules, access.Rule{Effect: access.Effect(m.GetEffect()), Verbs: m.GetVerbs(), Types: m.GetTypes(), IDPrefixes: m.GetIdPrefixes(), Commands: m.GetCommands()})
+	}
+	revision, err := s.roles.PutRole(ctx, r)
+	if err == nil {
+		err = s.settled(ctx, revision)
+	}
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.PutRoleResponse{Revision: revision}), nil
+}
+
+// DeleteRole removes a role.
+func (s *roleService) DeleteRole(ctx context.Context, req *connect.Request[clusterv1.DeleteRoleRequest]) (*connect.Response[clusterv1.DeleteRoleResponse], error) {
+	revision, err := s.roles.DeleteRole(ctx, req.Msg.GetRoleName())
+	if err == nil {
+		err = s.settled(ctx, revision)
+	}
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.DeleteRoleResponse{}), nil
+}
+
+// ListRoleBindings lists who has which roles.
+func (s *roleService) ListRoleBindings(context.Context, *connect.Request[clusterv1.ListRoleBindingsRequest]) (*connect.Response[clusterv1.ListRoleBindingsResponse], error) {
+	bindings, revision, err := s.roles.RoleBindings()
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	out := &clusterv1.ListRoleBindingsResponse{Revision: revision, InForce: slices.ContainsFunc(bindings, access.Binding.BindsAdmin)}
+	for _, b := range bindings {
+		out.Bindings = append(out.Bindings, &clusterv1.RoleBinding{Subject: b.Subject, Roles: b.Roles, Revision: b.Revision})
+	}
+	return connect.NewResponse(out), nil
+}
+
+// PutRoleBinding gives a subject roles. Who has roles decide from now on is to
+// be admin then: nobody may be, whatever the binding says, where it names
+// somebody who does not exist.
+func (s *roleService) PutRoleBinding(ctx context.Context, req *connect.Request[clusterv1.PutRoleBindingRequest]) (*connect.Response[clusterv1.PutRoleBindingResponse], error) {
+	b := access.Binding{Subject: req.Msg.GetSubject(), Roles: req.Msg.GetRoles()}
+	if s.auth != nil && b.BindsAdmin() && !authorize.Decided(ctx) && !authz.Names(b.Subject, authn.Of(ctx)) {
+		return nil, status.Public(s.log, &RefusedError{Reason: "the first binding of " + access.RoleAdmin + " must be of who makes it, or nobody might be it: call with that credential"})
+	}
+	revision, err := s.roles.PutRoleBinding(ctx, b)
+	if err == nil {
+		err = s.settled(ctx, revision)
+	}
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.PutRoleBindingResponse{Revision: revision}), nil
+}
+
+// DeleteRoleBinding takes all roles from a subject.
+func (s *roleService) DeleteRoleBinding(ctx context.Context, req *connect.Request[clusterv1.DeleteRoleBindingRequest]) (*connect.Response[clusterv1.DeleteRoleBindingResponse], error) {
+	revision, err := s.roles.DeleteRoleBinding(ctx, req.Msg.GetSubject())
+	if err == nil {
+		err = s.settled(ctx, revision)
+	}
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.DeleteRoleBindingResponse{}), nil
+}
+
+// CanI says who the caller is, and whether it may make a call.
+func (s *roleService) CanI(ctx context.Context, req *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error) {
+	m := req.Msg
+	c := authz.Call{Verb: authv1.Verb_SELF}
+	if m.GetVerb() != "" {
+		c.Verb = 0
+		for v := range authv1.Verb_name {
+			if authz.VerbText(authv1.Verb(v)) == m.GetVerb() && v != 0 {
+				c.Verb = authv1.Verb(v)
+			}
+		}
+		if c.Verb == 0 {
+			return nil, status.Public(s.log, status.Argument("there is no such verb; 'hostd role describe admin' lists them"))
+		}
+		asked(m, &c)
+	}
+	if s.auth == nil {
+		return connect.NewResponse(&clusterv1.CanIResponse{
+			Allowed: true, Reason: "this node does not ask who calls", Kind: string(authn.KindAnonymous),
+		}), nil
+	}
+	a := s.auth.Explain(ctx, c)
+	return connect.NewResponse(&clusterv1.CanIResponse{
+		Allowed: a.Allowed, Reason: a.Reason, Kind: string(a.Caller.Kind), Name: a.Caller.Name, Groups: a.Caller.Groups, Roles: a.Roles,
+	}), nil
+}
+
+// asked fills in what a request asks about. Calls that deploy are about a type
+// and none of its entities.
+func asked(m *clusterv1.CanIRequest, c *authz.Call) {
+	entities := c.Verb == authv1.Verb_INVOKE || c.Verb == authv1.Verb_QUERY || c.Verb == authv1.Verb_OPERATE || c.Verb == authv1.Verb_EXPORT || c.Verb == authv1.Verb_ADMIN || c.Verb == authv1.Verb_READ && m.GetEntityType() != ""
+	switch t := m.GetEntityType(); {
+	case t == access.Any || t == "" && entities && c.Verb != authv1.Verb_ADMIN:
+		c.Types = authz.Beginning
+	case t != "":
+		c.Types, c.Type = authz.One, t
+	}
+	switch id := m.GetEntityId(); {
+	case id != "":
+		c.IDs, c.ID = authz.One, id
+	case entities && c.Types != authz.Nothing:
+		c.IDs = authz.Beginning
+	}
+	c.Command = m.GetCommand()
+}
