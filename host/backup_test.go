@@ -13,6 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/host"
 	"github.com/hostd/hostd/journal/archive"
 	"github.com/hostd/hostd/tests/support/testkit"
@@ -97,6 +98,14 @@ func TestExportUnderLoadIsImported(t *testing.T) {
 	}
 	if _, err := c.PutSetting(ctx, "greeting", "hello"); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := c.PutRole(ctx, "clerk", &clusterv1.RoleRule{Effect: "allow", Verbs: []string{"invoke"}, Types: []string{"alarm"}}); err != nil {
+		t.Fatal(err)
+	}
+	for subject, roles := range map[string][]string{"token:ann": {"clerk"}, "token:bo": {"admin", "viewer"}, "token:root": {"admin"}} {
+		if _, err := c.PutRoleBinding(ctx, subject, roles...); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var acked [entities]atomic.Uint64
 	var load sync.WaitGroup
@@ -187,6 +196,10 @@ func TestExportUnderLoadIsImported(t *testing.T) {
 			eventually(t, "an imported timer to fire once", func() bool {
 				return strings.Count(strings.Join(history(t, c2, fmt.Sprint("e", i)), "\n"), " rang ") == 1
 			})
+		}
+		// Who is admin is not for the file to say.
+		if b, err := c2.RoleBindings(ctx); err != nil || len(b.GetBindings()) != 2 || b.GetInForce() || b.GetBindings()[0].GetSubject() != "token:ann" || b.GetBindings()[0].GetRoles()[0] != "clerk" || b.GetBindings()[1].GetSubject() != "token:bo" || len(b.GetBindings()[1].GetRoles()) != 1 {
+			t.Errorf("roles after the import: %v, %v", b, err)
 		}
 		if s, err := c2.Setting(ctx, "greeting"); err != nil || s.Value != "hello" {
 			t.Errorf("%v, %v", s, err)

@@ -49,6 +49,9 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 	if err := in.Metadata.CatchUp(in.ctx); err != nil {
 		return err
 	}
+	if err := in.checkRoles(); err != nil {
+		return err
+	}
 	to, begun, err := in.parts.begin(in.ctx, id, func(e sharding.EntityID) sharding.ShardID {
 		return in.rules[e.Type].ShardOf(e, in.Shards)
 	})
@@ -112,6 +115,9 @@ func (in *importing) finish() error {
 		}
 	}
 	if err := in.Metadata.CatchUp(in.ctx); err != nil {
+		return err
+	}
+	if err := in.bringRoles(); err != nil {
 		return err
 	}
 	for _, b := range in.about.Bindings {

@@ -18,6 +18,7 @@ import (
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/archive"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/access"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
@@ -69,6 +70,9 @@ type description struct {
 	Modules    []meta.Module      `json:"modules"`
 	Bindings   []meta.Binding     `json:"bindings"`
 	Settings   []describedSetting `json:"settings"`
+	// From sharding.LevelRoles on: the metadata has none before.
+	Roles        []access.Role    `json:"roles,omitempty"`
+	RoleBindings []access.Binding `json:"roleBindings,omitempty"`
 }
 
 // describedCluster is the cluster that an export was made of, in the file.
@@ -103,6 +107,7 @@ func (s *Service) describe(ctx context.Context, module func(journal.Digest, []by
 	d := description{
 		Cluster: describedCluster{ID: s.opts.Cluster, Shards: s.opts.Shards}, ExportedAt: time.Now().UTC(), Release: telemetry.Version(),
 		Modules: view.Modules(), Bindings: view.Bindings(), Settings: []describedSetting{},
+		Roles: view.Roles(), RoleBindings: view.RoleBindings(),
 	}
 	for _, key := range view.SettingKeys() {
 		set, _ := view.Setting(key)

@@ -1,0 +1,54 @@
+package backup
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/access"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// checkRoles refuses an archive with roles where the cluster cannot keep them,
+// before anything is taken.
+func (in *importing) checkRoles() error {
+	if len(in.about.Roles)+len(in.about.RoleBindings) == 0 || in.Metadata.Level() >= sharding.LevelRoles {
+		return nil
+	}
+	return &rpc.RefusedError{Reason: fmt.Sprintf("the file has roles, which are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelRoles, in.Metadata.Level())}
+}
+
+// bringRoles keeps the roles of the archive, and who has them, in the place of
+// those of the same names. Who is admin is not carried: it is for those who run
+// this cluster to say, and whoever brings an archive could make himself one.
+// Where somebody is admin here already, the cluster keeps its own.
+func (in *importing) bringRoles() error {
+	if slices.ContainsFunc(in.Metadata.View().RoleBindings(), access.Binding.BindsAdmin) {
+		return nil
+	}
+	for _, r := range in.about.Roles {
+		if err := in.bring(meta.PutRole(r)); err != nil {
+			return fmt.Errorf("import role %s: %w", r.Name, err)
+		}
+	}
+	for _, b := range in.about.RoleBindings {
+		b.Roles = slices.DeleteFunc(slices.Clone(b.Roles), func(name string) bool { return name == access.RoleAdmin })
+		if len(b.Roles) == 0 {
+			continue
+		}
+		if err := in.bring(meta.PutRoleBinding(b)); err != nil {
+			return fmt.Errorf("import the roles of %s: %w", b.Subject, err)
+		}
+	}
+	return nil
+}
+
+func (in *importing) bring(command []byte) error {
+	_, err := in.Metadata.Do(in.ctx, command)
+	if errors.Is(err, meta.ErrConflict) && slices.ContainsFunc(in.Metadata.View().RoleBindings(), access.Binding.BindsAdmin) {
+		return nil // somebody has become admin meanwhile
+	}
+	return err
+}
