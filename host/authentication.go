@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 
 	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/authn"
@@ -14,6 +15,7 @@ import (
 	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/authorize"
+	"github.com/hostd/hostd/sharding/access"
 )
 
 // openAuthentication begins to know callers by their credentials, where that is
@@ -85,6 +87,9 @@ func (n *Node) openAudit(opts *rpc.Options) error {
 // them, and by those that come after.
 func (n *Node) openRoles() {
 	if n.roles == nil {
+		if slices.ContainsFunc(n.membership.metadata.View().RoleBindings(), access.Binding.BindsAdmin) {
+			n.logger.Warn("the cluster holds callers to roles, and this node does not ask who calls: whoever reaches it may do everything", "auth", n.cfg.Auth)
+		}
 		return
 	}
 	n.takeRoles()

@@ -16,6 +16,9 @@ const (
 	refreshEvery = 200 * time.Millisecond
 	// refreshTimeout bounds one attempt.
 	refreshTimeout = 2 * time.Second
+	// deniedFor is how long the nodes are not asked after they have refused: the
+	// caller's roles do not change often, and each refusal is written down.
+	deniedFor = 10 * time.Minute
 	// avoidFor is how long a node that could not be reached is not chosen for
 	// the shards that it leads.
 	avoidFor = 2 * time.Second
@@ -94,6 +97,7 @@ type learner struct {
 	stale atomic.Bool
 	mu    sync.Mutex
 	last  time.Time // of the last attempt; guarded by mu
+	quiet time.Time // until then the nodes refuse; likewise
 }
 
 // answeredBy notes which node ran a command that n was asked for.
@@ -122,12 +126,15 @@ func (c *Client) freshen(ctx context.Context) {
 		return
 	}
 	defer l.mu.Unlock()
-	if time.Since(l.last) < refreshEvery {
+	if time.Since(l.last) < refreshEvery || time.Now().Before(l.quiet) {
 		return
 	}
 	l.last = time.Now()
-	if c.learn(ctx) == nil {
+	switch err := c.learn(ctx); {
+	case err == nil:
 		l.stale.Store(false)
+	case connect.CodeOf(err) == connect.CodePermissionDenied:
+		l.quiet = l.last.Add(deniedFor)
 	}
 }
 
@@ -138,7 +145,9 @@ func (c *Client) learn(ctx context.Context) error {
 	n, at := c.current()
 	cluster, err := n.cluster.GetCluster(ctx, connect.NewRequest(&clusterv1.GetClusterRequest{}))
 	if err != nil {
-		c.next(at)
+		if connect.CodeOf(err) != connect.CodePermissionDenied {
+			c.next(at)
+		}
 		return err
 	}
 	ask := &clusterv1.ListShardsRequest{LeadersOnly: true}

@@ -259,3 +259,34 @@ func TestRolesAreTakenOnEveryNode(t *testing.T) {
 		t.Errorf("the audit log lacks what was refused (%v): %s", err, text)
 	}
 }
+
+// TestANodeThatAsksNobodyIsTheWayBack: where nobody can be admin any more, who
+// may start a node says who is.
+func TestANodeThatAsksNobodyIsTheWayBack(t *testing.T) {
+	token, file := tokens(t, "lost", "found")
+	asks := []string{"--auth", "required", "--token-file", file, "--admin", "full"}
+	node := testkit.StartNode(t, testkit.NodeOptions{Flags: asks})
+	lost := node.Client(client.Options{Token: token["lost"], Timeout: testkit.Patience})
+	bind(t, lost, "token:lost", "admin")
+	found := node.Client(client.Options{Token: token["found"], Timeout: testkit.Patience})
+	if _, err := found.Modules(t.Context()); client.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("without a role: %v", err)
+	}
+	node.Stop()
+	node.SetFlags("--admin", "full")
+	node.Start()
+	if !strings.Contains(node.Log(), "this node does not ask who calls") {
+		t.Error("the log does not warn of a node that holds nobody to roles")
+	}
+	bind(t, node.Client(client.Options{Timeout: testkit.Patience}), "token:found", "admin")
+	node.Stop()
+	node.SetFlags(asks...)
+	node.Start()
+	found = node.Client(client.Options{Token: token["found"], Timeout: testkit.Patience})
+	if err := found.DeleteRoleBinding(t.Context(), "token:lost"); err != nil {
+		t.Error(err)
+	}
+	if _, err := node.Client(client.Options{Token: token["lost"], Timeout: testkit.Patience}).Modules(t.Context()); client.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("without a role: %v", err)
+	}
+}
