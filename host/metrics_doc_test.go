@@ -116,7 +116,7 @@ func startSecured(t *testing.T) *host.Node {
 		t.Fatal(err)
 	}
 	cert, key := certs.NodeFiles(dir, "n1")
-	if err := authority.Issue(cert, key, certs.Request{Name: "n1", Cluster: "test", Hosts: []string{"127.0.0.1"}}); err != nil {
+	if err := authority.Issue(cert, key, certs.Request{Name: "n1", Cluster: config.Default().ClusterName, Hosts: []string{"127.0.0.1"}}); err != nil {
 		t.Fatal(err)
 	}
 	n, _ := startWith(t, t.TempDir(), func(cfg *config.Config) {

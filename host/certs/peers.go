@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,15 +37,20 @@ var (
 	errPlain     = errors.New("it was begun without TLS, which peer-tls-mode require refuses")
 	errNoTLS     = errors.New("no node speaks TLS with others there: its peer-tls-mode is off, or the address is one for clients, see peer-listen")
 	errProtocol  = errors.New("it is no connection between nodes")
-	errStrangers = errors.New("the certificate is of a node of another cluster")
+	errStrangers = errors.New("the certificate is of a node of another cluster, see cluster-name")
+	errNobody    = errors.New("the certificate names no node: see 'hostd cert create-node'")
+	errSeveral   = errors.New("the certificate names several nodes of the cluster")
 )
 
 // PeerOptions are those of Peers.
 type PeerOptions struct {
 	// Options has the files, of which all are needed; ClientAuth is not used.
 	Options
-	// Cluster is the name of the cluster, for certificates that name a node.
+	// Cluster is the name of the cluster, whose nodes certificates name.
 	Cluster string
+	// Node is this one, which its own certificate must name; it is not looked at
+	// where this is empty.
+	Node string
 	// Allow takes connections without TLS too, and makes them to nodes that do
 	// not speak it. Without it there are none.
 	Allow bool
@@ -72,7 +78,7 @@ type Peers struct {
 func OpenPeers(o PeerOptions) (*Peers, error) {
 	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, handshakeTimeout)
 	o.ClientAuth = tls.RequireAndVerifyClientCert
-	r, err := openAs(role{own: "peer", authorities: "peer-ca", protocols: []string{PeerProtocol}, verify: nodesOf(o.Cluster)}, o.Options)
+	r, err := openAs(role{own: "peer", authorities: "peer-ca", protocols: []string{PeerProtocol}, verify: nodesOf(o.Cluster), fits: fitsNode(o.Node, o.Cluster)}, o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -89,11 +95,26 @@ func OpenPeers(o PeerOptions) (*Peers, error) {
 	return p, nil
 }
 
+// fitsNode holds the own pair to name this node: the others would refuse what
+// it says.
+func fitsNode(node, cluster string) func(*material) error {
+	if node == "" {
+		return nil
+	}
+	return func(m *material) error {
+		named, err := nodeOf(m.pair.Leaf, cluster)
+		if err == nil && named != node {
+			err = fmt.Errorf("the certificate is of node %s, and this is node %s", named, node)
+		}
+		return err
+	}
+}
+
 // nodesOf verifies certificates of nodes. One must do for both sides of a
 // connection, which those of clients do not, though one authority issue both.
 func nodesOf(cluster string) verifier {
 	return func(m *material, chain []*x509.Certificate, now time.Time) error {
-		if _, _, err := nodeOf(chain[0], cluster); err != nil {
+		if _, err := nodeOf(chain[0], cluster); err != nil {
 			return err
 		}
 		if err := m.verify(chain, x509.ExtKeyUsageClientAuth, now); err != nil {
@@ -103,22 +124,45 @@ func nodesOf(cluster string) verifier {
 	}
 }
 
-// nodeOf is the node that a certificate names, if it names one. It fails where
-// that is one of another cluster.
-func nodeOf(leaf *x509.Certificate, cluster string) (node string, named bool, err error) {
+// nodeOf is the one node of the cluster that a certificate names: by a URI, see
+// NodeURI, or by a name of DNS, NODE.node.CLUSTER.
+func nodeOf(leaf *x509.Certificate, cluster string) (string, error) {
+	node, strange := "", false
+	for _, name := range nodesNamed(leaf, cluster, &strange) {
+		if node != "" && node != name {
+			return "", errSeveral
+		}
+		node = name
+	}
+	switch {
+	case node != "":
+		return node, nil
+	case strange:
+		return "", errStrangers
+	}
+	return "", errNobody
+}
+
+// nodesNamed are the nodes of the cluster that a certificate names. Whether it
+// names some of others is strange.
+func nodesNamed(leaf *x509.Certificate, cluster string, strange *bool) (names []string) {
 	for _, u := range leaf.URIs {
 		name, ok := strings.CutPrefix(u.Path, nodePath)
 		if u.Scheme != nodeScheme || !ok {
 			continue
 		}
-		if named = true; u.Host == cluster {
-			return name, true, nil
+		if u.Host != cluster {
+			*strange = true
+			continue
+		}
+		names = append(names, name)
+	}
+	for _, host := range leaf.DNSNames {
+		if name, ok := strings.CutSuffix(host, ".node."+cluster); ok {
+			names = append(names, name)
 		}
 	}
-	if named {
-		return "", true, errStrangers
-	}
-	return "", false, nil
+	return slices.DeleteFunc(names, func(name string) bool { return checkName(name) != nil })
 }
 
 // Accept takes a connection that another node has made: it makes the handshake,
@@ -166,15 +210,11 @@ func (p *Peers) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if p.opts.Allow && p.isPlain(address) {
 		return p.dialPlain(ctx, address)
 	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, fmt.Errorf("dial: %w", err)
-	}
 	conn, err := p.opts.Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	c, err := p.secure(ctx, tls.Client(conn, p.dialing(conn, host)), conn)
+	c, err := p.secure(ctx, tls.Client(conn, p.dialing(conn)), conn)
 	if err == nil {
 		return c, nil
 	}
@@ -201,25 +241,15 @@ func speaksNoTLS(err error) bool {
 }
 
 // dialing is the configuration of a connection that is dialed.
-func (p *Peers) dialing(below net.Conn, host string) *tls.Config {
+func (p *Peers) dialing(below net.Conn) *tls.Config {
 	s := p.current.Load()
 	c := s.config.Clone()
-	c.ServerName = host
 	// What is shown is always sent: who is asked says why it does not do.
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &s.pair, nil }
-	// VerifyConnection verifies in its place: a certificate that names a node
-	// of the cluster need not name where it is, as gossip knows addresses only.
+	// VerifyConnection verifies in its place: a certificate names a node, not
+	// where it is, as gossip knows addresses only.
 	c.InsecureSkipVerify = true
-	c.VerifyConnection = func(shown tls.ConnectionState) error {
-		chain := shown.PeerCertificates
-		if err := p.verified(below, chain); err != nil {
-			return err
-		}
-		if _, named, _ := nodeOf(chain[0], p.opts.Cluster); named {
-			return nil
-		}
-		return chain[0].VerifyHostname(host)
-	}
+	c.VerifyConnection = func(shown tls.ConnectionState) error { return p.verified(below, shown.PeerCertificates) }
 	return c
 }
 
@@ -236,7 +266,12 @@ func (p *Peers) secure(ctx context.Context, t *tls.Conn, below net.Conn) (net.Co
 		p.forget(below)
 		return nil, err
 	}
-	return &channel{t, p.Reloader, e}, nil
+	node, err := nodeOf(t.ConnectionState().PeerCertificates[0], p.opts.Cluster)
+	if err != nil {
+		p.forget(below)
+		return nil, err
+	}
+	return &channel{t, p.Reloader, e, node}, nil
 }
 
 // channel is a connection with another node over TLS. To the layers above it is
@@ -245,7 +280,11 @@ type channel struct {
 	net.Conn
 	owner *Reloader
 	entry *connection
+	node  string
 }
+
+// Node is the node on the other side, by its certificate.
+func (c *channel) Node() string { return c.node }
 
 // Close closes the connection at once, without a word to the other side: what
 // is spoken over it says itself where it ends.

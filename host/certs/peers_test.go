@@ -50,7 +50,7 @@ func member(name string) certs.Request {
 	return certs.Request{Name: name, Cluster: "test", Hosts: []string{"elsewhere.example"}}
 }
 
-// elsewhere issues certificates that name no node, as other authorities do.
+// elsewhere issues certificates that name nodes in DNS, as others do.
 type elsewhere struct {
 	t    testing.TB
 	cert *x509.Certificate
@@ -70,7 +70,7 @@ func newElsewhere(t testing.TB) elsewhere {
 	return e
 }
 
-func (e elsewhere) identity(uses ...x509.ExtKeyUsage) (i identity) {
+func (e elsewhere) identity(names string, uses ...x509.ExtKeyUsage) (i identity) {
 	e.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -78,7 +78,7 @@ func (e elsewhere) identity(uses ...x509.ExtKeyUsage) (i identity) {
 	}
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "n1"}, NotBefore: e.cert.NotBefore, NotAfter: e.cert.NotAfter,
-		ExtKeyUsage: uses, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: uses, DNSNames: strings.Fields(names), KeyUsage: x509.KeyUsageDigitalSignature,
 	}
 	text := func(kind string, der []byte, err error) []byte {
 		if err != nil {
@@ -189,38 +189,59 @@ func TestNodesKnowEachOther(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		dials, serves identity
-		at            string // in the place of 127.0.0.1
 		fault         string
 	}{
-		{"both of the authority", own.identity(member("n2")), good, "", ""},
-		{"two authorities that both believe", strange.identity(member("n2"), own), own.identity(member("n1"), strange), "", ""},
-		{"the one that dials is of an unknown authority", unknown, good, "", "unknown certificate authority"},
-		{"the one that serves is", good, unknown, "", "unknown authority"},
-		{"the one that dials has ended", own.identity(ended), good, "", "expired certificate"},
-		{"the one that serves has", good, own.identity(ended), "", "expired"},
-		{"the one that dials is of another cluster", own.identity(foreign), good, "", "bad certificate"},
-		{"the one that serves is", good, own.identity(foreign), "", "another cluster"},
-		{"the one that dials is a client", client, good, "", "bad certificate"},
-		{"the one that serves is", good, client, "", "not believed"},
-		{"no names of nodes, but of the host", other.identity(both...), other.identity(both...), "", ""},
-		{"no names of nodes, and of another host", other.identity(both...), other.identity(both...), "localhost", "to match localhost"},
-		{"no names of nodes, for clients alone", other.identity(x509.ExtKeyUsageClientAuth), other.identity(both...), "", "bad certificate"},
+		{"both of the authority", own.identity(member("n2")), good, ""},
+		{"two authorities that both believe", strange.identity(member("n2"), own), own.identity(member("n1"), strange), ""},
+		{"the one that dials is of an unknown authority", unknown, good, "unknown certificate authority"},
+		{"the one that serves is", good, unknown, "unknown authority"},
+		{"the one that dials has ended", own.identity(ended), good, "expired certificate"},
+		{"the one that serves has", good, own.identity(ended), "expired"},
+		{"the one that dials is of another cluster", own.identity(foreign), good, "bad certificate"},
+		{"the one that serves is", good, own.identity(foreign), "another cluster"},
+		{"the one that dials is a client", client, good, "bad certificate"},
+		{"the one that serves is", good, client, "not believed"},
+		{"another authority, names of DNS", other.identity("n2.node.test", both...), other.identity("n1.node.test", both...), ""},
+		{"for clients alone", other.identity("n2.node.test", x509.ExtKeyUsageClientAuth), other.identity("n1.node.test", both...), "bad certificate"},
+		{"the one that dials names no node", other.identity("n2.test", both...), other.identity("n1.node.test", both...), "bad certificate"},
+		{"the one that serves names none", other.identity("n2.node.test", both...), other.identity("*.node.test", both...), "names no node"},
+		{"the one that serves names two", other.identity("n2.node.test", both...), other.identity("n1.node.test n3.node.test", both...), "several nodes"},
 	} {
 		for _, allow := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%v", tt.name, allow), func(t *testing.T) {
 				serves, dials := peerOptions(t, tt.serves), peerOptions(t, tt.dials)
 				serves.Allow, dials.Allow = allow, allow
 				address := echoes(t, listen(t), openPeers(t, serves).Accept)
-				dials.Dial = func(ctx context.Context, _ string) (net.Conn, error) { return dialTCP(ctx, address) }
-				if tt.at != "" {
-					address = strings.Replace(address, "127.0.0.1", tt.at, 1)
-				}
 				err := speak(t, openPeers(t, dials).Dial, address)
 				if tt.fault == "" && err != nil || tt.fault != "" && (err == nil || !strings.Contains(err.Error(), tt.fault)) {
 					t.Errorf("%v, wanted %q", err, tt.fault)
 				}
 			})
 		}
+	}
+}
+
+// A node shows a certificate of its own name alone: the others would refuse
+// what it says.
+func TestOwnCertificateNamesTheNode(t *testing.T) {
+	own := newCA(t)
+	o := peerOptions(t, own.identity(member("n1")))
+	o.Node = "n1"
+	p := openPeers(t, o)
+	for named, q := range map[string]certs.Request{"of node n2": member("n2"), "names no node": {Name: "n1"}} {
+		cert, key := own.issue(q)
+		putPair(t, o.Files, cert, key)
+		if err := p.Reload(); err == nil || !strings.Contains(err.Error(), named) {
+			t.Errorf("%q is taken: %v", named, err)
+		}
+		if _, err := certs.OpenPeers(o); err == nil || !strings.Contains(err.Error(), named) {
+			t.Errorf("it starts with one that is %q: %v", named, err)
+		}
+	}
+	cert, key := own.issue(member("n1"))
+	putPair(t, o.Files, cert, key)
+	if err := p.Reload(); err != nil {
+		t.Error(err)
 	}
 }
 

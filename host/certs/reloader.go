@@ -57,6 +57,7 @@ type role struct {
 	own, authorities string // as the metrics name them
 	protocols        []string
 	verify           verifier
+	fits             func(*material) error // says why the own pair will not do; nil: any does
 }
 
 // Reloader has the certificates of a port. It is safe for concurrent use.
@@ -97,7 +98,7 @@ func openAs(role role, o Options) (*Reloader, error) {
 	if o.ClientAuth != tls.NoClientCert && o.Files.ClientCA == "" {
 		return nil, errors.New("certificates of clients are asked for, and there is no authority to hold them to")
 	}
-	m, err := read(o.Files)
+	m, err := role.read(o.Files)
 	if err != nil {
 		return nil, fmt.Errorf("read certificates: %w", err)
 	}
@@ -108,6 +109,17 @@ func openAs(role role, o Options) (*Reloader, error) {
 	r.use(m)
 	r.warn()
 	return r, nil
+}
+
+// read reads the files, and holds the pair to what it is for.
+func (r role) read(f Files) (*material, error) {
+	m, err := read(f)
+	if err == nil && r.fits != nil {
+		if err = r.fits(m); err != nil {
+			err = fmt.Errorf("%s: %w", f.Cert, err)
+		}
+	}
+	return m, err
 }
 
 // use has handshakes from now on go by what was read.
@@ -157,7 +169,7 @@ func (r *Reloader) Reload() error {
 	defer r.mu.Unlock()
 	defer r.warn()
 	had := r.current.Load()
-	m, err := read(r.opts.Files)
+	m, err := r.role.read(r.opts.Files)
 	if err == nil && m.pairSum != had.pairSum && m.pair.Leaf.NotAfter.Before(r.opts.Now()) {
 		err = fmt.Errorf("%s: ended at %s", r.opts.Files.Cert, m.pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}

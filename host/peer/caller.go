@@ -3,7 +3,9 @@ package peer
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"sync/atomic"
 
 	"github.com/hostd/hostd/host/network"
@@ -41,11 +43,13 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.URL.Host, r.Host = address, address
 	}
 	called := r.URL.Host
+	var over atomic.Pointer[net.Conn]
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { over.Store(&i.Conn) }}))
 	res, err := c.send(r)
 	if err != nil {
 		return nil, err
 	}
-	member, err := c.check(res)
+	member, err := c.check(res, over.Load())
 	if err != nil {
 		res.Body.Close()
 		if !c.alone {
@@ -94,9 +98,17 @@ func (c *caller) send(r *http.Request) (*http.Response, error) {
 
 // check judges who answered, and reports whether it is the node that was
 // called, as a member of this cluster. An answer without a hello is no node's:
-// a proxy's, or an older release's.
-func (c *caller) check(res *http.Response) (member bool, err error) {
+// a proxy's, or an older release's. Nor is one whose hello names another node
+// than the certificate of the connection.
+func (c *caller) check(res *http.Response, over *net.Conn) (member bool, err error) {
 	h, err := readHello(res.Header)
+	if err == nil && over != nil {
+		var node string
+		node, h.Proven = network.NodeOf(*over)
+		if err := identify(string(h.Node), node, h.Proven); err != nil {
+			return false, err
+		}
+	}
 	if err == nil {
 		c.answered.Store(&h)
 	} else if c.alone && res.StatusCode == http.StatusNotFound {
@@ -113,6 +125,15 @@ func (c *caller) check(res *http.Response) (member bool, err error) {
 	}
 	_, err = c.peers.accept(h)
 	return err == nil, err
+}
+
+// says holds an answer that names its node to the certificate of who gave it.
+func (c *caller) says(node string) error {
+	h := c.answered.Load()
+	if h == nil || node == "" {
+		return nil
+	}
+	return identify(node, string(h.Node), h.Proven)
 }
 
 func wrongNode(wanted string, answers sharding.NodeID) error {

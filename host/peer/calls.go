@@ -68,12 +68,7 @@ func call[Req, Res any](ctx context.Context, p *Peers, node sharding.NodeID, met
 func (p *Peers) Probe(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
 	ctx, cancel := p.bounded(ctx)
 	defer cancel()
-	client := newClient(&caller{base: p.calls, peers: p}, "http://"+address)
-	res, err := client.Probe(ctx, connect.NewRequest(&peerv1.ProbeRequest{}))
-	if err != nil {
-		return nil, decodeError(sharding.NodeID(address), err)
-	}
-	return res.Msg, nil
+	return p.probe(ctx, &caller{base: p.calls, peers: p}, address)
 }
 
 // ProbeAlone is Probe of who listens at an address for nodes alone. A new
@@ -81,12 +76,15 @@ func (p *Peers) Probe(ctx context.Context, address string) (*peerv1.ProbeRespons
 func (p *Peers) ProbeAlone(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
 	ctx, cancel := p.bounded(ctx)
 	defer cancel()
-	client := newClient(&caller{base: p.calls, peers: p, alone: true}, "http://"+address)
-	res, err := client.Probe(ctx, connect.NewRequest(&peerv1.ProbeRequest{}))
+	return p.probe(ctx, &caller{base: p.calls, peers: p, alone: true}, address)
+}
+
+func (p *Peers) probe(ctx context.Context, through *caller, address string) (*peerv1.ProbeResponse, error) {
+	res, err := newClient(through, "http://"+address).Probe(ctx, connect.NewRequest(&peerv1.ProbeRequest{}))
 	if err != nil {
 		return nil, decodeError(sharding.NodeID(address), err)
 	}
-	return res.Msg, nil
+	return res.Msg, through.says(res.Msg.GetNodeId())
 }
 
 // Reach asks a node which of some members it does not reach where they serve

@@ -155,7 +155,7 @@ func TestHelloIsChecked(t *testing.T) {
 		Hello{Cluster: "c", Node: "n", Incarnation: 3}.write(h)
 		return h
 	}
-	if h, err := readHello(good()); err != nil || h != (Hello{"c", "n", 3, sharding.Levels{Min: 1, Max: 1}}) {
+	if h, err := readHello(good()); err != nil || h != (Hello{"c", "n", 3, sharding.Levels{Min: 1, Max: 1}, false}) {
 		t.Errorf("%v, %v", h, err)
 	}
 	for _, c := range []struct {

@@ -11,6 +11,7 @@ import (
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 // Digest names a module by its bytes.
@@ -182,6 +183,9 @@ func (s *controlService) Probe(ctx context.Context, _ *connect.Request[peerv1.Pr
 func (s *controlService) Join(ctx context.Context, r *connect.Request[peerv1.JoinRequest]) (*connect.Response[peerv1.JoinResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.JoinResponse, error) {
 		m, caller := r.Msg.GetMember(), CallerOf(ctx)
+		if err := identify(m.GetNodeId(), string(caller.Node), caller.Proven); err != nil {
+			return nil, err
+		}
 		if m.GetNodeId() != string(caller.Node) || m.GetIncarnation() != caller.Incarnation {
 			return nil, fmt.Errorf("%w: node %s asks for the admission of %.200q", ErrRefused, caller.Node, m.GetNodeId())
 		}
@@ -207,6 +211,12 @@ func (s *controlService) Reach(ctx context.Context, r *connect.Request[peerv1.Re
 
 func (s *controlService) Propose(ctx context.Context, r *connect.Request[peerv1.ProposeRequest]) (*connect.Response[peerv1.ProposeResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.ProposeResponse, error) {
+		if m, ok := meta.Admits(r.Msg.GetCommand()); ok {
+			caller := CallerOf(ctx)
+			if err := identify(string(m.Node), string(caller.Node), caller.Proven); err != nil {
+				return nil, err
+			}
+		}
 		result, err := s.peers.opts.Control.Propose(ctx, r.Msg.GetCommand())
 		return &peerv1.ProposeResponse{Result: result}, err
 	})

@@ -19,6 +19,9 @@ var (
 	ErrWrongCluster = errors.New("wrong cluster")
 	// ErrWrongNode: another node answers at the address. The address is old.
 	ErrWrongNode = errors.New("wrong node")
+	// ErrWrongIdentity: the caller, or who answers, says that it is another node
+	// than its certificate does. A retry cannot succeed.
+	ErrWrongIdentity = errors.New("wrong identity")
 	// ErrOldIncarnation: a newer start of the calling or answering node is
 	// known. This process should not be running.
 	ErrOldIncarnation = errors.New("old incarnation")
@@ -64,6 +67,7 @@ var faults = []struct {
 }{
 	{ErrWrongCluster, peerv1.Fault_KIND_WRONG_CLUSTER, connect.CodePermissionDenied},
 	{ErrWrongNode, peerv1.Fault_KIND_WRONG_NODE, connect.CodeFailedPrecondition},
+	{ErrWrongIdentity, peerv1.Fault_KIND_WRONG_IDENTITY, connect.CodePermissionDenied},
 	{ErrOldIncarnation, peerv1.Fault_KIND_OLD_INCARNATION, connect.CodeAborted},
 	{ErrFormat, peerv1.Fault_KIND_FORMAT, connect.CodeUnimplemented},
 	{ErrUnavailable, peerv1.Fault_KIND_UNAVAILABLE, connect.CodeUnavailable},

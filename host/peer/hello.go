@@ -33,6 +33,17 @@ type Hello struct {
 	Node        sharding.NodeID
 	Incarnation uint64
 	Speaks      sharding.Levels
+	// Proven says that the node's certificate names it.
+	Proven bool
+}
+
+// identify holds what a node calls itself to what its connection has proven, if
+// it has.
+func identify(says, node string, proven bool) error {
+	if proven && says != node {
+		return fmt.Errorf("%w: who calls itself %.200q has the certificate of node %s", ErrWrongIdentity, says, node)
+	}
+	return nil
 }
 
 func (h Hello) write(to http.Header) {

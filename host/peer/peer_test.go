@@ -68,7 +68,7 @@ func start(t testing.TB, n network.Network, address string, id sharding.NodeID, 
 	mux.Handle(d.Handler())
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	d.server = &http.Server{Handler: mux, Protocols: protocols, ReadTimeout: 35 * time.Second, WriteTimeout: 35 * time.Second}
+	d.server = &http.Server{Handler: mux, Protocols: protocols, ConnContext: network.WithNode, ReadTimeout: 35 * time.Second, WriteTimeout: 35 * time.Second}
 	go func() { d.served <- d.server.Serve(l) }()
 	return d
 }

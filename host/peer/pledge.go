@@ -13,12 +13,12 @@ import (
 func (p *Peers) Pledge(ctx context.Context, address string, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error) {
 	ctx, cancel := p.bounded(ctx)
 	defer cancel()
-	client := newClient(&caller{base: p.calls, peers: p}, "http://"+address)
-	res, err := client.Pledge(ctx, connect.NewRequest(r))
+	through := &caller{base: p.calls, peers: p}
+	res, err := newClient(through, "http://"+address).Pledge(ctx, connect.NewRequest(r))
 	if err != nil {
 		return nil, decodeError(sharding.NodeID(address), err)
 	}
-	return res.Msg, nil
+	return res.Msg, through.says(res.Msg.GetNodeId())
 }
 
 func (s *controlService) Pledge(ctx context.Context, r *connect.Request[peerv1.PledgeRequest]) (*connect.Response[peerv1.PledgeResponse], error) {

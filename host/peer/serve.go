@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
+	"github.com/hostd/hostd/host/network"
 )
 
 const servicePath = "/" + peerv1connect.PeerServiceName + "/"
@@ -85,6 +86,11 @@ func open(path string) bool {
 func (p *Peers) admit(r *http.Request) (*served, error) {
 	h, err := readHello(r.Header)
 	if err != nil {
+		return nil, err
+	}
+	var node string
+	node, h.Proven = network.CallerOf(r.Context())
+	if err := identify(string(h.Node), node, h.Proven); err != nil {
 		return nil, err
 	}
 	if to := r.Header.Get(headerTo); to != "" && to != string(p.opts.Self) {

@@ -14,6 +14,7 @@ import (
 	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/certs"
+	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/pause"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
@@ -221,6 +222,7 @@ func NewServer(deps Deps, opts Options) *Server {
 	s.peers = newFace(opts, nil, peers, fresh, peers.Wrap(between, opts.Internal))
 	if opts.PeerCertificates != nil {
 		s.peers.know(opts.PeerCertificates.ConnContext)
+		s.peers.know(network.WithNode)
 	}
 	watched := admission.NewConnections(opts.MaxHealthConns, opts.MaxHealthConns)
 	about := admission.Health(admission.Gate{Opened: opts.Opened, Cluster: opts.Cluster}.Wrap(fresh.Wrap(public)))

@@ -208,6 +208,10 @@ func TestFilesOfANode(t *testing.T) {
 	if err := n.TryStart(); err == nil || !strings.Contains(n.Log(), "read certificates") {
 		t.Errorf("without a key: %v\n%s", err, n.Log())
 	}
+	n.SetFlags(newFiles(own, "n2").flags("require")...)
+	if err := n.TryStart(); err == nil || !strings.Contains(n.Log(), "of node n2, and this is node n1") {
+		t.Errorf("with the certificate of another node: %v\n%s", err, n.Log())
+	}
 }
 
 // shown is the serial number of what a node shows to another.

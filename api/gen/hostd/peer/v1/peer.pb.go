@@ -111,6 +111,8 @@ const (
 	Fault_KIND_UNKNOWN_OUTCOME Fault_Kind = 10
 	// An operator put the caller's start down; a new one may succeed.
 	Fault_KIND_PUT_DOWN Fault_Kind = 110
+	// The caller says that it is another node than its certificate does.
+	Fault_KIND_WRONG_IDENTITY Fault_Kind = 121
 )
 
 // Enum value maps for Fault_Kind.
@@ -128,6 +130,7 @@ var (
 		9:   "KIND_TOO_LARGE",
 		10:  "KIND_UNKNOWN_OUTCOME",
 		110: "KIND_PUT_DOWN",
+		121: "KIND_WRONG_IDENTITY",
 	}
 	Fault_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":     0,
@@ -142,6 +145,7 @@ var (
 		"KIND_TOO_LARGE":       9,
 		"KIND_UNKNOWN_OUTCOME": 10,
 		"KIND_PUT_DOWN":        110,
+		"KIND_WRONG_IDENTITY":  121,
 	}
 )
 
@@ -3784,13 +3788,13 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x05chunk\x18\x02 \x01(\fR\x05chunk\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\"/\n" +
 	"\x14SendSnapshotResponse\x12\x17\n" +
-	"\x06answer\x18\x82\x01 \x01(\fR\x06answer\"\xad\x03\n" +
+	"\x06answer\x18\x82\x01 \x01(\fR\x06answer\"\xc6\x03\n" +
 	"\x05Fault\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.hostd.peer.v1.Fault.KindR\x04kind\x12\x19\n" +
 	"\bshard_id\x18\x02 \x01(\rR\ashardId\x12\x12\n" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06leader\x18\x04 \x01(\tR\x06leader\x12%\n" +
-	"\x0eleader_address\x18\x05 \x01(\tR\rleaderAddress\"\x86\x02\n" +
+	"\x0eleader_address\x18\x05 \x01(\tR\rleaderAddress\"\x9f\x02\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12KIND_WRONG_CLUSTER\x10\x01\x12\x13\n" +
@@ -3804,7 +3808,8 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x0eKIND_TOO_LARGE\x10\t\x12\x18\n" +
 	"\x14KIND_UNKNOWN_OUTCOME\x10\n" +
 	"\x12\x11\n" +
-	"\rKIND_PUT_DOWN\x10n*y\n" +
+	"\rKIND_PUT_DOWN\x10n\x12\x17\n" +
+	"\x13KIND_WRONG_IDENTITY\x10y*y\n" +
 	"\n" +
 	"StopReason\x12\x1b\n" +
 	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +

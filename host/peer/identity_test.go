@@ -1,0 +1,124 @@
+package peer_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/network"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// proven is a network whose connections prove who is on their other side: who
+// dials those that are accepted, and who serves those that are dialed.
+type proven struct {
+	network.TCP
+	dials, serves string
+}
+
+type provenConn struct {
+	net.Conn
+	node string
+}
+
+func (c provenConn) Node() string { return c.node }
+
+// over is a layer above a connection, as servers have them.
+type over struct{ net.Conn }
+
+func (o over) NetConn() net.Conn { return o.Conn }
+
+func (p proven) Dial(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := p.TCP.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	return over{provenConn{conn, p.serves}}, nil
+}
+
+type provenListener struct {
+	net.Listener
+	dials string
+}
+
+func (l provenListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return over{provenConn{conn, l.dials}}, nil
+}
+
+func (p proven) Listen(address string) (net.Listener, error) {
+	l, err := p.TCP.Listen(address)
+	return provenListener{l, p.dials}, err
+}
+
+// Where a connection proves which node is on its other side, that node speaks
+// for itself alone: as caller, as the one that answers, and in what it asks.
+func TestNodesAreWhomTheyProve(t *testing.T) {
+	c := &control{}
+	b := start(t, proven{dials: "a", serves: "a"}, "127.0.0.1:0", "b", func(o *peer.Options) { o.Control = c })
+	defer b.stop(t)
+	a := start(t, proven{dials: "b", serves: "b"}, "127.0.0.1:0", "a")
+	defer a.stop(t)
+	connectAll(a, b)
+	a.Send("b", []byte("frame"))
+	b.until(t, "a frame of a", func() bool {
+		if len(b.frames) == 0 {
+			a.Send("b", []byte("frame")) // it may be lost
+		}
+		return len(b.frames) > 0
+	})
+	ctx := t.Context()
+	if _, err := a.Propose(ctx, "b", []byte("this")); err != nil || !c.caller.Proven {
+		t.Errorf("a call: %v, from %v", err, c.caller)
+	}
+	for node, want := range map[sharding.NodeID]error{"a": nil, "c": peer.ErrWrongIdentity} {
+		member := meta.Member{Node: node, Address: "h:1", Incarnation: 5, Disk: "d"}
+		for name, command := range map[string][]byte{
+			"join": meta.Join(member), "put": meta.PutMember(member), "found": meta.CreateCluster(meta.Cluster{ID: "c", Shards: 1, Format: 1}, member),
+		} {
+			if _, err := a.Propose(ctx, "b", command); !errors.Is(err, want) {
+				t.Errorf("a proposes to %s %s: %v", name, node, err)
+			}
+		}
+		if _, err := a.Join(ctx, b.addr, &peerv1.JoinRequest{Member: &peerv1.Member{NodeId: string(node), Incarnation: 1}}); !errors.Is(err, want) {
+			t.Errorf("a asks for the admission of %s: %v", node, err)
+		}
+	}
+
+	// Who has the certificate of a and says that it is another node.
+	c.caller = peer.Hello{}
+	other := start(t, proven{dials: "b", serves: "b"}, "127.0.0.1:0", "c")
+	defer other.stop(t)
+	other.SetAddresses(map[sharding.NodeID]string{"b": b.addr})
+	other.Send("b", []byte("forged"))
+	if _, err := other.Propose(ctx, "b", []byte("this")); !errors.Is(err, peer.ErrWrongIdentity) {
+		t.Errorf("a call in another's name: %v", err)
+	}
+	if _, err := other.Probe(ctx, b.addr); !errors.Is(err, peer.ErrWrongIdentity) {
+		t.Errorf("a probe in another's name: %v", err)
+	}
+	if b.Heard("c") || c.caller.Node != "" {
+		t.Errorf("who calls in another's name is heard: %v", c.caller)
+	}
+
+	// Who answers as b and has the certificate of another node.
+	caller := start(t, proven{dials: "b", serves: "x"}, "127.0.0.1:0", "a")
+	defer caller.stop(t)
+	caller.SetAddresses(map[sharding.NodeID]string{"b": b.addr})
+	if _, err := caller.ReadMeta(ctx, "b"); !errors.Is(err, peer.ErrWrongIdentity) {
+		t.Errorf("an answer in another's name: %v", err)
+	}
+	if _, err := caller.Probe(ctx, b.addr); !errors.Is(err, peer.ErrWrongIdentity) {
+		t.Errorf("an answer of nobody's name: %v", err)
+	}
+	if caller.Heard("b") {
+		t.Error("who answers in another's name is heard")
+	}
+}
