@@ -79,7 +79,8 @@ func TestListenersAreApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(time.Minute))
+	// Well before the server ends what is idle.
+	conn.SetDeadline(time.Now().Add(30 * time.Second))
 	io.WriteString(conn, "GET "+between[0]+" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
 	answer := make([]byte, 1<<10)
 	if n, err := conn.Read(answer); err != nil || !strings.Contains(string(answer[:n]), "200 OK") {
