@@ -58,6 +58,9 @@ const (
 	LevelRollbackOf = Level2
 	// LevelRoles: the metadata keeps roles and their bindings.
 	LevelRoles = Level2
+	// LevelInternal: the cluster takes modules whose manifests mark commands
+	// internal. Earlier releases pass the mark over.
+	LevelInternal = Level2
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

@@ -144,7 +144,11 @@ func (t *typeSuite) send(g Instance, e *entity, name string, payload, first []by
 	input = abi.AppendCommandID(input, fmt.Sprintf("%s-%d", e.id, e.commands))
 	input = abi.AppendNow(input, env.Now)
 	input = abi.AppendSeed(input, env.Seed)
-	input = abi.AppendSource(input, abi.Source{Kind: abi.SourceClient})
+	source := abi.Source{Kind: abi.SourceClient}
+	if t.def.IsInternal(name) {
+		source.Kind = abi.SourceTimer
+	}
+	input = abi.AppendSource(input, source)
 	frames, err := g.Handle(e.handle, input, env)
 	if err != nil {
 		return nil, err

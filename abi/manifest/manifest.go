@@ -77,10 +77,12 @@ func (r Retention) Snapshots() uint64 {
 // SingletonID is the id of the one entity of a singleton type.
 const SingletonID = "singleton"
 
-// Named is a command or a query.
+// Named is a command or a query. An Internal command comes from entities and
+// timers only; a query never is.
 type Named struct {
-	Name  string
-	Extra map[string]json.RawMessage
+	Name     string
+	Internal bool
+	Extra    map[string]json.RawMessage
 }
 
 // EventType is a type of event.
@@ -136,6 +138,16 @@ func (m *Manifest) Type(name string) (*EntityType, int, bool) {
 // HasCommand reports whether the type may be sent that command: it is listed,
 // or nothing is listed.
 func (t *EntityType) HasCommand(name string) bool { return listed(t.Commands, name) }
+
+// IsInternal reports whether the command is listed as an internal one.
+func (t *EntityType) IsInternal(name string) bool {
+	for i := range t.Commands {
+		if t.Commands[i].Name == name {
+			return t.Commands[i].Internal
+		}
+	}
+	return false
+}
 
 // HasQuery reports whether the type may be asked that query.
 func (t *EntityType) HasQuery(name string) bool { return listed(t.Queries, name) }

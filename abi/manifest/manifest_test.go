@@ -14,7 +14,7 @@ import (
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files under testdata")
 
 const full = `{"abi":1,"name":"counter","version":"1.2.0","entityTypes":[{"name":"counter","kind":"event-sourced",` +
-	`"encoding":"json","commands":[{"name":"add","schema":{"b":1,"a":[2]}}],"queries":[{"name":"total"}],"events":[{"type":"added","since":"1.1"}],` +
+	`"encoding":"json","commands":[{"name":"add","schema":{"b":1,"a":[2]}},{"name":"step","internal":true,"since":"1.2"}],"queries":[{"name":"total"}],"events":[{"type":"added","since":"1.1"}],` +
 	`"snapshotEvery":100,"passivateAfter":"2m","rememberEntities":true,"shardKey":{"group":"customer","until":"-"},"colour":"blue"},` +
 	`{"name":"doc","kind":"durable-state","encoding":"bytes","commands":[]},` +
 	`{"name":"log","kind":"event-sourced","encoding":"bytes","retainSnapshots":3,"retainEvents":"snapshots"},` +
@@ -48,6 +48,9 @@ func TestListsAnswerForTheirNames(t *testing.T) {
 	counter, index, ok := m.Type("counter")
 	if !ok || index != 0 || !counter.HasCommand("add") || counter.HasCommand("total") || !counter.HasQuery("total") {
 		t.Errorf("counter: %d %v %+v", index, ok, counter)
+	}
+	if !counter.IsInternal("step") || counter.IsInternal("add") || counter.IsInternal("none") {
+		t.Errorf("internal commands: %+v", counter.Commands)
 	}
 	doc, index, ok := m.Type("doc")
 	if !ok || index != 1 || doc.HasCommand("any") || !doc.HasQuery("any") {

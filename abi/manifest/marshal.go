@@ -74,6 +74,9 @@ func marshalNames(parent *writer, names []Named) []json.RawMessage {
 	for i := range names {
 		w := newWriter()
 		w.member("name", names[i].Name)
+		if names[i].Internal {
+			w.member("internal", true)
+		}
 		list[i] = w.end(names[i].Extra)
 		parent.adopt(w.err)
 	}

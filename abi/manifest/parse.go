@@ -72,8 +72,8 @@ func parseType(path string, text json.RawMessage) (EntityType, error) {
 	r.read("name", &t.Name, required)
 	r.read("kind", &t.Kind, required)
 	r.read("encoding", &t.Encoding, required)
-	r.names("commands", &t.Commands)
-	r.names("queries", &t.Queries)
+	r.names("commands", &t.Commands, func(item *reader, to *Named) { item.read("internal", &to.Internal, optional) })
+	r.names("queries", &t.Queries, nil)
 	r.events(&t.Events)
 	r.read("snapshotEvery", &t.SnapshotEvery, optional)
 	r.duration("passivateAfter", &t.PassivateAfter)
@@ -150,7 +150,8 @@ func (r *reader) read(name string, target any, must bool) bool {
 	return true
 }
 
-func (r *reader) names(name string, target *[]Named) {
+// names reads a list of commands or queries, and what more there is of each.
+func (r *reader) names(name string, target *[]Named, more func(*reader, *Named)) {
 	var items []json.RawMessage
 	if !r.read(name, &items, optional) {
 		return
@@ -163,6 +164,9 @@ func (r *reader) names(name string, target *[]Named) {
 		}
 		var one Named
 		item.read("name", &one.Name, required)
+		if more != nil {
+			more(item, &one)
+		}
 		one.Extra = item.rest()
 		if r.err = item.err; r.err != nil {
 			return

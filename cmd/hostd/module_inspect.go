@@ -116,7 +116,11 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 		for _, kind := range []struct{ member, key string }{{"commands", "name"}, {"queries", "name"}, {"events", "type"}} {
 			var names []string
 			for _, n := range f[kind.member].GetListValue().GetValues() {
-				names = append(names, cli.Clean(n.GetStructValue().GetFields()[kind.key].GetStringValue()))
+				name := cli.Clean(n.GetStructValue().GetFields()[kind.key].GetStringValue())
+				if kind.member == "commands" && n.GetStructValue().GetFields()["internal"].GetBoolValue() {
+					name += " (internal)"
+				}
+				names = append(names, name)
 			}
 			if len(names) > 0 {
 				fmt.Fprintf(w, "  %-9s %s\n", kind.member, strings.Join(names, ", "))

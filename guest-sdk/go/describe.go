@@ -22,7 +22,7 @@ type (
 		Name           string          `json:"name"`
 		Kind           string          `json:"kind"`
 		Encoding       string          `json:"encoding"`
-		Commands       []nameText      `json:"commands"`
+		Commands       []commandText   `json:"commands"`
 		Queries        []nameText      `json:"queries"`
 		Events         []eventTypeText `json:"events"`
 		SnapshotEvery  int             `json:"snapshotEvery,omitempty"`
@@ -36,6 +36,10 @@ type (
 	shardKeyText struct {
 		Group string `json:"group,omitempty"`
 		Until string `json:"until,omitempty"`
+	}
+	commandText struct {
+		Name     string `json:"name"`
+		Internal bool   `json:"internal,omitempty"`
 	}
 	nameText struct {
 		Name string `json:"name"`
@@ -64,7 +68,7 @@ func (g *Guest) Describe() []byte {
 func (d *definition) describe() typeText {
 	t := typeText{
 		Name: d.name, Kind: "event-sourced", Encoding: "json",
-		Commands: []nameText{}, Queries: []nameText{}, Events: []eventTypeText{},
+		Commands: []commandText{}, Queries: []nameText{}, Events: []eventTypeText{},
 		SnapshotEvery: d.snapshotEvery, Remember: d.remember, Singleton: d.singleton, KeepSnapshots: d.keepSnapshots, Retain: RawJSON(d.retain),
 	}
 	if d.group != "" || d.until != "" {
@@ -83,7 +87,7 @@ func (d *definition) describe() typeText {
 		t.PassivateAfter = strconv.FormatInt(int64(d.passivateAfter), 10) + "ns"
 	}
 	for i := range d.commands {
-		t.Commands = append(t.Commands, nameText{d.commands[i].name})
+		t.Commands = append(t.Commands, commandText{d.commands[i].name, d.commands[i].internal})
 	}
 	for i := range d.queries {
 		t.Queries = append(t.Queries, nameText{d.queries[i].name})

@@ -39,8 +39,9 @@ type event struct {
 }
 
 type command struct {
-	name string
-	run  func(c *Context, state unsafe.Pointer, payload []byte) error
+	name     string
+	internal bool
+	run      func(c *Context, state unsafe.Pointer, payload []byte) error
 }
 
 type query struct {
@@ -86,7 +87,7 @@ func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
 // way, unless the type is durable-state. An error rejects the command:
 // nothing is stored. Reject makes one with a code; any other error has the
 // code "error". A payload that cannot be read has the code "invalid_payload".
-func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S, cmd C) (R, error)) {
+func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S, cmd C) (R, error), options ...CommandOption) {
 	d := t.def
 	d.mustName("command", name, func(name []byte) bool { return d.command(name) != nil })
 	in := d.mustCodec(reflect.TypeFor[C](), "command "+name)
@@ -95,7 +96,11 @@ func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S
 		cmd, zero C // reused: the handler gets a copy
 		reply     R
 	)
-	d.commands = append(d.commands, command{name, func(c *Context, state unsafe.Pointer, payload []byte) (err error) {
+	made := command{name: name}
+	for _, option := range options {
+		option(&made)
+	}
+	made.run = func(c *Context, state unsafe.Pointer, payload []byte) (err error) {
 		cmd = zero
 		if err := decode(in, payload, unsafe.Pointer(&cmd)); err != nil {
 			return &Rejection{CodeInvalidPayload, err.Error()}
@@ -105,7 +110,18 @@ func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S
 		}
 		c.guest.reply(out, unsafe.Pointer(&reply))
 		return nil
-	}})
+	}
+	d.commands = append(d.commands, made)
+}
+
+// CommandOption changes how the host treats a command.
+type CommandOption func(*command)
+
+// Internal keeps a command from clients: it comes from entities and timers
+// only, such as the steps of a saga. The host refuses it to a client before the
+// guest is called.
+func Internal() CommandOption {
+	return func(c *command) { c.internal = true }
 }
 
 // Query declares a query. The handler reads s and must not change it. An

@@ -29,5 +29,12 @@ func (t *Type[S]) DecodeState(snapshot []byte) (S, error) {
 // IsDurable reports whether the type was made with Durable.
 func (t *Type[S]) IsDurable() bool { return t.def.durable && !t.def.transient }
 
+// IsInternal reports whether the type has a command of that name, and it is
+// Internal.
+func (t *Type[S]) IsInternal(name string) bool {
+	c := t.def.command([]byte(name))
+	return c != nil && c.internal
+}
+
 // IsTransient reports whether the type was made with Transient.
 func (t *Type[S]) IsTransient() bool { return t.def.transient }

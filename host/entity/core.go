@@ -233,6 +233,11 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 		s.settle(r, request.Result{Err: request.ErrBusy})
 		return
 	}
+	if e.phase == cold && refusesClient(c.opts.Types.Lookup(r.Entity.Type), r) {
+		s.settle(r, request.Result{Err: request.ErrInternalCommand}) // nothing is loaded for it
+		c.revive(e)
+		return
+	}
 	e.waiting.Push(r)
 	if e.phase == inMemory {
 		c.enqueue(e)

@@ -54,6 +54,10 @@ func (d *decider) command(e *entity, r *request.Request) {
 		d.fire(e, r, f, now)
 		return
 	}
+	if refusesClient(e.typ, r) { // whether or not an id of it is known
+		s.settle(r, request.Result{Err: request.ErrInternalCommand})
+		return
+	}
 	var hash uint64
 	hash, d.scratch = journal.HashCommand(d.scratch, r.Name, r.Payload)
 	if e.answerKnown(r, hash, now) || d.mayBeOlder(e, r) || d.forgotten(e, r, now) {

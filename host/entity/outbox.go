@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/record"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
@@ -62,6 +63,12 @@ func (e *entity) outbox() int {
 // remembered, for something else keeps it from having its effect again.
 func internal(r *request.Request) bool {
 	return timers.Of(r) != nil || r.Kind == request.Deliver || r.Kind == request.Redeliver
+}
+
+// refusesClient reports that a client's command is one that the type takes from
+// entities and timers only.
+func refusesClient(t *binding.Type, r *request.Request) bool {
+	return t != nil && r.Kind == request.Command && t.Internal[r.Name] && !internal(r)
 }
 
 // room reports whether what the output sends fits. A send that only answers

@@ -36,7 +36,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding) (*Served, error) {
 	s := &Served{
 		Type: binding.Type{
 			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision,
-			Commands: names(about.Commands), Queries: names(about.Queries),
+			Commands: names(about.Commands), Queries: names(about.Queries), Internal: internal(about.Commands),
 			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
 			Instantiate: func(ctx context.Context) (binding.Guest, error) {
 				g, err := m.InstantiateWith(ctx, bounds)
@@ -64,6 +64,17 @@ func names(list []manifest.Named) map[string]bool {
 	out := make(map[string]bool, len(list))
 	for _, n := range list {
 		out[n.Name] = true
+	}
+	return out
+}
+
+// internal are the names of a list's internal commands.
+func internal(list []manifest.Named) map[string]bool {
+	out := map[string]bool{}
+	for _, n := range list {
+		if n.Internal {
+			out[n.Name] = true
+		}
 	}
 	return out
 }

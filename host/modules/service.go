@@ -60,6 +60,9 @@ func (s *Service) keep(ctx context.Context, wasm []byte) (rpc.Module, error) {
 		return rpc.Module{}, err
 	}
 	m, err := s.files.Module(ctx, digest)
+	if err == nil {
+		err = s.speaks(m.Manifest())
+	}
 	if err != nil {
 		if stored {
 			err = errors.Join(err, s.files.Remove(digest))
@@ -191,6 +194,9 @@ func (s *Service) Activate(ctx context.Context, entityType string, digest journa
 	if _, _, ok := m.Manifest().Type(entityType); !ok {
 		return 0, &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; it serves those that hostd module describe lists", entityType)}
 	}
+	if err := s.speaks(m.Manifest()); err != nil {
+		return 0, err
+	}
 	if limits != nil {
 		if err := s.metadata.View().CheckLimits(meta.Limits(*limits)); err != nil {
 			return 0, &rpc.RefusedError{Reason: err.Error()}
@@ -256,6 +262,9 @@ func (s *Service) Rollback(ctx context.Context, entityType string, revision uint
 	now.Digest = journal.Digest(b.History[len(b.History)-1].Digest)
 	m, err := s.modules.Module(ctx, now.Digest, "")
 	if err != nil {
+		return rpc.Rollback{}, err
+	}
+	if err := s.speaks(m.Manifest()); err != nil {
 		return rpc.Rollback{}, err
 	}
 	if err := fits(ctx, m, b.Limits); err != nil {

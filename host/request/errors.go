@@ -28,6 +28,9 @@ var (
 	ErrUnknownType = errors.New("no module is active for this entity type; push one with hostd module push FILE.wasm")
 	// ErrUnknownCommand: the manifest lists commands and not this one.
 	ErrUnknownCommand = errors.New("the entity type has no such command; hostd module describe lists them")
+	// ErrInternalCommand: the manifest marks the command internal, and it came
+	// from a client.
+	ErrInternalCommand = errors.New("the command is internal: it comes from entities and timers only")
 	// ErrUnknownQuery: the manifest lists queries and not this one.
 	ErrUnknownQuery = errors.New("the entity type has no such query; hostd module describe lists them")
 	// ErrCommandIDReused: the command id was used before with another command

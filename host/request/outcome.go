@@ -17,6 +17,7 @@ const (
 	InvalidArgument    Code = 3
 	DeadlineExceeded   Code = 4
 	NotFound           Code = 5
+	PermissionDenied   Code = 7
 	ResourceExhausted  Code = 8
 	FailedPrecondition Code = 9
 	Aborted            Code = 10
@@ -116,6 +117,7 @@ var Outcomes = []Outcome{
 	{Err: ErrCut, Wire: 44, Code: FailedPrecondition},
 	{Err: ErrForgotten, Wire: 45, Code: Aborted, Retry: Final},
 	{Err: ErrSuspended, Wire: 47, Code: FailedPrecondition},
+	{Err: ErrInternalCommand, Wire: 48, Code: PermissionDenied}, // whatever an earlier attempt did
 	{has: is[*sharding.NotLeaderError], Wire: WireNotLeader, Code: Unavailable, Retry: Resend},
 }
 

@@ -118,14 +118,15 @@ func Transfer() *hostd.Type[State] {
 	hostd.Event(transfer, "refunded", func(s *State, _ MoneyBack) { s.State = Refunded })
 
 	hostd.Command(transfer, "start", start)
-	hostd.Command(transfer, "timeout", timeout)
-	hostd.Command(transfer, "withdrawn", withdrawn)
-	hostd.Command(transfer, "withdraw-refused", withdrawRefused)
-	hostd.Command(transfer, "deposited", deposited)
-	hostd.Command(transfer, "deposit-refused", depositRefused)
-	hostd.Command(transfer, "refunded", refunded)
-	hostd.Command(transfer, "refund-refused", refundRefused)
-	hostd.Command(transfer, "refund", refund)
+	// The steps, which no client may send.
+	hostd.Command(transfer, "timeout", timeout, hostd.Internal())
+	hostd.Command(transfer, "withdrawn", withdrawn, hostd.Internal())
+	hostd.Command(transfer, "withdraw-refused", withdrawRefused, hostd.Internal())
+	hostd.Command(transfer, "deposited", deposited, hostd.Internal())
+	hostd.Command(transfer, "deposit-refused", depositRefused, hostd.Internal())
+	hostd.Command(transfer, "refunded", refunded, hostd.Internal())
+	hostd.Command(transfer, "refund-refused", refundRefused, hostd.Internal())
+	hostd.Command(transfer, "refund", refund, hostd.Internal())
 	hostd.Query(transfer, "status", func(_ *hostd.View, s *State, _ hostd.None) (Status, error) {
 		return s.status(), nil
 	})

@@ -139,6 +139,18 @@ func TestWithoutAccounts(t *testing.T) {
 	}
 }
 
+// TestStepsAreNotForClients: a client's step does not reach the transfer.
+func TestStepsAreNotForClients(t *testing.T) {
+	w := bank(t)
+	w.Command("transfer", "t", "start", Start{From: "a", To: "b", Amount: 3})
+	if o := w.Command("transfer", "t", "withdrawn", nil); o.Code != hostdtest.CodeInternal {
+		t.Errorf("%+v", o)
+	}
+	if s := status(t, w, "t"); s.State != Withdrawing {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestStart(t *testing.T) {
 	d := hostdtest.New(t, Transfer())
 	d.When("start", Start{From: "a", To: "b"}).Rejected("invalid_amount")
@@ -148,11 +160,11 @@ func TestStart(t *testing.T) {
 	d.When("start", Start{From: "a", To: "b", Amount: 1}).Events().Sends()
 	d.When("start", Start{From: "a", To: "b", Amount: 2}).Rejected("already_started")
 	for _, command := range []string{"timeout", "withdrawn", "withdraw-refused", "deposited", "deposit-refused", "refunded", "refund-refused", "refund"} {
-		d.When(command, nil).Rejected("not_expected")
+		d.When(command, nil).Rejected(hostdtest.CodeInternal)
 	}
 	d.From("account", "b").When("withdrawn", nil).Rejected("not_expected")
 	d.From("account", "a").When("withdrawn", nil).Events(Withdrawn{})
-	d.When("withdrawn", nil).Rejected("not_expected")
+	d.From("account", "a").When("withdrawn", nil).Rejected("not_expected")
 	if got := d.State().State; got != Depositing {
 		t.Error(got)
 	}

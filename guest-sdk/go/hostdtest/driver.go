@@ -129,10 +129,16 @@ func (d *Driver[S]) Given(events ...any) *Driver[S] {
 }
 
 // When sends a command. The payload is a value the type's encoding can write,
-// []byte or hostd.RawJSON for bytes as they are, or nil for none.
+// []byte or hostd.RawJSON for bytes as they are, or nil for none. An internal
+// command of a client is rejected with CodeInternal, and the entity not called.
 func (d *Driver[S]) When(command string, payload any) *Result[S] {
 	d.t.Helper()
 	d.commands++
+	if d.source.Kind == abi.SourceClient && d.typ.IsInternal(command) {
+		r := &Result[S]{driver: d, t: d.t, name: command}
+		r.output.Rejected, r.output.Reject.Code = true, []byte(CodeInternal)
+		return r
+	}
 	id := d.commandID
 	if d.commandID = ""; id == "" {
 		id = "command-" + strconv.Itoa(d.commands)

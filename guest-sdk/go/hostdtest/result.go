@@ -9,6 +9,10 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
+// CodeInternal stands for what a host answers to a client that sends an
+// internal command. It is a refusal of the host's, and no code of an entity.
+const CodeInternal = "INTERNAL_COMMAND"
+
 // Result is what a command or query answered. Its methods check and return
 // it, so that checks can follow one another.
 type Result[S any] struct {

@@ -41,7 +41,8 @@ type name struct{ Type, ID string }
 type worldType struct {
 	index    int32
 	durable  bool
-	commands map[string]bool
+	commands map[string]bool // that there are
+	internal map[string]bool // of these, those that no client may send
 }
 
 type worldEntity struct {
@@ -88,16 +89,20 @@ func NewWorld(t testing.TB, seed uint64, types ...hostd.Registration) *World {
 		EntityTypes []struct {
 			Name     string
 			Kind     string
-			Commands []struct{ Name string }
+			Commands []struct {
+				Name     string
+				Internal bool
+			}
 		}
 	}
 	if err := json.Unmarshal(w.guest.Describe(), &manifest); err != nil {
 		t.Fatal(err)
 	}
 	for i, typ := range manifest.EntityTypes {
-		known := worldType{index: int32(i), durable: typ.Kind == "durable-state", commands: make(map[string]bool)}
+		known := worldType{index: int32(i), durable: typ.Kind == "durable-state", commands: make(map[string]bool), internal: make(map[string]bool)}
 		for _, c := range typ.Commands {
 			known.commands[c.Name] = true
+			known.internal[c.Name] = c.Internal
 		}
 		w.types[typ.Name] = known
 	}
@@ -107,11 +112,15 @@ func NewWorld(t testing.TB, seed uint64, types ...hostd.Registration) *World {
 // Now is the world's time.
 func (w *World) Now() time.Time { return w.now }
 
-// Command sends a client's command. The payload is as for Driver.When.
+// Command sends a client's command. The payload is as for Driver.When. An
+// internal one is refused with the code CodeInternal.
 func (w *World) Command(entityType, id, command string, payload any) Outcome {
 	w.t.Helper()
 	if _, ok := w.types[entityType]; !ok {
 		w.t.Fatalf("there is no entity type %s", entityType)
+	}
+	if w.types[entityType].internal[command] {
+		return Outcome{Rejected: true, Code: CodeInternal, Message: "the command is internal"}
 	}
 	return w.run(name{entityType, id}, command, w.encode(payload), abi.Source{Kind: abi.SourceClient})
 }

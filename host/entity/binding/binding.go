@@ -60,6 +60,8 @@ type Type struct {
 	Revision uint64 // of the binding, counts up
 	// Commands and Queries are the listed names; nil lets the guest decide.
 	Commands, Queries map[string]bool
+	// Internal are the commands that come from entities and timers only.
+	Internal map[string]bool
 	// Durable types keep their latest state instead of events: a command
 	// stores the whole state, and loading takes the last one stored.
 	Durable bool

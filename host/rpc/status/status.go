@@ -44,9 +44,11 @@ type Detailed interface {
 // ErrNoOutcome: the caller's wait ended before the outcome was known.
 var ErrNoOutcome = New(connect.CodeDeadlineExceeded, "the deadline passed before the outcome was known; retry with the same command id")
 
-// What an ErrorInfo says of a retry whose outcome nobody can tell.
+// What an ErrorInfo says of a retry whose outcome nobody can tell, and of a
+// client's command that comes from entities and timers only.
 const (
 	reasonForgotten = "COMMAND_OUTCOME_UNKNOWN"
+	reasonInternal  = "INTERNAL_COMMAND"
 	errorDomain     = "hostd"
 )
 
@@ -105,6 +107,9 @@ func Detail(err error) proto.Message {
 	}
 	if errors.Is(err, request.ErrForgotten) {
 		return &errdetails.ErrorInfo{Reason: reasonForgotten, Domain: errorDomain}
+	}
+	if errors.Is(err, request.ErrInternalCommand) {
+		return &errdetails.ErrorInfo{Reason: reasonInternal, Domain: errorDomain}
 	}
 	var limited *request.RateLimitedError
 	if errors.As(err, &limited) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/status"
@@ -30,6 +31,7 @@ func TestCodes(t *testing.T) {
 	}{
 		{"request.ErrUnknownType", request.ErrUnknownType, connect.CodeNotFound},
 		{"request.ErrUnknownCommand", request.ErrUnknownCommand, connect.CodeNotFound},
+		{"request.ErrInternalCommand", request.ErrInternalCommand, connect.CodePermissionDenied},
 		{"request.ErrUnknownQuery", request.ErrUnknownQuery, connect.CodeNotFound},
 		{"request.ErrCommandIDReused", request.ErrCommandIDReused, connect.CodeInvalidArgument},
 		{"request.ErrBusy", request.ErrBusy, connect.CodeResourceExhausted},
@@ -147,5 +149,13 @@ func TestInternalErrorsStayInside(t *testing.T) {
 	}
 	if !strings.Contains(logged.String(), "000001.sst") {
 		t.Errorf("logged: %s", logged.String())
+	}
+}
+
+// TestInternalCommandsAreNamed: a client tells this refusal from that of roles.
+func TestInternalCommandsAreNamed(t *testing.T) {
+	info, ok := status.Detail(fmt.Errorf("wrapped: %w", request.ErrInternalCommand)).(*errdetails.ErrorInfo)
+	if !ok || info.GetReason() != "INTERNAL_COMMAND" || info.GetDomain() != "hostd" {
+		t.Errorf("%v", info)
 	}
 }

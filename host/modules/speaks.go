@@ -1,0 +1,33 @@
+package modules
+
+import (
+	"fmt"
+
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/sharding"
+)
+
+// speaks refuses a module whose manifest asks for what nodes of an earlier
+// release would pass over: they would serve it, and keep none of it.
+func (s *Service) speaks(m *manifest.Manifest) error { return speaks(s.metadata.View().Level(), m) }
+
+func speaks(level sharding.Level, m *manifest.Manifest) error {
+	for i := range m.EntityTypes {
+		what, of := asks(&m.EntityTypes[i])
+		if level < of {
+			return &rpc.RefusedError{Reason: fmt.Sprintf("entity type %s %s, which is of level %d, and the cluster is at level %d: hostd cluster raise-level", m.EntityTypes[i].Name, what, of, level)}
+		}
+	}
+	return nil
+}
+
+// asks is the level that a cluster needs to keep what a type's manifest says.
+func asks(t *manifest.EntityType) (what string, of sharding.Level) {
+	for i := range t.Commands {
+		if t.Commands[i].Internal {
+			return "marks commands internal", sharding.LevelInternal
+		}
+	}
+	return "", sharding.FirstLevel()
+}
