@@ -20,8 +20,14 @@ import (
 type Calls struct {
 	log     *Log
 	opts    CallOptions
-	verbs   map[string]authv1.Verb // by procedure
+	verbs   map[string]verb // by procedure
 	refused refusals
+}
+
+// verb is that of an rpc, and the text that lines have.
+type verb struct {
+	is   authv1.Verb
+	text string
 }
 
 // CallOptions of Calls.
@@ -42,11 +48,11 @@ var errUnwritten = errors.New("nothing was done: the node cannot write its audit
 
 // NewCalls makes what writes calls into a log.
 func NewCalls(log *Log, o CallOptions) *Calls {
-	c := &Calls{log: log, opts: o, verbs: map[string]authv1.Verb{}}
+	c := &Calls{log: log, opts: o, verbs: map[string]verb{}}
 	for _, s := range o.Services {
 		for i := range s.Methods().Len() {
 			m := s.Methods().Get(i)
-			c.verbs["/"+string(s.FullName())+"/"+string(m.Name())] = VerbOf(m)
+			c.verbs["/"+string(s.FullName())+"/"+string(m.Name())] = verb{VerbOf(m), strings.ToLower(VerbOf(m).String())}
 		}
 	}
 	return c
@@ -74,7 +80,7 @@ func (c *Calls) Refused(r *http.Request, reason string) {
 	address := r.RemoteAddr
 	e := Entry{Stage: StageComplete, Principal: Principal{Kind: string(authn.KindAnonymous)}, Address: address, Method: r.URL.Path, Code: connect.CodeUnauthenticated.String(), Reason: reason}
 	if v, known := c.verbs[r.URL.Path]; known {
-		e.Verb = verbText(v)
+		e.Verb = v.text
 	}
 	c.refuse(e, hostOf(address))
 }
@@ -113,8 +119,6 @@ func hostOf(address string) string {
 	return address
 }
 
-func verbText(v authv1.Verb) string { return strings.ToLower(v.String()) }
-
 // call is what is known of a call between its two interceptors.
 type call struct {
 	entry   Entry
@@ -149,12 +153,20 @@ func (c *Calls) enter(ctx context.Context, spec connect.Spec, peer connect.Peer)
 	}
 	p := authn.Of(ctx)
 	return &call{entry: Entry{
-		Principal: Principal{Kind: string(p.Kind), Name: p.Name}, Address: peer.Addr, Method: spec.Procedure, Verb: verbText(verb),
+		Principal: Principal{Kind: string(p.Kind), Name: p.Name}, Address: peer.Addr, Method: spec.Procedure, Verb: verb.text,
 	}}
 }
 
 // leave writes what came of a call.
 func (c *Calls) leave(k *call, err error) {
+	if err == nil && !k.begun && !c.opts.All {
+		return // most calls
+	}
+	c.write(k, err)
+}
+
+// write is apart from leave for its large frame.
+func (c *Calls) write(k *call, err error) {
 	code := connect.CodeOf(err)
 	refused := err != nil && (code == connect.CodePermissionDenied || code == connect.CodeUnauthenticated)
 	if !k.begun && !refused && !c.opts.All {
@@ -272,7 +284,7 @@ type received struct{ c *Calls }
 // of returns the call of a context where it is a change.
 func (r received) of(ctx context.Context, spec connect.Spec) *call {
 	k, _ := ctx.Value(callKey{}).(*call)
-	if k == nil || !changes(r.c.verbs[spec.Procedure]) {
+	if k == nil || !changes(r.c.verbs[spec.Procedure].is) {
 		return nil
 	}
 	return k

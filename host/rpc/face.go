@@ -29,7 +29,7 @@ func newFace(opts Options, certificates *certs.Reloader, conns *admission.Connec
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &face{conns: conns, fresh: fresh, certs: certificates, http: &http.Server{
-		Handler:   handler,
+		Handler:   admission.RoomyStack(handler),
 		Protocols: protocols,
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			if certificates != nil {
