@@ -16,7 +16,7 @@ import (
 // NewBinding makes the commands about who has which roles.
 func NewBinding(std cli.Stdio) *cobra.Command {
 	return cli.Group("binding", "Say who has which roles",
-		newBindingList(std), newBindingPut(std), newBindingRemove(std))
+		newBindingList(std), newBindingGet(std), newBindingPut(std), newBindingRemove(std))
 }
 
 // bindings are those of the cluster, as they are shown.
@@ -49,6 +49,32 @@ func newBindingList(std cli.Stdio) *cobra.Command {
 			}
 		})
 	})
+}
+
+func newBindingGet(std cli.Stdio) *cobra.Command {
+	c := cli.Ask(std, "get SUBJECT", "Print the roles that a subject has", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (*clusterv1.RoleBinding, error) {
+		res, err := s.RoleBindings(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range res.GetBindings() {
+			if b.GetSubject() == args[0] {
+				return b, nil
+			}
+		}
+		return nil, cli.Hint(fmt.Errorf("%.80q has no roles", args[0]), "'hostd binding ls' lists who has which.")
+	}, func(w io.Writer, b *clusterv1.RoleBinding) {
+		cli.Table(w, "SUBJECT\tROLES\tREVISION", func(row func(...any)) {
+			row(b.GetSubject(), strings.Join(b.GetRoles(), ","), b.GetRevision())
+		})
+	})
+	cli.Before(c, func(args []string) error {
+		if err := access.CheckSubject(args[0]); err != nil {
+			return cli.Usage(err)
+		}
+		return nil
+	})
+	return c
 }
 
 func newBindingPut(std cli.Stdio) *cobra.Command {

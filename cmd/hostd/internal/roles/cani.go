@@ -14,7 +14,7 @@ import (
 
 // NewAuth makes the commands about what a caller may do itself.
 func NewAuth(std cli.Stdio) *cobra.Command {
-	return cli.Group("auth", "Ask what you may do", newCanI(std))
+	return cli.Group("auth", "Ask who you are, and what you may do", newCanI(std), newWhoAmI(std))
 }
 
 // answer is what a node says of its caller.
@@ -47,13 +47,48 @@ func newCanI(std cli.Stdio) *cobra.Command {
 		return &answer{cli.View(res), res}, nil
 	}, func(w io.Writer, a *answer) {
 		fmt.Fprintln(w, map[bool]string{true: "yes", false: "no"}[a.res.GetAllowed()])
-		who := a.res.GetKind()
-		if a.res.GetName() != "" {
-			who += ":" + a.res.GetName()
-		}
-		fmt.Fprintln(w, cli.Clean(fmt.Sprintf("%s, groups %s, roles %s", who, all(a.res.GetGroups()), all(a.res.GetRoles()))))
+		fmt.Fprintln(w, cli.Clean(fmt.Sprintf("%s, groups %s, roles %s", subject(a.res), all(a.res.GetGroups()), all(a.res.GetRoles()))))
 	})
 	c.Long = "Says whether you may make a call, and by which roles; without VERB who you are for the cluster. It ends with exit code 1 where you may not.\n\n" +
 		"  hostd auth can-i invoke order/al-1 add\n  hostd auth can-i read '*'"
 	return c
+}
+
+// subject is how a binding names the caller.
+func subject(r *clusterv1.CanIResponse) string {
+	if r.GetName() == "" {
+		return r.GetKind()
+	}
+	return r.GetKind() + ":" + r.GetName()
+}
+
+// caller is who calls, as it is shown.
+type caller struct {
+	Subject string   `json:"subject"`
+	Kind    string   `json:"kind"`
+	Name    string   `json:"name,omitempty"`
+	Groups  []string `json:"groups"`
+	Roles   []string `json:"roles"`
+	reason  string
+}
+
+// Remark implements cli.Remark: where roles do not decide, the node says so.
+func (c *caller) Remark() (line string, failure error) { return c.reason, nil }
+
+func newWhoAmI(std cli.Stdio) *cobra.Command {
+	return cli.Ask(std, "whoami", "Print who you are for the cluster, and which roles you have", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*caller, error) {
+		res, err := s.CanI(ctx, &clusterv1.CanIRequest{})
+		if err != nil {
+			return nil, err
+		}
+		c := &caller{Subject: subject(res), Kind: res.GetKind(), Name: res.GetName(), Groups: append([]string{}, res.GetGroups()...), Roles: append([]string{}, res.GetRoles()...)}
+		if len(c.Roles) == 0 {
+			c.reason = res.GetReason()
+		}
+		return c, nil
+	}, func(w io.Writer, c *caller) {
+		cli.Table(w, "SUBJECT\tGROUPS\tROLES", func(row func(...any)) {
+			row(c.Subject, all(c.Groups), all(c.Roles))
+		})
+	})
 }

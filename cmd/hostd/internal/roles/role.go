@@ -22,7 +22,7 @@ const maxRulesBytes = 1 << 20
 // NewRole makes the commands about roles.
 func NewRole(std cli.Stdio) *cobra.Command {
 	return cli.Group("role", "Say what those may do who have a role",
-		newRoleList(std), newRoleDescribe(std), newRolePut(std), newRoleRemove(std))
+		newRoleList(std), newRoleGet(std), newRolePut(std), newRoleRemove(std))
 }
 
 func newRoleList(std cli.Stdio) *cobra.Command {
@@ -38,8 +38,9 @@ func newRoleList(std cli.Stdio) *cobra.Command {
 	})
 }
 
-func newRoleDescribe(std cli.Stdio) *cobra.Command {
-	return cli.Ask(std, "describe ROLE", "Print the rules of a role", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (*clusterv1.Role, error) {
+// newRoleGet makes the command that was called describe first.
+func newRoleGet(std cli.Stdio) *cobra.Command {
+	c := cli.Ask(std, "get ROLE", "Print the rules of a role", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (*clusterv1.Role, error) {
 		roles, err := s.Roles(ctx)
 		if err != nil {
 			return nil, err
@@ -57,6 +58,8 @@ func newRoleDescribe(std cli.Stdio) *cobra.Command {
 			}
 		})
 	})
+	c.Aliases = []string{"describe"}
+	return c
 }
 
 // all words a list of a rule: one that is missing matches everything.
