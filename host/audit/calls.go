@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -93,6 +94,7 @@ func (c *Calls) Denied(ctx context.Context, entityType, entityID, commandID stri
 		return
 	}
 	e := k.entry
+	e.Policy = k.policy.Load()
 	e.Stage, e.Code = StageComplete, connect.CodePermissionDenied.String()
 	e.Type, e.ID, e.CommandID = entityType, entityID, commandID
 	c.refuse(e, callerOf(&e))
@@ -122,6 +124,7 @@ func hostOf(address string) string {
 // call is what is known of a call between its two interceptors.
 type call struct {
 	entry   Entry
+	policy  atomic.Uint64 // the latest of Decided
 	request proto.Message // what the entry is to say yet; nil: nothing
 	begun   bool          // it has a line of StageReceived
 }
@@ -133,10 +136,20 @@ func (k *call) filled() Entry {
 		k.entry.about(k.request)
 		k.request = nil
 	}
-	return k.entry
+	e := k.entry
+	e.Policy = k.policy.Load()
+	return e
 }
 
 type callKey struct{}
+
+// Decided notes the revision of the roles that have decided the call of ctx, or
+// a command of its stream, for its lines.
+func Decided(ctx context.Context, revision uint64) {
+	if k, _ := ctx.Value(callKey{}).(*call); k != nil {
+		k.policy.Store(revision)
+	}
+}
 
 // Outcomes is the outermost interceptor: it writes what came of calls.
 func (c *Calls) Outcomes() connect.Interceptor { return outcomes{c} }

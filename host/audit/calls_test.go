@@ -50,6 +50,30 @@ func (exports) Export(_ context.Context, _ *connect.Request[journalv1.ExportRequ
 	return out.Send(&journalv1.ExportResponse{Chunk: []byte("x")})
 }
 
+// policy is the revision that every call is decided by.
+const policy = 7
+
+// decided notes it, as what holds calls to roles does.
+type decided struct{}
+
+func (decided) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		Decided(ctx, policy)
+		return next(ctx, req)
+	}
+}
+
+func (decided) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (decided) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		Decided(ctx, policy)
+		return next(ctx, conn)
+	}
+}
+
 // serve serves both with a log, and returns how to call them and what the log
 // has once it is closed.
 func serve(t *testing.T, o CallOptions) (c *cluster, l *Log, at string, ended func() []line) {
@@ -62,7 +86,7 @@ func serve(t *testing.T, o CallOptions) (c *cluster, l *Log, at string, ended fu
 	calls := NewCalls(l, o)
 	c = &cluster{}
 	mux := http.NewServeMux()
-	both := connect.WithInterceptors(calls.Outcomes(), calls.Changes())
+	both := connect.WithInterceptors(calls.Outcomes(), decided{}, calls.Changes())
 	mux.Handle(clusterv1connect.NewClusterServiceHandler(c, both))
 	mux.Handle(journalv1connect.NewJournalServiceHandler(exports{}, both))
 	server := httptest.NewServer(mux)
@@ -135,7 +159,7 @@ func TestCallsAreWritten(t *testing.T) {
 			if l.Call != "" {
 				calls[l.Call]++
 			}
-			if l.Principal.Kind != "anonymous" || !strings.HasPrefix(l.Address, "127.0.0.1:") || l.Node != "n1" || l.Time.IsZero() {
+			if l.Principal.Kind != "anonymous" || !strings.HasPrefix(l.Address, "127.0.0.1:") || l.Node != "n1" || l.Time.IsZero() || l.Policy != policy {
 				t.Errorf("%+v", l)
 			}
 		}

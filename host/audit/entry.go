@@ -35,6 +35,7 @@ type Entry struct {
 	Result    string    `json:"result,omitempty"`  // what a change came to, in the same form
 	Code      string    `json:"code,omitempty"`    // of StageComplete: ok, or the code of the error
 	Reason    string    `json:"reason,omitempty"`  // of a credential that was refused
+	Policy    uint64    `json:"policy,omitempty"`  // revision of the roles that decided; 0 where none did
 	Left      uint64    `json:"leftOut,omitempty"` // refusals of this caller before this one, without lines
 }
 

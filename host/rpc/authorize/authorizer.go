@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
+	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/authz"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
@@ -78,7 +79,7 @@ func (a *Authorizer) Set(t *authz.Table) {
 	a.changed = make(chan struct{})
 	a.mu.Unlock()
 	for _, s := range a.streams.list() {
-		if err := a.decide(s.caller, s.target, s.call); err != nil && s.end(err) {
+		if _, err := a.decide(s.caller, s.target, s.call); err != nil && s.end(err) {
 			a.ended.Inc()
 			a.opts.Logger.Info("ended a stream that the caller's roles do not allow any more", "kind", s.caller.Kind, "principal", s.caller.Name, "verb", authz.VerbText(s.target.verb))
 		}
@@ -107,14 +108,15 @@ func (a *Authorizer) Await(ctx context.Context, revision uint64) error {
 }
 
 // decide says whether a call may be made: nil, a *DeniedError or errUnknown.
-func (a *Authorizer) decide(p *authn.Principal, t target, c authz.Call) error {
+// revision is that of the roles that say so, 0 where roles decide nothing.
+func (a *Authorizer) decide(p *authn.Principal, t target, c authz.Call) (revision uint64, err error) {
 	table := a.table.Load()
 	if table == nil || !table.InForce() {
 		looks := c.Verb == authv1.Verb_READ && c.Types == authz.Nothing || c.Verb == authv1.Verb_SELF
 		if t.founding || looks || table != nil && a.opts.Known(table.Revision()) {
-			return nil
+			return 0, nil
 		}
-		return errUnknown
+		return 0, errUnknown
 	}
 	made := authz.Unmatched
 	if t.later {
@@ -123,28 +125,36 @@ func (a *Authorizer) decide(p *authn.Principal, t target, c authz.Call) error {
 		made = table.Decide(p, c)
 	}
 	if made == authz.Allowed {
-		return nil
+		return table.Revision(), nil
 	}
-	return &DeniedError{who: p, call: c, made: made}
+	return table.Revision(), &DeniedError{who: p, call: c, made: made}
 }
 
-// check is decide for a call that has a context, and counts what is refused.
-func (a *Authorizer) check(ctx context.Context, t target, c authz.Call) error {
+// ask is decide for a call that has a context, and counts what is refused.
+func (a *Authorizer) ask(ctx context.Context, t target, c authz.Call) (revision uint64, err error) {
 	if leaderproxy.FromPeer(ctx) {
-		return nil // the node that the caller asked has decided
+		return 0, nil // the node that the caller asked has decided
 	}
-	err := a.decide(authn.Of(ctx), t, c)
-	if err != nil {
+	if revision, err = a.decide(authn.Of(ctx), t, c); err != nil {
 		a.refused[t.verb].Inc()
 	}
+	return revision, err
+}
+
+// check is ask for a call or a stream, whose lines in the audit log tell by
+// which roles it was decided.
+func (a *Authorizer) check(ctx context.Context, t target, c authz.Call) error {
+	revision, err := a.ask(ctx, t, c)
+	audit.Decided(ctx, revision)
 	return err
 }
 
 // Command says whether the caller may have an entity carry out a command.
 func (a *Authorizer) Command(ctx context.Context, entityType, entityID, command, commandID string) error {
 	c := authz.Call{Verb: authv1.Verb_INVOKE, Types: authz.One, Type: entityType, IDs: authz.One, ID: entityID, Command: command}
-	err := a.check(ctx, target{verb: c.Verb}, c)
+	revision, err := a.ask(ctx, target{verb: c.Verb}, c)
 	if err != nil && a.opts.Refused != nil {
+		audit.Decided(ctx, revision)
 		a.opts.Refused(ctx, entityType, entityID, commandID)
 	}
 	return err
@@ -186,7 +196,7 @@ type Answer struct {
 func (a *Authorizer) Explain(ctx context.Context, c authz.Call) Answer {
 	p, table := authn.Of(ctx), a.table.Load()
 	out := Answer{Caller: p}
-	err := a.decide(p, target{verb: c.Verb}, c)
+	_, err := a.decide(p, target{verb: c.Verb}, c)
 	if out.Allowed = err == nil; err != nil {
 		out.Reason = err.Error()
 	}
