@@ -69,7 +69,7 @@ func (s shows) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 }
 
 // ended waits for the ends of both streams, and says by what and when.
-func (o opened) ended() (commands, events error, at time.Time) {
+func (o opened) ended() (at time.Time, commands, events error) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		for commands == nil {
@@ -84,7 +84,7 @@ func (o opened) ended() (commands, events error, at time.Time) {
 		}
 	})
 	both.Wait()
-	return commands, events, time.Now()
+	return time.Now(), commands, events
 }
 
 // TestRevocationEndsOpenStreams: who loses its roles by a call to one node has
@@ -124,7 +124,7 @@ func TestRevocationEndsOpenStreams(t *testing.T) {
 	var waiting sync.WaitGroup
 	for i, o := range hers {
 		waiting.Go(func() {
-			commands, events, at := o.ended()
+			at, commands, events := o.ended()
 			for what, err := range map[string]error{"stream of commands": commands, "subscription": events} {
 				if connect.CodeOf(err) != connect.CodePermissionDenied {
 					t.Errorf("%s: the %s of who has no role any more ended with %v", c.Node(i).ID(), what, err)
