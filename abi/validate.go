@@ -24,6 +24,42 @@ func ValidateEntityType(name string) error {
 	return nil
 }
 
+// MaxTypePatterns is how many types a manifest names in one list of them.
+const MaxTypePatterns = 64
+
+// ValidateTypePattern checks what names entity types: a name of one, or the
+// beginning of some with * behind it; * alone is every type. It returns a
+// *NameError.
+func ValidateTypePattern(pattern string) error {
+	stem, ends := cutStar(pattern)
+	if ends && stem == "" {
+		return nil
+	}
+	if reason := entityTypeFault(stem); reason != "" {
+		return &NameError{"entity type", reason}
+	}
+	return nil
+}
+
+// MatchesType reports whether a type is one of those that the patterns name. No
+// list, other than an empty one, names every type.
+func MatchesType[T string | []byte](patterns []string, entityType T) bool {
+	for _, p := range patterns {
+		stem, ends := cutStar(p)
+		if ends && len(entityType) >= len(stem) && string(entityType[:len(stem)]) == stem || string(entityType) == stem && !ends {
+			return true
+		}
+	}
+	return patterns == nil
+}
+
+func cutStar(pattern string) (stem string, ends bool) {
+	if n := len(pattern); n > 0 && pattern[n-1] == '*' {
+		return pattern[:n-1], true
+	}
+	return pattern, false
+}
+
 func entityTypeFault[T string | []byte](name T) string {
 	if reason := lengthFault(len(name), MaxEntityTypeBytes); reason != "" {
 		return reason

@@ -21,6 +21,30 @@ func TestValidateEntityType(t *testing.T) {
 	}
 }
 
+func TestTypePatterns(t *testing.T) {
+	for pattern, ok := range map[string]bool{
+		"a": true, "audit-*": true, "*": true, strings.Repeat("a", 64) + "*": true,
+		"": false, "**": false, "a*b": false, "*a": false, "A*": false, strings.Repeat("a", 65): false, strings.Repeat("a", 65) + "*": false,
+	} {
+		if err := ValidateTypePattern(pattern); (err == nil) != ok {
+			t.Errorf("%q: %v", pattern, err)
+		}
+	}
+	for _, tt := range []struct {
+		patterns []string
+		name     string
+		want     bool
+	}{
+		{nil, "any", true}, {[]string{}, "any", false}, {[]string{"*"}, "any", true},
+		{[]string{"account", "audit-*"}, "account", true}, {[]string{"account", "audit-*"}, "accounts", false}, {[]string{"account"}, "accoun", false},
+		{[]string{"audit-*"}, "audit-", true}, {[]string{"audit-*"}, "audit-1", true}, {[]string{"audit-*"}, "audit", false}, {[]string{"audit-*"}, "", false},
+	} {
+		if MatchesType(tt.patterns, tt.name) != tt.want || MatchesType(tt.patterns, []byte(tt.name)) != tt.want {
+			t.Errorf("%q of %q is not %v", tt.name, tt.patterns, tt.want)
+		}
+	}
+}
+
 func TestValidateEntityID(t *testing.T) {
 	for _, good := range []string{
 		"a", "A b/c:d%", "räksmörgås", "東京", "👩‍👧", "\u00a0", "\ufffd", "\u2027", "\u202f", "\ufefe", "\U0010ffff",

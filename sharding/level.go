@@ -61,6 +61,10 @@ const (
 	// LevelInternal: the cluster takes modules whose manifests mark commands
 	// internal. Earlier releases pass the mark over.
 	LevelInternal = Level2
+	// LevelSends: the cluster takes modules whose manifests say to which types
+	// they send, or from which they accept messages. Earlier releases pass that
+	// over.
+	LevelSends = Level2
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

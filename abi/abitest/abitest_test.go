@@ -29,12 +29,12 @@ type (
 
 // faults are ways to break the cart guest.
 type faults struct {
-	silentChange, queryChanges, rejectChanges, seedInState, clockInState, shared, traps, losesState, initialDiffers bool
-	seed                                                                                                            uint64
+	silentChange, queryChanges, rejectChanges, seedInState, clockInState, shared, traps, losesState, initialDiffers, sendsAside bool
+	seed                                                                                                                        uint64
 }
 
 func cartGuest(f faults) *hostd.Guest {
-	c := hostd.Entity[cart]("cart", hostd.JSON)
+	c := hostd.Entity[cart]("cart", hostd.JSON, hostd.Sends("shelf"))
 	sharedItems := map[string]int64{}
 	c.Initial(func() cart {
 		state := cart{Items: map[string]int64{}}
@@ -73,6 +73,10 @@ func cartGuest(f faults) *hostd.Guest {
 			return size{}, nil
 		}
 		c.Emit(wasPut(cmd), "cart")
+		c.Send("shelf", "s", "taken", nil)
+		if f.sendsAside {
+			c.Send("aside", "a", "taken", nil)
+		}
 		if cmd.Count > 7 {
 			return size{}, hostd.Reject("too_many", "rejected after emitting")
 		}
@@ -166,25 +170,26 @@ func TestEveryFaultIsFound(t *testing.T) {
 		module Opener
 		check  string
 	}{
-		"a command changes state without an event": {guest(faults{silentChange: true}), "cart/handle"},
-		"a rejected command changes state":         {guest(faults{rejectChanges: true}), "cart/handle"},
-		"a command changes state beside its event": {guest(faults{clockInState: true}), "cart/handle"},
-		"a command traps":                          {guest(faults{traps: true}), "cart/handle"},
-		"entities share state":                     {guest(faults{shared: true}), "cart/handle"},
-		"evolving depends on the instance":         {guest(faults{seedInState: true}), "cart/replay"},
-		"the initial state depends on it":          {guest(faults{initialDiffers: true}), "cart/load"},
-		"a snapshot leaves state out":              {guest(faults{losesState: true}), "cart/snapshot"},
-		"a query changes state":                    {guest(faults{queryChanges: true}), "cart/query"},
-		"drop does nothing":                        {wrap(func(g Instance) Instance { return keeper{g, map[uint64]bool{}} }), "note/handles"},
-		"unknown kinds are not skipped":            {wrap(func(g Instance) Instance { return strict{g} }), "cart/unknown-kinds"},
-		"a bad snapshot traps":                     {wrap(func(g Instance) Instance { return brittle{g} }), "cart/unreadable-snapshot"},
-		"the buffer is too small":                  {wrap(func(g Instance) Instance { return small{g} }), "cart/large-input"},
-		"an event the manifest does not list":      {wrap(func(g Instance) Instance { return emitter{g, abi.AppendEvent(nil, "surprise", nil)} }), "cart/handle"},
-		"output that is no frames":                 {wrap(func(g Instance) Instance { return emitter{g, []byte{1, 2, 3}} }), "cart/handle"},
-		"output over a limit":                      {wrap(func(g Instance) Instance { return emitter{g, abi.AppendEvent(nil, "put", make([]byte, 64<<10+1))} }), "cart/handle"},
-		"a durable state that is not the state":    {wrap(func(g Instance) Instance { return emitter{g, abi.AppendState(nil, []byte("other"))} }), "note/handle"},
-		"a manifest that is none":                  {describes(`{"abi":1}`), "describe"},
-		"a manifest of another version":            {describes(`{"abi":2,"name":"x","entityTypes":[]}`), "describe"},
+		"a command changes state without an event":   {guest(faults{silentChange: true}), "cart/handle"},
+		"a rejected command changes state":           {guest(faults{rejectChanges: true}), "cart/handle"},
+		"a command changes state beside its event":   {guest(faults{clockInState: true}), "cart/handle"},
+		"a command sends to a type it does not name": {guest(faults{sendsAside: true}), "cart/handle"},
+		"a command traps":                            {guest(faults{traps: true}), "cart/handle"},
+		"entities share state":                       {guest(faults{shared: true}), "cart/handle"},
+		"evolving depends on the instance":           {guest(faults{seedInState: true}), "cart/replay"},
+		"the initial state depends on it":            {guest(faults{initialDiffers: true}), "cart/load"},
+		"a snapshot leaves state out":                {guest(faults{losesState: true}), "cart/snapshot"},
+		"a query changes state":                      {guest(faults{queryChanges: true}), "cart/query"},
+		"drop does nothing":                          {wrap(func(g Instance) Instance { return keeper{g, map[uint64]bool{}} }), "note/handles"},
+		"unknown kinds are not skipped":              {wrap(func(g Instance) Instance { return strict{g} }), "cart/unknown-kinds"},
+		"a bad snapshot traps":                       {wrap(func(g Instance) Instance { return brittle{g} }), "cart/unreadable-snapshot"},
+		"the buffer is too small":                    {wrap(func(g Instance) Instance { return small{g} }), "cart/large-input"},
+		"an event the manifest does not list":        {wrap(func(g Instance) Instance { return emitter{g, abi.AppendEvent(nil, "surprise", nil)} }), "cart/handle"},
+		"output that is no frames":                   {wrap(func(g Instance) Instance { return emitter{g, []byte{1, 2, 3}} }), "cart/handle"},
+		"output over a limit":                        {wrap(func(g Instance) Instance { return emitter{g, abi.AppendEvent(nil, "put", make([]byte, 64<<10+1))} }), "cart/handle"},
+		"a durable state that is not the state":      {wrap(func(g Instance) Instance { return emitter{g, abi.AppendState(nil, []byte("other"))} }), "note/handle"},
+		"a manifest that is none":                    {describes(`{"abi":1}`), "describe"},
+		"a manifest of another version":              {describes(`{"abi":2,"name":"x","entityTypes":[]}`), "describe"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			report := run(t, c.module, Options{Seed: 3, Samples: samples})

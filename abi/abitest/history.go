@@ -181,6 +181,13 @@ func (t *typeSuite) store(g Instance, e *entity, name string, out *abi.Output, b
 		}
 		e.events = append(e.events, event{e.sequence, e.now(), string(emitted.Type), emitted.Payload})
 	}
+	for i := range out.Sends {
+		to := &out.Sends[i]
+		itself := string(to.EntityType) == t.def.Name && string(to.EntityID) == e.id
+		if !itself && !abi.MatchesType(t.def.Sends, to.EntityType) {
+			return fmt.Errorf("command %s sends to type %s, which the manifest does not name in sends", name, to.EntityType)
+		}
+	}
 	after, err := t.snapshot(g, e.handle)
 	if err != nil || t.transient() {
 		return err

@@ -43,6 +43,12 @@ type EntityType struct {
 	Singleton        bool          // one entity, SingletonID, in memory at all times
 	ShardKey         ShardKey      // which entities share a shard; zero is none
 
+	// Sends are the types that entities of this one may send to, AcceptsFrom
+	// those that they take messages from, as abi.MatchesType reads them. Nil is
+	// any. Neither is about what an entity sends to itself.
+	Sends       []string
+	AcceptsFrom []string
+
 	Extra map[string]json.RawMessage
 }
 

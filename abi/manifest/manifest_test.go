@@ -15,8 +15,9 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the golden files under testda
 
 const full = `{"abi":1,"name":"counter","version":"1.2.0","entityTypes":[{"name":"counter","kind":"event-sourced",` +
 	`"encoding":"json","commands":[{"name":"add","schema":{"b":1,"a":[2]}},{"name":"step","internal":true,"since":"1.2"}],"queries":[{"name":"total"}],"events":[{"type":"added","since":"1.1"}],` +
-	`"snapshotEvery":100,"passivateAfter":"2m","rememberEntities":true,"shardKey":{"group":"customer","until":"-"},"colour":"blue"},` +
-	`{"name":"doc","kind":"durable-state","encoding":"bytes","commands":[]},` +
+	`"snapshotEvery":100,"passivateAfter":"2m","rememberEntities":true,"shardKey":{"group":"customer","until":"-"},` +
+	`"sends":["account","audit-*"],"acceptsFrom":["*"],"colour":"blue"},` +
+	`{"name":"doc","kind":"durable-state","encoding":"bytes","commands":[],"sends":[],"acceptsFrom":[]},` +
 	`{"name":"log","kind":"event-sourced","encoding":"bytes","retainSnapshots":3,"retainEvents":"snapshots"},` +
 	`{"name":"tail","kind":"event-sourced","encoding":"bytes","retainEvents":500},` +
 	`{"name":"hub","kind":"transient","encoding":"bytes","singleton":true}],"author":null,"licence":"MIT"}`
@@ -55,6 +56,9 @@ func TestListsAnswerForTheirNames(t *testing.T) {
 	doc, index, ok := m.Type("doc")
 	if !ok || index != 1 || doc.HasCommand("any") || !doc.HasQuery("any") {
 		t.Errorf("doc: an empty list allows nothing, no list allows all: %d %v %+v", index, ok, doc)
+	}
+	if doc.Sends == nil || doc.AcceptsFrom == nil || len(counter.Sends) != 2 {
+		t.Errorf("whom they send to: %q %q %q", counter.Sends, doc.Sends, doc.AcceptsFrom)
 	}
 	if _, _, ok := m.Type("none"); ok {
 		t.Error("found a type that is not there")
@@ -103,6 +107,8 @@ func TestFaultsAsText(t *testing.T) {
 		entity(`,"shardKey":"-"`), entity(`,"shardKey":{}`), entity(`,"shardKey":{"until":""}`), entity(`,"shardKey":{"until":7}`),
 		entity(`,"shardKey":{"until":"-","from":"+"}`), entity(`,"shardKey":{"group":"A"}`), entity(`,"shardKey":{"until":"\u0000"}`),
 		entity(`,"shardKey":{"until":"` + strings.Repeat("-", MaxUntilBytes+1) + `"}`),
+		entity(`,"sends":"account"`), entity(`,"sends":[7]`), entity(`,"sends":null`), entity(`,"sends":[null]`), entity(`,"sends":["A"]`), entity(`,"sends":["a*b"]`), entity(`,"sends":["a**"]`), entity(`,"acceptsFrom":["a","a"]`),
+		entity(`,"acceptsFrom":["` + strings.Repeat("x", 65) + `*"]`), entity(`,"acceptsFrom":[` + many(`"x"`, 65) + `]`),
 	}
 	var text strings.Builder
 	for _, c := range cases {

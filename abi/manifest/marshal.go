@@ -64,6 +64,12 @@ func (t *EntityType) marshal(parent *writer) json.RawMessage {
 	if t.ShardKey != (ShardKey{}) {
 		w.member("shardKey", t.ShardKey)
 	}
+	if t.Sends != nil {
+		w.member("sends", t.Sends)
+	}
+	if t.AcceptsFrom != nil {
+		w.member("acceptsFrom", t.AcceptsFrom)
+	}
 	text := w.end(t.Extra)
 	parent.adopt(w.err)
 	return text

@@ -82,6 +82,8 @@ func parseType(path string, text json.RawMessage) (EntityType, error) {
 	r.retention("retainEvents", &t.RetainEvents)
 	r.read("singleton", &t.Singleton, optional)
 	r.shardKey(&t.ShardKey)
+	r.read("sends", &t.Sends, optional)
+	r.read("acceptsFrom", &t.AcceptsFrom, optional)
 	t.Extra = r.rest()
 	return t, r.err
 }
@@ -277,6 +279,8 @@ func wanted(target any) string {
 		return "JSON"
 	case *[]json.RawMessage:
 		return "a list"
+	case *[]string:
+		return "a list of strings"
 	}
 	return "a string"
 }

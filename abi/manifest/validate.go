@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/hostd/hostd/abi"
 )
@@ -71,7 +72,30 @@ func (t *EntityType) validate(path string) error {
 	if t.RetainSnapshots < 0 || t.RetainSnapshots > MaxRetainSnapshots {
 		return &Error{path + ".retainSnapshots", fmt.Sprintf("is not between 0 and %d", MaxRetainSnapshots)}
 	}
+	if err := typePatterns(path+".sends", t.Sends); err != nil {
+		return err
+	}
+	if err := typePatterns(path+".acceptsFrom", t.AcceptsFrom); err != nil {
+		return err
+	}
 	return t.ShardKey.validate(path + ".shardKey")
+}
+
+// typePatterns checks a list of what names types: how many, each, none twice.
+func typePatterns(path string, list []string) error {
+	if len(list) > abi.MaxTypePatterns {
+		return &Error{path, fmt.Sprintf("%d entries, limit %d", len(list), abi.MaxTypePatterns)}
+	}
+	for i, p := range list {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if err := abi.ValidateTypePattern(p); err != nil {
+			return &Error{at, reason(err)}
+		}
+		if slices.Contains(list[:i], p) {
+			return &Error{at, "is there twice"}
+		}
+	}
+	return nil
 }
 
 func (k ShardKey) validate(path string) error {

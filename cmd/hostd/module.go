@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -54,13 +55,16 @@ type bindingView struct {
 	EntityType string            `json:"entityType"`
 	Revision   uint64            `json:"revision"`
 	Limits     map[string]uint64 `json:"limits"`
+	// Of a type that says nothing of them they are null.
+	Sends       []string `json:"sends"`
+	AcceptsFrom []string `json:"acceptsFrom"`
 }
 
 // viewModule is a module as it is printed.
 func viewModule(m *modulev1.Module) *cli.Object {
 	bindings := []bindingView{}
 	for _, b := range m.GetBindings() {
-		v := bindingView{b.GetEntityType(), b.GetRevision(), map[string]uint64{}}
+		v := bindingView{b.GetEntityType(), b.GetRevision(), map[string]uint64{}, patterns(b.GetSends()), patterns(b.GetAcceptsFrom())}
 		for _, l := range limits() {
 			if value := l.get(b.GetLimits()); value > 0 {
 				v.Limits[l.name] = value
@@ -83,6 +87,34 @@ func limitsText(m *modulev1.Module) string {
 	return strings.Join(out, " ")
 }
 
+// patterns are those that a type names, and nil where it says nothing.
+func patterns(p *modulev1.TypePatterns) []string {
+	if p == nil {
+		return nil
+	}
+	return append([]string{}, p.GetPatterns()...)
+}
+
+// messagesText says to and from which types those send that a module serves.
+func messagesText(m *modulev1.Module) string {
+	var out []string
+	for _, b := range m.GetBindings() {
+		var says []string
+		for _, way := range []struct {
+			name string
+			p    *modulev1.TypePatterns
+		}{{"sends", b.GetSends()}, {"acceptsFrom", b.GetAcceptsFrom()}} {
+			if way.p != nil {
+				says = append(says, way.name+"="+cmp.Or(cli.Clean(strings.Join(way.p.GetPatterns(), "+")), "none"))
+			}
+		}
+		if len(says) > 0 {
+			out = append(out, cli.Clean(b.GetEntityType())+":"+strings.Join(says, ","))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
 type moduleList struct {
 	Modules []*cli.Object `json:"modules"`
 	modules []*modulev1.Module
@@ -97,10 +129,10 @@ func newModuleList(std cli.Stdio) *cobra.Command {
 		}
 		return v, err
 	}, func(w io.Writer, v moduleList) {
-		cli.Table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tLIMITS\tUPLOADED", func(row func(...any)) {
+		cli.Table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tLIMITS\tMESSAGES\tUPLOADED", func(row func(...any)) {
 			for _, m := range v.modules {
 				row(m.GetDigest()[:min(12, len(m.GetDigest()))], m.GetName(), m.GetVersion(), m.GetSizeBytes(), strings.Join(m.GetEntityTypes(), ","),
-					strings.Join(m.GetActiveFor(), ","), limitsText(m), m.GetUploadedAt().AsTime().UTC().Format(time.DateTime))
+					strings.Join(m.GetActiveFor(), ","), limitsText(m), messagesText(m), m.GetUploadedAt().AsTime().UTC().Format(time.DateTime))
 			}
 		})
 	})

@@ -135,7 +135,7 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 // optionsOf is what a manifest says of a type beside its names, as it says it.
 func optionsOf(entityType map[string]*structpb.Value) string {
 	var out []string
-	for _, name := range []string{"snapshotEvery", "retainSnapshots", "retainEvents", "passivateAfter", "rememberEntities", "singleton", "shardKey"} {
+	for _, name := range []string{"snapshotEvery", "retainSnapshots", "retainEvents", "passivateAfter", "rememberEntities", "singleton", "shardKey", "sends", "acceptsFrom"} {
 		v, said := entityType[name]
 		if !said {
 			continue

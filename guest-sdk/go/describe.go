@@ -32,6 +32,8 @@ type (
 		Retain         RawJSON         `json:"retainEvents,omitempty"`
 		Singleton      bool            `json:"singleton,omitempty"`
 		ShardKey       *shardKeyText   `json:"shardKey,omitempty"`
+		Sends          *[]string       `json:"sends,omitempty"`
+		AcceptsFrom    *[]string       `json:"acceptsFrom,omitempty"`
 	}
 	shardKeyText struct {
 		Group string `json:"group,omitempty"`
@@ -70,6 +72,7 @@ func (d *definition) describe() typeText {
 		Name: d.name, Kind: "event-sourced", Encoding: "json",
 		Commands: []commandText{}, Queries: []nameText{}, Events: []eventTypeText{},
 		SnapshotEvery: d.snapshotEvery, Remember: d.remember, Singleton: d.singleton, KeepSnapshots: d.keepSnapshots, Retain: RawJSON(d.retain),
+		Sends: d.sends, AcceptsFrom: d.accepts,
 	}
 	if d.group != "" || d.until != "" {
 		t.ShardKey = &shardKeyText{d.group, d.until}

@@ -150,6 +150,35 @@ func Singleton() Option {
 	return func(d *definition) { d.singleton = true }
 }
 
+// Sends names the types that entities of this one may send to: names, or the
+// beginnings of some with * behind them. A command that sends to another type
+// fails, and nothing of it is stored. With none named the entities send to
+// nobody; without this option, to any type. To itself an entity always may.
+func Sends(entityTypes ...string) Option {
+	return func(d *definition) { d.sends = d.typePatterns("sends", entityTypes) }
+}
+
+// AcceptsFrom names the types that entities of this one take messages from, as
+// Sends does, those that answer them included. The host refuses a message of
+// another type with the code "not_accepted", and the entity is not called.
+// Without this option messages of any type are taken.
+func AcceptsFrom(entityTypes ...string) Option {
+	return func(d *definition) { d.accepts = d.typePatterns("accepts from", entityTypes) }
+}
+
+func (d *definition) typePatterns(what string, list []string) *[]string {
+	if len(list) > abi.MaxTypePatterns {
+		panic("hostd: " + d.name + " " + what + " more than " + strconv.Itoa(abi.MaxTypePatterns) + " types")
+	}
+	for _, p := range list {
+		if err := abi.ValidateTypePattern(p); err != nil {
+			panic("hostd: " + d.name + " " + what + " " + strconv.Quote(p) + ": " + err.Error())
+		}
+	}
+	list = append([]string{}, list...)
+	return &list
+}
+
 func declare[S any](name string, encoding Encoding, durable bool, options []Option) *Type[S] {
 	if err := abi.ValidateEntityType(name); err != nil {
 		panic("hostd: " + err.Error())

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ type (
 
 func orders() *hostd.Type[order] {
 	o := hostd.Entity[order]("order", hostd.JSON,
-		hostd.SnapshotEvery(50), hostd.PassivateAfter(90*hostd.Second), hostd.RememberEntities(), hostd.ShardKey("customer", "-"))
+		hostd.SnapshotEvery(50), hostd.PassivateAfter(90*hostd.Second), hostd.RememberEntities(), hostd.ShardKey("customer", "-"), hostd.AcceptsFrom("account", "audit-*"))
 	o.Initial(func() order { return order{Counts: map[string]int64{}} })
 	hostd.Event(o, "line-added", func(s *order, e lineWas) {
 		s.Lines = append(s.Lines, e.Line)
@@ -202,13 +203,16 @@ func TestDescribeIsAManifest(t *testing.T) {
 		len(o.Commands) != 4 || o.Queries[0].Name != "length" || o.Events[1].Type != "paid" {
 		t.Errorf("%+v", m)
 	}
+	if o.Sends != nil || !slices.Equal(o.AcceptsFrom, []string{"account", "audit-*"}) || n.Sends == nil || len(n.Sends) != 0 || n.AcceptsFrom != nil {
+		t.Errorf("they send to %q and %q, and accept from %q and %q", o.Sends, n.Sends, o.AcceptsFrom, n.AcceptsFrom)
+	}
 	if n.Kind != manifest.DurableState || n.Encoding != manifest.Bytes || n.Events == nil || len(n.Events) != 0 {
 		t.Errorf("%+v", n)
 	}
 }
 
 func notes() *hostd.Type[note] {
-	n := hostd.Durable[note]("note", hostd.Bytes)
+	n := hostd.Durable[note]("note", hostd.Bytes, hostd.Sends())
 	hostd.Command(n, "write", func(_ *hostd.Context, s *note, text string) (string, error) {
 		s.text = append(s.text, text...)
 		if len(s.text) > 10 {
@@ -292,6 +296,8 @@ func TestRegistrationSaysWhatIsWrong(t *testing.T) {
 	for want, f := range map[string]func(){
 		"entity type: only a-z":               func() { hostd.Entity[order]("Order", hostd.JSON) },
 		"state: hostd_test.note.text: is not": func() { hostd.Entity[note]("note", hostd.JSON) },
+		`sends "A*": entity type: only a-z`:   func() { hostd.Entity[order]("order", hostd.JSON, hostd.Sends("A*")) },
+		"accepts from more than 64 types":     func() { hostd.Entity[order]("order", hostd.JSON, hostd.AcceptsFrom(make([]string, 65)...)) },
 		"chan int: with the bytes encoding":   func() { hostd.Entity[chan int]("c", hostd.Bytes) },
 		"command add is declared twice":       func() { o := entity(); hostd.Command(o, "add", handler); hostd.Command(o, "add", handler) },
 		"command: is empty":                   func() { hostd.Command(entity(), "", handler) },

@@ -21,6 +21,7 @@ type definition struct {
 	retain         string // as in the manifest
 	transient      bool   // durable too, but that nothing is emitted
 	group, until   string
+	sends, accepts *[]string // nil: any
 
 	initial  func() unsafe.Pointer // the state of a new entity
 	blank    func() unsafe.Pointer // a zero state, to read a snapshot into

@@ -3,6 +3,8 @@ package hostd
 import (
 	"errors"
 	"unsafe"
+
+	"github.com/hostd/hostd/abi"
 )
 
 // EncodeEvent returns an event's name and payload as Emit writes them, for
@@ -34,6 +36,19 @@ func (t *Type[S]) IsDurable() bool { return t.def.durable && !t.def.transient }
 func (t *Type[S]) IsInternal(name string) bool {
 	c := t.def.command([]byte(name))
 	return c != nil && c.internal
+}
+
+// Name returns the type's name.
+func (t *Type[S]) Name() string { return t.def.name }
+
+// SendsTo reports whether entities of the type may send to those of another.
+func (t *Type[S]) SendsTo(entityType string) bool {
+	return t.def.sends == nil || abi.MatchesType(*t.def.sends, entityType)
+}
+
+// TakesFrom reports whether entities of the type take messages of another's.
+func (t *Type[S]) TakesFrom(entityType string) bool {
+	return t.def.accepts == nil || abi.MatchesType(*t.def.accepts, entityType)
 }
 
 // IsTransient reports whether the type was made with Transient.

@@ -241,6 +241,9 @@ func (d *decider) handled(e *entity, v *Call) {
 			err = record.ErrTooLarge
 		}
 		if err == nil {
+			err = e.typ.CheckMessages(e.id, &d.output)
+		}
+		if err == nil {
 			err = d.timers.Schedule(&d.output, v.env.Now, timers.Of(v.req) != nil)
 		}
 		if err != nil {

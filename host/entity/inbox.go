@@ -108,17 +108,22 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 	case d.opts.Suspended(e.id.Type):
 		s.settle(r, request.Result{Err: request.ErrSuspended})
 	case e.typ.Transient:
-		d.fuel = 0
-		d.output.Reset()
-		d.refused(e, r, binding.Env{Now: now}, &request.RejectedError{Code: request.CodeTransient, Message: "the entities of this type keep nothing, so what is sent to them could be lost"})
+		d.turnDown(e, r, now, request.CodeTransient, "the entities of this type keep nothing, so what is sent to them could be lost")
+	case !e.typ.Accepts(e.id, msg.Source):
+		d.turnDown(e, r, now, request.CodeNotAccepted, "the entity type takes no messages from the type that sent this one")
 	case !e.typ.HasCommand(r.Name):
-		d.fuel = 0
-		d.output.Reset()
-		d.refused(e, r, binding.Env{Now: now}, &request.RejectedError{Code: request.CodeNotFound, Message: "the entity type has no such command"})
+		d.turnDown(e, r, now, request.CodeNotFound, "the entity type has no such command")
 	case !e.affords(r): // those that were admitted with it have spent it
 	default:
 		d.handle(e, r, now, 0)
 	}
+}
+
+// turnDown refuses a send that the guest is not asked about.
+func (d *decider) turnDown(e *entity, r *request.Request, now int64, code, message string) {
+	d.fuel = 0
+	d.output.Reset()
+	d.refused(e, r, binding.Env{Now: now}, &request.RejectedError{Code: code, Message: message})
 }
 
 // redeliver decides a dead letter that a person wants delivered again.
@@ -128,6 +133,8 @@ func (d *decider) redeliver(e *entity, r *request.Request) {
 		e.shard.settle(r, request.Result{Err: request.ErrReadOnly})
 	case d.opts.Suspended(e.id.Type):
 		e.shard.settle(r, request.Result{Err: request.ErrSuspended})
+	case !e.typ.Accepts(e.id, r.Delivery.Source):
+		e.shard.settle(r, request.Result{Err: request.ErrNotAccepted})
 	case !e.typ.HasCommand(r.Name):
 		e.shard.settle(r, request.Result{Err: request.ErrUnknownCommand})
 	default:

@@ -36,7 +36,8 @@ func (t *Types) load(ctx context.Context, b meta.Binding) (*Served, error) {
 	s := &Served{
 		Type: binding.Type{
 			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision,
-			Commands: names(about.Commands), Queries: names(about.Queries), Internal: internal(about.Commands),
+			Commands: names(about.Commands), Queries: names(about.Queries),
+			Ways:    binding.Ways{Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom},
 			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
 			Instantiate: func(ctx context.Context) (binding.Guest, error) {
 				g, err := m.InstantiateWith(ctx, bounds)
@@ -47,7 +48,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding) (*Served, error) {
 				return &guest{Instance: g, faults: &t.faults}, nil
 			},
 		},
-		API: rpc.Type{Encoding: codec.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: rpc.Limits(b.Limits)},
+		API: rpc.Type{Encoding: codec.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: rpc.Limits(b.Limits), Sends: about.Sends, AcceptsFrom: about.AcceptsFrom},
 	}
 	s.limit(t.limits, b.Limits)
 	s.boundMemory(m, bounds)

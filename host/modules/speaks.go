@@ -29,5 +29,8 @@ func asks(t *manifest.EntityType) (what string, of sharding.Level) {
 			return "marks commands internal", sharding.LevelInternal
 		}
 	}
+	if t.Sends != nil || t.AcceptsFrom != nil {
+		return "says to or from which types it sends", sharding.LevelSends
+	}
 	return "", sharding.FirstLevel()
 }

@@ -32,3 +32,21 @@ func TestInternalCommandsNeedTheLevel(t *testing.T) {
 		}
 	}
 }
+
+// TestSendsNeedTheLevel: below it a node of the release before could serve the
+// module, and would let it send to whomever it likes.
+func TestSendsNeedTheLevel(t *testing.T) {
+	for _, member := range []string{`"sends":["b"]`, `"sends":[]`, `"acceptsFrom":["b"]`, `"acceptsFrom":[]`} {
+		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"a","kind":"event-sourced","encoding":"json",` + member + `}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var refused *rpc.RefusedError
+		if err := speaks(sharding.LevelSends-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a says to or from which types it sends") {
+			t.Errorf("%s below the level: %v", member, err)
+		}
+		if err := speaks(sharding.LevelSends, m); err != nil {
+			t.Errorf("%s at the level: %v", member, err)
+		}
+	}
+}

@@ -56,6 +56,9 @@ const (
 	// CodeTransient: it was sent to a type whose entities keep nothing, or a
 	// refusal of that was to be delivered again.
 	CodeTransient = "transient"
+	// CodeNotAccepted: it was sent to a type that takes no messages from the
+	// type of its source.
+	CodeNotAccepted = "not_accepted"
 )
 
 // SendCommand names the command of a message: the same at each delivery.

@@ -31,6 +31,9 @@ var (
 	// ErrInternalCommand: the manifest marks the command internal, and it came
 	// from a client.
 	ErrInternalCommand = errors.New("the command is internal: it comes from entities and timers only")
+	// ErrNotAccepted: a dead letter is to be delivered again, and the manifest
+	// does not name its source's type among those that messages are taken from.
+	ErrNotAccepted = errors.New("the entity type takes no messages from the type that sent this one; hostd module describe shows from which it does")
 	// ErrUnknownQuery: the manifest lists queries and not this one.
 	ErrUnknownQuery = errors.New("the entity type has no such query; hostd module describe lists them")
 	// ErrCommandIDReused: the command id was used before with another command

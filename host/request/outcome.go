@@ -118,6 +118,7 @@ var Outcomes = []Outcome{
 	{Err: ErrForgotten, Wire: 45, Code: Aborted, Retry: Final},
 	{Err: ErrSuspended, Wire: 47, Code: FailedPrecondition},
 	{Err: ErrInternalCommand, Wire: 48, Code: PermissionDenied}, // whatever an earlier attempt did
+	{Err: ErrNotAccepted, Wire: 70, Code: FailedPrecondition, Retry: FinalAlone},
 	{has: is[*sharding.NotLeaderError], Wire: WireNotLeader, Code: Unavailable, Retry: Resend},
 }
 

@@ -52,6 +52,9 @@ type Type struct {
 	Module   journal.Digest // that serves the type
 	Revision uint64         // of the binding
 	Limits   Limits         // of the type's own
+	// Sends and AcceptsFrom are the types that its entities may send to, and take
+	// messages from, as abi.MatchesType reads them.
+	Sends, AcceptsFrom []string
 }
 
 // Limits are what a type is held to below what the nodes allow; 0 is what they

@@ -192,7 +192,9 @@ func (s *moduleService) describe(ctx context.Context, m *Module) *modulev1.Modul
 	for _, name := range m.EntityTypes {
 		if t, err := s.types.Lookup(ctx, name); err == nil && t.Module == m.Digest {
 			out.ActiveFor = append(out.ActiveFor, name)
-			out.Bindings = append(out.Bindings, &modulev1.Binding{EntityType: name, Revision: t.Revision, Limits: showLimits(t.Limits)})
+			out.Bindings = append(out.Bindings, &modulev1.Binding{
+				EntityType: name, Revision: t.Revision, Limits: showLimits(t.Limits), Sends: showPatterns(t.Sends), AcceptsFrom: showPatterns(t.AcceptsFrom),
+			})
 		}
 	}
 	return out
@@ -221,6 +223,14 @@ func showLimits(l Limits) *modulev1.Limits {
 		MemoryBytes: uint64(l.MemoryBytes), TypeMemoryBytes: uint64(l.TypeMemoryBytes), RatePerSecond: uint32(l.RatePerSecond),
 		FuelPerSecond: uint64(l.FuelPerSecond), BytesPerSecond: uint64(l.BytesPerSecond),
 	}
+}
+
+// showPatterns is nil where nothing is said, which is every type.
+func showPatterns(patterns []string) *modulev1.TypePatterns {
+	if patterns == nil {
+		return nil
+	}
+	return &modulev1.TypePatterns{Patterns: patterns}
 }
 
 func parseDigest(text string) (journal.Digest, error) {

@@ -92,7 +92,8 @@ const (
 
 // Transfer declares the entity type.
 func Transfer() *hostd.Type[State] {
-	transfer := hostd.Entity[State]("transfer", hostd.JSON)
+	// Its steps are sent to accounts, which answer them: nobody else has a say.
+	transfer := hostd.Entity[State]("transfer", hostd.JSON, hostd.Sends("account"), hostd.AcceptsFrom("account"))
 
 	hostd.Event(transfer, "started", func(s *State, e Started) {
 		*s = State{State: Withdrawing, From: e.From, To: e.To, Amount: e.Amount, Deadline: e.Deadline}

@@ -130,13 +130,15 @@ func (d *Driver[S]) Given(events ...any) *Driver[S] {
 
 // When sends a command. The payload is a value the type's encoding can write,
 // []byte or hostd.RawJSON for bytes as they are, or nil for none. An internal
-// command of a client is rejected with CodeInternal, and the entity not called.
+// command of a client is rejected with CodeInternal, a message from a type that
+// the entity's does not accept with CodeNotAccepted, and the entity not called.
+// A send to a type that its Sends does not name fails the test.
 func (d *Driver[S]) When(command string, payload any) *Result[S] {
 	d.t.Helper()
 	d.commands++
-	if d.source.Kind == abi.SourceClient && d.typ.IsInternal(command) {
+	if code := d.refusal(command); code != "" {
 		r := &Result[S]{driver: d, t: d.t, name: command}
-		r.output.Rejected, r.output.Reject.Code = true, []byte(CodeInternal)
+		r.output.Rejected, r.output.Reject.Code = true, []byte(code)
 		return r
 	}
 	id := d.commandID
@@ -159,8 +161,30 @@ func (d *Driver[S]) When(command string, payload any) *Result[S] {
 		mode = abi.HandleState
 	}
 	r := d.result(command, d.guest.Handle(live, input), mode)
+	for _, s := range r.output.Sends {
+		if to := string(s.EntityType); !r.output.Rejected && !d.itself(to, string(s.EntityID)) && !d.typ.SendsTo(to) {
+			d.t.Errorf("%s sends to %s, which the type's Sends does not name", command, to)
+		}
+	}
 	d.settle(r, before)
 	return r
+}
+
+// refusal is the code with which the host refuses a command without a call of
+// the entity, or empty.
+func (d *Driver[S]) refusal(command string) string {
+	from := string(d.source.EntityType)
+	switch {
+	case d.source.Kind == abi.SourceClient && d.typ.IsInternal(command):
+		return CodeInternal
+	case d.source.Kind == abi.SourceEntity && !d.itself(from, string(d.source.EntityID)) && !d.typ.TakesFrom(from):
+		return CodeNotAccepted
+	}
+	return ""
+}
+
+func (d *Driver[S]) itself(entityType, id string) bool {
+	return entityType == d.typ.Name() && id == d.id
 }
 
 // settle stores what a command did and checks the state it left.

@@ -13,6 +13,10 @@ import (
 // internal command. It is a refusal of the host's, and no code of an entity.
 const CodeInternal = "INTERNAL_COMMAND"
 
+// CodeNotAccepted is what a host answers to a message from a type that the
+// entity's does not take messages from.
+const CodeNotAccepted = "not_accepted"
+
 // Result is what a command or query answered. Its methods check and return
 // it, so that checks can follow one another.
 type Result[S any] struct {

@@ -15,7 +15,8 @@ import (
 
 // World is many entities of one module that send to each other, with a host
 // that delivers: in order for each pair of entities, in any order otherwise,
-// each send once. Nothing is delivered and no timer fires but by Step, Run and
+// each send once, and by what types say of whom they send to and accept
+// messages from. Nothing is delivered and no timer fires but by Step, Run and
 // Advance, so that a test decides what races with what.
 //
 //	w := hostdtest.NewWorld(t, 1, Transfer(), Account())
@@ -43,6 +44,8 @@ type worldType struct {
 	durable  bool
 	commands map[string]bool // that there are
 	internal map[string]bool // of these, those that no client may send
+	sends    []string        // types that it may send to, nil for any
+	accepts  []string        // types that it takes messages from, nil for any
 }
 
 type worldEntity struct {
@@ -93,13 +96,14 @@ func NewWorld(t testing.TB, seed uint64, types ...hostd.Registration) *World {
 				Name     string
 				Internal bool
 			}
+			Sends, AcceptsFrom []string
 		}
 	}
 	if err := json.Unmarshal(w.guest.Describe(), &manifest); err != nil {
 		t.Fatal(err)
 	}
 	for i, typ := range manifest.EntityTypes {
-		known := worldType{index: int32(i), durable: typ.Kind == "durable-state", commands: make(map[string]bool), internal: make(map[string]bool)}
+		known := worldType{index: int32(i), durable: typ.Kind == "durable-state", commands: make(map[string]bool), internal: make(map[string]bool), sends: typ.Sends, accepts: typ.AcceptsFrom}
 		for _, c := range typ.Commands {
 			known.commands[c.Name] = true
 			known.internal[c.Name] = c.Internal
@@ -196,6 +200,10 @@ func (w *World) deliver(s *Sent) {
 		w.answer(s, name{s.FromType, s.FromID}, Outcome{Rejected: true, Code: "not_found", Message: "there is no such entity type"})
 		return
 	}
+	if from := (name{s.FromType, s.FromID}); from != to && !abi.MatchesType(typ.accepts, s.FromType) {
+		w.answer(s, to, Outcome{Rejected: true, Code: CodeNotAccepted, Message: "the entity type takes no messages from the type that sent this one"})
+		return
+	}
 	if !typ.commands[s.Command] {
 		w.answer(s, to, Outcome{Rejected: true, Code: "not_found", Message: "the entity type has no such command"})
 		return
@@ -277,6 +285,9 @@ func (w *World) run(of name, command string, payload []byte, source abi.Source) 
 	}
 	e.sequence += uint64(len(out.Events))
 	for _, s := range out.Sends {
+		if to := (name{string(s.EntityType), string(s.EntityID)}); to != of && !abi.MatchesType(w.types[of.Type].sends, to.Type) {
+			w.t.Fatalf("%s of %s/%s sends to %s, which the type's Sends does not name", command, of.Type, of.ID, to.Type)
+		}
 		w.outbox = append(w.outbox, &Sent{of.Type, of.ID, string(s.EntityType), string(s.EntityID), string(s.Command), s.Payload, string(s.OnReply), string(s.OnReject)})
 	}
 	for _, t := range out.Timers {

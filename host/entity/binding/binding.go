@@ -60,8 +60,7 @@ type Type struct {
 	Revision uint64 // of the binding, counts up
 	// Commands and Queries are the listed names; nil lets the guest decide.
 	Commands, Queries map[string]bool
-	// Internal are the commands that come from entities and timers only.
-	Internal map[string]bool
+	Ways
 	// Durable types keep their latest state instead of events: a command
 	// stores the whole state, and loading takes the last one stored.
 	Durable bool
@@ -102,6 +101,37 @@ type Type struct {
 	Limits *abi.Limits
 	// Instantiate makes a new instance of the module.
 	Instantiate func(context.Context) (Guest, error)
+}
+
+// Ways are where commands of a type's entities come from, and go to.
+type Ways struct {
+	// Internal are the commands that come from entities and timers only.
+	Internal map[string]bool
+	// MessagesTo and MessagesFrom are the types that the entities may send to, and
+	// take messages from, as abi.MatchesType reads them.
+	MessagesTo, MessagesFrom []string
+}
+
+// CheckMessages refuses an output in which an entity of the type sends to one that
+// it may not send to. It may always send to itself.
+func (w *Ways) CheckMessages(from sharding.EntityID, out *abi.Output) error {
+	if w.MessagesTo == nil || out.Rejected {
+		return nil
+	}
+	for i := range out.Sends {
+		s := &out.Sends[i]
+		itself := string(s.EntityType) == from.Type && string(s.EntityID) == from.ID
+		if !itself && !abi.MatchesType(w.MessagesTo, s.EntityType) {
+			return fmt.Errorf("it sends to entity type %s, which its manifest does not name in sends", s.EntityType)
+		}
+	}
+	return nil
+}
+
+// Accepts reports whether an entity takes messages of another one. It always
+// takes its own, and what a node answers in its name.
+func (w *Ways) Accepts(to, from sharding.EntityID) bool {
+	return to == from || abi.MatchesType(w.MessagesFrom, from.Type)
 }
 
 // Types finds the active binding of an entity type; nil when there is none.

@@ -32,6 +32,7 @@ func TestCodes(t *testing.T) {
 		{"request.ErrUnknownType", request.ErrUnknownType, connect.CodeNotFound},
 		{"request.ErrUnknownCommand", request.ErrUnknownCommand, connect.CodeNotFound},
 		{"request.ErrInternalCommand", request.ErrInternalCommand, connect.CodePermissionDenied},
+		{"request.ErrNotAccepted", request.ErrNotAccepted, connect.CodeFailedPrecondition},
 		{"request.ErrUnknownQuery", request.ErrUnknownQuery, connect.CodeNotFound},
 		{"request.ErrCommandIDReused", request.ErrCommandIDReused, connect.CodeInvalidArgument},
 		{"request.ErrBusy", request.ErrBusy, connect.CodeResourceExhausted},

@@ -147,7 +147,11 @@ type Binding struct {
 	// The number of the change that made it so.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// What the type is held to; absent where that is what the nodes allow.
-	Limits        *Limits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *Limits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
+	// To which types its entities may send; absent: to any.
+	Sends *TypePatterns `protobuf:"bytes,4,opt,name=sends,proto3" json:"sends,omitempty"`
+	// From which types its entities take messages; absent: from any.
+	AcceptsFrom   *TypePatterns `protobuf:"bytes,5,opt,name=accepts_from,json=acceptsFrom,proto3" json:"accepts_from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -203,6 +207,66 @@ func (x *Binding) GetLimits() *Limits {
 	return nil
 }
 
+func (x *Binding) GetSends() *TypePatterns {
+	if x != nil {
+		return x.Sends
+	}
+	return nil
+}
+
+func (x *Binding) GetAcceptsFrom() *TypePatterns {
+	if x != nil {
+		return x.AcceptsFrom
+	}
+	return nil
+}
+
+// TypePatterns name entity types.
+type TypePatterns struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names of types, or the beginnings of some with * behind them; none: no type.
+	Patterns      []string `protobuf:"bytes,1,rep,name=patterns,proto3" json:"patterns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TypePatterns) Reset() {
+	*x = TypePatterns{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TypePatterns) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TypePatterns) ProtoMessage() {}
+
+func (x *TypePatterns) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TypePatterns.ProtoReflect.Descriptor instead.
+func (*TypePatterns) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *TypePatterns) GetPatterns() []string {
+	if x != nil {
+		return x.Patterns
+	}
+	return nil
+}
+
 // Limits are what an entity type is held to, below what the nodes allow; 0 is
 // what they allow. A command or query that passes one of fuel, events or sizes
 // fails with internal.
@@ -241,7 +305,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -253,7 +317,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -266,7 +330,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{2}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Limits) GetCommandFuel() uint64 {
@@ -352,7 +416,7 @@ type UploadRequest struct {
 
 func (x *UploadRequest) Reset() {
 	*x = UploadRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -364,7 +428,7 @@ func (x *UploadRequest) String() string {
 func (*UploadRequest) ProtoMessage() {}
 
 func (x *UploadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -377,7 +441,7 @@ func (x *UploadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadRequest.ProtoReflect.Descriptor instead.
 func (*UploadRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{3}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *UploadRequest) GetWasm() []byte {
@@ -407,7 +471,7 @@ type UploadResponse struct {
 
 func (x *UploadResponse) Reset() {
 	*x = UploadResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -419,7 +483,7 @@ func (x *UploadResponse) String() string {
 func (*UploadResponse) ProtoMessage() {}
 
 func (x *UploadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -432,7 +496,7 @@ func (x *UploadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadResponse.ProtoReflect.Descriptor instead.
 func (*UploadResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{4}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UploadResponse) GetDigest() string {
@@ -462,7 +526,7 @@ type UploadStreamRequest struct {
 
 func (x *UploadStreamRequest) Reset() {
 	*x = UploadStreamRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -474,7 +538,7 @@ func (x *UploadStreamRequest) String() string {
 func (*UploadStreamRequest) ProtoMessage() {}
 
 func (x *UploadStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -487,7 +551,7 @@ func (x *UploadStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadStreamRequest.ProtoReflect.Descriptor instead.
 func (*UploadStreamRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{5}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UploadStreamRequest) GetWasm() []byte {
@@ -517,7 +581,7 @@ type UploadStreamResponse struct {
 
 func (x *UploadStreamResponse) Reset() {
 	*x = UploadStreamResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -529,7 +593,7 @@ func (x *UploadStreamResponse) String() string {
 func (*UploadStreamResponse) ProtoMessage() {}
 
 func (x *UploadStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -542,7 +606,7 @@ func (x *UploadStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadStreamResponse.ProtoReflect.Descriptor instead.
 func (*UploadStreamResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{6}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UploadStreamResponse) GetDigest() string {
@@ -568,7 +632,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -580,7 +644,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -593,7 +657,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{7}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{8}
 }
 
 // ListResponse lists modules.
@@ -607,7 +671,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -619,7 +683,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -632,7 +696,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{8}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListResponse) GetModules() []*Module {
@@ -658,7 +722,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +734,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +747,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{9}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetRequest) GetBy() isGetRequest_By {
@@ -742,7 +806,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +818,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +831,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{10}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetResponse) GetModule() *Module {
@@ -795,7 +859,7 @@ type DownloadRequest struct {
 
 func (x *DownloadRequest) Reset() {
 	*x = DownloadRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +871,7 @@ func (x *DownloadRequest) String() string {
 func (*DownloadRequest) ProtoMessage() {}
 
 func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +884,7 @@ func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadRequest.ProtoReflect.Descriptor instead.
 func (*DownloadRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{11}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DownloadRequest) GetDigest() string {
@@ -841,7 +905,7 @@ type DownloadResponse struct {
 
 func (x *DownloadResponse) Reset() {
 	*x = DownloadResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +917,7 @@ func (x *DownloadResponse) String() string {
 func (*DownloadResponse) ProtoMessage() {}
 
 func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +930,7 @@ func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadResponse.ProtoReflect.Descriptor instead.
 func (*DownloadResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{12}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DownloadResponse) GetWasm() []byte {
@@ -892,7 +956,7 @@ type ActivateRequest struct {
 
 func (x *ActivateRequest) Reset() {
 	*x = ActivateRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +968,7 @@ func (x *ActivateRequest) String() string {
 func (*ActivateRequest) ProtoMessage() {}
 
 func (x *ActivateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +981,7 @@ func (x *ActivateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateRequest.ProtoReflect.Descriptor instead.
 func (*ActivateRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{13}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ActivateRequest) GetEntityType() string {
@@ -953,7 +1017,7 @@ type ActivateResponse struct {
 
 func (x *ActivateResponse) Reset() {
 	*x = ActivateResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1029,7 @@ func (x *ActivateResponse) String() string {
 func (*ActivateResponse) ProtoMessage() {}
 
 func (x *ActivateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1042,7 @@ func (x *ActivateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateResponse.ProtoReflect.Descriptor instead.
 func (*ActivateResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{14}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ActivateResponse) GetRevision() uint64 {
@@ -1003,7 +1067,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1079,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1092,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{15}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RollbackRequest) GetEntityType() string {
@@ -1058,7 +1122,7 @@ type RollbackResponse struct {
 
 func (x *RollbackResponse) Reset() {
 	*x = RollbackResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1070,7 +1134,7 @@ func (x *RollbackResponse) String() string {
 func (*RollbackResponse) ProtoMessage() {}
 
 func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1083,7 +1147,7 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
 func (*RollbackResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RollbackResponse) GetDigest() string {
@@ -1122,7 +1186,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1198,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1211,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{17}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *VerifyRequest) GetDigest() string {
@@ -1234,7 +1298,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1310,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1323,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *VerifyResponse) GetEntities() uint64 {
@@ -1314,7 +1378,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1390,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1403,7 @@ func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_Difference.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_Difference) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19, 0}
 }
 
 func (x *VerifyResponse_Difference) GetEntityId() string {
@@ -1386,12 +1450,16 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\fentity_types\x18\x06 \x03(\tR\ventityTypes\x12\x1d\n" +
 	"\n" +
 	"active_for\x18\a \x03(\tR\tactiveFor\x124\n" +
-	"\bbindings\x18\b \x03(\v2\x18.hostd.module.v1.BindingR\bbindings\"w\n" +
+	"\bbindings\x18\b \x03(\v2\x18.hostd.module.v1.BindingR\bbindings\"\xee\x01\n" +
 	"\aBinding\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12/\n" +
-	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\"\xd5\x03\n" +
+	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\x123\n" +
+	"\x05sends\x18\x04 \x01(\v2\x1d.hostd.module.v1.TypePatternsR\x05sends\x12@\n" +
+	"\faccepts_from\x18\x05 \x01(\v2\x1d.hostd.module.v1.TypePatternsR\vacceptsFrom\"*\n" +
+	"\fTypePatterns\x12\x1a\n" +
+	"\bpatterns\x18\x01 \x03(\tR\bpatterns\"\xd5\x03\n" +
 	"\x06Limits\x12/\n" +
 	"\fcommand_fuel\x18\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\vcommandFuel\x12+\n" +
 	"\n" +
@@ -1491,61 +1559,64 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 	return file_hostd_module_v1_module_proto_rawDescData
 }
 
-var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*Module)(nil),                    // 0: hostd.module.v1.Module
 	(*Binding)(nil),                   // 1: hostd.module.v1.Binding
-	(*Limits)(nil),                    // 2: hostd.module.v1.Limits
-	(*UploadRequest)(nil),             // 3: hostd.module.v1.UploadRequest
-	(*UploadResponse)(nil),            // 4: hostd.module.v1.UploadResponse
-	(*UploadStreamRequest)(nil),       // 5: hostd.module.v1.UploadStreamRequest
-	(*UploadStreamResponse)(nil),      // 6: hostd.module.v1.UploadStreamResponse
-	(*ListRequest)(nil),               // 7: hostd.module.v1.ListRequest
-	(*ListResponse)(nil),              // 8: hostd.module.v1.ListResponse
-	(*GetRequest)(nil),                // 9: hostd.module.v1.GetRequest
-	(*GetResponse)(nil),               // 10: hostd.module.v1.GetResponse
-	(*DownloadRequest)(nil),           // 11: hostd.module.v1.DownloadRequest
-	(*DownloadResponse)(nil),          // 12: hostd.module.v1.DownloadResponse
-	(*ActivateRequest)(nil),           // 13: hostd.module.v1.ActivateRequest
-	(*ActivateResponse)(nil),          // 14: hostd.module.v1.ActivateResponse
-	(*RollbackRequest)(nil),           // 15: hostd.module.v1.RollbackRequest
-	(*RollbackResponse)(nil),          // 16: hostd.module.v1.RollbackResponse
-	(*VerifyRequest)(nil),             // 17: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),            // 18: hostd.module.v1.VerifyResponse
-	(*VerifyResponse_Difference)(nil), // 19: hostd.module.v1.VerifyResponse.Difference
-	(*timestamppb.Timestamp)(nil),     // 20: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),           // 21: google.protobuf.Struct
+	(*TypePatterns)(nil),              // 2: hostd.module.v1.TypePatterns
+	(*Limits)(nil),                    // 3: hostd.module.v1.Limits
+	(*UploadRequest)(nil),             // 4: hostd.module.v1.UploadRequest
+	(*UploadResponse)(nil),            // 5: hostd.module.v1.UploadResponse
+	(*UploadStreamRequest)(nil),       // 6: hostd.module.v1.UploadStreamRequest
+	(*UploadStreamResponse)(nil),      // 7: hostd.module.v1.UploadStreamResponse
+	(*ListRequest)(nil),               // 8: hostd.module.v1.ListRequest
+	(*ListResponse)(nil),              // 9: hostd.module.v1.ListResponse
+	(*GetRequest)(nil),                // 10: hostd.module.v1.GetRequest
+	(*GetResponse)(nil),               // 11: hostd.module.v1.GetResponse
+	(*DownloadRequest)(nil),           // 12: hostd.module.v1.DownloadRequest
+	(*DownloadResponse)(nil),          // 13: hostd.module.v1.DownloadResponse
+	(*ActivateRequest)(nil),           // 14: hostd.module.v1.ActivateRequest
+	(*ActivateResponse)(nil),          // 15: hostd.module.v1.ActivateResponse
+	(*RollbackRequest)(nil),           // 16: hostd.module.v1.RollbackRequest
+	(*RollbackResponse)(nil),          // 17: hostd.module.v1.RollbackResponse
+	(*VerifyRequest)(nil),             // 18: hostd.module.v1.VerifyRequest
+	(*VerifyResponse)(nil),            // 19: hostd.module.v1.VerifyResponse
+	(*VerifyResponse_Difference)(nil), // 20: hostd.module.v1.VerifyResponse.Difference
+	(*timestamppb.Timestamp)(nil),     // 21: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),           // 22: google.protobuf.Struct
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
-	20, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
+	21, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
-	2,  // 2: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
-	0,  // 3: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
-	0,  // 4: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	21, // 5: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
-	2,  // 6: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
-	19, // 7: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	3,  // 8: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	5,  // 9: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	7,  // 10: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	9,  // 11: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	11, // 12: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	13, // 13: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	15, // 14: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	17, // 15: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	4,  // 16: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	6,  // 17: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	8,  // 18: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	10, // 19: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	12, // 20: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	14, // 21: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	16, // 22: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	18, // 23: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	16, // [16:24] is the sub-list for method output_type
-	8,  // [8:16] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	3,  // 2: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
+	2,  // 3: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
+	2,  // 4: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
+	0,  // 5: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
+	0,  // 6: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
+	22, // 7: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	3,  // 8: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
+	20, // 9: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	4,  // 10: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	6,  // 11: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	8,  // 12: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	10, // 13: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	12, // 14: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	14, // 15: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	16, // 16: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	18, // 17: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	5,  // 18: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	7,  // 19: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	9,  // 20: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	11, // 21: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	13, // 22: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	15, // 23: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	17, // 24: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	19, // 25: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	18, // [18:26] is the sub-list for method output_type
+	10, // [10:18] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }
@@ -1553,11 +1624,11 @@ func file_hostd_module_v1_module_proto_init() {
 	if File_hostd_module_v1_module_proto != nil {
 		return
 	}
-	file_hostd_module_v1_module_proto_msgTypes[9].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[10].OneofWrappers = []any{
 		(*GetRequest_Digest)(nil),
 		(*GetRequest_EntityType)(nil),
 	}
-	file_hostd_module_v1_module_proto_msgTypes[17].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[18].OneofWrappers = []any{
 		(*VerifyRequest_Sample)(nil),
 		(*VerifyRequest_All)(nil),
 	}
@@ -1567,7 +1638,7 @@ func file_hostd_module_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_module_v1_module_proto_rawDesc), len(file_hostd_module_v1_module_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

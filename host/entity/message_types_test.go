@@ -1,0 +1,143 @@
+package entity
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// settleDown moves the world on until nothing is left to be done.
+func (w *world) settleDown() {
+	for range 200 {
+		w.found()
+		w.core.pump()
+		w.core.endTurn()
+		w.chunk()
+		w.commit()
+		w.reply()
+		w.now = w.now.Add(time.Second)
+		w.core.now = w.now
+	}
+}
+
+// TestSendsAreHeldToTheManifest: a command that sends to a type that its own
+// does not name fails, and nothing of it is written, whether a client, a timer
+// or another entity sent it.
+func TestSendsAreHeldToTheManifest(t *testing.T) {
+	w := quiet(t)
+	w.typ.MessagesTo = []string{"other-*"}
+	fails := func(where string, err error) {
+		t.Helper()
+		var fault *request.GuestFaultError
+		if !errors.As(err, &fault) || !strings.Contains(fault.Message, "sends to entity type tally, which its manifest does not name") || len(w.log) != 0 || len(w.messages.outbox) != 0 {
+			t.Errorf("%s: %v, %d records, %d sends", where, err, len(w.log), len(w.messages.outbox))
+		}
+	}
+	fails("a client's", w.ask(request.Command, "send", "a").Err)
+
+	r := &request.Request{Kind: request.Deliver, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "send", Payload: []byte("1"), ServerID: true, Shard: worldShard,
+		ExpectedSequence: request.NoExpectation, Delivery: &request.Delivery{Source: sharding.EntityID{Type: "any", ID: "a"}, Number: 1}}
+	got := &asked{}
+	r.ID, r.Done = request.SendCommand(r.Delivery.Source, 1), got
+	w.core.submit(w.now, []*request.Request{r})
+	w.settleDown()
+	fails("a delivery's", got.got.Err)
+
+	w.typ.MessagesTo = []string{"tal*"}
+	if res := w.ask(request.Command, "send", "b"); res.Err != nil || len(w.messages.outbox) == 0 {
+		t.Errorf("to a type that it names: %+v, %d sends", res, len(w.messages.outbox))
+	}
+}
+
+// TestTimersAreHeldToTheManifest: what a timer has sent is judged alike.
+func TestTimersAreHeldToTheManifest(t *testing.T) {
+	w := quiet(t)
+	w.typ.MessagesTo = []string{}
+	w.alarm = &abi.Timer{Name: []byte("later"), Due: 1, Command: []byte("send"), Payload: []byte("1")}
+	if res := w.ask(request.Command, "alarm", "a"); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	records := len(w.log)
+	w.settleDown()
+	if faults := w.core.stats.BadOutputs; faults == 0 || len(w.log) != records || len(w.messages.outbox) != 0 || len(w.timers) != 1 {
+		t.Errorf("%d bad outputs, %d records, %d sends, %d timers", faults, len(w.log)-records, len(w.messages.outbox), len(w.timers))
+	}
+}
+
+// TestMessagesAreNotAccepted: what a type does not take is refused where it
+// arrives, without a call of its guest: the number is taken, and it becomes a
+// dead letter, or the source's answer. An entity takes what it sent to itself.
+func TestMessagesAreNotAccepted(t *testing.T) {
+	w := quiet(t)
+	w.typ.MessagesFrom = []string{"friend", "tally-*"}
+	calls := 0
+	open := w.typ.Instantiate
+	w.typ.Instantiate = func(ctx context.Context) (binding.Guest, error) {
+		g, err := open(ctx)
+		return counting{g, &calls}, err
+	}
+	deliver := func(number uint64, sourceType, id, onReject string) *asked {
+		from, to := sharding.EntityID{Type: sourceType, ID: id}, sharding.EntityID{Type: "tally", ID: "x"}
+		k := pair{from, to}
+		w.messages.all[k] = append(w.messages.all[k], journal.Message{Source: from, Destination: to, Number: number, Command: "note", OnReply: onReject, OnReject: onReject, Payload: []byte("1")})
+		a := &asked{}
+		w.core.submit(w.now, []*request.Request{{
+			Kind: request.Deliver, Entity: to, Name: "note", Payload: []byte("1"), ID: request.SendCommand(from, number), ServerID: true, Shard: worldShard,
+			ExpectedSequence: request.NoExpectation, Delivery: &request.Delivery{Source: from, Number: number, After: number - 1, OnReply: onReject, OnReject: onReject}, Done: a,
+		}})
+		w.settleDown()
+		return a
+	}
+	for i, tt := range []struct {
+		sourceType, id, onReject string
+		number                   uint64
+		handled                  int
+	}{
+		{"tally", "other", "", 1, 0}, {"stranger", "s", "", 1, 0}, {"stranger", "s", "", 2, 0}, {"friend", "f", "", 1, 1}, {"tally-1", "f", "", 1, 1}, {"tally", "x", "", 1, 1},
+	} {
+		calls = 0
+		before := len(w.messages.deadLetters)
+		a := deliver(tt.number, tt.sourceType, tt.id, tt.onReject)
+		if a.got == nil || a.got.Err != nil || calls != tt.handled || len(w.messages.deadLetters) != before+1-tt.handled {
+			t.Errorf("%d, of %s: %+v, %d calls, %d dead letters more", i, tt.sourceType, a.got, calls, len(w.messages.deadLetters)-before)
+		}
+	}
+	if refused := w.core.stats.Refused; refused != 3 {
+		t.Errorf("%d were refused", refused)
+	}
+	last := w.log[1].Section(journal.SectionRefusal)
+	if why, err := journal.DecodeRefusal(last); err != nil || string(why.Code) != request.CodeNotAccepted {
+		t.Errorf("the dead letter says %+v, %v", why, err)
+	}
+	if a := deliver(3, "stranger", "s", "unheard"); a.got.Err != nil || len(w.messages.outbox) != 1 || w.messages.outbox[0].Command != "unheard" || !strings.Contains(string(w.messages.outbox[0].Payload), `"code":"not_accepted"`) {
+		t.Errorf("the answer: %+v, %+v", a.got, w.messages.outbox)
+	}
+
+	deadLetter := w.messages.deadLetters[1]
+	redelivered := &asked{}
+	w.core.submit(w.now, []*request.Request{{Kind: request.Redeliver, Shard: worldShard, Entity: deadLetter.Destination, Name: "note", Payload: []byte("1"), ID: "letter",
+		ExpectedSequence: request.NoExpectation, Delivery: &request.Delivery{DeadLetter: deadLetter.ID, Source: sharding.EntityID{Type: "stranger", ID: "s"}}, Done: redelivered}})
+	w.settleDown()
+	if !errors.Is(redelivered.got.Err, request.ErrNotAccepted) {
+		t.Errorf("a dead letter that is delivered again: %+v", redelivered.got)
+	}
+}
+
+// counting counts the commands that a guest gets.
+type counting struct {
+	binding.Guest
+	handled *int
+}
+
+func (c counting) Handle(handle uint64, frames []byte, env binding.Env) ([]byte, error) {
+	*c.handled++
+	return c.Guest.Handle(handle, frames, env)
+}

@@ -1,0 +1,101 @@
+package messages
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+type namedState struct {
+	Amount       int64
+	Saga, Reason string
+}
+
+// TestTypesSayWhomTheySendTo: on three nodes a saga whose step is not accepted
+// puts back what it took. What sends to a type that its manifest does not name
+// fails and leaves nothing, whether a client or a timer made it. What a type
+// does not accept is a dead letter.
+func TestTypesSayWhomTheySendTo(t *testing.T) {
+	t.Parallel()
+	cluster := testkit.StartCluster(t, 3, testkit.ClusterOptions{Flags: []string{"--admin", "full"}})
+	c := cluster.Client(client.Options{Timeout: testkit.Patience})
+	if _, err := c.Upload(t.Context(), testkit.BuildGuest(t, "tests/e2e/messages/named"), true); err != nil {
+		t.Fatal(err)
+	}
+	tell := func(entityType, id, command, to string) error {
+		_, err := c.Send(t.Context(), client.Command{EntityType: entityType, EntityID: id, Name: command, Data: fmt.Appendf(nil, `{"type":%q,"id":"x","command":"put"}`, to)})
+		return err
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 9 { // over shards of all nodes
+		_, err := c.Send(t.Context(), client.Command{EntityType: "saga", EntityID: fmt.Sprint(i), Name: "start"})
+		must(err)
+	}
+	for i := range 9 {
+		id := fmt.Sprint(i)
+		cluster.Await("saga "+id+" is over", func() bool {
+			s := queryNode[namedState](t, c, "saga", id)
+			return s.Saga == "returned" && s.Reason == "not_accepted"
+		})
+		if s := queryNode[namedState](t, c, "purse", id); s.Amount != 0 {
+			t.Errorf("purse %s: %+v", id, s)
+		}
+	}
+	if s := queryNode[namedState](t, c, "vault-closed", "v"); s.Amount != 0 {
+		t.Errorf("the vault: %+v", s)
+	}
+
+	for i := range 3 {
+		id := fmt.Sprint("leak-", i)
+		if err := tell("purse", id, "tell", "stranger"); client.CodeOf(err) != connect.CodeInternal || !strings.Contains(err.Error(), "sends to entity type stranger, which its manifest does not name") {
+			t.Errorf("a purse sends: %v", err)
+		}
+		if s := queryNode[namedState](t, c, "purse", id); s.Amount != 0 {
+			t.Errorf("it stays with the purse: %+v", s)
+		}
+	}
+	must(tell("purse", "timed", "later", "stranger"))
+	cluster.Await("the timer has failed", func() bool {
+		info, err := c.Entity(t.Context(), "purse", "timed")
+		return err == nil && strings.Contains(info.GetLastError(), "which its manifest does not name")
+	})
+	if s := queryNode[namedState](t, c, "purse", "timed"); s.Amount != 0 {
+		t.Errorf("the timer's command had an effect: %+v", s)
+	}
+
+	must(tell("stranger", "s", "tell", "purse"))
+	n := cluster.Nodes()[0]
+	var deadLetters []deadLetter
+	cluster.Await("the dead letter", func() bool {
+		text, code := n.Run("entity", "deadletters", "ls", "-o", "json", "--addr", n.API())
+		return code == 0 && json.Unmarshal([]byte(text), &deadLetters) == nil && len(deadLetters) > 0
+	})
+	if l := deadLetters[0]; len(deadLetters) != 1 || l.Code != "not_accepted" || l.Entity != "purse/x" || l.Source != "stranger/s" {
+		t.Errorf("dead letters: %+v", deadLetters)
+	}
+	if text, code := n.Run("entity", "deadletters", "retry", deadLetters[0].ID, "--addr", n.API()); code != 1 || !strings.Contains(text, "takes no messages from the type that sent this one") {
+		t.Errorf("it is delivered again: %d %s", code, text)
+	}
+	if s := queryNode[namedState](t, c, "stranger", "x"); s.Amount != 0 {
+		t.Errorf("the stranger heard of purses: %+v", s)
+	}
+
+	list, code := n.Run("module", "ls", "--addr", n.API())
+	if code != 0 || !strings.Contains(list, "purse:sends=none,acceptsFrom=saga saga:sends=purse+vault-*,acceptsFrom=purse+vault-*") && !strings.Contains(list, "saga:sends=purse+vault-*,acceptsFrom=purse+vault-* purse:sends=none,acceptsFrom=saga") {
+		t.Errorf("module ls: %d\n%s", code, list)
+	}
+	if text, code := n.Run("module", "describe", "saga", "--addr", n.API()); code != 0 || !strings.Contains(text, `sends ["purse","vault-*"], acceptsFrom ["purse","vault-*"]`) {
+		t.Errorf("module describe: %d\n%s", code, text)
+	}
+}
