@@ -65,6 +65,8 @@ const (
 	// they send, or from which they accept messages. Earlier releases pass that
 	// over.
 	LevelSends = Level2
+	// LevelBindOver: a binding names the revision that it comes in the place of.
+	LevelBindOver = Level2
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

@@ -70,6 +70,9 @@ type Error struct {
 	// RetryAfter is how long the node asks to wait before another try, 0 where
 	// it does not say.
 	RetryAfter time.Duration
+	// Reason names the failure for programs, such as KIND_CHANGED; empty where it
+	// has no name.
+	Reason string
 
 	other error // an *OtherClusterError or nil
 }
@@ -195,6 +198,7 @@ func typed(err error) error {
 	}
 	var wire *connect.Error
 	var wait time.Duration
+	var reason string
 	if errors.As(err, &wire) {
 		for _, d := range wire.Details() {
 			value, err := d.Value()
@@ -210,11 +214,13 @@ func typed(err error) error {
 				return &CutError{First: m.GetFirst(), Message: wire.Message()}
 			case *errdetails.RetryInfo:
 				wait = m.GetRetryDelay().AsDuration()
+			case *errdetails.ErrorInfo:
+				reason = m.GetReason()
 			}
 		}
 	}
 	f := judge(err)
-	return &Error{Code: f.code, Message: f.message, RetryAfter: wait}
+	return &Error{Code: f.code, Message: f.message, RetryAfter: wait, Reason: reason}
 }
 
 // unsettled is the failure of a command that an earlier attempt may have

@@ -141,6 +141,6 @@ func (in *importing) bind(b meta.Binding) error {
 		}
 	}
 	limits := rpc.Limits(b.Limits)
-	_, err := in.Modules.Activate(ctx, b.EntityType, journal.Digest(b.Digest), &limits)
+	_, err := in.Modules.Activate(ctx, rpc.Activation{EntityType: b.EntityType, Digest: journal.Digest(b.Digest), Limits: &limits})
 	return err
 }

@@ -183,33 +183,29 @@ func fits(ctx context.Context, m *engine.Module, l meta.Limits) error {
 // it compiled, and returns when all of them serve it. A node that
 // cannot be reached catches up before it serves: a shard that it comes to lead
 // knows the revision that its commands ran under.
-func (s *Service) Activate(ctx context.Context, entityType string, digest journal.Digest, limits *rpc.Limits) (uint64, error) {
-	if _, err := s.known(ctx, digest); err != nil {
+func (s *Service) Activate(ctx context.Context, a rpc.Activation) (uint64, error) {
+	if _, err := s.known(ctx, a.Digest); err != nil {
 		return 0, err
 	}
-	m, err := s.modules.Module(ctx, digest, "")
+	m, err := s.modules.Module(ctx, a.Digest, "")
 	if err != nil {
 		return 0, err
 	}
-	if _, _, ok := m.Manifest().Type(entityType); !ok {
-		return 0, &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; it serves those that hostd module describe lists", entityType)}
+	if _, _, ok := m.Manifest().Type(a.EntityType); !ok {
+		return 0, &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; it serves those that hostd module describe lists", a.EntityType)}
 	}
 	if err := s.speaks(m.Manifest()); err != nil {
 		return 0, err
 	}
-	if limits != nil {
-		if err := s.metadata.View().CheckLimits(meta.Limits(*limits)); err != nil {
+	if a.Limits != nil {
+		if err := s.metadata.View().CheckLimits(meta.Limits(*a.Limits)); err != nil {
 			return 0, &rpc.RefusedError{Reason: err.Error()}
 		}
-		if err := fits(ctx, m, meta.Limits(*limits)); err != nil {
+		if err := fits(ctx, m, meta.Limits(*a.Limits)); err != nil {
 			return 0, err
 		}
 	}
-	order := meta.Bind(entityType, meta.Digest(digest), time.Now().UnixNano())
-	if limits != nil {
-		order = meta.BindLimited(entityType, meta.Digest(digest), time.Now().UnixNano(), meta.Limits(*limits))
-	}
-	return s.rebind(ctx, digest, order)
+	return s.replace(ctx, m, a)
 }
 
 // rebind has every node that can be reached fetch and compile the module, has
@@ -219,9 +215,6 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order []byt
 		return 0, err
 	}
 	res, err := s.metadata.Do(ctx, order)
-	if errors.Is(err, meta.ErrShardKey) || errors.Is(err, meta.ErrConflict) {
-		return 0, &rpc.RefusedError{Reason: err.Error()}
-	}
 	if err != nil {
 		return 0, err
 	}
@@ -237,7 +230,7 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order []byt
 
 // Rollback takes back what Activate did. The module before is prepared as one
 // that is activated.
-func (s *Service) Rollback(ctx context.Context, entityType string, revision uint64) (rpc.Rollback, error) {
+func (s *Service) Rollback(ctx context.Context, entityType string, revision uint64, stored rpc.Stored) (rpc.Rollback, error) {
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return rpc.Rollback{}, err
 	}
@@ -270,8 +263,11 @@ func (s *Service) Rollback(ctx context.Context, entityType string, revision uint
 	if err := fits(ctx, m, b.Limits); err != nil {
 		return rpc.Rollback{}, err
 	}
+	if err := s.keeps(ctx, b, m, stored); err != nil {
+		return rpc.Rollback{}, err
+	}
 	now.Revision, err = s.rebind(ctx, now.Digest, meta.RollbackOf(entityType, revision, time.Now().UnixNano()))
-	return now, err
+	return now, refused(err)
 }
 
 // Lookup says "unknown" only once this node has all the metadata that was

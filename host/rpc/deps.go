@@ -175,15 +175,31 @@ type Modules interface {
 	Get(ctx context.Context, digest journal.Digest) (Module, error)
 	// Download returns its bytes, or fails with request.ErrUnknownModule.
 	Download(ctx context.Context, digest journal.Digest) ([]byte, error)
-	// Activate binds the type to the module and returns once every node that
-	// is up serves it. A module without the type is an *request.InvalidModuleError. It
-	// sets the type's limits unless limits is nil.
-	Activate(ctx context.Context, entityType string, digest journal.Digest, limits *Limits) (revision uint64, err error)
+	// Activate binds the type to the module and returns once every node that is
+	// up serves it. A module without the type is an
+	// *request.InvalidModuleError, one that does not fit what is stored a
+	// *RefusedError.
+	Activate(ctx context.Context, a Activation) (revision uint64, err error)
 	// Rollback takes a revision of the type's binding back, the one that serves
 	// if it is 0, and returns once every node that is up serves the module before
-	// it. It is a *RefusedError where there is none, and where another revision
-	// serves; one that was taken back already is no error.
-	Rollback(ctx context.Context, entityType string, revision uint64) (Rollback, error)
+	// it. It is a *RefusedError where there is none, where another revision
+	// serves, and where that module does not fit what is stored; one that was
+	// taken back already is no error.
+	Rollback(ctx context.Context, entityType string, revision uint64, stored Stored) (Rollback, error)
+}
+
+// Stored tells whether there are entities of a type, those that are deleted
+// aside.
+type Stored func(ctx context.Context) (bool, error)
+
+// Activation has a module serve an entity type.
+type Activation struct {
+	EntityType string
+	Digest     journal.Digest
+	Limits     *Limits // nil: as they are
+	// Stored is asked where the module keeps states in another way than the one
+	// that serves; nil: that is not looked at.
+	Stored Stored
 }
 
 // Rollback is what a rollback led to.

@@ -144,14 +144,6 @@ var (
 	errReadOnly = status.New(connect.CodePermissionDenied, "this node lets nobody change the cluster; set 'admin: full' in its configuration, or ask a node that has it")
 )
 
-// RefusedError says why an operation cannot be carried out as things are.
-type RefusedError struct{ Reason string }
-
-func (e *RefusedError) Error() string { return e.Reason }
-
-// Code implements status.Coded.
-func (e *RefusedError) Code() connect.Code { return connect.CodeFailedPrecondition }
-
 // InvalidSettingError says why a setting cannot have a value.
 type InvalidSettingError struct{ Reason string }
 

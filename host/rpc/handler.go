@@ -55,6 +55,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler 
 	modules := &moduleService{
 		modules: deps.Modules, types: deps.Types, roles: opts.Roles, log: opts.Logger,
 		uploads: admission.NewUploads(opts.MaxUploads),
+		stored:  storedEntities{entities},
 		verify:  verifyService{verifications: deps.Verifications, proxy: entities.proxy, guard: guard, entities: deps.Entities},
 	}
 	clusters := newClusterHandler(deps, opts, guard)

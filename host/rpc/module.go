@@ -32,6 +32,7 @@ type moduleService struct {
 	roles   *authorize.Authorizer // nil: everybody may do everything
 	uploads *admission.Uploads
 	verify  verifyService
+	stored  storedEntities
 	log     *slog.Logger
 }
 
@@ -93,7 +94,7 @@ func (s *moduleService) upload(ctx context.Context, wasm []byte, activate bool) 
 		}
 	}
 	for _, t := range m.EntityTypes {
-		if _, err := s.modules.Activate(ctx, t, m.Digest, nil); err != nil {
+		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, Stored: s.stored.of(t)}); err != nil {
 			return m, fmt.Errorf("activate %s: %w", t, err)
 		}
 	}
@@ -161,7 +162,8 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	revision, err := s.modules.Activate(ctx, r.Msg.GetEntityType(), digest, limitsOf(r.Msg.GetLimits()))
+	t := r.Msg.GetEntityType()
+	revision, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), Stored: s.stored.of(t)})
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
@@ -173,7 +175,7 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	now, err := s.modules.Rollback(ctx, r.Msg.GetEntityType(), r.Msg.GetRevision())
+	now, err := s.modules.Rollback(ctx, r.Msg.GetEntityType(), r.Msg.GetRevision(), s.stored.of(r.Msg.GetEntityType()))
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}

@@ -33,7 +33,7 @@ func (t *transition) apply(body []byte) (Result, error) {
 	case c.Op == opPutModule && c.Module != nil:
 		return Result{}, t.putModule(*c.Module)
 	case c.Op == opBind && c.Digest != nil:
-		return t.bind(c.EntityType, *c.Digest, c.At, c.Limits)
+		return t.bind(c.EntityType, *c.Digest, c.At, c.Over, c.Limits)
 	case c.Op == opRollback:
 		return t.rollback(c.EntityType, c.Revision, c.At)
 	case c.Op == opPutSetting && c.Setting != nil:

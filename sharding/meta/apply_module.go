@@ -67,7 +67,10 @@ func (m *Module) checkShardKeys() error {
 	return nil
 }
 
-func (t *transition) bind(entityType string, digest Digest, at int64, limits *Limits) (Result, error) {
+func (t *transition) bind(entityType string, digest Digest, at int64, over *uint64, limits *Limits) (Result, error) {
+	if over != nil && t.view.Level() < sharding.LevelBindOver {
+		return Result{}, fmt.Errorf("%w: a binding of level %d names no revision", ErrLevel, t.view.Level())
+	}
 	m, known := t.view.modules[digest]
 	if !known {
 		return Result{}, fmt.Errorf("%w: %s", ErrUnknownModule, digest)
@@ -92,6 +95,8 @@ func (t *transition) bind(entityType string, digest Digest, at int64, limits *Li
 	switch {
 	case bound && b.Digest == digest && same:
 		return Result{Revision: b.Revision}, nil
+	case over != nil && *over != b.Revision:
+		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, *over)
 	case bound && b.Digest == digest:
 	case bound:
 		b.History = append(slices.Clone(b.History), b.Bound)

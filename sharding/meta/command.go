@@ -59,6 +59,7 @@ type command struct {
 	At         int64       `json:"at,omitempty"`
 	Revision   uint64      `json:"revision,omitempty"`
 	Limits     *Limits     `json:"limits,omitempty"`
+	Over       *uint64     `json:"over,omitempty"` // from level 2 on
 	Setting    *settingSet `json:"setting,omitempty"`
 	Status     *statusSet  `json:"status,omitempty"`
 	Change     *Change     `json:"change,omitempty"`
@@ -223,6 +224,14 @@ func Bind(entityType string, digest Digest, at int64) []byte {
 // are. Other limits are a new revision, and no step that Rollback goes back.
 func BindLimited(entityType string, digest Digest, at int64, l Limits) []byte {
 	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Limits: &l})
+}
+
+// BindOver is Bind, or BindLimited with limits, from sharding.LevelBindOver on,
+// while the type is served under the revision over, 0 for a type that nothing
+// serves. What was decided by looking at that revision is so never bound in the
+// place of another: it is ErrConflict, unless all is as the command asks.
+func BindOver(entityType string, digest Digest, at int64, over uint64, l *Limits) []byte {
+	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Over: &over, Limits: l})
 }
 
 // Rollback makes the command that puts the previous module of the entity type

@@ -169,21 +169,21 @@ func (w roleModules) Download(_ context.Context, digest journal.Digest) ([]byte,
 	return m.wasm, err
 }
 
-func (w roleModules) Activate(_ context.Context, entityType string, digest journal.Digest, _ *rpc.Limits) (uint64, error) {
+func (w roleModules) Activate(_ context.Context, a rpc.Activation) (uint64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m, err := w.find(digest)
+	m, err := w.find(a.Digest)
 	if err != nil {
 		return 0, err
 	}
-	if !slices.Contains(m.EntityTypes, entityType) {
+	if !slices.Contains(m.EntityTypes, a.EntityType) {
 		return 0, &request.InvalidModuleError{Reason: "the module does not have the entity type"}
 	}
-	w.types[entityType] = rpc.Type{Encoding: codec.JSON, Module: digest}
+	w.types[a.EntityType] = rpc.Type{Encoding: codec.JSON, Module: a.Digest}
 	return 7, nil
 }
 
-func (w roleModules) Rollback(_ context.Context, entityType string, revision uint64) (rpc.Rollback, error) {
+func (w roleModules) Rollback(_ context.Context, entityType string, revision uint64, _ rpc.Stored) (rpc.Rollback, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t, known := w.types[entityType]

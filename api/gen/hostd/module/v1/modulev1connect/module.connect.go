@@ -71,7 +71,9 @@ type ModuleServiceClient interface {
 	// Download returns a module's bytes as they were uploaded.
 	Download(context.Context, *connect.Request[v1.DownloadRequest]) (*connect.Response[v1.DownloadResponse], error)
 	// Activate makes a module serve an entity type and returns when every node
-	// that is up serves it.
+	// that is up serves it. A module that declares another kind or encoding of the
+	// type than the one that serves gets failed_precondition, reason KIND_CHANGED,
+	// where the type has entities.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
 	// Rollback activates the module that served the type before. Taking the same
 	// revision back again changes nothing more.
@@ -215,7 +217,9 @@ type ModuleServiceHandler interface {
 	// Download returns a module's bytes as they were uploaded.
 	Download(context.Context, *connect.Request[v1.DownloadRequest]) (*connect.Response[v1.DownloadResponse], error)
 	// Activate makes a module serve an entity type and returns when every node
-	// that is up serves it.
+	// that is up serves it. A module that declares another kind or encoding of the
+	// type than the one that serves gets failed_precondition, reason KIND_CHANGED,
+	// where the type has entities.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
 	// Rollback activates the module that served the type before. Taking the same
 	// revision back again changes nothing more.

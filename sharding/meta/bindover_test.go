@@ -1,0 +1,35 @@
+package meta_test
+
+import (
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// TestBindingsInThePlaceOfAnother: of two that were decided by looking at the
+// same revision one is bound; a retry of it changes nothing.
+func TestBindingsInThePlaceOfAnother(t *testing.T) {
+	s := created(t)
+	one, two, three := meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a"))
+	run(t, s, one, two, three)
+	refused(t, s, meta.ErrLevel, meta.BindOver("a", digest(1), 1, 0, nil))
+	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2)))
+	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(1), 1, 1, nil))
+	for range 2 { // the second is the retry of who got no answer
+		if r := run(t, s, meta.BindOver("a", digest(1), 1, 0, nil)); r.Revision != 1 {
+			t.Fatalf("bound first under revision %d", r.Revision)
+		}
+	}
+	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(2), 2, 0, nil))
+	if r := run(t, s, meta.BindOver("a", digest(2), 2, 1, nil)); r.Revision != 2 {
+		t.Errorf("bound under revision %d", r.Revision)
+	}
+	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(3), 3, 1, nil))
+	if b, _ := s.View().Binding("a"); b.Digest != digest(2) || s.View().Level() != sharding.Level2 {
+		t.Errorf("%s serves", b.Digest)
+	}
+	// Limits are a change too: who looked before them looks again.
+	run(t, s, meta.BindOver("a", digest(2), 4, 2, &meta.Limits{MaxEvents: 3}))
+	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(3), 5, 2, nil))
+}
