@@ -67,6 +67,9 @@ const (
 	LevelSends = Level2
 	// LevelBindOver: a binding names the revision that it comes in the place of.
 	LevelBindOver = Level2
+	// LevelPrincipal: nodes tell each other who makes the requests that they pass
+	// on.
+	LevelPrincipal = Level2
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

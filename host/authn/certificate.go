@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"unicode"
+
+	"github.com/hostd/hostd/host/principal"
 )
 
 // CertName says which name of a client's certificate is its bearer's.
@@ -57,7 +59,11 @@ func (a *Authenticator) certified(c *x509.Certificate) (*Principal, *failure) {
 	if len(names) != 1 || names[0] == "" || len(names[0]) > maxClaimBytes || slices.ContainsFunc([]rune(names[0]), unprintable) {
 		return nil, failCertName
 	}
-	return &Principal{Kind: KindCertificate, Name: names[0], Expires: c.NotAfter}, nil
+	p, err := principal.New(KindCertificate, names[0], nil)
+	if err != nil {
+		return nil, failCertName
+	}
+	return &Principal{Principal: p, Expires: c.NotAfter}, nil
 }
 
 // commonName is the attribute of a subject.

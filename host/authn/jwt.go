@@ -15,6 +15,8 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/hostd/hostd/host/principal"
 )
 
 // JWTOptions say whose signed tokens are taken.
@@ -139,24 +141,28 @@ func (v *jwtVerifier) principal(claims map[string]any, expires time.Time) (*Prin
 	if name == "" || len(name) > maxClaimBytes {
 		return nil, false
 	}
-	p := &Principal{Kind: KindJWT, Name: name, Claims: claims, Expires: expires}
+	var in []string
 	switch groups := claims[v.opts.GroupsClaim].(type) {
 	case nil:
 	case string:
-		p.Groups = []string{groups}
+		in = []string{groups}
 	case []any:
 		for _, g := range groups {
 			group, ok := g.(string)
 			if !ok {
 				return nil, false
 			}
-			p.Groups = append(p.Groups, group)
+			in = append(in, group)
 		}
 	default:
 		return nil, false
 	}
 	tooLong := func(g string) bool { return len(g) > maxClaimBytes }
-	return p, len(p.Groups) <= maxGroups && !slices.ContainsFunc(p.Groups, tooLong)
+	if len(in) > maxGroups || slices.ContainsFunc(in, tooLong) {
+		return nil, false
+	}
+	p, err := principal.New(KindJWT, name, in)
+	return &Principal{Principal: p, Claims: claims, Expires: expires}, err == nil
 }
 
 // why says what is wrong with a token that was refused.

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -214,6 +215,8 @@ func TestSignedTokens(t *testing.T) {
 		{"an empty name", w.token(rs, map[string]any{"sub": ""}), failClaims},
 		{"a long name", w.token(rs, map[string]any{"sub": strings.Repeat("a", maxClaimBytes+1)}), failClaims},
 		{"groups that are none", w.token(rs, map[string]any{"groups": []any{"a", 1}}), failClaims},
+		{"groups that take much", w.token(rs, map[string]any{"groups": slices.Repeat([]string{strings.Repeat("g", 200)}, 20)}), nil},
+		{"groups that take too much", w.token(rs, map[string]any{"groups": slices.Repeat([]string{strings.Repeat("g", 200)}, 21)}), failClaims},
 		{"groups that are a number", w.token(rs, map[string]any{"groups": 7}), failClaims},
 		{"another's key of the same id", w.token(stranger, nil), failSignature},
 		{"alg none", part(map[string]any{"alg": "none"}) + "." + parts[1] + ".", failAlgorithm},

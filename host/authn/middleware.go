@@ -30,11 +30,10 @@ func (a *Authenticator) Wrap(next http.Handler, addressOf func(remote string) st
 			return
 		}
 		a.metrics.kinds[p.Kind].Inc()
-		if p.Kind == KindAnonymous {
-			next.ServeHTTP(w, r)
-			return
+		s := nobody
+		if p != anonymous {
+			s = &session{principal: p, credential: credential, w: w}
 		}
-		s := &session{principal: p, credential: credential, w: w}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), sessionKey{}, s)))
 	})
 }
@@ -106,7 +105,7 @@ func (e streamEnder) WrapStreamingClient(next connect.StreamingClientFunc) conne
 func (e streamEnder) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		s, ok := ctx.Value(sessionKey{}).(*session)
-		if !ok {
+		if !ok || s == nobody {
 			return next(ctx, conn)
 		}
 		ctx, cancel := context.WithCancel(ctx)

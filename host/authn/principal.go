@@ -3,27 +3,25 @@ package authn
 import (
 	"context"
 	"time"
+
+	"github.com/hostd/hostd/host/principal"
 )
 
 // Kind says what a principal was known by.
-type Kind string
+type Kind = principal.Kind
 
 // The kinds of principals.
 const (
-	KindAnonymous Kind = "anonymous" // there was no credential
-	KindToken     Kind = "token"     // a static token of the token file
-	KindJWT       Kind = "jwt"       // a token that an issuer has signed
-	// KindCertificate is a certificate that the client showed.
-	KindCertificate Kind = "certificate"
+	KindAnonymous   = principal.Anonymous
+	KindToken       = principal.Token
+	KindJWT         = principal.JWT
+	KindCertificate = principal.Certificate
 )
 
-// Principal is who calls. It is shared between calls: nobody changes it.
+// Principal is who calls, as the credential says. It is shared between calls:
+// nobody changes it.
 type Principal struct {
-	Kind Kind
-	// Name is unique within its kind; empty for the anonymous.
-	Name string
-	// Groups are those that the issuer names.
-	Groups []string
+	*principal.Principal
 	// Claims are all that the issuer says; nil for other kinds.
 	Claims map[string]any
 	// Expires is when the credential ends; the zero time is never.
@@ -31,7 +29,11 @@ type Principal struct {
 }
 
 // anonymous is who calls without a credential.
-var anonymous = &Principal{Kind: KindAnonymous}
+var anonymous = &Principal{Principal: principal.OfNobody()}
+
+// nobody is the session of requests without a credential, where one may be
+// shown.
+var nobody = &session{principal: anonymous}
 
 // sessionKey is the context's key for the *session of a request.
 type sessionKey struct{}
@@ -43,4 +45,12 @@ func Of(ctx context.Context) *Principal {
 		return s.principal
 	}
 	return anonymous
+}
+
+// Asked is who makes a request, nil where nobody was asked for a credential.
+func Asked(ctx context.Context) *principal.Principal {
+	if s, ok := ctx.Value(sessionKey{}).(*session); ok {
+		return s.principal.Principal
+	}
+	return nil
 }

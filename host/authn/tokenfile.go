@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/hostd/hostd/host/principal"
 )
 
 // Bounds of a token file.
@@ -76,7 +78,11 @@ func parseToken(line string) (hash [sha256.Size]byte, p *Principal, err error) {
 	if _, err := hex.Decode(hash[:], []byte(parts[1])); err != nil {
 		return hash, nil, errors.New("the hash is not hexadecimal")
 	}
-	p = &Principal{Kind: KindToken, Name: parts[0]}
+	who, err := principal.New(KindToken, parts[0], nil)
+	if err != nil {
+		return hash, nil, err
+	}
+	p = &Principal{Principal: who}
 	if len(parts) == 3 {
 		if p.Expires, err = time.Parse(time.RFC3339, parts[2]); err != nil || p.Expires.IsZero() {
 			return hash, nil, errors.New("the time at which it expires is not one of RFC 3339, such as 2030-01-31T00:00:00Z")

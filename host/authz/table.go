@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
-	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/sharding/access"
 )
 
@@ -166,7 +166,7 @@ func (t *Table) InForce() bool { return t.inForce }
 
 // Decide says what becomes of a call. A rule that denies it wins over all that
 // allow it, whichever role they are of. SELF is allowed.
-func (t *Table) Decide(p *authn.Principal, c Call) Decision {
+func (t *Table) Decide(p *principal.Principal, c Call) Decision {
 	if c.Verb == authv1.Verb_SELF {
 		return Allowed
 	}
@@ -205,7 +205,7 @@ func (g *grant) decide(name string, c *Call) Decision {
 // Ever reports whether the caller has a rule that allows the verb for anything
 // at all, and none that denies it for everything. It is asked where what a call
 // is about is not known yet.
-func (t *Table) Ever(p *authn.Principal, v authv1.Verb) Decision {
+func (t *Table) Ever(p *principal.Principal, v authv1.Verb) Decision {
 	if v == authv1.Verb_SELF {
 		return Allowed
 	}
@@ -240,7 +240,7 @@ func (g *grant) ever(v authv1.Verb) Decision {
 }
 
 // RolesOf are the names of the roles that the caller has, sorted, each once.
-func (t *Table) RolesOf(p *authn.Principal) []string {
+func (t *Table) RolesOf(p *principal.Principal) []string {
 	out := slices.Clone(t.roles[subject{string(p.Kind), p.Name}])
 	for _, group := range p.Groups {
 		out = append(out, t.roles[subject{access.KindGroup, group}]...)
@@ -250,7 +250,7 @@ func (t *Table) RolesOf(p *authn.Principal) []string {
 }
 
 // Names reports whether a subject is the caller, or one of its groups.
-func Names(bound string, p *authn.Principal) bool {
+func Names(bound string, p *principal.Principal) bool {
 	kind, name := access.SplitSubject(bound)
 	if kind == access.KindGroup {
 		return slices.Contains(p.Groups, name)

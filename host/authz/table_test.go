@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
-	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/sharding/access"
 )
 
-func token(name string) *authn.Principal {
-	return &authn.Principal{Kind: authn.KindToken, Name: name}
+func token(name string) *principal.Principal {
+	return &principal.Principal{Kind: principal.Token, Name: name}
 }
 
 func send(entityType, id, command string) Call {
@@ -40,13 +40,13 @@ func shop() *Table {
 
 func TestDecisions(t *testing.T) {
 	table := shop()
-	staff := &authn.Principal{Kind: authn.KindJWT, Name: "bo", Groups: []string{"staff", "other", "watched"}}
-	anonymous := &authn.Principal{Kind: authn.KindAnonymous}
+	staff := &principal.Principal{Kind: principal.JWT, Name: "bo", Groups: []string{"staff", "other", "watched"}}
+	anonymous := &principal.Principal{Kind: principal.Anonymous}
 	read := func(types Extent, entityType string, ids Extent, id string) Call {
 		return Call{Verb: authv1.Verb_READ, Types: types, Type: entityType, IDs: ids, ID: id}
 	}
 	for _, tt := range []struct {
-		who  *authn.Principal
+		who  *principal.Principal
 		call Call
 		want Decision
 	}{
@@ -104,9 +104,9 @@ func TestEver(t *testing.T) {
 		{Subject: "token:a", Roles: []string{"some", "less"}}, {Subject: "token:b", Roles: []string{"some", "none"}},
 		{Subject: "token:c", Roles: []string{"some"}}, {Subject: "group:none", Roles: []string{"none"}},
 	})
-	for who, want := range map[*authn.Principal]Decision{
+	for who, want := range map[*principal.Principal]Decision{
 		token("a"): Allowed, token("b"): Denied, token("c"): Allowed, token("d"): Unmatched,
-		{Kind: authn.KindToken, Name: "c", Groups: []string{"none"}}: Denied,
+		{Kind: principal.Token, Name: "c", Groups: []string{"none"}}: Denied,
 	} {
 		if got := table.Ever(who, authv1.Verb_INVOKE); got != want {
 			t.Errorf("%s: %d, want %d", who.Name, got, want)
@@ -119,13 +119,13 @@ func TestEver(t *testing.T) {
 
 // Whom a binding names.
 func TestNames(t *testing.T) {
-	p := &authn.Principal{Kind: authn.KindJWT, Name: "a:b", Groups: []string{"g"}}
+	p := &principal.Principal{Kind: principal.JWT, Name: "a:b", Groups: []string{"g"}}
 	for subject, want := range map[string]bool{"jwt:a:b": true, "token:a:b": false, "group:g": true, "group:a:b": false, "jwt:a": false, "anonymous": false} {
 		if Names(subject, p) != want {
 			t.Errorf("%s: not %v", subject, want)
 		}
 	}
-	if !Names("anonymous", &authn.Principal{Kind: authn.KindAnonymous}) {
+	if !Names("anonymous", &principal.Principal{Kind: principal.Anonymous}) {
 		t.Error("the anonymous are not anonymous")
 	}
 }
@@ -136,9 +136,9 @@ type naive struct {
 	bindings []access.Binding
 }
 
-func (n naive) decide(p *authn.Principal, c Call) Decision {
+func (n naive) decide(p *principal.Principal, c Call) Decision {
 	subjects := []string{string(p.Kind) + ":" + p.Name}
-	if p.Kind == authn.KindAnonymous {
+	if p.Kind == principal.Anonymous {
 		subjects[0] = "anonymous"
 	}
 	for _, g := range p.Groups {
@@ -251,8 +251,8 @@ func TestTableDecidesAsTheNaiveOne(t *testing.T) {
 		}
 		table := Compile(seed, n.roles, n.bindings)
 		for range 200 {
-			p := &authn.Principal{Kind: authn.Kind(pick("token", "jwt", "certificate", "anonymous")), Name: pick("a", "b", "a/b", "c"), Groups: some(2, "g", "h", "i")}
-			if p.Kind == authn.KindAnonymous {
+			p := &principal.Principal{Kind: principal.Kind(pick("token", "jwt", "certificate", "anonymous")), Name: pick("a", "b", "a/b", "c"), Groups: some(2, "g", "h", "i")}
+			if p.Kind == principal.Anonymous {
 				p.Name = ""
 			}
 			c := Call{Verb: authv1.Verb(1 + rng.IntN(4)), Types: Extent(rng.IntN(3)), IDs: Extent(rng.IntN(3))}
@@ -326,7 +326,7 @@ func FuzzPatterns(f *testing.F) {
 
 func TestDecisionsAllocateNothing(t *testing.T) {
 	table, p, c := shop(), token("al"), send("inv-a", "al/1", "get-all")
-	staff := &authn.Principal{Kind: authn.KindJWT, Name: "bo", Groups: []string{"staff", "other", "watched"}}
+	staff := &principal.Principal{Kind: principal.JWT, Name: "bo", Groups: []string{"staff", "other", "watched"}}
 	if n := testing.AllocsPerRun(1000, func() {
 		if table.Decide(p, c) != Allowed || table.Decide(staff, send("order", "bo/1", "add")) != Allowed || table.Decide(p, send("a", "b", "c")) != Unmatched {
 			t.Fatal("it decides otherwise")
@@ -339,7 +339,7 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 
 func BenchmarkDecide(b *testing.B) {
 	table := shop()
-	for name, p := range map[string]*authn.Principal{"token": token("al"), "groups": {Kind: authn.KindJWT, Name: "bo", Groups: []string{"other", "staff", "watched"}}} {
+	for name, p := range map[string]*principal.Principal{"token": token("al"), "groups": {Kind: principal.JWT, Name: "bo", Groups: []string{"other", "staff", "watched"}}} {
 		c := send("inv-a", p.Name+"/1", "get-all")
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

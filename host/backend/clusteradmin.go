@@ -111,5 +111,5 @@ func (s clusterAdmin) give(ctx context.Context, o coordinator.Operation, elsewhe
 	if err != nil {
 		return 0, away
 	}
-	return 0, elsewhere(ctx, clusterv1connect.NewClusterServiceClient(client, base+strings.TrimSuffix(leaderproxy.Path, "/")))
+	return 0, elsewhere(ctx, clusterv1connect.NewClusterServiceClient(leaderproxy.Telling(client), base+strings.TrimSuffix(leaderproxy.Path, "/")))
 }

@@ -24,6 +24,9 @@ type Options struct {
 	// Epoch counts the pauses of the process: what a router took before one is
 	// not sent after it. None when nil.
 	Epoch func() uint64
+	// Principals reports that other nodes are told whose requests are: the
+	// cluster's level has it. Nil: they are.
+	Principals func() bool
 
 	// Streams to each peer (4): one shard's requests keep to one.
 	Streams int
@@ -63,6 +66,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Epoch == nil {
 		o.Epoch = func() uint64 { return 0 }
+	}
+	if o.Principals == nil {
+		o.Principals = func() bool { return true }
 	}
 	return o
 }

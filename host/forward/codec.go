@@ -26,6 +26,8 @@ type asked struct {
 	send        []byte // of a delivery
 	shard       uint64 // the sender's; 0 from a release that sends none
 	firstTried  uint64 // microseconds ago; 0 where no attempt can have taken effect
+	principal   []byte // encoded; nothing where the sender did not say
+	roles       uint64 // by which the sender has decided
 }
 
 // answered is one outcome on the wire. Decoded, its slices alias the message.
@@ -59,6 +61,8 @@ const (
 	tagShard      = 12 << 3
 	tagSend       = 13<<3 | 2
 	tagFirstTried = 14 << 3
+	tagPrincipal  = 15<<3 | 2
+	tagRoles      = 16 << 3
 
 	tagPayload   = 2<<3 | 2
 	tagSequence  = 3 << 3
@@ -143,6 +147,10 @@ func (a *asked) parse(item []byte) error {
 			a.shard = n
 		case tagFirstTried:
 			a.firstTried = n
+		case tagPrincipal:
+			a.principal = b
+		case tagRoles:
+			a.roles = n
 		}
 		return nil
 	})
@@ -190,6 +198,14 @@ func appendVarint(dst []byte, tag byte, v uint64) []byte {
 		return dst
 	}
 	return protowire.AppendVarint(append(dst, tag), v)
+}
+
+// farSize is varintSize for a field whose tag takes two bytes.
+func farSize(v uint64) int {
+	if v == 0 {
+		return 0
+	}
+	return 2 + protowire.SizeVarint(v)
 }
 
 // appendFar is appendVarint for a field whose tag takes more than a byte.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
@@ -42,6 +43,22 @@ var requests = []*request.Request{
 		Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: "c"}, Name: "add", ID: "c-2", ExpectedSequence: request.NoExpectation,
 		First: time.Unix(998, 0), Again: true,
 	},
+	{
+		Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: "c"}, Name: "add", ID: "c-3", ExpectedSequence: request.NoExpectation,
+		Principal: caller(principal.JWT, "bo", "staff", "auditors"), Roles: 300,
+	},
+	{
+		Kind: request.Query, Entity: sharding.EntityID{Type: "counter", ID: "c"}, Name: "total", ExpectedSequence: request.NoExpectation,
+		Principal: principal.OfNobody(),
+	},
+}
+
+func caller(kind principal.Kind, name string, groups ...string) *principal.Principal {
+	p, err := principal.New(kind, name, groups)
+	if err != nil {
+		panic(err)
+	}
+	return p
 }
 
 // TestRequestsAreTheGeneratedTypes holds the hand-written codec against the
@@ -49,7 +66,7 @@ var requests = []*request.Request{
 func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for i, q := range requests {
-		encoded := appendRequest(nil, uint64(i)<<32|7, q, now)
+		encoded := appendRequest(nil, uint64(i)<<32|7, q, now, true)
 		if len(encoded) > requestSize(q) {
 			t.Errorf("%d: %d bytes, at most %d are accounted", i, len(encoded), requestSize(q))
 		}
@@ -68,10 +85,11 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 		var a asked
 		var back request.Request
 		var n names
+		var c callers
 		if err := items(encoded, a.parse); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.fill(&back, &n, nil, now); err != nil {
+		if _, err := a.fill(&back, &n, &c, nil, now); err != nil {
 			t.Fatal(err)
 		}
 		want := *q
@@ -99,6 +117,10 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 			}
 			want.Delivery, back.Delivery = nil, nil
 		}
+		if !reflect.DeepEqual(want.Principal, back.Principal) {
+			t.Errorf("%d: it is of %+v, want %+v", i, back.Principal, want.Principal)
+		}
+		want.Principal, back.Principal = nil, nil
 		if fmt.Sprint(back) != fmt.Sprint(want) {
 			t.Errorf("%d: got %+v, want %+v", i, back, want)
 		}
@@ -219,12 +241,13 @@ func TestTypedErrorsTravel(t *testing.T) {
 // generated code decodes it.
 func FuzzDecode(f *testing.F) {
 	for _, q := range requests {
-		f.Add(appendRequest(nil, 3, q, time.Unix(1000, 0)))
+		f.Add(appendRequest(nil, 3, q, time.Unix(1000, 0), true))
 	}
 	f.Add(appendResult(nil, 4, &request.Result{Err: request.ErrBusy}, appendError(nil, request.ErrBusy)))
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		var a asked
 		var n names
+		var c callers
 		count := 0
 		err := items(msg, func(item []byte) error {
 			count++
@@ -232,7 +255,7 @@ func FuzzDecode(f *testing.F) {
 				return err
 			}
 			var q request.Request
-			_, err := a.fill(&q, &n, nil, time.Unix(1000, 0))
+			_, err := a.fill(&q, &n, &c, nil, time.Unix(1000, 0))
 			if err == nil && q.Entity.Validate() != nil {
 				t.Error("an invalid entity was let in")
 			}

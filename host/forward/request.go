@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -21,11 +22,16 @@ const (
 
 // requestSize is an upper bound of the bytes of an item.
 func requestSize(q *request.Request) int {
-	return 123 + len(q.Entity.Type) + len(q.Entity.ID) + len(q.Name) + len(q.Payload) + len(q.ID) + sendSize(q.Delivery)
+	n := 140 + len(q.Entity.Type) + len(q.Entity.ID) + len(q.Name) + len(q.Payload) + len(q.ID) + sendSize(q.Delivery)
+	if q.Principal != nil {
+		n += len(q.Principal.Encoded())
+	}
+	return n
 }
 
-// appendRequest appends an item of a ForwardRequest.
-func appendRequest(dst []byte, correlation uint64, q *request.Request, now time.Time) []byte {
+// appendRequest appends an item of a ForwardRequest, with whose it is where
+// that is to be said.
+func appendRequest(dst []byte, correlation uint64, q *request.Request, now time.Time, says bool) []byte {
 	kind := uint64(wireCommand)
 	switch q.Kind {
 	case request.Query:
@@ -48,9 +54,15 @@ func appendRequest(dst []byte, correlation uint64, q *request.Request, now time.
 	if q.Again && !q.First.IsZero() {
 		tried = uint64(max(now.Sub(q.First).Microseconds(), 1))
 	}
+	var who []byte
+	roles := uint64(0)
+	if says && q.Principal != nil {
+		who, roles = q.Principal.Encoded(), q.Roles
+	}
 	size := varintSize(correlation) + varintSize(kind) + bytesSize(len(q.Entity.Type)) + bytesSize(len(q.Entity.ID)) +
 		bytesSize(len(q.Name)) + bytesSize(len(q.Payload)) + bytesSize(len(q.ID)) + varintSize(bit(q.ServerID)) +
-		varintSize(expected) + varintSize(remaining) + varintSize(q.Route.Round) + varintSize(uint64(q.Shard)) + sendFieldSize(send) + varintSize(tried)
+		varintSize(expected) + varintSize(remaining) + varintSize(q.Route.Round) + varintSize(uint64(q.Shard)) + sendFieldSize(send) + varintSize(tried) +
+		bytesSize(len(who)) + farSize(roles)
 	dst = protowire.AppendVarint(append(dst, tagItem), uint64(size))
 	dst = appendVarint(dst, tagCorrelation, correlation)
 	dst = appendVarint(dst, tagKind, kind)
@@ -65,12 +77,14 @@ func appendRequest(dst []byte, correlation uint64, q *request.Request, now time.
 	dst = appendVarint(dst, tagRound, q.Route.Round)
 	dst = appendVarint(dst, tagShard, uint64(q.Shard))
 	dst = appendBytes(dst, tagSend, send)
-	return appendVarint(dst, tagFirstTried, tried)
+	dst = appendVarint(dst, tagFirstTried, tried)
+	dst = appendBytes(dst, tagPrincipal, who)
+	return appendFar(dst, tagRoles, roles)
 }
 
 // fill makes the request that an item describes. Entity id and command id
 // share one allocation; the payload aliases the item's message.
-func (a *asked) fill(q *request.Request, names *names, scratch []byte, now time.Time) ([]byte, error) {
+func (a *asked) fill(q *request.Request, names *names, callers *callers, scratch []byte, now time.Time) ([]byte, error) {
 	switch a.kind {
 	case wireCommand:
 		q.Kind = request.Command
@@ -86,6 +100,13 @@ func (a *asked) fill(q *request.Request, names *names, scratch []byte, now time.
 		}
 	default:
 		return scratch, fmt.Errorf("%w: request of kind %d", errMalformed, a.kind)
+	}
+	if len(a.principal) > 0 {
+		var err error
+		if q.Principal, err = callers.get(a.principal); err != nil {
+			return scratch, err
+		}
+		q.Roles = a.roles
 	}
 	scratch = append(append(scratch[:0], a.entityID...), a.commandID...)
 	joint := string(scratch)
@@ -110,6 +131,30 @@ const longestDeadline = 10 * time.Minute
 
 // longestAge bounds how long ago an attempt is taken for.
 const longestAge = 366 * 24 * time.Hour
+
+// callers makes principals of bytes that repeat. It serves one goroutine and
+// holds on to a bounded number.
+type callers struct {
+	known map[string]*principal.Principal
+}
+
+// maxCallers bounds those of a stream that are known: 1 MiB at most.
+const maxCallers = 256
+
+func (c *callers) get(b []byte) (*principal.Principal, error) {
+	if p, ok := c.known[string(b)]; ok {
+		return p, nil
+	}
+	p, err := principal.Parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	if c.known == nil || len(c.known) >= maxCallers {
+		c.known = make(map[string]*principal.Principal)
+	}
+	c.known[string(b)] = p
+	return p, nil
+}
 
 // names makes strings of bytes that repeat, such as entity types. It serves
 // one goroutine and holds on to a bounded number.

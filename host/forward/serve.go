@@ -24,6 +24,7 @@ type serverStream struct {
 	controller *controller
 	name       string
 	names      names
+	callers    callers
 	scratch    []byte
 
 	wake chan struct{} // one slot: something was completed, or input ended
@@ -118,7 +119,7 @@ func (st *serverStream) parse(b *batch) error {
 		b.items = append(b.items, item{batch: b, correlation: a.correlation, round: a.round})
 		it := &b.items[len(b.items)-1]
 		var err error
-		st.scratch, err = a.fill(&it.req, &st.names, st.scratch, now)
+		st.scratch, err = a.fill(&it.req, &st.names, &st.callers, st.scratch, now)
 		it.req.Shard, _ = st.server.opts.Locate(it.req.Entity)
 		if it.shard = it.req.Shard; a.shard != 0 {
 			it.shard = sharding.ShardID(a.shard) // known here only later, perhaps

@@ -3,6 +3,7 @@ package request
 import (
 	"time"
 
+	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -85,6 +86,11 @@ type Request struct {
 	// ExpectedSequence rejects the command unless the entity is at exactly
 	// this sequence; NoExpectation accepts any.
 	ExpectedSequence int64
+	// Principal is who makes it, which others share; nil where nobody was asked,
+	// as on a node that asks nobody, and for what entities and timers ask. Roles
+	// is the revision of the roles that allow it, 0 where none decided.
+	Principal *principal.Principal
+	Roles     uint64
 	// Delivery is what concerns a message; nil for other kinds.
 	Delivery *Delivery
 	// Deadline bounds the wait for a place and for a leader. A command that

@@ -11,6 +11,7 @@ import (
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
@@ -34,6 +35,7 @@ type entityService struct {
 	guard     *admission.Streams
 	count     *metrics
 
+	roles  *authorize.Authorizer // nil: everybody may do everything
 	proxy  *leaderproxy.Proxy
 	events *subscription.Service
 }
@@ -86,6 +88,7 @@ func (s *entityService) Send(ctx context.Context, r *connect.Request[entityv1.Se
 		req.Name = m.GetCommand()
 		req.Payload = payload
 		req.ExpectedSequence = expected
+		req.Principal, req.Roles = leaderproxy.Caller(ctx), s.roles.Revision()
 		req.ID = journal.CommandID(m.GetCommandId())
 		if req.ID == "" {
 			req.ID, req.ServerID = s.ids.Next(), true
@@ -135,6 +138,7 @@ func (s *entityService) Query(ctx context.Context, r *connect.Request[entityv1.Q
 		req.Name = m.GetQuery()
 		req.Payload = payload
 		req.ExpectedSequence = request.NoExpectation
+		req.Principal, req.Roles = leaderproxy.Caller(ctx), s.roles.Revision()
 	})
 	if err != nil {
 		return nil, status.Public(s.log, err)

@@ -119,7 +119,7 @@ func (s *roleService) ListRoleBindings(context.Context, *connect.Request[cluster
 // somebody who does not exist.
 func (s *roleService) PutRoleBinding(ctx context.Context, req *connect.Request[clusterv1.PutRoleBindingRequest]) (*connect.Response[clusterv1.PutRoleBindingResponse], error) {
 	b := access.Binding{Subject: req.Msg.GetSubject(), Roles: req.Msg.GetRoles()}
-	if s.auth != nil && b.BindsAdmin() && !authorize.Decided(ctx) && !authz.Names(b.Subject, authn.Of(ctx)) {
+	if s.auth != nil && b.BindsAdmin() && !authorize.Decided(ctx) && !authz.Names(b.Subject, authn.Of(ctx).Principal) {
 		return nil, status.Public(s.log, &RefusedError{Reason: "the first binding of " + access.RoleAdmin + " must be of who makes it, or nobody might be it: call with that credential"})
 	}
 	revision, err := s.roles.PutRoleBinding(ctx, b)

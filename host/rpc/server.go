@@ -214,7 +214,7 @@ func NewServer(deps Deps, opts Options) *Server {
 	if opts.TLSOnly {
 		served = admission.Encrypted(served, opts.Internal)
 	}
-	s.clients = newFace(opts, opts.Certificates, clients, fresh, clients.Wrap(served, opts.Internal))
+	s.clients = newFace(opts, opts.Certificates, clients, fresh, clients.Wrap(leaderproxy.Unsaid(served), opts.Internal))
 	between := admission.Origins(admission.Only(opts.Internal), opts.Hosts)
 	if opts.PeerCertificates != nil {
 		between = opts.PeerCertificates.Wrap(between)

@@ -123,8 +123,13 @@ var bans = []ban{
 	{
 		from:   []string{"host/authn"},
 		to:     []string{"abi", "api", "journal", "sharding", "host"},
-		but:    []string{"host/readfile"},
+		but:    []string{"host/readfile", "host/principal"},
 		reason: "who calls is known without knowing what is asked for, and of whom",
+	},
+	{
+		from:   []string{"host/principal"},
+		to:     []string{"abi", "api", "journal", "sharding", "host"},
+		reason: "who calls is said alike to nodes, guests and the journal",
 	},
 	{
 		from:   []string{"host/audit"},
@@ -134,7 +139,7 @@ var bans = []ban{
 	{
 		from:   []string{"host/authz"},
 		to:     []string{"abi", "api", "journal", "sharding", "host"},
-		but:    []string{"api/gen/hostd/auth", "host/authn", "sharding/access"},
+		but:    []string{"api/gen/hostd/auth", "host/principal", "sharding/access"},
 		reason: "what callers may do is decided without knowing how it is asked for, and where roles are kept",
 	},
 	{
@@ -145,6 +150,7 @@ var bans = []ban{
 	{
 		from:   []string{"host/request"},
 		to:     []string{"abi", "api", "host", "journal/wal", "journal/disk", "journal/statefile", "journal/store", "journal/raftgroup", "journal/eventlog"},
+		but:    []string{"host/principal"},
 		reason: "what is said of a request is the same however it is carried and whoever answers it",
 	},
 	{

@@ -12,6 +12,7 @@ import (
 	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/authz"
+	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 )
 
@@ -89,6 +90,17 @@ func (a *Authorizer) Set(t *authz.Table) {
 // Table is what decides now; nil before the first Set.
 func (a *Authorizer) Table() *authz.Table { return a.table.Load() }
 
+// Revision is that of the roles that decide now, 0 while none do.
+func (a *Authorizer) Revision() uint64 {
+	if a == nil {
+		return 0
+	}
+	if t := a.table.Load(); t != nil && t.InForce() {
+		return t.Revision()
+	}
+	return 0
+}
+
 // Await waits until calls are decided by a table of the revision or a later
 // one.
 func (a *Authorizer) Await(ctx context.Context, revision uint64) error {
@@ -109,7 +121,7 @@ func (a *Authorizer) Await(ctx context.Context, revision uint64) error {
 
 // decide says whether a call may be made: nil, a *DeniedError or errUnknown.
 // revision is that of the roles that say so, 0 where roles decide nothing.
-func (a *Authorizer) decide(p *authn.Principal, t target, c authz.Call) (revision uint64, err error) {
+func (a *Authorizer) decide(p *principal.Principal, t target, c authz.Call) (revision uint64, err error) {
 	table := a.table.Load()
 	if table == nil || !table.InForce() {
 		looks := c.Verb == authv1.Verb_READ && c.Types == authz.Nothing || c.Verb == authv1.Verb_SELF
@@ -135,7 +147,7 @@ func (a *Authorizer) ask(ctx context.Context, t target, c authz.Call) (revision 
 	if leaderproxy.FromPeer(ctx) {
 		return 0, nil // the node that the caller asked has decided
 	}
-	if revision, err = a.decide(authn.Of(ctx), t, c); err != nil {
+	if revision, err = a.decide(authn.Of(ctx).Principal, t, c); err != nil {
 		a.refused[t.verb].Inc()
 	}
 	return revision, err
@@ -186,7 +198,7 @@ func (a *Authorizer) mark(ctx context.Context, t target) context.Context {
 
 // Answer is what a caller is told of itself.
 type Answer struct {
-	Caller  *authn.Principal
+	Caller  *principal.Principal
 	Roles   []string
 	Allowed bool
 	Reason  string
@@ -194,7 +206,7 @@ type Answer struct {
 
 // Explain says whether the caller may make a call.
 func (a *Authorizer) Explain(ctx context.Context, c authz.Call) Answer {
-	p, table := authn.Of(ctx), a.table.Load()
+	p, table := authn.Of(ctx).Principal, a.table.Load()
 	out := Answer{Caller: p}
 	_, err := a.decide(p, target{verb: c.Verb}, c)
 	if out.Allowed = err == nil; err != nil {

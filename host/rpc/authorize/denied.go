@@ -8,8 +8,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/authz"
+	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/rpc/status"
 )
 
@@ -19,7 +19,7 @@ var errUnknown = status.New(connect.CodeUnavailable, "the node has not caught up
 
 // DeniedError says what a caller may not do.
 type DeniedError struct {
-	who  *authn.Principal
+	who  *principal.Principal
 	call authz.Call
 	made authz.Decision
 }
@@ -43,8 +43,8 @@ func (e *DeniedError) Detail() proto.Message {
 // maxNamed bounds what an error quotes of a request that nobody has checked.
 const maxNamed = 64
 
-func named(p *authn.Principal) string {
-	if p.Kind == authn.KindAnonymous {
+func named(p *principal.Principal) string {
+	if p.Kind == principal.Anonymous {
 		return "who calls without a credential"
 	}
 	return fmt.Sprintf("%s %q", p.Kind, p.Name)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/authz"
+	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/status"
@@ -56,7 +57,7 @@ func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 		}
 		ctx, cancel := context.WithCancel(i.a.mark(ctx, t))
 		defer cancel()
-		s := &openStream{a: i.a, caller: authn.Of(ctx), target: t, call: authz.Call{Verb: t.verb}, abort: cancel}
+		s := &openStream{a: i.a, caller: authn.Of(ctx).Principal, target: t, call: authz.Call{Verb: t.verb}, abort: cancel}
 		defer i.a.streams.remove(s)
 		var err error
 		if conn.Spec().StreamType&connect.StreamTypeClient != 0 {
@@ -103,7 +104,7 @@ func (f *firstMessage) Receive(into any) error {
 // openStream is a stream that was allowed.
 type openStream struct {
 	a      *Authorizer
-	caller *authn.Principal
+	caller *principal.Principal
 	target target
 	call   authz.Call
 

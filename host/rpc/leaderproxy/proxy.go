@@ -61,12 +61,6 @@ func (p *Proxy) Alone() bool { return p.nodes == nil }
 // Quorum is false while this node hears no quorum of the shard.
 func (p *Proxy) Quorum(shard sharding.ShardID) bool { return p.nodes == nil || p.nodes.Quorum(shard) }
 
-type peerKey struct{}
-
-// FromPeer reports that a call came from another node, which has asked this one
-// for its caller: it must not go on to a third.
-func FromPeer(ctx context.Context) bool { return ctx.Value(peerKey{}) != nil }
-
 // Handler serves calls of other nodes with the handlers of the entity service,
 // of the cluster service for operations of the coordinator, and of Verify.
 func Handler(next http.Handler) http.Handler {
@@ -76,7 +70,12 @@ func Handler(next http.Handler) http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, true)))
+		said, err := said(r.Header)
+		if err != nil {
+			http.Error(w, "the caller that the node names is none", http.StatusBadRequest)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, said)))
 	}))
 }
 
@@ -101,7 +100,7 @@ func (p *Proxy) LeaderModules(ctx context.Context, shard sharding.ShardID) (modu
 	if err != nil {
 		return nil, request.ErrUnreachable
 	}
-	return modulev1connect.NewModuleServiceClient(http, base+strings.TrimSuffix(Path, "/"),
+	return modulev1connect.NewModuleServiceClient(Telling(http), base+strings.TrimSuffix(Path, "/"),
 		connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxMessageBytes)), nil
 }
 
@@ -169,7 +168,7 @@ func (p *Proxy) Client(node sharding.NodeID) (entityv1connect.EntityServiceClien
 	if p.clients == nil {
 		p.clients = make(map[sharding.NodeID]entityv1connect.EntityServiceClient)
 	}
-	c := entityv1connect.NewEntityServiceClient(http, base+strings.TrimSuffix(Path, "/"),
+	c := entityv1connect.NewEntityServiceClient(Telling(http), base+strings.TrimSuffix(Path, "/"),
 		connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxMessageBytes))
 	p.clients[node] = c
 	return c, nil

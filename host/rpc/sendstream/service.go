@@ -12,6 +12,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/command"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/sharding"
 )
@@ -70,6 +71,7 @@ func (s *Service) Serve(ctx context.Context, conn *connect.BidiStream[wire.Messa
 	defer guard.Leave()
 	st := &stream{
 		svc:   s,
+		who:   leaderproxy.Caller(ctx),
 		conn:  conn,
 		guard: guard,
 		wake:  make(chan struct{}, 1),

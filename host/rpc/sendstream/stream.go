@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/command"
@@ -30,6 +31,7 @@ type stream struct {
 	conn     *connect.BidiStream[wire.Message, wire.Message]
 	guard    *admission.Stream
 	deadline time.Time // of the whole stream; zero when it has none
+	who      *principal.Principal
 	names    interner
 	scratch  []byte
 	stranger stranger
@@ -125,6 +127,7 @@ func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
 		r.ID, r.ServerID = st.svc.IDs.Next(), true
 	}
 	var err error
+	r.Principal, r.Roles = st.who, st.svc.Roles.Revision()
 	if r.ExpectedSequence, err = command.Expectation(c.HasExpected, c.Expected); err != nil {
 		return err
 	}

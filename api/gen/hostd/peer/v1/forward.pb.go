@@ -333,8 +333,14 @@ type ForwardRequest_Item struct {
 	// How long ago the command was first tried, in microseconds, where an
 	// earlier attempt may have taken effect; 0 where none can have.
 	FirstTriedMicros uint64 `protobuf:"varint,14,opt,name=first_tried_micros,json=firstTriedMicros,proto3" json:"first_tried_micros,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Who makes the request: kind, name and groups, as guests get them
+	// (abi/ABI.md). Empty where the sender asks nobody.
+	Principal []byte `protobuf:"bytes,15,opt,name=principal,proto3" json:"principal,omitempty"`
+	// The revision of the roles by which the sender has allowed it; 0 where none
+	// have decided.
+	Roles         uint64 `protobuf:"varint,16,opt,name=roles,proto3" json:"roles,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ForwardRequest_Item) Reset() {
@@ -461,6 +467,20 @@ func (x *ForwardRequest_Item) GetSend() *ForwardRequest_Send {
 func (x *ForwardRequest_Item) GetFirstTriedMicros() uint64 {
 	if x != nil {
 		return x.FirstTriedMicros
+	}
+	return 0
+}
+
+func (x *ForwardRequest_Item) GetPrincipal() []byte {
+	if x != nil {
+		return x.Principal
+	}
+	return nil
+}
+
+func (x *ForwardRequest_Item) GetRoles() uint64 {
+	if x != nil {
+		return x.Roles
 	}
 	return 0
 }
@@ -698,9 +718,9 @@ var File_hostd_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\n" +
-	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\xd8\x06\n" +
+	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\x8c\a\n" +
 	"\x0eForwardRequest\x128\n" +
-	"\x05items\x18\x01 \x03(\v2\".hostd.peer.v1.ForwardRequest.ItemR\x05items\x1a\xe9\x03\n" +
+	"\x05items\x18\x01 \x03(\v2\".hostd.peer.v1.ForwardRequest.ItemR\x05items\x1a\x9d\x04\n" +
 	"\x04Item\x12 \n" +
 	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x12.\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1a.hostd.peer.v1.ForwardKindR\x04kind\x12\x1f\n" +
@@ -718,7 +738,9 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\x05round\x18\v \x01(\x04R\x05round\x12\x14\n" +
 	"\x05shard\x18\f \x01(\rR\x05shard\x126\n" +
 	"\x04send\x18\r \x01(\v2\".hostd.peer.v1.ForwardRequest.SendR\x04send\x12,\n" +
-	"\x12first_tried_micros\x18\x0e \x01(\x04R\x10firstTriedMicros\x1a\x9f\x02\n" +
+	"\x12first_tried_micros\x18\x0e \x01(\x04R\x10firstTriedMicros\x12\x1c\n" +
+	"\tprincipal\x18\x0f \x01(\fR\tprincipal\x12\x14\n" +
+	"\x05roles\x18\x10 \x01(\x04R\x05roles\x1a\x9f\x02\n" +
 	"\x04Send\x12\x1f\n" +
 	"\vsource_type\x18\x01 \x01(\tR\n" +
 	"sourceType\x12\x1b\n" +
