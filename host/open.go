@@ -99,6 +99,7 @@ func (n *Node) openEngine(ctx context.Context) error {
 	e, err := engine.New(ctx, engine.Options{
 		Limits: limits, MemoryBytes: 2 * int64(n.cfg.GuestMemoryBytes), CompileCommand: compile,
 		CacheDir: filepath.Join(n.cfg.DataDir, datadir.CacheDir), Logger: n.logger,
+		TellFaults: n.cfg.TellFaults,
 	})
 	if err != nil {
 		return err

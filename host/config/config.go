@@ -139,6 +139,7 @@ type Config struct {
 	GuestMemoryBytes    Bytes
 	TimerRate           int
 	LeastTick           time.Duration
+	TellFaults          bool
 	CommandFuel         int
 	QueryFuel           int
 	WALSegmentBytes     Bytes

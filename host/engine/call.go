@@ -110,6 +110,7 @@ func (g *Instance) begin() {
 	g.clock = g.pureClock
 	g.system = stream{g.pureSeed}
 	g.hostCalls = 0
+	g.words.begin()
 	g.meter.deadline, g.meter.long = time.Time{}, nil
 }
 
@@ -136,6 +137,9 @@ func (g *Instance) run(export string, fn api.Function, budget int64) (err error)
 			g.dead = true
 			err = recovered(export, r)
 		}
+		if err != nil {
+			g.explain(err)
+		}
 		g.endTurn()
 		g.meter.close()
 		g.log.end()
@@ -155,7 +159,9 @@ func (g *Instance) run(export string, fn api.Function, budget int64) (err error)
 // fault marks the instance dead.
 func (g *Instance) fault(kind FaultKind, f guestFunction, format string, args ...any) *Fault {
 	g.dead = true
-	return &Fault{Kind: kind, Export: f.name(), Message: fmt.Sprintf(format, args...)}
+	fault := &Fault{Kind: kind, Export: f.name(), Message: fmt.Sprintf(format, args...)}
+	g.explain(fault)
+	return fault
 }
 
 // smallestBuffer is asked for even when less is needed, so that a guest is

@@ -21,12 +21,13 @@ import (
 //
 // Modules and instances are closed before their Engine.
 type Engine struct {
-	limits  abi.Limits
-	logger  *slog.Logger
-	budget  memoryBudget
-	runtime wazero.Runtime
-	cache   *compile.Cache          // nil without a directory
-	files   wazero.CompilationCache // those in it, as the runtime has them
+	limits     abi.Limits
+	tellFaults bool
+	logger     *slog.Logger
+	budget     memoryBudget
+	runtime    wazero.Runtime
+	cache      *compile.Cache          // nil without a directory
+	files      wazero.CompilationCache // those in it, as the runtime has them
 
 	child *compile.Child // nil compiles in this process
 	// compiling holds one token: a compilation takes up to hundreds of MiB.
@@ -48,7 +49,7 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 		return nil, fmt.Errorf("engine options: %w", err)
 	}
 	e := &Engine{
-		limits: opts.Limits,
+		limits: opts.Limits, tellFaults: opts.TellFaults,
 		logger: opts.Logger,
 
 		compiling: make(chan struct{}, 1),

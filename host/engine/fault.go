@@ -60,15 +60,25 @@ func (k FaultKind) String() string { return faultNames[k] }
 // Fault is a guest's breach of the contract in one call. The instance is dead
 // and must be closed; the entities in it are as they were before the call,
 // wherever they are next loaded. Its text is public: it holds function names
-// of the module and nothing of the host.
+// of the module, nothing of the host, and what the guest wrote only where
+// Options.TellFaults says so.
 type Fault struct {
 	Kind    FaultKind
 	Export  string // the function that was called
 	Message string
 	Trace   []string // of the guest's functions, innermost first; for logs
+
+	words string // what LastWords tells
+	told  bool   // the text has it
 }
 
-func (f *Fault) Error() string { return f.Export + ": " + f.Kind.String() + ": " + f.Message }
+func (f *Fault) Error() string {
+	text := f.Export + ": " + f.Kind.String() + ": " + f.Message
+	if f.told && f.words != "" {
+		text += "; the guest wrote: " + f.words
+	}
+	return text
+}
 
 // forbidden is what a host function panics with to end the guest's call.
 type forbidden string

@@ -79,6 +79,7 @@ type Instance struct {
 	system    stream
 	hostCalls int
 	log       guestLog
+	words     lastWords
 	meter     account
 	budgets   Budgets
 	applying  []byte // input of the Apply being made
@@ -263,7 +264,9 @@ func (g *Instance) Module() *Module { return g.module }
 // frames of the contract, and returns the fault. cause must be public text.
 func (g *Instance) Condemn(export string, cause error) *Fault {
 	g.dead = true
-	return &Fault{Kind: FaultFrames, Export: export, Message: wasm.Shorten(cause.Error())}
+	f := &Fault{Kind: FaultFrames, Export: export, Message: wasm.Shorten(cause.Error())}
+	g.explain(f)
+	return f
 }
 
 // Close frees the guest's memory. Slices that calls returned stay valid.

@@ -40,6 +40,9 @@ type Options struct {
 	// Interpreter runs guests without compiling them, some 10 to 100 times
 	// slower and with less stack. It is there to compare results with.
 	Interpreter bool
+	// TellFaults puts what a guest wrote before it failed, such as the text of a
+	// panic, into the text of the fault, which callers are told.
+	TellFaults bool
 	// Logger gets what guests log; discarded when nil.
 	Logger *slog.Logger
 }

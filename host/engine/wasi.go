@@ -156,6 +156,7 @@ func descriptorWrite(g *Instance, memory api.Memory, stack []uint64) uint32 {
 		total += length
 		g.spendBytes(len(data))
 		g.log.write(data)
+		g.words.add(data)
 	}
 	if !memory.WriteUint32Le(written, total) {
 		return errnoFault

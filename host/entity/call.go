@@ -191,6 +191,6 @@ func (c *core) recordFault(e *entity, err error) {
 		e.shard.parked.Add(e, c.now)
 		c.stats.Parked++
 	}
-	c.opts.Logger.Warn("a guest faulted", "entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults(), "error", err)
+	c.opts.Logger.Warn("a guest faulted", supervise.Attributes(err, "entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults())...)
 	c.faulted.Add(e, c.now)
 }

@@ -37,8 +37,9 @@ func (f *Faults) Add(rules Rules, now time.Time) (parked bool) {
 	return true
 }
 
-// Note keeps what went wrong last, a fault or not.
-func (f *Faults) Note(err error) { f.last = err.Error() }
+// Note keeps what went wrong last, a fault or not, with what the guest wrote
+// before.
+func (f *Faults) Note(err error) { f.last = text(err) }
 
 // Last is what went wrong last.
 func (f *Faults) Last() string { return f.last }

@@ -31,6 +31,7 @@ type node struct {
 	shards int                // 0 is 8
 	module string             // that is uploaded
 	checks int                // of how many stays in memory one is checked; 0 is the default
+	tell   bool               // callers are told what guests wrote
 	log    *lines             // what it says; nil where nobody reads it
 	seen   map[string]float64 // states that were compared, by type
 }
@@ -79,7 +80,7 @@ func (n *node) start() {
 	n.t.Helper()
 	cfg := config.Default()
 	cfg.DataDir, cfg.Listen, cfg.Shards, cfg.Admin = n.dir, "127.0.0.1:0", uint32(cmp.Or(n.shards, 8)), config.AdminFull
-	cfg.LeastTick = 100 * time.Millisecond
+	cfg.LeastTick, cfg.TellFaults = 100*time.Millisecond, n.tell
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	var err error

@@ -100,6 +100,9 @@ func Alarm() *hostd.Type[State] {
 		c.Send("hub", "x", "add", cmd)
 		return *s, nil
 	})
+	hostd.Command(alarm, "break", func(_ *hostd.Context, _ *State, cmd Disarm) (State, error) {
+		panic("the cupboard is bare of " + cmd.Name)
+	})
 	hostd.Command(alarm, "remove", func(c *hostd.Context, s *State, _ hostd.None) (State, error) {
 		c.Delete()
 		return *s, nil

@@ -1520,8 +1520,9 @@ type GetEntityResponse struct {
 	StateBytes uint64 `protobuf:"varint,8,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
 	// Its pending timers.
 	Timers []*Timer `protobuf:"bytes,9,rep,name=timers,proto3" json:"timers,omitempty"`
-	// The last fault of the module's code on this entity, for people; empty
-	// when there was none since it was loaded.
+	// The last fault of the module's code on this entity, for people, with what
+	// it wrote before, such as the text of a panic; empty when there was none since
+	// it was loaded.
 	LastError string `protobuf:"bytes,10,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// How often in a row the module's code has failed on it.
 	Faults uint32 `protobuf:"varint,11,opt,name=faults,proto3" json:"faults,omitempty"`
