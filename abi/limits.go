@@ -62,7 +62,7 @@ func DefaultLimits() Limits {
 		OutputBytes:   2 << 20,
 		ReplyBytes:    256 << 10,
 		SnapshotBytes: 1 << 20,
-		ManifestBytes: 64 << 10,
+		ManifestBytes: 256 << 10,
 
 		CommandFuel: 400_000_000,
 		QueryFuel:   400_000_000,

@@ -45,6 +45,9 @@ const (
 	LevelDowned = Level2
 	// LevelBudgets: limits of entity types have fuelPerSecond and bytesPerSecond.
 	LevelBudgets = Level2
+	// LevelSchemas: the cluster takes modules whose manifests have schemas, or
+	// more than the 64 KiB that earlier releases read.
+	LevelSchemas = Level2
 	// LevelPolicy: a cluster is created with its policy, which has deadAfter.
 	LevelPolicy = Level2
 	// LevelPeerAddress: members of the metadata have the member "peerAddress".

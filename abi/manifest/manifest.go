@@ -18,8 +18,16 @@ type Manifest struct {
 	Name        string
 	Version     string
 	EntityTypes []EntityType
-	Extra       map[string]json.RawMessage
+	// Defs are the $defs that the module's schemas share.
+	Defs  map[string]json.RawMessage
+	Extra map[string]json.RawMessage
+
+	size int // of the text that it was read from
 }
+
+// Size is how many bytes the manifest had when it was read; 0 for one that was
+// not.
+func (m *Manifest) Size() int { return m.size }
 
 // EntityType describes one entity type. Its index in Manifest.EntityTypes is
 // the type argument of hostd_load.
@@ -48,6 +56,13 @@ type EntityType struct {
 	// any. Neither is about what an entity sends to itself.
 	Sends       []string
 	AcceptsFrom []string
+
+	// State is the schema of the state, and StateVersion a number that says
+	// when its form has changed; 0 is none. Unchecked has nodes give payloads to
+	// the guest though they do not fit the schemas of commands and queries.
+	State        json.RawMessage
+	StateVersion int
+	Unchecked    bool
 
 	Extra map[string]json.RawMessage
 }
@@ -88,13 +103,18 @@ const SingletonID = "singleton"
 type Named struct {
 	Name     string
 	Internal bool
-	Extra    map[string]json.RawMessage
+	// Schema is that of the payload, Reply that of the answer; nil is any.
+	// CheckSchemas says whether they are schemas at all.
+	Schema json.RawMessage
+	Reply  json.RawMessage
+	Extra  map[string]json.RawMessage
 }
 
-// EventType is a type of event.
+// EventType is a type of event. Schema is that of its payload; nil is any.
 type EventType struct {
-	Type  string
-	Extra map[string]json.RawMessage
+	Type   string
+	Schema json.RawMessage
+	Extra  map[string]json.RawMessage
 }
 
 // Kind says how the state of an entity type is kept.
@@ -129,6 +149,10 @@ const (
 
 	MaxRetainSnapshots = 4
 	MaxUntilBytes      = 16
+	MaxStateVersion    = 1_000_000_000
+
+	MaxDefs         = 256    // schemas in $defs
+	MaxSchemaWeight = 32_768 // of all schemas of a module, as schema.Weight counts
 )
 
 // Type returns the entity type of that name and its index.

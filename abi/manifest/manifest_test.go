@@ -14,13 +14,13 @@ import (
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files under testdata")
 
 const full = `{"abi":1,"name":"counter","version":"1.2.0","entityTypes":[{"name":"counter","kind":"event-sourced",` +
-	`"encoding":"json","commands":[{"name":"add","schema":{"b":1,"a":[2]}},{"name":"step","internal":true,"since":"1.2"}],"queries":[{"name":"total"}],"events":[{"type":"added","since":"1.1"}],` +
+	`"encoding":"json","commands":[{"name":"add","schema":{"b":1,"a":[2]},"reply":true},{"name":"step","internal":true,"since":"1.2"}],"queries":[{"name":"total"}],"events":[{"type":"added","since":"1.1"}],` +
 	`"snapshotEvery":100,"passivateAfter":"2m","rememberEntities":true,"shardKey":{"group":"customer","until":"-"},` +
 	`"sends":["account","audit-*"],"acceptsFrom":["*"],"colour":"blue"},` +
 	`{"name":"doc","kind":"durable-state","encoding":"bytes","commands":[],"sends":[],"acceptsFrom":[]},` +
 	`{"name":"log","kind":"event-sourced","encoding":"bytes","retainSnapshots":3,"retainEvents":"snapshots"},` +
 	`{"name":"tail","kind":"event-sourced","encoding":"bytes","retainEvents":500},` +
-	`{"name":"hub","kind":"transient","encoding":"bytes","singleton":true}],"author":null,"licence":"MIT"}`
+	`{"name":"hub","kind":"transient","encoding":"bytes","singleton":true}],"$defs":{"doc":{"type":"object"}},"author":null,"licence":"MIT"}`
 
 func TestRoundTripKeepsUnknownMembers(t *testing.T) {
 	m, err := Parse([]byte(full))
@@ -99,7 +99,7 @@ func TestFaultsAsText(t *testing.T) {
 		entity(`,"commands":[{"name":"add"},{"name":"add"}]`), entity(`,"queries":[{"name":"a\u0000"}]`),
 		entity(`,"events":[{"name":"added"}]`), entity(`,"events":[{"type":"a"},{"type":"a"}]`), entity(`,"events":null`),
 		entity(`,"commands":[` + many(`{"name":"x"}`, MaxNames+1) + `]`),
-		entity(`,"snapshotEvery":-1`), entity(`,"snapshotEvery":1000001`), entity(`,"snapshotEvery":"100"`),
+		entity(`,"stateVersion":-1`), entity(`,"stateVersion":1000000001`), entity(`,"validate":"no"`), `{"abi":1,"name":"m","entityTypes":[],"$defs":[]}`, entity(`,"snapshotEvery":-1`), entity(`,"snapshotEvery":1000001`), entity(`,"snapshotEvery":"100"`),
 		entity(`,"passivateAfter":120`), entity(`,"passivateAfter":"2 minutes"`), entity(`,"passivateAfter":"-2m"`), entity(`,"passivateAfter":"721h"`),
 		entity(`,"rememberEntities":"yes"`), entity(`,"singleton":"one"`),
 		entity(`,"retainSnapshots":5`), entity(`,"retainEvents":"some"`), entity(`,"retainEvents":0`), entity(`,"retainEvents":1.5`), entity(`,"retainEvents":1000000001`), entity(`,"retainEvents":true`),

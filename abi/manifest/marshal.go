@@ -22,6 +22,9 @@ func (m *Manifest) MarshalJSON() ([]byte, error) {
 		types[i] = m.EntityTypes[i].marshal(w)
 	}
 	w.member("entityTypes", types)
+	if m.Defs != nil {
+		w.member("$defs", m.Defs)
+	}
 	return w.end(m.Extra), w.err
 }
 
@@ -70,6 +73,15 @@ func (t *EntityType) marshal(parent *writer) json.RawMessage {
 	if t.AcceptsFrom != nil {
 		w.member("acceptsFrom", t.AcceptsFrom)
 	}
+	if t.State != nil {
+		w.member("state", t.State)
+	}
+	if t.StateVersion != 0 {
+		w.member("stateVersion", t.StateVersion)
+	}
+	if t.Unchecked {
+		w.member("validate", false)
+	}
 	text := w.end(t.Extra)
 	parent.adopt(w.err)
 	return text
@@ -83,6 +95,12 @@ func marshalNames(parent *writer, names []Named) []json.RawMessage {
 		if names[i].Internal {
 			w.member("internal", true)
 		}
+		if names[i].Schema != nil {
+			w.member("schema", names[i].Schema)
+		}
+		if names[i].Reply != nil {
+			w.member("reply", names[i].Reply)
+		}
 		list[i] = w.end(names[i].Extra)
 		parent.adopt(w.err)
 	}
@@ -94,6 +112,9 @@ func marshalEvents(parent *writer, events []EventType) []json.RawMessage {
 	for i := range events {
 		w := newWriter()
 		w.member("type", events[i].Type)
+		if events[i].Schema != nil {
+			w.member("schema", events[i].Schema)
+		}
 		list[i] = w.end(events[i].Extra)
 		parent.adopt(w.err)
 	}

@@ -44,7 +44,8 @@ func Parse(text []byte) (*Manifest, error) {
 	r.read("version", &m.Version, optional)
 	var types []json.RawMessage
 	r.read("entityTypes", &types, required)
-	m.Extra = r.rest()
+	r.defs(&m.Defs)
+	m.Extra, m.size = r.rest(), len(text)
 	for i := range types {
 		if r.err != nil {
 			break
@@ -73,6 +74,11 @@ func parseType(path string, text json.RawMessage) (EntityType, error) {
 	r.read("kind", &t.Kind, required)
 	r.read("encoding", &t.Encoding, required)
 	r.names("commands", &t.Commands, func(item *reader, to *Named) { item.read("internal", &to.Internal, optional) })
+	checked := true
+	r.read("validate", &checked, optional)
+	t.Unchecked = !checked
+	t.State = r.schema("state")
+	r.read("stateVersion", &t.StateVersion, optional)
 	r.names("queries", &t.Queries, nil)
 	r.events(&t.Events)
 	r.read("snapshotEvery", &t.SnapshotEvery, optional)
@@ -169,6 +175,7 @@ func (r *reader) names(name string, target *[]Named, more func(*reader, *Named))
 		if more != nil {
 			more(item, &one)
 		}
+		one.Schema, one.Reply = item.schema("schema"), item.schema("reply")
 		one.Extra = item.rest()
 		if r.err = item.err; r.err != nil {
 			return
@@ -190,6 +197,7 @@ func (r *reader) events(target *[]EventType) {
 		}
 		var one EventType
 		item.read("type", &one.Type, required)
+		one.Schema = item.schema("schema")
 		one.Extra = item.rest()
 		if r.err = item.err; r.err != nil {
 			return

@@ -78,6 +78,9 @@ func (t *EntityType) validate(path string) error {
 	if err := typePatterns(path+".acceptsFrom", t.AcceptsFrom); err != nil {
 		return err
 	}
+	if t.StateVersion < 0 || t.StateVersion > MaxStateVersion {
+		return &Error{path + ".stateVersion", fmt.Sprintf("is not between 0 and %d", MaxStateVersion)}
+	}
 	return t.ShardKey.validate(path + ".shardKey")
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/hostd/hostd/abi/abitest"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/schema"
 )
 
 // checkView is what check found out about a module, as it is printed.
@@ -145,6 +146,9 @@ func checkModule(ctx context.Context, wasm []byte, options abitest.Options) (v c
 		return v, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
+	if err := schema.Check(m.Manifest()); err != nil {
+		return v, fmt.Errorf("module refused: %w", err)
+	}
 	g, err := m.Instantiate(ctx)
 	if err != nil {
 		return v, err

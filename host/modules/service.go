@@ -61,7 +61,7 @@ func (s *Service) keep(ctx context.Context, wasm []byte) (rpc.Module, error) {
 	}
 	m, err := s.files.Module(ctx, digest)
 	if err == nil {
-		err = s.speaks(m.Manifest())
+		err = s.takes(m.Manifest())
 	}
 	if err != nil {
 		if stored {

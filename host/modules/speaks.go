@@ -1,12 +1,26 @@
 package modules
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/schema"
 	"github.com/hostd/hostd/sharding"
 )
+
+// takes refuses a module that nobody can serve by what its manifest says, or
+// not yet.
+func (s *Service) takes(m *manifest.Manifest) error {
+	if err := schema.Check(m); errors.Is(err, manifest.ErrInvalid) {
+		return &request.InvalidModuleError{Reason: "module refused: " + err.Error()}
+	} else if err != nil {
+		return err
+	}
+	return s.speaks(m)
+}
 
 // speaks refuses a module whose manifest asks for what nodes of an earlier
 // release would pass over: they would serve it, and keep none of it.
@@ -19,8 +33,18 @@ func speaks(level sharding.Level, m *manifest.Manifest) error {
 			return &rpc.RefusedError{Reason: fmt.Sprintf("entity type %s %s, which is of level %d, and the cluster is at level %d: hostd cluster raise-level", m.EntityTypes[i].Name, what, of, level)}
 		}
 	}
+	switch {
+	case level >= sharding.LevelSchemas:
+	case m.HasSchemas():
+		return &rpc.RefusedError{Reason: fmt.Sprintf("the manifest has schemas, which is of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelSchemas, level)}
+	case m.Size() > earlierBytes:
+		return &rpc.RefusedError{Reason: fmt.Sprintf("the manifest has %d bytes, and more than %d are of level %d; the cluster is at level %d: hostd cluster raise-level", m.Size(), earlierBytes, sharding.LevelSchemas, level)}
+	}
 	return nil
 }
+
+// earlierBytes is the largest manifest that nodes of an earlier release read.
+const earlierBytes = 64 << 10
 
 // asks is the level that a cluster needs to keep what a type's manifest says.
 func asks(t *manifest.EntityType) (what string, of sharding.Level) {

@@ -50,3 +50,27 @@ func TestSendsNeedTheLevel(t *testing.T) {
 		}
 	}
 }
+
+// TestSchemasNeedTheLevel: below it a node of the release before would serve
+// the module and check nothing, or could not read a manifest of that size.
+func TestSchemasNeedTheLevel(t *testing.T) {
+	of := func(members, more string) *manifest.Manifest {
+		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"event-sourced","encoding":"json"` + members + `}]` + more + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	long := of("", `,"padding":"`+strings.Repeat("x", earlierBytes)+`"`)
+	for name, m := range map[string]*manifest.Manifest{
+		"has schemas": of(`,"queries":[{"name":"q","reply":true}]`, ""), "the manifest has schemas": of("", `,"$defs":{"a":true}`), "more than 65536 are of level": long,
+	} {
+		var refused *rpc.RefusedError
+		if err := speaks(sharding.LevelSchemas-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, name) {
+			t.Errorf("%s, below the level: %v", name, err)
+		}
+		if err := speaks(sharding.LevelSchemas, m); err != nil {
+			t.Errorf("%s, at the level: %v", name, err)
+		}
+	}
+}

@@ -154,6 +154,11 @@ var bans = []ban{
 		reason: "what is said of a request is the same however it is carried and whoever answers it",
 	},
 	{
+		from:   []string{"host/schema"},
+		to:     []string{"api", "host", "journal", "sharding"},
+		reason: "what a schema is does not depend on who takes modules: the command line asks without a node",
+	},
+	{
 		from:   []string{"host/engine/wasm", "host/engine/meter", "host/engine/compile"},
 		to:     []string{"host/engine"},
 		exact:  true,
@@ -342,6 +347,7 @@ var soleImporters = []struct {
 	{library: "gopkg.in/yaml.v3", importers: []string{"host/config"}, reason: "there is one configuration file"},
 	{library: "github.com/coreos/go-oidc", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},
 	{library: "github.com/go-jose/go-jose", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},
+	{library: "github.com/santhosh-tekuri/jsonschema", importers: []string{"host/schema"}, reason: "schemas are checked in one place, and payloads by a walk of our own"},
 	{library: "github.com/spf13/cobra", importers: []string{"cmd/hostd"}, reason: "there is one command line"},
 }
 

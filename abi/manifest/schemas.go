@@ -1,0 +1,139 @@
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hostd/hostd/abi/schema"
+)
+
+// defs reads the module's $defs.
+func (r *reader) defs(target *map[string]json.RawMessage) {
+	var text json.RawMessage
+	if !r.read("$defs", &text, optional) {
+		return
+	}
+	members, err := object(join(r.path, "$defs"), text)
+	if err != nil {
+		r.err = err
+		return
+	}
+	*target = members
+}
+
+// schema takes a schema out of an object, as it is: modules that were stored by
+// an earlier release may have anything there. An item that is not there is nil.
+func (r *reader) schema(name string) json.RawMessage {
+	text := r.members[name]
+	delete(r.members, name)
+	return text
+}
+
+// HasSchemas reports that the manifest says what any payload looks like.
+func (m *Manifest) HasSchemas() bool {
+	found := m.Defs != nil
+	_ = m.schemas(func(string, *EntityType, json.RawMessage, bool) error {
+		found = true
+		return nil
+	})
+	return found
+}
+
+// CheckSchemas returns an *Error for the first schema of the manifest that
+// nodes cannot keep to or that goes beyond its bounds, or says of a type of
+// bytes what its JSON looks like. Parse leaves it to those who take a module.
+func (m *Manifest) CheckSchemas() error {
+	if len(m.Defs) > MaxDefs {
+		return &Error{"$defs", fmt.Sprintf("%d entries, limit %d", len(m.Defs), MaxDefs)}
+	}
+	weight := 0
+	note := func(path string, s *schema.Schema, err error) error {
+		if fault, is := errors.AsType[*schema.Error](err); is {
+			if fault.Shared {
+				return &Error{fault.Path, fault.Reason}
+			}
+			return &Error{schemaPath(path, fault.Path), fault.Reason}
+		}
+		if weight += s.Weight(); weight > MaxSchemaWeight {
+			return &Error{path, fmt.Sprintf("is too much: the schemas of the module together weigh more than %d", MaxSchemaWeight)}
+		}
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Defs)) {
+		s, err := schema.InspectShared(name, m.Defs)
+		if err := note("$defs", s, err); err != nil {
+			return err
+		}
+	}
+	return m.schemas(func(path string, t *EntityType, text json.RawMessage, checked bool) error {
+		if t.Encoding != JSON {
+			return &Error{path, fmt.Sprintf("is for types whose encoding is %q", JSON)}
+		}
+		compile := schema.Inspect
+		if checked && !t.Unchecked {
+			compile = schema.Compile
+		}
+		s, err := compile(text, m.Defs)
+		return note(path, s, err)
+	})
+}
+
+// schemaPath is where a fault of the schema at path is.
+func schemaPath(path, below string) string {
+	if below == "" || below[0] == '[' {
+		return path + below
+	}
+	return path + "." + below
+}
+
+// schemas calls each with every schema of the manifest's types, until one
+// fails; checked says that nodes hold payloads to it.
+func (m *Manifest) schemas(each func(path string, t *EntityType, text json.RawMessage, checked bool) error) error {
+	for i := range m.EntityTypes {
+		t := &m.EntityTypes[i]
+		path := fmt.Sprintf("entityTypes[%d]", i)
+		some := func(path string, text json.RawMessage, checked bool) error {
+			if text == nil {
+				return nil
+			}
+			return each(path, t, text, checked)
+		}
+		for _, list := range []struct {
+			name  string
+			names []Named
+		}{{"commands", t.Commands}, {"queries", t.Queries}} {
+			for j := range list.names {
+				at := fmt.Sprintf("%s.%s[%d]", path, list.name, j)
+				if err := some(at+".schema", list.names[j].Schema, true); err != nil {
+					return err
+				}
+				if err := some(at+".reply", list.names[j].Reply, false); err != nil {
+					return err
+				}
+			}
+		}
+		for j := range t.Events {
+			if err := some(fmt.Sprintf("%s.events[%d].schema", path, j), t.Events[j].Schema, false); err != nil {
+				return err
+			}
+		}
+		if err := some(path+".state", t.State, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Schemas calls each with every schema of the manifest, those of $defs first,
+// and where it is, until one fails.
+func (m *Manifest) Schemas(each func(path string, text json.RawMessage) error) error {
+	for _, name := range slices.Sorted(maps.Keys(m.Defs)) {
+		if err := each("$defs."+name, m.Defs[name]); err != nil {
+			return err
+		}
+	}
+	return m.schemas(func(path string, _ *EntityType, text json.RawMessage, _ bool) error { return each(path, text) })
+}

@@ -1,0 +1,301 @@
+package schema
+
+import (
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// fault is what ends a walk before its end, whatever the schema says.
+type fault uint8
+
+const (
+	noFault fault = iota
+	notJSON
+	tooDeep
+	tooLong // in steps
+)
+
+var faultTexts = [...]string{
+	notJSON: "is not JSON text",
+	tooDeep: "is nested too deep",
+	tooLong: "takes more steps to check than a text of its size may",
+}
+
+// walker goes through a text once, but for what schemas apply several times.
+// It takes JSON text and nothing else, and does not trust whoever has checked
+// that before.
+type walker struct {
+	text  []byte
+	pos   int
+	depth int
+	left  int // steps
+	fault fault
+
+	told *report // nil while only yes or no is asked
+}
+
+func newWalker(text []byte) walker {
+	return walker{text: text, left: leastSteps + stepsPerByte*len(text)}
+}
+
+// stop ends the walk.
+func (w *walker) stop(f fault) bool {
+	if w.fault == noFault {
+		w.fault = f
+	}
+	return false
+}
+
+// spend takes steps, and reports whether there were as many.
+func (w *walker) spend(steps int) bool {
+	if w.left -= steps; w.left < 0 {
+		return w.stop(tooLong)
+	}
+	return true
+}
+
+// whole checks that the text is one value that fits.
+func (w *walker) whole(n *node) bool {
+	if !utf8.Valid(w.text) {
+		return w.stop(notJSON)
+	}
+	w.space()
+	fits := w.value(n)
+	if w.fault != noFault || !fits && w.told == nil {
+		return false
+	}
+	if w.space(); w.pos != len(w.text) {
+		return w.stop(notJSON)
+	}
+	return fits
+}
+
+func (w *walker) space() {
+	for w.pos < len(w.text) {
+		if c := w.text[w.pos]; c != ' ' && c != '\n' && c != '\r' && c != '\t' {
+			return
+		}
+		w.pos++
+	}
+}
+
+// peek is the byte that comes next; 0 at the end.
+func (w *walker) peek() byte {
+	if w.pos < len(w.text) {
+		return w.text[w.pos]
+	}
+	return 0
+}
+
+// take passes a byte over, and reports whether it was there.
+func (w *walker) take(c byte) bool {
+	if w.peek() != c {
+		return false
+	}
+	w.pos++
+	return true
+}
+
+// enter and leave go down a value and up again.
+func (w *walker) enter() bool {
+	if w.depth++; w.depth > MaxValueDepth {
+		return w.stop(tooDeep)
+	}
+	return true
+}
+
+func (w *walker) leave() { w.depth-- }
+
+// skip passes over a value that nothing is said about.
+func (w *walker) skip() bool {
+	if !w.spend(1) {
+		return false
+	}
+	ok := false
+	switch w.peek() {
+	case '{':
+		return w.skipAll('}', true)
+	case '[':
+		return w.skipAll(']', false)
+	case '"':
+		_, _, ok = w.string()
+	case 't', 'f', 'n':
+		ok = w.word()
+	default:
+		_, _, ok = w.digits()
+	}
+	return ok
+}
+
+// skipAll passes over the members of an object, or the items of a list.
+func (w *walker) skipAll(end byte, named bool) bool {
+	if !w.enter() {
+		return false
+	}
+	w.pos++
+	if w.space(); w.take(end) {
+		w.leave()
+		return true
+	}
+	for {
+		w.space()
+		if named {
+			if _, _, ok := w.name(); !ok {
+				return false
+			}
+		}
+		if !w.skip() {
+			return false
+		}
+		w.space()
+		switch {
+		case w.take(end):
+			w.leave()
+			return true
+		case !w.take(','):
+			return w.stop(notJSON)
+		}
+	}
+}
+
+// name reads a member's name and the colon behind it.
+func (w *walker) name() (raw []byte, escaped, ok bool) {
+	if w.peek() != '"' {
+		return nil, false, w.stop(notJSON)
+	}
+	if raw, escaped, ok = w.string(); !ok {
+		return nil, false, false
+	}
+	if w.space(); !w.take(':') {
+		return nil, false, w.stop(notJSON)
+	}
+	w.space()
+	return raw, escaped, true
+}
+
+// string reads a string, and returns what is between its quotes.
+func (w *walker) string() (raw []byte, escaped, ok bool) {
+	start := w.pos + 1
+	for i := start; i < len(w.text); i++ {
+		switch c := w.text[i]; {
+		case c == '"':
+			w.pos = i + 1
+			return w.text[start:i], escaped, w.spend((i - start) / 16)
+		case c < 0x20:
+			return nil, false, w.stop(notJSON)
+		case c == '\\':
+			escaped = true
+			if i++; i == len(w.text) {
+				return nil, false, w.stop(notJSON)
+			}
+			switch w.text[i] {
+			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+			case 'u':
+				if _, is := hex4(w.text[i+1:]); !is {
+					return nil, false, w.stop(notJSON)
+				}
+				i += 4
+			default:
+				return nil, false, w.stop(notJSON)
+			}
+		}
+	}
+	return nil, false, w.stop(notJSON)
+}
+
+func hex4(b []byte) (rune, bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(string(b[:4]), 16, 32)
+	return rune(v), err == nil
+}
+
+// unescape is what a string with escapes says; a half of a pair of surrogates
+// is U+FFFD.
+func unescape(raw []byte) []byte {
+	out := make([]byte, 0, len(raw))
+	for i := 0; i < len(raw); i++ {
+		c := raw[i]
+		if c != '\\' {
+			out = append(out, c)
+			continue
+		}
+		i++
+		switch c = raw[i]; c {
+		case 'b':
+			c = '\b'
+		case 'f':
+			c = '\f'
+		case 'n':
+			c = '\n'
+		case 'r':
+			c = '\r'
+		case 't':
+			c = '\t'
+		case 'u':
+			r, _ := hex4(raw[i+1:])
+			i += 4
+			if utf16.IsSurrogate(r) {
+				low, is := rune(0), false
+				if i+2 < len(raw) && raw[i+1] == '\\' && raw[i+2] == 'u' {
+					low, is = hex4(raw[i+3:])
+				}
+				if r = utf16.DecodeRune(r, low); is && r != utf8.RuneError {
+					i += 6
+				}
+			}
+			out = utf8.AppendRune(out, r)
+			continue
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// word reads true, false or null.
+func (w *walker) word() bool {
+	for _, word := range [...]string{"true", "false", "null"} {
+		if len(w.text)-w.pos >= len(word) && string(w.text[w.pos:w.pos+len(word)]) == word {
+			w.pos += len(word)
+			return true
+		}
+	}
+	return w.stop(notJSON)
+}
+
+// digits reads a number, and reports whether it is written as an integer.
+func (w *walker) digits() (raw []byte, integer, ok bool) {
+	start := w.pos
+	w.take('-')
+	if !w.take('0') && !w.run() {
+		return nil, false, w.stop(notJSON)
+	}
+	integer = true
+	if w.take('.') {
+		if integer = false; !w.run() {
+			return nil, false, w.stop(notJSON)
+		}
+	}
+	if c := w.peek(); c == 'e' || c == 'E' {
+		integer = false
+		w.pos++
+		if !w.take('-') {
+			w.take('+')
+		}
+		if !w.run() {
+			return nil, false, w.stop(notJSON)
+		}
+	}
+	return w.text[start:w.pos], integer, w.spend((w.pos - start) / 16)
+}
+
+// run reads one digit or more.
+func (w *walker) run() bool {
+	start := w.pos
+	for w.pos < len(w.text) && w.text[w.pos] >= '0' && w.text[w.pos] <= '9' {
+		w.pos++
+	}
+	return w.pos > start
+}

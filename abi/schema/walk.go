@@ -1,0 +1,339 @@
+package schema
+
+import "unicode/utf8"
+
+// value checks the value that comes next. While only yes or no is asked, no
+// leaves the walk where it was; while faults are told, the walk goes on behind
+// the value.
+func (w *walker) value(n *node) bool {
+	if !w.spend(1) || !w.enter() {
+		return false
+	}
+	start := w.pos
+	fits := w.one(n)
+	if n.repeats() && w.fault == noFault && (fits || w.told != nil) {
+		end := w.pos
+		fits = w.applied(n, start) && fits
+		w.pos = end
+	}
+	w.leave()
+	return fits && w.fault == noFault
+}
+
+// one checks the value against all but the schemas that a schema applies.
+func (w *walker) one(n *node) bool {
+	if n.never {
+		w.tell("is not allowed")
+		return w.pass()
+	}
+	switch w.peek() {
+	case '{':
+		if !w.allowed(n, kindObject) {
+			return w.pass()
+		}
+		return w.object(n)
+	case '[':
+		if !w.allowed(n, kindArray) {
+			return w.pass()
+		}
+		return w.array(n)
+	case '"':
+		if !w.allowed(n, kindString) {
+			return w.pass()
+		}
+		return w.textValue(n)
+	case 't', 'f', 'n':
+		return w.wordValue(n)
+	}
+	return w.numberValue(n)
+}
+
+// allowed reports whether the schema takes a type, and tells when not.
+func (w *walker) allowed(n *node, k kinds) bool {
+	if n.kinds != 0 && n.kinds&k == 0 {
+		w.tellKind(n, k)
+		return false
+	}
+	if n.choice != nil && k&(kindObject|kindArray) != 0 {
+		w.tellChoice(n.choice, nil)
+		return false
+	}
+	return true
+}
+
+// pass passes over a value that does not fit.
+func (w *walker) pass() bool {
+	if w.told != nil {
+		w.skip()
+	}
+	return false
+}
+
+func (w *walker) wordValue(n *node) bool {
+	c := w.peek()
+	if !w.word() {
+		return false
+	}
+	k := kindBool
+	if c == 'n' {
+		k = kindNull
+	}
+	if !w.allowed(n, k) {
+		return false
+	}
+	if n.choice != nil && (n.choice.kinds&k == 0 || k == kindBool && !n.choice.truth[truth(c == 't')]) {
+		w.tellChoice(n.choice, nil)
+		return false
+	}
+	return true
+}
+
+func (w *walker) numberValue(n *node) bool {
+	raw, _, ok := w.digits()
+	if !ok {
+		return false
+	}
+	if n.kinds&kindNumber != 0 && n.number == nil && n.choice == nil && n.format == noFormat {
+		return true
+	}
+	v := parseNumber(raw)
+	k := kindNumber
+	if v.whole() {
+		k |= kindInteger
+	}
+	if !w.allowed(n, k) {
+		return false
+	}
+	fits := true
+	if n.choice != nil {
+		among := false
+		for i := range n.choice.numbers {
+			among = among || v.compare(&n.choice.numbers[i]) == 0
+		}
+		if fits = among && w.spend(len(n.choice.numbers)/4); !among {
+			w.tellChoice(n.choice, nil)
+		}
+	}
+	if n.format != noFormat && k&kindInteger != 0 && !n.format.holds(&v, raw) {
+		w.tell("is beyond 64 bits")
+		fits = false
+	}
+	return w.numberRule(n.number, &v) && fits
+}
+
+func (w *walker) numberRule(r *numberRule, v *number) bool {
+	switch {
+	case r == nil:
+		return true
+	case r.least != nil && v.compare(r.least) < 0:
+		w.tellBound("is less than ", r.least)
+	case r.most != nil && v.compare(r.most) > 0:
+		w.tellBound("is more than ", r.most)
+	case r.above != nil && v.compare(r.above) <= 0:
+		w.tellBound("is not more than ", r.above)
+	case r.below != nil && v.compare(r.below) >= 0:
+		w.tellBound("is not less than ", r.below)
+	case r.multipleOf != nil && !v.multipleOf(r.multipleOf):
+		w.tellBound("is not a multiple of ", r.multipleOf)
+	default:
+		return true
+	}
+	return false
+}
+
+func (w *walker) textValue(n *node) bool {
+	raw, escaped, ok := w.string()
+	if !ok {
+		return false
+	}
+	if n.choice == nil && n.text == nil && n.format == noFormat {
+		return true
+	}
+	if escaped {
+		raw = unescape(raw)
+	}
+	return w.textRules(n, raw)
+}
+
+func (w *walker) textRules(n *node, text []byte) bool {
+	if n.choice != nil {
+		if _, among := n.choice.text[string(text)]; !among {
+			w.tellChoice(n.choice, text)
+			return false
+		}
+	}
+	if n.format != noFormat && !n.format.fits(text) {
+		w.tell("is not a number of 64 bits in digits")
+		return false
+	}
+	r := n.text
+	if r == nil {
+		return true
+	}
+	if r.least > 0 || r.most >= 0 {
+		switch count := utf8.RuneCount(text); {
+		case count < r.least:
+			w.tellCount("has fewer than %d characters", r.least)
+			return false
+		case r.most >= 0 && count > r.most:
+			w.tellCount("has more than %d characters", r.most)
+			return false
+		}
+	}
+	if r.pattern != nil && !w.matches(r.pattern, text) {
+		w.tellPattern(r.pattern)
+		return false
+	}
+	return true
+}
+
+// matches reports whether a text has what a pattern looks for.
+func (w *walker) matches(p *pattern, text []byte) bool {
+	return w.spend(1+len(text)*p.cost/16) && p.re.Match(text)
+}
+
+func (w *walker) array(n *node) bool {
+	r := n.array
+	if r == nil {
+		return w.skip()
+	}
+	fits, count, hits := true, 0, 0
+	for w.pos++; ; count++ {
+		if w.space(); count == 0 && w.take(']') {
+			break
+		}
+		fits = w.item(r, count, &hits) && fits
+		if w.fault != noFault || !fits && w.told == nil {
+			return false
+		}
+		if w.space(); w.take(']') {
+			count++
+			break
+		}
+		if !w.take(',') {
+			return w.stop(notJSON)
+		}
+	}
+	switch {
+	case count < r.least:
+		w.tellCount("has fewer than %d items", r.least)
+	case r.most >= 0 && count > r.most:
+		w.tellCount("has more than %d items", r.most)
+	case r.contains != nil && hits < r.leastHits:
+		w.tellCount("has fewer than %d items of those that it needs", r.leastHits)
+	case r.contains != nil && r.mostHits >= 0 && hits > r.mostHits:
+		w.tellCount("has more than %d items of those that it needs", r.mostHits)
+	default:
+		return fits
+	}
+	return false
+}
+
+// item checks one item of a list.
+func (w *walker) item(r *arrayRule, i int, hits *int) bool {
+	if r.contains != nil {
+		start := w.pos
+		if w.silently(r.contains) {
+			*hits++
+		}
+		if w.pos = start; w.fault != noFault {
+			return false
+		}
+	}
+	next := r.items
+	if i < len(r.first) {
+		next = r.first[i]
+	}
+	if next == nil {
+		return w.skip()
+	}
+	w.push("", i)
+	fits := w.value(next)
+	w.pop()
+	return fits
+}
+
+// silently asks for yes or no alone, and comes back to where the walk was on
+// no.
+func (w *walker) silently(n *node) bool {
+	told, start, depth := w.told, w.pos, w.depth
+	w.told = nil
+	fits := w.value(n)
+	if w.told = told; !fits {
+		w.pos, w.depth = start, depth
+	}
+	return fits
+}
+
+// applied checks the value at start against the schemas that a schema applies
+// to it.
+func (w *walker) applied(n *node, start int) bool {
+	fits := true
+	for _, each := range n.all {
+		w.pos = start
+		if fits = w.value(each) && fits; w.fault != noFault || !fits && w.told == nil {
+			return false
+		}
+	}
+	if n.any != nil {
+		fits = w.anyOf(n.any, start) && fits
+	}
+	if n.one != nil {
+		fits = w.oneOf(n.one, start) && fits
+	}
+	if n.not != nil {
+		w.pos = start
+		if w.silently(n.not) {
+			w.tell("is what it must not be")
+			fits = false
+		}
+	}
+	if n.when != nil {
+		w.pos = start
+		next := n.other
+		if w.silently(n.when) {
+			next = n.then
+		}
+		w.pos = start
+		if next != nil && w.fault == noFault {
+			fits = w.value(next) && fits
+		}
+	}
+	return fits && w.fault == noFault
+}
+
+func (w *walker) anyOf(list []*node, start int) bool {
+	for _, each := range list {
+		w.pos = start
+		if w.silently(each) {
+			return true
+		}
+		if w.fault != noFault {
+			return false
+		}
+	}
+	w.tellNone(list, start)
+	return false
+}
+
+func (w *walker) oneOf(list []*node, start int) bool {
+	hits := 0
+	for _, each := range list {
+		w.pos = start
+		if w.silently(each) {
+			hits++
+		}
+		if w.fault != noFault {
+			return false
+		}
+	}
+	switch hits {
+	case 1:
+		return true
+	case 0:
+		w.tellNone(list, start)
+	default:
+		w.tellCount("fits %d alternatives, and may fit one", hits)
+	}
+	return false
+}

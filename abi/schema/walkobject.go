@@ -1,0 +1,148 @@
+package schema
+
+// object checks an object.
+func (w *walker) object(n *node) bool {
+	r := n.object
+	if r == nil {
+		return w.skip()
+	}
+	var seen bits
+	start, fits, count, next := w.pos, true, 0, 0
+	for w.pos++; ; count++ {
+		if w.space(); count == 0 && w.take('}') {
+			break
+		}
+		fits = w.member(r, &seen, &next) && fits
+		if w.fault != noFault || !fits && w.told == nil {
+			return false
+		}
+		if w.space(); w.take('}') {
+			count++
+			break
+		}
+		if !w.take(',') {
+			return w.stop(notJSON)
+		}
+		w.space()
+	}
+	if seen.lacks(&r.required) {
+		w.tellMissing(r, &seen)
+		fits = false
+	}
+	switch {
+	case count < r.least:
+		w.tellCount("has fewer than %d members", r.least)
+		fits = false
+	case r.most >= 0 && count > r.most:
+		w.tellCount("has more than %d members", r.most)
+		fits = false
+	}
+	if len(r.dependent) > 0 && (fits || w.told != nil) {
+		end := w.pos
+		fits = w.dependents(r, &seen, start) && fits
+		w.pos = end
+	}
+	return fits
+}
+
+// member checks one member of an object. next is where the schema probably has
+// the member that follows.
+func (w *walker) member(r *objectRule, seen *bits, next *int) bool {
+	at := w.pos
+	name, escaped, ok := w.name()
+	if !ok || !w.spend(1) {
+		return false
+	}
+	if escaped {
+		name = unescape(name)
+	}
+	i, known, fits := r.find(name, *next), false, true
+	if r.names != nil {
+		fits = w.nameFits(r.names, name, at)
+	}
+	value := w.pos
+	var rule *node
+	if i >= 0 {
+		if *next = i + 1; seen.has(i) {
+			w.tellMember(name, "is there twice")
+			fits = false
+		}
+		seen.set(i)
+		known, rule = r.members[i].listed, r.members[i].node
+	}
+	if known && rule != nil {
+		fits = w.memberValue(rule, name) && fits
+	} else if known {
+		fits = w.skip() && fits
+	}
+	end := w.pos
+	for j := range r.patterns {
+		if w.fault != noFault || !fits && w.told == nil {
+			return false
+		}
+		if w.matches(r.patterns[j].pattern, name) {
+			w.pos = value
+			fits, known, end = w.memberValue(r.patterns[j].node, name) && fits, true, w.pos
+		}
+	}
+	switch {
+	case known:
+		w.pos = end
+	case r.others == nil:
+		fits = w.skip() && fits
+	case r.others.never:
+		w.tellUnknown(r, name)
+		return w.pass()
+	default:
+		fits = w.memberValue(r.others, name) && fits
+	}
+	return fits
+}
+
+// memberValue checks the value of a member.
+func (w *walker) memberValue(n *node, name []byte) bool {
+	if w.told == nil {
+		return w.value(n)
+	}
+	w.push(string(name), 0)
+	fits := w.value(n)
+	w.pop()
+	return fits
+}
+
+// nameFits checks the name of a member, which begins at a quote.
+func (w *walker) nameFits(n *node, name []byte, at int) bool {
+	value := w.pos
+	w.pos = at
+	fits := w.silently(n)
+	if w.pos = value; !fits {
+		w.tellMember(name, "is no name that a member may have here")
+	}
+	return fits
+}
+
+// dependents checks what follows from members that are there. The object
+// begins at start.
+func (w *walker) dependents(r *objectRule, seen *bits, start int) bool {
+	fits := true
+	for i := range r.dependent {
+		d := &r.dependent[i]
+		if !seen.has(d.member) {
+			continue
+		}
+		for _, other := range d.required {
+			if !seen.has(other) {
+				w.tellDependent(r.members[other].name, r.members[d.member].name)
+				fits = false
+			}
+		}
+		if d.node != nil {
+			w.pos = start
+			fits = w.value(d.node) && fits
+		}
+		if w.fault != noFault || !fits && w.told == nil {
+			return false
+		}
+	}
+	return fits
+}
