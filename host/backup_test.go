@@ -107,6 +107,9 @@ func TestExportUnderLoadIsImported(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := c.SetTypeOwner(ctx, "alarm", "group:team-a"); err != nil {
+		t.Fatal(err)
+	}
 	var acked [entities]atomic.Uint64
 	var load sync.WaitGroup
 	stop := make(chan struct{})
@@ -200,6 +203,9 @@ func TestExportUnderLoadIsImported(t *testing.T) {
 		// Who is admin is not for the file to say.
 		if b, err := c2.RoleBindings(ctx); err != nil || len(b.GetBindings()) != 2 || b.GetInForce() || b.GetBindings()[0].GetSubject() != "token:ann" || b.GetBindings()[0].GetRoles()[0] != "clerk" || b.GetBindings()[1].GetSubject() != "token:bo" || len(b.GetBindings()[1].GetRoles()) != 1 {
 			t.Errorf("roles after the import: %v, %v", b, err)
+		}
+		if owner, err := c2.TypeOwner(ctx, "alarm"); err != nil || owner != "group:team-a" {
+			t.Errorf("the owner after the import: %q, %v", owner, err)
 		}
 		if s, err := c2.Setting(ctx, "greeting"); err != nil || s.Value != "hello" {
 			t.Errorf("%v, %v", s, err)

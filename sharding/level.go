@@ -73,6 +73,8 @@ const (
 	// LevelPrincipal: nodes tell each other who makes the requests that they pass
 	// on.
 	LevelPrincipal = Level2
+	// LevelOwners: bindings of entity types have owners.
+	LevelOwners = Level2
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

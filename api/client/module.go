@@ -56,6 +56,27 @@ func (c *Client) ActivateLimited(ctx context.Context, entityType, digest string,
 	return res.GetRevision(), err
 }
 
+// SetTypeOwner gives an entity type another owner: a subject such as token:NAME
+// or group:NAME, or nobody where it is empty.
+func (c *Client) SetTypeOwner(ctx context.Context, entityType, owner string) error {
+	_, err := call(ctx, c, c.opts.Timeout, &modulev1.SetOwnerRequest{EntityType: entityType, Owner: owner},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.SetOwnerRequest]) (*connect.Response[modulev1.SetOwnerResponse], error) {
+			return n.modules.SetOwner(ctx, r)
+		})
+	return err
+}
+
+// TypeOwner is the subject that an entity type belongs to; empty is nobody.
+func (c *Client) TypeOwner(ctx context.Context, entityType string) (string, error) {
+	res, err := c.ActiveModule(ctx, entityType)
+	for _, b := range res.GetModule().GetBindings() {
+		if b.GetEntityType() == entityType {
+			return b.GetOwner(), err
+		}
+	}
+	return "", err
+}
+
 // Rollback makes the module before the current one serve an entity type. The
 // one that serves is looked up first: only that is taken back, and only once.
 func (c *Client) Rollback(ctx context.Context, entityType string) (*modulev1.RollbackResponse, error) {

@@ -58,13 +58,15 @@ type bindingView struct {
 	// Of a type that says nothing of them they are null.
 	Sends       []string `json:"sends"`
 	AcceptsFrom []string `json:"acceptsFrom"`
+	// Owner is the subject that the type belongs to; empty is nobody.
+	Owner string `json:"owner"`
 }
 
 // viewModule is a module as it is printed.
 func viewModule(m *modulev1.Module) *cli.Object {
 	bindings := []bindingView{}
 	for _, b := range m.GetBindings() {
-		v := bindingView{b.GetEntityType(), b.GetRevision(), map[string]uint64{}, patterns(b.GetSends()), patterns(b.GetAcceptsFrom())}
+		v := bindingView{b.GetEntityType(), b.GetRevision(), map[string]uint64{}, patterns(b.GetSends()), patterns(b.GetAcceptsFrom()), b.GetOwner()}
 		for _, l := range limits() {
 			if value := l.get(b.GetLimits()); value > 0 {
 				v.Limits[l.name] = value
@@ -115,6 +117,17 @@ func messagesText(m *modulev1.Module) string {
 	return strings.Join(out, " ")
 }
 
+// ownersText says whose the types are that a module serves.
+func ownersText(m *modulev1.Module) string {
+	var out []string
+	for _, b := range m.GetBindings() {
+		if b.GetOwner() != "" {
+			out = append(out, cli.Clean(b.GetEntityType()+"="+b.GetOwner()))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
 type moduleList struct {
 	Modules []*cli.Object `json:"modules"`
 	modules []*modulev1.Module
@@ -129,10 +142,10 @@ func newModuleList(std cli.Stdio) *cobra.Command {
 		}
 		return v, err
 	}, func(w io.Writer, v moduleList) {
-		cli.Table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tLIMITS\tMESSAGES\tUPLOADED", func(row func(...any)) {
+		cli.Table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tOWNERS\tLIMITS\tMESSAGES\tUPLOADED", func(row func(...any)) {
 			for _, m := range v.modules {
 				row(m.GetDigest()[:min(12, len(m.GetDigest()))], m.GetName(), m.GetVersion(), m.GetSizeBytes(), strings.Join(m.GetEntityTypes(), ","),
-					strings.Join(m.GetActiveFor(), ","), limitsText(m), messagesText(m), m.GetUploadedAt().AsTime().UTC().Format(time.DateTime))
+					strings.Join(m.GetActiveFor(), ","), ownersText(m), limitsText(m), messagesText(m), m.GetUploadedAt().AsTime().UTC().Format(time.DateTime))
 			}
 		})
 	})

@@ -104,6 +104,9 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 		row("uploaded", m.GetUploadedAt().AsTime().UTC().Format(time.RFC3339))
 		row("active for", strings.Join(m.GetActiveFor(), ", "))
 		for _, b := range m.GetBindings() {
+			if b.GetOwner() != "" {
+				row("owner of "+cli.Clean(b.GetEntityType()), cli.Clean(b.GetOwner()))
+			}
 			if l := b.GetLimits(); l != nil {
 				row("limits of "+cli.Clean(b.GetEntityType()), limitText(l))
 			}

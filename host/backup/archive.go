@@ -125,6 +125,9 @@ func (in *importing) finish() error {
 			return fmt.Errorf("bind entity type %s: %w", b.EntityType, err)
 		}
 	}
+	if err := in.bringOwners(); err != nil {
+		return err
+	}
 	return in.to.finish()
 }
 

@@ -14,10 +14,11 @@ import (
 // checkRoles refuses an archive with roles where the cluster cannot keep them,
 // before anything is taken.
 func (in *importing) checkRoles() error {
-	if len(in.about.Roles)+len(in.about.RoleBindings) == 0 || in.Metadata.Level() >= sharding.LevelRoles {
+	owned := slices.ContainsFunc(in.about.Bindings, func(b meta.Binding) bool { return b.Owner != "" })
+	if len(in.about.Roles)+len(in.about.RoleBindings) == 0 && !owned || in.Metadata.Level() >= max(sharding.LevelRoles, sharding.LevelOwners) {
 		return nil
 	}
-	return &rpc.RefusedError{Reason: fmt.Sprintf("the file has roles, which are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelRoles, in.Metadata.Level())}
+	return &rpc.RefusedError{Reason: fmt.Sprintf("the file has roles or owners of types, which are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelRoles, in.Metadata.Level())}
 }
 
 // bringRoles keeps the roles of the archive, and who has them, in the place of
@@ -25,7 +26,7 @@ func (in *importing) checkRoles() error {
 // this cluster to say, and whoever brings an archive could make himself one.
 // Where somebody is admin here already, the cluster keeps its own.
 func (in *importing) bringRoles() error {
-	if slices.ContainsFunc(in.Metadata.View().RoleBindings(), access.Binding.BindsAdmin) {
+	if in.somebodyIsAdmin() {
 		return nil
 	}
 	for _, r := range in.about.Roles {
@@ -45,9 +46,30 @@ func (in *importing) bringRoles() error {
 	return nil
 }
 
+// bringOwners has the types belong to whom they did, as roles are brought.
+func (in *importing) bringOwners() error {
+	if in.somebodyIsAdmin() {
+		return nil
+	}
+	for _, b := range in.about.Bindings {
+		have, _ := in.Metadata.View().Binding(b.EntityType)
+		if b.Owner == "" || have.Owner == b.Owner {
+			continue
+		}
+		if err := in.bring(meta.PutTypeOwner(b.EntityType, meta.Ownership{Was: have.Owner, Is: b.Owner})); err != nil {
+			return fmt.Errorf("import the owner of entity type %s: %w", b.EntityType, err)
+		}
+	}
+	return nil
+}
+
+func (in *importing) somebodyIsAdmin() bool {
+	return slices.ContainsFunc(in.Metadata.View().RoleBindings(), access.Binding.BindsAdmin)
+}
+
 func (in *importing) bring(command []byte) error {
 	_, err := in.Metadata.Do(in.ctx, command)
-	if errors.Is(err, meta.ErrConflict) && slices.ContainsFunc(in.Metadata.View().RoleBindings(), access.Binding.BindsAdmin) {
+	if errors.Is(err, meta.ErrConflict) && in.somebodyIsAdmin() {
 		return nil // somebody has become admin meanwhile
 	}
 	return err

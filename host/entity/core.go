@@ -327,7 +327,7 @@ func (c *core) revive(e *entity) {
 		}
 		return
 	}
-	if c.parked(e) && !e.turnAway() {
+	if e.parked(c.now) && !e.turnAway() {
 		c.revive(e)
 		return
 	}
@@ -408,7 +408,7 @@ func (c *core) inspect(e *entity, r *request.Request) {
 	switch {
 	case e.phase == inMemory:
 		info.Status, info.Module = "active", e.typ.Digest
-	case c.parked(e):
+	case e.parked(c.now):
 		info.Status, info.ParkedUntil = "parked", e.extra.faults.ParkedUntil()
 	case e.phase != cold:
 		info.Status = "loading"

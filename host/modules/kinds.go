@@ -28,12 +28,16 @@ func (s *Service) replace(ctx context.Context, m *engine.Module, a rpc.Activatio
 		}
 		view := s.metadata.View()
 		b, bound := view.Binding(a.EntityType)
+		as, err := owned(ctx, view, b, a.EntityType, a.Digest, a.Allow)
+		if err != nil {
+			return 0, err
+		}
 		if bound {
 			if err := s.keeps(ctx, b, m, a.Stored); err != nil {
 				return 0, err
 			}
 		}
-		revision, err := s.rebind(ctx, a.Digest, order(view, b, a))
+		revision, err := s.rebind(ctx, a.Digest, as(order(view, b, a)))
 		if !errors.Is(err, meta.ErrConflict) || try == replaceTries {
 			return revision, refused(err)
 		}

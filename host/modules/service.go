@@ -109,16 +109,23 @@ func (s *Service) List(context.Context) ([]rpc.Module, error) {
 	modules := s.metadata.View().Modules()
 	out := make([]rpc.Module, 0, len(modules))
 	for i := len(modules) - 1; i >= 0; i-- {
-		out = append(out, describe(modules[i]))
+		out = append(out, s.describe(modules[i]))
 	}
 	return out, nil
 }
 
-func describe(m meta.Module) rpc.Module {
-	return rpc.Module{
+func (s *Service) describe(m meta.Module) rpc.Module {
+	out := rpc.Module{
 		Digest: journal.Digest(m.Digest), Name: m.Name, Version: m.Version, SizeBytes: m.Size,
-		UploadedAt: time.Unix(0, m.UploadedAt), EntityTypes: m.EntityTypes,
+		UploadedAt: time.Unix(0, m.UploadedAt), EntityTypes: m.EntityTypes, Owners: map[string]string{},
 	}
+	view := s.metadata.View()
+	for _, t := range m.EntityTypes {
+		if b, bound := view.Binding(t); bound {
+			out.Owners[t] = b.Owner
+		}
+	}
+	return out
 }
 
 // known is a module of the metadata. That there is none is said only by a node
@@ -144,7 +151,7 @@ func (s *Service) Get(ctx context.Context, digest journal.Digest) (rpc.Module, e
 	if err != nil {
 		return rpc.Module{}, err
 	}
-	out := describe(m)
+	out := s.describe(m)
 	compiled, err := s.modules.Module(ctx, digest, "")
 	if err != nil {
 		return rpc.Module{}, err
@@ -230,7 +237,8 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order []byt
 
 // Rollback takes back what Activate did. The module before is prepared as one
 // that is activated.
-func (s *Service) Rollback(ctx context.Context, entityType string, revision uint64, stored rpc.Stored) (rpc.Rollback, error) {
+func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, error) {
+	entityType, revision := t.EntityType, t.Revision
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return rpc.Rollback{}, err
 	}
@@ -239,10 +247,14 @@ func (s *Service) Rollback(ctx context.Context, entityType string, revision uint
 	if revision == 0 {
 		revision = b.Revision
 	}
-	now := rpc.Rollback{Digest: journal.Digest(b.Digest), Revision: b.Revision}
-	switch {
-	case !bound:
+	if !bound {
 		return rpc.Rollback{}, request.ErrUnknownType
+	}
+	now := rpc.Rollback{Digest: journal.Digest(b.Digest), Revision: b.Revision}
+	as, err := owned(ctx, view, b, entityType, back(b, revision), t.Allow)
+	switch {
+	case err != nil:
+		return rpc.Rollback{}, err
 	case view.Level() < sharding.LevelRollbackOf:
 		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, a rollback is of level %d: hostd cluster raise-level", view.Level(), sharding.LevelRollbackOf)}
 	case b.TookBack == revision:
@@ -252,7 +264,7 @@ func (s *Service) Rollback(ctx context.Context, entityType string, revision uint
 	case len(b.History) == 0:
 		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("no other module has served %s", entityType)}
 	}
-	now.Digest = journal.Digest(b.History[len(b.History)-1].Digest)
+	now.Digest = back(b, revision)
 	m, err := s.modules.Module(ctx, now.Digest, "")
 	if err != nil {
 		return rpc.Rollback{}, err
@@ -263,10 +275,10 @@ func (s *Service) Rollback(ctx context.Context, entityType string, revision uint
 	if err := fits(ctx, m, b.Limits); err != nil {
 		return rpc.Rollback{}, err
 	}
-	if err := s.keeps(ctx, b, m, stored); err != nil {
+	if err := s.keeps(ctx, b, m, t.Stored); err != nil {
 		return rpc.Rollback{}, err
 	}
-	now.Revision, err = s.rebind(ctx, now.Digest, meta.RollbackOf(entityType, revision, time.Now().UnixNano()))
+	now.Revision, err = s.rebind(ctx, now.Digest, as(meta.RollbackOf(entityType, revision, time.Now().UnixNano())))
 	return now, refused(err)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -98,7 +99,7 @@ func (t *Settings) Suspended(entityType string) bool {
 func (t *Settings) learn(view *meta.View) {
 	next := make(map[string]overrides)
 	for _, key := range view.SettingKeys() {
-		entityType, name, ok := typeSetting(key)
+		entityType, name, ok := rpc.TypeSetting(key)
 		if !ok {
 			continue
 		}
@@ -113,15 +114,6 @@ func (t *Settings) learn(view *meta.View) {
 		t.of.Store(&next)
 		t.moved()
 	}
-}
-
-// typeSetting returns what a setting's key is about.
-func typeSetting(key string) (entityType, name string, ok bool) {
-	rest, ok := strings.CutPrefix(key, settingPrefix)
-	if !ok {
-		return "", "", false
-	}
-	return strings.Cut(rest, ".")
 }
 
 func parseIdle(text string) (time.Duration, error) {
@@ -164,7 +156,7 @@ func CheckSetting(key, value string) error {
 	if value == "" || !strings.HasPrefix(key, settingPrefix) {
 		return nil
 	}
-	entityType, name, ok := typeSetting(key)
+	entityType, name, ok := rpc.TypeSetting(key)
 	if !ok || (sharding.EntityID{Type: entityType, ID: "x"}).Validate() != nil {
 		name = "" // that is none of them
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/rpc"
 )
 
 func TestTypeSettings(t *testing.T) {
@@ -26,7 +27,7 @@ func TestTypeSettings(t *testing.T) {
 			}
 		}
 	}
-	if entityType, name, ok := typeSetting("entity.a-b.passivate-after"); !ok || entityType != "a-b" || name != passivateName {
+	if entityType, name, ok := rpc.TypeSetting("entity.a-b.passivate-after"); !ok || entityType != "a-b" || name != passivateName {
 		t.Error(entityType, name, ok)
 	}
 	var got overrides

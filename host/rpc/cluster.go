@@ -94,10 +94,10 @@ func newClusterHandler(deps Deps, opts Options, guard *admission.Streams) cluste
 		h.policyHandler = &policyService{policies: deps.Policies, log: opts.Logger}
 	}
 	if deps.Roles != nil {
-		h.roleHandler = &roleService{roles: deps.Roles, auth: opts.Roles, log: opts.Logger}
+		h.roleHandler = &roleService{roles: deps.Roles, owners: owners{deps.Modules, opts.Roles}, auth: opts.Roles, log: opts.Logger}
 	}
 	if deps.Settings != nil {
-		h.settingHandler = &settingService{settings: deps.Settings, log: opts.Logger, guard: guard}
+		h.settingHandler = &settingService{settings: deps.Settings, owners: owners{deps.Modules, opts.Roles}, log: opts.Logger, guard: guard}
 	}
 	return h
 }

@@ -185,7 +185,14 @@ type Modules interface {
 	// it. It is a *RefusedError where there is none, where another revision
 	// serves, and where that module does not fit what is stored; one that was
 	// taken back already is no error.
-	Rollback(ctx context.Context, entityType string, revision uint64, stored Stored) (Rollback, error)
+	Rollback(ctx context.Context, t TakeBack) (Rollback, error)
+	// Owner is the subject that a type belongs to, empty for nobody, by all that
+	// was decided before. It fails with request.ErrUnknownType where nothing
+	// serves the type.
+	Owner(ctx context.Context, entityType string) (string, error)
+	// SetOwner gives a type another owner, or none, once allow has nothing
+	// against it.
+	SetOwner(ctx context.Context, entityType, owner string, allow func(ctx context.Context, was string) error) error
 }
 
 // Stored tells whether there are entities of a type, those that are deleted
@@ -200,6 +207,15 @@ type Activation struct {
 	// Stored is asked where the module keeps states in another way than the one
 	// that serves; nil: that is not looked at.
 	Stored Stored
+	Allow  Allow
+}
+
+// TakeBack has the module serve an entity type that did before.
+type TakeBack struct {
+	EntityType string
+	Revision   uint64 // that is taken back; 0: the one that serves
+	Stored     Stored // as of an Activation
+	Allow      Allow
 }
 
 // Rollback is what a rollback led to.
@@ -216,5 +232,6 @@ type Module struct {
 	SizeBytes   int64
 	UploadedAt  time.Time
 	EntityTypes []string
-	Manifest    json.RawMessage // as the module gave it
+	Manifest    json.RawMessage   // as the module gave it
+	Owners      map[string]string // subjects, by those types of it that are served
 }

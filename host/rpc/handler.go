@@ -53,7 +53,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler 
 		Roles: opts.Roles, NodeID: opts.NodeID, Log: opts.Logger, MaxInFlight: opts.MaxStreamInFlight, MaxBytes: int64(opts.MaxStreamBytes), Registerer: opts.Registerer,
 	})
 	modules := &moduleService{
-		modules: deps.Modules, types: deps.Types, roles: opts.Roles, log: opts.Logger,
+		modules: deps.Modules, owners: owners{deps.Modules, opts.Roles}, types: deps.Types, log: opts.Logger,
 		uploads: admission.NewUploads(opts.MaxUploads),
 		stored:  storedEntities{entities},
 		verify:  verifyService{verifications: deps.Verifications, proxy: entities.proxy, guard: guard, entities: deps.Entities},

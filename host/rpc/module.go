@@ -13,7 +13,6 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
@@ -29,7 +28,7 @@ type moduleService struct {
 	modulev1connect.UnimplementedModuleServiceHandler
 	modules Modules
 	types   Types
-	roles   *authorize.Authorizer // nil: everybody may do everything
+	owners  owners
 	uploads *admission.Uploads
 	verify  verifyService
 	stored  storedEntities
@@ -86,15 +85,19 @@ func (s *moduleService) upload(ctx context.Context, wasm []byte, activate bool) 
 		return m, err
 	}
 	for _, t := range m.EntityTypes {
-		if s.roles == nil {
+		if s.owners.roles == nil {
 			break
 		}
-		if err := s.roles.Deploy(ctx, t); err != nil {
+		err := s.owners.roles.Deploy(ctx, t)
+		if err == nil {
+			err = s.owners.check(ctx, t)
+		}
+		if err != nil {
 			return m, fmt.Errorf("the module is stored, and activated for none of its types: %w", err)
 		}
 	}
 	for _, t := range m.EntityTypes {
-		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, Stored: s.stored.of(t)}); err != nil {
+		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, Stored: s.stored.of(t), Allow: s.owners.allow()}); err != nil {
 			return m, fmt.Errorf("activate %s: %w", t, err)
 		}
 	}
@@ -163,7 +166,7 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 		return nil, status.Public(s.log, err)
 	}
 	t := r.Msg.GetEntityType()
-	revision, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), Stored: s.stored.of(t)})
+	revision, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), Stored: s.stored.of(t), Allow: s.owners.allow()})
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
@@ -175,7 +178,8 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	now, err := s.modules.Rollback(ctx, r.Msg.GetEntityType(), r.Msg.GetRevision(), s.stored.of(r.Msg.GetEntityType()))
+	t := r.Msg.GetEntityType()
+	now, err := s.modules.Rollback(ctx, TakeBack{EntityType: t, Revision: r.Msg.GetRevision(), Stored: s.stored.of(t), Allow: s.owners.allow()})
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
@@ -195,7 +199,7 @@ func (s *moduleService) describe(ctx context.Context, m *Module) *modulev1.Modul
 		if t, err := s.types.Lookup(ctx, name); err == nil && t.Module == m.Digest {
 			out.ActiveFor = append(out.ActiveFor, name)
 			out.Bindings = append(out.Bindings, &modulev1.Binding{
-				EntityType: name, Revision: t.Revision, Limits: showLimits(t.Limits), Sends: showPatterns(t.Sends), AcceptsFrom: showPatterns(t.AcceptsFrom),
+				EntityType: name, Revision: t.Revision, Limits: showLimits(t.Limits), Sends: showPatterns(t.Sends), AcceptsFrom: showPatterns(t.AcceptsFrom), Owner: m.Owners[name],
 			})
 		}
 	}

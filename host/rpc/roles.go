@@ -43,9 +43,10 @@ func (e *InvalidRoleError) Code() connect.Code { return connect.CodeInvalidArgum
 
 // roleService answers the calls about roles.
 type roleService struct {
-	roles Roles
-	auth  *authorize.Authorizer // nil where nobody is asked who calls
-	log   *slog.Logger
+	roles  Roles
+	owners owners
+	auth   *authorize.Authorizer // nil where nobody is asked who calls
+	log    *slog.Logger
 }
 
 // settled waits until calls to this node are decided by the revision.
@@ -166,6 +167,15 @@ func (s *roleService) CanI(ctx context.Context, req *connect.Request[clusterv1.C
 		}), nil
 	}
 	a := s.auth.Explain(ctx, c)
+	if a.Allowed && c.Verb == authv1.Verb_DEPLOY && c.Types == authz.One {
+		owner, err := s.owners.find(ctx, c.Type)
+		if err != nil {
+			return nil, status.Public(s.log, err)
+		}
+		if err := s.auth.Owns(ctx, c.Type, owner); err != nil {
+			a.Allowed, a.Reason = false, err.Error()
+		}
+	}
 	return connect.NewResponse(&clusterv1.CanIResponse{
 		Allowed: a.Allowed, Reason: a.Reason, Kind: string(a.Caller.Kind), Name: a.Caller.Name, Groups: a.Caller.Groups, Roles: a.Roles,
 	}), nil

@@ -14,6 +14,7 @@ import (
 // settingService answers the calls about the replicated map.
 type settingService struct {
 	settings Settings
+	owners   owners
 	log      *slog.Logger
 	guard    *admission.Streams
 }
@@ -22,8 +23,13 @@ func settingMessage(s Setting) *clusterv1.Setting {
 	return &clusterv1.Setting{Key: s.Key, Value: s.Value, Revision: s.Revision}
 }
 
-// PutSetting writes a setting.
+// PutSetting writes a setting. One about an entity type is its owner's.
 func (s *settingService) PutSetting(ctx context.Context, req *connect.Request[clusterv1.PutSettingRequest]) (*connect.Response[clusterv1.PutSettingResponse], error) {
+	if t, _, ok := TypeSetting(req.Msg.GetKey()); ok {
+		if err := s.owners.check(ctx, t); err != nil {
+			return nil, status.Public(s.log, err)
+		}
+	}
 	revision, err := s.settings.Put(ctx, req.Msg.GetKey(), req.Msg.GetValue())
 	if err != nil {
 		return nil, status.Public(s.log, err)

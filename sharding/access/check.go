@@ -147,6 +147,15 @@ func CheckSubject(subject string) error {
 	return printable("subject", subject)
 }
 
+// CheckOwner refuses what owns nothing: who calls without a credential is
+// nobody.
+func CheckOwner(subject string) error {
+	if subject == KindAnonymous {
+		return invalid("who calls without a credential owns nothing")
+	}
+	return CheckSubject(subject)
+}
+
 func checkText(what, text string) error {
 	if text == "" || len(text) > MaxPatternBytes {
 		return invalid("a %s has %d bytes, 1 to %d are allowed", what, len(text), MaxPatternBytes)

@@ -33,9 +33,9 @@ func (t *transition) apply(body []byte) (Result, error) {
 	case c.Op == opPutModule && c.Module != nil:
 		return Result{}, t.putModule(*c.Module)
 	case c.Op == opBind && c.Digest != nil:
-		return t.bind(c.EntityType, *c.Digest, c.At, c.Over, c.Limits)
+		return t.bind(c)
 	case c.Op == opRollback:
-		return t.rollback(c.EntityType, c.Revision, c.At)
+		return t.rollback(c)
 	case c.Op == opPutSetting && c.Setting != nil:
 		return t.putSetting(*c.Setting)
 	case c.Op == opJoin && c.Member != nil:
@@ -56,6 +56,8 @@ func (t *transition) apply(body []byte) (Result, error) {
 		return t.recoverShard(*c.Recover)
 	case c.Op == opPutRole || c.Op == opDeleteRole || c.Op == opPutRoleBinding || c.Op == opDeleteRoleBinding:
 		return t.applyRole(c)
+	case c.Op == opPutTypeOwner && c.Owner != nil:
+		return Result{}, t.putTypeOwner(c.EntityType, *c.Owner)
 	}
 	return Result{}, fmt.Errorf("%w: operation %.40q is incomplete", ErrInvalid, c.Op)
 }

@@ -67,7 +67,8 @@ func (m *Module) checkShardKeys() error {
 	return nil
 }
 
-func (t *transition) bind(entityType string, digest Digest, at int64, over *uint64, limits *Limits) (Result, error) {
+func (t *transition) bind(c command) (Result, error) {
+	entityType, digest, over, limits := c.EntityType, *c.Digest, c.Over, c.Limits
 	if over != nil && t.view.Level() < sharding.LevelBindOver {
 		return Result{}, fmt.Errorf("%w: a binding of level %d names no revision", ErrLevel, t.view.Level())
 	}
@@ -85,6 +86,11 @@ func (t *transition) bind(entityType string, digest Digest, at int64, over *uint
 		return Result{}, fmt.Errorf("%w: the entities of type %s are placed by %s, the module says %s", ErrShardKey, entityType, b.ShardKey, rule)
 	}
 	b.ShardKey = rule
+	before := b.Owner
+	b.EntityType = entityType
+	if err := t.own(&b, c.Owner); err != nil {
+		return Result{}, err
+	}
 	same := limits == nil || *limits == b.Limits
 	if limits != nil {
 		if err := checkLimits(*limits, t.view.Level()); err != nil {
@@ -94,6 +100,9 @@ func (t *transition) bind(entityType string, digest Digest, at int64, over *uint
 	}
 	switch {
 	case bound && b.Digest == digest && same:
+		if b.Owner != before {
+			t.keep(b)
+		}
 		return Result{Revision: b.Revision}, nil
 	case over != nil && *over != b.Revision:
 		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, *over)
@@ -106,13 +115,16 @@ func (t *transition) bind(entityType string, digest Digest, at int64, over *uint
 	case len(t.view.bindings) >= MaxBindings:
 		return Result{}, fmt.Errorf("%w: the cluster has %d entity types already", ErrInvalid, MaxBindings)
 	}
-	b.EntityType = entityType
-	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: at}), nil
+	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At}), nil
 }
 
 // rollback takes the revision back, or the one that serves if it is 0.
-func (t *transition) rollback(entityType string, revision uint64, at int64) (Result, error) {
+func (t *transition) rollback(c command) (Result, error) {
+	entityType, revision := c.EntityType, c.Revision
 	b, bound := t.view.bindings[entityType]
+	if err := t.own(&b, c.Owner); bound && err != nil {
+		return Result{}, err
+	}
 	switch {
 	case !bound:
 		return Result{}, fmt.Errorf("%w: %.64q", ErrUnknownType, entityType)
@@ -129,7 +141,7 @@ func (t *transition) rollback(entityType string, revision uint64, at int64) (Res
 		return Result{}, fmt.Errorf("%w: %s", ErrNoPrevious, entityType)
 	}
 	previous := b.History[last]
-	previous.At, previous.TookBack = at, revision
+	previous.At, previous.TookBack = c.At, revision
 	b.History = slices.Clone(b.History[:last])
 	return t.rebind(b, previous), nil
 }

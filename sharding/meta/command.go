@@ -36,12 +36,13 @@ const (
 	opDeleteRole        = "delete_role"
 	opPutRoleBinding    = "put_role_binding"
 	opDeleteRoleBinding = "delete_role_binding"
+	opPutTypeOwner      = "put_type_owner"
 )
 
 var operations = []string{
 	opCreateCluster, opPutMember, opPlace, opPutModule, opBind, opRollback, opPutSetting, opJoin,
 	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard,
-	opPutRole, opDeleteRole, opPutRoleBinding, opDeleteRoleBinding,
+	opPutRole, opDeleteRole, opPutRoleBinding, opDeleteRoleBinding, opPutTypeOwner,
 }
 
 // command is the bytes of one metadata command: a JSON object whose members
@@ -72,6 +73,7 @@ type command struct {
 	RoleDelete        *roleDelete        `json:"roleDelete,omitempty"`
 	RoleBinding       *access.Binding    `json:"roleBinding,omitempty"`
 	RoleBindingDelete *roleBindingDelete `json:"roleBindingDelete,omitempty"`
+	Owner             *Ownership         `json:"owner,omitempty"` // from level 2 on
 }
 
 type settingSet struct {

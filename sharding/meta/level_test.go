@@ -237,6 +237,11 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.DeleteRoleBinding("group:ops"),
 		meta.DeleteRoleBinding("token:ci"),
 		meta.DeleteRole("clerk"),
+		meta.Owned(meta.Bind("account", digest(0xab), 12), meta.Ownership{Is: "token:ci"}),
+		meta.Owned(meta.Bind("account", digest(0xac), 13), meta.Ownership{Is: "token:other"}),
+		meta.PutTypeOwner("account", meta.Ownership{Was: "token:ci", Is: "group:team-a"}),
+		meta.Owned(meta.Bind("account", digest(0xac), 14), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
+		meta.Owned(meta.RollbackOf("account", 4, 15), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
 	} {
 		writes, result, err := s.Apply(uint64(i+1), body)
 		if err != nil {

@@ -163,4 +163,7 @@ type Binding struct {
 	// ShardKey is the type's for ever: the rule of the module that was bound to
 	// it first.
 	ShardKey sharding.KeyRule `json:"shardKey,omitzero"`
+	// Owner is the subject that says which module serves the type, beside admins;
+	// empty: nobody yet. From sharding.LevelOwners on.
+	Owner string `json:"owner,omitempty"`
 }

@@ -60,7 +60,6 @@ var table = map[string]rule{
 	"/hostd.entity.v1.EntityService/HotEntities":       forClients,
 	"/hostd.entity.v1.EntityService/Passivate":         forClients,
 	"/hostd.entity.v1.EntityService/ClearFaults":       forClients,
-	"/hostd.entity.v1.EntityService/ClearTypeFaults":   forClients,
 	"/hostd.entity.v1.EntityService/SkipTimer":         forClients,
 	"/hostd.entity.v1.EntityService/Delete":            forClients,
 	"/hostd.entity.v1.EntityService/ListDeadLetters":   forClients,
@@ -74,6 +73,7 @@ var table = map[string]rule{
 	"/hostd.module.v1.ModuleService/Download":     forClients,
 	"/hostd.module.v1.ModuleService/Activate":     forClients,
 	"/hostd.module.v1.ModuleService/Rollback":     forClients,
+	"/hostd.module.v1.ModuleService/SetOwner":     forClients,
 	"/hostd.module.v1.ModuleService/Verify":       forClients,
 
 	"/hostd.cluster.v1.ClusterService/GetCluster":    forClients,

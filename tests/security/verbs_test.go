@@ -29,7 +29,6 @@ var procedureVerbs = map[string]string{
 	"/hostd.entity.v1.EntityService/ListDeadLetters":   "read",
 	"/hostd.entity.v1.EntityService/Passivate":         "operate",
 	"/hostd.entity.v1.EntityService/ClearFaults":       "operate",
-	"/hostd.entity.v1.EntityService/ClearTypeFaults":   "operate",
 	"/hostd.entity.v1.EntityService/SkipTimer":         "operate",
 	"/hostd.entity.v1.EntityService/Delete":            "operate",
 	"/hostd.entity.v1.EntityService/RetryDeadLetter":   "operate",
@@ -42,6 +41,7 @@ var procedureVerbs = map[string]string{
 	"/hostd.module.v1.ModuleService/UploadStream": "deploy",
 	"/hostd.module.v1.ModuleService/Activate":     "deploy",
 	"/hostd.module.v1.ModuleService/Rollback":     "deploy",
+	"/hostd.module.v1.ModuleService/SetOwner":     "deploy",
 	"/hostd.module.v1.ModuleService/Verify":       "deploy",
 
 	"/hostd.cluster.v1.ClusterService/GetCluster":    "read",

@@ -112,8 +112,8 @@ type Ways struct {
 	MessagesTo, MessagesFrom []string
 }
 
-// CheckMessages refuses an output in which an entity of the type sends to one that
-// it may not send to. It may always send to itself.
+// CheckMessages refuses an output in which an entity of the type sends to one
+// that it may not send to. It may always send to itself.
 func (w *Ways) CheckMessages(from sharding.EntityID, out *abi.Output) error {
 	if w.MessagesTo == nil || out.Rejected {
 		return nil

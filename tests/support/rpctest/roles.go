@@ -3,6 +3,7 @@ package rpctest
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -114,7 +115,8 @@ func (w roleEntities) List(_ context.Context, shard sharding.ShardID, q rpc.Enti
 
 type roleModules struct{ *World }
 
-// Upload takes any bytes that begin as WebAssembly does.
+// Upload takes any bytes that begin as WebAssembly does. Words behind the first
+// are types of the module, beside "uploaded".
 func (w roleModules) Upload(_ context.Context, wasm []byte) (rpc.Module, error) {
 	if !strings.HasPrefix(string(wasm), "\x00asm") {
 		return rpc.Module{}, &request.InvalidModuleError{Reason: "the module does not begin with the magic number"}
@@ -124,7 +126,7 @@ func (w roleModules) Upload(_ context.Context, wasm []byte) (rpc.Module, error) 
 	digest, _ := journal.HashCommand(nil, "module", wasm)
 	m := rpc.Module{
 		Digest: journal.Digest{byte(digest), byte(digest >> 8), byte(digest >> 16)}, Name: "test", Version: "1",
-		SizeBytes: int64(len(wasm)), UploadedAt: time.Unix(1e9, 0).UTC(), EntityTypes: []string{"uploaded"},
+		SizeBytes: int64(len(wasm)), UploadedAt: time.Unix(1e9, 0).UTC(), EntityTypes: append([]string{"uploaded"}, strings.Fields(string(wasm))[1:]...),
 		Manifest: json.RawMessage(`{"abi":1,"name":"test"}`),
 	}
 	for _, have := range w.modules {
@@ -159,6 +161,7 @@ func (w roleModules) Get(_ context.Context, digest journal.Digest) (rpc.Module, 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m, err := w.find(digest)
+	m.Owners = maps.Clone(w.owners)
 	return m.Module, err
 }
 
@@ -169,7 +172,20 @@ func (w roleModules) Download(_ context.Context, digest journal.Digest) ([]byte,
 	return m.wasm, err
 }
 
-func (w roleModules) Activate(_ context.Context, a rpc.Activation) (uint64, error) {
+func (w roleModules) Activate(ctx context.Context, a rpc.Activation) (revision uint64, err error) {
+	if a.Allow != nil {
+		was, _ := w.Owner(ctx, a.EntityType)
+		m, _ := w.Get(ctx, a.Digest)
+		owner, err := a.Allow(ctx, rpc.Rebinding{EntityType: a.EntityType, Owner: was, Types: m.EntityTypes})
+		if err != nil {
+			return 0, err
+		}
+		defer func() {
+			if err == nil {
+				w.setOwner(a.EntityType, owner)
+			}
+		}()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m, err := w.find(a.Digest)
@@ -183,7 +199,49 @@ func (w roleModules) Activate(_ context.Context, a rpc.Activation) (uint64, erro
 	return 7, nil
 }
 
-func (w roleModules) Rollback(_ context.Context, entityType string, revision uint64, _ rpc.Stored) (rpc.Rollback, error) {
+func (w roleModules) Owner(_ context.Context, entityType string) (string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, known := w.types[entityType]; !known {
+		return "", request.ErrUnknownType
+	}
+	return w.owners[entityType], nil
+}
+
+func (w roleModules) SetOwner(ctx context.Context, entityType, owner string, allow func(context.Context, string) error) error {
+	was, err := w.Owner(ctx, entityType)
+	if err != nil {
+		return err
+	}
+	if err := allow(ctx, was); err != nil {
+		return err
+	}
+	w.setOwner(entityType, owner)
+	return nil
+}
+
+// typesOf are those of the module that serves a type.
+func (w roleModules) typesOf(entityType string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, _ := w.find(w.types[entityType].Module)
+	return m.EntityTypes
+}
+
+func (w roleModules) setOwner(entityType, owner string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.owners[entityType] = owner
+}
+
+func (w roleModules) Rollback(ctx context.Context, back rpc.TakeBack) (rpc.Rollback, error) {
+	entityType, revision := back.EntityType, back.Revision
+	if back.Allow != nil {
+		was, _ := w.Owner(ctx, entityType)
+		if _, err := back.Allow(ctx, rpc.Rebinding{EntityType: entityType, Owner: was, Types: w.typesOf(entityType)}); err != nil {
+			return rpc.Rollback{}, err
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t, known := w.types[entityType]

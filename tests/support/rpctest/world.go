@@ -58,6 +58,7 @@ type World struct {
 	order     [Shards + 1][]*journal.Record // by shard, as its log has them
 	unapplied uint64                        // entries of each shard
 	types     map[string]rpc.Type
+	owners    map[string]string // of types
 	typesErr  error
 	looks     int // for types that are not there
 	modules   []stored
@@ -88,6 +89,7 @@ func New() *World {
 	w := &World{
 		entities: make(map[sharding.EntityID]*state),
 		watchers: make(map[sharding.EntityID]map[chan struct{}]struct{}),
+		owners:   map[string]string{},
 		types: map[string]rpc.Type{
 			Counter: {Encoding: codec.JSON, Module: ModuleDigest},
 			Blob:    {Encoding: codec.Bytes, Module: ModuleDigest},

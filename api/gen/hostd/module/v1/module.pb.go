@@ -151,7 +151,11 @@ type Binding struct {
 	// To which types its entities may send; absent: to any.
 	Sends *TypePatterns `protobuf:"bytes,4,opt,name=sends,proto3" json:"sends,omitempty"`
 	// From which types its entities take messages; absent: from any.
-	AcceptsFrom   *TypePatterns `protobuf:"bytes,5,opt,name=accepts_from,json=acceptsFrom,proto3" json:"accepts_from,omitempty"`
+	AcceptsFrom *TypePatterns `protobuf:"bytes,5,opt,name=accepts_from,json=acceptsFrom,proto3" json:"accepts_from,omitempty"`
+	// The subject that the type belongs to: token:NAME, jwt:NAME, certificate:NAME
+	// or group:NAME. Empty: nobody, and who activates a module for it next takes
+	// it, where roles decide.
+	Owner         string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -219,6 +223,13 @@ func (x *Binding) GetAcceptsFrom() *TypePatterns {
 		return x.AcceptsFrom
 	}
 	return nil
+}
+
+func (x *Binding) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // TypePatterns name entity types.
@@ -1164,6 +1175,98 @@ func (x *RollbackResponse) GetRevision() uint64 {
 	return 0
 }
 
+// SetOwnerRequest names a type and a subject.
+type SetOwnerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entity type: 1 to 64 bytes of [a-z0-9-].
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// token:NAME, jwt:NAME, certificate:NAME or group:NAME; empty for nobody.
+	Owner         string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetOwnerRequest) Reset() {
+	*x = SetOwnerRequest{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetOwnerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetOwnerRequest) ProtoMessage() {}
+
+func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetOwnerRequest.ProtoReflect.Descriptor instead.
+func (*SetOwnerRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SetOwnerRequest) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *SetOwnerRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+// SetOwnerResponse says that the type has the owner.
+type SetOwnerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetOwnerResponse) Reset() {
+	*x = SetOwnerResponse{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetOwnerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetOwnerResponse) ProtoMessage() {}
+
+func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetOwnerResponse.ProtoReflect.Descriptor instead.
+func (*SetOwnerResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
+}
+
 // VerifyRequest selects histories to replay.
 type VerifyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1186,7 +1289,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1301,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1314,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *VerifyRequest) GetDigest() string {
@@ -1298,7 +1401,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1413,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1426,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *VerifyResponse) GetEntities() uint64 {
@@ -1378,7 +1481,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1493,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1506,7 @@ func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_Difference.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_Difference) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21, 0}
 }
 
 func (x *VerifyResponse_Difference) GetEntityId() string {
@@ -1450,14 +1553,15 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\fentity_types\x18\x06 \x03(\tR\ventityTypes\x12\x1d\n" +
 	"\n" +
 	"active_for\x18\a \x03(\tR\tactiveFor\x124\n" +
-	"\bbindings\x18\b \x03(\v2\x18.hostd.module.v1.BindingR\bbindings\"\xee\x01\n" +
+	"\bbindings\x18\b \x03(\v2\x18.hostd.module.v1.BindingR\bbindings\"\x84\x02\n" +
 	"\aBinding\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12/\n" +
 	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\x123\n" +
 	"\x05sends\x18\x04 \x01(\v2\x1d.hostd.module.v1.TypePatternsR\x05sends\x12@\n" +
-	"\faccepts_from\x18\x05 \x01(\v2\x1d.hostd.module.v1.TypePatternsR\vacceptsFrom\"*\n" +
+	"\faccepts_from\x18\x05 \x01(\v2\x1d.hostd.module.v1.TypePatternsR\vacceptsFrom\x12\x14\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner\"*\n" +
 	"\fTypePatterns\x12\x1a\n" +
 	"\bpatterns\x18\x01 \x03(\tR\bpatterns\"\xd5\x03\n" +
 	"\x06Limits\x12/\n" +
@@ -1516,7 +1620,12 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"F\n" +
 	"\x10RollbackResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xe1\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"k\n" +
+	"\x0fSetOwnerRequest\x128\n" +
+	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
+	"entityType\x12\x1e\n" +
+	"\x05owner\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\xa0\x02R\x05owner\"\x12\n" +
+	"\x10SetOwnerResponse\"\xe1\x01\n" +
 	"\rVerifyRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
 	"\ventity_type\x18\x02 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
@@ -1536,7 +1645,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12 \n" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x14\n" +
-	"\x05fault\x18\x04 \x01(\bR\x05fault2\xbc\x05\n" +
+	"\x05fault\x18\x04 \x01(\bR\x05fault2\x93\x06\n" +
 	"\rModuleService\x12O\n" +
 	"\x06Upload\x12\x1e.hostd.module.v1.UploadRequest\x1a\x1f.hostd.module.v1.UploadResponse\"\x04\xf0\xe4\x19\x05\x12c\n" +
 	"\fUploadStream\x12$.hostd.module.v1.UploadStreamRequest\x1a%.hostd.module.v1.UploadStreamResponse\"\x04\xf0\xe4\x19\x05(\x01\x12L\n" +
@@ -1544,7 +1653,8 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x03Get\x12\x1b.hostd.module.v1.GetRequest\x1a\x1c.hostd.module.v1.GetResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12X\n" +
 	"\bDownload\x12 .hostd.module.v1.DownloadRequest\x1a!.hostd.module.v1.DownloadResponse\"\a\xf0\xe4\x19\x06\x90\x02\x01\x12U\n" +
 	"\bActivate\x12 .hostd.module.v1.ActivateRequest\x1a!.hostd.module.v1.ActivateResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
-	"\bRollback\x12 .hostd.module.v1.RollbackRequest\x1a!.hostd.module.v1.RollbackResponse\"\x04\xf0\xe4\x19\x05\x12T\n" +
+	"\bRollback\x12 .hostd.module.v1.RollbackRequest\x1a!.hostd.module.v1.RollbackResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
+	"\bSetOwner\x12 .hostd.module.v1.SetOwnerRequest\x1a!.hostd.module.v1.SetOwnerResponse\"\x04\xf0\xe4\x19\x05\x12T\n" +
 	"\x06Verify\x12\x1e.hostd.module.v1.VerifyRequest\x1a\x1f.hostd.module.v1.VerifyResponse\"\a\xf0\xe4\x19\x05\x90\x02\x010\x01B9Z7github.com/hostd/hostd/api/gen/hostd/module/v1;modulev1b\x06proto3"
 
 var (
@@ -1559,7 +1669,7 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 	return file_hostd_module_v1_module_proto_rawDescData
 }
 
-var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*Module)(nil),                    // 0: hostd.module.v1.Module
 	(*Binding)(nil),                   // 1: hostd.module.v1.Binding
@@ -1579,23 +1689,25 @@ var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*ActivateResponse)(nil),          // 15: hostd.module.v1.ActivateResponse
 	(*RollbackRequest)(nil),           // 16: hostd.module.v1.RollbackRequest
 	(*RollbackResponse)(nil),          // 17: hostd.module.v1.RollbackResponse
-	(*VerifyRequest)(nil),             // 18: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),            // 19: hostd.module.v1.VerifyResponse
-	(*VerifyResponse_Difference)(nil), // 20: hostd.module.v1.VerifyResponse.Difference
-	(*timestamppb.Timestamp)(nil),     // 21: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),           // 22: google.protobuf.Struct
+	(*SetOwnerRequest)(nil),           // 18: hostd.module.v1.SetOwnerRequest
+	(*SetOwnerResponse)(nil),          // 19: hostd.module.v1.SetOwnerResponse
+	(*VerifyRequest)(nil),             // 20: hostd.module.v1.VerifyRequest
+	(*VerifyResponse)(nil),            // 21: hostd.module.v1.VerifyResponse
+	(*VerifyResponse_Difference)(nil), // 22: hostd.module.v1.VerifyResponse.Difference
+	(*timestamppb.Timestamp)(nil),     // 23: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),           // 24: google.protobuf.Struct
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
-	21, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
+	23, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
 	3,  // 2: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
 	2,  // 3: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
 	2,  // 4: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
 	0,  // 5: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
 	0,  // 6: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	22, // 7: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	24, // 7: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
 	3,  // 8: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
-	20, // 9: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	22, // 9: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
 	4,  // 10: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
 	6,  // 11: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
 	8,  // 12: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
@@ -1603,17 +1715,19 @@ var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	12, // 14: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
 	14, // 15: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
 	16, // 16: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	18, // 17: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	5,  // 18: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	7,  // 19: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	9,  // 20: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	11, // 21: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	13, // 22: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	15, // 23: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	17, // 24: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	19, // 25: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	18, // [18:26] is the sub-list for method output_type
-	10, // [10:18] is the sub-list for method input_type
+	18, // 17: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	20, // 18: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	5,  // 19: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	7,  // 20: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	9,  // 21: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	11, // 22: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	13, // 23: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	15, // 24: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	17, // 25: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	19, // 26: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	21, // 27: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	19, // [19:28] is the sub-list for method output_type
+	10, // [10:19] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
 	10, // [10:10] is the sub-list for extension extendee
 	0,  // [0:10] is the sub-list for field type_name
@@ -1628,7 +1742,7 @@ func file_hostd_module_v1_module_proto_init() {
 		(*GetRequest_Digest)(nil),
 		(*GetRequest_EntityType)(nil),
 	}
-	file_hostd_module_v1_module_proto_msgTypes[18].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[20].OneofWrappers = []any{
 		(*VerifyRequest_Sample)(nil),
 		(*VerifyRequest_All)(nil),
 	}
@@ -1638,7 +1752,7 @@ func file_hostd_module_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_module_v1_module_proto_rawDesc), len(file_hostd_module_v1_module_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

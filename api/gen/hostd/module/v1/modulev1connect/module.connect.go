@@ -52,6 +52,8 @@ const (
 	ModuleServiceActivateProcedure = "/hostd.module.v1.ModuleService/Activate"
 	// ModuleServiceRollbackProcedure is the fully-qualified name of the ModuleService's Rollback RPC.
 	ModuleServiceRollbackProcedure = "/hostd.module.v1.ModuleService/Rollback"
+	// ModuleServiceSetOwnerProcedure is the fully-qualified name of the ModuleService's SetOwner RPC.
+	ModuleServiceSetOwnerProcedure = "/hostd.module.v1.ModuleService/SetOwner"
 	// ModuleServiceVerifyProcedure is the fully-qualified name of the ModuleService's Verify RPC.
 	ModuleServiceVerifyProcedure = "/hostd.module.v1.ModuleService/Verify"
 )
@@ -78,6 +80,10 @@ type ModuleServiceClient interface {
 	// Rollback activates the module that served the type before. Taking the same
 	// revision back again changes nothing more.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
+	// SetOwner gives an entity type another owner: the subject that says which
+	// module serves it, beside those who may admin it. A type that has one is
+	// changed by nobody else: permission_denied, reason NOT_OWNER.
+	SetOwner(context.Context, *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error)
 	// Verify replays real histories of a type with a module, where their shards
 	// are led, and reports every entity that it cannot replay, or comes to another
 	// state of than the module that serves the type. It ends with the hundredth.
@@ -140,6 +146,12 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(moduleServiceMethods.ByName("Rollback")),
 			connect.WithClientOptions(opts...),
 		),
+		setOwner: connect.NewClient[v1.SetOwnerRequest, v1.SetOwnerResponse](
+			httpClient,
+			baseURL+ModuleServiceSetOwnerProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("SetOwner")),
+			connect.WithClientOptions(opts...),
+		),
 		verify: connect.NewClient[v1.VerifyRequest, v1.VerifyResponse](
 			httpClient,
 			baseURL+ModuleServiceVerifyProcedure,
@@ -159,6 +171,7 @@ type moduleServiceClient struct {
 	download     *connect.Client[v1.DownloadRequest, v1.DownloadResponse]
 	activate     *connect.Client[v1.ActivateRequest, v1.ActivateResponse]
 	rollback     *connect.Client[v1.RollbackRequest, v1.RollbackResponse]
+	setOwner     *connect.Client[v1.SetOwnerRequest, v1.SetOwnerResponse]
 	verify       *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
 }
 
@@ -197,6 +210,11 @@ func (c *moduleServiceClient) Rollback(ctx context.Context, req *connect.Request
 	return c.rollback.CallUnary(ctx, req)
 }
 
+// SetOwner calls hostd.module.v1.ModuleService.SetOwner.
+func (c *moduleServiceClient) SetOwner(ctx context.Context, req *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error) {
+	return c.setOwner.CallUnary(ctx, req)
+}
+
 // Verify calls hostd.module.v1.ModuleService.Verify.
 func (c *moduleServiceClient) Verify(ctx context.Context, req *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error) {
 	return c.verify.CallServerStream(ctx, req)
@@ -224,6 +242,10 @@ type ModuleServiceHandler interface {
 	// Rollback activates the module that served the type before. Taking the same
 	// revision back again changes nothing more.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
+	// SetOwner gives an entity type another owner: the subject that says which
+	// module serves it, beside those who may admin it. A type that has one is
+	// changed by nobody else: permission_denied, reason NOT_OWNER.
+	SetOwner(context.Context, *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error)
 	// Verify replays real histories of a type with a module, where their shards
 	// are led, and reports every entity that it cannot replay, or comes to another
 	// state of than the module that serves the type. It ends with the hundredth.
@@ -282,6 +304,12 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(moduleServiceMethods.ByName("Rollback")),
 		connect.WithHandlerOptions(opts...),
 	)
+	moduleServiceSetOwnerHandler := connect.NewUnaryHandler(
+		ModuleServiceSetOwnerProcedure,
+		svc.SetOwner,
+		connect.WithSchema(moduleServiceMethods.ByName("SetOwner")),
+		connect.WithHandlerOptions(opts...),
+	)
 	moduleServiceVerifyHandler := connect.NewServerStreamHandler(
 		ModuleServiceVerifyProcedure,
 		svc.Verify,
@@ -305,6 +333,8 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 			moduleServiceActivateHandler.ServeHTTP(w, r)
 		case ModuleServiceRollbackProcedure:
 			moduleServiceRollbackHandler.ServeHTTP(w, r)
+		case ModuleServiceSetOwnerProcedure:
+			moduleServiceSetOwnerHandler.ServeHTTP(w, r)
 		case ModuleServiceVerifyProcedure:
 			moduleServiceVerifyHandler.ServeHTTP(w, r)
 		default:
@@ -342,6 +372,10 @@ func (UnimplementedModuleServiceHandler) Activate(context.Context, *connect.Requ
 
 func (UnimplementedModuleServiceHandler) Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Rollback is not implemented"))
+}
+
+func (UnimplementedModuleServiceHandler) SetOwner(context.Context, *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.SetOwner is not implemented"))
 }
 
 func (UnimplementedModuleServiceHandler) Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error {

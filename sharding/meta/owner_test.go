@@ -1,0 +1,76 @@
+package meta_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/sharding/access"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+func ownerOf(t *testing.T, s *meta.State, entityType string) string {
+	t.Helper()
+	b, bound := s.View().Binding(entityType)
+	if !bound {
+		t.Fatalf("%s is not bound", entityType)
+	}
+	return b.Owner
+}
+
+func TestOwnersAreOfLevel2(t *testing.T) {
+	s := created(t, meta.PutModule(module(1, "a")), meta.Bind("a", digest(1), 1), meta.PutModule(module(2, "a")), meta.Bind("a", digest(2), 2))
+	takes := meta.Ownership{Is: "token:ci"}
+	for _, command := range [][]byte{meta.Owned(meta.Bind("a", digest(1), 2), takes), meta.Owned(meta.Rollback("a", 3), takes), meta.PutTypeOwner("a", takes)} {
+		refused(t, s, meta.ErrLevel, command)
+	}
+	if ownerOf(t, s, "a") != "" {
+		t.Error("it has an owner")
+	}
+}
+
+// TestTypesHaveOwners: a command that was let through for one owner does not
+// change what is another's by then, and the owner stays with the type.
+func TestTypesHaveOwners(t *testing.T) {
+	by := func(was, is string) meta.Ownership { return meta.Ownership{Was: was, Is: is} }
+	s := level2(t, meta.PutModule(module(1, "a", "b")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1))
+	if r := run(t, s, meta.Owned(meta.Bind("a", digest(1), 2), by("", "token:ann"))); !r.Changed || r.Revision != 1 || ownerOf(t, s, "a") != "token:ann" {
+		t.Errorf("an activation of what serves takes a type without an owner: %+v, %q", r, ownerOf(t, s, "a"))
+	}
+	if r := run(t, s, meta.Owned(meta.Bind("a", digest(1), 2), by("token:ann", "token:ann"))); r.Changed {
+		t.Errorf("once more: %+v", r)
+	}
+	before := dump(s.View())
+	for _, command := range [][]byte{
+		meta.Owned(meta.Bind("a", digest(2), 3), by("", "token:bo")), meta.Owned(meta.Bind("a", digest(2), 3), by("token:bo", "token:bo")),
+		meta.Owned(meta.BindLimited("a", digest(1), 3, meta.Limits{MaxEvents: 1}), by("", "token:bo")), meta.PutTypeOwner("a", by("", "token:bo")),
+	} {
+		refused(t, s, meta.ErrConflict, command)
+	}
+	refused(t, s, meta.ErrUnknownType, meta.PutTypeOwner("b", by("", "token:bo")))
+	for _, none := range []string{"anonymous", "ann", "token:", "token:" + strings.Repeat("x", access.MaxSubjectBytes)} {
+		refused(t, s, meta.ErrInvalid, meta.PutTypeOwner("a", by("token:ann", none)))
+	}
+	if dump(s.View()) != before {
+		t.Error("what was refused changed something")
+	}
+	run(t, s, meta.Owned(meta.Bind("b", digest(1), 3), by("", "token:bo")), meta.Bind("a", digest(2), 4)) // by who asks nobody
+	refused(t, s, meta.ErrConflict, meta.Owned(meta.RollbackOf("a", 3, 5), by("token:bo", "token:bo")))
+	run(t, s, meta.Owned(meta.RollbackOf("a", 3, 5), by("token:ann", "token:ann")))
+	if ownerOf(t, s, "a") != "token:ann" || ownerOf(t, s, "b") != "token:bo" {
+		t.Errorf("the owners are %q and %q", ownerOf(t, s, "a"), ownerOf(t, s, "b"))
+	}
+	if r := run(t, s, meta.PutTypeOwner("a", by("token:ann", "group:team-a"))); !r.Changed || s.View().Revision() != 4 {
+		t.Errorf("another owner: %+v, revision %d", r, s.View().Revision())
+	}
+	if r := run(t, s, meta.PutTypeOwner("a", by("group:team-a", "group:team-a"))); r.Changed {
+		t.Errorf("the same owner: %+v", r)
+	}
+	loaded := meta.New()
+	if err := loaded.Load(9, s.Dump()); err != nil || dump(loaded.View()) != dump(s.View()) || ownerOf(t, loaded, "a") != "group:team-a" {
+		t.Errorf("loaded: %v", err)
+	}
+	run(t, s, meta.PutTypeOwner("a", by("group:team-a", "")))
+	if ownerOf(t, s, "a") != "" {
+		t.Error("it has an owner yet")
+	}
+}
