@@ -13,6 +13,7 @@ import (
 	"github.com/hostd/hostd/host/forward"
 	"github.com/hostd/hostd/host/leaders"
 	"github.com/hostd/hostd/host/pause"
+	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
@@ -96,7 +97,10 @@ func (n *Node) openRequests(context.Context) (err error) {
 		return err
 	}
 	n.lifecycle.add("router", n.routing.router.Close)
-	server, err := forward.NewServer(forward.ServerOptions{Local: n.region, Leaders: n.routing.leaders, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Logger: n.logger})
+	server, err := forward.NewServer(forward.ServerOptions{
+		Local: n.region, Leaders: n.routing.leaders, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Logger: n.logger,
+		Caller: func(ctx context.Context) sharding.NodeID { return peer.CallerOf(ctx).Node }, MayLead: n.routing.leaders.MayLead,
+	})
 	if err != nil {
 		return err
 	}

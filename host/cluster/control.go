@@ -284,10 +284,14 @@ func (c *Control) CompareRows(_ context.Context, shard sharding.ShardID, theirs 
 }
 
 // HandOver implements peer.Control.
-func (c *Control) HandOver(_ context.Context, transfers []*peerv1.Transfer) error {
+func (c *Control) HandOver(ctx context.Context, transfers []*peerv1.Transfer) error {
 	m := c.member.Load()
 	if m == nil {
 		return errNotOpen
+	}
+	if leader, known := m.opts.Metadata.Leader(); !known || leader != peer.CallerOf(ctx).Node {
+		// A coordinator that is not known yet is asked for them with a report.
+		return fmt.Errorf("%w: node %s does not coordinate, by what is known here", peer.ErrUnavailable, peer.CallerOf(ctx).Node)
 	}
 	m.handOver(transfers)
 	return nil

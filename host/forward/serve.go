@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -22,7 +23,7 @@ type serverStream struct {
 	server     *Server
 	conn       *connect.BidiStream[wire.Message, wire.Message]
 	controller *controller
-	name       string
+	name       streamName
 	names      names
 	callers    callers
 	scratch    []byte
@@ -48,11 +49,11 @@ type serverStream struct {
 
 func (s *Server) forward(ctx context.Context, conn *connect.BidiStream[wire.Message, wire.Message]) error {
 	st := &serverStream{
-		server: s, conn: conn, name: conn.RequestHeader().Get(headerLink),
+		server: s, conn: conn, name: streamName{s.opts.Caller(ctx), conn.RequestHeader().Get(headerLink)},
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
 	st.controller, _ = ctx.Value(controllerKey{}).(*controller)
-	if st.name == "" || st.controller == nil {
+	if st.name.name == "" || st.controller == nil {
 		return connect.NewError(connect.CodeInvalidArgument, errors.New("the stream has no name"))
 	}
 	if err := s.enter(st); err != nil {
@@ -182,9 +183,16 @@ func (st *serverStream) submit(b *batch) error {
 	return nil
 }
 
-// refusal says why a request must not run: another of its round was sent back,
-// and this one may be later.
+// refusal says why a request must not run: it delivers a message of a shard
+// that its node does not lead; or another of its round was sent back, and this
+// one may be later. The first is told to the pump, which tries again: the node
+// may lead the shard since a moment ago.
 func (st *serverStream) refusal(it *item) error {
+	if d := it.req.Delivery; d != nil {
+		if source, known := st.server.opts.Locate(d.Source); !known || !st.server.opts.MayLead(st.name.node, source) {
+			return fmt.Errorf("%w: the node that brings a message does not lead the shard that it is from", request.ErrNotReady)
+		}
+	}
 	if it.round == 0 {
 		return nil
 	}

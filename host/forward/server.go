@@ -25,6 +25,11 @@ type ServerOptions struct {
 	Locate  sharding.Locate // nil hashes type and id
 	Logger  *slog.Logger    // nil discards
 	Clock   func() time.Time
+	// Caller names the node that a call comes from; nil where nobody knows.
+	Caller func(ctx context.Context) sharding.NodeID
+	// MayLead says whether a node may lead a shard, by all that is known here:
+	// nobody else delivers the messages of its entities. nil: whoever calls may.
+	MayLead func(node sharding.NodeID, shard sharding.ShardID) bool
 
 	// StreamRequests and StreamBytes bound what one stream has that is not
 	// answered (16,384; 32 MiB); the server stops reading there.
@@ -33,13 +38,19 @@ type ServerOptions struct {
 	MaxStreams int
 }
 
+// streamName is what a node calls one of its streams.
+type streamName struct {
+	node sharding.NodeID
+	name string
+}
+
 // Server answers other nodes' Clients. It is safe for concurrent use.
 type Server struct {
 	opts    ServerOptions
 	batches batches
 
 	mu      sync.Mutex
-	streams map[string]*serverStream // by name: the newest
+	streams map[streamName]*serverStream // the newest
 	open    map[*serverStream]struct{}
 	closed  bool
 	none    chan struct{} // closed when closed and no stream is open
@@ -65,8 +76,14 @@ func NewServer(opts ServerOptions) (*Server, error) {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
+	if opts.Caller == nil {
+		opts.Caller = func(context.Context) sharding.NodeID { return "" }
+	}
+	if opts.MayLead == nil {
+		opts.MayLead = func(sharding.NodeID, sharding.ShardID) bool { return true }
+	}
 	return &Server{
-		opts: opts, streams: make(map[string]*serverStream), open: make(map[*serverStream]struct{}), none: make(chan struct{}),
+		opts: opts, streams: make(map[streamName]*serverStream), open: make(map[*serverStream]struct{}), none: make(chan struct{}),
 	}, nil
 }
 

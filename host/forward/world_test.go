@@ -134,12 +134,16 @@ func (l *listener) cut() {
 	}
 }
 
-func newSite(t testing.TB, name sharding.NodeID, world *rpctest.World, l *leads) *site {
+func newSite(t testing.TB, name sharding.NodeID, world *rpctest.World, l *leads, change ...func(*ServerOptions)) *site {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	s := &site{name: name, world: world, gate: &gate{world: world, leads: l, self: name}}
 	var err error
-	if s.server, err = NewServer(ServerOptions{Local: s.gate, Leaders: view{l, name}, Shards: testShards}); err != nil {
+	opts := ServerOptions{Local: s.gate, Leaders: view{l, name}, Shards: testShards}
+	for _, f := range change {
+		f(&opts)
+	}
+	if s.server, err = NewServer(opts); err != nil {
 		t.Fatal(err)
 	}
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -148,7 +152,12 @@ func newSite(t testing.TB, name sharding.NodeID, world *rpctest.World, l *leads)
 	}
 	s.conns, s.addr = &listener{Listener: tcp, conns: map[net.Conn]struct{}{}}, tcp.Addr().String()
 	mux := http.NewServeMux()
-	mux.Handle(s.server.Handler())
+	path, handler := s.server.Handler()
+	mux.Handle(path, handler)
+	mux.Handle("/as/{node}"+path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		node := r.PathValue("node")
+		http.StripPrefix("/as/"+node, handler).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, node)))
+	}))
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	s.http = &http.Server{Handler: mux, Protocols: protocols, ReadTimeout: 10 * time.Second}

@@ -142,6 +142,23 @@ func (l *Leaders) Leader(shard sharding.ShardID) (node sharding.NodeID, self, kn
 	return "", false, false
 }
 
+// MayLead says whether another node may lead a shard. Where the replica here
+// knows the leader it is that one alone, else whoever has a replica by the
+// metadata: the coordinator's word is not asked for, which may be old, or of
+// nobody while there is none.
+func (l *Leaders) MayLead(node sharding.NodeID, shard sharding.ShardID) bool {
+	at, lead := l.at(shard), l.region.Lead(shard)
+	if lead.Self {
+		return false
+	}
+	if lead.Leader != 0 && at.here && l.stopped(shard) == sharding.NotStopped {
+		if leader, known := at.node(lead.Leader); known {
+			return leader == node
+		}
+	}
+	return slices.Contains(at.nodes, node)
+}
+
 // Candidates implements router.Leaders.
 func (l *Leaders) Candidates(shard sharding.ShardID) []sharding.NodeID {
 	at := l.at(shard)

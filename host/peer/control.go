@@ -217,6 +217,9 @@ func (s *controlService) Propose(ctx context.Context, r *connect.Request[peerv1.
 				return nil, err
 			}
 		}
+		if meta.Coordinates(r.Msg.GetCommand()) {
+			return nil, fmt.Errorf("%w: members and replicas are the coordinator's to decide on", ErrRefused)
+		}
 		result, err := s.peers.opts.Control.Propose(ctx, r.Msg.GetCommand())
 		return &peerv1.ProposeResponse{Result: result}, err
 	})

@@ -92,6 +92,14 @@ func TestNodesAreWhomTheyProve(t *testing.T) {
 		}
 	}
 
+	for name, command := range map[string][]byte{
+		"remove": meta.RemoveMember("c"), "down": meta.Down("c"), "drain": meta.SetDraining("c", 0, true), "place": meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"a"}}), "retire": meta.Retire(1, 2),
+	} {
+		if _, err := a.Propose(ctx, "b", command); !errors.Is(err, peer.ErrRefused) {
+			t.Errorf("a proposes to %s: %v", name, err)
+		}
+	}
+
 	// Who has the certificate of a and says that it is another node.
 	c.caller = peer.Hello{}
 	other := start(t, proven{dials: "b", serves: "b"}, "127.0.0.1:0", "c")

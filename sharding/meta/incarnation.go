@@ -2,6 +2,7 @@ package meta
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -17,6 +18,13 @@ const MaxIncarnationAhead = time.Hour
 func LatestIncarnation(now time.Time, known uint64) uint64 {
 	latest := max(uint64(now.UnixMilli()), known)
 	return latest + min(uint64(MaxIncarnationAhead.Milliseconds()), math.MaxUint64-latest)
+}
+
+// Coordinates says whether a command is one that the coordinator alone makes:
+// on what becomes of members and replicas. It carries these out where it is.
+func Coordinates(body []byte) bool {
+	c, err := decode(body)
+	return err == nil && slices.Contains([]string{opPlace, opSetStatus, opRemoveMember, opChange, opSetDraining}, c.Op)
 }
 
 // Admits returns the member that a command admits or puts, if it does.

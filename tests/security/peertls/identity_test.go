@@ -47,6 +47,9 @@ type forger struct {
 	t       *testing.T
 	config  *tls.Config
 	cluster string
+	node    string            // whose certificate it is
+	starts  map[string]uint64 // of the members
+	own     authority
 }
 
 // call calls a node as another one, and returns what comes of it.
@@ -88,7 +91,7 @@ func (f forger) call(to *testkit.Node, as string, incarnation uint64, path strin
 // members are the starts of the nodes that a node knows.
 func (f *forger) members(of *testkit.Node) map[string]uint64 {
 	f.t.Helper()
-	status, text := f.call(of, "n2", 1, probe, &peerv1.ProbeRequest{})
+	status, text := f.call(of, f.node, 1, probe, &peerv1.ProbeRequest{})
 	r := &peerv1.ProbeResponse{}
 	if err := protojson.Unmarshal([]byte(text), r); err != nil || status != http.StatusOK {
 		f.t.Fatalf("probe: %d, %s, %v", status, text, err)
@@ -112,7 +115,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	w.Start()
 	w.begin("counter")
 	w.goesOn("before anything is forged")
-	f := forger{t: t, config: as(own.pair(request("n2")), own)}
+	f := forger{t: t, config: as(own.pair(request("n2")), own), node: "n2"}
 	before := f.members(w.Node(0))
 	if len(before) != 3 {
 		t.Fatalf("members %v", before)

@@ -1,0 +1,88 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/rpctest"
+)
+
+// callerKey has the node that a call of a test comes from.
+type callerKey struct{}
+
+// byURL has clients call as whom their base URL names.
+func byURL(o *ServerOptions) {
+	o.Caller = func(ctx context.Context) sharding.NodeID {
+		node, _ := ctx.Value(callerKey{}).(string)
+		return sharding.NodeID(node)
+	}
+}
+
+// by is a client's connection to a site as a node.
+func (s *site) by(node string) func(*Options) {
+	return func(o *Options) {
+		connect := o.Connect
+		o.Connect = func(to sharding.NodeID) (*http.Client, string, error) {
+			client, base, err := connect(to)
+			return client, base + "/as/" + node, err
+		}
+	}
+}
+
+// TestDeliveriesOfWhoLeadsTheirShard: a node delivers messages of the shards
+// that it may lead. Whatever else it asks for goes through.
+func TestDeliveriesOfWhoLeadsTheirShard(t *testing.T) {
+	w := rpctest.New()
+	defer w.Close()
+	source := sharding.EntityID{Type: rpctest.Counter, ID: "source"}
+	var leader sharding.NodeID
+	n2 := newSite(t, "n2", w, newLeads("n2"), byURL, func(o *ServerOptions) {
+		o.MayLead = func(node sharding.NodeID, shard sharding.ShardID) bool {
+			return node == leader && shard == sharding.ShardOf(source, testShards)
+		}
+	})
+	to := toNode{newTestClient(t, newNetwork(t, n2), n2.by("n3")), "n2"}
+	deliver := func() error {
+		q := command("a", "add", amount(3))
+		q.Kind, q.Delivery = request.Deliver, &request.Delivery{Source: source, Number: 1}
+		run(t, to, q)
+		return q.Result.Err
+	}
+	for _, leader = range []sharding.NodeID{"", "n1"} {
+		if err := deliver(); !errors.Is(err, request.ErrNotReady) {
+			t.Errorf("a message of a shard that %q leads: %v", leader, err)
+		}
+	}
+	add := command("a", "add", amount(4))
+	if run(t, to, add); add.Result.Err != nil || w.Total("a") != 4 {
+		t.Errorf("a command: %v, total %d", add.Result.Err, w.Total("a"))
+	}
+	leader = "n3"
+	if err := deliver(); errors.Is(err, request.ErrNotReady) {
+		t.Errorf("a message of a shard that it leads: %v", err)
+	}
+}
+
+// TestStreamsOfAnotherNode: a node that names its streams as another one does
+// ends none of that one's.
+func TestStreamsOfAnotherNode(t *testing.T) {
+	w := rpctest.New()
+	defer w.Close()
+	n2 := newSite(t, "n2", w, newLeads("n2"), byURL)
+	net := newNetwork(t, n2)
+	for _, node := range []string{"n1", "n3"} {
+		q := command("a", "add", amount(1))
+		if run(t, toNode{newTestClient(t, net, n2.by(node)), "n2"}, q); q.Result.Err != nil {
+			t.Fatal(q.Result.Err)
+		}
+	}
+	n2.server.mu.Lock()
+	defer n2.server.mu.Unlock()
+	if len(n2.server.streams) != 2 || len(n2.server.open) != 2 {
+		t.Errorf("%d streams of %d names are open", len(n2.server.open), len(n2.server.streams))
+	}
+}
