@@ -37,11 +37,35 @@ func newEntityDelete(std cli.Stdio) *cobra.Command {
 }
 
 func newEntityClear(std cli.Stdio) *cobra.Command {
-	return cli.Order(std, "clear TYPE ID", "Forget an entity's faults; a parked one runs again at its next command", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+	var all bool
+	c := cli.Order(std, "clear TYPE [ID]", "Forget an entity's faults; a parked one runs again at its next command", 1, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		cleared := 0
+		for more := all; more; {
+			res, err := cli.Unary(ctx, s, s.EntityService.ClearTypeFaults, &entityv1.ClearTypeFaultsRequest{EntityType: args[0], Limit: clearAtOnce})
+			if err != nil {
+				return "", err
+			}
+			cleared += int(res.GetCleared())
+			more = res.GetMore()
+		}
+		if all {
+			return fmt.Sprintf("cleared %d", cleared), nil
+		}
 		_, err := cli.Unary(ctx, s, s.EntityService.ClearFaults, &entityv1.ClearFaultsRequest{EntityType: args[0], EntityId: args[1]})
 		return "cleared", err
 	})
+	cli.Before(c, func(args []string) error {
+		if all == (len(args) == 2) {
+			return cli.Usagef("name an entity, or all that are parked of the type: --all")
+		}
+		return nil
+	})
+	c.Flags().BoolVar(&all, "all", false, "those of the type that are parked, in all shards")
+	return c
 }
+
+// clearAtOnce is how many entities one call clears, within its time.
+const clearAtOnce = 1000
 
 func newEntitySkipTimer(std cli.Stdio) *cobra.Command {
 	var name cli.Named

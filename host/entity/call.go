@@ -187,7 +187,7 @@ func (c *core) fault(e *entity, r *request.Request, err error) {
 
 func (c *core) recordFault(e *entity, err error) {
 	e.noteError(err)
-	if e.extra.faults.Add(supervise.Rules{After: c.opts.ParkAfterFaults, For: c.opts.ParkFor}, c.now) {
+	if e.extra.faults.Add(supervise.Rules{After: c.opts.ParkAfterFaults, For: c.opts.ParkFor}, e.typ.Revision, c.now) {
 		e.shard.parked.Add(e, c.now)
 		c.stats.Parked++
 	}

@@ -327,7 +327,7 @@ func (c *core) revive(e *entity) {
 		}
 		return
 	}
-	if e.parked(c.now) && !e.turnAway() {
+	if c.parked(e) && !e.turnAway() {
 		c.revive(e)
 		return
 	}
@@ -408,7 +408,7 @@ func (c *core) inspect(e *entity, r *request.Request) {
 	switch {
 	case e.phase == inMemory:
 		info.Status, info.Module = "active", e.typ.Digest
-	case e.parked(c.now):
+	case c.parked(e):
 		info.Status, info.ParkedUntil = "parked", e.extra.faults.ParkedUntil()
 	case e.phase != cold:
 		info.Status = "loading"

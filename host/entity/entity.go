@@ -2,7 +2,6 @@ package entity
 
 import (
 	"strings"
-	"time"
 
 	"github.com/hostd/hostd/host/entity/resident"
 	"github.com/hostd/hostd/host/entity/supervise"
@@ -114,7 +113,15 @@ func (e *entity) clearFaults() {
 	}
 }
 
-func (e *entity) parked(now time.Time) bool { return e.extra != nil && e.extra.faults.Parked(now) }
+// parked reports that the entity is held back, for what its type did as it is
+// served now: one that is served otherwise since has a go.
+func (c *core) parked(e *entity) bool {
+	if e.extra == nil || !e.extra.faults.Parked(c.now) {
+		return false
+	}
+	t := c.opts.Types.Lookup(e.id.Type)
+	return t == nil || e.extra.faults.Under(t.Revision)
+}
 
 // turnAway refuses what waits for a parked entity, but for what a person does
 // about it: skipping its timer or deleting it takes its history and not the

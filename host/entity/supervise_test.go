@@ -37,6 +37,56 @@ func TestParkedEntitiesAreCleared(t *testing.T) {
 	}
 }
 
+// TestParkedEntitiesWakeForAnotherBinding: what was parked under a module, or
+// under limits, has a go as soon as it is served otherwise, and is parked again
+// after as many faults as at first.
+func TestParkedEntitiesWakeForAnotherBinding(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.ParkFor = time.Hour
+	w.ask(request.Command, "add", "a")
+	status := func() string { return w.ask(request.Inspect, "", "").Info.Status }
+	trap := func(times int, name string) {
+		t.Helper()
+		for i := range times {
+			var fault *request.GuestFaultError
+			if res := w.ask(request.Command, "trap", fmt.Sprint(name, i)); !errors.As(res.Err, &fault) {
+				t.Fatalf("fault %d: %v", i, res.Err)
+			}
+		}
+	}
+	listed := func() int {
+		t.Helper()
+		ids, err := (&Turns{core: w.core}).Parked(ParkedQuery{Shard: worldShard, Type: "tally", Limit: 9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(ids)
+	}
+	trap(3, "t")
+	if status() != "parked" || listed() != 1 {
+		t.Fatalf("it is %s, %d are listed", status(), listed())
+	}
+	w.serve(w.newest + 2)
+	if status() == "parked" || listed() != 0 {
+		t.Errorf("under another module it is %s, %d are listed", status(), listed())
+	}
+	trap(2, "u")
+	if status() == "parked" {
+		t.Error("it is parked for what it did under another module")
+	}
+	trap(1, "v")
+	if res := w.ask(request.Inspect, "", ""); res.Info.Status != "parked" || res.Info.Faults != 3 || !res.Info.ParkedUntil.Equal(w.core.now.Add(time.Hour)) || listed() != 1 {
+		t.Errorf("after as many faults again: %+v", res.Info)
+	}
+	w.serve(w.newest + 1) // the same module under other limits
+	if res := w.ask(request.Command, "add", "b"); res.Err != nil {
+		t.Errorf("a command: %+v", res)
+	}
+	if res := w.ask(request.Inspect, "", ""); res.Info.Faults != 0 || res.Info.Status == "parked" {
+		t.Errorf("in the end: %+v", res.Info)
+	}
+}
+
 // TestSkippedTimersNeverFire: a person cancels a timer whose command always
 // faults; the journal shows it, and the same request again does nothing more.
 func TestSkippedTimersNeverFire(t *testing.T) {

@@ -121,7 +121,7 @@ func (t *Turns) Parked(q ParkedQuery) (ids []string, err error) {
 		return nil, &sharding.NotLeaderError{Shard: q.Shard}
 	}
 	s.parked.Each(s.now, func(e *entity) {
-		if e.id.Type == q.Type && e.id.ID > q.After && strings.HasPrefix(e.id.ID, q.IDPrefix) {
+		if e.id.Type == q.Type && e.id.ID > q.After && strings.HasPrefix(e.id.ID, q.IDPrefix) && t.core.parked(e) {
 			ids = append(ids, e.id.ID)
 		}
 	})

@@ -235,3 +235,14 @@ type Module struct {
 	Manifest    json.RawMessage   // as the module gave it
 	Owners      map[string]string // subjects, by those types of it that are served
 }
+
+// Rebinding is a module that is to serve an entity type.
+type Rebinding struct {
+	EntityType string
+	Owner      string   // the subject that the type belongs to; empty for nobody
+	Types      []string // all that the module serves
+}
+
+// Allow says whether that may be, and to whom the type belongs from then on.
+// Nil allows it to everybody, and leaves the owner.
+type Allow func(ctx context.Context, r Rebinding) (owner string, err error)

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -12,11 +13,14 @@ import (
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/access"
 )
 
 // maxModuleBytes bounds a module, however it is uploaded.
@@ -186,6 +190,26 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 	return connect.NewResponse(&modulev1.RollbackResponse{Digest: now.Digest.String(), Revision: now.Revision}), nil
 }
 
+// SetOwner gives an entity type another owner.
+func (s *moduleService) SetOwner(ctx context.Context, r *connect.Request[modulev1.SetOwnerRequest]) (*connect.Response[modulev1.SetOwnerResponse], error) {
+	if owner := r.Msg.GetOwner(); owner != "" {
+		if err := access.CheckOwner(owner); err != nil {
+			return nil, status.Public(s.log, &InvalidRoleError{Reason: err.Error()})
+		}
+	}
+	err := s.modules.SetOwner(ctx, r.Msg.GetEntityType(), r.Msg.GetOwner(), func(ctx context.Context, was string) error {
+		if s.owners.roles == nil {
+			return nil
+		}
+		_, err := s.owners.roles.Own(ctx, r.Msg.GetEntityType(), was)
+		return err
+	})
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&modulev1.SetOwnerResponse{}), nil
+}
+
 func (s *moduleService) describe(ctx context.Context, m *Module) *modulev1.Module {
 	out := &modulev1.Module{
 		Digest:      m.Digest.String(),
@@ -245,4 +269,46 @@ func parseDigest(text string) (journal.Digest, error) {
 		return d, status.Argument("the digest is not 64 digits of lower-case hex")
 	}
 	return d, nil
+}
+
+// owners hold changes of entity types to those whose they are.
+type owners struct {
+	modules Modules
+	roles   *authorize.Authorizer // nil: everybody may do everything
+}
+
+// allow is for activations and rollbacks: who may deploy every type of the
+// module, and owns the one that it is to serve, may have it serve that.
+func (o owners) allow() Allow {
+	if o.roles == nil {
+		return nil
+	}
+	return func(ctx context.Context, r Rebinding) (string, error) {
+		for _, t := range r.Types {
+			if err := o.roles.Deploy(ctx, t); err != nil {
+				return "", err
+			}
+		}
+		return o.roles.Own(ctx, r.EntityType, r.Owner)
+	}
+}
+
+// check refuses who does not own the type. One that nothing serves is nobody's.
+func (o owners) check(ctx context.Context, entityType string) error {
+	owner, err := o.find(ctx, entityType)
+	if err == nil && o.roles != nil {
+		_, err = o.roles.Own(ctx, entityType, owner)
+	}
+	return err
+}
+
+func (o owners) find(ctx context.Context, entityType string) (string, error) {
+	if o.roles == nil || o.modules == nil || sharding.ValidateEntityType(entityType) != nil {
+		return "", nil
+	}
+	owner, err := o.modules.Owner(ctx, entityType)
+	if errors.Is(err, request.ErrUnknownType) {
+		return "", nil
+	}
+	return owner, err
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"log/slog"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -95,6 +96,18 @@ func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request
 			return status.Public(s.log, admission.ErrStopping)
 		}
 	}
+}
+
+// settingPrefix begins the keys of settings about entity types.
+const settingPrefix = "entity."
+
+// TypeSetting returns what a setting's key is about: entity.TYPE.NAME.
+func TypeSetting(key string) (entityType, name string, ok bool) {
+	rest, ok := strings.CutPrefix(key, settingPrefix)
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(rest, ".")
 }
 
 // difference returns what is new in the list against what was sent, and brings

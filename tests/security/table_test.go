@@ -60,6 +60,7 @@ var table = map[string]rule{
 	"/hostd.entity.v1.EntityService/HotEntities":       forClients,
 	"/hostd.entity.v1.EntityService/Passivate":         forClients,
 	"/hostd.entity.v1.EntityService/ClearFaults":       forClients,
+	"/hostd.entity.v1.EntityService/ClearTypeFaults":   forClients,
 	"/hostd.entity.v1.EntityService/SkipTimer":         forClients,
 	"/hostd.entity.v1.EntityService/Delete":            forClients,
 	"/hostd.entity.v1.EntityService/ListDeadLetters":   forClients,

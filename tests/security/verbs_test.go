@@ -29,6 +29,7 @@ var procedureVerbs = map[string]string{
 	"/hostd.entity.v1.EntityService/ListDeadLetters":   "read",
 	"/hostd.entity.v1.EntityService/Passivate":         "operate",
 	"/hostd.entity.v1.EntityService/ClearFaults":       "operate",
+	"/hostd.entity.v1.EntityService/ClearTypeFaults":   "operate",
 	"/hostd.entity.v1.EntityService/SkipTimer":         "operate",
 	"/hostd.entity.v1.EntityService/Delete":            "operate",
 	"/hostd.entity.v1.EntityService/RetryDeadLetter":   "operate",

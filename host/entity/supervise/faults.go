@@ -9,6 +9,7 @@ const faultsFor = time.Hour
 // Faults is what is remembered of an entity's. The zero value is nothing.
 type Faults struct {
 	inRow    int32
+	revision uint64 // of the binding that the row is of
 	last     string
 	parkedTo time.Time
 	until    int64 // when they are forgotten, unix nanoseconds
@@ -24,8 +25,13 @@ type Rules struct {
 // doubles.
 const mostDoublings = 10
 
-// Add counts a fault, and reports that the entity is parked for it.
-func (f *Faults) Add(rules Rules, now time.Time) (parked bool) {
+// Add counts a fault under a revision of the type's binding, and reports that
+// the entity is parked for it. Each revision has a row of its own: another
+// module or other limits may mend what failed.
+func (f *Faults) Add(rules Rules, revision uint64, now time.Time) (parked bool) {
+	if f.revision != revision {
+		f.inRow, f.parkedTo, f.revision = 0, time.Time{}, revision
+	}
 	f.inRow++
 	f.until = now.Add(faultsFor).UnixNano()
 	over := int(f.inRow) - rules.After
@@ -40,6 +46,9 @@ func (f *Faults) Add(rules Rules, now time.Time) (parked bool) {
 // Note keeps what went wrong last, a fault or not, with what the guest wrote
 // before.
 func (f *Faults) Note(err error) { f.last = text(err) }
+
+// Under reports that the row is of a revision of the type's binding.
+func (f *Faults) Under(revision uint64) bool { return f.revision == revision }
 
 // Last is what went wrong last.
 func (f *Faults) Last() string { return f.last }

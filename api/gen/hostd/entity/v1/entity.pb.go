@@ -2351,6 +2351,116 @@ func (*ClearFaultsResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{25}
 }
 
+// ClearTypeFaultsRequest names an entity type.
+type ClearTypeFaultsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entity type: 1 to 64 bytes of [a-z0-9-].
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// How many are cleared at most; 0 is 10,000.
+	Limit         uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearTypeFaultsRequest) Reset() {
+	*x = ClearTypeFaultsRequest{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearTypeFaultsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearTypeFaultsRequest) ProtoMessage() {}
+
+func (x *ClearTypeFaultsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearTypeFaultsRequest.ProtoReflect.Descriptor instead.
+func (*ClearTypeFaultsRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ClearTypeFaultsRequest) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *ClearTypeFaultsRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// ClearTypeFaultsResponse says what was done.
+type ClearTypeFaultsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entities that were parked and are not any more.
+	Cleared uint32 `protobuf:"varint,1,opt,name=cleared,proto3" json:"cleared,omitempty"`
+	// There are more: call again.
+	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearTypeFaultsResponse) Reset() {
+	*x = ClearTypeFaultsResponse{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearTypeFaultsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearTypeFaultsResponse) ProtoMessage() {}
+
+func (x *ClearTypeFaultsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearTypeFaultsResponse.ProtoReflect.Descriptor instead.
+func (*ClearTypeFaultsResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ClearTypeFaultsResponse) GetCleared() uint32 {
+	if x != nil {
+		return x.Cleared
+	}
+	return 0
+}
+
+func (x *ClearTypeFaultsResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 // SkipTimerRequest names a timer of an entity.
 type SkipTimerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2371,7 +2481,7 @@ type SkipTimerRequest struct {
 
 func (x *SkipTimerRequest) Reset() {
 	*x = SkipTimerRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2383,7 +2493,7 @@ func (x *SkipTimerRequest) String() string {
 func (*SkipTimerRequest) ProtoMessage() {}
 
 func (x *SkipTimerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2396,7 +2506,7 @@ func (x *SkipTimerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipTimerRequest.ProtoReflect.Descriptor instead.
 func (*SkipTimerRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{26}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SkipTimerRequest) GetEntityType() string {
@@ -2445,7 +2555,7 @@ type SkipTimerResponse struct {
 
 func (x *SkipTimerResponse) Reset() {
 	*x = SkipTimerResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2567,7 @@ func (x *SkipTimerResponse) String() string {
 func (*SkipTimerResponse) ProtoMessage() {}
 
 func (x *SkipTimerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2580,7 @@ func (x *SkipTimerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipTimerResponse.ProtoReflect.Descriptor instead.
 func (*SkipTimerResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{27}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SkipTimerResponse) GetSequence() uint64 {
@@ -2497,7 +2607,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2619,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2632,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{28}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteRequest) GetEntityType() string {
@@ -2564,7 +2674,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2686,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2699,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{29}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteResponse) GetSequence() uint64 {
@@ -2615,7 +2725,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2737,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2750,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{30}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListDeadLettersRequest) GetShardId() uint32 {
@@ -2678,7 +2788,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2690,7 +2800,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2703,7 +2813,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{31}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListDeadLettersResponse) GetLetters() []*DeadLetter {
@@ -2755,7 +2865,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2767,7 +2877,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2780,7 +2890,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{32}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeadLetter) GetId() string {
@@ -2878,7 +2988,7 @@ type RetryDeadLetterRequest struct {
 
 func (x *RetryDeadLetterRequest) Reset() {
 	*x = RetryDeadLetterRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +3000,7 @@ func (x *RetryDeadLetterRequest) String() string {
 func (*RetryDeadLetterRequest) ProtoMessage() {}
 
 func (x *RetryDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +3013,7 @@ func (x *RetryDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*RetryDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{33}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RetryDeadLetterRequest) GetId() string {
@@ -2923,7 +3033,7 @@ type RetryDeadLetterResponse struct {
 
 func (x *RetryDeadLetterResponse) Reset() {
 	*x = RetryDeadLetterResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2935,7 +3045,7 @@ func (x *RetryDeadLetterResponse) String() string {
 func (*RetryDeadLetterResponse) ProtoMessage() {}
 
 func (x *RetryDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2948,7 +3058,7 @@ func (x *RetryDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*RetryDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{34}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{36}
 }
 
 // DiscardDeadLetterRequest names a dead letter.
@@ -2962,7 +3072,7 @@ type DiscardDeadLetterRequest struct {
 
 func (x *DiscardDeadLetterRequest) Reset() {
 	*x = DiscardDeadLetterRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3084,7 @@ func (x *DiscardDeadLetterRequest) String() string {
 func (*DiscardDeadLetterRequest) ProtoMessage() {}
 
 func (x *DiscardDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3097,7 @@ func (x *DiscardDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{35}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DiscardDeadLetterRequest) GetId() string {
@@ -3006,7 +3116,7 @@ type DiscardDeadLetterResponse struct {
 
 func (x *DiscardDeadLetterResponse) Reset() {
 	*x = DiscardDeadLetterResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3018,7 +3128,7 @@ func (x *DiscardDeadLetterResponse) String() string {
 func (*DiscardDeadLetterResponse) ProtoMessage() {}
 
 func (x *DiscardDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3031,7 +3141,7 @@ func (x *DiscardDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{36}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{38}
 }
 
 // HotEntitiesRequest asks for the entities that are asked for most.
@@ -3045,7 +3155,7 @@ type HotEntitiesRequest struct {
 
 func (x *HotEntitiesRequest) Reset() {
 	*x = HotEntitiesRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3057,7 +3167,7 @@ func (x *HotEntitiesRequest) String() string {
 func (*HotEntitiesRequest) ProtoMessage() {}
 
 func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3070,7 +3180,7 @@ func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesRequest.ProtoReflect.Descriptor instead.
 func (*HotEntitiesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{37}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HotEntitiesRequest) GetLimit() uint32 {
@@ -3094,7 +3204,7 @@ type HotEntitiesResponse struct {
 
 func (x *HotEntitiesResponse) Reset() {
 	*x = HotEntitiesResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +3216,7 @@ func (x *HotEntitiesResponse) String() string {
 func (*HotEntitiesResponse) ProtoMessage() {}
 
 func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +3229,7 @@ func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesResponse.ProtoReflect.Descriptor instead.
 func (*HotEntitiesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{38}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HotEntitiesResponse) GetEntities() []*HotEntitiesResponse_Entity {
@@ -3149,7 +3259,7 @@ type SendStreamRequest_Item struct {
 
 func (x *SendStreamRequest_Item) Reset() {
 	*x = SendStreamRequest_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3271,7 @@ func (x *SendStreamRequest_Item) String() string {
 func (*SendStreamRequest_Item) ProtoMessage() {}
 
 func (x *SendStreamRequest_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3209,7 +3319,7 @@ type SendStreamResponse_Item struct {
 
 func (x *SendStreamResponse_Item) Reset() {
 	*x = SendStreamResponse_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3221,7 +3331,7 @@ func (x *SendStreamResponse_Item) String() string {
 func (*SendStreamResponse_Item) ProtoMessage() {}
 
 func (x *SendStreamResponse_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3304,7 +3414,7 @@ type ListEntitiesResponse_Entity struct {
 
 func (x *ListEntitiesResponse_Entity) Reset() {
 	*x = ListEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3316,7 +3426,7 @@ func (x *ListEntitiesResponse_Entity) String() string {
 func (*ListEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3385,7 +3495,7 @@ type HotEntitiesResponse_Entity struct {
 
 func (x *HotEntitiesResponse_Entity) Reset() {
 	*x = HotEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3397,7 +3507,7 @@ func (x *HotEntitiesResponse_Entity) String() string {
 func (*HotEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3410,7 +3520,7 @@ func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
 func (*HotEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{38, 0}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{40, 0}
 }
 
 func (x *HotEntitiesResponse_Entity) GetEntityType() string {
@@ -3662,7 +3772,14 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\"\x15\n" +
-	"\x13ClearFaultsResponse\"\x9d\x03\n" +
+	"\x13ClearFaultsResponse\"r\n" +
+	"\x16ClearTypeFaultsRequest\x128\n" +
+	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
+	"entityType\x12\x1e\n" +
+	"\x05limit\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\x90NR\x05limit\"G\n" +
+	"\x17ClearTypeFaultsResponse\x12\x18\n" +
+	"\acleared\x18\x01 \x01(\rR\acleared\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\x9d\x03\n" +
 	"\x10SkipTimerRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
@@ -3733,7 +3850,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"fuel_share\x18\b \x01(\x01R\tfuelShare**\n" +
 	"\vConsistency\x12\x10\n" +
 	"\fLINEARIZABLE\x10\x00\x12\t\n" +
-	"\x05STALE\x10\x012\xff\v\n" +
+	"\x05STALE\x10\x012\xeb\f\n" +
 	"\rEntityService\x12I\n" +
 	"\x04Send\x12\x1c.hostd.entity.v1.SendRequest\x1a\x1d.hostd.entity.v1.SendResponse\"\x04\xf0\xe4\x19\x01\x12_\n" +
 	"\n" +
@@ -3747,7 +3864,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\fListEntities\x12$.hostd.entity.v1.ListEntitiesRequest\x1a%.hostd.entity.v1.ListEntitiesResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12a\n" +
 	"\vHotEntities\x12#.hostd.entity.v1.HotEntitiesRequest\x1a$.hostd.entity.v1.HotEntitiesResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12X\n" +
 	"\tPassivate\x12!.hostd.entity.v1.PassivateRequest\x1a\".hostd.entity.v1.PassivateResponse\"\x04\xf0\xe4\x19\x04\x12^\n" +
-	"\vClearFaults\x12#.hostd.entity.v1.ClearFaultsRequest\x1a$.hostd.entity.v1.ClearFaultsResponse\"\x04\xf0\xe4\x19\x04\x12X\n" +
+	"\vClearFaults\x12#.hostd.entity.v1.ClearFaultsRequest\x1a$.hostd.entity.v1.ClearFaultsResponse\"\x04\xf0\xe4\x19\x04\x12j\n" +
+	"\x0fClearTypeFaults\x12'.hostd.entity.v1.ClearTypeFaultsRequest\x1a(.hostd.entity.v1.ClearTypeFaultsResponse\"\x04\xf0\xe4\x19\x04\x12X\n" +
 	"\tSkipTimer\x12!.hostd.entity.v1.SkipTimerRequest\x1a\".hostd.entity.v1.SkipTimerResponse\"\x04\xf0\xe4\x19\x04\x12O\n" +
 	"\x06Delete\x12\x1e.hostd.entity.v1.DeleteRequest\x1a\x1f.hostd.entity.v1.DeleteResponse\"\x04\xf0\xe4\x19\x04\x12m\n" +
 	"\x0fListDeadLetters\x12'.hostd.entity.v1.ListDeadLettersRequest\x1a(.hostd.entity.v1.ListDeadLettersResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12j\n" +
@@ -3767,7 +3885,7 @@ func file_hostd_entity_v1_entity_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_entity_v1_entity_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(Consistency)(0),                    // 0: hostd.entity.v1.Consistency
 	(*SendRequest)(nil),                 // 1: hostd.entity.v1.SendRequest
@@ -3796,50 +3914,52 @@ var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(*PassivateResponse)(nil),           // 24: hostd.entity.v1.PassivateResponse
 	(*ClearFaultsRequest)(nil),          // 25: hostd.entity.v1.ClearFaultsRequest
 	(*ClearFaultsResponse)(nil),         // 26: hostd.entity.v1.ClearFaultsResponse
-	(*SkipTimerRequest)(nil),            // 27: hostd.entity.v1.SkipTimerRequest
-	(*SkipTimerResponse)(nil),           // 28: hostd.entity.v1.SkipTimerResponse
-	(*DeleteRequest)(nil),               // 29: hostd.entity.v1.DeleteRequest
-	(*DeleteResponse)(nil),              // 30: hostd.entity.v1.DeleteResponse
-	(*ListDeadLettersRequest)(nil),      // 31: hostd.entity.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),     // 32: hostd.entity.v1.ListDeadLettersResponse
-	(*DeadLetter)(nil),                  // 33: hostd.entity.v1.DeadLetter
-	(*RetryDeadLetterRequest)(nil),      // 34: hostd.entity.v1.RetryDeadLetterRequest
-	(*RetryDeadLetterResponse)(nil),     // 35: hostd.entity.v1.RetryDeadLetterResponse
-	(*DiscardDeadLetterRequest)(nil),    // 36: hostd.entity.v1.DiscardDeadLetterRequest
-	(*DiscardDeadLetterResponse)(nil),   // 37: hostd.entity.v1.DiscardDeadLetterResponse
-	(*HotEntitiesRequest)(nil),          // 38: hostd.entity.v1.HotEntitiesRequest
-	(*HotEntitiesResponse)(nil),         // 39: hostd.entity.v1.HotEntitiesResponse
-	(*SendStreamRequest_Item)(nil),      // 40: hostd.entity.v1.SendStreamRequest.Item
-	(*SendStreamResponse_Item)(nil),     // 41: hostd.entity.v1.SendStreamResponse.Item
-	(*ListEntitiesResponse_Entity)(nil), // 42: hostd.entity.v1.ListEntitiesResponse.Entity
-	(*HotEntitiesResponse_Entity)(nil),  // 43: hostd.entity.v1.HotEntitiesResponse.Entity
-	(*structpb.Value)(nil),              // 44: google.protobuf.Value
-	(*anypb.Any)(nil),                   // 45: google.protobuf.Any
-	(*timestamppb.Timestamp)(nil),       // 46: google.protobuf.Timestamp
+	(*ClearTypeFaultsRequest)(nil),      // 27: hostd.entity.v1.ClearTypeFaultsRequest
+	(*ClearTypeFaultsResponse)(nil),     // 28: hostd.entity.v1.ClearTypeFaultsResponse
+	(*SkipTimerRequest)(nil),            // 29: hostd.entity.v1.SkipTimerRequest
+	(*SkipTimerResponse)(nil),           // 30: hostd.entity.v1.SkipTimerResponse
+	(*DeleteRequest)(nil),               // 31: hostd.entity.v1.DeleteRequest
+	(*DeleteResponse)(nil),              // 32: hostd.entity.v1.DeleteResponse
+	(*ListDeadLettersRequest)(nil),      // 33: hostd.entity.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),     // 34: hostd.entity.v1.ListDeadLettersResponse
+	(*DeadLetter)(nil),                  // 35: hostd.entity.v1.DeadLetter
+	(*RetryDeadLetterRequest)(nil),      // 36: hostd.entity.v1.RetryDeadLetterRequest
+	(*RetryDeadLetterResponse)(nil),     // 37: hostd.entity.v1.RetryDeadLetterResponse
+	(*DiscardDeadLetterRequest)(nil),    // 38: hostd.entity.v1.DiscardDeadLetterRequest
+	(*DiscardDeadLetterResponse)(nil),   // 39: hostd.entity.v1.DiscardDeadLetterResponse
+	(*HotEntitiesRequest)(nil),          // 40: hostd.entity.v1.HotEntitiesRequest
+	(*HotEntitiesResponse)(nil),         // 41: hostd.entity.v1.HotEntitiesResponse
+	(*SendStreamRequest_Item)(nil),      // 42: hostd.entity.v1.SendStreamRequest.Item
+	(*SendStreamResponse_Item)(nil),     // 43: hostd.entity.v1.SendStreamResponse.Item
+	(*ListEntitiesResponse_Entity)(nil), // 44: hostd.entity.v1.ListEntitiesResponse.Entity
+	(*HotEntitiesResponse_Entity)(nil),  // 45: hostd.entity.v1.HotEntitiesResponse.Entity
+	(*structpb.Value)(nil),              // 46: google.protobuf.Value
+	(*anypb.Any)(nil),                   // 47: google.protobuf.Any
+	(*timestamppb.Timestamp)(nil),       // 48: google.protobuf.Timestamp
 }
 var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
-	44, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
-	44, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
-	40, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
-	41, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
-	45, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
-	44, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
+	46, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
+	46, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
+	42, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
+	43, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
+	47, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
+	46, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
 	0,  // 6: hostd.entity.v1.QueryRequest.consistency:type_name -> hostd.entity.v1.Consistency
-	44, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
-	44, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
-	46, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	44, // 10: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
-	46, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	46, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
+	46, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
+	48, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	46, // 10: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
+	48, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
 	18, // 12: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
 	17, // 13: hostd.entity.v1.GetEntityResponse.acts:type_name -> hostd.entity.v1.Act
-	46, // 14: hostd.entity.v1.GetEntityResponse.parked_until:type_name -> google.protobuf.Timestamp
-	46, // 15: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
-	46, // 16: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
-	44, // 17: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
-	42, // 18: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
-	33, // 19: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
-	46, // 20: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
-	43, // 21: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
+	48, // 14: hostd.entity.v1.GetEntityResponse.parked_until:type_name -> google.protobuf.Timestamp
+	48, // 15: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
+	48, // 16: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
+	46, // 17: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
+	44, // 18: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
+	35, // 19: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
+	48, // 20: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
+	45, // 21: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
 	1,  // 22: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
 	2,  // 23: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
 	5,  // 24: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
@@ -3851,32 +3971,34 @@ var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
 	15, // 30: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
 	19, // 31: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
 	21, // 32: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
-	38, // 33: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
+	40, // 33: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
 	23, // 34: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
 	25, // 35: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
-	27, // 36: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
-	29, // 37: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
-	31, // 38: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
-	34, // 39: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
-	36, // 40: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
-	2,  // 41: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
-	4,  // 42: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
-	10, // 43: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
-	12, // 44: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
-	14, // 45: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
-	16, // 46: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
-	20, // 47: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
-	22, // 48: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
-	39, // 49: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
-	24, // 50: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
-	26, // 51: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
-	28, // 52: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
-	30, // 53: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
-	32, // 54: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
-	35, // 55: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
-	37, // 56: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
-	41, // [41:57] is the sub-list for method output_type
-	25, // [25:41] is the sub-list for method input_type
+	27, // 36: hostd.entity.v1.EntityService.ClearTypeFaults:input_type -> hostd.entity.v1.ClearTypeFaultsRequest
+	29, // 37: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
+	31, // 38: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
+	33, // 39: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
+	36, // 40: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
+	38, // 41: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
+	2,  // 42: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
+	4,  // 43: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
+	10, // 44: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
+	12, // 45: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
+	14, // 46: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
+	16, // 47: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
+	20, // 48: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
+	22, // 49: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
+	41, // 50: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
+	24, // 51: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
+	26, // 52: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
+	28, // 53: hostd.entity.v1.EntityService.ClearTypeFaults:output_type -> hostd.entity.v1.ClearTypeFaultsResponse
+	30, // 54: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
+	32, // 55: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
+	34, // 56: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
+	37, // 57: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
+	39, // 58: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
+	42, // [42:59] is the sub-list for method output_type
+	25, // [25:42] is the sub-list for method input_type
 	25, // [25:25] is the sub-list for extension type_name
 	25, // [25:25] is the sub-list for extension extendee
 	0,  // [0:25] is the sub-list for field type_name
@@ -3916,7 +4038,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 		(*GetStateResponse_Json)(nil),
 		(*GetStateResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[40].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[42].OneofWrappers = []any{
 		(*SendStreamResponse_Item_Response)(nil),
 		(*SendStreamResponse_Item_Error)(nil),
 	}
@@ -3926,7 +4048,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_entity_v1_entity_proto_rawDesc), len(file_hostd_entity_v1_entity_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   43,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -87,6 +87,9 @@ const (
 	// EntityServiceClearFaultsProcedure is the fully-qualified name of the EntityService's ClearFaults
 	// RPC.
 	EntityServiceClearFaultsProcedure = "/hostd.entity.v1.EntityService/ClearFaults"
+	// EntityServiceClearTypeFaultsProcedure is the fully-qualified name of the EntityService's
+	// ClearTypeFaults RPC.
+	EntityServiceClearTypeFaultsProcedure = "/hostd.entity.v1.EntityService/ClearTypeFaults"
 	// EntityServiceSkipTimerProcedure is the fully-qualified name of the EntityService's SkipTimer RPC.
 	EntityServiceSkipTimerProcedure = "/hostd.entity.v1.EntityService/SkipTimer"
 	// EntityServiceDeleteProcedure is the fully-qualified name of the EntityService's Delete RPC.
@@ -145,6 +148,9 @@ type EntityServiceClient interface {
 	// ClearFaults forgets what went wrong with an entity: a parked one runs again
 	// at its next command.
 	ClearFaults(context.Context, *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error)
+	// ClearTypeFaults is ClearFaults for all parked entities of a type, wherever
+	// their shards are led.
+	ClearTypeFaults(context.Context, *connect.Request[v1.ClearTypeFaultsRequest]) (*connect.Response[v1.ClearTypeFaultsResponse], error)
 	// SkipTimer cancels a timer, for when its command fails again and again. It
 	// leaves a record without events. A timer that is not set is no error.
 	SkipTimer(context.Context, *connect.Request[v1.SkipTimerRequest]) (*connect.Response[v1.SkipTimerResponse], error)
@@ -249,6 +255,12 @@ func NewEntityServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(entityServiceMethods.ByName("ClearFaults")),
 			connect.WithClientOptions(opts...),
 		),
+		clearTypeFaults: connect.NewClient[v1.ClearTypeFaultsRequest, v1.ClearTypeFaultsResponse](
+			httpClient,
+			baseURL+EntityServiceClearTypeFaultsProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("ClearTypeFaults")),
+			connect.WithClientOptions(opts...),
+		),
 		skipTimer: connect.NewClient[v1.SkipTimerRequest, v1.SkipTimerResponse](
 			httpClient,
 			baseURL+EntityServiceSkipTimerProcedure,
@@ -296,6 +308,7 @@ type entityServiceClient struct {
 	hotEntities       *connect.Client[v1.HotEntitiesRequest, v1.HotEntitiesResponse]
 	passivate         *connect.Client[v1.PassivateRequest, v1.PassivateResponse]
 	clearFaults       *connect.Client[v1.ClearFaultsRequest, v1.ClearFaultsResponse]
+	clearTypeFaults   *connect.Client[v1.ClearTypeFaultsRequest, v1.ClearTypeFaultsResponse]
 	skipTimer         *connect.Client[v1.SkipTimerRequest, v1.SkipTimerResponse]
 	delete            *connect.Client[v1.DeleteRequest, v1.DeleteResponse]
 	listDeadLetters   *connect.Client[v1.ListDeadLettersRequest, v1.ListDeadLettersResponse]
@@ -356,6 +369,11 @@ func (c *entityServiceClient) Passivate(ctx context.Context, req *connect.Reques
 // ClearFaults calls hostd.entity.v1.EntityService.ClearFaults.
 func (c *entityServiceClient) ClearFaults(ctx context.Context, req *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error) {
 	return c.clearFaults.CallUnary(ctx, req)
+}
+
+// ClearTypeFaults calls hostd.entity.v1.EntityService.ClearTypeFaults.
+func (c *entityServiceClient) ClearTypeFaults(ctx context.Context, req *connect.Request[v1.ClearTypeFaultsRequest]) (*connect.Response[v1.ClearTypeFaultsResponse], error) {
+	return c.clearTypeFaults.CallUnary(ctx, req)
 }
 
 // SkipTimer calls hostd.entity.v1.EntityService.SkipTimer.
@@ -426,6 +444,9 @@ type EntityServiceHandler interface {
 	// ClearFaults forgets what went wrong with an entity: a parked one runs again
 	// at its next command.
 	ClearFaults(context.Context, *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error)
+	// ClearTypeFaults is ClearFaults for all parked entities of a type, wherever
+	// their shards are led.
+	ClearTypeFaults(context.Context, *connect.Request[v1.ClearTypeFaultsRequest]) (*connect.Response[v1.ClearTypeFaultsResponse], error)
 	// SkipTimer cancels a timer, for when its command fails again and again. It
 	// leaves a record without events. A timer that is not set is no error.
 	SkipTimer(context.Context, *connect.Request[v1.SkipTimerRequest]) (*connect.Response[v1.SkipTimerResponse], error)
@@ -526,6 +547,12 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(entityServiceMethods.ByName("ClearFaults")),
 		connect.WithHandlerOptions(opts...),
 	)
+	entityServiceClearTypeFaultsHandler := connect.NewUnaryHandler(
+		EntityServiceClearTypeFaultsProcedure,
+		svc.ClearTypeFaults,
+		connect.WithSchema(entityServiceMethods.ByName("ClearTypeFaults")),
+		connect.WithHandlerOptions(opts...),
+	)
 	entityServiceSkipTimerHandler := connect.NewUnaryHandler(
 		EntityServiceSkipTimerProcedure,
 		svc.SkipTimer,
@@ -581,6 +608,8 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 			entityServicePassivateHandler.ServeHTTP(w, r)
 		case EntityServiceClearFaultsProcedure:
 			entityServiceClearFaultsHandler.ServeHTTP(w, r)
+		case EntityServiceClearTypeFaultsProcedure:
+			entityServiceClearTypeFaultsHandler.ServeHTTP(w, r)
 		case EntityServiceSkipTimerProcedure:
 			entityServiceSkipTimerHandler.ServeHTTP(w, r)
 		case EntityServiceDeleteProcedure:
@@ -642,6 +671,10 @@ func (UnimplementedEntityServiceHandler) Passivate(context.Context, *connect.Req
 
 func (UnimplementedEntityServiceHandler) ClearFaults(context.Context, *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ClearFaults is not implemented"))
+}
+
+func (UnimplementedEntityServiceHandler) ClearTypeFaults(context.Context, *connect.Request[v1.ClearTypeFaultsRequest]) (*connect.Response[v1.ClearTypeFaultsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ClearTypeFaults is not implemented"))
 }
 
 func (UnimplementedEntityServiceHandler) SkipTimer(context.Context, *connect.Request[v1.SkipTimerRequest]) (*connect.Response[v1.SkipTimerResponse], error) {
