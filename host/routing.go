@@ -97,10 +97,14 @@ func (n *Node) openRequests(context.Context) (err error) {
 		return err
 	}
 	n.lifecycle.add("router", n.routing.router.Close)
-	server, err := forward.NewServer(forward.ServerOptions{
+	serving := forward.ServerOptions{
 		Local: n.region, Leaders: n.routing.leaders, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Logger: n.logger,
 		Caller: func(ctx context.Context) sharding.NodeID { return peer.CallerOf(ctx).Node }, MayLead: n.routing.leaders.MayLead,
-	})
+	}
+	if n.roles != nil {
+		serving.Allows = n.roles.Passed
+	}
+	server, err := forward.NewServer(serving)
 	if err != nil {
 		return err
 	}

@@ -137,6 +137,7 @@ func TestResultsAreTheGeneratedTypes(t *testing.T) {
 		{Err: &sharding.NotLeaderError{Shard: 3, Term: 9, Leader: "n2"}},
 		{Err: fmt.Errorf("append: %w", request.ErrNotApplied)},
 		{Err: &request.GapError{Wanted: 7}},
+		{Err: &request.DeniedError{Verb: "invoke", EntityType: "counter", Message: "no"}},
 	} {
 		var failure []byte
 		if r.Err != nil {

@@ -25,6 +25,7 @@ const (
 	tagErrTerm     = 8 << 3
 	tagErrLeader   = 9<<3 | 2
 	tagErrWait     = 10 << 3
+	tagErrType     = 11<<3 | 2
 )
 
 // maxErrorText is where the text of an error is cut.
@@ -55,6 +56,7 @@ func appendError(dst []byte, err error) []byte {
 		module    *request.InvalidModuleError
 		rate      *request.RateLimitedError
 		gap       *request.GapError
+		denied    *request.DeniedError
 	)
 	switch {
 	case o.Err == err:
@@ -69,6 +71,9 @@ func appendError(dst []byte, err error) []byte {
 		return appendVarint(appendVarint(dst, tagErrExpected, uint64(mismatch.Expected)), tagErrActual, uint64(mismatch.Actual))
 	case errors.As(err, &gap):
 		return appendVarint(dst, tagErrExpected, gap.Wanted)
+	case errors.As(err, &denied):
+		dst = appendBytes(appendBytes(dst, tagErrCode, denied.Verb), tagErrMessage, cutText(denied.Message))
+		return appendBytes(dst, tagErrType, denied.EntityType)
 	case errors.As(err, &fault):
 		return appendBytes(dst, tagErrMessage, fault.Message)
 	case errors.As(err, &module):
@@ -86,7 +91,7 @@ func cutText(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxErr
 // parseError decodes an error. The second one says that it does not decode.
 func parseError(b []byte) (failure, malformed error) {
 	var kind uint64
-	var text, code, message string
+	var text, code, message, entityType string
 	var mismatch request.SequenceMismatchError
 	var notLeader sharding.NotLeaderError
 	var wait time.Duration
@@ -110,6 +115,8 @@ func parseError(b []byte) (failure, malformed error) {
 			notLeader.Term = sharding.Term(n)
 		case tagErrLeader:
 			notLeader.Leader = sharding.NodeID(b)
+		case tagErrType:
+			entityType = string(b)
 		case tagErrWait:
 			wait = time.Duration(min(n, uint64(time.Minute)))
 		}
@@ -123,6 +130,8 @@ func parseError(b []byte) (failure, malformed error) {
 		return &notLeader, nil
 	case request.WireRejected:
 		return &request.RejectedError{Code: code, Message: message}, nil
+	case request.WireDenied:
+		return &request.DeniedError{Verb: code, EntityType: entityType, Message: message}, nil
 	case request.WireMismatch:
 		return &mismatch, nil
 	case request.WireGap:

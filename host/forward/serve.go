@@ -159,6 +159,9 @@ func (st *serverStream) submit(b *batch) error {
 		it := &b.items[i]
 		it.req.Done, it.req.Tag = b, uint64(i)
 		if it.req.Result.Err = st.refusal(it); it.req.Result.Err == nil {
+			it.req.Result.Err = st.server.opts.Allows(&it.req)
+		}
+		if it.req.Result.Err == nil {
 			b.submit = append(b.submit, &it.req)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/sharding"
 )
@@ -30,6 +31,9 @@ type ServerOptions struct {
 	// MayLead says whether a node may lead a shard, by all that is known here:
 	// nobody else delivers the messages of its entities. nil: whoever calls may.
 	MayLead func(node sharding.NodeID, shard sharding.ShardID) bool
+	// Allows says why the caller of a request may not make it, and does not
+	// block; nil lets all.
+	Allows func(*request.Request) error
 
 	// StreamRequests and StreamBytes bound what one stream has that is not
 	// answered (16,384; 32 MiB); the server stops reading there.
@@ -72,6 +76,9 @@ func NewServer(opts ServerOptions) (*Server, error) {
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Allows == nil {
+		opts.Allows = func(*request.Request) error { return nil }
 	}
 	if opts.Clock == nil {
 		opts.Clock = time.Now

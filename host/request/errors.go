@@ -103,6 +103,21 @@ var (
 	ErrOverloaded = errors.New("the server has too many calls in flight")
 )
 
+// ErrRolesUnknown: the node does not know the roles of its cluster yet, or not
+// those by which another node has decided, so that it cannot tell who may do
+// what. Retry after a moment.
+var ErrRolesUnknown = errors.New("the node has not caught up with the roles of its cluster yet; retry after a moment")
+
+// DeniedError: the roles of who makes the request do not allow it. Message says
+// who it is and what was asked.
+type DeniedError struct {
+	Verb       string
+	EntityType string // empty where it is about none
+	Message    string
+}
+
+func (e *DeniedError) Error() string { return e.Message }
+
 // RejectedError is the handler's own refusal.
 type RejectedError struct{ Code, Message string }
 

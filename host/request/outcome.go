@@ -74,6 +74,7 @@ const (
 	WireModule      = 6
 	WireRateLimited = 7
 	WireGap         = 8
+	WireDenied      = 65
 )
 
 // Outcomes are the errors that end requests, here and at other nodes. Of an
@@ -82,6 +83,7 @@ var Outcomes = []Outcome{
 	{has: is[*RateLimitedError], Wire: WireRateLimited, Code: ResourceExhausted, Retry: ToldByAny},
 	{has: is[*RejectedError], Wire: WireRejected, Code: FailedPrecondition, Retry: FinalAlone},
 	{has: is[*SequenceMismatchError], Wire: WireMismatch, Code: FailedPrecondition, Retry: Final},
+	{has: is[*DeniedError], Wire: WireDenied, Code: PermissionDenied, Retry: ToldByAny},
 	{has: is[*GapError], Wire: WireGap, Code: Unavailable},
 	{has: is[*GuestFaultError], Wire: WireGuestFault, Code: Internal, Retry: FinalAlone},
 	{has: is[*InvalidModuleError], Wire: WireModule, Code: InvalidArgument},
@@ -119,6 +121,7 @@ var Outcomes = []Outcome{
 	{Err: ErrSuspended, Wire: 47, Code: FailedPrecondition},
 	{Err: ErrInternalCommand, Wire: 48, Code: PermissionDenied}, // whatever an earlier attempt did
 	{Err: ErrNotAccepted, Wire: 70, Code: FailedPrecondition, Retry: FinalAlone},
+	{Err: ErrRolesUnknown, Wire: 66, Code: Unavailable, Retry: ToldByAny},
 	{has: is[*sharding.NotLeaderError], Wire: WireNotLeader, Code: Unavailable, Retry: Resend},
 }
 

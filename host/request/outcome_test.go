@@ -52,7 +52,7 @@ func TestEveryErrorHasAnOutcome(t *testing.T) {
 	numbers := map[uint64]bool{}
 	for i := range Outcomes {
 		o := &Outcomes[i]
-		if numbers[o.Wire] || (o.Err == nil) != (o.Wire < 16) || o.Code == 0 || (o.Err == nil) == (o.has == nil) {
+		if numbers[o.Wire] || (o.Err == nil) != (o.Wire < 16 || o.Wire == WireDenied) || o.Code == 0 || (o.Err == nil) == (o.has == nil) {
 			t.Errorf("%+v: a number that is used twice or reserved, no code, or both a sentinel and data", o)
 		}
 		numbers[o.Wire] = true

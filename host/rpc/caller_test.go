@@ -1,8 +1,12 @@
 package rpc_test
 
 import (
+	"context"
+	"fmt"
+	"net"
 	"net/http"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -11,6 +15,8 @@ import (
 	"github.com/hostd/hostd/host/authz"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/sharding/access"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
@@ -71,4 +77,74 @@ func TestRequestsSayWhoseTheyAre(t *testing.T) {
 		t.Fatalf("the roles have revision %d", revision)
 	}
 	check(t, "root", g.entitiesAs("root"), `{"kind":"token","name":"root","roles":1}`)
+}
+
+// TestWhatNodesPassOnIsDecidedAgain: what comes as from another node is held to
+// the roles of whom that one names. On the listener for clients nobody is
+// named, and who is not named may do nothing.
+func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
+	var g *guarded
+	between := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.server.ForPeers().ServeHTTP(w, r) })
+	g = guard(t, rpc.Options{Internal: map[string]http.Handler{leaderproxy.Path: between}}, "root", "ann")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- g.server.ServePeers(l) }()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := g.server.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	defer h2.CloseIdleConnections()
+	g.begin(t)
+	g.role(t, "clerk", access.Rule{Effect: access.Allow, Verbs: []string{access.Read}, Types: []string{"counter"}, IDPrefixes: []string{"${principal.name}/"}})
+	g.bind(t, "token:ann", "clerk")
+	if _, err := g.entitiesAs("root").Send(t.Context(), connect.NewRequest(add("ann/1", 1))); err != nil {
+		t.Fatal(err)
+	}
+	call := func(listener, says, id string) map[string]error {
+		url := map[string]string{"clients": g.url, "nodes": "http://" + l.Addr().String()}[listener]
+		c := entityv1connect.NewEntityServiceClient(&http.Client{Transport: forger{says, h2}}, url+"/hostd.hop")
+		_, get := c.GetEntity(t.Context(), connect.NewRequest(&entityv1.GetEntityRequest{EntityType: rpctest.Counter, EntityId: id}))
+		events, read := c.ReadEvents(t.Context(), connect.NewRequest(&entityv1.ReadEventsRequest{EntityType: rpctest.Counter, EntityId: id}))
+		if read == nil {
+			for events.Receive() {
+			}
+			read = events.Err()
+			_ = events.Close() // it has ended
+		}
+		return map[string]error{"GetEntity": get, "ReadEvents": read}
+	}
+	root, ann := `{"kind":"token","name":"root"}`, `{"kind":"token","name":"ann"}`
+	revision := g.auth.Revision()
+	for _, c := range []struct {
+		listener, says, id string
+		want               connect.Code
+	}{
+		{"nodes", root, "ann/1", 0},
+		{"nodes", ann, "ann/1", 0},
+		{"nodes", ann, "bo/1", connect.CodePermissionDenied},
+		{"nodes", `{"kind":"token","name":"stranger"}`, "ann/1", connect.CodePermissionDenied},
+		{"nodes", `{"kind":"anonymous"}`, "ann/1", connect.CodePermissionDenied},
+		{"nodes", "", "ann/1", connect.CodePermissionDenied},
+		{"nodes", fmt.Sprintf(`{"kind":"token","name":"ann","roles":%d}`, revision), "bo/1", connect.CodePermissionDenied},
+		{"nodes", fmt.Sprintf(`{"kind":"token","name":"ann","roles":%d}`, revision+1), "bo/1", connect.CodeUnavailable},
+		{"clients", root, "ann/1", connect.CodePermissionDenied},
+		{"clients", ann, "ann/1", connect.CodePermissionDenied},
+	} {
+		for what, err := range call(c.listener, c.says, c.id) {
+			if err == nil != (c.want == 0) || err != nil && connect.CodeOf(err) != c.want {
+				t.Errorf("%s of %s on the listener for %s, by who is %q: %v", what, c.id, c.listener, c.says, err)
+			}
+		}
+	}
 }

@@ -28,9 +28,10 @@ const (
 
 // site is a served world.
 type site struct {
-	world *rpctest.World
-	url   string
-	h2    *http.Client
+	world  *rpctest.World
+	url    string
+	h2     *http.Client
+	server *rpc.Server
 }
 
 // serve serves a world on loopback until the test ends. The test fails if the
@@ -51,7 +52,7 @@ func serve(t testing.TB, opts rpc.Options) *site {
 	go func() { ended <- server.Serve(l) }()
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	s := &site{world: w, url: "http://" + l.Addr().String(), h2: &http.Client{Transport: &http.Transport{Protocols: protocols}}}
+	s := &site{world: w, url: "http://" + l.Addr().String(), server: server, h2: &http.Client{Transport: &http.Transport{Protocols: protocols}}}
 	t.Cleanup(func() {
 		s.h2.CloseIdleConnections()
 		http.DefaultClient.CloseIdleConnections()

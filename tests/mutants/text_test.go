@@ -11,7 +11,7 @@ import (
 // catalog or beside tests of processes.
 func TestFaultsCanBePlanted(t *testing.T) {
 	var all []fault
-	for _, pattern := range []string{"tests/mutants/catalog/*.txt", "tests/e2e/*/planted/*.txt"} {
+	for _, pattern := range []string{"tests/mutants/catalog/*.txt", "tests/e2e/*/planted/*.txt", "tests/security/planted/*.txt"} {
 		some, err := read("../..", pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/host/network"
@@ -106,6 +107,16 @@ func TestRevocationEndsOpenStreams(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	calls := &http.Client{Transport: transport}
 	var hers, his []opened
+	// A node decides what others pass on, too: all are to know the roles.
+	for _, node := range c.Nodes() {
+		node.Until("bo has roles", func() error {
+			his, err := node.Client(client.Options{Token: token["bo"], Timeout: testkit.Patience}).CanI(ctx, &clusterv1.CanIRequest{})
+			if err == nil && len(his.GetRoles()) == 0 {
+				err = errors.New("he has none")
+			}
+			return err
+		})
+	}
 	for _, node := range c.Nodes() {
 		for _, who := range []string{"ann", "bo"} {
 			cl := node.Client(client.Options{Token: token[who], Timeout: testkit.Patience})

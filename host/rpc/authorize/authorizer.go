@@ -1,6 +1,7 @@
 package authorize
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/authz"
 	"github.com/hostd/hostd/host/principal"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 )
 
@@ -80,9 +82,9 @@ func (a *Authorizer) Set(t *authz.Table) {
 	a.changed = make(chan struct{})
 	a.mu.Unlock()
 	for _, s := range a.streams.list() {
-		if _, err := a.decide(s.caller, s.target, s.call); err != nil && s.end(err) {
+		if _, err := a.decide(s.by, s.target, s.call); err != nil && s.end(err) {
 			a.ended.Inc()
-			a.opts.Logger.Info("ended a stream that the caller's roles do not allow any more", "kind", s.caller.Kind, "principal", s.caller.Name, "verb", authz.VerbText(s.target.verb))
+			a.opts.Logger.Info("ended a stream that the caller's roles do not allow any more", "kind", s.by.said().Kind, "principal", s.by.said().Name, "verb", authz.VerbText(s.target.verb))
 		}
 	}
 }
@@ -119,38 +121,85 @@ func (a *Authorizer) Await(ctx context.Context, revision uint64) error {
 	}
 }
 
-// decide says whether a call may be made: nil, a *DeniedError or errUnknown.
-// revision is that of the roles that say so, 0 where roles decide nothing.
-func (a *Authorizer) decide(p *principal.Principal, t target, c authz.Call) (revision uint64, err error) {
+// maker is who makes a call: by its credential or, where the call is passed on,
+// by what the node says that was asked.
+type maker struct {
+	who    *principal.Principal // nil where nobody was asked
+	passed bool                 // another node passes it on
+	roles  uint64               // the revision by which that one has decided; 0: none
+}
+
+// said is who makes the call, as far as that is known.
+func (m maker) said() *principal.Principal { return cmp.Or(m.who, principal.OfNobody()) }
+
+// makerOf is who makes the call of a context.
+func makerOf(ctx context.Context) maker {
+	if s := leaderproxy.SaidOf(ctx); s != nil {
+		return maker{who: s.Caller, passed: true, roles: s.Roles}
+	}
+	return maker{who: authn.Of(ctx).Principal}
+}
+
+// decide says whether a call may be made: nil, a *request.DeniedError or
+// request.ErrRolesUnknown. revision is that of the roles that say so, 0 where
+// roles decide nothing.
+//
+// What another node passes on is decided again, by the roles that this node
+// knows: that one may know older ones, or may not decide at all. Where it knows
+// newer ones, this node cannot say that they allow less.
+func (a *Authorizer) decide(by maker, t target, c authz.Call) (revision uint64, err error) {
 	table := a.table.Load()
+	behind := by.roles > 0 && (table == nil || by.roles > table.Revision())
 	if table == nil || !table.InForce() {
 		looks := c.Verb == authv1.Verb_READ && c.Types == authz.Nothing || c.Verb == authv1.Verb_SELF
-		if t.founding || looks || table != nil && a.opts.Known(table.Revision()) {
+		if t.founding || looks || table != nil && !behind && a.opts.Known(table.Revision()) {
 			return 0, nil
 		}
-		return 0, errUnknown
+		return 0, request.ErrRolesUnknown
 	}
 	made := authz.Unmatched
-	if t.later {
-		made = table.Ever(p, c.Verb)
-	} else {
-		made = table.Decide(p, c)
+	switch {
+	case by.who == nil: // it is nobody's
+	case t.later:
+		made = table.Ever(by.who, c.Verb)
+	default:
+		made = table.Decide(by.who, c)
 	}
-	if made == authz.Allowed {
+	switch {
+	case made == authz.Allowed:
 		return table.Revision(), nil
+	case behind:
+		return table.Revision(), request.ErrRolesUnknown
 	}
-	return table.Revision(), &DeniedError{who: p, call: c, made: made}
+	return table.Revision(), denied(by.who, c, made)
 }
 
 // ask is decide for a call that has a context, and counts what is refused.
 func (a *Authorizer) ask(ctx context.Context, t target, c authz.Call) (revision uint64, err error) {
-	if leaderproxy.FromPeer(ctx) {
-		return 0, nil // the node that the caller asked has decided
-	}
-	if revision, err = a.decide(authn.Of(ctx).Principal, t, c); err != nil {
+	return a.counted(makerOf(ctx), t, c)
+}
+
+func (a *Authorizer) counted(by maker, t target, c authz.Call) (revision uint64, err error) {
+	if revision, err = a.decide(by, t, c); err != nil {
 		a.refused[t.verb].Inc()
 	}
 	return revision, err
+}
+
+// Passed says whether the caller of a request that another node passes on may
+// make it. What entities send to each other is not held to roles.
+func (a *Authorizer) Passed(q *request.Request) error {
+	verb := authv1.Verb_QUERY
+	switch q.Kind {
+	case request.Command:
+		verb = authv1.Verb_INVOKE
+	case request.Query, request.StaleQuery:
+	default:
+		return nil
+	}
+	_, err := a.counted(maker{who: q.Principal, passed: true, roles: q.Roles}, target{verb: verb},
+		authz.Call{Verb: verb, Types: authz.One, Type: q.Entity.Type, IDs: authz.One, ID: q.Entity.ID, Command: q.Name})
+	return err
 }
 
 // check is ask for a call or a stream, whose lines in the audit log tell by
@@ -165,11 +214,18 @@ func (a *Authorizer) check(ctx context.Context, t target, c authz.Call) error {
 func (a *Authorizer) Command(ctx context.Context, entityType, entityID, command, commandID string) error {
 	c := authz.Call{Verb: authv1.Verb_INVOKE, Types: authz.One, Type: entityType, IDs: authz.One, ID: entityID, Command: command}
 	revision, err := a.ask(ctx, target{verb: c.Verb}, c)
-	if err != nil && a.opts.Refused != nil {
+	if err != nil {
 		audit.Decided(ctx, revision)
-		a.opts.Refused(ctx, entityType, entityID, commandID)
+		a.Refused(ctx, entityType, entityID, commandID)
 	}
 	return err
+}
+
+// Refused tells that another node has refused a command of a stream.
+func (a *Authorizer) Refused(ctx context.Context, entityType, entityID, commandID string) {
+	if a != nil && a.opts.Refused != nil {
+		a.opts.Refused(ctx, entityType, entityID, commandID)
+	}
 }
 
 // Deploy says whether the caller may say which module serves a type.
@@ -177,23 +233,17 @@ func (a *Authorizer) Deploy(ctx context.Context, entityType string) error {
 	return a.check(ctx, target{verb: authv1.Verb_DEPLOY}, authz.Call{Verb: authv1.Verb_DEPLOY, Types: authz.One, Type: entityType})
 }
 
-// decidedKey is the context's key for that roles have decided.
-type decidedKey struct{}
-
 // Decided reports that the caller's roles allow the call: what the node's
 // configuration says of changes counts only where roles do not decide. Calls
 // that invoke or query do not have it.
-func Decided(ctx context.Context) bool { return ctx.Value(decidedKey{}) != nil }
+func Decided(ctx context.Context) bool { return leaderproxy.RolesOf(ctx) != 0 }
 
 // mark puts Decided into a context.
 func (a *Authorizer) mark(ctx context.Context, t target) context.Context {
-	if t.verb == authv1.Verb_INVOKE || t.verb == authv1.Verb_QUERY || leaderproxy.FromPeer(ctx) {
-		return ctx
+	if revision := a.Revision(); revision != 0 && !t.frequent {
+		return leaderproxy.WithRoles(ctx, revision)
 	}
-	if table := a.table.Load(); table == nil || !table.InForce() {
-		return ctx
-	}
-	return context.WithValue(ctx, decidedKey{}, true)
+	return ctx
 }
 
 // Answer is what a caller is told of itself.
@@ -206,9 +256,10 @@ type Answer struct {
 
 // Explain says whether the caller may make a call.
 func (a *Authorizer) Explain(ctx context.Context, c authz.Call) Answer {
-	p, table := authn.Of(ctx).Principal, a.table.Load()
+	by, table := makerOf(ctx), a.table.Load()
+	p := by.said()
 	out := Answer{Caller: p}
-	_, err := a.decide(p, target{verb: c.Verb}, c)
+	_, err := a.decide(by, target{verb: c.Verb}, c)
 	if out.Allowed = err == nil; err != nil {
 		out.Reason = err.Error()
 	}

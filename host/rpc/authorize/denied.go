@@ -4,40 +4,23 @@ import (
 	"fmt"
 	"strings"
 
-	"connectrpc.com/connect"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/hostd/hostd/host/authz"
 	"github.com/hostd/hostd/host/principal"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/request"
 )
 
-// errUnknown: the node does not know the roles of its cluster yet, so that it
-// cannot tell who may do what.
-var errUnknown = status.New(connect.CodeUnavailable, "the node has not caught up with the roles of its cluster yet; retry after a moment")
-
-// DeniedError says what a caller may not do.
-type DeniedError struct {
-	who  *principal.Principal
-	call authz.Call
-	made authz.Decision
-}
-
-func (e *DeniedError) Error() string {
-	return fmt.Sprintf("%s lacks the verb %s%s: %s", named(e.who), authz.VerbText(e.call.Verb), what(e.call), why(e.made))
-}
-
-// Code implements status.Coded.
-func (e *DeniedError) Code() connect.Code { return connect.CodePermissionDenied }
-
-// Detail implements status.Detailed.
-func (e *DeniedError) Detail() proto.Message {
-	about := map[string]string{"verb": authz.VerbText(e.call.Verb)}
-	if e.call.Types == authz.One && len(e.call.Type) <= maxNamed {
-		about["type"] = e.call.Type
+// denied says what a caller may not do.
+func denied(who *principal.Principal, c authz.Call, made authz.Decision) error {
+	e := &request.DeniedError{Verb: authz.VerbText(c.Verb)}
+	if c.Types == authz.One && len(c.Type) <= maxNamed {
+		e.EntityType = c.Type
 	}
-	return &errdetails.ErrorInfo{Reason: "ROLE_REQUIRED", Domain: "hostd", Metadata: about}
+	if who == nil {
+		e.Message = fmt.Sprintf("nobody was asked who calls: the node that was called has auth none, and others hold callers to roles; the verb %s%s is not for who is not known", e.Verb, what(c))
+		return e
+	}
+	e.Message = fmt.Sprintf("%s lacks the verb %s%s: %s", named(who), e.Verb, what(c), why(made))
+	return e
 }
 
 // maxNamed bounds what an error quotes of a request that nobody has checked.

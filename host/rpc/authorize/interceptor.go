@@ -7,11 +7,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/authz"
-	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/status"
 )
 
@@ -52,12 +49,12 @@ func (i interceptor) WrapStreamingClient(next connect.StreamingClientFunc) conne
 func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		t, known := i.a.targets[conn.Spec().Procedure]
-		if !known || leaderproxy.FromPeer(ctx) {
+		if !known {
 			return next(ctx, conn)
 		}
 		ctx, cancel := context.WithCancel(i.a.mark(ctx, t))
 		defer cancel()
-		s := &openStream{a: i.a, caller: authn.Of(ctx).Principal, target: t, call: authz.Call{Verb: t.verb}, abort: cancel}
+		s := &openStream{a: i.a, by: makerOf(ctx), target: t, call: authz.Call{Verb: t.verb}, abort: cancel}
 		defer i.a.streams.remove(s)
 		var err error
 		if conn.Spec().StreamType&connect.StreamTypeClient != 0 {
@@ -104,7 +101,7 @@ func (f *firstMessage) Receive(into any) error {
 // openStream is a stream that was allowed.
 type openStream struct {
 	a      *Authorizer
-	caller *principal.Principal
+	by     maker
 	target target
 	call   authz.Call
 

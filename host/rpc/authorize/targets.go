@@ -1,6 +1,8 @@
 package authorize
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
@@ -24,6 +26,8 @@ type target struct {
 	// later: what it is about is known later, and asked for by Check. The caller
 	// needs a rule for some of it.
 	later bool
+	// frequent calls have no mark in their context.
+	frequent bool
 	// founding is made before there is a cluster that could have roles.
 	founding bool
 }
@@ -45,10 +49,16 @@ func targets() map[string]target {
 			name := "/" + string(s.FullName()) + "/" + string(m.Name())
 			t := about[name]
 			t.verb = audit.VerbOf(m)
+			t.frequent = slices.Contains(frequent, name)
 			out[name] = t
 		}
 	}
 	return out
+}
+
+// frequent are those that have no mark.
+var frequent = []string{
+	entityv1connect.EntityServiceSendProcedure, entityv1connect.EntityServiceSendStreamProcedure, entityv1connect.EntityServiceQueryProcedure,
 }
 
 // about has what the procedures are about that are about entity types.

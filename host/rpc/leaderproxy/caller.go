@@ -12,7 +12,7 @@ import (
 // another node.
 type peerKey struct{}
 
-// rolesKey is the context's key for the revision of the roles that allow a call.
+// rolesKey is the context's key for the revision of roles that allow a call.
 type rolesKey struct{}
 
 // FromPeer reports that a call came from another node, which has asked this one

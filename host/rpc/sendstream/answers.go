@@ -2,12 +2,14 @@ package sendstream
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/sharding"
@@ -38,7 +40,7 @@ func (st *stream) write(ctx context.Context) error {
 			return ctx.Err()
 		}
 		items := st.take(spare)
-		err := st.send(&out, items, late)
+		err := st.send(ctx, &out, items, late)
 		ended := st.settle(items, late)
 		clear(items)
 		spare = items[:0]
@@ -76,13 +78,13 @@ func (st *stream) expire(late []*item, now time.Time) []*item {
 }
 
 // send writes answers in as few messages as their sizes allow.
-func (st *stream) send(out *wire.Message, items, late []*item) error {
+func (st *stream) send(ctx context.Context, out *wire.Message, items, late []*item) error {
 	out.Bytes = out.Bytes[:0]
 	var a wire.Answer
 	done := 0
 	for i := range len(items) + len(late) {
 		if i < len(items) {
-			st.answer(&a, items[i])
+			st.answer(ctx, &a, items[i])
 		} else {
 			st.failure(&a, late[i-len(items)].correlation, status.ErrNoOutcome)
 		}
@@ -139,9 +141,12 @@ func (st *stream) settle(items, late []*item) (ended bool) {
 }
 
 // answer fills a with the outcome of a completed item.
-func (st *stream) answer(a *wire.Answer, it *item) {
+func (st *stream) answer(ctx context.Context, a *wire.Answer, it *item) {
 	res := &it.req.Result
 	if res.Err != nil {
+		if _, refused := errors.AsType[*request.DeniedError](res.Err); refused && it.req.Done != nil { // by the node that has the entity
+			st.svc.Roles.Refused(ctx, it.req.Entity.Type, it.req.Entity.ID, string(it.req.ID))
+		}
 		st.failure(a, it.correlation, res.Err)
 		return
 	}

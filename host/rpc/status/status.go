@@ -44,11 +44,13 @@ type Detailed interface {
 // ErrNoOutcome: the caller's wait ended before the outcome was known.
 var ErrNoOutcome = New(connect.CodeDeadlineExceeded, "the deadline passed before the outcome was known; retry with the same command id")
 
-// What an ErrorInfo says of a retry whose outcome nobody can tell, and of a
-// client's command that comes from entities and timers only.
+// What an ErrorInfo says of a retry whose outcome nobody can tell, of a
+// client's command that comes from entities and timers only, and of what the
+// caller's roles do not allow.
 const (
 	reasonForgotten = "COMMAND_OUTCOME_UNKNOWN"
 	reasonInternal  = "INTERNAL_COMMAND"
+	reasonDenied    = "ROLE_REQUIRED"
 	errorDomain     = "hostd"
 )
 
@@ -110,6 +112,14 @@ func Detail(err error) proto.Message {
 	}
 	if errors.Is(err, request.ErrInternalCommand) {
 		return &errdetails.ErrorInfo{Reason: reasonInternal, Domain: errorDomain}
+	}
+	var denied *request.DeniedError
+	if errors.As(err, &denied) {
+		about := map[string]string{"verb": denied.Verb}
+		if denied.EntityType != "" {
+			about["type"] = denied.EntityType
+		}
+		return &errdetails.ErrorInfo{Reason: reasonDenied, Domain: errorDomain, Metadata: about}
 	}
 	var limited *request.RateLimitedError
 	if errors.As(err, &limited) {

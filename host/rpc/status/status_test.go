@@ -32,6 +32,8 @@ func TestCodes(t *testing.T) {
 		{"request.ErrUnknownType", request.ErrUnknownType, connect.CodeNotFound},
 		{"request.ErrUnknownCommand", request.ErrUnknownCommand, connect.CodeNotFound},
 		{"request.ErrInternalCommand", request.ErrInternalCommand, connect.CodePermissionDenied},
+		{"request.DeniedError", &request.DeniedError{Verb: "invoke", Message: "no rule allows it"}, connect.CodePermissionDenied},
+		{"request.ErrRolesUnknown", request.ErrRolesUnknown, connect.CodeUnavailable},
 		{"request.ErrNotAccepted", request.ErrNotAccepted, connect.CodeFailedPrecondition},
 		{"request.ErrUnknownQuery", request.ErrUnknownQuery, connect.CodeNotFound},
 		{"request.ErrCommandIDReused", request.ErrCommandIDReused, connect.CodeInvalidArgument},

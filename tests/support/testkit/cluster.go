@@ -30,6 +30,8 @@ type ClusterOptions struct {
 	NodeFlags map[int][]string
 	// TLS is how clients know the nodes once they take calls over TLS only.
 	TLS *tls.Config
+	// NodePlanted are faults of the programs of some nodes, by place.
+	NodePlanted map[int][]string
 	// DataDirs are the directories of some nodes, by place; made by the node.
 	DataDirs map[int]string
 }
@@ -87,7 +89,7 @@ func (c *Cluster) add(i int, flags []string) *Node {
 	}
 	id := fmt.Sprintf("n%d", i+1)
 	n := NewNode(c.t, NodeOptions{
-		ID: id, DataDir: cmp.Or(c.opts.DataDirs[i], filepath.Join(c.dir, id)), Listen: c.addrs[i], Shards: c.opts.Shards, Planted: c.opts.Planted,
+		ID: id, DataDir: cmp.Or(c.opts.DataDirs[i], filepath.Join(c.dir, id)), Listen: c.addrs[i], Shards: c.opts.Shards, Planted: slices.Concat(c.opts.Planted, c.opts.NodePlanted[i]),
 		Program: c.opts.Program, TLS: c.opts.TLS, Token: c.opts.Token,
 		Flags: slices.Concat(flags, c.opts.Flags, c.opts.NodeFlags[i]),
 	})

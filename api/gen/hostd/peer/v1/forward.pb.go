@@ -195,7 +195,9 @@ type ForwardError struct {
 	// Who leads the shard, where this node knows.
 	Leader string `protobuf:"bytes,9,opt,name=leader,proto3" json:"leader,omitempty"`
 	// How long to wait before another try, in nanoseconds, where a rate is used up.
-	WaitNanos     uint64 `protobuf:"varint,10,opt,name=wait_nanos,json=waitNanos,proto3" json:"wait_nanos,omitempty"`
+	WaitNanos uint64 `protobuf:"varint,10,opt,name=wait_nanos,json=waitNanos,proto3" json:"wait_nanos,omitempty"`
+	// The entity type, where the caller's roles do not allow the request.
+	EntityType    string `protobuf:"bytes,11,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -298,6 +300,13 @@ func (x *ForwardError) GetWaitNanos() uint64 {
 		return x.WaitNanos
 	}
 	return 0
+}
+
+func (x *ForwardError) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
 }
 
 // Item is one request.
@@ -764,7 +773,7 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"eventCount\x12\x1c\n" +
 	"\tduplicate\x18\x05 \x01(\bR\tduplicate\x121\n" +
 	"\x05error\x18\x06 \x01(\v2\x1b.hostd.peer.v1.ForwardErrorR\x05error\x12\x12\n" +
-	"\x04fuel\x18\a \x01(\x04R\x04fuel\"\xf9\x01\n" +
+	"\x04fuel\x18\a \x01(\x04R\x04fuel\"\x9a\x02\n" +
 	"\fForwardError\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x12\n" +
@@ -777,7 +786,9 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\x06leader\x18\t \x01(\tR\x06leader\x12\x1d\n" +
 	"\n" +
 	"wait_nanos\x18\n" +
-	" \x01(\x04R\twaitNanos*C\n" +
+	" \x01(\x04R\twaitNanos\x12\x1f\n" +
+	"\ventity_type\x18\v \x01(\tR\n" +
+	"entityType*C\n" +
 	"\vForwardKind\x12\v\n" +
 	"\aCOMMAND\x10\x00\x12\t\n" +
 	"\x05QUERY\x10\x01\x12\x0f\n" +

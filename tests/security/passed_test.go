@@ -1,0 +1,217 @@
+package security
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+
+	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/network"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// headers are sent with each call.
+type headers struct {
+	set  map[string]string
+	next http.RoundTripper
+}
+
+func (h headers) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	for k, v := range h.set {
+		if v != "" {
+			r.Header.Set(k, v)
+		}
+	}
+	return h.next.RoundTrip(r)
+}
+
+// at is a client of one node, which goes to no other by itself.
+type at struct {
+	entityv1connect.EntityServiceClient
+	t   *testing.T
+	ctx context.Context
+}
+
+// calls makes clients of a node until the test ends.
+func calls(t *testing.T, ctx context.Context) func(url, token, says string) at {
+	transport := network.NewHTTPTransport(network.TCP{}, network.HTTPOptions{})
+	t.Cleanup(transport.CloseIdleConnections)
+	return func(url, token, says string) at {
+		set := map[string]string{"Hostd-Principal": says}
+		if token != "" {
+			set["Authorization"] = "Bearer " + token
+		}
+		return at{entityv1connect.NewEntityServiceClient(&http.Client{Transport: headers{set, transport}}, url), t, ctx}
+	}
+}
+
+func (a at) add(id string) (node string, err error) {
+	res, err := a.Send(a.ctx, connect.NewRequest(&entityv1.SendRequest{EntityType: "counter", EntityId: id, Command: "add", Payload: &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}}))
+	if err != nil {
+		return "", err
+	}
+	return res.Msg.GetNodeId(), nil
+}
+
+// everything asks for all that is answered by the node that leads an entity's
+// shard, and returns what came of it.
+func (a at) everything(id string) map[string]error {
+	out := map[string]error{}
+	_, out["Send"] = a.add(id)
+	_, out["Query"] = a.Query(a.ctx, connect.NewRequest(&entityv1.QueryRequest{EntityType: "counter", EntityId: id, Query: "total"}))
+	_, out["GetState"] = a.GetState(a.ctx, connect.NewRequest(&entityv1.GetStateRequest{EntityType: "counter", EntityId: id}))
+	_, out["GetEntity"] = a.GetEntity(a.ctx, connect.NewRequest(&entityv1.GetEntityRequest{EntityType: "counter", EntityId: id}))
+	_, out["Passivate"] = a.Passivate(a.ctx, connect.NewRequest(&entityv1.PassivateRequest{EntityType: "counter", EntityId: id}))
+	_, out["Delete"] = a.Delete(a.ctx, connect.NewRequest(&entityv1.DeleteRequest{EntityType: "counter", EntityId: id, CommandId: "d-" + id}))
+	events, err := a.ReadEvents(a.ctx, connect.NewRequest(&entityv1.ReadEventsRequest{EntityType: "counter", EntityId: id}))
+	if err == nil {
+		for events.Receive() {
+		}
+		err = errors.Join(events.Err())
+		_ = events.Close() // it has ended
+	}
+	out["ReadEvents"] = err
+	return out
+}
+
+// stream sends a command over a stream.
+func (a at) stream(id string) error {
+	s := a.SendStream(a.ctx)
+	defer func() { _ = s.CloseResponse() }()
+	err := s.Send(&entityv1.SendStreamRequest{Requests: []*entityv1.SendStreamRequest_Item{{
+		Request: &entityv1.SendRequest{EntityType: "counter", EntityId: id, Command: "add", Payload: &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}},
+	}}})
+	if err != nil {
+		return err
+	}
+	m, err := s.Receive()
+	if err != nil {
+		return err
+	}
+	_ = s.CloseRequest() // the answer is here
+	if e := m.GetResponses()[0].GetError(); e != nil {
+		return fmt.Errorf("%s: %s", e.GetCode(), e.GetMessage())
+	}
+	return nil
+}
+
+// role is what an error says of the verb and the type that it denies.
+func role(err error) string {
+	var e *connect.Error
+	if !errors.As(err, &e) || e.Code() != connect.CodePermissionDenied {
+		return ""
+	}
+	for _, d := range e.Details() {
+		if m, err := d.Value(); err == nil {
+			if info, ok := m.(*errdetails.ErrorInfo); ok && info.GetReason() == "ROLE_REQUIRED" {
+				return info.GetMetadata()["verb"] + " " + info.GetMetadata()["type"]
+			}
+		}
+	}
+	return ""
+}
+
+// TestTheNodeThatCarriesOutDecidesAgain: of three nodes one asks who calls and
+// decides nothing, one asks nobody. What comes through them is refused by the
+// node that leads the shard, and a client does not say who it is by a header.
+func TestTheNodeThatCarriesOutDecidesAgain(t *testing.T) {
+	token, file := tokens(t, "root", "ann", "bo")
+	asks := []string{"--auth", "required", "--token-file", file, "--admin", "full"}
+	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{
+		Token: token["root"], NodeFlags: map[int][]string{0: asks, 1: asks, 2: {"--admin", "full"}}, NodePlanted: map[int][]string{1: {"security/planted/decides-nothing.txt"}},
+	})
+	c.Start()
+	c.Push("counter")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Patience)
+	defer cancel()
+	root := c.Node(0).Client(client.Options{Timeout: testkit.Patience})
+	bind(t, root, "token:root", "admin")
+	if _, err := root.PutRole(ctx, "clerk", &clusterv1.RoleRule{Effect: "allow", Verbs: []string{"invoke", "query", "read", "operate"}, Types: []string{"counter"}, IdPrefixes: []string{"${principal.name}/"}}); err != nil {
+		t.Fatal(err)
+	}
+	bind(t, root, "token:ann", "clerk")
+	call := calls(t, ctx)
+	sees, decidesNot, asksNot := c.Node(0), c.Node(1), c.Node(2)
+	// One entity of ann's for each leader. Later changes of leaders would only
+	// have a node be asked that is not meant.
+	led := map[string]string{}
+	for i := 0; len(led) < 3 && i < 200; i++ {
+		id := fmt.Sprintf("ann/%d", i)
+		var node string
+		sees.Until("root sends", func() (err error) {
+			node, err = call(sees.API(), token["root"], "").add(id)
+			return err
+		})
+		led[node] = id
+	}
+	if len(led) < 3 {
+		t.Fatalf("only these nodes lead any: %v", led)
+	}
+	here := led[sees.ID()]
+
+	bo := call(decidesNot.API(), token["bo"], "")
+	if node, err := bo.add(led[decidesNot.ID()]); err != nil || node != decidesNot.ID() {
+		t.Fatalf("the node that is not to decide does: %s, %v", node, err)
+	}
+	verbs := map[string]string{"Send": "invoke", "Query": "query", "GetState": "query", "GetEntity": "read", "ReadEvents": "read", "Passivate": "operate", "Delete": "operate"}
+	for what, err := range bo.everything(here) {
+		if verbs[what] == "" || role(err) != verbs[what]+" counter" || !strings.Contains(err.Error(), `token "bo" lacks the verb `+verbs[what]) {
+			t.Errorf("%s of who has no role is answered %v", what, err)
+		}
+	}
+	if err := bo.stream(here); err == nil || !strings.HasPrefix(err.Error(), "permission_denied: ") {
+		t.Errorf("a command of a stream of who has no role: %v", err)
+	}
+	ann := call(decidesNot.API(), token["ann"], "")
+	decidesNot.Until("ann has her role on the node that leads", func() error {
+		_, err := ann.add(here)
+		return err
+	})
+	for what, err := range ann.everything(here) {
+		if err != nil {
+			t.Errorf("%s of who may: %v", what, err)
+		}
+	}
+	if err := ann.stream(here); err != nil {
+		t.Errorf("a command of a stream of who may: %v", err)
+	}
+
+	// Who reaches a node that asks nobody has what that node leads, and no more.
+	nobody := call(asksNot.API(), "", "")
+	if node, err := nobody.add(led[asksNot.ID()]); err != nil || node != asksNot.ID() {
+		t.Errorf("a node that asks nobody: %s, %v", node, err)
+	}
+	for _, says := range []string{"", `{"kind":"token","name":"root"}`} {
+		for what, err := range call(asksNot.API(), token["root"], says).everything(here) {
+			if role(err) != verbs[what]+" counter" || !strings.Contains(err.Error(), "nobody was asked") {
+				t.Errorf("%s by way of a node that asks nobody, which is told %q: %v", what, says, err)
+			}
+		}
+	}
+
+	// A header is no credential, and what is between nodes is not served.
+	forged := call(sees.API(), token["bo"], `{"kind":"token","name":"root"}`)
+	for id := range map[string]bool{here: true, led[decidesNot.ID()]: true} {
+		for what, err := range forged.everything(id) {
+			if role(err) != verbs[what]+" counter" {
+				t.Errorf("%s of %s by a header: %v", what, id, err)
+			}
+		}
+	}
+	between := call(sees.API()+"/hostd.hop", "", `{"kind":"token","name":"root"}`)
+	for what, err := range between.everything(here) {
+		if connect.CodeOf(err) != connect.CodeUnimplemented && connect.CodeOf(err) != connect.CodeUnauthenticated {
+			t.Errorf("%s at what is between nodes: %v", what, err)
+		}
+	}
+}
