@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hostd/hostd/host/readfile"
 )
 
 // Options say whom a node lets in.
@@ -51,7 +53,7 @@ type Authenticator struct {
 	jwt      *jwtVerifier // nil: none
 
 	reading sync.Mutex // of files
-	files   []*watchedFile
+	files   []*readfile.Watched
 	reload  chan struct{} // one slot
 	streams openStreams
 }
@@ -68,7 +70,7 @@ func New(o Options) (*Authenticator, error) {
 	a := &Authenticator{opts: o, metrics: newMetrics(o.Registerer), reload: make(chan struct{}, 1)}
 	a.tokens.Store(&tokenTable{})
 	if o.TokenFile != "" {
-		a.files = append(a.files, &watchedFile{what: "token-file", path: o.TokenFile, most: maxTokenFileBytes, parse: func(text []byte) error {
+		a.files = append(a.files, &readfile.Watched{What: "token-file", Path: o.TokenFile, Most: maxTokenFileBytes, Parse: func(text []byte) error {
 			t, err := parseTokens(text)
 			if err == nil {
 				a.tokens.Store(t)
@@ -79,12 +81,12 @@ func New(o Options) (*Authenticator, error) {
 	if o.JWT != nil {
 		a.jwt = newJWTVerifier(*o.JWT, o.Now, o.Logger)
 		if path := o.JWT.KeysFile; path != "" {
-			a.files = append(a.files, &watchedFile{what: "jwt-keys-file", path: path, most: maxKeysBytes, parse: a.jwt.setKeys})
+			a.files = append(a.files, &readfile.Watched{What: "jwt-keys-file", Path: path, Most: maxKeysBytes, Parse: a.jwt.setKeys})
 		}
 	}
 	var faults []error
 	for _, f := range a.files {
-		_, err := f.read()
+		_, err := f.Read()
 		faults = append(faults, err)
 	}
 	return a, errors.Join(faults...)
@@ -166,18 +168,18 @@ func (a *Authenticator) readFiles(all bool) (changed bool) {
 	a.reading.Lock()
 	defer a.reading.Unlock()
 	for _, f := range a.files {
-		if !all && !f.moved() {
+		if !all && !f.Moved() {
 			continue
 		}
-		now, err := f.read()
+		now, err := f.Read()
 		switch {
 		case err != nil:
-			a.metrics.reloads.WithLabelValues(f.what).Inc()
-			if f.news(err) {
-				a.opts.Logger.Error("a file of credentials cannot be read again, what it held before counts on", "file", f.path, "error", err)
+			a.metrics.reloads.WithLabelValues(f.What).Inc()
+			if f.News(err) {
+				a.opts.Logger.Error("a file of credentials cannot be read again, what it held before counts on", "file", f.Path, "error", err)
 			}
 		case now:
-			a.opts.Logger.Info("read a file of credentials again", "file", f.path)
+			a.opts.Logger.Info("read a file of credentials again", "file", f.Path)
 		}
 		changed = changed || now
 	}
