@@ -75,6 +75,9 @@ func (n *Node) Reload() {
 	if n.peerCerts != nil {
 		_ = n.peerCerts.Reload() // the same
 	}
+	if n.joined.Load() {
+		n.guests.trust.Reload()
+	}
 	if auth := n.auth.Load(); auth != nil {
 		auth.Reload()
 	}

@@ -119,13 +119,21 @@ func startSecured(t *testing.T) *host.Node {
 	if err := authority.Issue(cert, key, certs.Request{Name: "n1", Cluster: config.Default().ClusterName, Hosts: []string{"127.0.0.1"}}); err != nil {
 		t.Fatal(err)
 	}
-	n, _ := startWith(t, t.TempDir(), func(cfg *config.Config) {
+	trust := filepath.Join(dir, "trust")
+	if err := os.WriteFile(trust, []byte("# none\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, c := startWith(t, t.TempDir(), func(cfg *config.Config) {
+		cfg.ModuleTrustFile, cfg.ModuleSignatures = trust, config.SignaturesWarn
 		cfg.Auth, cfg.TokenFile = config.AuthAllow, tokens
 		cfg.TLSMode, cfg.TLSCertFile, cfg.TLSKeyFile = config.TLSAllow, cert, key
 		cfg.PeerTLSMode, cfg.PeerCertFile, cfg.PeerKeyFile = config.TLSAllow, cert, key
 		cfg.PeerCAFile, _ = certs.AuthorityFiles(dir)
 	})
 	t.Cleanup(func() { stop(t, n) })
+	if _, err := c.Upload(t.Context(), guest.Module{Good: "good"}.Build(), true); err != nil {
+		t.Fatal(err)
+	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+n.Addr()+"/nothing", nil)
 	if err != nil {
 		t.Fatal(err)

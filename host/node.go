@@ -30,6 +30,7 @@ import (
 	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/host/rpc/authorize"
+	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/host/stall"
 	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/host/wallclock"
@@ -71,6 +72,7 @@ type Node struct {
 type guests struct {
 	engine  *engine.Engine
 	files   *registry.Registry // of modules
+	trust   *signing.Trust
 	modules *modules.Modules
 	states  *statecheck.Checker
 }

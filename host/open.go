@@ -106,6 +106,9 @@ func (n *Node) openEngine(ctx context.Context) error {
 	}
 	n.guests.engine = e
 	n.lifecycle.add("engine", e.Close)
+	if err := n.openTrust(); err != nil {
+		return err
+	}
 	n.guests.files, err = registry.Open(registry.Options{Dir: filepath.Join(n.cfg.DataDir, datadir.ModulesDir), Engine: e})
 	if err != nil {
 		return err
@@ -148,7 +151,7 @@ func (n *Node) openEntities(context.Context) error {
 	n.membership.metadata = cluster.NewMetadata(state, applied)
 	n.guests.modules = modules.New(modules.Options{
 		Self: n.id.Node, Shards: n.shards, Engine: n.guests.engine, Files: n.guests.files, Metadata: n.membership.metadata, Peers: n.peers, Others: n.membership.others,
-		ReadOnly: n.watches.disk.ReadOnly, CaughtUp: n.caughtUp.Load, Logger: n.logger,
+		ReadOnly: n.watches.disk.ReadOnly, CaughtUp: n.caughtUp.Load, Trust: n.guests.trust, Logger: n.logger,
 	})
 	n.watches.clock = wallclock.New(wallclock.Options{
 		Timings: n.peers.Timings, SilentAfter: n.cfg.SilentAfter, Tick: n.cfg.Tick, Changed: n.kick, Logger: n.logger,
@@ -230,7 +233,7 @@ func (n *Node) openEntities(context.Context) error {
 	n.replicas.raft.open(loop)
 	n.lifecycle.add("raft groups", loop.Close)
 	n.metrics.watch(n)
-	n.metrics.registry.MustRegister(guestCollector{n})
+	n.metrics.registry.MustRegister(guestCollector{n}, signatureCollector{n})
 	n.metrics.watchCluster(n)
 	return nil
 }

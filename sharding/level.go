@@ -61,6 +61,8 @@ const (
 	LevelRollbackOf = Level2
 	// LevelRoles: the metadata keeps roles and their bindings.
 	LevelRoles = Level2
+	// LevelSignatures: the metadata keeps the signatures of modules.
+	LevelSignatures = Level2
 	// LevelInternal: the cluster takes modules whose manifests mark commands
 	// internal. Earlier releases pass the mark over.
 	LevelInternal = Level2

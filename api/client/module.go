@@ -22,7 +22,14 @@ type Uploaded struct {
 // Upload stores a module and, where activate is set, activates it for every
 // entity type in it. The same bytes twice are the same module.
 func (c *Client) Upload(ctx context.Context, wasm []byte, activate bool) (Uploaded, error) {
-	res, err := call(ctx, c, c.slow(), &modulev1.UploadRequest{Wasm: wasm, Activate: activate},
+	return UploadSigned(ctx, c, wasm, nil, activate)
+}
+
+// UploadSigned is Upload with the module's signature. Where the nodes ask for
+// one that counts, it fails with permission_denied and the reason
+// SIGNATURE_MISSING, SIGNATURE_UNTRUSTED or SIGNATURE_BAD.
+func UploadSigned(ctx context.Context, c *Client, wasm, signature []byte, activate bool) (Uploaded, error) {
+	res, err := call(ctx, c, c.slow(), &modulev1.UploadRequest{Wasm: wasm, Signature: signature, Activate: activate},
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.UploadRequest]) (*connect.Response[modulev1.UploadResponse], error) {
 			return n.modules.Upload(ctx, r)
 		})

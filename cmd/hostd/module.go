@@ -10,14 +10,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/modules"
 )
 
 func newModule(std cli.Stdio) *cobra.Command {
 	return cli.Group("module", "Upload modules and choose which one serves an entity type",
 		newModulePush(std), newModuleList(std), newModuleDescribe(std), newModuleActivate(std), newModuleRollback(std),
-		newModuleVerify(std), newModuleCheck(std))
+		newModuleVerify(std), newModuleCheck(std), modules.NewKeygen(std), modules.NewSign(std))
 }
 
 // pushed is a module that was uploaded.
@@ -29,13 +31,15 @@ type pushed struct {
 
 func newModulePush(std cli.Stdio) *cobra.Command {
 	var noActivate bool
+	var signatureFile string
+	var signature []byte
 	c := cli.Ask(std, "push FILE.wasm", "Upload a module and activate it for every entity type in it", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (pushed, error) {
 		wasm, err := cli.ReadModule(args[0])
 		if err != nil {
 			return pushed{}, err
 		}
 		fmt.Fprintf(std.Err, "uploading %s (%d bytes)\n", args[0], len(wasm))
-		up, err := s.Upload(ctx, wasm, !noActivate)
+		up, err := client.UploadSigned(ctx, s.Client, wasm, signature, !noActivate)
 		return pushed{up.Digest, up.EntityTypes, !noActivate}, err
 	}, func(w io.Writer, v pushed) {
 		fmt.Fprintln(w, v.Digest)
@@ -46,6 +50,11 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 		}
 	})
 	c.Flags().BoolVar(&noActivate, "no-activate", false, "only upload")
+	c.Flags().StringVar(&signatureFile, "signature", "", "`file` of its signature, which 'hostd module sign' makes")
+	cli.Before(c, func([]string) (err error) {
+		signature, err = modules.ReadSignature(c.Context(), signatureFile)
+		return err
+	})
 	return c
 }
 
@@ -128,6 +137,14 @@ func ownersText(m *modulev1.Module) string {
 	return strings.Join(out, " ")
 }
 
+// signedText says who has signed a module, or why its signature does not count.
+func signedText(m *modulev1.Module) string {
+	if fault := m.GetSignatureFault(); fault != "" {
+		return cli.Clean(strings.ToLower(strings.TrimPrefix(fault, "SIGNATURE_")))
+	}
+	return cli.Clean(m.GetSignedBy())
+}
+
 type moduleList struct {
 	Modules []*cli.Object `json:"modules"`
 	modules []*modulev1.Module
@@ -142,10 +159,10 @@ func newModuleList(std cli.Stdio) *cobra.Command {
 		}
 		return v, err
 	}, func(w io.Writer, v moduleList) {
-		cli.Table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tOWNERS\tLIMITS\tMESSAGES\tUPLOADED", func(row func(...any)) {
+		cli.Table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tOWNERS\tLIMITS\tMESSAGES\tSIGNED BY\tUPLOADED", func(row func(...any)) {
 			for _, m := range v.modules {
 				row(m.GetDigest()[:min(12, len(m.GetDigest()))], m.GetName(), m.GetVersion(), m.GetSizeBytes(), strings.Join(m.GetEntityTypes(), ","),
-					strings.Join(m.GetActiveFor(), ","), ownersText(m), limitsText(m), messagesText(m), m.GetUploadedAt().AsTime().UTC().Format(time.DateTime))
+					strings.Join(m.GetActiveFor(), ","), ownersText(m), limitsText(m), messagesText(m), signedText(m), m.GetUploadedAt().AsTime().UTC().Format(time.DateTime))
 			}
 		})
 	})

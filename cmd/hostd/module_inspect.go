@@ -102,6 +102,7 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 		row("version", m.GetVersion())
 		row("size", fmt.Sprintf("%d bytes", m.GetSizeBytes()))
 		row("uploaded", m.GetUploadedAt().AsTime().UTC().Format(time.RFC3339))
+		row("signed by", signedText(m))
 		row("active for", strings.Join(m.GetActiveFor(), ", "))
 		for _, b := range m.GetBindings() {
 			if b.GetOwner() != "" {

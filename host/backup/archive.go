@@ -67,13 +67,14 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 
 // Module implements archive.Sink.
 func (in *importing) Module(digest journal.Digest, wasm []byte) error {
-	if _, known := in.Metadata.View().Module(meta.Digest(digest)); known {
+	signature := in.signatureOf(digest)
+	if have, known := in.Metadata.View().Module(meta.Digest(digest)); known && (len(signature) == 0 || len(have.Signature) > 0) {
 		in.modules++
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(in.ctx, bindTime)
 	defer cancel()
-	got, err := in.Modules.Upload(ctx, wasm)
+	got, err := in.Modules.Upload(ctx, rpc.Upload{Wasm: wasm, Signature: signature})
 	if err != nil {
 		return fmt.Errorf("upload module %s: %w", digest, err)
 	}
@@ -81,6 +82,17 @@ func (in *importing) Module(digest journal.Digest, wasm []byte) error {
 		return fmt.Errorf("%w: a module has another digest", archive.ErrDamaged)
 	}
 	in.modules++
+	return nil
+}
+
+// signatureOf is the signature that the archive has of a module. Whether it
+// counts the nodes of this cluster judge.
+func (in *importing) signatureOf(digest journal.Digest) []byte {
+	for i := range in.about.Modules {
+		if in.about.Modules[i].Digest == meta.Digest(digest) {
+			return in.about.Modules[i].Signature
+		}
+	}
 	return nil
 }
 

@@ -54,6 +54,16 @@ const (
 	AuditContinue    AuditFailure = "continue"
 )
 
+// ModuleSignatures says what a node makes of the signatures of modules.
+type ModuleSignatures string
+
+// The values of Config.ModuleSignatures.
+const (
+	SignaturesOff     ModuleSignatures = "off"     // nothing
+	SignaturesWarn    ModuleSignatures = "warn"    // a module whose signature does not count is told of
+	SignaturesRequire ModuleSignatures = "require" // and neither taken nor served
+)
+
 // LogFormat says how log lines look.
 type LogFormat string
 
@@ -94,6 +104,9 @@ type Config struct {
 	Audit           Audit
 	AuditFile       string
 	AuditFailure    AuditFailure
+
+	ModuleTrustFile  string
+	ModuleSignatures ModuleSignatures
 
 	Seeds              []string
 	Bootstrap          bool
@@ -175,6 +188,8 @@ func Default() Config {
 		OIDCGroupsClaim: "groups",
 		AuditFailure:    AuditDenyChanges,
 
+		ModuleSignatures: SignaturesOff,
+
 		ClusterName:        "hostd",
 		Roles:              []Role{RoleHost},
 		MinMembers:         1,
@@ -246,6 +261,7 @@ func (c *Config) Validate() error {
 	c.checkGuards(fault)
 	c.checkAuth(fault)
 	c.checkAudit(fault)
+	c.checkModules(fault)
 	c.checkCluster(fault)
 	c.checkTLS(fault)
 	c.checkPeerTLS(fault)

@@ -69,6 +69,8 @@ func (c *Config) Fields() []Field {
 		text("audit", "which calls have a line in the audit log, `mode` off, changes (and what is refused) or all; changes where auth is not none, and off otherwise, unless it is given", &c.Audit),
 		text("audit-file", "`file` of the audit log; audit/audit.log in data-dir unless it is given", &c.AuditFile),
 		text("audit-failure", "what a change comes to that has no line in the audit log, `mode` deny-changes or continue", &c.AuditFailure),
+		text("module-trust-file", "`file` with the public keys whose signatures of modules count, a line for each, read again when it changes", &c.ModuleTrustFile),
+		text("module-signatures", "what becomes of modules that none of these has signed, `mode` off (nothing), warn or require (they are neither taken nor served)", &c.ModuleSignatures),
 
 		list("seeds", "`addresses` HOST:PORT of nodes to join through, where they serve other nodes, names of DNS too; a node without data and without seeds founds a cluster of one", &c.Seeds),
 		boolean("bootstrap", "found the cluster when each of the seeds has answered that it has none", &c.Bootstrap),

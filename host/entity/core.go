@@ -356,8 +356,9 @@ func (c *core) serve(e *entity) bool {
 	}
 	c.residents.asked(e)
 	t := c.opts.Types.Lookup(e.id.Type)
-	if t != nil && t != e.typ {
-		// Another module is active now: the state is built again from history.
+	if t != e.typ {
+		// Another module is active now, or none that the node may serve: the state
+		// is built again from history, as soon as there is one.
 		c.away[e] = struct{}{}
 		c.reload(e)
 		return true

@@ -14,6 +14,7 @@ import (
 	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -28,8 +29,11 @@ type Distribution struct {
 	others func() []sharding.NodeID // the members that are up and heard, without this node
 	peers  *peer.Peers
 	files  *registry.Registry // of this node
-	full   func() bool        // the disk is: no copy is made
-	logger *slog.Logger
+	trust  *signing.Trust     // whose signatures count here
+	// catchUp waits for the metadata that is committed by now.
+	catchUp func(context.Context) error
+	full    func() bool // the disk is: no copy is made
+	logger  *slog.Logger
 }
 
 // Spread stores a module that is here on other nodes, and returns when a
@@ -120,6 +124,9 @@ func (d *Distribution) Module(ctx context.Context, digest journal.Digest, holder
 
 // Prepare answers another node that is about to activate a module.
 func (d *Distribution) Prepare(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error {
+	if err := d.signedHere(ctx, digest); err != nil {
+		return err
+	}
 	_, err := d.Module(ctx, digest, holder)
 	return err
 }
@@ -134,6 +141,9 @@ func (d *Distribution) PrepareEverywhere(ctx context.Context, digest journal.Dig
 		}
 		return err
 	})
+	if err := fromPeer(done.err); err != nil {
+		return err
+	}
 	if done.err != nil {
 		return fmt.Errorf("prepare module %s on every node: %w", digest, errors.Join(rpc.ErrNoMajority, done.err))
 	}

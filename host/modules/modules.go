@@ -9,6 +9,7 @@ import (
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/registry"
+	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -23,6 +24,7 @@ type Options struct {
 	Others   func() []sharding.NodeID // the members that are up and heard, without this node
 	ReadOnly func() bool              // the disk is: no copy is made
 	CaughtUp func() bool              // with the metadata that the cluster had at the start
+	Trust    *signing.Trust           // whose signatures count on this node
 	Logger   *slog.Logger
 }
 
@@ -40,7 +42,7 @@ type Modules struct {
 func New(o Options) *Modules {
 	m := &Modules{Settings: newSettings(), Keys: newShardKeys(o.Shards, o.Metadata.View)}
 	m.Distribution = &Distribution{
-		self: o.Self, view: o.Metadata.View, others: o.Others, peers: o.Peers, files: o.Files, full: o.ReadOnly, logger: o.Logger,
+		self: o.Self, view: o.Metadata.View, others: o.Others, peers: o.Peers, files: o.Files, trust: o.Trust, catchUp: o.Metadata.CatchUp, full: o.ReadOnly, logger: o.Logger,
 	}
 	m.Types = newTypes(o.Metadata, m.Keys, m.Distribution, o.Engine.Limits(), o.Logger)
 	m.Service = &Service{

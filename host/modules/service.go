@@ -33,12 +33,12 @@ type Service struct {
 }
 
 // Upload keeps a module that was not refused lately, and is not now.
-func (s *Service) Upload(ctx context.Context, wasm []byte) (rpc.Module, error) {
-	digest := journal.Digest(sha256.Sum256(wasm))
+func (s *Service) Upload(ctx context.Context, u rpc.Upload) (rpc.Module, error) {
+	digest := journal.Digest(sha256.Sum256(u.Wasm))
 	if reason, ok := s.refused.find(digest, time.Now()); ok {
 		return rpc.Module{}, &request.InvalidModuleError{Reason: reason + "; it was refused before, and is not tried again for an hour"}
 	}
-	m, err := s.keep(ctx, wasm)
+	m, err := s.keep(ctx, u)
 	var invalid *request.InvalidModuleError
 	if errors.As(err, &invalid) {
 		s.refused.note(digest, invalid.Reason, time.Now())
@@ -48,9 +48,13 @@ func (s *Service) Upload(ctx context.Context, wasm []byte) (rpc.Module, error) {
 
 // keep keeps a module that compiles and describes itself: its bytes in the
 // registries of a majority of the nodes first, then what it is in the metadata.
-func (s *Service) keep(ctx context.Context, wasm []byte) (rpc.Module, error) {
+func (s *Service) keep(ctx context.Context, u rpc.Upload) (rpc.Module, error) {
+	wasm := u.Wasm
 	if s.readOnly() {
 		return rpc.Module{}, request.ErrReadOnly
+	}
+	if err := s.possible(u); err != nil {
+		return rpc.Module{}, err
 	}
 	if _, err := s.engine.Admit(wasm); err != nil {
 		return rpc.Module{}, invalidModule(err)
@@ -81,6 +85,10 @@ func (s *Service) keep(ctx context.Context, wasm []byte) (rpc.Module, error) {
 			}
 			mod.ShardKeys[t.Name] = sharding.KeyRule(t.ShardKey)
 		}
+	}
+	mod.Signature = s.better(mod, u.Signature)
+	if err := s.modules.signed(mod); err != nil {
+		return rpc.Module{}, err
 	}
 	if err := s.modules.Spread(ctx, digest, wasm); err != nil {
 		return rpc.Module{}, err
@@ -125,6 +133,8 @@ func (s *Service) describe(m meta.Module) rpc.Module {
 			out.Owners[t] = b.Owner
 		}
 	}
+	by, fault := judge(s.modules.trust.Keys(), m)
+	out.SignedBy, out.SignatureFault = by, string(fault)
 	return out
 }
 
@@ -218,6 +228,9 @@ func (s *Service) Activate(ctx context.Context, a rpc.Activation) (uint64, error
 // rebind has every node that can be reached fetch and compile the module, has
 // the order bind a type to it, and returns when all of them serve it.
 func (s *Service) rebind(ctx context.Context, digest journal.Digest, order []byte) (uint64, error) {
+	if err := s.modules.signedHere(ctx, digest); err != nil {
+		return 0, err
+	}
 	if err := s.modules.PrepareEverywhere(ctx, digest); err != nil {
 		return 0, err
 	}

@@ -33,6 +33,7 @@ type Types struct {
 	revision  atomic.Uint64            // every binding up to it is served
 	reached   atomic.Uint64            // no binding before it is served in the place of a later one
 	failing   atomic.Bool              // a module could not be loaded, and is tried again
+	verdicts  atomic.Pointer[verdicts] // of signatures
 	turn      chan struct{}            // held by the one refresh at a time
 	mu        sync.Mutex               // guards changed
 	changed   chan struct{}            // closed and made anew after a refresh
@@ -45,6 +46,7 @@ func newTypes(m *cluster.Metadata, keys *ShardKeys, modules *Distribution, limit
 	}
 	t.types.Store(&map[string]*Served{})
 	t.autostart.Store(&[]string{})
+	t.verdicts.Store(&verdicts{})
 	return t
 }
 
@@ -81,7 +83,8 @@ func (t *Types) Served(entityType string) *Served {
 // what is new; others wait for their turn meanwhile, as long as ctx lasts. A
 // type whose module cannot be had is not served, not by its former module
 // either, and holds up no other; the first such fault is returned after
-// everything else is done.
+// everything else is done. Nor is one served whose module is not signed as the
+// node asks for; that is no fault: another attempt does not mend it.
 func (t *Types) Refresh(ctx context.Context) error {
 	select {
 	case t.turn <- struct{}{}:
@@ -97,7 +100,11 @@ func (t *Types) Refresh(ctx context.Context) error {
 		return nil // the metadata replica was renewed and is not there yet
 	}
 	t.keys.learn(view) // before a type is served, its entities have their shards
+	unsigned := t.checkSignatures(view)
 	for _, binding := range view.Bindings() {
+		if unsigned[binding.EntityType].Refused {
+			continue
+		}
 		served := old[binding.EntityType]
 		if served == nil || served.Digest != journal.Digest(binding.Digest) || served.Revision != binding.Revision {
 			made, err := t.load(ctx, binding)
@@ -172,8 +179,8 @@ func (t *Types) run(ctx context.Context) {
 	var again <-chan time.Time // after a failure: what was missing may be there later
 	pause := minLoadPause
 	for {
-		changed := t.metadata.Changed()
-		if rev := t.metadata.View().Revision(); rev != seen || again != nil {
+		changed, trust := t.metadata.Changed(), t.modules.trust.Changed()
+		if rev := t.metadata.View().Revision(); rev != seen || again != nil || t.resigned(t.metadata.View()) {
 			if err := t.Refresh(ctx); err == nil {
 				seen, again, pause = rev, nil, minLoadPause
 			} else {
@@ -184,6 +191,7 @@ func (t *Types) run(ctx context.Context) {
 		}
 		select {
 		case <-changed:
+		case <-trust:
 		case <-again:
 		case <-ctx.Done():
 			return

@@ -37,6 +37,12 @@ var (
 	// ErrPutDown: an operator put this start of the calling node down. Nothing was
 	// done, and only a new start of the node can succeed.
 	ErrPutDown = errors.New("put down by an operator")
+	// ErrSignatureMissing, ErrSignatureUntrusted and ErrSignatureBad: the node
+	// asks for signatures, and that of the module does not count there. Nothing
+	// was done.
+	ErrSignatureMissing   = errors.New("the module is not signed")
+	ErrSignatureUntrusted = errors.New("the module is signed with a key that is not trusted")
+	ErrSignatureBad       = errors.New("the signature is not of this module")
 	// ErrNotFound: what was asked for is not there.
 	ErrNotFound = errors.New("not found")
 	// ErrTooLarge: a request or an answer is above its bound.
@@ -73,6 +79,9 @@ var faults = []struct {
 	{ErrUnavailable, peerv1.Fault_KIND_UNAVAILABLE, connect.CodeUnavailable},
 	{ErrRefused, peerv1.Fault_KIND_REFUSED, connect.CodeInvalidArgument},
 	{ErrPutDown, peerv1.Fault_KIND_PUT_DOWN, connect.CodeAborted},
+	{ErrSignatureMissing, peerv1.Fault_KIND_SIGNATURE_MISSING, connect.CodePermissionDenied},
+	{ErrSignatureUntrusted, peerv1.Fault_KIND_SIGNATURE_UNTRUSTED, connect.CodePermissionDenied},
+	{ErrSignatureBad, peerv1.Fault_KIND_SIGNATURE_BAD, connect.CodePermissionDenied},
 	{ErrNotFound, peerv1.Fault_KIND_NOT_FOUND, connect.CodeNotFound},
 	{ErrTooLarge, peerv1.Fault_KIND_TOO_LARGE, connect.CodeResourceExhausted},
 	{ErrUnknownOutcome, peerv1.Fault_KIND_UNKNOWN_OUTCOME, connect.CodeUnknown},

@@ -166,9 +166,9 @@ type EntitySummary struct {
 // Modules stores modules and binds entity types to them.
 type Modules interface {
 	// Upload checks and stores a module; the same bytes twice are the same
-	// module. It keeps wasm. A module that cannot be used is an
+	// module. It keeps the bytes. A module that cannot be used is an
 	// *request.InvalidModuleError.
-	Upload(ctx context.Context, wasm []byte) (Module, error)
+	Upload(ctx context.Context, u Upload) (Module, error)
 	// List returns the stored modules, newest first.
 	List(ctx context.Context) ([]Module, error)
 	// Get describes one, or fails with request.ErrUnknownModule.
@@ -218,6 +218,12 @@ type TakeBack struct {
 	Allow      Allow
 }
 
+// Upload is a module on its way into the cluster.
+type Upload struct {
+	Wasm      []byte
+	Signature []byte // of the module; empty is none
+}
+
 // Rollback is what a rollback led to.
 type Rollback struct {
 	Digest   journal.Digest // of the module that serves
@@ -234,6 +240,9 @@ type Module struct {
 	EntityTypes []string
 	Manifest    json.RawMessage   // as the module gave it
 	Owners      map[string]string // subjects, by those types of it that are served
+	// SignedBy is the name of the key that has signed it, or SignatureFault why
+	// its signature does not count here.
+	SignedBy, SignatureFault string
 }
 
 // Rebinding is a module that is to serve an entity type.

@@ -175,6 +175,9 @@ func mountPlain(mux *http.ServeMux, opts Options) {
 			return
 		}
 		io.WriteString(w, "ok\n")
+		if said := opts.Remarks(); said != "" {
+			io.WriteString(w, said+"\n")
+		}
 	})
 	if opts.Metrics != nil {
 		mux.Handle("GET "+admission.MetricsPath, opts.Metrics)

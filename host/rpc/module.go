@@ -46,7 +46,7 @@ func (s *moduleService) Upload(ctx context.Context, r *connect.Request[modulev1.
 		return nil, status.Public(s.log, err)
 	}
 	defer leave()
-	m, err := s.upload(ctx, r.Msg.GetWasm(), r.Msg.GetActivate())
+	m, err := s.upload(ctx, Upload{Wasm: r.Msg.GetWasm(), Signature: r.Msg.GetSignature()}, r.Msg.GetActivate())
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
@@ -60,7 +60,7 @@ func (s *moduleService) UploadStream(ctx context.Context, stream *connect.Client
 		return nil, status.Public(s.log, err)
 	}
 	defer leave()
-	var wasm []byte
+	var wasm, signature []byte
 	activate := false
 	for stream.Receive() {
 		piece := stream.Msg()
@@ -69,6 +69,12 @@ func (s *moduleService) UploadStream(ctx context.Context, stream *connect.Client
 		}
 		wasm = append(wasm, piece.GetWasm()...)
 		activate = activate || piece.GetActivate()
+		if more := piece.GetSignature(); len(more) > 0 {
+			if len(signature) > 0 {
+				return nil, status.Public(s.log, status.Argument("the signature is given twice"))
+			}
+			signature = more
+		}
 	}
 	if err := stream.Err(); err != nil {
 		return nil, status.Public(s.log, err)
@@ -76,15 +82,15 @@ func (s *moduleService) UploadStream(ctx context.Context, stream *connect.Client
 	if len(wasm) == 0 {
 		return nil, status.Public(s.log, status.Argument("the module is empty"))
 	}
-	m, err := s.upload(ctx, wasm, activate)
+	m, err := s.upload(ctx, Upload{Wasm: wasm, Signature: signature}, activate)
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&modulev1.UploadStreamResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes}), nil
 }
 
-func (s *moduleService) upload(ctx context.Context, wasm []byte, activate bool) (Module, error) {
-	m, err := s.modules.Upload(ctx, wasm)
+func (s *moduleService) upload(ctx context.Context, u Upload, activate bool) (Module, error) {
+	m, err := s.modules.Upload(ctx, u)
 	if err != nil || !activate {
 		return m, err
 	}
@@ -212,12 +218,14 @@ func (s *moduleService) SetOwner(ctx context.Context, r *connect.Request[modulev
 
 func (s *moduleService) describe(ctx context.Context, m *Module) *modulev1.Module {
 	out := &modulev1.Module{
-		Digest:      m.Digest.String(),
-		Name:        m.Name,
-		Version:     m.Version,
-		SizeBytes:   uint64(m.SizeBytes),
-		UploadedAt:  timestamppb.New(m.UploadedAt),
-		EntityTypes: slices.Clone(m.EntityTypes),
+		Digest:         m.Digest.String(),
+		Name:           m.Name,
+		Version:        m.Version,
+		SizeBytes:      uint64(m.SizeBytes),
+		UploadedAt:     timestamppb.New(m.UploadedAt),
+		EntityTypes:    slices.Clone(m.EntityTypes),
+		SignedBy:       m.SignedBy,
+		SignatureFault: m.SignatureFault,
 	}
 	for _, name := range m.EntityTypes {
 		if t, err := s.types.Lookup(ctx, name); err == nil && t.Module == m.Digest {

@@ -39,6 +39,9 @@ type Options struct {
 	// Ready says why the node cannot serve yet, or nil; it answers /readyz and
 	// the health service. A nil func is always ready.
 	Ready func() error
+	// Remarks is what /readyz says of a node that is ready and does not serve
+	// everything, in a line; empty is nothing. A nil func has none.
+	Remarks func() string
 	// Opened says why the node can take no RPC at all yet, or nil; before that
 	// only Initialize, /livez, /readyz and /metrics and what is Internal are
 	// served. A nil func is always open.
@@ -137,6 +140,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Ready == nil {
 		o.Ready = func() error { return nil }
+	}
+	if o.Remarks == nil {
+		o.Remarks = func() string { return "" }
 	}
 	if o.Pauses == nil {
 		o.Pauses = (*pause.Watch)(nil)

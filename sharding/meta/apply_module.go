@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -8,7 +9,14 @@ import (
 )
 
 func (t *transition) putModule(m Module) error {
-	if _, known := t.view.modules[m.Digest]; known {
+	if err := t.checkSignature(m); err != nil {
+		return err
+	}
+	if before, known := t.view.modules[m.Digest]; known {
+		if len(m.Signature) > 0 && !bytes.Equal(m.Signature, before.Signature) {
+			before.Signature = m.Signature
+			t.keepModule(before)
+		}
 		return nil
 	}
 	if len(t.view.modules) >= MaxModules {
@@ -37,8 +45,27 @@ func (t *transition) putModule(m Module) error {
 	if err := m.checkShardKeys(); err != nil {
 		return err
 	}
+	t.keepModule(m)
+	return nil
+}
+
+func (t *transition) keepModule(m Module) {
 	put(&t.view.modules, m.Digest, m)
 	t.store(prefixModule+m.Digest.String(), m)
+}
+
+// checkSignature bounds a signature. What it is worth depends on the keys that
+// a node trusts, so that no replica may ask.
+func (t *transition) checkSignature(m Module) error {
+	level := t.view.Level()
+	switch {
+	case len(m.Signature) == 0:
+		return nil
+	case level < sharding.LevelSignatures:
+		return fmt.Errorf("%w: signatures of modules are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelSignatures, level)
+	case len(m.Signature) > MaxSignatureBytes:
+		return fmt.Errorf("%w: a signature of %d bytes, at most %d are allowed", ErrInvalid, len(m.Signature), MaxSignatureBytes)
+	}
 	return nil
 }
 

@@ -212,7 +212,8 @@ func PutMember(m Member) []byte { return encode(command{Op: opPutMember, Member:
 func Place(on ...PlaceOn) []byte { return encode(command{Op: opPlace, Place: on}) }
 
 // PutModule makes the command that makes an uploaded module known. A module
-// that is known already is left as it is.
+// that is known already is left as it is, but that a signature, from
+// sharding.LevelSignatures on, takes the place of the one that it has.
 func PutModule(m Module) []byte { return encode(command{Op: opPutModule, Module: &m}) }
 
 // Bind makes the command that lets the module serve the entity type from a new

@@ -242,6 +242,7 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.PutTypeOwner("account", meta.Ownership{Was: "token:ci", Is: "group:team-a"}),
 		meta.Owned(meta.Bind("account", digest(0xac), 14), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
 		meta.Owned(meta.RollbackOf("account", 4, 15), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
+		meta.PutModule(signed(module(0xab, "account"), 1)),
 	} {
 		writes, result, err := s.Apply(uint64(i+1), body)
 		if err != nil {

@@ -25,6 +25,7 @@ const (
 	MaxRoles             = 16             // of one member
 	MaxModules           = 4096
 	MaxTypesPerModule    = 64
+	MaxSignatureBytes    = 256
 	MaxBindings          = 4096
 	MaxBindingHistory    = 32
 	MaxSettings          = 1024
@@ -121,6 +122,9 @@ type Module struct {
 	UploadedAt  int64    `json:"uploadedAt"`  // unix nanoseconds
 	// ShardKeys has the rules of those types that declare one.
 	ShardKeys map[string]sharding.KeyRule `json:"shardKeys,omitempty"`
+	// Signature is of who vouches for the module; from sharding.LevelSignatures
+	// on. Who that is nodes judge, each for itself.
+	Signature []byte `json:"signature,omitempty"`
 }
 
 // Bound is one module serving an entity type, from a revision on.

@@ -132,6 +132,12 @@ var bans = []ban{
 		reason: "who calls is said alike to nodes, guests and the journal",
 	},
 	{
+		from:   []string{"host/signing"},
+		to:     []string{"abi", "api", "journal", "sharding", "host"},
+		but:    []string{"host/readfile"},
+		reason: "who has signed a module is known without knowing where it is kept and what comes of it",
+	},
+	{
 		from:   []string{"host/audit"},
 		to:     []string{"abi", "journal", "sharding", "host/rpc", "host/config", "host/engine", "host/entity"},
 		reason: "account is kept of calls, whoever answers them",

@@ -117,7 +117,8 @@ type roleModules struct{ *World }
 
 // Upload takes any bytes that begin as WebAssembly does. Words behind the first
 // are types of the module, beside "uploaded".
-func (w roleModules) Upload(_ context.Context, wasm []byte) (rpc.Module, error) {
+func (w roleModules) Upload(_ context.Context, u rpc.Upload) (rpc.Module, error) {
+	wasm := u.Wasm
 	if !strings.HasPrefix(string(wasm), "\x00asm") {
 		return rpc.Module{}, &request.InvalidModuleError{Reason: "the module does not begin with the magic number"}
 	}

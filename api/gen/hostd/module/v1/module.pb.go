@@ -48,9 +48,15 @@ type Module struct {
 	// The entity types it serves now.
 	ActiveFor []string `protobuf:"bytes,7,rep,name=active_for,json=activeFor,proto3" json:"active_for,omitempty"`
 	// How it serves them.
-	Bindings      []*Binding `protobuf:"bytes,8,rep,name=bindings,proto3" json:"bindings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Bindings []*Binding `protobuf:"bytes,8,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	// The key that has signed it, by its name in the module-trust-file of the node
+	// that answers; empty where the signature does not count there.
+	SignedBy string `protobuf:"bytes,75,opt,name=signed_by,json=signedBy,proto3" json:"signed_by,omitempty"`
+	// Why it does not: SIGNATURE_MISSING, SIGNATURE_UNTRUSTED or SIGNATURE_BAD;
+	// empty where it counts.
+	SignatureFault string `protobuf:"bytes,76,opt,name=signature_fault,json=signatureFault,proto3" json:"signature_fault,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Module) Reset() {
@@ -137,6 +143,20 @@ func (x *Module) GetBindings() []*Binding {
 		return x.Bindings
 	}
 	return nil
+}
+
+func (x *Module) GetSignedBy() string {
+	if x != nil {
+		return x.SignedBy
+	}
+	return ""
+}
+
+func (x *Module) GetSignatureFault() string {
+	if x != nil {
+		return x.SignatureFault
+	}
+	return ""
 }
 
 // Binding is a module serving an entity type.
@@ -420,7 +440,12 @@ type UploadRequest struct {
 	// The module's bytes, at most 16 MiB.
 	Wasm []byte `protobuf:"bytes,1,opt,name=wasm,proto3" json:"wasm,omitempty"`
 	// Activate it at once for every entity type in it.
-	Activate      bool `protobuf:"varint,2,opt,name=activate,proto3" json:"activate,omitempty"`
+	Activate bool `protobuf:"varint,2,opt,name=activate,proto3" json:"activate,omitempty"`
+	// Its signature, as hostd module sign makes it. It takes the place of the one
+	// that the module has; without it that one stays. One that does not count on a
+	// node that asks for signatures is permission_denied, with a
+	// google.rpc.ErrorInfo of its reason.
+	Signature     []byte `protobuf:"bytes,75,opt,name=signature,proto3" json:"signature,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -467,6 +492,13 @@ func (x *UploadRequest) GetActivate() bool {
 		return x.Activate
 	}
 	return false
+}
+
+func (x *UploadRequest) GetSignature() []byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
 }
 
 // UploadResponse names the stored module.
@@ -530,7 +562,9 @@ type UploadStreamRequest struct {
 	// The next bytes; all pieces together at most 16 MiB.
 	Wasm []byte `protobuf:"bytes,1,opt,name=wasm,proto3" json:"wasm,omitempty"`
 	// True in any piece: activate the module at once for every entity type in it.
-	Activate      bool `protobuf:"varint,2,opt,name=activate,proto3" json:"activate,omitempty"`
+	Activate bool `protobuf:"varint,2,opt,name=activate,proto3" json:"activate,omitempty"`
+	// In any one piece: the module's signature, as of Upload.
+	Signature     []byte `protobuf:"bytes,75,opt,name=signature,proto3" json:"signature,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -577,6 +611,13 @@ func (x *UploadStreamRequest) GetActivate() bool {
 		return x.Activate
 	}
 	return false
+}
+
+func (x *UploadStreamRequest) GetSignature() []byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
 }
 
 // UploadStreamResponse names the stored module.
@@ -1541,7 +1582,7 @@ var File_hostd_module_v1_module_proto protoreflect.FileDescriptor
 
 const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xa2\x02\n" +
+	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xe8\x02\n" +
 	"\x06Module\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1553,7 +1594,9 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\fentity_types\x18\x06 \x03(\tR\ventityTypes\x12\x1d\n" +
 	"\n" +
 	"active_for\x18\a \x03(\tR\tactiveFor\x124\n" +
-	"\bbindings\x18\b \x03(\v2\x18.hostd.module.v1.BindingR\bbindings\"\x84\x02\n" +
+	"\bbindings\x18\b \x03(\v2\x18.hostd.module.v1.BindingR\bbindings\x12\x1b\n" +
+	"\tsigned_by\x18K \x01(\tR\bsignedBy\x12'\n" +
+	"\x0fsignature_fault\x18L \x01(\tR\x0esignatureFault\"\x84\x02\n" +
 	"\aBinding\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1a\n" +
@@ -1578,16 +1621,18 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x11type_memory_bytes\x18\a \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\x0ftypeMemoryBytes\x121\n" +
 	"\x0frate_per_second\x18\b \x01(\rB\t\xbaH\x06*\x04\x18\xc0\x84=R\rratePerSecond\x125\n" +
 	"\x0ffuel_per_second\x18\x8c\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\rfuelPerSecond\x127\n" +
-	"\x10bytes_per_second\x18\x8d\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\x0ebytesPerSecond\"M\n" +
+	"\x10bytes_per_second\x18\x8d\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\x0ebytesPerSecond\"u\n" +
 	"\rUploadRequest\x12 \n" +
 	"\x04wasm\x18\x01 \x01(\fB\f\xbaH\tz\a\x10\x01\x18\x80\x80\x80\bR\x04wasm\x12\x1a\n" +
-	"\bactivate\x18\x02 \x01(\bR\bactivate\"K\n" +
+	"\bactivate\x18\x02 \x01(\bR\bactivate\x12&\n" +
+	"\tsignature\x18K \x01(\fB\b\xbaH\x05z\x03\x18\x80\x02R\tsignature\"K\n" +
 	"\x0eUploadResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12!\n" +
-	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\"P\n" +
+	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\"x\n" +
 	"\x13UploadStreamRequest\x12\x1d\n" +
 	"\x04wasm\x18\x01 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\x04wasm\x12\x1a\n" +
-	"\bactivate\x18\x02 \x01(\bR\bactivate\"Q\n" +
+	"\bactivate\x18\x02 \x01(\bR\bactivate\x12&\n" +
+	"\tsignature\x18K \x01(\fB\b\xbaH\x05z\x03\x18\x80\x02R\tsignature\"Q\n" +
 	"\x14UploadStreamResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12!\n" +
 	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\"\r\n" +

@@ -1,0 +1,166 @@
+package modules
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/signing"
+)
+
+// maxKeyBytes bounds files of keys and of signatures.
+const maxKeyBytes = 64 << 10
+
+// madeKey is a key that was made.
+type madeKey struct {
+	Key  string `json:"key"`  // the file
+	Line string `json:"line"` // of a module-trust-file
+}
+
+// NewKeygen makes the command that makes keys.
+func NewKeygen(std cli.Stdio) *cobra.Command {
+	var out *cli.Output
+	var file, name string
+	c := cli.Leaf("keygen --out FILE", "Make a key that modules are signed with, and the line of a node's module-trust-file for it", 0, 0, func(context.Context, *cobra.Command, []string) error {
+		if file == "" {
+			return cli.Usagef("--out is missing: it names the file for the key")
+		}
+		if name == "" {
+			name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+		}
+		public, private, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			return err
+		}
+		line, err := signing.Line(name, public)
+		if err != nil {
+			return cli.Usagef("%v; --name gives one", err)
+		}
+		text, err := signing.KeyText(private)
+		if err != nil {
+			return err
+		}
+		if err := writeNew(file, text, 0o600); err != nil {
+			return fmt.Errorf("keygen: %w", err)
+		}
+		return out.Print(madeKey{file, line}, func(w io.Writer) { fmt.Fprintln(w, line) })
+	})
+	c.Long = "Makes a key of ed25519, and prints the line by which nodes trust it: append it to their module-trust-file. " +
+		"Whoever has the file of --out can sign modules: keep it where they are released, and on no node.\n\n" +
+		"  hostd module keygen --out release.key >> trusted-keys"
+	c.Flags().StringVar(&file, "out", "", "`file` for the key; made, for its owner alone, and never written over")
+	c.Flags().StringVar(&name, "name", "", "`name` that nodes show for what is signed with it, [A-Za-z0-9._-]; that of the file unless it is given")
+	out = cli.AddOutput(c, std)
+	return c
+}
+
+// NewSign makes the command that signs a module.
+func NewSign(std cli.Stdio) *cobra.Command {
+	var keyFile, file string
+	c := cli.Leaf("sign FILE.wasm --key KEY --out SIGNATURE", "Sign a module; no node is needed", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		if keyFile == "" {
+			return cli.Usagef("--key is missing: it names the file of the key, which 'hostd module keygen' makes")
+		}
+		if file == "" {
+			return cli.Usagef("--out is missing: it names the file for the signature")
+		}
+		text, err := cli.ReadFile(ctx, keyFile, maxKeyBytes)
+		if err != nil {
+			return fmt.Errorf("sign: %w", err)
+		}
+		key, err := signing.ParseKey(text)
+		if err != nil {
+			return fmt.Errorf("sign: %s: %w", keyFile, err)
+		}
+		wasm, err := cli.ReadModule(args[0])
+		if err != nil {
+			return err
+		}
+		s, err := stated(ctx, wasm)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		if err := replace(file, []byte(signing.Text(signing.Sign(s, key)))); err != nil {
+			return fmt.Errorf("sign: %w", err)
+		}
+		fmt.Fprintf(std.Err, "%s has the signature of %s %s, digest %x\n", file, s.Name, s.Version, s.Digest)
+		return nil
+	})
+	c.Long = "Signs the bytes of a module, with the name and the version that it gives itself: it is compiled and asked for these, as a node does. " +
+		"The key may be one that another tool has made: ed25519, as PKCS #8 in PEM.\n\n" +
+		"  hostd module sign counter.wasm --key release.key --out counter.sig\n  hostd module push counter.wasm --signature counter.sig"
+	c.Flags().StringVar(&keyFile, "key", "", "`file` of the key")
+	c.Flags().StringVarP(&file, "out", "o", "", "`file` for the signature; written over where there is one")
+	return c
+}
+
+// stated is what a signature of a module is of.
+func stated(ctx context.Context, wasm []byte) (s signing.Statement, err error) {
+	e, err := engine.New(ctx, engine.Options{})
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, e.Close(context.WithoutCancel(ctx))) }()
+	if _, err := e.Admit(wasm); err != nil {
+		return s, err
+	}
+	digest := sha256.Sum256(wasm)
+	m, err := e.Compile(ctx, digest, wasm)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	return signing.Statement{Digest: digest, Name: m.Manifest().Name, Version: m.Manifest().Version}, nil
+}
+
+// ReadSignature reads a file that module sign has made; no path is none.
+func ReadSignature(ctx context.Context, path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := cli.ReadFile(ctx, path, maxKeyBytes)
+	if err != nil {
+		return nil, fmt.Errorf("--signature: %w", err)
+	}
+	signature, err := signing.ParseText(text)
+	if err != nil {
+		return nil, cli.Usagef("--signature %s: %v", path, err)
+	}
+	return signature, nil
+}
+
+// writeNew makes a file, and fails where there is one already.
+func writeNew(path string, text []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
+
+// replace writes a file in the place of the one that is there.
+func replace(path string, text []byte) error {
+	next := path + ".tmp"
+	if err := writeNew(next, text, 0o644); err != nil {
+		return err
+	}
+	if err := os.Rename(next, path); err != nil {
+		return errors.Join(err, os.Remove(next))
+	}
+	return nil
+}

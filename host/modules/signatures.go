@@ -1,0 +1,226 @@
+package modules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/host/registry"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/signing"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// signatureError says that a node asks for signatures and that the one of a
+// module does not count there.
+type signatureError struct {
+	reason signing.Reason
+	text   string
+}
+
+func (e *signatureError) Error() string { return e.text }
+
+// Code implements status.Coded.
+func (e *signatureError) Code() connect.Code { return connect.CodePermissionDenied }
+
+// Detail implements status.Detailed.
+func (e *signatureError) Detail() proto.Message {
+	return &errdetails.ErrorInfo{Reason: string(e.reason), Domain: "hostd"}
+}
+
+// Unwrap returns the error by which another node tells of it.
+func (e *signatureError) Unwrap() error { return peerErrors[e.reason] }
+
+var peerErrors = map[signing.Reason]error{
+	signing.Missing: peer.ErrSignatureMissing, signing.Untrusted: peer.ErrSignatureUntrusted, signing.Bad: peer.ErrSignatureBad,
+}
+
+// fromPeer is the signatureError of a node that was asked; nil of any other
+// error.
+func fromPeer(err error) error {
+	for _, reason := range signing.Reasons {
+		if errors.Is(err, peerErrors[reason]) {
+			return &signatureError{reason, fmt.Sprintf("not every node takes the module: %v", err)}
+		}
+	}
+	return nil
+}
+
+// statement is what a module's signature is of.
+func statement(m meta.Module) signing.Statement {
+	return signing.Statement{Digest: m.Digest, Name: m.Name, Version: m.Version}
+}
+
+// judge returns the name of the key that has signed a module, and why its
+// signature does not count: one of the two.
+func judge(keys *signing.Keys, m meta.Module) (by string, fault signing.Reason) {
+	by, err := keys.Judge(statement(m), m.Signature)
+	var e *signing.Error
+	if errors.As(err, &e) {
+		return "", e.Reason
+	}
+	return by, ""
+}
+
+func notSigned(e *signing.Error) error {
+	return &signatureError{e.Reason, e.Error() + ": hostd module sign signs one, and hostd module push --signature brings the signature"}
+}
+
+// signed refuses a module that is not signed as this node asks for: nil, or a
+// *signatureError. Where the node only warns, its log has it.
+func (d *Distribution) signed(m meta.Module) error {
+	if d.trust.Mode() == signing.Off {
+		return nil
+	}
+	_, err := d.trust.Judge(statement(m), m.Signature)
+	var e *signing.Error
+	switch {
+	case !errors.As(err, &e):
+		return err
+	case d.trust.Mode() == signing.Require:
+		return notSigned(e)
+	}
+	d.logger.Warn("a module's signature does not count here", "digest", m.Digest.String(), "module", m.Name, "reason", string(e.Reason))
+	return nil
+}
+
+// signedHere is signed of a module of the metadata. That a signature does not
+// count is said only of one that was looked up in what is committed by now.
+func (d *Distribution) signedHere(ctx context.Context, digest journal.Digest) error {
+	if d.trust.Mode() == signing.Off {
+		return nil
+	}
+	if m, ok := d.view().Module(meta.Digest(digest)); ok {
+		if _, err := d.trust.Judge(statement(m), m.Signature); err == nil {
+			return nil
+		}
+	}
+	if err := d.catchUp(ctx); err != nil {
+		return err
+	}
+	m, _ := d.view().Module(meta.Digest(digest))
+	return d.signed(m)
+}
+
+// possible refuses an upload whose signature cannot be kept, or cannot count
+// whatever the module says of itself: before it is compiled.
+func (s *Service) possible(u rpc.Upload) error {
+	view := s.metadata.View()
+	if level := view.Level(); len(u.Signature) > 0 && level < sharding.LevelSignatures {
+		return &rpc.RefusedError{Reason: fmt.Sprintf("signatures of modules are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelSignatures, level)}
+	}
+	if s.modules.trust.Mode() != signing.Require {
+		return nil
+	}
+	signature := u.Signature
+	if len(signature) == 0 {
+		known, _ := view.Module(meta.Digest(registry.DigestOf(u.Wasm)))
+		signature = known.Signature
+	}
+	var e *signing.Error
+	if errors.As(s.modules.trust.Keys().Possible(signature), &e) {
+		return notSigned(e)
+	}
+	return nil
+}
+
+// better is the signature that an upload leaves a module with: what it brings,
+// unless that does not count here and the one of before does.
+func (s *Service) better(m meta.Module, brought []byte) []byte {
+	before, known := s.metadata.View().Module(m.Digest)
+	if !known || len(before.Signature) == 0 || len(brought) == 0 {
+		return append(brought, before.Signature...) // one of them is none
+	}
+	keys := s.modules.trust.Keys()
+	m.Signature = brought
+	if _, fault := judge(keys, m); fault != "" {
+		if _, fault := judge(keys, before); fault == "" {
+			return before.Signature
+		}
+	}
+	return brought
+}
+
+// Unsigned is an entity type whose module has no signature that counts on this
+// node.
+type Unsigned struct {
+	EntityType string
+	Digest     journal.Digest
+	Reason     signing.Reason
+	Refused    bool // the type is not served for that
+}
+
+// verdicts are what was made of the signatures of all bound modules.
+type verdicts struct {
+	keys       *signing.Keys
+	signatures map[string]string // by entity type
+	unsigned   map[string]Unsigned
+}
+
+// checkSignatures judges the modules of all bindings with the keys of now. The
+// log tells of those that are new.
+func (t *Types) checkSignatures(view *meta.View) map[string]Unsigned {
+	trust := t.modules.trust
+	if trust.Mode() == signing.Off {
+		return nil
+	}
+	keys, out := trust.Keys(), map[string]Unsigned{}
+	signatures := map[string]string{}
+	for _, b := range view.Bindings() {
+		m, _ := view.Module(b.Digest)
+		signatures[b.EntityType] = string(m.Signature)
+		if _, fault := judge(keys, m); fault != "" {
+			out[b.EntityType] = Unsigned{b.EntityType, journal.Digest(b.Digest), fault, trust.Mode() == signing.Require}
+		}
+	}
+	before := t.verdicts.Load().unsigned
+	for _, name := range slices.Sorted(maps.Keys(out)) {
+		switch u := out[name]; {
+		case before[name] == u:
+		case u.Refused:
+			t.logger.Error("an entity type is not served: the signature of its module does not count here", "entity_type", name, "digest", u.Digest.String(), "reason", string(u.Reason))
+		default:
+			t.logger.Warn("an entity type is served by a module whose signature does not count here", "entity_type", name, "digest", u.Digest.String(), "reason", string(u.Reason))
+		}
+	}
+	t.verdicts.Store(&verdicts{keys, signatures, out})
+	return out
+}
+
+// resigned reports that bound modules are to be judged anew: the node trusts
+// other keys, or somebody has signed a module meanwhile.
+func (t *Types) resigned(view *meta.View) bool {
+	if t.modules.trust.Mode() == signing.Off {
+		return false
+	}
+	last := t.verdicts.Load()
+	if last.keys != t.modules.trust.Keys() {
+		return true
+	}
+	for _, b := range view.Bindings() {
+		if m, _ := view.Module(b.Digest); last.signatures[b.EntityType] != string(m.Signature) {
+			return true
+		}
+	}
+	return false
+}
+
+// Unsigned returns the entity types whose modules have no signature that counts
+// on this node, by name; none where it does not ask for signatures.
+func (t *Types) Unsigned() []Unsigned {
+	all := t.verdicts.Load().unsigned
+	out := make([]Unsigned, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, all[name])
+	}
+	return out
+}

@@ -1,0 +1,193 @@
+package modules
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/host/registry"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/signing"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// signedWorld is a node of a cluster that serves one type by a module that the
+// node does not have.
+type signedWorld struct {
+	t     *testing.T
+	state *meta.State
+	key   ed25519.PrivateKey
+	trust *signing.Trust
+	types *Types
+	mod   meta.Module
+}
+
+func newSignedWorld(t *testing.T, mode signing.Mode) *signedWorld {
+	t.Helper()
+	w := &signedWorld{t: t, state: meta.New(), key: ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))}
+	line, err := signing.Line("release", w.key.Public().(ed25519.PublicKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "trust")
+	if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	logger := slog.New(slog.DiscardHandler)
+	if w.trust, err = signing.Open(signing.Options{Mode: mode, File: file, Logger: logger}); err != nil {
+		t.Fatal(err)
+	}
+	files, err := registry.Open(registry.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Distribution{
+		self: "n1", view: w.state.View, others: func() []sharding.NodeID { return nil }, files: files, trust: w.trust,
+		catchUp: func(context.Context) error { return nil }, logger: logger,
+	}
+	w.types = newTypes(cluster.NewMetadata(w.state, 0), newShardKeys(1, w.state.View), d, abi.DefaultLimits(), logger)
+	w.mod = meta.Module{Digest: meta.Digest{1}, Size: 1, Name: "m", Version: "1", EntityTypes: []string{"a"}, UploadedAt: 1}
+	w.do(meta.CreateCluster(meta.Cluster{ID: "c", Format: 1, Shards: 1, CreatedAt: 1}, meta.Member{Node: "n1", Address: "a:1", Status: meta.StatusUp, Speaks: sharding.Speaks}),
+		meta.PutModule(w.mod), meta.Bind("a", w.mod.Digest, 1))
+	return w
+}
+
+func (w *signedWorld) do(commands ...[]byte) {
+	w.t.Helper()
+	for _, c := range commands {
+		_, result, err := w.state.Apply(w.state.View().Index()+1, c)
+		if err == nil {
+			_, err = meta.DecodeResult(result)
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// sign keeps a signature of the module by a key.
+func (w *signedWorld) sign(key ed25519.PrivateKey) {
+	w.t.Helper()
+	m := w.mod
+	m.Signature = signing.Sign(statement(m), key)
+	w.do(meta.PutModule(m))
+}
+
+func stranger() ed25519.PrivateKey {
+	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, ed25519.SeedSize))
+}
+
+// TestUnsignedTypesAreNotServed: a type whose module is not signed is passed
+// over, and holds up neither the node nor later bindings, until it is signed.
+func TestUnsignedTypesAreNotServed(t *testing.T) {
+	w := newSignedWorld(t, signing.Require)
+	if err := w.types.Refresh(t.Context()); err != nil {
+		t.Fatalf("an unsigned module is a fault of loading: %v", err)
+	}
+	if err := w.types.Await(t.Context(), w.state.View().Revision()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		key    ed25519.PrivateKey
+		reason signing.Reason
+	}{{nil, signing.Missing}, {stranger(), signing.Untrusted}} {
+		if c.key != nil {
+			w.sign(c.key)
+			if !w.types.resigned(w.state.View()) {
+				t.Error("another signature is not noticed")
+			}
+			if err := w.types.Refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if u := w.types.Unsigned(); len(u) != 1 || u[0] != (Unsigned{"a", journal.Digest{1}, c.reason, true}) {
+			t.Errorf("not served for %+v, want reason %s", u, c.reason)
+		}
+		if w.types.resigned(w.state.View()) {
+			t.Error("the same signature is judged again")
+		}
+	}
+	w.sign(w.key)
+	// It would be served now, and is not here.
+	if err := w.types.Refresh(t.Context()); !errors.Is(err, request.ErrModuleNotLoaded) || len(w.types.Unsigned()) != 0 {
+		t.Errorf("signed: %v, %+v", err, w.types.Unsigned())
+	}
+}
+
+func TestUnsignedTypesAreWarnedOf(t *testing.T) {
+	w := newSignedWorld(t, signing.Warn)
+	if err := w.types.Refresh(t.Context()); !errors.Is(err, request.ErrModuleNotLoaded) {
+		t.Errorf("the module is not loaded: %v", err)
+	}
+	if u := w.types.Unsigned(); len(u) != 1 || u[0].Refused {
+		t.Errorf("told of: %+v", u)
+	}
+}
+
+func TestPrepareAsksForASignature(t *testing.T) {
+	for _, mode := range []signing.Mode{signing.Off, signing.Warn, signing.Require} {
+		w := newSignedWorld(t, mode)
+		prepared := func() error { return w.types.modules.Prepare(t.Context(), journal.Digest{1}, "") }
+		for _, c := range []struct {
+			sign   func()
+			refuse error
+		}{
+			{func() {}, peer.ErrSignatureMissing},
+			{func() { w.sign(stranger()) }, peer.ErrSignatureUntrusted},
+			{func() {
+				bad := w.mod
+				bad.Signature = signing.Sign(signing.Statement{Name: "other"}, w.key)
+				w.do(meta.PutModule(bad))
+			}, peer.ErrSignatureBad},
+			{func() { w.sign(w.key) }, nil},
+		} {
+			c.sign()
+			want := c.refuse
+			if mode != signing.Require || want == nil {
+				want = request.ErrModuleNotLoaded // it goes on, and has none
+			}
+			if err := prepared(); !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", mode, err, want)
+			}
+		}
+	}
+}
+
+// TestUploadsAreJudgedFirst: what cannot count is refused before it is looked
+// at, and what counts is not replaced by what does not.
+func TestUploadsAreJudgedFirst(t *testing.T) {
+	w := newSignedWorld(t, signing.Require)
+	s := &Service{engine: (*engine.Engine)(nil), modules: w.types.modules, metadata: w.types.metadata, readOnly: func() bool { return false }}
+	for _, signature := range [][]byte{nil, {1, 2}, signing.Sign(statement(w.mod), stranger())} {
+		var refused *signatureError
+		if _, err := s.Upload(t.Context(), rpc.Upload{Wasm: []byte("x"), Signature: signature}); !errors.As(err, &refused) {
+			t.Errorf("signature %x: %v", signature, err)
+		}
+	}
+	good, other := signing.Sign(statement(w.mod), w.key), signing.Sign(statement(w.mod), stranger())
+	for _, c := range []struct{ before, brought, want []byte }{
+		{nil, nil, nil}, {nil, other, other}, {nil, good, good}, {other, nil, other}, {other, good, good}, {good, other, good}, {good, nil, good},
+	} {
+		w := newSignedWorld(t, signing.Warn)
+		m := w.mod
+		if m.Signature = c.before; c.before != nil {
+			w.do(meta.PutModule(m))
+		}
+		s := &Service{modules: w.types.modules, metadata: w.types.metadata}
+		if got := s.better(w.mod, c.brought); !bytes.Equal(got, c.want) {
+			t.Errorf("%x and %x: %x", c.before, c.brought, got)
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package host
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hostd/hostd/host/signing"
+)
+
+// openTrust begins to know whose signatures of modules count.
+func (n *Node) openTrust() (err error) {
+	n.guests.trust, err = signing.Open(signing.Options{
+		Mode: signing.Mode(n.cfg.ModuleSignatures), File: n.cfg.ModuleTrustFile, Logger: n.logger, Registerer: n.metrics.registry,
+	})
+	if err == nil {
+		n.lifecycle.watch("trusted keys", n.guests.trust.Run)
+	}
+	return err
+}
+
+// remarks is what a node says of itself that is ready, and yet does not serve
+// everything.
+func (n *Node) remarks() string {
+	if !n.joined.Load() {
+		return ""
+	}
+	var named []string
+	for _, u := range n.guests.modules.Types.Unsigned() {
+		switch {
+		case !u.Refused:
+		case len(named) == maxNamed:
+			return "entity types are not served for the signatures of their modules: " + strings.Join(named, ", ") + ", ..."
+		default:
+			named = append(named, fmt.Sprintf("%s (%s)", u.EntityType, u.Reason))
+		}
+	}
+	if named == nil {
+		return ""
+	}
+	return "entity types are not served for the signatures of their modules: " + strings.Join(named, ", ")
+}
+
+// signatureCollector tells which modules have no signature that counts.
+type signatureCollector struct{ n *Node }
+
+var typeUnsigned = prometheus.NewDesc("hostd_type_signature_faults", "1 for an entity type whose module has no signature that counts on this node, by the reason; with module-signatures require it is not served.", []string{"entity_type", "reason"}, nil)
+
+// Describe implements prometheus.Collector.
+func (c signatureCollector) Describe(out chan<- *prometheus.Desc) { out <- typeUnsigned }
+
+// Collect implements prometheus.Collector.
+func (c signatureCollector) Collect(out chan<- prometheus.Metric) {
+	for _, u := range c.n.guests.modules.Types.Unsigned() {
+		out <- prometheus.MustNewConstMetric(typeUnsigned, prometheus.GaugeValue, 1, u.EntityType, string(u.Reason))
+	}
+}

@@ -1,0 +1,103 @@
+package signing
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Statement is what a signature is of: the bytes of a module, and the name and
+// the version that it gives itself.
+type Statement struct {
+	Digest        [sha256.Size]byte
+	Name, Version string
+}
+
+// domain begins everything that is signed, so that a signature of something
+// else is none of a module.
+const domain = "hostd-module-v1\x00"
+
+// message is the bytes that are signed. Texts have their lengths before them:
+// of two statements the bytes differ.
+func (s Statement) message() []byte {
+	out := append([]byte(domain), s.Digest[:]...)
+	for _, text := range []string{s.Name, s.Version} {
+		out = binary.BigEndian.AppendUint32(out, uint32(len(text)))
+		out = append(out, text...)
+	}
+	return out
+}
+
+// The bytes of a signature: the version, the public key, and the signature of
+// ed25519.
+const (
+	signatureVersion = 1
+	// SignatureBytes is the length of a signature.
+	SignatureBytes = 1 + ed25519.PublicKeySize + ed25519.SignatureSize
+)
+
+// Sign signs a statement.
+func Sign(s Statement, key ed25519.PrivateKey) []byte {
+	out := append([]byte{signatureVersion}, key.Public().(ed25519.PublicKey)...)
+	return append(out, ed25519.Sign(key, s.message())...)
+}
+
+// split returns the parts of a signature; ok is false where it is none of this
+// version.
+func split(signature []byte) (key ed25519.PublicKey, signed []byte, ok bool) {
+	if len(signature) != SignatureBytes || signature[0] != signatureVersion {
+		return nil, nil, false
+	}
+	return ed25519.PublicKey(signature[1 : 1+ed25519.PublicKeySize]), signature[1+ed25519.PublicKeySize:], true
+}
+
+// Text is a signature as files have it: base64, and a line break.
+func Text(signature []byte) string { return base64.StdEncoding.EncodeToString(signature) + "\n" }
+
+// ParseText reads what Text writes.
+func ParseText(text []byte) ([]byte, error) {
+	signature, err := base64.StdEncoding.Strict().DecodeString(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, errors.New("it is not the base64 of a signature")
+	}
+	if _, _, ok := split(signature); !ok {
+		return nil, fmt.Errorf("it is no signature of version %d, of %d bytes", signatureVersion, SignatureBytes)
+	}
+	return signature, nil
+}
+
+// keyBlock is the type of the PEM block of a private key.
+const keyBlock = "PRIVATE KEY"
+
+// KeyText is a private key as files have it: PKCS #8 in PEM, as other tools
+// write it too.
+func KeyText(key ed25519.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: der}), nil
+}
+
+// ParseKey reads what KeyText writes. The error tells nothing of the text.
+func ParseKey(text []byte) (ed25519.PrivateKey, error) {
+	block, rest := pem.Decode(text)
+	if block == nil || block.Type != keyBlock || strings.TrimSpace(string(rest)) != "" {
+		return nil, errors.New("it is not one private key in PEM")
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, errors.New("it is not a private key of PKCS #8")
+	}
+	key, ok := parsed.(ed25519.PrivateKey)
+	if !ok {
+		return nil, errors.New("it is no key of ed25519")
+	}
+	return key, nil
+}

@@ -1,0 +1,119 @@
+// Package modules holds tests of whose modules nodes take and serve: nodes that
+// are processes of their own, and the keys and signatures that operators make.
+package modules
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/tests/support/testkit"
+	"github.com/hostd/hostd/tests/support/testkit/guest"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// files are keys, and what is signed with them.
+type files struct {
+	t     *testing.T
+	dir   string
+	node  *testkit.Node // whose program makes them
+	trust string        // the file that nodes trust
+}
+
+func newFiles(t *testing.T, node *testkit.Node) *files {
+	t.Helper()
+	f := &files{t: t, dir: t.TempDir(), node: node}
+	f.trust = f.path("trust")
+	f.write(f.trust, "# none\n")
+	return f
+}
+
+func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
+
+func (f *files) write(path, text string) {
+	f.t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// run runs a command that must succeed.
+func (f *files) run(args ...string) string {
+	f.t.Helper()
+	out, code := f.node.Run(args...)
+	if code != 0 {
+		f.t.Fatalf("hostd %s: exit code %d\n%s", strings.Join(args, " "), code, out)
+	}
+	return out
+}
+
+// key makes a key, and returns the line by which nodes trust it.
+func (f *files) key(name string) (line string) {
+	f.t.Helper()
+	line = f.run("module", "keygen", "--out", f.path(name+".key"))
+	if info, err := os.Stat(f.path(name + ".key")); err != nil || info.Mode().Perm() != 0o600 {
+		f.t.Fatalf("the key's file: %v, %v", info, err)
+	}
+	return line
+}
+
+// module writes a module that serves a type, and returns its path.
+func (f *files) module(entityType string) string {
+	f.t.Helper()
+	f.write(f.path(entityType+".wasm"), string(guest.Module{Good: entityType}.Build()))
+	return f.path(entityType + ".wasm")
+}
+
+// sign signs a module with a key, and returns the path of the signature.
+func (f *files) sign(module, key string) string {
+	f.t.Helper()
+	out := strings.TrimSuffix(module, ".wasm") + "." + key + ".sig"
+	f.run("module", "sign", module, "--key", f.path(key+".key"), "--out", out)
+	return out
+}
+
+// push pushes a module by the command line to one node and returns what it
+// said; it must succeed where reason is empty, and be refused for it otherwise.
+func (f *files) push(n *testkit.Node, module, signature string, more ...string) string {
+	f.t.Helper()
+	args := append([]string{"module", "push", module, "--addr", n.Address()}, more...)
+	if signature != "" {
+		args = append(args, "--signature", signature)
+	}
+	return f.run(args...)
+}
+
+// uploaded pushes a module and returns by which reason it was refused; empty
+// where it was taken.
+func uploaded(t *testing.T, n *testkit.Node, module, signature string, activate bool) (digest, reason string) {
+	t.Helper()
+	wasm, err := os.ReadFile(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	up, err := client.UploadSigned(ctx, n.Client(client.Options{}), wasm, read(t, signature), activate)
+	return up.Digest, reasonOf(t, err)
+}
+
+// ready is what the probe of readiness says of a node that is ready.
+func ready(t *testing.T, n *testkit.Node) string {
+	t.Helper()
+	res, err := http.Get(n.API() + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("%s is not ready: %s, %v\n%s", n.ID(), res.Status, err, text)
+	}
+	return string(text)
+}

@@ -1,0 +1,166 @@
+package modules
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// read returns the bytes of a signature; no path is none.
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	if path == "" {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signature
+}
+
+// reasonOf is the reason of a refusal, which is permission_denied.
+func reasonOf(t *testing.T, err error) string {
+	t.Helper()
+	if err == nil {
+		return ""
+	}
+	var e *client.Error
+	if !errors.As(err, &e) || e.Code != connect.CodePermissionDenied || e.Reason == "" {
+		t.Fatalf("refused by another error than one of a signature: %v", err)
+	}
+	return e.Reason
+}
+
+// TestSignaturesByMode: of three nodes the first asks for no signatures, the
+// second warns, the third requires them. What each takes is decided by what it
+// asks for, and what is activated by all of them.
+func TestSignaturesByMode(t *testing.T) {
+	trust := filepath.Join(t.TempDir(), "trust")
+	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{NodeFlags: map[int][]string{
+		1: {"--module-trust-file", trust, "--module-signatures", "warn"},
+		2: {"--module-trust-file", trust, "--module-signatures", "require"},
+	}})
+	f := newFiles(t, c.Node(0))
+	f.trust = trust
+	f.write(trust, f.key("release"))
+	f.key("stranger")
+	c.Start()
+	for i, node := range c.Nodes() {
+		for kind, want := range map[string]string{"good": "", "missing": "SIGNATURE_MISSING", "untrusted": "SIGNATURE_UNTRUSTED", "bad": "SIGNATURE_BAD"} {
+			module := f.module(fmt.Sprintf("%s-%d", kind, i))
+			signature := ""
+			switch kind {
+			case "good":
+				signature = f.sign(module, "release")
+			case "untrusted":
+				signature = f.sign(module, "stranger")
+			case "bad":
+				signature = f.sign(f.module("another"), "release")
+			}
+			digest, reason := uploaded(t, node, module, signature, false)
+			if i < 2 && reason != "" || i == 2 && reason != want {
+				t.Errorf("%s of a node with mode %d: refused by %q", kind, i, reason)
+			}
+			if reason != "" {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+			described, err := c.Node(2).Client(client.Options{}).Module(ctx, digest)
+			if m := described.GetModule(); err != nil || m.GetSignatureFault() != want || (m.GetSignedBy() == "release") != (want == "") {
+				t.Errorf("%s of a node with mode %d is described as signed by %q, fault %q, %v", kind, i, m.GetSignedBy(), m.GetSignatureFault(), err)
+			}
+			_, err = node.Client(client.Options{}).Activate(ctx, fmt.Sprintf("%s-%d", kind, i), digest)
+			cancel()
+			if reason := reasonOf(t, err); reason != want {
+				t.Errorf("%s is activated through a node with mode %d: refused by %q", kind, i, reason)
+			}
+		}
+	}
+	if !strings.Contains(c.Node(1).Log(), "a module's signature does not count here") {
+		t.Error("the node that warns has warned of nothing")
+	}
+}
+
+// TestUnsignedModulesOfAStart: nodes that require signatures, of a cluster that
+// serves a type by a module without one, start without it. A signature that
+// comes later, and one that is trusted no more, count at once.
+func TestUnsignedModulesOfAStart(t *testing.T) {
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
+	f := newFiles(t, c.Node(0))
+	release := f.key("release")
+	f.write(f.trust, release)
+	signed, unsigned := f.module("vouched"), f.module("plain")
+	f.push(c.Node(0), signed, f.sign(signed, "release"))
+	f.push(c.Node(0), unsigned, "")
+	send := func(n *testkit.Node, entityType, id string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience/4)
+		defer cancel()
+		// One attempt: the client would try again while it is unavailable.
+		_, err := entityv1connect.NewEntityServiceClient(http.DefaultClient, n.API()).Send(ctx, connect.NewRequest(&entityv1.SendRequest{
+			EntityType: entityType, EntityId: id, Command: "any", Payload: &entityv1.SendRequest_Data{Data: []byte("x")},
+		}))
+		return err
+	}
+	for i := range 3 {
+		for _, name := range []string{"vouched", "plain"} {
+			if err := send(c.Node(i), name, fmt.Sprint(i)); err != nil {
+				t.Fatalf("%s before it is asked for: %v", name, err)
+			}
+		}
+	}
+	for _, n := range c.Nodes() {
+		n.SetFlags(append(n.Flags(), "--module-trust-file", f.trust, "--module-signatures", "require")...)
+	}
+	c.StopAll()
+	c.Start()
+	served := func(entityType string, want bool) {
+		t.Helper()
+		for i, n := range c.Nodes() {
+			n.Until(fmt.Sprintf("%s is served: %v", entityType, want), func() error {
+				err := send(n, entityType, fmt.Sprint(i))
+				if (err == nil) != want {
+					return fmt.Errorf("a command: %v", err)
+				}
+				return nil
+			})
+			fault := n.Metrics()[`hostd_type_signature_faults{entity_type="`+entityType+`",reason="SIGNATURE_MISSING"}`] +
+				n.Metrics()[`hostd_type_signature_faults{entity_type="`+entityType+`",reason="SIGNATURE_UNTRUSTED"}`]
+			if (fault == 0) != want || strings.Contains(ready(t, n), entityType+" (SIGNATURE_") == want {
+				t.Errorf("%s: %s is served: %v, and the node says %q, metric %v", n.ID(), entityType, want, ready(t, n), fault)
+			}
+		}
+	}
+	served("plain", false)
+	served("vouched", true)
+	for _, n := range c.Nodes() {
+		if !strings.Contains(n.Log(), "the signature of its module does not count here") {
+			t.Errorf("the log of %s does not name the type", n.ID())
+		}
+	}
+	f.push(c.Node(1), unsigned, f.sign(unsigned, "release"), "--no-activate")
+	served("plain", true)
+	f.write(f.trust, f.key("next"))
+	served("vouched", false)
+	f.write(f.trust, "# it must not count: a line is wrong\nrelease\n")
+	served("vouched", false)
+	f.write(f.trust, release)
+	served("vouched", true)
+}
