@@ -1,12 +1,16 @@
 package security
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -198,4 +202,61 @@ func TestActivationNeedsAllTypesOfTheModule(t *testing.T) {
 	if owner, err := ann.TypeOwner(ctx, "two"); err != nil || owner != "token:ann" {
 		t.Errorf("two belongs to %q, %v", owner, err)
 	}
+}
+
+// signedToken makes a token of who the issuer says is in the groups.
+func signedToken(t *testing.T, key ed25519.PrivateKey, name string, groups ...string) string {
+	t.Helper()
+	part := func(v any) string {
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return base64.RawURLEncoding.EncodeToString(text)
+	}
+	text := part(map[string]string{"alg": "EdDSA", "kid": "k"}) + "." + part(map[string]any{
+		"iss": "https://issuer.example", "aud": "hostd", "sub": name, "groups": groups, "exp": time.Now().Add(time.Hour).Unix(),
+	})
+	return text + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, []byte(text)))
+}
+
+// TestGroupsOwnTypes: who takes a type gives it to the team, and whoever is in
+// the team deploys it from then on, nobody else.
+func TestGroupsOwnTypes(t *testing.T) {
+	t.Parallel()
+	public, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	set := fmt.Sprintf(`{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","use":"sig","kid":"k","x":%q}]}`, base64.RawURLEncoding.EncodeToString(public))
+	if err := os.WriteFile(keys, []byte(set), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--auth", "required", "--oidc-issuer", "https://issuer.example", "--oidc-audience", "hostd", "--jwt-keys-file", keys, "--admin", "full"}})
+	as := func(name string, groups ...string) *client.Client {
+		return n.Client(client.Options{Token: signedToken(t, key, name, groups...), Timeout: testkit.Patience})
+	}
+	root, ann, amy, bo := as("root"), as("ann", "team-a"), as("amy", "others", "team-a"), as("bo", "team-b")
+	bind(t, root, "jwt:root", "admin")
+	bind(t, root, "group:team-a", "deployer")
+	bind(t, root, "group:team-b", "deployer")
+	push := func(as *client.Client, version string) error {
+		_, err := as.Upload(t.Context(), serving(version, "order"), true)
+		return err
+	}
+	if err := push(ann, "1"); err != nil {
+		t.Fatal(err)
+	}
+	refusedFor(t, "before it is the team's", "NOT_OWNER", push(amy, "2"))
+	if err := ann.SetTypeOwner(t.Context(), "order", "group:team-a"); err != nil {
+		t.Fatal(err)
+	}
+	for who, as := range map[string]*client.Client{"ann": ann, "amy": amy} {
+		if err := push(as, who); err != nil {
+			t.Errorf("%s: %v", who, err)
+		}
+	}
+	refusedFor(t, "another team", "NOT_OWNER", push(bo, "3"))
+	refusedFor(t, "another team gives itself the type", "NOT_OWNER", bo.SetTypeOwner(t.Context(), "order", "group:team-b"))
 }
