@@ -32,6 +32,8 @@ func vectors() []vector {
 		{"input source timer", AppendSource(nil, Source{Kind: SourceTimer})},
 		{"input source entity", AppendSource(nil, Source{Kind: SourceEntity, EntityType: []byte("account"), EntityID: []byte("a1")})},
 		{"input due", AppendDue(nil, 1_700_000_060_000_000_000)},
+		{"input principal", AppendPrincipal(nil, "jwt", "bo", "staff", "auditors")},
+		{"input principal anonymous", AppendPrincipal(nil, "anonymous", "")},
 		{"input event", AppendInputEvent(nil, 7, 1_700_000_000_000_000_000, "added", []byte(`{"amount":1}`))},
 		{"output event", AppendEvent(nil, "added", []byte(`{"amount":1}`))},
 		{"output event, empty payload", AppendEvent(nil, "reset", nil)},

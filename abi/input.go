@@ -161,6 +161,8 @@ type Request struct {
 	Seed      uint64
 	Source    Source
 	Due       int64 // unix nanoseconds; 0 of a command that no timer made
+	// Principal is who made it, for DecodePrincipal; nil where nobody says.
+	Principal []byte
 }
 
 // ParseRequest reads input into request, which it resets first. Kinds it does
@@ -213,6 +215,8 @@ func ParseRequest(request *Request, input []byte) error {
 				return requestFault(index, offset, kind, reasonOf(err))
 			}
 			request.Source = source
+		case InPrincipal:
+			request.Principal = body
 		case InEntityID:
 			request.EntityID = body
 		case InSnapshot:

@@ -18,6 +18,7 @@ const (
 	InSeed      Kind = 20 // handle: u64
 	InSource    Kind = 21 // handle: see Source
 	InDue       Kind = 22 // handle, from a timer: i64 unix nanoseconds
+	InPrincipal Kind = 23 // handle, query, of a client that is known: see Principal
 	InEvent     Kind = 32 // apply: see InputEvent
 )
 

@@ -37,6 +37,33 @@ func (v *View) Sequence() uint64 { return v.request.Sequence }
 // for an entity.
 func (v *View) Now() Instant { return Instant(v.request.Now) }
 
+// Principal is who called.
+type Principal struct {
+	// Kind is "token", "jwt" or "certificate", or "anonymous" for who has shown
+	// nothing.
+	Kind string
+	// Name is unique within its kind, and empty for the anonymous.
+	Name   string
+	Groups []string
+}
+
+// Principal says who called. It is false where nobody was asked, and for what
+// entities and timers send: who decides by owner refuses then.
+func (v *View) Principal() (Principal, bool) {
+	if v.request.Principal == nil {
+		return Principal{}, false
+	}
+	from, err := abi.DecodePrincipal(v.request.Principal)
+	if err != nil {
+		panic("hostd: " + err.Error())
+	}
+	p := Principal{Kind: string(from.Kind), Name: string(from.Name)}
+	for group := range from.Groups() {
+		p.Groups = append(p.Groups, string(group))
+	}
+	return p, true
+}
+
 // Log writes a line to the node's log. The host keeps 32 lines of 1 KiB a
 // call.
 func (v *View) Log(level abi.LogLevel, line string) { v.guest.Log(level, line) }

@@ -75,10 +75,36 @@ func orders() *hostd.Type[order] {
 		})
 		return text, err
 	})
+	caller := func(p hostd.Principal, known bool) (hostd.RawJSON, error) {
+		text, err := json.Marshal(map[string]any{"kind": p.Kind, "name": p.Name, "groups": p.Groups, "known": known})
+		return text, err
+	}
+	hostd.Command(o, "caller", func(c *hostd.Context, _ *order, _ hostd.None) (hostd.RawJSON, error) { return caller(c.Principal()) })
 	hostd.Query(o, "length", func(v *hostd.View, s *order, _ hostd.None) (orderLen, error) {
 		return orderLen{len(s.Lines)}, nil
 	})
+	hostd.Query(o, "caller", func(v *hostd.View, _ *order, _ hostd.None) (hostd.RawJSON, error) { return caller(v.Principal()) })
 	return o
+}
+
+// TestPrincipal: commands and queries know who called; what comes from entities
+// and timers is of nobody.
+func TestPrincipal(t *testing.T) {
+	d := hostdtest.New(t, orders())
+	of := func(kind, name string, known bool, groups ...string) hostd.RawJSON {
+		text, err := json.Marshal(map[string]any{"kind": kind, "name": name, "groups": groups, "known": known})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	d.When("caller", nil).Reply(of("", "", false))
+	d.Query("caller", nil).Reply(of("", "", false))
+	d.As("jwt", "bo", "staff", "auditors")
+	d.When("caller", nil).Reply(of("jwt", "bo", true, "staff", "auditors"))
+	d.Query("caller", nil).Reply(of("jwt", "bo", true, "staff", "auditors"))
+	d.From("account", "a").When("caller", nil).Reply(of("", "", false))
+	d.FromTimer().When("caller", nil).Reply(of("", "", false))
 }
 
 func TestCommandsEventsAndReplies(t *testing.T) {
@@ -200,7 +226,7 @@ func TestDescribeIsAManifest(t *testing.T) {
 	o, n := m.EntityTypes[0], m.EntityTypes[1]
 	if m.Name != "shop" || m.Version != "2.0.0" || o.Kind != manifest.EventSourced || o.Encoding != manifest.JSON ||
 		o.SnapshotEvery != 50 || o.PassivateAfter != 90*time.Second || !o.RememberEntities || o.ShardKey != (manifest.ShardKey{Group: "customer", Until: "-"}) ||
-		len(o.Commands) != 4 || o.Queries[0].Name != "length" || o.Events[1].Type != "paid" {
+		len(o.Commands) != 5 || o.Queries[0].Name != "length" || o.Events[1].Type != "paid" {
 		t.Errorf("%+v", m)
 	}
 	if o.Sends != nil || !slices.Equal(o.AcceptsFrom, []string{"account", "audit-*"}) || n.Sends == nil || len(n.Sends) != 0 || n.AcceptsFrom != nil {

@@ -1,6 +1,7 @@
 package entity
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"strconv"
@@ -115,6 +116,7 @@ func (g *adder) Handle(h uint64, frames []byte, _ binding.Env) ([]byte, error) {
 	if err := abi.ParseRequest(&req, frames); err != nil {
 		return nil, err
 	}
+	g.w.who = bytes.Clone(req.Principal)
 	g.fuel = int64(binary.LittleEndian.Uint16(append([]byte(req.CommandID), 'x', 'y'))) + 1
 	var out []byte
 	emit := func(times int) {
@@ -183,8 +185,13 @@ func (g *adder) Handle(h uint64, frames []byte, _ binding.Env) ([]byte, error) {
 	return abi.AppendReply(out, strconv.AppendInt(nil, g.sums[h], 10)), nil
 }
 
-func (g *adder) Query(h uint64, _ []byte, _ binding.Env) ([]byte, error) {
+func (g *adder) Query(h uint64, frames []byte, _ binding.Env) ([]byte, error) {
 	g.bound()
+	var req abi.Request
+	if err := abi.ParseRequest(&req, frames); err != nil {
+		return nil, err
+	}
+	g.w.who = bytes.Clone(req.Principal)
 	return abi.AppendReply(nil, strconv.AppendInt(nil, g.sums[h], 10)), nil
 }
 

@@ -170,7 +170,7 @@ func (d *decider) query(e *entity, r *request.Request) {
 	f := abi.AppendSequence(v.frames[:0], uint64(e.sequence))
 	f = abi.AppendName(f, r.Name)
 	f = abi.AppendPayload(f, r.Payload)
-	v.frames = abi.AppendNow(f, v.env.Now)
+	v.frames = abi.AppendNow(binding.AppendPrincipal(f, r), v.env.Now)
 	d.lane.visit(v)
 }
 
@@ -210,7 +210,7 @@ func commandFrames(f []byte, e *entity, r *request.Request, env binding.Env) []b
 	if t := timers.Of(r); t != nil {
 		f = abi.AppendDue(f, t.Timer.Due)
 	}
-	return abi.AppendSource(f, sourceOf(r))
+	return abi.AppendSource(binding.AppendPrincipal(f, r), sourceOf(r))
 }
 
 // seed is the number a call's random stream starts from: FNV-1a over entity,

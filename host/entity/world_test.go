@@ -40,7 +40,8 @@ type world struct {
 	core *core
 	typ  *binding.Type // the node's
 	now  time.Time
-	open int // guest instances
+	open int    // guest instances
+	who  []byte // the principal of the last call
 
 	clocks
 	retries retries

@@ -46,6 +46,7 @@ type Driver[S any] struct {
 	commandID string
 	source    abi.Source
 	due       time.Time // of the timer that is the source
+	principal []byte    // a frame
 	commands  int
 	lines     []string
 }
@@ -91,6 +92,14 @@ func (d *Driver[S]) At(now time.Time) *Driver[S] {
 // and so on.
 func (d *Driver[S]) CommandID(id string) *Driver[S] {
 	d.commandID = id
+	return d
+}
+
+// As makes the commands and queries that follow be a caller's, who is known by
+// a kind of credential, such as "token", a name and groups. What other entities
+// and timers send has none.
+func (d *Driver[S]) As(kind, name string, groups ...string) *Driver[S] {
+	d.principal = abi.AppendPrincipal(nil, kind, name, groups...)
 	return d
 }
 
@@ -147,6 +156,9 @@ func (d *Driver[S]) When(command string, payload any) *Result[S] {
 	}
 	before := d.snapshot(live)
 	input := d.request(command, payload)
+	if d.source.Kind == abi.SourceClient {
+		input = append(input, d.principal...)
+	}
 	input = abi.AppendCommandID(input, id)
 	input = abi.AppendSeed(input, uint64(d.commands))
 	input = abi.AppendSource(input, d.source)
@@ -237,7 +249,7 @@ func (d *Driver[S]) compare(name string, after []byte) {
 func (d *Driver[S]) Query(query string, payload any) *Result[S] {
 	d.t.Helper()
 	before := d.snapshot(live)
-	r := d.result(query, d.guest.Query(live, d.request(query, payload)), abi.QueryOnly)
+	r := d.result(query, d.guest.Query(live, append(d.request(query, payload), d.principal...)), abi.QueryOnly)
 	if after := d.snapshot(live); !bytes.Equal(before, after) {
 		d.t.Errorf("query %s changed the state\nfrom %s\nto   %s", query, before, after)
 	}

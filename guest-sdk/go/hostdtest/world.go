@@ -35,6 +35,8 @@ type World struct {
 	outbox   []*Sent
 	timers   []worldTimer
 	letters  []Letter
+
+	principal []byte // a frame
 }
 
 type name struct{ Type, ID string }
@@ -115,6 +117,12 @@ func NewWorld(t testing.TB, seed uint64, types ...hostd.Registration) *World {
 
 // Now is the world's time.
 func (w *World) Now() time.Time { return w.now }
+
+// As makes the commands that follow be a caller's, as Driver.As does.
+func (w *World) As(kind, name string, groups ...string) *World {
+	w.principal = abi.AppendPrincipal(nil, kind, name, groups...)
+	return w
+}
 
 // Command sends a client's command. The payload is as for Driver.When. An
 // internal one is refused with the code CodeInternal.
@@ -268,6 +276,9 @@ func (w *World) run(of name, command string, payload []byte, source abi.Source) 
 	input := w.request(e, command, payload)
 	input = abi.AppendCommandID(input, fmt.Sprintf("command-%d", w.commands))
 	input = abi.AppendSeed(input, uint64(w.commands))
+	if source.Kind == abi.SourceClient {
+		input = append(input, w.principal...)
+	}
 	input = abi.AppendSource(input, source)
 	mode := abi.HandleEvents
 	if w.types[of.Type].durable {

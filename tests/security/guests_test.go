@@ -1,0 +1,101 @@
+package security
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// take has the caller take a deed, and says which node carried it out.
+func (a at) take(id string) (reply, node string, err error) {
+	res, err := a.Send(a.ctx, connect.NewRequest(&entityv1.SendRequest{EntityType: "deed", EntityId: id, Command: "take", Payload: &entityv1.SendRequest_Data{Data: []byte("{}")}}))
+	if err != nil {
+		return "", "", err
+	}
+	return string(res.Msg.GetData()), res.Msg.GetNodeId(), nil
+}
+
+func (a at) caller(id string) (string, error) {
+	res, err := a.Query(a.ctx, connect.NewRequest(&entityv1.QueryRequest{EntityType: "deed", EntityId: id, Query: "caller", Payload: &entityv1.QueryRequest_Data{Data: []byte("{}")}}))
+	if err != nil {
+		return "", err
+	}
+	return string(res.Msg.GetData()), nil
+}
+
+// code is that of a handler's rejection.
+func code(err error) string {
+	var e *connect.Error
+	if !errors.As(err, &e) {
+		return ""
+	}
+	for _, d := range e.Details() {
+		if m, err := d.Value(); err == nil {
+			if r, ok := m.(*entityv1.Rejection); ok {
+				return r.GetCode()
+			}
+		}
+	}
+	return ""
+}
+
+// TestGuestsKnowWhoCalls: whichever node is asked, and whichever carries it out,
+// a handler is told who calls, and decides by that. What a client says in a
+// header does not reach it.
+func TestGuestsKnowWhoCalls(t *testing.T) {
+	token, file := tokens(t, "ann", "bo")
+	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["ann"], Flags: []string{"--auth", "allow", "--token-file", file, "--admin", "full"}})
+	c.Start()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Patience)
+	defer cancel()
+	if _, err := c.Node(0).Client(client.Options{Timeout: testkit.Patience}).Upload(ctx, testkit.BuildGuest(t, "tests/security/guest"), true); err != nil {
+		t.Fatal(err)
+	}
+	call := calls(t, ctx)
+	const ann, anonymous = `{"groups":null,"kind":"token","known":true,"name":"ann"}`, `{"groups":null,"kind":"anonymous","known":true,"name":""}`
+	by := map[string][]string{} // nodes that carried out, by the node that was asked
+	for i := range 12 {
+		for _, node := range c.Nodes() {
+			id := fmt.Sprintf("%s-%d", node.ID(), i)
+			her, his := call(node.API(), token["ann"], ""), call(node.API(), token["bo"], `{"kind":"token","name":"ann"}`)
+			var reply, at string
+			node.Until("ann takes a deed", func() (err error) {
+				reply, at, err = her.take(id)
+				return err
+			})
+			if by[node.ID()] = append(by[node.ID()], at); !sameJSON(reply, ann) {
+				t.Errorf("%s, %s: the handler was told %s", node.ID(), at, reply)
+			}
+			if told, err := her.caller(id); err != nil || !sameJSON(told, ann) {
+				t.Errorf("%s, %s: the query was told %s, %v", node.ID(), at, told, err)
+			}
+			if told, err := call(node.API(), "", `{"kind":"token","name":"ann"}`).caller(id); err != nil || !sameJSON(told, anonymous) {
+				t.Errorf("%s, %s: of who shows nothing the query was told %s, %v", node.ID(), at, told, err)
+			}
+			if _, _, err := his.take(id); code(err) != "not_yours" {
+				t.Errorf("%s, %s: another's deed: %v", node.ID(), at, err)
+			}
+		}
+	}
+	for asked, nodes := range by {
+		slices.Sort(nodes)
+		if nodes = slices.Compact(nodes); len(nodes) < 2 {
+			t.Errorf("what %s was asked was carried out by %v alone", asked, nodes)
+		}
+	}
+}
+
+func sameJSON(a, b string) bool {
+	var x, y any
+	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
+}
