@@ -54,6 +54,9 @@ func TestDevelopmentNodeWithTLS(t *testing.T) {
 			t.Fatalf("%+v, %v", written, err)
 		}
 		addr := []string{"--addr", node.API}
+		if got := hostd(t, "entity", "ls", "counter", "--addr", node.API, "--cacert", written.CAFile); got.code != cli.ExitDone {
+			t.Errorf("with the authority alone: %+v", got)
+		}
 		known := append(addr, "--cacert", written.TLS.CACert, "--cert", written.TLS.Cert, "--key", written.TLS.Key)
 		if got := hostd(t, append([]string{"entity", "send", "counter", "a", "add", `{"amount":1}`}, known...)...); got.code != cli.ExitDone {
 			t.Errorf("send: %+v", got)

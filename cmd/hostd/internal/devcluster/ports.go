@@ -28,6 +28,9 @@ type NodeInfo struct {
 type PortsFile struct {
 	Nodes []NodeInfo `json:"nodes"`
 	TLS   *TLSInfo   `json:"tls,omitempty"` // without it the nodes speak none
+	// CAFile is the authority that the nodes are known by, as TLS names it: for
+	// clients that need no more.
+	CAFile string `json:"caFile,omitempty"`
 	// Token is that by which the nodes know who calls; without it they ask nobody.
 	Token string `json:"token,omitempty"`
 }
@@ -42,6 +45,9 @@ type TLSInfo struct {
 // WritePorts writes the file in one step: who can read it reads all of it. With
 // a token only its owner can.
 func WritePorts(path string, ports PortsFile) error {
+	if ports.TLS != nil {
+		ports.CAFile = ports.TLS.CACert
+	}
 	var text bytes.Buffer
 	if err := cli.WriteJSON(&text, ports, "  "); err != nil {
 		return err
