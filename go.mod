@@ -26,6 +26,7 @@ require (
 	golang.org/x/net v0.58.0
 	golang.org/x/sys v0.48.0
 	golang.org/x/text v0.41.0
+	golang.org/x/time v0.16.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20250922171735-9219d122eba9
 	google.golang.org/protobuf v1.36.12
 	gopkg.in/yaml.v3 v3.0.1

@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/authorize"
+	"github.com/hostd/hostd/host/rpc/quota"
 	"github.com/hostd/hostd/sharding/access"
 )
 
@@ -57,6 +58,9 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 	}
 	n.roles = authorize.New(roles)
 	opts.Roles = n.roles
+	opts.Quotas = quota.New(quota.Options{
+		Table: n.roles.Table, Anonymous: n.cfg.Auth == config.AuthAllow, Now: n.around.Wall, Registerer: n.metrics.registry,
+	})
 	n.auth.Store(auth)
 	n.lifecycle.watch("authentication", auth.Run)
 	return nil

@@ -19,9 +19,15 @@ func (c *Client) Roles(ctx context.Context) ([]*clusterv1.Role, error) {
 }
 
 // PutRole keeps a role, in the place of the one of that name, and returns its
-// revision.
+// revision. The role says nothing of quotas.
 func (c *Client) PutRole(ctx context.Context, name string, rules ...*clusterv1.RoleRule) (revision uint64, err error) {
-	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.PutRoleRequest{RoleName: name, Rules: rules},
+	return PutRoleWithQuotas(ctx, c, name, nil, rules...)
+}
+
+// PutRoleWithQuotas is Client.PutRole for a role that says something of the
+// quotas of those who have it. A role may have quotas and no rules.
+func PutRoleWithQuotas(ctx context.Context, c *Client, name string, quotas *clusterv1.RoleQuotas, rules ...*clusterv1.RoleRule) (revision uint64, err error) {
+	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.PutRoleRequest{RoleName: name, Rules: rules, Quotas: quotas},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.PutRoleRequest]) (*connect.Response[clusterv1.PutRoleResponse], error) {
 			return n.cluster.PutRole(ctx, r)
 		})

@@ -48,8 +48,10 @@ const (
 type Table struct {
 	revision uint64
 	inForce  bool
+	rated    bool
 	grants   map[subject]*grant
 	roles    map[subject][]string
+	limits   map[subject]*Limits
 }
 
 // subject is whom a binding names.
@@ -90,26 +92,31 @@ type prefix struct {
 // bindings. It decides nothing unless somebody is admin: until then it is
 // not in force. Roles that do not exist have no rules.
 func Compile(revision uint64, roles []access.Role, bindings []access.Binding) *Table {
-	t := &Table{revision: revision, grants: make(map[subject]*grant, len(bindings)), roles: make(map[subject][]string, len(bindings))}
-	known := map[string]*grant{}
+	t := &Table{
+		revision: revision, grants: make(map[subject]*grant, len(bindings)),
+		roles: make(map[subject][]string, len(bindings)), limits: make(map[subject]*Limits, len(bindings)),
+	}
+	known, quotas := map[string]*grant{}, map[string]access.Quotas{}
 	for _, r := range append(access.BuiltIn(), roles...) {
 		g := new(grant)
 		for _, rule := range r.Rules {
 			g.add(rule)
 		}
-		known[r.Name] = g
+		known[r.Name], quotas[r.Name] = g, r.Quotas
 	}
 	for _, b := range bindings {
 		t.inForce = t.inForce || b.BindsAdmin()
 		var s subject
 		s.kind, s.name = access.SplitSubject(b.Subject)
-		whole := new(grant)
+		whole, limits := new(grant), new(Limits)
 		for _, name := range b.Roles {
 			if g := known[name]; g != nil {
 				whole.join(g)
+				limits.add(name, quotas[name])
 			}
 		}
-		t.grants[s], t.roles[s] = whole, slices.Clone(b.Roles)
+		t.grants[s], t.roles[s], t.limits[s] = whole, slices.Clone(b.Roles), limits
+		t.rated = t.rated || limits.rate()
 	}
 	return t
 }

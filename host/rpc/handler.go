@@ -44,13 +44,13 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler 
 	entities.encodings, entities.ids = encodings{deps.Types}, new(command.IDs)
 	entities.calls = &command.Calls{
 		Runtime: deps.Runtime, Waiting: admission.NewWaiting(int64(opts.MaxWaitingBytes)), Arrivals: admission.NewArrivals(opts.Pauses),
-		Deadline: admission.Deadlines{Standard: opts.DefaultDeadline, Longest: opts.MaxDeadline},
+		Deadline: admission.Deadlines{Standard: opts.DefaultDeadline, Longest: opts.MaxDeadline}, Quotas: opts.Quotas,
 	}
 	count.watch(opts.Registerer, entities.calls.Waiting)
 	streams := sendstream.New(sendstream.Options{
 		Runtime: deps.Runtime, Types: entities.encodings, IDs: entities.ids, Streams: guard,
 		Waiting: entities.calls.Waiting, Arrivals: entities.calls.Arrivals, Deadline: opts.DefaultDeadline,
-		Roles: opts.Roles, NodeID: opts.NodeID, Log: opts.Logger, MaxInFlight: opts.MaxStreamInFlight, MaxBytes: int64(opts.MaxStreamBytes), Registerer: opts.Registerer,
+		Roles: opts.Roles, Quotas: opts.Quotas, NodeID: opts.NodeID, Log: opts.Logger, MaxInFlight: opts.MaxStreamInFlight, MaxBytes: int64(opts.MaxStreamBytes), Registerer: opts.Registerer,
 	})
 	modules := &moduleService{
 		modules: deps.Modules, owners: owners{deps.Modules, opts.Roles}, types: deps.Types, log: opts.Logger,
@@ -71,6 +71,9 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler 
 	}
 	if opts.Roles != nil {
 		outermost = append(outermost, opts.Roles.Interceptor())
+	}
+	if opts.Quotas != nil {
+		outermost = append(outermost, opts.Quotas.Interceptor(opts.Logger))
 	}
 	common := connect.WithHandlerOptions(
 		connect.WithReadMaxBytes(opts.MaxMessageBytes),

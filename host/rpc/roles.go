@@ -65,7 +65,7 @@ func (s *roleService) ListRoles(context.Context, *connect.Request[clusterv1.List
 	}
 	out := &clusterv1.ListRolesResponse{Revision: revision}
 	for _, r := range append(access.BuiltIn(), kept...) {
-		m := &clusterv1.Role{Name: r.Name, Revision: r.Revision, BuiltIn: access.IsBuiltIn(r.Name)}
+		m := &clusterv1.Role{Name: r.Name, Revision: r.Revision, BuiltIn: access.IsBuiltIn(r.Name), Quotas: showQuotas(r.Quotas)}
 		for _, rule := range r.Rules {
 			m.Rules = append(m.Rules, &clusterv1.RoleRule{Effect: string(rule.Effect), Verbs: rule.Verbs, Types: rule.Types, IdPrefixes: rule.IDPrefixes, Commands: rule.Commands})
 		}
@@ -76,7 +76,7 @@ func (s *roleService) ListRoles(context.Context, *connect.Request[clusterv1.List
 
 // PutRole keeps a role.
 func (s *roleService) PutRole(ctx context.Context, req *connect.Request[clusterv1.PutRoleRequest]) (*connect.Response[clusterv1.PutRoleResponse], error) {
-	r := access.Role{Name: req.Msg.GetRoleName()}
+	r := access.Role{Name: req.Msg.GetRoleName(), Quotas: quotasOf(req.Msg.GetQuotas())}
 	for _, m := range req.Msg.GetRules() {
 		r.Rules = append(r.Rules, access.Rule{Effect: access.Effect(m.GetEffect()), Verbs: m.GetVerbs(), Types: m.GetTypes(), IDPrefixes: m.GetIdPrefixes(), Commands: m.GetCommands()})
 	}
@@ -88,6 +88,24 @@ func (s *roleService) PutRole(ctx context.Context, req *connect.Request[clusterv
 		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&clusterv1.PutRoleResponse{Revision: revision}), nil
+}
+
+func quotasOf(m *clusterv1.RoleQuotas) access.Quotas {
+	return access.Quotas{
+		CommandsPerSecond: m.GetCommandsPerSecond(), FuelPerSecond: m.GetFuelPerSecond(), BytesPerSecond: m.GetBytesPerSecond(),
+		Streams: m.GetStreams(), Connections: m.GetConnections(), Uploads: m.GetUploads(), CompileSeconds: m.GetCompileSecondsPerMinute(),
+	}
+}
+
+// showQuotas is nil where a role says nothing of them.
+func showQuotas(q access.Quotas) *clusterv1.RoleQuotas {
+	if q == (access.Quotas{}) {
+		return nil
+	}
+	return &clusterv1.RoleQuotas{
+		CommandsPerSecond: q.CommandsPerSecond, FuelPerSecond: q.FuelPerSecond, BytesPerSecond: q.BytesPerSecond,
+		Streams: q.Streams, Connections: q.Connections, Uploads: q.Uploads, CompileSecondsPerMinute: q.CompileSeconds,
+	}
 }
 
 // DeleteRole removes a role.

@@ -27,6 +27,7 @@ import (
 	"github.com/hostd/hostd/host/authz"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/authorize"
+	"github.com/hostd/hostd/host/rpc/quota"
 	"github.com/hostd/hostd/sharding/access"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -37,6 +38,7 @@ type guarded struct {
 	tokens  map[string]string
 	auth    *authorize.Authorizer
 	known   atomic.Bool
+	time    atomic.Int64 // of quotas
 	mu      sync.Mutex
 	refused []string // commands of streams: type/id#command id
 }
@@ -88,6 +90,7 @@ func guard(t *testing.T, opts rpc.Options, names ...string) *guarded {
 			}
 		}})
 	opts.Roles = g.auth
+	opts.Quotas = quota.New(quota.Options{Table: g.auth.Table, Now: func() time.Time { return time.Unix(1_000_000, g.time.Load()) }})
 	g.site = serve(t, opts)
 	g.world.Kept.Changed = func(v *meta.View) {
 		g.auth.Set(authz.Compile(v.RoleRevision(), v.Roles(), v.RoleBindings()))

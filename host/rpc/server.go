@@ -19,6 +19,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/quota"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -63,6 +64,8 @@ type Options struct {
 	// Roles decide what callers may do, once they are known; nil lets whoever is
 	// let in do everything.
 	Roles *authorize.Authorizer
+	// Quotas bound what callers may have; nil bounds nobody.
+	Quotas *quota.Quotas
 	// Audit writes who calls what; nil writes nothing.
 	Audit *audit.Calls
 	// Internal are the services between nodes, by the prefix of their paths. The
@@ -211,7 +214,12 @@ func NewServer(deps Deps, opts Options) *Server {
 	fresh := admission.NewArrivals(opts.Pauses)
 	gate := admission.Gate{Opened: opts.Opened, Cluster: opts.Cluster, Internal: admission.Referring(opts.Internal, opts.PeersAt)}
 	if opts.Auth != nil {
-		gate.Authenticate = func(next http.Handler) http.Handler { return opts.Auth.Wrap(next, admission.ClientOf) }
+		gate.Authenticate = func(next http.Handler) http.Handler {
+			if opts.Quotas != nil {
+				next = opts.Quotas.Connections(opts.Logger, next)
+			}
+			return opts.Auth.Wrap(next, admission.ClientOf)
+		}
 	}
 	served := admission.Origins(gate.Wrap(fresh.Wrap(public)), opts.Hosts)
 	if opts.Certificates != nil {

@@ -70,10 +70,11 @@ type Rule struct {
 // NameVariable stands for the name of the caller in a prefix of ids.
 const NameVariable = "${principal.name}"
 
-// Role is a list of rules with a name.
+// Role is a list of rules with a name, and what it says of quotas.
 type Role struct {
-	Name  string `json:"name"`
-	Rules []Rule `json:"rules,omitempty"`
+	Name   string `json:"name"`
+	Rules  []Rule `json:"rules,omitempty"`
+	Quotas Quotas `json:"quotas,omitzero"`
 	// Revision is that of all roles and bindings when this one was put; 0 of one
 	// that is built in.
 	Revision uint64 `json:"revision,omitempty"`
@@ -108,7 +109,7 @@ func allows(verbs ...string) []Rule { return []Rule{{Effect: Allow, Verbs: verbs
 // each caller.
 func BuiltIn() []Role {
 	return []Role{
-		{Name: RoleAdmin, Rules: allows(Any)},
+		{Name: RoleAdmin, Rules: allows(Any), Quotas: UnlimitedQuotas()},
 		{Name: "deployer", Rules: allows(Read, Deploy, Download)},
 		{Name: "invoker", Rules: allows(Invoke, Query)},
 		{Name: "operator", Rules: allows(Query, Read, Operate, Settings)},
@@ -147,6 +148,9 @@ func (r Role) Size() int {
 	n := len(r.Name) + entryBytes
 	for _, rule := range r.Rules {
 		n += entryBytes + sizeOf(rule.Verbs) + sizeOf(rule.Types) + sizeOf(rule.IDPrefixes) + sizeOf(rule.Commands)
+	}
+	if r.Quotas != (Quotas{}) {
+		n += NumQuotas * entryBytes
 	}
 	return n
 }

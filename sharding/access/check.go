@@ -19,8 +19,11 @@ func (r Role) Check() error {
 	if IsBuiltIn(r.Name) {
 		return invalid("the role %s is built in and stays as it is", r.Name)
 	}
-	if len(r.Rules) == 0 || len(r.Rules) > MaxRules {
-		return invalid("a role of %d rules, 1 to %d are allowed", len(r.Rules), MaxRules)
+	if len(r.Rules) == 0 && r.Quotas == (Quotas{}) || len(r.Rules) > MaxRules {
+		return invalid("a role of %d rules, 1 to %d are allowed, or none beside quotas", len(r.Rules), MaxRules)
+	}
+	if err := r.Quotas.check(); err != nil {
+		return err
 	}
 	for i, rule := range r.Rules {
 		if err := rule.check(); err != nil {

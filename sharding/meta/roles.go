@@ -204,7 +204,7 @@ func (t *transition) removed() Result {
 }
 
 func equalRoles(a, b access.Role) bool {
-	return slices.EqualFunc(a.Rules, b.Rules, func(a, b access.Rule) bool {
+	return a.Quotas == b.Quotas && slices.EqualFunc(a.Rules, b.Rules, func(a, b access.Rule) bool {
 		return a.Effect == b.Effect && slices.Equal(a.Verbs, b.Verbs) && slices.Equal(a.Types, b.Types) &&
 			slices.Equal(a.IDPrefixes, b.IDPrefixes) && slices.Equal(a.Commands, b.Commands)
 	})

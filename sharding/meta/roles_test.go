@@ -44,7 +44,9 @@ func TestRolesAreKept(t *testing.T) {
 	if r := run(t, s, meta.PutRole(clerk("a"))); r.Revision != 1 || r.Changed {
 		t.Errorf("put again: %+v", r)
 	}
-	if r := run(t, s, meta.PutRole(clerk("b"))); r.Revision != 2 || !r.Changed {
+	limited := clerk("b")
+	limited.Quotas = access.Quotas{CommandsPerSecond: 100, Streams: 2, CompileSeconds: access.Unlimited}
+	if r := run(t, s, meta.PutRole(limited)); r.Revision != 2 || !r.Changed {
 		t.Errorf("put another one of the name: %+v", r)
 	}
 	if r := run(t, s, bound("token:ci", "viewer", "clerk")); r.Revision != 3 {
@@ -53,8 +55,12 @@ func TestRolesAreKept(t *testing.T) {
 	if r := run(t, s, bound("token:ci", "clerk", "viewer")); r.Revision != 3 || r.Changed {
 		t.Errorf("bound to the same in another order: %+v", r)
 	}
+	limited.Quotas.Streams = 3
+	if r := run(t, s, meta.PutRole(limited)); r.Revision != 4 || !r.Changed {
+		t.Errorf("put with another quota: %+v", r)
+	}
 	v := s.View()
-	if got := fmt.Sprint(v.Roles(), v.RoleBindings(), v.RoleRevision()); got != "[{clerk [{allow [invoke] [b] [] []}] 2}] [{token:ci [clerk viewer] 3}] 3" {
+	if got := fmt.Sprint(v.Roles(), v.RoleBindings(), v.RoleRevision()); got != "[{clerk [{allow [invoke] [b] [] []}] {100 0 0 3 0 0 -1} 4}] [{token:ci [clerk viewer] 3}] 4" {
 		t.Errorf("kept: %s", got)
 	}
 	refused(t, s, meta.ErrConflict, meta.DeleteRole("clerk")) // somebody has it
@@ -67,7 +73,7 @@ func TestRolesAreKept(t *testing.T) {
 		t.Errorf("loaded: %v", err)
 	}
 	run(t, s, meta.DeleteRoleBinding("token:ci"), meta.DeleteRoleBinding("token:ci"), meta.DeleteRole("clerk"))
-	if v := s.View(); len(v.Roles())+len(v.RoleBindings()) != 0 || v.RoleRevision() != 5 {
+	if v := s.View(); len(v.Roles())+len(v.RoleBindings()) != 0 || v.RoleRevision() != 6 {
 		t.Errorf("removed: %v, %v, revision %d", v.Roles(), v.RoleBindings(), v.RoleRevision())
 	}
 }

@@ -154,6 +154,11 @@ var bans = []ban{
 		reason: "what a role is does not depend on what else a cluster keeps",
 	},
 	{
+		from:   []string{"host/usage"},
+		to:     []string{"abi", "api", "journal", "sharding", "host"},
+		reason: "what a call has cost is counted without knowing for whom",
+	},
+	{
 		from:   []string{"host/request"},
 		to:     []string{"abi", "api", "host", "journal/wal", "journal/disk", "journal/statefile", "journal/store", "journal/raftgroup", "journal/eventlog"},
 		but:    []string{"host/principal"},
@@ -229,7 +234,7 @@ var bans = []ban{
 		reason: "an error and a value are told alike by whatever part of the API meets them",
 	},
 	{
-		from:   []string{"host/rpc/leaderproxy", "host/rpc/admission", "host/rpc/authorize"},
+		from:   []string{"host/rpc/leaderproxy", "host/rpc/admission", "host/rpc/authorize", "host/rpc/quota"},
 		to:     []string{"host/rpc", "host/rpc/command", "host/rpc/sendstream", "host/rpc/subscription"},
 		exact:  true,
 		reason: "whether a call is let in, and which node answers it, is decided without knowing what it asks",

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/engine/wasm"
+	"github.com/hostd/hostd/host/usage"
 )
 
 // A module from outside is compiled in a child process first, which leaves the
@@ -119,7 +120,11 @@ func (c *Child) Compile(ctx context.Context, prepared []byte) error {
 	// that started it for that.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	return c.outcome(ctx, bounded, command.Run(), said.String())
+	err = command.Run()
+	if ended := command.ProcessState; ended != nil {
+		usage.Processed(ctx, ended.UserTime()+ended.SystemTime())
+	}
+	return c.outcome(ctx, bounded, err, said.String())
 }
 
 func (c *Child) outcome(ctx, bounded context.Context, err error, said string) error {

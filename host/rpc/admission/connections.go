@@ -74,6 +74,10 @@ type connection struct {
 	idle      time.Time // since when; zero while it has a request; of owner.mu
 	resets    atomic.Int64
 	resetsEnd atomic.Int64 // of the second that they are counted in, Unix ns
+
+	counting sync.Mutex
+	gone     func() // of CountConnection; nil until it is counted
+	ended    bool   // the server has done with it
 }
 
 // addressOf is what of an address is one client's.
@@ -244,6 +248,9 @@ func (s *Connections) State(conn net.Conn, state http.ConnState) {
 	if !ok {
 		return
 	}
+	if state == http.StateClosed || state == http.StateHijacked {
+		c.uncount()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch state {
@@ -293,6 +300,35 @@ func (s *Connections) ConnContext(ctx context.Context, conn net.Conn) context.Co
 		return context.WithValue(ctx, connectionKey{}, c)
 	}
 	return ctx
+}
+
+// CountConnection has the connection of a request counted, by take, until it
+// ends, when what take returned is called. Once it is counted take is not
+// called again; a nil func has not counted it.
+func CountConnection(ctx context.Context, take func() (gone func(), err error)) error {
+	c, of := ctx.Value(connectionKey{}).(*connection)
+	if !of {
+		return nil
+	}
+	c.counting.Lock()
+	defer c.counting.Unlock()
+	if c.gone != nil || c.ended {
+		return nil
+	}
+	var err error
+	c.gone, err = take()
+	return err
+}
+
+// uncount takes note that the connection has ended.
+func (c *connection) uncount() {
+	c.counting.Lock()
+	gone := c.gone
+	c.gone, c.ended = nil, true
+	c.counting.Unlock()
+	if gone != nil {
+		gone()
+	}
 }
 
 // stream takes one of the at most limit streams of a caller's address; leave

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/quota"
 	"github.com/hostd/hostd/host/rpc/status"
 )
 
@@ -26,6 +27,7 @@ type Calls struct {
 	Waiting  *admission.Waiting
 	Arrivals admission.Arrivals
 	Deadline admission.Deadlines
+	Quotas   *quota.Quotas // nil bounds nobody
 
 	pool sync.Pool
 }
@@ -39,6 +41,7 @@ type call struct {
 	done  chan struct{}
 	timer *time.Timer
 	bytes int64 // counted as waiting
+	payer *quota.Account
 	state atomic.Uint32
 }
 
@@ -60,7 +63,7 @@ func (c *Calls) get() *call {
 
 func (c *Calls) put(w *call) {
 	c.Waiting.Give(w.bytes)
-	w.req, w.bytes = request.Request{}, 0
+	w.req, w.bytes, w.payer = request.Request{}, 0, nil
 	c.pool.Put(w)
 }
 
@@ -82,6 +85,12 @@ func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 		return request.Result{}, err
 	}
 	w.bytes = bytes
+	payer := c.Quotas.Of(ctx)
+	if err := payer.Take(len(w.req.Payload)); err != nil {
+		c.put(w)
+		return request.Result{}, err
+	}
+	w.payer = payer
 	w.req.Deadline = deadline
 	w.req.Done = w
 	w.one[0] = &w.req
@@ -111,7 +120,8 @@ func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 }
 
 // Complete implements request.Completer.
-func (w *call) Complete(*request.Request) {
+func (w *call) Complete(r *request.Request) {
+	w.payer.Spend(r.Result.Fuel, len(r.Result.Payload))
 	if w.state.CompareAndSwap(callWaiting, callCompleted) {
 		w.done <- struct{}{} // has room: one value a round
 		return

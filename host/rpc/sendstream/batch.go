@@ -8,6 +8,7 @@ import (
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/quota"
 )
 
 // item is one command of a SendStream.
@@ -44,6 +45,7 @@ type batch struct {
 	arrived  time.Time
 	deadline time.Time
 	bytes    int64 // counted as waiting
+	payer    *quota.Account
 	refs     atomic.Int32
 
 	// Guarded by the stream's mutex: how many items are not yet written, and
@@ -77,7 +79,7 @@ func (p *batches) put(b *batch) {
 	b.items, b.submit = b.items[:0], b.submit[:0]
 	// An empty message is not decoded at all: it must not find the last one.
 	b.message.Bytes = b.message.Bytes[:0]
-	b.stream, b.prev, b.next, b.open = nil, nil, nil, 0
+	b.stream, b.payer, b.prev, b.next, b.open = nil, nil, nil, nil, 0
 	p.pool.Put(b)
 }
 
@@ -96,6 +98,7 @@ func (b *batch) release(n int32) {
 
 // Complete implements request.Completer: it queues the answer and returns.
 func (b *batch) Complete(r *request.Request) {
+	b.payer.Spend(r.Result.Fuel, len(r.Result.Payload))
 	b.stream.completed(&b.items[r.Tag])
 }
 

@@ -13,12 +13,13 @@ import (
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/quota"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options are what a service stands on, all of them needed but Roles and
-// Registerer, and its bounds.
+// Options are what a service stands on, all of them needed but Roles,
+// Quotas and Registerer, and its bounds.
 type Options struct {
 	Runtime  command.Runtime
 	Types    command.Types
@@ -28,6 +29,7 @@ type Options struct {
 	Arrivals admission.Arrivals
 	Deadline time.Duration         // of a command
 	Roles    *authorize.Authorizer // nil: everybody may send everything
+	Quotas   *quota.Quotas         // nil bounds nobody
 	NodeID   sharding.NodeID
 	Log      *slog.Logger
 	// MaxInFlight bounds the commands of a stream that are read and not yet

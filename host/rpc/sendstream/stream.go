@@ -81,6 +81,7 @@ func (st *stream) read(ctx context.Context) error {
 // command becomes the outcome of that item.
 func (st *stream) parse(ctx context.Context, b *batch) error {
 	st.stranger = stranger{}
+	b.payer = st.svc.Quotas.Of(ctx)
 	err := wire.ParseRequest(b.message.Bytes, func(c *wire.Command) error {
 		if len(b.items) == maxStreamItems {
 			return status.Argument("a message carries at most 1,024 commands")
@@ -138,7 +139,10 @@ func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
 	if errors.Is(err, request.ErrUnknownType) || errors.Is(err, request.ErrNotReady) {
 		st.stranger = stranger{r.Entity.Type, err}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return it.batch.payer.Take(len(r.Payload))
 }
 
 // stranger is a type that the node could not tell, of the commands of one

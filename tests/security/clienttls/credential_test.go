@@ -4,13 +4,19 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
@@ -56,4 +62,67 @@ func TestCertificatesAreCredentials(t *testing.T) {
 	if err != nil || !bytes.Contains(text, []byte(`"kind":"certificate","name":"bob"`)) {
 		t.Errorf("%v: %s", err, text)
 	}
+}
+
+// TestConnectionsAreOfAQuota: a caller who is known by a certificate has as
+// many connections as its role says, and another one when one of them has
+// ended. Who shows another certificate has its own.
+func TestConnectionsAreOfAQuota(t *testing.T) {
+	of := newAuthority(t)
+	f := newFiles(t, of, of)
+	root, bob := trust(holding(of.client("root")), of), trust(holding(of.client("bob")), of)
+	flags := append(f.flags("require", "optional"), "--auth", "required", "--auth-cert-name", "cn", "--admin", "full")
+	n := testkit.NewNode(t, testkit.NodeOptions{Listen: "127.0.0.1:0", TLS: root, Flags: flags})
+	n.Start()
+	admin := n.Client(client.Options{})
+	if _, err := admin.PutRoleBinding(t.Context(), "certificate:root", "admin"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.PutRoleWithQuotas(t.Context(), admin, "two", &clusterv1.RoleQuotas{Connections: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.PutRoleBinding(t.Context(), "certificate:bob", "viewer", "two"); err != nil {
+		t.Fatal(err)
+	}
+	caller := func(config *tls.Config) (*http.Client, func() int) {
+		transport := &http.Transport{TLSClientConfig: config.Clone()} // one connection at a time, kept
+		t.Cleanup(transport.CloseIdleConnections)
+		c := &http.Client{Transport: transport}
+		return c, func() int {
+			res, err := c.Post(n.API()+clusterv1connect.ClusterServiceGetClusterProcedure, "application/json", strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			text, err := io.ReadAll(res.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.StatusCode == http.StatusTooManyRequests && !strings.Contains(string(text), "over the quota connections=2") {
+				t.Errorf("%s", text)
+			}
+			return res.StatusCode
+		}
+	}
+	first, askFirst := caller(bob)
+	_, askSecond := caller(bob)
+	_, askThird := caller(bob)
+	for range 3 { // calls on a connection are one connection
+		if a, b := askFirst(), askSecond(); a != http.StatusOK || b != http.StatusOK {
+			t.Fatalf("two connections of two: %d, %d", a, b)
+		}
+	}
+	if status := askThird(); status != http.StatusTooManyRequests {
+		t.Errorf("the third of two connections: %d", status)
+	}
+	if _, ask := caller(root); ask() != http.StatusOK {
+		t.Error("another caller has no connection")
+	}
+	first.CloseIdleConnections()
+	n.Until("one has ended, and another one is taken", func() error {
+		if status := askThird(); status != http.StatusOK {
+			return fmt.Errorf("%d", status)
+		}
+		return nil
+	})
 }

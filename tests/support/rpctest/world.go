@@ -42,6 +42,8 @@ type World struct {
 	// Fail maps names of commands to the errors they fail with. It is set
 	// before the first request.
 	Fail map[string]error
+	// CommandFuel is what each command costs, set as Fail is.
+	CommandFuel uint64
 	// Nodes is the cluster that the world is in, Kept what it keeps of roles.
 	Nodes *Cluster
 	Kept  *Kept
@@ -229,7 +231,7 @@ func (w *World) decide(r *request.Request, now time.Time) request.Result {
 	s.records = append(s.records, rec)
 	w.note(&rec)
 	s.sequence = rec.Last()
-	result := request.Result{Payload: reply, Sequence: s.sequence, EventCount: len(events)}
+	result := request.Result{Payload: reply, Sequence: s.sequence, EventCount: len(events), Fuel: w.CommandFuel}
 	s.seen[r.ID] = outcome{hash, result}
 	w.entities[r.Entity] = s
 	for c := range w.watchers[r.Entity] {

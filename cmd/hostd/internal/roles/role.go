@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hostd/hostd/api/client"
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/sharding/access"
@@ -30,9 +31,9 @@ func newRoleList(std cli.Stdio) *cobra.Command {
 		roles, err := s.Roles(ctx)
 		return &clusterv1.ListRolesResponse{Roles: roles}, err
 	}, func(w io.Writer, v *clusterv1.ListRolesResponse) {
-		cli.Table(w, "ROLE\tRULES\tREVISION\tBUILT IN", func(row func(...any)) {
+		cli.Table(w, "ROLE\tRULES\tQUOTAS\tREVISION\tBUILT IN", func(row func(...any)) {
 			for _, r := range v.GetRoles() {
-				row(r.GetName(), len(r.GetRules()), r.GetRevision(), r.GetBuiltIn())
+				row(r.GetName(), len(r.GetRules()), quotasText(r.GetQuotas()), r.GetRevision(), r.GetBuiltIn())
 			}
 		})
 	})
@@ -57,6 +58,9 @@ func newRoleGet(std cli.Stdio) *cobra.Command {
 				row(r.GetEffect(), all(r.GetVerbs()), all(r.GetTypes()), all(r.GetIdPrefixes()), all(r.GetCommands()))
 			}
 		})
+		if q := v.GetQuotas(); q != nil {
+			fmt.Fprintln(w, "quotas:", quotasText(q))
+		}
 	})
 	c.Aliases = []string{"describe"}
 	return c
@@ -72,18 +76,32 @@ func all(list []string) string {
 
 func newRolePut(std cli.Stdio) *cobra.Command {
 	var file string
+	var limits []string
 	var rules []*clusterv1.RoleRule
+	var quotas *clusterv1.RoleQuotas
 	c := cli.Order(std, "put ROLE --file FILE", "Keep a role, in the place of the one of that name", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
-		revision, err := s.PutRole(ctx, args[0], rules...)
+		revision, err := client.PutRoleWithQuotas(ctx, s.Client, args[0], quotas, rules...)
 		return fmt.Sprintf("revision %d", revision), err
 	})
 	c.Long = "Keeps a role, in the place of the one of that name. FILE has its rules as a list of JSON objects:\n\n" +
 		`  [{"effect": "allow", "verbs": ["invoke"], "types": ["order"], "idPrefixes": ["${principal.name}/"], "commands": ["add"]}]` + "\n\n" +
-		"A list that is missing matches everything. - is standard input."
+		"A list that is missing matches everything. - is standard input.\n\n" +
+		"--quota says how much those may have who have the role, on each node. A role with quotas needs no rules.\n\n" +
+		"  hostd role put small --quota commands-per-second=100,streams=8"
 	c.Flags().StringVar(&file, "file", "", "`file` with the rules; - is standard input")
+	c.Flags().StringSliceVar(&limits, "quota", nil, "the role's `quotas`, NAME=NUMBER or NAME=unlimited with commas between: "+strings.Join(access.QuotaNames[:], ", "))
 	cli.Before(c, func(args []string) (err error) {
-		if file == "" {
+		if quotas, err = parseQuotas(limits); err != nil {
+			return err
+		}
+		if file == "" && quotas == nil {
 			return cli.Usagef("--file is missing: it names the file with the rules")
+		}
+		if file == "" {
+			if err := access.CheckRoleName(args[0]); err != nil {
+				return cli.Usage(err)
+			}
+			return nil
 		}
 		rules, err = readRules(c.Context(), args[0], file, std.In)
 		return err

@@ -2487,6 +2487,109 @@ func (x *RoleRule) GetCommands() []string {
 	return nil
 }
 
+// RoleQuotas are how much callers may have, on each node. In each 0 says nothing
+// of it, and -1 is no bound. Of a caller with several roles the most generous
+// counts, of those that say something.
+type RoleQuotas struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Commands and queries in a second.
+	CommandsPerSecond int64 `protobuf:"varint,1,opt,name=commands_per_second,json=commandsPerSecond,proto3" json:"commands_per_second,omitempty"`
+	// Fuel that these spend in a second.
+	FuelPerSecond int64 `protobuf:"varint,2,opt,name=fuel_per_second,json=fuelPerSecond,proto3" json:"fuel_per_second,omitempty"`
+	// Bytes of the payloads of commands and queries, and of their replies, in a
+	// second.
+	BytesPerSecond int64 `protobuf:"varint,3,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
+	// Streams that are open.
+	Streams int64 `protobuf:"varint,4,opt,name=streams,proto3" json:"streams,omitempty"`
+	// Connections whose certificate names the caller.
+	Connections int64 `protobuf:"varint,5,opt,name=connections,proto3" json:"connections,omitempty"`
+	// Uploads of modules at a time.
+	Uploads int64 `protobuf:"varint,6,opt,name=uploads,proto3" json:"uploads,omitempty"`
+	// Seconds of the processor, in a minute, for compiling modules.
+	CompileSecondsPerMinute int64 `protobuf:"varint,7,opt,name=compile_seconds_per_minute,json=compileSecondsPerMinute,proto3" json:"compile_seconds_per_minute,omitempty"`
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
+}
+
+func (x *RoleQuotas) Reset() {
+	*x = RoleQuotas{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoleQuotas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoleQuotas) ProtoMessage() {}
+
+func (x *RoleQuotas) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoleQuotas.ProtoReflect.Descriptor instead.
+func (*RoleQuotas) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *RoleQuotas) GetCommandsPerSecond() int64 {
+	if x != nil {
+		return x.CommandsPerSecond
+	}
+	return 0
+}
+
+func (x *RoleQuotas) GetFuelPerSecond() int64 {
+	if x != nil {
+		return x.FuelPerSecond
+	}
+	return 0
+}
+
+func (x *RoleQuotas) GetBytesPerSecond() int64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+func (x *RoleQuotas) GetStreams() int64 {
+	if x != nil {
+		return x.Streams
+	}
+	return 0
+}
+
+func (x *RoleQuotas) GetConnections() int64 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+func (x *RoleQuotas) GetUploads() int64 {
+	if x != nil {
+		return x.Uploads
+	}
+	return 0
+}
+
+func (x *RoleQuotas) GetCompileSecondsPerMinute() int64 {
+	if x != nil {
+		return x.CompileSecondsPerMinute
+	}
+	return 0
+}
+
 // Role is a list of rules.
 type Role struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2497,14 +2600,16 @@ type Role struct {
 	// That of all roles when it was put; 0 of one that is built in.
 	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// It is of the release, and stays as it is.
-	BuiltIn       bool `protobuf:"varint,4,opt,name=built_in,json=builtIn,proto3" json:"built_in,omitempty"`
+	BuiltIn bool `protobuf:"varint,4,opt,name=built_in,json=builtIn,proto3" json:"built_in,omitempty"`
+	// What it says of quotas; absent where it says nothing.
+	Quotas        *RoleQuotas `protobuf:"bytes,5,opt,name=quotas,proto3" json:"quotas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Role) Reset() {
 	*x = Role{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2621,7 @@ func (x *Role) String() string {
 func (*Role) ProtoMessage() {}
 
 func (x *Role) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2634,7 @@ func (x *Role) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Role.ProtoReflect.Descriptor instead.
 func (*Role) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Role) GetName() string {
@@ -2560,6 +2665,13 @@ func (x *Role) GetBuiltIn() bool {
 	return false
 }
 
+func (x *Role) GetQuotas() *RoleQuotas {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
 // RoleBinding gives a subject roles.
 type RoleBinding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2575,7 +2687,7 @@ type RoleBinding struct {
 
 func (x *RoleBinding) Reset() {
 	*x = RoleBinding{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2587,7 +2699,7 @@ func (x *RoleBinding) String() string {
 func (*RoleBinding) ProtoMessage() {}
 
 func (x *RoleBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2600,7 +2712,7 @@ func (x *RoleBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleBinding.ProtoReflect.Descriptor instead.
 func (*RoleBinding) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RoleBinding) GetSubject() string {
@@ -2633,7 +2745,7 @@ type ListRolesRequest struct {
 
 func (x *ListRolesRequest) Reset() {
 	*x = ListRolesRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2757,7 @@ func (x *ListRolesRequest) String() string {
 func (*ListRolesRequest) ProtoMessage() {}
 
 func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2770,7 @@ func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesRequest.ProtoReflect.Descriptor instead.
 func (*ListRolesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 // ListRolesResponse has all roles.
@@ -2674,7 +2786,7 @@ type ListRolesResponse struct {
 
 func (x *ListRolesResponse) Reset() {
 	*x = ListRolesResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2798,7 @@ func (x *ListRolesResponse) String() string {
 func (*ListRolesResponse) ProtoMessage() {}
 
 func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2811,7 @@ func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesResponse.ProtoReflect.Descriptor instead.
 func (*ListRolesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListRolesResponse) GetRoles() []*Role {
@@ -2721,15 +2833,17 @@ type PutRoleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name: 1 to 64 bytes of [a-z0-9._-].
 	RoleName string `protobuf:"bytes,1,opt,name=role_name,json=roleName,proto3" json:"role_name,omitempty"`
-	// Its rules, at most 64.
-	Rules         []*RoleRule `protobuf:"bytes,2,rep,name=rules,proto3" json:"rules,omitempty"`
+	// Its rules, at most 64; none only beside quotas.
+	Rules []*RoleRule `protobuf:"bytes,2,rep,name=rules,proto3" json:"rules,omitempty"`
+	// What it says of quotas.
+	Quotas        *RoleQuotas `protobuf:"bytes,3,opt,name=quotas,proto3" json:"quotas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutRoleRequest) Reset() {
 	*x = PutRoleRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +2855,7 @@ func (x *PutRoleRequest) String() string {
 func (*PutRoleRequest) ProtoMessage() {}
 
 func (x *PutRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +2868,7 @@ func (x *PutRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleRequest.ProtoReflect.Descriptor instead.
 func (*PutRoleRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PutRoleRequest) GetRoleName() string {
@@ -2771,6 +2885,13 @@ func (x *PutRoleRequest) GetRules() []*RoleRule {
 	return nil
 }
 
+func (x *PutRoleRequest) GetQuotas() *RoleQuotas {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
 // PutRoleResponse tells of the role.
 type PutRoleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2782,7 +2903,7 @@ type PutRoleResponse struct {
 
 func (x *PutRoleResponse) Reset() {
 	*x = PutRoleResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +2915,7 @@ func (x *PutRoleResponse) String() string {
 func (*PutRoleResponse) ProtoMessage() {}
 
 func (x *PutRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +2928,7 @@ func (x *PutRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleResponse.ProtoReflect.Descriptor instead.
 func (*PutRoleResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PutRoleResponse) GetRevision() uint64 {
@@ -2828,7 +2949,7 @@ type DeleteRoleRequest struct {
 
 func (x *DeleteRoleRequest) Reset() {
 	*x = DeleteRoleRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +2961,7 @@ func (x *DeleteRoleRequest) String() string {
 func (*DeleteRoleRequest) ProtoMessage() {}
 
 func (x *DeleteRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +2974,7 @@ func (x *DeleteRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRoleRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DeleteRoleRequest) GetRoleName() string {
@@ -2872,7 +2993,7 @@ type DeleteRoleResponse struct {
 
 func (x *DeleteRoleResponse) Reset() {
 	*x = DeleteRoleResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2884,7 +3005,7 @@ func (x *DeleteRoleResponse) String() string {
 func (*DeleteRoleResponse) ProtoMessage() {}
 
 func (x *DeleteRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2897,7 +3018,7 @@ func (x *DeleteRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRoleResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 // ListRoleBindingsRequest has no parameters.
@@ -2909,7 +3030,7 @@ type ListRoleBindingsRequest struct {
 
 func (x *ListRoleBindingsRequest) Reset() {
 	*x = ListRoleBindingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3042,7 @@ func (x *ListRoleBindingsRequest) String() string {
 func (*ListRoleBindingsRequest) ProtoMessage() {}
 
 func (x *ListRoleBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3055,7 @@ func (x *ListRoleBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoleBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListRoleBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 // ListRoleBindingsResponse has all bindings.
@@ -2953,7 +3074,7 @@ type ListRoleBindingsResponse struct {
 
 func (x *ListRoleBindingsResponse) Reset() {
 	*x = ListRoleBindingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3086,7 @@ func (x *ListRoleBindingsResponse) String() string {
 func (*ListRoleBindingsResponse) ProtoMessage() {}
 
 func (x *ListRoleBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3099,7 @@ func (x *ListRoleBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoleBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListRoleBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListRoleBindingsResponse) GetBindings() []*RoleBinding {
@@ -3015,7 +3136,7 @@ type PutRoleBindingRequest struct {
 
 func (x *PutRoleBindingRequest) Reset() {
 	*x = PutRoleBindingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3027,7 +3148,7 @@ func (x *PutRoleBindingRequest) String() string {
 func (*PutRoleBindingRequest) ProtoMessage() {}
 
 func (x *PutRoleBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3040,7 +3161,7 @@ func (x *PutRoleBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleBindingRequest.ProtoReflect.Descriptor instead.
 func (*PutRoleBindingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PutRoleBindingRequest) GetSubject() string {
@@ -3068,7 +3189,7 @@ type PutRoleBindingResponse struct {
 
 func (x *PutRoleBindingResponse) Reset() {
 	*x = PutRoleBindingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3080,7 +3201,7 @@ func (x *PutRoleBindingResponse) String() string {
 func (*PutRoleBindingResponse) ProtoMessage() {}
 
 func (x *PutRoleBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3093,7 +3214,7 @@ func (x *PutRoleBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleBindingResponse.ProtoReflect.Descriptor instead.
 func (*PutRoleBindingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PutRoleBindingResponse) GetRevision() uint64 {
@@ -3114,7 +3235,7 @@ type DeleteRoleBindingRequest struct {
 
 func (x *DeleteRoleBindingRequest) Reset() {
 	*x = DeleteRoleBindingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3126,7 +3247,7 @@ func (x *DeleteRoleBindingRequest) String() string {
 func (*DeleteRoleBindingRequest) ProtoMessage() {}
 
 func (x *DeleteRoleBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3139,7 +3260,7 @@ func (x *DeleteRoleBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleBindingRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRoleBindingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DeleteRoleBindingRequest) GetSubject() string {
@@ -3158,7 +3279,7 @@ type DeleteRoleBindingResponse struct {
 
 func (x *DeleteRoleBindingResponse) Reset() {
 	*x = DeleteRoleBindingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3170,7 +3291,7 @@ func (x *DeleteRoleBindingResponse) String() string {
 func (*DeleteRoleBindingResponse) ProtoMessage() {}
 
 func (x *DeleteRoleBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3183,7 +3304,7 @@ func (x *DeleteRoleBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleBindingResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRoleBindingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 // CanIRequest describes a call.
@@ -3203,7 +3324,7 @@ type CanIRequest struct {
 
 func (x *CanIRequest) Reset() {
 	*x = CanIRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +3336,7 @@ func (x *CanIRequest) String() string {
 func (*CanIRequest) ProtoMessage() {}
 
 func (x *CanIRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +3349,7 @@ func (x *CanIRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanIRequest.ProtoReflect.Descriptor instead.
 func (*CanIRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CanIRequest) GetVerb() string {
@@ -3280,7 +3401,7 @@ type CanIResponse struct {
 
 func (x *CanIResponse) Reset() {
 	*x = CanIResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3292,7 +3413,7 @@ func (x *CanIResponse) String() string {
 func (*CanIResponse) ProtoMessage() {}
 
 func (x *CanIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3305,7 +3426,7 @@ func (x *CanIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanIResponse.ProtoReflect.Descriptor instead.
 func (*CanIResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CanIResponse) GetAllowed() bool {
@@ -3521,12 +3642,22 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05types\x18\x03 \x03(\tR\x05types\x12\x1f\n" +
 	"\vid_prefixes\x18\x04 \x03(\tR\n" +
 	"idPrefixes\x12\x1a\n" +
-	"\bcommands\x18\x05 \x03(\tR\bcommands\"\x83\x01\n" +
+	"\bcommands\x18\x05 \x03(\tR\bcommands\"\x9f\x03\n" +
+	"\n" +
+	"RoleQuotas\x12@\n" +
+	"\x13commands_per_second\x18\x01 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01R\x11commandsPerSecond\x128\n" +
+	"\x0ffuel_per_second\x18\x02 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01R\rfuelPerSecond\x12:\n" +
+	"\x10bytes_per_second\x18\x03 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01R\x0ebytesPerSecond\x12*\n" +
+	"\astreams\x18\x04 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01R\astreams\x122\n" +
+	"\vconnections\x18\x05 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01R\vconnections\x12*\n" +
+	"\auploads\x18\x06 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01R\auploads\x12M\n" +
+	"\x1acompile_seconds_per_minute\x18\a \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01R\x17compileSecondsPerMinute\"\xb9\x01\n" +
 	"\x04Role\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x05rules\x18\x02 \x03(\v2\x1a.hostd.cluster.v1.RoleRuleR\x05rules\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x19\n" +
-	"\bbuilt_in\x18\x04 \x01(\bR\abuiltIn\"Y\n" +
+	"\bbuilt_in\x18\x04 \x01(\bR\abuiltIn\x124\n" +
+	"\x06quotas\x18\x05 \x01(\v2\x1c.hostd.cluster.v1.RoleQuotasR\x06quotas\"Y\n" +
 	"\vRoleBinding\x12\x18\n" +
 	"\asubject\x18\x01 \x01(\tR\asubject\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x1a\n" +
@@ -3534,11 +3665,11 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x10ListRolesRequest\"]\n" +
 	"\x11ListRolesResponse\x12,\n" +
 	"\x05roles\x18\x01 \x03(\v2\x16.hostd.cluster.v1.RoleR\x05roles\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"v\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xaa\x01\n" +
 	"\x0ePutRoleRequest\x12&\n" +
-	"\trole_name\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\broleName\x12<\n" +
-	"\x05rules\x18\x02 \x03(\v2\x1a.hostd.cluster.v1.RoleRuleB\n" +
-	"\xbaH\a\x92\x01\x04\b\x01\x10@R\x05rules\"-\n" +
+	"\trole_name\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\broleName\x12:\n" +
+	"\x05rules\x18\x02 \x03(\v2\x1a.hostd.cluster.v1.RoleRuleB\b\xbaH\x05\x92\x01\x02\x10@R\x05rules\x124\n" +
+	"\x06quotas\x18\x03 \x01(\v2\x1c.hostd.cluster.v1.RoleQuotasR\x06quotas\"-\n" +
 	"\x0fPutRoleResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\";\n" +
 	"\x11DeleteRoleRequest\x12&\n" +
@@ -3623,7 +3754,7 @@ func file_hostd_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_hostd_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*Member)(nil),                    // 0: hostd.cluster.v1.Member
 	(*Trouble)(nil),                   // 1: hostd.cluster.v1.Trouble
@@ -3666,27 +3797,28 @@ var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*InitializeResponse)(nil),        // 38: hostd.cluster.v1.InitializeResponse
 	(*NodeLevels)(nil),                // 39: hostd.cluster.v1.NodeLevels
 	(*RoleRule)(nil),                  // 40: hostd.cluster.v1.RoleRule
-	(*Role)(nil),                      // 41: hostd.cluster.v1.Role
-	(*RoleBinding)(nil),               // 42: hostd.cluster.v1.RoleBinding
-	(*ListRolesRequest)(nil),          // 43: hostd.cluster.v1.ListRolesRequest
-	(*ListRolesResponse)(nil),         // 44: hostd.cluster.v1.ListRolesResponse
-	(*PutRoleRequest)(nil),            // 45: hostd.cluster.v1.PutRoleRequest
-	(*PutRoleResponse)(nil),           // 46: hostd.cluster.v1.PutRoleResponse
-	(*DeleteRoleRequest)(nil),         // 47: hostd.cluster.v1.DeleteRoleRequest
-	(*DeleteRoleResponse)(nil),        // 48: hostd.cluster.v1.DeleteRoleResponse
-	(*ListRoleBindingsRequest)(nil),   // 49: hostd.cluster.v1.ListRoleBindingsRequest
-	(*ListRoleBindingsResponse)(nil),  // 50: hostd.cluster.v1.ListRoleBindingsResponse
-	(*PutRoleBindingRequest)(nil),     // 51: hostd.cluster.v1.PutRoleBindingRequest
-	(*PutRoleBindingResponse)(nil),    // 52: hostd.cluster.v1.PutRoleBindingResponse
-	(*DeleteRoleBindingRequest)(nil),  // 53: hostd.cluster.v1.DeleteRoleBindingRequest
-	(*DeleteRoleBindingResponse)(nil), // 54: hostd.cluster.v1.DeleteRoleBindingResponse
-	(*CanIRequest)(nil),               // 55: hostd.cluster.v1.CanIRequest
-	(*CanIResponse)(nil),              // 56: hostd.cluster.v1.CanIResponse
-	(*timestamppb.Timestamp)(nil),     // 57: google.protobuf.Timestamp
+	(*RoleQuotas)(nil),                // 41: hostd.cluster.v1.RoleQuotas
+	(*Role)(nil),                      // 42: hostd.cluster.v1.Role
+	(*RoleBinding)(nil),               // 43: hostd.cluster.v1.RoleBinding
+	(*ListRolesRequest)(nil),          // 44: hostd.cluster.v1.ListRolesRequest
+	(*ListRolesResponse)(nil),         // 45: hostd.cluster.v1.ListRolesResponse
+	(*PutRoleRequest)(nil),            // 46: hostd.cluster.v1.PutRoleRequest
+	(*PutRoleResponse)(nil),           // 47: hostd.cluster.v1.PutRoleResponse
+	(*DeleteRoleRequest)(nil),         // 48: hostd.cluster.v1.DeleteRoleRequest
+	(*DeleteRoleResponse)(nil),        // 49: hostd.cluster.v1.DeleteRoleResponse
+	(*ListRoleBindingsRequest)(nil),   // 50: hostd.cluster.v1.ListRoleBindingsRequest
+	(*ListRoleBindingsResponse)(nil),  // 51: hostd.cluster.v1.ListRoleBindingsResponse
+	(*PutRoleBindingRequest)(nil),     // 52: hostd.cluster.v1.PutRoleBindingRequest
+	(*PutRoleBindingResponse)(nil),    // 53: hostd.cluster.v1.PutRoleBindingResponse
+	(*DeleteRoleBindingRequest)(nil),  // 54: hostd.cluster.v1.DeleteRoleBindingRequest
+	(*DeleteRoleBindingResponse)(nil), // 55: hostd.cluster.v1.DeleteRoleBindingResponse
+	(*CanIRequest)(nil),               // 56: hostd.cluster.v1.CanIRequest
+	(*CanIResponse)(nil),              // 57: hostd.cluster.v1.CanIResponse
+	(*timestamppb.Timestamp)(nil),     // 58: google.protobuf.Timestamp
 }
 var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	1,  // 0: hostd.cluster.v1.Member.trouble:type_name -> hostd.cluster.v1.Trouble
-	57, // 1: hostd.cluster.v1.Trouble.until:type_name -> google.protobuf.Timestamp
+	58, // 1: hostd.cluster.v1.Trouble.until:type_name -> google.protobuf.Timestamp
 	3,  // 2: hostd.cluster.v1.Shard.stopped:type_name -> hostd.cluster.v1.StoppedReplica
 	0,  // 3: hostd.cluster.v1.GetClusterResponse.members:type_name -> hostd.cluster.v1.Member
 	6,  // 4: hostd.cluster.v1.GetClusterResponse.shard_keys:type_name -> hostd.cluster.v1.ShardKey
@@ -3700,60 +3832,62 @@ var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	32, // 12: hostd.cluster.v1.SetPolicyResponse.policy:type_name -> hostd.cluster.v1.Policy
 	39, // 13: hostd.cluster.v1.RaiseLevelResponse.nodes:type_name -> hostd.cluster.v1.NodeLevels
 	40, // 14: hostd.cluster.v1.Role.rules:type_name -> hostd.cluster.v1.RoleRule
-	41, // 15: hostd.cluster.v1.ListRolesResponse.roles:type_name -> hostd.cluster.v1.Role
-	40, // 16: hostd.cluster.v1.PutRoleRequest.rules:type_name -> hostd.cluster.v1.RoleRule
-	42, // 17: hostd.cluster.v1.ListRoleBindingsResponse.bindings:type_name -> hostd.cluster.v1.RoleBinding
-	4,  // 18: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
-	7,  // 19: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
-	9,  // 20: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
-	11, // 21: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
-	13, // 22: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
-	15, // 23: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
-	17, // 24: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
-	19, // 25: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
-	21, // 26: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
-	35, // 27: hostd.cluster.v1.ClusterService.RaiseLevel:input_type -> hostd.cluster.v1.RaiseLevelRequest
-	37, // 28: hostd.cluster.v1.ClusterService.Initialize:input_type -> hostd.cluster.v1.InitializeRequest
-	33, // 29: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
-	24, // 30: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
-	26, // 31: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
-	28, // 32: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
-	30, // 33: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
-	43, // 34: hostd.cluster.v1.ClusterService.ListRoles:input_type -> hostd.cluster.v1.ListRolesRequest
-	45, // 35: hostd.cluster.v1.ClusterService.PutRole:input_type -> hostd.cluster.v1.PutRoleRequest
-	47, // 36: hostd.cluster.v1.ClusterService.DeleteRole:input_type -> hostd.cluster.v1.DeleteRoleRequest
-	49, // 37: hostd.cluster.v1.ClusterService.ListRoleBindings:input_type -> hostd.cluster.v1.ListRoleBindingsRequest
-	51, // 38: hostd.cluster.v1.ClusterService.PutRoleBinding:input_type -> hostd.cluster.v1.PutRoleBindingRequest
-	53, // 39: hostd.cluster.v1.ClusterService.DeleteRoleBinding:input_type -> hostd.cluster.v1.DeleteRoleBindingRequest
-	55, // 40: hostd.cluster.v1.ClusterService.CanI:input_type -> hostd.cluster.v1.CanIRequest
-	5,  // 41: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
-	8,  // 42: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
-	10, // 43: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
-	12, // 44: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
-	14, // 45: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
-	16, // 46: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
-	18, // 47: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
-	20, // 48: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
-	22, // 49: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
-	36, // 50: hostd.cluster.v1.ClusterService.RaiseLevel:output_type -> hostd.cluster.v1.RaiseLevelResponse
-	38, // 51: hostd.cluster.v1.ClusterService.Initialize:output_type -> hostd.cluster.v1.InitializeResponse
-	34, // 52: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
-	25, // 53: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
-	27, // 54: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
-	29, // 55: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
-	31, // 56: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
-	44, // 57: hostd.cluster.v1.ClusterService.ListRoles:output_type -> hostd.cluster.v1.ListRolesResponse
-	46, // 58: hostd.cluster.v1.ClusterService.PutRole:output_type -> hostd.cluster.v1.PutRoleResponse
-	48, // 59: hostd.cluster.v1.ClusterService.DeleteRole:output_type -> hostd.cluster.v1.DeleteRoleResponse
-	50, // 60: hostd.cluster.v1.ClusterService.ListRoleBindings:output_type -> hostd.cluster.v1.ListRoleBindingsResponse
-	52, // 61: hostd.cluster.v1.ClusterService.PutRoleBinding:output_type -> hostd.cluster.v1.PutRoleBindingResponse
-	54, // 62: hostd.cluster.v1.ClusterService.DeleteRoleBinding:output_type -> hostd.cluster.v1.DeleteRoleBindingResponse
-	56, // 63: hostd.cluster.v1.ClusterService.CanI:output_type -> hostd.cluster.v1.CanIResponse
-	41, // [41:64] is the sub-list for method output_type
-	18, // [18:41] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	41, // 15: hostd.cluster.v1.Role.quotas:type_name -> hostd.cluster.v1.RoleQuotas
+	42, // 16: hostd.cluster.v1.ListRolesResponse.roles:type_name -> hostd.cluster.v1.Role
+	40, // 17: hostd.cluster.v1.PutRoleRequest.rules:type_name -> hostd.cluster.v1.RoleRule
+	41, // 18: hostd.cluster.v1.PutRoleRequest.quotas:type_name -> hostd.cluster.v1.RoleQuotas
+	43, // 19: hostd.cluster.v1.ListRoleBindingsResponse.bindings:type_name -> hostd.cluster.v1.RoleBinding
+	4,  // 20: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
+	7,  // 21: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
+	9,  // 22: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
+	11, // 23: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
+	13, // 24: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
+	15, // 25: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
+	17, // 26: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
+	19, // 27: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
+	21, // 28: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
+	35, // 29: hostd.cluster.v1.ClusterService.RaiseLevel:input_type -> hostd.cluster.v1.RaiseLevelRequest
+	37, // 30: hostd.cluster.v1.ClusterService.Initialize:input_type -> hostd.cluster.v1.InitializeRequest
+	33, // 31: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
+	24, // 32: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
+	26, // 33: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
+	28, // 34: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
+	30, // 35: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
+	44, // 36: hostd.cluster.v1.ClusterService.ListRoles:input_type -> hostd.cluster.v1.ListRolesRequest
+	46, // 37: hostd.cluster.v1.ClusterService.PutRole:input_type -> hostd.cluster.v1.PutRoleRequest
+	48, // 38: hostd.cluster.v1.ClusterService.DeleteRole:input_type -> hostd.cluster.v1.DeleteRoleRequest
+	50, // 39: hostd.cluster.v1.ClusterService.ListRoleBindings:input_type -> hostd.cluster.v1.ListRoleBindingsRequest
+	52, // 40: hostd.cluster.v1.ClusterService.PutRoleBinding:input_type -> hostd.cluster.v1.PutRoleBindingRequest
+	54, // 41: hostd.cluster.v1.ClusterService.DeleteRoleBinding:input_type -> hostd.cluster.v1.DeleteRoleBindingRequest
+	56, // 42: hostd.cluster.v1.ClusterService.CanI:input_type -> hostd.cluster.v1.CanIRequest
+	5,  // 43: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
+	8,  // 44: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
+	10, // 45: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
+	12, // 46: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
+	14, // 47: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
+	16, // 48: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
+	18, // 49: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
+	20, // 50: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
+	22, // 51: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
+	36, // 52: hostd.cluster.v1.ClusterService.RaiseLevel:output_type -> hostd.cluster.v1.RaiseLevelResponse
+	38, // 53: hostd.cluster.v1.ClusterService.Initialize:output_type -> hostd.cluster.v1.InitializeResponse
+	34, // 54: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
+	25, // 55: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
+	27, // 56: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
+	29, // 57: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
+	31, // 58: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
+	45, // 59: hostd.cluster.v1.ClusterService.ListRoles:output_type -> hostd.cluster.v1.ListRolesResponse
+	47, // 60: hostd.cluster.v1.ClusterService.PutRole:output_type -> hostd.cluster.v1.PutRoleResponse
+	49, // 61: hostd.cluster.v1.ClusterService.DeleteRole:output_type -> hostd.cluster.v1.DeleteRoleResponse
+	51, // 62: hostd.cluster.v1.ClusterService.ListRoleBindings:output_type -> hostd.cluster.v1.ListRoleBindingsResponse
+	53, // 63: hostd.cluster.v1.ClusterService.PutRoleBinding:output_type -> hostd.cluster.v1.PutRoleBindingResponse
+	55, // 64: hostd.cluster.v1.ClusterService.DeleteRoleBinding:output_type -> hostd.cluster.v1.DeleteRoleBindingResponse
+	57, // 65: hostd.cluster.v1.ClusterService.CanI:output_type -> hostd.cluster.v1.CanIResponse
+	43, // [43:66] is the sub-list for method output_type
+	20, // [20:43] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_hostd_cluster_v1_cluster_proto_init() }
@@ -3768,7 +3902,7 @@ func file_hostd_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_cluster_v1_cluster_proto_rawDesc), len(file_hostd_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   57,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

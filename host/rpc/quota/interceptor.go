@@ -1,0 +1,136 @@
+package quota
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/principal"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/usage"
+	"github.com/hostd/hostd/sharding/access"
+)
+
+// compiling are the calls that may have a module compiled, and whether they
+// bring it.
+var compiling = map[string]struct{ upload bool }{
+	modulev1connect.ModuleServiceUploadProcedure:       {upload: true},
+	modulev1connect.ModuleServiceUploadStreamProcedure: {upload: true},
+	modulev1connect.ModuleServiceActivateProcedure:     {},
+	modulev1connect.ModuleServiceRollbackProcedure:     {},
+}
+
+// Interceptor holds streams, uploads and compilations to quotas. It belongs
+// behind what asks whether a call is allowed at all.
+func (q *Quotas) Interceptor(log *slog.Logger) connect.Interceptor { return interceptor{q, log} }
+
+type interceptor struct {
+	q   *Quotas
+	log *slog.Logger
+}
+
+// WrapUnary implements connect.Interceptor.
+func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (res connect.AnyResponse, err error) {
+		call, compiles := compiling[req.Spec().Procedure]
+		if !compiles {
+			return next(ctx, req)
+		}
+		err = i.compile(ctx, call.upload, func(ctx context.Context) error {
+			res, err = next(ctx, req)
+			return err
+		})
+		return res, err
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor; a server has no clients.
+func (i interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler implements connect.Interceptor.
+func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		serve := func(ctx context.Context) error { return next(ctx, conn) }
+		if call, compiles := compiling[conn.Spec().Procedure]; compiles {
+			return i.compile(ctx, call.upload, serve)
+		}
+		return i.within(ctx, access.OpenStreams, func(*Account) error { return serve(ctx) })
+	}
+}
+
+// within carries out what counts for a quota while it is under way.
+func (i interceptor) within(ctx context.Context, which access.Quota, serve func(*Account) error) error {
+	a := i.q.open(ctx)
+	if a == nil {
+		return serve(nil)
+	}
+	defer i.q.close(a)
+	if err := a.enter(which); err != nil {
+		return status.Public(i.log, err)
+	}
+	defer a.leave(which)
+	return serve(a)
+}
+
+// compile carries out a call that may have a module compiled.
+func (i interceptor) compile(ctx context.Context, upload bool, serve func(context.Context) error) error {
+	measured := func(a *Account) error {
+		if a == nil {
+			return serve(ctx)
+		}
+		if err := a.compiles(); err != nil {
+			return status.Public(i.log, err)
+		}
+		var spent usage.Processor
+		defer func() { a.compiled(spent.Spent()) }()
+		return serve(usage.WithProcessor(ctx, &spent))
+	}
+	if upload {
+		return i.within(ctx, access.Uploads, measured)
+	}
+	a := i.q.open(ctx)
+	if a != nil {
+		defer i.q.close(a)
+	}
+	return measured(a)
+}
+
+// Connections holds the connections of callers who are known by a certificate
+// to the quota, from their first call to their end. Other credentials come with
+// each call, and have no connections.
+func (q *Quotas) Connections(log *slog.Logger, next http.Handler) http.Handler {
+	refuse := connect.NewErrorWriter()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if authn.Of(r.Context()).Kind == principal.Certificate {
+			if err := admission.CountConnection(r.Context(), func() (func(), error) { return q.connection(r.Context()) }); err != nil {
+				w.Header().Set("Connection", "close") // over HTTP/2 it says GOAWAY
+				refuse.Write(w, r, status.Public(log, err))
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// connection counts a connection; gone is called once when it has ended.
+func (q *Quotas) connection(ctx context.Context) (gone func(), err error) {
+	a := q.open(ctx)
+	if a == nil {
+		return nil, nil
+	}
+	if err := a.enter(access.Connections); err != nil {
+		q.close(a)
+		return nil, err
+	}
+	return func() {
+		a.leave(access.Connections)
+		q.close(a)
+	}, nil
+}
