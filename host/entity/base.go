@@ -3,8 +3,10 @@ package entity
 import (
 	"time"
 
+	"github.com/hostd/hostd/host/entity/fair"
 	"github.com/hostd/hostd/host/entity/intake"
 	"github.com/hostd/hostd/host/entity/resident"
+	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
@@ -21,7 +23,7 @@ type base struct {
 	stats    Stats
 
 	shards map[sharding.ShardID]*shard
-	ready  []*entity            // have a turn to take
+	ready  fair.Queue[*entity]  // have a turn to take, by who asks them first
 	dirty  []*shard             // have an open batch or unasked reads
 	away   map[*entity]struct{} // may have requests waiting
 	owed   int                  // requests of all shards not yet completed
@@ -33,8 +35,16 @@ type base struct {
 func (b *base) enqueue(e *entity) {
 	if !e.queued && !e.blocked && !e.awaitsBinding && !e.stalled {
 		e.queued = true
-		b.ready = append(b.ready, e)
+		b.ready.Push(e.asker(), e.id.Type, e)
 	}
+}
+
+// asker is who asks what is next in the entity's queue.
+func (e *entity) asker() (who *principal.Principal) {
+	if e.waiting.Len() > 0 {
+		who = e.waiting.First().Principal
+	}
+	return who
 }
 
 // finish completes a request that no shard counts.

@@ -188,11 +188,9 @@ func (c *core) admit(r *request.Request) {
 	}
 	s.undecided++
 	c.owed++
-	if len(s.deferred) > 0 || s.full() {
-		s.deferred = append(s.deferred, r)
-		return
+	if !s.defers(r) {
+		c.dispatch(s, r)
 	}
-	c.dispatch(s, r)
 }
 
 // dispatch brings a request to its entity's queue.
@@ -257,23 +255,19 @@ func (c *core) pump() {
 	c.timers.Admit(c.owed, c.opts.Journal.Busy)
 	c.intake.Admit()
 	c.starter.Start()
-	for n := 0; len(c.ready) > 0; n++ {
+	for n := 0; c.ready.Len() > 0; n++ {
 		if n == turnEntities {
 			c.endTurn()
 			n = 0
 		}
-		e := c.ready[0]
-		c.ready[0] = nil
-		if c.ready = c.ready[1:]; len(c.ready) == 0 {
-			c.ready = nil
-		}
+		e := c.ready.Pop()
 		e.queued = false
 		c.turn(e)
 	}
 }
 
 // turn serves an entity's queue until it is empty, the entity leaves, or
-// others have waited long enough.
+// others have waited long enough: other callers wait for one request.
 func (c *core) turn(e *entity) {
 	for n := 0; ; n++ {
 		switch {
@@ -292,7 +286,7 @@ func (c *core) turn(e *entity) {
 		case e.phase == inMemory && c.snapshots.wanted(e):
 			c.takeSnapshot(e)
 		case e.phase == inMemory && e.waiting.Len() > 0:
-			if n >= turnRequests {
+			if n >= turnRequests || n > 0 && c.ready.Others(e.asker(), e.id.Type) {
 				c.enqueue(e)
 				return
 			}

@@ -38,6 +38,7 @@ func TestLaneAgreesWithSequentialModel(t *testing.T) {
 	taken, since, fired, deleted := 0, 0, 0, 0
 	var ticks ticks
 	var carried messages
+	callers := someCallers(t)
 	seeds := slices.Clone(modelAlways)
 	if n == 1 {
 		seeds = nil // one that is to be looked at
@@ -49,6 +50,9 @@ func TestLaneAgreesWithSequentialModel(t *testing.T) {
 		w := newWorld(t, seed)
 		if w.bounded = seed%7 < 2; w.bounded {
 			w.bound()
+		}
+		if seed%3 > 0 {
+			w.callers = callers
 		}
 		w.play(600)
 		for _, s := range w.snaps {
@@ -280,6 +284,9 @@ func (w *world) request() {
 	c.req = &request.Request{
 		Entity: sharding.EntityID{Type: "tally", ID: entity}, Shard: worldShard,
 		ExpectedSequence: request.NoExpectation, Done: c,
+	}
+	if w.callers != nil {
+		c.req.Principal = w.callers[len(w.ids)%len(w.callers)]
 	}
 	switch w.rnd.IntN(16) {
 	case 0, 1, 2, 3:

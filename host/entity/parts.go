@@ -21,7 +21,7 @@ func (p parts) Clock(shard sharding.ShardID) (logNow int64, decided uint64) {
 
 func (p parts) Deferring(shard sharding.ShardID) bool {
 	s := p.c.shards[shard]
-	return len(s.deferred) > 0 || s.full()
+	return s.deferred.Len() > 0 || s.full()
 }
 
 func (p parts) Cold(shard sharding.ShardID, id sharding.EntityID) bool {
@@ -72,9 +72,7 @@ func (p parts) Allow(entityType string, now int64) (wait time.Duration) {
 }
 
 func (p parts) Hand(r *request.Request) {
-	if s := p.c.shards[r.Shard]; len(s.deferred) > 0 || s.full() {
-		s.deferred = append(s.deferred, r)
-	} else {
+	if s := p.c.shards[r.Shard]; !s.defers(r) {
 		p.c.dispatch(s, r)
 	}
 }

@@ -121,7 +121,7 @@ func (c *core) expire() {
 			s.touch()
 		}
 		s.log.Expire(c.pastDeadline, func(r *request.Request) { s.settle(r, request.Result{Err: request.ErrDeadline}) })
-		s.deferred = s.expireFrom(s.deferred)
+		s.deferred.Sift(s.expires)
 		c.resume(s)
 	}
 	c.intake.Expire()
@@ -133,17 +133,13 @@ func (c *core) expire() {
 	}
 }
 
-func (s *shard) expireFrom(reqs []*request.Request) []*request.Request {
-	keep := reqs[:0]
-	for _, r := range reqs {
-		if s.pastDeadline(r) {
-			s.settle(r, request.Result{Err: request.ErrDeadline})
-		} else {
-			keep = append(keep, r)
-		}
+// expires answers a request whose deadline has passed.
+func (s *shard) expires(r *request.Request) bool {
+	if !s.pastDeadline(r) {
+		return false
 	}
-	clear(reqs[len(keep):])
-	return keep
+	s.settle(r, request.Result{Err: request.ErrDeadline})
+	return true
 }
 
 func (e *entity) expireWaiting() {
@@ -287,13 +283,7 @@ func (c *core) resume(s *shard) {
 			c.enqueue(e)
 		}
 	}
-	for len(s.deferred) > 0 && !s.full() {
-		r := s.deferred[0]
-		s.deferred[0] = nil
-		s.deferred = s.deferred[1:]
-		c.dispatch(s, r)
-	}
-	if len(s.deferred) == 0 {
-		s.deferred = nil
+	for s.deferred.Len() > 0 && !s.full() {
+		c.dispatch(s, s.deferred.Pop())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/entity/autostart"
+	"github.com/hostd/hostd/host/entity/fair"
 	"github.com/hostd/hostd/host/entity/resident"
 	"github.com/hostd/hostd/host/entity/shardlog"
 	"github.com/hostd/hostd/host/entity/supervise"
@@ -51,11 +52,11 @@ type shard struct {
 	parked   supervise.Parked[*entity]
 	log      shardlog.Log[*entity]
 
-	draining  []*entity             // wait for what they have in flight
-	refusals  map[*inquiry]struct{} // whose turn is looked for
-	deferred  []*request.Request    // requests held back while the shard is full
-	stalled   []*entity             // with requests that are, which were admitted before
-	undecided int                   // requests not yet completed
+	draining  []*entity                    // wait for what they have in flight
+	refusals  map[*inquiry]struct{}        // whose turn is looked for
+	deferred  fair.Queue[*request.Request] // held back while the shard is full, by callers
+	stalled   []*entity                    // with requests that are, which were admitted before
+	undecided int                          // requests not yet completed
 
 	provenAt time.Time // when the log was given a proof
 }
@@ -88,10 +89,20 @@ func (s *shard) full() bool {
 	return s.log.Bytes() >= s.opts.ProposedBytes || s.opts.Journal.Busy()
 }
 
+// defers holds a request back while the shard is full, and behind others that
+// are.
+func (s *shard) defers(r *request.Request) bool {
+	if s.deferred.Len() == 0 && !s.full() {
+		return false
+	}
+	s.deferred.Push(r.Principal, r.Entity.Type, r)
+	return true
+}
+
 func (c *core) shard(id sharding.ShardID) *shard {
 	s := c.shards[id]
 	if s == nil {
-		s = &shard{base: &c.base, lane: c, id: id}
+		s = &shard{base: &c.base, lane: c, id: id, deferred: fair.Queue[*request.Request]{Salt: c.salt}}
 		s.log.Begin(1)
 		c.shards[id] = s
 	}
@@ -152,7 +163,7 @@ func (c *core) stepDown(s *shard) {
 	s.state = following
 	lost := notLeader(s)
 	was, deferred, refusals := s.log.Abandon(), s.deferred, s.refusals
-	s.deferred, s.refusals, s.draining = nil, nil, nil
+	s.deferred, s.refusals, s.draining = fair.Queue[*request.Request]{Salt: s.salt}, nil, nil
 	s.dropAwaiting()
 	if s.timers != nil {
 		c.timers.Drop(s.timers)
@@ -184,8 +195,8 @@ func (c *core) stepDown(s *shard) {
 		}
 		s.settle(r, request.Result{Err: err})
 	}
-	for _, r := range deferred {
-		s.settle(r, request.Result{Err: lost})
+	for deferred.Len() > 0 {
+		s.settle(deferred.Pop(), request.Result{Err: lost})
 	}
 	c.residents.wakeShard(s)
 	entities := s.entities.All()

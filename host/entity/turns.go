@@ -29,7 +29,7 @@ type Turns struct{ core *core }
 // true, commands are refused; nil: it never does. Salt is a random number.
 func NewTurns(opts Options, r Runner, readOnly func() bool, salt uint64) *Turns {
 	c := newCore(opts, r)
-	c.salt = salt
+	c.salt, c.ready.Salt = salt, salt
 	if readOnly != nil {
 		c.readOnly = readOnly
 	}

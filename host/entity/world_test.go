@@ -20,6 +20,7 @@ import (
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/entity/timers"
+	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -56,6 +57,7 @@ type world struct {
 	chunks  []Event // chunkRead
 
 	log        []journal.Record // applied, in order
+	callers    []*principal.Principal
 	heads      map[string]*head
 	snaps      map[string][]journal.Snapshot
 	since      int // readings behind a snapshot

@@ -17,7 +17,8 @@ import (
 type Runtime interface {
 	// Submit hands requests to their entities. It never blocks and does not
 	// keep the slice. Every request is completed exactly once, possibly before
-	// Submit returns; requests to one entity run in the order submitted.
+	// Submit returns; requests of one caller to one entity run in the
+	// order submitted.
 	Submit(reqs []*request.Request)
 }
 
