@@ -68,8 +68,8 @@ func (d *decider) command(e *entity, r *request.Request) {
 		s.awaitCommit(r, e.last, true)
 		return
 	}
-	if !e.typ.HasCommand(r.Name) {
-		s.settle(r, request.Result{Err: request.ErrUnknownCommand})
+	if err := e.typ.RefusesCommand(r); err != nil {
+		s.settle(r, request.Result{Err: err})
 		return
 	}
 	if d.readOnly() && !e.typ.Transient {
@@ -160,8 +160,8 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env binding.Env, h
 // query reads a resident entity.
 func (d *decider) query(e *entity, r *request.Request) {
 	s := e.shard
-	if !e.typ.HasQuery(r.Name) {
-		s.settle(r, request.Result{Err: request.ErrUnknownQuery})
+	if err := e.typ.RefusesQuery(r); err != nil {
+		s.settle(r, request.Result{Err: err})
 		return
 	}
 	v := d.lane.nextVisit()

@@ -108,11 +108,9 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 	case d.opts.Suspended(e.id.Type):
 		s.settle(r, request.Result{Err: request.ErrSuspended})
 	case e.typ.Transient:
-		d.turnDown(e, r, now, request.CodeTransient, "the entities of this type keep nothing, so what is sent to them could be lost")
-	case !e.typ.Accepts(e.id, msg.Source):
-		d.turnDown(e, r, now, request.CodeNotAccepted, "the entity type takes no messages from the type that sent this one")
-	case !e.typ.HasCommand(r.Name):
-		d.turnDown(e, r, now, request.CodeNotFound, "the entity type has no such command")
+		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTransient, Message: "the entities of this type keep nothing, so what is sent to them could be lost"})
+	case e.typ.RefusesMessage(e.id, r) != nil:
+		d.turnDown(e, r, now, e.typ.RefusesMessage(e.id, r))
 	case !e.affords(r): // those that were admitted with it have spent it
 	default:
 		d.handle(e, r, now, 0)
@@ -120,10 +118,10 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 }
 
 // turnDown refuses a send that the guest is not asked about.
-func (d *decider) turnDown(e *entity, r *request.Request, now int64, code, message string) {
+func (d *decider) turnDown(e *entity, r *request.Request, now int64, why *request.RejectedError) {
 	d.fuel = 0
 	d.output.Reset()
-	d.refused(e, r, binding.Env{Now: now}, &request.RejectedError{Code: code, Message: message})
+	d.refused(e, r, binding.Env{Now: now}, why)
 }
 
 // redeliver decides a dead letter that a person wants delivered again.
@@ -135,8 +133,8 @@ func (d *decider) redeliver(e *entity, r *request.Request) {
 		e.shard.settle(r, request.Result{Err: request.ErrSuspended})
 	case !e.typ.Accepts(e.id, r.Delivery.Source):
 		e.shard.settle(r, request.Result{Err: request.ErrNotAccepted})
-	case !e.typ.HasCommand(r.Name):
-		e.shard.settle(r, request.Result{Err: request.ErrUnknownCommand})
+	case e.typ.RefusesCommand(r) != nil:
+		e.shard.settle(r, request.Result{Err: e.typ.RefusesCommand(r)})
 	default:
 		d.opts.Logger.Info("a dead letter is delivered again", "entity_type", e.id.Type, "shard_id", e.shard.id,
 			"index", r.Delivery.DeadLetter.Index, "ordinal", r.Delivery.DeadLetter.Ordinal, "item", r.Delivery.DeadLetter.Item, "command", r.Name)

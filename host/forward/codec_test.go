@@ -221,6 +221,7 @@ func TestTypedErrorsTravel(t *testing.T) {
 		&request.SequenceMismatchError{Expected: 1, Actual: 2},
 		&request.GuestFaultError{Message: "unreachable"},
 		&request.InvalidModuleError{Reason: "bad"},
+		&request.InvalidPayloadError{Violations: []request.Violation{{Field: "items[3].sku", Text: "is missing"}, {Text: "is null"}}},
 		&request.RateLimitedError{RetryAfter: 12_345_678},
 		&request.RateLimitedError{RetryAfter: 12_345_678, Limit: request.LimitFuel},
 		&request.GapError{Wanted: 7},

@@ -26,6 +26,13 @@ const (
 	tagErrLeader   = 9<<3 | 2
 	tagErrWait     = 10 << 3
 	tagErrType     = 11<<3 | 2
+	tagErrFault    = 12<<3 | 2
+)
+
+// Fields of a violation.
+const (
+	tagFaultField = 1<<3 | 2
+	tagFaultText  = 2<<3 | 2
 )
 
 // maxErrorText is where the text of an error is cut.
@@ -57,6 +64,7 @@ func appendError(dst []byte, err error) []byte {
 		rate      *request.RateLimitedError
 		gap       *request.GapError
 		denied    *request.DeniedError
+		payload   *request.InvalidPayloadError
 	)
 	switch {
 	case o.Err == err:
@@ -76,6 +84,12 @@ func appendError(dst []byte, err error) []byte {
 		return appendBytes(dst, tagErrType, denied.EntityType)
 	case errors.As(err, &fault):
 		return appendBytes(dst, tagErrMessage, fault.Message)
+	case errors.As(err, &payload):
+		for _, v := range payload.Violations[:min(len(payload.Violations), request.MaxViolations)] {
+			fault := appendBytes(appendBytes(nil, tagFaultField, cutText(v.Field)), tagFaultText, cutText(v.Text))
+			dst = appendBytes(dst, tagErrFault, fault)
+		}
+		return dst
 	case errors.As(err, &module):
 		return appendBytes(dst, tagErrMessage, module.Reason)
 	case errors.As(err, &notLeader):
@@ -95,6 +109,7 @@ func parseError(b []byte) (failure, malformed error) {
 	var mismatch request.SequenceMismatchError
 	var notLeader sharding.NotLeaderError
 	var wait time.Duration
+	var payload request.InvalidPayloadError
 	err := fields(b, func(tag, n uint64, b []byte) error {
 		switch tag {
 		case tagErrKind:
@@ -119,6 +134,12 @@ func parseError(b []byte) (failure, malformed error) {
 			entityType = string(b)
 		case tagErrWait:
 			wait = time.Duration(min(n, uint64(time.Minute)))
+		case tagErrFault:
+			if len(payload.Violations) < request.MaxViolations {
+				v, err := parseViolation(b)
+				payload.Violations = append(payload.Violations, v)
+				return err
+			}
 		}
 		return nil
 	})
@@ -140,6 +161,8 @@ func parseError(b []byte) (failure, malformed error) {
 		return &request.GuestFaultError{Message: message}, nil
 	case request.WireRateLimited:
 		return &request.RateLimitedError{RetryAfter: wait, Limit: message}, nil
+	case request.WirePayload:
+		return &payload, nil
 	case request.WireModule:
 		return &request.InvalidModuleError{Reason: message}, nil
 	}
@@ -148,4 +171,17 @@ func parseError(b []byte) (failure, malformed error) {
 		return known, nil
 	}
 	return &distantError{text: text, err: known}, nil
+}
+
+func parseViolation(b []byte) (v request.Violation, err error) {
+	err = fields(b, func(tag, _ uint64, b []byte) error {
+		switch tag {
+		case tagFaultField:
+			v.Field = string(b)
+		case tagFaultText:
+			v.Text = string(b)
+		}
+		return nil
+	})
+	return v, err
 }

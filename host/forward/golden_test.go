@@ -29,6 +29,8 @@ func TestGolden(t *testing.T) {
 		&sharding.NotLeaderError{Shard: 3, Term: 9, Leader: "n2"}, &request.RejectedError{Code: "no", Message: "never"},
 		&request.SequenceMismatchError{Expected: 4, Actual: 5}, &request.GuestFaultError{Message: "trap"}, errors.New("other"),
 		&request.GapError{Wanted: 7}, &request.DeniedError{Verb: "invoke", EntityType: "counter", Message: "token \"ann\" lacks it"}, &request.DeniedError{Verb: "security", Message: "no"},
+		&request.GapError{Wanted: 7},
+		&request.InvalidPayloadError{Violations: []request.Violation{{Field: "items[3].sku", Text: "is missing"}, {Text: "is null"}}},
 	}
 	for _, o := range request.Outcomes {
 		if o.Err != nil {

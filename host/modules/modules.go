@@ -44,7 +44,7 @@ func New(o Options) *Modules {
 	m.Distribution = &Distribution{
 		self: o.Self, view: o.Metadata.View, others: o.Others, peers: o.Peers, files: o.Files, trust: o.Trust, catchUp: o.Metadata.CatchUp, full: o.ReadOnly, logger: o.Logger,
 	}
-	m.Types = newTypes(o.Metadata, m.Keys, m.Distribution, o.Engine.Limits(), o.Logger)
+	m.Types = newTypes(o.Metadata, m.Keys, m.Settings, m.Distribution, o.Engine.Limits(), o.Logger)
 	m.Service = &Service{
 		engine: o.Engine, files: o.Files, modules: m.Distribution, types: m.Types, metadata: o.Metadata,
 		readOnly: o.ReadOnly, caughtUp: o.CaughtUp,

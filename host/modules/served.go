@@ -36,7 +36,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding) (*Served, error) {
 	s := &Served{
 		Type: binding.Type{
 			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision,
-			Commands: names(about.Commands), Queries: names(about.Queries),
+			Inputs:  binding.Inputs{Commands: names(about.Commands), Queries: names(about.Queries), Forms: t.forms(m.Manifest(), about)},
 			Ways:    binding.Ways{Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom},
 			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
 			Instantiate: func(ctx context.Context) (binding.Guest, error) {

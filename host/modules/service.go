@@ -315,3 +315,11 @@ func (s *Service) Lookup(ctx context.Context, entityType string) (rpc.Type, erro
 	}
 	return rpc.Type{}, request.ErrUnknownType
 }
+
+// Names lists the types that modules serve.
+func (s *Service) Names() (names []string) {
+	for _, b := range s.metadata.View().Bindings() {
+		names = append(names, b.EntityType)
+	}
+	return names
+}

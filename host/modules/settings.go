@@ -26,12 +26,14 @@ import (
 //	                   many, or snapshots or all
 //	retain-snapshots   how many snapshots of an entity stay
 //	suspended          true: commands of callers are refused, messages and timers wait
+//	validate           on or off: whether payloads are held to the schemas
 const (
 	settingPrefix       = "entity."
 	passivateName       = "passivate-after"
 	retainEventsName    = "retain-events"
 	retainSnapshotsName = "retain-snapshots"
 	suspendedName       = "suspended"
+	validateName        = "validate"
 
 	neverIdle       = "never"
 	retainAll       = "all"
@@ -45,6 +47,7 @@ type overrides struct {
 	idle      time.Duration // 0: not set; negative is never
 	retention entity.RetentionOverride
 	suspended bool
+	validate  string // "on", "off" or not set
 }
 
 // set takes one setting in.
@@ -61,8 +64,12 @@ func (o *overrides) set(name, value string) (err error) {
 		if o.suspended = value == "true"; !o.suspended {
 			err = fmt.Errorf("%.32q is not true; an empty value removes it", value)
 		}
+	case validateName:
+		if o.validate = value; value != "on" && value != "off" {
+			err = fmt.Errorf("%.32q is neither on nor off", value)
+		}
 	default:
-		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s and %s", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName)
+		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s, %s and %s", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName, validateName)
 	}
 	return err
 }
@@ -93,6 +100,18 @@ func (t *Settings) RetentionOverride(entityType string) entity.RetentionOverride
 // Suspended reports that a type is suspended.
 func (t *Settings) Suspended(entityType string) bool {
 	return (*t.of.Load())[entityType].suspended
+}
+
+// Checked reports that a type's payloads are held to its schemas; checked is
+// what its module says.
+func (t *Settings) Checked(entityType string, checked bool) bool {
+	switch (*t.of.Load())[entityType].validate {
+	case "on":
+		return true
+	case "off":
+		return false
+	}
+	return checked
 }
 
 // learn takes the settings of a view.

@@ -14,6 +14,7 @@ func TestTypeSettings(t *testing.T) {
 		"entity.session.retain-events":    {"1": true, "1000000000": true, "all": true, "snapshots": true, "": true, "0": false, "-1": false, "1000000001": false, "none": false, "10s": false},
 		"entity.session.retain-snapshots": {"1": true, "4": true, "": true, "0": false, "5": false, "all": false},
 		"entity.session.suspended":        {"true": true, "": true, "false": false, "yes": false},
+		"entity.session.validate":         {"on": true, "off": true, "": true, "true": false},
 		"entity.Session.passivate-after":  {"30m": false, "": true},
 		"entity.session.other":            {"30m": false},
 		"entity.session":                  {"30m": false},
@@ -31,18 +32,30 @@ func TestTypeSettings(t *testing.T) {
 		t.Error(entityType, name, ok)
 	}
 	var got overrides
-	for name, value := range map[string]string{passivateName: "90s", retainEventsName: "20", retainSnapshotsName: "3", suspendedName: "true"} {
+	for name, value := range map[string]string{passivateName: "90s", retainEventsName: "20", retainSnapshotsName: "3", suspendedName: "true", validateName: "off"} {
 		if err := got.set(name, value); err != nil {
 			t.Error(err)
 		}
 	}
-	want := overrides{90 * time.Second, entity.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true}
+	want := overrides{90 * time.Second, entity.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, "off"}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	for value, records := range map[string]uint64{"all": 0, "snapshots": 1} {
 		if err := got.set(retainEventsName, value); err != nil || got.retention.Records != records || !got.retention.RecordsSet {
 			t.Errorf("%s: %+v %v", value, got, err)
+		}
+	}
+}
+
+// TestChecksAreSetOverTheModule: the setting counts before what the manifest
+// says, and nothing without either.
+func TestChecksAreSetOverTheModule(t *testing.T) {
+	s := newSettings()
+	s.of.Store(&map[string]overrides{"off": {validate: "off"}, "on": {validate: "on"}})
+	for entityType, want := range map[string][2]bool{"off": {false, false}, "on": {true, true}, "other": {false, true}} {
+		if got := [2]bool{s.Checked(entityType, false), s.Checked(entityType, true)}; got != want {
+			t.Errorf("%s: %v, want %v", entityType, got, want)
 		}
 	}
 }

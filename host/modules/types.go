@@ -22,6 +22,7 @@ import (
 type Types struct {
 	metadata *cluster.Metadata
 	keys     *ShardKeys
+	settings *Settings
 	modules  *Distribution
 	limits   abi.Limits // of this node
 	logger   *slog.Logger
@@ -39,9 +40,9 @@ type Types struct {
 	changed   chan struct{}            // closed and made anew after a refresh
 }
 
-func newTypes(m *cluster.Metadata, keys *ShardKeys, modules *Distribution, limits abi.Limits, logger *slog.Logger) *Types {
+func newTypes(m *cluster.Metadata, keys *ShardKeys, settings *Settings, modules *Distribution, limits abi.Limits, logger *slog.Logger) *Types {
 	t := &Types{
-		metadata: m, keys: keys, modules: modules, limits: limits, logger: logger, moved: func() {},
+		metadata: m, keys: keys, settings: settings, modules: modules, limits: limits, logger: logger, moved: func() {},
 		turn: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 	t.types.Store(&map[string]*Served{})

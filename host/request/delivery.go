@@ -59,6 +59,8 @@ const (
 	// CodeNotAccepted: it was sent to a type that takes no messages from the
 	// type of its source.
 	CodeNotAccepted = "not_accepted"
+	// CodeInvalidPayload: its payload does not fit the schema of its command.
+	CodeInvalidPayload = "invalid_payload"
 )
 
 // SendCommand names the command of a message: the same at each delivery.

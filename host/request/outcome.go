@@ -75,6 +75,7 @@ const (
 	WireRateLimited = 7
 	WireGap         = 8
 	WireDenied      = 65
+	WirePayload     = 9
 )
 
 // Outcomes are the errors that end requests, here and at other nodes. Of an
@@ -86,6 +87,7 @@ var Outcomes = []Outcome{
 	{has: is[*DeniedError], Wire: WireDenied, Code: PermissionDenied, Retry: ToldByAny},
 	{has: is[*GapError], Wire: WireGap, Code: Unavailable},
 	{has: is[*GuestFaultError], Wire: WireGuestFault, Code: Internal, Retry: FinalAlone},
+	{has: is[*InvalidPayloadError], Wire: WirePayload, Code: InvalidArgument, Retry: FinalAlone},
 	{has: is[*InvalidModuleError], Wire: WireModule, Code: InvalidArgument},
 	{Err: ErrOutcomeUnknown, Wire: 16, Code: DeadlineExceeded, Retry: ResendSameID},
 	{Err: ErrNotApplied, Wire: 17, Code: Unavailable, Retry: Resend},

@@ -3,8 +3,16 @@ package rpc
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
+	"github.com/hostd/hostd/abi/schema"
+	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
+	"github.com/hostd/hostd/host/authz"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
@@ -74,6 +82,31 @@ type Types interface {
 	// no module serves the type, and with request.ErrNotReady until then; with
 	// request.ErrModuleNotLoaded when one does and is not at hand.
 	Lookup(ctx context.Context, entityType string) (Type, error)
+	// Names lists the types that modules serve, in any order.
+	Names() []string
+}
+
+// nearTypes are types of which one that is not there is refused with the name
+// that was probably meant, of those that the caller's roles let it look at.
+type nearTypes struct {
+	Types
+	roles *authorize.Authorizer // nil: everybody may do everything
+}
+
+func (t nearTypes) Lookup(ctx context.Context, entityType string) (Type, error) {
+	found, err := t.Types.Lookup(ctx, entityType)
+	if !errors.Is(err, request.ErrUnknownType) {
+		return found, err
+	}
+	names := slices.DeleteFunc(t.Names(), func(name string) bool { return !t.shown(ctx, name) })
+	if nearest, near := schema.Nearest(entityType, slices.Values(names)); near {
+		err = fmt.Errorf("%w; did you mean %q?", err, nearest)
+	}
+	return found, err
+}
+
+func (t nearTypes) shown(ctx context.Context, entityType string) bool {
+	return t.roles == nil || t.roles.Explain(ctx, authz.Call{Verb: authv1.Verb_READ, Types: authz.One, Type: entityType, IDs: authz.Beginning}).Allowed
 }
 
 // encodings are what parts of the server need to know of types.

@@ -35,6 +35,7 @@ import (
 // newHandler mounts every service and endpoint.
 func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler {
 	count := newMetrics(opts.Registerer)
+	deps.Types = nearTypes{deps.Types, opts.Roles}
 	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), admin: opts.Admin, log: opts.Logger, guard: guard, count: count, roles: opts.Roles}
 	entities.proxy = leaderproxy.New(deps.Nodes)
 	entities.events = subscription.New(subscription.Options{

@@ -54,8 +54,10 @@ func TestSendOverPlainHTTP(t *testing.T) {
 			200, `{"json":{"total":0}}`},
 		{"get entity", "GetEntity", `{"entityType":"counter","entityId":"a"}`,
 			200, `{"status":"active","sequence":"3","shardId":2,"nodeId":"n1","moduleDigest":"` + rpctest.ModuleDigest.String() + `","resident":true}`},
-		{"unknown members are left", "Query", `{"entityType":"counter","entityId":"a","query":"total","later":1}`,
-			200, `{"json":{"total":6},"sequence":"3"}`},
+		{"unknown members are refused", "Query", `{"entityTyp":"counter","entityId":"a","query":"total"}`,
+			400, `{"code":"invalid_argument","message":"unmarshal message: QueryRequest: unknown member \"entityTyp\", did you mean \"entityType\"?"}`},
+		{"an unknown type is refused", "Query", `{"entityType":"countr","entityId":"a","query":"total"}`,
+			404, `{"code":"not_found","message":"no module is active for this entity type; push one with hostd module push FILE.wasm; did you mean \"counter\"?"}`},
 	} {
 		status, body := s.post(t, entityPath+step.path, step.body)
 		if status != step.status {

@@ -201,6 +201,8 @@ func TestOptionsValidate(t *testing.T) {
 // panics is a registry of types with a fault.
 type panics struct{}
 
+func (panics) Names() []string { return nil }
+
 func (panics) Lookup(context.Context, string) (rpc.Type, error) {
 	panic("index out of range in types.go")
 }

@@ -58,8 +58,7 @@ type Type struct {
 	Index    uint32 // in the module's manifest
 	Digest   journal.Digest
 	Revision uint64 // of the binding, counts up
-	// Commands and Queries are the listed names; nil lets the guest decide.
-	Commands, Queries map[string]bool
+	Inputs
 	Ways
 	// Durable types keep their latest state instead of events: a command
 	// stores the whole state, and loading takes the last one stored.

@@ -4,19 +4,22 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/hostd/hostd/abi/schema"
 )
 
-// Unary is JSON as the calls of one message speak it: fields that this
-// release does not know are passed over, so that newer clients can ask older
-// nodes, and a value that a field cannot have is refused. The parser alone would
-// take the name of an enumeration's value that it does not know for the first
-// one, and answer something that was not asked for.
+// Unary is JSON as the calls of one message speak it: a member that the message
+// does not have is refused, with the name that was probably meant, and so is a
+// value that a field cannot have. People write JSON, and what they misspell
+// would not be done otherwise. In the binary form, which programs write, fields
+// of later releases are passed over.
 type Unary struct{ As string } // its name, as in a content type
 
 func (c Unary) Name() string { return c.As }
@@ -58,13 +61,13 @@ func (Unary) Unmarshal(data []byte, msg any) error {
 	return unmarshalJSON(data, m)
 }
 
-// unmarshalJSON parses a message, and refuses values that its fields cannot
-// have.
+// unmarshalJSON parses a message, and refuses members that it does not have and
+// values that its fields cannot have.
 func unmarshalJSON(data []byte, m proto.Message) error {
-	if protojson.Unmarshal(data, m) == nil {
+	strict := protojson.Unmarshal(data, m)
+	if strict == nil {
 		return nil
 	}
-	// Something is not known, or wrong.
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m); err != nil {
 		return err
 	}
@@ -72,29 +75,44 @@ func unmarshalJSON(data []byte, m proto.Message) error {
 	if err := json.Unmarshal(data, &v); err != nil {
 		return err
 	}
-	return checkNames(m.ProtoReflect().Descriptor(), v)
+	if err := checkNames(m.ProtoReflect().Descriptor(), v); err != nil {
+		return err
+	}
+	return strict
 }
 
-// checkNames checks the names of enumerations' values in the JSON form of a
-// message.
+// checkNames checks the names of members and of enumerations' values in the
+// JSON form of a message.
 func checkNames(m protoreflect.MessageDescriptor, v any) error {
 	members, ok := v.(map[string]any)
 	if !ok || m.ParentFile().Package() == "google.protobuf" {
 		return nil // written in a form of its own
 	}
-	for name, value := range members {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
 		f := m.Fields().ByJSONName(name)
 		if f == nil {
 			f = m.Fields().ByTextName(name)
 		}
 		if f == nil {
-			continue
+			return unknown(m, name)
 		}
-		if err := checkValues(f, value); err != nil {
+		if err := checkValues(f, members[name]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// unknown refuses a member that a message does not have.
+func unknown(m protoreflect.MessageDescriptor, name string) error {
+	var fields []string
+	for i := range m.Fields().Len() {
+		fields = append(fields, m.Fields().Get(i).JSONName())
+	}
+	if nearest, found := schema.Nearest(name, slices.Values(fields)); found {
+		return fmt.Errorf("%s: unknown member %.64q, did you mean %q?", m.Name(), name, nearest)
+	}
+	return fmt.Errorf("%s: unknown member %.64q, there are %s", m.Name(), name, strings.Join(fields, ", "))
 }
 
 func checkValues(f protoreflect.FieldDescriptor, value any) error {

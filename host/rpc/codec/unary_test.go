@@ -12,18 +12,18 @@ import (
 func TestJSONNamesOfValues(t *testing.T) {
 	codec := Unary{As: "json"}
 	for text, want := range map[string]string{
-		`{"consistency":"STALE"}`:                              "STALE",
-		`{"consistency":"LINEARIZABLE","more":{"and":"more"}}`: "LINEARIZABLE",
-		`{"consistency":1}`:                                    "STALE",
-		`{"entityType":"STRANGE","more":"STRANGE"}`:            "LINEARIZABLE",
-		`{"json":{"consistency":"SOMETIMES"},"later":[1,2]}`:   "LINEARIZABLE",
-		`{"consistency":"SOMETIMES"}`:                          "",
-		`{"consistency":"SOMETIMES","consistenc":"LINEARIZE"}`: "",
-		`{"consistency":"stale"}`:                              "",
-		`{"consistency":["STALE"]}`:                            "",
-		`{"consistency":{}}`:                                   "",
-		`{"consistency":"STALE"`:                               "",
-		``:                                                     "",
+		`{"consistency":"STALE"}`:                                "STALE",
+		`{"consistency":"LINEARIZABLE","more":{"and":"more"}}`:   "",
+		`{"consistency":1}`:                                      "STALE",
+		`{"entityType":"STRANGE"}`:                               "LINEARIZABLE",
+		`{"entity_type":"a","json":{"consistency":"SOMETIMES"}}`: "LINEARIZABLE",
+		`{"consistency":"SOMETIMES"}`:                            "",
+		`{"consistency":"SOMETIMES","consistenc":"LINEARIZE"}`:   "",
+		`{"consistency":"stale"}`:                                "",
+		`{"consistency":["STALE"]}`:                              "",
+		`{"consistency":{}}`:                                     "",
+		`{"consistency":"STALE"`:                                 "",
+		``:                                                       "",
 	} {
 		var m entityv1.QueryRequest
 		err := codec.Unmarshal([]byte(text), &m)
@@ -39,5 +39,28 @@ func TestJSONNamesOfValues(t *testing.T) {
 	var back entityv1.QueryRequest
 	if err != nil || codec.Unmarshal(text, &back) != nil || !proto.Equal(m, &back) {
 		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// TestUnknownMembersAreNamed: what is misspelt is refused by name, with what was
+// probably meant; the binary form passes fields over that it does not know.
+func TestUnknownMembersAreNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"entityTyp":"counter","entityId":"a"}`: `QueryRequest: unknown member "entityTyp", did you mean "entityType"?`,
+		`{"colour":1}`:                           `QueryRequest: unknown member "colour", there are entityType, entityId, query, json, data, consistency`,
+	} {
+		var m entityv1.QueryRequest
+		if err := (Unary{As: "json"}).Unmarshal([]byte(text), &m); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	var nested entityv1.SendStreamRequest
+	if err := unmarshalJSON([]byte(`{"requests":[{"request":{"entityId":"a"}},{"request":{"comand":"add"}}]}`), &nested); err == nil || !strings.Contains(err.Error(), `unknown member "comand", did you mean "command"?`) {
+		t.Errorf("%v", err)
+	}
+	later := []byte{0xfa, 0x7f, 1, 'x'} // field 2047
+	var m entityv1.QueryRequest
+	if err := proto.Unmarshal(later, &m); err != nil {
+		t.Error(err)
 	}
 }

@@ -125,6 +125,13 @@ func Detail(err error) proto.Message {
 	if errors.As(err, &limited) {
 		return &errdetails.RetryInfo{RetryDelay: durationpb.New(limited.RetryAfter)}
 	}
+	if payload, ok := errors.AsType[*request.InvalidPayloadError](err); ok {
+		out := &errdetails.BadRequest{}
+		for _, v := range payload.Violations {
+			out.FieldViolations = append(out.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: v.Field, Description: v.Text})
+		}
+		return out
+	}
 	var mismatch *request.SequenceMismatchError
 	if errors.As(err, &mismatch) {
 		return &entityv1.SequenceMismatch{Actual: uint64(mismatch.Actual)}

@@ -71,6 +71,7 @@ func TestCodes(t *testing.T) {
 		{"request.ErrUnknownModule", request.ErrUnknownModule, connect.CodeNotFound},
 		{"request.ErrOverloaded", request.ErrOverloaded, connect.CodeResourceExhausted},
 		{"request.InvalidModuleError", &request.InvalidModuleError{Reason: "bad"}, connect.CodeInvalidArgument},
+		{"request.InvalidPayloadError", &request.InvalidPayloadError{Violations: []request.Violation{{Field: "a", Text: "is missing"}}}, connect.CodeInvalidArgument},
 		{"request.RateLimitedError", &request.RateLimitedError{RetryAfter: time.Second}, connect.CodeResourceExhausted},
 		{"context.DeadlineExceeded", context.DeadlineExceeded, connect.CodeDeadlineExceeded},
 		{"context.Canceled", context.Canceled, connect.CodeCanceled},
@@ -160,5 +161,21 @@ func TestInternalCommandsAreNamed(t *testing.T) {
 	info, ok := status.Detail(fmt.Errorf("wrapped: %w", request.ErrInternalCommand)).(*errdetails.ErrorInfo)
 	if !ok || info.GetReason() != "INTERNAL_COMMAND" || info.GetDomain() != "hostd" {
 		t.Errorf("%v", info)
+	}
+}
+
+// TestViolationsAreDetails: a client finds what is wrong with a payload without
+// reading a text.
+func TestViolationsAreDetails(t *testing.T) {
+	err := fmt.Errorf("wrapped: %w", &request.InvalidPayloadError{Violations: []request.Violation{{Field: "amout", Text: "unknown member"}, {Text: "is null"}}})
+	if code := status.Public(nil, err).Code(); code != connect.CodeInvalidArgument {
+		t.Errorf("%v", code)
+	}
+	bad, ok := status.Detail(err).(*errdetails.BadRequest)
+	if !ok || len(bad.GetFieldViolations()) != 2 || bad.GetFieldViolations()[0].GetField() != "amout" || bad.GetFieldViolations()[0].GetDescription() != "unknown member" {
+		t.Errorf("%v", bad)
+	}
+	if text := err.Error(); text != "wrapped: the payload does not fit the schema: amout: unknown member; is null" {
+		t.Error(text)
 	}
 }

@@ -15,6 +15,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
+// Names implements rpc.Types.
+func (w *World) Names() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.types))
+}
+
 // Lookup implements rpc.Types.
 func (w *World) Lookup(_ context.Context, entityType string) (rpc.Type, error) {
 	w.mu.Lock()

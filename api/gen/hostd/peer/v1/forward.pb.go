@@ -197,7 +197,9 @@ type ForwardError struct {
 	// How long to wait before another try, in nanoseconds, where a rate is used up.
 	WaitNanos uint64 `protobuf:"varint,10,opt,name=wait_nanos,json=waitNanos,proto3" json:"wait_nanos,omitempty"`
 	// The entity type, where the caller's roles do not allow the request.
-	EntityType    string `protobuf:"bytes,11,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	EntityType string `protobuf:"bytes,11,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// All that is wrong with a payload.
+	Violations    []*ForwardError_Violation `protobuf:"bytes,12,rep,name=violations,proto3" json:"violations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +309,13 @@ func (x *ForwardError) GetEntityType() string {
 		return x.EntityType
 	}
 	return ""
+}
+
+func (x *ForwardError) GetViolations() []*ForwardError_Violation {
+	if x != nil {
+		return x.Violations
+	}
+	return nil
 }
 
 // Item is one request.
@@ -723,6 +732,61 @@ func (x *ForwardResponse_Item) GetFuel() uint64 {
 	return 0
 }
 
+// Violation is how a payload does not fit its schema.
+type ForwardError_Violation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A path such as items[3].sku; empty for the whole payload.
+	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	// What is wrong there.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardError_Violation) Reset() {
+	*x = ForwardError_Violation{}
+	mi := &file_hostd_peer_v1_forward_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardError_Violation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardError_Violation) ProtoMessage() {}
+
+func (x *ForwardError_Violation) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_forward_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardError_Violation.ProtoReflect.Descriptor instead.
+func (*ForwardError_Violation) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_forward_proto_rawDescGZIP(), []int{2, 0}
+}
+
+func (x *ForwardError_Violation) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *ForwardError_Violation) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 var File_hostd_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_hostd_peer_v1_forward_proto_rawDesc = "" +
@@ -773,7 +837,7 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"eventCount\x12\x1c\n" +
 	"\tduplicate\x18\x05 \x01(\bR\tduplicate\x121\n" +
 	"\x05error\x18\x06 \x01(\v2\x1b.hostd.peer.v1.ForwardErrorR\x05error\x12\x12\n" +
-	"\x04fuel\x18\a \x01(\x04R\x04fuel\"\x9a\x02\n" +
+	"\x04fuel\x18\a \x01(\x04R\x04fuel\"\x98\x03\n" +
 	"\fForwardError\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x12\n" +
@@ -788,7 +852,13 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"wait_nanos\x18\n" +
 	" \x01(\x04R\twaitNanos\x12\x1f\n" +
 	"\ventity_type\x18\v \x01(\tR\n" +
-	"entityType*C\n" +
+	"entityType\x12E\n" +
+	"\n" +
+	"violations\x18\f \x03(\v2%.hostd.peer.v1.ForwardError.ViolationR\n" +
+	"violations\x1a5\n" +
+	"\tViolation\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text*C\n" +
 	"\vForwardKind\x12\v\n" +
 	"\aCOMMAND\x10\x00\x12\t\n" +
 	"\x05QUERY\x10\x01\x12\x0f\n" +
@@ -810,29 +880,31 @@ func file_hostd_peer_v1_forward_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_peer_v1_forward_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_peer_v1_forward_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_hostd_peer_v1_forward_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_hostd_peer_v1_forward_proto_goTypes = []any{
-	(ForwardKind)(0),             // 0: hostd.peer.v1.ForwardKind
-	(*ForwardRequest)(nil),       // 1: hostd.peer.v1.ForwardRequest
-	(*ForwardResponse)(nil),      // 2: hostd.peer.v1.ForwardResponse
-	(*ForwardError)(nil),         // 3: hostd.peer.v1.ForwardError
-	(*ForwardRequest_Item)(nil),  // 4: hostd.peer.v1.ForwardRequest.Item
-	(*ForwardRequest_Send)(nil),  // 5: hostd.peer.v1.ForwardRequest.Send
-	(*ForwardResponse_Item)(nil), // 6: hostd.peer.v1.ForwardResponse.Item
+	(ForwardKind)(0),               // 0: hostd.peer.v1.ForwardKind
+	(*ForwardRequest)(nil),         // 1: hostd.peer.v1.ForwardRequest
+	(*ForwardResponse)(nil),        // 2: hostd.peer.v1.ForwardResponse
+	(*ForwardError)(nil),           // 3: hostd.peer.v1.ForwardError
+	(*ForwardRequest_Item)(nil),    // 4: hostd.peer.v1.ForwardRequest.Item
+	(*ForwardRequest_Send)(nil),    // 5: hostd.peer.v1.ForwardRequest.Send
+	(*ForwardResponse_Item)(nil),   // 6: hostd.peer.v1.ForwardResponse.Item
+	(*ForwardError_Violation)(nil), // 7: hostd.peer.v1.ForwardError.Violation
 }
 var file_hostd_peer_v1_forward_proto_depIdxs = []int32{
 	4, // 0: hostd.peer.v1.ForwardRequest.items:type_name -> hostd.peer.v1.ForwardRequest.Item
 	6, // 1: hostd.peer.v1.ForwardResponse.items:type_name -> hostd.peer.v1.ForwardResponse.Item
-	0, // 2: hostd.peer.v1.ForwardRequest.Item.kind:type_name -> hostd.peer.v1.ForwardKind
-	5, // 3: hostd.peer.v1.ForwardRequest.Item.send:type_name -> hostd.peer.v1.ForwardRequest.Send
-	3, // 4: hostd.peer.v1.ForwardResponse.Item.error:type_name -> hostd.peer.v1.ForwardError
-	1, // 5: hostd.peer.v1.ForwardService.Forward:input_type -> hostd.peer.v1.ForwardRequest
-	2, // 6: hostd.peer.v1.ForwardService.Forward:output_type -> hostd.peer.v1.ForwardResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	7, // 2: hostd.peer.v1.ForwardError.violations:type_name -> hostd.peer.v1.ForwardError.Violation
+	0, // 3: hostd.peer.v1.ForwardRequest.Item.kind:type_name -> hostd.peer.v1.ForwardKind
+	5, // 4: hostd.peer.v1.ForwardRequest.Item.send:type_name -> hostd.peer.v1.ForwardRequest.Send
+	3, // 5: hostd.peer.v1.ForwardResponse.Item.error:type_name -> hostd.peer.v1.ForwardError
+	1, // 6: hostd.peer.v1.ForwardService.Forward:input_type -> hostd.peer.v1.ForwardRequest
+	2, // 7: hostd.peer.v1.ForwardService.Forward:output_type -> hostd.peer.v1.ForwardResponse
+	7, // [7:8] is the sub-list for method output_type
+	6, // [6:7] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_hostd_peer_v1_forward_proto_init() }
@@ -846,7 +918,7 @@ func file_hostd_peer_v1_forward_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_peer_v1_forward_proto_rawDesc), len(file_hostd_peer_v1_forward_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

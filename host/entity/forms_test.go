@@ -1,0 +1,96 @@
+package entity
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/schema"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// TestPayloadsAreHeldToSchemas: what does not fit is refused before the guest
+// is called, and a message becomes a dead letter; a retry of what was carried
+// out and the command of a timer are not looked at.
+func TestPayloadsAreHeldToSchemas(t *testing.T) {
+	w := quiet(t)
+	w.alarm = &abi.Timer{Name: []byte("later"), Due: 1, Command: []byte("add"), Payload: []byte("1")}
+	for id, name := range map[string]string{"before": "add", "set": "alarm"} {
+		if res := w.ask(request.Command, name, id); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+	}
+	text, err := schema.Compile([]byte(`{"type":"string"}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := true
+	w.typ.Forms.Commands, w.typ.Forms.Queries = map[string]*schema.Schema{"add": text, "note": text}, map[string]*schema.Schema{"sum": text}
+	w.typ.Forms.Checked = func() bool { return checked }
+	records := len(w.log)
+	for _, c := range []struct {
+		kind request.Kind
+		name string
+		id   string
+	}{{request.Command, "add", "a"}, {request.Query, "sum", ""}, {request.StaleQuery, "sum", ""}} {
+		res := w.ask(c.kind, c.name, c.id)
+		var invalid *request.InvalidPayloadError
+		if !errors.As(res.Err, &invalid) || len(invalid.Violations) != 1 || invalid.Violations[0].Text != "is a number, not a string" || len(w.log) != records {
+			t.Errorf("%s: %+v, %d records", c.name, res, len(w.log)-records)
+		}
+	}
+	if res := w.ask(request.Command, "add", "before"); res.Err != nil || !res.Duplicate {
+		t.Errorf("a retry of what was carried out: %+v", res)
+	}
+
+	from, to := sharding.EntityID{Type: "any", ID: "a"}, sharding.EntityID{Type: "tally", ID: "y"}
+	w.messages.all[pair{from, to}] = []journal.Message{{Source: from, Destination: to, Number: 1, Command: "note", Payload: []byte("1")}}
+	deliver := &request.Request{Kind: request.Deliver, Entity: to, Name: "note", Payload: []byte("1"), ServerID: true, Shard: worldShard,
+		ExpectedSequence: request.NoExpectation, Delivery: &request.Delivery{Source: from, Number: 1}}
+	got := &asked{}
+	deliver.ID, deliver.Done = request.SendCommand(deliver.Delivery.Source, 1), got
+	w.core.submit(w.now, []*request.Request{deliver})
+	w.settleDown()
+	if got.got == nil || got.got.Err != nil || len(w.messages.deadLetters) != 1 {
+		t.Fatalf("a message: %+v, %d dead letters", got.got, len(w.messages.deadLetters))
+	}
+	why := &journal.Refusal{}
+	for i := range w.log {
+		if section := w.log[i].Section(journal.SectionRefusal); section != nil {
+			found, err := journal.DecodeRefusal(section)
+			if err != nil {
+				t.Fatal(err)
+			}
+			why = &found
+		}
+	}
+	if string(why.Code) != request.CodeInvalidPayload || !strings.Contains(string(why.Message), "is a number, not a string") {
+		t.Errorf("the dead letter says %s: %s", why.Code, why.Message)
+	}
+
+	checked = false
+	if res := w.ask(request.Query, "sum", ""); string(res.Payload) != "2" {
+		t.Errorf("what the timer has added: %+v", res)
+	}
+	if res := w.ask(request.Command, "add", "b"); res.Err != nil {
+		t.Errorf("unchecked: %v", res.Err)
+	}
+}
+
+// TestNamesThatAreNearAreTold: one that clients may not use is not.
+func TestNamesThatAreNearAreTold(t *testing.T) {
+	w := quiet(t)
+	w.typ.Commands, w.typ.Queries = map[string]bool{"add": true, "note": true}, map[string]bool{"sum": true}
+	w.typ.Internal = map[string]bool{"note": true}
+	for name, want := range map[string]string{"ad": `did you mean "add"?`, "nte": ""} {
+		if res := w.ask(request.Command, name, "x"+name); !errors.Is(res.Err, request.ErrUnknownCommand) || want == "" && strings.Contains(res.Err.Error(), "mean") || !strings.Contains(res.Err.Error(), want) {
+			t.Errorf("%s: %v", name, res.Err)
+		}
+	}
+	if res := w.ask(request.Query, "sun", ""); !errors.Is(res.Err, request.ErrUnknownQuery) || !strings.Contains(res.Err.Error(), `did you mean "sum"?`) {
+		t.Errorf("%v", res.Err)
+	}
+}
