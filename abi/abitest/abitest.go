@@ -127,6 +127,7 @@ func Run(ctx context.Context, module Opener, options Options) (*Report, error) {
 	if s.check("describe", "", s.describe) {
 		for i := range report.Manifest.EntityTypes {
 			t := &typeSuite{suite: s, typ: uint32(i), def: &report.Manifest.EntityTypes[i]}
+			t.compileForms()
 			t.run()
 		}
 	}

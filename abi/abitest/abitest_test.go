@@ -287,3 +287,39 @@ func (e emitter) Handle(handle uint64, frames []byte, env Env) ([]byte, error) {
 	out, err := e.Instance.Handle(handle, frames, env)
 	return append(bytes.Clone(out), e.more...), err
 }
+
+// TestSamplesAreDrawnOfSchemas: a command that nobody guesses the payload of is
+// tried all the same, where its schema says what it takes.
+func TestSamplesAreDrawnOfSchemas(t *testing.T) {
+	type quux struct {
+		Zorp string `json:"zorp" hostd:"required,enum=blue|green"`
+	}
+	module := func(options ...hostd.Option) native {
+		return func(uint64) *hostd.Guest {
+			odd := hostd.Entity[quux]("odd", hostd.JSON, options...)
+			hostd.Event(odd, "set", func(s *quux, e quux) { *s = e })
+			hostd.Command(odd, "set", func(c *hostd.Context, _ *quux, cmd quux) (hostd.None, error) {
+				if cmd.Zorp != "blue" && cmd.Zorp != "green" {
+					return hostd.None{}, hostd.Reject("colour", "is no colour")
+				}
+				c.Emit(cmd)
+				return hostd.None{}, nil
+			})
+			return hostd.NewGuest("odd", "1.0.0", odd)
+		}
+	}
+	skipped := func(m native) (n int) {
+		for _, c := range run(t, m, Options{Seed: 1}).Checks {
+			if c.Status == Failed {
+				t.Errorf("%+v", c)
+			}
+			if c.Status == Skipped {
+				n++
+			}
+		}
+		return n
+	}
+	if with, without := skipped(module()), skipped(module(hostd.NoSchemas())); with >= without {
+		t.Errorf("%d checks are skipped with schemas, %d without", with, without)
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/abi/schema"
 )
 
 // start is the time of the first command; each is a second later.
@@ -17,7 +18,8 @@ type typeSuite struct {
 	*suite
 	typ     uint32
 	def     *manifest.EntityType
-	history []*entity // made by the handle check
+	history []*entity                 // made by the handle check
+	forms   map[string]*schema.Schema // of payloads, by command or query
 }
 
 // entity is an entity of the suite and what a node would have stored of it.

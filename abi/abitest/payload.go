@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/abi/schema"
 )
 
 // members are names commands often have; guesses draw from them.
@@ -14,8 +15,9 @@ var members = []string{
 	"amount", "n", "id", "name", "value", "count", "quantity", "price", "key", "item", "text", "title", "to", "from", "delta", "data",
 }
 
-// payload chooses what to send: a sample of the caller's where there are
-// some, else something the encoding allows.
+// payload chooses what to send: a sample of the caller's where there are some,
+// one of the schema where the caller has given none at all, else something the
+// encoding allows.
 func (t *typeSuite) payload(name string, random *rand.Rand) []byte {
 	if samples := t.options.Samples[t.def.Name][name]; len(samples) > 0 && random.IntN(8) > 0 {
 		return samples[random.IntN(len(samples))]
@@ -23,7 +25,28 @@ func (t *typeSuite) payload(name string, random *rand.Rand) []byte {
 	if t.def.Encoding == manifest.Bytes {
 		return guessBytes(random)
 	}
+	if s := t.forms[name]; s != nil && t.options.Samples == nil && random.IntN(8) > 0 {
+		if sample, ok := s.Sample(random); ok {
+			return sample
+		}
+	}
 	return guessJSON(random)
+}
+
+// compileForms compiles the schemas that payloads are drawn from. What does not
+// compile is for others to tell.
+func (t *typeSuite) compileForms() {
+	t.forms = map[string]*schema.Schema{}
+	for _, list := range [][]manifest.Named{t.def.Queries, t.def.Commands} {
+		for _, n := range list {
+			if n.Schema == nil {
+				continue
+			}
+			if s, err := schema.Inspect(n.Schema, t.report.Manifest.Defs); err == nil {
+				t.forms[n.Name] = s
+			}
+		}
+	}
 }
 
 func guessBytes(random *rand.Rand) []byte {

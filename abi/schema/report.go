@@ -19,8 +19,8 @@ type segment struct {
 }
 
 // explain walks the text again and collects its faults.
-func (s *Schema) explain(text []byte) []Violation {
-	w := newWalker(text)
+func (s *Schema) explain(text []byte, open bool) []Violation {
+	w := newWalker(text, open)
 	w.told = &report{}
 	w.whole(s.root)
 	out := w.told.violations

@@ -31,12 +31,13 @@ type walker struct {
 	depth int
 	left  int // steps
 	fault fault
+	open  bool // members that may not be there pass
 
 	told *report // nil while only yes or no is asked
 }
 
-func newWalker(text []byte) walker {
-	return walker{text: text, left: leastSteps + stepsPerByte*len(text)}
+func newWalker(text []byte, open bool) walker {
+	return walker{text: text, left: leastSteps + stepsPerByte*len(text), open: open}
 }
 
 // stop ends the walk.

@@ -105,12 +105,18 @@ func compile(text []byte, defs map[string]json.RawMessage, describes bool) (*Sch
 // Check returns how the text does not fit, nothing when it does. Text that is
 // not JSON fits no schema. It allocates nothing for a text that fits, unless
 // names or strings have escapes in them.
-func (s *Schema) Check(text []byte) []Violation {
-	w := newWalker(text)
+func (s *Schema) Check(text []byte) []Violation { return s.check(text, false) }
+
+// CheckOpen is Check, but that members which an object may not have pass: of a
+// text whose author may know later ones.
+func (s *Schema) CheckOpen(text []byte) []Violation { return s.check(text, true) }
+
+func (s *Schema) check(text []byte, open bool) []Violation {
+	w := newWalker(text, open)
 	if w.whole(s.root) {
 		return nil
 	}
-	return s.explain(text)
+	return s.explain(text, open)
 }
 
 // kinds are types of JSON values, as a set.

@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -192,6 +193,19 @@ func TestViolationsAreBounded(t *testing.T) {
 	}
 }
 
+// TestOpenChecksPassMembers: what is not known passes, what is known is held to
+// its schema.
+func TestOpenChecksPassMembers(t *testing.T) {
+	s := mustCompile(t, order)
+	for text, want := range map[string]string{
+		`{"sku":"ab","later":1,"items":[{"id":1,"x":{}}]}`: "", `{"later":1,"sku":"a"}`: "sku: has fewer than 2 characters", `{"later":1}`: "sku: is missing",
+	} {
+		if got := told(s.CheckOpen([]byte(text))); got != want {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+}
+
 func TestNearest(t *testing.T) {
 	names := []string{"add", "amount", "reset", "total", "withdraw", "withdrawn"}
 	for name, want := range map[string]string{
@@ -258,4 +272,27 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestSamplesFit: what is drawn of a schema fits it.
+func TestSamplesFit(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, text := range []string{
+		order, `{}`, `{"type":["object","null"],"properties":{"amount":{"type":["integer","string"],"format":"int64"}},"additionalProperties":false}`,
+		`{"anyOf":[{"type":"null"},{"$ref":"#/$defs/t"}],"$defs":{"t":{"type":"object","required":["l"],"properties":{"l":{"type":"array","items":{"$ref":"#/$defs/t"}}}}}}`,
+		`{"type":"array","minItems":2,"maxItems":3,"items":{"type":"number","exclusiveMinimum":5,"maximum":7}}`, `{"enum":["a",1,null,true]}`, `{"type":"string","maxLength":0}`,
+	} {
+		s, drawn := mustCompile(t, text), map[string]bool{}
+		for range 200 {
+			if sample, ok := s.Sample(random); ok {
+				drawn[string(sample)] = true
+			}
+		}
+		if len(drawn) == 0 || len(drawn) == 1 && text != `{"type":"string","maxLength":0}` {
+			t.Errorf("%s: %d samples: %v", text, len(drawn), drawn)
+		}
+	}
+	if text, ok := mustCompile(t, `{"type":"string","pattern":"^x{7}$"}`).Sample(random); ok {
+		t.Errorf("%s was drawn of a pattern", text)
+	}
 }

@@ -88,7 +88,7 @@ func (w *walker) member(r *objectRule, seen *bits, next *int) bool {
 	switch {
 	case known:
 		w.pos = end
-	case r.others == nil:
+	case r.others == nil, r.others.never && w.open:
 		fits = w.skip() && fits
 	case r.others.never:
 		w.tellUnknown(r, name)

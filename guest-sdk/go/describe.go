@@ -17,6 +17,7 @@ type (
 		Name        string     `json:"name"`
 		Version     string     `json:"version,omitempty"`
 		EntityTypes []typeText `json:"entityTypes"`
+		Defs        RawJSON    `json:"$defs,omitempty"`
 	}
 	typeText struct {
 		Name           string          `json:"name"`
@@ -34,29 +35,39 @@ type (
 		ShardKey       *shardKeyText   `json:"shardKey,omitempty"`
 		Sends          *[]string       `json:"sends,omitempty"`
 		AcceptsFrom    *[]string       `json:"acceptsFrom,omitempty"`
+		State          RawJSON         `json:"state,omitempty"`
+		StateVersion   int             `json:"stateVersion,omitempty"`
+		Validate       *bool           `json:"validate,omitempty"`
 	}
 	shardKeyText struct {
 		Group string `json:"group,omitempty"`
 		Until string `json:"until,omitempty"`
 	}
 	commandText struct {
-		Name     string `json:"name"`
-		Internal bool   `json:"internal,omitempty"`
+		Name     string  `json:"name"`
+		Internal bool    `json:"internal,omitempty"`
+		Schema   RawJSON `json:"schema,omitempty"`
+		Reply    RawJSON `json:"reply,omitempty"`
 	}
 	nameText struct {
-		Name string `json:"name"`
+		Name   string  `json:"name"`
+		Schema RawJSON `json:"schema,omitempty"`
+		Reply  RawJSON `json:"reply,omitempty"`
 	}
 	eventTypeText struct {
-		Type string `json:"type"`
+		Type   string  `json:"type"`
+		Schema RawJSON `json:"schema,omitempty"`
 	}
 )
 
 // Describe returns the module's manifest.
 func (g *Guest) Describe() []byte {
 	m := manifestText{ABI: abi.Version, Name: g.name, Version: g.version}
+	var s jsonplan.Schemas
 	for _, d := range g.types {
-		m.EntityTypes = append(m.EntityTypes, d.describe())
+		m.EntityTypes = append(m.EntityTypes, d.describe(&s))
 	}
+	m.Defs = s.Defs()
 	plan, err := jsonplan.For(reflect.TypeFor[manifestText]())
 	if err != nil {
 		panic("hostd: " + err.Error())
@@ -67,7 +78,17 @@ func (g *Guest) Describe() []byte {
 	return g.out
 }
 
-func (d *definition) describe() typeText {
+// schema is that of what a codec reads or writes; nil for one of bytes and for
+// no payload.
+func (d *definition) schema(s *jsonplan.Schemas, c codec, form jsonplan.Form) RawJSON {
+	plan, is := c.(*jsonplan.Plan)
+	if !is || d.noSchemas {
+		return nil
+	}
+	return s.Of(nil, plan, form)
+}
+
+func (d *definition) describe(s *jsonplan.Schemas) typeText {
 	t := typeText{
 		Name: d.name, Kind: "event-sourced", Encoding: "json",
 		Commands: []commandText{}, Queries: []nameText{}, Events: []eventTypeText{},
@@ -76,6 +97,10 @@ func (d *definition) describe() typeText {
 	}
 	if d.group != "" || d.until != "" {
 		t.ShardKey = &shardKeyText{d.group, d.until}
+	}
+	t.State, t.StateVersion = d.schema(s, d.state, jsonplan.Written), d.stateVersion
+	if d.unchecked {
+		t.Validate = new(bool)
 	}
 	if d.durable {
 		t.Kind = "durable-state"
@@ -90,13 +115,18 @@ func (d *definition) describe() typeText {
 		t.PassivateAfter = strconv.FormatInt(int64(d.passivateAfter), 10) + "ns"
 	}
 	for i := range d.commands {
-		t.Commands = append(t.Commands, commandText{d.commands[i].name, d.commands[i].internal})
+		c, form := &d.commands[i], jsonplan.Closed
+		if c.internal {
+			form = jsonplan.Given // another module sends it, which may be newer
+		}
+		t.Commands = append(t.Commands, commandText{c.name, c.internal, d.schema(s, c.in, form), d.schema(s, c.out, jsonplan.Written)})
 	}
 	for i := range d.queries {
-		t.Queries = append(t.Queries, nameText{d.queries[i].name})
+		q := &d.queries[i]
+		t.Queries = append(t.Queries, nameText{q.name, d.schema(s, q.in, jsonplan.Closed), d.schema(s, q.out, jsonplan.Written)})
 	}
 	for i := range d.events {
-		t.Events = append(t.Events, eventTypeText{d.events[i].name})
+		t.Events = append(t.Events, eventTypeText{d.events[i].name, d.schema(s, d.events[i].codec, jsonplan.Written)})
 	}
 	return t
 }

@@ -53,7 +53,8 @@ type Encoding uint8
 // Encodings.
 const (
 	// JSON: payloads are JSON text. encoding/json's struct tags apply;
-	// omitempty is the one option supported.
+	// omitempty is the one option supported. The tag hostd has options for the
+	// schema: required, min=N, max=N, enum=A|B, desc=TEXT, which comes last.
 	JSON Encoding = iota
 	// Bytes: payloads are opaque. Types are []byte, string, or have the
 	// methods AppendBinary or MarshalBinary, and UnmarshalBinary.
@@ -148,6 +149,24 @@ func RetainEvents(last int) Option {
 // memory at all times.
 func Singleton() Option {
 	return func(d *definition) { d.singleton = true }
+}
+
+// StateVersion numbers the form of the state. Raise it when snapshots of the
+// version before are not what this one would have written.
+func StateVersion(version int) Option {
+	return func(d *definition) { d.stateVersion = version }
+}
+
+// Unchecked has the host give payloads to the entity though they do not fit the
+// schemas that the manifest has of them.
+func Unchecked() Option {
+	return func(d *definition) { d.unchecked = true }
+}
+
+// NoSchemas keeps schemas of the type out of the manifest: a cluster takes
+// modules with schemas from level 2 on.
+func NoSchemas() Option {
+	return func(d *definition) { d.noSchemas = true }
 }
 
 // Sends names the types that entities of this one may send to: names, or the

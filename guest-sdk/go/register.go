@@ -21,6 +21,9 @@ type definition struct {
 	retain         string // as in the manifest
 	transient      bool   // durable too, but that nothing is emitted
 	group, until   string
+	stateVersion   int
+	unchecked      bool // payloads are not held to schemas
+	noSchemas      bool
 	sends, accepts *[]string // nil: any
 
 	initial  func() unsafe.Pointer // the state of a new entity
@@ -34,6 +37,7 @@ type definition struct {
 
 type event struct {
 	name   string
+	codec  codec
 	typ    uintptr // see typeWord
 	append func(dst []byte, value any) ([]byte, error)
 	evolve func(state unsafe.Pointer, payload []byte) error
@@ -42,12 +46,14 @@ type event struct {
 type command struct {
 	name     string
 	internal bool
+	in, out  codec
 	run      func(c *Context, state unsafe.Pointer, payload []byte) error
 }
 
 type query struct {
-	name string
-	run  func(v *View, state unsafe.Pointer, payload []byte) error
+	name    string
+	in, out codec
+	run     func(v *View, state unsafe.Pointer, payload []byte) error
 }
 
 // Event declares an event: its name in the journal, its Go type and how it
@@ -66,8 +72,9 @@ func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
 	c := d.mustCodec(reflect.TypeFor[E](), "event "+name)
 	var value, zero E // reused: evolve gets a copy, and what it points to is fresh
 	d.events = append(d.events, event{
-		name: name,
-		typ:  word,
+		name:  name,
+		codec: c,
+		typ:   word,
 		append: func(dst []byte, given any) ([]byte, error) {
 			value = given.(E)
 			return c.Append(dst, unsafe.Pointer(&value))
@@ -87,7 +94,8 @@ func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
 // which evolves s at once, and returns the reply; it changes s in no other
 // way, unless the type is durable-state. An error rejects the command:
 // nothing is stored. Reject makes one with a code; any other error has the
-// code "error". A payload that cannot be read has the code "invalid_payload".
+// code "error". A payload that cannot be read has the code "invalid_payload";
+// those that do not fit the schema of C are refused before.
 func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S, cmd C) (R, error), options ...CommandOption) {
 	d := t.def
 	d.mustName("command", name, func(name []byte) bool { return d.command(name) != nil })
@@ -97,7 +105,7 @@ func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S
 		cmd, zero C // reused: the handler gets a copy
 		reply     R
 	)
-	made := command{name: name}
+	made := command{name: name, in: in, out: out}
 	for _, option := range options {
 		option(&made)
 	}
@@ -136,7 +144,7 @@ func Query[S, Q, R any](t *Type[S], name string, handler func(v *View, s *S, q Q
 		q, zero Q
 		reply   R
 	)
-	d.queries = append(d.queries, query{name, func(v *View, state unsafe.Pointer, payload []byte) (err error) {
+	d.queries = append(d.queries, query{name, in, out, func(v *View, state unsafe.Pointer, payload []byte) (err error) {
 		q = zero
 		if err := decode(in, payload, unsafe.Pointer(&q)); err != nil {
 			return &Rejection{CodeInvalidPayload, err.Error()}

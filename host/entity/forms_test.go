@@ -7,6 +7,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/schema"
+	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -77,6 +78,24 @@ func TestPayloadsAreHeldToSchemas(t *testing.T) {
 	}
 	if res := w.ask(request.Command, "add", "b"); res.Err != nil {
 		t.Errorf("unchecked: %v", res.Err)
+	}
+}
+
+// TestMessagesMayKnowMore: members that the schema does not know are refused to
+// clients, and pass in a message; no payload is null.
+func TestMessagesMayKnowMore(t *testing.T) {
+	closed, err := schema.Compile([]byte(`{"type":["object","null"],"additionalProperties":false}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	typ := &binding.Type{Inputs: binding.Inputs{Forms: binding.Forms{Commands: map[string]*schema.Schema{"a": closed}}}}
+	message := &request.Request{Kind: request.Deliver, Name: "a", Payload: []byte(`{"later":1}`), Delivery: &request.Delivery{}}
+	client := &request.Request{Kind: request.Command, Name: "a", Payload: message.Payload}
+	if typ.RefusesCommand(client) == nil || typ.RefusesCommand(message) != nil {
+		t.Errorf("a client's: %v, a message's: %v", typ.RefusesCommand(client), typ.RefusesCommand(message))
+	}
+	if message.Payload = nil; typ.RefusesCommand(message) != nil {
+		t.Errorf("a message without a payload: %v", typ.RefusesCommand(message))
 	}
 }
 

@@ -10,7 +10,7 @@ type State struct {
 
 // Add is the command that adds an amount, which may be negative.
 type Add struct {
-	Amount int64 `json:"amount"`
+	Amount int64 `json:"amount" hostd:"desc=what is added, which may be below 0"`
 }
 
 // Total is what commands and the query answer.

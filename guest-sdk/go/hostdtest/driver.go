@@ -37,6 +37,7 @@ type Driver[S any] struct {
 	t         testing.TB
 	typ       *hostd.Type[S]
 	guest     *hostd.Guest
+	forms     *forms
 	id        string
 	history   []stored
 	durable   []byte // the stored state of a durable-state type
@@ -66,6 +67,7 @@ func New[S any](t testing.TB, typ *hostd.Type[S]) *Driver[S] {
 		now:    time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		source: abi.Source{Kind: abi.SourceClient},
 	}
+	d.forms = formsOf(t, d.guest)[typ.Name()]
 	d.guest.Log = func(_ abi.LogLevel, line string) { d.lines = append(d.lines, line) }
 	d.reload(live)
 	return d
@@ -142,13 +144,14 @@ func (d *Driver[S]) Given(events ...any) *Driver[S] {
 // command of a client is rejected with CodeInternal, a message from a type that
 // the entity's does not accept with CodeNotAccepted, and the entity not called.
 // A send to a type that its Sends does not name fails the test.
+// A payload that does not fit the command's schema is rejected with
+// hostd.CodeInvalidPayload and the entity not called: clients get
+// invalid_argument then. What is written has to fit its schema too.
 func (d *Driver[S]) When(command string, payload any) *Result[S] {
 	d.t.Helper()
 	d.commands++
-	if code := d.refusal(command); code != "" {
-		r := &Result[S]{driver: d, t: d.t, name: command}
-		r.output.Rejected, r.output.Reject.Code = true, []byte(code)
-		return r
+	if code, why := d.refusal(command, payload); code != "" {
+		return d.refused(command, code, why)
 	}
 	id := d.commandID
 	if d.commandID = ""; id == "" {
@@ -182,17 +185,29 @@ func (d *Driver[S]) When(command string, payload any) *Result[S] {
 	return r
 }
 
+// refused is what the host answers without a call of the entity.
+func (d *Driver[S]) refused(name, code, why string) *Result[S] {
+	r := &Result[S]{driver: d, t: d.t, name: name}
+	r.output.Rejected, r.output.Reject.Code, r.output.Reject.Message = true, []byte(code), []byte(why)
+	return r
+}
+
 // refusal is the code with which the host refuses a command without a call of
-// the entity, or empty.
-func (d *Driver[S]) refusal(command string) string {
+// the entity, and why; or empty.
+func (d *Driver[S]) refusal(command string, payload any) (code, why string) {
 	from := string(d.source.EntityType)
 	switch {
 	case d.source.Kind == abi.SourceClient && d.typ.IsInternal(command):
-		return CodeInternal
+		return CodeInternal, "the command is internal"
 	case d.source.Kind == abi.SourceEntity && !d.itself(from, string(d.source.EntityID)) && !d.typ.TakesFrom(from):
-		return CodeNotAccepted
+		return CodeNotAccepted, "the type takes no messages from the type that sent this one"
+	case d.source.Kind == abi.SourceTimer:
+		return "", "" // what a timer brings is the entity's own
 	}
-	return ""
+	if why = d.forms.refuses(d.forms.commands, command, d.encode(payload), d.source.Kind == abi.SourceEntity); why != "" {
+		return hostd.CodeInvalidPayload, why
+	}
+	return "", ""
 }
 
 func (d *Driver[S]) itself(entityType, id string) bool {
@@ -203,6 +218,15 @@ func (d *Driver[S]) itself(entityType, id string) bool {
 func (d *Driver[S]) settle(r *Result[S], before []byte) {
 	d.t.Helper()
 	after := d.snapshot(live)
+	if !r.output.Rejected {
+		for _, event := range r.output.Events {
+			wrote(d.t, "event "+string(event.Type), d.forms.occurred[string(event.Type)], event.Payload)
+		}
+		if len(r.output.Reply) > 0 {
+			wrote(d.t, "the reply of "+r.name, d.forms.replies[r.name], r.output.Reply)
+		}
+		wrote(d.t, "the state after "+r.name, d.forms.state, after)
+	}
 	switch {
 	case r.output.Rejected && len(r.output.Events) > 0:
 		d.reload(live) // as a host does: the entity has evolved by events that are not stored
@@ -248,10 +272,16 @@ func (d *Driver[S]) compare(name string, after []byte) {
 // Query asks a query. The payload is as for When.
 func (d *Driver[S]) Query(query string, payload any) *Result[S] {
 	d.t.Helper()
+	if why := d.forms.refuses(d.forms.queries, query, d.encode(payload), false); why != "" {
+		return d.refused(query, hostd.CodeInvalidPayload, why)
+	}
 	before := d.snapshot(live)
 	r := d.result(query, d.guest.Query(live, append(d.request(query, payload), d.principal...)), abi.QueryOnly)
 	if after := d.snapshot(live); !bytes.Equal(before, after) {
 		d.t.Errorf("query %s changed the state\nfrom %s\nto   %s", query, before, after)
+	}
+	if !r.output.Rejected && len(r.output.Reply) > 0 {
+		wrote(d.t, "the reply of "+query, d.forms.answers[query], r.output.Reply)
 	}
 	return r
 }

@@ -42,6 +42,7 @@ type World struct {
 type name struct{ Type, ID string }
 
 type worldType struct {
+	forms    *forms
 	index    int32
 	durable  bool
 	commands map[string]bool // that there are
@@ -104,12 +105,14 @@ func NewWorld(t testing.TB, seed uint64, types ...hostd.Registration) *World {
 	if err := json.Unmarshal(w.guest.Describe(), &manifest); err != nil {
 		t.Fatal(err)
 	}
+	compiled := formsOf(t, w.guest)
 	for i, typ := range manifest.EntityTypes {
 		known := worldType{index: int32(i), durable: typ.Kind == "durable-state", commands: make(map[string]bool), internal: make(map[string]bool), sends: typ.Sends, accepts: typ.AcceptsFrom}
 		for _, c := range typ.Commands {
 			known.commands[c.Name] = true
 			known.internal[c.Name] = c.Internal
 		}
+		known.forms = compiled[typ.Name]
 		w.types[typ.Name] = known
 	}
 	return w
@@ -134,7 +137,11 @@ func (w *World) Command(entityType, id, command string, payload any) Outcome {
 	if w.types[entityType].internal[command] {
 		return Outcome{Rejected: true, Code: CodeInternal, Message: "the command is internal"}
 	}
-	return w.run(name{entityType, id}, command, w.encode(payload), abi.Source{Kind: abi.SourceClient})
+	text := w.encode(payload)
+	if why := w.types[entityType].forms.refuses(w.types[entityType].forms.commands, command, text, false); why != "" {
+		return Outcome{Rejected: true, Code: hostd.CodeInvalidPayload, Message: why}
+	}
+	return w.run(name{entityType, id}, command, text, abi.Source{Kind: abi.SourceClient})
 }
 
 // Query asks a query.
@@ -214,6 +221,10 @@ func (w *World) deliver(s *Sent) {
 	}
 	if !typ.commands[s.Command] {
 		w.answer(s, to, Outcome{Rejected: true, Code: "not_found", Message: "the entity type has no such command"})
+		return
+	}
+	if why := typ.forms.refuses(typ.forms.commands, s.Command, s.Payload, true); why != "" {
+		w.answer(s, to, Outcome{Rejected: true, Code: hostd.CodeInvalidPayload, Message: why})
 		return
 	}
 	w.answer(s, to, w.run(to, s.Command, s.Payload,

@@ -31,7 +31,8 @@ func (t *Type) RefusesCommand(r *request.Request) error {
 	if !t.HasCommand(r.Name) {
 		return misspelt(request.ErrUnknownCommand, r.Name, t.Commands, t.Internal)
 	}
-	return t.Forms.refuses(t.Forms.Commands[r.Name], r.Payload)
+	// Another module has written a message, which may be newer than this one.
+	return t.Forms.refuses(t.Forms.Commands[r.Name], r.Payload, r.Delivery != nil)
 }
 
 // RefusesQuery says why the type does not answer a query.
@@ -39,14 +40,24 @@ func (t *Type) RefusesQuery(r *request.Request) error {
 	if !t.HasQuery(r.Name) {
 		return misspelt(request.ErrUnknownQuery, r.Name, t.Queries, nil)
 	}
-	return t.Forms.refuses(t.Forms.Queries[r.Name], r.Payload)
+	return t.Forms.refuses(t.Forms.Queries[r.Name], r.Payload, false)
 }
 
-func (f *Forms) refuses(s *schema.Schema, payload []byte) error {
+// none is what a payload of no bytes stands for: that of a message may be.
+var none = []byte("null")
+
+func (f *Forms) refuses(s *schema.Schema, payload []byte, open bool) error {
 	if s == nil || f.Checked != nil && !f.Checked() {
 		return nil
 	}
-	violations := s.Check(payload)
+	if len(payload) == 0 {
+		payload = none
+	}
+	check := s.Check
+	if open {
+		check = s.CheckOpen
+	}
+	violations := check(payload)
 	if violations == nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -77,7 +78,7 @@ func TestErrors(t *testing.T) {
 		{"message over the limit", command("counter", "a", "add", `"`+strings.Repeat("x", 1<<20)+`"`), connect.CodeInvalidArgument, "1048576"},
 
 		{"rejection", command("account", "a", "withdraw", `{"amount":1}`), connect.CodeFailedPrecondition, "insufficient_funds"},
-		{"payload that the handler cannot read", command("counter", "a", "add", `{"amount":"x"}`), connect.CodeFailedPrecondition, "number"},
+		{"payload that does not fit", command("counter", "a", "add", `{"amount":"x"}`), connect.CodeInvalidArgument, "amount: is not a number"},
 		{"sequence too low", changed(func(r *entityv1.SendRequest) { r.ExpectedSequence = proto.Uint64(0) }), connect.CodeFailedPrecondition, "sequence 1"},
 		{"sequence too high", changed(func(r *entityv1.SendRequest) { r.ExpectedSequence = proto.Uint64(2) }), connect.CodeFailedPrecondition, "sequence 1"},
 
@@ -111,10 +112,10 @@ func TestErrors(t *testing.T) {
 func wantDetail(t *testing.T, r refusal, err error) {
 	t.Helper()
 	want := map[string]proto.Message{
-		"rejection":                            &entityv1.Rejection{Code: "insufficient_funds", Message: "the balance is smaller than the amount"},
-		"payload that the handler cannot read": &entityv1.Rejection{Code: "invalid_payload", Message: "json: expected a number at byte 11"},
-		"sequence too low":                     &entityv1.SequenceMismatch{Actual: 1},
-		"sequence too high":                    &entityv1.SequenceMismatch{Actual: 1},
+		"rejection":                 &entityv1.Rejection{Code: "insufficient_funds", Message: "the balance is smaller than the amount"},
+		"payload that does not fit": &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "amount", Description: "is not a number of 64 bits in digits"}}},
+		"sequence too low":          &entityv1.SequenceMismatch{Actual: 1},
+		"sequence too high":         &entityv1.SequenceMismatch{Actual: 1},
 	}[r.name]
 	var e *connect.Error
 	if !asError(err, &e) {

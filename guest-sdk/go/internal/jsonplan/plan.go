@@ -121,6 +121,7 @@ type field struct {
 	offset    uintptr
 	node      *node
 	omitEmpty bool
+	tag       tag
 }
 
 // scanFields is the number of fields up to which a name is found by comparing.
@@ -288,7 +289,11 @@ func (b *builder) add(n *node, f reflect.StructField, name, options, path string
 	if err != nil {
 		return err
 	}
+	about, fault := parseTag(f.Tag.Get("hostd"))
+	if fault != "" {
+		return &TypeError{path, fault}
+	}
 	key := string(appendString(nil, name)) + ":"
-	n.fields = append(n.fields, field{name: name, key: key, offset: base + f.Offset, node: elem, omitEmpty: omitEmpty})
+	n.fields = append(n.fields, field{name: name, key: key, offset: base + f.Offset, node: elem, omitEmpty: omitEmpty, tag: about})
 	return nil
 }
