@@ -76,8 +76,12 @@ func (n *Node) openAudit(opts *rpc.Options) error {
 	if path == "" {
 		path = filepath.Join(n.cfg.DataDir, datadir.AuditDir, "audit.log")
 	}
+	signer, err := audit.OpenSigner(filepath.Join(n.cfg.DataDir, datadir.AuditDir, "key"))
+	if err != nil {
+		return err
+	}
 	log, err := audit.Open(audit.Options{
-		Path: path, Node: string(n.cfg.NodeID), Now: n.around.Wall, Logger: n.logger, Registerer: n.metrics.registry,
+		Path: path, Signer: signer, HideIDs: n.cfg.AuditHashIDs, Node: string(n.cfg.NodeID), Now: n.around.Wall, Logger: n.logger, Registerer: n.metrics.registry,
 	})
 	if err != nil {
 		return err

@@ -15,14 +15,14 @@ import (
 )
 
 func newAudit(std cli.Stdio) *cobra.Command {
-	return cli.Group("audit", "Check the account that nodes keep of their callers", newAuditVerify(std))
+	return cli.Group("audit", "Check the account that nodes keep of their callers", newAuditVerify(std), newAuditID(std))
 }
 
 func newAuditVerify(std cli.Stdio) *cobra.Command {
-	var head string
+	var head, key string
 	var out *cli.Output
 	c := cli.Leaf("verify FILE", "Check that no line of an audit log was changed or taken out", 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
-		report, err := audit.Verify(args[0], head)
+		report, err := audit.Verify(args[0], head, key)
 		var fault *audit.Fault
 		switch {
 		case errors.As(err, &fault):
@@ -40,13 +40,34 @@ func newAuditVerify(std cli.Stdio) *cobra.Command {
 			if report.Torn > 0 || report.Lost > 0 {
 				fmt.Fprintf(w, "%d lines were cut by a crash or a full disk, and %d could not be written\n", report.Torn, report.Lost)
 			}
+			if report.Checkpoints > 0 {
+				fmt.Fprintf(w, "%d checkpoints, the last of %s, with %d lines behind it\nkey %s\n", report.Checkpoints, report.Signed.Format(time.RFC3339), report.Unsigned, report.Key)
+			}
 			fmt.Fprintf(w, "head %s\n", report.Head)
 		})
 	})
 	out = cli.AddOutput(c, std)
 	c.Flags().StringVar(&head, "head", "", "`hash` that an earlier run printed as the head; its line must be there still")
+	c.Flags().StringVar(&key, "key", "", "`key` that an earlier run printed; all checkpoints must be signed with it, and none be missing between lines")
 	c.Long = "Reads an audit log, its rotated files first, and checks that each line names the one before it by its SHA-256. " +
 		"It changes nothing, and the node may run meanwhile. Who can write the file can make a new chain: " +
-		"keep the head that is printed elsewhere, and give it to the next run with --head."
+		"keep the head and the key that are printed elsewhere, and give them to the next run with --head and --key."
+	return c
+}
+
+func newAuditID(std cli.Stdio) *cobra.Command {
+	var file string
+	c := cli.Leaf("id TYPE ID --key-file FILE", "Print what stands for an entity's id in a log with audit-hash-ids", 2, 2, func(_ context.Context, _ *cobra.Command, args []string) error {
+		if _, err := os.Stat(file); err != nil {
+			return cli.Hint(err, "Give the key of the node's log, audit/key in its data directory.")
+		}
+		signer, err := audit.OpenSigner(file)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(std.Out, signer.HideID(args[0], args[1]))
+		return nil
+	})
+	c.Flags().StringVar(&file, "key-file", "", "`file` audit/key of the node's data directory")
 	return c
 }

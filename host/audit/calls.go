@@ -374,4 +374,7 @@ func (e *Entry) about(m proto.Message) {
 		}
 	}
 	e.Target = pairs(m, targets)
+	if f := fields.ByName("id_prefix"); f != nil {
+		e.prefix = r.Get(f).String()
+	}
 }

@@ -37,6 +37,8 @@ type Entry struct {
 	Reason    string    `json:"reason,omitempty"`  // of a credential that was refused
 	Policy    uint64    `json:"policy,omitempty"`  // revision of the roles that decided; 0 where none did
 	Left      uint64    `json:"leftOut,omitempty"` // refusals of this caller before this one, without lines
+
+	prefix string // of ids, as it stands in Target
 }
 
 // line is an entry as it is written. Prev is the last member of every line.
@@ -47,8 +49,9 @@ type line struct {
 	// Lost are lines that could not be written before this one.
 	Lost uint64 `json:"lost,omitempty"`
 	// Torn: the line before was not written to its end.
-	Torn bool   `json:"torn,omitempty"`
-	Prev string `json:"prev"`
+	Torn       bool        `json:"torn,omitempty"`
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // of StageCheckpoint
+	Prev       string      `json:"prev"`
 }
 
 // Bounds of a line.

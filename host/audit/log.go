@@ -34,6 +34,10 @@ type Options struct {
 	// number of those that stay beside it (10).
 	MaxBytes int64
 	Keep     int
+	// Signer signs checkpoints; nil: there are none.
+	Signer *Signer
+	// HideIDs has entity ids written as what the signer makes of them.
+	HideIDs bool
 	// Now is the clock of the lines; nil is time.Now.
 	Now func() time.Time
 	// Logger gets what operators should see; nil discards it.
@@ -61,13 +65,16 @@ type Log struct {
 	// Of Run.
 	file   *file // nil: to be opened
 	failed time.Time
-	told   bool // of a failure, since the last success
+	told   bool      // of a failure, since the last success
+	signed time.Time // the newest checkpoint of this start
+	bare   bool      // lines came after it
 }
 
 // queued is a line that waits. written is nil where nobody waits for it.
 type queued struct {
-	line    line
-	written chan<- error
+	line       line
+	written    chan<- error
+	checkpoint bool // to be signed when its place is known
 }
 
 // Open makes a log and opens its file. Run must be called then.
@@ -125,6 +132,9 @@ func (l *Log) Write(ctx context.Context, e Entry) error {
 }
 
 func (l *Log) enqueue(e Entry, written chan<- error) bool {
+	if l.opts.HideIDs {
+		l.opts.Signer.hide(&e)
+	}
 	e.cut()
 	select {
 	case l.queue <- &queued{line: line{Time: l.opts.Now().UTC(), Node: l.opts.Node, Entry: e}, written: written}:
@@ -143,10 +153,16 @@ func (l *Log) lose(n int) {
 func (l *Log) Run(ctx context.Context) {
 	defer close(l.closed)
 	defer l.close()
+	defer l.sign(0)
+	l.sign(0)
+	look := time.NewTicker(checkpointSlack)
+	defer look.Stop()
 	for {
 		select {
 		case q := <-l.queue:
 			l.write(l.batch(q))
+		case <-look.C:
+			l.sign(CheckpointEvery)
 		case <-ctx.Done():
 			for {
 				select {
@@ -159,6 +175,18 @@ func (l *Log) Run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// sign writes a checkpoint where there are lines behind the one before, which
+// is that old. The first of a start signs whatever the file holds.
+func (l *Log) sign(age time.Duration) {
+	if l.opts.Signer != nil && (l.bare || l.signed.IsZero()) && l.opts.Now().Sub(l.signed) >= age {
+		l.write([]*queued{l.checkpoint()})
+	}
+}
+
+func (l *Log) checkpoint() *queued {
+	return &queued{line: line{Time: l.opts.Now().UTC(), Node: l.opts.Node, Entry: Entry{Stage: StageCheckpoint}}, checkpoint: true}
 }
 
 // batch takes what else waits.
@@ -177,19 +205,29 @@ func (l *Log) batch(first *queued) []*queued {
 
 // write writes a batch, and tells those that wait.
 func (l *Log) write(batch []*queued) {
+	if l.opts.Signer != nil && !batch[0].checkpoint && l.opts.Now().Sub(l.signed) >= CheckpointEvery {
+		batch = append([]*queued{l.checkpoint()}, batch...)
+	}
 	awaited := 0
 	for _, q := range batch {
-		if q.written != nil {
+		if q.written != nil || q.checkpoint {
 			awaited++
 		}
 	}
 	err := l.append(batch, awaited > 0)
 	if err != nil {
+		if batch[0].checkpoint { // which is made again
+			batch = batch[1:]
+		}
 		l.lose(len(batch))
 		l.fail(err)
 	} else {
 		l.metrics.lines.Add(float64(len(batch)))
 		l.told = false
+		if batch[0].checkpoint {
+			l.signed, l.bare = batch[0].line.Time, false
+		}
+		l.bare = l.bare || len(batch) > 1 || !batch[0].checkpoint
 	}
 	for _, q := range batch {
 		if q.written != nil {
@@ -260,6 +298,9 @@ func (l *Log) render(batch []*queued, lost uint64) ([]byte, error) {
 	prev, torn := l.file.prev, l.file.torn
 	for _, q := range batch {
 		q.line.Prev, q.line.Torn, q.line.Lost = prev, torn, lost
+		if q.checkpoint {
+			l.opts.Signer.sign(&q.line)
+		}
 		text, err := q.line.render()
 		if err != nil {
 			return nil, err

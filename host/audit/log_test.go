@@ -46,7 +46,7 @@ func logPath(t *testing.T) string { return filepath.Join(t.TempDir(), "audit", "
 
 func verified(t *testing.T, path string, lines uint64) Report {
 	t.Helper()
-	r, err := Verify(path, "")
+	r, err := Verify(path, "", "")
 	if err != nil || r.Lines != lines {
 		t.Fatalf("%+v, %v; want %d lines", r, err, lines)
 	}
@@ -66,7 +66,7 @@ func TestChainGoesOn(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for _, h := range heads {
-		if _, err := Verify(o.Path, h); err != nil {
+		if _, err := Verify(o.Path, h, ""); err != nil {
 			t.Errorf("head %s: %v", h, err)
 		}
 	}
@@ -79,10 +79,10 @@ func TestChainGoesOn(t *testing.T) {
 	if err := os.Remove(Rotated(o.Path, 4)); err != nil { // of when 50 stayed
 		t.Fatal(err)
 	}
-	if r, err := Verify(o.Path, ""); err != nil || r.Files != 4 || r.From == "" {
+	if r, err := Verify(o.Path, "", ""); err != nil || r.Files != 4 || r.From == "" {
 		t.Errorf("after rotation: %+v, %v", r, err)
 	}
-	if _, err := Verify(o.Path, heads[0]); err == nil {
+	if _, err := Verify(o.Path, heads[0], ""); err == nil {
 		t.Error("a head that is gone is found")
 	}
 }
@@ -111,7 +111,7 @@ func TestChangesAreFound(t *testing.T) {
 				t.Fatal(err)
 			}
 			var fault *Fault
-			_, err := Verify(path, head)
+			_, err := Verify(path, head, "")
 			if !errors.As(err, &fault) {
 				t.Errorf("line %d %s: %v", i, name, err)
 			}
@@ -120,10 +120,10 @@ func TestChangesAreFound(t *testing.T) {
 	if err := os.WriteFile(path, bytes.Join(lines[:20], nil), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Verify(path, ""); err != nil {
+	if _, err := Verify(path, "", ""); err != nil {
 		t.Errorf("cut at a line: %v", err)
 	}
-	if _, err := Verify(path, head); err == nil {
+	if _, err := Verify(path, head, ""); err == nil {
 		t.Error("a kept head does not find that the end was cut off")
 	}
 }
@@ -141,11 +141,11 @@ func TestTornLinesAreTold(t *testing.T) {
 		if err := os.WriteFile(path, good[:cut], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := Verify(path, ""); err != nil || r.Torn != 1 {
+		if r, err := Verify(path, "", ""); err != nil || r.Torn != 1 {
 			t.Fatalf("cut at %d: %+v, %v", cut, r, err)
 		}
 		written(t, Options{Path: path, Node: "n1"}, 2)
-		r, err := Verify(path, "")
+		r, err := Verify(path, "", "")
 		whole := cut == len(good)-1 // but for its newline
 		if err != nil || r.Lines != 5 || (r.Torn == 0) != whole {
 			t.Fatalf("cut at %d, then two lines: %+v, %v", cut, r, err)
@@ -186,7 +186,7 @@ func TestLostLinesAreCounted(t *testing.T) {
 	if err := l.Write(t.Context(), Entry{}); !errors.Is(err, errClosed) {
 		t.Errorf("after the end: %v", err)
 	}
-	r, err := Verify(path, "")
+	r, err := Verify(path, "", "")
 	if err != nil || r.Lines+r.Lost != 8 || r.Lost < 5 || r.Torn != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -207,7 +207,7 @@ func TestQueueIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	l.Run(ctx)
-	if r, err := Verify(l.opts.Path, ""); err != nil || r.Lines != maxQueued || r.Lost != 10 {
+	if r, err := Verify(l.opts.Path, "", ""); err != nil || r.Lines != maxQueued || r.Lost != 10 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

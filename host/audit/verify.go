@@ -2,6 +2,8 @@ package audit
 
 import (
 	"bufio"
+	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,6 +30,12 @@ type Report struct {
 	// changed.
 	From string `json:"from"`
 	Head string `json:"head"`
+	// Key signed the checkpoints, which are so many; empty where there are none.
+	// Signed is when the newest one was made, Unsigned are the lines behind it.
+	Key         string    `json:"key"`
+	Checkpoints uint64    `json:"checkpoints"`
+	Signed      time.Time `json:"signed"`
+	Unsigned    uint64    `json:"unsigned"`
 }
 
 // Fault is where a log does not hold.
@@ -58,11 +66,13 @@ func Files(path string) ([]string, error) {
 }
 
 // Verify reads the files of a log, the oldest first, and checks that each line
-// names the one before it. With a head that was kept, its line must be among
-// them. A node may write meanwhile: its last line may be torn. The error is a
-// *Fault, or that of the disk; the report says what was read until then.
-func Verify(path, head string) (Report, error) {
-	v := verifier{head: head}
+// names the one before it, and that checkpoints are signed by one key. With a
+// head that was kept, its line must be among them; with a key it must be the
+// one, and no line stays without a checkpoint for long. A node may write
+// meanwhile: its last line may be torn. The error is a *Fault, or that of the
+// disk; the report says what was read until then.
+func Verify(path, head, key string) (Report, error) {
+	v := verifier{head: head, key: key}
 	files, err := Files(path)
 	if err != nil {
 		return v.report, err
@@ -75,12 +85,16 @@ func Verify(path, head string) (Report, error) {
 	if head != "" && !v.found {
 		return v.report, &Fault{File: path, Line: 1, Text: fmt.Sprintf("no line has the hash %.128q: lines up to it were taken out or changed", head)}
 	}
+	if key != "" && v.report.Checkpoints == 0 {
+		return v.report, &Fault{File: path, Line: 1, Text: "no line is a checkpoint of the key"}
+	}
 	return v.report, nil
 }
 
 type verifier struct {
 	report Report
 	head   string
+	key    string // that of all checkpoints; empty is that of the first
 	found  bool
 	torn   bool // the last line was not whole
 }
@@ -132,6 +146,9 @@ func (v *verifier) line(text []byte) (fault string) {
 	case !whole && v.torn:
 		return "is no line of a log, and neither is the one before it"
 	}
+	if fault := v.checkpoint(&l, whole); fault != "" {
+		return fault
+	}
 	r.Lines++
 	if whole {
 		r.Last = l.Time
@@ -141,5 +158,30 @@ func (v *verifier) line(text []byte) (fault string) {
 	}
 	v.torn, r.Head = !whole, hash
 	v.found = v.found || hash == v.head
+	return ""
+}
+
+// checkpoint checks that a line is signed if it says so, and that lines before
+// it are where they have been for long.
+func (v *verifier) checkpoint(l *line, whole bool) (fault string) {
+	r := &v.report
+	if !whole || l.Checkpoint == nil {
+		r.Unsigned++
+		if v.key != "" && r.Checkpoints > 0 && whole && l.Time.Sub(r.Signed) > CheckpointEvery+checkpointSlack {
+			return "comes with no checkpoint since " + r.Signed.Format(time.RFC3339) + ": those between were taken out"
+		}
+		return ""
+	}
+	key := base64.StdEncoding.EncodeToString(l.Checkpoint.Key)
+	switch {
+	case v.key == "" && r.Key == "":
+	case key != cmp.Or(v.key, r.Key):
+		return "is a checkpoint of another key"
+	}
+	if !l.holds() {
+		return "is a checkpoint with another's signature: it was changed, or lines before it were"
+	}
+	r.Key, r.Signed, r.Unsigned = key, l.Time, 0
+	r.Checkpoints++
 	return ""
 }

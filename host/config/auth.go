@@ -84,6 +84,9 @@ func (c *Config) checkAudit(fault func(key, format string, args ...any)) {
 		if c.AuditFile != "" {
 			fault("audit-file", "is given, but audit is off: nothing is written; set audit to changes or all")
 		}
+		if c.AuditHashIDs {
+			fault("audit-hash-ids", "is given, but audit is off: nothing is written; set audit to changes or all")
+		}
 	default:
 		fault("audit", "is %q, must be %s, %s or %s", level, AuditOff, AuditChanges, AuditAll)
 	}

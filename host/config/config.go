@@ -104,6 +104,7 @@ type Config struct {
 	Audit           Audit
 	AuditFile       string
 	AuditFailure    AuditFailure
+	AuditHashIDs    bool
 
 	ModuleTrustFile  string
 	ModuleSignatures ModuleSignatures

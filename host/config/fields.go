@@ -69,6 +69,7 @@ func (c *Config) Fields() []Field {
 		text("audit", "which calls have a line in the audit log, `mode` off, changes (and what is refused) or all; changes where auth is not none, and off otherwise, unless it is given", &c.Audit),
 		text("audit-file", "`file` of the audit log; audit/audit.log in data-dir unless it is given", &c.AuditFile),
 		text("audit-failure", "what a change comes to that has no line in the audit log, `mode` deny-changes or continue", &c.AuditFailure),
+		boolean("audit-hash-ids", "write entity ids to the audit log as what the node's key makes of them", &c.AuditHashIDs),
 		text("module-trust-file", "`file` with the public keys whose signatures of modules count, a line for each, read again when it changes", &c.ModuleTrustFile),
 		text("module-signatures", "what becomes of modules that none of these has signed, `mode` off (nothing), warn or require (they are neither taken nor served)", &c.ModuleSignatures),
 
