@@ -63,6 +63,9 @@ const (
 	LevelRoles = Level2
 	// LevelSignatures: the metadata keeps the signatures of modules.
 	LevelSignatures = Level2
+	// LevelRemoveModule: modules are removed from the metadata, and those of a
+	// cluster and of an uploader are bounded.
+	LevelRemoveModule = Level2
 	// LevelInternal: the cluster takes modules whose manifests mark commands
 	// internal. Earlier releases pass the mark over.
 	LevelInternal = Level2

@@ -42,6 +42,16 @@ func UploadSigned(ctx context.Context, c *Client, wasm, signature []byte, activa
 	return Uploaded{Digest: res.GetDigest(), EntityTypes: res.GetEntityTypes()}, nil
 }
 
+// RemoveModule has the cluster forget a module. One that serves a type, or that
+// a rollback may come back to, is failed_precondition.
+func RemoveModule(ctx context.Context, c *Client, digest string) error {
+	_, err := call(ctx, c, c.opts.Timeout, &modulev1.RemoveRequest{Digest: digest},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.RemoveRequest]) (*connect.Response[modulev1.RemoveResponse], error) {
+			return n.modules.Remove(ctx, r)
+		})
+	return err
+}
+
 // Activate makes a module serve an entity type. It returns the number of the
 // change once every node that is up serves it.
 func (c *Client) Activate(ctx context.Context, entityType, digest string) (revision uint64, err error) {

@@ -19,7 +19,7 @@ import (
 func newModule(std cli.Stdio) *cobra.Command {
 	return cli.Group("module", "Upload modules and choose which one serves an entity type",
 		newModulePush(std), newModuleList(std), newModuleDescribe(std), newModuleActivate(std), newModuleRollback(std),
-		newModuleVerify(std), newModuleCheck(std), modules.NewKeygen(std), modules.NewSign(std))
+		newModuleVerify(std), newModuleCheck(std), newModuleRemove(std), modules.NewKeygen(std), modules.NewSign(std))
 }
 
 // pushed is a module that was uploaded.
@@ -143,6 +143,18 @@ func signedText(m *modulev1.Module) string {
 		return cli.Clean(strings.ToLower(strings.TrimPrefix(fault, "SIGNATURE_")))
 	}
 	return cli.Clean(m.GetSignedBy())
+}
+
+func newModuleRemove(std cli.Stdio) *cobra.Command {
+	c := cli.Order(std, "rm DIGEST", "Remove a module that nothing needs", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		digest, err := fullDigest(ctx, s.Client, args[0])
+		if err != nil {
+			return "", err
+		}
+		return digest + " is removed", client.RemoveModule(ctx, s.Client, digest)
+	})
+	c.Long = "Has the cluster forget a module that serves no type and that no rollback may come back to. The nodes delete its bytes in the hours after."
+	return c
 }
 
 type moduleList struct {

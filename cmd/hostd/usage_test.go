@@ -14,7 +14,7 @@ import (
 func TestEveryCommandExists(t *testing.T) {
 	for _, path := range []string{
 		"version", "dev", "demo", "serve", "bench", "verify", "recover",
-		"module push", "module ls", "module describe", "module activate", "module rollback", "module verify", "module check", "module keygen", "module sign",
+		"module push", "module ls", "module describe", "module activate", "module rollback", "module verify", "module check", "module rm", "module keygen", "module sign",
 		"entity send", "entity query", "entity events", "entity get", "entity state", "entity ls", "entity hot", "entity tail",
 		"entity deadletters ls", "entity deadletters retry", "entity deadletters discard",
 		"cluster init", "cluster status", "cluster watch", "cluster rebalance", "cluster set", "shard ls", "shard move", "node ls", "node drain", "node resume", "node leave", "node down",

@@ -28,6 +28,7 @@ type backfill struct {
 	here    func(journal.Digest) bool // whole; it reads the module
 	fetch   func(context.Context, journal.Digest) error
 	full    func() bool // the disk is
+	sweep   func(ctx context.Context) (removed []journal.Digest)
 
 	seen    map[journal.Digest]bool // here since the start
 	missing map[journal.Digest]missing
@@ -55,6 +56,7 @@ func (d *Distribution) run(ctx context.Context) {
 		},
 		full: d.full,
 	}
+	missing.sweep = d.sweep
 	missing.run(ctx)
 }
 
@@ -65,6 +67,9 @@ func (b *backfill) run(ctx context.Context) {
 	for {
 		select {
 		case <-every.C:
+			for _, digest := range b.sweep(ctx) {
+				delete(b.seen, digest)
+			}
 			b.pass(ctx)
 		case <-ctx.Done():
 			return

@@ -40,7 +40,8 @@ func TestModuleCopies(t *testing.T) {
 				}
 				return nil
 			},
-			full: full.Load,
+			full:  full.Load,
+			sweep: func(context.Context) []journal.Digest { return nil },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

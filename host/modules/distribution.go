@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/peer"
@@ -31,9 +32,11 @@ type Distribution struct {
 	files  *registry.Registry // of this node
 	trust  *signing.Trust     // whose signatures count here
 	// catchUp waits for the metadata that is committed by now.
-	catchUp func(context.Context) error
-	full    func() bool // the disk is: no copy is made
-	logger  *slog.Logger
+	catchUp      func(context.Context) error
+	full         func() bool                  // the disk is: no copy is made
+	now          func() time.Time             // by which files are old
+	unknownSince map[journal.Digest]time.Time // of files, as sweep saw it
+	logger       *slog.Logger
 }
 
 // Spread stores a module that is here on other nodes, and returns when a

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -48,6 +49,9 @@ func (s *Service) replace(ctx context.Context, m *engine.Module, a rpc.Activatio
 func refused(err error) error {
 	if errors.Is(err, meta.ErrShardKey) || errors.Is(err, meta.ErrConflict) {
 		return &rpc.RefusedError{Reason: err.Error()}
+	}
+	if errors.Is(err, meta.ErrUnknownModule) {
+		return request.ErrUnknownModule // it was removed meanwhile
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/engine"
@@ -42,7 +43,7 @@ type Modules struct {
 func New(o Options) *Modules {
 	m := &Modules{Settings: newSettings(), Keys: newShardKeys(o.Shards, o.Metadata.View)}
 	m.Distribution = &Distribution{
-		self: o.Self, view: o.Metadata.View, others: o.Others, peers: o.Peers, files: o.Files, trust: o.Trust, catchUp: o.Metadata.CatchUp, full: o.ReadOnly, logger: o.Logger,
+		self: o.Self, view: o.Metadata.View, others: o.Others, peers: o.Peers, files: o.Files, trust: o.Trust, catchUp: o.Metadata.CatchUp, full: o.ReadOnly, now: time.Now, logger: o.Logger,
 	}
 	m.Types = newTypes(o.Metadata, m.Keys, m.Settings, m.Distribution, o.Engine.Limits(), o.Logger)
 	m.Service = &Service{

@@ -77,6 +77,9 @@ func (s *Service) keep(ctx context.Context, u rpc.Upload) (rpc.Module, error) {
 		Digest: meta.Digest(digest), Size: int64(len(wasm)), Name: m.Manifest().Name, Version: m.Manifest().Version,
 		UploadedAt: time.Now().UnixNano(),
 	}
+	if s.metadata.View().Level() >= sharding.LevelRemoveModule {
+		mod.Uploader = u.By
+	}
 	for _, t := range m.Manifest().EntityTypes {
 		mod.EntityTypes = append(mod.EntityTypes, t.Name)
 		if t.ShardKey != (manifest.ShardKey{}) {
@@ -96,6 +99,9 @@ func (s *Service) keep(ctx context.Context, u rpc.Upload) (rpc.Module, error) {
 	if _, err := s.metadata.Do(ctx, meta.PutModule(mod)); err != nil {
 		if errors.Is(err, meta.ErrInvalid) {
 			return rpc.Module{}, &request.InvalidModuleError{Reason: err.Error()}
+		}
+		if errors.Is(err, meta.ErrQuota) {
+			err = &quotaError{err.Error()}
 		}
 		return rpc.Module{}, err
 	}

@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/journal"
@@ -74,6 +75,8 @@ type Registry struct {
 	engine *engine.Engine
 	limit  int64
 
+	files chan struct{} // one slot: orders that a file is kept, and that it is removed
+
 	mu       sync.Mutex
 	closed   bool
 	compiled map[journal.Digest]*compilation
@@ -87,7 +90,7 @@ const (
 // Open opens the directory, makes it when it is not there, and removes what an
 // interrupted Put left. Module files are not read.
 func Open(opts Options) (*Registry, error) {
-	r := &Registry{dir: opts.Dir, engine: opts.Engine, limit: opts.ModuleBytes, compiled: map[journal.Digest]*compilation{}}
+	r := &Registry{dir: opts.Dir, engine: opts.Engine, limit: opts.ModuleBytes, compiled: map[journal.Digest]*compilation{}, files: make(chan struct{}, 1)}
 	if r.limit == 0 {
 		r.limit = 16 << 20
 		if r.engine != nil {
@@ -123,13 +126,20 @@ func DigestOf(wasm []byte) journal.Digest { return sha256.Sum256(wasm) }
 
 // Put keeps a module and returns its digest once the bytes are on disk. stored
 // is false when they were there already. A file of that name with other bytes
-// is replaced. Put does not check that wasm is a module: compile it for that.
+// is replaced; one that is there is as new as if it were written now. Put does
+// not check that wasm is a module: compile it for that.
 func (r *Registry) Put(wasm []byte) (digest journal.Digest, stored bool, err error) {
 	digest = DigestOf(wasm)
 	if int64(len(wasm)) > r.limit {
 		return digest, false, fmt.Errorf("put module %s: %w: %d bytes, limit %d", digest, ErrTooLarge, len(wasm), r.limit)
 	}
+	r.files <- struct{}{}
+	defer func() { <-r.files }()
 	if _, err := r.Get(digest); err == nil {
+		now := time.Now()
+		if err := os.Chtimes(r.path(digest), now, now); err != nil {
+			return digest, false, fmt.Errorf("put module %s: %w", digest, err)
+		}
 		// Whoever wrote it may not have come to this yet.
 		if err := syncDir(r.dir); err != nil {
 			return digest, false, fmt.Errorf("put module %s: %w", digest, err)
@@ -230,6 +240,29 @@ func (r *Registry) Remove(digest journal.Digest) error {
 		return fmt.Errorf("remove module %s: %w", digest, err)
 	}
 	return nil
+}
+
+// RemoveOlder deletes the file of a module that was put last before a time, and
+// says whether it did. What is in memory of the module stays: see Release.
+func (r *Registry) RemoveOlder(digest journal.Digest, than time.Time) (removed bool, err error) {
+	r.files <- struct{}{}
+	defer func() { <-r.files }()
+	info, err := os.Stat(r.path(digest))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err == nil && !info.ModTime().Before(than):
+		return false, nil
+	case err == nil:
+		err = removeIfThere(r.path(digest))
+	}
+	if err == nil {
+		err = syncDir(r.dir)
+	}
+	if err != nil {
+		return false, fmt.Errorf("remove module %s: %w", digest, err)
+	}
+	return true, nil
 }
 
 func (r *Registry) path(digest journal.Digest) string {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hostd/hostd/journal"
 )
@@ -194,5 +195,33 @@ func TestRemove(t *testing.T) {
 		if err := r.Remove(digest); err != nil || r.Has(digest) {
 			t.Errorf("remove: %v, %v", err, r.Has(digest))
 		}
+	}
+}
+
+// TestRemoveOlder: a file is removed where nobody has put its module since.
+func TestRemoveOlder(t *testing.T) {
+	r := open(t, t.TempDir())
+	digest, _, err := r.Put([]byte("module"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-time.Hour)
+	if gone, err := r.RemoveOlder(digest, old); gone || err != nil {
+		t.Errorf("a new file: removed %v, %v", gone, err)
+	}
+	if err := os.Chtimes(r.path(digest), old, old); err != nil {
+		t.Fatal(err)
+	}
+	if _, stored, err := r.Put([]byte("module")); stored || err != nil {
+		t.Errorf("put again: stored %v, %v", stored, err)
+	}
+	if gone, err := r.RemoveOlder(digest, old.Add(time.Minute)); gone || err != nil || !r.Has(digest) {
+		t.Errorf("a file that was put again: removed %v, %v", gone, err)
+	}
+	if gone, err := r.RemoveOlder(digest, time.Now().Add(time.Minute)); !gone || err != nil || r.Has(digest) {
+		t.Errorf("an old file: removed %v, %v", gone, err)
+	}
+	if gone, err := r.RemoveOlder(digest, time.Now().Add(time.Minute)); gone || err != nil {
+		t.Errorf("no file: removed %v, %v", gone, err)
 	}
 }

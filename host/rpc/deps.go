@@ -223,6 +223,9 @@ type Modules interface {
 	// was decided before. It fails with request.ErrUnknownType where nothing
 	// serves the type.
 	Owner(ctx context.Context, entityType string) (string, error)
+	// Remove has a module forgotten, once allow has nothing against it for the
+	// types that it has. It is a *RefusedError where something needs the module.
+	Remove(ctx context.Context, digest journal.Digest, allow func(ctx context.Context, entityTypes []string) error) error
 	// SetOwner gives a type another owner, or none, once allow has nothing
 	// against it.
 	SetOwner(ctx context.Context, entityType, owner string, allow func(ctx context.Context, was string) error) error
@@ -255,6 +258,7 @@ type TakeBack struct {
 type Upload struct {
 	Wasm      []byte
 	Signature []byte // of the module; empty is none
+	By        string // the subject that uploads it; empty: nobody is asked
 }
 
 // Rollback is what a rollback led to.

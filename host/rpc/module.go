@@ -13,6 +13,7 @@ import (
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
@@ -90,21 +91,13 @@ func (s *moduleService) UploadStream(ctx context.Context, stream *connect.Client
 }
 
 func (s *moduleService) upload(ctx context.Context, u Upload, activate bool) (Module, error) {
+	u.By = uploader(ctx)
 	m, err := s.modules.Upload(ctx, u)
 	if err != nil || !activate {
 		return m, err
 	}
-	for _, t := range m.EntityTypes {
-		if s.owners.roles == nil {
-			break
-		}
-		err := s.owners.roles.Deploy(ctx, t)
-		if err == nil {
-			err = s.owners.check(ctx, t)
-		}
-		if err != nil {
-			return m, fmt.Errorf("the module is stored, and activated for none of its types: %w", err)
-		}
+	if err := s.mayDeploy(ctx, m.EntityTypes); err != nil {
+		return m, fmt.Errorf("the module is stored, and activated for none of its types: %w", err)
 	}
 	for _, t := range m.EntityTypes {
 		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, Stored: s.stored.of(t), Allow: s.owners.allow()}); err != nil {
@@ -112,6 +105,44 @@ func (s *moduleService) upload(ctx context.Context, u Upload, activate bool) (Mo
 		}
 	}
 	return m, nil
+}
+
+// uploader is the subject that uploads; empty where it is not known.
+func uploader(ctx context.Context) string {
+	p := authn.Of(ctx).Principal
+	if subject := string(p.Kind) + ":" + p.Name; access.CheckOwner(subject) == nil {
+		return subject
+	}
+	return ""
+}
+
+// Remove has a module forgotten.
+func (s *moduleService) Remove(ctx context.Context, r *connect.Request[modulev1.RemoveRequest]) (*connect.Response[modulev1.RemoveResponse], error) {
+	digest, err := parseDigest(r.Msg.GetDigest())
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	if err := s.modules.Remove(ctx, digest, s.mayDeploy); err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&modulev1.RemoveResponse{}), nil
+}
+
+// mayDeploy says whether the caller may deploy all of the types, and owns those
+// that are owned.
+func (s *moduleService) mayDeploy(ctx context.Context, entityTypes []string) error {
+	if s.owners.roles == nil {
+		return nil
+	}
+	for _, t := range entityTypes {
+		if err := s.owners.roles.Deploy(ctx, t); err != nil {
+			return err
+		}
+		if err := s.owners.check(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // List lists the stored modules.

@@ -80,6 +80,8 @@ func TestModules(t *testing.T) {
 		{"Activate", `{"entityType":"uploaded","digest":"` + unknown + `"}`, connect.CodeNotFound},
 		{"Activate", `{"entityType":"UP","digest":"` + unknown + `"}`, connect.CodeInvalidArgument},
 		{"Activate", `{"entityType":"other","digest":"` + two.Msg.GetDigest() + `"}`, connect.CodeInvalidArgument},
+		{"Remove", `{"digest":"xyz"}`, connect.CodeInvalidArgument},
+		{"Remove", `{"digest":"` + unknown + `"}`, connect.CodeNotFound},
 		{"Rollback", `{"entityType":"nothing"}`, connect.CodeNotFound},
 		{"Rollback", `{"entityType":"UP"}`, connect.CodeInvalidArgument},
 		{"Rollback", `{"entityType":"uploaded","revision":"3"}`, connect.CodeFailedPrecondition},

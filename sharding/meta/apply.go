@@ -32,6 +32,8 @@ func (t *transition) apply(body []byte) (Result, error) {
 		return t.place(c.Place)
 	case c.Op == opPutModule && c.Module != nil:
 		return Result{}, t.putModule(*c.Module)
+	case c.Op == opRemoveModule && c.Digest != nil:
+		return Result{}, t.removeModule(*c.Digest)
 	case c.Op == opBind && c.Digest != nil:
 		return t.bind(c)
 	case c.Op == opRollback:

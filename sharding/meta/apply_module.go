@@ -22,6 +22,9 @@ func (t *transition) putModule(m Module) error {
 	if len(t.view.modules) >= MaxModules {
 		return fmt.Errorf("%w: the cluster has %d modules already", ErrInvalid, MaxModules)
 	}
+	if err := t.roomForModule(m); err != nil {
+		return err
+	}
 	if m.Size <= 0 {
 		return fmt.Errorf("%w: a module of %d bytes", ErrInvalid, m.Size)
 	}

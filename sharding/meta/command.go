@@ -32,6 +32,8 @@ const (
 	opRaiseLevel    = "raise_level"   // from level 2 on, or to it
 	opRecoverShard  = "recover_shard" // from level 2 on
 
+	opRemoveModule = "remove_module" // from level 2 on
+
 	opPutRole           = "put_role" // this and those below from level 2 on
 	opDeleteRole        = "delete_role"
 	opPutRoleBinding    = "put_role_binding"
@@ -41,7 +43,7 @@ const (
 
 var operations = []string{
 	opCreateCluster, opPutMember, opPlace, opPutModule, opBind, opRollback, opPutSetting, opJoin,
-	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard,
+	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard, opRemoveModule,
 	opPutRole, opDeleteRole, opPutRoleBinding, opDeleteRoleBinding, opPutTypeOwner,
 }
 
@@ -215,6 +217,13 @@ func Place(on ...PlaceOn) []byte { return encode(command{Op: opPlace, Place: on}
 // that is known already is left as it is, but that a signature, from
 // sharding.LevelSignatures on, takes the place of the one that it has.
 func PutModule(m Module) []byte { return encode(command{Op: opPutModule, Module: &m}) }
+
+// RemoveModule makes the command that has a module forgotten, from
+// sharding.LevelRemoveModule on. One that serves a type, or that a rollback may
+// come back to, is ErrConflict; one that is not known is accepted.
+func RemoveModule(digest Digest) []byte {
+	return encode(command{Op: opRemoveModule, Digest: &digest})
+}
 
 // Bind makes the command that lets the module serve the entity type from a new
 // revision on. Binding what is bound already keeps its revision. at is in unix

@@ -243,6 +243,9 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.Owned(meta.Bind("account", digest(0xac), 14), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
 		meta.Owned(meta.RollbackOf("account", 4, 15), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
 		meta.PutModule(signed(module(0xab, "account"), 1)),
+		meta.PutModule(uploaded(0xad, "token:ci")),
+		meta.RemoveModule(digest(0xad)),
+		meta.RemoveModule(digest(0xab)),
 	} {
 		writes, result, err := s.Apply(uint64(i+1), body)
 		if err != nil {

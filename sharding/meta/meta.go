@@ -26,6 +26,9 @@ const (
 	MaxModules           = 4096
 	MaxTypesPerModule    = 64
 	MaxSignatureBytes    = 256
+	MaxModuleBytes       = 1 << 30 // of all modules; from sharding.LevelRemoveModule on
+	MaxUploaderModules   = 100     // of one uploader, likewise
+	maxUploaderBytes     = 512
 	MaxBindings          = 4096
 	MaxBindingHistory    = 32
 	MaxSettings          = 1024
@@ -64,6 +67,9 @@ var (
 	// replica that is gone, a change that would leave a shard without a quorum,
 	// a node that may not hold what it was given. Look again and decide anew.
 	ErrConflict = errors.New("metadata: the command does not fit the state")
+	// ErrQuota: the modules of the cluster, or of one uploader, are as many as
+	// they may be. Removing some makes room.
+	ErrQuota = errors.New("metadata: no room for another module")
 	// ErrPutDown: the start of the node that would join is one that an operator
 	// put down, or an earlier one. A new start of the node joins. It is an
 	// ErrConflict.
@@ -125,6 +131,9 @@ type Module struct {
 	// Signature is of who vouches for the module; from sharding.LevelSignatures
 	// on. Who that is nodes judge, each for itself.
 	Signature []byte `json:"signature,omitempty"`
+	// Uploader is the subject that uploaded the module first, where nodes ask who
+	// calls; from sharding.LevelRemoveModule on.
+	Uploader string `json:"uploader,omitempty"`
 }
 
 // Bound is one module serving an entity type, from a revision on.

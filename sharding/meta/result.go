@@ -45,6 +45,7 @@ var resultCodes = []struct {
 	{"conflict", ErrConflict},
 	{"shard_key", ErrShardKey},
 	{"level", ErrLevel},
+	{"quota", ErrQuota},
 	{"put_down", ErrPutDown}, // after that of ErrConflict, which it is too
 }
 

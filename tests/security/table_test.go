@@ -75,6 +75,7 @@ var table = map[string]rule{
 	"/hostd.module.v1.ModuleService/Activate":     forClients,
 	"/hostd.module.v1.ModuleService/Rollback":     forClients,
 	"/hostd.module.v1.ModuleService/SetOwner":     forClients,
+	"/hostd.module.v1.ModuleService/Remove":       forClients,
 	"/hostd.module.v1.ModuleService/Verify":       forClients,
 
 	"/hostd.cluster.v1.ClusterService/GetCluster":    forClients,

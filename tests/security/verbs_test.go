@@ -43,6 +43,7 @@ var procedureVerbs = map[string]string{
 	"/hostd.module.v1.ModuleService/Activate":     "deploy",
 	"/hostd.module.v1.ModuleService/Rollback":     "deploy",
 	"/hostd.module.v1.ModuleService/SetOwner":     "deploy",
+	"/hostd.module.v1.ModuleService/Remove":       "deploy",
 	"/hostd.module.v1.ModuleService/Verify":       "deploy",
 
 	"/hostd.cluster.v1.ClusterService/GetCluster":    "read",

@@ -84,6 +84,7 @@ var about = map[string]target{
 
 	modulev1connect.ModuleServiceUploadProcedure:       {later: true},
 	modulev1connect.ModuleServiceUploadStreamProcedure: {later: true},
+	modulev1connect.ModuleServiceRemoveProcedure:       {later: true},
 	modulev1connect.ModuleServiceGetProcedure:          {of: ofType},
 	modulev1connect.ModuleServiceActivateProcedure:     {of: ofType},
 	modulev1connect.ModuleServiceRollbackProcedure:     {of: ofType},

@@ -216,6 +216,30 @@ func (w roleModules) Owner(_ context.Context, entityType string) (string, error)
 	return w.owners[entityType], nil
 }
 
+// Remove removes a module that serves nothing.
+func (w roleModules) Remove(ctx context.Context, digest journal.Digest, allow func(context.Context, []string) error) error {
+	w.mu.Lock()
+	m, err := w.find(digest)
+	serves := false
+	for _, t := range w.types {
+		serves = serves || t.Module == digest
+	}
+	w.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := allow(ctx, m.EntityTypes); err != nil {
+		return err
+	}
+	if serves {
+		return &rpc.RefusedError{Reason: "the module serves an entity type"}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.modules = slices.DeleteFunc(w.modules, func(m stored) bool { return m.Digest == digest })
+	return nil
+}
+
 func (w roleModules) SetOwner(ctx context.Context, entityType, owner string, allow func(context.Context, string) error) error {
 	was, err := w.Owner(ctx, entityType)
 	if err != nil {

@@ -1104,6 +1104,89 @@ func (x *ActivateResponse) GetRevision() uint64 {
 	return 0
 }
 
+// RemoveRequest names a module.
+type RemoveRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// SHA-256 of its bytes in hex.
+	Digest        string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveRequest) Reset() {
+	*x = RemoveRequest{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveRequest) ProtoMessage() {}
+
+func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
+func (*RemoveRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RemoveRequest) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+// RemoveResponse says that the module is removed.
+type RemoveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveResponse) Reset() {
+	*x = RemoveResponse{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveResponse) ProtoMessage() {}
+
+func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
+func (*RemoveResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{17}
+}
+
 // RollbackRequest names an entity type.
 type RollbackRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1119,7 +1202,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1214,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1227,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RollbackRequest) GetEntityType() string {
@@ -1174,7 +1257,7 @@ type RollbackResponse struct {
 
 func (x *RollbackResponse) Reset() {
 	*x = RollbackResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1269,7 @@ func (x *RollbackResponse) String() string {
 func (*RollbackResponse) ProtoMessage() {}
 
 func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1282,7 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
 func (*RollbackResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{17}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RollbackResponse) GetDigest() string {
@@ -1229,7 +1312,7 @@ type SetOwnerRequest struct {
 
 func (x *SetOwnerRequest) Reset() {
 	*x = SetOwnerRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1241,7 +1324,7 @@ func (x *SetOwnerRequest) String() string {
 func (*SetOwnerRequest) ProtoMessage() {}
 
 func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1254,7 +1337,7 @@ func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerRequest.ProtoReflect.Descriptor instead.
 func (*SetOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SetOwnerRequest) GetEntityType() string {
@@ -1280,7 +1363,7 @@ type SetOwnerResponse struct {
 
 func (x *SetOwnerResponse) Reset() {
 	*x = SetOwnerResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1375,7 @@ func (x *SetOwnerResponse) String() string {
 func (*SetOwnerResponse) ProtoMessage() {}
 
 func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1388,7 @@ func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerResponse.ProtoReflect.Descriptor instead.
 func (*SetOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
 }
 
 // VerifyRequest selects histories to replay.
@@ -1330,7 +1413,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1425,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1438,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *VerifyRequest) GetDigest() string {
@@ -1442,7 +1525,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1537,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1550,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *VerifyResponse) GetEntities() uint64 {
@@ -1522,7 +1605,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1534,7 +1617,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1547,7 +1630,7 @@ func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_Difference.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_Difference) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23, 0}
 }
 
 func (x *VerifyResponse_Difference) GetEntityId() string {
@@ -1658,7 +1741,10 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x06digest\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x12/\n" +
 	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\".\n" +
 	"\x10ActivateResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x04R\brevision\"g\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\">\n" +
+	"\rRemoveRequest\x12-\n" +
+	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"\x10\n" +
+	"\x0eRemoveResponse\"g\n" +
 	"\x0fRollbackRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
@@ -1690,7 +1776,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12 \n" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x14\n" +
-	"\x05fault\x18\x04 \x01(\bR\x05fault2\x93\x06\n" +
+	"\x05fault\x18\x04 \x01(\bR\x05fault2\xe4\x06\n" +
 	"\rModuleService\x12O\n" +
 	"\x06Upload\x12\x1e.hostd.module.v1.UploadRequest\x1a\x1f.hostd.module.v1.UploadResponse\"\x04\xf0\xe4\x19\x05\x12c\n" +
 	"\fUploadStream\x12$.hostd.module.v1.UploadStreamRequest\x1a%.hostd.module.v1.UploadStreamResponse\"\x04\xf0\xe4\x19\x05(\x01\x12L\n" +
@@ -1699,7 +1785,8 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bDownload\x12 .hostd.module.v1.DownloadRequest\x1a!.hostd.module.v1.DownloadResponse\"\a\xf0\xe4\x19\x06\x90\x02\x01\x12U\n" +
 	"\bActivate\x12 .hostd.module.v1.ActivateRequest\x1a!.hostd.module.v1.ActivateResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
 	"\bRollback\x12 .hostd.module.v1.RollbackRequest\x1a!.hostd.module.v1.RollbackResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
-	"\bSetOwner\x12 .hostd.module.v1.SetOwnerRequest\x1a!.hostd.module.v1.SetOwnerResponse\"\x04\xf0\xe4\x19\x05\x12T\n" +
+	"\bSetOwner\x12 .hostd.module.v1.SetOwnerRequest\x1a!.hostd.module.v1.SetOwnerResponse\"\x04\xf0\xe4\x19\x05\x12O\n" +
+	"\x06Remove\x12\x1e.hostd.module.v1.RemoveRequest\x1a\x1f.hostd.module.v1.RemoveResponse\"\x04\xf0\xe4\x19\x05\x12T\n" +
 	"\x06Verify\x12\x1e.hostd.module.v1.VerifyRequest\x1a\x1f.hostd.module.v1.VerifyResponse\"\a\xf0\xe4\x19\x05\x90\x02\x010\x01B9Z7github.com/hostd/hostd/api/gen/hostd/module/v1;modulev1b\x06proto3"
 
 var (
@@ -1714,7 +1801,7 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 	return file_hostd_module_v1_module_proto_rawDescData
 }
 
-var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*Module)(nil),                    // 0: hostd.module.v1.Module
 	(*Binding)(nil),                   // 1: hostd.module.v1.Binding
@@ -1732,47 +1819,51 @@ var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*DownloadResponse)(nil),          // 13: hostd.module.v1.DownloadResponse
 	(*ActivateRequest)(nil),           // 14: hostd.module.v1.ActivateRequest
 	(*ActivateResponse)(nil),          // 15: hostd.module.v1.ActivateResponse
-	(*RollbackRequest)(nil),           // 16: hostd.module.v1.RollbackRequest
-	(*RollbackResponse)(nil),          // 17: hostd.module.v1.RollbackResponse
-	(*SetOwnerRequest)(nil),           // 18: hostd.module.v1.SetOwnerRequest
-	(*SetOwnerResponse)(nil),          // 19: hostd.module.v1.SetOwnerResponse
-	(*VerifyRequest)(nil),             // 20: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),            // 21: hostd.module.v1.VerifyResponse
-	(*VerifyResponse_Difference)(nil), // 22: hostd.module.v1.VerifyResponse.Difference
-	(*timestamppb.Timestamp)(nil),     // 23: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),           // 24: google.protobuf.Struct
+	(*RemoveRequest)(nil),             // 16: hostd.module.v1.RemoveRequest
+	(*RemoveResponse)(nil),            // 17: hostd.module.v1.RemoveResponse
+	(*RollbackRequest)(nil),           // 18: hostd.module.v1.RollbackRequest
+	(*RollbackResponse)(nil),          // 19: hostd.module.v1.RollbackResponse
+	(*SetOwnerRequest)(nil),           // 20: hostd.module.v1.SetOwnerRequest
+	(*SetOwnerResponse)(nil),          // 21: hostd.module.v1.SetOwnerResponse
+	(*VerifyRequest)(nil),             // 22: hostd.module.v1.VerifyRequest
+	(*VerifyResponse)(nil),            // 23: hostd.module.v1.VerifyResponse
+	(*VerifyResponse_Difference)(nil), // 24: hostd.module.v1.VerifyResponse.Difference
+	(*timestamppb.Timestamp)(nil),     // 25: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),           // 26: google.protobuf.Struct
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
-	23, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
+	25, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
 	3,  // 2: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
 	2,  // 3: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
 	2,  // 4: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
 	0,  // 5: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
 	0,  // 6: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	24, // 7: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	26, // 7: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
 	3,  // 8: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
-	22, // 9: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	24, // 9: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
 	4,  // 10: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
 	6,  // 11: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
 	8,  // 12: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
 	10, // 13: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
 	12, // 14: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
 	14, // 15: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	16, // 16: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	18, // 17: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	20, // 18: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	5,  // 19: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	7,  // 20: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	9,  // 21: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	11, // 22: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	13, // 23: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	15, // 24: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	17, // 25: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	19, // 26: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	21, // 27: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	19, // [19:28] is the sub-list for method output_type
-	10, // [10:19] is the sub-list for method input_type
+	18, // 16: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	20, // 17: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	16, // 18: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	22, // 19: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	5,  // 20: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	7,  // 21: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	9,  // 22: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	11, // 23: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	13, // 24: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	15, // 25: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	19, // 26: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	21, // 27: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	17, // 28: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	23, // 29: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	20, // [20:30] is the sub-list for method output_type
+	10, // [10:20] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
 	10, // [10:10] is the sub-list for extension extendee
 	0,  // [0:10] is the sub-list for field type_name
@@ -1787,7 +1878,7 @@ func file_hostd_module_v1_module_proto_init() {
 		(*GetRequest_Digest)(nil),
 		(*GetRequest_EntityType)(nil),
 	}
-	file_hostd_module_v1_module_proto_msgTypes[20].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[22].OneofWrappers = []any{
 		(*VerifyRequest_Sample)(nil),
 		(*VerifyRequest_All)(nil),
 	}
@@ -1797,7 +1888,7 @@ func file_hostd_module_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_module_v1_module_proto_rawDesc), len(file_hostd_module_v1_module_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

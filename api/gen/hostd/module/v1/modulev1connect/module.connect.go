@@ -54,6 +54,8 @@ const (
 	ModuleServiceRollbackProcedure = "/hostd.module.v1.ModuleService/Rollback"
 	// ModuleServiceSetOwnerProcedure is the fully-qualified name of the ModuleService's SetOwner RPC.
 	ModuleServiceSetOwnerProcedure = "/hostd.module.v1.ModuleService/SetOwner"
+	// ModuleServiceRemoveProcedure is the fully-qualified name of the ModuleService's Remove RPC.
+	ModuleServiceRemoveProcedure = "/hostd.module.v1.ModuleService/Remove"
 	// ModuleServiceVerifyProcedure is the fully-qualified name of the ModuleService's Verify RPC.
 	ModuleServiceVerifyProcedure = "/hostd.module.v1.ModuleService/Verify"
 )
@@ -84,6 +86,11 @@ type ModuleServiceClient interface {
 	// module serves it, beside those who may admin it. A type that has one is
 	// changed by nobody else: permission_denied, reason NOT_OWNER.
 	SetOwner(context.Context, *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error)
+	// Remove has the cluster forget a module that nothing needs, whose bytes the
+	// nodes delete in the hours after. One that serves a type, or that a rollback
+	// may come back to, is failed_precondition. The caller must be allowed to
+	// deploy every type of the module.
+	Remove(context.Context, *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error)
 	// Verify replays real histories of a type with a module, where their shards
 	// are led, and reports every entity that it cannot replay, or comes to another
 	// state of than the module that serves the type. It ends with the hundredth.
@@ -152,6 +159,12 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(moduleServiceMethods.ByName("SetOwner")),
 			connect.WithClientOptions(opts...),
 		),
+		remove: connect.NewClient[v1.RemoveRequest, v1.RemoveResponse](
+			httpClient,
+			baseURL+ModuleServiceRemoveProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("Remove")),
+			connect.WithClientOptions(opts...),
+		),
 		verify: connect.NewClient[v1.VerifyRequest, v1.VerifyResponse](
 			httpClient,
 			baseURL+ModuleServiceVerifyProcedure,
@@ -172,6 +185,7 @@ type moduleServiceClient struct {
 	activate     *connect.Client[v1.ActivateRequest, v1.ActivateResponse]
 	rollback     *connect.Client[v1.RollbackRequest, v1.RollbackResponse]
 	setOwner     *connect.Client[v1.SetOwnerRequest, v1.SetOwnerResponse]
+	remove       *connect.Client[v1.RemoveRequest, v1.RemoveResponse]
 	verify       *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
 }
 
@@ -215,6 +229,11 @@ func (c *moduleServiceClient) SetOwner(ctx context.Context, req *connect.Request
 	return c.setOwner.CallUnary(ctx, req)
 }
 
+// Remove calls hostd.module.v1.ModuleService.Remove.
+func (c *moduleServiceClient) Remove(ctx context.Context, req *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error) {
+	return c.remove.CallUnary(ctx, req)
+}
+
 // Verify calls hostd.module.v1.ModuleService.Verify.
 func (c *moduleServiceClient) Verify(ctx context.Context, req *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error) {
 	return c.verify.CallServerStream(ctx, req)
@@ -246,6 +265,11 @@ type ModuleServiceHandler interface {
 	// module serves it, beside those who may admin it. A type that has one is
 	// changed by nobody else: permission_denied, reason NOT_OWNER.
 	SetOwner(context.Context, *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error)
+	// Remove has the cluster forget a module that nothing needs, whose bytes the
+	// nodes delete in the hours after. One that serves a type, or that a rollback
+	// may come back to, is failed_precondition. The caller must be allowed to
+	// deploy every type of the module.
+	Remove(context.Context, *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error)
 	// Verify replays real histories of a type with a module, where their shards
 	// are led, and reports every entity that it cannot replay, or comes to another
 	// state of than the module that serves the type. It ends with the hundredth.
@@ -310,6 +334,12 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(moduleServiceMethods.ByName("SetOwner")),
 		connect.WithHandlerOptions(opts...),
 	)
+	moduleServiceRemoveHandler := connect.NewUnaryHandler(
+		ModuleServiceRemoveProcedure,
+		svc.Remove,
+		connect.WithSchema(moduleServiceMethods.ByName("Remove")),
+		connect.WithHandlerOptions(opts...),
+	)
 	moduleServiceVerifyHandler := connect.NewServerStreamHandler(
 		ModuleServiceVerifyProcedure,
 		svc.Verify,
@@ -335,6 +365,8 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 			moduleServiceRollbackHandler.ServeHTTP(w, r)
 		case ModuleServiceSetOwnerProcedure:
 			moduleServiceSetOwnerHandler.ServeHTTP(w, r)
+		case ModuleServiceRemoveProcedure:
+			moduleServiceRemoveHandler.ServeHTTP(w, r)
 		case ModuleServiceVerifyProcedure:
 			moduleServiceVerifyHandler.ServeHTTP(w, r)
 		default:
@@ -376,6 +408,10 @@ func (UnimplementedModuleServiceHandler) Rollback(context.Context, *connect.Requ
 
 func (UnimplementedModuleServiceHandler) SetOwner(context.Context, *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.SetOwner is not implemented"))
+}
+
+func (UnimplementedModuleServiceHandler) Remove(context.Context, *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Remove is not implemented"))
 }
 
 func (UnimplementedModuleServiceHandler) Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error {

@@ -1,0 +1,70 @@
+package modules
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/signing"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// TestFilesOfUnknownModulesAreSwept: a file whose module the metadata does not
+// know goes an hour after it was put last and after that was seen, and not one
+// that an upload has spread and that is about to be known.
+func TestFilesOfUnknownModulesAreSwept(t *testing.T) {
+	w := newSignedWorld(t, signing.Off)
+	d, now := w.types.modules, time.Now()
+	d.now = func() time.Time { return now }
+	put := func(text string) meta.Module {
+		t.Helper()
+		digest, _, err := d.files.Put([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return meta.Module{Digest: meta.Digest(digest), Size: int64(len(text)), Name: "m", EntityTypes: []string{"a"}, UploadedAt: 2}
+	}
+	var swept []meta.Module
+	removed, spread := put("removed"), put("spread")
+	w.do(meta.PutModule(removed))
+	sweep := func(after time.Duration, want ...meta.Module) {
+		t.Helper()
+		now = now.Add(after)
+		gone := d.sweep(t.Context())
+		if len(gone) != len(want) || len(want) == 1 && gone[0] != journal.Digest(want[0].Digest) {
+			t.Fatalf("swept %v, want %d", gone, len(want))
+		}
+		for _, m := range []meta.Module{removed, spread} {
+			if has := d.files.Has(journal.Digest(m.Digest)); has != !slices.ContainsFunc(append(swept, want...), func(w meta.Module) bool { return w.Digest == m.Digest }) {
+				t.Fatalf("the file of %s is there: %v", m.Digest, has)
+			}
+		}
+		swept = append(swept, want...)
+	}
+	sweep(2 * removeAfter) // it may be that the metadata was lost
+	sweep(removeAfter / 2)
+	sweep(removeAfter/2, spread)
+	w.do(meta.RemoveModule(removed.Digest))
+	sweep(0)
+	// An upload comes back to it before it is swept: its file is as new.
+	now = time.Now()
+	d.unknownSince[journal.Digest(removed.Digest)] = now.Add(-2 * removeAfter)
+	put("removed")
+	sweep(removeAfter / 2)
+	behind := d.catchUp
+	d.catchUp = func(context.Context) error { return errors.New("the metadata has no leader") }
+	sweep(removeAfter) // what is known here may be old
+	d.catchUp = func(ctx context.Context) error {
+		w.do(meta.PutModule(removed)) // it was news that had not come here
+		return behind(ctx)
+	}
+	sweep(0)
+	d.catchUp = behind
+	sweep(0)
+	w.do(meta.RemoveModule(removed.Digest))
+	sweep(0) // the hour begins anew
+	sweep(removeAfter, removed)
+}
