@@ -76,7 +76,7 @@ func newModuleCheck(std cli.Stdio) *cobra.Command {
 	})
 	c.Long = "Admits, compiles and starts the module as a node would, then runs the conformance suite: it sends commands, replays the " +
 		"events in other instances with other clocks, seeds and batches, and demands the same state, byte for byte."
-	c.Flags().StringVar(&samples, "samples", "", "JSON `file` of payloads to send: an object of types, each an object of commands and queries, each a list; guessed without it")
+	c.Flags().StringVar(&samples, "samples", "", "JSON `file` of payloads to send: an object of types, each an object of commands and queries, each a list; drawn of the schemas or guessed without it")
 	c.Flags().Uint64Var(&seed, "seed", 1, "of everything that the suite chooses: the same `number` is the same run")
 	out = cli.AddOutput(c, std)
 	return c

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/forms"
 )
 
 // minDigestPrefix is how much of a digest names a module.
@@ -129,6 +131,7 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 			if len(names) > 0 {
 				fmt.Fprintf(w, "  %-9s %s\n", kind.member, strings.Join(names, ", "))
 			}
+			describeForms(w, f[kind.member].GetListValue().GetValues(), kind.key)
 		}
 		if options := optionsOf(f); options != "" {
 			fmt.Fprintf(w, "  %-9s %s\n", "options", options)
@@ -136,15 +139,30 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 	}
 }
 
+// describeForms writes what payloads and replies look like, of those that have
+// a schema.
+func describeForms(w io.Writer, list []*structpb.Value, key string) {
+	for _, one := range list {
+		f := one.GetStructValue().GetFields()
+		takes, answers := forms.Text(f["schema"]), forms.Text(f["reply"])
+		if answers != "" {
+			takes = strings.TrimPrefix(takes+" -> "+answers, " ")
+		}
+		if takes != "" {
+			fmt.Fprintf(w, "    %s: %s\n", cli.Clean(f[key].GetStringValue()), cli.Clean(takes))
+		}
+	}
+}
+
 // optionsOf is what a manifest says of a type beside its names, as it says it.
 func optionsOf(entityType map[string]*structpb.Value) string {
 	var out []string
-	for _, name := range []string{"snapshotEvery", "retainSnapshots", "retainEvents", "passivateAfter", "rememberEntities", "singleton", "shardKey", "sends", "acceptsFrom"} {
+	for _, name := range []string{"snapshotEvery", "retainSnapshots", "retainEvents", "passivateAfter", "rememberEntities", "singleton", "shardKey", "stateVersion", "validate", "sends", "acceptsFrom"} {
 		v, said := entityType[name]
 		if !said {
 			continue
 		}
-		text, err := v.MarshalJSON()
+		text, err := json.Marshal(v.AsInterface()) // protobuf's own JSON has spaces in some builds
 		if err != nil {
 			continue
 		}
