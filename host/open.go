@@ -96,9 +96,13 @@ func (n *Node) openEngine(ctx context.Context) error {
 	if n.cfg.CompileProgram != "" {
 		compile = []string{n.cfg.CompileProgram, "compile-module"}
 	}
+	key, err := datadir.OpenCacheKey(n.cfg.DataDir)
+	if err != nil {
+		return err
+	}
 	e, err := engine.New(ctx, engine.Options{
 		Limits: limits, MemoryBytes: 2 * int64(n.cfg.GuestMemoryBytes), CompileCommand: compile,
-		CacheDir: filepath.Join(n.cfg.DataDir, datadir.CacheDir), Logger: n.logger,
+		CacheDir: filepath.Join(n.cfg.DataDir, datadir.CacheDir), CacheKey: key, Logger: n.logger,
 		TellFaults: n.cfg.TellFaults,
 	})
 	if err != nil {

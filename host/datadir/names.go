@@ -15,6 +15,7 @@ const (
 	SnapshotDir  = "snapshots"
 	ModulesDir   = "modules"
 	CacheDir     = "cache"
+	CacheKeyFile = "cache.key" // what seals the files of CacheDir
 	AuditDir     = "audit"
 )
 

@@ -56,8 +56,8 @@ func TestUnknownCacheFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	mustCompile(t, newEngine(t, Options{CacheDir: dir}), (&testGuest{}).build())
 	for _, change := range []func() error{
-		func() error { return os.Remove(dir + "/" + compile.ChecksumsName) },
-		func() error { return os.WriteFile(dir+"/"+compile.ChecksumsName, []byte("no checksum\n\x00"), 0o600) },
+		func() error { return os.Remove(dir + "/" + compile.SealsName) },
+		func() error { return os.WriteFile(dir+"/"+compile.SealsName, []byte("no checksum\n\x00"), 0o600) },
 	} {
 		if err := change(); err != nil {
 			t.Fatal(err)
@@ -71,5 +71,43 @@ func TestUnknownCacheFilesAreRemoved(t *testing.T) {
 		if files := cacheFiles(t, dir); len(files) != 1 {
 			t.Errorf("the cache holds %v", files)
 		}
+	}
+}
+
+// TestForeignCacheFilesAreRemoved: what was compiled and sealed with another
+// key is not used, and neither is what passed its trial elsewhere.
+func TestForeignCacheFilesAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	mine, other := []byte("mine"), []byte("other")
+	wasm := (&testGuest{}).build()
+	mustCompile(t, newEngine(t, Options{CacheDir: dir, CacheKey: other}), wasm)
+	before, err := os.Stat(cacheFiles(t, dir)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEngine(t, Options{CacheDir: dir, CacheKey: mine})
+	if files := cacheFiles(t, dir); len(files) != 0 {
+		t.Errorf("the cache still holds %v of %v", files, before)
+	}
+	mustCompile(t, e, wasm)
+	newEngine(t, Options{CacheDir: dir, CacheKey: mine})
+	if files := cacheFiles(t, dir); len(files) != 1 {
+		t.Errorf("the cache holds %v", files)
+	}
+	for _, key := range [][]byte{mine, other} {
+		c, err := compile.OpenCache(dir, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if passed := c.Passed(wasm); passed {
+			t.Errorf("it has passed with the key %s", key)
+		}
+		if err := c.Pass(wasm); err != nil || !c.Passed(wasm) {
+			t.Errorf("it has not passed with the key %s: %v", key, err)
+		}
+	}
+	c, err := compile.OpenCache(dir, mine)
+	if err != nil || c.Passed(wasm) {
+		t.Errorf("what passed with another key has passed, %v", err)
 	}
 }

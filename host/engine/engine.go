@@ -79,7 +79,7 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 // openCache opens the directory of compiled modules, and removes what is
 // damaged in it before the runtime reads any of it.
 func (e *Engine) openCache(opts Options) error {
-	cache, err := compile.OpenCache(opts.CacheDir)
+	cache, err := compile.OpenCache(opts.CacheDir, opts.CacheKey)
 	if err != nil {
 		return err
 	}

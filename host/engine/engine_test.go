@@ -260,7 +260,7 @@ func TestCompilationCache(t *testing.T) {
 	wasm := (&testGuest{}).build()
 	files := func() (names []string) {
 		entries, err := os.ReadDir(dir)
-		entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return e.Name() == compile.ChecksumsName })
+		entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return e.Name() == compile.SealsName })
 		if err != nil || len(entries) != 1 {
 			t.Fatalf("cache directory: %v, %v", entries, err)
 		}

@@ -26,6 +26,9 @@ type Options struct {
 	// Without it every start compiles each module again (1.3 s of CPU for a Go
 	// guest, against 50 ms). One engine at a time may have it.
 	CacheDir string
+	// CacheKey seals the files of CacheDir: what was written without it is not
+	// used. Empty: anybody could have written them.
+	CacheKey []byte
 	// cacheIsVerified is for a child: the engine that started it has CacheDir.
 	cacheIsVerified bool
 	// CompileCommand, when set, is the program and arguments of a child process

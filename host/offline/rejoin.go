@@ -100,7 +100,7 @@ func moveAside(dir, aside string, out io.Writer) error {
 	}
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case name == datadir.LockFile, name == datadir.ModulesDir, name == datadir.CacheDir, name == datadir.AuditDir, strings.HasPrefix(name, datadir.AsidePrefix):
+		case name == datadir.LockFile, name == datadir.ModulesDir, name == datadir.CacheDir, name == datadir.CacheKeyFile, name == datadir.AuditDir, strings.HasPrefix(name, datadir.AsidePrefix):
 		default:
 			if err := move(name); err != nil {
 				return err

@@ -11,20 +11,22 @@ import (
 // CPU's features. One compilation at a time uses it.
 type Cache struct {
 	dir  string
-	sums map[string]uint32 // recorded checksums by file
+	key  []byte
+	sums map[string]seal // as they are recorded, by file
 }
 
 // OpenCache makes the directory if it is not there, with mode 0700: its files
 // are code that will be run. It removes what compilations that were killed had
-// begun.
-func OpenCache(dir string) (*Cache, error) {
+// begun. The files are sealed with the key: what somebody without it has
+// written is not used.
+func OpenCache(dir string, key []byte) (*Cache, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("compilation cache: %w", err)
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("compilation cache: %w", err)
 	}
-	c := &Cache{dir: dir, sums: map[string]uint32{}}
+	c := &Cache{dir: dir, key: key, sums: map[string]seal{}}
 	// One engine has the directory, and no compilation is under way in a child
 	// of it that is not being waited for: these are leftovers of a kill.
 	return c, c.remove("*.tmp")
@@ -33,7 +35,7 @@ func OpenCache(dir string) (*Cache, error) {
 // Clear removes every compiled module: which file is damaged only the runtime
 // knows, and all of them can be made again.
 func (c *Cache) Clear() error {
-	c.sums = map[string]uint32{}
+	c.sums = map[string]seal{}
 	return c.remove("*")
 }
 

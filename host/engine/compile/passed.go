@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -10,8 +11,9 @@ import (
 	"runtime/debug"
 )
 
-// passedDir is the directory, in that of the compilation cache, with an empty
-// file for each module that has passed its trial here.
+// passedDir is the directory, in that of the compilation cache, with a file for
+// each module that has passed its trial here. Its content is the HMAC-SHA256 of
+// its name with the key of the cache.
 const passedDir = "passed"
 
 // passedName is the file of a prepared module. The runtime and the processor
@@ -40,8 +42,16 @@ func runtimeVersion() string {
 
 // Passed reports whether a prepared module has passed its trial here before.
 func (c *Cache) Passed(prepared []byte) bool {
-	_, err := os.Stat(c.passedName(prepared))
-	return err == nil
+	name := c.passedName(prepared)
+	mark, err := os.ReadFile(name)
+	return err == nil && hmac.Equal(mark, c.mark(name))
+}
+
+// mark is what the file of a module has in it that has passed.
+func (c *Cache) mark(name string) []byte {
+	sum := hmac.New(sha256.New, c.key)
+	fmt.Fprintf(sum, "%s/%s", passedDir, filepath.Base(name))
+	return sum.Sum(nil)
 }
 
 // Pass notes that a prepared module has passed its trial.
@@ -49,5 +59,6 @@ func (c *Cache) Pass(prepared []byte) error {
 	if err := os.MkdirAll(filepath.Join(c.dir, passedDir), 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(c.passedName(prepared), nil, 0o600)
+	name := c.passedName(prepared)
+	return os.WriteFile(name, c.mark(name), 0o600)
 }

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -137,9 +138,10 @@ func locked(dir, name string, do func() error) error {
 // cacheDir is the directory of compiled modules, among the builds and in a
 // data directory; checksums is its list of files.
 const (
-	cacheDir  = "cache"
-	checksums = "checksums"
-	passed    = "passed"
+	cacheDir = "cache"
+	seals    = "seals"
+	cacheKey = "cache.key" // beside the directory of the cache
+	passed   = "passed"
 )
 
 // ShareCache lets a node that is not started yet begin with what others have
@@ -171,12 +173,30 @@ func GiveCache(dataDir string) error {
 		}
 	}
 	return locked(dir, cacheDir, func() error {
+		if err := giveKey(dir, dataDir); err != nil {
+			return err
+		}
 		from := filepath.Join(dir, cacheDir)
 		if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		return os.CopyFS(filepath.Join(dataDir, cacheDir), os.DirFS(from))
 	})
+}
+
+// giveKey gives a data directory the key that all of the run seal what they
+// compile with.
+func giveKey(dir, dataDir string) error {
+	key, err := os.ReadFile(filepath.Join(dir, cacheKey))
+	if errors.Is(err, fs.ErrNotExist) {
+		key = make([]byte, 32)
+		rand.Read(key)
+		err = os.WriteFile(filepath.Join(dir, cacheKey), key, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(dataDir, 0o700), os.WriteFile(filepath.Join(dataDir, cacheKey), key, 0o600))
 }
 
 // KeepCache keeps the modules that a node has compiled, which is stopped now,
@@ -187,7 +207,7 @@ func KeepCache(dataDir string) error {
 		return err
 	}
 	from, to := filepath.Join(dataDir, cacheDir), filepath.Join(dir, cacheDir)
-	list, err := os.ReadFile(filepath.Join(from, checksums))
+	list, err := os.ReadFile(filepath.Join(from, seals))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -195,7 +215,12 @@ func KeepCache(dataDir string) error {
 		return err
 	}
 	return locked(dir, cacheDir, func() error {
-		kept, err := os.ReadFile(filepath.Join(to, checksums))
+		own, err := os.ReadFile(filepath.Join(dataDir, cacheKey))
+		shared, missing := os.ReadFile(filepath.Join(dir, cacheKey))
+		if err != nil || missing != nil || !bytes.Equal(own, shared) {
+			return nil // nobody else could use it
+		}
+		kept, err := os.ReadFile(filepath.Join(to, seals))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -225,6 +250,6 @@ func KeepCache(dataDir string) error {
 				return err
 			}
 		}
-		return os.WriteFile(filepath.Join(to, checksums), kept, 0o600)
+		return os.WriteFile(filepath.Join(to, seals), kept, 0o600)
 	})
 }

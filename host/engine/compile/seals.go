@@ -1,9 +1,10 @@
 package compile
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -12,36 +13,51 @@ import (
 	"strings"
 )
 
-// ChecksumsName is the file, in the directory of the compilation cache, with
-// the checksum of each file there: the runtime's own leaves out where functions
-// begin, and a wrong beginning would be run.
-const ChecksumsName = "checksums"
+// SealsName is the file, in the directory of the compilation cache, with the
+// seal of each file there: the runtime's own checksum leaves out where
+// functions begin, and anybody could make one. What is in the files would be
+// run.
+const SealsName = "seals"
 
-// checksum of a whole file.
-func checksum(name string) (uint32, error) {
+// seal is the HMAC-SHA256 of a file with the key of the cache.
+type seal [sha256.Size]byte
+
+// seal is of a whole file and its name.
+func (c *Cache) seal(name string) (out seal, err error) {
+	relative, err := c.relative(name)
+	if err != nil {
+		return out, err
+	}
 	f, err := os.Open(name)
 	if err != nil {
-		return 0, err
+		return out, err
 	}
 	defer f.Close()
-	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	sum := hmac.New(sha256.New, c.key)
+	io.WriteString(sum, relative+"\x00")
 	if _, err := io.Copy(sum, f); err != nil {
-		return 0, err
+		return out, err
 	}
-	return sum.Sum32(), nil
+	return seal(sum.Sum(nil)), nil
 }
 
-// line is a file's entry in the list of checksums.
-func (c *Cache) line(name string, sum uint32) (string, error) {
+// relative is how a file is called in what is sealed.
+func (c *Cache) relative(name string) (string, error) {
 	relative, err := filepath.Rel(c.dir, name)
-	return fmt.Sprintf("%08x %s", sum, filepath.ToSlash(relative)), err
+	return filepath.ToSlash(relative), err
 }
 
-// Verify removes every file that is not as it was recorded, or never was, and
-// returns how many of the first kind there were. It comes before the runtime
-// reads any of them.
+// line is a file's entry in the list of seals.
+func (c *Cache) line(name string, sum seal) (string, error) {
+	relative, err := c.relative(name)
+	return fmt.Sprintf("%x %s", sum, relative), err
+}
+
+// Verify removes every file that is not as it was recorded with the key, or
+// never was, and returns how many of the first kind there were. It comes before
+// the runtime reads any of them.
 func (c *Cache) Verify() (damaged int, err error) {
-	text, err := os.ReadFile(filepath.Join(c.dir, ChecksumsName))
+	text, err := os.ReadFile(filepath.Join(c.dir, SealsName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("compilation cache: %w", err)
 	}
@@ -51,7 +67,7 @@ func (c *Cache) Verify() (damaged int, err error) {
 		return 0, fmt.Errorf("compilation cache: %w", err)
 	}
 	for _, name := range names {
-		sum, err := checksum(name)
+		sum, err := c.seal(name)
 		if err != nil {
 			return damaged, fmt.Errorf("compilation cache: %w", err)
 		}
@@ -63,7 +79,7 @@ func (c *Cache) Verify() (damaged int, err error) {
 			c.sums[name] = sum
 			continue
 		}
-		if slices.ContainsFunc(listed, func(other string) bool { return strings.HasSuffix(other, line[8:]) }) {
+		if slices.ContainsFunc(listed, func(other string) bool { return strings.HasSuffix(other, line[2*sha256.Size:]) }) {
 			damaged++
 		}
 		if err := os.Remove(name); err != nil {
@@ -81,13 +97,13 @@ func (c *Cache) Record() error {
 		return err
 	}
 	changed := len(names) != len(c.sums)
-	sums := make(map[string]uint32, len(names))
+	sums := make(map[string]seal, len(names))
 	var text strings.Builder
 	for _, name := range names {
 		sum, known := c.sums[name]
 		if !known {
 			changed = true
-			if sum, err = checksum(name); err != nil {
+			if sum, err = c.seal(name); err != nil {
 				return err
 			}
 		}
@@ -101,7 +117,7 @@ func (c *Cache) Record() error {
 	if !changed {
 		return nil
 	}
-	path := filepath.Join(c.dir, ChecksumsName)
+	path := filepath.Join(c.dir, SealsName)
 	if err := os.WriteFile(path+".tmp", []byte(text.String()), 0o600); err != nil {
 		return err
 	}
