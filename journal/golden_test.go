@@ -72,6 +72,12 @@ func records() []journal.Record {
 				{Kind: journal.SectionSource, Data: journal.AppendDeadLetterSource(nil, journal.ItemID{Index: 1 << 40, Ordinal: 3, Item: 2})},
 			},
 		},
+		{
+			Entity: sharding.EntityID{Type: "deed", ID: "d"}, Term: 2, RecordedAt: 9, CommandID: "take", Sections: []journal.Section{
+				{Kind: journal.SectionFuel, Data: []byte{1, 0, 0, 0, 0, 0, 0, 0}},
+				{Kind: journal.SectionPrincipal, Data: []byte("\x03\x00jwt\x02\x00bo\x05\x00staff")},
+			},
+		},
 	}
 }
 

@@ -24,9 +24,12 @@ const (
 	// SectionRefusal says that the message which made the command was not carried
 	// out: Refusal.
 	SectionRefusal SectionKind = 5
+	// SectionPrincipal is who made the command, where the entity's type keeps
+	// that: the bytes are the host's.
+	SectionPrincipal SectionKind = 8
 )
 
-const lastSection = SectionSchedules
+const lastSection = SectionPrincipal
 
 // Section is a part of a record that most records do not have. It is no part
 // of the hash chain.

@@ -78,6 +78,9 @@ const (
 	// LevelPrincipal: nodes tell each other who makes the requests that they pass
 	// on.
 	LevelPrincipal = Level2
+	// LevelRecordPrincipal: records of types whose manifests ask for it have who
+	// made their commands. Earlier releases pass that over.
+	LevelRecordPrincipal = Level2
 	// LevelOwners: bindings of entity types have owners.
 	LevelOwners = Level2
 )

@@ -48,6 +48,7 @@ type EntityType struct {
 	RememberEntities bool          // activate again by itself after a fail-over
 	RetainSnapshots  int           // of an entity; 0 leaves it to the node
 	RetainEvents     Retention     // RetainAll unless said otherwise
+	RecordPrincipal  bool          // who made a command is kept with its record
 	Singleton        bool          // one entity, SingletonID, in memory at all times
 	ShardKey         ShardKey      // which entities share a shard; zero is none
 

@@ -64,6 +64,9 @@ func (t *EntityType) marshal(parent *writer) json.RawMessage {
 	if t.Singleton {
 		w.member("singleton", true)
 	}
+	if t.RecordPrincipal {
+		w.member("recordPrincipal", true)
+	}
 	if t.ShardKey != (ShardKey{}) {
 		w.member("shardKey", t.ShardKey)
 	}

@@ -87,6 +87,7 @@ func parseType(path string, text json.RawMessage) (EntityType, error) {
 	r.read("retainSnapshots", &t.RetainSnapshots, optional)
 	r.retention("retainEvents", &t.RetainEvents)
 	r.read("singleton", &t.Singleton, optional)
+	r.read("recordPrincipal", &t.RecordPrincipal, optional)
 	r.shardKey(&t.ShardKey)
 	r.read("sends", &t.Sends, optional)
 	r.read("acceptsFrom", &t.AcceptsFrom, optional)

@@ -19,6 +19,23 @@ type Event struct {
 	RecordedAt   time.Time
 	Tags         []string
 	ModuleDigest string
+	// Principal is who made the command, where the entity's type keeps that and
+	// the caller was known; nil otherwise.
+	Principal *Principal
+}
+
+// Principal is who made a command.
+type Principal struct {
+	Kind   string   `json:"kind"` // "token", "jwt", "certificate" or "anonymous"
+	Name   string   `json:"name"` // unique within the kind; empty for the anonymous
+	Groups []string `json:"groups,omitempty"`
+}
+
+func principalOf(m *entityv1.Principal) *Principal {
+	if m == nil {
+		return nil
+	}
+	return &Principal{Kind: m.GetKind(), Name: m.GetName(), Groups: m.GetGroups()}
 }
 
 // EventRange selects a stretch of an entity's history.
@@ -92,6 +109,7 @@ func readOnce(ctx context.Context, n *node, r EventRange, next uint64, yield fun
 			RecordedAt:   m.GetRecordedAt().AsTime(),
 			Tags:         m.GetTags(),
 			ModuleDigest: m.GetModuleDigest(),
+			Principal:    principalOf(m.GetPrincipal()),
 		}, nil) {
 			return next, false, nil
 		}

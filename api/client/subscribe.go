@@ -65,6 +65,7 @@ func delivery(m *entityv1.SubscribeResponse, at *cursor.Cursor) Delivery {
 		RecordedAt:   m.GetRecordedAt().AsTime(),
 		Tags:         m.GetTags(),
 		ModuleDigest: m.GetModuleDigest(),
+		Principal:    principalOf(m.GetPrincipal()),
 	}}
 }
 

@@ -117,7 +117,9 @@ type eventView struct {
 	RecordedAt   time.Time `json:"recordedAt"`
 	Tags         []string  `json:"tags"`
 	ModuleDigest string    `json:"moduleDigest"`
-	Cursor       string    `json:"cursor,omitempty"`
+
+	Principal *client.Principal `json:"principal,omitempty"`
+	Cursor    string            `json:"cursor,omitempty"`
 }
 
 func (e eventView) text() string {
@@ -135,7 +137,7 @@ func (e eventView) text() string {
 // beside it.
 func viewEvent(e client.Event) eventView {
 	return eventView{Sequence: e.Sequence, EventType: e.Type, Payload: cli.NewPayload(e.Data), CommandID: e.CommandID,
-		RecordedAt: e.RecordedAt, Tags: append([]string{}, e.Tags...), ModuleDigest: e.ModuleDigest}
+		RecordedAt: e.RecordedAt, Tags: append([]string{}, e.Tags...), ModuleDigest: e.ModuleDigest, Principal: e.Principal}
 }
 
 // views are events in the form that is printed.

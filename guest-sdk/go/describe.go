@@ -32,6 +32,7 @@ type (
 		KeepSnapshots  int             `json:"retainSnapshots,omitempty"`
 		Retain         RawJSON         `json:"retainEvents,omitempty"`
 		Singleton      bool            `json:"singleton,omitempty"`
+		RecordsCaller  bool            `json:"recordPrincipal,omitempty"`
 		ShardKey       *shardKeyText   `json:"shardKey,omitempty"`
 		Sends          *[]string       `json:"sends,omitempty"`
 		AcceptsFrom    *[]string       `json:"acceptsFrom,omitempty"`
@@ -92,7 +93,7 @@ func (d *definition) describe(s *jsonplan.Schemas) typeText {
 	t := typeText{
 		Name: d.name, Kind: "event-sourced", Encoding: "json",
 		Commands: []commandText{}, Queries: []nameText{}, Events: []eventTypeText{},
-		SnapshotEvery: d.snapshotEvery, Remember: d.remember, Singleton: d.singleton, KeepSnapshots: d.keepSnapshots, Retain: RawJSON(d.retain),
+		SnapshotEvery: d.snapshotEvery, Remember: d.remember, Singleton: d.singleton, RecordsCaller: d.recordPrincipal, KeepSnapshots: d.keepSnapshots, Retain: RawJSON(d.retain),
 		Sends: d.sends, AcceptsFrom: d.accepts,
 	}
 	if d.group != "" || d.until != "" {

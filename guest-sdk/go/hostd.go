@@ -169,6 +169,12 @@ func NoSchemas() Option {
 	return func(d *definition) { d.noSchemas = true }
 }
 
+// RecordPrincipal has the cluster keep who called with the record of each
+// command that a client made, and show it with the events.
+func RecordPrincipal() Option {
+	return func(d *definition) { d.recordPrincipal = true }
+}
+
 // Sends names the types that entities of this one may send to: names, or the
 // beginnings of some with * behind them. A command that sends to another type
 // fails, and nothing of it is stored. With none named the entities send to

@@ -26,6 +26,8 @@ type definition struct {
 	noSchemas      bool
 	sends, accepts *[]string // nil: any
 
+	recordPrincipal bool
+
 	initial  func() unsafe.Pointer // the state of a new entity
 	blank    func() unsafe.Pointer // a zero state, to read a snapshot into
 	state    codec

@@ -39,3 +39,42 @@ func TestGuestsAreToldWhoCalls(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordsKeepWhoCalled: of types that ask for it, from the level on, and
+// whether or not the principal is kept changes nothing of the chain.
+func TestRecordsKeepWhoCalled(t *testing.T) {
+	bo, err := principal.New(principal.JWT, "bo", []string{"staff"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var chain journal.Hash
+	for i, c := range []struct {
+		asks  bool
+		level sharding.Level
+		of    *principal.Principal
+		want  []byte
+	}{
+		{true, sharding.LevelRecordPrincipal, bo, bo.Encoded()},
+		{true, sharding.LevelRecordPrincipal, nil, nil},
+		{true, sharding.LevelRecordPrincipal - 1, bo, nil},
+		{false, sharding.LevelRecordPrincipal, bo, nil},
+	} {
+		w := quiet(t)
+		w.typ.RecordPrincipal = c.asks
+		w.core.opts.Level = func() sharding.Level { return c.level }
+		if res := w.submit(&request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "add", Payload: []byte("1"), ID: "c", Principal: c.of}); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+		rec := w.log[len(w.log)-1]
+		if got := rec.Section(journal.SectionPrincipal); !slices.Equal(got, c.want) {
+			t.Errorf("case %d: the record keeps %q", i, got)
+		}
+		rec.Term, rec.RecordedAt = 0, 0
+		var links journal.Chain
+		if link := links.After(&rec); i == 0 {
+			chain = link
+		} else if link != chain {
+			t.Errorf("case %d: the chain is another one", i)
+		}
+	}
+}

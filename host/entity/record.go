@@ -43,6 +43,7 @@ func (d *decider) append(e *entity, r *request.Request, env binding.Env, hash ui
 		Module: e.typ.Digest, CommandID: r.ID, CommandHash: hash, Reply: d.output.Reply,
 	})
 	d.record.Fuel(fuel)
+	d.record.Principal(e.typ.Recorded(r, d.opts.Level()))
 	d.fuel = 0
 	d.timerSections(e, r, rec)
 	d.messageSections(e, r, rec)

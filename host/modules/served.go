@@ -37,7 +37,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding) (*Served, error) {
 		Type: binding.Type{
 			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision,
 			Inputs:  binding.Inputs{Commands: names(about.Commands), Queries: names(about.Queries), Forms: t.forms(m.Manifest(), about)},
-			Ways:    binding.Ways{Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom},
+			Ways:    binding.Ways{Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, RecordPrincipal: about.RecordPrincipal},
 			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
 			Instantiate: func(ctx context.Context) (binding.Guest, error) {
 				g, err := m.InstantiateWith(ctx, bounds)

@@ -56,5 +56,8 @@ func asks(t *manifest.EntityType) (what string, of sharding.Level) {
 	if t.Sends != nil || t.AcceptsFrom != nil {
 		return "says to or from which types it sends", sharding.LevelSends
 	}
+	if t.RecordPrincipal {
+		return "keeps who made its commands", sharding.LevelRecordPrincipal
+	}
 	return "", sharding.FirstLevel()
 }

@@ -1,6 +1,7 @@
 package modules
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -72,5 +73,24 @@ func TestSchemasNeedTheLevel(t *testing.T) {
 		if err := speaks(sharding.LevelSchemas, m); err != nil {
 			t.Errorf("%s, at the level: %v", name, err)
 		}
+	}
+}
+
+// TestRecordedPrincipalsNeedTheLevel: below it a node of the release before
+// could serve the module, and would keep nobody.
+func TestRecordedPrincipalsNeedTheLevel(t *testing.T) {
+	m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"a","kind":"event-sourced","encoding":"json","recordPrincipal":true}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *rpc.RefusedError
+	if err := speaks(sharding.LevelRecordPrincipal-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a keeps who made its commands") {
+		t.Errorf("below the level: %v", err)
+	}
+	if err := speaks(sharding.LevelRecordPrincipal, m); err != nil {
+		t.Errorf("at the level: %v", err)
+	}
+	if text, err := json.Marshal(m); err != nil || !strings.Contains(string(text), `"recordPrincipal":true`) {
+		t.Errorf("it is written as %s, %v", text, err)
 	}
 }

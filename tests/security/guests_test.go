@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -98,4 +99,86 @@ func TestGuestsKnowWhoCalls(t *testing.T) {
 func sameJSON(a, b string) bool {
 	var x, y any
 	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// made is who made the commands of an entity's events, as a node shows them.
+func (a at) made(id string) (string, error) {
+	events, err := a.ReadEvents(a.ctx, connect.NewRequest(&entityv1.ReadEventsRequest{EntityType: "deed", EntityId: id}))
+	if err != nil {
+		return "", err
+	}
+	defer events.Close()
+	var out []string
+	for events.Receive() {
+		p := events.Msg().GetPrincipal()
+		out = append(out, fmt.Sprintf("%s:%s", p.GetKind(), p.GetName()))
+	}
+	return strings.Join(out, " "), events.Err()
+}
+
+// TestWhoCalledIsKept: with the record, over forwards, the death of the node
+// that carried it out, and a start of all. Subscribers are told too.
+func TestWhoCalledIsKept(t *testing.T) {
+	token, file := tokens(t, "ann")
+	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["ann"], Flags: []string{"--auth", "allow", "--token-file", file, "--admin", "full"}})
+	c.Start()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*testkit.Patience)
+	defer cancel()
+	if _, err := c.Node(0).Client(client.Options{Timeout: testkit.Patience}).Upload(ctx, testkit.BuildGuest(t, "tests/security/guest"), true); err != nil {
+		t.Fatal(err)
+	}
+	call := calls(t, ctx)
+	asked := c.Node(0)
+	leader := ""
+	var id string
+	for i := 0; leader == "" || leader == asked.ID(); i++ {
+		id = fmt.Sprint("deed-", i)
+		asked.Until("ann takes a deed", func() (err error) {
+			_, leader, err = call(asked.API(), token["ann"], "").take(id)
+			return err
+		})
+	}
+	if _, _, err := call(asked.API(), "", "").take("nobodys"); err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string) {
+		t.Helper()
+		for _, node := range c.Nodes() {
+			if !node.Running() {
+				continue
+			}
+			for of, want := range map[string]string{id: "token:ann", "nobodys": "anonymous:"} {
+				var got string
+				node.Until("the events are read", func() (err error) {
+					got, err = call(node.API(), token["ann"], "").made(of)
+					return err
+				})
+				if got != want {
+					t.Errorf("%s, %s: %s was made by %q", when, node.ID(), of, got)
+				}
+			}
+		}
+	}
+	check("at first")
+	c.Kill(c.Place(leader))
+	check("without the node that carried it out")
+	c.Start()
+	c.StopAll()
+	c.Start()
+	check("after a start of all")
+	told := map[string]string{}
+	for d, err := range c.Node(1).Client(client.Options{Timeout: testkit.Patience}).Subscribe(ctx, client.Subscription{EntityType: "deed", Follow: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Principal == nil {
+			t.Fatalf("of %s a subscriber is told nobody", d.EntityID)
+		}
+		if told[d.EntityID] = d.Principal.Kind + ":" + d.Principal.Name; told[id] != "" && told["nobodys"] != "" {
+			break
+		}
+	}
+	if told[id] != "token:ann" || told["nobodys"] != "anonymous:" {
+		t.Errorf("subscribers are told %v", told)
+	}
 }

@@ -106,6 +106,8 @@ type Type struct {
 type Ways struct {
 	// Internal are the commands that come from entities and timers only.
 	Internal map[string]bool
+	// RecordPrincipal: who made a command is kept with its record.
+	RecordPrincipal bool
 	// MessagesTo and MessagesFrom are the types that the entities may send to, and
 	// take messages from, as abi.MatchesType reads them.
 	MessagesTo, MessagesFrom []string

@@ -21,7 +21,7 @@ const mostNames = 4096
 
 // Builder makes one record after the other in the same memory:
 //
-//	Begin, then Fuel, Section, Messages and Evolve, each at most once, then End
+//	Begin, then Fuel, Principal, Section, Messages and Evolve, each at most once, then End
 //
 // The zero Builder is ready.
 type Builder struct {
@@ -45,6 +45,13 @@ func (b *Builder) Fuel(fuel uint64) {
 	if fuel > 0 {
 		binary.LittleEndian.PutUint64(b.fuel[:], fuel)
 		b.Section(journal.SectionFuel, b.fuel[:])
+	}
+}
+
+// Principal notes who made the command, if anybody.
+func (b *Builder) Principal(who []byte) {
+	if len(who) > 0 {
+		b.Section(journal.SectionPrincipal, who)
 	}
 }
 

@@ -24,7 +24,7 @@ type Caller struct {
 
 // Deeds declares the entity type.
 func Deeds() *hostd.Type[State] {
-	deed := hostd.Entity[State]("deed", hostd.JSON)
+	deed := hostd.Entity[State]("deed", hostd.JSON, hostd.RecordPrincipal())
 	hostd.Event(deed, "taken", func(s *State, e Taken) { s.Owner = e.By })
 	hostd.Command(deed, "take", func(c *hostd.Context, s *State, _ hostd.None) (Caller, error) {
 		p, known := c.Principal()

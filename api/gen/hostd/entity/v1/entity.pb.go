@@ -1036,7 +1036,10 @@ type ReadEventsResponse struct {
 	// The tags that the module put on the event.
 	Tags []string `protobuf:"bytes,7,rep,name=tags,proto3" json:"tags,omitempty"`
 	// SHA-256 of the module that emitted the event, in hex.
-	ModuleDigest  string `protobuf:"bytes,8,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
+	ModuleDigest string `protobuf:"bytes,8,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
+	// Who made the command, where the entity's type keeps that and the caller
+	// was known; absent otherwise.
+	Principal     *Principal `protobuf:"bytes,9,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1138,6 +1141,13 @@ func (x *ReadEventsResponse) GetModuleDigest() string {
 	return ""
 }
 
+func (x *ReadEventsResponse) GetPrincipal() *Principal {
+	if x != nil {
+		return x.Principal
+	}
+	return nil
+}
+
 type isReadEventsResponse_Payload interface {
 	isReadEventsResponse_Payload()
 }
@@ -1155,6 +1165,71 @@ type ReadEventsResponse_Data struct {
 func (*ReadEventsResponse_Json) isReadEventsResponse_Payload() {}
 
 func (*ReadEventsResponse_Data) isReadEventsResponse_Payload() {}
+
+// Principal is who made a command.
+type Principal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By what it was known: "token", "jwt" or "certificate"; "anonymous" for who
+	// has shown nothing.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Its name, unique within the kind; empty for the anonymous.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The groups that the issuer of its credential has named.
+	Groups        []string `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Principal) Reset() {
+	*x = Principal{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Principal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Principal) ProtoMessage() {}
+
+func (x *Principal) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Principal.ProtoReflect.Descriptor instead.
+func (*Principal) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Principal) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Principal) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Principal) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
 
 // SubscribeRequest selects the events of a type.
 type SubscribeRequest struct {
@@ -1188,7 +1263,7 @@ type SubscribeRequest struct {
 
 func (x *SubscribeRequest) Reset() {
 	*x = SubscribeRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[12]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1275,7 @@ func (x *SubscribeRequest) String() string {
 func (*SubscribeRequest) ProtoMessage() {}
 
 func (x *SubscribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[12]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1288,7 @@ func (x *SubscribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{12}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubscribeRequest) GetEntityType() string {
@@ -1301,14 +1376,17 @@ type SubscribeResponse struct {
 	Cursor string `protobuf:"bytes,10,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// How many events were passed over since the message before because they
 	// were cut; only with skip_cut.
-	Skipped       uint64 `protobuf:"varint,11,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	Skipped uint64 `protobuf:"varint,11,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	// Who made the command, where the entity's type keeps that and the caller
+	// was known; absent otherwise.
+	Principal     *Principal `protobuf:"bytes,12,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubscribeResponse) Reset() {
 	*x = SubscribeResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[13]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1398,7 @@ func (x *SubscribeResponse) String() string {
 func (*SubscribeResponse) ProtoMessage() {}
 
 func (x *SubscribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[13]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1411,7 @@ func (x *SubscribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeResponse.ProtoReflect.Descriptor instead.
 func (*SubscribeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SubscribeResponse) GetSequence() uint64 {
@@ -1424,6 +1502,13 @@ func (x *SubscribeResponse) GetSkipped() uint64 {
 	return 0
 }
 
+func (x *SubscribeResponse) GetPrincipal() *Principal {
+	if x != nil {
+		return x.Principal
+	}
+	return nil
+}
+
 type isSubscribeResponse_Payload interface {
 	isSubscribeResponse_Payload()
 }
@@ -1455,7 +1540,7 @@ type GetEntityRequest struct {
 
 func (x *GetEntityRequest) Reset() {
 	*x = GetEntityRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[14]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1552,7 @@ func (x *GetEntityRequest) String() string {
 func (*GetEntityRequest) ProtoMessage() {}
 
 func (x *GetEntityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[14]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1565,7 @@ func (x *GetEntityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEntityRequest.ProtoReflect.Descriptor instead.
 func (*GetEntityRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{14}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetEntityRequest) GetEntityType() string {
@@ -1542,7 +1627,7 @@ type GetEntityResponse struct {
 
 func (x *GetEntityResponse) Reset() {
 	*x = GetEntityResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1639,7 @@ func (x *GetEntityResponse) String() string {
 func (*GetEntityResponse) ProtoMessage() {}
 
 func (x *GetEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1652,7 @@ func (x *GetEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEntityResponse.ProtoReflect.Descriptor instead.
 func (*GetEntityResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{15}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetEntityResponse) GetStatus() string {
@@ -1694,7 +1779,7 @@ type Act struct {
 
 func (x *Act) Reset() {
 	*x = Act{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1791,7 @@ func (x *Act) String() string {
 func (*Act) ProtoMessage() {}
 
 func (x *Act) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1804,7 @@ func (x *Act) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Act.ProtoReflect.Descriptor instead.
 func (*Act) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{16}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Act) GetKind() string {
@@ -1779,7 +1864,7 @@ type Timer struct {
 
 func (x *Timer) Reset() {
 	*x = Timer{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +1876,7 @@ func (x *Timer) String() string {
 func (*Timer) ProtoMessage() {}
 
 func (x *Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1804,7 +1889,7 @@ func (x *Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timer.ProtoReflect.Descriptor instead.
 func (*Timer) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{17}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Timer) GetName() string {
@@ -1864,7 +1949,7 @@ type GetStateRequest struct {
 
 func (x *GetStateRequest) Reset() {
 	*x = GetStateRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1876,7 +1961,7 @@ func (x *GetStateRequest) String() string {
 func (*GetStateRequest) ProtoMessage() {}
 
 func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1889,7 +1974,7 @@ func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateRequest.ProtoReflect.Descriptor instead.
 func (*GetStateRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{18}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetStateRequest) GetEntityType() string {
@@ -1931,7 +2016,7 @@ type GetStateResponse struct {
 
 func (x *GetStateResponse) Reset() {
 	*x = GetStateResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2028,7 @@ func (x *GetStateResponse) String() string {
 func (*GetStateResponse) ProtoMessage() {}
 
 func (x *GetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2041,7 @@ func (x *GetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateResponse.ProtoReflect.Descriptor instead.
 func (*GetStateResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{19}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetStateResponse) GetPayload() isGetStateResponse_Payload {
@@ -2034,7 +2119,7 @@ type ListEntitiesRequest struct {
 
 func (x *ListEntitiesRequest) Reset() {
 	*x = ListEntitiesRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2046,7 +2131,7 @@ func (x *ListEntitiesRequest) String() string {
 func (*ListEntitiesRequest) ProtoMessage() {}
 
 func (x *ListEntitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2059,7 +2144,7 @@ func (x *ListEntitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntitiesRequest.ProtoReflect.Descriptor instead.
 func (*ListEntitiesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{20}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListEntitiesRequest) GetEntityType() string {
@@ -2125,7 +2210,7 @@ type ListEntitiesResponse struct {
 
 func (x *ListEntitiesResponse) Reset() {
 	*x = ListEntitiesResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2222,7 @@ func (x *ListEntitiesResponse) String() string {
 func (*ListEntitiesResponse) ProtoMessage() {}
 
 func (x *ListEntitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2235,7 @@ func (x *ListEntitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntitiesResponse.ProtoReflect.Descriptor instead.
 func (*ListEntitiesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{21}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListEntitiesResponse) GetEntities() []*ListEntitiesResponse_Entity {
@@ -2180,7 +2265,7 @@ type PassivateRequest struct {
 
 func (x *PassivateRequest) Reset() {
 	*x = PassivateRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2277,7 @@ func (x *PassivateRequest) String() string {
 func (*PassivateRequest) ProtoMessage() {}
 
 func (x *PassivateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2290,7 @@ func (x *PassivateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PassivateRequest.ProtoReflect.Descriptor instead.
 func (*PassivateRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{22}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PassivateRequest) GetEntityType() string {
@@ -2231,7 +2316,7 @@ type PassivateResponse struct {
 
 func (x *PassivateResponse) Reset() {
 	*x = PassivateResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2328,7 @@ func (x *PassivateResponse) String() string {
 func (*PassivateResponse) ProtoMessage() {}
 
 func (x *PassivateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2341,7 @@ func (x *PassivateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PassivateResponse.ProtoReflect.Descriptor instead.
 func (*PassivateResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{23}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{24}
 }
 
 // ClearFaultsRequest names an entity.
@@ -2272,7 +2357,7 @@ type ClearFaultsRequest struct {
 
 func (x *ClearFaultsRequest) Reset() {
 	*x = ClearFaultsRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2284,7 +2369,7 @@ func (x *ClearFaultsRequest) String() string {
 func (*ClearFaultsRequest) ProtoMessage() {}
 
 func (x *ClearFaultsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2297,7 +2382,7 @@ func (x *ClearFaultsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearFaultsRequest.ProtoReflect.Descriptor instead.
 func (*ClearFaultsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{24}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ClearFaultsRequest) GetEntityType() string {
@@ -2323,7 +2408,7 @@ type ClearFaultsResponse struct {
 
 func (x *ClearFaultsResponse) Reset() {
 	*x = ClearFaultsResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2420,7 @@ func (x *ClearFaultsResponse) String() string {
 func (*ClearFaultsResponse) ProtoMessage() {}
 
 func (x *ClearFaultsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2433,7 @@ func (x *ClearFaultsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearFaultsResponse.ProtoReflect.Descriptor instead.
 func (*ClearFaultsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{25}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{26}
 }
 
 // ClearTypeFaultsRequest names an entity type.
@@ -2364,7 +2449,7 @@ type ClearTypeFaultsRequest struct {
 
 func (x *ClearTypeFaultsRequest) Reset() {
 	*x = ClearTypeFaultsRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2461,7 @@ func (x *ClearTypeFaultsRequest) String() string {
 func (*ClearTypeFaultsRequest) ProtoMessage() {}
 
 func (x *ClearTypeFaultsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2474,7 @@ func (x *ClearTypeFaultsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearTypeFaultsRequest.ProtoReflect.Descriptor instead.
 func (*ClearTypeFaultsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{26}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ClearTypeFaultsRequest) GetEntityType() string {
@@ -2419,7 +2504,7 @@ type ClearTypeFaultsResponse struct {
 
 func (x *ClearTypeFaultsResponse) Reset() {
 	*x = ClearTypeFaultsResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2516,7 @@ func (x *ClearTypeFaultsResponse) String() string {
 func (*ClearTypeFaultsResponse) ProtoMessage() {}
 
 func (x *ClearTypeFaultsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2529,7 @@ func (x *ClearTypeFaultsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearTypeFaultsResponse.ProtoReflect.Descriptor instead.
 func (*ClearTypeFaultsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{27}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ClearTypeFaultsResponse) GetCleared() uint32 {
@@ -2481,7 +2566,7 @@ type SkipTimerRequest struct {
 
 func (x *SkipTimerRequest) Reset() {
 	*x = SkipTimerRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2578,7 @@ func (x *SkipTimerRequest) String() string {
 func (*SkipTimerRequest) ProtoMessage() {}
 
 func (x *SkipTimerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2591,7 @@ func (x *SkipTimerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipTimerRequest.ProtoReflect.Descriptor instead.
 func (*SkipTimerRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{28}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SkipTimerRequest) GetEntityType() string {
@@ -2555,7 +2640,7 @@ type SkipTimerResponse struct {
 
 func (x *SkipTimerResponse) Reset() {
 	*x = SkipTimerResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2567,7 +2652,7 @@ func (x *SkipTimerResponse) String() string {
 func (*SkipTimerResponse) ProtoMessage() {}
 
 func (x *SkipTimerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2580,7 +2665,7 @@ func (x *SkipTimerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipTimerResponse.ProtoReflect.Descriptor instead.
 func (*SkipTimerResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{29}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SkipTimerResponse) GetSequence() uint64 {
@@ -2607,7 +2692,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2619,7 +2704,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2632,7 +2717,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{30}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteRequest) GetEntityType() string {
@@ -2674,7 +2759,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2771,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2784,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{31}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeleteResponse) GetSequence() uint64 {
@@ -2725,7 +2810,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2737,7 +2822,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2750,7 +2835,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{32}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListDeadLettersRequest) GetShardId() uint32 {
@@ -2788,7 +2873,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2800,7 +2885,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2813,7 +2898,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{33}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListDeadLettersResponse) GetLetters() []*DeadLetter {
@@ -2865,7 +2950,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2877,7 +2962,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2890,7 +2975,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{34}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeadLetter) GetId() string {
@@ -2988,7 +3073,7 @@ type RetryDeadLetterRequest struct {
 
 func (x *RetryDeadLetterRequest) Reset() {
 	*x = RetryDeadLetterRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3000,7 +3085,7 @@ func (x *RetryDeadLetterRequest) String() string {
 func (*RetryDeadLetterRequest) ProtoMessage() {}
 
 func (x *RetryDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3013,7 +3098,7 @@ func (x *RetryDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*RetryDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{35}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RetryDeadLetterRequest) GetId() string {
@@ -3033,7 +3118,7 @@ type RetryDeadLetterResponse struct {
 
 func (x *RetryDeadLetterResponse) Reset() {
 	*x = RetryDeadLetterResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3045,7 +3130,7 @@ func (x *RetryDeadLetterResponse) String() string {
 func (*RetryDeadLetterResponse) ProtoMessage() {}
 
 func (x *RetryDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3058,7 +3143,7 @@ func (x *RetryDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*RetryDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{36}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{37}
 }
 
 // DiscardDeadLetterRequest names a dead letter.
@@ -3072,7 +3157,7 @@ type DiscardDeadLetterRequest struct {
 
 func (x *DiscardDeadLetterRequest) Reset() {
 	*x = DiscardDeadLetterRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3169,7 @@ func (x *DiscardDeadLetterRequest) String() string {
 func (*DiscardDeadLetterRequest) ProtoMessage() {}
 
 func (x *DiscardDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3182,7 @@ func (x *DiscardDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{37}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DiscardDeadLetterRequest) GetId() string {
@@ -3116,7 +3201,7 @@ type DiscardDeadLetterResponse struct {
 
 func (x *DiscardDeadLetterResponse) Reset() {
 	*x = DiscardDeadLetterResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3213,7 @@ func (x *DiscardDeadLetterResponse) String() string {
 func (*DiscardDeadLetterResponse) ProtoMessage() {}
 
 func (x *DiscardDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3226,7 @@ func (x *DiscardDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{38}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{39}
 }
 
 // HotEntitiesRequest asks for the entities that are asked for most.
@@ -3155,7 +3240,7 @@ type HotEntitiesRequest struct {
 
 func (x *HotEntitiesRequest) Reset() {
 	*x = HotEntitiesRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3167,7 +3252,7 @@ func (x *HotEntitiesRequest) String() string {
 func (*HotEntitiesRequest) ProtoMessage() {}
 
 func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3180,7 +3265,7 @@ func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesRequest.ProtoReflect.Descriptor instead.
 func (*HotEntitiesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{39}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HotEntitiesRequest) GetLimit() uint32 {
@@ -3204,7 +3289,7 @@ type HotEntitiesResponse struct {
 
 func (x *HotEntitiesResponse) Reset() {
 	*x = HotEntitiesResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3216,7 +3301,7 @@ func (x *HotEntitiesResponse) String() string {
 func (*HotEntitiesResponse) ProtoMessage() {}
 
 func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3229,7 +3314,7 @@ func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesResponse.ProtoReflect.Descriptor instead.
 func (*HotEntitiesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{40}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HotEntitiesResponse) GetEntities() []*HotEntitiesResponse_Entity {
@@ -3259,7 +3344,7 @@ type SendStreamRequest_Item struct {
 
 func (x *SendStreamRequest_Item) Reset() {
 	*x = SendStreamRequest_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3271,7 +3356,7 @@ func (x *SendStreamRequest_Item) String() string {
 func (*SendStreamRequest_Item) ProtoMessage() {}
 
 func (x *SendStreamRequest_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3319,7 +3404,7 @@ type SendStreamResponse_Item struct {
 
 func (x *SendStreamResponse_Item) Reset() {
 	*x = SendStreamResponse_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3416,7 @@ func (x *SendStreamResponse_Item) String() string {
 func (*SendStreamResponse_Item) ProtoMessage() {}
 
 func (x *SendStreamResponse_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3414,7 +3499,7 @@ type ListEntitiesResponse_Entity struct {
 
 func (x *ListEntitiesResponse_Entity) Reset() {
 	*x = ListEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3511,7 @@ func (x *ListEntitiesResponse_Entity) String() string {
 func (*ListEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3524,7 @@ func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
 func (*ListEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{21, 0}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{22, 0}
 }
 
 func (x *ListEntitiesResponse_Entity) GetEntityId() string {
@@ -3495,7 +3580,7 @@ type HotEntitiesResponse_Entity struct {
 
 func (x *HotEntitiesResponse_Entity) Reset() {
 	*x = HotEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3507,7 +3592,7 @@ func (x *HotEntitiesResponse_Entity) String() string {
 func (*HotEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3520,7 +3605,7 @@ func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
 func (*HotEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{40, 0}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{41, 0}
 }
 
 func (x *HotEntitiesResponse_Entity) GetEntityType() string {
@@ -3654,7 +3739,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\vto_sequence\x18\x04 \x01(\x04R\n" +
 	"toSequence\x12\x16\n" +
 	"\x06follow\x18\x05 \x01(\bR\x06follow\x12\x17\n" +
-	"\aas_data\x18\x06 \x01(\bR\x06asData\"\xb3\x02\n" +
+	"\aas_data\x18\x06 \x01(\bR\x06asData\"\xed\x02\n" +
 	"\x12ReadEventsResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
@@ -3666,8 +3751,13 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\vrecorded_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"recordedAt\x12\x12\n" +
 	"\x04tags\x18\a \x03(\tR\x04tags\x12#\n" +
-	"\rmodule_digest\x18\b \x01(\tR\fmoduleDigestB\t\n" +
-	"\apayload\"\xa5\x02\n" +
+	"\rmodule_digest\x18\b \x01(\tR\fmoduleDigest\x128\n" +
+	"\tprincipal\x18\t \x01(\v2\x1a.hostd.entity.v1.PrincipalR\tprincipalB\t\n" +
+	"\apayload\"K\n" +
+	"\tPrincipal\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06groups\x18\x03 \x03(\tR\x06groups\"\xa5\x02\n" +
 	"\x10SubscribeRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
@@ -3677,7 +3767,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x06shards\x18\x05 \x03(\rB\v\xbaH\b\x92\x01\x05\x10\x80 \x18\x01R\x06shards\x12\x17\n" +
 	"\aas_data\x18\x06 \x01(\bR\x06asData\x12'\n" +
 	"\x0fpartial_cursors\x18\a \x01(\bR\x0epartialCursors\x12\x19\n" +
-	"\bskip_cut\x18\b \x01(\bR\askipCut\"\x81\x03\n" +
+	"\bskip_cut\x18\b \x01(\bR\askipCut\"\xbb\x03\n" +
 	"\x11SubscribeResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
@@ -3693,7 +3783,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\tentity_id\x18\t \x01(\tR\bentityId\x12\x16\n" +
 	"\x06cursor\x18\n" +
 	" \x01(\tR\x06cursor\x12\x18\n" +
-	"\askipped\x18\v \x01(\x04R\askippedB\t\n" +
+	"\askipped\x18\v \x01(\x04R\askipped\x128\n" +
+	"\tprincipal\x18\f \x01(\v2\x1a.hostd.entity.v1.PrincipalR\tprincipalB\t\n" +
 	"\apayload\"\xcb\x01\n" +
 	"\x10GetEntityRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
@@ -3885,7 +3976,7 @@ func file_hostd_entity_v1_entity_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_entity_v1_entity_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(Consistency)(0),                    // 0: hostd.entity.v1.Consistency
 	(*SendRequest)(nil),                 // 1: hostd.entity.v1.SendRequest
@@ -3900,108 +3991,111 @@ var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(*QueryResponse)(nil),               // 10: hostd.entity.v1.QueryResponse
 	(*ReadEventsRequest)(nil),           // 11: hostd.entity.v1.ReadEventsRequest
 	(*ReadEventsResponse)(nil),          // 12: hostd.entity.v1.ReadEventsResponse
-	(*SubscribeRequest)(nil),            // 13: hostd.entity.v1.SubscribeRequest
-	(*SubscribeResponse)(nil),           // 14: hostd.entity.v1.SubscribeResponse
-	(*GetEntityRequest)(nil),            // 15: hostd.entity.v1.GetEntityRequest
-	(*GetEntityResponse)(nil),           // 16: hostd.entity.v1.GetEntityResponse
-	(*Act)(nil),                         // 17: hostd.entity.v1.Act
-	(*Timer)(nil),                       // 18: hostd.entity.v1.Timer
-	(*GetStateRequest)(nil),             // 19: hostd.entity.v1.GetStateRequest
-	(*GetStateResponse)(nil),            // 20: hostd.entity.v1.GetStateResponse
-	(*ListEntitiesRequest)(nil),         // 21: hostd.entity.v1.ListEntitiesRequest
-	(*ListEntitiesResponse)(nil),        // 22: hostd.entity.v1.ListEntitiesResponse
-	(*PassivateRequest)(nil),            // 23: hostd.entity.v1.PassivateRequest
-	(*PassivateResponse)(nil),           // 24: hostd.entity.v1.PassivateResponse
-	(*ClearFaultsRequest)(nil),          // 25: hostd.entity.v1.ClearFaultsRequest
-	(*ClearFaultsResponse)(nil),         // 26: hostd.entity.v1.ClearFaultsResponse
-	(*ClearTypeFaultsRequest)(nil),      // 27: hostd.entity.v1.ClearTypeFaultsRequest
-	(*ClearTypeFaultsResponse)(nil),     // 28: hostd.entity.v1.ClearTypeFaultsResponse
-	(*SkipTimerRequest)(nil),            // 29: hostd.entity.v1.SkipTimerRequest
-	(*SkipTimerResponse)(nil),           // 30: hostd.entity.v1.SkipTimerResponse
-	(*DeleteRequest)(nil),               // 31: hostd.entity.v1.DeleteRequest
-	(*DeleteResponse)(nil),              // 32: hostd.entity.v1.DeleteResponse
-	(*ListDeadLettersRequest)(nil),      // 33: hostd.entity.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),     // 34: hostd.entity.v1.ListDeadLettersResponse
-	(*DeadLetter)(nil),                  // 35: hostd.entity.v1.DeadLetter
-	(*RetryDeadLetterRequest)(nil),      // 36: hostd.entity.v1.RetryDeadLetterRequest
-	(*RetryDeadLetterResponse)(nil),     // 37: hostd.entity.v1.RetryDeadLetterResponse
-	(*DiscardDeadLetterRequest)(nil),    // 38: hostd.entity.v1.DiscardDeadLetterRequest
-	(*DiscardDeadLetterResponse)(nil),   // 39: hostd.entity.v1.DiscardDeadLetterResponse
-	(*HotEntitiesRequest)(nil),          // 40: hostd.entity.v1.HotEntitiesRequest
-	(*HotEntitiesResponse)(nil),         // 41: hostd.entity.v1.HotEntitiesResponse
-	(*SendStreamRequest_Item)(nil),      // 42: hostd.entity.v1.SendStreamRequest.Item
-	(*SendStreamResponse_Item)(nil),     // 43: hostd.entity.v1.SendStreamResponse.Item
-	(*ListEntitiesResponse_Entity)(nil), // 44: hostd.entity.v1.ListEntitiesResponse.Entity
-	(*HotEntitiesResponse_Entity)(nil),  // 45: hostd.entity.v1.HotEntitiesResponse.Entity
-	(*structpb.Value)(nil),              // 46: google.protobuf.Value
-	(*anypb.Any)(nil),                   // 47: google.protobuf.Any
-	(*timestamppb.Timestamp)(nil),       // 48: google.protobuf.Timestamp
+	(*Principal)(nil),                   // 13: hostd.entity.v1.Principal
+	(*SubscribeRequest)(nil),            // 14: hostd.entity.v1.SubscribeRequest
+	(*SubscribeResponse)(nil),           // 15: hostd.entity.v1.SubscribeResponse
+	(*GetEntityRequest)(nil),            // 16: hostd.entity.v1.GetEntityRequest
+	(*GetEntityResponse)(nil),           // 17: hostd.entity.v1.GetEntityResponse
+	(*Act)(nil),                         // 18: hostd.entity.v1.Act
+	(*Timer)(nil),                       // 19: hostd.entity.v1.Timer
+	(*GetStateRequest)(nil),             // 20: hostd.entity.v1.GetStateRequest
+	(*GetStateResponse)(nil),            // 21: hostd.entity.v1.GetStateResponse
+	(*ListEntitiesRequest)(nil),         // 22: hostd.entity.v1.ListEntitiesRequest
+	(*ListEntitiesResponse)(nil),        // 23: hostd.entity.v1.ListEntitiesResponse
+	(*PassivateRequest)(nil),            // 24: hostd.entity.v1.PassivateRequest
+	(*PassivateResponse)(nil),           // 25: hostd.entity.v1.PassivateResponse
+	(*ClearFaultsRequest)(nil),          // 26: hostd.entity.v1.ClearFaultsRequest
+	(*ClearFaultsResponse)(nil),         // 27: hostd.entity.v1.ClearFaultsResponse
+	(*ClearTypeFaultsRequest)(nil),      // 28: hostd.entity.v1.ClearTypeFaultsRequest
+	(*ClearTypeFaultsResponse)(nil),     // 29: hostd.entity.v1.ClearTypeFaultsResponse
+	(*SkipTimerRequest)(nil),            // 30: hostd.entity.v1.SkipTimerRequest
+	(*SkipTimerResponse)(nil),           // 31: hostd.entity.v1.SkipTimerResponse
+	(*DeleteRequest)(nil),               // 32: hostd.entity.v1.DeleteRequest
+	(*DeleteResponse)(nil),              // 33: hostd.entity.v1.DeleteResponse
+	(*ListDeadLettersRequest)(nil),      // 34: hostd.entity.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),     // 35: hostd.entity.v1.ListDeadLettersResponse
+	(*DeadLetter)(nil),                  // 36: hostd.entity.v1.DeadLetter
+	(*RetryDeadLetterRequest)(nil),      // 37: hostd.entity.v1.RetryDeadLetterRequest
+	(*RetryDeadLetterResponse)(nil),     // 38: hostd.entity.v1.RetryDeadLetterResponse
+	(*DiscardDeadLetterRequest)(nil),    // 39: hostd.entity.v1.DiscardDeadLetterRequest
+	(*DiscardDeadLetterResponse)(nil),   // 40: hostd.entity.v1.DiscardDeadLetterResponse
+	(*HotEntitiesRequest)(nil),          // 41: hostd.entity.v1.HotEntitiesRequest
+	(*HotEntitiesResponse)(nil),         // 42: hostd.entity.v1.HotEntitiesResponse
+	(*SendStreamRequest_Item)(nil),      // 43: hostd.entity.v1.SendStreamRequest.Item
+	(*SendStreamResponse_Item)(nil),     // 44: hostd.entity.v1.SendStreamResponse.Item
+	(*ListEntitiesResponse_Entity)(nil), // 45: hostd.entity.v1.ListEntitiesResponse.Entity
+	(*HotEntitiesResponse_Entity)(nil),  // 46: hostd.entity.v1.HotEntitiesResponse.Entity
+	(*structpb.Value)(nil),              // 47: google.protobuf.Value
+	(*anypb.Any)(nil),                   // 48: google.protobuf.Any
+	(*timestamppb.Timestamp)(nil),       // 49: google.protobuf.Timestamp
 }
 var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
-	46, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
-	46, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
-	42, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
-	43, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
-	47, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
-	46, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
+	47, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
+	47, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
+	43, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
+	44, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
+	48, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
+	47, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
 	0,  // 6: hostd.entity.v1.QueryRequest.consistency:type_name -> hostd.entity.v1.Consistency
-	46, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
-	46, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
-	48, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	46, // 10: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
-	48, // 11: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	18, // 12: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
-	17, // 13: hostd.entity.v1.GetEntityResponse.acts:type_name -> hostd.entity.v1.Act
-	48, // 14: hostd.entity.v1.GetEntityResponse.parked_until:type_name -> google.protobuf.Timestamp
-	48, // 15: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
-	48, // 16: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
-	46, // 17: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
-	44, // 18: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
-	35, // 19: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
-	48, // 20: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
-	45, // 21: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
-	1,  // 22: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
-	2,  // 23: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
-	5,  // 24: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
-	1,  // 25: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
-	3,  // 26: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
-	9,  // 27: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
-	11, // 28: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
-	13, // 29: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
-	15, // 30: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
-	19, // 31: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
-	21, // 32: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
-	40, // 33: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
-	23, // 34: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
-	25, // 35: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
-	27, // 36: hostd.entity.v1.EntityService.ClearTypeFaults:input_type -> hostd.entity.v1.ClearTypeFaultsRequest
-	29, // 37: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
-	31, // 38: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
-	33, // 39: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
-	36, // 40: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
-	38, // 41: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
-	2,  // 42: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
-	4,  // 43: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
-	10, // 44: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
-	12, // 45: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
-	14, // 46: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
-	16, // 47: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
-	20, // 48: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
-	22, // 49: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
-	41, // 50: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
-	24, // 51: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
-	26, // 52: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
-	28, // 53: hostd.entity.v1.EntityService.ClearTypeFaults:output_type -> hostd.entity.v1.ClearTypeFaultsResponse
-	30, // 54: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
-	32, // 55: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
-	34, // 56: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
-	37, // 57: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
-	39, // 58: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
-	42, // [42:59] is the sub-list for method output_type
-	25, // [25:42] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	47, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
+	47, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
+	49, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	13, // 10: hostd.entity.v1.ReadEventsResponse.principal:type_name -> hostd.entity.v1.Principal
+	47, // 11: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
+	49, // 12: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	13, // 13: hostd.entity.v1.SubscribeResponse.principal:type_name -> hostd.entity.v1.Principal
+	19, // 14: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
+	18, // 15: hostd.entity.v1.GetEntityResponse.acts:type_name -> hostd.entity.v1.Act
+	49, // 16: hostd.entity.v1.GetEntityResponse.parked_until:type_name -> google.protobuf.Timestamp
+	49, // 17: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
+	49, // 18: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
+	47, // 19: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
+	45, // 20: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
+	36, // 21: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
+	49, // 22: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
+	46, // 23: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
+	1,  // 24: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
+	2,  // 25: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
+	5,  // 26: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
+	1,  // 27: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
+	3,  // 28: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
+	9,  // 29: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
+	11, // 30: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
+	14, // 31: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
+	16, // 32: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
+	20, // 33: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
+	22, // 34: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
+	41, // 35: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
+	24, // 36: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
+	26, // 37: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
+	28, // 38: hostd.entity.v1.EntityService.ClearTypeFaults:input_type -> hostd.entity.v1.ClearTypeFaultsRequest
+	30, // 39: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
+	32, // 40: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
+	34, // 41: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
+	37, // 42: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
+	39, // 43: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
+	2,  // 44: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
+	4,  // 45: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
+	10, // 46: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
+	12, // 47: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
+	15, // 48: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
+	17, // 49: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
+	21, // 50: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
+	23, // 51: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
+	42, // 52: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
+	25, // 53: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
+	27, // 54: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
+	29, // 55: hostd.entity.v1.EntityService.ClearTypeFaults:output_type -> hostd.entity.v1.ClearTypeFaultsResponse
+	31, // 56: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
+	33, // 57: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
+	35, // 58: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
+	38, // 59: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
+	40, // 60: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
+	44, // [44:61] is the sub-list for method output_type
+	27, // [27:44] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_hostd_entity_v1_entity_proto_init() }
@@ -4029,16 +4123,16 @@ func file_hostd_entity_v1_entity_proto_init() {
 		(*ReadEventsResponse_Json)(nil),
 		(*ReadEventsResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[13].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[14].OneofWrappers = []any{
 		(*SubscribeResponse_Json)(nil),
 		(*SubscribeResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[18].OneofWrappers = []any{}
-	file_hostd_entity_v1_entity_proto_msgTypes[19].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[19].OneofWrappers = []any{}
+	file_hostd_entity_v1_entity_proto_msgTypes[20].OneofWrappers = []any{
 		(*GetStateResponse_Json)(nil),
 		(*GetStateResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[42].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[43].OneofWrappers = []any{
 		(*SendStreamResponse_Item_Response)(nil),
 		(*SendStreamResponse_Item_Error)(nil),
 	}
@@ -4048,7 +4142,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_entity_v1_entity_proto_rawDesc), len(file_hostd_entity_v1_entity_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
