@@ -66,6 +66,8 @@ const (
 	// LevelRemoveModule: modules are removed from the metadata, and those of a
 	// cluster and of an uploader are bounded.
 	LevelRemoveModule = Level2
+	// LevelTokens: the metadata keeps the hashes of tokens.
+	LevelTokens = Level2
 	// LevelInternal: the cluster takes modules whose manifests mark commands
 	// internal. Earlier releases pass the mark over.
 	LevelInternal = Level2

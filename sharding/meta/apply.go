@@ -60,6 +60,8 @@ func (t *transition) apply(body []byte) (Result, error) {
 		return t.applyRole(c)
 	case c.Op == opPutTypeOwner && c.Owner != nil:
 		return Result{}, t.putTypeOwner(c.EntityType, *c.Owner)
+	case c.Op == opPutToken || c.Op == opDeleteToken:
+		return t.applyToken(c)
 	}
 	return Result{}, fmt.Errorf("%w: operation %.40q is incomplete", ErrInvalid, c.Op)
 }

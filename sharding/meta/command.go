@@ -39,12 +39,14 @@ const (
 	opPutRoleBinding    = "put_role_binding"
 	opDeleteRoleBinding = "delete_role_binding"
 	opPutTypeOwner      = "put_type_owner"
+	opPutToken          = "put_token"
+	opDeleteToken       = "delete_token"
 )
 
 var operations = []string{
 	opCreateCluster, opPutMember, opPlace, opPutModule, opBind, opRollback, opPutSetting, opJoin,
 	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard, opRemoveModule,
-	opPutRole, opDeleteRole, opPutRoleBinding, opDeleteRoleBinding, opPutTypeOwner,
+	opPutRole, opDeleteRole, opPutRoleBinding, opDeleteRoleBinding, opPutTypeOwner, opPutToken, opDeleteToken,
 }
 
 // command is the bytes of one metadata command: a JSON object whose members
@@ -71,11 +73,19 @@ type command struct {
 	Raise      *levelSet   `json:"raise,omitempty"`
 	Recover    *recoverSet `json:"recover,omitempty"`
 
+	Owner *Ownership `json:"owner,omitempty"` // from level 2 on
+	accessCommand
+}
+
+// accessCommand has the members of commands about roles and tokens.
+type accessCommand struct {
 	Role              *access.Role       `json:"role,omitempty"`
 	RoleDelete        *roleDelete        `json:"roleDelete,omitempty"`
 	RoleBinding       *access.Binding    `json:"roleBinding,omitempty"`
 	RoleBindingDelete *roleBindingDelete `json:"roleBindingDelete,omitempty"`
-	Owner             *Ownership         `json:"owner,omitempty"` // from level 2 on
+	TokenPut          *tokenPut          `json:"tokenPut,omitempty"`
+	TokenDelete       *tokenDelete       `json:"tokenDelete,omitempty"`
+	First             bool               `json:"first,omitempty"` // only while nobody is admin
 }
 
 type settingSet struct {

@@ -246,6 +246,13 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.PutModule(uploaded(0xad, "token:ci")),
 		meta.RemoveModule(digest(0xad)),
 		meta.RemoveModule(digest(0xab)),
+		meta.PutFirstToken(access.Token{Name: "root", Hash: access.HashToken("hst_root"), Made: 1_700_000_000_000_000_000}, access.RoleAdmin),
+		meta.PutFirstToken(access.Token{Name: "me", Hash: access.HashToken("hst_me"), Made: 1_700_000_000_000_000_000}, access.RoleAdmin),
+		meta.PutFirstRoleBinding(access.Binding{Subject: "group:ops", Roles: []string{access.RoleAdmin}}),
+		meta.PutToken(access.Token{Name: "ci", Hash: access.HashToken("hst_ci"), Expires: 1_700_000_060, Made: 1_700_000_000_000_000_000}, "viewer", "invoker"),
+		meta.PutToken(access.Token{Name: "cd", Hash: access.HashToken("hst_cd"), Made: 1_700_003_661_000_000_000}, "viewer"),
+		meta.DeleteToken("cd"),
+		meta.DeleteToken("root"),
 	} {
 		writes, result, err := s.Apply(uint64(i+1), body)
 		if err != nil {

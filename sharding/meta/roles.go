@@ -21,12 +21,14 @@ type roleBindingDelete struct {
 
 // PutRole makes the command that keeps a role, from sharding.LevelRoles on, in
 // the place of the one of that name. Its revision is passed over.
-func PutRole(r access.Role) []byte { return encode(command{Op: opPutRole, Role: &r}) }
+func PutRole(r access.Role) []byte {
+	return encode(command{Op: opPutRole, accessCommand: accessCommand{Role: &r}})
+}
 
 // DeleteRole makes the command that removes a role. One that does not exist is
 // accepted; one that a binding has is ErrConflict.
 func DeleteRole(name string) []byte {
-	return encode(command{Op: opDeleteRole, RoleDelete: &roleDelete{Name: name}})
+	return encode(command{Op: opDeleteRole, accessCommand: accessCommand{RoleDelete: &roleDelete{Name: name}}})
 }
 
 // PutRoleBinding makes the command that gives a subject roles, from
@@ -34,14 +36,14 @@ func DeleteRole(name string) []byte {
 // not exist is ErrConflict, and so is to take access.RoleAdmin from the last
 // subject that has it.
 func PutRoleBinding(b access.Binding) []byte {
-	return encode(command{Op: opPutRoleBinding, RoleBinding: &b})
+	return encode(command{Op: opPutRoleBinding, accessCommand: accessCommand{RoleBinding: &b}})
 }
 
 // DeleteRoleBinding makes the command that takes all roles from a subject. One
 // without a binding is accepted; the last one with access.RoleAdmin is
 // ErrConflict.
 func DeleteRoleBinding(subject string) []byte {
-	return encode(command{Op: opDeleteRoleBinding, RoleBindingDelete: &roleBindingDelete{Subject: subject}})
+	return encode(command{Op: opDeleteRoleBinding, accessCommand: accessCommand{RoleBindingDelete: &roleBindingDelete{Subject: subject}}})
 }
 
 // Roles returns the roles that are kept, by name; those that are built in are
@@ -51,7 +53,11 @@ func (v *View) Roles() []access.Role { return sorted(v.roles) }
 // RoleBindings returns all bindings of roles, by subject.
 func (v *View) RoleBindings() []access.Binding { return sorted(v.roleBindings) }
 
-// RoleRevision counts up by one with each change of roles and their bindings.
+// RolesOf are the roles that a subject's own binding has. They are shared.
+func (v *View) RolesOf(subject string) []string { return v.roleBindings[subject].Roles }
+
+// RoleRevision counts up by one with each change of roles, their bindings and
+// tokens.
 func (v *View) RoleRevision() uint64 { return v.counters.RoleRevision }
 
 // roleBytes is what counts for access.MaxBytes.
@@ -77,7 +83,7 @@ func (t *transition) applyRole(c command) (Result, error) {
 	case c.Op == opDeleteRole && c.RoleDelete != nil:
 		return t.deleteRole(c.RoleDelete.Name)
 	case c.Op == opPutRoleBinding && c.RoleBinding != nil:
-		return t.putRoleBinding(*c.RoleBinding)
+		return t.putRoleBinding(*c.RoleBinding, c.First)
 	case c.Op == opDeleteRoleBinding && c.RoleBindingDelete != nil:
 		return t.deleteRoleBinding(c.RoleBindingDelete.Subject)
 	}
@@ -124,7 +130,7 @@ func (t *transition) deleteRole(name string) (Result, error) {
 	return t.removed(), nil
 }
 
-func (t *transition) putRoleBinding(b access.Binding) (Result, error) {
+func (t *transition) putRoleBinding(b access.Binding, first bool) (Result, error) {
 	if err := b.Check(); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -138,10 +144,15 @@ func (t *transition) putRoleBinding(b access.Binding) (Result, error) {
 	if known && slices.Equal(before.Roles, b.Roles) {
 		return Result{Revision: before.Revision}, nil
 	}
-	if !b.BindsAdmin() {
+	switch {
+	case first && t.view.SomebodyAdmin():
+		return Result{}, errAdminAlready
+	case !b.BindsAdmin():
 		if err := t.view.keepsAdmin(b.Subject); err != nil {
 			return Result{}, err
 		}
+	case !t.view.lasts(b) && !t.view.lastingAdmin(b.Subject):
+		return Result{}, errExpiringAdmin
 	}
 	if !known && len(t.view.roleBindings) >= access.MaxBindings {
 		return Result{}, fmt.Errorf("%w: the cluster has %d bindings of roles already", ErrInvalid, access.MaxBindings)
@@ -163,23 +174,22 @@ func (t *transition) deleteRoleBinding(subject string) (Result, error) {
 	if err := t.view.keepsAdmin(subject); err != nil {
 		return Result{}, err
 	}
+	t.dropRoleBinding(subject)
+	return t.removed(), nil
+}
+
+func (t *transition) dropRoleBinding(subject string) {
 	next := maps.Clone(t.view.roleBindings)
 	delete(next, subject)
 	t.view.roleBindings = next
 	t.writes = append(t.writes, KV{Key: []byte(prefixRoleBinding + subject)})
-	return t.removed(), nil
 }
 
 // keepsAdmin refuses that the subject loses access.RoleAdmin where nobody else
-// has it: nobody could give roles any more.
+// has it for good: nobody could give roles any more.
 func (v *View) keepsAdmin(subject string) error {
-	if !v.roleBindings[subject].BindsAdmin() {
+	if !v.lasts(v.roleBindings[subject]) || v.lastingAdmin(subject) {
 		return nil
-	}
-	for _, b := range v.roleBindings {
-		if b.Subject != subject && b.BindsAdmin() {
-			return nil
-		}
 	}
 	return fmt.Errorf("%w: %s is the last that has the role %s: give it to another one first", ErrConflict, subject, access.RoleAdmin)
 }

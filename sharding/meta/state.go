@@ -22,6 +22,7 @@ import (
 //	binding/TYPE       Binding
 //	role/NAME          access.Role
 //	rolebinding/SUBJECT access.Binding
+//	token/NAME         access.Token
 //	setting/KEY        version 1: the bytes; version 2: the bytes and a revision
 const (
 	keyCluster    = "cluster"
@@ -37,6 +38,7 @@ const (
 
 	prefixRole        = "role/"
 	prefixRoleBinding = "rolebinding/"
+	prefixToken       = "token/"
 )
 
 const (
@@ -77,6 +79,7 @@ func empty() *View {
 
 		roles:        map[string]access.Role{},
 		roleBindings: map[string]access.Binding{},
+		tokens:       map[string]access.Token{},
 	}
 }
 

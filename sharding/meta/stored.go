@@ -48,6 +48,9 @@ func (v *View) dump() []KV {
 	for _, b := range v.RoleBindings() {
 		add(prefixRoleBinding+b.Subject, wrap(b))
 	}
+	for _, t := range v.Tokens() {
+		add(prefixToken+t.Name, wrap(t))
+	}
 	for _, k := range v.SettingKeys() {
 		add(prefixSetting+k, wrapSetting(v.settings[k]))
 	}
@@ -116,6 +119,8 @@ func (v *View) restore(key string, value []byte) error {
 		return v.restoreRole(name, value)
 	case prefixRoleBinding:
 		return v.restoreRoleBinding(name, value)
+	case prefixToken:
+		return v.restoreToken(name, value)
 	case prefixSetting:
 		set, err := unwrapSetting(name, value)
 		v.settings[name] = set

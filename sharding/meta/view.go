@@ -27,6 +27,7 @@ type View struct {
 
 	roles        map[string]access.Role
 	roleBindings map[string]access.Binding // by subject
+	tokens       map[string]access.Token
 }
 
 // Index returns the log index of the last command applied since the state was
