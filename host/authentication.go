@@ -29,7 +29,7 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 		return nil
 	}
 	o := authn.Options{
-		Anonymous: n.cfg.Auth == config.AuthAllow, TokenFile: n.cfg.TokenFile,
+		Anonymous: n.cfg.Auth == config.AuthAllow, TokenFile: n.cfg.TokenFile, Known: n.caughtUp.Load,
 		CertName: authn.CertName(n.cfg.AuthCertName), NodeCert: certs.OfNode,
 		Now: n.around.Wall, Logger: n.logger, Registerer: n.metrics.registry,
 	}
@@ -41,6 +41,9 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 			Issuer: n.cfg.OIDCIssuer, Audience: n.cfg.OIDCAudience,
 			NameClaim: n.cfg.OIDCNameClaim, GroupsClaim: n.cfg.OIDCGroupsClaim, KeysFile: n.cfg.JWTKeysFile,
 		}
+	}
+	if err := n.checkFirstAdmin(); err != nil {
+		return err
 	}
 	auth, err := authn.New(o)
 	if err != nil {
@@ -101,6 +104,7 @@ func (n *Node) openRoles() {
 		return
 	}
 	n.takeRoles()
+	n.openFirstAdmin()
 	n.lifecycle.watch("roles", func(ctx context.Context) {
 		for {
 			changed := n.membership.metadata.Changed()
@@ -114,14 +118,16 @@ func (n *Node) openRoles() {
 	})
 }
 
-// takeRoles has calls decided by the roles of now, where they are newer than
-// what decides. Any goroutine may call it.
+// takeRoles has calls decided by the roles of now, and the tokens of now taken,
+// where they are newer than what decides. Any goroutine may call it.
 func (n *Node) takeRoles() {
 	if n.roles == nil {
 		return
 	}
 	view := n.membership.metadata.View()
 	if t := n.roles.Table(); t == nil || t.Revision() < view.RoleRevision() {
+		// Before the roles: who waits for a revision of those has the tokens too.
+		n.auth.Load().SetTokens(view.RoleRevision(), view.Tokens())
 		n.roles.Set(authz.Compile(view.RoleRevision(), view.Roles(), view.RoleBindings()))
 	}
 }

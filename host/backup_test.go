@@ -3,6 +3,7 @@ package host_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"strings"
@@ -110,6 +111,9 @@ func TestExportUnderLoadIsImported(t *testing.T) {
 	if err := c.SetTypeOwner(ctx, "alarm", "group:team-a"); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := client.TokensOf(c).Create(ctx, "ci", sha256.Sum256([]byte("hst_ci")), time.Time{}, "viewer"); err != nil {
+		t.Fatal(err)
+	}
 	var acked [entities]atomic.Uint64
 	var load sync.WaitGroup
 	stop := make(chan struct{})
@@ -206,6 +210,10 @@ func TestExportUnderLoadIsImported(t *testing.T) {
 		}
 		if owner, err := c2.TypeOwner(ctx, "alarm"); err != nil || owner != "group:team-a" {
 			t.Errorf("the owner after the import: %q, %v", owner, err)
+		}
+		// Nor are tokens in it: who made a file could call the new cluster.
+		if kept, err := client.TokensOf(c2).List(ctx); err != nil || len(kept) != 0 {
+			t.Errorf("tokens after the import: %v, %v", kept, err)
 		}
 		if s, err := c2.Setting(ctx, "greeting"); err != nil || s.Value != "hello" {
 			t.Errorf("%v, %v", s, err)

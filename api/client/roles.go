@@ -2,8 +2,11 @@ package client
 
 import (
 	"context"
+	"crypto/sha256"
+	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
@@ -66,6 +69,48 @@ func (c *Client) DeleteRoleBinding(ctx context.Context, subject string) error {
 	_, err := call(ctx, c, c.opts.Timeout, &clusterv1.DeleteRoleBindingRequest{Subject: subject},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.DeleteRoleBindingRequest]) (*connect.Response[clusterv1.DeleteRoleBindingResponse], error) {
 			return n.cluster.DeleteRoleBinding(ctx, r)
+		})
+	return err
+}
+
+// Tokens are those that the cluster keeps.
+type Tokens struct{ c *Client }
+
+// TokensOf returns the tokens of the cluster that c calls.
+func TokensOf(c *Client) Tokens { return Tokens{c} }
+
+// List lists the tokens that the cluster keeps, from the answering node's
+// copy.
+func (t Tokens) List(ctx context.Context) ([]*clusterv1.Token, error) {
+	res, err := call(ctx, t.c, t.c.opts.Timeout, &clusterv1.ListTokensRequest{},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.ListTokensRequest]) (*connect.Response[clusterv1.ListTokensResponse], error) {
+			return n.cluster.ListTokens(ctx, r)
+		})
+	return res.GetTokens(), err
+}
+
+// Create has the cluster keep a token by its SHA-256, and gives its bearer,
+// "token:NAME", roles. The token itself stays with the caller, who has made it
+// of 256 random bits behind "hst_". A zero expires is never. It returns the
+// revision of the token.
+func (t Tokens) Create(ctx context.Context, name string, hash [sha256.Size]byte, expires time.Time, roles ...string) (revision uint64, err error) {
+	req := &clusterv1.CreateTokenRequest{TokenName: name, TokenSha256: hash[:], Roles: roles}
+	if !expires.IsZero() {
+		req.ExpiresAt = timestamppb.New(expires)
+	}
+	res, err := call(ctx, t.c, t.c.opts.Timeout, req,
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.CreateTokenRequest]) (*connect.Response[clusterv1.CreateTokenResponse], error) {
+			return n.cluster.CreateToken(ctx, r)
+		})
+	return res.GetRevision(), err
+}
+
+// Remove removes a token that the cluster keeps, and all roles of its
+// bearer.
+func (t Tokens) Remove(ctx context.Context, name string) error {
+	_, err := call(ctx, t.c, t.c.opts.Timeout, &clusterv1.DeleteTokenRequest{TokenName: name},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.DeleteTokenRequest]) (*connect.Response[clusterv1.DeleteTokenResponse], error) {
+			return n.cluster.DeleteToken(ctx, r)
 		})
 	return err
 }

@@ -16,12 +16,12 @@ import (
 
 func TestTokenCreate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
-	shown := hostd(t, "token", "create", "ci")
-	lines := strings.Split(strings.TrimSpace(shown.out), "\n")
-	if shown.code != cli.ExitDone || len(lines) != 2 || !strings.HasPrefix(lines[0], "hst_") || !strings.HasPrefix(lines[1], "ci:") || strings.Contains(lines[1], lines[0]) {
-		t.Fatalf("without a file: %+v", shown)
+	shown := hostd(t, "token", "create", "ci", "--file", file, "-o", "json")
+	var first struct{ Token, Line string }
+	if err := json.Unmarshal([]byte(shown.out), &first); err != nil || !strings.HasPrefix(first.Token, "hst_") || !strings.HasPrefix(first.Line, "ci:") || strings.Contains(first.Line, first.Token) {
+		t.Fatalf("to a file that is not there: %v, %+v", err, shown)
 	}
-	if err := os.WriteFile(file, []byte(lines[1]), 0o600); err != nil { // without a line break
+	if err := os.WriteFile(file, []byte(first.Line), 0o600); err != nil { // without a line break
 		t.Fatal(err)
 	}
 	second := hostd(t, "token", "create", "ann@example.org", "--ttl", "1h", "--file", file, "-o", "json")
@@ -40,10 +40,10 @@ func TestTokenCreate(t *testing.T) {
 		t.Errorf("the file that was made: %v, %v", info.Mode(), err)
 	}
 	text, err := os.ReadFile(file)
-	if err != nil || string(text) != lines[1]+"\n"+made.Line+"\n" {
+	if err != nil || string(text) != first.Line+"\n"+made.Line+"\n" {
 		t.Errorf("the file is %q, %v", text, err)
 	}
-	for _, args := range []string{"token create", "token create a:b", "token create a --ttl -1s", "token create a b"} {
+	for _, args := range []string{"token create", "token create a:b --role viewer", "token create a --ttl -1s --role viewer", "token create a b", "token create a", "token create a --out " + file} {
 		if got := hostd(t, strings.Fields(args)...); got.code != cli.ExitUsage || got.out != "" {
 			t.Errorf("hostd %s: %+v", args, got)
 		}

@@ -2,10 +2,12 @@ package authn
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hostd/hostd/host/readfile"
+	"github.com/hostd/hostd/sharding/access"
 )
 
 // Options say whom a node lets in.
@@ -23,6 +26,9 @@ type Options struct {
 	Anonymous bool
 	// TokenFile holds the hashes of static tokens; empty is none.
 	TokenFile string
+	// Known reports that the node has caught up with the tokens that the cluster
+	// keeps. A token that nobody knows may be one of those before. Nil: it has.
+	Known func() bool
 	// CertName has the certificates of clients be credentials, for requests that
 	// have no Authorization header.
 	CertName CertName
@@ -49,13 +55,17 @@ type Authenticator struct {
 	opts     Options
 	metrics  *metrics
 	failures failures
-	tokens   atomic.Pointer[tokenTable]
-	jwt      *jwtVerifier // nil: none
+	tokens   atomic.Pointer[tokenTable] // of the file
+	kept     atomic.Pointer[tokenTable] // of the cluster
+	jwt      *jwtVerifier               // nil: none
 
 	reading sync.Mutex // of files
 	files   []*readfile.Watched
 	reload  chan struct{} // one slot
 	streams openStreams
+
+	renewing sync.Mutex
+	revision uint64 // of kept
 }
 
 // New makes an authenticator. It reads the files, and fails where one is wrong;
@@ -69,6 +79,7 @@ func New(o Options) (*Authenticator, error) {
 	}
 	a := &Authenticator{opts: o, metrics: newMetrics(o.Registerer), reload: make(chan struct{}, 1)}
 	a.tokens.Store(&tokenTable{})
+	a.kept.Store(&tokenTable{})
 	if o.TokenFile != "" {
 		a.files = append(a.files, &readfile.Watched{What: "token-file", Path: o.TokenFile, Most: maxTokenFileBytes, Parse: func(text []byte) error {
 			t, err := parseTokens(text)
@@ -99,6 +110,31 @@ func (a *Authenticator) Reload() {
 	default:
 	}
 }
+
+// SetTokens has the tokens that the cluster keeps be taken, beside those of the
+// file, and ends the streams of those that are gone. What is of no higher
+// revision than before is passed over.
+func (a *Authenticator) SetTokens(revision uint64, tokens []access.Token) {
+	a.renewing.Lock()
+	defer a.renewing.Unlock()
+	if revision <= a.revision {
+		return
+	}
+	a.revision = revision
+	before, now := a.kept.Load(), keptTokens(tokens)
+	a.kept.Store(now)
+	if slices.Equal(before.hashes, now.hashes) && slices.EqualFunc(before.principals, now.principals, func(x, y *Principal) bool { return x.Name == y.Name && x.Expires.Equal(y.Expires) }) {
+		return
+	}
+	for _, s := range a.streams.list() {
+		if s.principal.Kind == KindToken {
+			a.recheck(context.Background(), s)
+		}
+	}
+}
+
+// InFile reports whether the token file has a token of the name.
+func (a *Authenticator) InFile(name string) bool { return a.tokens.Load().has(name) }
 
 // How often Run looks at what may change.
 const (
@@ -146,10 +182,15 @@ func (a *Authenticator) look(ctx context.Context, all bool) {
 			// It stands as long as its connection does, whose owner holds it to the
 			// authorities.
 		case changed || all:
-			if p, fail := a.verify(ctx, s.credential, false); fail != nil && fail != failKeys || fail == nil && (p.Kind != s.principal.Kind || p.Name != s.principal.Name) {
-				a.end(s, failRevoked)
-			}
+			a.recheck(ctx, s)
 		}
+	}
+}
+
+// recheck ends a stream whose credential is not valid any more, or another's.
+func (a *Authenticator) recheck(ctx context.Context, s *session) {
+	if p, fail := a.verify(ctx, s.credential, false); fail != nil && fail != failKeys || fail == nil && (p.Kind != s.principal.Kind || p.Name != s.principal.Name) {
+		a.end(s, failRevoked)
 	}
 }
 
@@ -236,8 +277,15 @@ func (a *Authenticator) authenticate(r *http.Request) (p *Principal, credential 
 func (a *Authenticator) verify(ctx context.Context, credential string, fetch bool) (*Principal, *failure) {
 	switch {
 	case strings.HasPrefix(credential, TokenPrefix):
-		p := a.tokens.Load().find(credential)
+		hash := sha256.Sum256([]byte(credential))
+		p, kept := a.tokens.Load().find(hash), a.kept.Load().find(hash)
 		if p == nil {
+			p = kept
+		}
+		switch {
+		case p == nil && a.opts.Known != nil && !a.opts.Known():
+			return nil, failBehind
+		case p == nil:
 			return nil, failUnknown
 		}
 		if !p.Expires.IsZero() && !a.opts.Now().Before(p.Expires) {

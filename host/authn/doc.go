@@ -4,5 +4,6 @@
 //
 // An Authenticator has one goroutine, Run, which is its owner's: it reads the
 // files of credentials and keys again when they change, asks the provider of
-// keys, and ends streams whose credential has ended.
+// keys, and ends streams whose credential has ended. The tokens that the
+// cluster keeps are given to it.
 package authn

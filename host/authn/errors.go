@@ -38,6 +38,8 @@ var (
 	failKeys = &failure{"keys", connect.CodeUnavailable, errors.New("the node has no keys of the issuer: its provider does not answer")}
 	// failUnasked is none either: the provider may have made the key since.
 	failUnasked = &failure{"keys", connect.CodeUnavailable, errors.New("the node does not know the token's key, and cannot ask the provider at the moment: try again")}
+	// failBehind is none either: the cluster may keep the token.
+	failBehind = &failure{"behind", connect.CodeUnavailable, errors.New("the node does not know the token, and has not caught up with those that its cluster keeps: try again")}
 	// errTooMany is answered to addresses that go on with what is refused.
 	errTooMany = errors.New("too many requests of this address were refused for their credential: wait a second")
 )

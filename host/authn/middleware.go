@@ -117,6 +117,9 @@ func (e streamEnder) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 		}
 		s.enter(abort)
 		e.a.streams.add(s)
+		if s.principal.Kind == KindToken {
+			e.a.recheck(ctx, s) // the token may have gone before the stream was known
+		}
 		err := next(ctx, conn)
 		e.a.streams.remove(s)
 		if why := s.leave(); why != nil {

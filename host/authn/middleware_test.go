@@ -21,6 +21,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/hostd/hostd/sharding/access"
 )
 
 // clock is a clock that a test sets.
@@ -259,7 +261,7 @@ func TestBadFilesLeaveWhatWas(t *testing.T) {
 // whoever writes it may not be done.
 func TestHalfWrittenFiles(t *testing.T) {
 	w := newWorld(t, false)
-	in := func(token string) bool { return w.tokens.Load().find(token) != nil }
+	in := func(token string) bool { return w.tokens.Load().find(access.HashToken(token)) != nil }
 	whole, err := os.ReadFile(w.file)
 	if err != nil {
 		t.Fatal(err)

@@ -4,10 +4,11 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"math/big"
 	"strings"
 	"time"
+
+	"github.com/hostd/hostd/sharding/access"
 )
 
 const (
@@ -29,7 +30,7 @@ func NewToken() string {
 // TokenLine is the line of a token file for a token. expires is not written
 // where it is zero. It fails where the name is none.
 func TokenLine(name, token string, expires time.Time) (string, error) {
-	if err := checkName(name); err != nil {
+	if err := access.CheckTokenName(name); err != nil {
 		return "", err
 	}
 	hash := sha256.Sum256([]byte(token))
@@ -38,21 +39,4 @@ func TokenLine(name, token string, expires time.Time) (string, error) {
 		line += ":" + expires.UTC().Format(time.RFC3339)
 	}
 	return line, nil
-}
-
-// maxNameBytes bounds the name of a token.
-const maxNameBytes = 128
-
-// checkName refuses what is no name of a token.
-func checkName(name string) error {
-	if name == "" || len(name) > maxNameBytes {
-		return fmt.Errorf("a name has 1 to %d bytes, this has %d", maxNameBytes, len(name))
-	}
-	for i := range len(name) {
-		c := name[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("._@-", c) >= 0) {
-			return fmt.Errorf("a name has letters, digits and ._@- only")
-		}
-	}
-	return nil
 }

@@ -7,19 +7,21 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hostd/hostd/host/principal"
+	"github.com/hostd/hostd/sharding/access"
 )
 
 // Bounds of a token file.
 const (
-	maxTokens         = 1024
+	maxTokens         = access.MaxTokens
 	maxTokenFileBytes = 1 << 20
 )
 
-// tokenTable is what a token file holds.
+// tokenTable is what a token file holds, or the cluster.
 type tokenTable struct {
 	hashes     [][sha256.Size]byte
 	principals []*Principal // of the same places
@@ -69,7 +71,7 @@ func parseToken(line string) (hash [sha256.Size]byte, p *Principal, err error) {
 	if len(parts) < 2 {
 		return hash, nil, errors.New("it is not name:sha256hex[:expires]")
 	}
-	if err := checkName(parts[0]); err != nil {
+	if err := access.CheckTokenName(parts[0]); err != nil {
 		return hash, nil, err
 	}
 	if len(parts[1]) != hex.EncodedLen(len(hash)) {
@@ -91,10 +93,31 @@ func parseToken(line string) (hash [sha256.Size]byte, p *Principal, err error) {
 	return hash, p, nil
 }
 
-// find returns whose a token is, nil where it is nobody's. It looks at every
-// line in the same time, wherever and however well the token matches.
-func (t *tokenTable) find(token string) *Principal {
-	hash := sha256.Sum256([]byte(token))
+// keptTokens is the table of the tokens that the cluster keeps.
+func keptTokens(tokens []access.Token) *tokenTable {
+	t := &tokenTable{}
+	for _, k := range tokens {
+		who, err := principal.New(KindToken, k.Name, nil)
+		if err != nil {
+			continue // the metadata has checked the name
+		}
+		p := &Principal{Principal: who}
+		if k.Expires != 0 {
+			p.Expires = time.Unix(k.Expires, 0).UTC()
+		}
+		t.hashes, t.principals = append(t.hashes, k.Hash), append(t.principals, p)
+	}
+	return t
+}
+
+// has reports whether a token of the name is in the table.
+func (t *tokenTable) has(name string) bool {
+	return slices.ContainsFunc(t.principals, func(p *Principal) bool { return p.Name == name })
+}
+
+// find returns whose a token of the hash is, nil where it is nobody's. It looks
+// at every line in the same time, wherever and however well the token matches.
+func (t *tokenTable) find(hash [sha256.Size]byte) *Principal {
 	found := -1
 	for i := range t.hashes {
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], t.hashes[i][:]), i, found)

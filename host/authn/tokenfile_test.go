@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hostd/hostd/sharding/access"
 )
 
 // line is the line of a token, which must be one.
@@ -24,14 +26,14 @@ func TestTokensAreFoundByTheirHashes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := table.find(one); p == nil || p.Name != "ci" || p.Kind != KindToken || !p.Expires.IsZero() {
+	if p := table.find(access.HashToken(one)); p == nil || p.Name != "ci" || p.Kind != KindToken || !p.Expires.IsZero() {
 		t.Errorf("the first token is of %+v", p)
 	}
-	if p := table.find(other); p == nil || p.Name != "ann@example.org" || !p.Expires.Equal(end) {
+	if p := table.find(access.HashToken(other)); p == nil || p.Name != "ann@example.org" || !p.Expires.Equal(end) {
 		t.Errorf("the last token is of %+v", p)
 	}
 	for _, wrong := range []string{"", TokenPrefix, one[:len(one)-1], one + "0", NewToken(), strings.ToUpper(one)} {
-		if p := table.find(wrong); p != nil {
+		if p := table.find(access.HashToken(wrong)); p != nil {
 			t.Errorf("%q is of %+v", wrong, p)
 		}
 	}
@@ -61,9 +63,9 @@ func TestWrongTokenFiles(t *testing.T) {
 		{"\n#\nci:" + hash[1:], "line 3: a hash has 64"},
 		{"ci:" + hash + "00", "a hash has 64"},
 		{"ci:" + strings.Repeat("g", 64), "not hexadecimal"},
-		{":" + hash, "a name has 1 to"},
-		{"a b:" + hash, "a name has letters"},
-		{strings.Repeat("n", maxNameBytes+1) + ":" + hash, "a name has 1 to"},
+		{":" + hash, "token has 1 to"},
+		{"a b:" + hash, "token has letters"},
+		{strings.Repeat("n", access.MaxTokenNameBytes+1) + ":" + hash, "token has 1 to"},
 		{"ci:" + hash + ":", "RFC 3339"},
 		{"ci:" + hash + ":tomorrow", "RFC 3339"},
 		{"ci:" + hash + ":2030-01-31", "RFC 3339"},
@@ -101,7 +103,7 @@ func FuzzParseTokens(f *testing.F) {
 		var again strings.Builder
 		again.WriteString("#\n")
 		for i, p := range table.principals {
-			if checkName(p.Name) != nil {
+			if access.CheckTokenName(p.Name) != nil {
 				t.Fatalf("a token of %q", p.Name)
 			}
 			fmt.Fprintf(&again, "%s:%x", p.Name, table.hashes[i])

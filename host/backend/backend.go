@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/hostd/hostd/host/backup"
 	"github.com/hostd/hostd/host/cluster"
@@ -30,7 +31,8 @@ type Parts struct {
 	Policy     meta.Policy        // by the node's own flags
 	Describe   func() meta.Member // this node as a member
 	SaveLevel  func(sharding.Level) error
-	CaughtUp   func() bool // with the metadata that the cluster had at the start
+	Now        func() time.Time // the wall clock; nil is time.Now
+	CaughtUp   func() bool      // with the metadata that the cluster had at the start
 
 	Metadata *cluster.Metadata
 	Member   *cluster.Member
@@ -63,6 +65,9 @@ type Backend struct {
 // Open gives the backend its parts. No call but those of the founder may have
 // come before.
 func (b *Backend) Open(p Parts) {
+	if p.Now == nil {
+		p.Now = time.Now
+	}
 	b.parts = p
 	b.late.types.Types, b.late.modules.Modules, b.late.transfers.Transfers = p.Modules.Service, p.Modules.Service, p.Backups
 }

@@ -53,6 +53,37 @@ func (s roles) DeleteRoleBinding(ctx context.Context, subject string) (uint64, e
 	return s.do(ctx, meta.DeleteRoleBinding(subject))
 }
 
+func (s roles) Tokens() ([]rpc.KeptToken, uint64, error) {
+	if !s.CaughtUp() {
+		return nil, 0, request.ErrNotReady
+	}
+	view, now := s.Metadata.View(), s.Now().Unix()
+	var out []rpc.KeptToken
+	for _, t := range view.Tokens() {
+		out = append(out, rpc.KeptToken{Token: t, Roles: view.RolesOf(t.Subject()), Expired: t.Expires != 0 && t.Expires <= now})
+	}
+	return out, view.RoleRevision(), nil
+}
+
+func (s roles) PutToken(ctx context.Context, t access.Token, names []string) (uint64, error) {
+	now := s.Now()
+	t.Made = now.UnixNano()
+	if err := errors.Join(t.Check(), access.Binding{Subject: t.Subject(), Roles: names}.Check()); err != nil {
+		return 0, &rpc.InvalidRoleError{Reason: err.Error()}
+	}
+	if t.Expires != 0 && t.Expires <= now.Unix() {
+		return 0, &rpc.InvalidRoleError{Reason: "the token has expired already, by the clock of this node"}
+	}
+	return s.do(ctx, meta.PutToken(t, names...))
+}
+
+func (s roles) DeleteToken(ctx context.Context, name string) (uint64, error) {
+	if err := access.CheckTokenName(name); err != nil {
+		return 0, &rpc.InvalidRoleError{Reason: err.Error()}
+	}
+	return s.do(ctx, meta.DeleteToken(name))
+}
+
 // do carries a change out, and returns the revision that there is then.
 // Replicas of the release before would stop at such a command.
 func (s roles) do(ctx context.Context, command []byte) (uint64, error) {
@@ -60,7 +91,7 @@ func (s roles) do(ctx context.Context, command []byte) (uint64, error) {
 		return 0, err
 	}
 	if level := s.Metadata.Level(); level < sharding.LevelRoles {
-		return 0, &rpc.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, roles are of level %d: hostd cluster raise-level", level, sharding.LevelRoles)}
+		return 0, &rpc.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, roles and tokens are of level %d: hostd cluster raise-level", level, sharding.LevelRoles)}
 	}
 	res, err := s.Metadata.Do(ctx, command)
 	switch {

@@ -11,6 +11,17 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
+// carriedBindings are those that exports carry. Tokens are not carried: who
+// made a file of one cluster could call another one. So neither are the roles
+// of their bearers, or nobody could make tokens of their names there.
+func carriedBindings(v *meta.View) []access.Binding {
+	return slices.DeleteFunc(v.RoleBindings(), func(b access.Binding) bool {
+		kind, name := access.SplitSubject(b.Subject)
+		_, kept := v.Token(name)
+		return kind == access.KindToken && kept
+	})
+}
+
 // checkRoles refuses an archive with roles where the cluster cannot keep them,
 // before anything is taken.
 func (in *importing) checkRoles() error {

@@ -107,7 +107,7 @@ func (s *Service) describe(ctx context.Context, module func(journal.Digest, []by
 	d := description{
 		Cluster: describedCluster{ID: s.opts.Cluster, Shards: s.opts.Shards}, ExportedAt: time.Now().UTC(), Release: telemetry.Version(),
 		Modules: view.Modules(), Bindings: view.Bindings(), Settings: []describedSetting{},
-		Roles: view.Roles(), RoleBindings: view.RoleBindings(),
+		Roles: view.Roles(), RoleBindings: carriedBindings(view),
 	}
 	for _, key := range view.SettingKeys() {
 		set, _ := view.Setting(key)

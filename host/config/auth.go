@@ -24,14 +24,14 @@ func (c *Config) Authenticated() bool { return c.Auth != AuthNone }
 func (c *Config) checkAuth(fault func(key, format string, args ...any)) {
 	switch c.Auth {
 	case AuthNone:
-		for _, k := range []struct{ key, value string }{{tokenFileKey, c.TokenFile}, {"auth-cert-name", string(c.AuthCertName)}, {"oidc-issuer", c.OIDCIssuer}, {"jwt-keys-file", c.JWTKeysFile}} {
+		for _, k := range []struct{ key, value string }{{tokenFileKey, c.TokenFile}, {"auth-cert-name", string(c.AuthCertName)}, {"oidc-issuer", c.OIDCIssuer}, {"jwt-keys-file", c.JWTKeysFile}, {"auth-bootstrap-file", c.AuthBootstrapFile}} {
 			if k.value != "" {
 				fault(k.key, "is given, but auth is none: nobody is asked for a credential; set auth to required or allow")
 			}
 		}
 	case AuthAllow, AuthRequired:
-		if c.TokenFile == "" && c.OIDCIssuer == "" && c.AuthCertName == CertNone {
-			fault("auth", "is %s, but nothing says who callers are: give token-file, oidc-issuer or auth-cert-name", c.Auth)
+		if c.TokenFile == "" && c.OIDCIssuer == "" && c.AuthCertName == CertNone && c.AuthBootstrapFile == "" {
+			fault("auth", "is %s, but nothing says who callers are: give token-file, oidc-issuer, auth-cert-name or auth-bootstrap-file", c.Auth)
 		}
 	default:
 		fault("auth", "is %q, must be %s, %s or %s", c.Auth, AuthNone, AuthAllow, AuthRequired)

@@ -93,18 +93,20 @@ type Config struct {
 	StopTimeout    time.Duration
 	DiskStallAfter time.Duration
 
-	Auth            Auth
-	TokenFile       string
-	AuthCertName    CertName
-	OIDCIssuer      string
-	OIDCAudience    string
-	OIDCNameClaim   string
-	OIDCGroupsClaim string
-	JWTKeysFile     string
-	Audit           Audit
-	AuditFile       string
-	AuditFailure    AuditFailure
-	AuditHashIDs    bool
+	Auth         Auth
+	TokenFile    string
+	AuthCertName CertName
+	// AuthBootstrapFile names who is admin first, while nobody is.
+	AuthBootstrapFile string
+	OIDCIssuer        string
+	OIDCAudience      string
+	OIDCNameClaim     string
+	OIDCGroupsClaim   string
+	JWTKeysFile       string
+	Audit             Audit
+	AuditFile         string
+	AuditFailure      AuditFailure
+	AuditHashIDs      bool
 
 	ModuleTrustFile  string
 	ModuleSignatures ModuleSignatures

@@ -61,6 +61,7 @@ func (c *Config) Fields() []Field {
 		text("auth", "whether callers must say who they are, `mode` none, allow (those without a credential are let in) or required", &c.Auth),
 		text("token-file", "`file` with the hashes of static tokens, a line for each, read again when it changes; not read from the environment, where HOSTD_TOKEN_FILE is the command line's own token", &c.TokenFile),
 		text("auth-cert-name", "which `name` of a client's certificate is its bearer's, for callers without a token: cn (of the subject), san-uri or san-dns; without it certificates are no credential", &c.AuthCertName),
+		text("auth-bootstrap-file", "`file` of one line that says who is admin first, name:sha256hex of a token or admin SUBJECT; looked at while nobody is admin", &c.AuthBootstrapFile),
 		text("oidc-issuer", "`URL` of an OpenID Connect provider whose signed tokens are taken", &c.OIDCIssuer),
 		text("oidc-audience", "`name` that must be among the audiences of such a token", &c.OIDCAudience),
 		text("oidc-name-claim", "`claim` of such a token that names its bearer", &c.OIDCNameClaim),

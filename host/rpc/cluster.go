@@ -65,6 +65,9 @@ type roleHandler interface {
 	ListRoleBindings(context.Context, *connect.Request[clusterv1.ListRoleBindingsRequest]) (*connect.Response[clusterv1.ListRoleBindingsResponse], error)
 	PutRoleBinding(context.Context, *connect.Request[clusterv1.PutRoleBindingRequest]) (*connect.Response[clusterv1.PutRoleBindingResponse], error)
 	DeleteRoleBinding(context.Context, *connect.Request[clusterv1.DeleteRoleBindingRequest]) (*connect.Response[clusterv1.DeleteRoleBindingResponse], error)
+	ListTokens(context.Context, *connect.Request[clusterv1.ListTokensRequest]) (*connect.Response[clusterv1.ListTokensResponse], error)
+	CreateToken(context.Context, *connect.Request[clusterv1.CreateTokenRequest]) (*connect.Response[clusterv1.CreateTokenResponse], error)
+	DeleteToken(context.Context, *connect.Request[clusterv1.DeleteTokenRequest]) (*connect.Response[clusterv1.DeleteTokenResponse], error)
 	CanI(context.Context, *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error)
 }
 
@@ -94,7 +97,7 @@ func newClusterHandler(deps Deps, opts Options, guard *admission.Streams) cluste
 		h.policyHandler = &policyService{policies: deps.Policies, log: opts.Logger}
 	}
 	if deps.Roles != nil {
-		h.roleHandler = &roleService{roles: deps.Roles, owners: owners{deps.Modules, opts.Roles}, auth: opts.Roles, log: opts.Logger}
+		h.roleHandler = &roleService{roles: deps.Roles, owners: owners{deps.Modules, opts.Roles}, auth: opts.Roles, callers: opts.Auth, log: opts.Logger}
 	}
 	if deps.Settings != nil {
 		h.settingHandler = &settingService{settings: deps.Settings, owners: owners{deps.Modules, opts.Roles}, log: opts.Logger, guard: guard}

@@ -69,6 +69,9 @@ var adminRows = map[string]struct {
 	"ListRoleBindings":  {false, `{}`},
 	"PutRoleBinding":    {true, `{"subject":"token:ci","roles":["viewer"]}`},
 	"DeleteRoleBinding": {true, `{"subject":"token:ci"}`},
+	"ListTokens":        {false, `{}`},
+	"CreateToken":       {true, `{"tokenName":"ci","tokenSha256":"YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=","roles":["viewer"]}`},
+	"DeleteToken":       {true, `{"tokenName":"ci"}`},
 	"CanI":              {false, `{"verb":"invoke"}`},
 }
 

@@ -2,10 +2,13 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
@@ -31,9 +34,15 @@ type Roles interface {
 	RoleBindings() ([]access.Binding, uint64, error)
 	PutRoleBinding(ctx context.Context, b access.Binding) (revision uint64, err error)
 	DeleteRoleBinding(ctx context.Context, subject string) (revision uint64, err error)
+	// Tokens returns those of the cluster, and the revision of the last change.
+	Tokens() ([]KeptToken, uint64, error)
+	// PutToken keeps a token that has not expired yet. When it is made is for
+	// Roles to say.
+	PutToken(ctx context.Context, t access.Token, roles []string) (revision uint64, err error)
+	DeleteToken(ctx context.Context, name string) (revision uint64, err error)
 }
 
-// InvalidRoleError says why there cannot be such a role or binding.
+// InvalidRoleError says why there cannot be such a role, binding or token.
 type InvalidRoleError struct{ Reason string }
 
 func (e *InvalidRoleError) Error() string { return e.Reason }
@@ -46,7 +55,9 @@ type roleService struct {
 	roles  Roles
 	owners owners
 	auth   *authorize.Authorizer // nil where nobody is asked who calls
-	log    *slog.Logger
+	// callers knows who calls; nil where auth is.
+	callers *authn.Authenticator
+	log     *slog.Logger
 }
 
 // settled waits until calls to this node are decided by the revision.
@@ -161,6 +172,72 @@ func (s *roleService) DeleteRoleBinding(ctx context.Context, req *connect.Reques
 		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&clusterv1.DeleteRoleBindingResponse{}), nil
+}
+
+// KeptToken is a token that the cluster keeps, with the roles of its bearer.
+type KeptToken struct {
+	access.Token
+	Roles   []string
+	Expired bool
+}
+
+// ListTokens lists the tokens that the cluster keeps.
+func (s *roleService) ListTokens(context.Context, *connect.Request[clusterv1.ListTokensRequest]) (*connect.Response[clusterv1.ListTokensResponse], error) {
+	kept, revision, err := s.roles.Tokens()
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	out := &clusterv1.ListTokensResponse{Revision: revision}
+	for _, t := range kept {
+		m := &clusterv1.Token{TokenName: t.Name, Roles: t.Roles, MadeAt: timestamppb.New(time.Unix(0, t.Made)), Revision: t.Revision, Expired: t.Expired}
+		if t.Expires != 0 {
+			m.ExpiresAt = timestamppb.New(time.Unix(t.Expires, 0))
+		}
+		out.Tokens = append(out.Tokens, m)
+	}
+	return connect.NewResponse(out), nil
+}
+
+// CreateToken keeps a token by its hash. Whoever else is given the roles of a
+// name that another token has already would not be told from its bearer.
+func (s *roleService) CreateToken(ctx context.Context, req *connect.Request[clusterv1.CreateTokenRequest]) (*connect.Response[clusterv1.CreateTokenResponse], error) {
+	t := access.Token{Name: req.Msg.GetTokenName()}
+	if len(req.Msg.GetTokenSha256()) != len(t.Hash) {
+		return nil, status.Public(s.log, status.Argument(fmt.Sprintf("token_sha256 has %d bytes, the SHA-256 of a token has %d", len(req.Msg.GetTokenSha256()), len(t.Hash))))
+	}
+	copy(t.Hash[:], req.Msg.GetTokenSha256())
+	if at := req.Msg.GetExpiresAt(); at != nil {
+		if t.Expires = at.GetSeconds(); t.Expires <= 0 {
+			return nil, status.Public(s.log, status.Argument("the token has expired already"))
+		}
+	}
+	b := access.Binding{Subject: t.Subject(), Roles: req.Msg.GetRoles()}
+	if s.auth != nil && b.BindsAdmin() && !authorize.Decided(ctx) {
+		return nil, status.Public(s.log, &RefusedError{Reason: "the first " + access.RoleAdmin + " must be who makes it, or nobody might be it: 'hostd binding put' with a credential that is taken already"})
+	}
+	if s.callers != nil && s.callers.InFile(t.Name) {
+		return nil, status.Public(s.log, &RefusedError{Reason: "the token file of this node has a token of that name: its bearer would have the roles too"})
+	}
+	revision, err := s.roles.PutToken(ctx, t, b.Roles)
+	if err == nil {
+		err = s.settled(ctx, revision)
+	}
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.CreateTokenResponse{Revision: revision}), nil
+}
+
+// DeleteToken removes a token and the roles of its bearer.
+func (s *roleService) DeleteToken(ctx context.Context, req *connect.Request[clusterv1.DeleteTokenRequest]) (*connect.Response[clusterv1.DeleteTokenResponse], error) {
+	revision, err := s.roles.DeleteToken(ctx, req.Msg.GetTokenName())
+	if err == nil {
+		err = s.settled(ctx, revision)
+	}
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.DeleteTokenResponse{}), nil
 }
 
 // CanI says who the caller is, and whether it may make a call.

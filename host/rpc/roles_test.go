@@ -93,6 +93,7 @@ func guard(t *testing.T, opts rpc.Options, names ...string) *guarded {
 	opts.Quotas = quota.New(quota.Options{Table: g.auth.Table, Now: func() time.Time { return time.Unix(1_000_000, g.time.Load()) }})
 	g.site = serve(t, opts)
 	g.world.Kept.Changed = func(v *meta.View) {
+		opts.Auth.SetTokens(v.RoleRevision(), v.Tokens())
 		g.auth.Set(authz.Compile(v.RoleRevision(), v.Roles(), v.RoleBindings()))
 	}
 	return g

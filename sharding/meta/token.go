@@ -125,7 +125,7 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 // errAdminAlready is of what was to be done before.
 var errAdminAlready = fmt.Errorf("%w: somebody is %s already", ErrConflict, access.RoleAdmin)
 
-// errExpiringAdmin: once the token has expired nobody could give roles any more.
+// errExpiringAdmin: once the token has expired nobody could give roles.
 var errExpiringAdmin = fmt.Errorf("%w: nobody else is %s for good, so this token must not expire", ErrConflict, access.RoleAdmin)
 
 func (t *transition) deleteToken(name string) (Result, error) {

@@ -123,7 +123,7 @@ var bans = []ban{
 	{
 		from:   []string{"host/authn"},
 		to:     []string{"abi", "api", "journal", "sharding", "host"},
-		but:    []string{"host/readfile", "host/principal"},
+		but:    []string{"host/readfile", "host/principal", "sharding/access"},
 		reason: "who calls is known without knowing what is asked for, and of whom",
 	},
 	{

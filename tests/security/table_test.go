@@ -101,6 +101,9 @@ var table = map[string]rule{
 	"/hostd.cluster.v1.ClusterService/ListRoleBindings":  forClients,
 	"/hostd.cluster.v1.ClusterService/PutRoleBinding":    forClients,
 	"/hostd.cluster.v1.ClusterService/DeleteRoleBinding": forClients,
+	"/hostd.cluster.v1.ClusterService/ListTokens":        forClients,
+	"/hostd.cluster.v1.ClusterService/CreateToken":       forClients,
+	"/hostd.cluster.v1.ClusterService/DeleteToken":       forClients,
 	"/hostd.cluster.v1.ClusterService/CanI":              forClients,
 
 	"/hostd.journal.v1.JournalService/Export": forClients,

@@ -69,6 +69,9 @@ var procedureVerbs = map[string]string{
 	"/hostd.cluster.v1.ClusterService/ListRoleBindings":  "security",
 	"/hostd.cluster.v1.ClusterService/PutRoleBinding":    "security",
 	"/hostd.cluster.v1.ClusterService/DeleteRoleBinding": "security",
+	"/hostd.cluster.v1.ClusterService/ListTokens":        "security",
+	"/hostd.cluster.v1.ClusterService/CreateToken":       "security",
+	"/hostd.cluster.v1.ClusterService/DeleteToken":       "security",
 	"/hostd.cluster.v1.ClusterService/CanI":              self,
 
 	"/hostd.journal.v1.JournalService/Export": "export",

@@ -99,3 +99,24 @@ func (k *Kept) PutRoleBinding(_ context.Context, b access.Binding) (uint64, erro
 func (k *Kept) DeleteRoleBinding(_ context.Context, subject string) (uint64, error) {
 	return k.do(meta.DeleteRoleBinding(subject))
 }
+
+// Tokens implements rpc.Roles.
+func (k *Kept) Tokens() ([]rpc.KeptToken, uint64, error) {
+	v, err := k.view()
+	var out []rpc.KeptToken
+	for _, t := range v.Tokens() {
+		out = append(out, rpc.KeptToken{Token: t, Roles: v.RolesOf(t.Subject())})
+	}
+	return out, v.RoleRevision(), err
+}
+
+// PutToken implements rpc.Roles.
+func (k *Kept) PutToken(_ context.Context, t access.Token, roles []string) (uint64, error) {
+	t.Made = 1
+	return k.do(meta.PutToken(t, roles...))
+}
+
+// DeleteToken implements rpc.Roles.
+func (k *Kept) DeleteToken(_ context.Context, name string) (uint64, error) {
+	return k.do(meta.DeleteToken(name))
+}

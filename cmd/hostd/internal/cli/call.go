@@ -26,8 +26,8 @@ type Session struct {
 	Timeout       time.Duration // for the whole command
 }
 
-// open connects a session. The caller closes it.
-func (r *Remote) open(ctx context.Context, std Stdio) (*Session, error) {
+// Open connects a session. The caller closes it.
+func (r *Remote) Open(ctx context.Context, std Stdio) (*Session, error) {
 	c, err := r.Dial(ctx)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func Always() bool { return true }
 func Talk(std Stdio, use, short string, least, most int, do func(ctx context.Context, s *Session, args []string) error) *cobra.Command {
 	var r *Remote
 	c := Leaf(use, short, least, most, func(ctx context.Context, c *cobra.Command, args []string) error {
-		s, err := r.open(ctx, std)
+		s, err := r.Open(ctx, std)
 		if err != nil {
 			return err
 		}

@@ -2,85 +2,177 @@ package credential
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/sharding/access"
 )
 
-// NewToken makes the command that has tokens made.
+// NewToken makes the commands of tokens.
 func NewToken(std cli.Stdio) *cobra.Command {
-	return cli.Group("token", "Make tokens by which nodes know who calls", newTokenCreate(std))
+	return cli.Group("token", "Make tokens by which nodes know who calls", newTokenCreate(std), newTokenList(std), newTokenRemove(std))
 }
 
 // createdToken is what token create prints.
 type createdToken struct {
-	Name    string     `json:"name"`
-	Token   string     `json:"token,omitempty"` // not of one that is in a file
-	Line    string     `json:"line"`
-	Expires *time.Time `json:"expires,omitempty"`
+	Name     string     `json:"name"`
+	Token    string     `json:"token,omitempty"` // not of one that is in a file
+	Line     string     `json:"line,omitempty"`  // of the token file
+	Roles    []string   `json:"roles,omitempty"` // of the cluster
+	Revision uint64     `json:"revision,omitempty"`
+	Expires  *time.Time `json:"expires,omitempty"`
+}
+
+// creation is how token create makes a token.
+type creation struct {
+	std    cli.Stdio
+	remote *cli.Remote
+	out    *cli.Output
+	ttl    time.Duration
+	file   string // the node's token file; empty: the cluster keeps the token
+	secret string // the file of the token; empty: it is printed
+	roles  []string
 }
 
 func newTokenCreate(std cli.Stdio) *cobra.Command {
-	var out *cli.Output
-	var ttl time.Duration
-	var file, secret string
-	c := cli.Leaf("create NAME", "Make a token, and the line of a node's token-file for it", 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
-		if ttl < 0 {
+	o := &creation{std: std}
+	c := cli.Leaf("create NAME", "Make a token that the cluster keeps, or a line of a node's token-file", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		switch {
+		case o.ttl < 0:
 			return cli.Usagef("--ttl must not be below zero")
+		case o.file == "" && len(o.roles) == 0:
+			return cli.Usagef("give --role for a token that the cluster keeps, with the role of its bearer, or --file for one of a node's token-file")
+		case o.file != "" && len(o.roles) > 0:
+			return cli.Usagef("--role is for a token that the cluster keeps, --file for one of a node's token-file: give one of them ('hostd binding put' gives roles to the bearer of the latter)")
 		}
-		made := createdToken{Name: args[0], Token: authn.NewToken()}
-		var expires time.Time
-		if ttl > 0 {
-			expires = time.Now().Add(ttl).UTC().Truncate(time.Second)
-			made.Expires = &expires
+		return o.make(ctx, args[0])
+	})
+	c.Long = "Makes a token of 256 random bits, and writes it to the file of --out or prints it once. It is made here: with --role nodes are told " +
+		"its SHA-256 alone, which the cluster keeps with the roles of its bearer, token:NAME. With --file the line with that hash is appended to a node's token-file, and no node is called.\n\n" +
+		"  hostd token create ci --role invoker --ttl 720h --out ci.token\n  hostd token create me --file tokens --out me.token"
+	c.Flags().StringArrayVar(&o.roles, "role", nil, "`role` of the token's bearer; may be given several times, and has the cluster keep the token")
+	c.Flags().DurationVar(&o.ttl, "ttl", 0, "`time` after which the token is refused; 0 is never")
+	c.Flags().StringVar(&o.file, "file", "", "`file` that the line is appended to; made, for its owner alone, where there is none")
+	c.Flags().StringVar(&o.secret, "out", "", "`file` for the token instead of printing it; made, for its owner alone, and never written over")
+	o.remote, o.out = cli.AddRemote(c), cli.AddOutput(c, std)
+	return c
+}
+
+// make makes a token, has it kept and prints it. A token that nobody could know
+// is not left behind.
+func (o *creation) make(ctx context.Context, name string) error {
+	token := authn.NewToken()
+	made := createdToken{Name: name, Token: token, Roles: o.roles}
+	var expires time.Time
+	if o.ttl > 0 {
+		expires = time.Now().Add(o.ttl).UTC().Truncate(time.Second)
+		made.Expires = &expires
+	}
+	line, err := authn.TokenLine(name, token, expires)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	if o.secret != "" {
+		if err := writeNew(o.secret, token); err != nil {
+			return fmt.Errorf("create: %w", err)
 		}
-		var err error
-		if made.Line, err = authn.TokenLine(made.Name, made.Token, expires); err != nil {
-			return cli.Usage(err)
+		made.Token = ""
+	}
+	if o.file != "" {
+		made.Line = line
+		err = appendLine(o.file, line)
+	} else {
+		made.Revision, err = o.tell(ctx, name, token, expires)
+	}
+	if err != nil {
+		if o.secret != "" {
+			err = errors.Join(err, os.Remove(o.secret))
 		}
-		if secret != "" {
-			if err := writeNew(secret, made.Token); err != nil {
-				return fmt.Errorf("create: %w", err)
-			}
-			made.Token = ""
+		return fmt.Errorf("create: %w", err)
+	}
+	if o.file != "" {
+		fmt.Fprintf(o.std.Err, "%s has a line for %s\n", o.file, name)
+	} else {
+		fmt.Fprintf(o.std.Err, "the cluster keeps the token of token:%s, revision %d\n", name, made.Revision)
+	}
+	if o.secret != "" {
+		fmt.Fprintf(o.std.Err, "%s has the token\n", o.secret)
+	} else {
+		fmt.Fprintln(o.std.Err, "the token is shown once, here")
+	}
+	return o.out.Print(made, func(w io.Writer) {
+		if o.secret == "" {
+			fmt.Fprintln(w, token)
 		}
-		if file != "" {
-			if err := appendLine(file, made.Line); err != nil {
-				if secret != "" {
-					err = errors.Join(err, os.Remove(secret)) // no node would know it
+	})
+}
+
+// tell has the cluster keep the hash of a token.
+func (o *creation) tell(ctx context.Context, name, token string, expires time.Time) (revision uint64, err error) {
+	s, err := o.remote.Open(ctx, o.std)
+	if err != nil {
+		return 0, err
+	}
+	defer s.Close()
+	return client.TokensOf(s.Client).Create(ctx, name, sha256.Sum256([]byte(token)), expires, o.roles...)
+}
+
+// tokens are those of the cluster, as they are shown.
+type tokens struct {
+	Tokens []*cli.Object `json:"tokens"`
+	shown  []*clusterv1.Token
+}
+
+func newTokenList(std cli.Stdio) *cobra.Command {
+	c := cli.Ask(std, "ls", "List the tokens that the cluster keeps", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*tokens, error) {
+		kept, err := client.TokensOf(s.Client).List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &tokens{cli.Views(kept), kept}, nil
+	}, func(w io.Writer, v *tokens) {
+		cli.Table(w, "NAME\tROLES\tEXPIRES\tMADE\tREVISION", func(row func(...any)) {
+			for _, t := range v.shown {
+				expires := "never"
+				if at := t.GetExpiresAt(); at != nil {
+					expires = at.AsTime().Format(time.RFC3339)
 				}
-				return fmt.Errorf("create: %w", err)
-			}
-			fmt.Fprintf(std.Err, "%s has a line for %s\n", file, made.Name)
-		}
-		if secret != "" {
-			fmt.Fprintf(std.Err, "%s has the token\n", secret)
-		} else {
-			fmt.Fprintln(std.Err, "the token is shown once, here")
-		}
-		return out.Print(made, func(w io.Writer) {
-			if secret == "" {
-				fmt.Fprintln(w, made.Token)
-			}
-			if file == "" {
-				fmt.Fprintln(w, made.Line)
+				if t.GetExpired() {
+					expires += " (expired)"
+				}
+				roles := "-"
+				if len(t.GetRoles()) > 0 {
+					roles = strings.Join(t.GetRoles(), ",")
+				}
+				row(t.GetTokenName(), roles, expires, t.GetMadeAt().AsTime().Format(time.RFC3339), t.GetRevision())
 			}
 		})
 	})
-	c.Long = "Makes a token of 256 random bits, and writes it to the file of --out or prints it once. The node's token-file has its hash. " +
-		"Without --file the line for that file is printed after the token.\n\n" +
-		"  hostd token create ci --ttl 720h --file tokens --out ci.token"
-	c.Flags().DurationVar(&ttl, "ttl", 0, "`time` after which the token is refused; 0 is never")
-	c.Flags().StringVar(&file, "file", "", "`file` that the line is appended to; made, for its owner alone, where there is none")
-	c.Flags().StringVar(&secret, "out", "", "`file` for the token instead of printing it; made, for its owner alone, and never written over")
-	out = cli.AddOutput(c, std)
+	c.Long = "Lists the tokens that the cluster keeps, and the roles of their bearers. Those of a node's token-file are not among them."
+	return c
+}
+
+func newTokenRemove(std cli.Stdio) *cobra.Command {
+	c := cli.Order(std, "rm NAME", "Remove a token that the cluster keeps, with the roles of its bearer", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		return "the cluster keeps no token " + args[0], client.TokensOf(s.Client).Remove(ctx, args[0])
+	})
+	cli.Before(c, func(args []string) error {
+		if err := access.CheckTokenName(args[0]); err != nil {
+			return cli.Usage(err)
+		}
+		return nil
+	})
 	return c
 }
 

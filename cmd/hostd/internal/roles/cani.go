@@ -14,7 +14,7 @@ import (
 
 // NewAuth makes the commands about what a caller may do itself.
 func NewAuth(std cli.Stdio) *cobra.Command {
-	return cli.Group("auth", "Ask who you are, and what you may do", newCanI(std), newWhoAmI(std))
+	return cli.Group("auth", "Ask who you are, and what you may do", newCanI(std), NewWhoAmI(std))
 }
 
 // answer is what a node says of its caller.
@@ -75,7 +75,8 @@ type caller struct {
 // Remark implements cli.Remark: where roles do not decide, the node says so.
 func (c *caller) Remark() (line string, failure error) { return c.reason, nil }
 
-func newWhoAmI(std cli.Stdio) *cobra.Command {
+// NewWhoAmI makes the command that says who calls.
+func NewWhoAmI(std cli.Stdio) *cobra.Command {
 	return cli.Ask(std, "whoami", "Print who you are for the cluster, and which roles you have", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*caller, error) {
 		res, err := s.CanI(ctx, &clusterv1.CanIRequest{})
 		if err != nil {

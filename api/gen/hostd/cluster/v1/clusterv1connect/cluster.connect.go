@@ -97,6 +97,15 @@ const (
 	// ClusterServiceDeleteRoleBindingProcedure is the fully-qualified name of the ClusterService's
 	// DeleteRoleBinding RPC.
 	ClusterServiceDeleteRoleBindingProcedure = "/hostd.cluster.v1.ClusterService/DeleteRoleBinding"
+	// ClusterServiceListTokensProcedure is the fully-qualified name of the ClusterService's ListTokens
+	// RPC.
+	ClusterServiceListTokensProcedure = "/hostd.cluster.v1.ClusterService/ListTokens"
+	// ClusterServiceCreateTokenProcedure is the fully-qualified name of the ClusterService's
+	// CreateToken RPC.
+	ClusterServiceCreateTokenProcedure = "/hostd.cluster.v1.ClusterService/CreateToken"
+	// ClusterServiceDeleteTokenProcedure is the fully-qualified name of the ClusterService's
+	// DeleteToken RPC.
+	ClusterServiceDeleteTokenProcedure = "/hostd.cluster.v1.ClusterService/DeleteToken"
 	// ClusterServiceCanIProcedure is the fully-qualified name of the ClusterService's CanI RPC.
 	ClusterServiceCanIProcedure = "/hostd.cluster.v1.ClusterService/CanI"
 )
@@ -174,6 +183,16 @@ type ClusterServiceClient interface {
 	// DeleteRoleBinding takes all roles from a subject. It is refused for the last
 	// one who is admin.
 	DeleteRoleBinding(context.Context, *connect.Request[v1.DeleteRoleBindingRequest]) (*connect.Response[v1.DeleteRoleBindingResponse], error)
+	// ListTokens lists the tokens that the cluster keeps, from this node's copy.
+	// Those of a node's token file are not among them.
+	ListTokens(context.Context, *connect.Request[v1.ListTokensRequest]) (*connect.Response[v1.ListTokensResponse], error)
+	// CreateToken keeps a token that the caller has made, by its hash alone, and
+	// gives its bearer, "token:NAME", roles. It returns when that is durable and
+	// this node takes the token. It needs level 2 of the cluster.
+	CreateToken(context.Context, *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error)
+	// DeleteToken removes a token, and all roles of its bearer. It is refused for
+	// the last one who is admin.
+	DeleteToken(context.Context, *connect.Request[v1.DeleteTokenRequest]) (*connect.Response[v1.DeleteTokenResponse], error)
 	// CanI says who the caller is, and whether it may make a call.
 	CanI(context.Context, *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error)
 }
@@ -329,6 +348,25 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("DeleteRoleBinding")),
 			connect.WithClientOptions(opts...),
 		),
+		listTokens: connect.NewClient[v1.ListTokensRequest, v1.ListTokensResponse](
+			httpClient,
+			baseURL+ClusterServiceListTokensProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ListTokens")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		createToken: connect.NewClient[v1.CreateTokenRequest, v1.CreateTokenResponse](
+			httpClient,
+			baseURL+ClusterServiceCreateTokenProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("CreateToken")),
+			connect.WithClientOptions(opts...),
+		),
+		deleteToken: connect.NewClient[v1.DeleteTokenRequest, v1.DeleteTokenResponse](
+			httpClient,
+			baseURL+ClusterServiceDeleteTokenProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("DeleteToken")),
+			connect.WithClientOptions(opts...),
+		),
 		canI: connect.NewClient[v1.CanIRequest, v1.CanIResponse](
 			httpClient,
 			baseURL+ClusterServiceCanIProcedure,
@@ -363,6 +401,9 @@ type clusterServiceClient struct {
 	listRoleBindings  *connect.Client[v1.ListRoleBindingsRequest, v1.ListRoleBindingsResponse]
 	putRoleBinding    *connect.Client[v1.PutRoleBindingRequest, v1.PutRoleBindingResponse]
 	deleteRoleBinding *connect.Client[v1.DeleteRoleBindingRequest, v1.DeleteRoleBindingResponse]
+	listTokens        *connect.Client[v1.ListTokensRequest, v1.ListTokensResponse]
+	createToken       *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
+	deleteToken       *connect.Client[v1.DeleteTokenRequest, v1.DeleteTokenResponse]
 	canI              *connect.Client[v1.CanIRequest, v1.CanIResponse]
 }
 
@@ -476,6 +517,21 @@ func (c *clusterServiceClient) DeleteRoleBinding(ctx context.Context, req *conne
 	return c.deleteRoleBinding.CallUnary(ctx, req)
 }
 
+// ListTokens calls hostd.cluster.v1.ClusterService.ListTokens.
+func (c *clusterServiceClient) ListTokens(ctx context.Context, req *connect.Request[v1.ListTokensRequest]) (*connect.Response[v1.ListTokensResponse], error) {
+	return c.listTokens.CallUnary(ctx, req)
+}
+
+// CreateToken calls hostd.cluster.v1.ClusterService.CreateToken.
+func (c *clusterServiceClient) CreateToken(ctx context.Context, req *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error) {
+	return c.createToken.CallUnary(ctx, req)
+}
+
+// DeleteToken calls hostd.cluster.v1.ClusterService.DeleteToken.
+func (c *clusterServiceClient) DeleteToken(ctx context.Context, req *connect.Request[v1.DeleteTokenRequest]) (*connect.Response[v1.DeleteTokenResponse], error) {
+	return c.deleteToken.CallUnary(ctx, req)
+}
+
 // CanI calls hostd.cluster.v1.ClusterService.CanI.
 func (c *clusterServiceClient) CanI(ctx context.Context, req *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error) {
 	return c.canI.CallUnary(ctx, req)
@@ -554,6 +610,16 @@ type ClusterServiceHandler interface {
 	// DeleteRoleBinding takes all roles from a subject. It is refused for the last
 	// one who is admin.
 	DeleteRoleBinding(context.Context, *connect.Request[v1.DeleteRoleBindingRequest]) (*connect.Response[v1.DeleteRoleBindingResponse], error)
+	// ListTokens lists the tokens that the cluster keeps, from this node's copy.
+	// Those of a node's token file are not among them.
+	ListTokens(context.Context, *connect.Request[v1.ListTokensRequest]) (*connect.Response[v1.ListTokensResponse], error)
+	// CreateToken keeps a token that the caller has made, by its hash alone, and
+	// gives its bearer, "token:NAME", roles. It returns when that is durable and
+	// this node takes the token. It needs level 2 of the cluster.
+	CreateToken(context.Context, *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error)
+	// DeleteToken removes a token, and all roles of its bearer. It is refused for
+	// the last one who is admin.
+	DeleteToken(context.Context, *connect.Request[v1.DeleteTokenRequest]) (*connect.Response[v1.DeleteTokenResponse], error)
 	// CanI says who the caller is, and whether it may make a call.
 	CanI(context.Context, *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error)
 }
@@ -705,6 +771,25 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("DeleteRoleBinding")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceListTokensHandler := connect.NewUnaryHandler(
+		ClusterServiceListTokensProcedure,
+		svc.ListTokens,
+		connect.WithSchema(clusterServiceMethods.ByName("ListTokens")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceCreateTokenHandler := connect.NewUnaryHandler(
+		ClusterServiceCreateTokenProcedure,
+		svc.CreateToken,
+		connect.WithSchema(clusterServiceMethods.ByName("CreateToken")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceDeleteTokenHandler := connect.NewUnaryHandler(
+		ClusterServiceDeleteTokenProcedure,
+		svc.DeleteToken,
+		connect.WithSchema(clusterServiceMethods.ByName("DeleteToken")),
+		connect.WithHandlerOptions(opts...),
+	)
 	clusterServiceCanIHandler := connect.NewUnaryHandler(
 		ClusterServiceCanIProcedure,
 		svc.CanI,
@@ -758,6 +843,12 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServicePutRoleBindingHandler.ServeHTTP(w, r)
 		case ClusterServiceDeleteRoleBindingProcedure:
 			clusterServiceDeleteRoleBindingHandler.ServeHTTP(w, r)
+		case ClusterServiceListTokensProcedure:
+			clusterServiceListTokensHandler.ServeHTTP(w, r)
+		case ClusterServiceCreateTokenProcedure:
+			clusterServiceCreateTokenHandler.ServeHTTP(w, r)
+		case ClusterServiceDeleteTokenProcedure:
+			clusterServiceDeleteTokenHandler.ServeHTTP(w, r)
 		case ClusterServiceCanIProcedure:
 			clusterServiceCanIHandler.ServeHTTP(w, r)
 		default:
@@ -855,6 +946,18 @@ func (UnimplementedClusterServiceHandler) PutRoleBinding(context.Context, *conne
 
 func (UnimplementedClusterServiceHandler) DeleteRoleBinding(context.Context, *connect.Request[v1.DeleteRoleBindingRequest]) (*connect.Response[v1.DeleteRoleBindingResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.DeleteRoleBinding is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) ListTokens(context.Context, *connect.Request[v1.ListTokensRequest]) (*connect.Response[v1.ListTokensResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.ListTokens is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) CreateToken(context.Context, *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.CreateToken is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) DeleteToken(context.Context, *connect.Request[v1.DeleteTokenRequest]) (*connect.Response[v1.DeleteTokenResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.DeleteToken is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) CanI(context.Context, *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error) {

@@ -1,0 +1,71 @@
+package authn
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hostd/hostd/host/readfile"
+	"github.com/hostd/hostd/sharding/access"
+)
+
+// maxFirstAdminBytes bounds a file of ReadFirstAdmin.
+const maxFirstAdminBytes = 64 << 10
+
+// FirstAdmin is who is to be admin of a cluster that has none: the bearer of a
+// token, or a subject.
+type FirstAdmin struct {
+	Token   access.Token // of no name where Subject is given
+	Subject string
+}
+
+// Who is the subject.
+func (f FirstAdmin) Who() string {
+	if f.Subject != "" {
+		return f.Subject
+	}
+	return f.Token.Subject()
+}
+
+// ReadFirstAdmin reads a file of one line: name:sha256hex, as in a token file,
+// or admin SUBJECT. Empty lines and those that begin with # say nothing. Who is
+// admin for good does not expire.
+func ReadFirstAdmin(path string) (FirstAdmin, error) {
+	text, _, err := readfile.Regular(path, maxFirstAdminBytes)
+	if err != nil {
+		return FirstAdmin{}, err
+	}
+	return parseFirstAdmin(string(text))
+}
+
+func parseFirstAdmin(text string) (f FirstAdmin, err error) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch subject, names := strings.CutPrefix(line, "admin "); {
+		case line == "" || line[0] == '#':
+		case f != FirstAdmin{}:
+			return FirstAdmin{}, errors.New("it has more than one line: a cluster has one first admin, who makes others")
+		case names:
+			f.Subject = strings.TrimSpace(subject)
+			if err := (access.Binding{Subject: f.Subject, Roles: []string{access.RoleAdmin}}).Check(); err != nil {
+				return FirstAdmin{}, err
+			}
+		default:
+			hash, p, err := parseToken(line)
+			switch {
+			case err != nil:
+				return FirstAdmin{}, fmt.Errorf("%w, nor 'admin SUBJECT'", err)
+			case !p.Expires.IsZero():
+				return FirstAdmin{}, errors.New("the token expires, and nobody would be admin then")
+			}
+			f.Token = access.Token{Name: p.Name, Hash: hash}
+			if err := f.Token.Check(); err != nil {
+				return FirstAdmin{}, err
+			}
+		}
+	}
+	if f == (FirstAdmin{}) {
+		return f, errors.New("it names nobody: it has one line, of a token or 'admin SUBJECT'")
+	}
+	return f, nil
+}

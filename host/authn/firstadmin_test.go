@@ -1,0 +1,51 @@
+package authn
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/sharding/access"
+)
+
+func TestFirstAdmins(t *testing.T) {
+	token := NewToken()
+	good := line(t, "root", token, time.Time{})
+	for text, want := range map[string]FirstAdmin{
+		"# first\n\n" + good + "\n":     {Token: access.Token{Name: "root", Hash: access.HashToken(token)}},
+		"admin group:ops":               {Subject: "group:ops"},
+		"  admin  certificate:ann \r\n": {Subject: "certificate:ann"},
+		"admin jwt:ann of the desk":     {Subject: "jwt:ann of the desk"},
+	} {
+		got, err := parseFirstAdmin(text)
+		if err != nil || got != want || namedWell(got) != nil {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	for text, says := range map[string]string{
+		"":                                   "names nobody",
+		"# none":                             "names nobody",
+		good + "\nadmin group:ops":           "more than one line",
+		"admin group:ops\nadmin group:other": "more than one line",
+		"admin anonymous":                    "cannot be admin",
+		"admin ops":                          "is none",
+		"group:ops":                          "nor 'admin SUBJECT'",
+		line(t, "root", token, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)): "expires",
+	} {
+		if got, err := parseFirstAdmin(text); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "first")
+	if _, err := ReadFirstAdmin(path); err == nil {
+		t.Error("a file that is not there is read")
+	}
+	write(t, path, good)
+	if got, err := ReadFirstAdmin(path); err != nil || got.Who() != "token:root" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// namedWell holds that who is named is a subject.
+func namedWell(f FirstAdmin) error { return access.CheckSubject(f.Who()) }

@@ -1,0 +1,105 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/access"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// firstAdminPause lies between two attempts to say who is admin first, and
+// firstAdminPatience bounds one.
+const (
+	firstAdminPause    = time.Second
+	firstAdminPatience = 10 * time.Second
+)
+
+// checkFirstAdmin refuses an auth-bootstrap-file that is wrong. One that is
+// gone was of use before: a cluster that has its first admin needs it no more.
+func (n *Node) checkFirstAdmin() error {
+	path := n.cfg.AuthBootstrapFile
+	if path == "" {
+		return nil
+	}
+	_, err := authn.ReadFirstAdmin(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		n.logger.Warn("there is no auth-bootstrap-file; it is looked for while nobody is admin", "file", path)
+		return nil
+	case err != nil:
+		return fmt.Errorf("auth-bootstrap-file %s: %w", path, err)
+	}
+	return nil
+}
+
+// openFirstAdmin has the cluster know its first admin, by the file of the
+// configuration, unless it has one. The log of the metadata decides: of nodes
+// with several files one wins.
+func (n *Node) openFirstAdmin() {
+	if n.cfg.AuthBootstrapFile == "" || n.roles == nil {
+		return
+	}
+	n.lifecycle.watch("first admin", func(ctx context.Context) {
+		told := ""
+		for {
+			done, err := n.makeFirstAdmin(ctx)
+			if done || ctx.Err() != nil {
+				return
+			}
+			if err != nil && err.Error() != told {
+				told = err.Error()
+				n.logger.Error("cannot say who is admin first, by auth-bootstrap-file", "error", err)
+			}
+			again := time.NewTimer(firstAdminPause)
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+			}
+			again.Stop()
+		}
+	})
+}
+
+// makeFirstAdmin makes somebody admin where nobody is; done says that somebody
+// is. A cluster below sharding.LevelTokens has no roles yet.
+func (n *Node) makeFirstAdmin(ctx context.Context) (done bool, err error) {
+	view := n.membership.metadata.View()
+	if view.SomebodyAdmin() {
+		return true, nil
+	}
+	if !n.caughtUp.Load() || view.Level() < sharding.LevelTokens {
+		return false, nil
+	}
+	first, err := authn.ReadFirstAdmin(n.cfg.AuthBootstrapFile)
+	if err != nil {
+		return false, err
+	}
+	command := meta.PutFirstRoleBinding(access.Binding{Subject: first.Subject, Roles: []string{access.RoleAdmin}})
+	if first.Subject == "" {
+		now := time.Now
+		if n.around.Wall != nil {
+			now = n.around.Wall
+		}
+		first.Token.Made = now().UnixNano()
+		command = meta.PutFirstToken(first.Token, access.RoleAdmin)
+	}
+	ctx, cancel := context.WithTimeout(ctx, firstAdminPatience)
+	defer cancel()
+	res, err := n.membership.metadata.Do(ctx, command)
+	switch {
+	case errors.Is(err, meta.ErrConflict) && n.membership.metadata.View().SomebodyAdmin():
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	if res.Changed {
+		n.logger.Info("the cluster has its first admin, by auth-bootstrap-file: roles decide from now on", "subject", first.Who())
+	}
+	return true, nil
+}

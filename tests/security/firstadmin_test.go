@@ -1,0 +1,60 @@
+package security
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// TestAClusterBeginsWithItsFirstAdmin: three nodes that ask for a credential
+// from the start take that of their files, and nobody else's; once somebody is
+// admin the file says nothing any more.
+func TestAClusterBeginsWithItsFirstAdmin(t *testing.T) {
+	token, file := tokens(t, "first")
+	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["first"], Flags: []string{"--auth", "required", "--auth-bootstrap-file", file}})
+	c.Start()
+	ctx := t.Context()
+	for _, node := range c.Nodes() {
+		first := node.Client(client.Options{Timeout: testkit.Patience})
+		node.Until("the first admin is known", func() error {
+			b, err := first.RoleBindings(ctx)
+			if err == nil && (!b.GetInForce() || len(b.GetBindings()) != 1 || b.GetBindings()[0].GetSubject() != "token:first") {
+				err = fmt.Errorf("the bindings are %v", b)
+			}
+			return err
+		})
+		if _, err := node.Client(client.Options{Token: authn.NewToken(), Timeout: testkit.Patience}).Modules(ctx); client.CodeOf(err) != connect.CodeUnauthenticated {
+			t.Errorf("%s: who is not in the file: %v", node.ID(), err)
+		}
+	}
+	other := authn.NewToken()
+	line, err := authn.TokenLine("other", other, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(path, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.Stop(2)
+	c.Node(2).SetFlags(append(c.Node(2).Flags(), "--auth-bootstrap-file", path)...)
+	c.Node(2).Start()
+	c.Node(2).Until("who is in a file of later is nobody", func() error {
+		_, err := c.Node(2).Client(client.Options{Token: other, Timeout: testkit.Patience}).Modules(ctx)
+		if client.CodeOf(err) != connect.CodeUnauthenticated {
+			return fmt.Errorf("it is answered %v", err)
+		}
+		return nil
+	})
+	if _, err := c.Node(2).Client(client.Options{Timeout: testkit.Patience}).Modules(ctx); err != nil {
+		t.Error(err)
+	}
+}
