@@ -246,6 +246,73 @@ func (g *grant) ever(v authv1.Verb) Decision {
 	return Unmatched
 }
 
+// MaxBeginnings bounds the beginnings of ids that Beginnings gives.
+const MaxBeginnings = 16
+
+// Beginnings are those of the ids that the caller may ask about where a call is
+// about all of a type's that begin in a way, and is not allowed for all of
+// them: sorted, and none of them begins another. There are none where a rule
+// denies any of what the call is about, and where there would be more than
+// MaxBeginnings.
+func (t *Table) Beginnings(p *principal.Principal, c Call) []string {
+	if c.Types != One || c.IDs != Beginning || c.Verb <= 0 || int(c.Verb) >= verbs {
+		return nil
+	}
+	var all []string
+	grants := []*grant{t.grants[subject{string(p.Kind), p.Name}]}
+	for _, group := range p.Groups {
+		grants = append(grants, t.grants[subject{access.KindGroup, group}])
+	}
+	for _, g := range grants {
+		if g == nil {
+			continue
+		}
+		for i := range g[c.Verb].deny {
+			if g[c.Verb].deny[i].touches(p.Name, &c) {
+				return nil
+			}
+		}
+		for i := range g[c.Verb].allow {
+			for _, b := range g[c.Verb].allow[i].beginnings(p.Name, c) {
+				if strings.HasPrefix(b, c.ID) {
+					all = append(all, b)
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	out := all[:0]
+	for _, b := range all {
+		if len(out) == 0 || !strings.HasPrefix(b, out[len(out)-1]) {
+			out = append(out, b)
+		}
+	}
+	if len(out) > MaxBeginnings {
+		return nil
+	}
+	return out
+}
+
+// beginnings are those of the ids that the rule allows for the type and the
+// command of the call.
+func (r *rule) beginnings(name string, c Call) []string {
+	var out []string
+	for i := range r.prefixes {
+		p := &r.prefixes[i]
+		if !p.fills(name) {
+			continue
+		}
+		c.ID = p.before
+		if p.variable {
+			c.ID += name + p.after
+		}
+		if r.covers(name, &c) {
+			out = append(out, c.ID)
+		}
+	}
+	return out
+}
+
 // RolesOf are the names of the roles that the caller has, sorted, each once.
 func (t *Table) RolesOf(p *principal.Principal) []string {
 	out := slices.Clone(t.roles[subject{string(p.Kind), p.Name}])

@@ -13,6 +13,7 @@ import (
 	"github.com/hostd/hostd/abi"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
@@ -81,9 +82,16 @@ func (s *entityService) getEntity(ctx context.Context, id sharding.EntityID) (*c
 	return connect.NewResponse(out), nil
 }
 
-// ListEntities lists one page: shard after shard, within a shard by id.
+// ListEntities lists one page: shard after shard, within a shard by id. Who may
+// see entities of some beginnings only is listed those, one after the other.
 func (s *entityService) ListEntities(ctx context.Context, r *connect.Request[entityv1.ListEntitiesRequest]) (*connect.Response[entityv1.ListEntitiesResponse], error) {
-	m := r.Msg
+	if visible := authorize.Narrowed(ctx); len(visible) > 0 {
+		return s.listVisible(ctx, r.Msg, visible)
+	}
+	return s.list(ctx, r.Msg)
+}
+
+func (s *entityService) list(ctx context.Context, m *entityv1.ListEntitiesRequest) (*connect.Response[entityv1.ListEntitiesResponse], error) {
 	if _, err := s.deps.Types.Lookup(ctx, m.GetEntityType()); err != nil {
 		return nil, status.Public(s.log, err)
 	}

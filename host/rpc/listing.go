@@ -2,14 +2,19 @@ package rpc
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
+	"hash/fnv"
 	"sync"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -118,4 +123,51 @@ func (s *entityService) listLocal(ctx context.Context, at position, m *entityv1.
 		page.entries[i] = &entry{EntityId: e.ID, Sequence: uint64(e.Sequence), Status: e.Status, Resident: e.Resident}
 	}
 	return page, err
+}
+
+// pageBeginnings bounds the beginnings of ids that one page looks for.
+const pageBeginnings = 4
+
+// listVisible lists one page of the entities whose ids begin in one of some
+// ways. Nothing of others is read, so that neither the page nor its token tells
+// whether there are any. The token is for these beginnings alone, which are
+// what counts of the caller's rules: with others it is none.
+func (s *entityService) listVisible(ctx context.Context, m *entityv1.ListEntitiesRequest, visible []string) (*connect.Response[entityv1.ListEntitiesResponse], error) {
+	rules := fnv.New32a()
+	for _, v := range visible {
+		_, _ = rules.Write(append([]byte(v), 0))
+	}
+	at, inner := 0, ""
+	if token := m.GetPageToken(); token != "" {
+		b, err := base64.RawURLEncoding.DecodeString(token)
+		if err != nil || len(b) < 5 || binary.BigEndian.Uint32(b) != rules.Sum32() || int(b[4]) >= len(visible) {
+			return nil, status.Public(s.log, status.Argument("the page token is not one of this listing, or what the caller may see has changed: begin anew"))
+		}
+		at, inner = int(b[4]), string(b[5:])
+	}
+	size := int(m.GetPageSize())
+	if size == 0 {
+		size = defaultPageSize
+	}
+	out := &entityv1.ListEntitiesResponse{}
+	for range pageBeginnings {
+		one := proto.CloneOf(m)
+		one.IdPrefix, one.PageToken, one.PageSize = visible[at], inner, uint32(size-len(out.Entities))
+		page, err := s.list(ctx, one)
+		if err != nil {
+			return nil, err
+		}
+		out.Entities = append(out.Entities, page.Msg.GetEntities()...)
+		if inner = page.Msg.GetNextPageToken(); inner != "" {
+			break
+		}
+		if at++; at == len(visible) || len(out.Entities) == size {
+			break
+		}
+	}
+	if at < len(visible) {
+		b := append(binary.BigEndian.AppendUint32(nil, rules.Sum32()), byte(at))
+		out.NextPageToken = base64.RawURLEncoding.EncodeToString(append(b, inner...))
+	}
+	return connect.NewResponse(out), nil
 }

@@ -183,7 +183,8 @@ func TestRolesDecideCalls(t *testing.T) {
 		return err
 	}
 	wantDenied(t, "list of its own", list("ann/"), false)
-	wantDenied(t, "list of all", list(""), true)
+	wantDenied(t, "list of all that it may see", list(""), false)
+	wantDenied(t, "list of another", list("bo/"), true)
 	events := func(id string) error {
 		s, err := ann.ReadEvents(t.Context(), connect.NewRequest(&entityv1.ReadEventsRequest{EntityType: "counter", EntityId: id}))
 		if err != nil {

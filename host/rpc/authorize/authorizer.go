@@ -233,6 +233,31 @@ func (a *Authorizer) Deploy(ctx context.Context, entityType string) error {
 	return a.check(ctx, target{verb: authv1.Verb_DEPLOY}, authz.Call{Verb: authv1.Verb_DEPLOY, Types: authz.One, Type: entityType})
 }
 
+// narrowedKey is the context's key for how far a call is answered.
+type narrowedKey struct{}
+
+// Narrowed are the beginnings of the entity ids that a listing is for, where
+// its caller may see no others; empty is all that it asks for.
+func Narrowed(ctx context.Context) []string {
+	to, _ := ctx.Value(narrowedKey{}).([]string)
+	return to
+}
+
+// narrow makes the context of a call that is answered as far as its caller's
+// roles allow, where they do not allow all of it.
+func (a *Authorizer) narrow(ctx context.Context, t target, c authz.Call) (context.Context, bool) {
+	table, by := a.table.Load(), makerOf(ctx)
+	if !t.narrows || table == nil || !table.InForce() || by.passed || by.who == nil || table.Decide(by.who, c) == authz.Allowed {
+		return ctx, false
+	}
+	to := table.Beginnings(by.who, c)
+	if len(to) == 0 {
+		return ctx, false
+	}
+	audit.Decided(ctx, table.Revision())
+	return context.WithValue(ctx, narrowedKey{}, to), true
+}
+
 // Decided reports that the caller's roles allow the call: what the node's
 // configuration says of changes counts only where roles do not decide. Calls
 // that invoke or query do not have it.

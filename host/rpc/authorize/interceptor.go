@@ -30,6 +30,9 @@ func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			t.of(req.Any(), &c)
 		}
 		ctx = i.a.mark(ctx, t) // before the decision: one that is in force then is so now
+		if less, narrowed := i.a.narrow(ctx, t, c); narrowed {
+			return next(less, req)
+		}
 		if err := i.a.check(ctx, t, c); err != nil {
 			return nil, status.Public(i.a.opts.Logger, err)
 		}

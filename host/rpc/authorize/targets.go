@@ -28,6 +28,8 @@ type target struct {
 	later bool
 	// frequent calls have no mark in their context.
 	frequent bool
+	// narrows: who may not ask for all of it is answered as far as it may.
+	narrows bool
 	// founding is made before there is a cluster that could have roles.
 	founding bool
 }
@@ -70,7 +72,7 @@ var about = map[string]target{
 	entityv1connect.EntityServiceSubscribeProcedure:       {of: ofTypeAndItsEntities},
 	entityv1connect.EntityServiceGetEntityProcedure:       {of: ofEntity},
 	entityv1connect.EntityServiceGetStateProcedure:        {of: ofEntity},
-	entityv1connect.EntityServiceListEntitiesProcedure:    {of: ofListing},
+	entityv1connect.EntityServiceListEntitiesProcedure:    {of: ofListing, narrows: true},
 	entityv1connect.EntityServiceHotEntitiesProcedure:     {of: ofEverything},
 	entityv1connect.EntityServicePassivateProcedure:       {of: ofEntity},
 	entityv1connect.EntityServiceClearFaultsProcedure:     {of: ofEntity},
