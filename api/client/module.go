@@ -29,17 +29,23 @@ func (c *Client) Upload(ctx context.Context, wasm []byte, activate bool) (Upload
 // one that counts, it fails with permission_denied and the reason
 // SIGNATURE_MISSING, SIGNATURE_UNTRUSTED or SIGNATURE_BAD.
 func UploadSigned(ctx context.Context, c *Client, wasm, signature []byte, activate bool) (Uploaded, error) {
-	res, err := call(ctx, c, c.slow(), &modulev1.UploadRequest{Wasm: wasm, Signature: signature, Activate: activate},
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.UploadRequest]) (*connect.Response[modulev1.UploadResponse], error) {
-			return n.modules.Upload(ctx, r)
-		})
+	res, err := UploadModule(ctx, c, &modulev1.UploadRequest{Wasm: wasm, Signature: signature, Activate: activate})
 	if err != nil {
 		return Uploaded{}, err
 	}
-	if activate {
+	return Uploaded{Digest: res.GetDigest(), EntityTypes: res.GetEntityTypes()}, nil
+}
+
+// UploadModule is Client.Upload with all that the API has, such as Force.
+func UploadModule(ctx context.Context, c *Client, req *modulev1.UploadRequest) (*modulev1.UploadResponse, error) {
+	res, err := call(ctx, c, c.slow(), req,
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.UploadRequest]) (*connect.Response[modulev1.UploadResponse], error) {
+			return n.modules.Upload(ctx, r)
+		})
+	if err == nil && req.GetActivate() {
 		c.learner.stale.Store(true) // there may be a type that nobody has told of
 	}
-	return Uploaded{Digest: res.GetDigest(), EntityTypes: res.GetEntityTypes()}, nil
+	return res, err
 }
 
 // RemoveModule has the cluster forget a module. One that serves a type, or that
@@ -55,22 +61,24 @@ func RemoveModule(ctx context.Context, c *Client, digest string) error {
 // Activate makes a module serve an entity type. It returns the number of the
 // change once every node that is up serves it.
 func (c *Client) Activate(ctx context.Context, entityType, digest string) (revision uint64, err error) {
-	res, err := call(ctx, c, c.slow(), &modulev1.ActivateRequest{EntityType: entityType, Digest: digest},
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
-			return n.modules.Activate(ctx, r)
-		})
-	c.learner.stale.Store(true) // there may be a type that nobody has told of
+	return c.ActivateLimited(ctx, entityType, digest, nil)
+}
+
+// ActivateLimited is Activate that sets the type's limits too; nil leaves them
+// as they are.
+func (c *Client) ActivateLimited(ctx context.Context, entityType, digest string, limits *modulev1.Limits) (revision uint64, err error) {
+	res, err := ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: entityType, Digest: digest, Limits: limits})
 	return res.GetRevision(), err
 }
 
-// ActivateLimited is Activate that sets the type's limits too.
-func (c *Client) ActivateLimited(ctx context.Context, entityType, digest string, limits *modulev1.Limits) (revision uint64, err error) {
-	res, err := call(ctx, c, c.slow(), &modulev1.ActivateRequest{EntityType: entityType, Digest: digest, Limits: limits},
+// ActivateModule is Client.Activate with all that the API has, such as Force.
+func ActivateModule(ctx context.Context, c *Client, req *modulev1.ActivateRequest) (*modulev1.ActivateResponse, error) {
+	res, err := call(ctx, c, c.slow(), req,
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
 			return n.modules.Activate(ctx, r)
 		})
 	c.learner.stale.Store(true) // there may be a type that nobody has told of
-	return res.GetRevision(), err
+	return res, err
 }
 
 // SetTypeOwner gives an entity type another owner: a subject such as token:NAME

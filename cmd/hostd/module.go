@@ -30,7 +30,7 @@ type pushed struct {
 }
 
 func newModulePush(std cli.Stdio) *cobra.Command {
-	var noActivate bool
+	var noActivate, force bool
 	var signatureFile string
 	var signature []byte
 	c := cli.Ask(std, "push FILE.wasm", "Upload a module and activate it for every entity type in it", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (pushed, error) {
@@ -39,8 +39,9 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 			return pushed{}, err
 		}
 		fmt.Fprintf(std.Err, "uploading %s (%d bytes)\n", args[0], len(wasm))
-		up, err := client.UploadSigned(ctx, s.Client, wasm, signature, !noActivate)
-		return pushed{up.Digest, up.EntityTypes, !noActivate}, err
+		up, err := client.UploadModule(ctx, s.Client, &modulev1.UploadRequest{Wasm: wasm, Signature: signature, Activate: !noActivate, Force: force})
+		remark(std, up.GetRemarks())
+		return pushed{up.GetDigest(), up.GetEntityTypes(), !noActivate}, err
 	}, func(w io.Writer, v pushed) {
 		fmt.Fprintln(w, v.Digest)
 		if v.Activated {
@@ -50,12 +51,22 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 		}
 	})
 	c.Flags().BoolVar(&noActivate, "no-activate", false, "only upload")
+	c.Flags().BoolVar(&force, "force", false, forceUsage)
 	c.Flags().StringVar(&signatureFile, "signature", "", "`file` of its signature, which 'hostd module sign' makes")
 	cli.Before(c, func([]string) (err error) {
 		signature, err = modules.ReadSignature(c.Context(), signatureFile)
 		return err
 	})
 	return c
+}
+
+const forceUsage = "activate it although it does not fit what is stored: entities that it fails on fail from then on"
+
+// remark prints what an activation has passed over.
+func remark(std cli.Stdio, remarks []string) {
+	for _, r := range remarks {
+		fmt.Fprintln(std.Err, "note:", cli.Clean(r))
+	}
 }
 
 // bindingView is how a module serves an entity type; Limits are the type's
@@ -192,6 +203,7 @@ func (b binding) write(w io.Writer) {
 }
 
 func newModuleActivate(std cli.Stdio) *cobra.Command {
+	var force bool
 	var limits []string
 	var wanted *modulev1.Limits
 	c := cli.Ask(std, "activate TYPE DIGEST", "Let an uploaded module serve an entity type", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (binding, error) {
@@ -199,13 +211,15 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 		if err != nil {
 			return binding{}, err
 		}
-		revision, err := s.ActivateLimited(ctx, args[0], digest, wanted)
-		return binding{args[0], digest, revision}, err
+		res, err := client.ActivateModule(ctx, s.Client, &modulev1.ActivateRequest{EntityType: args[0], Digest: digest, Limits: wanted, Force: force})
+		remark(std, res.GetRemarks())
+		return binding{args[0], digest, res.GetRevision()}, err
 	}, func(w io.Writer, v binding) { v.write(w) })
 	cli.Before(c, func([]string) (err error) {
 		wanted, err = parseLimits(limits)
 		return err
 	})
+	c.Flags().BoolVar(&force, "force", false, forceUsage)
 	c.Flags().StringSliceVar(&limits, "limit", nil, "hold the type to these `limits`, NAME=VALUE with commas between: "+limitNames()+"; none= lifts all, without the flag they stay")
 	return c
 }

@@ -337,7 +337,7 @@ func (r received) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 var targets = []protoreflect.Name{
 	"digest", "revision", "activate", "key", "node_id", "to_node", "shard_id", "moves", "level", "dry_run", "timer", "id",
 	"replication", "min_members", "rebalance", "dead_after_millis", "id_prefix", "tag", "cluster_id", "command", "query",
-	"role_name", "subject", "roles", "token_name",
+	"role_name", "subject", "roles", "token_name", "force",
 }
 
 // results are the fields of answers that say what a change came to.

@@ -62,7 +62,7 @@ func order(view *meta.View, b meta.Binding, a rpc.Activation) []byte {
 	digest, at := meta.Digest(a.Digest), time.Now().UnixNano()
 	switch {
 	case view.Level() >= sharding.LevelBindOver:
-		return meta.BindOver(a.EntityType, digest, at, b.Revision, (*meta.Limits)(a.Limits))
+		return meta.BindForced(a.EntityType, digest, at, b.Revision, (*meta.Limits)(a.Limits), a.ForcedBy)
 	case a.Limits != nil:
 		return meta.BindLimited(a.EntityType, digest, at, meta.Limits(*a.Limits))
 	default:

@@ -48,7 +48,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding) (*Served, error) {
 				return &guest{Instance: g, faults: &t.faults}, nil
 			},
 		},
-		API: rpc.Type{Encoding: codec.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: rpc.Limits(b.Limits), Sends: about.Sends, AcceptsFrom: about.AcceptsFrom},
+		API: rpc.Type{Encoding: codec.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: rpc.Limits(b.Limits), ForcedBy: b.ForcedBy, Sends: about.Sends, AcceptsFrom: about.AcceptsFrom},
 	}
 	s.limit(t.limits, b.Limits)
 	s.boundMemory(m, bounds)

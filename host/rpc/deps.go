@@ -50,6 +50,9 @@ type Deps struct {
 	Transfers Transfers
 	// Verifications replay histories; nil: such calls are unimplemented.
 	Verifications Verifications
+	// Fits compare modules with what is stored; nil: such calls are unimplemented,
+	// and whatever is activated fits.
+	Fits Fits
 	// Nodes finds the leaders of shards; nil where this node leads them all.
 	Nodes leaderproxy.Nodes
 }
@@ -60,6 +63,7 @@ type Type struct {
 	Module   journal.Digest // that serves the type
 	Revision uint64         // of the binding
 	Limits   Limits         // of the type's own
+	ForcedBy string         // who bound it although it did not fit what was stored
 	// Sends and AcceptsFrom are the types that its entities may send to, and take
 	// messages from, as abi.MatchesType reads them.
 	Sends, AcceptsFrom []string
@@ -240,6 +244,7 @@ type Activation struct {
 	EntityType string
 	Digest     journal.Digest
 	Limits     *Limits // nil: as they are
+	ForcedBy   string  // who has it done although the module does not fit, or empty
 	// Stored is asked where the module keeps states in another way than the one
 	// that serves; nil: that is not looked at.
 	Stored Stored

@@ -37,6 +37,7 @@ type moduleService struct {
 	uploads *admission.Uploads
 	verify  verifyService
 	stored  storedEntities
+	fits    Fits // nil: whatever is activated fits
 	log     *slog.Logger
 }
 
@@ -47,11 +48,11 @@ func (s *moduleService) Upload(ctx context.Context, r *connect.Request[modulev1.
 		return nil, status.Public(s.log, err)
 	}
 	defer leave()
-	m, err := s.upload(ctx, Upload{Wasm: r.Msg.GetWasm(), Signature: r.Msg.GetSignature()}, r.Msg.GetActivate())
+	m, remarks, err := s.upload(ctx, Upload{Wasm: r.Msg.GetWasm(), Signature: r.Msg.GetSignature()}, r.Msg.GetActivate(), r.Msg.GetForce())
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	return connect.NewResponse(&modulev1.UploadResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes}), nil
+	return connect.NewResponse(&modulev1.UploadResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes, Remarks: remarks}), nil
 }
 
 // UploadStream stores a module that comes in pieces.
@@ -62,14 +63,14 @@ func (s *moduleService) UploadStream(ctx context.Context, stream *connect.Client
 	}
 	defer leave()
 	var wasm, signature []byte
-	activate := false
+	activate, force := false, false
 	for stream.Receive() {
 		piece := stream.Msg()
 		if len(wasm)+len(piece.GetWasm()) > maxModuleBytes {
 			return nil, status.Public(s.log, status.Argument(fmt.Sprintf("the module is longer than %d bytes", maxModuleBytes)))
 		}
 		wasm = append(wasm, piece.GetWasm()...)
-		activate = activate || piece.GetActivate()
+		activate, force = activate || piece.GetActivate(), force || piece.GetForce()
 		if more := piece.GetSignature(); len(more) > 0 {
 			if len(signature) > 0 {
 				return nil, status.Public(s.log, status.Argument("the signature is given twice"))
@@ -83,28 +84,35 @@ func (s *moduleService) UploadStream(ctx context.Context, stream *connect.Client
 	if len(wasm) == 0 {
 		return nil, status.Public(s.log, status.Argument("the module is empty"))
 	}
-	m, err := s.upload(ctx, Upload{Wasm: wasm, Signature: signature}, activate)
+	m, remarks, err := s.upload(ctx, Upload{Wasm: wasm, Signature: signature}, activate, force)
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	return connect.NewResponse(&modulev1.UploadStreamResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes}), nil
+	return connect.NewResponse(&modulev1.UploadStreamResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes, Remarks: remarks}), nil
 }
 
-func (s *moduleService) upload(ctx context.Context, u Upload, activate bool) (Module, error) {
+func (s *moduleService) upload(ctx context.Context, u Upload, activate, force bool) (m Module, remarks []string, err error) {
 	u.By = uploader(ctx)
-	m, err := s.modules.Upload(ctx, u)
+	m, err = s.modules.Upload(ctx, u)
 	if err != nil || !activate {
-		return m, err
+		return m, nil, err
 	}
 	if err := s.mayDeploy(ctx, m.EntityTypes); err != nil {
-		return m, fmt.Errorf("the module is stored, and activated for none of its types: %w", err)
+		return m, nil, fmt.Errorf("the module is stored, and activated for none of its types: %w", err)
 	}
-	for _, t := range m.EntityTypes {
-		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, Stored: s.stored.of(t), Allow: s.owners.allow()}); err != nil {
-			return m, fmt.Errorf("activate %s: %w", t, err)
+	fitted := make([]fitting, len(m.EntityTypes))
+	for i, t := range m.EntityTypes {
+		if fitted[i], err = s.fitted(ctx, t, m.Digest, force); err != nil {
+			return m, nil, fmt.Errorf("the module is stored, and activated for none of its types: %w", err)
+		}
+		remarks = append(remarks, fitted[i].remarks...)
+	}
+	for i, t := range m.EntityTypes {
+		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, ForcedBy: fitted[i].forcedBy, Stored: s.stored.of(t), Allow: s.owners.allow()}); err != nil {
+			return m, nil, fmt.Errorf("activate %s: %w", t, err)
 		}
 	}
-	return m, nil
+	return m, remarks, nil
 }
 
 // uploader is the subject that uploads; empty where it is not known.
@@ -207,11 +215,15 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 		return nil, status.Public(s.log, err)
 	}
 	t := r.Msg.GetEntityType()
-	revision, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), Stored: s.stored.of(t), Allow: s.owners.allow()})
+	fitted, err := s.fitted(ctx, t, digest, r.Msg.GetForce())
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	return connect.NewResponse(&modulev1.ActivateResponse{Revision: revision}), nil
+	revision, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), ForcedBy: fitted.forcedBy, Stored: s.stored.of(t), Allow: s.owners.allow()})
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&modulev1.ActivateResponse{Revision: revision, Remarks: fitted.remarks}), nil
 }
 
 // Rollback binds an entity type to the module that served it before.
@@ -262,7 +274,7 @@ func (s *moduleService) describe(ctx context.Context, m *Module) *modulev1.Modul
 		if t, err := s.types.Lookup(ctx, name); err == nil && t.Module == m.Digest {
 			out.ActiveFor = append(out.ActiveFor, name)
 			out.Bindings = append(out.Bindings, &modulev1.Binding{
-				EntityType: name, Revision: t.Revision, Limits: showLimits(t.Limits), Sends: showPatterns(t.Sends), AcceptsFrom: showPatterns(t.AcceptsFrom), Owner: m.Owners[name],
+				EntityType: name, Revision: t.Revision, Limits: showLimits(t.Limits), Sends: showPatterns(t.Sends), AcceptsFrom: showPatterns(t.AcceptsFrom), Owner: m.Owners[name], ForcedBy: t.ForcedBy,
 			})
 		}
 	}

@@ -10,6 +10,10 @@ import (
 const (
 	// RefusedKind: a module declares another kind or encoding of a type.
 	RefusedKind = "KIND_CHANGED"
+	// RefusedEvents: a module does not list a type of events that is stored.
+	RefusedEvents = "INCOMPATIBLE_EVENTS"
+	// RefusedFault: a module fails on an entity that there is.
+	RefusedFault = "VERIFY_FAILED"
 )
 
 // refusedDomain is that of the names.

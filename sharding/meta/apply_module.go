@@ -2,6 +2,7 @@ package meta
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -98,9 +99,15 @@ func (m *Module) checkShardKeys() error {
 }
 
 func (t *transition) bind(c command) (Result, error) {
-	entityType, digest, over, limits := c.EntityType, *c.Digest, c.Over, c.Limits
+	entityType, digest, over, limits, forcedBy := c.EntityType, *c.Digest, c.Over, c.Limits, ""
 	if over != nil && t.view.Level() < sharding.LevelBindOver {
 		return Result{}, fmt.Errorf("%w: a binding of level %d names no revision", ErrLevel, t.view.Level())
+	}
+	if over != nil {
+		forcedBy = over.ForcedBy
+	}
+	if err := checkText("forcedBy", forcedBy, MaxForcedByBytes); err != nil {
+		return Result{}, err
 	}
 	m, known := t.view.modules[digest]
 	if !known {
@@ -134,9 +141,10 @@ func (t *transition) bind(c command) (Result, error) {
 			t.keep(b)
 		}
 		return Result{Revision: b.Revision}, nil
-	case over != nil && *over != b.Revision:
-		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, *over)
+	case over != nil && over.Revision != b.Revision:
+		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, over.Revision)
 	case bound && b.Digest == digest:
+		forcedBy = cmp.Or(forcedBy, b.ForcedBy) // other limits
 	case bound:
 		b.History = append(slices.Clone(b.History), b.Bound)
 		if over := len(b.History) - MaxBindingHistory; over > 0 {
@@ -145,7 +153,7 @@ func (t *transition) bind(c command) (Result, error) {
 	case len(t.view.bindings) >= MaxBindings:
 		return Result{}, fmt.Errorf("%w: the cluster has %d entity types already", ErrInvalid, MaxBindings)
 	}
-	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At}), nil
+	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy}), nil
 }
 
 // rollback takes the revision back, or the one that serves if it is 0.

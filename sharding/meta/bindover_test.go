@@ -29,7 +29,17 @@ func TestBindingsInThePlaceOfAnother(t *testing.T) {
 	if b, _ := s.View().Binding("a"); b.Digest != digest(2) || s.View().Level() != sharding.Level2 {
 		t.Errorf("%s serves", b.Digest)
 	}
+	// Who forced it is kept, and not for another module.
+	run(t, s, meta.BindForced("a", digest(1), 3, 2, nil, "token:ann"), meta.BindForced("a", digest(1), 3, 3, &meta.Limits{MaxEvents: 2}, ""))
+	if b, _ := s.View().Binding("a"); b.ForcedBy != "token:ann" {
+		t.Errorf("it was forced by %q", b.ForcedBy)
+	}
+	run(t, s, meta.BindOver("a", digest(2), 3, 4, nil))
+	if b, _ := s.View().Binding("a"); b.ForcedBy != "" || b.History[len(b.History)-1].ForcedBy != "token:ann" {
+		t.Errorf("%+v", b)
+	}
+	refused(t, s, meta.ErrInvalid, meta.BindForced("a", digest(1), 3, 5, nil, "a\nb"))
 	// Limits are a change too: who looked before them looks again.
-	run(t, s, meta.BindOver("a", digest(2), 4, 2, &meta.Limits{MaxEvents: 3}))
-	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(3), 5, 2, nil))
+	run(t, s, meta.BindOver("a", digest(2), 4, 5, &meta.Limits{MaxEvents: 3}))
+	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(3), 5, 5, nil))
 }

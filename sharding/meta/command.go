@@ -64,7 +64,7 @@ type command struct {
 	At         int64       `json:"at,omitempty"`
 	Revision   uint64      `json:"revision,omitempty"`
 	Limits     *Limits     `json:"limits,omitempty"`
-	Over       *uint64     `json:"over,omitempty"` // from level 2 on
+	Over       *overSet    `json:"over,omitempty"` // from level 2 on
 	Setting    *settingSet `json:"setting,omitempty"`
 	Status     *statusSet  `json:"status,omitempty"`
 	Change     *Change     `json:"change,omitempty"`
@@ -92,6 +92,12 @@ type settingSet struct {
 	Key    string `json:"key"`
 	Value  []byte `json:"value,omitempty"`
 	Delete bool   `json:"delete,omitempty"`
+}
+
+// overSet is what a binding comes in the place of; 0 is nothing.
+type overSet struct {
+	Revision uint64 `json:"revision"`
+	ForcedBy string `json:"forcedBy,omitempty"`
 }
 
 type statusSet struct {
@@ -253,7 +259,13 @@ func BindLimited(entityType string, digest Digest, at int64, l Limits) []byte {
 // serves. What was decided by looking at that revision is so never bound in the
 // place of another: it is ErrConflict, unless all is as the command asks.
 func BindOver(entityType string, digest Digest, at int64, over uint64, l *Limits) []byte {
-	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Over: &over, Limits: l})
+	return BindForced(entityType, digest, at, over, l, "")
+}
+
+// BindForced is BindOver that keeps who had the module bound although it does
+// not fit what is stored; at most 512 bytes.
+func BindForced(entityType string, digest Digest, at int64, over uint64, l *Limits, by string) []byte {
+	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Over: &overSet{Revision: over, ForcedBy: by}, Limits: l})
 }
 
 // Rollback makes the command that puts the previous module of the entity type

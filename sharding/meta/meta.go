@@ -31,6 +31,7 @@ const (
 	maxUploaderBytes     = 512
 	MaxBindings          = 4096
 	MaxBindingHistory    = 32
+	MaxForcedByBytes     = 512
 	MaxSettings          = 1024
 	MaxSettingKeyBytes   = 128
 	MaxSettingValueBytes = 16 << 10
@@ -144,6 +145,8 @@ type Bound struct {
 	At        int64  `json:"at"` // unix nanoseconds
 	// TookBack is the revision that a rollback made this one in place of.
 	TookBack uint64 `json:"tookBack,omitempty"`
+	// ForcedBy is who bound it although it did not fit what was stored.
+	ForcedBy string `json:"forcedBy,omitempty"`
 }
 
 // Limits are what one entity type is held to, besides what each node allows;

@@ -77,6 +77,7 @@ var table = map[string]rule{
 	"/hostd.module.v1.ModuleService/SetOwner":     forClients,
 	"/hostd.module.v1.ModuleService/Remove":       forClients,
 	"/hostd.module.v1.ModuleService/Verify":       forClients,
+	"/hostd.module.v1.ModuleService/Fit":          forClients,
 
 	"/hostd.cluster.v1.ClusterService/GetCluster":    forClients,
 	"/hostd.cluster.v1.ClusterService/ListShards":    forClients,
@@ -159,6 +160,7 @@ var plain = map[string]rule{
 	"/hostd.peer.v1.OtherService/Link": {clients: all(absent), peers: all(absent)},
 	hopPath + "/hostd.peer.v1.PeerService/Propose":      {clients: all(absent), peers: {anonymous: refused, hello: absent}},
 	hopPath + "/hostd.module.v1.ModuleService/Verify":   betweenNodes,
+	hopPath + "/hostd.module.v1.ModuleService/Fit":      betweenNodes,
 	hopPath + "/hostd.module.v1.ModuleService/List":     {clients: all(absent), peers: {anonymous: refused, hello: absent}},
 	hopPath + "/hostd.journal.v1.JournalService/Export": {clients: all(absent), peers: {anonymous: refused, hello: absent}},
 }

@@ -45,6 +45,7 @@ var procedureVerbs = map[string]string{
 	"/hostd.module.v1.ModuleService/SetOwner":     "deploy",
 	"/hostd.module.v1.ModuleService/Remove":       "deploy",
 	"/hostd.module.v1.ModuleService/Verify":       "deploy",
+	"/hostd.module.v1.ModuleService/Fit":          "deploy",
 
 	"/hostd.cluster.v1.ClusterService/GetCluster":    "read",
 	"/hostd.cluster.v1.ClusterService/ListShards":    "read",

@@ -92,6 +92,7 @@ var about = map[string]target{
 	modulev1connect.ModuleServiceRollbackProcedure:     {of: ofType},
 	modulev1connect.ModuleServiceSetOwnerProcedure:     {of: ofType},
 	modulev1connect.ModuleServiceVerifyProcedure:       {of: ofTypeAndItsEntities},
+	modulev1connect.ModuleServiceFitProcedure:          {of: ofTypeAndItsEntities},
 
 	clusterv1connect.ClusterServiceInitializeProcedure: {founding: true},
 

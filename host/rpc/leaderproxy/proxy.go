@@ -62,11 +62,12 @@ func (p *Proxy) Alone() bool { return p.nodes == nil }
 func (p *Proxy) Quorum(shard sharding.ShardID) bool { return p.nodes == nil || p.nodes.Quorum(shard) }
 
 // Handler serves calls of other nodes with the handlers of the entity service,
-// of the cluster service for operations of the coordinator, and of Verify.
+// of the cluster service for operations of the coordinator, and of Verify and
+// Fit.
 func Handler(next http.Handler) http.Handler {
 	return http.StripPrefix(strings.TrimSuffix(Path, "/"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/"+entityv1connect.EntityServiceName+"/") && !strings.HasPrefix(r.URL.Path, "/"+clusterv1connect.ClusterServiceName+"/") &&
-			r.URL.Path != modulev1connect.ModuleServiceVerifyProcedure {
+			r.URL.Path != modulev1connect.ModuleServiceVerifyProcedure && r.URL.Path != modulev1connect.ModuleServiceFitProcedure {
 			http.NotFound(w, r)
 			return
 		}
@@ -90,7 +91,8 @@ func (p *Proxy) Leader(ctx context.Context, shard sharding.ShardID) (entityv1con
 	return p.Client(node)
 }
 
-// LeaderModules is Leader with a client of the module service, for Verify.
+// LeaderModules is Leader with a client of the module service, for Verify and
+// Fit.
 func (p *Proxy) LeaderModules(ctx context.Context, shard sharding.ShardID) (modulev1connect.ModuleServiceClient, error) {
 	node, err := p.find(ctx, shard)
 	if node == "" || err != nil {

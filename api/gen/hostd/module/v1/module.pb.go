@@ -168,6 +168,9 @@ type Binding struct {
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// What the type is held to; absent where that is what the nodes allow.
 	Limits *Limits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Who activated it although it did not fit what was stored: KIND:NAME of the
+	// caller; empty where it fitted. From level 2 of the cluster on.
+	ForcedBy string `protobuf:"bytes,310,opt,name=forced_by,json=forcedBy,proto3" json:"forced_by,omitempty"`
 	// To which types its entities may send; absent: to any.
 	Sends *TypePatterns `protobuf:"bytes,4,opt,name=sends,proto3" json:"sends,omitempty"`
 	// From which types its entities take messages; absent: from any.
@@ -229,6 +232,13 @@ func (x *Binding) GetLimits() *Limits {
 		return x.Limits
 	}
 	return nil
+}
+
+func (x *Binding) GetForcedBy() string {
+	if x != nil {
+		return x.ForcedBy
+	}
+	return ""
 }
 
 func (x *Binding) GetSends() *TypePatterns {
@@ -445,7 +455,9 @@ type UploadRequest struct {
 	// that the module has; without it that one stays. One that does not count on a
 	// node that asks for signatures is permission_denied, with a
 	// google.rpc.ErrorInfo of its reason.
-	Signature     []byte `protobuf:"bytes,75,opt,name=signature,proto3" json:"signature,omitempty"`
+	Signature []byte `protobuf:"bytes,75,opt,name=signature,proto3" json:"signature,omitempty"`
+	// Activate it although it does not fit what is stored: see ActivateRequest.
+	Force         bool `protobuf:"varint,310,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -501,13 +513,22 @@ func (x *UploadRequest) GetSignature() []byte {
 	return nil
 }
 
+func (x *UploadRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 // UploadResponse names the stored module.
 type UploadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of its bytes, lower-case hex.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// The entity types it can serve.
-	EntityTypes   []string `protobuf:"bytes,2,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
+	EntityTypes []string `protobuf:"bytes,2,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
+	// What Activate remarks, of each type.
+	Remarks       []string `protobuf:"bytes,310,rep,name=remarks,proto3" json:"remarks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -556,6 +577,13 @@ func (x *UploadResponse) GetEntityTypes() []string {
 	return nil
 }
 
+func (x *UploadResponse) GetRemarks() []string {
+	if x != nil {
+		return x.Remarks
+	}
+	return nil
+}
+
 // UploadStreamRequest carries a piece of a module.
 type UploadStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -564,7 +592,9 @@ type UploadStreamRequest struct {
 	// True in any piece: activate the module at once for every entity type in it.
 	Activate bool `protobuf:"varint,2,opt,name=activate,proto3" json:"activate,omitempty"`
 	// In any one piece: the module's signature, as of Upload.
-	Signature     []byte `protobuf:"bytes,75,opt,name=signature,proto3" json:"signature,omitempty"`
+	Signature []byte `protobuf:"bytes,75,opt,name=signature,proto3" json:"signature,omitempty"`
+	// True in any piece: see UploadRequest.
+	Force         bool `protobuf:"varint,310,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -620,13 +650,22 @@ func (x *UploadStreamRequest) GetSignature() []byte {
 	return nil
 }
 
+func (x *UploadStreamRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 // UploadStreamResponse names the stored module.
 type UploadStreamResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of its bytes, lower-case hex.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// The entity types it can serve.
-	EntityTypes   []string `protobuf:"bytes,2,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
+	EntityTypes []string `protobuf:"bytes,2,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
+	// What Activate remarks, of each type.
+	Remarks       []string `protobuf:"bytes,310,rep,name=remarks,proto3" json:"remarks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -671,6 +710,13 @@ func (x *UploadStreamResponse) GetDigest() string {
 func (x *UploadStreamResponse) GetEntityTypes() []string {
 	if x != nil {
 		return x.EntityTypes
+	}
+	return nil
+}
+
+func (x *UploadStreamResponse) GetRemarks() []string {
+	if x != nil {
+		return x.Remarks
 	}
 	return nil
 }
@@ -1001,7 +1047,12 @@ type ActivateRequest struct {
 	Digest string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
 	// The type's limits from then on, all of them; absent leaves them as they
 	// are. Other limits for the same module are a new revision.
-	Limits        *Limits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *Limits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Activate the module although it does not list a stored type of events, or
+	// fails on an entity: those fail from then on, until a module serves that knows
+	// them. Who forced it is kept with the binding. Another kind or encoding of a
+	// type that has entities is never forced.
+	Force         bool `protobuf:"varint,310,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1057,12 +1108,22 @@ func (x *ActivateRequest) GetLimits() *Limits {
 	return nil
 }
 
+func (x *ActivateRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 // ActivateResponse says that every node that is up serves the type with the
 // module.
 type ActivateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of the change: bindings with a higher number are later.
-	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// What was passed over because of force, and what could not be looked at, for
+	// people.
+	Remarks       []string `protobuf:"bytes,310,rep,name=remarks,proto3" json:"remarks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1102,6 +1163,13 @@ func (x *ActivateResponse) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *ActivateResponse) GetRemarks() []string {
+	if x != nil {
+		return x.Remarks
+	}
+	return nil
 }
 
 // RemoveRequest names a module.
@@ -1588,6 +1656,163 @@ func (x *VerifyResponse) GetUncomparedEntities() uint64 {
 	return 0
 }
 
+// FitRequest names a module and a type that is served.
+type FitRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// SHA-256 of the module's bytes in hex.
+	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Entity type: 1 to 64 bytes of [a-z0-9-].
+	EntityType string `protobuf:"bytes,2,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// How many entities are replayed at most; 0 is 20.
+	Sample uint32 `protobuf:"varint,3,opt,name=sample,proto3" json:"sample,omitempty"`
+	// Only what is in this shard; 0 is all shards.
+	ShardId uint32 `protobuf:"varint,4,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// How long a shard is looked at for each of the two, at most; 0 is 2,000.
+	ShardMillis   uint32 `protobuf:"varint,5,opt,name=shard_millis,json=shardMillis,proto3" json:"shard_millis,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FitRequest) Reset() {
+	*x = FitRequest{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FitRequest) ProtoMessage() {}
+
+func (x *FitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FitRequest.ProtoReflect.Descriptor instead.
+func (*FitRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *FitRequest) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *FitRequest) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *FitRequest) GetSample() uint32 {
+	if x != nil {
+		return x.Sample
+	}
+	return 0
+}
+
+func (x *FitRequest) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *FitRequest) GetShardMillis() uint32 {
+	if x != nil {
+		return x.ShardMillis
+	}
+	return 0
+}
+
+// FitResponse says what does not fit.
+type FitResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Stored types of events that the manifest does not list, by name. A manifest
+	// that lists none at all lacks none.
+	Missing []*FitResponse_MissingEvents `protobuf:"bytes,1,rep,name=missing,proto3" json:"missing,omitempty"`
+	// Entities that it fails on, of those that were replayed.
+	Faults []*FitResponse_Fault `protobuf:"bytes,2,rep,name=faults,proto3" json:"faults,omitempty"`
+	// Entities replayed.
+	Entities uint64 `protobuf:"varint,3,opt,name=entities,proto3" json:"entities,omitempty"`
+	// Shards whose stored events were not all looked at, for want of time or of a
+	// leader. The next call goes on where this one was.
+	UnreadShards  uint32 `protobuf:"varint,4,opt,name=unread_shards,json=unreadShards,proto3" json:"unread_shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FitResponse) Reset() {
+	*x = FitResponse{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FitResponse) ProtoMessage() {}
+
+func (x *FitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FitResponse.ProtoReflect.Descriptor instead.
+func (*FitResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *FitResponse) GetMissing() []*FitResponse_MissingEvents {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
+func (x *FitResponse) GetFaults() []*FitResponse_Fault {
+	if x != nil {
+		return x.Faults
+	}
+	return nil
+}
+
+func (x *FitResponse) GetEntities() uint64 {
+	if x != nil {
+		return x.Entities
+	}
+	return 0
+}
+
+func (x *FitResponse) GetUnreadShards() uint32 {
+	if x != nil {
+		return x.UnreadShards
+	}
+	return 0
+}
+
 // Difference is one place where the module disagrees with the record.
 type VerifyResponse_Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1605,7 +1830,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1842,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,6 +1886,134 @@ func (x *VerifyResponse_Difference) GetFault() bool {
 	return false
 }
 
+// MissingEvents are stored events of a type that the manifest does not list.
+type FitResponse_MissingEvents struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Their type.
+	EventType string `protobuf:"bytes,1,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
+	// How many there are, at least.
+	Count         uint64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FitResponse_MissingEvents) Reset() {
+	*x = FitResponse_MissingEvents{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FitResponse_MissingEvents) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FitResponse_MissingEvents) ProtoMessage() {}
+
+func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FitResponse_MissingEvents.ProtoReflect.Descriptor instead.
+func (*FitResponse_MissingEvents) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25, 0}
+}
+
+func (x *FitResponse_MissingEvents) GetEventType() string {
+	if x != nil {
+		return x.EventType
+	}
+	return ""
+}
+
+func (x *FitResponse_MissingEvents) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+// Fault is an entity that the module fails on.
+type FitResponse_Fault struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entity.
+	EntityId string `protobuf:"bytes,1,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	// The event at which it fails.
+	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The type of that event; empty where it is not known.
+	EventType string `protobuf:"bytes,3,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
+	// How it fails, for people.
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FitResponse_Fault) Reset() {
+	*x = FitResponse_Fault{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FitResponse_Fault) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FitResponse_Fault) ProtoMessage() {}
+
+func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FitResponse_Fault.ProtoReflect.Descriptor instead.
+func (*FitResponse_Fault) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25, 1}
+}
+
+func (x *FitResponse_Fault) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+func (x *FitResponse_Fault) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *FitResponse_Fault) GetEventType() string {
+	if x != nil {
+		return x.EventType
+	}
+	return ""
+}
+
+func (x *FitResponse_Fault) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 var File_hostd_module_v1_module_proto protoreflect.FileDescriptor
 
 const file_hostd_module_v1_module_proto_rawDesc = "" +
@@ -1679,12 +2032,13 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"active_for\x18\a \x03(\tR\tactiveFor\x124\n" +
 	"\bbindings\x18\b \x03(\v2\x18.hostd.module.v1.BindingR\bbindings\x12\x1b\n" +
 	"\tsigned_by\x18K \x01(\tR\bsignedBy\x12'\n" +
-	"\x0fsignature_fault\x18L \x01(\tR\x0esignatureFault\"\x84\x02\n" +
+	"\x0fsignature_fault\x18L \x01(\tR\x0esignatureFault\"\xa2\x02\n" +
 	"\aBinding\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12/\n" +
-	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\x123\n" +
+	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\x12\x1c\n" +
+	"\tforced_by\x18\xb6\x02 \x01(\tR\bforcedBy\x123\n" +
 	"\x05sends\x18\x04 \x01(\v2\x1d.hostd.module.v1.TypePatternsR\x05sends\x12@\n" +
 	"\faccepts_from\x18\x05 \x01(\v2\x1d.hostd.module.v1.TypePatternsR\vacceptsFrom\x12\x14\n" +
 	"\x05owner\x18\x06 \x01(\tR\x05owner\"*\n" +
@@ -1704,21 +2058,25 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x11type_memory_bytes\x18\a \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\x0ftypeMemoryBytes\x121\n" +
 	"\x0frate_per_second\x18\b \x01(\rB\t\xbaH\x06*\x04\x18\xc0\x84=R\rratePerSecond\x125\n" +
 	"\x0ffuel_per_second\x18\x8c\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\rfuelPerSecond\x127\n" +
-	"\x10bytes_per_second\x18\x8d\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\x0ebytesPerSecond\"u\n" +
+	"\x10bytes_per_second\x18\x8d\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\x0ebytesPerSecond\"\x8c\x01\n" +
 	"\rUploadRequest\x12 \n" +
 	"\x04wasm\x18\x01 \x01(\fB\f\xbaH\tz\a\x10\x01\x18\x80\x80\x80\bR\x04wasm\x12\x1a\n" +
 	"\bactivate\x18\x02 \x01(\bR\bactivate\x12&\n" +
-	"\tsignature\x18K \x01(\fB\b\xbaH\x05z\x03\x18\x80\x02R\tsignature\"K\n" +
+	"\tsignature\x18K \x01(\fB\b\xbaH\x05z\x03\x18\x80\x02R\tsignature\x12\x15\n" +
+	"\x05force\x18\xb6\x02 \x01(\bR\x05force\"f\n" +
 	"\x0eUploadResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12!\n" +
-	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\"x\n" +
+	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\x12\x19\n" +
+	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\"\x8f\x01\n" +
 	"\x13UploadStreamRequest\x12\x1d\n" +
 	"\x04wasm\x18\x01 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\x04wasm\x12\x1a\n" +
 	"\bactivate\x18\x02 \x01(\bR\bactivate\x12&\n" +
-	"\tsignature\x18K \x01(\fB\b\xbaH\x05z\x03\x18\x80\x02R\tsignature\"Q\n" +
+	"\tsignature\x18K \x01(\fB\b\xbaH\x05z\x03\x18\x80\x02R\tsignature\x12\x15\n" +
+	"\x05force\x18\xb6\x02 \x01(\bR\x05force\"l\n" +
 	"\x14UploadStreamResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12!\n" +
-	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\"\r\n" +
+	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\x12\x19\n" +
+	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\"\r\n" +
 	"\vListRequest\"A\n" +
 	"\fListResponse\x121\n" +
 	"\amodules\x18\x01 \x03(\v2\x17.hostd.module.v1.ModuleR\amodules\"\x86\x01\n" +
@@ -1734,14 +2092,16 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x0fDownloadRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"&\n" +
 	"\x10DownloadResponse\x12\x12\n" +
-	"\x04wasm\x18\x01 \x01(\fR\x04wasm\"\xab\x01\n" +
+	"\x04wasm\x18\x01 \x01(\fR\x04wasm\"\xc2\x01\n" +
 	"\x0fActivateRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12-\n" +
 	"\x06digest\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x12/\n" +
-	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\".\n" +
+	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\x12\x15\n" +
+	"\x05force\x18\xb6\x02 \x01(\bR\x05force\"I\n" +
 	"\x10ActivateResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x04R\brevision\">\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x19\n" +
+	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\">\n" +
 	"\rRemoveRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"\x10\n" +
 	"\x0eRemoveResponse\"g\n" +
@@ -1776,7 +2136,30 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12 \n" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x14\n" +
-	"\x05fault\x18\x04 \x01(\bR\x05fault2\xe4\x06\n" +
+	"\x05fault\x18\x04 \x01(\bR\x05fault\"\xe9\x01\n" +
+	"\n" +
+	"FitRequest\x12-\n" +
+	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
+	"\ventity_type\x18\x02 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
+	"entityType\x12 \n" +
+	"\x06sample\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\x06sample\x12#\n" +
+	"\bshard_id\x18\x04 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardId\x12+\n" +
+	"\fshard_millis\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\x90NR\vshardMillis\"\x91\x03\n" +
+	"\vFitResponse\x12D\n" +
+	"\amissing\x18\x01 \x03(\v2*.hostd.module.v1.FitResponse.MissingEventsR\amissing\x12:\n" +
+	"\x06faults\x18\x02 \x03(\v2\".hostd.module.v1.FitResponse.FaultR\x06faults\x12\x1a\n" +
+	"\bentities\x18\x03 \x01(\x04R\bentities\x12#\n" +
+	"\runread_shards\x18\x04 \x01(\rR\funreadShards\x1aD\n" +
+	"\rMissingEvents\x12\x1d\n" +
+	"\n" +
+	"event_type\x18\x01 \x01(\tR\teventType\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\x1ay\n" +
+	"\x05Fault\x12\x1b\n" +
+	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
+	"\n" +
+	"event_type\x18\x03 \x01(\tR\teventType\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage2\xaf\a\n" +
 	"\rModuleService\x12O\n" +
 	"\x06Upload\x12\x1e.hostd.module.v1.UploadRequest\x1a\x1f.hostd.module.v1.UploadResponse\"\x04\xf0\xe4\x19\x05\x12c\n" +
 	"\fUploadStream\x12$.hostd.module.v1.UploadStreamRequest\x1a%.hostd.module.v1.UploadStreamResponse\"\x04\xf0\xe4\x19\x05(\x01\x12L\n" +
@@ -1787,7 +2170,8 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bRollback\x12 .hostd.module.v1.RollbackRequest\x1a!.hostd.module.v1.RollbackResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
 	"\bSetOwner\x12 .hostd.module.v1.SetOwnerRequest\x1a!.hostd.module.v1.SetOwnerResponse\"\x04\xf0\xe4\x19\x05\x12O\n" +
 	"\x06Remove\x12\x1e.hostd.module.v1.RemoveRequest\x1a\x1f.hostd.module.v1.RemoveResponse\"\x04\xf0\xe4\x19\x05\x12T\n" +
-	"\x06Verify\x12\x1e.hostd.module.v1.VerifyRequest\x1a\x1f.hostd.module.v1.VerifyResponse\"\a\xf0\xe4\x19\x05\x90\x02\x010\x01B9Z7github.com/hostd/hostd/api/gen/hostd/module/v1;modulev1b\x06proto3"
+	"\x06Verify\x12\x1e.hostd.module.v1.VerifyRequest\x1a\x1f.hostd.module.v1.VerifyResponse\"\a\xf0\xe4\x19\x05\x90\x02\x010\x01\x12I\n" +
+	"\x03Fit\x12\x1b.hostd.module.v1.FitRequest\x1a\x1c.hostd.module.v1.FitResponse\"\a\xf0\xe4\x19\x05\x90\x02\x01B9Z7github.com/hostd/hostd/api/gen/hostd/module/v1;modulev1b\x06proto3"
 
 var (
 	file_hostd_module_v1_module_proto_rawDescOnce sync.Once
@@ -1801,7 +2185,7 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 	return file_hostd_module_v1_module_proto_rawDescData
 }
 
-var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*Module)(nil),                    // 0: hostd.module.v1.Module
 	(*Binding)(nil),                   // 1: hostd.module.v1.Binding
@@ -1827,46 +2211,54 @@ var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*SetOwnerResponse)(nil),          // 21: hostd.module.v1.SetOwnerResponse
 	(*VerifyRequest)(nil),             // 22: hostd.module.v1.VerifyRequest
 	(*VerifyResponse)(nil),            // 23: hostd.module.v1.VerifyResponse
-	(*VerifyResponse_Difference)(nil), // 24: hostd.module.v1.VerifyResponse.Difference
-	(*timestamppb.Timestamp)(nil),     // 25: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),           // 26: google.protobuf.Struct
+	(*FitRequest)(nil),                // 24: hostd.module.v1.FitRequest
+	(*FitResponse)(nil),               // 25: hostd.module.v1.FitResponse
+	(*VerifyResponse_Difference)(nil), // 26: hostd.module.v1.VerifyResponse.Difference
+	(*FitResponse_MissingEvents)(nil), // 27: hostd.module.v1.FitResponse.MissingEvents
+	(*FitResponse_Fault)(nil),         // 28: hostd.module.v1.FitResponse.Fault
+	(*timestamppb.Timestamp)(nil),     // 29: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),           // 30: google.protobuf.Struct
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
-	25, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
+	29, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
 	3,  // 2: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
 	2,  // 3: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
 	2,  // 4: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
 	0,  // 5: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
 	0,  // 6: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	26, // 7: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	30, // 7: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
 	3,  // 8: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
-	24, // 9: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	4,  // 10: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	6,  // 11: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	8,  // 12: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	10, // 13: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	12, // 14: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	14, // 15: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	18, // 16: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	20, // 17: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	16, // 18: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	22, // 19: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	5,  // 20: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	7,  // 21: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	9,  // 22: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	11, // 23: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	13, // 24: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	15, // 25: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	19, // 26: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	21, // 27: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	17, // 28: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	23, // 29: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	20, // [20:30] is the sub-list for method output_type
-	10, // [10:20] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	26, // 9: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	27, // 10: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
+	28, // 11: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
+	4,  // 12: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	6,  // 13: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	8,  // 14: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	10, // 15: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	12, // 16: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	14, // 17: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	18, // 18: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	20, // 19: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	16, // 20: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	22, // 21: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	24, // 22: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	5,  // 23: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	7,  // 24: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	9,  // 25: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	11, // 26: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	13, // 27: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	15, // 28: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	19, // 29: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	21, // 30: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	17, // 31: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	23, // 32: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	25, // 33: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	23, // [23:34] is the sub-list for method output_type
+	12, // [12:23] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }
@@ -1888,7 +2280,7 @@ func file_hostd_module_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_module_v1_module_proto_rawDesc), len(file_hostd_module_v1_module_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

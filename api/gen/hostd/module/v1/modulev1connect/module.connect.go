@@ -58,6 +58,8 @@ const (
 	ModuleServiceRemoveProcedure = "/hostd.module.v1.ModuleService/Remove"
 	// ModuleServiceVerifyProcedure is the fully-qualified name of the ModuleService's Verify RPC.
 	ModuleServiceVerifyProcedure = "/hostd.module.v1.ModuleService/Verify"
+	// ModuleServiceFitProcedure is the fully-qualified name of the ModuleService's Fit RPC.
+	ModuleServiceFitProcedure = "/hostd.module.v1.ModuleService/Fit"
 )
 
 // ModuleServiceClient is a client for the hostd.module.v1.ModuleService service.
@@ -77,7 +79,9 @@ type ModuleServiceClient interface {
 	// Activate makes a module serve an entity type and returns when every node
 	// that is up serves it. A module that declares another kind or encoding of the
 	// type than the one that serves gets failed_precondition, reason KIND_CHANGED,
-	// where the type has entities.
+	// where the type has entities. One that does not list a stored type of events
+	// gets it with the reason INCOMPATIBLE_EVENTS, and one that fails on one of a
+	// few entities with VERIFY_FAILED, unless the request forces it.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
 	// Rollback activates the module that served the type before. Taking the same
 	// revision back again changes nothing more.
@@ -95,6 +99,10 @@ type ModuleServiceClient interface {
 	// are led, and reports every entity that it cannot replay, or comes to another
 	// state of than the module that serves the type. It ends with the hundredth.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error)
+	// Fit tells whether a module fits what is stored of a type: which stored types
+	// of events its manifest does not list, and on which of a few entities, whose
+	// histories are replayed, it fails. Activate looks at the same.
+	Fit(context.Context, *connect.Request[v1.FitRequest]) (*connect.Response[v1.FitResponse], error)
 }
 
 // NewModuleServiceClient constructs a client for the hostd.module.v1.ModuleService service. By
@@ -172,6 +180,13 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		fit: connect.NewClient[v1.FitRequest, v1.FitResponse](
+			httpClient,
+			baseURL+ModuleServiceFitProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("Fit")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -187,6 +202,7 @@ type moduleServiceClient struct {
 	setOwner     *connect.Client[v1.SetOwnerRequest, v1.SetOwnerResponse]
 	remove       *connect.Client[v1.RemoveRequest, v1.RemoveResponse]
 	verify       *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
+	fit          *connect.Client[v1.FitRequest, v1.FitResponse]
 }
 
 // Upload calls hostd.module.v1.ModuleService.Upload.
@@ -239,6 +255,11 @@ func (c *moduleServiceClient) Verify(ctx context.Context, req *connect.Request[v
 	return c.verify.CallServerStream(ctx, req)
 }
 
+// Fit calls hostd.module.v1.ModuleService.Fit.
+func (c *moduleServiceClient) Fit(ctx context.Context, req *connect.Request[v1.FitRequest]) (*connect.Response[v1.FitResponse], error) {
+	return c.fit.CallUnary(ctx, req)
+}
+
 // ModuleServiceHandler is an implementation of the hostd.module.v1.ModuleService service.
 type ModuleServiceHandler interface {
 	// Upload stores a module. The same bytes twice are the same module. Bytes
@@ -256,7 +277,9 @@ type ModuleServiceHandler interface {
 	// Activate makes a module serve an entity type and returns when every node
 	// that is up serves it. A module that declares another kind or encoding of the
 	// type than the one that serves gets failed_precondition, reason KIND_CHANGED,
-	// where the type has entities.
+	// where the type has entities. One that does not list a stored type of events
+	// gets it with the reason INCOMPATIBLE_EVENTS, and one that fails on one of a
+	// few entities with VERIFY_FAILED, unless the request forces it.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
 	// Rollback activates the module that served the type before. Taking the same
 	// revision back again changes nothing more.
@@ -274,6 +297,10 @@ type ModuleServiceHandler interface {
 	// are led, and reports every entity that it cannot replay, or comes to another
 	// state of than the module that serves the type. It ends with the hundredth.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error
+	// Fit tells whether a module fits what is stored of a type: which stored types
+	// of events its manifest does not list, and on which of a few entities, whose
+	// histories are replayed, it fails. Activate looks at the same.
+	Fit(context.Context, *connect.Request[v1.FitRequest]) (*connect.Response[v1.FitResponse], error)
 }
 
 // NewModuleServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -347,6 +374,13 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	moduleServiceFitHandler := connect.NewUnaryHandler(
+		ModuleServiceFitProcedure,
+		svc.Fit,
+		connect.WithSchema(moduleServiceMethods.ByName("Fit")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/hostd.module.v1.ModuleService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ModuleServiceUploadProcedure:
@@ -369,6 +403,8 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 			moduleServiceRemoveHandler.ServeHTTP(w, r)
 		case ModuleServiceVerifyProcedure:
 			moduleServiceVerifyHandler.ServeHTTP(w, r)
+		case ModuleServiceFitProcedure:
+			moduleServiceFitHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -416,4 +452,8 @@ func (UnimplementedModuleServiceHandler) Remove(context.Context, *connect.Reques
 
 func (UnimplementedModuleServiceHandler) Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Verify is not implemented"))
+}
+
+func (UnimplementedModuleServiceHandler) Fit(context.Context, *connect.Request[v1.FitRequest]) (*connect.Response[v1.FitResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Fit is not implemented"))
 }

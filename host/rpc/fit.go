@@ -1,0 +1,211 @@
+package rpc
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Fits compare a module with what is stored in a shard that this node leads.
+type Fits interface {
+	// Fit takes little longer than twice q.Budget.
+	Fit(ctx context.Context, q FitQuery) (Fit, error)
+}
+
+// FitQuery says what to compare with which module.
+type FitQuery struct {
+	Shard      sharding.ShardID
+	EntityType string
+	Digest     journal.Digest
+	Sample     int                 // entities that are replayed at most
+	Draw       func(below int) int // a random number
+	Budget     time.Duration       // for the events, and for the sample
+}
+
+// Fit is what does not fit.
+type Fit struct {
+	Missing  []MissingEvents // by type
+	Faults   []FitFault
+	Entities int  // that were replayed
+	Complete bool // all stored events were looked at
+}
+
+// MissingEvents are stored events of a type that the manifest does not list.
+type MissingEvents struct {
+	EventType string
+	Count     uint64
+}
+
+// FitFault is an entity that the module fails on.
+type FitFault struct {
+	EntityID  string
+	At        journal.Sequence
+	EventType string
+	Message   string
+}
+
+const (
+	// fitSample is how many entities are replayed where the caller does not say.
+	fitSample = 20
+	// fitShardSample is of one shard at least, until there are as many: entities
+	// may be in few shards.
+	fitShardSample = 5
+	// fitBudget is for one shard, likewise.
+	fitBudget = 2 * time.Second
+	// fitWait bounds the look at all shards.
+	fitWait = 10 * time.Second
+	// maxFitFaults bounds what an answer has.
+	maxFitFaults = 100
+)
+
+// Fit compares a module with what is stored of a type.
+func (s *moduleService) Fit(ctx context.Context, r *connect.Request[modulev1.FitRequest]) (*connect.Response[modulev1.FitResponse], error) {
+	if s.fits == nil {
+		return s.UnimplementedModuleServiceHandler.Fit(ctx, r)
+	}
+	digest, err := parseDigest(r.Msg.GetDigest())
+	if err == nil {
+		_, err = s.types.Lookup(ctx, r.Msg.GetEntityType())
+	}
+	peer := leaderproxy.FromPeer(ctx)
+	switch only := r.Msg.GetShardId(); {
+	case err != nil:
+	case only > s.verify.entities.Shards():
+		err = status.Argument("there is no such shard")
+	case peer && only == 0:
+		err = status.Argument("another node asks for one shard")
+	case !peer:
+		_, err = s.modules.Get(ctx, digest)
+	}
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	out, err := s.fit(ctx, digest, r.Msg)
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(out), nil
+}
+
+// fit looks at one shard, or at all in random order. Of those that it cannot
+// look at it tells how many there are.
+func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modulev1.FitRequest) (*modulev1.FitResponse, error) {
+	q := FitQuery{
+		Shard: sharding.ShardID(r.GetShardId()), EntityType: r.GetEntityType(), Digest: digest, Sample: int(cmp.Or(r.GetSample(), fitSample)),
+		Draw: rand.IntN, Budget: cmp.Or(time.Duration(r.GetShardMillis())*time.Millisecond, fitBudget),
+	}
+	if q.Shard != 0 {
+		return s.fitShard(ctx, q)
+	}
+	end, left, most := time.Now().Add(fitWait), q.Sample, q.Budget
+	all := fitSum{missing: map[string]uint64{}}
+	shards := rand.Perm(int(s.verify.entities.Shards()))
+	for i, at := range shards {
+		rest := len(shards) - i
+		if q.Budget = min(most, time.Until(end)); q.Budget <= 0 {
+			all.out.UnreadShards += uint32(rest)
+			break
+		}
+		if q.Shard, q.Sample = sharding.ShardID(at+1), 0; left > 0 {
+			q.Sample = max(fitShardSample, (left+rest-1)/rest)
+		}
+		one, err := s.fitShard(ctx, q)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			s.log.Warn("a module is not compared with what is stored in a shard", "entity_type", q.EntityType, "shard_id", q.Shard, "error", err)
+			all.out.UnreadShards++
+			continue
+		}
+		all.add(one)
+		left = max(0, left-int(one.GetEntities()))
+	}
+	return all.answer(), nil
+}
+
+// fitSum adds up what came of shards.
+type fitSum struct {
+	out     modulev1.FitResponse
+	missing map[string]uint64
+}
+
+func (f *fitSum) add(one *modulev1.FitResponse) {
+	for _, m := range one.GetMissing() {
+		f.missing[m.GetEventType()] += m.GetCount()
+	}
+	room := max(0, maxFitFaults-len(f.out.Faults))
+	f.out.Faults = append(f.out.Faults, one.GetFaults()[:min(room, len(one.GetFaults()))]...)
+	f.out.Entities += one.GetEntities()
+	f.out.UnreadShards += one.GetUnreadShards()
+}
+
+func (f *fitSum) answer() *modulev1.FitResponse {
+	for name, n := range f.missing {
+		f.out.Missing = append(f.out.Missing, &modulev1.FitResponse_MissingEvents{EventType: name, Count: n})
+	}
+	slices.SortFunc(f.out.Missing, func(a, b *modulev1.FitResponse_MissingEvents) int {
+		return strings.Compare(a.GetEventType(), b.GetEventType())
+	})
+	return &f.out
+}
+
+// fitShard looks at one shard where it is led.
+func (s *moduleService) fitShard(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, fitWait+2*q.Budget)
+	defer cancel()
+	var pause leaderproxy.Backoff
+	for {
+		changed := s.verify.proxy.Changed()
+		out, err := s.fitOnce(ctx, q)
+		if connect.CodeOf(err) == connect.CodeUnimplemented { // by a node of the release before
+			return nil, leaderproxy.Proxied(err)
+		}
+		if err == nil || leaderproxy.FromPeer(ctx) || !leaderproxy.Retry(err) || !s.verify.proxy.Quorum(q.Shard) || pause.Wait(ctx, changed) != nil {
+			return out, leaderproxy.Proxied(err)
+		}
+	}
+}
+
+func (s *moduleService) fitOnce(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+	leader, err := s.verify.proxy.LeaderModules(ctx, q.Shard)
+	if err != nil {
+		return nil, err
+	}
+	if leader != nil {
+		res, err := leader.Fit(ctx, connect.NewRequest(&modulev1.FitRequest{
+			Digest: q.Digest.String(), EntityType: q.EntityType, Sample: uint32(max(1, q.Sample)), ShardId: uint32(q.Shard),
+			ShardMillis: uint32(max(1, q.Budget.Milliseconds())),
+		}))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg, nil
+	}
+	found, err := s.fits.Fit(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	out := &modulev1.FitResponse{Entities: uint64(found.Entities)}
+	if !found.Complete {
+		out.UnreadShards = 1
+	}
+	for _, m := range found.Missing {
+		out.Missing = append(out.Missing, &modulev1.FitResponse_MissingEvents{EventType: m.EventType, Count: m.Count})
+	}
+	for _, f := range found.Faults[:min(maxFitFaults, len(found.Faults))] {
+		out.Faults = append(out.Faults, &modulev1.FitResponse_Fault{EntityId: f.EntityID, Sequence: uint64(f.At), EventType: f.EventType, Message: f.Message})
+	}
+	return out, nil
+}

@@ -1,0 +1,141 @@
+package rpc
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/journal"
+)
+
+const (
+	// shownEventTypes bounds those that a refusal names.
+	shownEventTypes = 16
+	// maxForcedBy bounds the name of a caller, in bytes.
+	maxForcedBy = 256
+)
+
+// fitting is what came of comparing a module with what is stored before it is
+// activated.
+type fitting struct {
+	remarks  []string
+	forcedBy string // empty where nothing was forced
+}
+
+// fitted compares a module that is to serve a type in the place of another one.
+// What does not fit is an error, or a remark where the caller forces it.
+func (s *moduleService) fitted(ctx context.Context, entityType string, digest journal.Digest, force bool) (out fitting, err error) {
+	if s.fits == nil {
+		return out, nil
+	}
+	if t, err := s.types.Lookup(ctx, entityType); err != nil || t.Module == digest {
+		return out, nil // nothing serves the type, or the module does already
+	}
+	if _, err := s.modules.Get(ctx, digest); err != nil {
+		return out, err
+	}
+	found, err := s.fit(ctx, digest, &modulev1.FitRequest{EntityType: entityType})
+	if err != nil {
+		return out, err
+	}
+	if n := found.GetUnreadShards(); n > 0 {
+		out.remarks = append(out.remarks, fmt.Sprintf("%s: not all stored events were looked at, in %d shards", entityType, n))
+	}
+	for _, refused := range []*RefusedError{unlisted(entityType, found), failing(entityType, found)} {
+		switch {
+		case refused == nil:
+		case !force:
+			return out, refused
+		default:
+			out.remarks = append(out.remarks, refused.Reason)
+			out.forcedBy = caller(ctx)
+		}
+	}
+	return out, nil
+}
+
+// caller names who calls, for people: KIND:NAME.
+func caller(ctx context.Context) string {
+	p := authn.Of(ctx)
+	name := string(p.Kind)
+	if p.Name != "" {
+		name += ":" + p.Name
+	}
+	name = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, name)
+	return strings.ToValidUTF8(name[:min(len(name), maxForcedBy)], "")
+}
+
+// unlisted is nil where the module lists all types of events that are stored.
+func unlisted(entityType string, found *modulev1.FitResponse) *RefusedError {
+	missing := found.GetMissing()
+	if len(missing) == 0 {
+		return nil
+	}
+	var names, counted []string
+	for _, m := range missing[:min(shownEventTypes, len(missing))] {
+		names = append(names, m.GetEventType())
+		counted = append(counted, fmt.Sprintf("%s (%d)", m.GetEventType(), m.GetCount()))
+	}
+	if more := len(missing) - len(names); more > 0 {
+		counted = append(counted, fmt.Sprintf("%d more", more))
+	}
+	return &RefusedError{
+		Reason: fmt.Sprintf("%s: events are stored whose types the module does not list: %s; the entities that have them may fail", entityType, strings.Join(counted, ", ")),
+		Name:   RefusedEvents,
+		About:  map[string]string{"entityType": entityType, "eventTypes": strings.Join(names, ","), "missing": fmt.Sprint(len(missing))},
+	}
+}
+
+// failing is nil where the module fails on no entity of those replayed.
+func failing(entityType string, found *modulev1.FitResponse) *RefusedError {
+	if len(found.GetFaults()) == 0 {
+		return nil
+	}
+	f := found.GetFaults()[0]
+	return &RefusedError{
+		Reason: fmt.Sprintf("%s: the module fails on %d of %d entities that were tried; on %s at event %d (%s): %s",
+			entityType, len(found.GetFaults()), found.GetEntities(), f.GetEntityId(), f.GetSequence(), cmp.Or(f.GetEventType(), "unknown"), f.GetMessage()),
+		Name: RefusedFault,
+		About: map[string]string{
+			"entityType": entityType, "entityId": f.GetEntityId(), "sequence": fmt.Sprint(f.GetSequence()), "eventType": f.GetEventType(),
+		},
+	}
+}
+
+// storedWait bounds the look for entities of a type in all shards.
+const storedWait = 10 * time.Second
+
+// storedEntities looks where shards are led.
+type storedEntities struct{ entities *entityService }
+
+// of tells whether there are entities of a type.
+func (s storedEntities) of(entityType string) Stored {
+	return func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, storedWait)
+		defer cancel()
+		for ask := (&entityv1.ListEntitiesRequest{EntityType: entityType, PageSize: 1}); ; {
+			page, err := s.entities.ListEntities(ctx, connect.NewRequest(ask))
+			if err != nil {
+				return false, err
+			}
+			if len(page.Msg.GetEntities()) > 0 {
+				return true, nil
+			}
+			if ask.PageToken = page.Msg.GetNextPageToken(); ask.PageToken == "" {
+				return false, nil
+			}
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/tests/support/testkit"
+	"github.com/hostd/hostd/tests/support/testkit/guest"
+)
+
+// TestModulesMustFitOnThreeNodes: what is stored is looked at where it is led,
+// whichever node is asked to activate a module.
+func TestModulesMustFitOnThreeNodes(t *testing.T) {
+	const entities = 24
+	v := verifying{Cluster: testkit.StartCluster(t, 3, testkit.ClusterOptions{}), t: t}
+	v.c = v.Client(client.Options{Timeout: testkit.Patience})
+	frames := guest.Happened()
+	listing := func(event string) guest.Module {
+		return guest.Module{
+			Bad: "shop", Frames: frames, Handle: guest.Span(guest.FramesAt, uint32(len(frames))),
+			Manifest: `{"abi":1,"name":"shop","version":"1","entityTypes":[{"name":"shop","kind":"event-sourced","encoding":"bytes","events":[{"type":"` + event + `"}]}]}`,
+		}
+	}
+	v.upload(listing("happened").Build(), true)
+	for i := range entities {
+		if _, err := v.c.Send(t.Context(), client.Command{EntityType: "shop", EntityID: fmt.Sprint("e", i), Name: "go"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lacking := v.upload(listing("renamed").Build(), false)
+	failing := listing("happened")
+	failing.Apply = []byte{0x20, 1, 0x04, 0x40, 0x00, 0x0b, 0x41, 0} // traps if there is an event
+	broken := v.upload(failing.Build(), false)
+	for at := range 3 {
+		n := v.Node(at)
+		for digest, want := range map[string]string{lacking: fmt.Sprintf("happened (%d)", entities), broken: "at event 1 (happened)"} {
+			if out, code := n.Run("module", "activate", "shop", digest, "--addr", n.API()); code == 0 || !strings.Contains(out, want) {
+				t.Errorf("node %d: activate ends with %d: %s", at, code, out)
+			}
+		}
+	}
+	var refused *client.Error
+	if _, err := v.c.Activate(t.Context(), "shop", lacking); !errors.As(err, &refused) || refused.Reason != "INCOMPATIBLE_EVENTS" {
+		t.Errorf("%v", err)
+	}
+	n := v.Node(0)
+	if out, code := n.Run("module", "activate", "shop", lacking, "--force", "--addr", n.API()); code != 0 || !strings.Contains(out, "note: shop: ") {
+		t.Errorf("forced: activate ends with %d: %s", code, out)
+	}
+}
