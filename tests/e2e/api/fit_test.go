@@ -3,6 +3,8 @@ package api
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,7 +26,7 @@ func TestModulesMustFitOnThreeNodes(t *testing.T) {
 			Manifest: `{"abi":1,"name":"shop","version":"1","entityTypes":[{"name":"shop","kind":"event-sourced","encoding":"bytes","events":[{"type":"` + event + `"}]}]}`,
 		}
 	}
-	v.upload(listing("happened").Build(), true)
+	first := v.upload(listing("happened").Build(), true)
 	for i := range entities {
 		if _, err := v.c.Send(t.Context(), client.Command{EntityType: "shop", EntityID: fmt.Sprint("e", i), Name: "go"}); err != nil {
 			t.Fatal(err)
@@ -40,6 +42,19 @@ func TestModulesMustFitOnThreeNodes(t *testing.T) {
 			if out, code := n.Run("module", "activate", "shop", digest, "--addr", n.API()); code == 0 || !strings.Contains(out, want) {
 				t.Errorf("node %d: activate ends with %d: %s", at, code, out)
 			}
+		}
+	}
+	changed := filepath.Join(t.TempDir(), "changed.wasm")
+	if err := os.WriteFile(changed, listing("renamed").Build(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, second := range []string{lacking[:12], changed} {
+		n := v.Node(1)
+		if out, code := n.Run("module", "diff", first, second, "--addr", n.API()); code != 3 || !strings.Contains(out, "event happened") || !strings.Contains(out, "it is gone") {
+			t.Errorf("module diff with %s ends with %d: %s", second, code, out)
+		}
+		if out, code := n.Run("module", "diff", second, second, "--addr", n.API()); code != 0 || !strings.Contains(out, "no difference") {
+			t.Errorf("module diff with itself ends with %d: %s", code, out)
 		}
 	}
 	var refused *client.Error

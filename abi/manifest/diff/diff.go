@@ -1,0 +1,142 @@
+// Package diff compares what two modules say of themselves, and tells which
+// changes break something that was there: stored events, or callers and readers
+// that were written for the one before. It is pure.
+package diff
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hostd/hostd/abi/manifest"
+)
+
+// Change is one difference between two manifests.
+type Change struct {
+	EntityType string `json:"entityType"`
+	Where      string `json:"where"` // such as "event placed.items"; empty is the type
+	What       string `json:"what"`
+	// Breaking: what was stored, or written for the module before, may fail.
+	Breaking bool `json:"breaking"`
+}
+
+// maxChanges bounds what is told.
+const maxChanges = 1000
+
+// Of lists what has changed from one manifest to a later one, by type in the
+// order of the older one.
+func Of(old, now *manifest.Manifest) []Change {
+	d := &differ{old: defs{old.Defs}, now: defs{now.Defs}}
+	for i := range old.EntityTypes {
+		was := &old.EntityTypes[i]
+		d.entityType, d.seen = was.Name, map[pair]bool{}
+		is, _, ok := now.Type(was.Name)
+		if !ok {
+			d.add("", "the module does not serve the type any more", true)
+			continue
+		}
+		d.types(was, is)
+	}
+	for i := range now.EntityTypes {
+		if name := now.EntityTypes[i].Name; !served(old, name) {
+			d.entityType = name
+			d.add("", "the type is new", false)
+		}
+	}
+	return d.changes
+}
+
+func served(m *manifest.Manifest, name string) bool {
+	_, _, ok := m.Type(name)
+	return ok
+}
+
+// differ compares two manifests.
+type differ struct {
+	old, now   defs
+	entityType string
+	seen       map[pair]bool // references that are compared
+	changes    []Change
+}
+
+func (d *differ) add(where, what string, breaking bool) {
+	if len(d.changes) < maxChanges {
+		d.changes = append(d.changes, Change{d.entityType, where, what, breaking})
+	}
+}
+
+func (d *differ) types(was, is *manifest.EntityType) {
+	if was.Kind != is.Kind {
+		d.add("", fmt.Sprintf("its kind was %s and is %s", was.Kind, is.Kind), true)
+	}
+	if was.Encoding != is.Encoding {
+		d.add("", fmt.Sprintf("its encoding was %s and is %s", was.Encoding, is.Encoding), true)
+	}
+	if was.ShardKey != is.ShardKey {
+		d.add("", "its shard key is another", true)
+	}
+	if was.Singleton != is.Singleton {
+		d.add("", fmt.Sprintf("singleton was %v and is %v", was.Singleton, is.Singleton), true)
+	}
+	d.named("command", was.Commands, is.Commands)
+	d.named("query", was.Queries, is.Queries)
+	d.events(was.Events, is.Events)
+	d.schema("state", was.State, is.State, stored)
+	if was.StateVersion != is.StateVersion {
+		d.add("state", fmt.Sprintf("its version was %d and is %d", was.StateVersion, is.StateVersion), false)
+	}
+}
+
+// named compares commands or queries. A manifest without a list takes any name.
+func (d *differ) named(kind string, was, is []manifest.Named) {
+	switch {
+	case was == nil && is == nil:
+		return
+	case was == nil:
+		d.add("", fmt.Sprintf("names of kind %s are listed now, and others are refused", kind), true)
+		return
+	case is == nil:
+		d.add("", fmt.Sprintf("names of kind %s are not listed any more", kind), false)
+		return
+	}
+	for i := range was {
+		where := kind + " " + was[i].Name
+		at := slices.IndexFunc(is, func(n manifest.Named) bool { return n.Name == was[i].Name })
+		if at < 0 {
+			d.add(where, "it is gone", true)
+			continue
+		}
+		if was[i].Internal != is[at].Internal {
+			d.add(where, fmt.Sprintf("internal was %v and is %v", was[i].Internal, is[at].Internal), is[at].Internal)
+		}
+		d.schema(where, was[i].Schema, is[at].Schema, taken)
+		d.schema(where+" reply", was[i].Reply, is[at].Reply, given)
+	}
+	for i := range is {
+		if !slices.ContainsFunc(was, func(n manifest.Named) bool { return n.Name == is[i].Name }) {
+			d.add(kind+" "+is[i].Name, "it is new", false)
+		}
+	}
+}
+
+func (d *differ) events(was, is []manifest.EventType) {
+	if is == nil {
+		if was != nil {
+			d.add("", "types of events are not listed any more", false)
+		}
+		return
+	}
+	for i := range was {
+		where := "event " + was[i].Type
+		at := slices.IndexFunc(is, func(e manifest.EventType) bool { return e.Type == was[i].Type })
+		if at < 0 {
+			d.add(where, "it is gone", true)
+			continue
+		}
+		d.schema(where, was[i].Schema, is[at].Schema, stored)
+	}
+	for i := range is {
+		if !slices.ContainsFunc(was, func(e manifest.EventType) bool { return e.Type == is[i].Type }) {
+			d.add("event "+is[i].Type, "it is new", false)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package diff
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// use is who reads and who writes what a schema describes.
+type use struct {
+	takes bool // the later module reads what was written for the earlier one
+	gives bool // readers that know the earlier one read what the later writes
+}
+
+var (
+	taken  = use{takes: true}              // payloads of commands and queries
+	given  = use{gives: true}              // answers
+	stored = use{takes: true, gives: true} // events and states
+)
+
+// defs are a manifest's $defs.
+type defs struct{ of map[string]json.RawMessage }
+
+// pair names two references that are compared with each other, for a use.
+type pair struct {
+	old, now string
+	use
+}
+
+const refPrefix = "#/$defs/"
+
+// maxWhere bounds how deep it is looked, in bytes of a place's name.
+const maxWhere = 2048
+
+// resolve follows references, as many as there are $defs at most.
+func (d defs) resolve(s json.RawMessage) (schema map[string]json.RawMessage, ref string) {
+	for range len(d.of) + 1 {
+		schema = nil
+		if json.Unmarshal(s, &schema) != nil {
+			return nil, ref // true, false, or none
+		}
+		var to string
+		if json.Unmarshal(schema["$ref"], &to) != nil || !strings.HasPrefix(to, refPrefix) {
+			return schema, ref
+		}
+		ref = to
+		s = d.of[strings.TrimPrefix(to, refPrefix)]
+	}
+	return schema, ref
+}
+
+// schema compares what two schemas allow, member by member.
+func (d *differ) schema(where string, was, is json.RawMessage, u use) {
+	if bytes.Equal(was, is) && len(d.old.of) == 0 && len(d.now.of) == 0 || len(where) > maxWhere {
+		return
+	}
+	if was == nil || is == nil {
+		switch {
+		case was == nil && is != nil:
+			d.add(where, "it has a schema now", u.takes)
+		case was != nil && is == nil:
+			d.add(where, "it has no schema any more", u.gives)
+		}
+		return
+	}
+	a, from := d.old.resolve(was)
+	b, to := d.now.resolve(is)
+	if from != "" || to != "" {
+		p := pair{from, to, u}
+		if d.seen[p] {
+			return
+		}
+		d.seen[p] = true
+	}
+	d.allowed(where, "type", typesOf(a), typesOf(b), u)
+	d.allowed(where, "value", valuesOf(a), valuesOf(b), u)
+	d.properties(where, a, b, u)
+	if a["items"] != nil || b["items"] != nil {
+		d.schema(where+"[]", a["items"], b["items"], u)
+	}
+	for _, keyword := range slices.Sorted(maps.Keys(union(a, b))) {
+		if !compared[keyword] && !same(a[keyword], b[keyword]) {
+			d.add(where, fmt.Sprintf("%s was %s and is %s", keyword, shown(a[keyword]), shown(b[keyword])), !remarks[keyword])
+		}
+	}
+}
+
+// compared are the keywords that are looked into, and remarks those that allow
+// and refuse nothing.
+var (
+	compared = map[string]bool{"$ref": true, "type": true, "enum": true, "const": true, "properties": true, "required": true, "items": true, "additionalProperties": true}
+	remarks  = map[string]bool{"title": true, "description": true, "default": true, "examples": true, "deprecated": true, "$comment": true, "readOnly": true, "writeOnly": true}
+)
+
+func union(a, b map[string]json.RawMessage) map[string]json.RawMessage {
+	all := maps.Clone(a)
+	if all == nil {
+		all = map[string]json.RawMessage{}
+	}
+	maps.Copy(all, b)
+	return all
+}
+
+// allowed compares lists of what is allowed; nil is everything.
+func (d *differ) allowed(where, what string, was, is []string, u use) {
+	if was == nil && is == nil {
+		return
+	}
+	if is != nil {
+		if gone := without(was, is); was == nil {
+			d.add(where, fmt.Sprintf("it allowed any %s, and allows %s", what, strings.Join(is, ", ")), u.takes)
+		} else if len(gone) > 0 {
+			d.add(where, fmt.Sprintf("it does not allow the %s %s any more", what, strings.Join(gone, ", ")), u.takes)
+		}
+	}
+	if was != nil {
+		if more := without(is, was); is == nil {
+			d.add(where, fmt.Sprintf("it allows any %s", what), u.gives)
+		} else if len(more) > 0 {
+			d.add(where, fmt.Sprintf("it allows the %s %s too", what, strings.Join(more, ", ")), u.gives)
+		}
+	}
+}
+
+// without are those of a that b has not. Every integer is a number.
+func without(a, b []string) []string {
+	var out []string
+	for _, s := range a {
+		if !slices.Contains(b, s) && !(s == "integer" && slices.Contains(b, "number")) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func typesOf(s map[string]json.RawMessage) []string {
+	var one string
+	if json.Unmarshal(s["type"], &one) == nil && one != "" {
+		return []string{one}
+	}
+	var many []string
+	if json.Unmarshal(s["type"], &many) == nil && len(many) > 0 {
+		return many
+	}
+	return nil
+}
+
+func valuesOf(s map[string]json.RawMessage) []string {
+	var values []json.RawMessage
+	if json.Unmarshal(s["enum"], &values) != nil || values == nil {
+		if s["const"] == nil {
+			return nil
+		}
+		values = []json.RawMessage{s["const"]}
+	}
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = shown(v)
+	}
+	return out
+}
+
+// properties compares the members of objects.
+func (d *differ) properties(where string, a, b map[string]json.RawMessage, u use) {
+	var was, is map[string]json.RawMessage
+	_ = json.Unmarshal(a["properties"], &was) // what is none has none
+	_ = json.Unmarshal(b["properties"], &is)
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		at := where + "." + name
+		if is[name] == nil {
+			d.add(at, "the field is gone", true)
+			continue
+		}
+		d.schema(at, was[name], is[name], u)
+	}
+	for _, name := range slices.Sorted(maps.Keys(is)) {
+		if was[name] == nil {
+			d.add(where+"."+name, "the field is new", false)
+		}
+	}
+	before, after := requiredOf(a), requiredOf(b)
+	for _, name := range after {
+		if !slices.Contains(before, name) {
+			d.add(where+"."+name, "the field is required", u.takes)
+		}
+	}
+	for _, name := range before {
+		if !slices.Contains(after, name) && is[name] != nil {
+			d.add(where+"."+name, "the field is not required any more", u.gives)
+		}
+	}
+	if closed(a) != closed(b) {
+		d.add(where, "other fields are "+map[bool]string{true: "refused", false: "allowed"}[closed(b)], closed(b) && u.takes)
+	}
+}
+
+// closed reports that an object has no members but those that are named.
+func closed(s map[string]json.RawMessage) bool {
+	return string(bytes.TrimSpace(s["additionalProperties"])) == "false"
+}
+
+func requiredOf(s map[string]json.RawMessage) (names []string) {
+	_ = json.Unmarshal(s["required"], &names) // what is none has none
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func same(a, b json.RawMessage) bool { return shown(a) == shown(b) }
+
+// shown is a value as JSON in one form.
+func shown(v json.RawMessage) string {
+	if v == nil {
+		return "absent"
+	}
+	dec := json.NewDecoder(bytes.NewReader(v))
+	dec.UseNumber()
+	var value any
+	if dec.Decode(&value) != nil {
+		return string(v)
+	}
+	text, err := json.Marshal(value)
+	if err != nil || len(text) > 200 {
+		return fmt.Sprintf("a value of %d bytes", len(v))
+	}
+	return string(text)
+}

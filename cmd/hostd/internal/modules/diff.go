@@ -1,0 +1,111 @@
+package modules
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/abi/manifest/diff"
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host/engine"
+)
+
+// exitBreaking is the exit code of a diff with changes that break something.
+const exitBreaking = 3
+
+// changes are what a diff prints.
+type changes struct {
+	Breaking bool          `json:"breaking"`
+	Changes  []diff.Change `json:"changes"`
+}
+
+// Remark implements cli.Remark.
+func (c changes) Remark() (line string, failure error) {
+	if c.Breaking {
+		return "some of it breaks what is stored, or who was written for the first", &cli.ExitError{Code: exitBreaking}
+	}
+	return "", nil
+}
+
+// NewDiff makes the command that compares two modules. complete completes the
+// beginning of a digest.
+func NewDiff(std cli.Stdio, complete func(ctx context.Context, c *client.Client, prefix string) (string, error)) *cobra.Command {
+	return cli.Ask(std, "diff OLD NEW", "Compare what two modules, each a digest or FILE.wasm, say of their types; exit with 3 where that breaks something", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (changes, error) {
+		var of [2]*manifest.Manifest
+		for i, name := range args {
+			var err error
+			if strings.HasSuffix(name, ".wasm") || strings.ContainsRune(name, filepath.Separator) {
+				of[i], err = ofFile(ctx, name)
+			} else {
+				of[i], err = ofDigest(ctx, s, complete, name)
+			}
+			if err != nil {
+				return changes{}, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		v := changes{Changes: diff.Of(of[0], of[1])}
+		for _, c := range v.Changes {
+			v.Breaking = v.Breaking || c.Breaking
+		}
+		if v.Changes == nil {
+			v.Changes = []diff.Change{}
+		}
+		return v, nil
+	}, func(w io.Writer, v changes) {
+		if len(v.Changes) == 0 {
+			fmt.Fprintln(w, "no difference")
+			return
+		}
+		cli.Table(w, "TYPE\tWHERE\tCHANGE\tBREAKS", func(row func(...any)) {
+			for _, c := range v.Changes {
+				row(c.EntityType, c.Where, c.What, map[bool]string{true: "yes", false: ""}[c.Breaking])
+			}
+		})
+	})
+}
+
+func ofDigest(ctx context.Context, s *cli.Session, complete func(context.Context, *client.Client, string) (string, error), name string) (*manifest.Manifest, error) {
+	digest, err := complete(ctx, s.Client, name)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.Module(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(m.GetManifest().AsMap())
+	if err != nil {
+		return nil, err
+	}
+	return manifest.Parse(text)
+}
+
+// ofFile compiles a module, as a node would, and asks it.
+func ofFile(ctx context.Context, name string) (of *manifest.Manifest, err error) {
+	wasm, err := cli.ReadModule(name)
+	if err != nil {
+		return nil, err
+	}
+	e, err := engine.New(ctx, engine.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, e.Close(context.WithoutCancel(ctx))) }()
+	if _, err := e.Admit(wasm); err != nil {
+		return nil, err
+	}
+	m, err := e.Compile(ctx, sha256.Sum256(wasm), wasm)
+	if err != nil {
+		return nil, err
+	}
+	return m.Manifest(), m.Close()
+}
