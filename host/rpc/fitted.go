@@ -11,16 +11,12 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
-	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/journal"
 )
 
-const (
-	// shownEventTypes bounds those that a refusal names.
-	shownEventTypes = 16
-	// maxForcedBy bounds the name of a caller, in bytes.
-	maxForcedBy = 256
-)
+// shownEventTypes bounds those that a refusal names.
+const shownEventTypes = 16
 
 // fitting is what came of comparing a module with what is stored before it is
 // activated.
@@ -55,26 +51,10 @@ func (s *moduleService) fitted(ctx context.Context, entityType string, digest jo
 			return out, refused
 		default:
 			out.remarks = append(out.remarks, refused.Reason)
-			out.forcedBy = caller(ctx)
+			out.forcedBy = authorize.Caller(ctx)
 		}
 	}
 	return out, nil
-}
-
-// caller names who calls, for people: KIND:NAME.
-func caller(ctx context.Context) string {
-	p := authn.Of(ctx)
-	name := string(p.Kind)
-	if p.Name != "" {
-		name += ":" + p.Name
-	}
-	name = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, name)
-	return strings.ToValidUTF8(name[:min(len(name), maxForcedBy)], "")
 }
 
 // unlisted is nil where the module lists all types of events that are stored.

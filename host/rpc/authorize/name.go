@@ -1,0 +1,27 @@
+package authorize
+
+import (
+	"context"
+	"strings"
+
+	"github.com/hostd/hostd/host/authn"
+)
+
+// maxCaller bounds what Caller returns, in bytes.
+const maxCaller = 256
+
+// Caller names who calls, for people: KIND:NAME.
+func Caller(ctx context.Context) string {
+	p := authn.Of(ctx)
+	name := string(p.Kind)
+	if p.Name != "" {
+		name += ":" + p.Name
+	}
+	name = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, name)
+	return strings.ToValidUTF8(name[:min(len(name), maxCaller)], "")
+}
