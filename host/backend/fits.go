@@ -2,12 +2,14 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal/eventlog"
 )
 
 // fits implements rpc.Fits.
@@ -18,6 +20,9 @@ type fits struct {
 
 // Fit implements rpc.Fits.
 func (f fits) Fit(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) {
+	if out.Present, err = f.present(ctx, q); err != nil || q.PresenceOnly {
+		return out, err
+	}
 	t := f.Modules.Types.Served(q.EntityType)
 	if t == nil {
 		return out, request.ErrModuleNotLoaded
@@ -60,4 +65,17 @@ func (f fits) Fit(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) 
 	defer cancel()
 	out.Faults, out.Entities, err = f.Replays.Sample(sampling, q)
 	return out, err
+}
+
+// present reports that the shard has entities of the type that are not deleted.
+func (f fits) present(ctx context.Context, q rpc.FitQuery) (bool, error) {
+	for after := ""; ; {
+		page, err := f.Machine.Page(q.Shard, eventlog.PageQuery{Type: q.EntityType, After: after, Limit: 1, Looks: 16 * cataloguePage})
+		if err = errors.Join(err, ctx.Err()); err != nil || len(page.Entities) > 0 {
+			return len(page.Entities) > 0, err
+		}
+		if after = page.Next; after == "" {
+			return false, nil
+		}
+	}
 }

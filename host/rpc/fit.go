@@ -31,6 +31,8 @@ type FitQuery struct {
 	Sample     int                 // entities that are replayed at most
 	Draw       func(below int) int // a random number
 	Budget     time.Duration       // for the events, and for the sample
+	// PresenceOnly asks for Fit.Present alone; Digest is not looked at.
+	PresenceOnly bool
 }
 
 // Fit is what does not fit.
@@ -39,6 +41,7 @@ type Fit struct {
 	Faults   []FitFault
 	Entities int  // that were replayed
 	Complete bool // all stored events were looked at
+	Present  bool // there are entities, those that are deleted aside
 }
 
 // MissingEvents are stored events of a type that the manifest does not list.
@@ -103,7 +106,7 @@ func (s *moduleService) Fit(ctx context.Context, r *connect.Request[modulev1.Fit
 func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modulev1.FitRequest) (*modulev1.FitResponse, error) {
 	q := FitQuery{
 		Shard: sharding.ShardID(r.GetShardId()), EntityType: r.GetEntityType(), Digest: digest, Sample: int(cmp.Or(r.GetSample(), fitSample)),
-		Draw: rand.IntN, Budget: cmp.Or(time.Duration(r.GetShardMillis())*time.Millisecond, fitBudget),
+		Draw: rand.IntN, Budget: cmp.Or(time.Duration(r.GetShardMillis())*time.Millisecond, fitBudget), PresenceOnly: r.GetPresenceOnly(),
 	}
 	if q.Shard != 0 {
 		return s.fitShard(ctx, q)
@@ -148,6 +151,7 @@ func (f *fitSum) add(one *modulev1.FitResponse) {
 	room := max(0, maxFitFaults-len(f.out.Faults))
 	f.out.Faults = append(f.out.Faults, one.GetFaults()[:min(room, len(one.GetFaults()))]...)
 	f.out.Entities += one.GetEntities()
+	f.out.Present = f.out.Present || one.GetPresent()
 	f.out.UnreadShards += one.GetUnreadShards()
 }
 
@@ -186,7 +190,7 @@ func (s *moduleService) fitOnce(ctx context.Context, q FitQuery) (*modulev1.FitR
 	if leader != nil {
 		res, err := leader.Fit(ctx, connect.NewRequest(&modulev1.FitRequest{
 			Digest: q.Digest.String(), EntityType: q.EntityType, Sample: uint32(max(1, q.Sample)), ShardId: uint32(q.Shard),
-			ShardMillis: uint32(max(1, q.Budget.Milliseconds())),
+			ShardMillis: uint32(max(1, q.Budget.Milliseconds())), PresenceOnly: q.PresenceOnly,
 		}))
 		if err != nil {
 			return nil, err
@@ -197,7 +201,7 @@ func (s *moduleService) fitOnce(ctx context.Context, q FitQuery) (*modulev1.FitR
 	if err != nil {
 		return nil, err
 	}
-	out := &modulev1.FitResponse{Entities: uint64(found.Entities)}
+	out := &modulev1.FitResponse{Entities: uint64(found.Entities), Present: found.Present}
 	if !found.Complete {
 		out.UnreadShards = 1
 	}

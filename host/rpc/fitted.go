@@ -5,14 +5,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
-	"connectrpc.com/connect"
-
-	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // shownEventTypes bounds those that a refusal names.
@@ -94,28 +91,19 @@ func failing(entityType string, found *modulev1.FitResponse) *RefusedError {
 	}
 }
 
-// storedWait bounds the look for entities of a type in all shards.
-const storedWait = 10 * time.Second
-
-// storedEntities looks where shards are led.
-type storedEntities struct{ entities *entityService }
-
-// of tells whether there are entities of a type.
-func (s storedEntities) of(entityType string) Stored {
+// stored tells whether there are entities of a type, where the shards are led.
+func (s *moduleService) stored(entityType string) Stored {
 	return func(ctx context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, storedWait)
-		defer cancel()
-		for ask := (&entityv1.ListEntitiesRequest{EntityType: entityType, PageSize: 1}); ; {
-			page, err := s.entities.ListEntities(ctx, connect.NewRequest(ask))
-			if err != nil {
-				return false, err
-			}
-			if len(page.Msg.GetEntities()) > 0 {
-				return true, nil
-			}
-			if ask.PageToken = page.Msg.GetNextPageToken(); ask.PageToken == "" {
-				return false, nil
+		t, err := s.types.Lookup(ctx, entityType)
+		if s.fits == nil || err != nil {
+			return true, err
+		}
+		for shard := sharding.ShardID(1); uint32(shard) <= s.verify.entities.Shards(); shard++ {
+			found, err := s.fitShard(ctx, FitQuery{Shard: shard, EntityType: entityType, Digest: t.Module, Budget: fitBudget, PresenceOnly: true})
+			if err != nil || found.GetPresent() {
+				return true, err
 			}
 		}
+		return false, nil
 	}
 }

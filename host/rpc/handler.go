@@ -56,7 +56,6 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler 
 	modules := &moduleService{
 		modules: deps.Modules, owners: owners{deps.Modules, opts.Roles}, types: deps.Types, log: opts.Logger,
 		uploads: admission.NewUploads(opts.MaxUploads),
-		stored:  storedEntities{entities},
 		fits:    deps.Fits,
 		verify:  verifyService{verifications: deps.Verifications, proxy: entities.proxy, guard: guard, entities: deps.Entities},
 	}

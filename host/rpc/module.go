@@ -36,7 +36,6 @@ type moduleService struct {
 	owners  owners
 	uploads *admission.Uploads
 	verify  verifyService
-	stored  storedEntities
 	fits    Fits // nil: whatever is activated fits
 	log     *slog.Logger
 }
@@ -108,7 +107,7 @@ func (s *moduleService) upload(ctx context.Context, u Upload, activate, force bo
 		remarks = append(remarks, fitted[i].remarks...)
 	}
 	for i, t := range m.EntityTypes {
-		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, ForcedBy: fitted[i].forcedBy, Stored: s.stored.of(t), Allow: s.owners.allow()}); err != nil {
+		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, ForcedBy: fitted[i].forcedBy, Stored: s.stored(t), Allow: s.owners.allow()}); err != nil {
 			return m, nil, fmt.Errorf("activate %s: %w", t, err)
 		}
 	}
@@ -219,7 +218,7 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	revision, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), ForcedBy: fitted.forcedBy, Stored: s.stored.of(t), Allow: s.owners.allow()})
+	revision, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), ForcedBy: fitted.forcedBy, Stored: s.stored(t), Allow: s.owners.allow()})
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
@@ -232,7 +231,7 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 		return nil, status.Public(s.log, err)
 	}
 	t := r.Msg.GetEntityType()
-	now, err := s.modules.Rollback(ctx, TakeBack{EntityType: t, Revision: r.Msg.GetRevision(), Stored: s.stored.of(t), Allow: s.owners.allow()})
+	now, err := s.modules.Rollback(ctx, TakeBack{EntityType: t, Revision: r.Msg.GetRevision(), Stored: s.stored(t), Allow: s.owners.allow()})
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}

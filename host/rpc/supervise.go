@@ -145,33 +145,75 @@ const (
 	clearPage = 500
 )
 
-// ClearTypeFaults lets the parked entities of a type run again. Each is cleared
-// where its shard is led; after an error those before it are.
+// ClearTypeFaults lets the parked entities of a type run again, shard after
+// shard where they are led; after an error those before it are cleared.
 func (s *entityService) ClearTypeFaults(ctx context.Context, r *connect.Request[entityv1.ClearTypeFaultsRequest]) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
 	if s.deps.States == nil {
 		return s.UnimplementedEntityServiceHandler.ClearTypeFaults(ctx, r)
 	}
-	t, out := r.Msg.GetEntityType(), &entityv1.ClearTypeFaultsResponse{}
+	_, err := s.deps.Types.Lookup(ctx, r.Msg.GetEntityType())
+	only := r.Msg.GetShardId()
+	switch {
+	case err != nil:
+	case only > s.deps.Entities.Shards():
+		err = status.Argument("there is no such shard")
+	case only == 0 && leaderproxy.FromPeer(ctx):
+		err = status.Argument("another node asks for one shard")
+	}
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	first, last := uint32(1), s.deps.Entities.Shards()
+	if only != 0 {
+		first, last = only, only
+	}
 	limit := r.Msg.GetLimit()
 	if limit == 0 || limit > mostCleared {
 		limit = mostCleared
 	}
-	for ask := (&entityv1.ListEntitiesRequest{EntityType: t, Status: "parked", PageSize: clearPage}); ; {
-		page, err := s.ListEntities(ctx, connect.NewRequest(ask))
+	out := &entityv1.ClearTypeFaultsResponse{}
+	for shard := first; shard <= last && !out.More; shard++ {
+		m := &entityv1.ClearTypeFaultsRequest{EntityType: r.Msg.GetEntityType(), ShardId: shard, Limit: limit - out.GetCleared()}
+		if m.Limit == 0 {
+			out.More = true // there may be
+			break
+		}
+		res, err := leaderproxy.Do(ctx, s.proxy, sharding.ShardID(shard),
+			func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
+				if leader != nil {
+					return leader.ClearTypeFaults(ctx, connect.NewRequest(m))
+				}
+				return s.clearShard(ctx, m)
+			})
 		if err != nil {
 			return nil, status.Public(s.log, err)
 		}
-		for _, e := range page.Msg.GetEntities() {
-			if out.Cleared == limit {
+		out.Cleared += res.Msg.GetCleared()
+		out.More = res.Msg.GetMore()
+	}
+	return connect.NewResponse(out), nil
+}
+
+// clearShard clears the parked entities of a shard that this node leads.
+func (s *entityService) clearShard(ctx context.Context, m *entityv1.ClearTypeFaultsRequest) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
+	out := &entityv1.ClearTypeFaultsResponse{}
+	shard := sharding.ShardID(m.GetShardId())
+	for q := (EntityQuery{Type: m.GetEntityType(), Status: "parked", Limit: clearPage}); ; {
+		page, err := s.deps.Entities.List(ctx, shard, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range page.Entities {
+			if out.Cleared == m.GetLimit() {
 				out.More = true
 				return connect.NewResponse(out), nil
 			}
-			if _, err := s.ClearFaults(ctx, connect.NewRequest(&entityv1.ClearFaultsRequest{EntityType: t, EntityId: e.GetEntityId()})); err != nil {
-				return nil, status.Public(s.log, err)
+			if err := s.deps.States.ClearFaults(ctx, sharding.EntityID{Type: q.Type, ID: e.ID}); err != nil {
+				return nil, err
 			}
 			out.Cleared++
 		}
-		if ask.PageToken = page.Msg.GetNextPageToken(); ask.PageToken == "" {
+		if q.After = page.Next; q.After == "" {
 			return connect.NewResponse(out), nil
 		}
 	}

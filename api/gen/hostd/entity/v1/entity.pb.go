@@ -2442,7 +2442,9 @@ type ClearTypeFaultsRequest struct {
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// How many are cleared at most; 0 is 10,000.
-	Limit         uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only those of this shard; 0 is all shards.
+	ShardId       uint32 `protobuf:"varint,3,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2487,6 +2489,13 @@ func (x *ClearTypeFaultsRequest) GetEntityType() string {
 func (x *ClearTypeFaultsRequest) GetLimit() uint32 {
 	if x != nil {
 		return x.Limit
+	}
+	return 0
+}
+
+func (x *ClearTypeFaultsRequest) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
 	}
 	return 0
 }
@@ -3863,11 +3872,12 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\"\x15\n" +
-	"\x13ClearFaultsResponse\"r\n" +
+	"\x13ClearFaultsResponse\"\x97\x01\n" +
 	"\x16ClearTypeFaultsRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1e\n" +
-	"\x05limit\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\x90NR\x05limit\"G\n" +
+	"\x05limit\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\x90NR\x05limit\x12#\n" +
+	"\bshard_id\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardId\"G\n" +
 	"\x17ClearTypeFaultsResponse\x12\x18\n" +
 	"\acleared\x18\x01 \x01(\rR\acleared\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\"\x9d\x03\n" +

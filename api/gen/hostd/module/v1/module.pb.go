@@ -1668,7 +1668,9 @@ type FitRequest struct {
 	// Only what is in this shard; 0 is all shards.
 	ShardId uint32 `protobuf:"varint,4,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
 	// How long a shard is looked at for each of the two, at most; 0 is 2,000.
-	ShardMillis   uint32 `protobuf:"varint,5,opt,name=shard_millis,json=shardMillis,proto3" json:"shard_millis,omitempty"`
+	ShardMillis uint32 `protobuf:"varint,5,opt,name=shard_millis,json=shardMillis,proto3" json:"shard_millis,omitempty"`
+	// Only whether there are entities, and nothing that does not fit.
+	PresenceOnly  bool `protobuf:"varint,6,opt,name=presence_only,json=presenceOnly,proto3" json:"presence_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1738,6 +1740,13 @@ func (x *FitRequest) GetShardMillis() uint32 {
 	return 0
 }
 
+func (x *FitRequest) GetPresenceOnly() bool {
+	if x != nil {
+		return x.PresenceOnly
+	}
+	return false
+}
+
 // FitResponse says what does not fit.
 type FitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1750,7 +1759,9 @@ type FitResponse struct {
 	Entities uint64 `protobuf:"varint,3,opt,name=entities,proto3" json:"entities,omitempty"`
 	// Shards whose stored events were not all looked at, for want of time or of a
 	// leader. The next call goes on where this one was.
-	UnreadShards  uint32 `protobuf:"varint,4,opt,name=unread_shards,json=unreadShards,proto3" json:"unread_shards,omitempty"`
+	UnreadShards uint32 `protobuf:"varint,4,opt,name=unread_shards,json=unreadShards,proto3" json:"unread_shards,omitempty"`
+	// There are entities of the type, those that are deleted aside.
+	Present       bool `protobuf:"varint,5,opt,name=present,proto3" json:"present,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1811,6 +1822,13 @@ func (x *FitResponse) GetUnreadShards() uint32 {
 		return x.UnreadShards
 	}
 	return 0
+}
+
+func (x *FitResponse) GetPresent() bool {
+	if x != nil {
+		return x.Present
+	}
+	return false
 }
 
 // Difference is one place where the module disagrees with the record.
@@ -2136,7 +2154,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12 \n" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x14\n" +
-	"\x05fault\x18\x04 \x01(\bR\x05fault\"\xe9\x01\n" +
+	"\x05fault\x18\x04 \x01(\bR\x05fault\"\x8e\x02\n" +
 	"\n" +
 	"FitRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
@@ -2144,12 +2162,14 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"entityType\x12 \n" +
 	"\x06sample\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\x06sample\x12#\n" +
 	"\bshard_id\x18\x04 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardId\x12+\n" +
-	"\fshard_millis\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\x90NR\vshardMillis\"\x91\x03\n" +
+	"\fshard_millis\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\x90NR\vshardMillis\x12#\n" +
+	"\rpresence_only\x18\x06 \x01(\bR\fpresenceOnly\"\xab\x03\n" +
 	"\vFitResponse\x12D\n" +
 	"\amissing\x18\x01 \x03(\v2*.hostd.module.v1.FitResponse.MissingEventsR\amissing\x12:\n" +
 	"\x06faults\x18\x02 \x03(\v2\".hostd.module.v1.FitResponse.FaultR\x06faults\x12\x1a\n" +
 	"\bentities\x18\x03 \x01(\x04R\bentities\x12#\n" +
-	"\runread_shards\x18\x04 \x01(\rR\funreadShards\x1aD\n" +
+	"\runread_shards\x18\x04 \x01(\rR\funreadShards\x12\x18\n" +
+	"\apresent\x18\x05 \x01(\bR\apresent\x1aD\n" +
 	"\rMissingEvents\x12\x1d\n" +
 	"\n" +
 	"event_type\x18\x01 \x01(\tR\teventType\x12\x14\n" +
