@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"context"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/rpc/fitsum"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
@@ -68,8 +67,6 @@ const (
 	fitBudget = 2 * time.Second
 	// fitWait bounds the look at all shards.
 	fitWait = 10 * time.Second
-	// maxFitFaults bounds what an answer has.
-	maxFitFaults = 100
 )
 
 // Fit compares a module with what is stored of a type.
@@ -112,12 +109,12 @@ func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modul
 		return s.fitShard(ctx, q)
 	}
 	end, left, most := time.Now().Add(fitWait), q.Sample, q.Budget
-	all := fitSum{missing: map[string]uint64{}}
+	all := fitsum.New()
 	shards := rand.Perm(int(s.verify.entities.Shards()))
 	for i, at := range shards {
 		rest := len(shards) - i
 		if q.Budget = min(most, time.Until(end)); q.Budget <= 0 {
-			all.out.UnreadShards += uint32(rest)
+			all.Unread(rest)
 			break
 		}
 		if q.Shard, q.Sample = sharding.ShardID(at+1), 0; left > 0 {
@@ -129,40 +126,13 @@ func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modul
 		}
 		if err != nil {
 			s.log.Warn("a module is not compared with what is stored in a shard", "entity_type", q.EntityType, "shard_id", q.Shard, "error", err)
-			all.out.UnreadShards++
+			all.Unread(1)
 			continue
 		}
-		all.add(one)
+		all.Add(one)
 		left = max(0, left-int(one.GetEntities()))
 	}
-	return all.answer(), nil
-}
-
-// fitSum adds up what came of shards.
-type fitSum struct {
-	out     modulev1.FitResponse
-	missing map[string]uint64
-}
-
-func (f *fitSum) add(one *modulev1.FitResponse) {
-	for _, m := range one.GetMissing() {
-		f.missing[m.GetEventType()] += m.GetCount()
-	}
-	room := max(0, maxFitFaults-len(f.out.Faults))
-	f.out.Faults = append(f.out.Faults, one.GetFaults()[:min(room, len(one.GetFaults()))]...)
-	f.out.Entities += one.GetEntities()
-	f.out.Present = f.out.Present || one.GetPresent()
-	f.out.UnreadShards += one.GetUnreadShards()
-}
-
-func (f *fitSum) answer() *modulev1.FitResponse {
-	for name, n := range f.missing {
-		f.out.Missing = append(f.out.Missing, &modulev1.FitResponse_MissingEvents{EventType: name, Count: n})
-	}
-	slices.SortFunc(f.out.Missing, func(a, b *modulev1.FitResponse_MissingEvents) int {
-		return strings.Compare(a.GetEventType(), b.GetEventType())
-	})
-	return &f.out
+	return all.Answer(), nil
 }
 
 // fitShard looks at one shard where it is led.
@@ -208,7 +178,7 @@ func (s *moduleService) fitOnce(ctx context.Context, q FitQuery) (*modulev1.FitR
 	for _, m := range found.Missing {
 		out.Missing = append(out.Missing, &modulev1.FitResponse_MissingEvents{EventType: m.EventType, Count: m.Count})
 	}
-	for _, f := range found.Faults[:min(maxFitFaults, len(found.Faults))] {
+	for _, f := range found.Faults[:min(fitsum.MaxFaults, len(found.Faults))] {
 		out.Faults = append(out.Faults, &modulev1.FitResponse_Fault{EntityId: f.EntityID, Sequence: uint64(f.At), EventType: f.EventType, Message: f.Message})
 	}
 	return out, nil

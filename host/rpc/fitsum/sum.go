@@ -1,0 +1,48 @@
+// Package fitsum adds up what the shards tell of how a module fits what is
+// stored in them. It starts no goroutine.
+package fitsum
+
+import (
+	"slices"
+	"strings"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+)
+
+// MaxFaults bounds the faults that an answer has.
+const MaxFaults = 100
+
+// Sum is that of several shards. It is not safe for concurrent use.
+type Sum struct {
+	out     modulev1.FitResponse
+	missing map[string]uint64
+}
+
+// New makes an empty sum.
+func New() *Sum { return &Sum{missing: map[string]uint64{}} }
+
+// Unread counts shards that were not looked at.
+func (s *Sum) Unread(shards int) { s.out.UnreadShards += uint32(shards) }
+
+// Add adds what one shard tells.
+func (s *Sum) Add(one *modulev1.FitResponse) {
+	for _, m := range one.GetMissing() {
+		s.missing[m.GetEventType()] += m.GetCount()
+	}
+	room := max(0, MaxFaults-len(s.out.Faults))
+	s.out.Faults = append(s.out.Faults, one.GetFaults()[:min(room, len(one.GetFaults()))]...)
+	s.out.Entities += one.GetEntities()
+	s.out.Present = s.out.Present || one.GetPresent()
+	s.out.UnreadShards += one.GetUnreadShards()
+}
+
+// Answer is the sum, with its types of events in order.
+func (s *Sum) Answer() *modulev1.FitResponse {
+	for name, n := range s.missing {
+		s.out.Missing = append(s.out.Missing, &modulev1.FitResponse_MissingEvents{EventType: name, Count: n})
+	}
+	slices.SortFunc(s.out.Missing, func(a, b *modulev1.FitResponse_MissingEvents) int {
+		return strings.Compare(a.GetEventType(), b.GetEventType())
+	})
+	return &s.out
+}
