@@ -1,41 +1,13 @@
 package rpc
 
-import (
-	"connectrpc.com/connect"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/protobuf/proto"
-)
-
-// Names of refusals, which callers find in a google.rpc.ErrorInfo.
-const (
-	// RefusedKind: a module declares another kind or encoding of a type.
-	RefusedKind = "KIND_CHANGED"
-	// RefusedEvents: a module does not list a type of events that is stored.
-	RefusedEvents = "INCOMPATIBLE_EVENTS"
-	// RefusedFault: a module fails on an entity that there is.
-	RefusedFault = "VERIFY_FAILED"
-)
-
-// refusedDomain is that of the names.
-const refusedDomain = "hostd"
+import "github.com/hostd/hostd/host/rpc/status"
 
 // RefusedError says why an operation cannot be carried out as things are.
-type RefusedError struct {
-	Reason string // for people
-	Name   string // for programs; may be empty
-	// About is what the reason names, for programs.
-	About map[string]string
-}
+type RefusedError = status.RefusedError
 
-func (e *RefusedError) Error() string { return e.Reason }
-
-// Code implements status.Coded.
-func (e *RefusedError) Code() connect.Code { return connect.CodeFailedPrecondition }
-
-// Detail implements status.Detailed.
-func (e *RefusedError) Detail() proto.Message {
-	if e.Name == "" {
-		return nil
-	}
-	return &errdetails.ErrorInfo{Reason: e.Name, Domain: refusedDomain, Metadata: e.About}
-}
+// Names of refusals.
+const (
+	RefusedKind   = status.RefusedKind
+	RefusedEvents = status.RefusedEvents
+	RefusedFault  = status.RefusedFault
+)
