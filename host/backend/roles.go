@@ -7,12 +7,13 @@ import (
 
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	apiroles "github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/access"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// roles implements rpc.Roles.
+// roles implements the Store of the API's roles.
 type roles struct{ *Parts }
 
 func (s roles) Roles() ([]access.Role, uint64, error) {
@@ -33,7 +34,7 @@ func (s roles) RoleBindings() ([]access.Binding, uint64, error) {
 
 func (s roles) PutRole(ctx context.Context, r access.Role) (uint64, error) {
 	if err := r.Check(); err != nil {
-		return 0, &rpc.InvalidRoleError{Reason: err.Error()}
+		return 0, &apiroles.InvalidError{Reason: err.Error()}
 	}
 	return s.do(ctx, meta.PutRole(r))
 }
@@ -44,7 +45,7 @@ func (s roles) DeleteRole(ctx context.Context, name string) (uint64, error) {
 
 func (s roles) PutRoleBinding(ctx context.Context, b access.Binding) (uint64, error) {
 	if err := b.Check(); err != nil {
-		return 0, &rpc.InvalidRoleError{Reason: err.Error()}
+		return 0, &apiroles.InvalidError{Reason: err.Error()}
 	}
 	return s.do(ctx, meta.PutRoleBinding(b))
 }
@@ -53,14 +54,14 @@ func (s roles) DeleteRoleBinding(ctx context.Context, subject string) (uint64, e
 	return s.do(ctx, meta.DeleteRoleBinding(subject))
 }
 
-func (s roles) Tokens() ([]rpc.KeptToken, uint64, error) {
+func (s roles) Tokens() ([]apiroles.Token, uint64, error) {
 	if !s.CaughtUp() {
 		return nil, 0, request.ErrNotReady
 	}
 	view, now := s.Metadata.View(), s.Now().Unix()
-	var out []rpc.KeptToken
+	var out []apiroles.Token
 	for _, t := range view.Tokens() {
-		out = append(out, rpc.KeptToken{Token: t, Roles: view.RolesOf(t.Subject()), Expired: t.Expires != 0 && t.Expires <= now})
+		out = append(out, apiroles.Token{Token: t, Roles: view.RolesOf(t.Subject()), Expired: t.Expires != 0 && t.Expires <= now})
 	}
 	return out, view.RoleRevision(), nil
 }
@@ -69,17 +70,17 @@ func (s roles) PutToken(ctx context.Context, t access.Token, names []string) (ui
 	now := s.Now()
 	t.Made = now.UnixNano()
 	if err := errors.Join(t.Check(), access.Binding{Subject: t.Subject(), Roles: names}.Check()); err != nil {
-		return 0, &rpc.InvalidRoleError{Reason: err.Error()}
+		return 0, &apiroles.InvalidError{Reason: err.Error()}
 	}
 	if t.Expires != 0 && t.Expires <= now.Unix() {
-		return 0, &rpc.InvalidRoleError{Reason: "the token has expired already, by the clock of this node"}
+		return 0, &apiroles.InvalidError{Reason: "the token has expired already, by the clock of this node"}
 	}
 	return s.do(ctx, meta.PutToken(t, names...))
 }
 
 func (s roles) DeleteToken(ctx context.Context, name string) (uint64, error) {
 	if err := access.CheckTokenName(name); err != nil {
-		return 0, &rpc.InvalidRoleError{Reason: err.Error()}
+		return 0, &apiroles.InvalidError{Reason: err.Error()}
 	}
 	return s.do(ctx, meta.DeleteToken(name))
 }
@@ -96,7 +97,7 @@ func (s roles) do(ctx context.Context, command []byte) (uint64, error) {
 	res, err := s.Metadata.Do(ctx, command)
 	switch {
 	case errors.Is(err, meta.ErrInvalid):
-		return 0, &rpc.InvalidRoleError{Reason: err.Error()}
+		return 0, &apiroles.InvalidError{Reason: err.Error()}
 	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrLevel):
 		return 0, &rpc.RefusedError{Reason: err.Error()}
 	case err != nil:

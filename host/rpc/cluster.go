@@ -10,6 +10,7 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/sharding"
 )
@@ -97,7 +98,7 @@ func newClusterHandler(deps Deps, opts Options, guard *admission.Streams) cluste
 		h.policyHandler = &policyService{policies: deps.Policies, log: opts.Logger}
 	}
 	if deps.Roles != nil {
-		h.roleHandler = &roleService{roles: deps.Roles, owners: owners{deps.Modules, opts.Roles}, auth: opts.Roles, callers: opts.Auth, log: opts.Logger}
+		h.roleHandler = &roles.Service{Store: deps.Roles, Owner: owners{deps.Modules, opts.Roles}.find, Auth: opts.Roles, Callers: opts.Auth, Logger: opts.Logger}
 	}
 	if deps.Settings != nil {
 		h.settingHandler = &settingService{settings: deps.Settings, owners: owners{deps.Modules, opts.Roles}, log: opts.Logger, guard: guard}

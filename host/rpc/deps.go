@@ -16,6 +16,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/subscription"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -36,7 +37,7 @@ type Deps struct {
 	Founder      Founder
 	Policies     Policies
 	Settings     Settings
-	Roles        Roles
+	Roles        roles.Store
 	// States folds and drops states; nil: such calls are unimplemented.
 	States States
 	// DeadLetters are those of the shards led here; nil: such calls are unimplemented.

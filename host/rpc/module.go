@@ -18,6 +18,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -242,7 +243,7 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 func (s *moduleService) SetOwner(ctx context.Context, r *connect.Request[modulev1.SetOwnerRequest]) (*connect.Response[modulev1.SetOwnerResponse], error) {
 	if owner := r.Msg.GetOwner(); owner != "" {
 		if err := access.CheckOwner(owner); err != nil {
-			return nil, status.Public(s.log, &InvalidRoleError{Reason: err.Error()})
+			return nil, status.Public(s.log, &roles.InvalidError{Reason: err.Error()})
 		}
 	}
 	err := s.modules.SetOwner(ctx, r.Msg.GetEntityType(), r.Msg.GetOwner(), func(ctx context.Context, was string) error {

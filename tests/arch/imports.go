@@ -240,7 +240,7 @@ var bans = []ban{
 		reason: "whether a call is let in, and which node answers it, is decided without knowing what it asks",
 	},
 	{
-		from:   []string{"host/rpc/command", "host/rpc/sendstream", "host/rpc/subscription"},
+		from:   []string{"host/rpc/command", "host/rpc/sendstream", "host/rpc/subscription", "host/rpc/roles"},
 		to:     []string{"host/rpc", "host/rpc/sendstream", "host/rpc/subscription"},
 		exact:  true,
 		reason: "commands and streams are served without the services that mount them",

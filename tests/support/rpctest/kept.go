@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/access"
 	"github.com/hostd/hostd/sharding/meta"
@@ -58,7 +59,7 @@ func (k *Kept) do(command []byte) (uint64, error) {
 	res, err := meta.DecodeResult(result)
 	switch {
 	case errors.Is(err, meta.ErrInvalid):
-		return 0, &rpc.InvalidRoleError{Reason: err.Error()}
+		return 0, &roles.InvalidError{Reason: err.Error()}
 	case err != nil:
 		return 0, &rpc.RefusedError{Reason: err.Error()}
 	}
@@ -101,11 +102,11 @@ func (k *Kept) DeleteRoleBinding(_ context.Context, subject string) (uint64, err
 }
 
 // Tokens implements rpc.Roles.
-func (k *Kept) Tokens() ([]rpc.KeptToken, uint64, error) {
+func (k *Kept) Tokens() ([]roles.Token, uint64, error) {
 	v, err := k.view()
-	var out []rpc.KeptToken
+	var out []roles.Token
 	for _, t := range v.Tokens() {
-		out = append(out, rpc.KeptToken{Token: t, Roles: v.RolesOf(t.Subject())})
+		out = append(out, roles.Token{Token: t, Roles: v.RolesOf(t.Subject())})
 	}
 	return out, v.RoleRevision(), err
 }

@@ -1,4 +1,4 @@
-package rpc
+package roles
 
 import (
 	"context"
@@ -19,13 +19,14 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// Roles are kept by the cluster, from whichever node is asked. Reads are of
-// this node's copy, and fail with request.ErrNotReady until it has caught up.
+// Store keeps the roles of the cluster, from whichever node is asked. Reads
+// are of this node's copy, and fail with request.ErrNotReady until it has
+// caught up.
 //
 // Changes return once they are durable and this node has applied them. They
-// fail with an *InvalidRoleError, or with a *RefusedError where they do not fit
-// what there is, or the cluster's level has no roles.
-type Roles interface {
+// fail with an *InvalidError, or with a *status.RefusedError where they do not
+// fit what there is, or the cluster's level has no roles.
+type Store interface {
 	// Roles returns those that were put, and the revision of the last change.
 	Roles() ([]access.Role, uint64, error)
 	PutRole(ctx context.Context, r access.Role) (revision uint64, err error)
@@ -35,44 +36,45 @@ type Roles interface {
 	PutRoleBinding(ctx context.Context, b access.Binding) (revision uint64, err error)
 	DeleteRoleBinding(ctx context.Context, subject string) (revision uint64, err error)
 	// Tokens returns those of the cluster, and the revision of the last change.
-	Tokens() ([]KeptToken, uint64, error)
+	Tokens() ([]Token, uint64, error)
 	// PutToken keeps a token that has not expired yet. When it is made is for
-	// Roles to say.
+	// the Store to say.
 	PutToken(ctx context.Context, t access.Token, roles []string) (revision uint64, err error)
 	DeleteToken(ctx context.Context, name string) (revision uint64, err error)
 }
 
-// InvalidRoleError says why there cannot be such a role, binding or token.
-type InvalidRoleError struct{ Reason string }
+// InvalidError says why there cannot be such a role, binding or token.
+type InvalidError struct{ Reason string }
 
-func (e *InvalidRoleError) Error() string { return e.Reason }
+func (e *InvalidError) Error() string { return e.Reason }
 
 // Code implements status.Coded.
-func (e *InvalidRoleError) Code() connect.Code { return connect.CodeInvalidArgument }
+func (e *InvalidError) Code() connect.Code { return connect.CodeInvalidArgument }
 
-// roleService answers the calls about roles.
-type roleService struct {
-	roles  Roles
-	owners owners
-	auth   *authorize.Authorizer // nil where nobody is asked who calls
-	// callers knows who calls; nil where auth is.
-	callers *authn.Authenticator
-	log     *slog.Logger
+// Service answers the calls about roles, bindings and tokens.
+type Service struct {
+	Store Store
+	// Owner says who owns an entity type; empty: nobody.
+	Owner func(ctx context.Context, entityType string) (string, error)
+	Auth  *authorize.Authorizer // nil where nobody is asked who calls
+	// Callers knows who calls; nil where Auth is.
+	Callers *authn.Authenticator
+	Logger  *slog.Logger
 }
 
 // settled waits until calls to this node are decided by the revision.
-func (s *roleService) settled(ctx context.Context, revision uint64) error {
-	if s.auth == nil {
+func (s *Service) settled(ctx context.Context, revision uint64) error {
+	if s.Auth == nil {
 		return nil
 	}
-	return s.auth.Await(ctx, revision)
+	return s.Auth.Await(ctx, revision)
 }
 
 // ListRoles lists the roles, with those that are built in.
-func (s *roleService) ListRoles(context.Context, *connect.Request[clusterv1.ListRolesRequest]) (*connect.Response[clusterv1.ListRolesResponse], error) {
-	kept, revision, err := s.roles.Roles()
+func (s *Service) ListRoles(context.Context, *connect.Request[clusterv1.ListRolesRequest]) (*connect.Response[clusterv1.ListRolesResponse], error) {
+	kept, revision, err := s.Store.Roles()
 	if err != nil {
-		return nil, status.Public(s.log, err)
+		return nil, status.Public(s.Logger, err)
 	}
 	out := &clusterv1.ListRolesResponse{Revision: revision}
 	for _, r := range append(access.BuiltIn(), kept...) {
@@ -86,17 +88,17 @@ func (s *roleService) ListRoles(context.Context, *connect.Request[clusterv1.List
 }
 
 // PutRole keeps a role.
-func (s *roleService) PutRole(ctx context.Context, req *connect.Request[clusterv1.PutRoleRequest]) (*connect.Response[clusterv1.PutRoleResponse], error) {
+func (s *Service) PutRole(ctx context.Context, req *connect.Request[clusterv1.PutRoleRequest]) (*connect.Response[clusterv1.PutRoleResponse], error) {
 	r := access.Role{Name: req.Msg.GetRoleName(), Quotas: quotasOf(req.Msg.GetQuotas())}
 	for _, m := range req.Msg.GetRules() {
 		r.Rules = append(r.Rules, access.Rule{Effect: access.Effect(m.GetEffect()), Verbs: m.GetVerbs(), Types: m.GetTypes(), IDPrefixes: m.GetIdPrefixes(), Commands: m.GetCommands()})
 	}
-	revision, err := s.roles.PutRole(ctx, r)
+	revision, err := s.Store.PutRole(ctx, r)
 	if err == nil {
 		err = s.settled(ctx, revision)
 	}
 	if err != nil {
-		return nil, status.Public(s.log, err)
+		return nil, status.Public(s.Logger, err)
 	}
 	return connect.NewResponse(&clusterv1.PutRoleResponse{Revision: revision}), nil
 }
@@ -120,22 +122,22 @@ func showQuotas(q access.Quotas) *clusterv1.RoleQuotas {
 }
 
 // DeleteRole removes a role.
-func (s *roleService) DeleteRole(ctx context.Context, req *connect.Request[clusterv1.DeleteRoleRequest]) (*connect.Response[clusterv1.DeleteRoleResponse], error) {
-	revision, err := s.roles.DeleteRole(ctx, req.Msg.GetRoleName())
+func (s *Service) DeleteRole(ctx context.Context, req *connect.Request[clusterv1.DeleteRoleRequest]) (*connect.Response[clusterv1.DeleteRoleResponse], error) {
+	revision, err := s.Store.DeleteRole(ctx, req.Msg.GetRoleName())
 	if err == nil {
 		err = s.settled(ctx, revision)
 	}
 	if err != nil {
-		return nil, status.Public(s.log, err)
+		return nil, status.Public(s.Logger, err)
 	}
 	return connect.NewResponse(&clusterv1.DeleteRoleResponse{}), nil
 }
 
 // ListRoleBindings lists who has which roles.
-func (s *roleService) ListRoleBindings(context.Context, *connect.Request[clusterv1.ListRoleBindingsRequest]) (*connect.Response[clusterv1.ListRoleBindingsResponse], error) {
-	bindings, revision, err := s.roles.RoleBindings()
+func (s *Service) ListRoleBindings(context.Context, *connect.Request[clusterv1.ListRoleBindingsRequest]) (*connect.Response[clusterv1.ListRoleBindingsResponse], error) {
+	bindings, revision, err := s.Store.RoleBindings()
 	if err != nil {
-		return nil, status.Public(s.log, err)
+		return nil, status.Public(s.Logger, err)
 	}
 	out := &clusterv1.ListRoleBindingsResponse{Revision: revision, InForce: slices.ContainsFunc(bindings, access.Binding.BindsAdmin)}
 	for _, b := range bindings {
@@ -147,45 +149,45 @@ func (s *roleService) ListRoleBindings(context.Context, *connect.Request[cluster
 // PutRoleBinding gives a subject roles. Who has roles decide from now on is to
 // be admin then: nobody may be, whatever the binding says, where it names
 // somebody who does not exist.
-func (s *roleService) PutRoleBinding(ctx context.Context, req *connect.Request[clusterv1.PutRoleBindingRequest]) (*connect.Response[clusterv1.PutRoleBindingResponse], error) {
+func (s *Service) PutRoleBinding(ctx context.Context, req *connect.Request[clusterv1.PutRoleBindingRequest]) (*connect.Response[clusterv1.PutRoleBindingResponse], error) {
 	b := access.Binding{Subject: req.Msg.GetSubject(), Roles: req.Msg.GetRoles()}
-	if s.auth != nil && b.BindsAdmin() && !authorize.Decided(ctx) && !authz.Names(b.Subject, authn.Of(ctx).Principal) {
-		return nil, status.Public(s.log, &RefusedError{Reason: "the first binding of " + access.RoleAdmin + " must be of who makes it, or nobody might be it: call with that credential"})
+	if s.Auth != nil && b.BindsAdmin() && !authorize.Decided(ctx) && !authz.Names(b.Subject, authn.Of(ctx).Principal) {
+		return nil, status.Public(s.Logger, &status.RefusedError{Reason: "the first binding of " + access.RoleAdmin + " must be of who makes it, or nobody might be it: call with that credential"})
 	}
-	revision, err := s.roles.PutRoleBinding(ctx, b)
+	revision, err := s.Store.PutRoleBinding(ctx, b)
 	if err == nil {
 		err = s.settled(ctx, revision)
 	}
 	if err != nil {
-		return nil, status.Public(s.log, err)
+		return nil, status.Public(s.Logger, err)
 	}
 	return connect.NewResponse(&clusterv1.PutRoleBindingResponse{Revision: revision}), nil
 }
 
 // DeleteRoleBinding takes all roles from a subject.
-func (s *roleService) DeleteRoleBinding(ctx context.Context, req *connect.Request[clusterv1.DeleteRoleBindingRequest]) (*connect.Response[clusterv1.DeleteRoleBindingResponse], error) {
-	revision, err := s.roles.DeleteRoleBinding(ctx, req.Msg.GetSubject())
+func (s *Service) DeleteRoleBinding(ctx context.Context, req *connect.Request[clusterv1.DeleteRoleBindingRequest]) (*connect.Response[clusterv1.DeleteRoleBindingResponse], error) {
+	revision, err := s.Store.DeleteRoleBinding(ctx, req.Msg.GetSubject())
 	if err == nil {
 		err = s.settled(ctx, revision)
 	}
 	if err != nil {
-		return nil, status.Public(s.log, err)
+		return nil, status.Public(s.Logger, err)
 	}
 	return connect.NewResponse(&clusterv1.DeleteRoleBindingResponse{}), nil
 }
 
-// KeptToken is a token that the cluster keeps, with the roles of its bearer.
-type KeptToken struct {
+// Token is a token that the cluster keeps, with the roles of its bearer.
+type Token struct {
 	access.Token
 	Roles   []string
 	Expired bool
 }
 
 // ListTokens lists the tokens that the cluster keeps.
-func (s *roleService) ListTokens(context.Context, *connect.Request[clusterv1.ListTokensRequest]) (*connect.Response[clusterv1.ListTokensResponse], error) {
-	kept, revision, err := s.roles.Tokens()
+func (s *Service) ListTokens(context.Context, *connect.Request[clusterv1.ListTokensRequest]) (*connect.Response[clusterv1.ListTokensResponse], error) {
+	kept, revision, err := s.Store.Tokens()
 	if err != nil {
-		return nil, status.Public(s.log, err)
+		return nil, status.Public(s.Logger, err)
 	}
 	out := &clusterv1.ListTokensResponse{Revision: revision}
 	for _, t := range kept {
@@ -200,48 +202,48 @@ func (s *roleService) ListTokens(context.Context, *connect.Request[clusterv1.Lis
 
 // CreateToken keeps a token by its hash. Whoever else is given the roles of a
 // name that another token has already would not be told from its bearer.
-func (s *roleService) CreateToken(ctx context.Context, req *connect.Request[clusterv1.CreateTokenRequest]) (*connect.Response[clusterv1.CreateTokenResponse], error) {
+func (s *Service) CreateToken(ctx context.Context, req *connect.Request[clusterv1.CreateTokenRequest]) (*connect.Response[clusterv1.CreateTokenResponse], error) {
 	t := access.Token{Name: req.Msg.GetTokenName()}
 	if len(req.Msg.GetTokenSha256()) != len(t.Hash) {
-		return nil, status.Public(s.log, status.Argument(fmt.Sprintf("token_sha256 has %d bytes, the SHA-256 of a token has %d", len(req.Msg.GetTokenSha256()), len(t.Hash))))
+		return nil, status.Public(s.Logger, status.Argument(fmt.Sprintf("token_sha256 has %d bytes, the SHA-256 of a token has %d", len(req.Msg.GetTokenSha256()), len(t.Hash))))
 	}
 	copy(t.Hash[:], req.Msg.GetTokenSha256())
 	if at := req.Msg.GetExpiresAt(); at != nil {
 		if t.Expires = at.GetSeconds(); t.Expires <= 0 {
-			return nil, status.Public(s.log, status.Argument("the token has expired already"))
+			return nil, status.Public(s.Logger, status.Argument("the token has expired already"))
 		}
 	}
 	b := access.Binding{Subject: t.Subject(), Roles: req.Msg.GetRoles()}
-	if s.auth != nil && b.BindsAdmin() && !authorize.Decided(ctx) {
-		return nil, status.Public(s.log, &RefusedError{Reason: "the first " + access.RoleAdmin + " must be who makes it, or nobody might be it: 'hostd binding put' with a credential that is taken already"})
+	if s.Auth != nil && b.BindsAdmin() && !authorize.Decided(ctx) {
+		return nil, status.Public(s.Logger, &status.RefusedError{Reason: "the first " + access.RoleAdmin + " must be who makes it, or nobody might be it: 'hostd binding put' with a credential that is taken already"})
 	}
-	if s.callers != nil && s.callers.InFile(t.Name) {
-		return nil, status.Public(s.log, &RefusedError{Reason: "the token file of this node has a token of that name: its bearer would have the roles too"})
+	if s.Callers != nil && s.Callers.InFile(t.Name) {
+		return nil, status.Public(s.Logger, &status.RefusedError{Reason: "the token file of this node has a token of that name: its bearer would have the roles too"})
 	}
-	revision, err := s.roles.PutToken(ctx, t, b.Roles)
+	revision, err := s.Store.PutToken(ctx, t, b.Roles)
 	if err == nil {
 		err = s.settled(ctx, revision)
 	}
 	if err != nil {
-		return nil, status.Public(s.log, err)
+		return nil, status.Public(s.Logger, err)
 	}
 	return connect.NewResponse(&clusterv1.CreateTokenResponse{Revision: revision}), nil
 }
 
 // DeleteToken removes a token and the roles of its bearer.
-func (s *roleService) DeleteToken(ctx context.Context, req *connect.Request[clusterv1.DeleteTokenRequest]) (*connect.Response[clusterv1.DeleteTokenResponse], error) {
-	revision, err := s.roles.DeleteToken(ctx, req.Msg.GetTokenName())
+func (s *Service) DeleteToken(ctx context.Context, req *connect.Request[clusterv1.DeleteTokenRequest]) (*connect.Response[clusterv1.DeleteTokenResponse], error) {
+	revision, err := s.Store.DeleteToken(ctx, req.Msg.GetTokenName())
 	if err == nil {
 		err = s.settled(ctx, revision)
 	}
 	if err != nil {
-		return nil, status.Public(s.log, err)
+		return nil, status.Public(s.Logger, err)
 	}
 	return connect.NewResponse(&clusterv1.DeleteTokenResponse{}), nil
 }
 
 // CanI says who the caller is, and whether it may make a call.
-func (s *roleService) CanI(ctx context.Context, req *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error) {
+func (s *Service) CanI(ctx context.Context, req *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error) {
 	m := req.Msg
 	c := authz.Call{Verb: authv1.Verb_SELF}
 	if m.GetVerb() != "" {
@@ -252,22 +254,22 @@ func (s *roleService) CanI(ctx context.Context, req *connect.Request[clusterv1.C
 			}
 		}
 		if c.Verb == 0 {
-			return nil, status.Public(s.log, status.Argument("there is no such verb; 'hostd role describe admin' lists them"))
+			return nil, status.Public(s.Logger, status.Argument("there is no such verb; 'hostd role describe admin' lists them"))
 		}
 		asked(m, &c)
 	}
-	if s.auth == nil {
+	if s.Auth == nil {
 		return connect.NewResponse(&clusterv1.CanIResponse{
 			Allowed: true, Reason: "this node does not ask who calls", Kind: string(authn.KindAnonymous),
 		}), nil
 	}
-	a := s.auth.Explain(ctx, c)
+	a := s.Auth.Explain(ctx, c)
 	if a.Allowed && c.Verb == authv1.Verb_DEPLOY && c.Types == authz.One {
-		owner, err := s.owners.find(ctx, c.Type)
+		owner, err := s.Owner(ctx, c.Type)
 		if err != nil {
-			return nil, status.Public(s.log, err)
+			return nil, status.Public(s.Logger, err)
 		}
-		if err := s.auth.Owns(ctx, c.Type, owner); err != nil {
+		if err := s.Auth.Owns(ctx, c.Type, owner); err != nil {
 			a.Allowed, a.Reason = false, err.Error()
 		}
 	}
