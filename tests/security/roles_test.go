@@ -276,9 +276,9 @@ func TestANodeThatAsksNobodyIsTheWayBack(t *testing.T) {
 	node.Stop()
 	node.SetFlags("--admin", "full")
 	node.Start()
-	if !strings.Contains(node.Log(), "this node does not ask who calls") {
-		t.Error("the log does not warn of a node that holds nobody to roles")
-	}
+	node.Await("the log warns of a node that holds nobody to roles", func() bool {
+		return strings.Contains(node.Log(), "this node does not ask who calls")
+	})
 	bind(t, node.Client(client.Options{Timeout: testkit.Patience}), "token:found", "admin")
 	node.Stop()
 	node.SetFlags(asks...)
