@@ -1,8 +1,10 @@
 package leaders
 
 import (
+	"errors"
 	"testing"
 
+	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -27,10 +29,15 @@ func TestMayLead(t *testing.T) {
 			t.Fatal(i, err)
 		}
 	}
-	r, err := region.New(region.Options{Lanes: 1, Shards: 2})
+	r, err := region.New(region.Options{Lanes: 1, Shards: 2, Lane: entity.Options{Journal: noJournal{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
 	stopped := sharding.NotStopped
 	l := New("n1", r, func(sharding.ShardID) sharding.StopReason { return stopped })
 	may := func(when string, shard sharding.ShardID, nodes string) {
@@ -61,3 +68,12 @@ func TestMayLead(t *testing.T) {
 	r.LeaderChanged(1, 8, at.ID, true)
 	may("while this node leads", 1, "")
 }
+
+// noJournal is that of a lane that never proposes anything.
+type noJournal struct{}
+
+func (noJournal) Propose(sharding.ShardID, sharding.Term, uint64, []byte) error {
+	return errors.New("nothing is proposed")
+}
+func (noJournal) ReadIndex(sharding.ShardID, uint64) error { return errors.New("nothing is read") }
+func (noJournal) Busy() bool                               { return false }
