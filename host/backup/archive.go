@@ -140,6 +140,10 @@ func (in *importing) finish() error {
 	if err := in.bringOwners(); err != nil {
 		return err
 	}
+	// They are applied where the metadata is led, and maybe not here yet.
+	if err := in.Metadata.CatchUp(in.ctx); err != nil {
+		return err
+	}
 	return in.to.finish()
 }
 
