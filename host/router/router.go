@@ -120,7 +120,7 @@ func New(opts Options) (*Router, error) {
 
 // Submit takes requests in order; each is completed exactly once, possibly
 // before Submit returns. It never blocks and keeps no reference to the slice.
-// Requests to one entity run in the order submitted.
+// Requests of one caller to one entity run in the order submitted.
 func (r *Router) Submit(reqs []*request.Request) {
 	var to target
 	r.limits.look(r.opts.Epoch())
