@@ -34,12 +34,19 @@ func TestFaultsCanBePlanted(t *testing.T) {
 	}
 }
 
-// TestFaultsAreListed holds the page of faults to the catalog: each number is
+// TestFaultsAreListed holds the pages of faults to the catalog: each number is
 // one fault's, and has its row.
 func TestFaultsAreListed(t *testing.T) {
-	page, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
+	var page []byte
+	rows := 0
+	for _, name := range []string{"README.md", "FROM-200.md"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page = append(page, text...)
+		listed, _, _ := strings.Cut(string(text), "\n## ")
+		rows += strings.Count(listed, "\n| ") - 1
 	}
 	all, err := catalog("../..")
 	if err != nil {
@@ -54,12 +61,11 @@ func TestFaultsAreListed(t *testing.T) {
 		}
 		name[number] = f.name
 		if !strings.Contains(string(page), "\n| "+number+" | ") {
-			t.Errorf("%s has no row in README.md", f.name)
+			t.Errorf("%s has no row", f.name)
 		}
 	}
-	listed, _, _ := strings.Cut(string(page), "\n## ")
-	if rows := strings.Count(listed, "\n| ") - 1; rows != len(all) {
-		t.Errorf("README.md has %d rows for %d faults", rows, len(all))
+	if rows != len(all) {
+		t.Errorf("the pages have %d rows for %d faults", rows, len(all))
 	}
 }
 
