@@ -54,6 +54,7 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 		Known: func(revision uint64) bool {
 			return n.caughtUp.Load() && n.membership.metadata.View().RoleRevision() == revision
 		},
+		Fresh:  func() bool { return n.membership.metadata.Fresh() },
 		Logger: n.logger, Registerer: n.metrics.registry,
 	}
 	if opts.Audit != nil {
@@ -105,6 +106,7 @@ func (n *Node) openRoles() {
 	}
 	n.takeRoles()
 	n.openFirstAdmin()
+	n.lifecycle.watch("age of the metadata", n.membership.metadata.Refresh)
 	n.lifecycle.watch("roles", func(ctx context.Context) {
 		for {
 			changed := n.membership.metadata.Changed()

@@ -44,6 +44,7 @@ type Metadata struct {
 	locate func(replica sharding.ReplicaID) (sharding.NodeID, bool)
 
 	confirmation confirmation
+	contact      contact
 
 	mu      sync.Mutex
 	log     Log
@@ -75,10 +76,12 @@ type read struct {
 
 // NewMetadata serves the state machine's view; applied is how far it is.
 func NewMetadata(state *meta.State, applied uint64) *Metadata {
-	return &Metadata{
+	m := &Metadata{
 		state: state, applied: applied, confirmation: confirmation{turn: make(chan struct{}, 1)},
 		waiting: map[uint64]chan outcome{}, reading: map[uint64]chan read{}, changed: make(chan struct{}),
 	}
+	m.contact.open(time.Now)
+	return m
 }
 
 // Start gives the metadata its log and its way to other nodes; nothing can be
@@ -251,9 +254,10 @@ func (m *Metadata) notLeader() error {
 // had committed before the call.
 func (m *Metadata) CatchUp(ctx context.Context) error {
 	for {
+		asked := m.contact.now()
 		index, err := m.readIndex(ctx)
 		if err == nil {
-			return m.Await(ctx, index)
+			return m.reach(ctx, asked, index)
 		}
 		// Reading again is harmless, whatever the error.
 		if err := m.pause(ctx, err); err != nil {

@@ -108,6 +108,11 @@ var (
 // what. Retry after a moment.
 var ErrRolesUnknown = errors.New("the node has not caught up with the roles of its cluster yet; retry after a moment")
 
+// ErrRolesStale: the node has not heard from the metadata for longer than roles
+// may be old, so that it carries out no change of a caller who is held to them.
+// Another node may; here, retry once it hears the others.
+var ErrRolesStale = errors.New("the node has not heard from the metadata of its cluster for a minute, and changes nothing by roles that may have changed; retry, or ask another node")
+
 // DeniedError: the roles of who makes the request do not allow it. Message says
 // who it is and what was asked.
 type DeniedError struct {

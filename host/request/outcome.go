@@ -124,6 +124,7 @@ var Outcomes = []Outcome{
 	{Err: ErrInternalCommand, Wire: 48, Code: PermissionDenied}, // whatever an earlier attempt did
 	{Err: ErrNotAccepted, Wire: 70, Code: FailedPrecondition, Retry: FinalAlone},
 	{Err: ErrRolesUnknown, Wire: 66, Code: Unavailable, Retry: ToldByAny},
+	{Err: ErrRolesStale, Wire: 71, Code: Unavailable, Retry: ToldByAny},
 	{has: is[*sharding.NotLeaderError], Wire: WireNotLeader, Code: Unavailable, Retry: Resend},
 }
 

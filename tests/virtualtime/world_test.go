@@ -60,6 +60,7 @@ type world struct {
 	stopped []string        // directories of nodes that ran to the end
 	load    *workload.Load
 	history *history.History
+	token   string // of the clients
 }
 
 // node is one life of a node.
@@ -375,7 +376,7 @@ func (w *world) caller(on string, only bool, nodes ...int) *caller {
 		to = append(to, address(i))
 	}
 	transport := network.NewHTTPTransport(w.net.Host(on), network.HTTPOptions{})
-	cl, err := client.New(to, client.Options{HTTPClient: &http.Client{Transport: transport}, GivenOnly: only})
+	cl, err := client.New(to, client.Options{HTTPClient: &http.Client{Transport: transport}, GivenOnly: only, Token: w.token})
 	if err != nil {
 		w.t.Fatal(err)
 	}

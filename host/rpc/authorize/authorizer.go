@@ -24,6 +24,9 @@ type Options struct {
 	// and that the revision of the roles is the one of now: else there may be
 	// roles that it has not heard of. Required.
 	Known func(revision uint64) bool
+	// Fresh reports that the roles are those of a moment ago, as far as they may
+	// decide changes; it must not block. Nil is always.
+	Fresh func() bool
 	// Refused is told of each command of a stream that is refused; it must not
 	// block. Calls that are refused are told of by their errors. Nil is told of
 	// none.
@@ -42,6 +45,7 @@ type Authorizer struct {
 	table   atomic.Pointer[authz.Table] // nil until the first Set
 	refused map[authv1.Verb]prometheus.Counter
 	ended   prometheus.Counter
+	stale   prometheus.Counter
 	streams openStreams
 
 	mu      sync.Mutex
@@ -58,11 +62,14 @@ func New(o Options) *Authorizer {
 	a.ended = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "hostd_auth_role_streams_ended_total", Help: "Streams that were ended because the caller's roles do not allow them any more.",
 	})
+	a.stale = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "hostd_auth_stale_refusals_total", Help: "Changes, and commands of streams, that the caller's roles allow and that were refused because this node has not heard of them for a minute.",
+	})
 	for _, t := range a.targets {
 		a.refused[t.verb] = refused.WithLabelValues(authz.VerbText(t.verb))
 	}
 	if o.Registerer != nil {
-		o.Registerer.MustRegister(refused, a.ended)
+		o.Registerer.MustRegister(refused, a.ended, a.stale)
 	}
 	return a
 }
@@ -179,9 +186,16 @@ func (a *Authorizer) ask(ctx context.Context, t target, c authz.Call) (revision 
 	return a.counted(makerOf(ctx), t, c)
 }
 
+// counted decides a call that is made now: of what roles allow, a change is
+// refused where they may be those of a while ago.
 func (a *Authorizer) counted(by maker, t target, c authz.Call) (revision uint64, err error) {
-	if revision, err = a.decide(by, t, c); err != nil {
+	revision, err = a.decide(by, t, c)
+	switch {
+	case err != nil:
 		a.refused[t.verb].Inc()
+	case revision != 0 && t.changes && a.opts.Fresh != nil && !a.opts.Fresh():
+		a.stale.Inc()
+		return revision, request.ErrRolesStale
 	}
 	return revision, err
 }
@@ -197,7 +211,7 @@ func (a *Authorizer) Passed(q *request.Request) error {
 	default:
 		return nil
 	}
-	_, err := a.counted(maker{who: q.Principal, passed: true, roles: q.Roles}, target{verb: verb},
+	_, err := a.counted(maker{who: q.Principal, passed: true, roles: q.Roles}, target{verb: verb, changes: verb == authv1.Verb_INVOKE},
 		authz.Call{Verb: verb, Types: authz.One, Type: q.Entity.Type, IDs: authz.One, ID: q.Entity.ID, Command: q.Name})
 	return err
 }
@@ -213,7 +227,7 @@ func (a *Authorizer) check(ctx context.Context, t target, c authz.Call) error {
 // Command says whether the caller may have an entity carry out a command.
 func (a *Authorizer) Command(ctx context.Context, entityType, entityID, command, commandID string) error {
 	c := authz.Call{Verb: authv1.Verb_INVOKE, Types: authz.One, Type: entityType, IDs: authz.One, ID: entityID, Command: command}
-	revision, err := a.ask(ctx, target{verb: c.Verb}, c)
+	revision, err := a.ask(ctx, target{verb: c.Verb, changes: true}, c)
 	if err != nil {
 		audit.Decided(ctx, revision)
 		a.Refused(ctx, entityType, entityID, commandID)
@@ -230,7 +244,7 @@ func (a *Authorizer) Refused(ctx context.Context, entityType, entityID, commandI
 
 // Deploy says whether the caller may say which module serves a type.
 func (a *Authorizer) Deploy(ctx context.Context, entityType string) error {
-	return a.check(ctx, target{verb: authv1.Verb_DEPLOY}, authz.Call{Verb: authv1.Verb_DEPLOY, Types: authz.One, Type: entityType})
+	return a.check(ctx, target{verb: authv1.Verb_DEPLOY, changes: true}, authz.Call{Verb: authv1.Verb_DEPLOY, Types: authz.One, Type: entityType})
 }
 
 // narrowedKey is the context's key for how far a call is answered.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
@@ -21,6 +22,8 @@ import (
 // target is what a procedure is about.
 type target struct {
 	verb authv1.Verb
+	// changes: it is not without effect.
+	changes bool
 	// of fills in what a request is about; nil is nothing.
 	of func(m any, c *authz.Call)
 	// later: what it is about is known later, and asked for by Check. The caller
@@ -51,11 +54,18 @@ func targets() map[string]target {
 			name := "/" + string(s.FullName()) + "/" + string(m.Name())
 			t := about[name]
 			t.verb = audit.VerbOf(m)
+			t.changes = !withoutEffect(m)
 			t.frequent = slices.Contains(frequent, name)
 			out[name] = t
 		}
 	}
 	return out
+}
+
+// withoutEffect says whether the proto says so of a procedure.
+func withoutEffect(m protoreflect.MethodDescriptor) bool {
+	o, ok := m.Options().(*descriptorpb.MethodOptions)
+	return ok && o.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
 // frequent are those that have no mark.

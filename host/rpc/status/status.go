@@ -45,12 +45,13 @@ type Detailed interface {
 var ErrNoOutcome = New(connect.CodeDeadlineExceeded, "the deadline passed before the outcome was known; retry with the same command id")
 
 // What an ErrorInfo says of a retry whose outcome nobody can tell, of a
-// client's command that comes from entities and timers only, and of what the
-// caller's roles do not allow.
+// client's command that comes from entities and timers only, of what the
+// caller's roles do not allow, and of roles that are too old to decide by.
 const (
 	reasonForgotten = "COMMAND_OUTCOME_UNKNOWN"
 	reasonInternal  = "INTERNAL_COMMAND"
 	reasonDenied    = "ROLE_REQUIRED"
+	reasonStale     = "STALE_ROLES"
 	errorDomain     = "hostd"
 )
 
@@ -112,6 +113,9 @@ func Detail(err error) proto.Message {
 	}
 	if errors.Is(err, request.ErrInternalCommand) {
 		return &errdetails.ErrorInfo{Reason: reasonInternal, Domain: errorDomain}
+	}
+	if errors.Is(err, request.ErrRolesStale) {
+		return &errdetails.ErrorInfo{Reason: reasonStale, Domain: errorDomain}
 	}
 	var denied *request.DeniedError
 	if errors.As(err, &denied) {

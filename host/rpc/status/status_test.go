@@ -34,6 +34,7 @@ func TestCodes(t *testing.T) {
 		{"request.ErrInternalCommand", request.ErrInternalCommand, connect.CodePermissionDenied},
 		{"request.DeniedError", &request.DeniedError{Verb: "invoke", Message: "no rule allows it"}, connect.CodePermissionDenied},
 		{"request.ErrRolesUnknown", request.ErrRolesUnknown, connect.CodeUnavailable},
+		{"request.ErrRolesStale", request.ErrRolesStale, connect.CodeUnavailable},
 		{"request.ErrNotAccepted", request.ErrNotAccepted, connect.CodeFailedPrecondition},
 		{"request.ErrUnknownQuery", request.ErrUnknownQuery, connect.CodeNotFound},
 		{"request.ErrCommandIDReused", request.ErrCommandIDReused, connect.CodeInvalidArgument},
@@ -160,6 +161,15 @@ func TestInternalErrorsStayInside(t *testing.T) {
 func TestInternalCommandsAreNamed(t *testing.T) {
 	info, ok := status.Detail(fmt.Errorf("wrapped: %w", request.ErrInternalCommand)).(*errdetails.ErrorInfo)
 	if !ok || info.GetReason() != "INTERNAL_COMMAND" || info.GetDomain() != "hostd" {
+		t.Errorf("%v", info)
+	}
+}
+
+// TestStaleRolesAreNamed: a client tells them from a node that cannot be
+// reached.
+func TestStaleRolesAreNamed(t *testing.T) {
+	info, ok := status.Detail(fmt.Errorf("wrapped: %w", request.ErrRolesStale)).(*errdetails.ErrorInfo)
+	if !ok || info.GetReason() != "STALE_ROLES" || info.GetDomain() != "hostd" {
 		t.Errorf("%v", info)
 	}
 }

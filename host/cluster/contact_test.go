@@ -1,0 +1,126 @@
+package cluster
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// elsewhere is the metadata of a node that does not lead its shard: a leader is
+// asked, or nobody where parted is set.
+type elsewhere struct {
+	index  uint64
+	asked  atomic.Int64
+	parted atomic.Bool
+}
+
+func (e *elsewhere) Propose(context.Context, sharding.NodeID, []byte) ([]byte, error) {
+	return nil, peer.ErrUnavailable
+}
+
+func (e *elsewhere) ReadMeta(context.Context, sharding.NodeID) (uint64, error) {
+	e.asked.Add(1)
+	if e.parted.Load() {
+		return 0, peer.ErrUnavailable
+	}
+	return e.index, nil
+}
+
+func following(e *elsewhere, now func() time.Time) *Metadata {
+	m := NewMetadata(meta.New(), 3)
+	m.contact.open(now)
+	m.Start(nil, e, func(sharding.ReplicaID) (sharding.NodeID, bool) { return "n1", true })
+	m.LeaderChanged(1, 1, false)
+	return m
+}
+
+// TestTheMetadataAges: from when a reading began that came to its end; one that
+// fails makes it no younger.
+func TestTheMetadataAges(t *testing.T) {
+	now := time.Unix(1000, 0)
+	e := &elsewhere{index: 3}
+	m := following(e, func() time.Time { return now })
+	if m.Fresh() {
+		t.Error("fresh before anything was read")
+	}
+	if err := m.CatchUp(t.Context()); err != nil || m.Age() != 0 || !m.Fresh() {
+		t.Fatalf("read: age %v, %v", m.Age(), err)
+	}
+	now = now.Add(MaxAge)
+	if !m.Fresh() {
+		t.Errorf("too old at %v", m.Age())
+	}
+	now = now.Add(1)
+	if m.Fresh() {
+		t.Errorf("fresh at %v", m.Age())
+	}
+	e.parted.Store(true)
+	if err := m.refresh(t.Context()); err == nil || m.Fresh() {
+		t.Errorf("nobody was reached: age %v, %v", m.Age(), err)
+	}
+	e.parted.Store(false)
+
+	// What is confirmed counts once it is applied here.
+	e.index = 4
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := m.CatchUp(short); err == nil || m.Fresh() {
+		t.Errorf("what was committed is not applied here: age %v, %v", m.Age(), err)
+	}
+	e.index = 3
+	if err := m.refresh(t.Context()); err != nil || m.Age() != 0 {
+		t.Errorf("read again: age %v, %v", m.Age(), err)
+	}
+	// A reading that began before, and ends now, takes nothing back.
+	if err := m.reach(t.Context(), now.Add(-time.Hour), 3); err != nil || m.Age() != 0 {
+		t.Errorf("an old reading: age %v, %v", m.Age(), err)
+	}
+}
+
+// TestNodesThatAreAskedNothingStayFresh: a node reads the metadata by itself,
+// about four times in the time that it may be old, and tells when it cannot.
+func TestNodesThatAreAskedNothingStayFresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &elsewhere{index: 3}
+		m := following(e, time.Now)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { m.Refresh(ctx); close(ended) }()
+		synctest.Wait()
+		for range 600 {
+			if !m.Fresh() {
+				t.Fatalf("the node is idle, and its metadata is %v old", m.Age())
+			}
+			time.Sleep(time.Second)
+		}
+		if n := e.asked.Load(); n > 41 {
+			t.Errorf("%d readings in ten minutes", n)
+		}
+		e.parted.Store(true)
+		time.Sleep(MaxAge + time.Second)
+		if m.Fresh() {
+			t.Errorf("nobody is heard: age %v", m.Age())
+		}
+		e.parted.Store(false)
+		time.Sleep(2 * refreshAgain)
+		if !m.Fresh() {
+			t.Errorf("the leader is heard again: age %v", m.Age())
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// TestWhoLeadsAloneIsFresh: a node that is its cluster asks itself.
+func TestWhoLeadsAloneIsFresh(t *testing.T) {
+	m, _ := newMetadata(t)
+	if err := m.refresh(t.Context()); err != nil || !m.Fresh() {
+		t.Errorf("age %v, %v", m.Age(), err)
+	}
+}

@@ -1,0 +1,92 @@
+package virtualtime
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/host/config"
+)
+
+// TestANodeThatMissesTheRolesChangesNothing: a node that leads its shards
+// alone, and is cut off from the metadata, carries out no command of a caller
+// whose roles may have been taken away meanwhile. It goes on answering queries,
+// and is as before once it hears the others.
+func TestANodeThatMissesTheRolesChangesNothing(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	const root = "hst_rootrootrootrootrootrootrootrootrootrootroot"
+	if err := os.WriteFile(tokens, fmt.Appendf(nil, "root:%x\n", sha256.Sum256([]byte(root))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	alone := func(_ int, c *config.Config) {
+		c.Replication, c.Auth, c.TokenFile = 1, config.AuthRequired, tokens
+	}
+	run(t, options{nodes: 2, shards: 4, config: alone}, func(t *testing.T, w *world) {
+		w.token = root
+		w.start(1, 2)
+		w.settled()
+		if _, err := w.beside(1).PutRoleBinding(t.Context(), "token:root", "admin"); err != nil {
+			t.Fatal(err)
+		}
+		w.push()
+		leader := w.leader(0, 1)
+		other := w.others(leader)[0]
+		w.until("the other node leads", func() bool { return w.leadsSome(other) })
+		entity := w.heldBy(other)
+		command := func() (reason string, err error) {
+			_, err = w.attempt(other, add(entity, 1))
+			return reasonOf(err), err
+		}
+		reads := func(when string) {
+			t.Helper()
+			if _, err := w.beside(other).Query(w.soon(), total(entity)); err != nil {
+				t.Errorf("%s: a query: %v", when, err)
+			}
+			if w.overview(other) == nil {
+				t.Errorf("%s: the node does not say what it knows of the cluster", when)
+			}
+		}
+		time.Sleep(5 * time.Minute) // nobody asks for anything
+		if _, err := command(); err != nil {
+			t.Fatalf("a cluster that was idle: %v", err)
+		}
+		w.net.Partition([]string{hostOf(leader)}, []string{hostOf(other), callersHost})
+		time.Sleep(30 * time.Second)
+		if _, err := command(); err != nil {
+			t.Errorf("30 s after the cut: %v", err)
+		}
+		time.Sleep(35 * time.Second)
+		if reason, err := command(); reason != "STALE_ROLES" || client.CodeOf(err) != connect.CodeUnavailable {
+			t.Errorf("65 s after the cut: reason %q, %v", reason, err)
+		}
+		reads("65 s after the cut")
+		w.net.HealAll()
+		w.until("commands are carried out again", func() bool { _, err := command(); return err == nil })
+		reads("healed")
+	})
+}
+
+// leadsSome says whether a node leads a shard of entities, as it sees it.
+func (w *world) leadsSome(i int) bool {
+	for _, s := range w.shards(i) {
+		if s.GetShardId() != 0 && w.place(s.GetLeader()) == i {
+			return true
+		}
+	}
+	return false
+}
+
+// reasonOf is the name that an error gives to programs.
+func reasonOf(err error) string {
+	if e, ok := errors.AsType[*client.Error](err); ok {
+		return e.Reason
+	}
+	return ""
+}
