@@ -113,5 +113,6 @@ func verify(t *testing.T, dirs []string) {
 		if faults, err := offline.Verify(context.Background(), dir, &out); err != nil || faults > 0 {
 			t.Errorf("%s: %d faults, %v\n%s", filepath.Base(dir), faults, err, out.String())
 		}
+		checkWarm(t, dir)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -16,7 +17,9 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/engine/compile"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
@@ -30,7 +33,7 @@ var modules = map[string][]byte{}
 
 var compiled struct {
 	once sync.Once
-	dir  string
+	dir  string // a data directory with nothing but the cache and its key
 	err  error
 }
 
@@ -50,8 +53,13 @@ func compileGuests(t *testing.T) (err error) {
 	ctx, limits := context.Background(), abi.DefaultLimits()
 	c := config.Default()
 	limits.MemoryBytes, limits.ModuleBytes = int(c.InstanceMemoryBytes), int(c.MaxModuleBytes)
+	key, err := datadir.OpenCacheKey(compiled.dir)
+	if err != nil {
+		return err
+	}
 	e, err := engine.New(ctx, engine.Options{
-		Limits: limits, MemoryBytes: int64(c.GuestMemoryBytes), CacheDir: compiled.dir, Logger: slog.New(slog.DiscardHandler),
+		Limits: limits, MemoryBytes: int64(c.GuestMemoryBytes), Logger: slog.New(slog.DiscardHandler),
+		CacheDir: filepath.Join(compiled.dir, datadir.CacheDir), CacheKey: key,
 	})
 	if err != nil {
 		return err
@@ -71,10 +79,22 @@ func compileGuests(t *testing.T) (err error) {
 	return nil
 }
 
-// warm makes a data directory whose cache is filled.
+// warm makes a data directory whose cache is filled, with the key of its seals.
 func warm(t *testing.T, dir string) {
 	t.Helper()
-	copyDir(t, compiled.dir, filepath.Join(dir, "cache"))
+	copyDir(t, compiled.dir, dir)
+}
+
+// checkWarm holds that a node compiled nothing, which is most of what it does
+// under the race detector: the seals of its cache are those that it began with.
+func checkWarm(t *testing.T, dir string) {
+	t.Helper()
+	seals := filepath.Join(datadir.CacheDir, compile.SealsName)
+	want, err := os.ReadFile(filepath.Join(compiled.dir, seals))
+	got, err2 := os.ReadFile(filepath.Join(dir, seals))
+	if err := errors.Join(err, err2); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s compiled what it had: %v", filepath.Base(dir), err)
+	}
 }
 
 // copyDir copies a directory that nobody writes. Files stay sparse: logs and
