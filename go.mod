@@ -25,6 +25,7 @@ require (
 	go.etcd.io/raft/v3 v3.7.0
 	golang.org/x/net v0.58.0
 	golang.org/x/sys v0.48.0
+	golang.org/x/term v0.45.0
 	golang.org/x/text v0.41.0
 	golang.org/x/time v0.16.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20250922171735-9219d122eba9

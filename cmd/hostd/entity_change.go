@@ -33,6 +33,9 @@ func newEntityDelete(std cli.Stdio) *cobra.Command {
 		return recorded{res.GetSequence(), name.ID}, err
 	}, func(w io.Writer, v recorded) { fmt.Fprintf(w, "deleted at sequence %d\n", v.Sequence) })
 	cli.AddNamed(c, &name, "deletion")
+	cli.AddConfirm(c, std, func(args []string) string {
+		return fmt.Sprintf("Delete the entity %s of type %s?", cli.Clean(args[1]), cli.Clean(args[0]))
+	})
 	return c
 }
 

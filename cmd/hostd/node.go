@@ -47,6 +47,9 @@ func newNodeLeave(std cli.Stdio) *cobra.Command {
 	})
 	c.Long = "Takes a node out of the cluster for good. Its replicas move to other nodes as far as there are any, and the cluster becomes smaller by it. " +
 		"To stop a node for a while, drain it."
+	cli.AddConfirm(c, std, func(args []string) string {
+		return fmt.Sprintf("Take node %s out of the cluster for good?", cli.Clean(args[0]))
+	})
 	return c
 }
 
@@ -96,5 +99,8 @@ func newNodeDown(std cli.Stdio) *cobra.Command {
 	})
 	c.Long = "Declares a node dead at once, instead of after the time that is configured as dead-after; its replicas are replaced where there are " +
 		"nodes for them. A node that comes back after this joins as a new one."
+	cli.AddConfirm(c, std, func(args []string) string {
+		return fmt.Sprintf("Declare node %s dead and replace its replicas?", cli.Clean(args[0]))
+	})
 	return c
 }

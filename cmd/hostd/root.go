@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/credential"
 	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
 	"github.com/hostd/hostd/cmd/hostd/internal/roles"
+	"github.com/hostd/hostd/host/config"
 )
 
 // run executes one command line and returns the exit code.
@@ -24,5 +27,15 @@ func newRoot(std cli.Stdio) *cobra.Command {
 		bench.NewCommand(std), newVerify(std), newRecover(std), newCompile(std))
 	root.Long = "hostd hosts entities: durable, event-sourced objects whose code is a WebAssembly module that you upload.\n\n" +
 		"Start with 'hostd demo', or 'hostd dev' and then 'hostd module push FILE.wasm'."
+	root.Version = versionText()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		known := slices.Clone(cli.Variables)
+		shown := config.Default()
+		for _, f := range shown.Fields() {
+			known = append(known, config.EnvName(f.Name))
+		}
+		return cli.CheckEnvironment(os.Environ(), known)
+	}
 	return root
 }

@@ -66,6 +66,10 @@ func TestExitCodes(t *testing.T) {
 		{"bench-spin", cli.ExitUsage, "unknown command"},
 		{"module", cli.ExitUsage, "hostd module needs a command"},
 		{"module frob", cli.ExitUsage, `hostd module has no command "frob"`},
+		{"module lst", cli.ExitUsage, "did you mean ls?"},
+		{"modul ls", cli.ExitUsage, "module"},
+		{"entity get a -o json", cli.ExitUsage, `{"error":{"code":"usage","message":"want 'hostd entity get TYPE ID`},
+		{"entity get counter a -o json --addr " + nowhere, cli.ExitFailed, `{"error":{"code":"unavailable","message":"no node answers at ` + nowhere},
 		{"module ls extra", cli.ExitUsage, "want 'hostd module ls"},
 		{"module ls --frob", cli.ExitUsage, "unknown flag: --frob"},
 		{"module ls -o xml", cli.ExitUsage, "must be table or json"},
@@ -95,6 +99,7 @@ func TestExitCodes(t *testing.T) {
 		{"verify " + text, cli.ExitFailed, "is not a directory"},
 		{"recover " + t.TempDir(), cli.ExitUsage, "--accept-loss"},
 		{"version", cli.ExitDone, ""},
+		{"--version", cli.ExitDone, ""},
 	} {
 		got := hostd(t, strings.Fields(tt.args)...)
 		if got.code != tt.code || !strings.Contains(got.err, tt.says) {
@@ -113,5 +118,12 @@ func TestAddressComesFromTheEnvironment(t *testing.T) {
 	}
 	if got := hostd(t, "module", "ls", "--addr", "127.0.0.1:2"); !strings.Contains(got.err, "127.0.0.1:2") {
 		t.Errorf("the flag does not win: %+v", got)
+	}
+}
+
+func TestUnknownVariablesAreRefused(t *testing.T) {
+	t.Setenv("HOSTD_DATADIR", "/nowhere")
+	if got := hostd(t, "version"); got.code != cli.ExitUsage || !strings.Contains(got.err, "did you mean HOSTD_DATA_DIR?") {
+		t.Errorf("got %+v", got)
 	}
 }

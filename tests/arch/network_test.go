@@ -31,11 +31,11 @@ var networkUsers = []string{"host", "sharding", "cmd"}
 // networkExcept are the files that may make connections by themselves all the
 // same, each with the reason.
 var networkExcept = map[string]string{
-	"host/network":                             "the place where listeners and dialers are made",
-	"cmd/hostd/internal/bench/child.go":        "the echo that figures are compared with is a process of its own, no node",
-	"cmd/hostd/internal/cli/remote.go":         "the command line asks whether a port of another process answers",
-	"cmd/hostd/internal/cli/tls.go":            "the command line calls other processes, as any client does",
-	"cmd/hostd/internal/devcluster/address.go": "the command line looks whether a port is free before it starts nodes on it",
+	"host/network":                                "the place where listeners and dialers are made",
+	"cmd/hostd/internal/bench/child.go":           "the echo that figures are compared with is a process of its own, no node",
+	"cmd/hostd/internal/cli/remote.go":            "the command line asks whether a port of another process answers",
+	"cmd/hostd/internal/cli/tls.go":               "the command line calls other processes, as any client does",
+	"cmd/hostd/internal/devcluster/hold_other.go": "the command line looks whether a port is free before it starts nodes on it",
 }
 
 // opened lists what a file opens by itself, as "net.Listen".

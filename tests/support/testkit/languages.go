@@ -30,8 +30,8 @@ var sources sync.Map
 // repository's root, as a Wasm module, compiled once a process as the READMEs
 // of the examples say. The test is skipped where the compiler is missing:
 // Debian has clang and lld, rustc and libstd-rust-dev-wasm32; asc comes from
-// npm, by `npm ci` in examples/wasm/counter-as or named by HOSTD_ASC. Callers
-// must not change the bytes.
+// npm, by `npm ci` in examples/wasm/counter-as or named by HOSTD_TEST_ASC.
+// Callers must not change the bytes.
 func BuildSource(t testing.TB, source string) []byte {
 	t.Helper()
 	entry, _ := sources.LoadOrStore(source, new(guest))
@@ -89,7 +89,7 @@ func compiler(root, source, out string) ([]string, error) {
 		return []string{rustc, "--edition", "2021", "--target", "wasm32-unknown-unknown", "-C", "opt-level=3", "-C", "panic=abort",
 			"-C", "lto=fat", "-C", "strip=symbols", "--crate-type", "cdylib", "-o", out, source}, err
 	case ".ts":
-		asc, err := installed(os.Getenv("HOSTD_ASC"), filepath.Join(root, "examples/wasm/counter-as/node_modules/.bin/asc"))
+		asc, err := installed(os.Getenv("HOSTD_TEST_ASC"), filepath.Join(root, "examples/wasm/counter-as/node_modules/.bin/asc"))
 		return []string{asc, source, "-O3", "--runtime", "incremental", "--noAssert", "--use", "abort=", "--exportStart", "_initialize", "-o", out}, err
 	}
 	return nil, fmt.Errorf("no compiler for %s", source)

@@ -136,6 +136,7 @@ func Talk(std Stdio, use, short string, least, most int, do func(ctx context.Con
 		return nil
 	})
 	r = AddRemote(c)
+	completeArgs(c, r)
 	return c
 }
 

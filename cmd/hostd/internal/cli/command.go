@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -66,7 +67,6 @@ func Run(ctx context.Context, root *cobra.Command, args []string, std Stdio) int
 	root.SetOut(std.Out)
 	root.SetErr(std.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err) })
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetArgs(args)
 	command, err := root.ExecuteContextC(ctx)
 	var usage *UsageError
@@ -76,18 +76,15 @@ func Run(ctx context.Context, root *cobra.Command, args []string, std Stdio) int
 	case err == nil:
 		return ExitDone
 	case errors.As(err, &usage) || !errors.As(err, &failed):
-		fmt.Fprintf(std.Err, "hostd: %s\nRun '%s --help' for usage.\n", errorText(err), command.CommandPath())
+		report(std, command, err, usageCode, fmt.Sprintf("Run '%s --help' for usage.", command.CommandPath()))
 		return ExitUsage
 	case errors.As(err, &exit):
 		return exit.Code
 	}
-	if ctx.Err() != nil && Canceled(err) {
-		fmt.Fprintln(std.Err, "hostd: interrupted")
+	if code := codeOf(err); ctx.Err() != nil && Canceled(err) {
+		report(std, command, errors.New("interrupted"), code, nextStep(err))
 	} else {
-		fmt.Fprintf(std.Err, "hostd: %s\n", errorText(err))
-	}
-	if next := nextStep(err); next != "" {
-		fmt.Fprintln(std.Err, next)
+		report(std, command, err, code, nextStep(err))
 	}
 	return ExitFailed
 }
@@ -96,13 +93,18 @@ func Run(ctx context.Context, root *cobra.Command, args []string, std Stdio) int
 func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return Usagef("%s has no command %q", c.CommandPath(), args[0])
+			near := ""
+			if names := c.SuggestionsFor(args[0]); len(names) > 0 {
+				near = fmt.Sprintf(": did you mean %s?", strings.Join(names, " or "))
+			}
+			return Usagef("%s has no command %q%s", c.CommandPath(), args[0], near)
 		}
 		if err := c.Help(); err != nil {
 			return err
 		}
 		return Usagef("%s needs a command", c.CommandPath())
 	}}
+	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(below...)
 	return c
 }

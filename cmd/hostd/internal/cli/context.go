@@ -86,39 +86,42 @@ func (c Contexts) Save() error {
 // environment, the current one does not. What a context says of who calls is
 // for its own nodes: where the address comes from elsewhere none is looked at.
 func addContext(c *cobra.Command, r *Remote) {
-	var name string
-	c.Flags().StringVar(&name, "context", "", "`name` of a context of 'hostd context ls'; the current one unless an address is given")
-	Before(c, func([]string) error {
-		named, addressed := name != "", c.Flags().Changed("addr")
-		switch {
-		case named && addressed:
-			return Usagef("--context and --addr both say where the nodes are: give one of them")
-		case !named && (addressed || os.Getenv("HOSTD_ADDR") != ""):
-			return nil
-		}
-		all, err := LoadContexts()
-		if err != nil {
-			return err
-		}
-		if !named {
-			name = all.Current
-		}
-		context, ok := all.Contexts[name]
-		switch {
-		case name == "":
-			return nil
-		case !ok:
-			return Usagef("there is no context %q: see 'hostd context ls'", name)
-		}
-		r.Addr = context.Addr
-		flags := c.Flags().Changed
-		if context.TokenFile != "" && !flags("token-file") && (named || r.TokenFile == "") {
-			r.TokenFile = context.TokenFile
-		}
-		files := TLSFiles{CACert: context.CACert, Cert: context.Cert, Key: context.Key}
-		if files != (TLSFiles{}) && !flags("cacert") && !flags("cert") && !flags("key") && (named || r.Files == (TLSFiles{})) {
-			r.Files = files
-		}
+	c.Flags().StringVar(&r.context, "context", "", "`name` of a context of 'hostd context ls'; the current one unless an address is given")
+	Before(c, func([]string) error { return r.useContext(c) })
+}
+
+// useContext takes from a context what the command line does not say.
+func (r *Remote) useContext(c *cobra.Command) error {
+	name := r.context
+	named, addressed := name != "", c.Flags().Changed("addr")
+	switch {
+	case named && addressed:
+		return Usagef("--context and --addr both say where the nodes are: give one of them")
+	case !named && (addressed || os.Getenv("HOSTD_ADDR") != ""):
 		return nil
-	})
+	}
+	all, err := LoadContexts()
+	if err != nil {
+		return err
+	}
+	if !named {
+		name = all.Current
+	}
+	context, ok := all.Contexts[name]
+	switch {
+	case name == "":
+		return nil
+	case !ok:
+		return Usagef("there is no context %q: see 'hostd context ls'", name)
+	}
+	r.Addr = context.Addr
+	flags := c.Flags().Changed
+	if context.TokenFile != "" && !flags("token-file") && (named || r.TokenFile == "") {
+		r.TokenFile = context.TokenFile
+	}
+	files := TLSFiles{CACert: context.CACert, Cert: context.Cert, Key: context.Key}
+	if files != (TLSFiles{}) && !flags("cacert") && !flags("cert") && !flags("key") && (named || r.Files == (TLSFiles{})) {
+		r.Files = files
+	}
+	return nil
 }

@@ -19,8 +19,12 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// defaultAddr is where a node listens unless it is told otherwise.
-const defaultAddr = "127.0.0.1:7070"
+// A node listens on port defaultPort of this machine unless it is told
+// otherwise.
+const (
+	defaultPort = "7070"
+	defaultAddr = "127.0.0.1:" + defaultPort
+)
 
 // Remote is the node that a client command talks to.
 type Remote struct {
@@ -32,9 +36,10 @@ type Remote struct {
 	// InsecureToken has the token sent without TLS, wherever to.
 	InsecureToken bool
 	// Err gets warnings; nil drops them.
-	Err   io.Writer
-	alive int         // place of the first address that answered
-	tls   *tls.Config // of Files, once Dial has read them
+	Err     io.Writer
+	context string      // that is named; empty is the current one, if any
+	alive   int         // place of the first address that answered
+	tls     *tls.Config // of Files, once Dial has read them
 }
 
 // AddRemote gives a command the flags --addr, --context and --timeout, and
@@ -72,10 +77,25 @@ func (r *Remote) addrs() []string {
 	var out []string
 	for _, a := range strings.Split(r.Addr, ",") {
 		if a = strings.TrimSpace(a); a != "" {
-			out = append(out, a)
+			out = append(out, withPort(a))
 		}
 	}
 	return append(out[r.alive:len(out):len(out)], out[:r.alive]...)
+}
+
+// withPort adds the port of nodes to an address that has none. One with a
+// scheme keeps the scheme's port.
+func withPort(addr string) string {
+	if strings.Contains(addr, "://") {
+		return addr
+	}
+	if _, _, err := net.SplitHostPort(addr); err == nil {
+		return addr
+	}
+	if host := strings.Trim(addr, "[]"); host == addr && strings.Count(addr, ":") != 1 || "["+host+"]" == addr {
+		return net.JoinHostPort(host, defaultPort)
+	}
+	return addr
 }
 
 // Dial makes a client after seeing that something listens: the client's own

@@ -1,7 +1,9 @@
 package devcluster
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 
@@ -11,50 +13,72 @@ import (
 // maxPortSteps bounds the search for free ports.
 const maxPortSteps = 1000
 
-// chooseAllAddrs returns where each of n nodes serves clients, and where it
-// serves other nodes: on the next free ports after those. A single node finds
-// the latter by itself.
-func chooseAllAddrs(listen string, n int) (clients, peers []string, err error) {
-	if n == 1 {
-		clients, err = chooseAddrs(listen, 1)
-		return clients, nil, err
+// chosen are addresses of nodes. Nobody else takes their ports by chance until
+// they are let go of.
+type chosen struct {
+	clients []string
+	peers   []string // of several nodes; a single one finds its own
+	holds   []io.Closer
+}
+
+// release lets the ports go.
+func (c *chosen) release() error {
+	var faults []error
+	for _, h := range c.holds {
+		faults = append(faults, h.Close())
 	}
-	all, err := chooseAddrs(listen, 2*n)
+	c.holds = nil
+	return errors.Join(faults...)
+}
+
+// choose returns where each of n nodes serves clients, and where it serves
+// other nodes: on the next free ports after those.
+func choose(listen string, n int) (*chosen, error) {
+	all := n
+	if n > 1 {
+		all = 2 * n
+	}
+	addrs, holds, err := chooseAddrs(listen, all)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return all[:n], all[n:], nil
+	return &chosen{clients: addrs[:n], peers: addrs[n:], holds: holds}, nil
 }
 
 // chooseAddrs returns n addresses: the one given and those
 // on the next free ports. Port 0 takes any free ones. A single node binds port
-// 0 itself; several must know each other's beforehand.
-func chooseAddrs(listen string, n int) ([]string, error) {
+// 0 itself; several must know each other's beforehand. The caller closes what
+// holds the ports when the nodes have ended: a node that is started again finds
+// its own still free.
+func chooseAddrs(listen string, n int) (out []string, holds []io.Closer, err error) {
 	host, text, err := net.SplitHostPort(listen)
 	if err != nil {
-		return nil, cli.Usagef("--listen is %q, must be HOST:PORT", listen)
+		return nil, nil, cli.Usagef("--listen is %q, must be HOST:PORT", listen)
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return nil, cli.Usagef("--listen is %q, its port must be a number up to 65535", listen)
+		return nil, nil, cli.Usagef("--listen is %q, its port must be a number up to 65535", listen)
 	}
 	if n == 1 {
-		return []string{listen}, nil
+		return []string{listen}, nil, nil
 	}
-	// Each is held until all are chosen, so that none is chosen twice.
-	var out []string
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, (&chosen{holds: holds}).release())
+			out, holds = nil, nil
+		}
+	}()
 	for steps := 0; len(out) < n; steps++ {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.FormatUint(port, 10)))
+		addr, h, err := holdPort(net.JoinHostPort(host, strconv.FormatUint(port, 10)), len(out) == 0)
 		if err != nil && (len(out) == 0 || port == 65535 || steps == maxPortSteps) {
-			return nil, cli.Hint(fmt.Errorf("no free port for the nodes: %w", err), "Choose another with --listen.")
+			return out, holds, cli.Hint(fmt.Errorf("no free port for the nodes: %w", err), "Choose another with --listen.")
 		}
 		if err == nil {
-			defer l.Close()
-			out = append(out, l.Addr().String())
+			out, holds = append(out, addr), append(holds, h)
 		}
 		if port != 0 {
 			port++
 		}
 	}
-	return out, nil
+	return out, holds, nil
 }

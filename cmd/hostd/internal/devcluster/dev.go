@@ -51,7 +51,7 @@ func NewDev(std cli.Stdio) *cobra.Command {
 		"What they stored is there again at the next start, unless --clean is given."
 	f := c.Flags()
 	f.IntVar(&o.nodes, "nodes", 1, "`number` of nodes")
-	f.StringVar(&o.data, "data", "hostd-data", "`directory` of the nodes' data, one below it for each node")
+	f.StringVar(&o.data, "data", "hostd-dev", "`directory` of the nodes' data, one below it for each node")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:7070", "`address` of the first node, the others take the next free ports")
 	f.BoolVar(&o.clean, "clean", false, "remove what earlier runs stored")
 	f.StringArrayVar(&o.modules, "module", nil, "`file` of a module to upload and activate; may be given again")
@@ -60,6 +60,12 @@ func NewDev(std cli.Stdio) *cobra.Command {
 	f.BoolVar(&o.tls, "tls", false, "have the nodes take calls over TLS only, with certificates that are made in the directory tls below --data")
 	f.StringVar(&o.auth, "auth", string(config.AuthNone), "whether callers must say who they are, `mode` none, or required when none is named: a token is made in the file token below --data, and commands use it by the context "+devContext)
 	f.Lookup("auth").NoOptDefVal = string(config.AuthRequired)
+	cli.AddConfirm(c, std, func([]string) string {
+		if dirs, err := nodeDirs(o.data); !o.clean || err != nil || len(dirs) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("Remove what earlier runs stored in %s?", o.data)
+	})
 	f.StringVar(&o.logLevel, "log-level", "warn", "least `level` of what the nodes log to the standard error")
 	return c
 }
@@ -196,14 +202,23 @@ func watch(ctx context.Context, std cli.Stdio, nodes []*Node) error {
 	return cli.Hint(errors.New("no node is left"), "Start again: what was acknowledged is on disk.")
 }
 
+// nodeDirs are the nodes' directories that dev made.
+func nodeDirs(data string) ([]string, error) {
+	dirs, err := filepath.Glob(filepath.Join(data, "n[0-9]*", "node.json"))
+	for i, marker := range dirs {
+		dirs[i] = filepath.Dir(marker)
+	}
+	return dirs, err
+}
+
 // cleanData removes the nodes' directories that dev made, and nothing else.
 func cleanData(data string) error {
-	dirs, err := filepath.Glob(filepath.Join(data, "n[0-9]*", "node.json"))
+	dirs, err := nodeDirs(data)
 	if err != nil {
 		return err
 	}
-	for _, marker := range dirs {
-		if err := os.RemoveAll(filepath.Dir(marker)); err != nil {
+	for _, dir := range dirs {
+		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("clean: %w", err)
 		}
 	}

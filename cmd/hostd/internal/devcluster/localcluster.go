@@ -38,16 +38,23 @@ type Cluster struct {
 	Token, TokenFile string
 	hashes           string      // the file that nodes know it by
 	starts           []nodeStart // how each was started
+	ports            *chosen     // where they listen
 }
 
 // Start starts nodes and returns once they are one cluster that serves:
 // every shard has all its replicas and a leader, and the leaders are spread.
 // Nodes that were there before come back with their data, wherever they listen.
 func Start(ctx context.Context, s Options) (_ *Cluster, err error) {
-	addrs, peers, err := chooseAllAddrs(s.Listen, s.Nodes)
+	ports, err := choose(s.Listen, s.Nodes)
 	if err != nil {
 		return nil, err
 	}
+	c := &Cluster{ports: ports}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Stop())
+		}
+	}()
 	founded, err := foundedNodes(s.Data)
 	if err != nil {
 		return nil, err
@@ -61,9 +68,8 @@ func Start(ctx context.Context, s Options) (_ *Cluster, err error) {
 		return nil, err
 	}
 	defer os.RemoveAll(scratch)
-	c := &Cluster{}
 	if s.TLS {
-		if err := c.certify(ctx, s.Data, addrs); err != nil {
+		if err := c.certify(ctx, s.Data, ports.clients); err != nil {
 			return nil, err
 		}
 	}
@@ -72,15 +78,10 @@ func Start(ctx context.Context, s Options) (_ *Cluster, err error) {
 			return nil, err
 		}
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.Stop())
-		}
-	}()
-	for i, addr := range addrs {
+	for i, addr := range ports.clients {
 		id := fmt.Sprintf("n%d", i+1)
 		start := nodeStart{nodeID: id, dataDir: filepath.Join(s.Data, id), listen: addr, stderr: s.Stderr,
-			flags: slices.Concat(clusterFlags(peers, i, founded == 0), c.tlsFlags(id), c.authFlags(), s.Flags), tls: c.tls}
+			flags: slices.Concat(clusterFlags(ports.peers, i, founded == 0), c.tlsFlags(id), c.authFlags(), s.Flags), tls: c.tls}
 		if s.Nodes > 1 {
 			start.stderr = &prefixWriter{prefix: id + " | ", w: s.Stderr}
 		}
@@ -205,7 +206,7 @@ func (c *Cluster) Stop() error {
 	for range c.Nodes {
 		err = errors.Join(err, <-ended)
 	}
-	return err
+	return errors.Join(err, c.ports.release())
 }
 
 // progressPeriod is how often a start that takes long tells how far it is.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,27 +32,84 @@ func TestChooseAddrs(t *testing.T) {
 		}
 	}
 	defer taken.Close()
-	got, err := chooseAddrs(fmt.Sprintf("127.0.0.1:%d", base), 3)
+	got, holds, err := chooseAddrs(fmt.Sprintf("127.0.0.1:%d", base), 3)
+	defer func() { (&chosen{holds: holds}).release() }()
 	if err != nil || len(got) != 3 || got[0] != fmt.Sprintf("127.0.0.1:%d", base) || slices.Contains(got, taken.Addr().String()) {
 		t.Errorf("got %v, %v; taken is %s", got, err, taken.Addr())
 	}
 	var hinted *cli.HintedError
-	if got, err := chooseAddrs(taken.Addr().String(), 2); !errors.As(err, &hinted) || !strings.Contains(hinted.Next, "--listen") {
+	if got, _, err := chooseAddrs(taken.Addr().String(), 2); !errors.As(err, &hinted) || !strings.Contains(hinted.Next, "--listen") {
 		t.Errorf("a first port that is taken: %v, %v", got, err)
 	}
-	free, err := chooseAddrs("127.0.0.1:0", 5)
+	free, anyPorts, err := chooseAddrs("127.0.0.1:0", 5)
+	defer func() { (&chosen{holds: anyPorts}).release() }()
 	slices.Sort(free)
 	if err != nil || len(slices.Compact(free)) != 5 || slices.Contains(free, "127.0.0.1:0") {
 		t.Errorf("any ports: %v, %v", free, err)
 	}
-	if one, err := chooseAddrs("127.0.0.1:0", 1); err != nil || one[0] != "127.0.0.1:0" {
+	if one, _, err := chooseAddrs("127.0.0.1:0", 1); err != nil || one[0] != "127.0.0.1:0" {
 		t.Errorf("one node: %v, %v", one, err)
 	}
 	for _, bad := range []string{"127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536"} {
 		var usage *cli.UsageError
-		if got, err := chooseAddrs(bad, 2); !errors.As(err, &usage) {
+		if got, _, err := chooseAddrs(bad, 2); !errors.As(err, &usage) {
 			t.Errorf("%s: %v, %v", bad, got, err)
 		}
+	}
+}
+
+// Ports that were chosen stay those of the nodes: nobody else takes them for
+// any or for the next one, and a node listens on its own again and again.
+func TestChosenPortsAreHeld(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("ports are held on Linux only")
+	}
+	first, err := choose("127.0.0.1:0", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.release()
+	second, err := choose(first.clients[0], 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.release()
+	for _, addr := range slices.Concat(second.clients, second.peers)[1:] { // the first was asked for
+		if slices.Contains(slices.Concat(first.clients, first.peers), addr) {
+			t.Errorf("%s is chosen again", addr)
+		}
+	}
+	for range 3 {
+		l, err := net.Listen("tcp", first.clients[0])
+		if err != nil {
+			t.Fatalf("its node does not get it: %v", err)
+		}
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer.Close() // and the system remembers it for a while
+		conn.Close()
+		l.Close()
+	}
+	if err := errors.Join(first.release(), second.release()); err != nil {
+		t.Error(err)
+	}
+	again, err := choose(first.clients[0], 1)
+	if err != nil || again.clients[0] != first.clients[0] {
+		t.Errorf("let go of: %v, %v", again, err)
+	}
+	again.release()
+	again, err = choose(first.clients[0], 3)
+	if err != nil || again.clients[0] != first.clients[0] {
+		t.Errorf("let go of: %v, %v", again, err)
+	}
+	if err == nil {
+		again.release()
 	}
 }
 

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/spf13/cobra"
+)
+
+// terminal opens a terminal and the end at which somebody types.
+func terminal(t *testing.T) (screen, keys *os.File) {
+	t.Helper()
+	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("needs terminals: %v", err)
+	}
+	t.Cleanup(func() { keys.Close() })
+	var number, unlocked int32
+	for request, value := range map[uintptr]*int32{syscall.TIOCGPTN: &number, syscall.TIOCSPTLCK: &unlocked} {
+		if _, _, no := syscall.Syscall(syscall.SYS_IOCTL, keys.Fd(), request, uintptr(unsafe.Pointer(value))); no != 0 {
+			t.Skipf("needs terminals: %v", no)
+		}
+	}
+	screen, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("needs terminals: %v", err)
+	}
+	t.Cleanup(func() { screen.Close() })
+	return screen, keys
+}
+
+// On a terminal somebody is asked, elsewhere nobody is.
+func TestConfirm(t *testing.T) {
+	for _, tt := range []struct {
+		typed    string
+		terminal bool
+		args     string
+		done     bool
+	}{
+		{"y\n", true, "x", true},
+		{"Yes\n", true, "x", true},
+		{"n\n", true, "x", false},
+		{"\n", true, "x", false},
+		{"yess\n", true, "x", false},
+		{"", true, "x --yes", true},
+		{"", true, "nothing", true},
+		{"n\n", false, "x", true},
+	} {
+		var out, talk bytes.Buffer
+		std := Stdio{In: strings.NewReader(tt.typed), Out: &out, Err: &talk}
+		if tt.terminal {
+			screen, keys := terminal(t)
+			if _, err := keys.WriteString(tt.typed); err != nil {
+				t.Fatal(err)
+			}
+			std.In, std.Err = screen, screen
+		}
+		done := false
+		c := Leaf("rm NAME", "", 1, 1, func(context.Context, *cobra.Command, []string) error {
+			done = true
+			return nil
+		})
+		AddConfirm(c, std, func(args []string) string {
+			if args[0] == "nothing" {
+				return ""
+			}
+			return "Take " + args[0] + " away?"
+		})
+		code := Run(t.Context(), Group("hostd", "", c), append([]string{"rm"}, strings.Fields(tt.args)...), std)
+		if done != tt.done || done != (code == ExitDone) {
+			t.Errorf("%+v: done %v, exit code %d", tt, done, code)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/hostd/hostd/abi/schema"
+)
+
+// Variables are the environment variables of the commands that call nodes.
+var Variables = []string{"HOSTD_ADDR", "HOSTD_TOKEN_FILE", "HOSTD_CACERT", "HOSTD_CERT", "HOSTD_KEY"}
+
+const (
+	variablePrefix = "HOSTD_"
+	testVariables  = "HOSTD_TEST_" // are read by tests
+)
+
+// serviceVariable is one that Kubernetes gives to the pods beside a service
+// whose name begins with hostd: HOSTD_SERVICE_HOST, HOSTD_PORT_7070_TCP_ADDR
+// and the like, as Kubernetes documents under "Discovering services".
+var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_.*)?)$`)
+
+// CheckEnvironment refuses a variable of ours that no command reads, as it is
+// probably misspelt. environ has lines NAME=VALUE, known the names that are
+// read.
+func CheckEnvironment(environ, known []string) error {
+	var unknown []string
+	for _, line := range environ {
+		name, _, _ := strings.Cut(line, "=")
+		if strings.HasPrefix(name, variablePrefix) && !strings.HasPrefix(name, testVariables) &&
+			!slices.Contains(known, name) && !serviceVariable.MatchString(name) {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	name := slices.Min(unknown)
+	if near, ok := schema.Nearest(name, slices.Values(known)); ok {
+		return Usagef("no command reads the environment variable %s: did you mean %s?", name, near)
+	}
+	return Usagef("no command reads the environment variable %s: take it away", name)
+}

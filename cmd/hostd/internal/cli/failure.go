@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/api/client"
+)
+
+// usageCode is the code of a fault of the command line, beside those of RPC.
+const usageCode = "usage"
+
+// failure is how a command failed, as JSON.
+type failure struct {
+	Code    string `json:"code"`             // of RPC, or usageCode
+	Reason  string `json:"reason,omitempty"` // names it for programs
+	Message string `json:"message"`
+	Next    string `json:"next,omitempty"` // what can be done
+	// Rejection is the code of a module's refusal.
+	Rejection string `json:"rejection,omitempty"`
+	// ActualSequence is where the entity is that was expected elsewhere.
+	ActualSequence *uint64 `json:"actualSequence,omitempty"`
+}
+
+// codeOf is the code of a failure: unavailable where no node was reached.
+func codeOf(err error) string {
+	var network *net.OpError
+	if code := client.CodeOf(err); code != connect.CodeUnknown || !errors.As(err, &network) {
+		return code.String()
+	}
+	return connect.CodeUnavailable.String()
+}
+
+// report says on standard error why a command failed and what can be done: for
+// people or, with -o json, as JSON on one line.
+func report(std Stdio, c *cobra.Command, err error, code, next string) {
+	if f := c.Flags().Lookup("output"); f == nil || f.Value.String() != "json" {
+		fmt.Fprintf(std.Err, "hostd: %s\n", errorText(err))
+		if next != "" {
+			fmt.Fprintln(std.Err, next)
+		}
+		return
+	}
+	v := failure{Code: code, Message: err.Error(), Next: next}
+	var failed *client.Error
+	var rejected *client.RejectedError
+	var mismatch *client.SequenceMismatchError
+	switch {
+	case errors.As(err, &failed):
+		v.Reason = failed.Reason
+	case errors.As(err, &rejected):
+		v.Rejection = rejected.Code
+	case errors.As(err, &mismatch):
+		v.ActualSequence = &mismatch.Actual
+	}
+	_ = WriteJSON(std.Err, map[string]failure{"error": v}, "") // nobody is left to tell
+}
