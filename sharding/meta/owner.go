@@ -70,6 +70,16 @@ func (t *transition) keep(b Binding) {
 	t.store(prefixBinding+b.EntityType, b)
 }
 
+// ownedBy is the first entity type that belongs to a subject; empty: none.
+func (v *View) ownedBy(subject string) (first string) {
+	for entityType, b := range v.bindings {
+		if b.Owner == subject && (first == "" || entityType < first) {
+			first = entityType
+		}
+	}
+	return first
+}
+
 func checkOwner(subject string) error {
 	if subject == "" {
 		return nil

@@ -29,9 +29,10 @@ const keptExpired = time.Hour
 // PutToken makes the command that keeps a token and gives its bearer roles, at
 // once, from sharding.LevelTokens on. Its revision is passed over. The same
 // command again is accepted. ErrConflict is a name or a hash that is kept
-// already, a subject that has roles already, a role that does not exist, and a
-// token that expires where nobody else would be admin. Tokens that had expired
-// an hour before it was made go, with the roles of their bearers.
+// already, a subject that has roles already or owns an entity type, a role that
+// is none, and a token that expires where nobody else would be admin. Tokens
+// that had expired an hour before it was made go, with the roles of their
+// bearers.
 func PutToken(t access.Token, roles ...string) []byte {
 	return encode(command{Op: opPutToken, accessCommand: accessCommand{TokenPut: &tokenPut{Token: t, Roles: roles}}})
 }
@@ -94,6 +95,9 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 		return Result{}, fmt.Errorf("%w: there is a token %s already: remove it first, or give the new one another name", ErrConflict, token.Name)
 	case has:
 		return Result{}, fmt.Errorf("%w: %s has roles already, so that it is somebody else's, such as of a token file: give the token another name, or remove that binding first", ErrConflict, b.Subject)
+	}
+	if owned := t.view.ownedBy(b.Subject); owned != "" {
+		return Result{}, fmt.Errorf("%w: %s owns the entity type %.64q, from an earlier token of that name or another one: give its types to others first, or to nobody, with hostd type owner, or give the token another name", ErrConflict, b.Subject, owned)
 	}
 	expired := t.view.expired(token.Made)
 	for _, other := range t.view.tokens {

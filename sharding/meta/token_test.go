@@ -77,6 +77,47 @@ func TestTokensAreKeptWithTheRolesOfTheirBearers(t *testing.T) {
 	}
 }
 
+// TestTokensInheritNoTypes: a token that is gone leaves its types, and no later
+// one of its name has them: neither where the first was removed, nor where it
+// has expired.
+func TestTokensInheritNoTypes(t *testing.T) {
+	s := level2(t, meta.PutModule(module(1, "b", "a")), meta.Bind("a", digest(1), 1), meta.Bind("b", digest(1), 1))
+	heir := func(made int64) []byte {
+		later := token("ci", made, 0)
+		later.Hash = access.HashToken("later")
+		return meta.PutToken(later, "viewer")
+	}
+	run(t, s, meta.PutToken(token("ci", 1, 0), "deployer"))
+	for _, entityType := range []string{"a", "b"} {
+		run(t, s, meta.PutTypeOwner(entityType, meta.Ownership{Is: "token:ci"}))
+	}
+	// The same command again, of a client that has heard no answer.
+	if r := run(t, s, meta.PutToken(token("ci", 2, 0), "deployer")); r.Changed {
+		t.Errorf("put again: %+v", r)
+	}
+	run(t, s, meta.DeleteToken("ci"))
+	if ownerOf(t, s, "a") != "token:ci" {
+		t.Errorf("the type is %q's", ownerOf(t, s, "a"))
+	}
+	refused(t, s, meta.ErrConflict, heir(3))
+	run(t, s, meta.PutTypeOwner("a", meta.Ownership{Was: "token:ci", Is: "group:team"}))
+	refused(t, s, meta.ErrConflict, heir(4))
+	run(t, s, meta.PutToken(token("cd", 5, 0), "viewer"))
+	run(t, s, meta.PutTypeOwner("b", meta.Ownership{Was: "token:ci"}))
+	run(t, s, heir(6))
+	if _, kept := s.View().Token("ci"); !kept || ownerOf(t, s, "a") != "group:team" || ownerOf(t, s, "b") != "" {
+		t.Errorf("kept %v; the types are %q's and %q's", kept, ownerOf(t, s, "a"), ownerOf(t, s, "b"))
+	}
+
+	run(t, s, meta.PutToken(token("brief", 10, 20), "deployer"))
+	run(t, s, meta.PutTypeOwner("b", meta.Ownership{Is: "token:brief"}))
+	run(t, s, meta.PutToken(token("sweeps", 20+2*3600, 0), "viewer"))
+	if _, kept := s.View().Token("brief"); kept {
+		t.Fatal("a token that expired two hours ago is kept")
+	}
+	refused(t, s, meta.ErrConflict, meta.PutToken(token("brief", 20+3*3600, 0), "viewer"))
+}
+
 // TestSomebodyStaysAdminForGood: who expires is no admin that others could
 // count on.
 func TestSomebodyStaysAdminForGood(t *testing.T) {
