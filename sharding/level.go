@@ -85,6 +85,9 @@ const (
 	LevelRecordPrincipal = Level2
 	// LevelOwners: bindings of entity types have owners.
 	LevelOwners = Level2
+	// LevelChanges: bindings of entity types keep their last changes, and who made
+	// them.
+	LevelChanges = Level2
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

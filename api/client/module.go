@@ -127,6 +127,15 @@ func (c *Client) Rollback(ctx context.Context, entityType string) (*modulev1.Rol
 		})
 }
 
+// ModuleHistory tells what has served an entity type, newest first.
+func ModuleHistory(ctx context.Context, c *Client, entityType string) ([]*modulev1.BindingChange, error) {
+	res, err := call(ctx, c, c.opts.Timeout, &modulev1.HistoryRequest{EntityType: entityType},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.HistoryRequest]) (*connect.Response[modulev1.HistoryResponse], error) {
+			return n.modules.History(ctx, r)
+		})
+	return res.GetChanges(), err
+}
+
 // Modules lists the stored modules, newest first.
 func (c *Client) Modules(ctx context.Context) ([]*modulev1.Module, error) {
 	res, err := call(ctx, c, c.opts.Timeout, &modulev1.ListRequest{},

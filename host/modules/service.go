@@ -297,7 +297,7 @@ func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, e
 	if err := s.keeps(ctx, b, m, t.Stored); err != nil {
 		return rpc.Rollback{}, err
 	}
-	now.Revision, err = s.rebind(ctx, now.Digest, as(meta.RollbackOf(entityType, revision, time.Now().UnixNano())))
+	now.Revision, err = s.rebind(ctx, now.Digest, as(by(view, t.By, meta.RollbackOf(entityType, revision, time.Now().UnixNano()))))
 	return now, refused(err)
 }
 

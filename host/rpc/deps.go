@@ -224,6 +224,9 @@ type Modules interface {
 	// serves, and where that module does not fit what is stored; one that was
 	// taken back already is no error.
 	Rollback(ctx context.Context, t TakeBack) (Rollback, error)
+	// Changes returns the last changes of what serves a type, oldest first, by all
+	// that was decided before. It fails with request.ErrUnknownType.
+	Changes(ctx context.Context, entityType string) ([]BindingChange, error)
 	// Owner is the subject that a type belongs to, empty for nobody, by all that
 	// was decided before. It fails with request.ErrUnknownType where nothing
 	// serves the type.
@@ -245,6 +248,7 @@ type Activation struct {
 	EntityType string
 	Digest     journal.Digest
 	Limits     *Limits // nil: as they are
+	By         string  // who has it done, KIND:NAME
 	ForcedBy   string  // who has it done although the module does not fit, or empty
 	// Stored is asked where the module keeps states in another way than the one
 	// that serves; nil: that is not looked at.
@@ -256,6 +260,7 @@ type Activation struct {
 type TakeBack struct {
 	EntityType string
 	Revision   uint64 // that is taken back; 0: the one that serves
+	By         string // as of an Activation
 	Stored     Stored // as of an Activation
 	Allow      Allow
 }
@@ -271,6 +276,17 @@ type Upload struct {
 type Rollback struct {
 	Digest   journal.Digest // of the module that serves
 	Revision uint64         // it serves under
+}
+
+// BindingChange is one change of what serves an entity type.
+type BindingChange struct {
+	Revision uint64
+	At       time.Time
+	Kind     string // "activate", "limits" or "rollback"
+	Digest   journal.Digest
+	By       string // empty where that is not known
+	Forced   bool
+	TookBack uint64
 }
 
 // Module describes a stored module.

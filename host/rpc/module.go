@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -108,7 +109,7 @@ func (s *moduleService) upload(ctx context.Context, u Upload, activate, force bo
 		remarks = append(remarks, fitted[i].remarks...)
 	}
 	for i, t := range m.EntityTypes {
-		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, ForcedBy: fitted[i].forcedBy, Stored: s.stored(t), Allow: s.owners.allow()}); err != nil {
+		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, By: authorize.Caller(ctx), ForcedBy: fitted[i].forcedBy, Stored: s.stored(t), Allow: s.owners.allow()}); err != nil {
 			return m, nil, fmt.Errorf("activate %s: %w", t, err)
 		}
 	}
@@ -219,7 +220,7 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	revision, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), ForcedBy: fitted.forcedBy, Stored: s.stored(t), Allow: s.owners.allow()})
+	revision, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), By: authorize.Caller(ctx), ForcedBy: fitted.forcedBy, Stored: s.stored(t), Allow: s.owners.allow()})
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
@@ -232,11 +233,27 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 		return nil, status.Public(s.log, err)
 	}
 	t := r.Msg.GetEntityType()
-	now, err := s.modules.Rollback(ctx, TakeBack{EntityType: t, Revision: r.Msg.GetRevision(), Stored: s.stored(t), Allow: s.owners.allow()})
+	now, err := s.modules.Rollback(ctx, TakeBack{EntityType: t, Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.stored(t), Allow: s.owners.allow()})
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&modulev1.RollbackResponse{Digest: now.Digest.String(), Revision: now.Revision}), nil
+}
+
+// History tells what has served an entity type, newest first.
+func (s *moduleService) History(ctx context.Context, r *connect.Request[modulev1.HistoryRequest]) (*connect.Response[modulev1.HistoryResponse], error) {
+	changes, err := s.modules.Changes(ctx, r.Msg.GetEntityType())
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	out := &modulev1.HistoryResponse{}
+	for _, c := range slices.Backward(changes) {
+		out.Changes = append(out.Changes, &modulev1.BindingChange{
+			Revision: c.Revision, At: timestamppb.New(c.At), Digest: c.Digest.String(), By: c.By, Forced: c.Forced, TookBack: c.TookBack,
+			Kind: modulev1.BindingChange_Kind(modulev1.BindingChange_Kind_value["KIND_"+strings.ToUpper(c.Kind)]),
+		})
+	}
+	return connect.NewResponse(out), nil
 }
 
 // SetOwner gives an entity type another owner.

@@ -109,6 +109,9 @@ func (t *transition) bind(c command) (Result, error) {
 	if err := checkText("forcedBy", forcedBy, MaxForcedByBytes); err != nil {
 		return Result{}, err
 	}
+	if err := t.checkBy(c.By); err != nil {
+		return Result{}, err
+	}
 	m, known := t.view.modules[digest]
 	if !known {
 		return Result{}, fmt.Errorf("%w: %s", ErrUnknownModule, digest)
@@ -118,6 +121,7 @@ func (t *transition) bind(c command) (Result, error) {
 		return Result{}, fmt.Errorf("%w: the module does not serve %.64q", ErrUnknownType, entityType)
 	}
 	b, bound := t.view.bindings[entityType]
+	kind, forced := ChangeActivate, forcedBy != ""
 	rule := m.ShardKeys[entityType]
 	if bound && rule != b.ShardKey {
 		return Result{}, fmt.Errorf("%w: the entities of type %s are placed by %s, the module says %s", ErrShardKey, entityType, b.ShardKey, rule)
@@ -144,7 +148,7 @@ func (t *transition) bind(c command) (Result, error) {
 	case over != nil && over.Revision != b.Revision:
 		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, over.Revision)
 	case bound && b.Digest == digest:
-		forcedBy = cmp.Or(forcedBy, b.ForcedBy) // other limits
+		kind, forcedBy = ChangeLimits, cmp.Or(forcedBy, b.ForcedBy)
 	case bound:
 		b.History = append(slices.Clone(b.History), b.Bound)
 		if over := len(b.History) - MaxBindingHistory; over > 0 {
@@ -153,12 +157,15 @@ func (t *transition) bind(c command) (Result, error) {
 	case len(t.view.bindings) >= MaxBindings:
 		return Result{}, fmt.Errorf("%w: the cluster has %d entity types already", ErrInvalid, MaxBindings)
 	}
-	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy}), nil
+	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy}, BindingChange{Kind: kind, By: c.By, Forced: forced}), nil
 }
 
 // rollback takes the revision back, or the one that serves if it is 0.
 func (t *transition) rollback(c command) (Result, error) {
 	entityType, revision := c.EntityType, c.Revision
+	if err := t.checkBy(c.By); err != nil {
+		return Result{}, err
+	}
 	b, bound := t.view.bindings[entityType]
 	if err := t.own(&b, c.Owner); bound && err != nil {
 		return Result{}, err
@@ -181,13 +188,18 @@ func (t *transition) rollback(c command) (Result, error) {
 	previous := b.History[last]
 	previous.At, previous.TookBack = c.At, revision
 	b.History = slices.Clone(b.History[:last])
-	return t.rebind(b, previous), nil
+	return t.rebind(b, previous, BindingChange{Kind: ChangeRollback, By: c.By}), nil
 }
 
-// rebind makes to what serves b's entity type, under the next revision.
-func (t *transition) rebind(b Binding, to Bound) Result {
+// rebind makes to what serves b's entity type, under the next revision; why
+// says how that came about.
+func (t *transition) rebind(b Binding, to Bound, why BindingChange) Result {
 	t.view.counters.Revision++
 	to.Revision = t.view.counters.Revision
+	if t.view.Level() >= sharding.LevelChanges {
+		before := t.view.bindings[b.EntityType]
+		b.Changes = before.changed(to, why)
+	}
 	b.Bound = to
 	put(&t.view.bindings, b.EntityType, b)
 	t.store(prefixBinding+b.EntityType, b)

@@ -74,6 +74,7 @@ type command struct {
 	Recover    *recoverSet `json:"recover,omitempty"`
 
 	Owner *Ownership `json:"owner,omitempty"` // from level 2 on
+	By    string     `json:"by,omitempty"`    // likewise
 	accessCommand
 }
 

@@ -221,7 +221,7 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.BindOver("account", digest(0xac), 12, 2, nil),
 		meta.BindOver("account", digest(0xac), 13, 3, &meta.Limits{}),
 		meta.BindOver("account", digest(0xac), 14, 3, nil),
-		meta.BindForced("account", digest(0xab), 15, 4, nil, "token:ci"),
+		meta.By(meta.BindForced("account", digest(0xab), 15, 4, nil, "token:ci"), "token:ci"),
 		meta.ChangePolicy(meta.Policy{}, meta.Policy{Replication: 3, MinMembers: 1}),
 		meta.ChangePolicy(meta.Policy{Replication: 1, MinMembers: 1}, meta.Policy{Replication: 5, MinMembers: 1}),
 		meta.SetStatus("n2", 4, meta.StatusUp),

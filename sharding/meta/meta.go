@@ -31,6 +31,7 @@ const (
 	maxUploaderBytes     = 512
 	MaxBindings          = 4096
 	MaxBindingHistory    = 32
+	MaxBindingChanges    = 32
 	MaxForcedByBytes     = 512
 	MaxSettings          = 1024
 	MaxSettingKeyBytes   = 128
@@ -182,4 +183,7 @@ type Binding struct {
 	// Owner is the subject that says which module serves the type, beside admins;
 	// empty: nobody yet. From sharding.LevelOwners on.
 	Owner string `json:"owner,omitempty"`
+	// Changes are those that led to the binding, the last MaxBindingChanges of
+	// them; from sharding.LevelChanges on, see Log. Not modified.
+	Changes []BindingChange `json:"changes,omitempty"`
 }

@@ -74,6 +74,7 @@ var table = map[string]rule{
 	"/hostd.module.v1.ModuleService/Download":     forClients,
 	"/hostd.module.v1.ModuleService/Activate":     forClients,
 	"/hostd.module.v1.ModuleService/Rollback":     forClients,
+	"/hostd.module.v1.ModuleService/History":      forClients,
 	"/hostd.module.v1.ModuleService/SetOwner":     forClients,
 	"/hostd.module.v1.ModuleService/Remove":       forClients,
 	"/hostd.module.v1.ModuleService/Verify":       forClients,

@@ -100,6 +100,7 @@ var about = map[string]target{
 	modulev1connect.ModuleServiceGetProcedure:          {of: ofType},
 	modulev1connect.ModuleServiceActivateProcedure:     {of: ofType},
 	modulev1connect.ModuleServiceRollbackProcedure:     {of: ofType},
+	modulev1connect.ModuleServiceHistoryProcedure:      {of: ofType},
 	modulev1connect.ModuleServiceSetOwnerProcedure:     {of: ofType},
 	modulev1connect.ModuleServiceVerifyProcedure:       {of: ofTypeAndItsEntities},
 	modulev1connect.ModuleServiceFitProcedure:          {of: ofTypeAndItsEntities},

@@ -1,6 +1,9 @@
 package api
 
 import (
+	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +67,37 @@ func TestRollback(t *testing.T) {
 	replies("one")
 	if out, code := s.node.Run("module", "rollback", "shop", "--addr", s.node.API()); code == 0 || !strings.Contains(out, "no other module has served shop") {
 		t.Errorf("a rollback from the first ends with %d: %s", code, out)
+	}
+	text, code := s.node.Run("module", "history", "shop", "-o", "json", "--addr", s.node.API())
+	var history struct {
+		EntityType string
+		Changes    []struct {
+			Kind, Digest, By   string
+			Revision, TookBack uint64
+			Forced             bool
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &history); err != nil || code != 0 {
+		t.Fatalf("the history ends with %d: %v: %s", code, err, text)
+	}
+	var kinds []string
+	for i, c := range history.Changes {
+		kinds = append(kinds, c.Kind)
+		if c.By != "anonymous" || c.Forced || c.Revision == 0 || i > 0 && c.Revision >= history.Changes[i-1].Revision {
+			t.Errorf("change %d: %+v", i, c)
+		}
+	}
+	if want := []string{"rollback", "rollback", "activate", "activate", "activate"}; history.EntityType != "shop" || !slices.Equal(kinds, want) {
+		t.Fatalf("%s has been changed by %v", history.EntityType, kinds)
+	}
+	if c := history.Changes; c[1].TookBack != three || c[1].Digest != c[3].Digest || c[0].TookBack != c[1].Revision || c[0].Digest != c[4].Digest {
+		t.Errorf("the changes are %+v", c)
+	}
+	if out, code := s.node.Run("module", "history", "shop", "--addr", s.node.API()); code != 0 || strings.Count(out, "anonymous") != 5 || !strings.Contains(out, fmt.Sprint("rollback of ", three)) {
+		t.Errorf("the history as a table ends with %d: %s", code, out)
+	}
+	if out, code := s.node.Run("module", "history", "nothing", "--addr", s.node.API()); code == 0 || !strings.Contains(out, "not_found") {
+		t.Errorf("the history of no type ends with %d: %s", code, out)
 	}
 	s.upload(t, release("four"))
 	refused(three)

@@ -216,6 +216,11 @@ func (w roleModules) Owner(_ context.Context, entityType string) (string, error)
 	return w.owners[entityType], nil
 }
 
+func (w roleModules) Changes(ctx context.Context, entityType string) ([]rpc.BindingChange, error) {
+	_, err := w.Owner(ctx, entityType)
+	return []rpc.BindingChange{{Revision: 7, Kind: "activate"}}, err
+}
+
 // Remove removes a module that serves nothing.
 func (w roleModules) Remove(ctx context.Context, digest journal.Digest, allow func(context.Context, []string) error) error {
 	w.mu.Lock()

@@ -30,6 +30,63 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// What was changed.
+type BindingChange_Kind int32
+
+const (
+	// Not known.
+	BindingChange_KIND_UNSPECIFIED BindingChange_Kind = 0
+	// Another module was activated.
+	BindingChange_KIND_ACTIVATE BindingChange_Kind = 1
+	// The type got other limits; the module stayed.
+	BindingChange_KIND_LIMITS BindingChange_Kind = 2
+	// The module before was put back.
+	BindingChange_KIND_ROLLBACK BindingChange_Kind = 3
+)
+
+// Enum value maps for BindingChange_Kind.
+var (
+	BindingChange_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_ACTIVATE",
+		2: "KIND_LIMITS",
+		3: "KIND_ROLLBACK",
+	}
+	BindingChange_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_ACTIVATE":    1,
+		"KIND_LIMITS":      2,
+		"KIND_ROLLBACK":    3,
+	}
+)
+
+func (x BindingChange_Kind) Enum() *BindingChange_Kind {
+	p := new(BindingChange_Kind)
+	*p = x
+	return p
+}
+
+func (x BindingChange_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BindingChange_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_hostd_module_v1_module_proto_enumTypes[0].Descriptor()
+}
+
+func (BindingChange_Kind) Type() protoreflect.EnumType {
+	return &file_hostd_module_v1_module_proto_enumTypes[0]
+}
+
+func (x BindingChange_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BindingChange_Kind.Descriptor instead.
+func (BindingChange_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22, 0}
+}
+
 // Module describes a stored module.
 type Module struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1367,6 +1424,200 @@ func (x *RollbackResponse) GetRevision() uint64 {
 	return 0
 }
 
+// HistoryRequest names an entity type.
+type HistoryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entity type: 1 to 64 bytes of [a-z0-9-].
+	EntityType    string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryRequest) Reset() {
+	*x = HistoryRequest{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryRequest) ProtoMessage() {}
+
+func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
+func (*HistoryRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *HistoryRequest) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+// HistoryResponse lists changes.
+type HistoryResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The last changes, newest first: at most 32. Of those before level 2 of the
+	// cluster it has the activations that no rollback has taken back.
+	Changes       []*BindingChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryResponse) Reset() {
+	*x = HistoryResponse{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryResponse) ProtoMessage() {}
+
+func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
+func (*HistoryResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *HistoryResponse) GetChanges() []*BindingChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// BindingChange is one change of what serves an entity type, or under which
+// limits.
+type BindingChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the change.
+	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// When it was made, by the clock of the node that was asked.
+	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// What was changed.
+	Kind BindingChange_Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=hostd.module.v1.BindingChange_Kind" json:"kind,omitempty"`
+	// SHA-256 of the module that serves since then, lower-case hex.
+	Digest string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Who made it: KIND:NAME of the caller; empty where that is not known.
+	By string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
+	// It was made although the module did not fit what was stored.
+	Forced bool `protobuf:"varint,6,opt,name=forced,proto3" json:"forced,omitempty"`
+	// The revision that a rollback took back; 0 for others.
+	TookBack      uint64 `protobuf:"varint,7,opt,name=took_back,json=tookBack,proto3" json:"took_back,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BindingChange) Reset() {
+	*x = BindingChange{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BindingChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BindingChange) ProtoMessage() {}
+
+func (x *BindingChange) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BindingChange.ProtoReflect.Descriptor instead.
+func (*BindingChange) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *BindingChange) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *BindingChange) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *BindingChange) GetKind() BindingChange_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return BindingChange_KIND_UNSPECIFIED
+}
+
+func (x *BindingChange) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *BindingChange) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *BindingChange) GetForced() bool {
+	if x != nil {
+		return x.Forced
+	}
+	return false
+}
+
+func (x *BindingChange) GetTookBack() uint64 {
+	if x != nil {
+		return x.TookBack
+	}
+	return 0
+}
+
 // SetOwnerRequest names a type and a subject.
 type SetOwnerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1380,7 +1631,7 @@ type SetOwnerRequest struct {
 
 func (x *SetOwnerRequest) Reset() {
 	*x = SetOwnerRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1643,7 @@ func (x *SetOwnerRequest) String() string {
 func (*SetOwnerRequest) ProtoMessage() {}
 
 func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1656,7 @@ func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerRequest.ProtoReflect.Descriptor instead.
 func (*SetOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetOwnerRequest) GetEntityType() string {
@@ -1431,7 +1682,7 @@ type SetOwnerResponse struct {
 
 func (x *SetOwnerResponse) Reset() {
 	*x = SetOwnerResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1694,7 @@ func (x *SetOwnerResponse) String() string {
 func (*SetOwnerResponse) ProtoMessage() {}
 
 func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1707,7 @@ func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerResponse.ProtoReflect.Descriptor instead.
 func (*SetOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24}
 }
 
 // VerifyRequest selects histories to replay.
@@ -1481,7 +1732,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1744,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1757,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *VerifyRequest) GetDigest() string {
@@ -1593,7 +1844,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1856,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1869,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *VerifyResponse) GetEntities() uint64 {
@@ -1677,7 +1928,7 @@ type FitRequest struct {
 
 func (x *FitRequest) Reset() {
 	*x = FitRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1940,7 @@ func (x *FitRequest) String() string {
 func (*FitRequest) ProtoMessage() {}
 
 func (x *FitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1953,7 @@ func (x *FitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitRequest.ProtoReflect.Descriptor instead.
 func (*FitRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FitRequest) GetDigest() string {
@@ -1768,7 +2019,7 @@ type FitResponse struct {
 
 func (x *FitResponse) Reset() {
 	*x = FitResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +2031,7 @@ func (x *FitResponse) String() string {
 func (*FitResponse) ProtoMessage() {}
 
 func (x *FitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +2044,7 @@ func (x *FitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse.ProtoReflect.Descriptor instead.
 func (*FitResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FitResponse) GetMissing() []*FitResponse_MissingEvents {
@@ -1848,7 +2099,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +2111,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +2124,7 @@ func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_Difference.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_Difference) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26, 0}
 }
 
 func (x *VerifyResponse_Difference) GetEntityId() string {
@@ -1917,7 +2168,7 @@ type FitResponse_MissingEvents struct {
 
 func (x *FitResponse_MissingEvents) Reset() {
 	*x = FitResponse_MissingEvents{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2180,7 @@ func (x *FitResponse_MissingEvents) String() string {
 func (*FitResponse_MissingEvents) ProtoMessage() {}
 
 func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2193,7 @@ func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_MissingEvents.ProtoReflect.Descriptor instead.
 func (*FitResponse_MissingEvents) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28, 0}
 }
 
 func (x *FitResponse_MissingEvents) GetEventType() string {
@@ -1976,7 +2227,7 @@ type FitResponse_Fault struct {
 
 func (x *FitResponse_Fault) Reset() {
 	*x = FitResponse_Fault{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2239,7 @@ func (x *FitResponse_Fault) String() string {
 func (*FitResponse_Fault) ProtoMessage() {}
 
 func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2252,7 @@ func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_Fault.ProtoReflect.Descriptor instead.
 func (*FitResponse_Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25, 1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28, 1}
 }
 
 func (x *FitResponse_Fault) GetEntityId() string {
@@ -2129,7 +2380,25 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"F\n" +
 	"\x10RollbackResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"k\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"J\n" +
+	"\x0eHistoryRequest\x128\n" +
+	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
+	"entityType\"K\n" +
+	"\x0fHistoryResponse\x128\n" +
+	"\achanges\x18\x01 \x03(\v2\x1e.hostd.module.v1.BindingChangeR\achanges\"\xc2\x02\n" +
+	"\rBindingChange\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x127\n" +
+	"\x04kind\x18\x03 \x01(\x0e2#.hostd.module.v1.BindingChange.KindR\x04kind\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\x12\x16\n" +
+	"\x06forced\x18\x06 \x01(\bR\x06forced\x12\x1b\n" +
+	"\ttook_back\x18\a \x01(\x04R\btookBack\"S\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rKIND_ACTIVATE\x10\x01\x12\x0f\n" +
+	"\vKIND_LIMITS\x10\x02\x12\x11\n" +
+	"\rKIND_ROLLBACK\x10\x03\"k\n" +
 	"\x0fSetOwnerRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1e\n" +
@@ -2179,7 +2448,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
 	"event_type\x18\x03 \x01(\tR\teventType\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage2\xaf\a\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage2\x86\b\n" +
 	"\rModuleService\x12O\n" +
 	"\x06Upload\x12\x1e.hostd.module.v1.UploadRequest\x1a\x1f.hostd.module.v1.UploadResponse\"\x04\xf0\xe4\x19\x05\x12c\n" +
 	"\fUploadStream\x12$.hostd.module.v1.UploadStreamRequest\x1a%.hostd.module.v1.UploadStreamResponse\"\x04\xf0\xe4\x19\x05(\x01\x12L\n" +
@@ -2188,6 +2457,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bDownload\x12 .hostd.module.v1.DownloadRequest\x1a!.hostd.module.v1.DownloadResponse\"\a\xf0\xe4\x19\x06\x90\x02\x01\x12U\n" +
 	"\bActivate\x12 .hostd.module.v1.ActivateRequest\x1a!.hostd.module.v1.ActivateResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
 	"\bRollback\x12 .hostd.module.v1.RollbackRequest\x1a!.hostd.module.v1.RollbackResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
+	"\aHistory\x12\x1f.hostd.module.v1.HistoryRequest\x1a .hostd.module.v1.HistoryResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12U\n" +
 	"\bSetOwner\x12 .hostd.module.v1.SetOwnerRequest\x1a!.hostd.module.v1.SetOwnerResponse\"\x04\xf0\xe4\x19\x05\x12O\n" +
 	"\x06Remove\x12\x1e.hostd.module.v1.RemoveRequest\x1a\x1f.hostd.module.v1.RemoveResponse\"\x04\xf0\xe4\x19\x05\x12T\n" +
 	"\x06Verify\x12\x1e.hostd.module.v1.VerifyRequest\x1a\x1f.hostd.module.v1.VerifyResponse\"\a\xf0\xe4\x19\x05\x90\x02\x010\x01\x12I\n" +
@@ -2205,80 +2475,90 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 	return file_hostd_module_v1_module_proto_rawDescData
 }
 
-var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_hostd_module_v1_module_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_hostd_module_v1_module_proto_goTypes = []any{
-	(*Module)(nil),                    // 0: hostd.module.v1.Module
-	(*Binding)(nil),                   // 1: hostd.module.v1.Binding
-	(*TypePatterns)(nil),              // 2: hostd.module.v1.TypePatterns
-	(*Limits)(nil),                    // 3: hostd.module.v1.Limits
-	(*UploadRequest)(nil),             // 4: hostd.module.v1.UploadRequest
-	(*UploadResponse)(nil),            // 5: hostd.module.v1.UploadResponse
-	(*UploadStreamRequest)(nil),       // 6: hostd.module.v1.UploadStreamRequest
-	(*UploadStreamResponse)(nil),      // 7: hostd.module.v1.UploadStreamResponse
-	(*ListRequest)(nil),               // 8: hostd.module.v1.ListRequest
-	(*ListResponse)(nil),              // 9: hostd.module.v1.ListResponse
-	(*GetRequest)(nil),                // 10: hostd.module.v1.GetRequest
-	(*GetResponse)(nil),               // 11: hostd.module.v1.GetResponse
-	(*DownloadRequest)(nil),           // 12: hostd.module.v1.DownloadRequest
-	(*DownloadResponse)(nil),          // 13: hostd.module.v1.DownloadResponse
-	(*ActivateRequest)(nil),           // 14: hostd.module.v1.ActivateRequest
-	(*ActivateResponse)(nil),          // 15: hostd.module.v1.ActivateResponse
-	(*RemoveRequest)(nil),             // 16: hostd.module.v1.RemoveRequest
-	(*RemoveResponse)(nil),            // 17: hostd.module.v1.RemoveResponse
-	(*RollbackRequest)(nil),           // 18: hostd.module.v1.RollbackRequest
-	(*RollbackResponse)(nil),          // 19: hostd.module.v1.RollbackResponse
-	(*SetOwnerRequest)(nil),           // 20: hostd.module.v1.SetOwnerRequest
-	(*SetOwnerResponse)(nil),          // 21: hostd.module.v1.SetOwnerResponse
-	(*VerifyRequest)(nil),             // 22: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),            // 23: hostd.module.v1.VerifyResponse
-	(*FitRequest)(nil),                // 24: hostd.module.v1.FitRequest
-	(*FitResponse)(nil),               // 25: hostd.module.v1.FitResponse
-	(*VerifyResponse_Difference)(nil), // 26: hostd.module.v1.VerifyResponse.Difference
-	(*FitResponse_MissingEvents)(nil), // 27: hostd.module.v1.FitResponse.MissingEvents
-	(*FitResponse_Fault)(nil),         // 28: hostd.module.v1.FitResponse.Fault
-	(*timestamppb.Timestamp)(nil),     // 29: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),           // 30: google.protobuf.Struct
+	(BindingChange_Kind)(0),           // 0: hostd.module.v1.BindingChange.Kind
+	(*Module)(nil),                    // 1: hostd.module.v1.Module
+	(*Binding)(nil),                   // 2: hostd.module.v1.Binding
+	(*TypePatterns)(nil),              // 3: hostd.module.v1.TypePatterns
+	(*Limits)(nil),                    // 4: hostd.module.v1.Limits
+	(*UploadRequest)(nil),             // 5: hostd.module.v1.UploadRequest
+	(*UploadResponse)(nil),            // 6: hostd.module.v1.UploadResponse
+	(*UploadStreamRequest)(nil),       // 7: hostd.module.v1.UploadStreamRequest
+	(*UploadStreamResponse)(nil),      // 8: hostd.module.v1.UploadStreamResponse
+	(*ListRequest)(nil),               // 9: hostd.module.v1.ListRequest
+	(*ListResponse)(nil),              // 10: hostd.module.v1.ListResponse
+	(*GetRequest)(nil),                // 11: hostd.module.v1.GetRequest
+	(*GetResponse)(nil),               // 12: hostd.module.v1.GetResponse
+	(*DownloadRequest)(nil),           // 13: hostd.module.v1.DownloadRequest
+	(*DownloadResponse)(nil),          // 14: hostd.module.v1.DownloadResponse
+	(*ActivateRequest)(nil),           // 15: hostd.module.v1.ActivateRequest
+	(*ActivateResponse)(nil),          // 16: hostd.module.v1.ActivateResponse
+	(*RemoveRequest)(nil),             // 17: hostd.module.v1.RemoveRequest
+	(*RemoveResponse)(nil),            // 18: hostd.module.v1.RemoveResponse
+	(*RollbackRequest)(nil),           // 19: hostd.module.v1.RollbackRequest
+	(*RollbackResponse)(nil),          // 20: hostd.module.v1.RollbackResponse
+	(*HistoryRequest)(nil),            // 21: hostd.module.v1.HistoryRequest
+	(*HistoryResponse)(nil),           // 22: hostd.module.v1.HistoryResponse
+	(*BindingChange)(nil),             // 23: hostd.module.v1.BindingChange
+	(*SetOwnerRequest)(nil),           // 24: hostd.module.v1.SetOwnerRequest
+	(*SetOwnerResponse)(nil),          // 25: hostd.module.v1.SetOwnerResponse
+	(*VerifyRequest)(nil),             // 26: hostd.module.v1.VerifyRequest
+	(*VerifyResponse)(nil),            // 27: hostd.module.v1.VerifyResponse
+	(*FitRequest)(nil),                // 28: hostd.module.v1.FitRequest
+	(*FitResponse)(nil),               // 29: hostd.module.v1.FitResponse
+	(*VerifyResponse_Difference)(nil), // 30: hostd.module.v1.VerifyResponse.Difference
+	(*FitResponse_MissingEvents)(nil), // 31: hostd.module.v1.FitResponse.MissingEvents
+	(*FitResponse_Fault)(nil),         // 32: hostd.module.v1.FitResponse.Fault
+	(*timestamppb.Timestamp)(nil),     // 33: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),           // 34: google.protobuf.Struct
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
-	29, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
-	1,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
-	3,  // 2: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
-	2,  // 3: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
-	2,  // 4: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
-	0,  // 5: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
-	0,  // 6: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	30, // 7: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
-	3,  // 8: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
-	26, // 9: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	27, // 10: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
-	28, // 11: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
-	4,  // 12: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	6,  // 13: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	8,  // 14: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	10, // 15: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	12, // 16: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	14, // 17: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	18, // 18: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	20, // 19: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	16, // 20: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	22, // 21: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	24, // 22: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
-	5,  // 23: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	7,  // 24: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	9,  // 25: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	11, // 26: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	13, // 27: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	15, // 28: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	19, // 29: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	21, // 30: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	17, // 31: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	23, // 32: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	25, // 33: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
-	23, // [23:34] is the sub-list for method output_type
-	12, // [12:23] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	33, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
+	2,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
+	4,  // 2: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
+	3,  // 3: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
+	3,  // 4: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
+	1,  // 5: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
+	1,  // 6: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
+	34, // 7: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	4,  // 8: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
+	23, // 9: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
+	33, // 10: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
+	0,  // 11: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
+	30, // 12: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	31, // 13: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
+	32, // 14: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
+	5,  // 15: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	7,  // 16: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	9,  // 17: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	11, // 18: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	13, // 19: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	15, // 20: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	19, // 21: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	21, // 22: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
+	24, // 23: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	17, // 24: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	26, // 25: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	28, // 26: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	6,  // 27: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	8,  // 28: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	10, // 29: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	12, // 30: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	14, // 31: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	16, // 32: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	20, // 33: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	22, // 34: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
+	25, // 35: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	18, // 36: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	27, // 37: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	29, // 38: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	27, // [27:39] is the sub-list for method output_type
+	15, // [15:27] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }
@@ -2290,7 +2570,7 @@ func file_hostd_module_v1_module_proto_init() {
 		(*GetRequest_Digest)(nil),
 		(*GetRequest_EntityType)(nil),
 	}
-	file_hostd_module_v1_module_proto_msgTypes[22].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[25].OneofWrappers = []any{
 		(*VerifyRequest_Sample)(nil),
 		(*VerifyRequest_All)(nil),
 	}
@@ -2299,13 +2579,14 @@ func file_hostd_module_v1_module_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_module_v1_module_proto_rawDesc), len(file_hostd_module_v1_module_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   29,
+			NumEnums:      1,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_hostd_module_v1_module_proto_goTypes,
 		DependencyIndexes: file_hostd_module_v1_module_proto_depIdxs,
+		EnumInfos:         file_hostd_module_v1_module_proto_enumTypes,
 		MessageInfos:      file_hostd_module_v1_module_proto_msgTypes,
 	}.Build()
 	File_hostd_module_v1_module_proto = out.File

@@ -52,6 +52,8 @@ const (
 	ModuleServiceActivateProcedure = "/hostd.module.v1.ModuleService/Activate"
 	// ModuleServiceRollbackProcedure is the fully-qualified name of the ModuleService's Rollback RPC.
 	ModuleServiceRollbackProcedure = "/hostd.module.v1.ModuleService/Rollback"
+	// ModuleServiceHistoryProcedure is the fully-qualified name of the ModuleService's History RPC.
+	ModuleServiceHistoryProcedure = "/hostd.module.v1.ModuleService/History"
 	// ModuleServiceSetOwnerProcedure is the fully-qualified name of the ModuleService's SetOwner RPC.
 	ModuleServiceSetOwnerProcedure = "/hostd.module.v1.ModuleService/SetOwner"
 	// ModuleServiceRemoveProcedure is the fully-qualified name of the ModuleService's Remove RPC.
@@ -86,6 +88,9 @@ type ModuleServiceClient interface {
 	// Rollback activates the module that served the type before. Taking the same
 	// revision back again changes nothing more.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
+	// History tells what has served a type: the last changes of its binding, and
+	// who made them.
+	History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error)
 	// SetOwner gives an entity type another owner: the subject that says which
 	// module serves it, beside those who may admin it. A type that has one is
 	// changed by nobody else: permission_denied, reason NOT_OWNER.
@@ -161,6 +166,13 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(moduleServiceMethods.ByName("Rollback")),
 			connect.WithClientOptions(opts...),
 		),
+		history: connect.NewClient[v1.HistoryRequest, v1.HistoryResponse](
+			httpClient,
+			baseURL+ModuleServiceHistoryProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("History")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		setOwner: connect.NewClient[v1.SetOwnerRequest, v1.SetOwnerResponse](
 			httpClient,
 			baseURL+ModuleServiceSetOwnerProcedure,
@@ -199,6 +211,7 @@ type moduleServiceClient struct {
 	download     *connect.Client[v1.DownloadRequest, v1.DownloadResponse]
 	activate     *connect.Client[v1.ActivateRequest, v1.ActivateResponse]
 	rollback     *connect.Client[v1.RollbackRequest, v1.RollbackResponse]
+	history      *connect.Client[v1.HistoryRequest, v1.HistoryResponse]
 	setOwner     *connect.Client[v1.SetOwnerRequest, v1.SetOwnerResponse]
 	remove       *connect.Client[v1.RemoveRequest, v1.RemoveResponse]
 	verify       *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
@@ -238,6 +251,11 @@ func (c *moduleServiceClient) Activate(ctx context.Context, req *connect.Request
 // Rollback calls hostd.module.v1.ModuleService.Rollback.
 func (c *moduleServiceClient) Rollback(ctx context.Context, req *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error) {
 	return c.rollback.CallUnary(ctx, req)
+}
+
+// History calls hostd.module.v1.ModuleService.History.
+func (c *moduleServiceClient) History(ctx context.Context, req *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error) {
+	return c.history.CallUnary(ctx, req)
 }
 
 // SetOwner calls hostd.module.v1.ModuleService.SetOwner.
@@ -284,6 +302,9 @@ type ModuleServiceHandler interface {
 	// Rollback activates the module that served the type before. Taking the same
 	// revision back again changes nothing more.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
+	// History tells what has served a type: the last changes of its binding, and
+	// who made them.
+	History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error)
 	// SetOwner gives an entity type another owner: the subject that says which
 	// module serves it, beside those who may admin it. A type that has one is
 	// changed by nobody else: permission_denied, reason NOT_OWNER.
@@ -355,6 +376,13 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(moduleServiceMethods.ByName("Rollback")),
 		connect.WithHandlerOptions(opts...),
 	)
+	moduleServiceHistoryHandler := connect.NewUnaryHandler(
+		ModuleServiceHistoryProcedure,
+		svc.History,
+		connect.WithSchema(moduleServiceMethods.ByName("History")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	moduleServiceSetOwnerHandler := connect.NewUnaryHandler(
 		ModuleServiceSetOwnerProcedure,
 		svc.SetOwner,
@@ -397,6 +425,8 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 			moduleServiceActivateHandler.ServeHTTP(w, r)
 		case ModuleServiceRollbackProcedure:
 			moduleServiceRollbackHandler.ServeHTTP(w, r)
+		case ModuleServiceHistoryProcedure:
+			moduleServiceHistoryHandler.ServeHTTP(w, r)
 		case ModuleServiceSetOwnerProcedure:
 			moduleServiceSetOwnerHandler.ServeHTTP(w, r)
 		case ModuleServiceRemoveProcedure:
@@ -440,6 +470,10 @@ func (UnimplementedModuleServiceHandler) Activate(context.Context, *connect.Requ
 
 func (UnimplementedModuleServiceHandler) Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Rollback is not implemented"))
+}
+
+func (UnimplementedModuleServiceHandler) History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.History is not implemented"))
 }
 
 func (UnimplementedModuleServiceHandler) SetOwner(context.Context, *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error) {

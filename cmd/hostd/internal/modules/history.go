@@ -1,0 +1,51 @@
+package modules
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// bindingHistory is what has served a type, as it is printed.
+type bindingHistory struct {
+	EntityType string        `json:"entityType"`
+	Changes    []*cli.Object `json:"changes"`
+	changes    []*modulev1.BindingChange
+}
+
+// NewHistory makes the command that tells what has served an entity type.
+func NewHistory(std cli.Stdio) *cobra.Command {
+	return cli.Ask(std, "history TYPE", "List what has served an entity type and who changed it, newest first", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (bindingHistory, error) {
+		changes, err := client.ModuleHistory(ctx, s.Client, args[0])
+		v := bindingHistory{EntityType: args[0], Changes: []*cli.Object{}, changes: changes}
+		for _, c := range changes {
+			v.Changes = append(v.Changes, cli.View(c).Set("kind", kindOf(c)))
+		}
+		return v, err
+	}, func(w io.Writer, v bindingHistory) {
+		cli.Table(w, "REVISION\tCHANGED\tKIND\tDIGEST\tBY\tFORCED", func(row func(...any)) {
+			for _, c := range v.changes {
+				kind := kindOf(c)
+				if c.GetTookBack() > 0 {
+					kind += fmt.Sprintf(" of %d", c.GetTookBack())
+				}
+				row(c.GetRevision(), c.GetAt().AsTime().UTC().Format(time.DateTime), kind, c.GetDigest()[:min(12, len(c.GetDigest()))],
+					cmp.Or(cli.Clean(c.GetBy()), "-"), map[bool]string{true: "yes", false: ""}[c.GetForced()])
+			}
+		})
+	})
+}
+
+// kindOf is a change's kind in a word.
+func kindOf(c *modulev1.BindingChange) string {
+	return strings.ToLower(strings.TrimPrefix(c.GetKind().String(), "KIND_"))
+}

@@ -1,0 +1,38 @@
+package modules
+
+import (
+	"context"
+	"time"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Changes implements rpc.Modules.
+func (s *Service) Changes(ctx context.Context, entityType string) (out []rpc.BindingChange, err error) {
+	if err := s.metadata.CatchUp(ctx); err != nil {
+		return nil, err
+	}
+	b, bound := s.metadata.View().Binding(entityType)
+	if !bound {
+		return nil, request.ErrUnknownType
+	}
+	for _, c := range b.Log() {
+		out = append(out, rpc.BindingChange{
+			Revision: c.Revision, At: time.Unix(0, c.At), Kind: string(c.Kind), Digest: journal.Digest(c.Digest),
+			By: c.By, Forced: c.Forced, TookBack: c.TookBack,
+		})
+	}
+	return out, nil
+}
+
+// by has a command keep who has it done, where the cluster keeps that.
+func by(view *meta.View, who string, command []byte) []byte {
+	if who == "" || view.Level() < sharding.LevelChanges {
+		return command
+	}
+	return meta.By(command, who)
+}
