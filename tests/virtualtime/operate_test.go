@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -198,13 +196,7 @@ func TestDiskIsLost(t *testing.T) {
 		w.acknowledged(50)
 		w.start(victim)
 		others := w.others(victim)
-		out := map[uint32]bool{} // shards whose old replica of the victim votes no more
-		w.until("its replicas vote", func() bool {
-			for _, s := range w.shards(others[0]) {
-				out[s.GetShardId()] = out[s.GetShardId()] || len(s.GetVoters()) < 3
-			}
-			return !slices.Contains(slices.Collect(maps.Values(out)), false) && w.voted(others[0], 3)
-		})
+		w.until("its new replicas vote", func() bool { return w.allVoted(3) })
 		w.kill(others[0]) // now the new replicas count
 		w.within(2*failOver, "two of three lead every shard", func() bool { return w.led(victim) })
 		w.acknowledged(50)
@@ -226,7 +218,7 @@ func TestLeaderIsBackAtOnceWithoutItsDisk(t *testing.T) {
 			for _, i := range w.others(victim) {
 				w.until("every shard is led", func() bool { return w.led(i) })
 			}
-			w.until("its replicas are there", func() bool { return w.nodes[victim].Ready() })
+			w.until("its replicas are there", func() bool { return w.nodes[victim].Ready() && w.allVoted(3) })
 			time.Sleep(10 * time.Second)
 		}
 		w.push()

@@ -95,13 +95,13 @@ func (n nemesis) fault() (name string, mend func()) {
 		return "froze a node", victim.Thaw
 	case 5:
 		victim := n.any()
-		n.until("every shard has its voters", func() bool { return n.voted(victim, 3) })
+		n.until("every shard has its voters", func() bool { return n.allVoted(3) })
 		n.kill(victim)
 		n.forget(victim)
 		return fmt.Sprintf("n%d lost its disk", victim), func() {
 			n.start(victim)
 			n.net.HealAll()
-			n.until("every shard has its voters again", func() bool { return n.voted(victim, 3) })
+			n.until("every shard has its voters again", func() bool { return n.allVoted(3) })
 		}
 	default:
 		return n.lesser()

@@ -78,7 +78,10 @@ func (w *world) led(seenBy int) bool {
 // voted reports whether, as a node sees it, every shard has as many voters,
 // that of metadata included, and none of them among those that are gone.
 func (w *world) voted(seenBy, voters int, gone ...int) bool {
-	shards := w.shards(seenBy)
+	return w.haveVoted(w.shards(seenBy), voters, gone...)
+}
+
+func (w *world) haveVoted(shards []*clusterv1.Shard, voters int, gone ...int) bool {
 	for _, s := range shards {
 		if len(s.GetVoters()) != voters {
 			return false
@@ -90,6 +93,22 @@ func (w *world) voted(seenBy, voters int, gone ...int) bool {
 		}
 	}
 	return len(shards) > int(w.opts.shards)
+}
+
+// allVoted reports whether every node that runs knows of as many voters of
+// every shard, from the same metadata: then a node can be lost. A replica goes
+// by the voters before until it hears that a change is committed. Where the
+// leader alone knows and is lost, the others may need one that is gone.
+func (w *world) allVoted(voters int) bool {
+	var metadata uint64
+	for i := range w.nodes {
+		shards := w.shards(i)
+		if !w.haveVoted(shards, voters) || metadata > 0 && shards[0].GetAppliedIndex() != metadata {
+			return false
+		}
+		metadata = shards[0].GetAppliedIndex()
+	}
+	return true
 }
 
 // others are the nodes that run, without one.

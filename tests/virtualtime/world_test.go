@@ -233,7 +233,7 @@ func (w *world) found() {
 	w.t.Helper()
 	w.start(w.all()...)
 	w.settled()
-	w.until("every shard has its voters", func() bool { return w.voted(1, min(3, w.opts.nodes)) })
+	w.until("every shard has its voters", func() bool { return w.allVoted(min(3, w.opts.nodes)) })
 }
 
 // all are the nodes of the cluster as it was planned.
