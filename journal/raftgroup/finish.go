@@ -146,8 +146,8 @@ func (c *Core) changeMembers(g *group, e *pb.Entry) {
 	if note := change.GetContext(); len(note) > 0 {
 		c.opts.Logger.Warn("the members of a shard were changed by hand", "shard_id", uint32(g.shard), "index", e.GetIndex(), "note", string(note[:min(len(note), wire.MaxNote)]))
 	}
-	g.conf = wire.Membership{Index: e.GetIndex(), State: g.node.ApplyConfChange(change)}
-	g.confUnwritten = true
+	g.conf, g.confUnwritten = wire.Membership{Index: e.GetIndex(), State: g.node.ApplyConfChange(change)}, true
+	c.mail.flush(g) // who does not hear of it goes by the members before
 	g.routes.Keep(g.member)
 	c.settle(g)
 	c.reckon(g)

@@ -2,9 +2,11 @@ package raftgroup
 
 import (
 	"fmt"
-	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"slices"
 	"testing"
+
+	"github.com/hostd/hostd/journal/raftgroup/wire"
+	"github.com/hostd/hostd/sharding"
 )
 
 // TestCommitsOfABusyGroupTravelWithEntries: one message to each follower and
@@ -79,4 +81,31 @@ func TestParkedMessagesEndWithTheirTerm(t *testing.T) {
 	}
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	d.write(1, "after", 0, 1, 2)
+}
+
+// TestChangesOfMembersAreToldAtOnce: members of a busy group hear that a change
+// of them is committed before its leader can be lost: without it they go by
+// the members before, of whom too few may be left.
+func TestChangesOfMembersAreToldAtOnce(t *testing.T) {
+	d := newDrill(t, 3, 1)
+	d.until("a leader", 60, func() bool { return d.led(1) })
+	n := d.lead(1, 0)
+	d.beat()
+	core, term := n.driver.Core(), n.sink.leader(1).Term
+	for i := range 5 {
+		if err := core.Propose(1, term, 1, []byte(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+		d.settle()
+	}
+	if err := core.ChangeMembers(1, term, Change{Remove: []sharding.ReplicaID{d.replica(1, 2)}}); err != nil {
+		t.Fatal(err)
+	}
+	d.settle()
+	for _, m := range d.nodes[:2] {
+		s, err := m.driver.Core().Status(1)
+		if want := []sharding.ReplicaID{d.replica(1, 0), d.replica(1, 1)}; err != nil || !slices.Equal(s.Voters, want) {
+			t.Errorf("node %d goes by the voters %v, want %v, %v", m.i, s.Voters, want, err)
+		}
+	}
 }
