@@ -19,6 +19,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/plainhttp"
 	"github.com/hostd/hostd/host/rpc/quota"
 	"github.com/hostd/hostd/sharding"
 )
@@ -221,7 +222,8 @@ func NewServer(deps Deps, opts Options) *Server {
 			return opts.Auth.Wrap(next, admission.ClientOf)
 		}
 	}
-	served := admission.Origins(gate.Wrap(fresh.Wrap(public)), opts.Hosts)
+	calls := plainhttp.Wrap(gate.Wrap(fresh.Wrap(public)), plainhttp.Options{Encoding: encodings{deps.Types}.Encoding, MaxBytes: opts.MaxMessageBytes})
+	served := admission.Origins(calls, opts.Hosts)
 	if opts.Certificates != nil {
 		served = opts.Certificates.Wrap(served)
 	}

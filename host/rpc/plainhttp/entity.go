@@ -1,0 +1,241 @@
+package plainhttp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/rpc/codec"
+)
+
+const (
+	protoType = "application/proto"
+	jsonType  = "application/json"
+	bytesType = "application/octet-stream"
+)
+
+// command makes a Send of a request.
+func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
+	req := &entityv1.SendRequest{EntityType: t.entityType, EntityId: t.id, Command: t.name}
+	_, err := parameters(r)
+	if err == nil {
+		err = plainBody(r)
+	}
+	if err == nil {
+		req.ExpectedSequence, err = expected(r)
+	}
+	if err == nil {
+		req.CommandId, err = idempotencyKey(r)
+	}
+	if err == nil {
+		req.FirstAttemptAgeMs, err = firstAttempt(r)
+	}
+	if err != nil {
+		refusal(w, err)
+		return
+	}
+	var res entityv1.SendResponse
+	if !h.unary(w, r, entityv1connect.EntityServiceSendProcedure, &res, func() (proto.Message, error) {
+		data, err := h.payload(r)
+		// Answers mirror the request: the reply comes as bytes too.
+		req.Payload = &entityv1.SendRequest_Data{Data: data}
+		return req, err
+	}) {
+		return
+	}
+	header := w.Header()
+	header.Set("ETag", tag(res.GetSequence()))
+	header.Set("Hostd-Event-Count", strconv.FormatUint(uint64(res.GetEventCount()), 10))
+	header.Set("Hostd-Fuel", strconv.FormatUint(res.GetFuel(), 10))
+	header.Set("Hostd-Node-Id", res.GetNodeId())
+	if res.GetDuplicate() {
+		header.Set("Hostd-Duplicate", "true")
+	}
+	h.reply(w, r, t.entityType, res.GetData())
+}
+
+// query makes a Query of a request. A small payload may be a parameter, a large
+// one is the body of a POST.
+func (h *Handler) query(w http.ResponseWriter, r *http.Request, t target) {
+	req := &entityv1.QueryRequest{EntityType: t.entityType, EntityId: t.id, Query: t.name}
+	given, err := parameters(r, "payload", "consistency")
+	if err == nil {
+		err = plainBody(r)
+	}
+	if err == nil {
+		switch c := given.Get("consistency"); strings.ToLower(c) {
+		case "", "linearizable":
+		case "stale":
+			req.Consistency = entityv1.Consistency_STALE
+		default:
+			err = fmt.Errorf("consistency is %q, must be linearizable or stale", c)
+		}
+	}
+	if err == nil && given.Has("payload") && r.Method == http.MethodPost {
+		err = errors.New("the payload of a POST is its body")
+	}
+	if err != nil {
+		refusal(w, err)
+		return
+	}
+	var res entityv1.QueryResponse
+	if !h.unary(w, r, entityv1connect.EntityServiceQueryProcedure, &res, func() (proto.Message, error) {
+		data, err := []byte(given.Get("payload")), error(nil)
+		if r.Method == http.MethodPost {
+			data, err = h.payload(r)
+		}
+		req.Payload = &entityv1.QueryRequest_Data{Data: data}
+		return req, err
+	}) {
+		return
+	}
+	w.Header().Set("ETag", tag(res.GetSequence()))
+	w.Header().Set("Hostd-Fuel", strconv.FormatUint(res.GetFuel(), 10))
+	h.reply(w, r, t.entityType, res.GetData())
+}
+
+// state makes a GetState of a request.
+func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
+	req := map[string]string{"entityType": t.entityType, "entityId": t.id}
+	given, err := parameters(r, "at")
+	if err == nil && given.Has("at") {
+		var at uint64
+		if at, err = strconv.ParseUint(given.Get("at"), 10, 63); err != nil {
+			err = fmt.Errorf("at is %q, must be a sequence", given.Get("at"))
+		}
+		req["atSequence"] = strconv.FormatUint(at, 10)
+	}
+	if err != nil {
+		refusal(w, err)
+		return
+	}
+	// As JSON, in which numbers keep their digits.
+	got := newAnswer(w)
+	h.api.ServeHTTP(got, call(r, entityv1connect.EntityServiceGetStateProcedure, jsonType, &lazy{make: func() ([]byte, error) { return json.Marshal(req) }}))
+	if got.status != http.StatusOK {
+		failed(w, got.status, got.header, got.body.Bytes())
+		return
+	}
+	var res struct {
+		JSON     json.RawMessage `json:"json"`
+		Data     []byte          `json:"data"`
+		Sequence uint64          `json:"sequence,string"`
+	}
+	if err := json.Unmarshal(got.body.Bytes(), &res); err != nil {
+		fail(w, http.StatusInternalServerError, problem{Code: "internal", Message: "internal error"})
+		return
+	}
+	if res.Sequence == 0 {
+		fail(w, http.StatusNotFound, problem{Code: "not_found", Message: "nothing has happened to the entity yet"})
+		return
+	}
+	w.Header().Set("ETag", tag(res.Sequence))
+	if none := r.Header.Get("If-None-Match"); none != "" && strings.TrimSpace(none) == tag(res.Sequence) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	switch {
+	case res.JSON != nil:
+		write(w, jsonType, res.JSON)
+	case len(res.Data) > 0:
+		write(w, bytesType, res.Data)
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// unary makes a call and reads its answer; false says that it failed, and that
+// the caller has been told.
+func (h *Handler) unary(w http.ResponseWriter, r *http.Request, procedure string, into proto.Message, request func() (proto.Message, error)) bool {
+	got := newAnswer(w)
+	h.api.ServeHTTP(got, call(r, procedure, protoType, &lazy{make: func() ([]byte, error) {
+		m, err := request()
+		if err != nil {
+			return nil, err
+		}
+		return proto.Marshal(m)
+	}}))
+	if got.status != http.StatusOK {
+		failed(w, got.status, got.header, got.body.Bytes())
+		return false
+	}
+	if err := proto.Unmarshal(got.body.Bytes(), into); err != nil {
+		fail(w, http.StatusInternalServerError, problem{Code: "internal", Message: "internal error"})
+		return false
+	}
+	return true
+}
+
+// reply answers with what an entity has said.
+func (h *Handler) reply(w http.ResponseWriter, r *http.Request, entityType string, data []byte) {
+	if len(data) == 0 {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	write(w, h.contentType(r, entityType), data)
+}
+
+func write(w http.ResponseWriter, contentType string, data []byte) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-cache") // but for the tag
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	_, _ = w.Write(data) // who has gone needs no answer
+}
+
+// contentType is that of a type's payloads.
+func (h *Handler) contentType(r *http.Request, entityType string) string {
+	if kind, err := h.opts.Encoding(r.Context(), entityType); err == nil && kind == codec.JSON {
+		return jsonType
+	}
+	return bytesType
+}
+
+// plainBody refuses a body that is not as it was meant.
+func plainBody(r *http.Request) error {
+	if kind := r.Header.Get("Content-Encoding"); kind != "" && kind != "identity" {
+		return fmt.Errorf("the body has the Content-Encoding %q: send it plain", kind)
+	}
+	return nil
+}
+
+// idempotencyKey is the caller's name for a command, with or without quotes.
+// https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
+func idempotencyKey(r *http.Request) (string, error) {
+	values := r.Header.Values("Idempotency-Key")
+	if len(values) > 1 {
+		return "", errors.New("the Idempotency-Key is given twice")
+	}
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := strings.TrimSpace(values[0])
+	if len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"' {
+		key = key[1 : len(key)-1]
+	}
+	if key == "" {
+		return "", errors.New("the Idempotency-Key is empty")
+	}
+	return key, nil
+}
+
+// firstAttempt is how long ago, in milliseconds, the command was first tried
+// under its key.
+func firstAttempt(r *http.Request) (uint64, error) {
+	text := r.Header.Get("Hostd-First-Attempt-Age")
+	if text == "" {
+		return 0, nil
+	}
+	age, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		return 0, errors.New("Hostd-First-Attempt-Age is a number of milliseconds")
+	}
+	return age, nil
+}

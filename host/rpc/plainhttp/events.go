@@ -1,0 +1,293 @@
+package plainhttp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+)
+
+// Flags of a message of a stream of Connect, and the length of its prefix.
+// https://connectrpc.com/docs/protocol/#streaming-rpcs
+const (
+	flagCompressed = 1
+	flagEnd        = 2
+	prefixBytes    = 5
+)
+
+// event is the data of one event that is sent to a browser.
+type event struct {
+	EntityID     string              `json:"entityId"`
+	Sequence     uint64              `json:"sequence,string"`
+	Type         string              `json:"type"`
+	JSON         json.RawMessage     `json:"json,omitempty"` // of a type with the encoding json
+	Data         []byte              `json:"data,omitempty"` // of any other
+	CommandID    string              `json:"commandId"`
+	RecordedAt   string              `json:"recordedAt"`
+	Tags         []string            `json:"tags,omitempty"`
+	ModuleDigest string              `json:"moduleDigest"`
+	Principal    *entityv1.Principal `json:"principal,omitempty"`
+	Skipped      uint64              `json:"skipped,omitempty,string"` // events that were cut before it
+}
+
+// events makes a Subscribe of a request, whose events are sent as a browser's
+// EventSource takes them.
+// https://html.spec.whatwg.org/multipage/server-sent-events.html
+func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType string) {
+	given, err := parameters(r, "tag", "cursor", "follow", "skip_cut")
+	follow, skip := true, false
+	if err == nil {
+		follow, err = flagOf("follow", given.Get("follow"), true)
+	}
+	if err == nil {
+		skip, err = flagOf("skip_cut", given.Get("skip_cut"), false)
+	}
+	if err != nil {
+		refusal(w, err)
+		return
+	}
+	cursor := r.Header.Get("Last-Event-ID")
+	if cursor == "" {
+		cursor = given.Get("cursor")
+	}
+	req := &entityv1.SubscribeRequest{EntityType: entityType, Tag: given.Get("tag"), Cursor: cursor, Follow: follow, SkipCut: skip, AsData: true}
+	s := &eventWriter{conn: w, header: http.Header{}, isJSON: func() bool { return h.contentType(r, entityType) == jsonType }}
+	ended := make(chan struct{})
+	var beat sync.WaitGroup
+	beat.Go(func() { s.keepAlive(h.opts.KeepAlive, ended) })
+	h.api.ServeHTTP(s, call(r, entityv1connect.EntityServiceSubscribeProcedure, "application/connect+proto", &lazy{make: func() ([]byte, error) {
+		message, err := proto.Marshal(req)
+		out := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
+		return append(out, message...), err
+	}}))
+	close(ended)
+	beat.Wait()
+	s.close()
+}
+
+// flagOf reads a parameter that is true or false.
+func flagOf(name, text string, standard bool) (bool, error) {
+	switch text {
+	case "":
+		return standard, nil
+	case "true", "1":
+		return true, nil
+	case "false", "0":
+		return false, nil
+	}
+	return false, fmt.Errorf("%s is %q, must be true or false", name, text)
+}
+
+// eventWriter gives the messages of a stream of Connect the form of events as
+// they are written.
+type eventWriter struct {
+	conn   http.ResponseWriter
+	header http.Header // of the stream of Connect
+	isJSON func() bool // payloads are JSON
+
+	mu      sync.Mutex
+	status  int
+	began   bool // the caller has been told that events follow
+	wrote   bool // since the last look of keepAlive
+	ended   bool
+	json    bool
+	rest    bytes.Buffer // of a message that is not whole yet, or of a failure
+	trouble error        // the connection is of no use any more
+}
+
+func (s *eventWriter) Header() http.Header         { return s.header }
+func (s *eventWriter) Unwrap() http.ResponseWriter { return s.conn }
+
+func (s *eventWriter) WriteHeader(status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.status == 0 {
+		s.status = status
+	}
+}
+
+// Write takes part of the stream. Messages are bounded by the server that
+// writes them.
+func (s *eventWriter) Write(p []byte) (int, error) {
+	s.WriteHeader(http.StatusOK)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rest.Write(p)
+	if s.status != http.StatusOK {
+		return len(p), nil
+	}
+	for s.rest.Len() >= prefixBytes && s.trouble == nil {
+		head := s.rest.Bytes()[:prefixBytes]
+		flags, size := head[0], int(binary.BigEndian.Uint32(head[1:]))
+		if s.rest.Len() < prefixBytes+size {
+			break
+		}
+		s.rest.Next(prefixBytes)
+		if err := s.message(flags, s.rest.Next(size)); err != nil {
+			s.trouble = err
+		}
+	}
+	return len(p), s.trouble
+}
+
+// Flush implements http.Flusher: what is known is sent, and that the stream has
+// begun.
+func (s *eventWriter) Flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.status == http.StatusOK && !s.ended {
+		s.begin()
+		s.flush()
+	}
+}
+
+func (s *eventWriter) flush() {
+	if err := http.NewResponseController(s.conn).Flush(); err != nil && s.trouble == nil {
+		s.trouble = err
+	}
+}
+
+// message sends one message on.
+func (s *eventWriter) message(flags byte, data []byte) error {
+	if flags&flagCompressed != 0 {
+		return errors.New("a message is compressed")
+	}
+	if flags&flagEnd != 0 {
+		return s.end(data)
+	}
+	var m entityv1.SubscribeResponse
+	if err := proto.Unmarshal(data, &m); err != nil {
+		return err
+	}
+	e := event{
+		EntityID: m.GetEntityId(), Sequence: m.GetSequence(), Type: m.GetEventType(), CommandID: m.GetCommandId(),
+		RecordedAt: m.GetRecordedAt().AsTime().Format(time.RFC3339Nano), Tags: m.GetTags(), ModuleDigest: m.GetModuleDigest(),
+		Principal: m.GetPrincipal(), Skipped: m.GetSkipped(),
+	}
+	s.begin()
+	if content := m.GetData(); s.json && json.Valid(content) {
+		e.JSON = content
+	} else {
+		e.Data = content
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	return s.send("id: " + m.GetCursor() + "\ndata: " + string(text) + "\n\n")
+}
+
+// end tells how the stream has ended: as any failure where nothing was sent
+// yet, and as an event of its own later.
+func (s *eventWriter) end(data []byte) error {
+	s.ended = true
+	var last struct {
+		Error *wireError `json:"error"`
+	}
+	if err := json.Unmarshal(data, &last); err != nil {
+		return err
+	}
+	switch {
+	case last.Error == nil:
+		s.begin()
+		return nil
+	case !s.began:
+		p, status, _ := last.Error.problem(statusOf(last.Error.Code))
+		fail(s.conn, status, p)
+		return nil
+	}
+	p, _, _ := last.Error.problem(0)
+	text, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return s.send("event: failure\ndata: " + string(text) + "\n\n")
+}
+
+// begin tells the caller that events follow, once.
+func (s *eventWriter) begin() {
+	if s.began {
+		return
+	}
+	s.began, s.json = true, s.isJSON()
+	header := s.conn.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Accel-Buffering", "no") // a proxy that buffers sends nothing on
+	header.Set("X-Content-Type-Options", "nosniff")
+	s.conn.WriteHeader(http.StatusOK)
+}
+
+func (s *eventWriter) send(text string) error {
+	s.wrote = true
+	_, err := s.conn.Write([]byte(text))
+	return err
+}
+
+// keepAlive sends a comment where nothing was sent for a while, so that what
+// lies between does not take the connection for dead, until ended is closed.
+func (s *eventWriter) keepAlive(period time.Duration, ended <-chan struct{}) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		if s.began && !s.ended && !s.wrote && s.trouble == nil {
+			if s.trouble = s.send(":\n\n"); s.trouble == nil {
+				s.flush()
+			}
+		}
+		s.wrote = false
+		s.mu.Unlock()
+	}
+}
+
+// close tells of a call that was refused before its stream began.
+func (s *eventWriter) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.status != http.StatusOK && s.status != 0 {
+		failed(s.conn, s.status, s.header, s.rest.Bytes())
+	}
+}
+
+// statusOf is the status of HTTP of a code.
+// https://connectrpc.com/docs/protocol/#error-codes
+func statusOf(code string) int {
+	for _, known := range []struct {
+		status int
+		codes  string
+	}{
+		{499, "canceled"},
+		{http.StatusBadRequest, "invalid_argument failed_precondition out_of_range"},
+		{http.StatusGatewayTimeout, "deadline_exceeded"},
+		{http.StatusNotFound, "not_found"},
+		{http.StatusConflict, "already_exists aborted"},
+		{http.StatusForbidden, "permission_denied"},
+		{http.StatusTooManyRequests, "resource_exhausted"},
+		{http.StatusNotImplemented, "unimplemented"},
+		{http.StatusServiceUnavailable, "unavailable"},
+		{http.StatusUnauthorized, "unauthenticated"},
+	} {
+		for _, c := range strings.Fields(known.codes) {
+			if c == code {
+				return known.status
+			}
+		}
+	}
+	return http.StatusInternalServerError
+}

@@ -1,0 +1,143 @@
+package plainhttp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hostd/hostd/host/rpc/codec"
+)
+
+// prefix begins the paths of this package.
+const prefix = "/e/"
+
+// Options say what a Handler needs of its node.
+type Options struct {
+	// Encoding is how payloads of an entity type are written.
+	Encoding func(ctx context.Context, entityType string) (codec.Encoding, error)
+	// MaxBytes bounds the body of a request.
+	MaxBytes int
+	// KeepAlive is how often a stream of events without any says something; 0 is
+	// 15 seconds.
+	KeepAlive time.Duration
+}
+
+// Handler makes calls of the API from requests under /e/.
+type Handler struct {
+	api  http.Handler
+	opts Options
+}
+
+// Wrap has requests under /e/ become calls of api; it gets all others as they
+// are.
+func Wrap(api http.Handler, opts Options) http.Handler {
+	if opts.KeepAlive == 0 {
+		opts.KeepAlive = 15 * time.Second
+	}
+	h := &Handler{api: api, opts: opts}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, prefix) {
+			h.ServeHTTP(w, r)
+		} else {
+			api.ServeHTTP(w, r)
+		}
+	})
+}
+
+// target is what a path names.
+type target struct {
+	entityType, id string
+	name           string // of a command or a query; empty: the entity itself
+	query          bool
+}
+
+// targetOf reads a path: /e/TYPE/ID, /e/TYPE/ID/COMMAND or /e/TYPE/ID/q/QUERY.
+// It is split as it was sent, so that an id may hold any character, percent-
+// encoded. ok is false where it has another form.
+func targetOf(u *url.URL) (t target, ok bool) {
+	parts := strings.Split(strings.TrimPrefix(u.EscapedPath(), prefix), "/")
+	for i, p := range parts {
+		plain, err := url.PathUnescape(p)
+		if err != nil || plain == "" || plain == "." || plain == ".." {
+			return t, false
+		}
+		parts[i] = plain
+	}
+	switch {
+	case len(parts) == 2:
+		return target{entityType: parts[0], id: parts[1]}, true
+	case len(parts) == 3:
+		return target{entityType: parts[0], id: parts[1], name: parts[2]}, true
+	case len(parts) == 4 && parts[2] == "q":
+		return target{entityType: parts[0], id: parts[1], name: parts[3], query: true}, true
+	}
+	return t, false
+}
+
+// eventsID stands in the place of an id for the events of a type, where a
+// stream of events is asked for.
+const eventsID = "events"
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t, ok := targetOf(r.URL)
+	if !ok {
+		fail(w, http.StatusNotFound, problem{Code: "not_found", Message: "the path is none of /e/TYPE/ID, /e/TYPE/ID/COMMAND, /e/TYPE/ID/q/QUERY and /e/TYPE/events; an id of . or .. is for the API alone"})
+		return
+	}
+	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
+	writing := r.Method == http.MethodPost
+	switch {
+	case t.name == "" && !reading:
+		refuseMethod(w, "GET, HEAD")
+	case t.name == "" && t.id == eventsID && r.Method == http.MethodGet && wantsEvents(r):
+		h.events(w, r, t.entityType)
+	case t.name == "":
+		h.state(w, r, t)
+	case t.query && !reading && !writing:
+		refuseMethod(w, "GET, HEAD, POST")
+	case t.query:
+		h.query(w, r, t)
+	case !writing:
+		refuseMethod(w, "POST")
+	default:
+		h.command(w, r, t)
+	}
+}
+
+// wantsEvents reports whether a stream of events is asked for.
+func wantsEvents(r *http.Request) bool {
+	return slices.ContainsFunc(strings.Split(strings.Join(r.Header.Values("Accept"), ","), ","), func(kind string) bool {
+		kind, _, _ = strings.Cut(kind, ";")
+		return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
+	})
+}
+
+func refuseMethod(w http.ResponseWriter, allowed string) {
+	w.Header().Set("Allow", allowed)
+	fail(w, http.StatusMethodNotAllowed, problem{Code: "unimplemented", Message: "the path takes " + allowed})
+}
+
+// parameters reads those of a request's query; one that is not among names, or
+// is given twice, is an error.
+func parameters(r *http.Request, names ...string) (url.Values, error) {
+	given, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, fmt.Errorf("the parameters of the path cannot be read")
+	}
+	for name, values := range given {
+		switch {
+		case !slices.Contains(names, name) && len(names) == 0:
+			return nil, fmt.Errorf("the path takes no parameters, and %q is one", name)
+		case !slices.Contains(names, name):
+			return nil, fmt.Errorf("there is no parameter %q: the path takes %s", name, strings.Join(names, ", "))
+		case len(values) > 1:
+			return nil, fmt.Errorf("the parameter %q is given twice", name)
+		}
+	}
+	return given, nil
+}

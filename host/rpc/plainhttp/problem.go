@@ -1,0 +1,122 @@
+package plainhttp
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"math"
+	"net/http"
+	"strconv"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+)
+
+// problem is the body of an answer that is a failure.
+type problem struct {
+	// Code is that of the API, such as not_found; of a rejection it is the
+	// module's own.
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	// Reason names the failure for programs, such as INTERNAL_COMMAND.
+	Reason string `json:"reason,omitempty"`
+	// ActualSequence is where the entity is that was expected elsewhere.
+	ActualSequence string `json:"actualSequence,omitempty"`
+	// Violations are what a payload has that its schema does not allow.
+	Violations []violation `json:"violations,omitempty"`
+}
+
+type violation struct {
+	Field       string `json:"field"`
+	Description string `json:"description"`
+}
+
+// fail answers with a problem.
+func fail(w http.ResponseWriter, status int, p problem) {
+	body, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // strings can be written
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // who has gone needs no answer
+}
+
+// refusal is a request that cannot become a call.
+func refusal(w http.ResponseWriter, err error) {
+	fail(w, http.StatusBadRequest, problem{Code: "invalid_argument", Message: err.Error()})
+}
+
+// failed answers with what a call has failed of: status and body are those of
+// an error of Connect. Where they are not, they are passed on as they are.
+func failed(w http.ResponseWriter, status int, header http.Header, body []byte) {
+	var wire wireError
+	if err := json.Unmarshal(body, &wire); err != nil || wire.Code == "" {
+		w.Header().Set("Content-Type", header.Get("Content-Type"))
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.WriteHeader(status)
+		_, _ = w.Write(body)
+		return
+	}
+	p, status, after := wire.problem(status)
+	if auth := header.Get("Www-Authenticate"); auth != "" {
+		w.Header().Set("Www-Authenticate", auth)
+	}
+	if after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(after))
+	}
+	if p.ActualSequence != "" {
+		w.Header().Set("ETag", `"`+p.ActualSequence+`"`)
+	}
+	fail(w, status, p)
+}
+
+// wireError is an error as Connect writes it.
+type wireError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Details []struct {
+		Type  string `json:"type"`
+		Value string `json:"value"`
+	} `json:"details"`
+}
+
+// problem gives an error the form of HTTP. after is how many seconds to wait
+// before another try, 0 where one is of no use.
+func (e wireError) problem(was int) (p problem, status, after int) {
+	p, status = problem{Code: e.Code, Message: e.Message}, was
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		after = 1
+	}
+	for _, d := range e.Details {
+		value, err := base64.RawStdEncoding.DecodeString(d.Value)
+		if err != nil {
+			continue
+		}
+		known := func(m proto.Message) bool {
+			return d.Type == string(m.ProtoReflect().Descriptor().FullName()) && proto.Unmarshal(value, m) == nil
+		}
+		var rejection entityv1.Rejection
+		var mismatch entityv1.SequenceMismatch
+		var info errdetails.ErrorInfo
+		var retry errdetails.RetryInfo
+		var bad errdetails.BadRequest
+		switch {
+		case known(&rejection):
+			p.Code, p.Message, status = rejection.GetCode(), rejection.GetMessage(), http.StatusUnprocessableEntity
+		case known(&mismatch):
+			p.ActualSequence, status = strconv.FormatUint(mismatch.GetActual(), 10), http.StatusPreconditionFailed
+		case known(&info):
+			p.Reason = info.GetReason()
+		case known(&retry):
+			after = max(1, int(math.Ceil(retry.GetRetryDelay().AsDuration().Seconds())))
+		case known(&bad):
+			for _, v := range bad.GetFieldViolations() {
+				p.Violations = append(p.Violations, violation{v.GetField(), v.GetDescription()})
+			}
+		}
+	}
+	return p, status, after
+}
