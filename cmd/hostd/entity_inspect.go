@@ -79,7 +79,8 @@ func actionText(a *entityv1.Act) string {
 // state is an entity's folded state as it is printed.
 type state struct {
 	cli.Payload
-	Sequence uint64 `json:"sequence"`
+	Sequence     uint64 `json:"sequence"`
+	ModuleDigest string `json:"moduleDigest"`
 }
 
 func newEntityState(std cli.Stdio) *cobra.Command {
@@ -98,12 +99,17 @@ func newEntityState(std cli.Stdio) *cobra.Command {
 		if v := res.GetJson(); v != nil {
 			data, err = protojson.Marshal(v)
 		}
-		return state{cli.NewPayload(data), res.GetSequence()}, err
+		return state{cli.NewPayload(data), res.GetSequence(), res.GetModuleDigest()}, err
 	}, func(w io.Writer, v state) {
 		fmt.Fprintln(w, v.Text())
-		fmt.Fprintf(std.Err, "sequence %d\n", v.Sequence)
+		by := ""
+		if v.ModuleDigest != "" { // a node of the release before does not say
+			by = ", by module " + v.ModuleDigest
+		}
+		fmt.Fprintf(std.Err, "sequence %d%s\n", v.Sequence, by)
 	})
-	c.Flags().Uint64Var(&at, "at", 0, "fold the events up to this `sequence` only")
+	c.Long = "Prints what an entity is now, as the module makes it of the events that serves its type; with --at what it was, as the module of that event made it."
+	c.Flags().Uint64Var(&at, "at", 0, "fold the events up to this `sequence` only, by the module that decided it")
 	return c
 }
 

@@ -15,7 +15,7 @@ import (
 type states struct{ *Parts }
 
 // Fold implements rpc.States.
-func (s states) Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) ([]byte, journal.Sequence, error) {
+func (s states) Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (rpc.Folded, error) {
 	return s.Replays.StateAt(ctx, id, at)
 }
 

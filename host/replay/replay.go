@@ -1,6 +1,7 @@
 // Package replay computes the state that an entity had at any sequence: the module
 // that decided the event there evolves it from a snapshot of its own, or from the
-// first event. It starts no goroutine.
+// first event. What an entity is now the module that serves its type makes. It
+// starts no goroutine.
 package replay
 
 import (
@@ -62,28 +63,28 @@ var (
 	errCut = errors.New("the events of the state were cut")
 )
 
-// StateAt returns the state of an entity at a sequence, or its newest, and of
-// which sequence it is.
-func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal.Sequence) ([]byte, journal.Sequence, error) {
+// StateAt returns the state of an entity at a sequence, as the module of the
+// event there makes it, or its newest, as the module that serves the type does.
+func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (rpc.Folded, error) {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
 	case <-ctx.Done():
-		return nil, 0, ctx.Err()
+		return rpc.Folded{}, ctx.Err()
 	}
 	for tries := 0; ; tries++ {
 		begins, err := r.begins(id)
 		if err != nil {
-			return nil, 0, err
+			return rpc.Folded{}, err
 		}
-		state, end, err := r.compute(ctx, id, at)
+		state, err := r.compute(ctx, id, at)
 		if at == nil && err != nil && tries < attempts {
 			// Where what the newest state was is cut meanwhile, there is a newer one.
 			if now, failed := r.begins(id); failed == nil && now != begins && ctx.Err() == nil {
 				continue
 			}
 		}
-		return state, end, err
+		return state, err
 	}
 }
 
@@ -96,8 +97,8 @@ func (r *Replays) TryNewest(ctx context.Context, id sharding.EntityID) (state []
 	default:
 		return nil, false
 	}
-	state, _, err := r.compute(ctx, id, nil)
-	return state, err == nil
+	folded, err := r.compute(ctx, id, nil)
+	return folded.State, err == nil
 }
 
 // begins is the first sequence of an entity that is kept.
@@ -107,32 +108,39 @@ func (r *Replays) begins(id sharding.EntityID) (journal.Sequence, error) {
 }
 
 // compute is StateAt with a slot.
-func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal.Sequence) ([]byte, journal.Sequence, error) {
-	if t := r.opts.Types.Served(id.Type); t != nil && t.Transient {
-		return nil, 0, &rpc.RefusedError{Reason: "the entities of this type keep no state; query them"}
+func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (rpc.Folded, error) {
+	t := r.opts.Types.Served(id.Type)
+	if t != nil && t.Transient {
+		return rpc.Folded{}, &rpc.RefusedError{Reason: "the entities of this type keep no state; query them"}
 	}
 	shard := r.opts.ShardOf(id)
 	head, err := r.opts.Machine.Info(shard, id)
 	if err != nil {
-		return nil, 0, err
+		return rpc.Folded{}, err
 	}
 	end := head.Sequence
+	if at == nil && t == nil {
+		return rpc.Folded{}, request.ErrModuleNotLoaded
+	}
 	if at != nil {
 		if *at > end {
-			return nil, 0, &rpc.FutureSequenceError{Asked: *at, Last: end}
+			return rpc.Folded{}, &rpc.FutureSequenceError{Asked: *at, Last: end}
 		}
 		end = *at
 	}
 	if first := head.Begins(); first > 1 && end < first {
-		return nil, 0, &journal.CutError{First: first}
+		return rpc.Folded{}, &journal.CutError{First: first}
 	}
 	p := replay{Options: r.opts, shard: shard, id: id, end: end}
+	if at == nil {
+		p.digest = &t.Digest
+	}
 	defer p.close()
 	state, err := p.run(ctx)
 	if errors.Is(err, errCut) {
 		err = &rpc.StateCutError{From: head.Snapshots[0]}
 	}
-	return state, end, err
+	return state, err
 }
 
 // replay is one state on its way.
@@ -142,6 +150,7 @@ type replay struct {
 	id    sharding.EntityID
 	end   journal.Sequence
 
+	digest  *journal.Digest // of the module that is asked; nil: that of the event at end
 	guest   *engine.Instance
 	index   uint32
 	ended   bool // the entity was deleted at end
@@ -156,38 +165,49 @@ func (p *replay) close() {
 	}
 }
 
-// run finds the module that decided the last event, and lets it evolve the
-// state from a snapshot of its own, or from the first event.
-func (p *replay) run(ctx context.Context) ([]byte, error) {
-	digest, last, err := p.last(ctx)
+// run finds the module, and lets it evolve the state from a snapshot of its
+// own, or from the first event.
+func (p *replay) run(ctx context.Context) (rpc.Folded, error) {
+	decided, last, err := p.last(ctx)
+	digest := decided
+	if p.digest != nil {
+		digest = *p.digest
+	}
+	out := rpc.Folded{Sequence: p.end, Module: digest}
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	m, err := p.Modules.Module(ctx, digest, "")
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	t, index, ok := m.Manifest().Type(p.id.Type)
 	if !ok {
-		return nil, fmt.Errorf("module %s does not serve entity type %s", digest, p.id.Type)
+		return out, fmt.Errorf("module %s does not serve entity type %s", digest, p.id.Type)
 	}
-	if t.Kind == manifest.DurableState && p.end > 0 && !p.ended {
-		return last, nil
+	whole := t.Kind == manifest.DurableState && p.end > 0 && !p.ended
+	if whole && digest == decided {
+		out.State = last
+		return out, nil
 	}
 	p.index = uint32(index)
 	if p.guest, err = m.Instantiate(ctx); err != nil {
-		return nil, err
+		return out, err
 	}
-	if p.ended {
-		err = p.initial(p.end)
-	} else {
+	switch {
+	case p.ended:
+		err = p.initial(p.end, nil)
+	case whole:
+		err = p.initial(p.end, last)
+	default:
 		err = p.live(ctx, digest)
 	}
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	state, err := p.guest.Snapshot(handle)
-	return bytes.Clone(state), err
+	out.State = bytes.Clone(state)
+	return out, err
 }
 
 // last returns the module of the event at the end, and its payload; of an
@@ -227,11 +247,12 @@ func (p *replay) live(ctx context.Context, digest journal.Digest) error {
 	return p.evolve(ctx, from)
 }
 
-// initial makes the state of an entity without events in this life.
-func (p *replay) initial(at journal.Sequence) error {
-	ok, err := p.start(at, nil)
+// initial makes the state that a life begins with, nil, or one that was kept as
+// a whole.
+func (p *replay) initial(at journal.Sequence, state []byte) error {
+	ok, err := p.start(at, state)
 	if err == nil && !ok {
-		err = errors.New("the module refuses the initial state")
+		err = errRefused
 	}
 	return err
 }
@@ -247,7 +268,7 @@ func (p *replay) load(ctx context.Context, digest journal.Digest) (journal.Seque
 			return snap.Sequence, err
 		}
 	}
-	return 0, p.initial(0)
+	return 0, p.initial(0, nil)
 }
 
 // start makes the state of a sequence; false where the guest refuses.

@@ -21,10 +21,11 @@ import (
 // States folds and drops the states of entities that this node leads.
 type States interface {
 	// Fold returns the entity's state after the event with the sequence at, as
-	// the module that decided it snapshots it; nil is the last one. It fails
+	// the module that decided it snapshots it; of nil the state now, as the module
+	// that serves its type does. It fails
 	// with a *FutureSequenceError where that event has not happened, and with a
 	// *journal.CutError or a *StateCutError where it or what it stands on was cut.
-	Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (state []byte, sequence journal.Sequence, err error)
+	Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (Folded, error)
 	// Passivate lets the entity leave memory.
 	Passivate(ctx context.Context, id sharding.EntityID) error
 	// ClearFaults forgets the faults of the entity: it is not parked any more.
@@ -37,6 +38,13 @@ type States interface {
 	// returns the tombstone's sequence; of one without a life its sequence. tried
 	// is as of SkipTimer.
 	Delete(ctx context.Context, id sharding.EntityID, command journal.CommandID, tried time.Time) (journal.Sequence, error)
+}
+
+// Folded is a state that a module has made of an entity's events.
+type Folded struct {
+	State    []byte
+	Sequence journal.Sequence // of the last event that is in it
+	Module   journal.Digest
 }
 
 // FutureSequenceError: the entity has not come to the sequence yet.
@@ -80,12 +88,12 @@ func (s *entityService) GetState(ctx context.Context, r *connect.Request[entityv
 			if leader != nil {
 				return leader.GetState(ctx, connect.NewRequest(r.Msg))
 			}
-			state, sequence, err := s.deps.States.Fold(ctx, id, at)
+			folded, err := s.deps.States.Fold(ctx, id, at)
 			if err != nil {
 				return nil, err
 			}
-			out := &entityv1.GetStateResponse{Sequence: uint64(sequence)}
-			if v, data := codec.Render(codec.AnswerKind(kind.Encoding, wire.JSONPayload), state); v != nil {
+			out := &entityv1.GetStateResponse{Sequence: uint64(folded.Sequence), ModuleDigest: folded.Module.String()}
+			if v, data := codec.Render(codec.AnswerKind(kind.Encoding, wire.JSONPayload), folded.State); v != nil {
 				out.Payload = &entityv1.GetStateResponse_Json{Json: v}
 			} else if len(data) > 0 {
 				out.Payload = &entityv1.GetStateResponse_Data{Data: data}

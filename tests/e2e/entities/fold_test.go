@@ -41,6 +41,9 @@ func TestOldStatesAreFoldedByTheirModule(t *testing.T) {
 	if total := live(); total != 120 {
 		t.Errorf("the new module makes %d of the events", total)
 	}
+	if s, by := n.stateNow("trail"); s.Total != 120 || by != n.active("trail") {
+		t.Errorf("the state that the new module sees: %d, by %s", s.Total, by)
+	}
 	n.fill("trail", 60, 5)
 	for range 2 {
 		for at, want := range map[uint64]int64{0: 0, 1: 1, 40: 40, 49: 49, 50: 50, 55: 55, 60: 60, 61: 122, 65: 130} {
@@ -59,6 +62,9 @@ func TestOldStatesAreFoldedByTheirModule(t *testing.T) {
 	}
 	if s, err := n.fold("trail", 61); err != nil || s.Total != 122 {
 		t.Errorf("the state at 61: %d: %v", s.Total, err)
+	}
+	if s, by := n.stateNow("trail"); s.Total != 65 || by != first {
+		t.Errorf("the state that the old module sees: %d, by %s", s.Total, by)
 	}
 }
 
@@ -134,6 +140,24 @@ func (n *node) fold(entityType string, at uint64) (s state, err error) {
 		err = json.Unmarshal(text, &s)
 	}
 	return s, err
+}
+
+// stateNow is the state of x of a type as the module that serves it sees it,
+// and the digest that is told of that module.
+func (n *node) stateNow(entityType string) (s state, digest string) {
+	n.t.Helper()
+	res, err := n.api().GetState(n.t.Context(), connect.NewRequest(&entityv1.GetStateRequest{EntityType: entityType, EntityId: "x"}))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	text, err := res.Msg.GetJson().MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return s, res.Msg.GetModuleDigest()
 }
 
 // active is the digest of the module that serves a type.

@@ -1941,7 +1941,8 @@ type GetStateRequest struct {
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// Entity id: 1 to 256 bytes of printable UTF-8.
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// Fold the events up to this one; absent means all.
+	// Fold the events up to this one, with the module that decided it; absent means
+	// all, with the module that serves the entity's type.
 	AtSequence    *uint64 `protobuf:"varint,3,opt,name=at_sequence,json=atSequence,proto3,oneof" json:"at_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2009,7 +2010,9 @@ type GetStateResponse struct {
 	//	*GetStateResponse_Data
 	Payload isGetStateResponse_Payload `protobuf_oneof:"payload"`
 	// The sequence up to which events were folded.
-	Sequence      uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The module that folded them.
+	ModuleDigest  string `protobuf:"bytes,4,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2074,6 +2077,13 @@ func (x *GetStateResponse) GetSequence() uint64 {
 		return x.Sequence
 	}
 	return 0
+}
+
+func (x *GetStateResponse) GetModuleDigest() string {
+	if x != nil {
+		return x.ModuleDigest
+	}
+	return ""
 }
 
 type isGetStateResponse_Payload interface {
@@ -3839,11 +3849,12 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12$\n" +
 	"\vat_sequence\x18\x03 \x01(\x04H\x00R\n" +
 	"atSequence\x88\x01\x01B\x0e\n" +
-	"\f_at_sequence\"}\n" +
+	"\f_at_sequence\"\xa2\x01\n" +
 	"\x10GetStateResponse\x12,\n" +
 	"\x04json\x18\x01 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequenceB\t\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12#\n" +
+	"\rmodule_digest\x18\x04 \x01(\tR\fmoduleDigestB\t\n" +
 	"\apayload\"\xab\x03\n" +
 	"\x13ListEntitiesRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
