@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -156,6 +157,20 @@ func (c *Config) checkAddresses(fault func(key, format string, args ...any)) {
 	for _, h := range c.AllowHosts {
 		if strings.ContainsAny(h, ":/*[]@ ") || len(h) > maxAddressBytes {
 			fault("allow-hosts", "has %.64q, which must be a name without a port", h)
+		}
+	}
+	if len(c.AllowOrigins) > maxAllowHosts {
+		fault("allow-origins", "has %d origins, at most %d are used", len(c.AllowOrigins), maxAllowHosts)
+	}
+	for _, o := range c.AllowOrigins {
+		if o == "*" {
+			if c.Auth != AuthRequired {
+				fault("allow-origins", "is *, which lets every page call a node that does not ask who calls: name the origins, or set auth to %s", AuthRequired)
+			}
+			continue
+		}
+		if u, err := url.Parse(o); err != nil || u.Scheme != "http" && u.Scheme != "https" || strings.Contains(o, "*") || u.Host == "" || o != strings.ToLower(u.Scheme+"://"+u.Host) {
+			fault("allow-origins", "has %.64q, which must be an origin such as https://app.example, in lower case and without a path", o)
 		}
 	}
 	if c.Advertise != "" && wildcard(c.Advertise) {

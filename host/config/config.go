@@ -117,6 +117,7 @@ type Config struct {
 	Advertise          string
 	PeerAdvertise      string
 	AllowHosts         []string
+	AllowOrigins       []string
 	ClusterName        string
 	GossipKeyFile      string
 	TLSMode            TLSMode

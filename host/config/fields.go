@@ -80,6 +80,7 @@ func (c *Config) Fields() []Field {
 		text("advertise", "`address` HOST:PORT that the clients reach; listen unless it is given", &c.Advertise),
 		text("peer-advertise", "`address` HOST:PORT that the other nodes reach; the host of advertise and the port of peer-listen unless it is given", &c.PeerAdvertise),
 		list("allow-hosts", "`names` by which the node may be called besides IP addresses, localhost and advertise, such as a load balancer's; without any, and where others than this machine reach the node, it may be by every name", &c.AllowHosts),
+		list("allow-origins", "`origins` whose pages in a browser may call the node, such as https://app.example, beside its own; * is all, where callers must say who they are", &c.AllowOrigins),
 		text("cluster-name", "`label` of the cluster, [a-z0-9._-]; nodes with different ones do not hear each other", &c.ClusterName),
 		text("gossip-key-file", "`file` with the key of the gossip, 16, 24 or 32 bytes in base64, the same on every node; none leaves it readable", &c.GossipKeyFile),
 		text("tls-mode", "whether clients speak TLS, `mode` off, allow (with or without it) or require; require when there is a tls-cert-file, and off otherwise, unless it is given", &c.TLSMode),

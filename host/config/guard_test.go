@@ -103,3 +103,32 @@ func TestEachListenerNeedsAGuard(t *testing.T) {
 		}
 	}
 }
+
+func TestOriginsOfPages(t *testing.T) {
+	for origin, says := range map[string]string{
+		"https://app.example":      "",
+		"http://localhost:3000":    "",
+		"https://app.example/":     "without a path",
+		"https://app.example/page": "without a path",
+		"app.example":              "such as https://app.example",
+		"HTTPS://app.example":      "lower case",
+		"https://user@app.example": "must be an origin",
+		"ftp://app.example":        "must be an origin",
+		"https://app.example?q":    "must be an origin",
+		"null":                     "must be an origin",
+		"*":                        "every page",
+		"https://*.app.example":    "must be an origin",
+	} {
+		c := config.Default()
+		c.AllowOrigins = []string{origin}
+		err := c.Validate()
+		if (err != nil) != (says != "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", origin, err, says)
+		}
+	}
+	c := config.Default()
+	c.AllowOrigins, c.Auth, c.TokenFile = []string{"*"}, config.AuthRequired, "tokens"
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+}

@@ -57,6 +57,9 @@ type Options struct {
 	// Hosts are the names, in lower case and without ports, by which the node may
 	// be called besides IP addresses and localhost; without any it may be by all.
 	Hosts []string
+	// Origins are those whose pages may call the node, such as
+	// https://app.example, beside its own; admission.AnyOrigin is all.
+	Origins []string
 	// HealthHosts are those of the listener for health.
 	HealthHosts []string
 	// Auth says who calls, before anything else of what is not Internal; nil asks
@@ -213,7 +216,11 @@ func NewServer(deps Deps, opts Options) *Server {
 	watchConnections(opts.Registerer, clients, peers)
 	public := newHandler(deps, opts, s.guard)
 	fresh := admission.NewArrivals(opts.Pauses)
-	gate := admission.Gate{Opened: opts.Opened, Cluster: opts.Cluster, Internal: admission.Referring(opts.Internal, opts.PeersAt)}
+	internal := map[string]http.Handler{} // no page calls it
+	for prefix, h := range opts.Internal {
+		internal[prefix] = admission.Origins(h, opts.Hosts, nil)
+	}
+	gate := admission.Gate{Opened: opts.Opened, Cluster: opts.Cluster, Internal: admission.Referring(internal, opts.PeersAt)}
 	if opts.Auth != nil {
 		gate.Authenticate = func(next http.Handler) http.Handler {
 			if opts.Quotas != nil {
@@ -223,7 +230,7 @@ func NewServer(deps Deps, opts Options) *Server {
 		}
 	}
 	calls := plainhttp.Wrap(gate.Wrap(fresh.Wrap(public)), plainhttp.Options{Encoding: encodings{deps.Types}.Encoding, MaxBytes: opts.MaxMessageBytes})
-	served := admission.Origins(calls, opts.Hosts)
+	served := admission.CrossOrigin(admission.Origins(calls, opts.Hosts, opts.Origins), opts.Origins)
 	if opts.Certificates != nil {
 		served = opts.Certificates.Wrap(served)
 	}
@@ -231,7 +238,7 @@ func NewServer(deps Deps, opts Options) *Server {
 		served = admission.Encrypted(served, opts.Internal)
 	}
 	s.clients = newFace(opts, opts.Certificates, clients, fresh, clients.Wrap(leaderproxy.Unsaid(served), opts.Internal))
-	between := admission.Origins(admission.Only(opts.Internal), opts.Hosts)
+	between := admission.Origins(admission.Only(opts.Internal), opts.Hosts, nil)
 	if opts.PeerCertificates != nil {
 		between = opts.PeerCertificates.Wrap(between)
 	}
@@ -242,7 +249,7 @@ func NewServer(deps Deps, opts Options) *Server {
 	}
 	watched := admission.NewConnections(opts.MaxHealthConns, opts.MaxHealthConns)
 	about := admission.Health(admission.Gate{Opened: opts.Opened, Cluster: opts.Cluster}.Wrap(fresh.Wrap(public)))
-	s.health = newFace(opts, nil, watched, fresh, watched.Wrap(admission.Origins(about, opts.HealthHosts), nil))
+	s.health = newFace(opts, nil, watched, fresh, watched.Wrap(admission.Origins(about, opts.HealthHosts, nil), nil))
 	s.forPeers = leaderproxy.Handler(admission.Gate{Opened: opts.Opened}.Wrap(public))
 	return s
 }

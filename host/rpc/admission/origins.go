@@ -14,7 +14,7 @@ import (
 
 // Refusals of what a browser was made to send.
 var (
-	errForeignOrigin = errors.New("a page of another origin asks: browsers may call a node from its own origin only")
+	errForeignOrigin = errors.New("a page of another origin asks: browsers may call a node from its own origin and those of allow-origins")
 	errForeignHost   = errors.New("the node is not known by this Host: name it in allow-hosts")
 )
 
@@ -26,14 +26,15 @@ var (
 // Sec-Fetch-Site or Origin. Programs send neither, and are let through. A page
 // whose own name was made to lead to this node, DNS rebinding, is of the same
 // origin as the node then: it is told by its Host, where there are any hosts.
-// Probes of health are answered to all.
-func Origins(next http.Handler, hosts []string) http.Handler {
+// Probes of health are answered to all, and pages of the origins that are
+// allowed are let through.
+func Origins(next http.Handler, hosts, allowed []string) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var fault error
 		switch {
 		case isProbe(r):
-		case foreignOrigin(r):
+		case foreignOrigin(r) && !allowedOrigin(r, allowed):
 			fault = errForeignOrigin
 		case len(hosts) > 0 && !known(r.Host, hosts):
 			fault = errForeignHost
