@@ -90,7 +90,8 @@ func (n *Node) openAudit(opts *rpc.Options) error {
 	if err != nil {
 		return err
 	}
-	opts.Audit = audit.NewCalls(log, rpc.Audited(level == config.AuditAll, n.cfg.AuditFailure == config.AuditContinue))
+	n.audit = audit.NewCalls(log, rpc.Audited(level == config.AuditAll, n.cfg.AuditFailure == config.AuditContinue))
+	opts.Audit = n.audit
 	n.lifecycle.watch("audit log", log.Run)
 	return nil
 }

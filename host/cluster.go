@@ -134,7 +134,8 @@ func (n *Node) openMembership(ctx context.Context) error {
 		Size: func(shard sharding.ShardID) (entities, bytes uint64) {
 			return n.replicas.machine.Entities(shard), n.replicas.machine.Bytes(shard)
 		},
-		Told: n.told,
+		Told:      n.told,
+		Collected: n.collected,
 		Coordinator: coordinator.Options{
 			BackOff: n.cfg.LeadAgainAfter, MaxBackOff: 60 * n.cfg.LeadAgainAfter,
 			Replication: n.cfg.Replication, MinMembers: n.cfg.MinMembers, DeadAfter: n.cfg.DeadAfter,

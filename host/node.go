@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/backend"
 	"github.com/hostd/hostd/host/certs"
@@ -63,6 +64,7 @@ type Node struct {
 	watches    watches
 	auth       atomic.Pointer[authn.Authenticator] // nil: nobody is asked who calls
 	roles      *authorize.Authorizer               // nil likewise
+	audit      *audit.Calls                        // nil: no account is kept
 
 	joined   atomic.Bool // the node belongs to a cluster, and its parts are open
 	caughtUp atomic.Bool // the metadata is as fresh as the cluster's, and its modules are loaded
@@ -75,6 +77,8 @@ type guests struct {
 	trust   *signing.Trust
 	modules *modules.Modules
 	states  *statecheck.Checker
+
+	collected atomic.Uint64 // modules, as coordinator
 }
 
 // routing is the way of a request from this node to the one that leads its

@@ -237,7 +237,7 @@ func (n *Node) openEntities(context.Context) error {
 	n.replicas.raft.open(loop)
 	n.lifecycle.add("raft groups", loop.Close)
 	n.metrics.watch(n)
-	n.metrics.registry.MustRegister(guestCollector{n}, signatureCollector{n})
+	n.metrics.registry.MustRegister(guestCollector{n}, signatureCollector{n}, moduleCollector{n})
 	n.metrics.watchCluster(n)
 	return nil
 }

@@ -66,6 +66,9 @@ const (
 	// LevelRemoveModule: modules are removed from the metadata, and those of a
 	// cluster and of an uploader are bounded.
 	LevelRemoveModule = Level2
+	// LevelModuleRetention: the metadata keeps since when modules are not needed,
+	// has them removed after a while, and goes by what is set of their number.
+	LevelModuleRetention = Level2
 	// LevelTokens: the metadata keeps the hashes of tokens.
 	LevelTokens = Level2
 	// LevelInternal: the cluster takes modules whose manifests mark commands

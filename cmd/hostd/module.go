@@ -156,6 +156,14 @@ func signedText(m *modulev1.Module) string {
 	return cli.Clean(m.GetSignedBy())
 }
 
+// unusedText says since when nothing needs a module.
+func unusedText(m *modulev1.Module) string {
+	if m.GetUnusedSince() == nil {
+		return ""
+	}
+	return m.GetUnusedSince().AsTime().UTC().Format(time.DateTime)
+}
+
 func newModuleRemove(std cli.Stdio) *cobra.Command {
 	c := cli.Order(std, "rm DIGEST", "Remove a module that nothing needs", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		digest, err := fullDigest(ctx, s.Client, args[0])
@@ -182,10 +190,10 @@ func newModuleList(std cli.Stdio) *cobra.Command {
 		}
 		return v, err
 	}, func(w io.Writer, v moduleList) {
-		cli.Table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tOWNERS\tLIMITS\tMESSAGES\tSIGNED BY\tUPLOADED", func(row func(...any)) {
+		cli.Table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tOWNERS\tLIMITS\tMESSAGES\tSIGNED BY\tUNUSED SINCE\tUPLOADED", func(row func(...any)) {
 			for _, m := range v.modules {
 				row(m.GetDigest()[:min(12, len(m.GetDigest()))], m.GetName(), m.GetVersion(), m.GetSizeBytes(), strings.Join(m.GetEntityTypes(), ","),
-					strings.Join(m.GetActiveFor(), ","), ownersText(m), limitsText(m), messagesText(m), signedText(m), m.GetUploadedAt().AsTime().UTC().Format(time.DateTime))
+					strings.Join(m.GetActiveFor(), ","), ownersText(m), limitsText(m), messagesText(m), signedText(m), unusedText(m), m.GetUploadedAt().AsTime().UTC().Format(time.DateTime))
 			}
 		})
 	})

@@ -76,6 +76,17 @@ func changes(v authv1.Verb) bool {
 	}
 }
 
+// Did writes that the node has called a procedure by itself; target is as in an
+// Entry. A nil Calls writes nothing.
+func (c *Calls) Did(procedure, target string) {
+	if c == nil {
+		return
+	}
+	c.log.Add(Entry{
+		Stage: StageComplete, Principal: Principal{Kind: KindNode, Name: c.log.opts.Node}, Method: procedure, Verb: c.verbs[procedure].text, Target: target, Code: "ok",
+	})
+}
+
 // Refused writes that a request was refused for its credential.
 func (c *Calls) Refused(r *http.Request, reason string) {
 	address := r.RemoteAddr

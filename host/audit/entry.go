@@ -13,9 +13,12 @@ const (
 	StageComplete = "complete" // it has ended, with Code
 )
 
+// KindNode is the kind of a node that does something by itself.
+const KindNode = "node"
+
 // Principal is who asked.
 type Principal struct {
-	Kind string `json:"kind"`           // anonymous, token or jwt
+	Kind string `json:"kind"`           // anonymous, token, jwt or node
 	Name string `json:"name,omitempty"` // unique within its kind
 }
 

@@ -114,6 +114,7 @@ func (s *Service) describe(ctx context.Context, module func(journal.Digest, []by
 		d.Settings = append(d.Settings, describedSetting{Key: key, Value: set.Value})
 	}
 	for i := range d.Modules {
+		d.Modules[i].UnusedSince = 0 // that is of this cluster alone
 		digest := journal.Digest(d.Modules[i].Digest)
 		wasm, err := s.opts.Modules.Download(ctx, digest)
 		if err != nil {

@@ -259,9 +259,12 @@ func (l *leading) propose(ctx context.Context, term sharding.Term, command []byt
 	defer cancel()
 	result, err := l.m.opts.Metadata.DoHere(ctx, command)
 	if err == nil {
-		_, err = meta.DecodeResult(result)
+		r, err := meta.DecodeResult(result)
 		if err != nil {
 			l.m.opts.Logger.Debug("the metadata refused the coordinator", "error", err)
+		}
+		if len(r.Collected) > 0 {
+			l.m.opts.Collected(r.Collected)
 		}
 		return true
 	}

@@ -81,6 +81,9 @@ type Options struct {
 	Applied func(sharding.ShardID) uint64
 	// Size measures a shard on this node.
 	Size Size
+	// Collected is given the modules that the coordinator here has had removed,
+	// since nothing needs them; it must not block.
+	Collected func([]meta.Digest)
 	// Told is given each new view of the cluster; it must not block.
 	Told        func(*ClusterView)
 	Coordinator coordinator.Options

@@ -133,6 +133,9 @@ func (s *Service) describe(m meta.Module) rpc.Module {
 		Digest: journal.Digest(m.Digest), Name: m.Name, Version: m.Version, SizeBytes: m.Size,
 		UploadedAt: time.Unix(0, m.UploadedAt), EntityTypes: m.EntityTypes, Owners: map[string]string{},
 	}
+	if m.UnusedSince != 0 {
+		out.UnusedSince = time.Unix(0, m.UnusedSince)
+	}
 	view := s.metadata.View()
 	for _, t := range m.EntityTypes {
 		if b, bound := view.Binding(t); bound {

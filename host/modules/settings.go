@@ -169,11 +169,14 @@ func parseCount(text string, most int) (int, error) {
 	return n, nil
 }
 
-// CheckSetting refuses a setting about entity types that says nothing. An empty
-// value deletes one, whatever it was.
+// CheckSetting refuses a setting about entity types, or about modules, that
+// says nothing. An empty value deletes one, whatever it was.
 func CheckSetting(key, value string) error {
-	if value == "" || !strings.HasPrefix(key, settingPrefix) {
+	if value == "" {
 		return nil
+	}
+	if !strings.HasPrefix(key, settingPrefix) {
+		return meta.CheckModuleSetting(key, value)
 	}
 	entityType, name, ok := rpc.TypeSetting(key)
 	if !ok || (sharding.EntityID{Type: entityType, ID: "x"}).Validate() != nil {

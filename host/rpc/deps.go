@@ -302,6 +302,8 @@ type Module struct {
 	// SignedBy is the name of the key that has signed it, or SignatureFault why
 	// its signature does not count here.
 	SignedBy, SignatureFault string
+	// UnusedSince is zero where something needs it, or that is not known yet.
+	UnusedSince time.Time
 }
 
 // Rebinding is a module that is to serve an entity type.

@@ -287,6 +287,9 @@ func (s *moduleService) describe(ctx context.Context, m *Module) *modulev1.Modul
 		SignedBy:       m.SignedBy,
 		SignatureFault: m.SignatureFault,
 	}
+	if !m.UnusedSince.IsZero() {
+		out.UnusedSince = timestamppb.New(m.UnusedSince)
+	}
 	for _, name := range m.EntityTypes {
 		if t, err := s.types.Lookup(ctx, name); err == nil && t.Module == m.Digest {
 			out.ActiveFor = append(out.ActiveFor, name)

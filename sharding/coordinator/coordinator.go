@@ -92,6 +92,8 @@ type Coordinator struct {
 	// placements are those of placed, by shard: sorting them is worth keeping.
 	placements []meta.Placement
 	placed     *meta.View
+	// collected is when no module was found that nothing needs.
+	collected time.Time
 }
 
 // heard is the newest report of a node.
@@ -171,6 +173,7 @@ func (c *Coordinator) Step(in Input) Plan {
 	s.repair()
 	s.followOperations()
 	s.transfers()
+	s.collect()
 	s.report()
 	return s.plan
 }

@@ -34,6 +34,8 @@ func (t *transition) apply(body []byte) (Result, error) {
 		return Result{}, t.putModule(*c.Module)
 	case c.Op == opRemoveModule && c.Digest != nil:
 		return Result{}, t.removeModule(*c.Digest)
+	case c.Op == opCollectModules:
+		return t.collectModules(c.At)
 	case c.Op == opBind && c.Digest != nil:
 		return t.bind(c)
 	case c.Op == opRollback:

@@ -14,10 +14,15 @@ func (t *transition) putModule(m Module) error {
 		return err
 	}
 	if before, known := t.view.modules[m.Digest]; known {
-		if len(m.Signature) > 0 && !bytes.Equal(m.Signature, before.Signature) {
-			before.Signature = m.Signature
-			t.keepModule(before)
+		unsigned := len(m.Signature) == 0 || bytes.Equal(m.Signature, before.Signature)
+		if unsigned && before.UnusedSince == 0 {
+			return nil
 		}
+		if !unsigned {
+			before.Signature = m.Signature
+		}
+		before.UnusedSince = 0 // who uploads it is about to need it
+		t.keepModule(before)
 		return nil
 	}
 	if len(t.view.modules) >= MaxModules {
@@ -201,6 +206,10 @@ func (t *transition) rebind(b Binding, to Bound, why BindingChange) Result {
 		b.Changes = before.changed(to, why)
 	}
 	b.Bound = to
+	if m := t.view.modules[to.Digest]; m.UnusedSince != 0 {
+		m.UnusedSince = 0
+		t.keepModule(m)
+	}
 	put(&t.view.bindings, b.EntityType, b)
 	t.store(prefixBinding+b.EntityType, b)
 	t.storeCounters()

@@ -32,7 +32,8 @@ const (
 	opRaiseLevel    = "raise_level"   // from level 2 on, or to it
 	opRecoverShard  = "recover_shard" // from level 2 on
 
-	opRemoveModule = "remove_module" // from level 2 on
+	opRemoveModule   = "remove_module"   // from level 2 on
+	opCollectModules = "collect_modules" // likewise
 
 	opPutRole           = "put_role" // this and those below from level 2 on
 	opDeleteRole        = "delete_role"
@@ -45,7 +46,7 @@ const (
 
 var operations = []string{
 	opCreateCluster, opPutMember, opPlace, opPutModule, opBind, opRollback, opPutSetting, opJoin,
-	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard, opRemoveModule,
+	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard, opRemoveModule, opCollectModules,
 	opPutRole, opDeleteRole, opPutRoleBinding, opDeleteRoleBinding, opPutTypeOwner, opPutToken, opDeleteToken,
 }
 

@@ -254,6 +254,11 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.PutToken(access.Token{Name: "cd", Hash: access.HashToken("hst_cd"), Made: 1_700_003_661_000_000_000}, "viewer"),
 		meta.DeleteToken("cd"),
 		meta.DeleteToken("root"),
+		meta.PutModule(module(0xae, "account")),
+		meta.PutModule(module(0xaf, "account")),
+		meta.CollectModules(1_700_000_000_000_000_000),
+		meta.PutModule(module(0xaf, "account")),
+		meta.CollectModules(1_702_592_000_000_000_000),
 	} {
 		writes, result, err := s.Apply(uint64(i+1), body)
 		if err != nil {

@@ -136,6 +136,10 @@ type Module struct {
 	// Uploader is the subject that uploaded the module first, where nodes ask who
 	// calls; from sharding.LevelRemoveModule on.
 	Uploader string `json:"uploader,omitempty"`
+	// UnusedSince is when the coordinator first found that nothing needs the
+	// module, in unix nanoseconds; 0 where something does, or that was not looked
+	// at yet. From sharding.LevelModuleRetention on.
+	UnusedSince int64 `json:"unusedSince,omitempty"`
 }
 
 // Bound is one module serving an entity type, from a revision on.

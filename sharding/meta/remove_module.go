@@ -35,22 +35,6 @@ func (t *transition) roomForModule(m Module) error {
 	return nil
 }
 
-// NeededBy returns an entity type that needs a module, and whether the module
-// serves it or is one that rollbacks of it may come back to.
-func (v *View) NeededBy(digest Digest) (entityType string, serves, needed bool) {
-	for _, b := range v.Bindings() {
-		if b.Digest == digest {
-			return b.EntityType, true, true
-		}
-		for _, h := range b.History {
-			if h.Digest == digest {
-				entityType, needed = b.EntityType, true
-			}
-		}
-	}
-	return entityType, false, needed
-}
-
 func (t *transition) removeModule(digest Digest) error {
 	if level := t.view.Level(); level < sharding.LevelRemoveModule {
 		return fmt.Errorf("%w: the removal of modules is of level %d, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelRemoveModule, level)
@@ -64,9 +48,15 @@ func (t *transition) removeModule(digest Digest) error {
 	case needed:
 		return fmt.Errorf("%w: a rollback of entity type %s may come back to the module", ErrConflict, entityType)
 	}
-	next := maps.Clone(t.view.modules)
-	delete(next, digest)
-	t.view.modules = next
-	t.writes = append(t.writes, KV{Key: []byte(prefixModule + digest.String())})
+	t.forgetModules(digest)
 	return nil
+}
+
+func (t *transition) forgetModules(digests ...Digest) {
+	next := maps.Clone(t.view.modules)
+	for _, digest := range digests {
+		delete(next, digest)
+		t.writes = append(t.writes, KV{Key: []byte(prefixModule + digest.String())})
+	}
+	t.view.modules = next
 }

@@ -19,6 +19,8 @@ type Result struct {
 	Placements []Placement `json:"placements,omitempty"`
 	// Joined answers Join.
 	Joined *Joined `json:"joined,omitempty"`
+	// Collected are the modules that CollectModules has removed.
+	Collected []Digest `json:"collected,omitempty"`
 }
 
 // resultBytes is a Result, or an error, as it is encoded.

@@ -112,8 +112,12 @@ type Module struct {
 	// Why it does not: SIGNATURE_MISSING, SIGNATURE_UNTRUSTED or SIGNATURE_BAD;
 	// empty where it counts.
 	SignatureFault string `protobuf:"bytes,76,opt,name=signature_fault,json=signatureFault,proto3" json:"signature_fault,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Since when nothing needs it: it serves no type, and no rollback may come
+	// back to it. It is removed when that has lasted for the setting
+	// module-retention. Absent where something needs it.
+	UnusedSince   *timestamppb.Timestamp `protobuf:"bytes,77,opt,name=unused_since,json=unusedSince,proto3" json:"unused_since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Module) Reset() {
@@ -214,6 +218,13 @@ func (x *Module) GetSignatureFault() string {
 		return x.SignatureFault
 	}
 	return ""
+}
+
+func (x *Module) GetUnusedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UnusedSince
+	}
+	return nil
 }
 
 // Binding is a module serving an entity type.
@@ -2287,7 +2298,7 @@ var File_hostd_module_v1_module_proto protoreflect.FileDescriptor
 
 const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xe8\x02\n" +
+	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xa7\x03\n" +
 	"\x06Module\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2301,7 +2312,8 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"active_for\x18\a \x03(\tR\tactiveFor\x124\n" +
 	"\bbindings\x18\b \x03(\v2\x18.hostd.module.v1.BindingR\bbindings\x12\x1b\n" +
 	"\tsigned_by\x18K \x01(\tR\bsignedBy\x12'\n" +
-	"\x0fsignature_fault\x18L \x01(\tR\x0esignatureFault\"\xa2\x02\n" +
+	"\x0fsignature_fault\x18L \x01(\tR\x0esignatureFault\x12=\n" +
+	"\funused_since\x18M \x01(\v2\x1a.google.protobuf.TimestampR\vunusedSince\"\xa2\x02\n" +
 	"\aBinding\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1a\n" +
@@ -2517,48 +2529,49 @@ var file_hostd_module_v1_module_proto_goTypes = []any{
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	33, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
 	2,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
-	4,  // 2: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
-	3,  // 3: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
-	3,  // 4: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
-	1,  // 5: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
-	1,  // 6: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	34, // 7: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
-	4,  // 8: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
-	23, // 9: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
-	33, // 10: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
-	0,  // 11: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
-	30, // 12: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	31, // 13: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
-	32, // 14: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
-	5,  // 15: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	7,  // 16: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	9,  // 17: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	11, // 18: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	13, // 19: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	15, // 20: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	19, // 21: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	21, // 22: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
-	24, // 23: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	17, // 24: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	26, // 25: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	28, // 26: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
-	6,  // 27: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	8,  // 28: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	10, // 29: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	12, // 30: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	14, // 31: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	16, // 32: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	20, // 33: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	22, // 34: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
-	25, // 35: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	18, // 36: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	27, // 37: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	29, // 38: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
-	27, // [27:39] is the sub-list for method output_type
-	15, // [15:27] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	33, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
+	4,  // 3: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
+	3,  // 4: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
+	3,  // 5: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
+	1,  // 6: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
+	1,  // 7: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
+	34, // 8: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	4,  // 9: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
+	23, // 10: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
+	33, // 11: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
+	0,  // 12: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
+	30, // 13: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	31, // 14: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
+	32, // 15: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
+	5,  // 16: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	7,  // 17: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	9,  // 18: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	11, // 19: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	13, // 20: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	15, // 21: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	19, // 22: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	21, // 23: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
+	24, // 24: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	17, // 25: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	26, // 26: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	28, // 27: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	6,  // 28: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	8,  // 29: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	10, // 30: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	12, // 31: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	14, // 32: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	16, // 33: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	20, // 34: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	22, // 35: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
+	25, // 36: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	18, // 37: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	27, // 38: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	29, // 39: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	28, // [28:40] is the sub-list for method output_type
+	16, // [16:28] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }

@@ -1,0 +1,50 @@
+package host
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// collected tells of modules that the coordinator here has had removed.
+func (n *Node) collected(digests []meta.Digest) {
+	for _, digest := range digests {
+		n.guests.collected.Add(1)
+		n.logger.Info("a module that nothing has needed for long is removed from the cluster", "digest", digest.String(), "retention", n.membership.metadata.View().ModuleRetention())
+		n.audit.Did(modulev1connect.ModuleServiceRemoveProcedure, "digest="+digest.String()+" unused=true")
+	}
+}
+
+// moduleCollector tells what modules the cluster has.
+type moduleCollector struct{ n *Node }
+
+var (
+	moduleCount  = prometheus.NewDesc("hostd_modules", "Modules of the cluster.", nil, nil)
+	moduleBytes  = prometheus.NewDesc("hostd_module_bytes", "Bytes of the modules of the cluster.", nil, nil)
+	moduleUnused = prometheus.NewDesc("hostd_modules_unused", "Modules of the cluster that serve no entity type and that no rollback may come back to.", nil, nil)
+	moduleGone   = prometheus.NewDesc("hostd_modules_collected_total", "Modules that this node has had removed, as coordinator, since nothing had needed them for module-retention.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c moduleCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{moduleCount, moduleBytes, moduleUnused, moduleGone} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c moduleCollector) Collect(out chan<- prometheus.Metric) {
+	var bytes, unused int64
+	modules := c.n.membership.metadata.View().Modules()
+	for _, m := range modules {
+		bytes += m.Size
+		if m.UnusedSince != 0 {
+			unused++
+		}
+	}
+	out <- prometheus.MustNewConstMetric(moduleCount, prometheus.GaugeValue, float64(len(modules)))
+	out <- prometheus.MustNewConstMetric(moduleBytes, prometheus.GaugeValue, float64(bytes))
+	out <- prometheus.MustNewConstMetric(moduleUnused, prometheus.GaugeValue, float64(unused))
+	out <- prometheus.MustNewConstMetric(moduleGone, prometheus.CounterValue, float64(c.n.guests.collected.Load()))
+}

@@ -1,0 +1,138 @@
+package meta_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// since is since when nothing needs a module, and whether it is there.
+func since(s *meta.State, n byte) (int64, bool) {
+	m, known := s.View().Module(digest(n))
+	return m.UnusedSince, known
+}
+
+func TestUnneededModulesAreCollected(t *testing.T) {
+	const start, month = int64(1_000_000), int64(meta.DefaultModuleRetention)
+	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a", "b")), meta.PutModule(module(3, "a")), meta.PutModule(module(4, "a")),
+		meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2), meta.Bind("b", digest(2), 3))
+	collect := func(at int64, want ...byte) {
+		t.Helper()
+		stale := s.View().StaleModules(at)
+		r := run(t, s, meta.CollectModules(at))
+		if r.Changed != stale {
+			t.Errorf("at %d: changed %v, stale %v", at, r.Changed, stale)
+		}
+		var digests []meta.Digest
+		for _, n := range want {
+			digests = append(digests, digest(n))
+		}
+		if !slices.Equal(r.Collected, digests) {
+			t.Errorf("at %d these were collected: %v, want %v", at, r.Collected, digests)
+		}
+		for _, n := range want {
+			if _, known := since(s, n); known {
+				t.Errorf("module %d is there", n)
+			}
+		}
+		if s.View().StaleModules(at) {
+			t.Errorf("at %d there is more", at)
+		}
+	}
+	collect(start) // notes 3 and 4
+	collect(start + month - 1)
+	for n, want := range map[byte]int64{1: 0, 2: 0, 3: start, 4: start} {
+		if got, known := since(s, n); got != want || !known {
+			t.Errorf("module %d is not needed since %d, want %d", n, got, want)
+		}
+	}
+	// One that is pushed again, or bound, begins anew.
+	run(t, s, meta.PutModule(module(3, "a")))
+	if got, _ := since(s, 3); got != 0 {
+		t.Errorf("a module that was pushed again is not needed since %d", got)
+	}
+	collect(start+month, 4)
+	if got, _ := since(s, 3); got != start+month {
+		t.Errorf("a module that was pushed again is not needed since %d", got)
+	}
+	run(t, s, meta.Bind("b", digest(2), 4), meta.Rollback("a", 5)) // 2 serves b yet
+	collect(start + 3*month/2)
+	run(t, s, meta.Bind("a", digest(3), 6), meta.Rollback("a", 7))
+	collect(start + 3*month) // it was needed until then
+	if got, known := since(s, 3); got != start+3*month || !known {
+		t.Errorf("a module that served is not needed since %d", got)
+	}
+	collect(start + month) // a clock that goes back collects nothing
+	collect(start + 4*month - 1)
+	collect(start+4*month, 3)
+	// What serves, and what rollbacks come back to, stays for ever.
+	run(t, s, meta.Bind("a", digest(2), 8))
+	collect(start + 1000*month)
+	for n := range byte(2) {
+		if _, known := since(s, n+1); !known {
+			t.Errorf("module %d is gone, which is needed", n+1)
+		}
+	}
+	loaded := meta.New()
+	if err := loaded.Load(99, s.Dump()); err != nil || dump(loaded.View()) != dump(s.View()) {
+		t.Errorf("loaded: %v", err)
+	}
+}
+
+func TestModuleRetentionIsASetting(t *testing.T) {
+	s := level2(t, meta.PutModule(module(1, "a")), meta.CollectModules(1))
+	for value, want := range map[string]time.Duration{
+		"off": 0, "0": 0, "1s": time.Second, "36h": 36 * time.Hour, "1d": 24 * time.Hour, "90d": 90 * 24 * time.Hour,
+		"": -1, "999ms": -1, "-1h": -1, "0d": -1, "4000d": -1, "d": -1, "+1d": -1, "1.5d": -1, "1d1h": -1, "70000d": -1, "on": -1,
+	} {
+		if err := meta.CheckModuleSetting(meta.SettingModuleRetention, value); (err == nil) != (want >= 0) {
+			t.Errorf("%q: %v", value, err)
+		}
+		if want < 0 {
+			want = meta.DefaultModuleRetention
+		}
+		run(t, s, meta.PutSetting(meta.SettingModuleRetention, []byte(value)))
+		if got := s.View().ModuleRetention(); got != want {
+			t.Errorf("%q: %v, want %v", value, got, want)
+		}
+		if at := 1 + int64(want); s.View().StaleModules(at) != (want > 0) || want > 0 && s.View().StaleModules(at-1) {
+			t.Errorf("%q: the module does not go after %v", value, want)
+		}
+	}
+	if err := meta.CheckModuleSetting("other", "anything"); err != nil {
+		t.Error(err)
+	}
+	run(t, s, meta.PutSetting(meta.SettingModuleRetention, []byte("off")))
+	if r := run(t, s, meta.CollectModules(1<<62)); len(r.Collected) > 0 {
+		t.Error("a module is collected that stays for ever")
+	}
+	run(t, s, meta.DeleteSetting(meta.SettingModuleRetention))
+	if r := run(t, s, meta.CollectModules(1<<62)); len(r.Collected) != 1 {
+		t.Error("the default is not as if nothing was set")
+	}
+}
+
+func TestModulesAreCollectedAFewAtATime(t *testing.T) {
+	s := level2(t)
+	for i := range 150 {
+		run(t, s, meta.PutModule(module(byte(i), "a")))
+	}
+	rounds := func(at int64) (n int) {
+		for s.View().StaleModules(at) {
+			run(t, s, meta.CollectModules(at))
+			n++
+		}
+		return n
+	}
+	if marked, removed := rounds(1), rounds(1+int64(meta.DefaultModuleRetention)); marked != 3 || removed != 3 || len(s.View().Modules()) != 0 {
+		t.Errorf("%d and %d commands, %d modules are left", marked, removed, len(s.View().Modules()))
+	}
+}
+
+func TestCollectionIsOfLevel2(t *testing.T) {
+	s := created(t, meta.PutModule(module(1, "a")))
+	refused(t, s, meta.ErrLevel, meta.CollectModules(1))
+	refused(t, level2(t), meta.ErrInvalid, meta.CollectModules(0))
+}
