@@ -58,6 +58,14 @@ func RemoveModule(ctx context.Context, c *Client, digest string) error {
 	return err
 }
 
+// ModuleQuotas says how many modules there may be, and are.
+func ModuleQuotas(ctx context.Context, c *Client) (*modulev1.QuotasResponse, error) {
+	return call(ctx, c, c.opts.Timeout, &modulev1.QuotasRequest{},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.QuotasRequest]) (*connect.Response[modulev1.QuotasResponse], error) {
+			return n.modules.Quotas(ctx, r)
+		})
+}
+
 // Activate makes a module serve an entity type. It returns the number of the
 // change once every node that is up serves it.
 func (c *Client) Activate(ctx context.Context, entityType, digest string) (revision uint64, err error) {

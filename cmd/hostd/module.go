@@ -19,7 +19,7 @@ import (
 func newModule(std cli.Stdio) *cobra.Command {
 	return cli.Group("module", "Upload modules and choose which one serves an entity type",
 		newModulePush(std), newModuleList(std), newModuleDescribe(std), newModuleActivate(std), newModuleRollback(std),
-		newModuleVerify(std), newModuleCheck(std), newModuleRemove(std), modules.NewHistory(std), modules.NewKeygen(std), modules.NewSign(std), modules.NewDiff(std, fullDigest))
+		newModuleVerify(std), newModuleCheck(std), newModuleRemove(std), modules.NewHistory(std), modules.NewKeygen(std), modules.NewSign(std), modules.NewDiff(std, fullDigest), modules.NewQuotas(std))
 }
 
 // pushed is a module that was uploaded.

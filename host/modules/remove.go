@@ -15,11 +15,19 @@ import (
 type quotaError struct{ text string }
 
 func (e *quotaError) Error() string {
-	return e.text + "; hostd module rm removes those that are not needed"
+	return e.text + "; hostd module rm removes those that are not needed, and hostd module quotas shows what is allowed"
 }
 
 // Code implements status.Coded.
 func (e *quotaError) Code() connect.Code { return connect.CodeResourceExhausted }
+
+// Quotas implements rpc.Modules.
+func (s *Service) Quotas(by string) rpc.ModuleQuotas {
+	view := s.metadata.View()
+	return rpc.ModuleQuotas{
+		Used: rpc.ModuleAmounts(view.ModuleUse(by)), Most: rpc.ModuleAmounts(view.ModuleQuotas()), Retention: view.ModuleRetention(),
+	}
+}
 
 // Remove implements rpc.Modules.
 func (s *Service) Remove(ctx context.Context, digest journal.Digest, allow func(ctx context.Context, entityTypes []string) error) error {

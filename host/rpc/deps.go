@@ -234,9 +234,24 @@ type Modules interface {
 	// Remove has a module forgotten, once allow has nothing against it for the
 	// types that it has. It is a *RefusedError where something needs the module.
 	Remove(ctx context.Context, digest journal.Digest, allow func(ctx context.Context, entityTypes []string) error) error
+	// Quotas are those of uploads; by is whose uploads are counted.
+	Quotas(by string) ModuleQuotas
 	// SetOwner gives a type another owner, or none, once allow has nothing
 	// against it.
 	SetOwner(ctx context.Context, entityType, owner string, allow func(ctx context.Context, was string) error) error
+}
+
+// ModuleQuotas are what uploads are held to.
+type ModuleQuotas struct {
+	Used, Most ModuleAmounts
+	Retention  time.Duration // of what nothing needs; 0 is for ever
+}
+
+// ModuleAmounts are of the modules of the cluster.
+type ModuleAmounts struct {
+	Modules int
+	Bytes   int64
+	OfOne   int // of one uploader
 }
 
 // Stored tells whether there are entities of a type, those that are deleted

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -135,6 +136,16 @@ func (s *moduleService) Remove(ctx context.Context, r *connect.Request[modulev1.
 		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&modulev1.RemoveResponse{}), nil
+}
+
+// Quotas tells what uploads are held to.
+func (s *moduleService) Quotas(ctx context.Context, _ *connect.Request[modulev1.QuotasRequest]) (*connect.Response[modulev1.QuotasResponse], error) {
+	q := s.modules.Quotas(uploader(ctx))
+	return connect.NewResponse(&modulev1.QuotasResponse{Used: q.Used.message(), Most: q.Most.message(), RetentionSeconds: uint64(q.Retention / time.Second)}), nil
+}
+
+func (a ModuleAmounts) message() *modulev1.QuotasResponse_Amounts {
+	return &modulev1.QuotasResponse_Amounts{Modules: uint64(a.Modules), Bytes: uint64(a.Bytes), OwnModules: uint64(a.OfOne)}
 }
 
 // mayDeploy says whether the caller may deploy all of the types, and owns those

@@ -25,14 +25,11 @@ func (t *transition) putModule(m Module) error {
 		t.keepModule(before)
 		return nil
 	}
-	if len(t.view.modules) >= MaxModules {
-		return fmt.Errorf("%w: the cluster has %d modules already", ErrInvalid, MaxModules)
+	if m.Size <= 0 {
+		return fmt.Errorf("%w: a module of %d bytes", ErrInvalid, m.Size)
 	}
 	if err := t.roomForModule(m); err != nil {
 		return err
-	}
-	if m.Size <= 0 {
-		return fmt.Errorf("%w: a module of %d bytes", ErrInvalid, m.Size)
 	}
 	if err := checkText("module name", m.Name, maxNameBytes); err != nil {
 		return err

@@ -3,67 +3,13 @@ package meta
 import (
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hostd/hostd/sharding"
 )
 
-// Settings about modules; from sharding.LevelModuleRetention on. One that is
-// not set, or that CheckModuleSetting would refuse, is its default.
-const (
-	// SettingModuleRetention is how long a module stays that nothing needs: a
-	// number of days such as 30d, a time such as 36h, or off.
-	SettingModuleRetention = "module-retention"
-)
-
-// Bounds and default of SettingModuleRetention. A module is pushed before it is
-// bound: the least one gives that the time.
-const (
-	DefaultModuleRetention = 30 * day
-	minModuleRetention     = time.Second
-	maxModuleRetention     = 3650 * day
-	day                    = 24 * time.Hour
-)
-
 // maxCollected bounds the modules that one command changes.
 const maxCollected = 64
-
-// CheckModuleSetting refuses a setting about modules that says nothing; every
-// other one passes.
-func CheckModuleSetting(key, value string) (err error) {
-	if key == SettingModuleRetention {
-		_, err = parseRetention(value)
-	}
-	return err
-}
-
-// ModuleRetention is how long a module stays that nothing needs; 0 is for ever.
-func (v *View) ModuleRetention() time.Duration {
-	if s, set := v.settings[SettingModuleRetention]; set {
-		if d, err := parseRetention(string(s.Value)); err == nil {
-			return d
-		}
-	}
-	return DefaultModuleRetention
-}
-
-func parseRetention(text string) (time.Duration, error) {
-	if text == "off" || text == "0" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(text)
-	if number, days := strings.CutSuffix(text, "d"); days {
-		var n uint64
-		n, err = strconv.ParseUint(number, 10, 16)
-		d = time.Duration(n) * day
-	}
-	if err != nil || d < minModuleRetention || d > maxModuleRetention {
-		return 0, fmt.Errorf("%.32q is not a time from %v to %dd, such as 36h or 30d, and not off", text, minModuleRetention, maxModuleRetention/day)
-	}
-	return d, nil
-}
 
 // CollectModules makes the command that notes since when modules are not
 // needed, and has those forgotten that were not for ModuleRetention, from

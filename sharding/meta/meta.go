@@ -26,8 +26,6 @@ const (
 	MaxModules           = 4096
 	MaxTypesPerModule    = 64
 	MaxSignatureBytes    = 256
-	MaxModuleBytes       = 1 << 30 // of all modules; from sharding.LevelRemoveModule on
-	MaxUploaderModules   = 100     // of one uploader, likewise
 	maxUploaderBytes     = 512
 	MaxBindings          = 4096
 	MaxBindingHistory    = 32

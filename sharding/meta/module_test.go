@@ -84,7 +84,7 @@ func TestModulesAreRemoved(t *testing.T) {
 
 func TestModulesAreBounded(t *testing.T) {
 	s := level2(t)
-	for i := range meta.MaxUploaderModules {
+	for i := range meta.DefaultModuleQuotas.OfOne {
 		run(t, s, meta.PutModule(uploaded(byte(i), "token:ci")))
 	}
 	refused(t, s, meta.ErrQuota, meta.PutModule(uploaded(200, "token:ci")))
@@ -92,8 +92,61 @@ func TestModulesAreBounded(t *testing.T) {
 	run(t, s, meta.PutModule(uploaded(200, "token:other")), meta.PutModule(uploaded(201, "")))
 	run(t, s, meta.RemoveModule(digest(0)), meta.PutModule(uploaded(202, "token:ci")))
 	large := uploaded(210, "token:other")
-	large.Size = meta.MaxModuleBytes
+	large.Size = meta.DefaultModuleQuotas.Bytes
 	refused(t, s, meta.ErrQuota, meta.PutModule(large))
-	large.Size -= 200 * (meta.MaxUploaderModules + 2)
+	large.Size -= int64(200 * (meta.DefaultModuleQuotas.OfOne + 2))
 	run(t, s, meta.PutModule(large))
+}
+
+func TestQuotasOfModulesAreSettings(t *testing.T) {
+	s := level2(t, meta.PutModule(uploaded(1, "token:ci")), meta.PutModule(uploaded(2, "token:ci")), meta.PutModule(uploaded(3, "token:other")))
+	set := func(key, value string) {
+		t.Helper()
+		if err := meta.CheckModuleSetting(key, value); err != nil {
+			t.Error(err)
+		}
+		run(t, s, meta.PutSetting(key, []byte(value)))
+	}
+	if got, want := s.View().ModuleUse("token:ci"), (meta.ModuleQuotas{Modules: 3, Bytes: 2 + 3 + 4, OfOne: 2}); got != want {
+		t.Errorf("there are %+v, want %+v", got, want)
+	}
+	if got := s.View().ModuleUse("").OfOne; got != 0 {
+		t.Errorf("%d are of nobody", got)
+	}
+	// Each is lowered below what there is: all stays, and nothing comes.
+	for _, c := range []struct {
+		key, low, high string
+		put            meta.Module
+	}{
+		{meta.SettingModuleCount, "2", "4", uploaded(4, "token:new")},
+		{meta.SettingModuleBytes, "8", "1KiB", uploaded(5, "token:new")},
+		{meta.SettingModuleUploader, "1", "3", uploaded(6, "token:ci")},
+	} {
+		set(c.key, c.low)
+		refused(t, s, meta.ErrQuota, meta.PutModule(c.put))
+		run(t, s, meta.PutModule(uploaded(1, "token:ci"))) // it is there already
+		if n := len(s.View().Modules()); n != 3 {
+			t.Errorf("%s: %d modules are left", c.key, n)
+		}
+		set(c.key, c.high)
+		run(t, s, meta.PutModule(c.put), meta.RemoveModule(c.put.Digest))
+	}
+	if got, want := s.View().ModuleQuotas(), (meta.ModuleQuotas{Modules: 4, Bytes: 1 << 10, OfOne: 3}); got != want {
+		t.Errorf("the quotas are %+v, want %+v", got, want)
+	}
+	for _, key := range []string{meta.SettingModuleCount, meta.SettingModuleBytes, meta.SettingModuleUploader} {
+		for _, value := range []string{"", "0", "-1", "x", "1.5", "1GB", "99999999999999999999", "4097GiB", "off"} {
+			if meta.CheckModuleSetting(key, value) == nil {
+				t.Errorf("%s is %q", key, value)
+			}
+			run(t, s, meta.PutSetting(key, []byte(value)))
+		}
+	}
+	if got := s.View().ModuleQuotas(); got != meta.DefaultModuleQuotas {
+		t.Errorf("settings that say nothing make %+v", got)
+	}
+	set(meta.SettingModuleBytes, "1024GiB")
+	huge := uploaded(9, "")
+	huge.Size = 1<<63 - 1
+	refused(t, s, meta.ErrQuota, meta.PutModule(huge))
 }

@@ -14,23 +14,22 @@ func (t *transition) roomForModule(m Module) error {
 		if m.Uploader != "" {
 			return fmt.Errorf("%w: uploaders of modules are of level %d, the cluster is at level %d", ErrLevel, sharding.LevelRemoveModule, level)
 		}
+		if len(t.view.modules) >= MaxModules {
+			return fmt.Errorf("%w: the cluster has %d modules already", ErrInvalid, MaxModules)
+		}
 		return nil
 	}
 	if err := checkText("uploader", m.Uploader, maxUploaderBytes); err != nil {
 		return err
 	}
-	bytes, own := m.Size, 0
-	for _, other := range t.view.modules {
-		bytes += other.Size
-		if other.Uploader == m.Uploader {
-			own++
-		}
-	}
-	switch {
-	case bytes > MaxModuleBytes:
-		return fmt.Errorf("%w: the modules of the cluster would have %d bytes, at most %d are allowed", ErrQuota, bytes, MaxModuleBytes)
-	case m.Uploader != "" && own >= MaxUploaderModules:
-		return fmt.Errorf("%w: %d modules of the cluster are of the same uploader, at most %d are allowed", ErrQuota, own, MaxUploaderModules)
+	// Lowering what is allowed takes nothing away.
+	switch most, use := t.view.ModuleQuotas(), t.view.ModuleUse(m.Uploader); {
+	case use.Modules >= most.Modules:
+		return fmt.Errorf("%w: the cluster has %d modules, at most %d are allowed (%s)", ErrQuota, use.Modules, most.Modules, SettingModuleCount)
+	case m.Size > most.Bytes-use.Bytes:
+		return fmt.Errorf("%w: the modules of the cluster have %d bytes, this one has %d, at most %d are allowed (%s)", ErrQuota, use.Bytes, m.Size, most.Bytes, SettingModuleBytes)
+	case use.OfOne >= most.OfOne:
+		return fmt.Errorf("%w: %d modules of the cluster are of the same uploader, at most %d are allowed (%s)", ErrQuota, use.OfOne, most.OfOne, SettingModuleUploader)
 	}
 	return nil
 }

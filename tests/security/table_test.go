@@ -77,6 +77,7 @@ var table = map[string]rule{
 	"/hostd.module.v1.ModuleService/History":      forClients,
 	"/hostd.module.v1.ModuleService/SetOwner":     forClients,
 	"/hostd.module.v1.ModuleService/Remove":       forClients,
+	"/hostd.module.v1.ModuleService/Quotas":       forClients,
 	"/hostd.module.v1.ModuleService/Verify":       forClients,
 	"/hostd.module.v1.ModuleService/Fit":          forClients,
 

@@ -38,6 +38,7 @@ var procedureVerbs = map[string]string{
 	"/hostd.module.v1.ModuleService/List":         "read",
 	"/hostd.module.v1.ModuleService/Get":          "read",
 	"/hostd.module.v1.ModuleService/History":      "read",
+	"/hostd.module.v1.ModuleService/Quotas":       "read",
 	"/hostd.module.v1.ModuleService/Download":     "download",
 	"/hostd.module.v1.ModuleService/Upload":       "deploy",
 	"/hostd.module.v1.ModuleService/UploadStream": "deploy",

@@ -245,6 +245,18 @@ func (w roleModules) Remove(ctx context.Context, digest journal.Digest, allow fu
 	return nil
 }
 
+// Quotas has all modules, and allows a hundred; nobody has uploaded any.
+func (w roleModules) Quotas(by string) rpc.ModuleQuotas {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := rpc.ModuleQuotas{Most: rpc.ModuleAmounts{Modules: 100, Bytes: 1 << 20, OfOne: 10}, Retention: time.Hour}
+	for _, m := range w.modules {
+		q.Used.Modules++
+		q.Used.Bytes += m.SizeBytes
+	}
+	return q
+}
+
 func (w roleModules) SetOwner(ctx context.Context, entityType, owner string, allow func(context.Context, string) error) error {
 	was, err := w.Owner(ctx, entityType)
 	if err != nil {

@@ -84,7 +84,7 @@ func (x BindingChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BindingChange_Kind.Descriptor instead.
 func (BindingChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24, 0}
 }
 
 // Module describes a stored module.
@@ -1323,6 +1323,110 @@ func (*RemoveResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{17}
 }
 
+// QuotasRequest asks for the quotas of modules.
+type QuotasRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotasRequest) Reset() {
+	*x = QuotasRequest{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotasRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotasRequest) ProtoMessage() {}
+
+func (x *QuotasRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotasRequest.ProtoReflect.Descriptor instead.
+func (*QuotasRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
+}
+
+// QuotasResponse says what an upload is held to. Where there is more, all stays,
+// and nothing new is taken: resource_exhausted.
+type QuotasResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What there is.
+	Used *QuotasResponse_Amounts `protobuf:"bytes,1,opt,name=used,proto3" json:"used,omitempty"`
+	// The most that there may be, by the settings module-quota-count,
+	// module-quota-bytes and module-quota-uploader.
+	Most *QuotasResponse_Amounts `protobuf:"bytes,2,opt,name=most,proto3" json:"most,omitempty"`
+	// How long a module stays that nothing needs, by the setting module-retention;
+	// 0: until it is removed.
+	RetentionSeconds uint64 `protobuf:"varint,3,opt,name=retention_seconds,json=retentionSeconds,proto3" json:"retention_seconds,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *QuotasResponse) Reset() {
+	*x = QuotasResponse{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotasResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotasResponse) ProtoMessage() {}
+
+func (x *QuotasResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotasResponse.ProtoReflect.Descriptor instead.
+func (*QuotasResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *QuotasResponse) GetUsed() *QuotasResponse_Amounts {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
+func (x *QuotasResponse) GetMost() *QuotasResponse_Amounts {
+	if x != nil {
+		return x.Most
+	}
+	return nil
+}
+
+func (x *QuotasResponse) GetRetentionSeconds() uint64 {
+	if x != nil {
+		return x.RetentionSeconds
+	}
+	return 0
+}
+
 // RollbackRequest names an entity type.
 type RollbackRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1338,7 +1442,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1350,7 +1454,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,7 +1467,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RollbackRequest) GetEntityType() string {
@@ -1393,7 +1497,7 @@ type RollbackResponse struct {
 
 func (x *RollbackResponse) Reset() {
 	*x = RollbackResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1509,7 @@ func (x *RollbackResponse) String() string {
 func (*RollbackResponse) ProtoMessage() {}
 
 func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1522,7 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
 func (*RollbackResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RollbackResponse) GetDigest() string {
@@ -1446,7 +1550,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1562,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1575,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HistoryRequest) GetEntityType() string {
@@ -1493,7 +1597,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1609,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1622,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HistoryResponse) GetChanges() []*BindingChange {
@@ -1552,7 +1656,7 @@ type BindingChange struct {
 
 func (x *BindingChange) Reset() {
 	*x = BindingChange{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1564,7 +1668,7 @@ func (x *BindingChange) String() string {
 func (*BindingChange) ProtoMessage() {}
 
 func (x *BindingChange) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1577,7 +1681,7 @@ func (x *BindingChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindingChange.ProtoReflect.Descriptor instead.
 func (*BindingChange) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *BindingChange) GetRevision() uint64 {
@@ -1642,7 +1746,7 @@ type SetOwnerRequest struct {
 
 func (x *SetOwnerRequest) Reset() {
 	*x = SetOwnerRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1758,7 @@ func (x *SetOwnerRequest) String() string {
 func (*SetOwnerRequest) ProtoMessage() {}
 
 func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1771,7 @@ func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerRequest.ProtoReflect.Descriptor instead.
 func (*SetOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetOwnerRequest) GetEntityType() string {
@@ -1693,7 +1797,7 @@ type SetOwnerResponse struct {
 
 func (x *SetOwnerResponse) Reset() {
 	*x = SetOwnerResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1809,7 @@ func (x *SetOwnerResponse) String() string {
 func (*SetOwnerResponse) ProtoMessage() {}
 
 func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1822,7 @@ func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerResponse.ProtoReflect.Descriptor instead.
 func (*SetOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26}
 }
 
 // VerifyRequest selects histories to replay.
@@ -1743,7 +1847,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +1859,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +1872,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *VerifyRequest) GetDigest() string {
@@ -1855,7 +1959,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +1971,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +1984,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *VerifyResponse) GetEntities() uint64 {
@@ -1939,7 +2043,7 @@ type FitRequest struct {
 
 func (x *FitRequest) Reset() {
 	*x = FitRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2055,7 @@ func (x *FitRequest) String() string {
 func (*FitRequest) ProtoMessage() {}
 
 func (x *FitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2068,7 @@ func (x *FitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitRequest.ProtoReflect.Descriptor instead.
 func (*FitRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *FitRequest) GetDigest() string {
@@ -2030,7 +2134,7 @@ type FitResponse struct {
 
 func (x *FitResponse) Reset() {
 	*x = FitResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2146,7 @@ func (x *FitResponse) String() string {
 func (*FitResponse) ProtoMessage() {}
 
 func (x *FitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2159,7 @@ func (x *FitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse.ProtoReflect.Descriptor instead.
 func (*FitResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FitResponse) GetMissing() []*FitResponse_MissingEvents {
@@ -2093,6 +2197,70 @@ func (x *FitResponse) GetPresent() bool {
 	return false
 }
 
+// Amounts are of the modules of the cluster.
+type QuotasResponse_Amounts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many there are.
+	Modules uint64 `protobuf:"varint,1,opt,name=modules,proto3" json:"modules,omitempty"`
+	// How many bytes they have.
+	Bytes uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// How many the caller has uploaded; 0 where nodes do not ask who calls.
+	OwnModules    uint64 `protobuf:"varint,3,opt,name=own_modules,json=ownModules,proto3" json:"own_modules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotasResponse_Amounts) Reset() {
+	*x = QuotasResponse_Amounts{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotasResponse_Amounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotasResponse_Amounts) ProtoMessage() {}
+
+func (x *QuotasResponse_Amounts) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotasResponse_Amounts.ProtoReflect.Descriptor instead.
+func (*QuotasResponse_Amounts) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19, 0}
+}
+
+func (x *QuotasResponse_Amounts) GetModules() uint64 {
+	if x != nil {
+		return x.Modules
+	}
+	return 0
+}
+
+func (x *QuotasResponse_Amounts) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *QuotasResponse_Amounts) GetOwnModules() uint64 {
+	if x != nil {
+		return x.OwnModules
+	}
+	return 0
+}
+
 // Difference is one place where the module disagrees with the record.
 type VerifyResponse_Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2110,7 +2278,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2290,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2303,7 @@ func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_Difference.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_Difference) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28, 0}
 }
 
 func (x *VerifyResponse_Difference) GetEntityId() string {
@@ -2179,7 +2347,7 @@ type FitResponse_MissingEvents struct {
 
 func (x *FitResponse_MissingEvents) Reset() {
 	*x = FitResponse_MissingEvents{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2359,7 @@ func (x *FitResponse_MissingEvents) String() string {
 func (*FitResponse_MissingEvents) ProtoMessage() {}
 
 func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2372,7 @@ func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_MissingEvents.ProtoReflect.Descriptor instead.
 func (*FitResponse_MissingEvents) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30, 0}
 }
 
 func (x *FitResponse_MissingEvents) GetEventType() string {
@@ -2238,7 +2406,7 @@ type FitResponse_Fault struct {
 
 func (x *FitResponse_Fault) Reset() {
 	*x = FitResponse_Fault{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2250,7 +2418,7 @@ func (x *FitResponse_Fault) String() string {
 func (*FitResponse_Fault) ProtoMessage() {}
 
 func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2263,7 +2431,7 @@ func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_Fault.ProtoReflect.Descriptor instead.
 func (*FitResponse_Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28, 1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30, 1}
 }
 
 func (x *FitResponse_Fault) GetEntityId() string {
@@ -2385,7 +2553,17 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\">\n" +
 	"\rRemoveRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"\x10\n" +
-	"\x0eRemoveResponse\"g\n" +
+	"\x0eRemoveResponse\"\x0f\n" +
+	"\rQuotasRequest\"\x93\x02\n" +
+	"\x0eQuotasResponse\x12;\n" +
+	"\x04used\x18\x01 \x01(\v2'.hostd.module.v1.QuotasResponse.AmountsR\x04used\x12;\n" +
+	"\x04most\x18\x02 \x01(\v2'.hostd.module.v1.QuotasResponse.AmountsR\x04most\x12+\n" +
+	"\x11retention_seconds\x18\x03 \x01(\x04R\x10retentionSeconds\x1aZ\n" +
+	"\aAmounts\x12\x18\n" +
+	"\amodules\x18\x01 \x01(\x04R\amodules\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x1f\n" +
+	"\vown_modules\x18\x03 \x01(\x04R\n" +
+	"ownModules\"g\n" +
 	"\x0fRollbackRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
@@ -2460,7 +2638,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
 	"event_type\x18\x03 \x01(\tR\teventType\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage2\x86\b\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage2\xda\b\n" +
 	"\rModuleService\x12O\n" +
 	"\x06Upload\x12\x1e.hostd.module.v1.UploadRequest\x1a\x1f.hostd.module.v1.UploadResponse\"\x04\xf0\xe4\x19\x05\x12c\n" +
 	"\fUploadStream\x12$.hostd.module.v1.UploadStreamRequest\x1a%.hostd.module.v1.UploadStreamResponse\"\x04\xf0\xe4\x19\x05(\x01\x12L\n" +
@@ -2471,7 +2649,8 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bRollback\x12 .hostd.module.v1.RollbackRequest\x1a!.hostd.module.v1.RollbackResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
 	"\aHistory\x12\x1f.hostd.module.v1.HistoryRequest\x1a .hostd.module.v1.HistoryResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12U\n" +
 	"\bSetOwner\x12 .hostd.module.v1.SetOwnerRequest\x1a!.hostd.module.v1.SetOwnerResponse\"\x04\xf0\xe4\x19\x05\x12O\n" +
-	"\x06Remove\x12\x1e.hostd.module.v1.RemoveRequest\x1a\x1f.hostd.module.v1.RemoveResponse\"\x04\xf0\xe4\x19\x05\x12T\n" +
+	"\x06Remove\x12\x1e.hostd.module.v1.RemoveRequest\x1a\x1f.hostd.module.v1.RemoveResponse\"\x04\xf0\xe4\x19\x05\x12R\n" +
+	"\x06Quotas\x12\x1e.hostd.module.v1.QuotasRequest\x1a\x1f.hostd.module.v1.QuotasResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12T\n" +
 	"\x06Verify\x12\x1e.hostd.module.v1.VerifyRequest\x1a\x1f.hostd.module.v1.VerifyResponse\"\a\xf0\xe4\x19\x05\x90\x02\x010\x01\x12I\n" +
 	"\x03Fit\x12\x1b.hostd.module.v1.FitRequest\x1a\x1c.hostd.module.v1.FitResponse\"\a\xf0\xe4\x19\x05\x90\x02\x01B9Z7github.com/hostd/hostd/api/gen/hostd/module/v1;modulev1b\x06proto3"
 
@@ -2488,7 +2667,7 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_module_v1_module_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_hostd_module_v1_module_proto_goTypes = []any{
 	(BindingChange_Kind)(0),           // 0: hostd.module.v1.BindingChange.Kind
 	(*Module)(nil),                    // 1: hostd.module.v1.Module
@@ -2509,69 +2688,76 @@ var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*ActivateResponse)(nil),          // 16: hostd.module.v1.ActivateResponse
 	(*RemoveRequest)(nil),             // 17: hostd.module.v1.RemoveRequest
 	(*RemoveResponse)(nil),            // 18: hostd.module.v1.RemoveResponse
-	(*RollbackRequest)(nil),           // 19: hostd.module.v1.RollbackRequest
-	(*RollbackResponse)(nil),          // 20: hostd.module.v1.RollbackResponse
-	(*HistoryRequest)(nil),            // 21: hostd.module.v1.HistoryRequest
-	(*HistoryResponse)(nil),           // 22: hostd.module.v1.HistoryResponse
-	(*BindingChange)(nil),             // 23: hostd.module.v1.BindingChange
-	(*SetOwnerRequest)(nil),           // 24: hostd.module.v1.SetOwnerRequest
-	(*SetOwnerResponse)(nil),          // 25: hostd.module.v1.SetOwnerResponse
-	(*VerifyRequest)(nil),             // 26: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),            // 27: hostd.module.v1.VerifyResponse
-	(*FitRequest)(nil),                // 28: hostd.module.v1.FitRequest
-	(*FitResponse)(nil),               // 29: hostd.module.v1.FitResponse
-	(*VerifyResponse_Difference)(nil), // 30: hostd.module.v1.VerifyResponse.Difference
-	(*FitResponse_MissingEvents)(nil), // 31: hostd.module.v1.FitResponse.MissingEvents
-	(*FitResponse_Fault)(nil),         // 32: hostd.module.v1.FitResponse.Fault
-	(*timestamppb.Timestamp)(nil),     // 33: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),           // 34: google.protobuf.Struct
+	(*QuotasRequest)(nil),             // 19: hostd.module.v1.QuotasRequest
+	(*QuotasResponse)(nil),            // 20: hostd.module.v1.QuotasResponse
+	(*RollbackRequest)(nil),           // 21: hostd.module.v1.RollbackRequest
+	(*RollbackResponse)(nil),          // 22: hostd.module.v1.RollbackResponse
+	(*HistoryRequest)(nil),            // 23: hostd.module.v1.HistoryRequest
+	(*HistoryResponse)(nil),           // 24: hostd.module.v1.HistoryResponse
+	(*BindingChange)(nil),             // 25: hostd.module.v1.BindingChange
+	(*SetOwnerRequest)(nil),           // 26: hostd.module.v1.SetOwnerRequest
+	(*SetOwnerResponse)(nil),          // 27: hostd.module.v1.SetOwnerResponse
+	(*VerifyRequest)(nil),             // 28: hostd.module.v1.VerifyRequest
+	(*VerifyResponse)(nil),            // 29: hostd.module.v1.VerifyResponse
+	(*FitRequest)(nil),                // 30: hostd.module.v1.FitRequest
+	(*FitResponse)(nil),               // 31: hostd.module.v1.FitResponse
+	(*QuotasResponse_Amounts)(nil),    // 32: hostd.module.v1.QuotasResponse.Amounts
+	(*VerifyResponse_Difference)(nil), // 33: hostd.module.v1.VerifyResponse.Difference
+	(*FitResponse_MissingEvents)(nil), // 34: hostd.module.v1.FitResponse.MissingEvents
+	(*FitResponse_Fault)(nil),         // 35: hostd.module.v1.FitResponse.Fault
+	(*timestamppb.Timestamp)(nil),     // 36: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),           // 37: google.protobuf.Struct
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
-	33, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
+	36, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
 	2,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
-	33, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
+	36, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
 	4,  // 3: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
 	3,  // 4: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
 	3,  // 5: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
 	1,  // 6: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
 	1,  // 7: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	34, // 8: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	37, // 8: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
 	4,  // 9: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
-	23, // 10: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
-	33, // 11: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
-	0,  // 12: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
-	30, // 13: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	31, // 14: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
-	32, // 15: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
-	5,  // 16: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	7,  // 17: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	9,  // 18: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	11, // 19: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	13, // 20: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	15, // 21: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	19, // 22: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	21, // 23: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
-	24, // 24: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	17, // 25: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	26, // 26: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	28, // 27: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
-	6,  // 28: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	8,  // 29: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	10, // 30: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	12, // 31: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	14, // 32: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	16, // 33: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	20, // 34: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	22, // 35: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
-	25, // 36: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	18, // 37: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	27, // 38: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	29, // 39: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
-	28, // [28:40] is the sub-list for method output_type
-	16, // [16:28] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	32, // 10: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	32, // 11: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	25, // 12: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
+	36, // 13: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
+	0,  // 14: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
+	33, // 15: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	34, // 16: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
+	35, // 17: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
+	5,  // 18: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	7,  // 19: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	9,  // 20: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	11, // 21: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	13, // 22: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	15, // 23: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	21, // 24: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	23, // 25: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
+	26, // 26: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	17, // 27: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	19, // 28: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
+	28, // 29: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	30, // 30: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	6,  // 31: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	8,  // 32: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	10, // 33: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	12, // 34: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	14, // 35: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	16, // 36: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	22, // 37: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	24, // 38: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
+	27, // 39: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	18, // 40: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	20, // 41: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
+	29, // 42: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	31, // 43: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	31, // [31:44] is the sub-list for method output_type
+	18, // [18:31] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }
@@ -2583,7 +2769,7 @@ func file_hostd_module_v1_module_proto_init() {
 		(*GetRequest_Digest)(nil),
 		(*GetRequest_EntityType)(nil),
 	}
-	file_hostd_module_v1_module_proto_msgTypes[25].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[27].OneofWrappers = []any{
 		(*VerifyRequest_Sample)(nil),
 		(*VerifyRequest_All)(nil),
 	}
@@ -2593,7 +2779,7 @@ func file_hostd_module_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_module_v1_module_proto_rawDesc), len(file_hostd_module_v1_module_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   32,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -58,6 +58,8 @@ const (
 	ModuleServiceSetOwnerProcedure = "/hostd.module.v1.ModuleService/SetOwner"
 	// ModuleServiceRemoveProcedure is the fully-qualified name of the ModuleService's Remove RPC.
 	ModuleServiceRemoveProcedure = "/hostd.module.v1.ModuleService/Remove"
+	// ModuleServiceQuotasProcedure is the fully-qualified name of the ModuleService's Quotas RPC.
+	ModuleServiceQuotasProcedure = "/hostd.module.v1.ModuleService/Quotas"
 	// ModuleServiceVerifyProcedure is the fully-qualified name of the ModuleService's Verify RPC.
 	ModuleServiceVerifyProcedure = "/hostd.module.v1.ModuleService/Verify"
 	// ModuleServiceFitProcedure is the fully-qualified name of the ModuleService's Fit RPC.
@@ -100,6 +102,8 @@ type ModuleServiceClient interface {
 	// may come back to, is failed_precondition. The caller must be allowed to
 	// deploy every type of the module.
 	Remove(context.Context, *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error)
+	// Quotas tells how many modules there may be, and are.
+	Quotas(context.Context, *connect.Request[v1.QuotasRequest]) (*connect.Response[v1.QuotasResponse], error)
 	// Verify replays real histories of a type with a module, where their shards
 	// are led, and reports every entity that it cannot replay, or comes to another
 	// state of than the module that serves the type. It ends with the hundredth.
@@ -185,6 +189,13 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(moduleServiceMethods.ByName("Remove")),
 			connect.WithClientOptions(opts...),
 		),
+		quotas: connect.NewClient[v1.QuotasRequest, v1.QuotasResponse](
+			httpClient,
+			baseURL+ModuleServiceQuotasProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("Quotas")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		verify: connect.NewClient[v1.VerifyRequest, v1.VerifyResponse](
 			httpClient,
 			baseURL+ModuleServiceVerifyProcedure,
@@ -214,6 +225,7 @@ type moduleServiceClient struct {
 	history      *connect.Client[v1.HistoryRequest, v1.HistoryResponse]
 	setOwner     *connect.Client[v1.SetOwnerRequest, v1.SetOwnerResponse]
 	remove       *connect.Client[v1.RemoveRequest, v1.RemoveResponse]
+	quotas       *connect.Client[v1.QuotasRequest, v1.QuotasResponse]
 	verify       *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
 	fit          *connect.Client[v1.FitRequest, v1.FitResponse]
 }
@@ -268,6 +280,11 @@ func (c *moduleServiceClient) Remove(ctx context.Context, req *connect.Request[v
 	return c.remove.CallUnary(ctx, req)
 }
 
+// Quotas calls hostd.module.v1.ModuleService.Quotas.
+func (c *moduleServiceClient) Quotas(ctx context.Context, req *connect.Request[v1.QuotasRequest]) (*connect.Response[v1.QuotasResponse], error) {
+	return c.quotas.CallUnary(ctx, req)
+}
+
 // Verify calls hostd.module.v1.ModuleService.Verify.
 func (c *moduleServiceClient) Verify(ctx context.Context, req *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error) {
 	return c.verify.CallServerStream(ctx, req)
@@ -314,6 +331,8 @@ type ModuleServiceHandler interface {
 	// may come back to, is failed_precondition. The caller must be allowed to
 	// deploy every type of the module.
 	Remove(context.Context, *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error)
+	// Quotas tells how many modules there may be, and are.
+	Quotas(context.Context, *connect.Request[v1.QuotasRequest]) (*connect.Response[v1.QuotasResponse], error)
 	// Verify replays real histories of a type with a module, where their shards
 	// are led, and reports every entity that it cannot replay, or comes to another
 	// state of than the module that serves the type. It ends with the hundredth.
@@ -395,6 +414,13 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(moduleServiceMethods.ByName("Remove")),
 		connect.WithHandlerOptions(opts...),
 	)
+	moduleServiceQuotasHandler := connect.NewUnaryHandler(
+		ModuleServiceQuotasProcedure,
+		svc.Quotas,
+		connect.WithSchema(moduleServiceMethods.ByName("Quotas")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	moduleServiceVerifyHandler := connect.NewServerStreamHandler(
 		ModuleServiceVerifyProcedure,
 		svc.Verify,
@@ -431,6 +457,8 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 			moduleServiceSetOwnerHandler.ServeHTTP(w, r)
 		case ModuleServiceRemoveProcedure:
 			moduleServiceRemoveHandler.ServeHTTP(w, r)
+		case ModuleServiceQuotasProcedure:
+			moduleServiceQuotasHandler.ServeHTTP(w, r)
 		case ModuleServiceVerifyProcedure:
 			moduleServiceVerifyHandler.ServeHTTP(w, r)
 		case ModuleServiceFitProcedure:
@@ -482,6 +510,10 @@ func (UnimplementedModuleServiceHandler) SetOwner(context.Context, *connect.Requ
 
 func (UnimplementedModuleServiceHandler) Remove(context.Context, *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Remove is not implemented"))
+}
+
+func (UnimplementedModuleServiceHandler) Quotas(context.Context, *connect.Request[v1.QuotasRequest]) (*connect.Response[v1.QuotasResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Quotas is not implemented"))
 }
 
 func (UnimplementedModuleServiceHandler) Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error {

@@ -1,0 +1,40 @@
+package modules
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// NewQuotas makes the command that shows how many modules there may be.
+func NewQuotas(std cli.Stdio) *cobra.Command {
+	c := cli.Ask(std, "quotas", "Show how many modules there may be, and are", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*modulev1.QuotasResponse, error) {
+		return client.ModuleQuotas(ctx, s.Client)
+	}, func(w io.Writer, q *modulev1.QuotasResponse) {
+		used, most := q.GetUsed(), q.GetMost()
+		cli.Table(w, "OF MODULES\tUSED\tMOST\tSETTING", func(row func(...any)) {
+			row("number", used.GetModules(), most.GetModules(), meta.SettingModuleCount)
+			row("bytes", used.GetBytes(), most.GetBytes(), meta.SettingModuleBytes)
+			row("number of your own", used.GetOwnModules(), most.GetOwnModules(), meta.SettingModuleUploader)
+			row("time that they stay unused", "", retention(q), meta.SettingModuleRetention)
+		})
+	})
+	c.Long = "Shows what uploads are held to. hostd setting put changes it; where there is more than is allowed, all stays and nothing new is taken."
+	return c
+}
+
+// retention is how long a module stays that nothing needs.
+func retention(q *modulev1.QuotasResponse) string {
+	if q.GetRetentionSeconds() == 0 {
+		return "for ever"
+	}
+	return fmt.Sprint(time.Duration(q.GetRetentionSeconds()) * time.Second)
+}
