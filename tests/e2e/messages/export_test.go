@@ -266,16 +266,40 @@ func (b *bed) money(accounts int) (sum int64, transfers int) {
 			b.t.Fatal(err)
 		}
 		transfers++
-		b.cluster.Await("the transfer ends", func() bool {
-			switch query[struct{ State string }](b, "transfer", e.GetEntityId(), "status").State {
-			case "done", "failed", "refunded":
-				return true
-			}
-			return false
-		})
+		b.awaitEnd(e.GetEntityId())
 	}
 	for i := range accounts {
 		sum += query[struct{ Balance int64 }](b, "account", "a"+strconv.Itoa(i), "balance").Balance
 	}
 	return sum, transfers
+}
+
+type transferStatus struct {
+	State, From, To, Reason string
+	TimedOut                bool
+}
+
+// awaitEnd waits until a transfer has ended. Where it never does, the test
+// tells what its three entities wait for.
+func (b *bed) awaitEnd(id string) {
+	b.t.Helper()
+	var s transferStatus
+	ended := func() bool { return s.State == "done" || s.State == "failed" || s.State == "refunded" }
+	defer func() {
+		if ended() {
+			return
+		}
+		b.t.Logf("transfer %s: %+v", id, s)
+		for _, e := range [][2]string{{"transfer", id}, {"account", s.From}, {"account", s.To}} {
+			info, err := b.c.Entity(b.t.Context(), e[0], e[1])
+			b.t.Logf("%s %s: %v, %v", e[0], e[1], info, err)
+		}
+		for i := range b.cluster.Nodes() {
+			b.t.Logf("%s: %v", b.cluster.Node(i).ID(), b.cluster.Shards(i))
+		}
+	}()
+	b.cluster.Await("the transfer ends", func() bool {
+		s = query[transferStatus](b, "transfer", id, "status")
+		return ended()
+	})
 }
