@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -83,7 +82,7 @@ func TestPutDownNodeStaysOut(t *testing.T) {
 		}
 		w.until("its replicas are elsewhere", func() bool { return w.voted(seen, 3, victim) })
 		w.until("it is no member", func() bool { return w.status(victim, seen) == "" })
-		w.until("it says so", func() bool { return strings.Contains(w.log.String(), "an operator put this node down") })
+		w.until("it says so", func() bool { return w.log.said(saysPutDown) })
 		for range 60 {
 			time.Sleep(time.Second)
 			if s := w.status(victim, seen); s != "" {

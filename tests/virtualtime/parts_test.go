@@ -161,10 +161,18 @@ func copyFile(from, to string) error {
 // tailLines is how much of the log a failed scenario shows.
 const tailLines = 400
 
-// tail keeps the end of the log of all nodes.
+// What scenarios wait to be logged.
+const (
+	saysDisk    = "the disk of the write-ahead log does not answer"
+	saysPutDown = "an operator put this node down"
+)
+
+// tail keeps the end of the log of all nodes, and which of these texts it had
+// before.
 type tail struct {
 	mu    sync.Mutex
 	lines []string
+	had   map[string]bool
 }
 
 func (l *tail) Write(line []byte) (int, error) {
@@ -174,10 +182,20 @@ func (l *tail) Write(line []byte) (int, error) {
 		l.lines = append(l.lines[:0], l.lines[tailLines/4:]...)
 	}
 	l.lines = append(l.lines, string(line))
+	for _, text := range []string{saysDisk, saysPutDown} {
+		l.had[text] = l.had[text] || strings.Contains(string(line), text)
+	}
 	if strings.Contains(string(line), "the process ends") {
 		fmt.Fprint(os.Stderr, string(line)) // and with it this test
 	}
 	return len(line), nil
+}
+
+// said reports whether a text was logged, however long ago.
+func (l *tail) said(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.had[text]
 }
 
 func (l *tail) String() string {

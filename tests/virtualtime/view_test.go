@@ -2,6 +2,7 @@ package virtualtime
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -44,14 +45,19 @@ func (w *world) status(of, seenBy int) string {
 	return ""
 }
 
-// leader is the node that leads a shard as another sees it; 0 where none does.
-func (w *world) leader(shard uint32, seenBy int) int {
-	for _, s := range w.shards(seenBy) {
-		if s.GetShardId() == shard {
-			return w.place(s.GetLeader())
+// leader is the node that leads a shard, as another sees it, once one that runs
+// does.
+func (w *world) leader(shard uint32, seenBy int) (leads int) {
+	w.t.Helper()
+	w.until(fmt.Sprintf("%s sees a leader of shard %d", id(seenBy), shard), func() bool {
+		for _, s := range w.shards(seenBy) {
+			if s.GetShardId() == shard {
+				leads = w.place(s.GetLeader())
+			}
 		}
-	}
-	return 0
+		return w.nodes[leads] != nil
+	})
+	return leads
 }
 
 // place is the number of a node.

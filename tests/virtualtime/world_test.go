@@ -105,7 +105,7 @@ func run(t *testing.T, opts options, scenario func(t *testing.T, w *world)) {
 	var told *history.History
 	var stopped []string
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, opts: opts, dir: dir, net: memnet.New(), nodes: map[int]*node{}, log: &tail{}, local: map[int]*caller{}}
+		w := &world{t: t, opts: opts, dir: dir, net: memnet.New(), nodes: map[int]*node{}, log: &tail{had: map[string]bool{}}, local: map[int]*caller{}}
 		defer func() {
 			w.close()
 			told, stopped = w.history, w.stopped
