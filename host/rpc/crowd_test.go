@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -148,6 +149,67 @@ func TestOneAddressTakesNotAll(t *testing.T) {
 		end()
 	}
 	wait("the address to be served again", func() bool { return s.callerFrom(t, "127.0.0.1").sends() == http.StatusOK })
+}
+
+// TestCallsBetweenNodesHoldNoPlaceOfClients: where nodes have a listener of
+// their own, a path between nodes keeps no place beyond those of clients, so
+// that probes get one. Where they have none it does, as other nodes come there.
+func TestCallsBetweenNodesHoldNoPlaceOfClients(t *testing.T) {
+	for _, at := range []string{"127.0.0.1:7", ""} {
+		between := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "for nodes") })
+		s := serve(t, rpc.Options{MaxConns: 8, MaxAddressConns: 8, PeersAt: func() string { return at }, Internal: map[string]http.Handler{"/between/": between}})
+		crowd := s.callerFrom(t, "127.0.0.1")
+		for range 8 {
+			defer crowd.stream()()
+		}
+		eventually(t, "others to be refused", func() bool { return s.callerFrom(t, "127.0.0.3").sends() == http.StatusServiceUnavailable })
+		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.2")}}
+		ask := func(conn net.Conn, rest string) string {
+			io.WriteString(conn, "GET /between/x HTTP/1.1\r\nHost: 127.0.0.1\r\n"+rest)
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				return err.Error()
+			}
+			text, _ := io.ReadAll(res.Body)
+			return strings.TrimSpace(string(text))
+		}
+		kept := 0
+		for i := range 40 { // more than an address has beyond those of clients
+			conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			conn.SetDeadline(time.Now().Add(time.Minute))
+			if at == "" && i == 32 {
+				if said := ask(conn, "\r\n"); said == "for nodes" {
+					t.Error("an address has a place more than it may")
+				}
+				break
+			}
+			want, rest := "for nodes", "\r\n"
+			if at != "" {
+				want = "404 page not found"
+			}
+			if at != "" && i%2 == 1 { // what does not come is not waited for either
+				rest = "Content-Length: 9\r\n\r\n"
+			}
+			if said := ask(conn, rest); said != want {
+				t.Fatalf("connection %d, nodes at %q: %q", i, at, said)
+			}
+			if at == "" {
+				if said := ask(conn, "\r\n"); said != "for nodes" {
+					t.Fatalf("connection %d, again: %q", i, said)
+				}
+				kept++
+			} else if n, err := conn.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				t.Fatalf("connection %d stays: %d bytes, %v", i, n, err)
+			}
+		}
+		if status := s.callerFrom(t, "127.0.0.2").get("/livez"); (status == http.StatusOK) != (at != "") {
+			t.Errorf("nodes at %q: a probe: %d, with %d connections kept", at, status, kept)
+		}
+	}
 }
 
 // TestOneAddressTakesNotAllStreams: others can open streams meanwhile.

@@ -237,19 +237,20 @@ func NewServer(deps Deps, opts Options) *Server {
 	if opts.TLSOnly {
 		served = admission.Encrypted(served, opts.Internal)
 	}
-	s.clients = newFace(opts, opts.Certificates, clients, fresh, clients.Wrap(leaderproxy.Unsaid(served), opts.Internal))
+	apart, together := func() bool { return opts.PeersAt() != "" }, func() bool { return false }
+	s.clients = newFace(opts, opts.Certificates, clients, fresh, clients.Wrap(leaderproxy.Unsaid(served), opts.Internal, apart))
 	between := admission.Origins(admission.Only(opts.Internal), opts.Hosts, nil)
 	if opts.PeerCertificates != nil {
 		between = opts.PeerCertificates.Wrap(between)
 	}
-	s.peers = newFace(opts, nil, peers, fresh, peers.Wrap(between, opts.Internal))
+	s.peers = newFace(opts, nil, peers, fresh, peers.Wrap(between, opts.Internal, together))
 	if opts.PeerCertificates != nil {
 		s.peers.know(opts.PeerCertificates.ConnContext)
 		s.peers.know(network.WithNode)
 	}
 	watched := admission.NewConnections(opts.MaxHealthConns, opts.MaxHealthConns)
 	about := admission.Health(admission.Gate{Opened: opts.Opened, Cluster: opts.Cluster}.Wrap(fresh.Wrap(public)))
-	s.health = newFace(opts, nil, watched, fresh, watched.Wrap(admission.Origins(about, opts.HealthHosts, nil), nil))
+	s.health = newFace(opts, nil, watched, fresh, watched.Wrap(admission.Origins(about, opts.HealthHosts, nil), nil, together))
 	s.forPeers = leaderproxy.Handler(admission.Gate{Opened: opts.Opened}.Wrap(public))
 	return s
 }

@@ -202,65 +202,16 @@ func TestGossipIsForNodes(t *testing.T) {
 }
 
 // TestClientsKeepNoNodeOut: with every connection taken that clients can have,
-// and those of the reserve, another node joins.
+// and further ones that ask for what is between nodes, a node joins by the
+// listener for nodes, and probes of health are answered where clients are.
 func TestClientsKeepNoNodeOut(t *testing.T) {
 	c := testkit.NewCluster(t, 1, testkit.ClusterOptions{})
 	c.Start()
-	at := strings.TrimPrefix(c.Node(0).API(), "http://")
-	var held []net.Conn
-	defer func() {
-		for _, conn := range held {
-			conn.Close()
-		}
-	}()
-	ask := func(host int, request string) net.Conn {
-		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 99, byte(host))}}
-		conn, err := dialer.DialContext(t.Context(), "tcp", at)
-		if err != nil {
-			t.Errorf("connection %d: %v", len(held), err)
-			return nil
-		}
-		held = append(held, conn)
-		io.WriteString(conn, request+" HTTP/1.1\r\nHost: 127.0.0.1\r\n")
-		return conn
-	}
-	const most, of, reserve, reserveOf = 4096, 1024, 256, 32
-	busy := 0
-	occupy := func(n int) {
-		for range n {
-			if conn := ask(1+busy/of%8, "POST /hostd.entity.v1.EntityService/Send"); conn != nil {
-				io.WriteString(conn, "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-			}
-			busy++
-		}
-	}
-	occupy(most)
-	// What is let in beyond these stays as long as it only asks for what is not
-	// there. Some of those before may have made room, while they seemed idle.
-	from, taken := 101, 0
-	fill := func() (full bool) {
-		for range reserve + reserveOf {
-			if taken == reserveOf {
-				from, taken = 101+(from-100)%90, 0
-			}
-			conn := ask(from, "GET /hostd.peer.v1.PeerService/Probe")
-			if conn == nil {
-				return false
-			}
-			io.WriteString(conn, "\r\n")
-			conn.SetReadDeadline(time.Now().Add(testkit.Patience))
-			if n, _ := conn.Read(make([]byte, 1)); n == 0 {
-				conn.Close()
-				held = held[:len(held)-1]
-				return true // though this address has less than it may
-			}
-			taken++
-		}
-		occupy(reserve)
-		return false
-	}
-	c.Node(0).Await("no client has a place any more", fill)
-	// A place that becomes free is taken again, until the node is in.
+	f := &flood{t: t, at: c.Node(0).Address()}
+	defer f.end()
+	c.Node(0).Await("no client has a place any more", func() bool { return f.occupy(1024) })
+	f.knock()
+	// Places that become free are taken again, until the node is in.
 	stop := make(chan struct{})
 	var filling sync.WaitGroup
 	filling.Go(func() {
@@ -269,14 +220,85 @@ func TestClientsKeepNoNodeOut(t *testing.T) {
 			case <-stop:
 				return
 			case <-time.After(20 * time.Millisecond):
-				fill()
+				f.occupy(64)
 			}
 		}
+	})
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 99, 250)}}).DialContext}
+	probes := &http.Client{Transport: transport, Timeout: testkit.Patience}
+	c.Node(0).Until("a probe is answered", func() error {
+		res, err := probes.Get(c.Node(0).API() + "/livez")
+		if err != nil {
+			return err
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			return errors.New(res.Status)
+		}
+		return nil
 	})
 	n2 := c.Add()
 	close(stop)
 	filling.Wait()
 	joined(t, n2, 2)
+}
+
+// flood takes connections of a node for clients, from addresses of its own. Its
+// methods are for one goroutine at a time.
+type flood struct {
+	t    *testing.T
+	at   string
+	from int
+	held []net.Conn
+}
+
+func (f *flood) end() {
+	for _, conn := range f.held {
+		conn.Close()
+	}
+}
+
+// ask opens a connection with the beginning of a request; nil where the node
+// closes it at once.
+func (f *flood) ask(host int, request string) net.Conn {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 99, byte(host))}}
+	conn, err := dialer.DialContext(f.t.Context(), "tcp", f.at)
+	if err != nil {
+		return nil
+	}
+	f.held = append(f.held, conn)
+	io.WriteString(conn, request)
+	return conn
+}
+
+// occupy takes n places for requests that go on, or fewer where a client gets
+// none any more, which it reports.
+func (f *flood) occupy(n int) (full bool) {
+	for range n {
+		f.from++
+		f.ask(1+f.from%8, "POST /hostd.entity.v1.EntityService/Send HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	}
+	conn := f.ask(20, "POST /hostd.entity.v1.EntityService/Send HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n")
+	if conn == nil {
+		return false
+	}
+	// What has a place is not answered before its body has come.
+	conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	_, err := conn.Read(make([]byte, 1))
+	return !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// knock asks for what is between nodes, on more connections than there are
+// beyond those of clients, waits for the answers, and ends none of them.
+func (f *flood) knock() {
+	for i := range 9 {
+		for range 32 {
+			if conn := f.ask(101+i, "GET /hostd.peer.v1.PeerService/Probe HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); conn != nil {
+				conn.SetReadDeadline(time.Now().Add(testkit.Patience))
+				_, _ = conn.Read(make([]byte, 1)) // answered, or closed at once
+			}
+		}
+	}
 }
 
 // joined waits until a node sees that all members of its cluster are up.

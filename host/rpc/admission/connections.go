@@ -32,10 +32,11 @@ var errCrowded = errors.New("the node has too many connections, or too many from
 
 // Connections shares the connections of a server out between addresses. When one
 // has all that it may, or there are no more, the one that was idle for longest
-// makes room, of the address that has the most if that has one. Where none is idle a few
-// more are let in that get probes of health and calls between nodes answered
-// and nothing else, so a node that is busy with strangers is not taken for dead.
-// What is beyond those is closed at once. It is safe for concurrent use.
+// makes room, of the address that has the most if that has one. Where none is
+// idle a few more are let in that get probes of health answered, calls between
+// nodes where those are served, and nothing else, so a node that is busy with
+// strangers is not taken for dead. What is beyond those is closed at once. It
+// is safe for concurrent use.
 type Connections struct {
 	most, mostOf int
 
@@ -357,8 +358,10 @@ func (s *Connections) stream(ctx context.Context, limit int) (leave func(), ok b
 }
 
 // Wrap answers on connections of the reserve only what they are for, and ends
-// connections whose clients reset streams without end.
-func (s *Connections) Wrap(next http.Handler, internal map[string]http.Handler) http.Handler {
+// connections whose clients reset streams without end. A connection of the
+// reserve is kept for further calls between nodes alone, and while apart says
+// that nodes are served elsewhere for none.
+func (s *Connections) Wrap(next http.Handler, internal map[string]http.Handler, apart func() bool) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := r.Context().Value(connectionKey{}).(*connection)
@@ -373,10 +376,14 @@ func (s *Connections) Wrap(next http.Handler, internal map[string]http.Handler) 
 			_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 			return
 		}
-		if ok && c.reserve && isProbe(r) {
+		once := ok && c.reserve && (!isInternal || apart())
+		if once {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)
+		if once {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
+		}
 		if ok && r.ProtoMajor == 2 && r.Context().Err() != nil && c.reset(time.Now()) {
 			s.closed.Add(1)
 			c.Conn.Close()
