@@ -29,7 +29,9 @@ func TestDrain(t *testing.T) {
 			return n
 		}
 		w.until("n2 leads nothing", func() bool { return leads(2) == 0 })
+		w.load.SetPause(10 * pace)
 		time.Sleep(10 * time.Second)
+		w.load.SetPause(pace)
 		if n := leads(2); n != 0 {
 			t.Errorf("a drained node leads %d shards again", n)
 		}
@@ -83,6 +85,7 @@ func TestPutDownNodeStaysOut(t *testing.T) {
 		w.until("its replicas are elsewhere", func() bool { return w.voted(seen, 3, victim) })
 		w.until("it is no member", func() bool { return w.status(victim, seen) == "" })
 		w.until("it says so", func() bool { return w.log.said(saysPutDown) })
+		w.load.SetPause(10 * pace)
 		for range 60 {
 			time.Sleep(time.Second)
 			if s := w.status(victim, seen); s != "" {
@@ -92,6 +95,7 @@ func TestPutDownNodeStaysOut(t *testing.T) {
 		if w.nodes[victim].Ready() {
 			t.Error("a node that was put down is ready")
 		}
+		w.load.SetPause(pace)
 		w.kill(victim)
 		w.start(victim)
 		w.until("a new start of it is up", func() bool { return w.status(victim, seen) == "up" })
@@ -358,7 +362,9 @@ func TestDrainOutlivesTheCoordinator(t *testing.T) {
 		w.start(first)
 		w.settled()
 		w.until("the first node leads again", func() bool { return leads(first) > 0 })
+		w.load.SetPause(10 * pace)
 		time.Sleep(10 * time.Second)
+		w.load.SetPause(pace)
 		if n := leads(drained); n != 0 {
 			t.Errorf("the drained node leads %d shards", n)
 		}
