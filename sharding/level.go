@@ -91,6 +91,9 @@ const (
 	// LevelChanges: bindings of entity types keep their last changes, and who made
 	// them.
 	LevelChanges = Level2
+	// LevelRollbackWith: a rollback takes back several types at once, and keeps
+	// who forced it.
+	LevelRollbackWith = Level2
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
@@ -113,26 +114,41 @@ func (c *Client) TypeOwner(ctx context.Context, entityType string) (string, erro
 // Rollback makes the module before the current one serve an entity type. The
 // one that serves is looked up first: only that is taken back, and only once.
 func (c *Client) Rollback(ctx context.Context, entityType string) (*modulev1.RollbackResponse, error) {
-	now, err := call(ctx, c, c.opts.Timeout, &modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: entityType}},
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetRequest]) (*connect.Response[modulev1.GetResponse], error) {
-			return n.modules.Get(ctx, r)
-		})
-	if err != nil {
-		return nil, err
-	}
-	req := &modulev1.RollbackRequest{EntityType: entityType}
-	for _, b := range now.GetModule().GetBindings() {
-		if b.GetEntityType() == entityType {
-			req.Revision = b.GetRevision()
+	return RollbackModule(ctx, c, &modulev1.RollbackRequest{EntityType: entityType})
+}
+
+// RollbackModule is Client.Rollback with all that the API has, such as Force; a
+// Revision of 0 is looked up.
+func RollbackModule(ctx context.Context, c *Client, req *modulev1.RollbackRequest) (*modulev1.RollbackResponse, error) {
+	if req.GetRevision() == 0 {
+		revision, err := servedUnder(ctx, c, req.GetEntityType())
+		if err != nil {
+			return nil, err
 		}
-	}
-	if req.Revision == 0 {
-		return nil, connect.NewError(connect.CodeAborted, errors.New("another module was activated meanwhile: try again"))
+		req = proto.CloneOf(req)
+		req.Revision = revision
 	}
 	return call(ctx, c, c.slow(), req,
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.RollbackRequest]) (*connect.Response[modulev1.RollbackResponse], error) {
 			return n.modules.Rollback(ctx, r)
 		})
+}
+
+// servedUnder is the revision of the binding of a type.
+func servedUnder(ctx context.Context, c *Client, entityType string) (uint64, error) {
+	now, err := call(ctx, c, c.opts.Timeout, &modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: entityType}},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetRequest]) (*connect.Response[modulev1.GetResponse], error) {
+			return n.modules.Get(ctx, r)
+		})
+	for _, b := range now.GetModule().GetBindings() {
+		if b.GetEntityType() == entityType {
+			return b.GetRevision(), nil
+		}
+	}
+	if err == nil {
+		err = connect.NewError(connect.CodeAborted, errors.New("another module was activated meanwhile: try again"))
+	}
+	return 0, err
 }
 
 // ModuleHistory tells what has served an entity type, newest first.

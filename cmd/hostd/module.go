@@ -232,9 +232,26 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 	return c
 }
 
+// wentBack is what a rollback led to.
+type wentBack struct {
+	binding
+	EntityTypes []string `json:"entityTypes"` // all that went back
+}
+
 func newModuleRollback(std cli.Stdio) *cobra.Command {
-	return cli.Ask(std, "rollback TYPE", "Let the module that served an entity type before serve it again", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (binding, error) {
-		res, err := s.Rollback(ctx, args[0])
-		return binding{args[0], res.GetDigest(), res.GetRevision()}, err
-	}, func(w io.Writer, v binding) { v.write(w) })
+	var force bool
+	c := cli.Ask(std, "rollback TYPE", "Let the module that served an entity type before serve it again", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (wentBack, error) {
+		res, err := client.RollbackModule(ctx, s.Client, &modulev1.RollbackRequest{EntityType: args[0], Force: force})
+		remark(std, res.GetRemarks())
+		return wentBack{binding{args[0], res.GetDigest(), res.GetRevision()}, res.GetEntityTypes()}, err
+	}, func(w io.Writer, v wentBack) {
+		v.write(w)
+		for _, t := range v.EntityTypes {
+			if t != v.EntityType {
+				fmt.Fprintf(w, "so is %s\n", cli.Clean(t))
+			}
+		}
+	})
+	c.Flags().BoolVar(&force, "force", false, "go back although that module fails on entities, or not all could be looked at: those fail from then on")
+	return c
 }

@@ -39,6 +39,11 @@ func (f fits) Fit(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) 
 	if t.Transient || about.Kind == manifest.Transient {
 		return out, nil // nothing is stored
 	}
+	if len(q.WrittenNotBy) > 0 {
+		folding, cancel := context.WithTimeout(ctx, q.Budget)
+		defer cancel()
+		return f.Replays.Touched(folding, q)
+	}
 	if about.Events != nil && about.Kind == manifest.EventSourced && !t.Durable {
 		listed := make(map[string]bool, len(about.Events))
 		for i := range about.Events {

@@ -38,7 +38,7 @@ func (s *Service) replace(ctx context.Context, m *engine.Module, a rpc.Activatio
 				return 0, err
 			}
 		}
-		revision, err := s.rebind(ctx, a.Digest, as(by(view, a.By, order(view, b, a))))
+		revision, err := s.rebind(ctx, a.Digest, func(context.Context) ([]byte, error) { return as(by(view, a.By, order(view, b, a))), nil })
 		if !errors.Is(err, meta.ErrConflict) || try == replaceTries {
 			return revision, refused(err)
 		}

@@ -50,24 +50,24 @@ func (s *Service) SetOwner(ctx context.Context, entityType, owner string, allow 
 // owned asks whether the module may serve b's type, which is entityType, and
 // has the command that makes it so keep or take the type's owner.
 func owned(ctx context.Context, view *meta.View, b meta.Binding, entityType string, digest journal.Digest, allow rpc.Allow) (func([]byte) []byte, error) {
-	as := func(command []byte) []byte { return command }
+	o, err := ownership(ctx, view, b, entityType, digest, allow)
+	return func(command []byte) []byte {
+		if o == nil {
+			return command
+		}
+		return meta.Owned(command, *o)
+	}, err
+}
+
+// ownership asks whether the module may serve b's type; nil leaves the owner.
+func ownership(ctx context.Context, view *meta.View, b meta.Binding, entityType string, digest journal.Digest, allow rpc.Allow) (*meta.Ownership, error) {
 	if allow == nil {
-		return as, nil
+		return nil, nil
 	}
 	m, _ := view.Module(meta.Digest(digest))
 	owner, err := allow(ctx, rpc.Rebinding{EntityType: entityType, Owner: b.Owner, Types: m.EntityTypes})
 	if err != nil || view.Level() < sharding.LevelOwners {
-		return as, err
+		return nil, err
 	}
-	return func(command []byte) []byte {
-		return meta.Owned(command, meta.Ownership{Was: b.Owner, Is: owner})
-	}, nil
-}
-
-// back is the module that serves the type when the revision was taken back.
-func back(b meta.Binding, revision uint64) journal.Digest {
-	if n := len(b.History); n > 0 && b.TookBack != revision {
-		return journal.Digest(b.History[n-1].Digest)
-	}
-	return journal.Digest(b.Digest)
+	return &meta.Ownership{Was: b.Owner, Is: owner}, nil
 }

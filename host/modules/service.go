@@ -236,14 +236,18 @@ func (s *Service) Activate(ctx context.Context, a rpc.Activation) (uint64, error
 
 // rebind has every node that can be reached fetch and compile the module, has
 // the order bind a type to it, and returns when all of them serve it.
-func (s *Service) rebind(ctx context.Context, digest journal.Digest, order []byte) (uint64, error) {
+func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(context.Context) ([]byte, error)) (uint64, error) {
 	if err := s.modules.signedHere(ctx, digest); err != nil {
 		return 0, err
 	}
 	if err := s.modules.PrepareEverywhere(ctx, digest); err != nil {
 		return 0, err
 	}
-	res, err := s.metadata.Do(ctx, order)
+	command, err := order(ctx)
+	if err != nil {
+		return 0, err
+	}
+	res, err := s.metadata.Do(ctx, command)
 	if err != nil {
 		return 0, err
 	}
@@ -255,53 +259,6 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order []byt
 		return 0, err
 	}
 	return res.Revision, s.modules.ServedEverywhere(ctx, res.Revision)
-}
-
-// Rollback takes back what Activate did. The module before is prepared as one
-// that is activated.
-func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, error) {
-	entityType, revision := t.EntityType, t.Revision
-	if err := s.metadata.CatchUp(ctx); err != nil {
-		return rpc.Rollback{}, err
-	}
-	view := s.metadata.View()
-	b, bound := view.Binding(entityType)
-	if revision == 0 {
-		revision = b.Revision
-	}
-	if !bound {
-		return rpc.Rollback{}, request.ErrUnknownType
-	}
-	now := rpc.Rollback{Digest: journal.Digest(b.Digest), Revision: b.Revision}
-	as, err := owned(ctx, view, b, entityType, back(b, revision), t.Allow)
-	switch {
-	case err != nil:
-		return rpc.Rollback{}, err
-	case view.Level() < sharding.LevelRollbackOf:
-		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, a rollback is of level %d: hostd cluster raise-level", view.Level(), sharding.LevelRollbackOf)}
-	case b.TookBack == revision:
-		return now, s.modules.ServedEverywhere(ctx, b.Revision)
-	case b.Revision != revision:
-		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d: another module or other limits were activated", entityType, b.Revision, revision)}
-	case len(b.History) == 0:
-		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("no other module has served %s", entityType)}
-	}
-	now.Digest = back(b, revision)
-	m, err := s.modules.Module(ctx, now.Digest, "")
-	if err != nil {
-		return rpc.Rollback{}, err
-	}
-	if err := s.speaks(m.Manifest()); err != nil {
-		return rpc.Rollback{}, err
-	}
-	if err := fits(ctx, m, b.Limits); err != nil {
-		return rpc.Rollback{}, err
-	}
-	if err := s.keeps(ctx, b, m, t.Stored); err != nil {
-		return rpc.Rollback{}, err
-	}
-	now.Revision, err = s.rebind(ctx, now.Digest, as(by(view, t.By, meta.RollbackOf(entityType, revision, time.Now().UnixNano()))))
-	return now, refused(err)
 }
 
 // Lookup says "unknown" only once this node has all the metadata that was

@@ -36,11 +36,12 @@ type Replays struct {
 	opts      Options
 	slots     chan struct{} // one for each state that is computed
 	verifying chan struct{} // taken by a Verify
+	touching  chan struct{} // one for each Touched
 }
 
 // New makes Replays.
 func New(opts Options) *Replays {
-	return &Replays{opts, make(chan struct{}, maxReplays), make(chan struct{}, 1)}
+	return &Replays{opts, make(chan struct{}, maxReplays), make(chan struct{}, 1), make(chan struct{}, touchedAtOnce)}
 }
 
 const (

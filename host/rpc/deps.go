@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
+	"github.com/hostd/hostd/host/rpc/goback"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/subscription"
@@ -274,10 +275,13 @@ type Activation struct {
 // TakeBack has the module serve an entity type that did before.
 type TakeBack struct {
 	EntityType string
-	Revision   uint64 // that is taken back; 0: the one that serves
-	By         string // as of an Activation
-	Stored     Stored // as of an Activation
+	Revision   uint64                         // that is taken back; 0: the one that serves
+	By         string                         // as of an Activation
+	Stored     func(entityType string) Stored // as of an Activation
 	Allow      Allow
+	// Check is asked for each type that goes back, once every node has the module:
+	// it refuses, or says who forces it. Nil: nothing is looked at.
+	Check func(ctx context.Context, t goback.Type) (forcedBy string, err error)
 }
 
 // Upload is a module on its way into the cluster.
@@ -291,6 +295,7 @@ type Upload struct {
 type Rollback struct {
 	Digest   journal.Digest // of the module that serves
 	Revision uint64         // it serves under
+	Types    []string       // all that went back, by name
 }
 
 // BindingChange is one change of what serves an entity type.

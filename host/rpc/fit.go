@@ -10,6 +10,7 @@ import (
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/rpc/fitsum"
+	"github.com/hostd/hostd/host/rpc/goback"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
@@ -32,12 +33,16 @@ type FitQuery struct {
 	Budget     time.Duration       // for the events, and for the sample
 	// PresenceOnly asks for Fit.Present alone; Digest is not looked at.
 	PresenceOnly bool
+	// WrittenNotBy: all entities whose newest event is by none of these modules,
+	// in the place of a sample.
+	WrittenNotBy []journal.Digest
 }
 
 // Fit is what does not fit.
 type Fit struct {
 	Missing  []MissingEvents // by type
 	Faults   []FitFault
+	Failing  int  // entities of faults, also of those beyond them
 	Entities int  // that were replayed
 	Complete bool // all stored events were looked at
 	Present  bool // there are entities, those that are deleted aside
@@ -101,12 +106,20 @@ func (s *moduleService) Fit(ctx context.Context, r *connect.Request[modulev1.Fit
 // fit looks at one shard, or at all in random order. Of those that it cannot
 // look at it tells how many there are.
 func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modulev1.FitRequest) (*modulev1.FitResponse, error) {
+	before, err := parseDigests(r.GetWrittenNotBy())
+	if err != nil {
+		return nil, err
+	}
 	q := FitQuery{
-		Shard: sharding.ShardID(r.GetShardId()), EntityType: r.GetEntityType(), Digest: digest, Sample: int(cmp.Or(r.GetSample(), fitSample)),
+		WrittenNotBy: before,
+		Shard:        sharding.ShardID(r.GetShardId()), EntityType: r.GetEntityType(), Digest: digest, Sample: int(cmp.Or(r.GetSample(), fitSample)),
 		Draw: rand.IntN, Budget: cmp.Or(time.Duration(r.GetShardMillis())*time.Millisecond, fitBudget), PresenceOnly: r.GetPresenceOnly(),
 	}
 	if q.Shard != 0 {
 		return s.fitShard(ctx, q)
+	}
+	if len(before) > 0 {
+		return s.touched(ctx, q)
 	}
 	end, left, most := time.Now().Add(fitWait), q.Sample, q.Budget
 	all := fitsum.New()
@@ -160,7 +173,7 @@ func (s *moduleService) fitOnce(ctx context.Context, q FitQuery) (*modulev1.FitR
 	if leader != nil {
 		res, err := leader.Fit(ctx, connect.NewRequest(&modulev1.FitRequest{
 			Digest: q.Digest.String(), EntityType: q.EntityType, Sample: uint32(max(1, q.Sample)), ShardId: uint32(q.Shard),
-			ShardMillis: uint32(max(1, q.Budget.Milliseconds())), PresenceOnly: q.PresenceOnly,
+			ShardMillis: uint32(max(1, q.Budget.Milliseconds())), PresenceOnly: q.PresenceOnly, WrittenNotBy: goback.Texts(q.WrittenNotBy),
 		}))
 		if err != nil {
 			return nil, err
@@ -171,7 +184,7 @@ func (s *moduleService) fitOnce(ctx context.Context, q FitQuery) (*modulev1.FitR
 	if err != nil {
 		return nil, err
 	}
-	out := &modulev1.FitResponse{Entities: uint64(found.Entities), Present: found.Present}
+	out := &modulev1.FitResponse{Entities: uint64(found.Entities), Present: found.Present, Failing: uint64(found.Failing)}
 	if !found.Complete {
 		out.UnreadShards = 1
 	}

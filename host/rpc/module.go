@@ -238,19 +238,6 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	return connect.NewResponse(&modulev1.ActivateResponse{Revision: revision, Remarks: fitted.remarks}), nil
 }
 
-// Rollback binds an entity type to the module that served it before.
-func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev1.RollbackRequest]) (*connect.Response[modulev1.RollbackResponse], error) {
-	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
-		return nil, status.Public(s.log, err)
-	}
-	t := r.Msg.GetEntityType()
-	now, err := s.modules.Rollback(ctx, TakeBack{EntityType: t, Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.stored(t), Allow: s.owners.allow()})
-	if err != nil {
-		return nil, status.Public(s.log, err)
-	}
-	return connect.NewResponse(&modulev1.RollbackResponse{Digest: now.Digest.String(), Revision: now.Revision}), nil
-}
-
 // History tells what has served an entity type, newest first.
 func (s *moduleService) History(ctx context.Context, r *connect.Request[modulev1.HistoryRequest]) (*connect.Response[modulev1.HistoryResponse], error) {
 	changes, err := s.modules.Changes(ctx, r.Msg.GetEntityType())

@@ -12,6 +12,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
+// OrderRow is the place of a record in its shard's order.
+type OrderRow = store.OrderRow
+
 // ReadOrder calls fn with the place of each record that has events, in the
 // shard's order, for the entries after the index after. It returns the index
 // up to which it has looked: the cursor of the next call. The row is valid

@@ -162,37 +162,6 @@ func (t *transition) bind(c command) (Result, error) {
 	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy}, BindingChange{Kind: kind, By: c.By, Forced: forced}), nil
 }
 
-// rollback takes the revision back, or the one that serves if it is 0.
-func (t *transition) rollback(c command) (Result, error) {
-	entityType, revision := c.EntityType, c.Revision
-	if err := t.checkBy(c.By); err != nil {
-		return Result{}, err
-	}
-	b, bound := t.view.bindings[entityType]
-	if err := t.own(&b, c.Owner); bound && err != nil {
-		return Result{}, err
-	}
-	switch {
-	case !bound:
-		return Result{}, fmt.Errorf("%w: %.64q", ErrUnknownType, entityType)
-	case revision == 0:
-	case t.view.Level() < sharding.LevelRollbackOf:
-		return Result{}, fmt.Errorf("%w: a rollback at level %d names no revision", ErrLevel, t.view.Level())
-	case b.TookBack == revision:
-		return Result{Revision: b.Revision}, nil
-	case b.Revision != revision:
-		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, revision)
-	}
-	last := len(b.History) - 1
-	if last < 0 {
-		return Result{}, fmt.Errorf("%w: %s", ErrNoPrevious, entityType)
-	}
-	previous := b.History[last]
-	previous.At, previous.TookBack = c.At, revision
-	b.History = slices.Clone(b.History[:last])
-	return t.rebind(b, previous, BindingChange{Kind: ChangeRollback, By: c.By}), nil
-}
-
 // rebind makes to what serves b's entity type, under the next revision; why
 // says how that came about.
 func (t *transition) rebind(b Binding, to Bound, why BindingChange) Result {

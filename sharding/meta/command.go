@@ -76,6 +76,7 @@ type command struct {
 
 	Owner *Ownership `json:"owner,omitempty"` // from level 2 on
 	By    string     `json:"by,omitempty"`    // likewise
+	Back  *backSet   `json:"back,omitempty"`  // likewise
 	accessCommand
 }
 

@@ -259,6 +259,13 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.CollectModules(1_700_000_000_000_000_000),
 		meta.PutModule(module(0xaf, "account")),
 		meta.CollectModules(1_702_592_000_000_000_000),
+		meta.PutModule(module(0xb1, "left", "right")),
+		meta.PutModule(module(0xb2, "left", "right")),
+		meta.Bind("left", digest(0xb1), 16),
+		meta.Bind("right", digest(0xb1), 17),
+		meta.Bind("left", digest(0xb2), 18),
+		meta.Bind("right", digest(0xb2), 19),
+		meta.By(meta.RollbackWith("left", 9, 20, "token:ci", meta.TakeBack{EntityType: "right", Revision: 10, Owner: &meta.Ownership{Is: "token:ci"}}), "token:ci"),
 	} {
 		writes, result, err := s.Apply(uint64(i+1), body)
 		if err != nil {

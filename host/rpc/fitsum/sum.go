@@ -1,5 +1,5 @@
 // Package fitsum adds up what the shards tell of how a module fits what is
-// stored in them. It starts no goroutine.
+// stored in them. Each waits for the goroutines that it starts.
 package fitsum
 
 import (
@@ -32,6 +32,7 @@ func (s *Sum) Add(one *modulev1.FitResponse) {
 	room := max(0, MaxFaults-len(s.out.Faults))
 	s.out.Faults = append(s.out.Faults, one.GetFaults()[:min(room, len(one.GetFaults()))]...)
 	s.out.Entities += one.GetEntities()
+	s.out.Failing += one.GetFailing()
 	s.out.Present = s.out.Present || one.GetPresent()
 	s.out.UnreadShards += one.GetUnreadShards()
 }

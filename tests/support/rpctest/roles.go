@@ -300,5 +300,5 @@ func (w roleModules) Rollback(ctx context.Context, back rpc.TakeBack) (rpc.Rollb
 	case revision != 0 && revision != 7:
 		return rpc.Rollback{}, &rpc.RefusedError{Reason: "another revision serves"}
 	}
-	return rpc.Rollback{Digest: t.Module, Revision: 8}, nil
+	return rpc.Rollback{Digest: t.Module, Revision: 8, Types: []string{entityType}}, nil
 }

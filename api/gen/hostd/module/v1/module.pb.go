@@ -1435,7 +1435,11 @@ type RollbackRequest struct {
 	// The revision of the binding that is to be taken back; 0 is the one that
 	// serves. A call that may be sent again names it: where another serves by
 	// then it fails with failed_precondition.
-	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Go back although the module before fails on entities: those fail from then
+	// on, until a module serves that knows their events. Who forced it is kept with
+	// the binding.
+	Force         bool `protobuf:"varint,350,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1484,13 +1488,25 @@ func (x *RollbackRequest) GetRevision() uint64 {
 	return 0
 }
 
+func (x *RollbackRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 // RollbackResponse names the module that serves the type now.
 type RollbackResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of its bytes, lower-case hex.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// The number of the change.
-	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// All types that went back to it, by name.
+	EntityTypes []string `protobuf:"bytes,350,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
+	// What was passed over because of force, and entities that were written while
+	// it went back and that it fails on, for people.
+	Remarks       []string `protobuf:"bytes,351,rep,name=remarks,proto3" json:"remarks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1537,6 +1553,20 @@ func (x *RollbackResponse) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *RollbackResponse) GetEntityTypes() []string {
+	if x != nil {
+		return x.EntityTypes
+	}
+	return nil
+}
+
+func (x *RollbackResponse) GetRemarks() []string {
+	if x != nil {
+		return x.Remarks
+	}
+	return nil
 }
 
 // HistoryRequest names an entity type.
@@ -2036,7 +2066,12 @@ type FitRequest struct {
 	// How long a shard is looked at for each of the two, at most; 0 is 2,000.
 	ShardMillis uint32 `protobuf:"varint,5,opt,name=shard_millis,json=shardMillis,proto3" json:"shard_millis,omitempty"`
 	// Only whether there are entities, and nothing that does not fit.
-	PresenceOnly  bool `protobuf:"varint,6,opt,name=presence_only,json=presenceOnly,proto3" json:"presence_only,omitempty"`
+	PresenceOnly bool `protobuf:"varint,6,opt,name=presence_only,json=presenceOnly,proto3" json:"presence_only,omitempty"`
+	// Only entities whose newest event was written by none of these modules,
+	// SHA-256 in hex, and all of them in the place of a sample. Of what these
+	// modules have not written the event types are looked at too. Rollback looks at
+	// the same.
+	WrittenNotBy  []string `protobuf:"bytes,350,rep,name=written_not_by,json=writtenNotBy,proto3" json:"written_not_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2113,6 +2148,13 @@ func (x *FitRequest) GetPresenceOnly() bool {
 	return false
 }
 
+func (x *FitRequest) GetWrittenNotBy() []string {
+	if x != nil {
+		return x.WrittenNotBy
+	}
+	return nil
+}
+
 // FitResponse says what does not fit.
 type FitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2127,7 +2169,10 @@ type FitResponse struct {
 	// leader. The next call goes on where this one was.
 	UnreadShards uint32 `protobuf:"varint,4,opt,name=unread_shards,json=unreadShards,proto3" json:"unread_shards,omitempty"`
 	// There are entities of the type, those that are deleted aside.
-	Present       bool `protobuf:"varint,5,opt,name=present,proto3" json:"present,omitempty"`
+	Present bool `protobuf:"varint,5,opt,name=present,proto3" json:"present,omitempty"`
+	// How many entities it fails on, where written_not_by is given: faults has 100
+	// of them at most.
+	Failing       uint64 `protobuf:"varint,350,opt,name=failing,proto3" json:"failing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2195,6 +2240,13 @@ func (x *FitResponse) GetPresent() bool {
 		return x.Present
 	}
 	return false
+}
+
+func (x *FitResponse) GetFailing() uint64 {
+	if x != nil {
+		return x.Failing
+	}
+	return 0
 }
 
 // Amounts are of the modules of the cluster.
@@ -2563,14 +2615,17 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\amodules\x18\x01 \x01(\x04R\amodules\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x1f\n" +
 	"\vown_modules\x18\x03 \x01(\x04R\n" +
-	"ownModules\"g\n" +
+	"ownModules\"~\n" +
 	"\x0fRollbackRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"F\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x15\n" +
+	"\x05force\x18\xde\x02 \x01(\bR\x05force\"\x85\x01\n" +
 	"\x10RollbackResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"J\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\"\n" +
+	"\fentity_types\x18\xde\x02 \x03(\tR\ventityTypes\x12\x19\n" +
+	"\aremarks\x18\xdf\x02 \x03(\tR\aremarks\"J\n" +
 	"\x0eHistoryRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\"K\n" +
@@ -2613,7 +2668,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12 \n" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x14\n" +
-	"\x05fault\x18\x04 \x01(\bR\x05fault\"\x8e\x02\n" +
+	"\x05fault\x18\x04 \x01(\bR\x05fault\"\xd3\x02\n" +
 	"\n" +
 	"FitRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
@@ -2622,13 +2677,15 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x06sample\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\x06sample\x12#\n" +
 	"\bshard_id\x18\x04 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardId\x12+\n" +
 	"\fshard_millis\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\x90NR\vshardMillis\x12#\n" +
-	"\rpresence_only\x18\x06 \x01(\bR\fpresenceOnly\"\xab\x03\n" +
+	"\rpresence_only\x18\x06 \x01(\bR\fpresenceOnly\x12C\n" +
+	"\x0ewritten_not_by\x18\xde\x02 \x03(\tB\x1c\xbaH\x19\x92\x01\x16\x10@\"\x12r\x102\x0e^[0-9a-f]{64}$R\fwrittenNotBy\"\xc6\x03\n" +
 	"\vFitResponse\x12D\n" +
 	"\amissing\x18\x01 \x03(\v2*.hostd.module.v1.FitResponse.MissingEventsR\amissing\x12:\n" +
 	"\x06faults\x18\x02 \x03(\v2\".hostd.module.v1.FitResponse.FaultR\x06faults\x12\x1a\n" +
 	"\bentities\x18\x03 \x01(\x04R\bentities\x12#\n" +
 	"\runread_shards\x18\x04 \x01(\rR\funreadShards\x12\x18\n" +
-	"\apresent\x18\x05 \x01(\bR\apresent\x1aD\n" +
+	"\apresent\x18\x05 \x01(\bR\apresent\x12\x19\n" +
+	"\afailing\x18\xde\x02 \x01(\x04R\afailing\x1aD\n" +
 	"\rMissingEvents\x12\x1d\n" +
 	"\n" +
 	"event_type\x18\x01 \x01(\tR\teventType\x12\x14\n" +

@@ -87,8 +87,12 @@ type ModuleServiceClient interface {
 	// gets it with the reason INCOMPATIBLE_EVENTS, and one that fails on one of a
 	// few entities with VERIFY_FAILED, unless the request forces it.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
-	// Rollback activates the module that served the type before. Taking the same
-	// revision back again changes nothing more.
+	// Rollback activates the module that served the type before, also for other
+	// types that the same module serves, and that one served before. The module
+	// before folds all entities that have events since it served last: where it
+	// fails on one, or does not list a type of these events, nothing is changed and
+	// the call fails with failed_precondition, reason VERIFY_FAILED, unless the
+	// request forces it. Taking the same revision back again changes nothing more.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
 	// History tells what has served a type: the last changes of its binding, and
 	// who made them.
@@ -316,8 +320,12 @@ type ModuleServiceHandler interface {
 	// gets it with the reason INCOMPATIBLE_EVENTS, and one that fails on one of a
 	// few entities with VERIFY_FAILED, unless the request forces it.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
-	// Rollback activates the module that served the type before. Taking the same
-	// revision back again changes nothing more.
+	// Rollback activates the module that served the type before, also for other
+	// types that the same module serves, and that one served before. The module
+	// before folds all entities that have events since it served last: where it
+	// fails on one, or does not list a type of these events, nothing is changed and
+	// the call fails with failed_precondition, reason VERIFY_FAILED, unless the
+	// request forces it. Taking the same revision back again changes nothing more.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
 	// History tells what has served a type: the last changes of its binding, and
 	// who made them.

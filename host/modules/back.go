@@ -1,0 +1,143 @@
+package modules
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/goback"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Rollback takes back what Activate did, for all types that went from the one
+// module to the other. The module before is prepared as one that is activated;
+// then t.Check looks at what it is to read, and the types go back at once.
+func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, error) {
+	entityType, revision := t.EntityType, t.Revision
+	if err := s.metadata.CatchUp(ctx); err != nil {
+		return rpc.Rollback{}, err
+	}
+	view := s.metadata.View()
+	b, bound := view.Binding(entityType)
+	if revision == 0 {
+		revision = b.Revision
+	}
+	if !bound {
+		return rpc.Rollback{}, request.ErrUnknownType
+	}
+	now := rpc.Rollback{Digest: journal.Digest(b.Digest), Revision: b.Revision, Types: []string{entityType}}
+	as, err := owned(ctx, view, b, entityType, back(b, revision), t.Allow)
+	switch {
+	case err != nil:
+		return rpc.Rollback{}, err
+	case view.Level() < sharding.LevelRollbackOf:
+		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, a rollback is of level %d: hostd cluster raise-level", view.Level(), sharding.LevelRollbackOf)}
+	case b.TookBack == revision:
+		return now, s.modules.ServedEverywhere(ctx, b.Revision)
+	case b.Revision != revision:
+		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d: another module or other limits were activated", entityType, b.Revision, revision)}
+	case len(b.History) == 0:
+		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("no other module has served %s", entityType)}
+	}
+	now.Digest = back(b, revision)
+	m, err := s.modules.Module(ctx, now.Digest, "")
+	if err != nil {
+		return rpc.Rollback{}, err
+	}
+	if err := s.speaks(m.Manifest()); err != nil {
+		return rpc.Rollback{}, err
+	}
+	going := []meta.Binding{b}
+	var also []meta.TakeBack
+	for _, o := range together(view, b) {
+		owner, err := ownership(ctx, view, o, o.EntityType, now.Digest, t.Allow)
+		if err != nil {
+			return rpc.Rollback{}, err
+		}
+		also = append(also, meta.TakeBack{EntityType: o.EntityType, Revision: o.Revision, Owner: owner})
+		going, now.Types = append(going, o), append(now.Types, o.EntityType)
+	}
+	slices.Sort(now.Types)
+	if err := s.takeBackable(ctx, m, going, t); err != nil {
+		return rpc.Rollback{}, err
+	}
+	now.Revision, err = s.rebind(ctx, now.Digest, func(ctx context.Context) ([]byte, error) {
+		forcedBy := ""
+		for _, g := range going {
+			if t.Check == nil {
+				break
+			}
+			by, err := t.Check(ctx, goback.Type{Name: g.EntityType, Digest: now.Digest, Before: before(g)})
+			if err != nil {
+				return nil, err
+			}
+			if by != "" {
+				forcedBy = by
+			}
+		}
+		return as(by(view, t.By, meta.RollbackWith(entityType, revision, time.Now().UnixNano(), forcedBy, also...))), nil
+	})
+	return now, refused(err)
+}
+
+// takeBackable refuses a module that does not start, or would read what is
+// stored in another way.
+func (s *Service) takeBackable(ctx context.Context, m *engine.Module, going []meta.Binding, t rpc.TakeBack) error {
+	for _, g := range going {
+		if err := fits(ctx, m, g.Limits); err != nil {
+			return err
+		}
+		var stored rpc.Stored
+		if t.Stored != nil {
+			stored = t.Stored(g.EntityType)
+		}
+		if err := s.keeps(ctx, g, m, stored); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// together are the bindings of other types that go back with b: those that the
+// same module serves, and that the same one served before.
+func together(view *meta.View, b meta.Binding) (out []meta.Binding) {
+	for _, o := range view.Bindings() {
+		if o.EntityType != b.EntityType && o.Digest == b.Digest && len(o.History) > 0 && o.History[len(o.History)-1].Digest == b.History[len(b.History)-1].Digest {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// before are the modules whose events are known to the one that b goes back to:
+// itself, and those that served before it and have not since.
+func before(b meta.Binding) (out []journal.Digest) {
+	to := b.History[len(b.History)-1]
+	since := map[meta.Digest]bool{b.Digest: true}
+	for _, c := range b.Log() {
+		if c.Revision > to.Revision {
+			since[c.Digest] = true
+		}
+	}
+	delete(since, to.Digest)
+	for _, h := range b.History {
+		if d := journal.Digest(h.Digest); !since[h.Digest] && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// back is the module that serves the type when the revision was taken back.
+func back(b meta.Binding, revision uint64) journal.Digest {
+	if n := len(b.History); n > 0 && b.TookBack != revision {
+		return journal.Digest(b.History[n-1].Digest)
+	}
+	return journal.Digest(b.Digest)
+}

@@ -1,0 +1,337 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/fitsum"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/sharding"
+)
+
+const (
+	// touchedAtOnce bounds the shards whose touched entities are folded at a time.
+	touchedAtOnce = 2
+	// mostTouched bounds the entities of a shard that are folded.
+	mostTouched = 1 << 18
+	// firstStride is how many entries of a shard are looked at first, from its
+	// end, for the last record of a module that served before; then ever more.
+	firstStride = 64
+	// leastStride ends the search for it.
+	leastStride = 16
+	// mostUnread bounds the rows of one look whose records were cut.
+	mostUnread = 16
+)
+
+// errPlenty ends the reading of an order.
+var errPlenty = errors.New("that is enough of the order")
+
+// Touched folds, by the module of q, those entities of one shard whose newest
+// event is by none of q.WrittenNotBy: what other modules have written since
+// one of these served last. It tells which of them the module fails on, or of
+// which it does not list a type of those events. Where ctx ends before, it has
+// what was found until then, and is not complete.
+func (r *Replays) Touched(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) {
+	select {
+	case r.touching <- struct{}{}:
+		defer func() { <-r.touching }()
+	case <-ctx.Done():
+		return out, nil
+	}
+	t := &touched{Options: r.opts, shard: q.Shard, entityType: q.EntityType, before: q.WrittenNotBy}
+	defer t.fold.close()
+	defer context.AfterFunc(ctx, t.fold.interrupt)()
+	ids, err := t.find(ctx)
+	if err == nil && len(ids) > 0 {
+		err = t.open(ctx, q.Digest)
+	}
+	out.Complete = len(ids) < mostTouched
+	for i := 0; err == nil && i < len(ids); i++ {
+		err = t.judge(ctx, sharding.EntityID{Type: q.EntityType, ID: ids[i]}, &out)
+	}
+	if ctx.Err() != nil {
+		out.Complete, err = false, nil
+	}
+	return out, err
+}
+
+// touched folds the entities of one type and shard by one module.
+type touched struct {
+	Options
+	shard      sharding.ShardID
+	entityType string
+	before     []journal.Digest
+
+	fold    fold
+	durable bool
+	listed  map[string]bool // types of events; nil: any
+	frames  []byte
+}
+
+// open finds the module.
+func (t *touched) open(ctx context.Context, digest journal.Digest) error {
+	served := t.Types.Served(t.entityType)
+	if served == nil {
+		return request.ErrModuleNotLoaded
+	}
+	m, err := t.Modules.Module(ctx, digest, "")
+	if err != nil {
+		return err
+	}
+	about, index, ok := m.Manifest().Type(t.entityType)
+	if !ok {
+		return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q", t.entityType)}
+	}
+	t.fold.module, t.fold.digest, t.fold.index = m, digest, uint32(index)
+	t.fold.bound(served)
+	if t.durable = about.Kind == manifest.DurableState; about.Events != nil && about.Kind == manifest.EventSourced {
+		t.listed = make(map[string]bool, len(about.Events))
+		for i := range about.Events {
+			t.listed[about.Events[i].Type] = true
+		}
+	}
+	return nil
+}
+
+// find returns the entities that may be touched: those with records behind the
+// last one that a module wrote that served before. It is found from the end of
+// the shard's order, in ever larger strides, so that it costs what was written
+// since, and not what is stored.
+func (t *touched) find(ctx context.Context) ([]string, error) {
+	end, _ := t.Machine.Applied(t.shard)
+	low, high, past := end, end, false
+	for stride := uint64(firstStride); low > 0 && !past; stride *= 4 {
+		high, low = low, low-min(low, stride)
+		var err error
+		if past, err = t.beforeIn(ctx, low, high); err != nil {
+			return nil, err
+		}
+	}
+	for past && high-low > leastStride {
+		middle := low + (high-low)/2
+		earlier, err := t.beforeIn(ctx, middle, high)
+		if err != nil {
+			return nil, err
+		}
+		if earlier {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	seen := map[string]bool{}
+	_, err := t.Machine.ReadOrder(ctx, t.shard, low, func(row *eventlog.OrderRow) error {
+		if string(row.Type) != t.entityType || seen[string(row.ID)] {
+			return nil
+		}
+		if len(seen) == mostTouched {
+			return errPlenty
+		}
+		seen[string(row.ID)] = true
+		return nil
+	})
+	if err != nil && !errors.Is(err, errPlenty) {
+		return nil, err
+	}
+	ids := make([]string, 0, len(seen))
+	for id := range seen {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// beforeIn reports whether the first record of the type between two indexes is
+// by a module that served before. One that was cut is passed over, and where
+// nothing is known it is said not to be: more is looked at then.
+func (t *touched) beforeIn(ctx context.Context, after, upTo uint64) (found bool, err error) {
+	unread := 0
+	_, err = t.Machine.ReadOrder(ctx, t.shard, after, func(row *eventlog.OrderRow) error {
+		if row.At.Index > upTo || unread == mostUnread {
+			return errPlenty
+		}
+		if string(row.Type) != t.entityType {
+			return nil
+		}
+		id, at, known := sharding.EntityID{Type: t.entityType, ID: string(row.ID)}, row.At, false
+		err := t.Machine.Read(ctx, t.shard, id, row.First, func(place journal.Position, r *journal.Record) error {
+			if known = place == at; known {
+				found = slices.Contains(t.before, r.Module)
+			}
+			return errDone
+		})
+		var cut *journal.CutError
+		if err != nil && !errors.Is(err, errDone) && !errors.As(err, &cut) {
+			return err
+		}
+		if known {
+			return errPlenty
+		}
+		unread++
+		return nil
+	})
+	if errors.Is(err, errPlenty) {
+		err = nil
+	}
+	return found, err
+}
+
+// judge folds one entity, and notes what the module cannot do with it.
+func (t *touched) judge(ctx context.Context, id sharding.EntityID, out *rpc.Fit) error {
+	used := t.fold.guest != nil
+	at, ours, err := t.one(ctx, id, false)
+	var unlisted *unlistedError
+	if used && refuses(err) && !errors.As(err, &unlisted) {
+		// Once more, without what the entities before have left in the instance.
+		t.fold.close()
+		at, ours, err = t.one(ctx, id, false)
+	}
+	if err == nil || !refuses(err) {
+		if ours && err == nil {
+			out.Entities++
+		}
+		return errors.Join(err, ctx.Err())
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // a guest whose call was interrupted shows nothing
+	}
+	if !ours {
+		return nil // it failed on what others have written before
+	}
+	out.Entities++
+	if out.Failing++; len(out.Faults) < fitsum.MaxFaults {
+		if at-1 <= eachEvents {
+			// Once more, event by event: at which does it fail?
+			t.fold.close()
+			if first, _, again := t.one(ctx, id, true); refuses(again) {
+				at, err = first, again
+			}
+		}
+		out.Faults = append(out.Faults, rpc.FitFault{EntityID: id.ID, At: at, EventType: t.eventType(ctx, id, at), Message: err.Error()})
+	}
+	return ctx.Err()
+}
+
+// unlistedError: the module does not list the type of an event.
+type unlistedError struct{ name string }
+
+func (e *unlistedError) Error() string {
+	return fmt.Sprintf("the module does not list events of type %s", e.name)
+}
+
+// refuses reports that the module cannot do something.
+func refuses(err error) bool {
+	var fault *engine.Fault
+	var unlisted *unlistedError
+	var cut *journal.CutError
+	return errors.As(err, &fault) || errors.As(err, &unlisted) || errors.As(err, &cut) || errors.Is(err, errRefused)
+}
+
+// one folds an entity as a lane does, from the snapshot that the module would
+// load. at is the event that it was at, and ours says whether the newest record
+// is by a module that did not serve before.
+func (t *touched) one(ctx context.Context, id sharding.EntityID, each bool) (at journal.Sequence, ours bool, err error) {
+	info, err := t.Machine.Info(t.shard, id)
+	if err != nil || info.Deleted || info.Sequence == 0 {
+		return 0, false, err
+	}
+	if ours, err = t.ours(ctx, id, info.Sequence); err != nil || !ours {
+		return 0, false, err
+	}
+	var from journal.Sequence
+	if !t.durable {
+		base, err := t.Machine.Snapshot(ctx, t.shard, id, t.fold.digest, 0)
+		if err != nil {
+			return 0, true, err
+		}
+		if base != nil {
+			from = base.Sequence
+			if err = t.fold.start(ctx, id, from, base.State); refuses(err) {
+				base, from = nil, 0 // as a lane does
+			}
+		}
+		if base == nil {
+			err = t.fold.start(ctx, id, 0, nil)
+		}
+		if err != nil {
+			return from, true, err
+		}
+	}
+	at, state := from, []byte(nil)
+	t.frames = t.frames[:0]
+	apply := func() error {
+		if len(t.frames) == 0 {
+			return nil
+		}
+		err := t.fold.guest.Apply(handle, t.frames)
+		if t.frames = t.frames[:0]; err != nil {
+			t.fold.close()
+		}
+		return err
+	}
+	first := from + 1
+	if t.durable {
+		first = info.Sequence
+	}
+	err = t.Machine.Read(ctx, t.shard, id, first, func(_ journal.Position, r *journal.Record) error {
+		for i := range r.Events {
+			sequence := r.Expected + journal.Sequence(i) + 1
+			if sequence <= from || r.Tombstone(i) {
+				continue
+			}
+			if at = sequence; t.durable {
+				state = append(state[:0], r.Events[i].Payload...)
+				continue
+			}
+			if t.listed != nil && !t.listed[r.Events[i].Type] && !slices.Contains(t.before, r.Module) {
+				return &unlistedError{r.Events[i].Type}
+			}
+			t.frames = abi.AppendInputEvent(t.frames, uint64(sequence), r.RecordedAt, r.Events[i].Type, r.Events[i].Payload)
+			if each || len(t.frames) >= batchBytes {
+				if err := apply(); err != nil {
+					return err
+				}
+			}
+		}
+		if t.durable || r.Flags&journal.FlagTombstone == 0 || r.Last() <= from {
+			return ctx.Err()
+		}
+		if err := apply(); err != nil {
+			return err
+		}
+		return t.fold.start(ctx, id, r.Last(), nil) // of the next life
+	})
+	switch {
+	case err != nil:
+		return at, true, err
+	case t.durable && at > 0:
+		return at, true, t.fold.start(ctx, id, at, bytes.Clone(state))
+	default:
+		return at, true, apply()
+	}
+}
+
+// ours reports whether the record of the newest event is by a module that did
+// not serve before.
+func (t *touched) ours(ctx context.Context, id sharding.EntityID, newest journal.Sequence) (ours bool, err error) {
+	err = t.Machine.Read(ctx, t.shard, id, newest, func(_ journal.Position, r *journal.Record) error {
+		ours = !slices.Contains(t.before, r.Module)
+		return ctx.Err()
+	})
+	return ours, err
+}
+
+// eventType is that of the event of a sequence; empty where it is not there.
+func (t *touched) eventType(ctx context.Context, id sharding.EntityID, at journal.Sequence) string {
+	v := verifier{Options: t.Options, shard: t.shard}
+	return v.eventType(ctx, id, at)
+}

@@ -1,0 +1,105 @@
+package meta
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// backSet is what a rollback says beside its type and revision.
+type backSet struct {
+	ForcedBy string     `json:"forcedBy,omitempty"`
+	Also     []TakeBack `json:"also,omitempty"`
+}
+
+// TakeBack is a revision of another type's binding that a rollback takes back
+// too.
+type TakeBack struct {
+	EntityType string     `json:"entityType"`
+	Revision   uint64     `json:"revision"`
+	Owner      *Ownership `json:"owner,omitempty"` // as Owned has it
+}
+
+// RollbackWith is RollbackOf, from sharding.LevelRollbackWith on, that takes
+// revisions of other types back with it, all or none, and keeps who forced it,
+// at most MaxForcedByBytes.
+func RollbackWith(entityType string, revision uint64, at int64, forcedBy string, also ...TakeBack) []byte {
+	c := command{Op: opRollback, EntityType: entityType, At: at, Revision: revision}
+	if forcedBy != "" || len(also) > 0 {
+		c.Back = &backSet{ForcedBy: forcedBy, Also: also}
+	}
+	return encode(c)
+}
+
+// rollback takes the revision back, or the one that serves if it is 0.
+func (t *transition) rollback(c command) (Result, error) {
+	if err := t.checkBy(c.By); err != nil {
+		return Result{}, err
+	}
+	var with backSet
+	if c.Back != nil {
+		if level := t.view.Level(); level < sharding.LevelRollbackWith {
+			return Result{}, fmt.Errorf("%w: a rollback at level %d is of one type, and not forced", ErrLevel, level)
+		}
+		with = *c.Back
+	}
+	if err := checkText("forcedBy", with.ForcedBy, MaxForcedByBytes); err != nil {
+		return Result{}, err
+	}
+	if len(with.Also) >= MaxTypesPerModule {
+		return Result{}, fmt.Errorf("%w: a rollback of %d types, at most %d are allowed", ErrInvalid, len(with.Also)+1, MaxTypesPerModule)
+	}
+	why := BindingChange{Kind: ChangeRollback, By: c.By, Forced: with.ForcedBy != ""}
+	b, done, err := t.takesBack(TakeBack{c.EntityType, c.Revision, c.Owner})
+	if err != nil || done {
+		return Result{Revision: b.Revision}, err
+	}
+	// The revision of the command's own type is the last: who waits until that is
+	// served waits for all.
+	for _, other := range with.Also {
+		b, done, err := t.takesBack(other)
+		if err == nil && (done || other.Revision == 0 || other.EntityType == c.EntityType) {
+			err = fmt.Errorf("%w: %.64q is not served under revision %d", ErrConflict, other.EntityType, other.Revision)
+		}
+		if err != nil {
+			return Result{}, err
+		}
+		t.goBack(b, other.Revision, c.At, with.ForcedBy, why)
+	}
+	return t.goBack(b, c.Revision, c.At, with.ForcedBy, why), nil
+}
+
+// takesBack is the binding that a rollback changes; done says that it was taken
+// back already.
+func (t *transition) takesBack(what TakeBack) (b Binding, done bool, err error) {
+	b, bound := t.view.bindings[what.EntityType]
+	if err := t.own(&b, what.Owner); bound && err != nil {
+		return b, false, err
+	}
+	switch {
+	case !bound:
+		return b, false, fmt.Errorf("%w: %.64q", ErrUnknownType, what.EntityType)
+	case what.Revision == 0:
+	case t.view.Level() < sharding.LevelRollbackOf:
+		return b, false, fmt.Errorf("%w: a rollback at level %d names no revision", ErrLevel, t.view.Level())
+	case b.TookBack == what.Revision:
+		return b, true, nil
+	case b.Revision != what.Revision:
+		return b, false, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, what.EntityType, b.Revision, what.Revision)
+	}
+	if len(b.History) == 0 {
+		return b, false, fmt.Errorf("%w: %s", ErrNoPrevious, what.EntityType)
+	}
+	return b, false, nil
+}
+
+// goBack binds what served before. revision is 0 where the command names none.
+func (t *transition) goBack(b Binding, revision uint64, at int64, forcedBy string, why BindingChange) Result {
+	last := len(b.History) - 1
+	previous := b.History[last]
+	previous.At, previous.TookBack, previous.ForcedBy = at, revision, cmp.Or(forcedBy, previous.ForcedBy)
+	b.History = slices.Clone(b.History[:last])
+	return t.rebind(b, previous, why)
+}

@@ -1,0 +1,201 @@
+package cluster
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/tests/support/testkit"
+	"github.com/hostd/hostd/tests/support/testkit/guest"
+)
+
+var (
+	changes     = flag.Int("changes", 500, "how often another module is activated, or the one before put back")
+	changesTime = flag.Duration("changes-time", 150*time.Second, "after which no more changes are made")
+)
+
+// changesPerKill is how many changes there are between two kills.
+const changesPerKill = 8
+
+// TestModulesChangeUnderLoad is TestManyModulesChangeUnderLoad for as long as a
+// person waits.
+func TestModulesChangeUnderLoad(t *testing.T) {
+	changeModules(t, changesPerKill+2, time.Hour)
+}
+
+// TestManyModulesChangeUnderLoad activates modules and rolls them back under
+// load, while nodes are killed. It demands that no command fails or is done
+// twice, and that no entity comes back to a module that served before another
+// one that it has run, but where that was rolled back to.
+func TestManyModulesChangeUnderLoad(t *testing.T) {
+	testkit.Long(t, "long")
+	changeModules(t, *changes, *changesTime)
+}
+
+// version is a module of the type "versioned" whose commands emit an event that
+// is named for it.
+func version(n int) guest.Module {
+	name := fmt.Sprintf("v%d", n)
+	event := append(binary.LittleEndian.AppendUint16(nil, uint16(len(name))), name...)
+	frames := abi.AppendFrame(abi.AppendFrame(nil, abi.OutEvent, event), abi.OutReply, []byte("done"))
+	return guest.Module{
+		Bad: "versioned", MemoryPages: 16, Frames: frames, Handle: guest.Span(guest.FramesAt, uint32(len(frames))),
+		Manifest: fmt.Sprintf(`{"abi":1,"name":"versioned","version":%q,"entityTypes":[{"name":"versioned","kind":"event-sourced","encoding":"bytes"}]}`, name),
+	}
+}
+
+func changeModules(t *testing.T, most int, within time.Duration) {
+	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: 3})
+	c := cluster.Client(client.Options{Timeout: testkit.Patience})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	digests := make([]string, 6)
+	for i := range digests {
+		up, err := c.Upload(ctx, version(i).Build(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests[i] = up.Digest
+	}
+	serve := func(n int) {
+		t.Helper()
+		persist(t, func() error { _, err := c.Activate(ctx, "versioned", digests[n]); return err })
+	}
+	serve(0)
+	served := []int{0} // which module, in order
+
+	var sent [12]atomic.Uint64 // commands that were answered, by entity
+	var load sync.WaitGroup
+	for i := range sent {
+		load.Go(func() {
+			for ctx.Err() == nil {
+				_, err := c.Send(context.Background(), client.Command{EntityType: "versioned", EntityID: fmt.Sprint("e", i), Name: "go"})
+				if err != nil {
+					t.Errorf("a command of e%d failed: %v", i, err)
+					return
+				}
+				sent[i].Add(1)
+				select {
+				case <-ctx.Done():
+				case <-time.After(5 * time.Millisecond):
+				}
+			}
+		})
+	}
+	answered := func() {
+		t.Helper()
+		before := make([]uint64, len(sent))
+		for i := range sent {
+			before[i] = sent[i].Load()
+		}
+		cluster.Await("every entity is answered under what serves", func() bool {
+			for i := range sent {
+				if sent[i].Load() <= before[i] && !t.Failed() {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	made, down := 0, -1
+	var back []int // what a rollback comes to, the last one first
+	for begun := time.Now(); made < most && time.Since(begun) < within && !t.Failed(); made++ {
+		if made%changesPerKill == changesPerKill/2 {
+			down = (made / changesPerKill) % nodes
+			cluster.Kill(down)
+		}
+		now := served[len(served)-1]
+		if made%3 == 2 {
+			var res *modulev1.RollbackResponse
+			revision := servedUnder(t, c, "versioned")
+			persist(t, func() (err error) {
+				res, err = client.RollbackModule(ctx, c, &modulev1.RollbackRequest{EntityType: "versioned", Revision: revision})
+				return err
+			})
+			want := back[len(back)-1]
+			if back = back[:len(back)-1]; res.GetDigest() != digests[want] {
+				t.Fatalf("change %d goes back to %s, not to v%d", made, res.GetDigest(), want)
+			}
+			served = append(served, want)
+		} else {
+			next := (now + 1) % len(digests)
+			serve(next)
+			back, served = append(back, now), append(served, next)
+		}
+		answered()
+		if down >= 0 && made%changesPerKill == changesPerKill-1 {
+			cluster.Node(down).Start()
+			down = -1
+		}
+	}
+	cancel()
+	load.Wait()
+	if down >= 0 {
+		cluster.Node(down).Start()
+	}
+	events := 0
+	for i := range sent {
+		events += checkVersions(t, c, fmt.Sprint("e", i), served, sent[i].Load())
+	}
+	t.Logf("%d changes, %d events, each once", made, events)
+}
+
+// checkVersions demands that the modules that have run an entity are some of
+// those that served, in their order, and that each command has one event.
+func checkVersions(t *testing.T, c *client.Client, id string, served []int, want uint64) (events int) {
+	t.Helper()
+	at := 0
+	for e, err := range c.ReadEvents(context.Background(), client.EventRange{EntityType: "versioned", EntityID: id}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for events++; at < len(served) && e.Type != fmt.Sprintf("v%d", served[at]); {
+			at++
+		}
+		if at == len(served) {
+			t.Fatalf("%s has the event %s at %d out of turn; served have %v", id, e.Type, e.Sequence, served)
+		}
+	}
+	if uint64(events) != want {
+		t.Errorf("%s has %d events of %d commands", id, events, want)
+	}
+	return events
+}
+
+// persist does what may be done again until it is done: nodes are down.
+func persist(t *testing.T, do func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(testkit.Patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if err = do(); err == nil {
+			return
+		}
+		var refused *client.Error
+		if errors.As(err, &refused) && refused.Reason == "VERIFY_FAILED" {
+			break
+		}
+	}
+	t.Fatal(err)
+}
+
+// servedUnder is the revision of a type's binding, by all that was decided.
+func servedUnder(t *testing.T, c *client.Client, entityType string) (revision uint64) {
+	t.Helper()
+	persist(t, func() error {
+		changes, err := client.ModuleHistory(context.Background(), c, entityType)
+		if err == nil {
+			revision = changes[0].GetRevision()
+		}
+		return err
+	})
+	return revision
+}
