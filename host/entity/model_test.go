@@ -170,6 +170,8 @@ func (w *world) play(steps int) {
 			w.core.residents.passivateIdle()
 		case p < 98:
 			w.elect()
+		case p < 99:
+			w.reopen()
 		default:
 			w.catchUp(uint64(w.rnd.IntN(3)))
 		}

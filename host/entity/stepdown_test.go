@@ -84,3 +84,13 @@ func TestStepDownSaysWhatIsCertain(t *testing.T) {
 		t.Errorf("left in memory: %d entities, %d away, %d instances, %d requests", w.core.residents.known, len(w.core.away), w.open, w.core.owed)
 	}
 }
+
+// reopen ends an import: what is on its way was refused, and nobody has said so.
+func (w *world) reopen() {
+	lost := w.flights
+	w.flights, w.lost = nil, w.lost || len(lost) > 0
+	w.core.event(&Event{Kind: Reopened, Shard: worldShard, Clock: w.core.shard(worldShard).clock})
+	for _, f := range lost {
+		w.core.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal, Err: request.ErrNotApplied})
+	}
+}
