@@ -80,6 +80,18 @@ func TestRoles(t *testing.T) {
 		{"root", "binding rm token:root", cli.ExitFailed, "the last that has the role admin"},
 		{"root", "binding rm token:ann", cli.ExitDone, "token:ann has no roles"},
 		{"root", "role rm clerk", cli.ExitDone, "clerk is no role"},
+		{"root", "role put small --quota commands-per-second=100,streams=8", cli.ExitDone, "revision"},
+		{"root", "role get small", cli.ExitDone, "quotas: commands-per-second=100,streams=8"},
+		{"root", "role put small --quota uploads=unlimited --file " + good, cli.ExitDone, "revision"},
+		{"root", "role get small", cli.ExitDone, "quotas: uploads=unlimited"},
+		{"root", "role get small", cli.ExitDone, "allow   invoke,read  counter  ${principal.name}/  -"},
+		{"root", "role ls", cli.ExitDone, "uploads=unlimited"},
+		{"root", "role put small --quota commands=1", cli.ExitUsage, "there are commands-per-second"},
+		{"root", "role put small --quota streams=0", cli.ExitUsage, "must be streams=NUMBER"},
+		{"root", "role put small --quota streams", cli.ExitUsage, "must be streams=NUMBER"},
+		{"root", "role put a/b --quota streams=1", cli.ExitUsage, "role"},
+		{"ann", "role put small --quota streams=1", cli.ExitFailed, "lacks the verb security"},
+		{"root", "role get small", cli.ExitDone, "quotas: uploads=unlimited"},
 	} {
 		got := hostd(t, append(strings.Fields(tt.args), "--addr", node.API(), "--token-file", secret[tt.as])...)
 		if got.code != tt.code || !strings.Contains(got.out+got.err, tt.says) {

@@ -192,6 +192,31 @@ func TestActivationNeedsAllTypesOfTheModule(t *testing.T) {
 	}
 	_, err = ann.Rollback(ctx, "one")
 	refusedFor(t, "roll back", "ROLE_REQUIRED", err)
+	// A module is removed by who may deploy each of its types, and owns it.
+	store := func(types ...string) string {
+		t.Helper()
+		stored, err := root.Upload(ctx, serving("9", types...), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stored.Digest
+	}
+	if _, err := root.Upload(ctx, serving("1", "hers"), true); err != nil {
+		t.Fatal(err)
+	}
+	pair, others := store("one", "two"), store("hers")
+	refusedFor(t, "remove a module of another type too", "ROLE_REQUIRED", client.RemoveModule(ctx, ann, pair))
+	refusedFor(t, "remove a module of another type", "ROLE_REQUIRED", client.RemoveModule(ctx, ann, others))
+	deploys("one", "two", "hers")
+	refusedFor(t, "remove a module of another's type", "NOT_OWNER", client.RemoveModule(ctx, ann, others))
+	for _, digest := range []string{pair, others} {
+		if _, err := root.Module(ctx, digest); err != nil {
+			t.Errorf("a module whose removal was refused: %v", err)
+		}
+	}
+	if err := errors.Join(client.RemoveModule(ctx, ann, pair), client.RemoveModule(ctx, root, others)); err != nil {
+		t.Errorf("removed by who may: %v", err)
+	}
 	deploys("one", "two")
 	if _, err := ann.Rollback(ctx, "one"); err != nil {
 		t.Error(err)

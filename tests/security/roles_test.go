@@ -173,7 +173,7 @@ func bind(t *testing.T, as *client.Client, subject string, roles ...string) {
 // TestRolesAreTakenOnEveryNode: what one node is told of roles all go by, for
 // calls and for streams that are open; and so does a node that starts.
 func TestRolesAreTakenOnEveryNode(t *testing.T) {
-	token, file := tokens(t, "root", "ann", "stranger")
+	token, file := tokens(t, "root", "ann", "stranger", "op", "dep")
 	account := filepath.Join(t.TempDir(), "audit.log")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["root"], Flags: []string{"--auth", "required", "--token-file", file, "--admin", "full"},
 		NodeFlags: map[int][]string{1: {"--audit-file", account}}})
@@ -254,6 +254,7 @@ func TestRolesAreTakenOnEveryNode(t *testing.T) {
 	if err := add(c.Node(2).Client(client.Options{Timeout: testkit.Patience}), "ann/1"); err != nil {
 		t.Errorf("after a start: %v", err)
 	}
+	oneVerbEach(t, c, root, token)
 	c.Stop(1)
 	text, err := os.ReadFile(account)
 	if err != nil || !regexp.MustCompile(`"verb":"invoke","type":"counter","id":"bo/1",.*"code":"permission_denied","policy":[1-9]`).Match(text) {

@@ -40,8 +40,14 @@ func newAuthority(t testing.TB) authority {
 // client issues a certificate to a client.
 func (a authority) client(name string) *tls.Certificate {
 	a.t.Helper()
-	cert, key := certs.ClientFiles(a.t.TempDir(), name)
-	if err := a.Issue(cert, key, certs.Request{Name: name}); err != nil {
+	return a.issue(certs.Request{Name: name})
+}
+
+// issue issues a certificate.
+func (a authority) issue(r certs.Request) *tls.Certificate {
+	a.t.Helper()
+	cert, key := certs.ClientFiles(a.t.TempDir(), r.Name)
+	if err := a.Issue(cert, key, r); err != nil {
 		a.t.Fatal(err)
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)

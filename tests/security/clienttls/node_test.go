@@ -17,6 +17,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
@@ -122,11 +123,12 @@ func TestRequire(t *testing.T) {
 		config *tls.Config
 		fault  string
 	}{
-		"TLS 1.2":                  {one(&tls.Config{RootCAs: bob.RootCAs, MaxVersion: tls.VersionTLS12}), "protocol version"},
-		"no certificate":           {one(trust(nil, own)), "certificate required"},
-		"an unknown client":        {one(trust(holding(strange.client("bob")), own)), "unknown certificate authority"},
-		"an unknown node":          {one(trust(holding(clients.client("bob")), strange)), "unknown authority"},
-		"another name of the node": {one(&tls.Config{RootCAs: bob.RootCAs, ServerName: "n2.example"}), "to match n2.example"},
+		"TLS 1.2":                     {one(&tls.Config{RootCAs: bob.RootCAs, MaxVersion: tls.VersionTLS12}), "protocol version"},
+		"no certificate":              {one(trust(nil, own)), "certificate required"},
+		"an unknown client":           {one(trust(holding(strange.client("bob")), own)), "unknown certificate authority"},
+		"a client whose time is over": {one(trust(holding(clients.issue(certs.Request{Name: "bob", From: time.Now().Add(-2 * time.Hour), Until: time.Now().Add(-time.Hour)})), own)), "expired certificate"},
+		"an unknown node":             {one(trust(holding(clients.client("bob")), strange)), "unknown authority"},
+		"another name of the node":    {one(&tls.Config{RootCAs: bob.RootCAs, ServerName: "n2.example"}), "to match n2.example"},
 	} {
 		if status, _, err := get("https://"+n.Address()+"/readyz", tt.config); !contains(err, tt.fault) {
 			t.Errorf("%s: %d, %v, wanted %q", name, status, err, tt.fault)
