@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"slices"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/quota"
@@ -84,9 +86,13 @@ func (n *Node) openAudit(opts *rpc.Options) error {
 	if err != nil {
 		return err
 	}
-	log, err := audit.Open(audit.Options{
+	opened := audit.Options{
 		Path: path, Signer: signer, HideIDs: n.cfg.AuditHashIDs, Node: string(n.cfg.NodeID), Now: n.around.Wall, Logger: n.logger, Registerer: n.metrics.registry,
-	})
+	}
+	if socket, ok := n.cfg.AuditSyslog(); ok {
+		opened.Collector = func() (net.Conn, error) { return network.DialSyslog(socket) }
+	}
+	log, err := audit.Open(opened)
 	if err != nil {
 		return err
 	}

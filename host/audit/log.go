@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,10 @@ type Options struct {
 	// Path is the newest file. Those before it are Path.1 to Path.Keep, the
 	// oldest last.
 	Path string
+	// Collector opens a way to who keeps the lines in place of files, such as a
+	// syslog daemon: each write on it is one line, which is taken or not, and
+	// needs a Signer. Path tells people of it then. Nil: there are files.
+	Collector func() (net.Conn, error)
 	// Node is the name of the node in every line.
 	Node string
 	// MaxBytes is the size from which on a file is rotated (100 MB), Keep the
@@ -63,7 +68,8 @@ type Log struct {
 	lost    atomic.Uint64 // lines without a place in the queue, since the last line
 
 	// Of Run.
-	file   *file // nil: to be opened
+	file   *file      // nil: to be opened
+	sent   *collected // nil: there are files
 	failed time.Time
 	told   bool      // of a failure, since the last success
 	signed time.Time // the newest checkpoint of this start
@@ -91,14 +97,22 @@ func Open(o Options) (*Log, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	f, err := openFile(o.Path)
+	l := &Log{
+		opts:  o,
+		queue: make(chan *queued, maxQueued), closed: make(chan struct{}), start: fmt.Sprintf("%x", o.Now().UnixNano()),
+	}
+	var err error
+	if o.Collector != nil {
+		l.sent = &collected{open: o.Collector}
+		l.sent.conn, err = o.Collector()
+	} else {
+		l.file, err = openFile(o.Path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
-	return &Log{
-		opts: o, metrics: newMetrics(o.Registerer), file: f,
-		queue: make(chan *queued, maxQueued), closed: make(chan struct{}), start: fmt.Sprintf("%x", o.Now().UnixNano()),
-	}, nil
+	l.metrics = newMetrics(o.Registerer)
+	return l, nil
 }
 
 // Call makes the name of a call that this log has not seen.
@@ -189,10 +203,11 @@ func (l *Log) checkpoint() *queued {
 	return &queued{line: line{Time: l.opts.Now().UTC(), Node: l.opts.Node, Entry: Entry{Stage: StageCheckpoint}}, checkpoint: true}
 }
 
-// batch takes what else waits.
+// batch takes what else waits. A collector has no part of a batch that was not
+// taken as a whole, so there each is of one.
 func (l *Log) batch(first *queued) []*queued {
 	all := []*queued{first}
-	for len(all) < maxBatch {
+	for len(all) < maxBatch && l.sent == nil {
 		select {
 		case q := <-l.queue:
 			all = append(all, q)
@@ -248,6 +263,9 @@ func (l *Log) fail(err error) {
 }
 
 func (l *Log) close() {
+	if l.sent != nil {
+		l.sent.close()
+	}
 	if l.file != nil {
 		_ = l.file.f.Close() // what must be on disk was synced
 		l.file = nil
@@ -259,8 +277,11 @@ var errWaiting = errors.New("the log could not be written a moment ago")
 
 // append writes lines in one piece, and syncs them where somebody waits.
 func (l *Log) append(batch []*queued, sync bool) error {
+	if l.sent != nil {
+		return l.collect(batch, sync)
+	}
 	if l.file == nil {
-		if since := l.opts.Now().Sub(l.failed); !sync && since >= 0 && since < reopenAfter {
+		if !sync && l.waits() {
 			return errWaiting
 		}
 		f, err := openFile(l.opts.Path)
@@ -292,16 +313,31 @@ func (l *Log) append(batch []*queued, sync bool) error {
 	return nil
 }
 
+// waits says that the log failed a moment ago.
+func (l *Log) waits() bool {
+	since := l.opts.Now().Sub(l.failed)
+	return since >= 0 && since < reopenAfter
+}
+
+// collect hands lines over to a collector.
+func (l *Log) collect(batch []*queued, awaited bool) error {
+	if l.sent.conn == nil && !awaited && l.waits() {
+		return errWaiting
+	}
+	lost := l.lost.Swap(0)
+	taken, err := l.sent.send(batch, lost, l.opts.Signer)
+	if taken == 0 {
+		l.lost.Add(lost)
+	}
+	return err
+}
+
 // render chains a batch to the file's last line.
 func (l *Log) render(batch []*queued, lost uint64) ([]byte, error) {
 	var out []byte
 	prev, torn := l.file.prev, l.file.torn
 	for _, q := range batch {
-		q.line.Prev, q.line.Torn, q.line.Lost = prev, torn, lost
-		if q.checkpoint {
-			l.opts.Signer.sign(&q.line)
-		}
-		text, err := q.line.render()
+		text, err := q.render(prev, torn, lost, l.opts.Signer)
 		if err != nil {
 			return nil, err
 		}
@@ -309,6 +345,15 @@ func (l *Log) render(batch []*queued, lost uint64) ([]byte, error) {
 		prev, torn, lost = hashOf(text[:len(text)-1]), false, 0
 	}
 	return out, nil
+}
+
+// render chains a line to the one before.
+func (q *queued) render(prev string, torn bool, lost uint64, signer *Signer) ([]byte, error) {
+	q.line.Prev, q.line.Torn, q.line.Lost = prev, torn, lost
+	if q.checkpoint {
+		signer.sign(&q.line)
+	}
+	return q.line.render()
 }
 
 // rotate begins a new file. The chain goes on in it.
