@@ -68,6 +68,9 @@ func (n *Node) openListener(context.Context) error {
 		return err
 	}
 	n.lifecycle.add("listener", n.ports.close)
+	if seed := n.cfg.PassedOver(n.ports.clients.http.Addr()); seed != "" {
+		n.logger.Warn("a port is left to another node, since it is among the seeds: where it is this node's own, give it as peer-listen", "address", seed)
+	}
 	return n.openPeers()
 }
 

@@ -46,7 +46,6 @@ const maxPeerPorts = 100
 // node whose clients' listens on listening: PeerListen, or the port after that
 // of the clients. Nodes of one machine may well have ports in a row: so on a
 // loopback address the ports of seeds are passed over, and a later one will do.
-// The port after that of the clients is not, where it is this node's own seed.
 func (c *Config) PeerListens(listening net.Addr) []string {
 	if c.PeerListen != "" {
 		return []string{c.PeerListen}
@@ -62,31 +61,25 @@ func (c *Config) PeerListens(listening net.Addr) []string {
 	}
 	var out []string
 	for port := first + 1; port <= min(first+maxPeerPorts, 65535); port++ {
-		if !c.seed(host, port) || port == first+1 && c.ownSeed(host, first) {
-			out = append(out, net.JoinHostPort(host, strconv.Itoa(port)))
+		if a := net.JoinHostPort(host, strconv.Itoa(port)); !slices.Contains(c.Seeds, a) {
+			out = append(out, a)
 		}
 	}
 	return out
 }
 
-func (c *Config) seed(host string, port int) bool {
-	return slices.Contains(c.Seeds, net.JoinHostPort(host, strconv.Itoa(port)))
-}
-
-// ownSeed says whether a seed at the port after that of the clients is this
-// node: nodes may have one list of seeds. It is where another one serves its
-// clients where the seeds are such addresses, in a row or with this node's own.
-func (c *Config) ownSeed(host string, clients int) bool {
-	if !c.seed(host, clients+1) || c.seed(host, clients) {
-		return false
+// PassedOver is the first address that PeerListens leaves to another node, the
+// port after that of the clients; empty where it leaves none, or names it.
+func (c *Config) PassedOver(listening net.Addr) string {
+	host, text, err := net.SplitHostPort(listening.String())
+	if err != nil || c.PeerListen != "" || !loopback(c.Listen) || strings.HasSuffix(c.Listen, ":0") {
+		return ""
 	}
-	for _, seed := range c.Seeds {
-		at, text, err := net.SplitHostPort(seed)
-		if port, wrong := strconv.Atoi(text); err == nil && wrong == nil && at == host && c.seed(host, port+1) {
-			return false
-		}
+	port, err := strconv.Atoi(text)
+	if a := net.JoinHostPort(host, strconv.Itoa(port+1)); err == nil && slices.Contains(c.Seeds, a) {
+		return a
 	}
-	return true
+	return ""
 }
 
 // Loopback reports whether the node can be reached from this machine only. A
