@@ -112,10 +112,13 @@ type Named struct {
 }
 
 // EventType is a type of event. Schema is that of its payload; nil is any.
+// UpcastTo is the type that the module reads it as, in a form of today; empty
+// where it reads it as it is.
 type EventType struct {
-	Type   string
-	Schema json.RawMessage
-	Extra  map[string]json.RawMessage
+	Type     string
+	UpcastTo string
+	Schema   json.RawMessage
+	Extra    map[string]json.RawMessage
 }
 
 // Kind says how the state of an entity type is kept.

@@ -115,6 +115,9 @@ func marshalEvents(parent *writer, events []EventType) []json.RawMessage {
 	for i := range events {
 		w := newWriter()
 		w.member("type", events[i].Type)
+		if events[i].UpcastTo != "" {
+			w.member("upcastTo", events[i].UpcastTo)
+		}
 		if events[i].Schema != nil {
 			w.member("schema", events[i].Schema)
 		}

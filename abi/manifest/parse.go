@@ -198,6 +198,7 @@ func (r *reader) events(target *[]EventType) {
 		}
 		var one EventType
 		item.read("type", &one.Type, required)
+		item.read("upcastTo", &one.UpcastTo, optional)
 		one.Schema = item.schema("schema")
 		one.Extra = item.rest()
 		if r.err = item.err; r.err != nil {

@@ -63,6 +63,11 @@ func (t *EntityType) validate(path string) error {
 	if err := distinct(path+".events", "type", len(t.Events), func(i int) string { return t.Events[i].Type }); err != nil {
 		return err
 	}
+	for i, e := range t.Events {
+		if e.UpcastTo != "" && !slices.ContainsFunc(t.Events, func(to EventType) bool { return to.Type == e.UpcastTo && to.UpcastTo == "" }) {
+			return &Error{fmt.Sprintf("%s.events[%d].upcastTo", path, i), "is no event that the type lists and reads as it is"}
+		}
+	}
 	if t.SnapshotEvery < 0 || t.SnapshotEvery > MaxSnapshotEvery {
 		return &Error{path + ".snapshotEvery", fmt.Sprintf("is not between 0 and %d", MaxSnapshotEvery)}
 	}

@@ -126,6 +126,9 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 				if kind.member == "commands" && n.GetStructValue().GetFields()["internal"].GetBoolValue() {
 					name += " (internal)"
 				}
+				if to := n.GetStructValue().GetFields()["upcastTo"].GetStringValue(); to != "" {
+					name += " (read as " + cli.Clean(to) + ")"
+				}
 				names = append(names, name)
 			}
 			if len(names) > 0 {

@@ -56,8 +56,9 @@ type (
 		Reply  RawJSON `json:"reply,omitempty"`
 	}
 	eventTypeText struct {
-		Type   string  `json:"type"`
-		Schema RawJSON `json:"schema,omitempty"`
+		Type     string  `json:"type"`
+		UpcastTo string  `json:"upcastTo,omitempty"`
+		Schema   RawJSON `json:"schema,omitempty"`
 	}
 )
 
@@ -96,8 +97,8 @@ func (d *definition) describe(s *jsonplan.Schemas) typeText {
 		SnapshotEvery: d.snapshotEvery, Remember: d.remember, Singleton: d.singleton, RecordsCaller: d.recordPrincipal, KeepSnapshots: d.keepSnapshots, Retain: RawJSON(d.retain),
 		Sends: d.sends, AcceptsFrom: d.accepts,
 	}
-	if d.group != "" || d.until != "" {
-		t.ShardKey = &shardKeyText{d.group, d.until}
+	if d.shardKey != (shardKeyText{}) {
+		t.ShardKey = &d.shardKey
 	}
 	t.State, t.StateVersion = d.schema(s, d.state, jsonplan.Written), d.stateVersion
 	if d.unchecked {
@@ -127,7 +128,16 @@ func (d *definition) describe(s *jsonplan.Schemas) typeText {
 		t.Queries = append(t.Queries, nameText{q.name, d.schema(s, q.in, jsonplan.Closed), d.schema(s, q.out, jsonplan.Written)})
 	}
 	for i := range d.events {
-		t.Events = append(t.Events, eventTypeText{d.events[i].name, d.schema(s, d.events[i].codec, jsonplan.Written)})
+		t.Events = append(t.Events, eventTypeText{Type: d.events[i].name, Schema: d.schema(s, d.events[i].codec, jsonplan.Written)})
+	}
+	for i := range d.upcasts.list {
+		u := &d.upcasts.list[i]
+		last := i
+		for last+1 < len(d.upcasts.list) && d.upcasts.list[last+1].name == u.name {
+			last++
+		}
+		to := versioned(u.name, d.upcasts.list[last].version+1)
+		t.Events = append(t.Events, eventTypeText{u.stored, to, d.schema(s, u.in, jsonplan.Written)})
 	}
 	return t
 }

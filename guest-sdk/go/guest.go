@@ -59,6 +59,7 @@ func NewGuest(name, version string, types ...Registration) *Guest {
 				panic("hostd: entity type " + d.name + " is there twice")
 			}
 		}
+		d.link()
 		g.types = append(g.types, d)
 	}
 	return g
@@ -138,11 +139,14 @@ func (e *entity) apply(body []byte) error {
 	if err != nil {
 		return err
 	}
-	event := e.def.event(in.Type)
+	event, payload, err := e.def.newest(in.Type, in.Payload)
+	if err != nil {
+		return err
+	}
 	if event == nil {
 		return &abi.NameError{Noun: "event type " + string(in.Type), Reason: "is not declared"}
 	}
-	return event.evolve(e.state, in.Payload)
+	return event.evolve(e.state, payload)
 }
 
 // Handle runs a command and returns its output frames.

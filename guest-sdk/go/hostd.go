@@ -101,7 +101,7 @@ func RememberEntities() Option {
 // empty until means the whole id, an empty group the type's own name. It can
 // never change once the type has been activated.
 func ShardKey(group, until string) Option {
-	return func(d *definition) { d.group, d.until = group, until }
+	return func(d *definition) { d.shardKey = shardKeyText{group, until} }
 }
 
 // Entity declares an event-sourced entity type. The state of a new entity is

@@ -20,7 +20,7 @@ type definition struct {
 	keepSnapshots  int
 	retain         string // as in the manifest
 	transient      bool   // durable too, but that nothing is emitted
-	group, until   string
+	shardKey       shardKeyText
 	stateVersion   int
 	unchecked      bool // payloads are not held to schemas
 	noSchemas      bool
@@ -32,17 +32,19 @@ type definition struct {
 	blank    func() unsafe.Pointer // a zero state, to read a snapshot into
 	state    codec
 	events   []event
+	upcasts  upcasts
 	commands []command
 	queries  []query
 	codecs   map[reflect.Type]codec
 }
 
 type event struct {
-	name   string
-	codec  codec
-	typ    uintptr // see typeWord
-	append func(dst []byte, value any) ([]byte, error)
-	evolve func(state unsafe.Pointer, payload []byte) error
+	declared string // its name
+	name     string // with its version: the type of stored events
+	codec    codec
+	typ      uintptr // see typeWord
+	append   func(dst []byte, value any) ([]byte, error)
+	evolve   func(state unsafe.Pointer, payload []byte) error
 }
 
 type command struct {
@@ -74,9 +76,10 @@ func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
 	c := d.mustCodec(reflect.TypeFor[E](), "event "+name)
 	var value, zero E // reused: evolve gets a copy, and what it points to is fresh
 	d.events = append(d.events, event{
-		name:  name,
-		codec: c,
-		typ:   word,
+		declared: name,
+		name:     name,
+		codec:    c,
+		typ:      word,
 		append: func(dst []byte, given any) ([]byte, error) {
 			value = given.(E)
 			return c.Append(dst, unsafe.Pointer(&value))

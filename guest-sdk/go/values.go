@@ -7,15 +7,21 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// EncodeEvent returns an event's name and payload as Emit writes them, for
-// tests and tools.
+// EncodeEvent returns the type and payload of an event as Emit writes them, or
+// as they were written of one that is upcast, for tests and tools. The type is
+// to be in a Guest, or a test of hostdtest, before.
 func (t *Type[S]) EncodeEvent(value any) (name string, payload []byte, err error) {
-	e := t.def.eventOf(typeWord(value))
-	if e == nil {
-		return "", nil, errors.New("hostd: not an event of " + t.def.name)
+	if e := t.def.eventOf(typeWord(value)); e != nil {
+		payload, err = e.append(nil, value)
+		return e.name, payload, err
 	}
-	payload, err = e.append(nil, value)
-	return e.name, payload, err
+	for i := range t.def.upcasts.list {
+		if u := &t.def.upcasts.list[i]; u.takes == typeWord(value) {
+			payload, err = t.def.encode(nil, value)
+			return u.stored, payload, err
+		}
+	}
+	return "", nil, errors.New("hostd: not an event of " + t.def.name)
 }
 
 // Encode writes a command, query, reply or state in the type's encoding.

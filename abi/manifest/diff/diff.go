@@ -132,6 +132,9 @@ func (d *differ) events(was, is []manifest.EventType) {
 			d.add(where, "it is gone", true)
 			continue
 		}
+		if to := is[at].UpcastTo; to != was[i].UpcastTo && to != "" {
+			d.add(where, "it is read as "+to+", and not emitted any more", false)
+		}
 		d.schema(where, was[i].Schema, is[at].Schema, stored)
 	}
 	for i := range is {

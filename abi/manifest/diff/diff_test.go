@@ -53,6 +53,8 @@ func TestChangesOfTypes(t *testing.T) {
 			"a/: names of kind command are listed now, and others are refused !", "a/event e: it is new"}},
 		{"events", of("a", `,"events":[{"type":"e"},{"type":"f"}]`), of("a", `,"events":[{"type":"f"},{"type":"g"}]`), []string{
 			"a/event e: it is gone !", "a/event g: it is new"}},
+		{"upcast", of("a", `,"events":[{"type":"e"}]`), of("a", `,"events":[{"type":"e.v2"},{"type":"e","upcastTo":"e.v2"}]`), []string{
+			"a/event e: it is read as e.v2, and not emitted any more", "a/event e.v2: it is new"}},
 		{"no events", of("a", `,"events":[{"type":"e"}]`), of("a", ""), []string{"a/: types of events are not listed any more"}},
 	} {
 		if got := lines(diff.Of(parse(t, tt.old), parse(t, tt.now))); !slices.Equal(got, append([]string{}, tt.want...)) {

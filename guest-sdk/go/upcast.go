@@ -1,0 +1,157 @@
+package hostd
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"strconv"
+	"unsafe"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// upcasts are those of a type.
+type upcasts struct {
+	list  []upcast  // by name and version, once linked
+	onWay [2][]byte // payloads on their way
+}
+
+// upcast turns a version of an event into the one after it.
+type upcast struct {
+	name    string // of the event
+	version int
+	stored  string // the type of events of this version
+	in      codec
+	takes   uintptr // see typeWord
+	gives   uintptr
+	run     func(dst, payload []byte) ([]byte, error)
+}
+
+// Upcast declares that the event of a name has had another form before:
+// version is its number, from 1 on, Old the Go type that it was written by, and
+// up makes the form of the version after it. What Event declares is the version
+// after the last that is upcast. It is emitted with the version behind its
+// name, such as placed.v2; version 1 has the name alone. Forms of which no
+// event is stored may be left out, up to the first that is declared.
+//
+//	hostd.Upcast(order, "placed", 1, func(old PlacedV1) Placed {
+//		return Placed{Items: []Item{{old.Item, 1}}}
+//	})
+//	hostd.Event(order, "placed", func(s *State, e Placed) { ... })
+//
+// up must be deterministic and must not fail, as evolving. Stored events stay
+// as they are: they are upcast each time that they are read.
+func Upcast[S, Old, New any](t *Type[S], name string, version int, up func(Old) New) {
+	d := t.def
+	if d.durable {
+		panic("hostd: " + d.name + ": a durable-state type has no events")
+	}
+	if version < 1 || version > maxEventVersion {
+		panic("hostd: " + d.name + ": event " + name + ": a version is 1 to " + strconv.Itoa(maxEventVersion))
+	}
+	what := "event " + name + " of version " + strconv.Itoa(version)
+	for i := range d.upcasts.list {
+		if d.upcasts.list[i].name == name && d.upcasts.list[i].version == version {
+			panic("hostd: " + d.name + ": " + what + " is upcast twice")
+		}
+	}
+	in := d.mustCodec(reflect.TypeFor[Old](), what)
+	out := d.mustCodec(reflect.TypeFor[New](), what)
+	var (
+		old, zero Old // reused, as in Event
+		made      New
+	)
+	d.upcasts.list = append(d.upcasts.list, upcast{
+		name: name, version: version, stored: versioned(name, version),
+		in: in, takes: typeWord(zero), gives: typeWord(made),
+		run: func(dst, payload []byte) ([]byte, error) {
+			old = zero
+			if err := decode(in, payload, unsafe.Pointer(&old)); err != nil {
+				return dst, err
+			}
+			made = up(old)
+			return out.Append(dst, unsafe.Pointer(&made))
+		},
+	})
+}
+
+// maxEventVersion bounds the versions of an event.
+const maxEventVersion = 1000
+
+// versioned is the type of the stored events of a version.
+func versioned(name string, version int) string {
+	if version == 1 {
+		return name
+	}
+	return name + ".v" + strconv.Itoa(version)
+}
+
+// link gives events that are upcast to their versions. It may be called again.
+func (d *definition) link() {
+	slices.SortFunc(d.upcasts.list, func(a, b upcast) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.version, b.version))
+	})
+	for i := range d.upcasts.list {
+		u := &d.upcasts.list[i]
+		what := "hostd: " + d.name + ": event " + u.name + " of version " + strconv.Itoa(u.version)
+		next := u.gives
+		if i+1 < len(d.upcasts.list) && d.upcasts.list[i+1].name == u.name {
+			if after := &d.upcasts.list[i+1]; after.version != u.version+1 || after.takes != next {
+				panic(what + " is not upcast to what the version after it is upcast from")
+			}
+			continue
+		}
+		at := slices.IndexFunc(d.events, func(e event) bool { return e.declared == u.name })
+		if at < 0 || d.events[at].typ != next {
+			panic(what + " is not upcast to what the event is")
+		}
+		d.events[at].name = versioned(u.name, u.version+1)
+	}
+	// A name with a version may be that of another event.
+	for i := range d.events {
+		name := d.events[i].name
+		if err := abi.ValidateName("event type", name); err != nil {
+			panic("hostd: " + d.name + ": " + err.Error())
+		}
+		if d.event([]byte(name)) != &d.events[i] || d.upcastOf([]byte(name)) != nil {
+			panic("hostd: " + d.name + ": event type " + name + " is declared twice")
+		}
+	}
+}
+
+func (d *definition) upcastOf(name []byte) *upcast {
+	for i := range d.upcasts.list {
+		if d.upcasts.list[i].stored == string(name) {
+			return &d.upcasts.list[i]
+		}
+	}
+	return nil
+}
+
+// newest returns the event that a stored one is now, with its payload; nil for
+// a type that is not declared. The payload is valid until the next call.
+func (d *definition) newest(name, payload []byte) (*event, []byte, error) {
+	if e := d.event(name); e != nil {
+		return e, payload, nil
+	}
+	u := d.upcastOf(name)
+	if u == nil {
+		return nil, nil, nil
+	}
+	for {
+		// Two buffers take turns: what is read must not be written over.
+		into := &d.upcasts.onWay[u.version%2]
+		var err error
+		if *into, err = u.run((*into)[:0], payload); err != nil {
+			return nil, nil, err
+		}
+		payload = *into
+		next := versioned(u.name, u.version+1)
+		if e := d.event([]byte(next)); e != nil {
+			return e, payload, nil
+		}
+		if u = d.upcastOf([]byte(next)); u == nil {
+			return nil, nil, nil
+		}
+	}
+}

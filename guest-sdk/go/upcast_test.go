@@ -1,0 +1,149 @@
+package hostd_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/abi/manifest"
+	hostd "github.com/hostd/hostd/guest-sdk/go"
+	"github.com/hostd/hostd/guest-sdk/go/hostdtest"
+)
+
+type (
+	basket struct{ Items []item }
+	item   struct {
+		SKU   string `json:"sku"`
+		Count int64  `json:"count"`
+	}
+	placeOf struct{ Items []item }
+	placed1 struct{ SKU string }
+	placed2 struct {
+		SKU   string
+		Count int64
+	}
+	placed3  struct{ Items []item }
+	emptied  struct{}
+	notThere struct{}
+)
+
+// baskets have an event of three versions. Versions are declared in any order.
+func baskets(options ...hostd.Option) *hostd.Type[basket] {
+	b := hostd.Entity[basket]("basket", hostd.JSON, options...)
+	hostd.Upcast(b, "placed", 2, func(old placed2) placed3 { return placed3{[]item{{old.SKU, old.Count}}} })
+	hostd.Event(b, "placed", func(s *basket, e placed3) { s.Items = append(s.Items, e.Items...) })
+	hostd.Event(b, "emptied", func(s *basket, _ emptied) { s.Items = nil })
+	hostd.Upcast(b, "placed", 1, func(old placed1) placed2 { return placed2{old.SKU, 1} })
+	hostd.Command(b, "place", func(c *hostd.Context, _ *basket, cmd placeOf) (hostd.None, error) {
+		c.Emit(placed3{cmd.Items})
+		return hostd.None{}, nil
+	})
+	return b
+}
+
+// TestEventsAreUpcast: each version of a stored event evolves the state as what
+// it is today, and what is emitted has the newest version in its name.
+func TestEventsAreUpcast(t *testing.T) {
+	d := hostdtest.New(t, baskets()).Given(placed1{"a"}, placed2{"b", 2}, placed1{"c"}, placed3{[]item{{"d", 4}, {"e", 5}}})
+	d.Then(basket{[]item{{"a", 1}, {"b", 2}, {"c", 1}, {"d", 4}, {"e", 5}}})
+	d.When("place", placeOf{[]item{{"f", 6}}}).Events(placed3{[]item{{"f", 6}}})
+	d.Given(emptied{}, placed1{"g"}).Then(basket{[]item{{"g", 1}}})
+	typ := baskets()
+	hostd.NewGuest("shop", "", typ)
+	for want, value := range map[string]any{"placed": placed1{}, "placed.v2": placed2{}, "placed.v3": placed3{}, "emptied": emptied{}} {
+		if name, _, err := typ.EncodeEvent(value); name != want || err != nil {
+			t.Errorf("%T is stored as %q, want %q: %v", value, name, want, err)
+		}
+	}
+	if _, _, err := typ.EncodeEvent(notThere{}); err == nil {
+		t.Error("what is no event is encoded")
+	}
+}
+
+// TestManifestOfUpcastEvents: the manifest lists all versions, and what each is
+// read as, however often a module is made of the type.
+func TestManifestOfUpcastEvents(t *testing.T) {
+	typ := baskets()
+	for range 2 {
+		m, err := manifest.Parse(hostd.NewGuest("shop", "", typ).Describe())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range m.EntityTypes[0].Events {
+			got = append(got, e.Type+">"+e.UpcastTo)
+			if e.Schema == nil {
+				t.Errorf("event %s has no schema", e.Type)
+			}
+		}
+		if want := []string{"placed.v3>", "emptied>", "placed>placed.v3", "placed.v2>placed.v3"}; !slices.Equal(got, want) {
+			t.Errorf("events %q, want %q", got, want)
+		}
+	}
+	if m, err := manifest.Parse(hostd.NewGuest("shop", "", baskets(hostd.NoSchemas())).Describe()); err != nil || m.EntityTypes[0].Events[2].Schema != nil {
+		t.Errorf("%v: schemas in the manifest of a type without", err)
+	}
+}
+
+// TestUpcastsThatDoNotFit: what is declared must be a way from a version to
+// what the event is.
+func TestUpcastsThatDoNotFit(t *testing.T) {
+	type T = hostd.Type[basket]
+	placed := func(b *T) { hostd.Event(b, "placed", func(*basket, placed3) {}) }
+	for says, declare := range map[string]func(b *T){
+		"a version is 1 to 1000": func(b *T) { hostd.Upcast(b, "placed", 0, func(placed2) placed3 { return placed3{} }) },
+		"version 2 is upcast twice": func(b *T) {
+			hostd.Upcast(b, "placed", 2, func(placed2) placed3 { return placed3{} })
+			hostd.Upcast(b, "placed", 2, func(placed2) placed3 { return placed3{} })
+		},
+		"version 1 is not upcast to what the version after it is upcast from": func(b *T) {
+			placed(b)
+			hostd.Upcast(b, "placed", 1, func(placed1) placed3 { return placed3{} })
+			hostd.Upcast(b, "placed", 2, func(placed2) placed3 { return placed3{} })
+		},
+		"version 1 is not upcast to what the version after": func(b *T) {
+			placed(b)
+			hostd.Upcast(b, "placed", 1, func(placed1) placed2 { return placed2{} })
+			hostd.Upcast(b, "placed", 3, func(placed2) placed3 { return placed3{} })
+		},
+		"version 2 is not upcast to what the event is": func(b *T) {
+			placed(b)
+			hostd.Upcast(b, "placed", 2, func(placed2) placed1 { return placed1{} })
+		},
+		"version 1 is not upcast to what the event is": func(b *T) { hostd.Upcast(b, "placed", 1, func(placed2) placed3 { return placed3{} }) },
+		"event type placed.v2 is declared twice": func(b *T) {
+			placed(b)
+			hostd.Event(b, "placed.v2", func(*basket, placed2) {})
+			hostd.Upcast(b, "placed", 1, func(placed1) placed3 { return placed3{} })
+		},
+		"event type: 258 bytes, limit 255": func(b *T) {
+			long := strings.Repeat("x", 255)
+			hostd.Event(b, long, func(*basket, placed3) {})
+			hostd.Upcast(b, long, 1, func(placed1) placed3 { return placed3{} })
+		},
+	} {
+		b := hostd.Entity[basket]("basket", hostd.JSON)
+		got := panicked(func() {
+			declare(b)
+			hostd.NewGuest("shop", "", b)
+		})
+		if !strings.Contains(got, says) {
+			t.Errorf("panicked with %q, want %q", got, says)
+		}
+	}
+	if got := panicked(func() {
+		hostd.Upcast(hostd.Durable[basket]("basket", hostd.JSON), "placed", 1, func(placed1) placed2 { return placed2{} })
+	}); !strings.Contains(got, "has no events") {
+		t.Errorf("panicked with %q", got)
+	}
+}
+
+func panicked(f func()) (text string) {
+	defer func() {
+		if r := recover(); r != nil {
+			text, _ = r.(string)
+		}
+	}()
+	f()
+	return ""
+}

@@ -1,0 +1,115 @@
+package entities
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// modules is the node's service of modules.
+func (n *node) modules() modulev1connect.ModuleServiceClient {
+	return modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.n.Addr())
+}
+
+// orders uploads a version of the type of orders.
+func (n *node) orders(version string, activate bool) (digest string) {
+	n.t.Helper()
+	up, err := n.c.Upload(n.t.Context(), testkit.BuildGuest(n.t, "tests/e2e/entities/orders/"+version), activate)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return up.Digest
+}
+
+func (n *node) place(id, item string) (state string) {
+	n.t.Helper()
+	r, err := n.c.Send(n.t.Context(), client.Command{EntityType: "order", EntityID: id, Name: "place", Data: []byte(item)})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(r.Data)
+}
+
+// verify replays all orders with a module, and returns the last report with the
+// differences of all.
+func (n *node) verify(digest string) *modulev1.VerifyResponse {
+	n.t.Helper()
+	stream, err := n.modules().Verify(n.t.Context(), connect.NewRequest(&modulev1.VerifyRequest{EntityType: "order", Digest: digest, Scope: &modulev1.VerifyRequest_All{All: true}}))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var differences []*modulev1.VerifyResponse_Difference
+	var last *modulev1.VerifyResponse
+	for stream.Receive() {
+		last = stream.Msg()
+		differences = append(differences, last.GetDifferences()...)
+	}
+	if err := errors.Join(stream.Err(), stream.Close()); err != nil || last == nil {
+		n.t.Fatal(last, err)
+	}
+	last.Differences = differences
+	return last
+}
+
+func (n *node) activate(digest string) error {
+	_, err := client.ActivateModule(n.t.Context(), n.c, &modulev1.ActivateRequest{EntityType: "order", Digest: digest})
+	return err
+}
+
+// TestUpcastersAreVerified: a module that upcasts stored events agrees with the
+// one before on all histories, one whose upcaster swaps two fields is found at
+// the first event that it takes otherwise, and the one before does not come
+// back once events of the newer form are stored.
+func TestUpcastersAreVerified(t *testing.T) {
+	const entities = 5
+	n := newNode(t)
+	before, now, swapped := n.orders("before", true), n.orders("now", false), n.orders("swapped", false)
+	for i := range entities {
+		// Of the first event both fields are the same.
+		for _, count := range []int{7, 1, 2, 3, 4, 5} {
+			n.place(fmt.Sprint("o", i), fmt.Sprintf(`{"sku":"tea","count":%d,"cents":7}`, count))
+		}
+	}
+	got := n.verify(swapped)
+	if got.GetEntities() != entities || len(got.GetDifferences()) != entities {
+		t.Errorf("two fields are swapped: %v", got)
+	}
+	for _, d := range got.GetDifferences() {
+		if d.GetSequence() != 2 || d.GetFault() || !strings.Contains(d.GetDescription(), `"count":7,"cents":1`) {
+			t.Errorf("a difference is %v", d)
+		}
+	}
+	if got := n.verify(now); got.GetEntities() != entities || got.GetEvents() != 6*entities || len(got.GetDifferences()) != 0 {
+		t.Errorf("a module that upcasts: %v", got)
+	}
+	if err := n.activate(now); err != nil {
+		t.Fatal(err)
+	}
+	const last = `{"sku":"jam","count":9,"cents":250}`
+	if state := n.place("o1", `{"items":[`+last+`]}`); strings.Count(state, `"sku":"tea"`) != 6 || strings.Count(state, last) != 1 {
+		t.Errorf("an order is %s", state)
+	}
+	var types []string
+	for e, err := range n.c.ReadEvents(t.Context(), client.EventRange{EntityType: "order", EntityID: "o1", From: 6}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		types = append(types, e.Type)
+	}
+	if want := []string{"placed", "placed.v2"}; !slices.Equal(types, want) {
+		t.Errorf("the stored events from the sixth on are %q, want %q", types, want)
+	}
+	if err := n.activate(before); reason(err) != "INCOMPATIBLE_EVENTS" || !strings.Contains(fmt.Sprint(err), "placed.v2 (1)") {
+		t.Errorf("the module before, over newer events: %v", err)
+	}
+}
