@@ -8,6 +8,7 @@ import (
 
 	"github.com/hostd/hostd/host/backup"
 	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/guestlines"
 	"github.com/hostd/hostd/host/integrity"
 	"github.com/hostd/hostd/host/leaders"
 	"github.com/hostd/hostd/host/modules"
@@ -55,12 +56,16 @@ type Parts struct {
 // are there, and takes no calls for them until the node has opened.
 type Backend struct {
 	parts Parts
+	lines guestlines.Lines
 	late  struct {
 		types     struct{ rpc.Types }
 		modules   struct{ rpc.Modules }
 		transfers struct{ rpc.Transfers }
 	}
 }
+
+// Lines keep what the node's guests write.
+func (b *Backend) Lines() *guestlines.Lines { return &b.lines }
 
 // Open gives the backend its parts. No call but those of the founder may have
 // come before.
@@ -78,7 +83,7 @@ func (b *Backend) Deps(f Founder) rpc.Deps {
 	return rpc.Deps{
 		Runtime: runtime{p}, Types: &b.late.types, Histories: histories{p}, Entities: entities{p}, Hot: entities{p}, States: states{p},
 		Modules: &b.late.modules, Transfers: &b.late.transfers, Cluster: clusterView{p}, ClusterAdmin: clusterAdmin{p}, Levels: levels{p},
-		Policies: policies{p}, Settings: settings{p}, Roles: roles{p}, DeadLetters: deadLetters{p}, EventOrder: eventOrder{p}, Verifications: verifications{p}, Fits: fits{p, newCatalogues()}, Nodes: nodes{p}, Founder: f,
+		Policies: policies{p}, Settings: settings{p}, Roles: roles{p}, DeadLetters: deadLetters{p}, EventOrder: eventOrder{p}, Verifications: verifications{p}, Fits: fits{p, newCatalogues()}, Nodes: nodes{p}, Lines: &b.lines, Founder: f,
 	}
 }
 

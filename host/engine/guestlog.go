@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -19,6 +20,7 @@ type guestLog struct {
 	lineLimit int // lines of one call
 	byteLimit int // bytes of one line
 	rate      *logRate
+	hear      func(abi.LogLevel, []byte) // InstanceOptions.Lines
 
 	lines   int // of this call
 	dropped int // of this call
@@ -35,10 +37,14 @@ func (l *guestLog) line(level abi.LogLevel, text []byte) {
 	}
 	l.lines++
 	to := slogLevel(level)
+	text = text[:min(len(text), l.byteLimit)]
+	if l.hear != nil {
+		l.hear(level, text)
+	}
 	if !l.logger.Enabled(context.Background(), to) {
 		return
 	}
-	if text = text[:min(len(text), l.byteLimit)]; !l.rate.take(time.Now(), len(text)) {
+	if !l.rate.take(time.Now(), len(text)) {
 		return
 	}
 	l.logger.Log(context.Background(), to, "guest log", "line", strings.ToValidUTF8(string(text), "?"))
@@ -83,6 +89,9 @@ func (l *guestLog) endLine() {
 func (l *guestLog) end() {
 	if len(l.partial) > 0 {
 		l.endLine()
+	}
+	if l.dropped > 0 && l.hear != nil {
+		l.hear(abi.LogWarn, fmt.Appendf(nil, "%d more lines of this call are dropped", l.dropped))
 	}
 	if l.dropped > 0 && l.rate.take(time.Now(), 0) {
 		l.logger.Warn("guest log lines dropped", "dropped", l.dropped, "limit", l.lineLimit)

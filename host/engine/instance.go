@@ -98,6 +98,10 @@ type InstanceOptions struct {
 	Memory *MemoryBudget
 	// Budgets are those of SetBudgets, for the calls after the start.
 	Budgets Budgets
+	// Lines is told what the guest logs and writes to standard output and error,
+	// line by line and on the goroutine of the call, as far as the limits of a
+	// call go; it keeps no text. Nil: nobody is.
+	Lines func(level abi.LogLevel, text []byte)
 
 	pureClock int64
 	pureSeed  uint64
@@ -147,7 +151,7 @@ func (m *Module) instantiate(ctx context.Context, opts InstanceOptions) (*Instan
 	g := &Instance{
 		module:    m,
 		memory:    &linearMemory{budget: &m.engine.budget, own: own, limit: uint64(opts.MemoryBytes)},
-		log:       guestLog{logger: m.logger, rate: m.logRate, lineLimit: limits.LogLines, byteLimit: limits.LogLineBytes},
+		log:       guestLog{logger: m.logger, rate: m.logRate, lineLimit: limits.LogLines, byteLimit: limits.LogLineBytes, hear: opts.Lines},
 		pureClock: opts.pureClock,
 		pureSeed:  opts.pureSeed,
 	}

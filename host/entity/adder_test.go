@@ -207,8 +207,9 @@ func (g *adder) Drop(h uint64) error {
 }
 
 // Fuel is known from the state, so that what is recorded can be checked.
-func (g *adder) Fuel() int64 { return g.fuel }
-func (g *adder) Interrupt()  {}
+func (g *adder) Fuel() int64           { return g.fuel }
+func (*adder) About(sharding.EntityID) {}
+func (g *adder) Interrupt()            {}
 
 // MemoryBytes never falls, like a guest's.
 func (g *adder) MemoryBytes() int64 {

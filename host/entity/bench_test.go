@@ -27,6 +27,7 @@ type counter struct {
 func (g *counter) Load(_ uint32, h uint64, _ []byte) (bool, error) { g.sums[h] = 0; return true, nil }
 func (g *counter) Apply(h uint64, _ []byte) error                  { g.sums[h]++; return nil }
 func (g *counter) Fuel() int64                                     { return 900 }
+func (*counter) About(sharding.EntityID)                           {}
 func (g *counter) Interrupt()                                      {}
 func (g *counter) Drop(h uint64) error                             { delete(g.sums, h); return nil }
 func (g *counter) Snapshot(h uint64) ([]byte, error)               { return []byte{byte(g.sums[h])}, nil }

@@ -72,7 +72,7 @@ func (v *Call) Exec(long func()) {
 // visit sends the lane's call to its guest and takes the outcome, unless the
 // lane goes on without it.
 func (c *core) visit(v *Call) {
-	v.guest = v.in.Begin()
+	v.guest = v.in.Begin(v.entity.id)
 	if c.runner.Visit(v) {
 		c.returned(v)
 	} else {

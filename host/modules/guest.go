@@ -1,13 +1,18 @@
 package modules
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/guestlines"
 	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // guest lets lanes drive an engine's instance.
@@ -15,6 +20,30 @@ type guest struct {
 	*engine.Instance
 	faults *faultCounts
 	fuel   int64 // the budget that was set last; 0 is the engine's
+
+	lines  *guestlines.Lines
+	module journal.Digest
+	about  sharding.EntityID // that is visited; of a guest that has just started its type
+}
+
+// About implements binding.Guest.
+func (g *guest) About(e sharding.EntityID) { g.about = e }
+
+// line keeps what the guest writes.
+func (g *guest) line(level abi.LogLevel, text []byte) {
+	g.lines.Add(g.about, g.module, guestlines.Level(min(max(level, abi.LogDebug), abi.LogError)-abi.LogDebug), text)
+}
+
+// instantiate makes an instance for entities of a type.
+func (t *Types) instantiate(ctx context.Context, m *engine.Module, opts engine.InstanceOptions, module journal.Digest, entityType string) (binding.Guest, error) {
+	g := &guest{faults: &t.faults, lines: t.lines, module: module, about: sharding.EntityID{Type: entityType}}
+	opts.Lines = g.line
+	var err error
+	if g.Instance, err = m.InstantiateWith(ctx, opts); err != nil {
+		t.faults.count(err)
+		return nil, err
+	}
+	return g, nil
 }
 
 // env is what the engine gives the guest, within the call's own budget.
@@ -27,6 +56,12 @@ func (g *guest) env(env binding.Env) engine.Env {
 }
 
 func (g *guest) Load(typeIndex uint32, handle uint64, frames []byte) (bool, error) {
+	if g.about.ID == "" { // the first visit has begun before there was a guest
+		frames := abi.NewReader(frames)
+		if f, ok, err := frames.Next(); ok && err == nil && f.Kind == abi.InEntityID {
+			g.about.ID = string(f.Body)
+		}
+	}
 	status, err := g.Instance.Load(typeIndex, handle, frames)
 	return status == abi.LoadDone, g.ended(err)
 }
@@ -65,6 +100,14 @@ func (g *guest) ended(err error) error {
 		return request.ErrStopped
 	}
 	g.faults.count(err)
+	var fault *engine.Fault
+	if errors.As(err, &fault) {
+		text := err.Error()
+		if words := fault.LastWords(); words != "" && !strings.Contains(text, words) {
+			text += "; the guest wrote: " + words
+		}
+		g.lines.Add(g.about, g.module, guestlines.Fault, []byte(text))
+	}
 	return err
 }
 

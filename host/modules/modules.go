@@ -8,6 +8,7 @@ import (
 
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guestlines"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/signing"
@@ -26,6 +27,7 @@ type Options struct {
 	ReadOnly func() bool              // the disk is: no copy is made
 	CaughtUp func() bool              // with the metadata that the cluster had at the start
 	Trust    *signing.Trust           // whose signatures count on this node
+	Lines    *guestlines.Lines        // get what guests write
 	Logger   *slog.Logger
 }
 
@@ -45,7 +47,7 @@ func New(o Options) *Modules {
 	m.Distribution = &Distribution{
 		self: o.Self, view: o.Metadata.View, others: o.Others, peers: o.Peers, files: o.Files, trust: o.Trust, catchUp: o.Metadata.CatchUp, full: o.ReadOnly, now: time.Now, logger: o.Logger,
 	}
-	m.Types = newTypes(o.Metadata, m.Keys, m.Settings, m.Distribution, o.Engine.Limits(), o.Logger)
+	m.Types = newTypes(o.Metadata, m.Keys, m.Settings, m.Distribution, o.Engine.Limits(), o.Lines, o.Logger)
 	m.Service = &Service{
 		engine: o.Engine, files: o.Files, modules: m.Distribution, types: m.Types, metadata: o.Metadata,
 		readOnly: o.ReadOnly, caughtUp: o.CaughtUp,

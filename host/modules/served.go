@@ -40,12 +40,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding) (*Served, error) {
 			Ways:    binding.Ways{Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, RecordPrincipal: about.RecordPrincipal},
 			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
 			Instantiate: func(ctx context.Context) (binding.Guest, error) {
-				g, err := m.InstantiateWith(ctx, bounds)
-				if err != nil {
-					t.faults.count(err)
-					return nil, err
-				}
-				return &guest{Instance: g, faults: &t.faults}, nil
+				return t.instantiate(ctx, m, bounds, journal.Digest(b.Digest), about.Name)
 			},
 		},
 		API: rpc.Type{Encoding: codec.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: rpc.Limits(b.Limits), ForcedBy: b.ForcedBy, Sends: about.Sends, AcceptsFrom: about.AcceptsFrom},

@@ -13,6 +13,7 @@ import (
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guestlines"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/request"
@@ -57,7 +58,7 @@ func newSignedWorld(t *testing.T, mode signing.Mode) *signedWorld {
 		self: "n1", view: w.state.View, others: func() []sharding.NodeID { return nil }, files: files, trust: w.trust,
 		catchUp: func(context.Context) error { return nil }, logger: logger,
 	}
-	w.types = newTypes(cluster.NewMetadata(w.state, 0), newShardKeys(1, w.state.View), newSettings(), d, abi.DefaultLimits(), logger)
+	w.types = newTypes(cluster.NewMetadata(w.state, 0), newShardKeys(1, w.state.View), newSettings(), d, abi.DefaultLimits(), new(guestlines.Lines), logger)
 	w.mod = meta.Module{Digest: meta.Digest{1}, Size: 1, Name: "m", Version: "1", EntityTypes: []string{"a"}, UploadedAt: 1}
 	w.do(meta.CreateCluster(meta.Cluster{ID: "c", Format: 1, Shards: 1, CreatedAt: 1}, meta.Member{Node: "n1", Address: "a:1", Status: meta.StatusUp, Speaks: sharding.Speaks}),
 		meta.PutModule(w.mod), meta.Bind("a", w.mod.Digest, 1))

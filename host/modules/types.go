@@ -13,6 +13,7 @@ import (
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/guestlines"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -25,6 +26,7 @@ type Types struct {
 	settings *Settings
 	modules  *Distribution
 	limits   abi.Limits // of this node
+	lines    *guestlines.Lines
 	logger   *slog.Logger
 	faults   faultCounts
 
@@ -40,9 +42,9 @@ type Types struct {
 	changed   chan struct{}            // closed and made anew after a refresh
 }
 
-func newTypes(m *cluster.Metadata, keys *ShardKeys, settings *Settings, modules *Distribution, limits abi.Limits, logger *slog.Logger) *Types {
+func newTypes(m *cluster.Metadata, keys *ShardKeys, settings *Settings, modules *Distribution, limits abi.Limits, lines *guestlines.Lines, logger *slog.Logger) *Types {
 	t := &Types{
-		metadata: m, keys: keys, settings: settings, modules: modules, limits: limits, logger: logger, moved: func() {},
+		metadata: m, keys: keys, settings: settings, modules: modules, limits: limits, lines: lines, logger: logger, moved: func() {},
 		turn: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 	t.types.Store(&map[string]*Served{})

@@ -16,6 +16,7 @@ import (
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
@@ -125,7 +126,7 @@ func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal
 	}
 	if at != nil {
 		if *at > end {
-			return rpc.Folded{}, &rpc.FutureSequenceError{Asked: *at, Last: end}
+			return rpc.Folded{}, &status.FutureSequenceError{Asked: *at, Last: end}
 		}
 		end = *at
 	}
@@ -139,7 +140,7 @@ func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal
 	defer p.close()
 	state, err := p.run(ctx)
 	if errors.Is(err, errCut) {
-		err = &rpc.StateCutError{From: head.Snapshots[0]}
+		err = &status.StateCutError{From: head.Snapshots[0]}
 	}
 	return state, err
 }

@@ -10,8 +10,10 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/rpc/taillogs"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -34,6 +36,7 @@ type clusterHandler struct {
 	initHandler
 	policyHandler
 	roleHandler
+	logHandler
 }
 
 // adminHandler and settingHandler are parts of the service that a node may
@@ -53,6 +56,10 @@ type levelHandler interface {
 
 type initHandler interface {
 	Initialize(context.Context, *connect.Request[clusterv1.InitializeRequest]) (*connect.Response[clusterv1.InitializeResponse], error)
+}
+
+type logHandler interface {
+	TailLogs(context.Context, *connect.Request[clusterv1.TailLogsRequest], *connect.ServerStream[clusterv1.TailLogsResponse]) error
 }
 
 type policyHandler interface {
@@ -79,12 +86,15 @@ type settingHandler interface {
 	WatchSettings(context.Context, *connect.Request[clusterv1.WatchSettingsRequest], *connect.ServerStream[clusterv1.WatchSettingsResponse]) error
 }
 
-func newClusterHandler(deps Deps, opts Options, guard *admission.Streams) clusterv1connect.ClusterServiceHandler {
+func newClusterHandler(deps Deps, opts Options, guard *admission.Streams, proxy *leaderproxy.Proxy) clusterv1connect.ClusterServiceHandler {
 	reads := &clusterService{cluster: deps.Cluster, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard, leaders: newLeaderVersions()}
 	h := clusterHandler{clusterService: reads,
 		adminHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, settingHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
 		levelHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, policyHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, initHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
-		roleHandler: clusterv1connect.UnimplementedClusterServiceHandler{}}
+		roleHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, logHandler: clusterv1connect.UnimplementedClusterServiceHandler{}}
+	if deps.Lines != nil {
+		h.logHandler = &taillogs.Service{Self: string(opts.NodeID), Lines: deps.Lines, Members: reads.members, Known: deps.known, Proxy: proxy, Streams: guard, Log: opts.Logger}
+	}
 	if deps.ClusterAdmin != nil {
 		h.adminHandler = &adminService{admin: deps.ClusterAdmin, cluster: deps.Cluster, log: opts.Logger}
 	}
@@ -104,6 +114,15 @@ func newClusterHandler(deps Deps, opts Options, guard *admission.Streams) cluste
 		h.settingHandler = &settingService{settings: deps.Settings, owners: owners{deps.Modules, opts.Roles}, log: opts.Logger, guard: guard}
 	}
 	return h
+}
+
+// members names the nodes of the cluster.
+func (s *clusterService) members(ctx context.Context) (out []sharding.NodeID, err error) {
+	o, err := s.cluster.Overview(ctx)
+	for _, m := range o.Members {
+		out = append(out, m.ID)
+	}
+	return out, err
 }
 
 // GetCluster describes the members.

@@ -49,6 +49,7 @@ var adminRows = map[string]struct {
 	"GetCluster":    {false, `{}`},
 	"ListShards":    {false, `{}`},
 	"WatchCluster":  {false, ""},
+	"TailLogs":      {false, ""},
 	"MoveShard":     {true, `{"shardId":1,"toNode":"n1"}`},
 	"Drain":         {true, `{"nodeId":"n3"}`},
 	"Resume":        {true, `{"nodeId":"n3"}`},

@@ -32,8 +32,8 @@ func TestCodes(t *testing.T) {
 		{&RefusedError{Reason: "n2 is down"}, connect.CodeFailedPrecondition},
 		{&InvalidSettingError{Reason: "dead after 0s"}, connect.CodeInvalidArgument},
 		{&unfinishedError{"n2 still leads 3 of 4 shards"}, connect.CodeDeadlineExceeded},
-		{&FutureSequenceError{Asked: 7, Last: 6}, connect.CodeInvalidArgument},
-		{&StateCutError{From: 5}, connect.CodeOutOfRange},
+		{&status.FutureSequenceError{Asked: 7, Last: 6}, connect.CodeInvalidArgument},
+		{&status.StateCutError{From: 5}, connect.CodeOutOfRange},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("wrapped: %w", c.err)} {
 			public := status.Public(slog.New(slog.DiscardHandler), err)

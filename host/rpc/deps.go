@@ -11,6 +11,7 @@ import (
 	"github.com/hostd/hostd/abi/schema"
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	"github.com/hostd/hostd/host/authz"
+	"github.com/hostd/hostd/host/guestlines"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/codec"
@@ -45,6 +46,8 @@ type Deps struct {
 	DeadLetters DeadLetters
 	// EventOrder reads whole shards; nil: subscriptions are unimplemented.
 	EventOrder subscription.EventOrder
+	// Lines are of the node's guests; nil: such calls are unimplemented.
+	Lines *guestlines.Lines
 	// Hot tells which entities are asked for most; nil: such calls are
 	// unimplemented.
 	Hot Hot
@@ -113,6 +116,12 @@ func (t nearTypes) Lookup(ctx context.Context, entityType string) (Type, error) 
 
 func (t nearTypes) shown(ctx context.Context, entityType string) bool {
 	return t.roles == nil || t.roles.Explain(ctx, authz.Call{Verb: authv1.Verb_READ, Types: authz.One, Type: entityType, IDs: authz.Beginning}).Allowed
+}
+
+// known fails where no module serves a type.
+func (d Deps) known(ctx context.Context, entityType string) error {
+	_, err := d.Types.Lookup(ctx, entityType)
+	return err
 }
 
 // encodings are what parts of the server need to know of types.

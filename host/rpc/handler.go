@@ -59,7 +59,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler 
 		fits:    deps.Fits,
 		verify:  verifyService{verifications: deps.Verifications, proxy: entities.proxy, guard: guard, entities: deps.Entities},
 	}
-	clusters := newClusterHandler(deps, opts, guard)
+	clusters := newClusterHandler(deps, opts, guard, entities.proxy)
 
 	outermost := []connect.Interceptor{count}
 	var innermost []connect.Interceptor

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -20,11 +19,11 @@ import (
 
 // States folds and drops the states of entities that this node leads.
 type States interface {
-	// Fold returns the entity's state after the event with the sequence at, as
-	// the module that decided it snapshots it; of nil the state now, as the module
-	// that serves its type does. It fails
-	// with a *FutureSequenceError where that event has not happened, and with a
-	// *journal.CutError or a *StateCutError where it or what it stands on was cut.
+	// Fold returns the entity's state after the event with the sequence at, as the
+	// module that decided it snapshots it; of nil the state now, as the module
+	// that serves its type does. It fails with a *status.FutureSequenceError where
+	// that event has not happened, and with a *journal.CutError or a
+	// *status.StateCutError where it or what it stands on was cut.
 	Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (Folded, error)
 	// Passivate lets the entity leave memory.
 	Passivate(ctx context.Context, id sharding.EntityID) error
@@ -46,30 +45,6 @@ type Folded struct {
 	Sequence journal.Sequence // of the last event that is in it
 	Module   journal.Digest
 }
-
-// FutureSequenceError: the entity has not come to the sequence yet.
-type FutureSequenceError struct{ Asked, Last journal.Sequence }
-
-func (e *FutureSequenceError) Error() string {
-	return fmt.Sprintf("the entity is at sequence %d, there is no state at %d", e.Last, e.Asked)
-}
-
-// Code implements status.Coded.
-func (e *FutureSequenceError) Code() connect.Code { return connect.CodeInvalidArgument }
-
-// StateCutError: the events that the state is made of were cut, and no snapshot
-// before it is kept. From is the first sequence with one; 0: there is none.
-type StateCutError struct{ From journal.Sequence }
-
-func (e *StateCutError) Error() string {
-	if e.From == 0 {
-		return "the first events of the entity were cut, and no snapshot of it is kept"
-	}
-	return fmt.Sprintf("the first events of the entity were cut; there are states from sequence %d on", e.From)
-}
-
-// Code implements status.Coded.
-func (e *StateCutError) Code() connect.Code { return connect.CodeOutOfRange }
 
 // GetState folds an entity's state.
 func (s *entityService) GetState(ctx context.Context, r *connect.Request[entityv1.GetStateRequest]) (*connect.Response[entityv1.GetStateResponse], error) {

@@ -34,6 +34,9 @@ type Env struct {
 // request.ErrDeadline, one that was interrupted with request.ErrStopped:
 // neither is the guest's fault.
 type Guest interface {
+	// About says which entity the calls from now on are about, for people who
+	// read what the guest writes.
+	About(e sharding.EntityID)
 	// Load makes the state of a handle, initial or from a snapshot frame. ok is
 	// false when the guest cannot read the snapshot or has no room.
 	Load(typeIndex uint32, handle uint64, frames []byte) (ok bool, err error)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/resident"
+	"github.com/hostd/hostd/sharding"
 )
 
 // Instance is a guest and the entities whose states it holds, by handle.
@@ -64,9 +65,11 @@ func (in *Instance[E]) MostlyEmpty(grown int64) bool {
 	return in.bytes >= grown && in.resident*4 < in.capacity
 }
 
-// Begin begins a visit to the guest.
-func (in *Instance[E]) Begin() binding.Guest {
-	in.busy = true
+// Begin begins a visit to the guest, about an entity.
+func (in *Instance[E]) Begin(about sharding.EntityID) binding.Guest {
+	if in.busy = true; in.guest != nil {
+		in.guest.About(about)
+	}
 	return in.guest
 }
 

@@ -47,7 +47,8 @@ func (g *endless) Handle(h uint64, frames []byte, env binding.Env) ([]byte, erro
 	}
 }
 
-func (g *endless) Interrupt() { g.once.Do(func() { close(g.interrupted) }) }
+func (*endless) About(sharding.EntityID) {}
+func (g *endless) Interrupt()            { g.once.Do(func() { close(g.interrupted) }) }
 
 func (g *endless) Close() error {
 	g.open.Add(-1)

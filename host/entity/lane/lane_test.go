@@ -97,10 +97,11 @@ func (g *sleeper) Drop(h uint64) error {
 	return nil
 }
 
-func (g *sleeper) Fuel() int64        { return 0 }
-func (g *sleeper) Interrupt()         {}
-func (g *sleeper) MemoryBytes() int64 { return 1 << 20 }
-func (g *sleeper) Close() error       { return nil }
+func (g *sleeper) Fuel() int64           { return 0 }
+func (*sleeper) About(sharding.EntityID) {}
+func (g *sleeper) Interrupt()            {}
+func (g *sleeper) MemoryBytes() int64    { return 1 << 20 }
+func (g *sleeper) Close() error          { return nil }
 
 // committer is a log of one that commits in order, on a goroutine of its own.
 type committer struct {

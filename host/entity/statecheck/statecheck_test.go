@@ -25,8 +25,9 @@ func (s *stuck) Load(uint32, uint64, []byte) (bool, error) {
 	return false, request.ErrStopped
 }
 
-func (s *stuck) Interrupt()   { close(s.interrupted) }
-func (s *stuck) Close() error { return nil }
+func (*stuck) About(sharding.EntityID) {}
+func (s *stuck) Interrupt()            { close(s.interrupted) }
+func (s *stuck) Close() error          { return nil }
 
 // noHistory is the history of entities that have none.
 type noHistory struct{ history.Reader }

@@ -28,6 +28,7 @@ var longLived = map[string]struct{ input bool }{
 	journalv1connect.JournalServiceImportProcedure:        {input: true},
 	clusterv1connect.ClusterServiceWatchClusterProcedure:  {},
 	clusterv1connect.ClusterServiceWatchSettingsProcedure: {},
+	clusterv1connect.ClusterServiceTailLogsProcedure:      {},
 }
 
 // Bodies limits what every request may carry and lifts the server's timeouts

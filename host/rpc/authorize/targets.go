@@ -106,6 +106,7 @@ var about = map[string]target{
 	modulev1connect.ModuleServiceFitProcedure:          {of: ofTypeAndItsEntities},
 
 	clusterv1connect.ClusterServiceInitializeProcedure: {founding: true},
+	clusterv1connect.ClusterServiceTailLogsProcedure:   {of: ofTypeOrEntity},
 
 	journalv1connect.JournalServiceExportProcedure: {of: ofEverything},
 	journalv1connect.JournalServiceImportProcedure: {of: ofEverything},
@@ -141,6 +142,16 @@ func ofType(m any, c *authz.Call) {
 	if r, ok := m.(interface{ GetEntityType() string }); ok && r.GetEntityType() != "" {
 		c.Types, c.Type = authz.One, r.GetEntityType()
 	}
+}
+
+// ofTypeOrEntity is about one entity, or about all of a type where the request
+// names none.
+func ofTypeOrEntity(m any, c *authz.Call) {
+	if r, ok := m.(interface{ GetEntityId() string }); ok && r.GetEntityId() == "" {
+		ofTypeAndItsEntities(m, c)
+		return
+	}
+	ofEntity(m, c)
 }
 
 func ofTypeAndItsEntities(m any, c *authz.Call) {

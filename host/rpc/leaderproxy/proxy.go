@@ -176,6 +176,16 @@ func (p *Proxy) Client(node sharding.NodeID) (entityv1connect.EntityServiceClien
 	return c, nil
 }
 
+// Cluster is Client with the cluster service, for TailLogs.
+func (p *Proxy) Cluster(node sharding.NodeID) (clusterv1connect.ClusterServiceClient, error) {
+	http, base, err := p.nodes.Client(node)
+	if err != nil {
+		return nil, request.ErrUnreachable
+	}
+	return clusterv1connect.NewClusterServiceClient(Telling(http), base+strings.TrimSuffix(Path, "/"),
+		connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxMessageBytes)), nil
+}
+
 // maxMessageBytes bounds a message from another node.
 const maxMessageBytes = 4 << 20
 

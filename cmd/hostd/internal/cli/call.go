@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 )
@@ -20,10 +21,11 @@ import (
 // the client has no method for.
 type Session struct {
 	*client.Client
-	EntityService entityv1connect.EntityServiceClient
-	ModuleService modulev1connect.ModuleServiceClient
-	Std           Stdio
-	Timeout       time.Duration // for the whole command
+	EntityService  entityv1connect.EntityServiceClient
+	ModuleService  modulev1connect.ModuleServiceClient
+	ClusterService clusterv1connect.ClusterServiceClient
+	Std            Stdio
+	Timeout        time.Duration // for the whole command
 }
 
 // Open connects a session. The caller closes it.
@@ -36,8 +38,9 @@ func (r *Remote) Open(ctx context.Context, std Stdio) (*Session, error) {
 	plain := connect.WithAcceptCompression("gzip", nil, nil)
 	return &Session{
 		Client: c, Std: std, Timeout: r.Timeout,
-		EntityService: entityv1connect.NewEntityServiceClient(c.HTTPClient(), addr, plain),
-		ModuleService: modulev1connect.NewModuleServiceClient(c.HTTPClient(), addr, plain),
+		EntityService:  entityv1connect.NewEntityServiceClient(c.HTTPClient(), addr, plain),
+		ModuleService:  modulev1connect.NewModuleServiceClient(c.HTTPClient(), addr, plain),
+		ClusterService: clusterv1connect.NewClusterServiceClient(c.HTTPClient(), addr, plain),
 	}, nil
 }
 

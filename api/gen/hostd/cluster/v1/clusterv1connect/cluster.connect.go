@@ -45,6 +45,8 @@ const (
 	// ClusterServiceWatchClusterProcedure is the fully-qualified name of the ClusterService's
 	// WatchCluster RPC.
 	ClusterServiceWatchClusterProcedure = "/hostd.cluster.v1.ClusterService/WatchCluster"
+	// ClusterServiceTailLogsProcedure is the fully-qualified name of the ClusterService's TailLogs RPC.
+	ClusterServiceTailLogsProcedure = "/hostd.cluster.v1.ClusterService/TailLogs"
 	// ClusterServiceMoveShardProcedure is the fully-qualified name of the ClusterService's MoveShard
 	// RPC.
 	ClusterServiceMoveShardProcedure = "/hostd.cluster.v1.ClusterService/MoveShard"
@@ -119,6 +121,11 @@ type ClusterServiceClient interface {
 	// WatchCluster sends the cluster as it is, and again after changes; changes
 	// that follow each other closely come as one.
 	WatchCluster(context.Context, *connect.Request[v1.WatchClusterRequest]) (*connect.ServerStreamForClient[v1.WatchClusterResponse], error)
+	// TailLogs sends the newest lines that guests wrote for the entities of a type,
+	// on all nodes, and the lines that come: what they logged, what they wrote to
+	// standard output and error, and how their calls failed. Each node keeps some
+	// of them, in memory. A line may hold what a guest was given.
+	TailLogs(context.Context, *connect.Request[v1.TailLogsRequest]) (*connect.ServerStreamForClient[v1.TailLogsResponse], error)
 	// MoveShard moves a shard's leadership to a node that votes in the shard. It
 	// returns when the node leads; a deadline that passes before does not take
 	// the order back.
@@ -226,6 +233,13 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+ClusterServiceWatchClusterProcedure,
 			connect.WithSchema(clusterServiceMethods.ByName("WatchCluster")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		tailLogs: connect.NewClient[v1.TailLogsRequest, v1.TailLogsResponse](
+			httpClient,
+			baseURL+ClusterServiceTailLogsProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("TailLogs")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -382,6 +396,7 @@ type clusterServiceClient struct {
 	getCluster        *connect.Client[v1.GetClusterRequest, v1.GetClusterResponse]
 	listShards        *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
 	watchCluster      *connect.Client[v1.WatchClusterRequest, v1.WatchClusterResponse]
+	tailLogs          *connect.Client[v1.TailLogsRequest, v1.TailLogsResponse]
 	moveShard         *connect.Client[v1.MoveShardRequest, v1.MoveShardResponse]
 	drain             *connect.Client[v1.DrainRequest, v1.DrainResponse]
 	resume            *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
@@ -420,6 +435,11 @@ func (c *clusterServiceClient) ListShards(ctx context.Context, req *connect.Requ
 // WatchCluster calls hostd.cluster.v1.ClusterService.WatchCluster.
 func (c *clusterServiceClient) WatchCluster(ctx context.Context, req *connect.Request[v1.WatchClusterRequest]) (*connect.ServerStreamForClient[v1.WatchClusterResponse], error) {
 	return c.watchCluster.CallServerStream(ctx, req)
+}
+
+// TailLogs calls hostd.cluster.v1.ClusterService.TailLogs.
+func (c *clusterServiceClient) TailLogs(ctx context.Context, req *connect.Request[v1.TailLogsRequest]) (*connect.ServerStreamForClient[v1.TailLogsResponse], error) {
+	return c.tailLogs.CallServerStream(ctx, req)
 }
 
 // MoveShard calls hostd.cluster.v1.ClusterService.MoveShard.
@@ -546,6 +566,11 @@ type ClusterServiceHandler interface {
 	// WatchCluster sends the cluster as it is, and again after changes; changes
 	// that follow each other closely come as one.
 	WatchCluster(context.Context, *connect.Request[v1.WatchClusterRequest], *connect.ServerStream[v1.WatchClusterResponse]) error
+	// TailLogs sends the newest lines that guests wrote for the entities of a type,
+	// on all nodes, and the lines that come: what they logged, what they wrote to
+	// standard output and error, and how their calls failed. Each node keeps some
+	// of them, in memory. A line may hold what a guest was given.
+	TailLogs(context.Context, *connect.Request[v1.TailLogsRequest], *connect.ServerStream[v1.TailLogsResponse]) error
 	// MoveShard moves a shard's leadership to a node that votes in the shard. It
 	// returns when the node leads; a deadline that passes before does not take
 	// the order back.
@@ -649,6 +674,13 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		ClusterServiceWatchClusterProcedure,
 		svc.WatchCluster,
 		connect.WithSchema(clusterServiceMethods.ByName("WatchCluster")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceTailLogsHandler := connect.NewServerStreamHandler(
+		ClusterServiceTailLogsProcedure,
+		svc.TailLogs,
+		connect.WithSchema(clusterServiceMethods.ByName("TailLogs")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -805,6 +837,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceListShardsHandler.ServeHTTP(w, r)
 		case ClusterServiceWatchClusterProcedure:
 			clusterServiceWatchClusterHandler.ServeHTTP(w, r)
+		case ClusterServiceTailLogsProcedure:
+			clusterServiceTailLogsHandler.ServeHTTP(w, r)
 		case ClusterServiceMoveShardProcedure:
 			clusterServiceMoveShardHandler.ServeHTTP(w, r)
 		case ClusterServiceDrainProcedure:
@@ -870,6 +904,10 @@ func (UnimplementedClusterServiceHandler) ListShards(context.Context, *connect.R
 
 func (UnimplementedClusterServiceHandler) WatchCluster(context.Context, *connect.Request[v1.WatchClusterRequest], *connect.ServerStream[v1.WatchClusterResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.WatchCluster is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) TailLogs(context.Context, *connect.Request[v1.TailLogsRequest], *connect.ServerStream[v1.TailLogsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.TailLogs is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) MoveShard(context.Context, *connect.Request[v1.MoveShardRequest]) (*connect.Response[v1.MoveShardResponse], error) {

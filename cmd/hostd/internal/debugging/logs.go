@@ -1,0 +1,84 @@
+package debugging
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// line is what a guest wrote, as it is printed.
+type line struct {
+	WrittenAt    time.Time `json:"writtenAt"`
+	NodeID       string    `json:"nodeId"`
+	EntityID     string    `json:"entityId"`
+	Level        string    `json:"level"`
+	Line         string    `json:"line"`
+	ModuleDigest string    `json:"moduleDigest"`
+}
+
+func (l line) text() string {
+	return strings.Join([]string{l.WrittenAt.UTC().Format("2006-01-02T15:04:05.000000Z"), cli.Clean(l.NodeID), cli.Clean(l.EntityID), l.Level, cli.Clean(strings.TrimRight(l.Line, "\n"))}, "  ")
+}
+
+// NewLogs makes 'hostd logs'.
+func NewLogs(std cli.Stdio) *cobra.Command {
+	req := &clusterv1.TailLogsRequest{}
+	c := cli.Follow(std, "logs TYPE [ID]", "Print the lines that guests write, of a type or of one entity", 1, 2, req.GetFollow,
+		func(ctx context.Context, s *cli.Session, args []string) iter.Seq2[line, error] {
+			req.EntityType = args[0]
+			if len(args) > 1 {
+				req.EntityId = args[1]
+			}
+			return lines(cli.Stream(ctx, s.ClusterService.TailLogs, req), req.GetFollow(), func(format string, args ...any) { fmt.Fprintf(std.Err, format, args...) })
+		}, line.text)
+	c.Long = "Prints what the guests of a type wrote on all nodes: what they logged, what they wrote to standard output and error, and how their calls failed. " +
+		"Nodes keep the newest lines, in memory. A line may hold what the guest was given."
+	c.Flags().BoolVarP(&req.Follow, "follow", "f", false, "go on with the lines that come until interrupted")
+	return c
+}
+
+// lines are those of a stream: as they come, or by their time where the stream
+// ends. What else it says goes to the talk.
+func lines(stream iter.Seq2[*clusterv1.TailLogsResponse, error], follow bool, say func(format string, args ...any)) iter.Seq2[line, error] {
+	return func(yield func(line, error) bool) {
+		var all []line
+		for m, err := range stream {
+			if err != nil {
+				yield(line{}, err)
+				return
+			}
+			for _, node := range m.GetMissingNodes() {
+				say("node %s does not answer: its lines are missing\n", cli.Clean(node))
+			}
+			if m.GetLost() > 0 {
+				say("%d lines of node %s are lost\n", m.GetLost(), cli.Clean(m.GetNodeId()))
+			}
+			for _, l := range m.GetLines() {
+				all = append(all, line{l.GetWrittenAt().AsTime(), m.GetNodeId(), l.GetEntityId(), l.GetLevel(), l.GetText(), l.GetModuleDigest()})
+			}
+			if !follow {
+				continue
+			}
+			for _, l := range all {
+				if !yield(l, nil) {
+					return
+				}
+			}
+			all = all[:0]
+		}
+		slices.SortStableFunc(all, func(a, b line) int { return a.WrittenAt.Compare(b.WrittenAt) })
+		for _, l := range all {
+			if !yield(l, nil) {
+				return
+			}
+		}
+	}
+}
