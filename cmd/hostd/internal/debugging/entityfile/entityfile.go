@@ -1,0 +1,64 @@
+package entityfile
+
+import (
+	"encoding/json"
+	"errors"
+	"hash/crc32"
+	"time"
+)
+
+// Faults of a file.
+var (
+	// ErrDamaged: the file is not what was written.
+	ErrDamaged = errors.New("the file is damaged")
+	// ErrUnsupported: the file is none of an entity, or of a later release.
+	ErrUnsupported = errors.New("the file is no entity's file of this release")
+)
+
+// About is what a file says of its entity.
+type About struct {
+	EntityType   string          `json:"entityType"`
+	EntityID     string          `json:"entityId"`
+	Sequence     uint64          `json:"sequence"` // of the last event
+	ModuleDigest string          `json:"moduleDigest"`
+	ModuleBytes  int             `json:"moduleBytes"`
+	Manifest     json.RawMessage `json:"manifest"`
+	PulledAt     time.Time       `json:"pulledAt"`
+	Release      string          `json:"release"`
+}
+
+// Event is one event.
+type Event struct {
+	Sequence     uint64    `json:"sequence"`
+	RecordedAt   time.Time `json:"recordedAt"`
+	EventType    string    `json:"eventType"`
+	Data         []byte    `json:"data"`
+	CommandID    string    `json:"commandId"`
+	Tags         []string  `json:"tags,omitempty"`
+	ModuleDigest string    `json:"moduleDigest"`
+}
+
+const (
+	magic   = "hostden\n"
+	version = 1
+
+	kindAbout  = 1
+	kindModule = 2
+	kindEvent  = 3
+	kindEnd    = 255
+
+	// maxBlock bounds a block's payload, pieceBytes is that of a module's, and
+	// MaxModuleBytes bounds a module.
+	maxBlock       = 4 << 20
+	pieceBytes     = 1 << 20
+	MaxModuleBytes = 32 << 20
+	headBytes      = 9
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sumOf is the checksum of a block.
+func sumOf(number uint64, kind byte, payload []byte) uint32 {
+	head := [9]byte{byte(number), byte(number >> 8), byte(number >> 16), byte(number >> 24), byte(number >> 32), byte(number >> 40), byte(number >> 48), byte(number >> 56), kind}
+	return crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, payload)
+}

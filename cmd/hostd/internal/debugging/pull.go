@@ -1,0 +1,108 @@
+package debugging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/debugging/entityfile"
+	"github.com/hostd/hostd/host/telemetry"
+)
+
+// maxPull is how many bytes of events a file gets where nobody says more.
+const maxPull = 1 << 30
+
+// NewPull makes 'hostd pull'.
+func NewPull(std cli.Stdio) *cobra.Command {
+	var path string
+	var most int64
+	c := cli.Talk(std, "pull TYPE ID -o FILE", "Take an entity's whole history, and its module, to a file", 2, 2, func(ctx context.Context, s *cli.Session, args []string) error {
+		about, err := pull(ctx, s.Client, args[0], args[1], path, most)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(std.Err, "%d events of %s %s, and module %s: hostd step %s\n", about.Sequence, cli.Clean(args[0]), cli.Clean(args[1]), about.ModuleDigest, cli.Clean(path))
+		return nil
+	})
+	c.Long = "Writes the events of an entity, or the states of a type that keeps its state as a whole, from the first to the newest, and the module that serves its type. " +
+		"'hostd step' goes through it without a node. It needs the verbs read and download. Of an entity whose first events were cut there is no such file."
+	c.Flags().StringVarP(&path, "file", "o", "", "the `file` to write")
+	c.Flags().Int64Var(&most, "max-bytes", maxPull, "give up where the payloads of the events have more `bytes`")
+	cli.Before(c, func([]string) error {
+		if path == "" || most < 1 {
+			return cli.Usagef("pull needs -o FILE, and --max-bytes of at least 1")
+		}
+		return nil
+	})
+	return c
+}
+
+// pull writes the file, which appears when it is whole. It holds what entities
+// were told: nobody else may read it.
+func pull(ctx context.Context, c *client.Client, entityType, id, path string, most int64) (about entityfile.About, err error) {
+	e, err := c.Entity(ctx, entityType, id)
+	if err != nil {
+		return about, err
+	}
+	if e.GetSequence() == 0 {
+		return about, errors.New("the entity has no events")
+	}
+	m, err := c.Module(ctx, e.GetModuleDigest())
+	if err != nil {
+		return about, err
+	}
+	manifest, err := m.GetManifest().MarshalJSON()
+	if err != nil {
+		return about, err
+	}
+	wasm, err := c.Download(ctx, e.GetModuleDigest())
+	if err != nil {
+		return about, err
+	}
+	about = entityfile.About{
+		EntityType: entityType, EntityID: id, Sequence: e.GetSequence(), ModuleDigest: e.GetModuleDigest(), Manifest: manifest,
+		PulledAt: time.Now().UTC(), Release: telemetry.Version(),
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".hostd-pull-*")
+	if err != nil {
+		return about, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+	}()
+	w, err := entityfile.NewWriter(f, about, wasm)
+	if err != nil {
+		return about, err
+	}
+	for event, err := range c.ReadEvents(ctx, client.EventRange{EntityType: entityType, EntityID: id, To: about.Sequence}) {
+		if err != nil {
+			return about, err
+		}
+		if most -= int64(len(event.Data)); most < 0 {
+			return about, cli.Hint(errors.New("the events have more bytes than --max-bytes"), "Give more with --max-bytes.")
+		}
+		err = w.Event(entityfile.Event{
+			Sequence: event.Sequence, RecordedAt: event.RecordedAt.UTC(), EventType: event.Type, Data: event.Data,
+			CommandID: event.CommandID, Tags: event.Tags, ModuleDigest: event.ModuleDigest,
+		})
+		if err != nil {
+			return about, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return about, err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return about, err
+	}
+	return about, os.Rename(f.Name(), path)
+}

@@ -1,0 +1,125 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Stepper folds the history of one entity event by event, without a node, as
+// Verify does: with one module, in an instance of its own. It may take commands
+// on top of that, whose events stay in it. It is for one goroutine; Close ends
+// it.
+type Stepper struct {
+	fold   fold
+	id     sharding.EntityID
+	about  manifest.EntityType
+	limits abi.Limits
+	at     journal.Sequence
+	frames []byte
+}
+
+// StepEvent is an event of a history, or the end of a life, as readers of
+// events see it.
+type StepEvent struct {
+	Sequence   uint64
+	RecordedAt int64 // unix nanoseconds
+	Type       string
+	Payload    []byte
+}
+
+// StepCommand is a command on top of a history.
+type StepCommand struct {
+	Name    string
+	Payload []byte
+	ID      string
+	Now     int64  // unix nanoseconds
+	Seed    uint64 // of its random numbers
+}
+
+// NewStepper begins with the initial state. lines is told what the guest
+// writes; nil: nobody is.
+func NewStepper(ctx context.Context, m *engine.Module, id sharding.EntityID, limits abi.Limits, lines func(level abi.LogLevel, text []byte)) (*Stepper, error) {
+	about, index, ok := m.Manifest().Type(id.Type)
+	if !ok {
+		return nil, fmt.Errorf("the module does not serve entity type %q", id.Type)
+	}
+	if about.Kind == manifest.Transient {
+		return nil, errors.New("the entities of this type keep no state: there is nothing to fold")
+	}
+	s := &Stepper{fold: fold{module: m, index: uint32(index), bounds: engine.InstanceOptions{Lines: lines}}, id: id, about: *about, limits: limits}
+	if err := s.fold.start(ctx, id, 0, nil); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close ends it.
+func (s *Stepper) Close() { s.fold.close() }
+
+// Step folds the next event.
+func (s *Stepper) Step(ctx context.Context, e StepEvent) error {
+	if journal.Sequence(e.Sequence) != s.at+1 {
+		return fmt.Errorf("%w: event %d follows event %d", journal.ErrDamaged, e.Sequence, s.at)
+	}
+	s.at++
+	switch {
+	case e.Type == journal.TombstoneEvent:
+		return s.fold.start(ctx, s.id, s.at, nil)
+	case s.about.Kind == manifest.DurableState:
+		return s.fold.start(ctx, s.id, s.at, e.Payload)
+	}
+	s.frames = abi.AppendInputEvent(s.frames[:0], e.Sequence, e.RecordedAt, e.Type, e.Payload)
+	return s.fold.guest.Apply(handle, s.frames)
+}
+
+// State is the state after the last step.
+func (s *Stepper) State() ([]byte, error) {
+	state, err := s.fold.guest.Snapshot(handle)
+	return bytes.Clone(state), err
+}
+
+// Command gives the guest a command of a client of whom nothing is known. What
+// it decides is in the state from then on, and nowhere else: nothing is sent,
+// and no timer is set. The output is valid until the next call.
+func (s *Stepper) Command(ctx context.Context, c StepCommand) (*abi.Output, error) {
+	f := abi.AppendSequence(s.frames[:0], uint64(s.at))
+	f = abi.AppendPayload(abi.AppendName(f, c.Name), c.Payload)
+	f = abi.AppendSeed(abi.AppendNow(abi.AppendCommandID(f, c.ID), c.Now), c.Seed)
+	s.frames = abi.AppendSource(f, abi.Source{Kind: abi.SourceClient})
+	raw, err := s.fold.guest.Handle(handle, s.frames, engine.Env{Now: c.Now, Seed: c.Seed})
+	if err != nil {
+		return nil, err
+	}
+	mode := abi.HandleEvents
+	if s.about.Kind == manifest.DurableState {
+		mode = abi.HandleState
+	}
+	out := &abi.Output{}
+	if err := abi.ParseOutput(out, bytes.Clone(raw), mode, &s.limits); err != nil {
+		return nil, err
+	}
+	if out.Rejected {
+		return out, nil
+	}
+	s.at += journal.Sequence(len(out.Events))
+	if out.HasState {
+		s.at++
+	}
+	if out.Delete {
+		s.at++
+		return out, s.fold.start(ctx, s.id, s.at, nil)
+	}
+	return out, nil
+}
+
+// Sequence is that of the last event.
+func (s *Stepper) Sequence() uint64 { return uint64(s.at) }
