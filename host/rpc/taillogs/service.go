@@ -150,7 +150,7 @@ func (t *tailing) others(ctx context.Context) {
 	for {
 		members, err := t.Members(ctx)
 		if err != nil {
-			members = nil // others are looked for again, or their lines come with another call
+			members = nil // a call that follows looks again
 		}
 		for _, node := range members {
 			if !known[node] {
