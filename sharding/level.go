@@ -94,6 +94,8 @@ const (
 	// LevelRollbackWith: a rollback takes back several types at once, and keeps
 	// who forced it.
 	LevelRollbackWith = Level2
+	// LevelVerified: the metadata keeps what came of verifying modules.
+	LevelVerified = Level2
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

@@ -121,6 +121,14 @@ type EventType struct {
 	Extra    map[string]json.RawMessage
 }
 
+// SameState reports that two modules say of an event-sourced type that its
+// state has one form: the same version, which is not none.
+func SameState(a, b *Manifest, entityType string) bool {
+	one, _, ok := a.Type(entityType)
+	two, _, other := b.Type(entityType)
+	return ok && other && one.StateVersion != 0 && one.StateVersion == two.StateVersion && one.Kind == EventSourced && two.Kind == EventSourced
+}
+
 // Kind says how the state of an entity type is kept.
 type Kind string
 

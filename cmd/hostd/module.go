@@ -19,7 +19,7 @@ import (
 func newModule(std cli.Stdio) *cobra.Command {
 	return cli.Group("module", "Upload modules and choose which one serves an entity type",
 		newModulePush(std), newModuleList(std), newModuleDescribe(std), newModuleActivate(std), newModuleRollback(std),
-		newModuleVerify(std), newModuleCheck(std), newModuleRemove(std), modules.NewHistory(std), modules.NewKeygen(std), modules.NewSign(std), modules.NewDiff(std, fullDigest), modules.NewQuotas(std))
+		modules.NewVerify(std, fullDigest), newModuleCheck(std), newModuleRemove(std), modules.NewHistory(std), modules.NewKeygen(std), modules.NewSign(std), modules.NewDiff(std, fullDigest), modules.NewQuotas(std))
 }
 
 // pushed is a module that was uploaded.
@@ -211,7 +211,7 @@ func (b binding) write(w io.Writer) {
 }
 
 func newModuleActivate(std cli.Stdio) *cobra.Command {
-	var force bool
+	var force, accept bool
 	var limits []string
 	var wanted *modulev1.Limits
 	c := cli.Ask(std, "activate TYPE DIGEST", "Let an uploaded module serve an entity type", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (binding, error) {
@@ -219,7 +219,7 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 		if err != nil {
 			return binding{}, err
 		}
-		res, err := client.ActivateModule(ctx, s.Client, &modulev1.ActivateRequest{EntityType: args[0], Digest: digest, Limits: wanted, Force: force})
+		res, err := client.ActivateModule(ctx, s.Client, &modulev1.ActivateRequest{EntityType: args[0], Digest: digest, Limits: wanted, Force: force, AcceptDifferences: accept})
 		remark(std, res.GetRemarks())
 		return binding{args[0], digest, res.GetRevision()}, err
 	}, func(w io.Writer, v binding) { v.write(w) })
@@ -228,6 +228,7 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 		return err
 	})
 	c.Flags().BoolVar(&force, "force", false, forceUsage)
+	c.Flags().BoolVar(&accept, "accept-differences", false, "the other states that a verification has found are meant")
 	c.Flags().StringSliceVar(&limits, "limit", nil, "hold the type to these `limits`, NAME=VALUE with commas between: "+limitNames()+"; none= lifts all, without the flag they stay")
 	return c
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -115,6 +114,7 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 			}
 		}
 	})
+	describeVerifications(w, m.GetVerifications())
 	types := res.GetManifest().GetFields()["entityTypes"].GetListValue().GetValues()
 	for _, t := range types {
 		f := t.GetStructValue().GetFields()
@@ -174,64 +174,14 @@ func optionsOf(entityType map[string]*structpb.Value) string {
 	return strings.Join(out, ", ")
 }
 
-func newModuleVerify(std cli.Stdio) *cobra.Command {
-	var sample uint32
-	var all bool
-	c := cli.Ask(std, "verify TYPE DIGEST", "Replay real histories with a module and report every difference", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (verification, error) {
-		digest, err := fullDigest(ctx, s.Client, args[1])
-		if err != nil {
-			return verification{}, err
+// describeVerifications writes what came of verifying a module.
+func describeVerifications(w io.Writer, list []*modulev1.Verification) {
+	for _, v := range list {
+		scope := "a sample"
+		if v.GetAll() {
+			scope = "all"
 		}
-		req := &modulev1.VerifyRequest{Digest: digest, EntityType: args[0], Scope: &modulev1.VerifyRequest_Sample{Sample: sample}}
-		if all {
-			req.Scope = &modulev1.VerifyRequest_All{All: true}
-		}
-		v := verification{Differences: []*cli.Object{}}
-		for m, err := range cli.Stream(ctx, s.ModuleService.Verify, req) {
-			if err != nil {
-				return v, err
-			}
-			v.Entities, v.Events, v.CutEntities, v.UncomparedEntities, v.differences = m.GetEntities(), m.GetEvents(), m.GetCutEntities(), m.GetUncomparedEntities(), append(v.differences, m.GetDifferences()...)
-			fmt.Fprintf(std.Err, "replayed %d entities, %d events\n", v.Entities, v.Events)
-		}
-		v.Differences = cli.Views(v.differences)
-		return v, nil
-	}, func(w io.Writer, v verification) {
-		cli.Table(w, "ENTITY\tSEQUENCE\tDIFFERENCE", func(row func(...any)) {
-			for _, d := range v.differences {
-				row(cli.Clean(d.GetEntityId()), d.GetSequence(), cli.Clean(d.GetDescription()))
-			}
-		})
-	})
-	c.Flags().Uint32Var(&sample, "sample", 100, "`number` of entities to replay, drawn at random")
-	c.Flags().BoolVar(&all, "all", false, "replay every entity")
-	return c
-}
-
-// verification is what verify found.
-type verification struct {
-	Entities           uint64        `json:"entities"`
-	Events             uint64        `json:"events"`
-	CutEntities        uint64        `json:"cutEntities"`
-	UncomparedEntities uint64        `json:"uncomparedEntities"`
-	Differences        []*cli.Object `json:"differences"`
-	differences        []*modulev1.VerifyResponse_Difference
-}
-
-// Remark implements cli.Remark.
-func (v verification) Remark() (line string, failure error) {
-	if v.CutEntities > 0 {
-		line = fmt.Sprintf("%d more entities were passed over: their first events were cut, and the active module has no snapshot of them", v.CutEntities)
+		fmt.Fprintf(w, "verified for %s, %s: %d entities, %d events, %d differences, %d faults, under revision %d, at %s\n", cli.Clean(v.GetEntityType()), scope,
+			v.GetEntities(), v.GetEvents(), v.GetDifferences(), v.GetFaults(), v.GetRevision(), v.GetVerifiedAt().AsTime().UTC().Format(time.RFC3339))
 	}
-	if v.UncomparedEntities > 0 {
-		line = strings.TrimPrefix(fmt.Sprintf("%s\n%d entities were replayed and compared with nothing: the active module fails on them", line, v.UncomparedEntities), "\n")
-	}
-	switch {
-	case len(v.differences) == 0 && v.Entities == 0 && v.CutEntities > 0:
-		return line, errors.New("no entity could be replayed")
-	case len(v.differences) == 0:
-		return line, nil
-	}
-	return line, cli.Hint(fmt.Errorf("%d differences in %d entities", len(v.differences), v.Entities),
-		"Do not activate this module: of the recorded events it does not make the state that the active one makes.")
 }

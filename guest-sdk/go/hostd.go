@@ -151,7 +151,9 @@ func Singleton() Option {
 	return func(d *definition) { d.singleton = true }
 }
 
-// StateVersion numbers the form of the state. Raise it when snapshots of the
+// StateVersion numbers the form of the state. A module that says the number of
+// the one before may load its snapshots, once a verification of all entities
+// has found that it makes the same of them. Raise it when snapshots of the
 // version before are not what this one would have written.
 func StateVersion(version int) Option {
 	return func(d *definition) { d.stateVersion = version }

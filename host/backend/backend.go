@@ -18,6 +18,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/verification"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/sharding"
@@ -92,10 +93,10 @@ type runtime struct{ *Parts }
 
 func (r runtime) Submit(reqs []*request.Request) { r.Router.Submit(reqs) }
 
-// verifications implements rpc.Verifications.
+// verifications implements verification.Verifications.
 type verifications struct{ *Parts }
 
-func (v verifications) Verify(ctx context.Context, q rpc.Verification, tell func(rpc.Verified) error) error {
+func (v verifications) Verify(ctx context.Context, q verification.Request, tell func(verification.Entity) error) error {
 	return v.Replays.Verify(ctx, q, tell)
 }
 

@@ -35,7 +35,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding) (*Served, error) {
 	bounds := memoryBounds(b.Limits)
 	s := &Served{
 		Type: binding.Type{
-			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision,
+			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, SnapshotsOf: digests(b.Snapshots),
 			Inputs:  binding.Inputs{Commands: names(about.Commands), Queries: names(about.Queries), Forms: t.forms(m.Manifest(), about)},
 			Ways:    binding.Ways{Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, RecordPrincipal: about.RecordPrincipal},
 			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
@@ -51,6 +51,13 @@ func (t *Types) load(ctx context.Context, b meta.Binding) (*Served, error) {
 		s.API.Encoding = codec.Bytes
 	}
 	return s, nil
+}
+
+func digests(list []meta.Digest) (out []journal.Digest) {
+	for _, d := range list {
+		out = append(out, journal.Digest(d))
+	}
+	return out
 }
 
 func names(list []manifest.Named) map[string]bool {

@@ -14,6 +14,7 @@ import (
 	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/verified"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -132,6 +133,7 @@ func (s *Service) describe(m meta.Module) rpc.Module {
 	out := rpc.Module{
 		Digest: journal.Digest(m.Digest), Name: m.Name, Version: m.Version, SizeBytes: m.Size,
 		UploadedAt: time.Unix(0, m.UploadedAt), EntityTypes: m.EntityTypes, Owners: map[string]string{},
+		Verified: map[string]verified.Result{},
 	}
 	if m.UnusedSince != 0 {
 		out.UnusedSince = time.Unix(0, m.UnusedSince)
@@ -140,6 +142,9 @@ func (s *Service) describe(m meta.Module) rpc.Module {
 	for _, t := range m.EntityTypes {
 		if b, bound := view.Binding(t); bound {
 			out.Owners[t] = b.Owner
+		}
+		if v, ok := view.Verified(t, m.Digest); ok {
+			out.Verified[t] = *resultOf(v)
 		}
 	}
 	by, fault := judge(s.modules.trust.Keys(), m)

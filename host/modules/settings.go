@@ -13,6 +13,7 @@ import (
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/verified"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -27,6 +28,8 @@ import (
 //	retain-snapshots   how many snapshots of an entity stay
 //	suspended          true: commands of callers are refused, messages and timers wait
 //	validate           on or off: whether payloads are held to the schemas
+//	require-verify     off, sample or all: what of the entities is to be verified
+//	                   with a module before it serves
 const (
 	settingPrefix       = "entity."
 	passivateName       = "passivate-after"
@@ -34,6 +37,7 @@ const (
 	retainSnapshotsName = "retain-snapshots"
 	suspendedName       = "suspended"
 	validateName        = "validate"
+	requireVerifyName   = "require-verify"
 
 	neverIdle       = "never"
 	retainAll       = "all"
@@ -68,8 +72,12 @@ func (o *overrides) set(name, value string) (err error) {
 		if o.validate = value; value != "on" && value != "off" {
 			err = fmt.Errorf("%.32q is neither on nor off", value)
 		}
+	case requireVerifyName: // is looked up where a module is to serve
+		if !verified.Required(value).Known() {
+			err = fmt.Errorf("%.32q is none of off, sample and all", value)
+		}
 	default:
-		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s, %s and %s", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName, validateName)
+		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s, %s, %s and %s", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName, validateName, requireVerifyName)
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/verification"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -35,9 +36,9 @@ func (r *Replays) Sample(ctx context.Context, q rpc.FitQuery) (faults []rpc.FitF
 		err = v.open(ctx, q.Digest)
 	}
 	for i := 0; err == nil && i < len(drawn); i++ {
-		err = v.verify(ctx, drawn[i], func(d rpc.Verified) error {
+		err = v.verify(ctx, drawn[i], func(d verification.Entity) error {
 			if entities++; d.Fault {
-				faults = append(faults, rpc.FitFault{EntityID: d.EntityID, At: d.At, EventType: v.eventType(ctx, drawn[i], d.At), Message: d.Difference})
+				faults = append(faults, rpc.FitFault{EntityID: d.EntityID, At: d.At, EventType: d.EventType, Message: d.Difference})
 			}
 			return nil
 		})

@@ -5,8 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/hostd/hostd/abi"
@@ -16,6 +17,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/rpc/verification"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
@@ -27,6 +29,8 @@ const (
 	// eachEvents bounds the histories that are searched for the first event that
 	// makes a difference: of longer ones the last is named.
 	eachEvents = 10_000
+	// bindingWait is for a binding that this node has not heard of yet.
+	bindingWait = 10 * time.Second
 	// shownStateBytes is how much of a state a difference shows.
 	shownStateBytes = 160
 )
@@ -34,14 +38,14 @@ const (
 // Verify replays entities of one shard with a module and with the one that
 // serves their type, and tells what came of each. One runs at a time on a node;
 // others wait as long as ctx. It ends with the first error of tell.
-func (r *Replays) Verify(ctx context.Context, q rpc.Verification, tell func(rpc.Verified) error) error {
+func (r *Replays) Verify(ctx context.Context, q verification.Request, tell func(verification.Entity) error) error {
 	select {
 	case r.verifying <- struct{}{}:
 		defer func() { <-r.verifying }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	v := &verifier{Options: r.opts, shard: q.Shard, entityType: q.EntityType}
+	v := &verifier{Options: r.opts, shard: q.Shard, entityType: q.EntityType, revision: q.Revision, told: q.Told}
 	defer v.close()
 	defer context.AfterFunc(ctx, v.interrupt)()
 	if err := v.open(ctx, q.Digest); err != nil {
@@ -72,36 +76,16 @@ type verifier struct {
 	Options
 	shard      sharding.ShardID
 	entityType string
-	kind       manifest.Kind
-	encoding   manifest.Encoding
+	revision   uint64      // of the binding that is compared with; 0: any
+	told       func() bool // no further difference is told; nil: all are
+	sameState  bool        // both modules say the same version of the state
+	// snapshotsOf are modules whose snapshots the one that serves loads.
+	snapshotsOf []journal.Digest
+	kind        manifest.Kind
+	encoding    manifest.Encoding
 
 	tried, serving fold
 	frames         []byte
-}
-
-// fold is the state of an entity by one module, in an instance of its own.
-type fold struct {
-	module *engine.Module
-	digest journal.Digest
-	index  uint32
-	bounds engine.InstanceOptions // of memory, those of the type
-	most   int64                  // bytes of memory from which on the instance is left; 0: none
-	loaded bool
-	begin  []byte
-
-	mu    sync.Mutex       // held to open and close it, and to interrupt it
-	guest *engine.Instance // nil: none is open
-}
-
-// bound has the fold go by the type's bounds of memory, as where the module
-// serves: an instance that is nearly full to one is left for another.
-func (f *fold) bound(t *modules.Served) {
-	f.bounds = t.MemoryBounds()
-	for _, bytes := range []int64{t.API.Limits.MemoryBytes, t.API.Limits.TypeMemoryBytes} {
-		if full := bytes * 3 / 4; bytes > 0 && (f.most == 0 || full < f.most) {
-			f.most = full
-		}
-	}
 }
 
 func (v *verifier) close() {
@@ -117,9 +101,15 @@ func (v *verifier) interrupt() {
 
 // open finds both modules.
 func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
-	t := v.Types.Served(v.entityType)
+	t, err := v.served(ctx)
+	if err != nil {
+		return err
+	}
 	if t == nil {
 		return request.ErrModuleNotLoaded
+	}
+	if v.revision != 0 && v.revision != t.Revision {
+		return &rpc.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d", v.entityType, t.Revision, v.revision)}
 	}
 	if t.Transient {
 		return &rpc.RefusedError{Reason: "the entities of this type keep no state: there is nothing to replay"}
@@ -146,7 +136,24 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 		}
 		v.kind = about.Kind
 	}
+	v.sameState = manifest.SameState(v.tried.module.Manifest(), v.serving.module.Manifest(), v.entityType)
+	v.snapshotsOf = t.SnapshotsOf
 	return t.Fits(ctx, v.tried.module)
+}
+
+// served is the type as it is served here, once this node has heard of the
+// binding that is asked for, or has had the time to.
+func (v *verifier) served(ctx context.Context) (*modules.Served, error) {
+	t := v.Types.Served(v.entityType)
+	if v.revision == 0 || t != nil && t.Revision == v.revision {
+		return t, nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, bindingWait)
+	defer cancel()
+	if err := v.Types.Await(waiting, v.revision); err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return v.Types.Served(v.entityType), nil
 }
 
 // each calls visit with the entities of the shard that exist, by id.
@@ -168,7 +175,7 @@ func (v *verifier) each(ctx context.Context, visit func(sharding.EntityID) error
 }
 
 // verify replays one entity.
-func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(rpc.Verified) error) error {
+func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(verification.Entity) error) error {
 	head, err := v.Machine.Info(v.shard, id)
 	if err != nil || head.Sequence == 0 {
 		return err
@@ -180,10 +187,10 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(r
 		if base, err = v.Machine.Snapshot(ctx, v.shard, id, v.serving.digest, head.Sequence+1); base != nil && err == nil {
 			out, err = v.settled(ctx, id, head.Sequence, base)
 		} else if err == nil {
-			out = rpc.Verified{Cut: true}
+			out = verification.Entity{Cut: true}
 		}
 	}
-	if err == nil && out.Difference != "" && v.kind != manifest.DurableState && out.Events <= eachEvents {
+	if err == nil && out.Difference != "" && v.kind != manifest.DurableState && out.Events <= eachEvents && (v.told == nil || !v.told()) {
 		// Once more, with a look after each event: where does it begin?
 		v.close()
 		if first, again := v.replay(ctx, id, head.Sequence, base, true); again == nil && first.Difference != "" {
@@ -193,13 +200,46 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(r
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return err // a guest whose call was interrupted shows no difference
 	}
-	out.EntityID = id.ID
+	if v.sameState && out.Difference == "" && !out.Cut && !out.Uncompared {
+		if err := v.snapshots(ctx, id, head.Sequence, &out); err != nil {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+	if out.EntityID = id.ID; out.Fault {
+		out.EventType = v.eventType(ctx, id, out.At)
+	}
 	return tell(out)
+}
+
+// snapshots has both modules go on from each snapshot that the one that serves
+// loads, and compares what they come to: the other says that it loads the same.
+func (v *verifier) snapshots(ctx context.Context, id sharding.EntityID, end journal.Sequence, out *verification.Entity) error {
+	for _, module := range slices.Concat(v.snapshotsOf, []journal.Digest{v.serving.digest}) {
+		for below := end + 1; ; {
+			snap, err := v.Machine.Snapshot(ctx, v.shard, id, module, below)
+			if err != nil || snap == nil || snap.Module != module {
+				if err != nil {
+					return err
+				}
+				break
+			}
+			below = snap.Sequence
+			from, err := v.settled(ctx, id, end, snap)
+			if err != nil {
+				return err
+			}
+			if from.Difference != "" {
+				out.At, out.Fault, out.Difference = from.At, from.Fault, fmt.Sprintf("from the snapshot of event %d, by the module before: %s", snap.Sequence, from.Difference)
+				return nil
+			}
+		}
+	}
+	return nil
 }
 
 // settled is replay, without what the entities before have left in the
 // instances: where a module fails that has had others, it has another go.
-func (v *verifier) settled(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot) (rpc.Verified, error) {
+func (v *verifier) settled(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot) (verification.Entity, error) {
 	tried, serving := v.tried.guest != nil, v.serving.guest != nil
 	out, err := v.replay(ctx, id, end, base, false)
 	if err == nil && (out.Fault && tried || out.Uncompared && serving) {
@@ -213,8 +253,8 @@ func (v *verifier) settled(ctx context.Context, id sharding.EntityID, end journa
 // base or from the first event, and compares what they come to: after each
 // event, or in the end. It is errCut where the first events of a life are not
 // there.
-func (v *verifier) replay(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot, each bool) (rpc.Verified, error) {
-	var out rpc.Verified
+func (v *verifier) replay(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot, each bool) (verification.Entity, error) {
+	var out verification.Entity
 	var from journal.Sequence
 	var snapshot []byte
 	if base != nil {
@@ -297,7 +337,7 @@ func (v *verifier) replay(ctx context.Context, id sharding.EntityID, end journal
 
 // restart has both modules make the state of a sequence: from a snapshot, or
 // the initial one where that is nil.
-func (v *verifier) restart(ctx context.Context, id sharding.EntityID, at journal.Sequence, snapshot []byte, out *rpc.Verified) error {
+func (v *verifier) restart(ctx context.Context, id sharding.EntityID, at journal.Sequence, snapshot []byte, out *verification.Entity) error {
 	if err := v.tried.start(ctx, id, at, snapshot); err != nil {
 		return v.differs(at, out, err)
 	}
@@ -306,7 +346,7 @@ func (v *verifier) restart(ctx context.Context, id sharding.EntityID, at journal
 }
 
 // evolve applies the frames.
-func (v *verifier) evolve(at journal.Sequence, out *rpc.Verified) error {
+func (v *verifier) evolve(at journal.Sequence, out *verification.Entity) error {
 	if err := v.tried.guest.Apply(handle, v.frames); err != nil {
 		v.tried.close()
 		return v.differs(at, out, err)
@@ -318,7 +358,7 @@ func (v *verifier) evolve(at journal.Sequence, out *rpc.Verified) error {
 }
 
 // compare looks whether both states are the same.
-func (v *verifier) compare(at journal.Sequence, out *rpc.Verified) error {
+func (v *verifier) compare(at journal.Sequence, out *verification.Entity) error {
 	if out.Difference != "" || !v.serving.loaded {
 		return nil
 	}
@@ -339,7 +379,7 @@ func (v *verifier) compare(at journal.Sequence, out *rpc.Verified) error {
 }
 
 // reload has the module load the snapshot that it made.
-func (v *verifier) reload(ctx context.Context, id sharding.EntityID, at journal.Sequence, out *rpc.Verified) error {
+func (v *verifier) reload(ctx context.Context, id sharding.EntityID, at journal.Sequence, out *verification.Entity) error {
 	made, err := v.tried.guest.Snapshot(handle)
 	if err != nil {
 		v.tried.close()
@@ -361,7 +401,7 @@ func (v *verifier) reload(ctx context.Context, id sharding.EntityID, at journal.
 }
 
 // differs notes what the module cannot do; other errors are passed on.
-func (v *verifier) differs(at journal.Sequence, out *rpc.Verified, err error) error {
+func (v *verifier) differs(at journal.Sequence, out *verification.Entity, err error) error {
 	var fault *engine.Fault
 	if !errors.As(err, &fault) && !errors.Is(err, errRefused) {
 		return err
@@ -403,71 +443,4 @@ func (v *verifier) shown(state []byte) string {
 		text += fmt.Sprintf("... of %d bytes", len(state))
 	}
 	return text
-}
-
-// errRefused: the guest does not take the snapshot, or makes no initial state.
-var errRefused = errors.New("the module refuses the state")
-
-// start makes the state of a sequence.
-func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, snapshot []byte) error {
-	if f.loaded {
-		f.loaded = false
-		if f.guest.Drop(handle) != nil || f.most > 0 && f.guest.MemoryBytes() >= f.most {
-			f.close() // for the entity before, which is no matter of this one
-		}
-	}
-	if f.guest == nil {
-		guest, err := f.module.InstantiateWith(ctx, f.bounds)
-		if err != nil {
-			return err
-		}
-		f.mu.Lock()
-		f.guest = guest
-		f.mu.Unlock()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
-	f.begin = abi.AppendSequence(abi.AppendEntityID(f.begin[:0], id.ID), uint64(at))
-	if snapshot != nil {
-		f.begin = abi.AppendSnapshot(f.begin, snapshot)
-	}
-	status, err := f.guest.Load(f.index, handle, f.begin)
-	switch {
-	case err != nil:
-		f.close()
-	case status != abi.LoadDone:
-		err = errRefused
-	default:
-		f.loaded = true
-	}
-	return err
-}
-
-// spoilt gives the fold up for this entity where its guest failed; other errors
-// are passed on.
-func (f *fold) spoilt(err error) error {
-	var fault *engine.Fault
-	if !errors.As(err, &fault) && !errors.Is(err, errRefused) {
-		return err
-	}
-	f.close()
-	return nil
-}
-
-func (f *fold) interrupt() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.guest != nil {
-		f.guest.Interrupt()
-	}
-}
-
-func (f *fold) close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.guest != nil {
-		f.guest.Close()
-	}
-	f.guest, f.loaded = nil, false
 }

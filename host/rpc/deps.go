@@ -20,6 +20,8 @@ import (
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/subscription"
+	"github.com/hostd/hostd/host/rpc/verification"
+	"github.com/hostd/hostd/host/rpc/verified"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -54,7 +56,7 @@ type Deps struct {
 	// Transfers exports and imports; nil: such calls are unimplemented.
 	Transfers Transfers
 	// Verifications replay histories; nil: such calls are unimplemented.
-	Verifications Verifications
+	Verifications verification.Verifications
 	// Fits compare modules with what is stored; nil: such calls are unimplemented,
 	// and whatever is activated fits.
 	Fits Fits
@@ -246,6 +248,13 @@ type Modules interface {
 	Remove(ctx context.Context, digest journal.Digest, allow func(ctx context.Context, entityTypes []string) error) error
 	// Quotas are those of uploads; by is whose uploads are counted.
 	Quotas(by string) ModuleQuotas
+	// Verified returns what a type asks for before the module serves it, and what
+	// came of verifying it, by all that was decided before. It fails with
+	// request.ErrUnknownType where nothing serves the type.
+	Verified(ctx context.Context, entityType string, digest journal.Digest) (verified.Kept, error)
+	// KeepVerified keeps what came of a verification. It is a *RefusedError where
+	// the type is served under another revision, or the cluster keeps none yet.
+	KeepVerified(ctx context.Context, entityType string, r verified.Result) error
 	// SetOwner gives a type another owner, or none, once allow has nothing
 	// against it.
 	SetOwner(ctx context.Context, entityType, owner string, allow func(ctx context.Context, was string) error) error
@@ -328,6 +337,8 @@ type Module struct {
 	EntityTypes []string
 	Manifest    json.RawMessage   // as the module gave it
 	Owners      map[string]string // subjects, by those types of it that are served
+	// Verified is what came of verifying it, by those types of it that are served.
+	Verified map[string]verified.Result
 	// SignedBy is the name of the key that has signed it, or SignatureFault why
 	// its signature does not count here.
 	SignedBy, SignatureFault string

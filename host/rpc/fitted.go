@@ -24,7 +24,8 @@ type fitting struct {
 
 // fitted compares a module that is to serve a type in the place of another one.
 // What does not fit is an error, or a remark where the caller forces it.
-func (s *moduleService) fitted(ctx context.Context, entityType string, digest journal.Digest, force bool) (out fitting, err error) {
+// accept takes other states than before for what is meant.
+func (s *moduleService) fitted(ctx context.Context, entityType string, digest journal.Digest, force, accept bool) (out fitting, err error) {
 	if s.fits == nil {
 		return out, nil
 	}
@@ -34,6 +35,10 @@ func (s *moduleService) fitted(ctx context.Context, entityType string, digest jo
 	if _, err := s.modules.Get(ctx, digest); err != nil {
 		return out, err
 	}
+	kept, err := s.modules.Verified(ctx, entityType, digest)
+	if err != nil {
+		return out, err
+	}
 	found, err := s.fit(ctx, digest, &modulev1.FitRequest{EntityType: entityType})
 	if err != nil {
 		return out, err
@@ -41,7 +46,7 @@ func (s *moduleService) fitted(ctx context.Context, entityType string, digest jo
 	if n := found.GetUnreadShards(); n > 0 {
 		out.remarks = append(out.remarks, fmt.Sprintf("%s: not all stored events were looked at, in %d shards", entityType, n))
 	}
-	for _, refused := range []*RefusedError{unlisted(entityType, found), failing(entityType, found)} {
+	for _, refused := range []*RefusedError{unlisted(entityType, found), failing(entityType, found), kept.Refusal(entityType, accept)} {
 		switch {
 		case refused == nil:
 		case !force:

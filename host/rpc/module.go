@@ -104,7 +104,7 @@ func (s *moduleService) upload(ctx context.Context, u Upload, activate, force bo
 	}
 	fitted := make([]fitting, len(m.EntityTypes))
 	for i, t := range m.EntityTypes {
-		if fitted[i], err = s.fitted(ctx, t, m.Digest, force); err != nil {
+		if fitted[i], err = s.fitted(ctx, t, m.Digest, force, false); err != nil {
 			return m, nil, fmt.Errorf("the module is stored, and activated for none of its types: %w", err)
 		}
 		remarks = append(remarks, fitted[i].remarks...)
@@ -227,7 +227,7 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 		return nil, status.Public(s.log, err)
 	}
 	t := r.Msg.GetEntityType()
-	fitted, err := s.fitted(ctx, t, digest, r.Msg.GetForce())
+	fitted, err := s.fitted(ctx, t, digest, r.Msg.GetForce(), r.Msg.GetAcceptDifferences())
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
@@ -289,6 +289,12 @@ func (s *moduleService) describe(ctx context.Context, m *Module) *modulev1.Modul
 		out.UnusedSince = timestamppb.New(m.UnusedSince)
 	}
 	for _, name := range m.EntityTypes {
+		if v, ok := m.Verified[name]; ok {
+			out.Verifications = append(out.Verifications, &modulev1.Verification{
+				EntityType: name, Revision: v.Revision, VerifiedAt: timestamppb.New(v.At), VerifiedBy: v.By, All: v.All, Entities: v.Entities, Events: v.Events,
+				Differences: v.Differences, Faults: v.Faults, UncomparedEntities: v.Uncompared, CutEntities: v.Cut,
+			})
+		}
 		if t, err := s.types.Lookup(ctx, name); err == nil && t.Module == m.Digest {
 			out.ActiveFor = append(out.ActiveFor, name)
 			out.Bindings = append(out.Bindings, &modulev1.Binding{

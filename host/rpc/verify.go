@@ -1,67 +1,25 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"connectrpc.com/connect"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/status"
-	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/host/rpc/verification"
+	"github.com/hostd/hostd/host/rpc/verified"
 )
-
-// Verifications replay the histories of shards that this node leads.
-type Verifications interface {
-	// Verify tells what came of each entity, and ends with the first error of tell.
-	Verify(ctx context.Context, v Verification, tell func(Verified) error) error
-}
-
-// Verification says what to replay with which module.
-type Verification struct {
-	Shard      sharding.ShardID
-	EntityType string
-	Digest     journal.Digest
-	// Sample entities are drawn by Draw, a random number below its argument; 0
-	// is all of them.
-	Sample int
-	Draw   func(below int) int
-}
-
-// Verified is what came of one entity.
-type Verified struct {
-	EntityID string
-	Events   uint64
-	// Cut: it was not replayed, because its first events were cut. Uncompared:
-	// the module that serves the type could not replay it.
-	Cut, Uncompared bool
-	// Difference is empty where the module agrees with the one that serves the
-	// type; At is the event at which it shows. Fault says that the module failed.
-	Difference string
-	At         journal.Sequence
-	Fault      bool
-}
-
-const (
-	// defaultSample is the scope of a caller that names none.
-	defaultSample = 100
-	// maxDifferences ends a verification.
-	maxDifferences = 100
-	// verifyEvery is between two messages that tell how far it is.
-	verifyEvery = time.Second
-)
-
-// errManyDifferences ends a verification.
-var errManyDifferences = errors.New("enough differences")
 
 // verifyService answers Verify.
 type verifyService struct {
-	verifications Verifications
+	verifications verification.Verifications
 	proxy         *leaderproxy.Proxy
 	guard         *admission.Streams
 	entities      Entities
@@ -73,8 +31,9 @@ func (s *moduleService) Verify(ctx context.Context, r *connect.Request[modulev1.
 		return s.UnimplementedModuleServiceHandler.Verify(ctx, r, stream)
 	}
 	digest, err := parseDigest(r.Msg.GetDigest())
+	var serves Type
 	if err == nil {
-		_, err = s.types.Lookup(ctx, r.Msg.GetEntityType())
+		serves, err = s.types.Lookup(ctx, r.Msg.GetEntityType())
 	}
 	if err == nil && uint32(r.Msg.GetShardId()) > s.verify.entities.Shards() {
 		err = status.Argument("there is no such shard")
@@ -101,162 +60,37 @@ func (s *moduleService) Verify(ctx context.Context, r *connect.Request[modulev1.
 		case <-ended:
 		}
 	}()
-	run := verification{verifyService: &s.verify, request: r.Msg, digest: digest, guard: guard, stream: stream, known: map[string]bool{}}
-	if err := run.shards(ctx); err != nil && !errors.Is(err, errManyDifferences) {
+	run := verification.Run{
+		Verifications: s.verify.verifications, Proxy: s.verify.proxy, Shards: s.verify.entities.Shards(),
+		Request: r.Msg, Digest: digest, Revision: cmp.Or(r.Msg.GetRevision(), serves.Revision),
+		Tell: func(m *modulev1.VerifyResponse) error {
+			guard.BeginWrite()
+			defer guard.EndWrite()
+			return stream.Send(m)
+		},
+	}
+	if err := run.Do(ctx); err != nil {
 		return status.Public(s.log, errors.Join(context.Cause(ctx), err))
 	}
-	return run.send()
+	last := run.Report()
+	if r.Msg.GetShardId() == 0 && !leaderproxy.FromPeer(ctx) {
+		last.Kept, last.NotKept = s.keep(ctx, &run, last)
+	}
+	return run.Tell(last)
 }
 
-// verification is one call of Verify.
-type verification struct {
-	*verifyService
-	request *modulev1.VerifyRequest
-	digest  journal.Digest
-	guard   *admission.Stream
-	stream  *connect.ServerStream[modulev1.VerifyResponse]
-
-	done   replayed        // of the shards that are through
-	now    replayed        // of the shard under way
-	known  map[string]bool // entities that were reported
-	unsent []*modulev1.VerifyResponse_Difference
-	sent   time.Time
-}
-
-// replayed counts.
-type replayed struct{ entities, events, cut, uncompared uint64 }
-
-// shards verifies one shard after the other; of a sample each has about as
-// many, in random order, so that those without entities leave theirs to others.
-func (v *verification) shards(ctx context.Context) error {
-	first, last := 1, int(v.entities.Shards())
-	if only := int(v.request.GetShardId()); only != 0 {
-		first, last = only, only
+// keep keeps what came of a verification of all shards, or says why not.
+func (s *moduleService) keep(ctx context.Context, v *verification.Run, last *modulev1.VerifyResponse) (kept bool, why string) {
+	err := s.modules.KeepVerified(ctx, v.Request.GetEntityType(), verified.Result{
+		Digest: v.Digest, Revision: v.Revision, At: time.Now(), By: authorize.Caller(ctx), All: v.Request.GetAll(), Entities: last.GetEntities(), Events: last.GetEvents(),
+		Differences: last.GetDifferingEntities(), Faults: last.GetFaultyEntities(), Uncompared: last.GetUncomparedEntities(), Cut: last.GetCutEntities(),
+	})
+	if err == nil {
+		return true, ""
 	}
-	left := int(v.request.GetSample())
-	if v.request.GetScope() == nil {
-		left = defaultSample
+	if refused := (*RefusedError)(nil); errors.As(err, &refused) {
+		return false, refused.Reason
 	}
-	order := make([]sharding.ShardID, last-first+1)
-	for i, at := range rand.Perm(len(order)) {
-		order[i] = sharding.ShardID(first + at)
-	}
-	for i, shard := range order {
-		sample := 0
-		if !v.request.GetAll() {
-			if left <= 0 {
-				return nil
-			}
-			rest := len(order) - i
-			sample = (left + rest - 1) / rest
-		}
-		if err := v.shard(ctx, shard, sample); err != nil {
-			return err
-		}
-		left -= int(v.now.entities)
-		v.done.entities += v.now.entities
-		v.done.events += v.now.events
-		v.done.cut += v.now.cut
-		v.done.uncompared += v.now.uncompared
-		v.now = replayed{}
-	}
-	return nil
-}
-
-// shard verifies one where it is led, and again where the leader is lost.
-func (v *verification) shard(ctx context.Context, shard sharding.ShardID, sample int) error {
-	var pause leaderproxy.Backoff
-	for {
-		changed := v.proxy.Changed()
-		v.now = replayed{}
-		err := v.attempt(ctx, shard, sample)
-		if err == nil || leaderproxy.FromPeer(ctx) || !leaderproxy.Retry(err) && !leaderproxy.Ended(err) || !v.proxy.Quorum(shard) ||
-			pause.Wait(ctx, changed) != nil {
-			return leaderproxy.Proxied(err)
-		}
-	}
-}
-
-func (v *verification) attempt(ctx context.Context, shard sharding.ShardID, sample int) error {
-	leader, err := v.proxy.LeaderModules(ctx, shard)
-	if err != nil {
-		return err
-	}
-	if leader == nil {
-		return v.verifications.Verify(ctx, Verification{Shard: shard, EntityType: v.request.GetEntityType(), Digest: v.digest, Sample: sample, Draw: rand.IntN}, v.told)
-	}
-	m := &modulev1.VerifyRequest{Digest: v.request.GetDigest(), EntityType: v.request.GetEntityType(), ShardId: uint32(shard), Scope: &modulev1.VerifyRequest_All{All: true}}
-	if sample > 0 {
-		m.Scope = &modulev1.VerifyRequest_Sample{Sample: uint32(sample)}
-	}
-	in, err := leader.Verify(ctx, connect.NewRequest(m))
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	for in.Receive() {
-		v.now = replayed{in.Msg().GetEntities(), in.Msg().GetEvents(), in.Msg().GetCutEntities(), in.Msg().GetUncomparedEntities()}
-		for _, d := range in.Msg().GetDifferences() {
-			if err := v.found(d); err != nil {
-				return err
-			}
-		}
-		if err := v.progress(); err != nil {
-			return err
-		}
-	}
-	return in.Err()
-}
-
-// told is what came of one entity of this node.
-func (v *verification) told(e Verified) error {
-	if e.Cut {
-		v.now.cut++
-		return v.progress()
-	}
-	v.now.entities++
-	v.now.events += e.Events
-	if e.Uncompared {
-		v.now.uncompared++
-	}
-	if e.Difference != "" {
-		d := &modulev1.VerifyResponse_Difference{EntityId: e.EntityID, Sequence: uint64(e.At), Description: e.Difference, Fault: e.Fault}
-		if err := v.found(d); err != nil {
-			return err
-		}
-	}
-	return v.progress()
-}
-
-// found keeps a difference until the next message, once for each entity.
-func (v *verification) found(d *modulev1.VerifyResponse_Difference) error {
-	if v.known[d.GetEntityId()] {
-		return nil
-	}
-	v.known[d.GetEntityId()] = true
-	v.unsent = append(v.unsent, d)
-	if len(v.known) >= maxDifferences {
-		return errManyDifferences
-	}
-	return nil
-}
-
-// progress sends how far it is, now and then.
-func (v *verification) progress() error {
-	if time.Since(v.sent) < verifyEvery {
-		return nil
-	}
-	return v.send()
-}
-
-func (v *verification) send() error {
-	v.sent = time.Now()
-	out := &modulev1.VerifyResponse{
-		Entities: v.done.entities + v.now.entities, Events: v.done.events + v.now.events, CutEntities: v.done.cut + v.now.cut,
-		UncomparedEntities: v.done.uncompared + v.now.uncompared, Differences: v.unsent,
-	}
-	v.unsent = nil
-	v.guard.BeginWrite()
-	defer v.guard.EndWrite()
-	return v.stream.Send(out)
+	s.log.Warn("what came of a verification is not kept", "entity_type", v.Request.GetEntityType(), "error", err)
+	return false, "the metadata cannot be changed now"
 }

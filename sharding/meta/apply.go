@@ -36,6 +36,8 @@ func (t *transition) apply(body []byte) (Result, error) {
 		return Result{}, t.removeModule(*c.Digest)
 	case c.Op == opCollectModules:
 		return t.collectModules(c.At)
+	case c.Op == opPutVerified && c.Verified != nil:
+		return Result{}, putVerified(t, c.EntityType, *c.Verified)
 	case c.Op == opBind && c.Digest != nil:
 		return t.bind(c)
 	case c.Op == opRollback:

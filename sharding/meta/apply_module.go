@@ -134,6 +134,7 @@ func (t *transition) bind(c command) (Result, error) {
 	if err := t.own(&b, c.Owner); err != nil {
 		return Result{}, err
 	}
+	snapshots := t.view.snapshotsFor(b, digest)
 	same := limits == nil || *limits == b.Limits
 	if limits != nil {
 		if err := checkLimits(*limits, t.view.Level()); err != nil {
@@ -159,7 +160,7 @@ func (t *transition) bind(c command) (Result, error) {
 	case len(t.view.bindings) >= MaxBindings:
 		return Result{}, fmt.Errorf("%w: the cluster has %d entity types already", ErrInvalid, MaxBindings)
 	}
-	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy}, BindingChange{Kind: kind, By: c.By, Forced: forced}), nil
+	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy, Snapshots: snapshots}, BindingChange{Kind: kind, By: c.By, Forced: forced}), nil
 }
 
 // rebind makes to what serves b's entity type, under the next revision; why

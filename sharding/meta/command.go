@@ -34,6 +34,7 @@ const (
 
 	opRemoveModule   = "remove_module"   // from level 2 on
 	opCollectModules = "collect_modules" // likewise
+	opPutVerified    = "put_verified"    // likewise
 
 	opPutRole           = "put_role" // this and those below from level 2 on
 	opDeleteRole        = "delete_role"
@@ -46,7 +47,7 @@ const (
 
 var operations = []string{
 	opCreateCluster, opPutMember, opPlace, opPutModule, opBind, opRollback, opPutSetting, opJoin,
-	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard, opRemoveModule, opCollectModules,
+	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard, opRemoveModule, opCollectModules, opPutVerified,
 	opPutRole, opDeleteRole, opPutRoleBinding, opDeleteRoleBinding, opPutTypeOwner, opPutToken, opDeleteToken,
 }
 
@@ -74,9 +75,10 @@ type command struct {
 	Raise      *levelSet   `json:"raise,omitempty"`
 	Recover    *recoverSet `json:"recover,omitempty"`
 
-	Owner *Ownership `json:"owner,omitempty"` // from level 2 on
-	By    string     `json:"by,omitempty"`    // likewise
-	Back  *backSet   `json:"back,omitempty"`  // likewise
+	Owner    *Ownership `json:"owner,omitempty"`    // from level 2 on
+	By       string     `json:"by,omitempty"`       // likewise
+	Verified *Verified  `json:"verified,omitempty"` // likewise
+	Back     *backSet   `json:"back,omitempty"`     // likewise
 	accessCommand
 }
 

@@ -266,6 +266,8 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.Bind("left", digest(0xb2), 18),
 		meta.Bind("right", digest(0xb2), 19),
 		meta.By(meta.RollbackWith("left", 9, 20, "token:ci", meta.TakeBack{EntityType: "right", Revision: 10, Owner: &meta.Ownership{Is: "token:ci"}}), "token:ci"),
+		meta.PutVerified("account", meta.Verified{Digest: digest(0xaf), Revision: 6, At: 16, By: "token:ci", All: true, Snapshots: true, Entities: 7, Events: 8, Differences: 1, Faults: 2, Uncompared: 3, Cut: 4}),
+		meta.Owned(meta.Bind("account", digest(0xaf), 17), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
 	} {
 		writes, result, err := s.Apply(uint64(i+1), body)
 		if err != nil {

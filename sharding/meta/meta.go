@@ -150,6 +150,9 @@ type Bound struct {
 	TookBack uint64 `json:"tookBack,omitempty"`
 	// ForcedBy is who bound it although it did not fit what was stored.
 	ForcedBy string `json:"forcedBy,omitempty"`
+	// Snapshots are the modules, oldest first, whose snapshots it loads as its
+	// own, at most MaxSnapshotModules; from sharding.LevelVerified on.
+	Snapshots []Digest `json:"snapshots,omitempty"`
 }
 
 // Limits are what one entity type is held to, besides what each node allows;

@@ -49,7 +49,7 @@ func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, revision uint64, l
 	}
 	v.modules, v.bindings, v.settings = maps.Clone(v.modules), maps.Clone(v.bindings), maps.Clone(v.settings)
 	v.roles, v.roleBindings = maps.Clone(v.roles), maps.Clone(v.roleBindings)
-	v.tokens = maps.Clone(v.tokens)
+	v.tokens, v.verified = maps.Clone(v.tokens), maps.Clone(v.verified)
 	s := &State{}
 	s.current.Store(&v)
 	return s, nil

@@ -20,6 +20,7 @@ import (
 //	shard/NUMBER       Placement (ten decimal digits, so that keys sort)
 //	module/DIGEST      Module
 //	binding/TYPE       Binding
+//	verified/TYPE      what came of verifying modules
 //	role/NAME          access.Role
 //	rolebinding/SUBJECT access.Binding
 //	token/NAME         access.Token
@@ -39,6 +40,7 @@ const (
 	prefixRole        = "role/"
 	prefixRoleBinding = "rolebinding/"
 	prefixToken       = "token/"
+	prefixVerified    = "verified/"
 )
 
 const (
@@ -75,6 +77,7 @@ func empty() *View {
 		placements: map[sharding.ShardID]Placement{},
 		modules:    map[Digest]Module{},
 		bindings:   map[string]Binding{},
+		verified:   map[string]verifiedList{},
 		settings:   map[string]Setting{},
 
 		roles:        map[string]access.Role{},

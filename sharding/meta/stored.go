@@ -51,6 +51,9 @@ func (v *View) dump() []KV {
 	for _, t := range v.Tokens() {
 		add(prefixToken+t.Name, wrap(t))
 	}
+	for entityType, list := range v.verified {
+		add(prefixVerified+entityType, wrap(list))
+	}
 	for _, k := range v.SettingKeys() {
 		add(prefixSetting+k, wrapSetting(v.settings[k]))
 	}
@@ -115,6 +118,8 @@ func (v *View) restore(key string, value []byte) error {
 		return restoreInto(v.modules, d, value)
 	case prefixBinding:
 		return restoreInto(v.bindings, name, value)
+	case prefixVerified:
+		return restoreInto(v.verified, name, value)
 	case prefixRole:
 		return v.restoreRole(name, value)
 	case prefixRoleBinding:

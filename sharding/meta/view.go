@@ -23,6 +23,7 @@ type View struct {
 	placements map[sharding.ShardID]Placement
 	modules    map[Digest]Module
 	bindings   map[string]Binding
+	verified   map[string]verifiedList // by entity type
 	settings   map[string]Setting
 
 	roles        map[string]access.Role

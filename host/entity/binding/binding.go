@@ -61,6 +61,8 @@ type Type struct {
 	Index    uint32 // in the module's manifest
 	Digest   journal.Digest
 	Revision uint64 // of the binding, counts up
+	// SnapshotsOf are modules before it whose snapshots it loads as its own.
+	SnapshotsOf []journal.Digest
 	Inputs
 	Ways
 	// Durable types keep their latest state instead of events: a command

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/entity/binding"
@@ -147,7 +148,7 @@ func (l *Load) attempt(ctx context.Context, h Reader, chunkBytes int, emit func(
 	var from, start journal.Sequence
 	var met, ended bool // ended: not all events since the last deletion are there
 	var inside bool     // the next record is not the entity's first
-	snap, err := h.Snapshot(ctx, l.Shard, l.ID, l.Type.Digest, l.Below)
+	snap, err := l.snapshot(ctx, h)
 	if snap != nil {
 		ch.snapshot, ch.Exists, from, start = snap, true, snap.Window, snap.Sequence
 		ch.Replay.Snapshot = SnapshotCost(snap)
@@ -247,4 +248,29 @@ func (l *Load) attempt(ctx context.Context, h Reader, chunkBytes int, emit func(
 		}
 	}
 	return ch, err
+}
+
+// snapshot returns the newest snapshot that the type's module loads: one of its
+// own, or of a module whose snapshots are as good.
+func (l *Load) snapshot(ctx context.Context, h Reader) (*journal.Snapshot, error) {
+	best, err := h.Snapshot(ctx, l.Shard, l.ID, l.Type.Digest, l.Below)
+	if err != nil {
+		return nil, err
+	}
+	for _, module := range l.Type.SnapshotsOf {
+		other, err := h.Snapshot(ctx, l.Shard, l.ID, module, l.Below)
+		if err != nil {
+			return nil, err
+		}
+		// One of any other module is the last resort of an entity without events.
+		if other != nil && other.Module == module && (best == nil || !l.takes(best.Module) || best.Sequence < other.Sequence) {
+			best = other
+		}
+	}
+	return best, nil
+}
+
+// takes reports that the type's module loads snapshots of a module.
+func (l *Load) takes(module journal.Digest) bool {
+	return module == l.Type.Digest || slices.Contains(l.Type.SnapshotsOf, module)
 }

@@ -14,6 +14,8 @@ const (
 	RefusedEvents = "INCOMPATIBLE_EVENTS"
 	// RefusedFault: a module fails on an entity that there is.
 	RefusedFault = "VERIFY_FAILED"
+	// RefusedUnverified: the type asks for a verification that there is not.
+	RefusedUnverified = "VERIFY_REQUIRED"
 )
 
 // RefusedError says why an operation cannot be carried out as things are.

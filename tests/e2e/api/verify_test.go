@@ -18,14 +18,15 @@ import (
 
 // replayed is what module verify prints as JSON.
 type replayed struct {
-	Entities, Events uint64
-	Differences      []difference
+	Entities, Events    uint64
+	Faults, Differences []difference
+	Kept                bool
 }
 
 type difference struct {
-	EntityID, Description string
-	Sequence              uint64
-	Fault                 bool
+	EntityID, Description, EventType string
+	Sequence                         uint64
+	Fault                            bool
 }
 
 // verifying is a cluster whose modules are tried.
@@ -97,12 +98,12 @@ func TestVerifyModules(t *testing.T) {
 	}
 	const events = 3*entities + 3
 	for at := range 3 {
-		if got, code := v.verify(at, "trail", same, "--all"); code != 0 || got.Entities != entities || got.Events != events || len(got.Differences) != 0 {
+		if got, code := v.verify(at, "trail", same, "--all"); code != 0 || got.Entities != entities || got.Events != events || len(got.Differences) != 0 || len(got.Faults) != 0 || !got.Kept {
 			t.Errorf("node %d, the module that serves: %d, %+v", at, code, got)
 		}
 	}
 	got, code := v.verify(1, "trail", other[:12], "--all")
-	if code != 1 || got.Entities != entities || len(got.Differences) != entities {
+	if code != 3 || got.Entities != entities || len(got.Differences) != entities || len(got.Faults) != 0 || !got.Kept {
 		t.Errorf("another module: %d, %+v", code, got)
 	}
 	found := map[string]bool{}
@@ -115,9 +116,9 @@ func TestVerifyModules(t *testing.T) {
 	if len(found) != entities {
 		t.Errorf("differences in %d entities", len(found))
 	}
-	got, code = v.verify(2, "shop", broken, "--all")
-	if code != 1 || len(got.Differences) != entities || slices.ContainsFunc(got.Differences, func(d difference) bool {
-		return !d.Fault || d.Sequence != 1 || !strings.Contains(d.Description, "unreachable")
+	got, code = v.verify(2, broken, "--type", "shop", "--all")
+	if code != 4 || len(got.Differences) != 0 || len(got.Faults) != entities || slices.ContainsFunc(got.Faults, func(d difference) bool {
+		return !d.Fault || d.Sequence != 1 || d.EventType != "happened" || !strings.Contains(d.Description, "unreachable")
 	}) {
 		t.Errorf("a module that fails: %d, %+v", code, got)
 	}
@@ -171,7 +172,7 @@ func TestVerifyHoldsToTheLimitsOfMemory(t *testing.T) {
 			t.Fatalf("module activate --limit %s: %d\n%s", tt.limit, code, out)
 		}
 		got, _ := v.verify(0, "shop", tried, "--all")
-		if got.Entities != entities || len(got.Differences) != tt.differences || slices.ContainsFunc(got.Differences, func(d difference) bool { return !d.Fault }) {
+		if got.Entities != entities || len(got.Faults) != tt.differences || len(got.Differences) != 0 {
 			t.Errorf("limits %q: %+v", tt.limit, got)
 		}
 		out, code := v.Node(0).Run("module", "verify", "shop", least, "--all", "--addr", v.Node(0).API())
@@ -201,6 +202,7 @@ func TestVerifyRefuses(t *testing.T) {
 		{"module of other types", &modulev1.VerifyRequest{EntityType: "shop", Digest: other.(*modulev1.UploadResponse).GetDigest()}, connect.CodeInvalidArgument},
 		{"no entities", &modulev1.VerifyRequest{EntityType: "shop", Digest: digest, Scope: &modulev1.VerifyRequest_Sample{}}, connect.CodeInvalidArgument},
 		{"more than fit", &modulev1.VerifyRequest{EntityType: "shop", Digest: digest, Scope: &modulev1.VerifyRequest_Sample{Sample: 1 << 31}}, connect.CodeInvalidArgument},
+		{"another revision", &modulev1.VerifyRequest{EntityType: "shop", Digest: digest, Revision: 1 << 40}, connect.CodeFailedPrecondition},
 		{"no such shard", &modulev1.VerifyRequest{EntityType: "shop", Digest: digest, ShardId: 4000}, connect.CodeInvalidArgument},
 	} {
 		stream, err := s.modules().Verify(t.Context(), connect.NewRequest(c.request))

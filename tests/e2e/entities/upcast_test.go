@@ -44,7 +44,13 @@ func (n *node) place(id, item string) (state string) {
 // differences of all.
 func (n *node) verify(digest string) *modulev1.VerifyResponse {
 	n.t.Helper()
-	stream, err := n.modules().Verify(n.t.Context(), connect.NewRequest(&modulev1.VerifyRequest{EntityType: "order", Digest: digest, Scope: &modulev1.VerifyRequest_All{All: true}}))
+	return n.verifyTo(digest, &modulev1.VerifyRequest{Scope: &modulev1.VerifyRequest_All{All: true}})
+}
+
+func (n *node) verifyTo(digest string, r *modulev1.VerifyRequest) *modulev1.VerifyResponse {
+	n.t.Helper()
+	r.EntityType, r.Digest = "order", digest
+	stream, err := n.modules().Verify(n.t.Context(), connect.NewRequest(r))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -111,5 +117,79 @@ func TestUpcastersAreVerified(t *testing.T) {
 	}
 	if err := n.activate(before); reason(err) != "INCOMPATIBLE_EVENTS" || !strings.Contains(fmt.Sprint(err), "placed.v2 (1)") {
 		t.Errorf("the module before, over newer events: %v", err)
+	}
+}
+
+// TestVerifiedModulesAlone: where a type asks for a verification, a module
+// serves once it has passed one of as many entities as are asked for, under the
+// revision that serves; force passes that over, with who forced it.
+func TestVerifiedModulesAlone(t *testing.T) {
+	n := newNode(t)
+	before, now, swapped := n.orders("before", true), n.orders("now", false), n.orders("swapped", false)
+	for i := range 3 {
+		n.place(fmt.Sprint("o", i), `{"sku":"tea","count":1,"cents":7}`)
+	}
+	require := func(what string) {
+		t.Helper()
+		if _, err := n.c.PutSetting(t.Context(), "entity.order.require-verify", what); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(digest, want string) {
+		t.Helper()
+		if err := n.activate(digest); reason(err) != want || client.CodeOf(err) != connect.CodeFailedPrecondition {
+			t.Fatalf("%v, want %s", err, want)
+		}
+	}
+	if _, err := n.c.PutSetting(t.Context(), "entity.order.require-verify", "some"); client.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("a setting that says nothing: %v", err)
+	}
+	require("all")
+	refused(now, "VERIFY_REQUIRED")
+	if m := n.verifyTo(now, &modulev1.VerifyRequest{Scope: &modulev1.VerifyRequest_Sample{Sample: 2}}); !m.GetKept() || m.GetEntities() != 2 {
+		t.Fatalf("a sample: %v", m)
+	}
+	refused(now, "VERIFY_REQUIRED")
+	if m := n.verifyTo(now, &modulev1.VerifyRequest{Scope: &modulev1.VerifyRequest_All{All: true}, ShardId: 1}); m.GetKept() || m.GetNotKept() != "" {
+		t.Fatalf("one shard: %v", m)
+	}
+	refused(now, "VERIFY_REQUIRED")
+	require("sample")
+	if m := n.verify(swapped); !m.GetKept() || m.GetDifferingEntities() != 3 || m.GetFaultyEntities() != 0 {
+		t.Fatalf("a module that swaps fields: %v", m)
+	}
+	refused(swapped, "VERIFY_FAILED")
+	require("all")
+	if m := n.verify(now); !m.GetKept() {
+		t.Fatalf("all: %v", m)
+	}
+	n.stop()
+	n.start()
+	if err := n.activate(now); err != nil {
+		t.Fatalf("a verified module: %v", err)
+	}
+	m, err := n.c.ActiveModule(t.Context(), "order")
+	if err != nil || len(m.GetModule().GetVerifications()) != 1 {
+		t.Fatal(m, err)
+	}
+	if v := m.GetModule().GetVerifications()[0]; v.GetEntityType() != "order" || !v.GetAll() || v.GetEntities() != 3 || v.GetVerifiedBy() != "anonymous" || v.GetDifferences() != 0 || v.GetVerifiedAt().AsTime().Unix() == 0 {
+		t.Errorf("kept is %v", v)
+	}
+	// What was verified before another module served counts no more.
+	refused(before, "VERIFY_REQUIRED")
+	refused(swapped, "VERIFY_REQUIRED")
+	if m := n.verify(swapped); !m.GetKept() || m.GetDifferingEntities() != 3 {
+		t.Fatalf("against the module that serves now: %v", m)
+	}
+	res, err := client.ActivateModule(t.Context(), n.c, &modulev1.ActivateRequest{EntityType: "order", Digest: swapped, AcceptDifferences: true})
+	if err != nil || len(res.GetRemarks()) != 0 {
+		t.Errorf("differences that are meant: %v, %v", res, err)
+	}
+	res, err = client.ActivateModule(t.Context(), n.c, &modulev1.ActivateRequest{EntityType: "order", Digest: before, Force: true})
+	if err != nil || len(res.GetRemarks()) != 1 || !strings.Contains(res.GetRemarks()[0], "was not verified") {
+		t.Errorf("forced: %v, %v", res, err)
+	}
+	if m, err := n.c.ActiveModule(t.Context(), "order"); err != nil || m.GetModule().GetBindings()[0].GetForcedBy() != "anonymous" {
+		t.Errorf("it was forced by %v, %v", m.GetModule().GetBindings(), err)
 	}
 }

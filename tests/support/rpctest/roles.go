@@ -11,6 +11,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/rpc/verified"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -282,6 +283,14 @@ func (w roleModules) setOwner(entityType, owner string) {
 	defer w.mu.Unlock()
 	w.owners[entityType] = owner
 }
+
+// Verified says that nothing is asked for.
+func (w roleModules) Verified(context.Context, string, journal.Digest) (verified.Kept, error) {
+	return verified.Kept{}, nil
+}
+
+// KeepVerified keeps nothing.
+func (w roleModules) KeepVerified(context.Context, string, verified.Result) error { return nil }
 
 func (w roleModules) Rollback(ctx context.Context, back rpc.TakeBack) (rpc.Rollback, error) {
 	entityType, revision := back.EntityType, back.Revision

@@ -288,6 +288,9 @@ func (n *Node) Run(args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
+// Program is the path of the node's program.
+func (n *Node) Program() string { return n.path }
+
 // Verify runs the offline check over the data of the stopped node and returns
 // what it printed and its exit code.
 func (n *Node) Verify() (string, int) {

@@ -84,7 +84,7 @@ func (x BindingChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BindingChange_Kind.Descriptor instead.
 func (BindingChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25, 0}
 }
 
 // Module describes a stored module.
@@ -115,7 +115,10 @@ type Module struct {
 	// Since when nothing needs it: it serves no type, and no rollback may come
 	// back to it. It is removed when that has lasted for the setting
 	// module-retention. Absent where something needs it.
-	UnusedSince   *timestamppb.Timestamp `protobuf:"bytes,77,opt,name=unused_since,json=unusedSince,proto3" json:"unused_since,omitempty"`
+	UnusedSince *timestamppb.Timestamp `protobuf:"bytes,77,opt,name=unused_since,json=unusedSince,proto3" json:"unused_since,omitempty"`
+	// What came last of verifying it, of those types that are served. From level 2
+	// of the cluster on.
+	Verifications []*Verification `protobuf:"bytes,340,rep,name=verifications,proto3" json:"verifications,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -227,6 +230,151 @@ func (x *Module) GetUnusedSince() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Module) GetVerifications() []*Verification {
+	if x != nil {
+		return x.Verifications
+	}
+	return nil
+}
+
+// Verification is what came of replaying entities of a type with a module and
+// with the one that served the type.
+type Verification struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entity type.
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// The revision of the binding that served. One that is not the present one
+	// counts no more where a type asks for a verification.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// When it ended.
+	VerifiedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=verified_at,json=verifiedAt,proto3" json:"verified_at,omitempty"`
+	// Who had it done: KIND:NAME of the caller; empty where nodes ask nobody.
+	VerifiedBy string `protobuf:"bytes,4,opt,name=verified_by,json=verifiedBy,proto3" json:"verified_by,omitempty"`
+	// All entities were replayed, rather than a sample.
+	All bool `protobuf:"varint,5,opt,name=all,proto3" json:"all,omitempty"`
+	// Entities that were replayed.
+	Entities uint64 `protobuf:"varint,6,opt,name=entities,proto3" json:"entities,omitempty"`
+	// Events that were replayed.
+	Events uint64 `protobuf:"varint,7,opt,name=events,proto3" json:"events,omitempty"`
+	// Entities of which the module makes another state.
+	Differences uint64 `protobuf:"varint,8,opt,name=differences,proto3" json:"differences,omitempty"`
+	// Entities on which it fails.
+	Faults uint64 `protobuf:"varint,9,opt,name=faults,proto3" json:"faults,omitempty"`
+	// Entities that the module that serves the type could not replay.
+	UncomparedEntities uint64 `protobuf:"varint,10,opt,name=uncompared_entities,json=uncomparedEntities,proto3" json:"uncompared_entities,omitempty"`
+	// Entities that were passed over, because their first events were cut.
+	CutEntities   uint64 `protobuf:"varint,11,opt,name=cut_entities,json=cutEntities,proto3" json:"cut_entities,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Verification) Reset() {
+	*x = Verification{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Verification) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Verification) ProtoMessage() {}
+
+func (x *Verification) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Verification.ProtoReflect.Descriptor instead.
+func (*Verification) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Verification) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *Verification) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Verification) GetVerifiedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.VerifiedAt
+	}
+	return nil
+}
+
+func (x *Verification) GetVerifiedBy() string {
+	if x != nil {
+		return x.VerifiedBy
+	}
+	return ""
+}
+
+func (x *Verification) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *Verification) GetEntities() uint64 {
+	if x != nil {
+		return x.Entities
+	}
+	return 0
+}
+
+func (x *Verification) GetEvents() uint64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *Verification) GetDifferences() uint64 {
+	if x != nil {
+		return x.Differences
+	}
+	return 0
+}
+
+func (x *Verification) GetFaults() uint64 {
+	if x != nil {
+		return x.Faults
+	}
+	return 0
+}
+
+func (x *Verification) GetUncomparedEntities() uint64 {
+	if x != nil {
+		return x.UncomparedEntities
+	}
+	return 0
+}
+
+func (x *Verification) GetCutEntities() uint64 {
+	if x != nil {
+		return x.CutEntities
+	}
+	return 0
+}
+
 // Binding is a module serving an entity type.
 type Binding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -253,7 +401,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[1]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -265,7 +413,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[1]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -278,7 +426,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Binding) GetEntityType() string {
@@ -341,7 +489,7 @@ type TypePatterns struct {
 
 func (x *TypePatterns) Reset() {
 	*x = TypePatterns{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -353,7 +501,7 @@ func (x *TypePatterns) String() string {
 func (*TypePatterns) ProtoMessage() {}
 
 func (x *TypePatterns) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -366,7 +514,7 @@ func (x *TypePatterns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypePatterns.ProtoReflect.Descriptor instead.
 func (*TypePatterns) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{2}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *TypePatterns) GetPatterns() []string {
@@ -414,7 +562,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +574,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +587,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{3}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Limits) GetCommandFuel() uint64 {
@@ -532,7 +680,7 @@ type UploadRequest struct {
 
 func (x *UploadRequest) Reset() {
 	*x = UploadRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +692,7 @@ func (x *UploadRequest) String() string {
 func (*UploadRequest) ProtoMessage() {}
 
 func (x *UploadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +705,7 @@ func (x *UploadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadRequest.ProtoReflect.Descriptor instead.
 func (*UploadRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{4}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UploadRequest) GetWasm() []byte {
@@ -603,7 +751,7 @@ type UploadResponse struct {
 
 func (x *UploadResponse) Reset() {
 	*x = UploadResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +763,7 @@ func (x *UploadResponse) String() string {
 func (*UploadResponse) ProtoMessage() {}
 
 func (x *UploadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +776,7 @@ func (x *UploadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadResponse.ProtoReflect.Descriptor instead.
 func (*UploadResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{5}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UploadResponse) GetDigest() string {
@@ -669,7 +817,7 @@ type UploadStreamRequest struct {
 
 func (x *UploadStreamRequest) Reset() {
 	*x = UploadStreamRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +829,7 @@ func (x *UploadStreamRequest) String() string {
 func (*UploadStreamRequest) ProtoMessage() {}
 
 func (x *UploadStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +842,7 @@ func (x *UploadStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadStreamRequest.ProtoReflect.Descriptor instead.
 func (*UploadStreamRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{6}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UploadStreamRequest) GetWasm() []byte {
@@ -740,7 +888,7 @@ type UploadStreamResponse struct {
 
 func (x *UploadStreamResponse) Reset() {
 	*x = UploadStreamResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +900,7 @@ func (x *UploadStreamResponse) String() string {
 func (*UploadStreamResponse) ProtoMessage() {}
 
 func (x *UploadStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +913,7 @@ func (x *UploadStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadStreamResponse.ProtoReflect.Descriptor instead.
 func (*UploadStreamResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{7}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UploadStreamResponse) GetDigest() string {
@@ -798,7 +946,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +958,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +971,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{8}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{9}
 }
 
 // ListResponse lists modules.
@@ -837,7 +985,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +997,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +1010,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{9}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListResponse) GetModules() []*Module {
@@ -888,7 +1036,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +1048,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +1061,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{10}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetRequest) GetBy() isGetRequest_By {
@@ -972,7 +1120,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1132,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1145,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{11}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetResponse) GetModule() *Module {
@@ -1025,7 +1173,7 @@ type DownloadRequest struct {
 
 func (x *DownloadRequest) Reset() {
 	*x = DownloadRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1185,7 @@ func (x *DownloadRequest) String() string {
 func (*DownloadRequest) ProtoMessage() {}
 
 func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1198,7 @@ func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadRequest.ProtoReflect.Descriptor instead.
 func (*DownloadRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{12}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DownloadRequest) GetDigest() string {
@@ -1071,7 +1219,7 @@ type DownloadResponse struct {
 
 func (x *DownloadResponse) Reset() {
 	*x = DownloadResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1231,7 @@ func (x *DownloadResponse) String() string {
 func (*DownloadResponse) ProtoMessage() {}
 
 func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1244,7 @@ func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadResponse.ProtoReflect.Descriptor instead.
 func (*DownloadResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{13}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DownloadResponse) GetWasm() []byte {
@@ -1120,14 +1268,17 @@ type ActivateRequest struct {
 	// fails on an entity: those fail from then on, until a module serves that knows
 	// them. Who forced it is kept with the binding. Another kind or encoding of a
 	// type that has entities is never forced.
-	Force         bool `protobuf:"varint,310,opt,name=force,proto3" json:"force,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Force bool `protobuf:"varint,310,opt,name=force,proto3" json:"force,omitempty"`
+	// What a verification has found to be another state is meant to be, where the
+	// setting entity.TYPE.require-verify asks for one.
+	AcceptDifferences bool `protobuf:"varint,340,opt,name=accept_differences,json=acceptDifferences,proto3" json:"accept_differences,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ActivateRequest) Reset() {
 	*x = ActivateRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1290,7 @@ func (x *ActivateRequest) String() string {
 func (*ActivateRequest) ProtoMessage() {}
 
 func (x *ActivateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1303,7 @@ func (x *ActivateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateRequest.ProtoReflect.Descriptor instead.
 func (*ActivateRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{14}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ActivateRequest) GetEntityType() string {
@@ -1183,6 +1334,13 @@ func (x *ActivateRequest) GetForce() bool {
 	return false
 }
 
+func (x *ActivateRequest) GetAcceptDifferences() bool {
+	if x != nil {
+		return x.AcceptDifferences
+	}
+	return false
+}
+
 // ActivateResponse says that every node that is up serves the type with the
 // module.
 type ActivateResponse struct {
@@ -1198,7 +1356,7 @@ type ActivateResponse struct {
 
 func (x *ActivateResponse) Reset() {
 	*x = ActivateResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1368,7 @@ func (x *ActivateResponse) String() string {
 func (*ActivateResponse) ProtoMessage() {}
 
 func (x *ActivateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1381,7 @@ func (x *ActivateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateResponse.ProtoReflect.Descriptor instead.
 func (*ActivateResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{15}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ActivateResponse) GetRevision() uint64 {
@@ -1251,7 +1409,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1421,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1434,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RemoveRequest) GetDigest() string {
@@ -1295,7 +1453,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1465,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1478,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{17}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
 }
 
 // QuotasRequest asks for the quotas of modules.
@@ -1332,7 +1490,7 @@ type QuotasRequest struct {
 
 func (x *QuotasRequest) Reset() {
 	*x = QuotasRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1502,7 @@ func (x *QuotasRequest) String() string {
 func (*QuotasRequest) ProtoMessage() {}
 
 func (x *QuotasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +1515,7 @@ func (x *QuotasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotasRequest.ProtoReflect.Descriptor instead.
 func (*QuotasRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
 }
 
 // QuotasResponse says what an upload is held to. Where there is more, all stays,
@@ -1378,7 +1536,7 @@ type QuotasResponse struct {
 
 func (x *QuotasResponse) Reset() {
 	*x = QuotasResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1548,7 @@ func (x *QuotasResponse) String() string {
 func (*QuotasResponse) ProtoMessage() {}
 
 func (x *QuotasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1561,7 @@ func (x *QuotasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotasResponse.ProtoReflect.Descriptor instead.
 func (*QuotasResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *QuotasResponse) GetUsed() *QuotasResponse_Amounts {
@@ -1446,7 +1604,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1616,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1629,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RollbackRequest) GetEntityType() string {
@@ -1513,7 +1671,7 @@ type RollbackResponse struct {
 
 func (x *RollbackResponse) Reset() {
 	*x = RollbackResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1683,7 @@ func (x *RollbackResponse) String() string {
 func (*RollbackResponse) ProtoMessage() {}
 
 func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1696,7 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
 func (*RollbackResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RollbackResponse) GetDigest() string {
@@ -1580,7 +1738,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1750,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1763,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HistoryRequest) GetEntityType() string {
@@ -1627,7 +1785,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1797,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1810,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HistoryResponse) GetChanges() []*BindingChange {
@@ -1686,7 +1844,7 @@ type BindingChange struct {
 
 func (x *BindingChange) Reset() {
 	*x = BindingChange{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +1856,7 @@ func (x *BindingChange) String() string {
 func (*BindingChange) ProtoMessage() {}
 
 func (x *BindingChange) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +1869,7 @@ func (x *BindingChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindingChange.ProtoReflect.Descriptor instead.
 func (*BindingChange) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BindingChange) GetRevision() uint64 {
@@ -1776,7 +1934,7 @@ type SetOwnerRequest struct {
 
 func (x *SetOwnerRequest) Reset() {
 	*x = SetOwnerRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +1946,7 @@ func (x *SetOwnerRequest) String() string {
 func (*SetOwnerRequest) ProtoMessage() {}
 
 func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +1959,7 @@ func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerRequest.ProtoReflect.Descriptor instead.
 func (*SetOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetOwnerRequest) GetEntityType() string {
@@ -1827,7 +1985,7 @@ type SetOwnerResponse struct {
 
 func (x *SetOwnerResponse) Reset() {
 	*x = SetOwnerResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +1997,7 @@ func (x *SetOwnerResponse) String() string {
 func (*SetOwnerResponse) ProtoMessage() {}
 
 func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +2010,7 @@ func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerResponse.ProtoReflect.Descriptor instead.
 func (*SetOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27}
 }
 
 // VerifyRequest selects histories to replay.
@@ -1870,14 +2028,17 @@ type VerifyRequest struct {
 	//	*VerifyRequest_All
 	Scope isVerifyRequest_Scope `protobuf_oneof:"scope"`
 	// Only the entities of this shard; 0 is all shards.
-	ShardId       uint32 `protobuf:"varint,5,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	ShardId uint32 `protobuf:"varint,5,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// The revision of the binding that is compared with; 0 is the one that serves.
+	// Where another one serves it is failed_precondition.
+	Revision      uint64 `protobuf:"varint,340,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2050,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2063,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *VerifyRequest) GetDigest() string {
@@ -1951,6 +2112,13 @@ func (x *VerifyRequest) GetShardId() uint32 {
 	return 0
 }
 
+func (x *VerifyRequest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 type isVerifyRequest_Scope interface {
 	isVerifyRequest_Scope()
 }
@@ -1976,20 +2144,30 @@ type VerifyResponse struct {
 	Entities uint64 `protobuf:"varint,1,opt,name=entities,proto3" json:"entities,omitempty"`
 	// Events replayed so far.
 	Events uint64 `protobuf:"varint,2,opt,name=events,proto3" json:"events,omitempty"`
-	// Differences found since the message before.
+	// Differences found since the message before, up to the hundredth of all.
 	Differences []*VerifyResponse_Difference `protobuf:"bytes,3,rep,name=differences,proto3" json:"differences,omitempty"`
 	// Entities so far that were passed over, because their first events were cut.
 	CutEntities uint64 `protobuf:"varint,4,opt,name=cut_entities,json=cutEntities,proto3" json:"cut_entities,omitempty"`
 	// Of the entities replayed so far, those that the module that serves the type
 	// cannot replay: nothing was compared.
 	UncomparedEntities uint64 `protobuf:"varint,5,opt,name=uncompared_entities,json=uncomparedEntities,proto3" json:"uncompared_entities,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Of the entities replayed so far, those of which the module makes another
+	// state.
+	DifferingEntities uint64 `protobuf:"varint,340,opt,name=differing_entities,json=differingEntities,proto3" json:"differing_entities,omitempty"`
+	// Of the entities replayed so far, those on which the module fails.
+	FaultyEntities uint64 `protobuf:"varint,341,opt,name=faulty_entities,json=faultyEntities,proto3" json:"faulty_entities,omitempty"`
+	// In the last message: what came of it is kept, from level 2 of the cluster
+	// on, and the setting entity.TYPE.require-verify goes by it.
+	Kept bool `protobuf:"varint,342,opt,name=kept,proto3" json:"kept,omitempty"`
+	// In the last message: why it is not kept, for people.
+	NotKept       string `protobuf:"bytes,343,opt,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2179,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2192,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *VerifyResponse) GetEntities() uint64 {
@@ -2052,6 +2230,34 @@ func (x *VerifyResponse) GetUncomparedEntities() uint64 {
 	return 0
 }
 
+func (x *VerifyResponse) GetDifferingEntities() uint64 {
+	if x != nil {
+		return x.DifferingEntities
+	}
+	return 0
+}
+
+func (x *VerifyResponse) GetFaultyEntities() uint64 {
+	if x != nil {
+		return x.FaultyEntities
+	}
+	return 0
+}
+
+func (x *VerifyResponse) GetKept() bool {
+	if x != nil {
+		return x.Kept
+	}
+	return false
+}
+
+func (x *VerifyResponse) GetNotKept() string {
+	if x != nil {
+		return x.NotKept
+	}
+	return ""
+}
+
 // FitRequest names a module and a type that is served.
 type FitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2078,7 +2284,7 @@ type FitRequest struct {
 
 func (x *FitRequest) Reset() {
 	*x = FitRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2090,7 +2296,7 @@ func (x *FitRequest) String() string {
 func (*FitRequest) ProtoMessage() {}
 
 func (x *FitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2103,7 +2309,7 @@ func (x *FitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitRequest.ProtoReflect.Descriptor instead.
 func (*FitRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FitRequest) GetDigest() string {
@@ -2179,7 +2385,7 @@ type FitResponse struct {
 
 func (x *FitResponse) Reset() {
 	*x = FitResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2397,7 @@ func (x *FitResponse) String() string {
 func (*FitResponse) ProtoMessage() {}
 
 func (x *FitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2410,7 @@ func (x *FitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse.ProtoReflect.Descriptor instead.
 func (*FitResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FitResponse) GetMissing() []*FitResponse_MissingEvents {
@@ -2264,7 +2470,7 @@ type QuotasResponse_Amounts struct {
 
 func (x *QuotasResponse_Amounts) Reset() {
 	*x = QuotasResponse_Amounts{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2276,7 +2482,7 @@ func (x *QuotasResponse_Amounts) String() string {
 func (*QuotasResponse_Amounts) ProtoMessage() {}
 
 func (x *QuotasResponse_Amounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2289,7 +2495,7 @@ func (x *QuotasResponse_Amounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotasResponse_Amounts.ProtoReflect.Descriptor instead.
 func (*QuotasResponse_Amounts) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20, 0}
 }
 
 func (x *QuotasResponse_Amounts) GetModules() uint64 {
@@ -2323,14 +2529,16 @@ type VerifyResponse_Difference struct {
 	// What differs, for people.
 	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
 	// The module failed, rather than came to another state.
-	Fault         bool `protobuf:"varint,4,opt,name=fault,proto3" json:"fault,omitempty"`
+	Fault bool `protobuf:"varint,4,opt,name=fault,proto3" json:"fault,omitempty"`
+	// Of a fault, the type of the event; empty where it is not one event's.
+	EventType     string `protobuf:"bytes,340,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2342,7 +2550,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,7 +2563,7 @@ func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_Difference.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_Difference) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29, 0}
 }
 
 func (x *VerifyResponse_Difference) GetEntityId() string {
@@ -2386,6 +2594,13 @@ func (x *VerifyResponse_Difference) GetFault() bool {
 	return false
 }
 
+func (x *VerifyResponse_Difference) GetEventType() string {
+	if x != nil {
+		return x.EventType
+	}
+	return ""
+}
+
 // MissingEvents are stored events of a type that the manifest does not list.
 type FitResponse_MissingEvents struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2399,7 +2614,7 @@ type FitResponse_MissingEvents struct {
 
 func (x *FitResponse_MissingEvents) Reset() {
 	*x = FitResponse_MissingEvents{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2626,7 @@ func (x *FitResponse_MissingEvents) String() string {
 func (*FitResponse_MissingEvents) ProtoMessage() {}
 
 func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2639,7 @@ func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_MissingEvents.ProtoReflect.Descriptor instead.
 func (*FitResponse_MissingEvents) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31, 0}
 }
 
 func (x *FitResponse_MissingEvents) GetEventType() string {
@@ -2458,7 +2673,7 @@ type FitResponse_Fault struct {
 
 func (x *FitResponse_Fault) Reset() {
 	*x = FitResponse_Fault{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +2685,7 @@ func (x *FitResponse_Fault) String() string {
 func (*FitResponse_Fault) ProtoMessage() {}
 
 func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +2698,7 @@ func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_Fault.ProtoReflect.Descriptor instead.
 func (*FitResponse_Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30, 1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31, 1}
 }
 
 func (x *FitResponse_Fault) GetEntityId() string {
@@ -2518,7 +2733,7 @@ var File_hostd_module_v1_module_proto protoreflect.FileDescriptor
 
 const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xa7\x03\n" +
+	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xed\x03\n" +
 	"\x06Module\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2533,7 +2748,24 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bbindings\x18\b \x03(\v2\x18.hostd.module.v1.BindingR\bbindings\x12\x1b\n" +
 	"\tsigned_by\x18K \x01(\tR\bsignedBy\x12'\n" +
 	"\x0fsignature_fault\x18L \x01(\tR\x0esignatureFault\x12=\n" +
-	"\funused_since\x18M \x01(\v2\x1a.google.protobuf.TimestampR\vunusedSince\"\xa2\x02\n" +
+	"\funused_since\x18M \x01(\v2\x1a.google.protobuf.TimestampR\vunusedSince\x12D\n" +
+	"\rverifications\x18\xd4\x02 \x03(\v2\x1d.hostd.module.v1.VerificationR\rverifications\"\xfd\x02\n" +
+	"\fVerification\x12\x1f\n" +
+	"\ventity_type\x18\x01 \x01(\tR\n" +
+	"entityType\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12;\n" +
+	"\vverified_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"verifiedAt\x12\x1f\n" +
+	"\vverified_by\x18\x04 \x01(\tR\n" +
+	"verifiedBy\x12\x10\n" +
+	"\x03all\x18\x05 \x01(\bR\x03all\x12\x1a\n" +
+	"\bentities\x18\x06 \x01(\x04R\bentities\x12\x16\n" +
+	"\x06events\x18\a \x01(\x04R\x06events\x12 \n" +
+	"\vdifferences\x18\b \x01(\x04R\vdifferences\x12\x16\n" +
+	"\x06faults\x18\t \x01(\x04R\x06faults\x12/\n" +
+	"\x13uncompared_entities\x18\n" +
+	" \x01(\x04R\x12uncomparedEntities\x12!\n" +
+	"\fcut_entities\x18\v \x01(\x04R\vcutEntities\"\xa2\x02\n" +
 	"\aBinding\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1a\n" +
@@ -2593,13 +2825,14 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x0fDownloadRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"&\n" +
 	"\x10DownloadResponse\x12\x12\n" +
-	"\x04wasm\x18\x01 \x01(\fR\x04wasm\"\xc2\x01\n" +
+	"\x04wasm\x18\x01 \x01(\fR\x04wasm\"\xf2\x01\n" +
 	"\x0fActivateRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12-\n" +
 	"\x06digest\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x12/\n" +
 	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\x12\x15\n" +
-	"\x05force\x18\xb6\x02 \x01(\bR\x05force\"I\n" +
+	"\x05force\x18\xb6\x02 \x01(\bR\x05force\x12.\n" +
+	"\x12accept_differences\x18\xd4\x02 \x01(\bR\x11acceptDifferences\"I\n" +
 	"\x10ActivateResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x19\n" +
 	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\">\n" +
@@ -2648,27 +2881,34 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1e\n" +
 	"\x05owner\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\xa0\x02R\x05owner\"\x12\n" +
-	"\x10SetOwnerResponse\"\xe1\x01\n" +
+	"\x10SetOwnerResponse\"\xfe\x01\n" +
 	"\rVerifyRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
 	"\ventity_type\x18\x02 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12%\n" +
 	"\x06sample\x18\x03 \x01(\rB\v\xbaH\b*\x06\x18\xa0\x8d\x06 \x00H\x00R\x06sample\x12\x12\n" +
 	"\x03all\x18\x04 \x01(\bH\x00R\x03all\x12#\n" +
-	"\bshard_id\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardIdB\a\n" +
-	"\x05scope\"\xe5\x02\n" +
+	"\bshard_id\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardId\x12\x1b\n" +
+	"\brevision\x18\xd4\x02 \x01(\x04R\brevisionB\a\n" +
+	"\x05scope\"\x91\x04\n" +
 	"\x0eVerifyResponse\x12\x1a\n" +
 	"\bentities\x18\x01 \x01(\x04R\bentities\x12\x16\n" +
 	"\x06events\x18\x02 \x01(\x04R\x06events\x12L\n" +
 	"\vdifferences\x18\x03 \x03(\v2*.hostd.module.v1.VerifyResponse.DifferenceR\vdifferences\x12!\n" +
 	"\fcut_entities\x18\x04 \x01(\x04R\vcutEntities\x12/\n" +
-	"\x13uncompared_entities\x18\x05 \x01(\x04R\x12uncomparedEntities\x1a}\n" +
+	"\x13uncompared_entities\x18\x05 \x01(\x04R\x12uncomparedEntities\x12.\n" +
+	"\x12differing_entities\x18\xd4\x02 \x01(\x04R\x11differingEntities\x12(\n" +
+	"\x0ffaulty_entities\x18\xd5\x02 \x01(\x04R\x0efaultyEntities\x12\x13\n" +
+	"\x04kept\x18\xd6\x02 \x01(\bR\x04kept\x12\x1a\n" +
+	"\bnot_kept\x18\xd7\x02 \x01(\tR\anotKept\x1a\x9d\x01\n" +
 	"\n" +
 	"Difference\x12\x1b\n" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12 \n" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x14\n" +
-	"\x05fault\x18\x04 \x01(\bR\x05fault\"\xd3\x02\n" +
+	"\x05fault\x18\x04 \x01(\bR\x05fault\x12\x1e\n" +
+	"\n" +
+	"event_type\x18\xd4\x02 \x01(\tR\teventType\"\xd3\x02\n" +
 	"\n" +
 	"FitRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
@@ -2695,7 +2935,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
 	"event_type\x18\x03 \x01(\tR\teventType\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage2\xda\b\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage2\xd7\b\n" +
 	"\rModuleService\x12O\n" +
 	"\x06Upload\x12\x1e.hostd.module.v1.UploadRequest\x1a\x1f.hostd.module.v1.UploadResponse\"\x04\xf0\xe4\x19\x05\x12c\n" +
 	"\fUploadStream\x12$.hostd.module.v1.UploadStreamRequest\x1a%.hostd.module.v1.UploadStreamResponse\"\x04\xf0\xe4\x19\x05(\x01\x12L\n" +
@@ -2707,8 +2947,8 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\aHistory\x12\x1f.hostd.module.v1.HistoryRequest\x1a .hostd.module.v1.HistoryResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12U\n" +
 	"\bSetOwner\x12 .hostd.module.v1.SetOwnerRequest\x1a!.hostd.module.v1.SetOwnerResponse\"\x04\xf0\xe4\x19\x05\x12O\n" +
 	"\x06Remove\x12\x1e.hostd.module.v1.RemoveRequest\x1a\x1f.hostd.module.v1.RemoveResponse\"\x04\xf0\xe4\x19\x05\x12R\n" +
-	"\x06Quotas\x12\x1e.hostd.module.v1.QuotasRequest\x1a\x1f.hostd.module.v1.QuotasResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12T\n" +
-	"\x06Verify\x12\x1e.hostd.module.v1.VerifyRequest\x1a\x1f.hostd.module.v1.VerifyResponse\"\a\xf0\xe4\x19\x05\x90\x02\x010\x01\x12I\n" +
+	"\x06Quotas\x12\x1e.hostd.module.v1.QuotasRequest\x1a\x1f.hostd.module.v1.QuotasResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12Q\n" +
+	"\x06Verify\x12\x1e.hostd.module.v1.VerifyRequest\x1a\x1f.hostd.module.v1.VerifyResponse\"\x04\xf0\xe4\x19\x050\x01\x12I\n" +
 	"\x03Fit\x12\x1b.hostd.module.v1.FitRequest\x1a\x1c.hostd.module.v1.FitResponse\"\a\xf0\xe4\x19\x05\x90\x02\x01B9Z7github.com/hostd/hostd/api/gen/hostd/module/v1;modulev1b\x06proto3"
 
 var (
@@ -2724,97 +2964,100 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_module_v1_module_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_hostd_module_v1_module_proto_goTypes = []any{
 	(BindingChange_Kind)(0),           // 0: hostd.module.v1.BindingChange.Kind
 	(*Module)(nil),                    // 1: hostd.module.v1.Module
-	(*Binding)(nil),                   // 2: hostd.module.v1.Binding
-	(*TypePatterns)(nil),              // 3: hostd.module.v1.TypePatterns
-	(*Limits)(nil),                    // 4: hostd.module.v1.Limits
-	(*UploadRequest)(nil),             // 5: hostd.module.v1.UploadRequest
-	(*UploadResponse)(nil),            // 6: hostd.module.v1.UploadResponse
-	(*UploadStreamRequest)(nil),       // 7: hostd.module.v1.UploadStreamRequest
-	(*UploadStreamResponse)(nil),      // 8: hostd.module.v1.UploadStreamResponse
-	(*ListRequest)(nil),               // 9: hostd.module.v1.ListRequest
-	(*ListResponse)(nil),              // 10: hostd.module.v1.ListResponse
-	(*GetRequest)(nil),                // 11: hostd.module.v1.GetRequest
-	(*GetResponse)(nil),               // 12: hostd.module.v1.GetResponse
-	(*DownloadRequest)(nil),           // 13: hostd.module.v1.DownloadRequest
-	(*DownloadResponse)(nil),          // 14: hostd.module.v1.DownloadResponse
-	(*ActivateRequest)(nil),           // 15: hostd.module.v1.ActivateRequest
-	(*ActivateResponse)(nil),          // 16: hostd.module.v1.ActivateResponse
-	(*RemoveRequest)(nil),             // 17: hostd.module.v1.RemoveRequest
-	(*RemoveResponse)(nil),            // 18: hostd.module.v1.RemoveResponse
-	(*QuotasRequest)(nil),             // 19: hostd.module.v1.QuotasRequest
-	(*QuotasResponse)(nil),            // 20: hostd.module.v1.QuotasResponse
-	(*RollbackRequest)(nil),           // 21: hostd.module.v1.RollbackRequest
-	(*RollbackResponse)(nil),          // 22: hostd.module.v1.RollbackResponse
-	(*HistoryRequest)(nil),            // 23: hostd.module.v1.HistoryRequest
-	(*HistoryResponse)(nil),           // 24: hostd.module.v1.HistoryResponse
-	(*BindingChange)(nil),             // 25: hostd.module.v1.BindingChange
-	(*SetOwnerRequest)(nil),           // 26: hostd.module.v1.SetOwnerRequest
-	(*SetOwnerResponse)(nil),          // 27: hostd.module.v1.SetOwnerResponse
-	(*VerifyRequest)(nil),             // 28: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),            // 29: hostd.module.v1.VerifyResponse
-	(*FitRequest)(nil),                // 30: hostd.module.v1.FitRequest
-	(*FitResponse)(nil),               // 31: hostd.module.v1.FitResponse
-	(*QuotasResponse_Amounts)(nil),    // 32: hostd.module.v1.QuotasResponse.Amounts
-	(*VerifyResponse_Difference)(nil), // 33: hostd.module.v1.VerifyResponse.Difference
-	(*FitResponse_MissingEvents)(nil), // 34: hostd.module.v1.FitResponse.MissingEvents
-	(*FitResponse_Fault)(nil),         // 35: hostd.module.v1.FitResponse.Fault
-	(*timestamppb.Timestamp)(nil),     // 36: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),           // 37: google.protobuf.Struct
+	(*Verification)(nil),              // 2: hostd.module.v1.Verification
+	(*Binding)(nil),                   // 3: hostd.module.v1.Binding
+	(*TypePatterns)(nil),              // 4: hostd.module.v1.TypePatterns
+	(*Limits)(nil),                    // 5: hostd.module.v1.Limits
+	(*UploadRequest)(nil),             // 6: hostd.module.v1.UploadRequest
+	(*UploadResponse)(nil),            // 7: hostd.module.v1.UploadResponse
+	(*UploadStreamRequest)(nil),       // 8: hostd.module.v1.UploadStreamRequest
+	(*UploadStreamResponse)(nil),      // 9: hostd.module.v1.UploadStreamResponse
+	(*ListRequest)(nil),               // 10: hostd.module.v1.ListRequest
+	(*ListResponse)(nil),              // 11: hostd.module.v1.ListResponse
+	(*GetRequest)(nil),                // 12: hostd.module.v1.GetRequest
+	(*GetResponse)(nil),               // 13: hostd.module.v1.GetResponse
+	(*DownloadRequest)(nil),           // 14: hostd.module.v1.DownloadRequest
+	(*DownloadResponse)(nil),          // 15: hostd.module.v1.DownloadResponse
+	(*ActivateRequest)(nil),           // 16: hostd.module.v1.ActivateRequest
+	(*ActivateResponse)(nil),          // 17: hostd.module.v1.ActivateResponse
+	(*RemoveRequest)(nil),             // 18: hostd.module.v1.RemoveRequest
+	(*RemoveResponse)(nil),            // 19: hostd.module.v1.RemoveResponse
+	(*QuotasRequest)(nil),             // 20: hostd.module.v1.QuotasRequest
+	(*QuotasResponse)(nil),            // 21: hostd.module.v1.QuotasResponse
+	(*RollbackRequest)(nil),           // 22: hostd.module.v1.RollbackRequest
+	(*RollbackResponse)(nil),          // 23: hostd.module.v1.RollbackResponse
+	(*HistoryRequest)(nil),            // 24: hostd.module.v1.HistoryRequest
+	(*HistoryResponse)(nil),           // 25: hostd.module.v1.HistoryResponse
+	(*BindingChange)(nil),             // 26: hostd.module.v1.BindingChange
+	(*SetOwnerRequest)(nil),           // 27: hostd.module.v1.SetOwnerRequest
+	(*SetOwnerResponse)(nil),          // 28: hostd.module.v1.SetOwnerResponse
+	(*VerifyRequest)(nil),             // 29: hostd.module.v1.VerifyRequest
+	(*VerifyResponse)(nil),            // 30: hostd.module.v1.VerifyResponse
+	(*FitRequest)(nil),                // 31: hostd.module.v1.FitRequest
+	(*FitResponse)(nil),               // 32: hostd.module.v1.FitResponse
+	(*QuotasResponse_Amounts)(nil),    // 33: hostd.module.v1.QuotasResponse.Amounts
+	(*VerifyResponse_Difference)(nil), // 34: hostd.module.v1.VerifyResponse.Difference
+	(*FitResponse_MissingEvents)(nil), // 35: hostd.module.v1.FitResponse.MissingEvents
+	(*FitResponse_Fault)(nil),         // 36: hostd.module.v1.FitResponse.Fault
+	(*timestamppb.Timestamp)(nil),     // 37: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),           // 38: google.protobuf.Struct
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
-	36, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
-	2,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
-	36, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
-	4,  // 3: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
-	3,  // 4: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
-	3,  // 5: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
-	1,  // 6: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
-	1,  // 7: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	37, // 8: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
-	4,  // 9: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
-	32, // 10: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	32, // 11: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	25, // 12: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
-	36, // 13: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
-	0,  // 14: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
-	33, // 15: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	34, // 16: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
-	35, // 17: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
-	5,  // 18: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	7,  // 19: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	9,  // 20: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	11, // 21: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	13, // 22: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	15, // 23: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	21, // 24: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	23, // 25: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
-	26, // 26: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	17, // 27: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	19, // 28: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
-	28, // 29: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	30, // 30: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
-	6,  // 31: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	8,  // 32: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	10, // 33: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	12, // 34: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	14, // 35: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	16, // 36: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	22, // 37: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	24, // 38: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
-	27, // 39: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	18, // 40: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	20, // 41: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
-	29, // 42: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	31, // 43: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
-	31, // [31:44] is the sub-list for method output_type
-	18, // [18:31] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	37, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
+	3,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
+	37, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
+	2,  // 3: hostd.module.v1.Module.verifications:type_name -> hostd.module.v1.Verification
+	37, // 4: hostd.module.v1.Verification.verified_at:type_name -> google.protobuf.Timestamp
+	5,  // 5: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
+	4,  // 6: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
+	4,  // 7: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
+	1,  // 8: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
+	1,  // 9: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
+	38, // 10: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	5,  // 11: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
+	33, // 12: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	33, // 13: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	26, // 14: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
+	37, // 15: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
+	0,  // 16: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
+	34, // 17: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	35, // 18: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
+	36, // 19: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
+	6,  // 20: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	8,  // 21: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	10, // 22: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	12, // 23: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	14, // 24: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	16, // 25: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	22, // 26: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	24, // 27: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
+	27, // 28: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	18, // 29: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	20, // 30: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
+	29, // 31: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	31, // 32: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	7,  // 33: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	9,  // 34: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	11, // 35: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	13, // 36: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	15, // 37: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	17, // 38: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	23, // 39: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	25, // 40: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
+	28, // 41: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	19, // 42: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	21, // 43: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
+	30, // 44: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	32, // 45: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	33, // [33:46] is the sub-list for method output_type
+	20, // [20:33] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }
@@ -2822,11 +3065,11 @@ func file_hostd_module_v1_module_proto_init() {
 	if File_hostd_module_v1_module_proto != nil {
 		return
 	}
-	file_hostd_module_v1_module_proto_msgTypes[10].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[11].OneofWrappers = []any{
 		(*GetRequest_Digest)(nil),
 		(*GetRequest_EntityType)(nil),
 	}
-	file_hostd_module_v1_module_proto_msgTypes[27].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[28].OneofWrappers = []any{
 		(*VerifyRequest_Sample)(nil),
 		(*VerifyRequest_All)(nil),
 	}
@@ -2836,7 +3079,7 @@ func file_hostd_module_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_module_v1_module_proto_rawDesc), len(file_hostd_module_v1_module_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

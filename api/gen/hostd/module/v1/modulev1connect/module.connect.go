@@ -85,7 +85,9 @@ type ModuleServiceClient interface {
 	// type than the one that serves gets failed_precondition, reason KIND_CHANGED,
 	// where the type has entities. One that does not list a stored type of events
 	// gets it with the reason INCOMPATIBLE_EVENTS, and one that fails on one of a
-	// few entities with VERIFY_FAILED, unless the request forces it.
+	// few entities with VERIFY_FAILED, unless the request forces it. Where the
+	// setting entity.TYPE.require-verify asks for it, one that was not verified
+	// gets VERIFY_REQUIRED, and one that did not pass VERIFY_FAILED.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
 	// Rollback activates the module that served the type before, also for other
 	// types that the same module serves, and that one served before. The module
@@ -110,7 +112,8 @@ type ModuleServiceClient interface {
 	Quotas(context.Context, *connect.Request[v1.QuotasRequest]) (*connect.Response[v1.QuotasResponse], error)
 	// Verify replays real histories of a type with a module, where their shards
 	// are led, and reports every entity that it cannot replay, or comes to another
-	// state of than the module that serves the type. It ends with the hundredth.
+	// state of than the module that serves the type; a hundred of them are told.
+	// What came of all shards is kept.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error)
 	// Fit tells whether a module fits what is stored of a type: which stored types
 	// of events its manifest does not list, and on which of a few entities, whose
@@ -204,7 +207,6 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			httpClient,
 			baseURL+ModuleServiceVerifyProcedure,
 			connect.WithSchema(moduleServiceMethods.ByName("Verify")),
-			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 		fit: connect.NewClient[v1.FitRequest, v1.FitResponse](
@@ -318,7 +320,9 @@ type ModuleServiceHandler interface {
 	// type than the one that serves gets failed_precondition, reason KIND_CHANGED,
 	// where the type has entities. One that does not list a stored type of events
 	// gets it with the reason INCOMPATIBLE_EVENTS, and one that fails on one of a
-	// few entities with VERIFY_FAILED, unless the request forces it.
+	// few entities with VERIFY_FAILED, unless the request forces it. Where the
+	// setting entity.TYPE.require-verify asks for it, one that was not verified
+	// gets VERIFY_REQUIRED, and one that did not pass VERIFY_FAILED.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
 	// Rollback activates the module that served the type before, also for other
 	// types that the same module serves, and that one served before. The module
@@ -343,7 +347,8 @@ type ModuleServiceHandler interface {
 	Quotas(context.Context, *connect.Request[v1.QuotasRequest]) (*connect.Response[v1.QuotasResponse], error)
 	// Verify replays real histories of a type with a module, where their shards
 	// are led, and reports every entity that it cannot replay, or comes to another
-	// state of than the module that serves the type. It ends with the hundredth.
+	// state of than the module that serves the type; a hundred of them are told.
+	// What came of all shards is kept.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error
 	// Fit tells whether a module fits what is stored of a type: which stored types
 	// of events its manifest does not list, and on which of a few entities, whose
@@ -433,7 +438,6 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		ModuleServiceVerifyProcedure,
 		svc.Verify,
 		connect.WithSchema(moduleServiceMethods.ByName("Verify")),
-		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	moduleServiceFitHandler := connect.NewUnaryHandler(

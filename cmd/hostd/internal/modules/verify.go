@@ -1,0 +1,127 @@
+package modules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// Exit codes of a verification.
+const (
+	exitDiffers = 3 // the module makes other states
+	exitFaults  = 4 // it fails on entities
+)
+
+// NewVerify makes the command that replays entities with a module. complete
+// completes the beginning of a digest.
+func NewVerify(std cli.Stdio, complete func(ctx context.Context, c *client.Client, prefix string) (string, error)) *cobra.Command {
+	var sample uint32
+	var all bool
+	var entityType string
+	c := cli.Ask(std, "verify TYPE DIGEST", "Replay real histories with a module; exit with 3 where it makes other states, 4 where it fails", 1, 2, func(ctx context.Context, s *cli.Session, args []string) (verification, error) {
+		if entityType != "" {
+			args = append([]string{entityType}, args...)
+		}
+		if len(args) != 2 {
+			return verification{}, cli.Usagef("want 'hostd module verify TYPE DIGEST', or DIGEST and --type TYPE")
+		}
+		digest, err := complete(ctx, s.Client, args[1])
+		if err != nil {
+			return verification{}, err
+		}
+		req := &modulev1.VerifyRequest{Digest: digest, EntityType: args[0], Scope: &modulev1.VerifyRequest_Sample{Sample: sample}}
+		if all {
+			req.Scope = &modulev1.VerifyRequest_All{All: true}
+		}
+		v := verification{Faults: []*cli.Object{}, Differences: []*cli.Object{}}
+		for m, err := range cli.Stream(ctx, s.ModuleService.Verify, req) {
+			if err != nil {
+				return v, err
+			}
+			v.take(m)
+			fmt.Fprintf(std.Err, "replayed %d entities, %d events\n", v.Entities, v.Events)
+		}
+		return v, nil
+	}, func(w io.Writer, v verification) {
+		cli.Table(w, "ENTITY\tSEQUENCE\tDIFFERENCE", func(row func(...any)) {
+			for _, d := range v.found {
+				text := cli.Clean(d.GetDescription())
+				if d.GetFault() {
+					text = "fault: " + text
+				}
+				row(cli.Clean(d.GetEntityId()), d.GetSequence(), text)
+			}
+		})
+	})
+	c.Flags().Uint32Var(&sample, "sample", 100, "`number` of entities to replay, drawn at random")
+	c.Flags().BoolVar(&all, "all", false, "replay every entity")
+	c.Flags().StringVar(&entityType, "type", "", "the entity `type`, where the digest is the one argument")
+	return c
+}
+
+// verification is what verify found. Of the entities on which the module fails,
+// and of those of which it makes another state, a hundred are listed.
+type verification struct {
+	Entities           uint64        `json:"entities"`
+	Events             uint64        `json:"events"`
+	CutEntities        uint64        `json:"cutEntities"`
+	UncomparedEntities uint64        `json:"uncomparedEntities"`
+	DifferingEntities  uint64        `json:"differingEntities"`
+	FaultyEntities     uint64        `json:"faultyEntities"`
+	Kept               bool          `json:"kept"`
+	Faults             []*cli.Object `json:"faults"`
+	Differences        []*cli.Object `json:"differences"`
+	found              []*modulev1.VerifyResponse_Difference
+	notKept            string
+}
+
+// take takes one message in. A node of the release before does not count what
+// it has found, and tells all of it.
+func (v *verification) take(m *modulev1.VerifyResponse) {
+	v.Entities, v.Events, v.CutEntities, v.UncomparedEntities = m.GetEntities(), m.GetEvents(), m.GetCutEntities(), m.GetUncomparedEntities()
+	v.Kept, v.notKept = m.GetKept(), m.GetNotKept()
+	v.found = append(v.found, m.GetDifferences()...)
+	for _, d := range m.GetDifferences() {
+		if d.GetFault() {
+			v.Faults = append(v.Faults, cli.View(d))
+		} else {
+			v.Differences = append(v.Differences, cli.View(d))
+		}
+	}
+	v.DifferingEntities = max(m.GetDifferingEntities(), uint64(len(v.Differences)))
+	v.FaultyEntities = max(m.GetFaultyEntities(), uint64(len(v.Faults)))
+}
+
+// Remark implements cli.Remark.
+func (v verification) Remark() (line string, failure error) {
+	var lines []string
+	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	if v.CutEntities > 0 {
+		say("%d more entities were passed over: their first events were cut, and the active module has no snapshot of them", v.CutEntities)
+	}
+	if v.UncomparedEntities > 0 {
+		say("%d entities were replayed and compared with nothing: the active module fails on them", v.UncomparedEntities)
+	}
+	if v.notKept != "" {
+		say("what came of it is not kept: %s", cli.Clean(v.notKept))
+	}
+	switch {
+	case v.FaultyEntities > 0:
+		say("The module fails on %d of %d entities. Do not activate it.", v.FaultyEntities, v.Entities)
+		failure = &cli.ExitError{Code: exitFaults}
+	case v.DifferingEntities > 0:
+		say("Of %d of %d entities the module makes another state than the active one. Activate it only where that is meant.", v.DifferingEntities, v.Entities)
+		failure = &cli.ExitError{Code: exitDiffers}
+	case v.Entities == 0 && v.CutEntities > 0:
+		failure = errors.New("no entity could be replayed")
+	}
+	return strings.Join(lines, "\n"), failure
+}

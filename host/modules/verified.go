@@ -1,0 +1,89 @@
+package modules
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/verified"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Verified implements rpc.Modules.
+func (s *Service) Verified(ctx context.Context, entityType string, digest journal.Digest) (verified.Kept, error) {
+	if err := s.metadata.CatchUp(ctx); err != nil {
+		return verified.Kept{}, err
+	}
+	view := s.metadata.View()
+	b, bound := view.Binding(entityType)
+	if !bound {
+		return verified.Kept{}, request.ErrUnknownType
+	}
+	kept := verified.Kept{Required: requiredBy(view, entityType), Revision: b.Revision}
+	if v, ok := view.Verified(entityType, meta.Digest(digest)); ok {
+		kept.Result = resultOf(v)
+	}
+	return kept, nil
+}
+
+// KeepVerified implements rpc.Modules.
+func (s *Service) KeepVerified(ctx context.Context, entityType string, r verified.Result) error {
+	snapshots, err := s.sameSnapshots(ctx, entityType, r)
+	if err != nil {
+		return err
+	}
+	_, err = s.metadata.Do(ctx, meta.PutVerified(entityType, meta.Verified{
+		Digest: meta.Digest(r.Digest), Revision: r.Revision, At: r.At.UnixNano(), By: r.By, All: r.All, Snapshots: snapshots, Entities: r.Entities, Events: r.Events,
+		Differences: r.Differences, Faults: r.Faults, Uncompared: r.Uncompared, Cut: r.Cut,
+	}))
+	if errors.Is(err, meta.ErrConflict) || errors.Is(err, meta.ErrLevel) || errors.Is(err, meta.ErrUnknownModule) || errors.Is(err, meta.ErrUnknownType) {
+		return &rpc.RefusedError{Reason: err.Error()}
+	}
+	return err
+}
+
+// sameSnapshots reports that a module which was verified may load the snapshots
+// of the one that served as its own: both say the same version of the state,
+// and all entities and their snapshots were replayed without a difference.
+func (s *Service) sameSnapshots(ctx context.Context, entityType string, r verified.Result) (bool, error) {
+	if !r.All || r.Differences+r.Faults+r.Uncompared+r.Cut > 0 {
+		return false, nil
+	}
+	b, bound := s.metadata.View().Binding(entityType)
+	if !bound || b.Revision != r.Revision {
+		return false, nil // it is refused where it is kept
+	}
+	m, err := s.modules.Module(ctx, r.Digest, "")
+	if err != nil {
+		return false, err
+	}
+	served, err := s.modules.Module(ctx, journal.Digest(b.Digest), "")
+	if err != nil {
+		return false, err
+	}
+	return manifest.SameState(m.Manifest(), served.Manifest(), entityType), nil
+}
+
+// requiredBy is what the settings ask for before another module serves a type.
+// A value that this release does not know asks for all that there is.
+func requiredBy(view *meta.View, entityType string) verified.Required {
+	s, ok := view.Setting(settingPrefix + entityType + "." + requireVerifyName)
+	if !ok {
+		return verified.Off
+	}
+	if r := verified.Required(s.Value); r.Known() {
+		return r
+	}
+	return verified.All
+}
+
+func resultOf(v meta.Verified) *verified.Result {
+	return &verified.Result{
+		Digest: journal.Digest(v.Digest), Revision: v.Revision, At: time.Unix(0, v.At), By: v.By, All: v.All, Entities: v.Entities, Events: v.Events,
+		Differences: v.Differences, Faults: v.Faults, Uncompared: v.Uncompared, Cut: v.Cut,
+	}
+}

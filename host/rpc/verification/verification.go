@@ -1,0 +1,240 @@
+// Package verification replays the histories of a type with a module, shard
+// after shard, each where it is led, and tells how far it is.
+//
+// It writes nothing and starts no goroutine.
+package verification
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"connectrpc.com/connect"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Verifications replay the histories of shards that this node leads.
+type Verifications interface {
+	// Verify tells what came of each entity, and ends with the first error of
+	// tell.
+	Verify(ctx context.Context, r Request, tell func(Entity) error) error
+}
+
+// Request says what to replay with which module.
+type Request struct {
+	Shard      sharding.ShardID
+	EntityType string
+	Digest     journal.Digest
+	// Sample entities are drawn by Draw, a random number below its argument; 0
+	// is all of them.
+	Sample int
+	Draw   func(below int) int
+	// Revision is that of the binding that is compared with; 0: the one that
+	// serves.
+	Revision uint64
+	// Told, where it is set, reports that no further difference is told: where one
+	// begins is looked for no more.
+	Told func() bool
+}
+
+// Entity is what came of one entity.
+type Entity struct {
+	EntityID string
+	Events   uint64
+	// Cut: it was not replayed, because its first events were cut. Uncompared:
+	// the module that serves the type could not replay it.
+	Cut, Uncompared bool
+	// Difference is empty where the module agrees with the one that serves the
+	// type; At is the event at which it shows. Fault says that the module failed.
+	Difference string
+	At         journal.Sequence
+	Fault      bool
+	EventType  string // of a fault, where it is one event's
+}
+
+const (
+	// defaultSample is the scope of a caller that names none.
+	defaultSample = 100
+	// maxDifferences is how many are told.
+	maxDifferences = 100
+	// verifyEvery is between two messages that tell how far it is.
+	verifyEvery = time.Second
+)
+
+// Run is one verification. Its fields with capital letters are set before Do,
+// and it is used by one goroutine.
+type Run struct {
+	Verifications Verifications
+	Proxy         *leaderproxy.Proxy
+	Shards        uint32 // of the cluster
+	Request       *modulev1.VerifyRequest
+	Digest        journal.Digest
+	// Revision is that of the binding that all shards are compared with.
+	Revision uint64
+	// Tell sends how far it is.
+	Tell func(*modulev1.VerifyResponse) error
+
+	done   replayed        // of the shards that are through
+	now    replayed        // of the shard under way
+	known  map[string]bool // entities that were reported
+	unsent []*modulev1.VerifyResponse_Difference
+	sent   time.Time
+}
+
+// replayed counts.
+type replayed struct{ entities, events, cut, uncompared, differing, faulty uint64 }
+
+func (r *replayed) add(more replayed) {
+	r.entities += more.entities
+	r.events += more.events
+	r.cut += more.cut
+	r.uncompared += more.uncompared
+	r.differing += more.differing
+	r.faulty += more.faulty
+}
+
+// Do verifies one shard after the other, until ctx ends. Of a sample each has
+// about as many, in random order, so that those without entities leave theirs
+// to others.
+func (v *Run) Do(ctx context.Context) error {
+	first, last := 1, int(v.Shards)
+	if only := int(v.Request.GetShardId()); only != 0 {
+		first, last = only, only
+	}
+	left := int(v.Request.GetSample())
+	if v.Request.GetScope() == nil {
+		left = defaultSample
+	}
+	order := make([]sharding.ShardID, last-first+1)
+	for i, at := range rand.Perm(len(order)) {
+		order[i] = sharding.ShardID(first + at)
+	}
+	for i, shard := range order {
+		sample := 0
+		if !v.Request.GetAll() {
+			if left <= 0 {
+				return nil
+			}
+			rest := len(order) - i
+			sample = (left + rest - 1) / rest
+		}
+		if err := v.shard(ctx, shard, sample); err != nil {
+			return err
+		}
+		left -= int(v.now.entities)
+		v.done.add(v.now)
+		v.now = replayed{}
+	}
+	return nil
+}
+
+// shard verifies one where it is led, and again where the leader is lost.
+func (v *Run) shard(ctx context.Context, shard sharding.ShardID, sample int) error {
+	var pause leaderproxy.Backoff
+	for {
+		changed := v.Proxy.Changed()
+		v.now = replayed{}
+		err := v.attempt(ctx, shard, sample)
+		if err == nil || leaderproxy.FromPeer(ctx) || !leaderproxy.Retry(err) && !leaderproxy.Ended(err) || !v.Proxy.Quorum(shard) ||
+			pause.Wait(ctx, changed) != nil {
+			return leaderproxy.Proxied(err)
+		}
+	}
+}
+
+func (v *Run) attempt(ctx context.Context, shard sharding.ShardID, sample int) error {
+	leader, err := v.Proxy.LeaderModules(ctx, shard)
+	if err != nil {
+		return err
+	}
+	if leader == nil {
+		return v.Verifications.Verify(ctx, Request{
+			Shard: shard, EntityType: v.Request.GetEntityType(), Digest: v.Digest, Sample: sample, Draw: rand.IntN,
+			Revision: v.Revision, Told: func() bool { return len(v.known) >= maxDifferences },
+		}, v.told)
+	}
+	m := &modulev1.VerifyRequest{Digest: v.Request.GetDigest(), EntityType: v.Request.GetEntityType(), ShardId: uint32(shard), Revision: v.Revision, Scope: &modulev1.VerifyRequest_All{All: true}}
+	if sample > 0 {
+		m.Scope = &modulev1.VerifyRequest_Sample{Sample: uint32(sample)}
+	}
+	in, err := leader.Verify(ctx, connect.NewRequest(m))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	for in.Receive() {
+		m := in.Msg()
+		v.now = replayed{m.GetEntities(), m.GetEvents(), m.GetCutEntities(), m.GetUncomparedEntities(), m.GetDifferingEntities(), m.GetFaultyEntities()}
+		for _, d := range m.GetDifferences() {
+			v.found(d)
+		}
+		if err := v.progress(); err != nil {
+			return err
+		}
+	}
+	return in.Err()
+}
+
+// told is what came of one entity of this node.
+func (v *Run) told(e Entity) error {
+	if e.Cut {
+		v.now.cut++
+		return v.progress()
+	}
+	v.now.entities++
+	v.now.events += e.Events
+	if e.Uncompared {
+		v.now.uncompared++
+	}
+	switch {
+	case e.Fault:
+		v.now.faulty++
+	case e.Difference != "":
+		v.now.differing++
+	}
+	if e.Difference != "" {
+		v.found(&modulev1.VerifyResponse_Difference{EntityId: e.EntityID, Sequence: uint64(e.At), Description: e.Difference, Fault: e.Fault, EventType: e.EventType})
+	}
+	return v.progress()
+}
+
+// found keeps a difference until the next message, once for each entity, and of
+// so many.
+func (v *Run) found(d *modulev1.VerifyResponse_Difference) {
+	if v.known == nil {
+		v.known = map[string]bool{}
+	}
+	if len(v.known) < maxDifferences && !v.known[d.GetEntityId()] {
+		v.known[d.GetEntityId()] = true
+		v.unsent = append(v.unsent, d)
+	}
+}
+
+// progress sends how far it is, now and then.
+func (v *Run) progress() error {
+	if time.Since(v.sent) < verifyEvery {
+		return nil
+	}
+	return v.tell(v.Report())
+}
+
+// Report is how far it is, with the differences that were not told yet.
+func (v *Run) Report() *modulev1.VerifyResponse {
+	all := v.done
+	all.add(v.now)
+	out := &modulev1.VerifyResponse{
+		Entities: all.entities, Events: all.events, CutEntities: all.cut, UncomparedEntities: all.uncompared, Differences: v.unsent,
+		DifferingEntities: all.differing, FaultyEntities: all.faulty,
+	}
+	v.unsent = nil
+	return out
+}
+
+func (v *Run) tell(out *modulev1.VerifyResponse) error {
+	v.sent = time.Now()
+	return v.Tell(out)
+}

@@ -1,0 +1,42 @@
+// Forgetful is Before, but for a fault: what its events make depends on a field
+// that no snapshot has.
+package main
+
+import hostd "github.com/hostd/hostd/guest-sdk/go"
+
+// Item is what was ordered.
+type Item struct {
+	SKU   string `json:"sku"`
+	Count int64  `json:"count"`
+	Cents int64  `json:"cents"` // of one
+}
+
+// State of an order.
+type State struct {
+	Items []Item `json:"items"`
+
+	Seen int `json:"-"`
+}
+
+// Placed is the event.
+type Placed Item
+
+// Type declares the entity type.
+func Type() *hostd.Type[State] {
+	orders := hostd.Entity[State]("order", hostd.JSON, hostd.SnapshotEvery(4), hostd.StateVersion(1))
+	hostd.Event(orders, "placed", func(s *State, e Placed) {
+		if s.Seen++; s.Seen == len(s.Items)+1 {
+			s.Items = append(s.Items, Item(e))
+		}
+	})
+	hostd.Command(orders, "place", func(c *hostd.Context, s *State, cmd Item) (State, error) {
+		c.Emit(Placed(cmd))
+		return *s, nil
+	})
+	hostd.Query(orders, "state", func(_ *hostd.View, s *State, _ hostd.None) (State, error) { return *s, nil })
+	return orders
+}
+
+var _ = hostd.Serve("orders", "1.0.2", Type())
+
+func main() {}
