@@ -177,11 +177,36 @@ func GiveCache(dataDir string) error {
 			return err
 		}
 		from := filepath.Join(dir, cacheDir)
-		if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
-			return nil
+		if roomy, err := hasRoom(dataDir, from); err != nil || !roomy {
+			return err
 		}
 		return os.CopyFS(filepath.Join(dataDir, cacheDir), os.DirFS(from))
 	})
+}
+
+// hasRoom reports that there is a directory and that a copy of it takes an
+// eighth of the free space at most: what a small disk of a test holds, the test
+// says. In a long run hundreds of megabytes are compiled.
+func hasRoom(dataDir, from string) (bool, error) {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(dataDir, &stat); err != nil {
+		return false, err
+	}
+	size := uint64(0)
+	err := filepath.WalkDir(from, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			size += uint64(info.Size())
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return size <= stat.Bavail*uint64(stat.Bsize)/8, err
 }
 
 // giveKey gives a data directory the key that all of the run seal what they
