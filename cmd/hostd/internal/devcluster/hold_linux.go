@@ -1,12 +1,10 @@
 package devcluster
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
 	"os"
-	"strconv"
 	"syscall"
 )
 
@@ -17,21 +15,16 @@ import (
 // meet, as they bind without. Only a port that was asked for by its number is
 // tried with it too: its last connections may still be remembered.
 func holdPort(address string, asked bool) (string, io.Closer, error) {
-	host, port, err := net.SplitHostPort(address)
+	to, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
 		return "", nil, err
 	}
-	ips, err := net.DefaultResolver.LookupIPAddr(context.Background(), host)
-	if err != nil {
-		return "", nil, err
+	if to.IP == nil {
+		to.IP = net.IPv6unspecified // as net.Listen does
 	}
-	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return "", nil, err
-	}
-	family, to := syscall.AF_INET6, syscall.Sockaddr(&syscall.SockaddrInet6{Port: int(number), Addr: [16]byte(ips[0].IP.To16())})
-	if ip := ips[0].IP.To4(); ip != nil {
-		family, to = syscall.AF_INET, &syscall.SockaddrInet4{Port: int(number), Addr: [4]byte(ip)}
+	family, at := syscall.AF_INET6, syscall.Sockaddr(&syscall.SockaddrInet6{Port: to.Port, Addr: [16]byte(to.IP.To16())})
+	if ip := to.IP.To4(); ip != nil {
+		family, at = syscall.AF_INET, &syscall.SockaddrInet4{Port: to.Port, Addr: [4]byte(ip)}
 	}
 	fd, err := syscall.Socket(family, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -39,13 +32,13 @@ func holdPort(address string, asked bool) (string, io.Closer, error) {
 	}
 	held := socket(fd)
 	reuse := func() error { return syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) }
-	if err = syscall.Bind(fd, to); err == syscall.EADDRINUSE && asked {
+	if err = syscall.Bind(fd, at); err == syscall.EADDRINUSE && asked {
 		if err = reuse(); err == nil {
-			err = syscall.Bind(fd, to)
+			err = syscall.Bind(fd, at)
 		}
 	}
 	if err != nil {
-		return "", nil, errors.Join(&net.OpError{Op: "listen", Net: "tcp", Addr: &net.TCPAddr{IP: ips[0].IP, Port: int(number)}, Err: os.NewSyscallError("bind", err)}, held.Close())
+		return "", nil, errors.Join(&net.OpError{Op: "listen", Net: "tcp", Addr: to, Err: os.NewSyscallError("bind", err)}, held.Close())
 	}
 	if err := reuse(); err != nil {
 		return "", nil, errors.Join(os.NewSyscallError("setsockopt", err), held.Close())
@@ -56,11 +49,11 @@ func holdPort(address string, asked bool) (string, io.Closer, error) {
 	}
 	switch b := bound.(type) {
 	case *syscall.SockaddrInet4:
-		number = uint64(b.Port)
+		to.Port = b.Port
 	case *syscall.SockaddrInet6:
-		number = uint64(b.Port)
+		to.Port = b.Port
 	}
-	return net.JoinHostPort(ips[0].IP.String(), strconv.FormatUint(number, 10)), held, nil
+	return to.String(), held, nil
 }
 
 // socket is a file descriptor.

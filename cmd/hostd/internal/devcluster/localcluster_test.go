@@ -50,6 +50,11 @@ func TestChooseAddrs(t *testing.T) {
 	if one, _, err := chooseAddrs("127.0.0.1:0", 1); err != nil || one[0] != "127.0.0.1:0" {
 		t.Errorf("one node: %v, %v", one, err)
 	}
+	every, held, err := chooseAddrs(":0", 2)
+	defer func() { (&chosen{holds: held}).release() }()
+	if err != nil || len(every) != 2 || !strings.HasPrefix(every[0], "[::]:") {
+		t.Errorf("ports of every interface: %v, %v", every, err)
+	}
 	for _, bad := range []string{"127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536"} {
 		var usage *cli.UsageError
 		if got, _, err := chooseAddrs(bad, 2); !errors.As(err, &usage) {
