@@ -116,20 +116,14 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 		refusal(w, err)
 		return
 	}
-	// As JSON, in which numbers keep their digits.
-	got := newAnswer(w)
-	h.api.ServeHTTP(got, call(r, entityv1connect.EntityServiceGetStateProcedure, jsonType, &lazy{make: func() ([]byte, error) { return json.Marshal(req) }}))
-	if got.status != http.StatusOK {
-		failed(w, got.status, got.header, got.body.Bytes())
-		return
-	}
 	var res struct {
 		JSON     json.RawMessage `json:"json"`
 		Data     []byte          `json:"data"`
 		Sequence uint64          `json:"sequence,string"`
 	}
-	if err := json.Unmarshal(got.body.Bytes(), &res); err != nil {
-		fail(w, http.StatusInternalServerError, problem{Code: "internal", Message: "internal error"})
+	// As JSON, in which numbers keep their digits.
+	if !h.ask(w, r, entityv1connect.EntityServiceGetStateProcedure, jsonType, func() ([]byte, error) { return json.Marshal(req) },
+		func(body []byte) error { return json.Unmarshal(body, &res) }) {
 		return
 	}
 	if res.Sequence == 0 {
@@ -151,22 +145,27 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 	}
 }
 
-// unary makes a call and reads its answer; false says that it failed, and that
-// the caller has been told.
+// unary is ask with messages.
 func (h *Handler) unary(w http.ResponseWriter, r *http.Request, procedure string, into proto.Message, request func() (proto.Message, error)) bool {
-	got := newAnswer(w)
-	h.api.ServeHTTP(got, call(r, procedure, protoType, &lazy{make: func() ([]byte, error) {
+	return h.ask(w, r, procedure, protoType, func() ([]byte, error) {
 		m, err := request()
 		if err != nil {
 			return nil, err
 		}
 		return proto.Marshal(m)
-	}}))
+	}, func(body []byte) error { return proto.Unmarshal(body, into) })
+}
+
+// ask makes a call and reads its answer; false says that it failed, and that
+// the caller has been told.
+func (h *Handler) ask(w http.ResponseWriter, r *http.Request, procedure, contentType string, body func() ([]byte, error), read func(body []byte) error) bool {
+	got := newAnswer(w)
+	h.api.ServeHTTP(got, call(r, procedure, contentType, &lazy{make: body}))
 	if got.status != http.StatusOK {
 		failed(w, got.status, got.header, got.body.Bytes())
 		return false
 	}
-	if err := proto.Unmarshal(got.body.Bytes(), into); err != nil {
+	if err := read(got.body.Bytes()); err != nil {
 		fail(w, http.StatusInternalServerError, problem{Code: "internal", Message: "internal error"})
 		return false
 	}

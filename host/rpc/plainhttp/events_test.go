@@ -1,0 +1,94 @@
+package plainhttp
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/rpc/codec"
+)
+
+// envelope is a message of a stream as the API writes it.
+func envelope(flags byte, data []byte) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(data))), data...)
+}
+
+// serve serves what an API would write for a Subscribe.
+func serve(t *testing.T, api http.HandlerFunc) *http.Response {
+	t.Helper()
+	s := httptest.NewServer(Wrap(api, Options{
+		Encoding:  func(context.Context, string) (codec.Encoding, error) { return codec.JSON, nil },
+		KeepAlive: time.Millisecond,
+	}))
+	t.Cleanup(s.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/e/counter/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/event-stream")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { res.Body.Close() })
+	return res
+}
+
+// TestStreamsOfEventsStayAliveAndTellTheirEnd: messages are told whole however
+// they are cut, a stream without any says something, and one that fails on the
+// way tells why.
+func TestStreamsOfEventsStayAliveAndTellTheirEnd(t *testing.T) {
+	heard := make(chan struct{})
+	res := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		m, err := proto.Marshal(&entityv1.SubscribeResponse{
+			EntityId: "a", Sequence: 7, EventType: "added", Cursor: "here", Payload: &entityv1.SubscribeResponse_Data{Data: []byte(`{"n":1}`)},
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		for _, b := range envelope(0, m) {
+			_, _ = w.Write([]byte{b})
+		}
+		w.(http.Flusher).Flush()
+		<-heard
+		_, _ = w.Write(envelope(flagEnd, []byte(`{"error":{"code":"unavailable","message":"the node stops"}}`)))
+	})
+	lines := bufio.NewScanner(res.Body)
+	var told []string
+	for alive := false; lines.Scan(); {
+		switch text := lines.Text(); {
+		case text == ":" && !alive:
+			alive = true
+			close(heard)
+		case text != ":" && text != "":
+			told = append(told, text)
+		}
+	}
+	if len(told) != 4 || told[0] != "id: here" || !strings.Contains(told[1], `"sequence":"7"`) || !strings.Contains(told[1], `"json":{"n":1}`) ||
+		told[2] != "event: failure" || told[3] != `data: {"code":"unavailable","message":"the node stops"}` {
+		t.Errorf("told %q", told)
+	}
+}
+
+// TestStreamsThatFailAtOnceAreFailures: before any event a failure has its
+// status, so that a browser does not come back for ever.
+func TestStreamsThatFailAtOnceAreFailures(t *testing.T) {
+	for code, status := range map[string]int{"not_found": 404, "permission_denied": 403, "resource_exhausted": 429, "unheard_of": 500} {
+		res := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(envelope(flagEnd, []byte(`{"error":{"code":"`+code+`","message":"no"}}`)))
+		})
+		if res.StatusCode != status {
+			t.Errorf("%s: status %d, want %d", code, res.StatusCode, status)
+		}
+	}
+}
