@@ -202,7 +202,8 @@ func (s *eventWriter) end(data []byte) error {
 		s.begin()
 		return nil
 	case !s.began:
-		p, status, _ := last.Error.problem(statusOf(last.Error.Code))
+		p, status, after := last.Error.problem(statusOf(last.Error.Code))
+		later(s.conn, after)
 		fail(s.conn, status, p)
 		return nil
 	}

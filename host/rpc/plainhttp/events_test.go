@@ -90,5 +90,8 @@ func TestStreamsThatFailAtOnceAreFailures(t *testing.T) {
 		if res.StatusCode != status {
 			t.Errorf("%s: status %d, want %d", code, res.StatusCode, status)
 		}
+		if told := res.Header.Get("Retry-After") != ""; told != (status == 429) {
+			t.Errorf("%s: another try is named: %v", code, told)
+		}
 	}
 }

@@ -64,13 +64,18 @@ func failed(w http.ResponseWriter, status int, header http.Header, body []byte) 
 	if auth := header.Get("Www-Authenticate"); auth != "" {
 		w.Header().Set("Www-Authenticate", auth)
 	}
-	if after > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(after))
-	}
+	later(w, after)
 	if p.ActualSequence != "" {
 		w.Header().Set("ETag", `"`+p.ActualSequence+`"`)
 	}
 	fail(w, status, p)
+}
+
+// later says when another try is of use; 0 says nothing.
+func later(w http.ResponseWriter, after int) {
+	if after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(after))
+	}
 }
 
 // wireError is an error as Connect writes it.
