@@ -16,9 +16,9 @@ import (
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
-	"github.com/hostd/hostd/host/rpc/goback"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/roles"
+	"github.com/hostd/hostd/host/rpc/rollback"
 	"github.com/hostd/hostd/host/rpc/subscription"
 	"github.com/hostd/hostd/host/rpc/verification"
 	"github.com/hostd/hostd/host/rpc/verified"
@@ -299,7 +299,7 @@ type TakeBack struct {
 	Allow      Allow
 	// Check is asked for each type that goes back, once every node has the module:
 	// it refuses, or says who forces it. Nil: nothing is looked at.
-	Check func(ctx context.Context, t goback.Type) (forcedBy string, err error)
+	Check func(ctx context.Context, t rollback.Type) (forcedBy string, err error)
 }
 
 // Upload is a module on its way into the cluster.

@@ -10,8 +10,8 @@ import (
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/rpc/fitsum"
-	"github.com/hostd/hostd/host/rpc/goback"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/rollback"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -173,7 +173,7 @@ func (s *moduleService) fitOnce(ctx context.Context, q FitQuery) (*modulev1.FitR
 	if leader != nil {
 		res, err := leader.Fit(ctx, connect.NewRequest(&modulev1.FitRequest{
 			Digest: q.Digest.String(), EntityType: q.EntityType, Sample: uint32(max(1, q.Sample)), ShardId: uint32(q.Shard),
-			ShardMillis: uint32(max(1, q.Budget.Milliseconds())), PresenceOnly: q.PresenceOnly, WrittenNotBy: goback.Texts(q.WrittenNotBy),
+			ShardMillis: uint32(max(1, q.Budget.Milliseconds())), PresenceOnly: q.PresenceOnly, WrittenNotBy: rollback.Texts(q.WrittenNotBy),
 		}))
 		if err != nil {
 			return nil, err

@@ -9,7 +9,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/fitsum"
-	"github.com/hostd/hostd/host/rpc/goback"
+	"github.com/hostd/hostd/host/rpc/rollback"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -27,7 +27,7 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	looks := goback.Looks{Force: r.Msg.GetForce(), Touched: func(ctx context.Context, t goback.Type) (*modulev1.FitResponse, error) {
+	looks := rollback.Looks{Force: r.Msg.GetForce(), Touched: func(ctx context.Context, t rollback.Type) (*modulev1.FitResponse, error) {
 		return s.touched(ctx, FitQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, WrittenNotBy: t.Before})
 	}}
 	back := TakeBack{EntityType: r.Msg.GetEntityType(), Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.stored, Allow: s.owners.allow()}

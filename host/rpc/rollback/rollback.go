@@ -1,7 +1,7 @@
-// Package goback looks at what entities have written before their types go back
+// Package rollback looks at what entities have written before their types go back
 // to the module that served before, and says what that module fails on. It
 // starts no goroutine.
-package goback
+package rollback
 
 import (
 	"context"

@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/goback"
+	"github.com/hostd/hostd/host/rpc/rollback"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -73,7 +73,7 @@ func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, e
 			if t.Check == nil {
 				break
 			}
-			by, err := t.Check(ctx, goback.Type{Name: g.EntityType, Digest: now.Digest, Before: before(g)})
+			by, err := t.Check(ctx, rollback.Type{Name: g.EntityType, Digest: now.Digest, Before: before(g)})
 			if err != nil {
 				return nil, err
 			}
