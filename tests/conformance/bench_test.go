@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -23,17 +22,6 @@ func request(sequence uint64, command, payload string) []byte {
 	input = abi.AppendNow(input, 1_700_000_000_000_000_000)
 	input = abi.AppendSeed(input, 42)
 	return abi.AppendSource(input, abi.Source{Kind: abi.SourceClient})
-}
-
-// cacheDir keeps compiled guests for the next run; what is in it is named by
-// its content.
-func cacheDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(dir, "hostd-conformance")
 }
 
 // benchmarkGuest is an example with entity 0 loaded.

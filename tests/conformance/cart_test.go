@@ -1,0 +1,15 @@
+package conformance
+
+import (
+	"testing"
+
+	"github.com/hostd/hostd/tests/support/guests"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// TestCartsAreEqual compares two instances of the cart in Go; the builders of
+// other languages compare theirs with it. What they hold it to comes up.
+func TestCartsAreEqual(t *testing.T) {
+	cart := guests.Compile(t, testkit.BuildExample(t, "cart"), nil)
+	guests.CartsAreEqual(t, cart, cart)
+}

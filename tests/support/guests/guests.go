@@ -1,0 +1,117 @@
+// Package guests judges guests in any language, run by the engine as a node
+// runs them: whether they keep the contract, and whether a cart of one SDK
+// behaves as that of another. It builds nothing and starts no goroutine.
+package guests
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hostd/hostd/abi/abitest"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/journal"
+)
+
+// CacheDir keeps compiled guests for the next run; what is in it is named by
+// its content.
+func CacheDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "hostd-conformance")
+}
+
+// Compile compiles a module, metered as in a node, until the test ends. Its
+// guests log to logger, which may be nil.
+func Compile(t testing.TB, wasm []byte, logger *slog.Logger) *engine.Module {
+	t.Helper()
+	return compile(t, wasm, engine.Options{CacheDir: CacheDir(t), Logger: logger})
+}
+
+func compile(t testing.TB, wasm []byte, options engine.Options) *engine.Module {
+	t.Helper()
+	e, err := engine.New(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(context.Background()); err != nil {
+			t.Errorf("close engine: %v", err)
+		}
+	})
+	m, err := e.Compile(t.Context(), journal.Digest(sha256.Sum256(wasm)), wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Errorf("close module: %v", err)
+		}
+	})
+	return m
+}
+
+// Opener puts a compiled module under the conformance suite.
+type Opener struct{ Module *engine.Module }
+
+// Describe returns the module's manifest.
+func (o Opener) Describe() ([]byte, error) { return json.Marshal(o.Module.Manifest()) }
+
+// Open makes an instance whose clock and random numbers depend on seed.
+func (o Opener) Open(ctx context.Context, seed uint64) (abitest.Instance, error) {
+	g, err := o.Module.InstantiateVaried(ctx, 1+int64(seed>>1), seed)
+	if err != nil {
+		return nil, err
+	}
+	return instance{g}, nil
+}
+
+type instance struct{ *engine.Instance }
+
+func (i instance) Handle(handle uint64, frames []byte, env abitest.Env) ([]byte, error) {
+	return i.Instance.Handle(handle, frames, engine.Env{Now: env.Now, Seed: env.Seed})
+}
+
+func (i instance) Query(handle uint64, frames []byte, env abitest.Env) ([]byte, error) {
+	return i.Instance.Query(handle, frames, engine.Env{Now: env.Now, Seed: env.Seed})
+}
+
+// samples are payloads that the example entities can use, by entity type.
+var samples = abitest.Samples{
+	"counter": {"add": {[]byte(`{"amount":1}`), []byte(`{"amount":-3}`), []byte(`{"amount":"7"}`)}},
+	"account": {"deposit": {[]byte(`{"amount":5}`)}, "withdraw": {[]byte(`{"amount":3}`)}},
+	"chain":   {"link": {[]byte(`{"n":1}`), []byte(`{"n":-9}`)}},
+	"cart": {
+		"add": {
+			[]byte(`{"price":5,"quantity":2,"sku":"pear"}`), []byte(`{"price":"7","quantity":1,"sku":"fig"}`),
+			[]byte(`{"price":0,"quantity":1000,"sku":"apple-1"}`), []byte(`{"quantity":3,"sku":"pear"}`),
+		},
+		"remove": {[]byte(`{"sku":"pear"}`), []byte(`{"sku":"apple-1"}`)},
+	},
+}
+
+// Conforms runs the whole conformance suite on an example: with payloads that
+// it can use, with some of its schemas, and with guesses. No check may fail;
+// with guesses alone, some have nothing to look at.
+func Conforms(t *testing.T, module *engine.Module) {
+	t.Helper()
+	for _, options := range []abitest.Options{{Seed: 1, Samples: samples}, {Seed: 2}, {Seed: 3, Samples: abitest.Samples{}}} {
+		report, err := abitest.Run(t.Context(), Opener{module}, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		guessed := options.Samples != nil && len(options.Samples) == 0
+		for _, check := range report.Checks {
+			if check.Status == abitest.Failed || check.Status == abitest.Skipped && !guessed {
+				t.Errorf("seed %d: %+v", options.Seed, check)
+			}
+		}
+	}
+}
