@@ -13,13 +13,14 @@ import (
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/modulecheck"
 	"github.com/hostd/hostd/cmd/hostd/internal/modules"
 )
 
 func newModule(std cli.Stdio) *cobra.Command {
 	return cli.Group("module", "Upload modules and choose which one serves an entity type",
 		newModulePush(std), newModuleList(std), newModuleDescribe(std), newModuleActivate(std), newModuleRollback(std),
-		modules.NewVerify(std, fullDigest), newModuleCheck(std), newModuleRemove(std), modules.NewHistory(std), modules.NewKeygen(std), modules.NewSign(std), modules.NewDiff(std, fullDigest), modules.NewQuotas(std))
+		modules.NewVerify(std, fullDigest), modulecheck.NewCommand(std), newModuleRemove(std), modules.NewHistory(std), modules.NewKeygen(std), modules.NewSign(std), modules.NewDiff(std, fullDigest), modules.NewQuotas(std))
 }
 
 // pushed is a module that was uploaded.

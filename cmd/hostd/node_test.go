@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/bench"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
+	"github.com/hostd/hostd/cmd/hostd/internal/modulecheck"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
@@ -203,8 +204,8 @@ func TestModuleCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := hostd(t, "module", "check", counterFile(t), "--samples", samples, "-o", "json")
-	v := decode[checkView](t, got.out)
-	if got.code != cli.ExitDone || v.Name != "counter" || v.Functions == 0 || len(v.Checks) < 5 || v.count(abitest.Failed) != 0 {
+	v := decode[modulecheck.Report](t, got.out)
+	if got.code != cli.ExitDone || v.Name != "counter" || v.Functions == 0 || len(v.Checks) < 5 || v.Count(abitest.Failed) != 0 {
 		t.Errorf("%+v", got)
 	}
 	damaged := counterFile(t)

@@ -13,7 +13,7 @@ import (
 // The nouns and verbs are public: scripts are written against them.
 func TestEveryCommandExists(t *testing.T) {
 	for _, path := range []string{
-		"version", "dev", "demo", "serve", "bench", "verify", "recover",
+		"version", "new", "build", "dev", "demo", "serve", "bench", "verify", "recover",
 		"module push", "module ls", "module describe", "module activate", "module rollback", "module verify", "module check", "module rm", "module keygen", "module sign",
 		"entity send", "entity query", "entity events", "entity get", "entity state", "entity ls", "entity hot", "entity tail",
 		"entity deadletters ls", "entity deadletters retry", "entity deadletters discard",
@@ -94,6 +94,8 @@ func TestExitCodes(t *testing.T) {
 		{"demo --source " + t.TempDir(), cli.ExitUsage, "is not a checkout"},
 		{"module ls --addr " + nowhere, cli.ExitFailed, "hostd dev"},
 		{"entity get counter a --addr " + nowhere, cli.ExitFailed, "no node answers"},
+		{"build " + text, cli.ExitUsage, "is not a directory"},
+		{"new --lang cobol lamp", cli.ExitUsage, "must be one of go"},
 		{"module check " + text, cli.ExitFailed, "abi/ABI.md"},
 		{"module check absent.wasm", cli.ExitFailed, "Give the path of a .wasm file."},
 		{"verify " + text, cli.ExitFailed, "is not a directory"},

@@ -387,6 +387,7 @@ var standardOnlyExcept = []string{"abi/abitest", "sharding/membership"}
 var topLevel = []string{
 	"go.mod", "go.sum", "tools.mod", "tools.sum", "Makefile",
 	"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
+	"sources.go", // no other folder has both the SDK and the contract below it
 	"cmd", "host", "abi", "sharding", "journal", "guest-sdk", "examples", "api", "tests", "docs",
 }
 

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/golang"
 )
 
 // modulePath is the Go module that holds the example guests.
@@ -61,21 +61,14 @@ func BuildGuest(ctx context.Context, source, name string, talk io.Writer) ([]byt
 
 // BuildModule builds a package of the checkout as a module.
 func BuildModule(ctx context.Context, source, pkg string, talk io.Writer) ([]byte, error) {
-	if _, err := exec.LookPath("go"); err != nil {
-		return nil, cli.Hint(errors.New("the go command is not in the PATH"), "Install Go (https://go.dev/dl): the example modules are built with it.")
-	}
 	dir, err := os.MkdirTemp("", "hostd-guest-*")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	out := filepath.Join(dir, "guest.wasm")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-buildmode=c-shared", "-o", out, pkg)
-	cmd.Dir = source
-	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
-	cmd.Stdout, cmd.Stderr = talk, talk
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("build the module %s: %w", pkg, err)
+	if err := golang.Package(ctx, source, pkg, out, talk); err != nil {
+		return nil, fmt.Errorf("%s: %w", pkg, err)
 	}
 	return cli.ReadModule(out)
 }

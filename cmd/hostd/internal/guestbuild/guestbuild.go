@@ -1,0 +1,99 @@
+// Package guestbuild builds projects of guests, whatever language they are
+// written in. Below it there is a package for each language, which knows the
+// tools of the language and names one that is missing with what installs it.
+// It starts no goroutine; the processes of the tools end with the call.
+package guestbuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/golang"
+)
+
+// A Language is one that projects are written in.
+type Language struct {
+	Name string // as --lang has it
+	// marks are the files of which a project has one: patterns of names, or
+	// "FILE:TEXT" for a file that has a text in it.
+	marks []string
+	// Build builds the project in dir, and writes the module to the file out.
+	// The tools write to log.
+	Build func(ctx context.Context, dir, out string, log io.Writer) error
+	// Sources are the endings of the files that a project is built from.
+	Sources []string
+}
+
+// Languages are all that are known, in the order in which a project is looked
+// at.
+var Languages = []Language{
+	{Name: "go", marks: []string{"go.mod"}, Build: golang.Build, Sources: []string{".go", ".mod", ".sum"}},
+}
+
+// Names lists the languages for people.
+func Names() string {
+	var names []string
+	for _, l := range Languages {
+		names = append(names, l.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// ByName is the language of a name.
+func ByName(name string) (Language, error) {
+	for _, l := range Languages {
+		if l.Name == name {
+			return l, nil
+		}
+	}
+	return Language{}, cli.Usagef("--lang is %q, must be one of %s", name, Names())
+}
+
+// Find says by its files in which language a project is written.
+func Find(dir string) (Language, error) {
+	about, err := os.Stat(dir)
+	if err != nil {
+		return Language{}, err
+	}
+	if !about.IsDir() {
+		return Language{}, cli.Usagef("%s is not a directory", dir)
+	}
+	for _, l := range Languages {
+		for _, mark := range l.marks {
+			if there, err := has(dir, mark); there || err != nil {
+				return l, err
+			}
+		}
+	}
+	return Language{}, cli.Hint(fmt.Errorf("%s has the files of no language that is known (%s)", dir, Names()),
+		"'hostd new --lang LANGUAGE NAME' makes a project.")
+}
+
+// maxMarkBytes bounds what is read of a file that says which language it is.
+const maxMarkBytes = 1 << 20
+
+// has reports whether a directory has what a mark describes.
+func has(dir, mark string) (bool, error) {
+	name, text, inside := strings.Cut(mark, ":")
+	found, err := filepath.Glob(filepath.Join(escape(dir), name))
+	if err != nil || len(found) == 0 || !inside {
+		return len(found) > 0, err
+	}
+	f, err := os.Open(found[0])
+	if err != nil {
+		return false, err
+	}
+	content, err := io.ReadAll(io.LimitReader(f, maxMarkBytes))
+	return strings.Contains(string(content), text), errors.Join(err, f.Close())
+}
+
+// escape keeps a directory's name from being read as a pattern.
+func escape(dir string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
+}

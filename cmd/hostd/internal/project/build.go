@@ -1,0 +1,117 @@
+package project
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/abi/abitest"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild"
+	"github.com/hostd/hostd/cmd/hostd/internal/modulecheck"
+)
+
+// NewBuild makes 'hostd build'.
+func NewBuild(std cli.Stdio) *cobra.Command {
+	var file string
+	c := cli.Leaf("build [DIR] [-o FILE]", "Build a project to a module, and run the conformance suite on it", 0, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		dir := "."
+		if len(args) > 0 {
+			dir = args[0]
+		}
+		to := file
+		if to == "" {
+			abs, err := filepath.Abs(dir)
+			if err != nil {
+				return err
+			}
+			to = filepath.Join(dir, filepath.Base(abs)+".wasm")
+		}
+		report, err := Build(ctx, dir, to, std.Err)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(std.Out, to)
+		fmt.Fprintln(std.Err, Summary(report))
+		return nil
+	})
+	c.Long = "Finds out by the files of the project which language it is in (" + guestbuild.Names() + "), builds it with the language's own tools, " +
+		"and checks the module as 'hostd module check' does. Where that fails no file is written."
+	c.Flags().StringVarP(&file, "file", "o", "", "the `file` to write; the directory's name with .wasm, in it, when it is not given")
+	return c
+}
+
+// Build builds the project in dir, checks the module and writes it to a file,
+// which stays as it was where that fails. What the tools say goes to log.
+func Build(ctx context.Context, dir, to string, log io.Writer) (report modulecheck.Report, err error) {
+	l, err := guestbuild.Find(dir)
+	if err != nil {
+		return report, err
+	}
+	scratch, err := os.MkdirTemp("", "hostd-build-*")
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	module := filepath.Join(scratch, "module.wasm")
+	if err := l.Build(ctx, dir, module, log); err != nil {
+		return report, cli.Hint(fmt.Errorf("%s: %w", dir, err), nextOf(err))
+	}
+	wasm, err := cli.ReadModule(module)
+	if err != nil {
+		return report, err
+	}
+	report, err = modulecheck.Run(ctx, wasm, abitest.Options{Seed: 1})
+	if err != nil {
+		return report, cli.Hint(fmt.Errorf("%s: %w", dir, err), modulecheck.Next)
+	}
+	for _, c := range report.Checks {
+		if c.Status == string(abitest.Failed) {
+			return report, cli.Hint(fmt.Errorf("%s: the check %s of %s failed: %s", dir, c.Name, c.EntityType, c.Detail), modulecheck.Next)
+		}
+	}
+	return report, replaceFile(to, wasm)
+}
+
+// nextOf is the next step that an error has, or the one of a compiler's.
+func nextOf(err error) string {
+	var hinted *cli.HintedError
+	if errors.As(err, &hinted) {
+		return hinted.Next
+	}
+	return "What the compiler says is above."
+}
+
+// replaceFile writes a file in one step: who reads it reads all of it.
+func replaceFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".hostd-build-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}
+
+// Summary says in a line what was built.
+func Summary(r modulecheck.Report) string {
+	text := fmt.Sprintf("%s, %d bytes, of %s; %d checks passed", r.Name, r.SizeBytes, strings.Join(r.EntityTypes, ", "), r.Count(abitest.Passed))
+	if skipped := r.Count(abitest.Skipped); skipped > 0 {
+		text += fmt.Sprintf(", %d were skipped", skipped)
+	}
+	return text
+}

@@ -1,0 +1,85 @@
+package project
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"strings"
+
+	sources "github.com/hostd/hostd"
+	"github.com/hostd/hostd/host"
+)
+
+// templates are what projects begin with, in a directory for each language.
+// Their names end in .txt, and PROJECT in them is the project's name.
+//
+//go:embed templates
+var templates embed.FS
+
+// sdkDir is where a project has the sources of the SDK.
+const sdkDir = "hostd-sdk"
+
+// goRelease is the line of go.mod that says which release of Go it takes.
+var goRelease = regexp.MustCompile(`(?m)^go (\S+)$`)
+
+// contents are the files of a new project, by their paths in it.
+func contents(lang, name string) (map[string][]byte, error) {
+	mod, err := sources.Sources.ReadFile("go.mod")
+	if err != nil {
+		return nil, err
+	}
+	release := goRelease.FindSubmatch(mod)
+	if release == nil {
+		return nil, errors.New("this program does not know which Go it needs")
+	}
+	replace := strings.NewReplacer("PROJECT", name, "GOVERSION", string(release[1]), "VERSION", host.Version())
+	files := map[string][]byte{}
+	root := path.Join("templates", lang)
+	err = fs.WalkDir(templates, root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := templates.ReadFile(file)
+		to := strings.TrimSuffix(strings.TrimPrefix(file, root+"/"), ".txt")
+		if to == "gitignore" {
+			to = ".gitignore"
+		}
+		files[to] = []byte(replace.Replace(string(text)))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	sdk, err := sdk(lang, string(release[1]))
+	if err != nil {
+		return nil, err
+	}
+	for file, text := range sdk {
+		files[path.Join(sdkDir, file)] = text
+	}
+	return files, nil
+}
+
+// sdk are the sources of a language's SDK, without their tests.
+func sdk(lang, release string) (map[string][]byte, error) {
+	switch lang {
+	case "go":
+		files := map[string][]byte{"go.mod": fmt.Appendf(nil, "module github.com/hostd/hostd\n\ngo %s\n", release)}
+		return files, take(files, sources.Sources)
+	}
+	return nil, fmt.Errorf("this program has no SDK for %s", lang)
+}
+
+// take adds what an SDK has, but for what files has already.
+func take(files map[string][]byte, from fs.FS) error {
+	return fs.WalkDir(from, ".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasSuffix(file, "_test.go") || files[file] != nil {
+			return err
+		}
+		files[file], err = fs.ReadFile(from, file)
+		return err
+	})
+}

@@ -1,0 +1,122 @@
+// Package project makes projects of guests and builds them: what a user does
+// before there is a node. It fetches nothing; what a language's own tools fetch
+// is theirs. It starts no goroutine.
+package project
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild"
+)
+
+// namePattern is what a project may be called: the name becomes that of a
+// module and of a package.
+var namePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+
+// NewNew makes 'hostd new'.
+func NewNew(std cli.Stdio) *cobra.Command {
+	var lang string
+	c := cli.Leaf("new NAME", "Make a project of a guest: sources, a test, and the SDK", 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
+		l, err := guestbuild.ByName(lang)
+		if err != nil {
+			return err
+		}
+		dir, name, err := named(args[0])
+		if err != nil {
+			return err
+		}
+		files, err := contents(l.Name, name)
+		if err != nil {
+			return err
+		}
+		if err := write(dir, files); err != nil {
+			return err
+		}
+		fmt.Fprintf(std.Err, "%s has %d files; its README.md has the next steps:\n", args[0], len(files))
+		fmt.Fprint(std.Out, steps(args[0], files["README.md"]))
+		return nil
+	})
+	c.Long = "Makes the directory NAME, with an entity type to begin with. Nothing is fetched: the SDK's sources are those of this program, " +
+		"in the directory hostd-sdk, and one line of the project names them. A directory that has something in it is left alone."
+	c.Flags().StringVar(&lang, "lang", "go", "`language` of the project: "+guestbuild.Names())
+	return c
+}
+
+// named tells a project's directory and name from the argument, whose last part
+// is the name.
+func named(arg string) (dir, name string, err error) {
+	dir, err = filepath.Abs(arg)
+	if err != nil {
+		return "", "", err
+	}
+	name = filepath.Base(dir)
+	if !namePattern.MatchString(name) {
+		return "", "", cli.Usagef("%q is no name for a project: small letters, digits and hyphens, at most 63, a letter first", name)
+	}
+	return dir, name, nil
+}
+
+// write writes files below a directory that is not there, or empty. When it
+// fails nothing of them is left.
+func write(dir string, files map[string][]byte) (err error) {
+	entries, err := os.ReadDir(dir)
+	made := errors.Is(err, os.ErrNotExist)
+	switch {
+	case made:
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case len(entries) > 0:
+		return cli.Hint(fmt.Errorf("%s is there, and not empty", dir), "Choose another name: nothing was written.")
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, remove(dir, files, made))
+		}
+	}()
+	for name, content := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes what write has written, and the directory that it made.
+func remove(dir string, files map[string][]byte, made bool) error {
+	if made {
+		return os.RemoveAll(dir)
+	}
+	var faults []error
+	for name := range files {
+		first, _, _ := strings.Cut(name, "/")
+		faults = append(faults, os.RemoveAll(filepath.Join(dir, first)))
+	}
+	return errors.Join(faults...)
+}
+
+// steps are the commands of a project's README, from its directory.
+func steps(dir string, readme []byte) string {
+	out := "    cd " + dir + "\n"
+	for line := range strings.Lines(string(readme)) {
+		if strings.HasPrefix(line, "    ") {
+			out += line
+		}
+	}
+	return out
+}

@@ -1,0 +1,139 @@
+// Package firsthour goes the way of somebody who has the program and an empty
+// folder: a project in each language, its module, and the first reply of its
+// entity from a node. The processes that it starts end with their test.
+package firsthour
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// patience is for what takes seconds on an idle machine.
+const patience = 5 * time.Minute
+
+// folder is a directory in which somebody calls the program.
+type folder struct {
+	t       *testing.T
+	program string
+	dir     string
+}
+
+func newFolder(t *testing.T) folder {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("builds a project and starts a node")
+	}
+	// Whatever is fetched, it is not by us.
+	t.Setenv("GOPROXY", "off")
+	t.Setenv("GOTOOLCHAIN", "local")
+	t.Setenv("HOSTD_ADDR", "")
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	os.Unsetenv("HOSTD_ADDR") // t.Setenv puts back what it was
+	return folder{t, testkit.Program(t), t.TempDir()}
+}
+
+// hostd runs one command that has to work, and returns what it prints.
+func (f folder) hostd(args ...string) string {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, f.program, args...)
+	var talk bytes.Buffer
+	cmd.Dir, cmd.Stderr = f.dir, &talk
+	out, err := cmd.Output()
+	if err != nil {
+		f.t.Fatalf("hostd %s: %v\n%s%s", strings.Join(args, " "), err, out, talk.Bytes())
+	}
+	return string(out)
+}
+
+// dev starts nodes for development, with more flags, and returns the URL of the
+// first once it serves.
+func (f folder) dev(args ...string) string {
+	f.t.Helper()
+	ports := filepath.Join(f.t.TempDir(), "ports.json")
+	cmd := exec.Command(f.program, append([]string{"dev", "--listen", "127.0.0.1:0", "--ports-file", ports}, args...)...)
+	var talk bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = f.dir, &talk, &talk
+	if err := cmd.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // its exit code is no matter of this test
+	}()
+	f.t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		<-ended
+		if f.t.Failed() {
+			f.t.Logf("hostd dev:\n%s", talk.Bytes())
+		}
+	})
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		text, err := os.ReadFile(ports)
+		if err == nil {
+			var file struct{ Nodes []struct{ API string } }
+			if err := json.Unmarshal(text, &file); err != nil {
+				f.t.Fatal(err)
+			}
+			return file.Nodes[0].API
+		}
+		select {
+		case <-ended:
+			f.t.Fatal("hostd dev ended")
+		default:
+		}
+		if !errors.Is(err, os.ErrNotExist) || time.Now().After(deadline) {
+			f.t.Fatalf("hostd dev is not ready: %v", err)
+		}
+	}
+}
+
+// TestFirstReply: from an empty folder to the first reply, in each language.
+// How long it takes is told, and nothing is asserted of it.
+func TestFirstReply(t *testing.T) {
+	for _, lang := range []string{"go"} {
+		t.Run(lang, func(t *testing.T) {
+			f := newFolder(t)
+			began := time.Now()
+			f.hostd("new", "--lang", lang, "lamp")
+			f.dir = filepath.Join(f.dir, "lamp")
+			f.hostd("build")
+			made := time.Since(began)
+			api := f.dev("--module", "lamp.wasm")
+			if got := f.hostd("entity", "send", "counter", "visits", "add", `{"amount":3}`, "--addr", api); got != `{"total":3}`+"\n" {
+				t.Errorf("the reply is %q", got)
+			}
+			took := time.Since(began)
+			t.Logf("%s: module after %.1f s, first reply after %.1f s", lang, made.Seconds(), took.Seconds())
+			if got := f.hostd("entity", "query", "counter", "visits", "total", "--addr", api); got != `{"total":3}`+"\n" {
+				t.Errorf("the answer is %q", got)
+			}
+		})
+	}
+}
+
+// TestProjectsInGoTestThemselves: the test of a new project passes.
+func TestProjectsInGoTestThemselves(t *testing.T) {
+	f := newFolder(t)
+	f.hostd("new", "--lang", "go", "lamp")
+	cmd := exec.CommandContext(t.Context(), "go", "test", ".")
+	cmd.Dir = filepath.Join(f.dir, "lamp")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("go test: %v\n%s", err, out)
+	}
+}
