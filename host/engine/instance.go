@@ -126,14 +126,20 @@ func (m *Module) InstantiateWith(ctx context.Context, opts InstanceOptions) (*In
 	return m.instantiate(ctx, opts)
 }
 
-// InstantiateVaried is Instantiate for tests of a guest's purity: while the
-// guest evolves state, and while it starts, its clock stands at now, in unix
-// nanoseconds, and its random stream has the seed given. A guest whose state
-// depends on either, through the order of a map for one, shows it by another
-// snapshot of the same history. now must not be 0: a Go guest does not start
-// then.
+// Varied returns the options for an instance that shows whether a guest is
+// pure: while it evolves state, and while it starts, its clock stands at now,
+// in unix nanoseconds, and its random stream has the seed given. A guest whose
+// state depends on either, through the order of a map for one, shows it by
+// another snapshot of the same history. now must not be 0: a Go guest does not
+// start then.
+func (o InstanceOptions) Varied(now int64, seed uint64) InstanceOptions {
+	o.pureClock, o.pureSeed = now, seed
+	return o
+}
+
+// InstantiateVaried is Instantiate with options that are Varied.
 func (m *Module) InstantiateVaried(ctx context.Context, now int64, seed uint64) (*Instance, error) {
-	return m.InstantiateWith(ctx, InstanceOptions{pureClock: now, pureSeed: seed})
+	return m.InstantiateWith(ctx, InstanceOptions{}.Varied(now, seed))
 }
 
 func (m *Module) instantiate(ctx context.Context, opts InstanceOptions) (*Instance, error) {

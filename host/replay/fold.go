@@ -9,22 +9,49 @@ import (
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
 )
 
-// fold is the state of an entity by one module, in an instance of its own.
+const (
+	// batchBytes is how much of the events a guest gets at once.
+	batchBytes = 128 << 10
+	// maxRoom bounds batches that grow: more never fit into batchBytes.
+	maxRoom = batchBytes
+	// handle is the one entity of an instance.
+	handle = 1
+)
+
+// fold is the state of an entity by one module, in an instance of its own. It
+// is a folder.
 type fold struct {
-	module *engine.Module
-	digest journal.Digest
-	index  uint32
-	bounds engine.InstanceOptions // of memory, those of the type
-	most   int64                  // bytes of memory from which on the instance is left; 0: none
-	loaded bool
-	begin  []byte
+	module  *engine.Module
+	digest  journal.Digest
+	index   uint32
+	bounds  engine.InstanceOptions // of memory, those of the type
+	most    int64                  // bytes of memory from which on the instance is left; 0: none
+	batches batches
+	loaded  bool
+	input   []byte // of load
+
+	frames []byte // of events that the guest did not get yet
+	added  int    // how many they are
+	room   int    // how many they may be; 0: any
+	last   journal.Sequence
 
 	mu    sync.Mutex       // held to open and close it, and to interrupt it
 	guest *engine.Instance // nil: none is open
 }
+
+// batches says how many events a guest gets at once. What it makes of them must
+// not depend on that.
+type batches uint8
+
+const (
+	full    batches = iota // as many as batchBytes have
+	growing                // one, then two, then four, up to as many
+	single                 // one
+)
 
 // bound has the fold go by the type's bounds of memory, as where the module
 // serves: an instance that is nearly full to one is left for another.
@@ -40,8 +67,18 @@ func (f *fold) bound(t *modules.Served) {
 // errRefused: the guest does not take the snapshot, or makes no initial state.
 var errRefused = errors.New("the module refuses the state")
 
-// start makes the state of a sequence.
+// guestFails reports that an error is the guest's.
+func guestFails(err error) bool {
+	var fault *engine.Fault
+	return errors.As(err, &fault) || errors.Is(err, errRefused)
+}
+
+// start implements folder.
 func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, snapshot []byte) error {
+	f.frames, f.added, f.room = f.frames[:0], 0, 0
+	if f.batches != full {
+		f.room = 1
+	}
 	if f.loaded {
 		f.loaded = false
 		if f.guest.Drop(handle) != nil || f.most > 0 && f.guest.MemoryBytes() >= f.most {
@@ -60,11 +97,11 @@ func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Seque
 			return ctx.Err()
 		}
 	}
-	f.begin = abi.AppendSequence(abi.AppendEntityID(f.begin[:0], id.ID), uint64(at))
+	f.input = abi.AppendSequence(abi.AppendEntityID(f.input[:0], id.ID), uint64(at))
 	if snapshot != nil {
-		f.begin = abi.AppendSnapshot(f.begin, snapshot)
+		f.input = abi.AppendSnapshot(f.input, snapshot)
 	}
-	status, err := f.guest.Load(f.index, handle, f.begin)
+	status, err := f.guest.Load(f.index, handle, f.input)
 	switch {
 	case err != nil:
 		f.close()
@@ -76,11 +113,71 @@ func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Seque
 	return err
 }
 
+// begin makes the state that events are applied to, and returns its sequence:
+// of the newest snapshot of the module below a sequence that the guest takes,
+// as a lane does, or the initial one. below 0 is any.
+func (f *fold) begin(ctx context.Context, m *eventlog.Machine, shard sharding.ShardID, id sharding.EntityID, below journal.Sequence) (journal.Sequence, error) {
+	for {
+		snap, err := m.Snapshot(ctx, shard, id, f.digest, below)
+		if err != nil {
+			return 0, err
+		}
+		if snap == nil || snap.Module != f.digest {
+			return 0, f.start(ctx, id, 0, nil)
+		}
+		below = snap.Sequence
+		if err := f.start(ctx, id, below, snap.State); !guestFails(err) || ctx.Err() != nil {
+			return below, err
+		}
+	}
+}
+
+// add implements folder.
+func (f *fold) add(_ context.Context, e event) error {
+	f.frames = abi.AppendInputEvent(f.frames, uint64(e.sequence), e.recordedAt, e.name, e.payload)
+	f.added++
+	if f.last = e.sequence; len(f.frames) >= batchBytes || f.added == f.room {
+		return f.flush()
+	}
+	return nil
+}
+
+// flush implements folder. An instance whose guest failed is closed.
+func (f *fold) flush() error {
+	if f.added == 0 {
+		return nil
+	}
+	if f.guest == nil {
+		return engine.ErrInstanceDead
+	}
+	err := f.guest.Apply(handle, f.frames)
+	f.frames, f.added = f.frames[:0], 0
+	if f.batches == growing {
+		f.room = min(2*f.room, maxRoom)
+	}
+	if err != nil {
+		f.close()
+	}
+	return err
+}
+
+// snapshot is the state, until the next call of the guest. An instance whose
+// guest failed is closed.
+func (f *fold) snapshot() ([]byte, error) {
+	if f.guest == nil {
+		return nil, engine.ErrInstanceDead
+	}
+	state, err := f.guest.Snapshot(handle)
+	if err != nil {
+		f.close()
+	}
+	return state, err
+}
+
 // spoilt gives the fold up for this entity where its guest failed; other errors
 // are passed on.
 func (f *fold) spoilt(err error) error {
-	var fault *engine.Fault
-	if !errors.As(err, &fault) && !errors.Is(err, errRefused) {
+	if !guestFails(err) {
 		return err
 	}
 	f.close()

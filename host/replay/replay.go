@@ -1,7 +1,7 @@
-// Package replay computes the state that an entity had at any sequence: the module
-// that decided the event there evolves it from a snapshot of its own, or from the
-// first event. What an entity is now the module that serves its type makes. It
-// starts no goroutine.
+// Package replay computes the state that an entity had at any sequence: the
+// module that decided the event there evolves it from a snapshot of its own, or
+// from the first event. What an entity is now the module that serves its type
+// makes. It starts no goroutine.
 package replay
 
 import (
@@ -10,9 +10,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
@@ -31,8 +29,8 @@ type Options struct {
 }
 
 // Replays compute states beside the lanes: in an instance of its own, from what
-// is committed, so that it disturbs nobody and may take its time. It is safe for
-// concurrent use.
+// is committed, so that it disturbs nobody and may take its time. It is safe
+// for concurrent use.
 type Replays struct {
 	opts      Options
 	slots     chan struct{} // one for each state that is computed
@@ -49,20 +47,8 @@ const (
 	// maxReplays bounds the states that are computed at a time: each takes a guest
 	// instance.
 	maxReplays = 2
-	// batchBytes is how much of the events a guest gets at once.
-	batchBytes = 128 << 10
 	// attempts bounds how often the newest state is computed anew.
 	attempts = 4
-	// handle is the one entity of an instance.
-	handle = 1
-)
-
-var (
-	// errDone ends the reading of a history.
-	errDone = errors.New("the state is there")
-	// errCut: of the life that the state belongs to not all events are
-	// there, and no snapshot before it.
-	errCut = errors.New("the events of the state were cut")
 )
 
 // StateAt returns the state of an entity at a sequence, as the module of the
@@ -137,7 +123,7 @@ func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal
 	if at == nil {
 		p.digest = &t.Digest
 	}
-	defer p.close()
+	defer p.fold.close()
 	state, err := p.run(ctx)
 	if errors.Is(err, errCut) {
 		err = &status.StateCutError{From: head.Snapshots[0]}
@@ -152,19 +138,9 @@ type replay struct {
 	id    sharding.EntityID
 	end   journal.Sequence
 
-	digest  *journal.Digest // of the module that is asked; nil: that of the event at end
-	guest   *engine.Instance
-	index   uint32
-	ended   bool // the entity was deleted at end
-	missing bool // of the life that is read the first events
-	begin   []byte
-	frames  []byte
-}
-
-func (p *replay) close() {
-	if p.guest != nil {
-		p.guest.Close()
-	}
+	digest *journal.Digest // of the module that is asked; nil: that of the event at end
+	fold   fold
+	ended  bool // the entity was deleted at end
 }
 
 // run finds the module, and lets it evolve the state from a snapshot of its
@@ -192,22 +168,19 @@ func (p *replay) run(ctx context.Context) (rpc.Folded, error) {
 		out.State = last
 		return out, nil
 	}
-	p.index = uint32(index)
-	if p.guest, err = m.Instantiate(ctx); err != nil {
-		return out, err
-	}
+	p.fold.module, p.fold.digest, p.fold.index = m, digest, uint32(index)
 	switch {
 	case p.ended:
-		err = p.initial(p.end, nil)
+		err = p.fold.start(ctx, p.id, p.end, nil)
 	case whole:
-		err = p.initial(p.end, last)
+		err = p.fold.start(ctx, p.id, p.end, last)
 	default:
-		err = p.live(ctx, digest)
+		err = p.live(ctx)
 	}
 	if err != nil {
 		return out, err
 	}
-	state, err := p.guest.Snapshot(handle)
+	state, err := p.fold.snapshot()
 	out.State = bytes.Clone(state)
 	return out, err
 }
@@ -241,117 +214,11 @@ func (p *replay) last(ctx context.Context) (digest journal.Digest, payload []byt
 }
 
 // live computes the state of an entity that was not deleted at the end.
-func (p *replay) live(ctx context.Context, digest journal.Digest) error {
-	from, err := p.load(ctx, digest)
+func (p *replay) live(ctx context.Context) error {
+	from, err := p.fold.begin(ctx, p.Machine, p.shard, p.id, p.end+1)
 	if err != nil {
 		return err
 	}
-	return p.evolve(ctx, from)
-}
-
-// initial makes the state that a life begins with, nil, or one that was kept as
-// a whole.
-func (p *replay) initial(at journal.Sequence, state []byte) error {
-	ok, err := p.start(at, state)
-	if err == nil && !ok {
-		err = errRefused
-	}
-	return err
-}
-
-// load makes the state that events are applied to, and returns its sequence.
-func (p *replay) load(ctx context.Context, digest journal.Digest) (journal.Sequence, error) {
-	snap, err := p.Machine.Snapshot(ctx, p.shard, p.id, digest, p.end+1)
-	if err != nil {
-		return 0, err
-	}
-	if snap != nil {
-		if ok, err := p.start(snap.Sequence, snap.State); err != nil || ok {
-			return snap.Sequence, err
-		}
-	}
-	return 0, p.initial(0, nil)
-}
-
-// start makes the state of a sequence; false where the guest refuses.
-func (p *replay) start(at journal.Sequence, snapshot []byte) (bool, error) {
-	p.begin = abi.AppendSequence(abi.AppendEntityID(p.begin[:0], p.id.ID), uint64(at))
-	if snapshot != nil {
-		p.begin = abi.AppendSnapshot(p.begin, snapshot)
-	}
-	status, err := p.guest.Load(p.index, handle, p.begin)
-	return status == abi.LoadDone, err
-}
-
-// evolve applies the events after from. Where the first of them were cut, those
-// of a life that begins after the cut are all there.
-func (p *replay) evolve(ctx context.Context, from journal.Sequence) error {
-	if from >= p.end {
-		return nil
-	}
-	p.missing = false
-	err := p.read(ctx, from, from+1)
-	var cut *journal.CutError
-	if errors.As(err, &cut) {
-		p.missing = true
-		err = p.read(ctx, cut.First-1, cut.First-1)
-	}
-	switch {
-	case err != nil && !errors.Is(err, errDone):
-		return err
-	case p.missing:
-		return errCut
-	}
-	return p.apply()
-}
-
-// read applies the events after from, of records that end at first or later. A
-// tombstone ends a life: the next one begins with the initial state.
-func (p *replay) read(ctx context.Context, from, first journal.Sequence) error {
-	return p.Machine.Read(ctx, p.shard, p.id, first, func(_ journal.Position, r *journal.Record) error {
-		for i := range r.Events {
-			sequence := r.Expected + journal.Sequence(i) + 1
-			if sequence <= from {
-				continue
-			}
-			if sequence > p.end {
-				return errDone
-			}
-			if r.Tombstone(i) || p.missing {
-				continue
-			}
-			p.frames = abi.AppendInputEvent(p.frames, uint64(sequence), r.RecordedAt, r.Events[i].Type, r.Events[i].Payload)
-			if len(p.frames) >= batchBytes {
-				if err := p.apply(); err != nil {
-					return err
-				}
-			}
-		}
-		if r.Flags&journal.FlagTombstone == 0 || r.Last() > p.end || r.Last() <= from {
-			return ctx.Err()
-		}
-		return p.endLife(r.Last())
-	})
-}
-
-// endLife begins with the initial state behind a tombstone.
-func (p *replay) endLife(at journal.Sequence) error {
-	p.missing = false
-	if err := p.apply(); err != nil {
-		return err
-	}
-	if err := p.guest.Drop(handle); err != nil {
-		return err
-	}
-	_, err := p.start(at, nil)
-	return err
-}
-
-func (p *replay) apply() error {
-	if len(p.frames) == 0 {
-		return nil
-	}
-	err := p.guest.Apply(handle, p.frames)
-	p.frames = p.frames[:0]
-	return err
+	w := walk{id: p.id, to: &p.fold}
+	return w.read(ctx, p.Machine, p.shard, from, p.end)
 }

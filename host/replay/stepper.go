@@ -19,11 +19,10 @@ import (
 // it.
 type Stepper struct {
 	fold   fold
-	id     sharding.EntityID
+	walk   walk
 	about  manifest.EntityType
 	limits abi.Limits
-	at     journal.Sequence
-	frames []byte
+	frames []byte // of a command
 }
 
 // StepEvent is an event of a history, or the end of a life, as readers of
@@ -54,7 +53,8 @@ func NewStepper(ctx context.Context, m *engine.Module, id sharding.EntityID, lim
 	if about.Kind == manifest.Transient {
 		return nil, errors.New("the entities of this type keep no state: there is nothing to fold")
 	}
-	s := &Stepper{fold: fold{module: m, index: uint32(index), bounds: engine.InstanceOptions{Lines: lines}}, id: id, about: *about, limits: limits}
+	s := &Stepper{fold: fold{module: m, index: uint32(index), bounds: engine.InstanceOptions{Lines: lines}}, about: *about, limits: limits}
+	s.walk = walk{id: id, to: &s.fold, durable: about.Kind == manifest.DurableState}
 	if err := s.fold.start(ctx, id, 0, nil); err != nil {
 		s.Close()
 		return nil, err
@@ -67,23 +67,21 @@ func (s *Stepper) Close() { s.fold.close() }
 
 // Step folds the next event.
 func (s *Stepper) Step(ctx context.Context, e StepEvent) error {
-	if journal.Sequence(e.Sequence) != s.at+1 {
-		return fmt.Errorf("%w: event %d follows event %d", journal.ErrDamaged, e.Sequence, s.at)
+	if journal.Sequence(e.Sequence) != s.walk.at+1 {
+		return fmt.Errorf("%w: event %d follows event %d", journal.ErrDamaged, e.Sequence, s.walk.at)
 	}
-	s.at++
-	switch {
-	case e.Type == journal.TombstoneEvent:
-		return s.fold.start(ctx, s.id, s.at, nil)
-	case s.about.Kind == manifest.DurableState:
-		return s.fold.start(ctx, s.id, s.at, e.Payload)
+	if e.Type == journal.TombstoneEvent {
+		return s.walk.endLife(ctx, s.walk.at+1)
 	}
-	s.frames = abi.AppendInputEvent(s.frames[:0], e.Sequence, e.RecordedAt, e.Type, e.Payload)
-	return s.fold.guest.Apply(handle, s.frames)
+	if err := s.walk.take(ctx, event{journal.Sequence(e.Sequence), e.RecordedAt, e.Type, e.Payload}); err != nil {
+		return err
+	}
+	return s.walk.settle(ctx)
 }
 
 // State is the state after the last step.
 func (s *Stepper) State() ([]byte, error) {
-	state, err := s.fold.guest.Snapshot(handle)
+	state, err := s.fold.snapshot()
 	return bytes.Clone(state), err
 }
 
@@ -91,7 +89,10 @@ func (s *Stepper) State() ([]byte, error) {
 // it decides is in the state from then on, and nowhere else: nothing is sent,
 // and no timer is set. The output is valid until the next call.
 func (s *Stepper) Command(ctx context.Context, c StepCommand) (*abi.Output, error) {
-	f := abi.AppendSequence(s.frames[:0], uint64(s.at))
+	if s.fold.guest == nil {
+		return nil, engine.ErrInstanceDead
+	}
+	f := abi.AppendSequence(s.frames[:0], uint64(s.walk.at))
 	f = abi.AppendPayload(abi.AppendName(f, c.Name), c.Payload)
 	f = abi.AppendSeed(abi.AppendNow(abi.AppendCommandID(f, c.ID), c.Now), c.Seed)
 	s.frames = abi.AppendSource(f, abi.Source{Kind: abi.SourceClient})
@@ -110,16 +111,15 @@ func (s *Stepper) Command(ctx context.Context, c StepCommand) (*abi.Output, erro
 	if out.Rejected {
 		return out, nil
 	}
-	s.at += journal.Sequence(len(out.Events))
+	s.walk.at += journal.Sequence(len(out.Events))
 	if out.HasState {
-		s.at++
+		s.walk.at++
 	}
 	if out.Delete {
-		s.at++
-		return out, s.fold.start(ctx, s.id, s.at, nil)
+		return out, s.walk.endLife(ctx, s.walk.at+1)
 	}
 	return out, nil
 }
 
 // Sequence is that of the last event.
-func (s *Stepper) Sequence() uint64 { return uint64(s.at) }
+func (s *Stepper) Sequence() uint64 { return uint64(s.walk.at) }

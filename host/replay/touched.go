@@ -1,15 +1,12 @@
 package replay
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/fitsum"
@@ -74,7 +71,6 @@ type touched struct {
 	fold    fold
 	durable bool
 	listed  map[string]bool // types of events; nil: any
-	frames  []byte
 }
 
 // open finds the module.
@@ -188,12 +184,12 @@ func (t *touched) beforeIn(ctx context.Context, after, upTo uint64) (found bool,
 // judge folds one entity, and notes what the module cannot do with it.
 func (t *touched) judge(ctx context.Context, id sharding.EntityID, out *rpc.Fit) error {
 	used := t.fold.guest != nil
-	at, ours, err := t.one(ctx, id, false)
+	at, ours, err := t.one(ctx, id, full)
 	var unlisted *unlistedError
 	if used && refuses(err) && !errors.As(err, &unlisted) {
 		// Once more, without what the entities before have left in the instance.
 		t.fold.close()
-		at, ours, err = t.one(ctx, id, false)
+		at, ours, err = t.one(ctx, id, full)
 	}
 	if err == nil || !refuses(err) {
 		if ours && err == nil {
@@ -212,7 +208,7 @@ func (t *touched) judge(ctx context.Context, id sharding.EntityID, out *rpc.Fit)
 		if at-1 <= eachEvents {
 			// Once more, event by event: at which does it fail?
 			t.fold.close()
-			if first, _, again := t.one(ctx, id, true); refuses(again) {
+			if first, _, again := t.one(ctx, id, single); refuses(again) {
 				at, err = first, again
 			}
 		}
@@ -230,16 +226,15 @@ func (e *unlistedError) Error() string {
 
 // refuses reports that the module cannot do something.
 func refuses(err error) bool {
-	var fault *engine.Fault
 	var unlisted *unlistedError
-	var cut *journal.CutError
-	return errors.As(err, &fault) || errors.As(err, &unlisted) || errors.As(err, &cut) || errors.Is(err, errRefused)
+	return guestFails(err) || errors.As(err, &unlisted) || errors.Is(err, errCut)
 }
 
 // one folds an entity as a lane does, from the snapshot that the module would
 // load. at is the event that it was at, and ours says whether the newest record
 // is by a module that did not serve before.
-func (t *touched) one(ctx context.Context, id sharding.EntityID, each bool) (at journal.Sequence, ours bool, err error) {
+func (t *touched) one(ctx context.Context, id sharding.EntityID, b batches) (at journal.Sequence, ours bool, err error) {
+	t.fold.batches = b
 	info, err := t.Machine.Info(t.shard, id)
 	if err != nil || info.Deleted || info.Sequence == 0 {
 		return 0, false, err
@@ -249,75 +244,22 @@ func (t *touched) one(ctx context.Context, id sharding.EntityID, each bool) (at 
 	}
 	var from journal.Sequence
 	if !t.durable {
-		base, err := t.Machine.Snapshot(ctx, t.shard, id, t.fold.digest, 0)
-		if err != nil {
-			return 0, true, err
-		}
-		if base != nil {
-			from = base.Sequence
-			if err = t.fold.start(ctx, id, from, base.State); refuses(err) {
-				base, from = nil, 0 // as a lane does
-			}
-		}
-		if base == nil {
-			err = t.fold.start(ctx, id, 0, nil)
-		}
-		if err != nil {
+		if from, err = t.fold.begin(ctx, t.Machine, t.shard, id, 0); err != nil {
 			return from, true, err
 		}
 	}
-	at, state := from, []byte(nil)
-	t.frames = t.frames[:0]
-	apply := func() error {
-		if len(t.frames) == 0 {
-			return nil
-		}
-		err := t.fold.guest.Apply(handle, t.frames)
-		if t.frames = t.frames[:0]; err != nil {
-			t.fold.close()
-		}
-		return err
+	w := walk{id: id, to: &t.fold, durable: t.durable, look: t.look}
+	err = w.read(ctx, t.Machine, t.shard, from, info.Sequence)
+	return w.at, true, err
+}
+
+// look refuses an event whose type the module does not list, unless one of
+// those that served before has written it.
+func (t *touched) look(r *journal.Record, i int) error {
+	if t.listed != nil && !t.listed[r.Events[i].Type] && !slices.Contains(t.before, r.Module) {
+		return &unlistedError{r.Events[i].Type}
 	}
-	first := from + 1
-	if t.durable {
-		first = info.Sequence
-	}
-	err = t.Machine.Read(ctx, t.shard, id, first, func(_ journal.Position, r *journal.Record) error {
-		for i := range r.Events {
-			sequence := r.Expected + journal.Sequence(i) + 1
-			if sequence <= from || r.Tombstone(i) {
-				continue
-			}
-			if at = sequence; t.durable {
-				state = append(state[:0], r.Events[i].Payload...)
-				continue
-			}
-			if t.listed != nil && !t.listed[r.Events[i].Type] && !slices.Contains(t.before, r.Module) {
-				return &unlistedError{r.Events[i].Type}
-			}
-			t.frames = abi.AppendInputEvent(t.frames, uint64(sequence), r.RecordedAt, r.Events[i].Type, r.Events[i].Payload)
-			if each || len(t.frames) >= batchBytes {
-				if err := apply(); err != nil {
-					return err
-				}
-			}
-		}
-		if t.durable || r.Flags&journal.FlagTombstone == 0 || r.Last() <= from {
-			return ctx.Err()
-		}
-		if err := apply(); err != nil {
-			return err
-		}
-		return t.fold.start(ctx, id, r.Last(), nil) // of the next life
-	})
-	switch {
-	case err != nil:
-		return at, true, err
-	case t.durable && at > 0:
-		return at, true, t.fold.start(ctx, id, at, bytes.Clone(state))
-	default:
-		return at, true, apply()
-	}
+	return nil
 }
 
 // ours reports whether the record of the newest event is by a module that did

@@ -10,9 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
@@ -83,10 +81,16 @@ type verifier struct {
 	snapshotsOf []journal.Digest
 	kind        manifest.Kind
 	encoding    manifest.Encoding
+	served      *modules.Served
 
 	tried, serving fold
-	frames         []byte
+	stepwise       bool                 // the states are compared after each event
+	alike          bool                 // both are the same module
+	out            *verification.Entity // what comes of the entity that is replayed
 }
+
+// errDiffers ends the replay of an entity: what differs is noted.
+var errDiffers = errors.New("the module differs")
 
 func (v *verifier) close() {
 	v.tried.close()
@@ -101,7 +105,7 @@ func (v *verifier) interrupt() {
 
 // open finds both modules.
 func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
-	t, err := v.served(ctx)
+	t, err := v.bound(ctx)
 	if err != nil {
 		return err
 	}
@@ -137,13 +141,14 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 		v.kind = about.Kind
 	}
 	v.sameState = manifest.SameState(v.tried.module.Manifest(), v.serving.module.Manifest(), v.entityType)
-	v.snapshotsOf = t.SnapshotsOf
+	v.snapshotsOf, v.served = t.SnapshotsOf, t
+	v.tried.vary(1)
 	return t.Fits(ctx, v.tried.module)
 }
 
-// served is the type as it is served here, once this node has heard of the
+// bound is the type as it is served here, once this node has heard of the
 // binding that is asked for, or has had the time to.
-func (v *verifier) served(ctx context.Context) (*modules.Served, error) {
+func (v *verifier) bound(ctx context.Context) (*modules.Served, error) {
 	t := v.Types.Served(v.entityType)
 	if v.revision == 0 || t != nil && t.Revision == v.revision {
 		return t, nil
@@ -196,6 +201,9 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(v
 		if first, again := v.replay(ctx, id, head.Sequence, base, true); again == nil && first.Difference != "" {
 			out = first
 		}
+	}
+	if err == nil && out.Difference != "" && !out.Fault && (v.told == nil || !v.told()) {
+		err = v.explain(ctx, id, head.Sequence, base, &out)
 	}
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return err // a guest whose call was interrupted shows no difference
@@ -253,161 +261,142 @@ func (v *verifier) settled(ctx context.Context, id sharding.EntityID, end journa
 // base or from the first event, and compares what they come to: after each
 // event, or in the end. It is errCut where the first events of a life are not
 // there.
-func (v *verifier) replay(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot, each bool) (verification.Entity, error) {
+func (v *verifier) replay(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot, stepwise bool) (verification.Entity, error) {
 	var out verification.Entity
+	v.out, v.stepwise = &out, stepwise
+	w := walk{id: id, to: v, durable: v.kind == manifest.DurableState}
+	err := v.through(ctx, &w, end, base)
+	if errors.Is(err, errDiffers) {
+		err = nil
+	}
+	out.Events = w.events
+	out.Uncompared = out.Difference == "" && !v.serving.loaded
+	return out, err
+}
+
+// through is replay, until something differs.
+func (v *verifier) through(ctx context.Context, w *walk, end journal.Sequence, base *journal.Snapshot) error {
 	var from journal.Sequence
 	var snapshot []byte
 	if base != nil {
 		from, snapshot = base.Sequence, base.State
 	}
-	v.frames = v.frames[:0]
-	if err := v.restart(ctx, id, from, snapshot, &out); err != nil || out.Difference != "" {
-		return out, err
-	}
-	missing := false // the first events of the life that is read
-	flush := func(at journal.Sequence) error {
-		if len(v.frames) == 0 || out.Difference != "" {
-			return nil
-		}
-		err := v.evolve(at, &out)
-		if v.frames = v.frames[:0]; err == nil && each {
-			err = v.compare(at, &out)
-		}
+	if err := v.start(ctx, w.id, from, snapshot); err != nil {
 		return err
 	}
-	at := from
-	var state []byte
-	read := func(_ journal.Position, r *journal.Record) error {
-		for i := range r.Events {
-			sequence := r.Expected + journal.Sequence(i) + 1
-			if sequence > end || out.Difference != "" {
-				return errDone
-			}
-			if sequence <= from || r.Tombstone(i) || missing && v.kind != manifest.DurableState {
-				continue
-			}
-			out.Events++
-			at = sequence
-			if v.kind == manifest.DurableState {
-				state = append(state[:0], r.Events[i].Payload...)
-				continue
-			}
-			v.frames = abi.AppendInputEvent(v.frames, uint64(sequence), r.RecordedAt, r.Events[i].Type, r.Events[i].Payload)
-			if each || len(v.frames) >= batchBytes {
-				if err := flush(sequence); err != nil {
-					return err
-				}
-			}
-		}
-		if r.Flags&journal.FlagTombstone == 0 || r.Last() > end || r.Last() <= from {
-			return ctx.Err()
-		}
-		// The next life begins with the initial state.
-		if err := flush(at); err != nil || out.Difference != "" {
-			return err
-		}
-		missing = false
-		return v.restart(ctx, id, r.Last(), nil, &out)
+	if err := w.read(ctx, v.Machine, v.shard, from, end); err != nil {
+		return err
 	}
-	err := v.Machine.Read(ctx, v.shard, id, from+1, read)
-	if cut := (*journal.CutError)(nil); errors.As(err, &cut) {
-		missing = true
-		err = v.Machine.Read(ctx, v.shard, id, cut.First, read)
+	if err := v.compare(w.at); err != nil {
+		return err
 	}
-	if err != nil && !errors.Is(err, errDone) {
-		return out, err
-	}
-	if missing && v.kind != manifest.DurableState {
-		return out, errCut
-	}
-	if v.kind == manifest.DurableState && at > 0 {
-		err = v.restart(ctx, id, at, state, &out)
-	} else {
-		err = flush(at)
-	}
-	if err == nil && out.Difference == "" {
-		err = v.compare(at, &out)
-	}
-	if err == nil && out.Difference == "" {
-		err = v.reload(ctx, id, at, &out)
-	}
-	out.Uncompared = out.Difference == "" && !v.serving.loaded
-	return out, err
+	return v.reload(ctx, w.id, w.at)
 }
 
-// restart has both modules make the state of a sequence: from a snapshot, or
-// the initial one where that is nil.
-func (v *verifier) restart(ctx context.Context, id sharding.EntityID, at journal.Sequence, snapshot []byte, out *verification.Entity) error {
+// start implements folder, for both modules.
+func (v *verifier) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, snapshot []byte) error {
 	if err := v.tried.start(ctx, id, at, snapshot); err != nil {
-		return v.differs(at, out, err)
+		return v.differs(at, err)
 	}
 	// What the serving module cannot do is no fault of the other.
 	return v.serving.spoilt(v.serving.start(ctx, id, at, snapshot))
 }
 
-// evolve applies the frames.
-func (v *verifier) evolve(at journal.Sequence, out *verification.Entity) error {
-	if err := v.tried.guest.Apply(handle, v.frames); err != nil {
-		v.tried.close()
-		return v.differs(at, out, err)
+// add implements folder.
+func (v *verifier) add(ctx context.Context, e event) error {
+	if err := v.tried.add(ctx, e); err != nil {
+		return v.differs(e.sequence, err)
+	}
+	if v.serving.loaded {
+		if err := v.serving.spoilt(v.serving.add(ctx, e)); err != nil {
+			return err
+		}
+	}
+	if v.stepwise {
+		if err := v.flush(); err != nil {
+			return err
+		}
+		return v.compare(e.sequence)
+	}
+	return nil
+}
+
+// flush implements folder.
+func (v *verifier) flush() error {
+	if err := v.tried.flush(); err != nil {
+		return v.differs(v.tried.last, err)
 	}
 	if !v.serving.loaded {
 		return nil
 	}
-	return v.serving.spoilt(v.serving.guest.Apply(handle, v.frames))
+	return v.serving.spoilt(v.serving.flush())
 }
 
 // compare looks whether both states are the same.
-func (v *verifier) compare(at journal.Sequence, out *verification.Entity) error {
-	if out.Difference != "" || !v.serving.loaded {
+func (v *verifier) compare(at journal.Sequence) error {
+	if !v.serving.loaded {
 		return nil
 	}
-	now, err := v.serving.guest.Snapshot(handle)
+	now, err := v.serving.snapshot()
 	if err != nil {
 		return v.serving.spoilt(err)
 	}
 	now = bytes.Clone(now)
-	then, err := v.tried.guest.Snapshot(handle)
+	then, err := v.tried.snapshot()
 	if err != nil {
-		v.tried.close()
-		return v.differs(at, out, err)
+		return v.differs(at, err)
 	}
 	if !v.same(now, then) {
-		out.At, out.Difference = at, "the state is "+v.shown(then)+", by the module that serves "+v.shown(now)
+		other := ", by the module that serves "
+		if v.alike {
+			other = ", and "
+		}
+		v.out.At, v.out.Difference = at, "the state is "+v.shown(then)+other+v.shown(now)
+		return errDiffers
 	}
 	return nil
 }
 
-// reload has the module load the snapshot that it made.
-func (v *verifier) reload(ctx context.Context, id sharding.EntityID, at journal.Sequence, out *verification.Entity) error {
-	made, err := v.tried.guest.Snapshot(handle)
+// reload has the module write its state twice, and load what it wrote: the
+// bytes must be the same.
+func (v *verifier) reload(ctx context.Context, id sharding.EntityID, at journal.Sequence) error {
+	made, err := v.tried.snapshot()
 	if err != nil {
-		v.tried.close()
-		return v.differs(at, out, err)
+		return v.differs(at, err)
 	}
 	made = bytes.Clone(made)
-	if err := v.tried.start(ctx, id, at, made); err != nil {
-		return v.differs(at, out, fmt.Errorf("its own snapshot: %w", err))
+	again, err := v.tried.snapshot()
+	if err != nil {
+		return v.differs(at, err)
 	}
-	again, err := v.tried.guest.Snapshot(handle)
+	if !bytes.Equal(made, again) {
+		return v.fault(at, "it writes one state as "+v.shown(made)+" and as "+v.shown(again))
+	}
+	if err := v.tried.start(ctx, id, at, made); err != nil {
+		return v.differs(at, fmt.Errorf("its own snapshot: %w", err))
+	}
+	again, err = v.tried.snapshot()
 	switch {
 	case err != nil:
-		v.tried.close()
-		return v.differs(at, out, err)
-	case !v.same(made, again):
-		out.At, out.Difference = at, "of the snapshot "+v.shown(made)+" it makes the state "+v.shown(again)
+		return v.differs(at, err)
+	case !bytes.Equal(made, again):
+		return v.fault(at, "of the snapshot "+v.shown(made)+" it makes the state "+v.shown(again))
 	}
 	return nil
+}
+
+// fault notes what the module breaks or cannot do, whatever the other makes.
+func (v *verifier) fault(at journal.Sequence, what string) error {
+	v.out.At, v.out.Fault, v.out.Difference = at, true, what
+	return errDiffers
 }
 
 // differs notes what the module cannot do; other errors are passed on.
-func (v *verifier) differs(at journal.Sequence, out *verification.Entity, err error) error {
-	var fault *engine.Fault
-	if !errors.As(err, &fault) && !errors.Is(err, errRefused) {
+func (v *verifier) differs(at journal.Sequence, err error) error {
+	if !guestFails(err) {
 		return err
 	}
-	out.At, out.Fault, out.Difference = at, true, err.Error()
-	return nil
+	return v.fault(at, err.Error())
 }
 
 // same compares two states: as JSON values where they are, else as bytes.

@@ -108,7 +108,7 @@ func (v verification) Remark() (line string, failure error) {
 		say("%d more entities were passed over: their first events were cut, and the active module has no snapshot of them", v.CutEntities)
 	}
 	if v.UncomparedEntities > 0 {
-		say("%d entities were replayed and compared with nothing: the active module fails on them", v.UncomparedEntities)
+		say("%d entities were replayed and compared with nothing: the active module fails on them, or makes two states of the same events", v.UncomparedEntities)
 	}
 	if v.notKept != "" {
 		say("what came of it is not kept: %s", cli.Clean(v.notKept))

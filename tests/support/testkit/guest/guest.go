@@ -19,6 +19,7 @@ type Module struct {
 
 	Handle []byte  // code that leaves an i64; a command of Bad replies when nil
 	Apply  []byte  // code that leaves an i32
+	State  []byte  // code that leaves an i64: the span of the snapshot
 	Frames []byte  // placed in memory at FramesAt
 	ABI    int32   // what hostd_abi returns; 1 when 0
 	Omit   string  // an export that is left out
@@ -85,6 +86,10 @@ func (m Module) Build() []byte {
 	if m.Apply != nil {
 		apply = m.Apply
 	}
+	state := i64Const(0)
+	if m.State != nil {
+		state = m.State
+	}
 	version := m.ABI
 	if version == 0 {
 		version = 1
@@ -98,7 +103,7 @@ func (m Module) Build() []byte {
 		{abi.ExportApply, "\x7e\x7f", "\x7f", apply},
 		{abi.ExportHandle, "\x7e\x7f", "\x7e", handle},
 		{abi.ExportQuery, "\x7e\x7f", "\x7e", i64Const(0)},
-		{abi.ExportSnapshot, "\x7e", "\x7e", i64Const(0)},
+		{abi.ExportSnapshot, "\x7e", "\x7e", state},
 		{abi.ExportDrop, "\x7e", "", nil},
 		{"", "", "", nil}, // what a start section names
 	}

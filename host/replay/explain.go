@@ -1,0 +1,74 @@
+package replay
+
+import (
+	"context"
+	"time"
+
+	"github.com/hostd/hostd/host/rpc/verification"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+const (
+	// explained bounds how often a module is compared with itself: of a map with
+	// two members every second order is the same.
+	explained = 4
+	// variedSince is the clock of the first instance that is varied.
+	variedSince = int64(1_000_000_000 * time.Second)
+)
+
+// vary has the fold be made with other batches, another clock and other random
+// numbers than where the module serves: a state that depends on one of these
+// comes out otherwise.
+func (f *fold) vary(by uint64) {
+	f.batches = growing
+	f.bounds = f.bounds.Varied(variedSince+int64(by)*int64(time.Hour), by)
+}
+
+// explain looks whether a difference comes of a module that makes two states of
+// the same events. Of the one that is tried that is a fault; where the one that
+// serves does, there is nothing to compare with.
+func (v *verifier) explain(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot, out *verification.Entity) error {
+	v.close()
+	for _, f := range []*fold{&v.tried, &v.serving} {
+		says, err := v.twice(ctx, f, id, end, base)
+		switch {
+		case err != nil:
+			return err
+		case says == "":
+		case f == &v.tried:
+			out.Fault, out.Difference = true, says
+			return nil
+		default:
+			*out = verification.Entity{Events: out.Events, Uncompared: true}
+			return nil
+		}
+	}
+	return nil
+}
+
+// twice compares what one module makes of the same events twice: with batches,
+// a clock and random numbers that differ. says is empty where that is the same.
+func (v *verifier) twice(ctx context.Context, f *fold, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot) (says string, err error) {
+	for by := range uint64(explained) {
+		own := &verifier{Options: v.Options, shard: v.shard, entityType: v.entityType, kind: v.kind, encoding: v.encoding, alike: true}
+		for _, half := range []*fold{&own.tried, &own.serving} {
+			half.module, half.digest, half.index = f.module, f.digest, f.index
+			half.bound(v.served)
+		}
+		own.tried.vary(2 + by)
+		stop := context.AfterFunc(ctx, own.interrupt)
+		out, err := own.replay(ctx, id, end, base, false)
+		stop()
+		own.close()
+		switch {
+		case err != nil || ctx.Err() != nil:
+			return "", err
+		case out.Fault:
+			return out.Difference, nil
+		case out.Difference != "":
+			return "it makes two states of the same events, in other batches and with other random numbers: " + out.Difference, nil
+		}
+	}
+	return "", nil
+}
