@@ -13,7 +13,7 @@ import (
 // The nouns and verbs are public: scripts are written against them.
 func TestEveryCommandExists(t *testing.T) {
 	for _, path := range []string{
-		"version", "new", "build", "dev", "demo", "serve", "bench", "verify", "recover",
+		"version", "new", "build", "test", "dev", "demo", "serve", "bench", "verify", "recover",
 		"module push", "module ls", "module describe", "module activate", "module rollback", "module verify", "module check", "module rm", "module keygen", "module sign",
 		"entity send", "entity query", "entity events", "entity get", "entity state", "entity ls", "entity hot", "entity tail",
 		"entity deadletters ls", "entity deadletters retry", "entity deadletters discard",
@@ -95,6 +95,8 @@ func TestExitCodes(t *testing.T) {
 		{"module ls --addr " + nowhere, cli.ExitFailed, "hostd dev"},
 		{"entity get counter a --addr " + nowhere, cli.ExitFailed, "no node answers"},
 		{"build " + text, cli.ExitUsage, "is not a directory"},
+		{"test --run [", cli.ExitUsage, "--run: "},
+		{"test absent.yaml", cli.ExitFailed, "docs/guide/testing.md"},
 		{"new --lang cobol lamp", cli.ExitUsage, "must be one of go"},
 		{"module check " + text, cli.ExitFailed, "abi/ABI.md"},
 		{"module check absent.wasm", cli.ExitFailed, "Give the path of a .wasm file."},

@@ -114,6 +114,9 @@ func TestFirstReply(t *testing.T) {
 			f.dir = filepath.Join(f.dir, "lamp")
 			f.hostd("build")
 			made := time.Since(began)
+			if got := f.hostd("test", "lamp.wasm"); strings.Count(got, "ok  ") != 3 {
+				t.Errorf("hostd test: %s", got)
+			}
 			api := f.dev("--module", "lamp.wasm")
 			if got := f.hostd("entity", "send", "counter", "visits", "add", `{"amount":3}`, "--addr", api); got != `{"total":3}`+"\n" {
 				t.Errorf("the reply is %q", got)

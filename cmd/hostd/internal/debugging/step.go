@@ -16,6 +16,7 @@ import (
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/debugging/entityfile"
+	"github.com/hostd/hostd/cmd/hostd/internal/jsondiff"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/sharding"
@@ -35,8 +36,8 @@ type stepView struct {
 	RecordedAt time.Time `json:"recordedAt"`
 	EventType  string    `json:"eventType"`
 	cli.Payload
-	State   cli.Payload `json:"state"`
-	Changes []change    `json:"changes,omitempty"`
+	State   cli.Payload       `json:"state"`
+	Changes []jsondiff.Change `json:"changes,omitempty"`
 }
 
 func (v stepView) text() string {
@@ -44,10 +45,10 @@ func (v stepView) text() string {
 	return strings.Join(append(lines, stateText(v.State, v.Changes)...), "\n")
 }
 
-func stateText(state cli.Payload, changes []change) []string {
+func stateText(state cli.Payload, changes []jsondiff.Change) []string {
 	lines := []string{"   state " + state.Text()}
 	for _, c := range changes {
-		lines = append(lines, "   "+c.text())
+		lines = append(lines, "   "+c.Text())
 	}
 	return lines
 }
@@ -62,9 +63,9 @@ type forkView struct {
 	Timers  []forkTimer `json:"timers,omitempty"`
 	Deletes bool        `json:"deletes,omitempty"`
 
-	Sequence uint64      `json:"sequence"`
-	State    cli.Payload `json:"state"`
-	Changes  []change    `json:"changes,omitempty"`
+	Sequence uint64            `json:"sequence"`
+	State    cli.Payload       `json:"state"`
+	Changes  []jsondiff.Change `json:"changes,omitempty"`
 }
 
 // forkEvent is an event that a command made.
@@ -212,11 +213,12 @@ type walk struct {
 }
 
 // changed is the state now, and what is different since it was asked for last.
-func (w *walk) changed() (cli.Payload, []change, error) {
+func (w *walk) changed() (cli.Payload, []jsondiff.Change, error) {
 	was := w.state
 	var err error
 	w.state, err = w.State()
-	return cli.NewPayload(w.state), changes(was, w.state), err
+	changes, _ := jsondiff.Between(was, w.state)
+	return cli.NewPayload(w.state), changes, err
 }
 
 func (w *walk) events(ctx context.Context, file *entityfile.Reader, at uint64) error {

@@ -50,20 +50,7 @@ func NewBuild(std cli.Stdio) *cobra.Command {
 // Build builds the project in dir, checks the module and writes it to a file,
 // which stays as it was where that fails. What the tools say goes to log.
 func Build(ctx context.Context, dir, to string, log io.Writer) (report modulecheck.Report, err error) {
-	l, err := guestbuild.Find(dir)
-	if err != nil {
-		return report, err
-	}
-	scratch, err := os.MkdirTemp("", "hostd-build-*")
-	if err != nil {
-		return report, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	module := filepath.Join(scratch, "module.wasm")
-	if err := l.Build(ctx, dir, module, log); err != nil {
-		return report, cli.Hint(fmt.Errorf("%s: %w", dir, err), nextOf(err))
-	}
-	wasm, err := cli.ReadModule(module)
+	wasm, err := compile(ctx, dir, log)
 	if err != nil {
 		return report, err
 	}
@@ -77,6 +64,24 @@ func Build(ctx context.Context, dir, to string, log io.Writer) (report moduleche
 		}
 	}
 	return report, replaceFile(to, wasm)
+}
+
+// compile builds the project in dir and returns its module.
+func compile(ctx context.Context, dir string, log io.Writer) (wasm []byte, err error) {
+	l, err := guestbuild.Find(dir)
+	if err != nil {
+		return nil, err
+	}
+	scratch, err := os.MkdirTemp("", "hostd-build-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	module := filepath.Join(scratch, "module.wasm")
+	if err := l.Build(ctx, dir, module, log); err != nil {
+		return nil, cli.Hint(fmt.Errorf("%s: %w", dir, err), nextOf(err))
+	}
+	return cli.ReadModule(module)
 }
 
 // nextOf is the next step that an error has, or the one of a compiler's.
@@ -114,4 +119,10 @@ func Summary(r modulecheck.Report) string {
 		text += fmt.Sprintf(", %d were skipped", skipped)
 	}
 	return text
+}
+
+// Builder builds the project in a directory, without a check of what it makes,
+// and returns its module. What the tools say goes to log.
+func Builder(log io.Writer) func(ctx context.Context, dir string) ([]byte, error) {
+	return func(ctx context.Context, dir string) ([]byte, error) { return compile(ctx, dir, log) }
 }

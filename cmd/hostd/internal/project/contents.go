@@ -13,7 +13,8 @@ import (
 	"github.com/hostd/hostd/host"
 )
 
-// templates are what projects begin with, in a directory for each language.
+// templates are what projects begin with, in a directory for each language, and
+// in one for all.
 // Their names end in .txt, and PROJECT in them is the project's name.
 //
 //go:embed templates
@@ -37,21 +38,22 @@ func contents(lang, name string) (map[string][]byte, error) {
 	}
 	replace := strings.NewReplacer("PROJECT", name, "GOVERSION", string(release[1]), "VERSION", host.Version())
 	files := map[string][]byte{}
-	root := path.Join("templates", lang)
-	err = fs.WalkDir(templates, root, func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	for _, root := range []string{path.Join("templates", "any"), path.Join("templates", lang)} {
+		err := fs.WalkDir(templates, root, func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			text, err := templates.ReadFile(file)
+			to := strings.TrimSuffix(strings.TrimPrefix(file, root+"/"), ".txt")
+			if to == "gitignore" {
+				to = ".gitignore"
+			}
+			files[to] = []byte(replace.Replace(string(text)))
 			return err
+		})
+		if err != nil {
+			return nil, err
 		}
-		text, err := templates.ReadFile(file)
-		to := strings.TrimSuffix(strings.TrimPrefix(file, root+"/"), ".txt")
-		if to == "gitignore" {
-			to = ".gitignore"
-		}
-		files[to] = []byte(replace.Replace(string(text)))
-		return err
-	})
-	if err != nil {
-		return nil, err
 	}
 	sdk, err := sdk(lang, string(release[1]))
 	if err != nil {

@@ -1,4 +1,4 @@
-package debugging
+package jsondiff
 
 import (
 	"fmt"
@@ -16,12 +16,15 @@ func TestChanges(t *testing.T) {
 		{`{"l":[1,{"x":2}]}`, `{"l":[1,{"x":3},4]}`, `/l/1/x: 2 -> 3; /l/2: nothing -> 4`},
 		{`{"l":[1,2]}`, `{"l":[1]}`, `/l/1: 2 -> nothing`},
 		{`{"a/b~":1}`, `{"a/b~":{}}`, `/a~1b~0: 1 -> {}`},
+		{`{"a":1.0,"b":2,"c":[]}`, `{"a":1,"b":2e0,"c":""}`, `/c: [] -> ""`},
+		{`""`, `[]`, `: "" -> []`},
 		{`[1]`, `{"a":1}`, `: [1] -> {"a":1}`},
 		{`bytes`, `{}`, ``},
 	} {
 		var got []string
-		for _, d := range changes([]byte(c.was), []byte(c.is)) {
-			got = append(got, d.text())
+		changes, _ := Between([]byte(c.was), []byte(c.is))
+		for _, d := range changes {
+			got = append(got, d.Text())
 		}
 		if text := strings.Join(got, "; "); text != c.want {
 			t.Errorf("%s and %s: %s, want %s", c.was, c.is, text, c.want)
@@ -31,10 +34,11 @@ func TestChanges(t *testing.T) {
 
 func TestChangesAreBounded(t *testing.T) {
 	var was, is []string
-	for i := range 3 * maxChanges {
+	for i := range 3 * Most {
 		was, is = append(was, fmt.Sprintf("%q:1", fmt.Sprint(i))), append(is, fmt.Sprintf("%q:2", fmt.Sprint(-i-1)))
 	}
-	if n := len(changes([]byte("{"+strings.Join(was, ",")+"}"), []byte("{"+strings.Join(is, ",")+"}"))); n != maxChanges {
+	changes, ok := Between([]byte("{"+strings.Join(was, ",")+"}"), []byte("{"+strings.Join(is, ",")+"}"))
+	if n := len(changes); n != Most || !ok {
 		t.Errorf("%d are shown", n)
 	}
 }

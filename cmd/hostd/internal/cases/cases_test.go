@@ -1,0 +1,213 @@
+package cases
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// command runs 'hostd test' with arguments, in place of the module's file.
+func command(t *testing.T, wasm []byte, args ...string) (code int, out, talk string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("compiles modules, on one goroutine")
+	}
+	file := filepath.Join(t.TempDir(), "module.wasm")
+	if err := os.WriteFile(file, wasm, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var o, e bytes.Buffer
+	std := cli.Stdio{In: strings.NewReader(""), Out: &o, Err: &e}
+	root := cli.Group("hostd", "", NewCommand(std, func(context.Context, string) ([]byte, error) { return nil, errors.New("there is no project") }))
+	code = cli.Run(t.Context(), root, append([]string{"test", file}, args...), std)
+	return code, o.String(), e.String()
+}
+
+// caseFile writes a file of cases.
+func caseFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "cases.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestExamplesPassTheirCases: those of the counter in each language that there
+// is one in, and those of types that send, set timers and keep a state.
+func TestExamplesPassTheirCases(t *testing.T) {
+	for module, cases := range map[string]string{
+		"counter": "counter", "counter-c": "counter", "counter-rust": "counter", "counter-as": "counter", "transfer": "transfer", "session": "session",
+	} {
+		t.Run(module, func(t *testing.T) {
+			wasm := testkit.BuildExample(t, module)
+			code, out, talk := command(t, wasm, filepath.Join("../../../../examples/wasm", cases, DefaultFile))
+			if code != cli.ExitDone || strings.Contains(out, "FAILED") || !strings.Contains(talk, " cases passed") {
+				t.Errorf("%d\n%s%s", code, out, talk)
+			}
+		})
+	}
+}
+
+// TestFailuresAreTold: what is not as it is wanted is shown, each by itself,
+// and the exit code says so.
+func TestFailuresAreTold(t *testing.T) {
+	all := []struct {
+		what, text, module string
+		says               []string
+	}{
+		{"another reply", `when: {command: add, payload: {amount: 3}}, then: {reply: {total: 4}}`, "counter", []string{"the reply is not what is wanted", "/total: want 4, got 3"}},
+		{"another event", `when: {command: add, payload: {amount: 3}}, then: {events: [reset]}`, "counter", []string{"the events are [added], want [reset]"}},
+		{"another payload", `when: {command: add, payload: {amount: 3}}, then: {events: [{added: {amount: 4}}]}`, "counter", []string{"event 1, added, is not what is wanted", "/amount: want 4, got 3"}},
+		{"another digit beyond 2^53", `when: {command: add, payload: {amount: 9007199254740993}}, then: {reply: {total: 9007199254740992}}`, "counter", []string{"want 9007199254740992, got 9007199254740993"}},
+		{"no event", `when: {command: add, payload: {amount: 3}}, then: {events: []}`, "counter", []string{"want []"}},
+		{"another state", `given: [{added: {amount: 3}}], then: {state: {total: 4}}`, "counter", []string{"the state is not what is wanted", "/total: want 4, got 3"}},
+		{"a rejection", `given: [{added: {amount: 9223372036854775807}}], when: {command: add, payload: {amount: 1}}, then: {}`, "counter", []string{"add was rejected: overflow: the total would not fit 64 bits"}},
+		{"no rejection", `when: {command: add, payload: {amount: 1}}, then: {rejected: overflow}`, "counter", []string{"add was not rejected, want overflow"}},
+		{"another rejection", `when: {command: add, payload: {amount: x}}, then: {rejected: overflow}`, "counter", []string{"add was rejected with invalid_payload (", "want overflow"}},
+		{"no such command", `when: {command: sub}, then: {}`, "counter", []string{`the type counter has no command "sub"`}},
+		{"no such query", `when: {query: add}, then: {}`, "counter", []string{`the type counter has no query "add"`}},
+		{"a life that goes on", `when: {command: reset}, then: {deleted: true}`, "counter", []string{"the entity is not deleted"}},
+		{"tags", `when: {command: reset}, then: {events: [{event: reset, payload: {}, tags: [x]}]}`, "counter", []string{`has the tags [], want ["x"]`}},
+		{"another send", `when: {command: start, payload: {from: a, to: b, amount: 3}}, then: {sends: [{type: account, id: b, command: withdraw}]}`, "transfer", []string{`send 1 is ["account" "a" "withdraw"`}},
+		{"another timer", `when: {command: start, payload: {from: a, to: b, amount: 3}}, then: {timers: [{name: timeout, in: 31s}]}`, "transfer", []string{"timer timeout is due in 30s, want 31s"}},
+		{"no timer", `when: {command: start, payload: {from: a, to: b, amount: 3}}, then: {timers: [], sends: []}`, "transfer", []string{"1 timers are set or cancelled, want 0: timeout", "there are 1 sends, want 0: account a withdraw"}},
+	}
+	for _, module := range []string{"counter", "transfer"} {
+		text := "cases:\n"
+		for _, c := range all {
+			if c.module == module {
+				text += "  - {name: " + c.what + ", " + c.text + "}\n"
+			}
+		}
+		code, out, talk := command(t, testkit.BuildExample(t, module), caseFile(t, text))
+		n := strings.Count(text, "name: ") - strings.Count(text, "{name: timeout")
+		if code != cli.ExitFailed || !strings.Contains(talk, fmt.Sprintf("%d of %d cases failed", n, n)) {
+			t.Errorf("%s: %d\n%s%s", module, code, out, talk)
+		}
+		for _, c := range all {
+			_, told, _ := strings.Cut(out, "FAILED  "+c.what+" (")
+			told, _, _ = strings.Cut(told, "FAILED")
+			for _, says := range c.says {
+				if c.module == module && !strings.Contains(told, says) {
+					t.Errorf("%s: it does not say %q:\n%s", c.what, says, told)
+				}
+			}
+		}
+	}
+}
+
+// TestImpureModulesFail: whatever a case wants, a state that its events do not
+// make anywhere else is a failure.
+func TestImpureModulesFail(t *testing.T) {
+	file := caseFile(t, `
+cases:
+  - name: puts
+    steps:
+      - {when: {command: put, payload: {item: a}}, then: {}}
+      - {when: {command: put, payload: {item: b}}, then: {}}
+      - {when: {command: put, payload: {item: c}}, then: {}}
+      - {when: {command: put, payload: {item: d}}, then: {}}
+      - {when: {command: put, payload: {item: e}}, then: {}}
+      - {when: {command: put, payload: {item: f}}, then: {}}
+`)
+	code, out, _ := command(t, testkit.BuildGuest(t, "tests/conformance/testdata/maporder"), file)
+	if code != cli.ExitFailed || !strings.Contains(out, "the state is not what a replay of the events makes of them") || !strings.Contains(out, "/first: want ") {
+		t.Errorf("%d\n%s", code, out)
+	}
+}
+
+// TestResultsInJSON: a line for each case, and only those that were chosen.
+func TestResultsInJSON(t *testing.T) {
+	file := caseFile(t, `
+cases:
+  - {name: good, when: {query: total}, then: {reply: {total: 0}}}
+  - {name: bad, when: {query: total}, then: {reply: {total: 1}}}
+`)
+	code, out, _ := command(t, testkit.BuildExample(t, "counter"), file, "-o", "json")
+	var results []Result
+	for line := range strings.Lines(out) {
+		var r Result
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, r)
+	}
+	if code != cli.ExitFailed || len(results) != 2 || !results[0].Passed || results[1].Passed || len(results[1].Failures) != 1 || results[1].Line != 4 {
+		t.Errorf("%d %+v", code, results)
+	}
+	if code, out, _ := command(t, testkit.BuildExample(t, "counter"), file, "--run", "^good$"); code != cli.ExitDone || out != "ok      good\n" {
+		t.Errorf("%d %s", code, out)
+	}
+	if code, _, talk := command(t, testkit.BuildExample(t, "counter"), file, "--run", "none"); code != cli.ExitUsage || !strings.Contains(talk, "no case has a name") {
+		t.Errorf("%d %s", code, talk)
+	}
+	if code, _, _ := command(t, []byte("no module"), file); code != cli.ExitFailed {
+		t.Errorf("no module: %d", code)
+	}
+}
+
+// TestGivenEventsAreTheModules: what the module cannot have stored is a fault
+// of the file, and not of the module.
+func TestGivenEventsAreTheModules(t *testing.T) {
+	for module, rows := range map[string][][2]string{
+		"counter": {
+			{`given: [{lost: {}}]`, `:1: the module has no event "lost"`},
+			{`given: [{added: {amount: many}}]`, ":1: the event added does not fit the module's schema of it: "},
+			{`stored: {total: 1}`, "does not keep its state as a whole"},
+			{`type: other`, `the module does not serve the type "other"`},
+		},
+		"session": {{`given: [{added: {}}]`, "the type session keeps no events"}},
+	} {
+		var all []Case
+		for _, row := range rows {
+			c, err := Parse("f.yaml", strings.NewReader("cases: [{name: one, "+row[0]+", then: {state: {}}}]\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, c...)
+		}
+		m, limits := compiled(t, testkit.BuildExample(t, module))
+		for i := range all {
+			if _, err := Run(t.Context(), m, limits, &all[i]); err == nil || !strings.Contains(err.Error(), rows[i][1]) {
+				t.Errorf("%s: %v", rows[i][0], err)
+			}
+		}
+	}
+}
+
+// compiled is a module in an engine.
+func compiled(t *testing.T, wasm []byte) (*engine.Module, abi.Limits) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("compiles modules, on one goroutine")
+	}
+	e, err := engine.New(t.Context(), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := e.Compile(t.Context(), sha256.Sum256(wasm), wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(m.Close(), e.Close(context.Background())); err != nil {
+			t.Error(err)
+		}
+	})
+	return m, e.Limits()
+}

@@ -1,0 +1,157 @@
+package cases
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/schema"
+)
+
+// DefaultFile is the file of cases of a project.
+const DefaultFile = "cases.yaml"
+
+// NewCommand makes 'hostd test'. build builds the project in a directory and
+// returns its module.
+func NewCommand(std cli.Stdio, build func(ctx context.Context, dir string) ([]byte, error)) *cobra.Command {
+	var out *cli.Output
+	var match string
+	c := cli.Leaf("test [DIR|FILE.wasm] [CASES.yaml ...]", "Run the cases of a project, or of a module; no node is needed", 0, -1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+		chosen, err := regexp.Compile(match)
+		if err != nil {
+			return cli.Usagef("--run: %v", err)
+		}
+		subject, files := arguments(args)
+		all, err := read(files)
+		if err != nil {
+			return cli.Hint(err, "docs/guide/testing.md says what a file of cases has.")
+		}
+		var wasm []byte
+		if strings.HasSuffix(subject, ".wasm") {
+			wasm, err = cli.ReadModule(subject)
+		} else {
+			wasm, err = build(ctx, subject)
+		}
+		if err != nil {
+			return err
+		}
+		var selected []Case
+		for _, c := range all {
+			if chosen.MatchString(c.Name) {
+				selected = append(selected, c)
+			}
+		}
+		if len(selected) == 0 {
+			return cli.Usagef("no case has a name that matches %q", match)
+		}
+		failed, err := runAll(ctx, wasm, selected, func(r Result) error { return out.Line(r, text(r)) })
+		switch {
+		case err != nil:
+			return err
+		case failed > 0:
+			return fmt.Errorf("%d of %d cases failed", failed, len(selected))
+		}
+		fmt.Fprintf(std.Err, "%d cases passed\n", len(selected))
+		return nil
+	})
+	c.Long = "Runs cases on the very module that nodes run: given these events, when this command comes, then these events, this reply, this state. " +
+		"A project is built first; its cases are in cases.yaml, unless files are named. Each state is also compared with what a replay of its events makes, and a load of its snapshot. " +
+		"It ends with 0 when all cases passed, with 1 when one failed or could not be run, and with 2 when the command line is wrong."
+	c.Flags().StringVar(&match, "run", "", "only cases whose names match a regular `expression`")
+	out = cli.AddOutput(c, std)
+	return c
+}
+
+// arguments tell the module, or the project, from the files of cases.
+func arguments(args []string) (subject string, files []string) {
+	subject = "."
+	if len(args) > 0 && !isCases(args[0]) {
+		subject, args = args[0], args[1:]
+	}
+	if files = args; len(files) > 0 {
+		return subject, files
+	}
+	dir := subject
+	if strings.HasSuffix(subject, ".wasm") {
+		dir = filepath.Dir(subject)
+	}
+	return subject, []string{filepath.Join(dir, DefaultFile)}
+}
+
+func isCases(arg string) bool {
+	return strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml")
+}
+
+func read(files []string) (all []Case, err error) {
+	for _, file := range files {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		some, err := Parse(file, f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// runAll runs cases and tells each result as it comes.
+func runAll(ctx context.Context, wasm []byte, all []Case, tell func(Result) error) (failed int, err error) {
+	e, err := engine.New(ctx, engine.Options{})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, e.Close(context.WithoutCancel(ctx))) }()
+	m, err := e.Compile(ctx, sha256.Sum256(wasm), wasm)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	if err := schema.Check(m.Manifest()); err != nil {
+		return 0, err
+	}
+	for i := range all {
+		if err := ctx.Err(); err != nil {
+			return failed, err
+		}
+		r, err := Run(ctx, m, e.Limits(), &all[i])
+		if err != nil {
+			return failed, err
+		}
+		if !r.Passed {
+			failed++
+		}
+		if err := tell(r); err != nil {
+			return failed, err
+		}
+	}
+	return failed, nil
+}
+
+// text is a result for people.
+func text(r Result) string {
+	if r.Passed {
+		return "ok      " + cli.Clean(r.Name)
+	}
+	lines := []string{fmt.Sprintf("FAILED  %s (%s:%d)", cli.Clean(r.Name), cli.Clean(r.File), r.Line)}
+	for _, f := range r.Failures {
+		for l := range strings.SplitSeq(f, "\n") {
+			lines = append(lines, "        "+cli.Clean(l))
+		}
+	}
+	for _, l := range r.Log {
+		lines = append(lines, "        guest: "+cli.Clean(strings.TrimRight(l, "\n")))
+	}
+	return strings.Join(lines, "\n")
+}

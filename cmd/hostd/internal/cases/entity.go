@@ -1,0 +1,186 @@
+package cases
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/engine"
+)
+
+// errUnloadable is of a module that does not take a state.
+var errUnloadable = errors.New("it does not load the state")
+
+// Handles of the entity in its two instances.
+const (
+	live  = 0
+	again = 1
+)
+
+// entity is one entity of a case, with what a node would have stored of it. It
+// lives in one instance; in another one, with another clock and other random
+// numbers, its history is replayed.
+type entity struct {
+	id       string
+	typ      uint32
+	about    *manifest.EntityType
+	limits   abi.Limits
+	guest    *engine.Instance
+	other    *engine.Instance
+	random   *rand.Rand // of the sizes of batches
+	history  []stored   // since the last tombstone
+	state    []byte     // of a type that keeps its state as a whole
+	sequence uint64
+	frames   []byte
+}
+
+// stored is an event as it is kept.
+type stored struct {
+	sequence uint64
+	at       int64 // unix nanoseconds
+	name     string
+	payload  []byte
+}
+
+// The other instance is as far away as two nodes can be.
+const (
+	otherClock = 1_900_000_000_000_000_000
+	otherSeed  = 0x9e3779b97f4a7c15
+)
+
+// newEntity makes the instances of an entity. lines is told what the guest
+// writes in the one where it lives.
+func newEntity(ctx context.Context, m *engine.Module, limits abi.Limits, entityType, id string, lines func(abi.LogLevel, []byte)) (*entity, error) {
+	about, index, ok := m.Manifest().Type(entityType)
+	if !ok {
+		return nil, fmt.Errorf("the module does not serve the type %q", entityType)
+	}
+	e := &entity{id: id, typ: uint32(index), about: about, limits: limits, random: rand.New(rand.NewPCG(1, 2))}
+	var err error
+	if e.guest, err = m.InstantiateWith(ctx, engine.InstanceOptions{Lines: lines}); err != nil {
+		return nil, err
+	}
+	if e.other, err = m.InstantiateVaried(ctx, otherClock, otherSeed); err != nil {
+		return nil, errors.Join(err, e.guest.Close())
+	}
+	return e, nil
+}
+
+func (e *entity) close() error { return errors.Join(e.guest.Close(), e.other.Close()) }
+
+func (e *entity) transient() bool { return e.about.Kind == manifest.Transient }
+
+func (e *entity) mode() abi.Mode {
+	switch e.about.Kind {
+	case manifest.Transient:
+		return abi.HandleTransient
+	case manifest.DurableState:
+		return abi.HandleState
+	}
+	return abi.HandleEvents
+}
+
+// load begins anew with a state, or with none.
+func (e *entity) load(g *engine.Instance, handle uint64, state []byte, sequence uint64) error {
+	f := abi.AppendEntityID(e.frames[:0], e.id)
+	if state != nil {
+		f = abi.AppendSequence(abi.AppendSnapshot(f, state), sequence)
+	}
+	e.frames = f
+	status, err := g.Load(e.typ, handle, f)
+	if err == nil && status != abi.LoadDone {
+		err = fmt.Errorf("%w %s", errUnloadable, show(state))
+	}
+	return err
+}
+
+// replay makes the entity of what is stored of it, in batches of random sizes.
+func (e *entity) replay(g *engine.Instance, handle uint64) error {
+	if err := e.load(g, handle, e.state, e.sequence); err != nil {
+		return err
+	}
+	for left := e.history; len(left) > 0; {
+		n := 1 + e.random.IntN(len(left))
+		f := e.frames[:0]
+		taken := 0
+		for _, s := range left[:n] {
+			if taken > 0 && len(f)+abi.InputEventBytes(len(s.name), len(s.payload)) > e.limits.BatchBytes {
+				break
+			}
+			f = abi.AppendInputEvent(f, s.sequence, s.at, s.name, s.payload)
+			taken++
+		}
+		e.frames = f
+		if err := g.Apply(handle, f); err != nil {
+			return fmt.Errorf("events %d to %d: %w", left[0].sequence, left[taken-1].sequence, err)
+		}
+		left = left[taken:]
+	}
+	return nil
+}
+
+func (e *entity) snapshot(g *engine.Instance, handle uint64) ([]byte, error) {
+	state, err := g.Snapshot(handle)
+	return bytes.Clone(state), err
+}
+
+// renew drops the entity where it lives and makes it of what is stored.
+func (e *entity) renew() error {
+	if err := e.guest.Drop(live); err != nil {
+		return err
+	}
+	return e.replay(e.guest, live)
+}
+
+// purity says how the state is not what its history makes of it in another
+// instance, or what its own snapshot makes; empty when it is.
+func (e *entity) purity(state []byte) (string, error) {
+	if e.transient() {
+		return "", nil
+	}
+	for _, way := range []struct {
+		what string
+		load func() error
+	}{
+		{"the state is not what a replay of the events makes of them, with another clock, other random numbers and other batches",
+			func() error { return e.replay(e.other, again) }},
+		{"the state is not what the module loads of its own snapshot", func() error { return e.load(e.other, again, state, e.sequence) }},
+	} {
+		if err := way.load(); err != nil {
+			return "", err
+		}
+		made, err := e.snapshot(e.other, again)
+		if err == nil {
+			err = e.other.Drop(again)
+		}
+		if err != nil {
+			return "", err
+		}
+		if !bytes.Equal(made, state) {
+			return way.what + "\n" + differ(state, made, false), nil
+		}
+	}
+	return "", nil
+}
+
+// keep stores what a command has decided.
+func (e *entity) keep(out *abi.Output, now int64) error {
+	for _, ev := range out.Events {
+		e.sequence++
+		e.history = append(e.history, stored{e.sequence, now, string(ev.Type), ev.Payload})
+	}
+	if out.HasState {
+		e.sequence++
+		e.state = out.State
+	}
+	if !out.Delete {
+		return nil
+	}
+	e.history, e.state = nil, nil
+	e.sequence++
+	return e.renew()
+}

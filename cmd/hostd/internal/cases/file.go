@@ -1,0 +1,204 @@
+package cases
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// maxFileBytes bounds a file of cases.
+const maxFileBytes = 4 << 20
+
+// A Case is one history, and what is asked on top of it.
+type Case struct {
+	Name       string
+	File       string
+	Line       int
+	entityType string // empty: the only one of the module
+	id         string
+	now        time.Time
+	given      []event
+	stored     *yaml.Node // state of a type that keeps its state as a whole
+	steps      []step
+	state      *yaml.Node // where the case has no step: what its history makes
+}
+
+// event is an event of a case, given or wanted.
+type event struct {
+	line    int
+	name    string
+	payload *yaml.Node // nil is none
+	tags    []string
+	tagged  bool // tags are said, if only that there are none
+}
+
+// step is one call and what is wanted of it.
+type step struct {
+	line      int
+	kind      callKind
+	name      string // of the command or query
+	payload   *yaml.Node
+	id        string // of the command
+	now       time.Time
+	due       time.Time // of a timer
+	from      address   // of a message
+	principal []byte    // a frame, of a caller who is known
+	want      want
+}
+
+type callKind int
+
+const (
+	callCommand callKind = iota
+	callQuery
+	callTimer
+	callMessage
+)
+
+// address is an entity.
+type address struct{ entityType, id string }
+
+// want is what is wanted of a call; what it does not say is not looked at, but
+// for a rejection, which is always wanted or not.
+type want struct {
+	events    []event
+	hasEvents bool
+	reply     *yaml.Node
+	rejected  string // a code
+	message   string // of the rejection
+	state     *yaml.Node
+	sends     []send
+	hasSends  bool
+	timers    []timer
+	hasTimers bool
+	deleted   bool
+}
+
+type send struct {
+	line              int
+	to                address
+	command           string
+	payload           *yaml.Node
+	onReply, onReject string
+}
+
+type timer struct {
+	line     int
+	name     string
+	cancel   bool
+	command  string
+	payload  *yaml.Node
+	in       time.Duration // behind the call
+	hasIn    bool
+	schedule string
+}
+
+// firstNow is the time of the calls of a case that says none.
+var firstNow = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Parse reads a file of cases. Errors name the file and the line.
+func Parse(name string, r io.Reader) ([]Case, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(text) > maxFileBytes {
+		return nil, fmt.Errorf("%s: is larger than %d bytes", name, maxFileBytes)
+	}
+	dec := yaml.NewDecoder(strings.NewReader(string(text)))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%s: there are no cases in it", name)
+		}
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: has more than one document", name)
+	}
+	p := parser{file: name}
+	var out []Case
+	err = p.members(doc.Content[0], "a file of cases", members{
+		"cases": func(n *yaml.Node) error {
+			return p.list(n, "cases", func(n *yaml.Node) error {
+				c, err := p.oneCase(n)
+				out = append(out, c)
+				return err
+			})
+		},
+	})
+	if err == nil && len(out) == 0 {
+		err = fmt.Errorf("%s: there are no cases in it", name)
+	}
+	return out, err
+}
+
+func (p parser) oneCase(n *yaml.Node) (Case, error) {
+	c := Case{File: p.file, Line: n.Line, id: "test", now: firstNow}
+	var single step
+	hasWhen, hasThen := false, false
+	steps := false
+	err := p.members(n, "a case", members{
+		"name":   p.text(&c.Name),
+		"type":   p.text(&c.entityType),
+		"id":     p.text(&c.id),
+		"now":    p.time(&c.now),
+		"stored": keep(&c.stored),
+		"given": func(n *yaml.Node) (err error) {
+			c.given, err = p.events(n, false)
+			return err
+		},
+		"when": func(n *yaml.Node) error { hasWhen = true; return p.when(n, &single) },
+		"then": func(n *yaml.Node) error { hasThen = true; return p.then(n, &single.want) },
+		"steps": func(n *yaml.Node) error {
+			steps = true
+			return p.list(n, "steps", func(n *yaml.Node) error {
+				s, err := p.step(n)
+				c.steps = append(c.steps, s)
+				return err
+			})
+		},
+	})
+	if err == nil {
+		err = abi.ValidateEntityID(c.id)
+	}
+	switch {
+	case err != nil:
+		return c, p.at(n, err)
+	case c.Name == "":
+		return c, p.fault(n, "the case has no name")
+	case steps && (hasWhen || hasThen):
+		return c, p.fault(n, "a case has either steps, or when and then")
+	case steps:
+		return c, nil
+	case hasWhen != hasThen && hasWhen:
+		return c, p.fault(n, "the case has a when and no then")
+	case hasWhen:
+		c.steps = []step{single}
+	case !hasThen:
+		return c, p.fault(n, "the case wants nothing: give when and then, or steps")
+	default:
+		if c.state = single.want.state; c.state == nil {
+			return c, p.fault(n, "a case without a when can want the state alone")
+		}
+	}
+	return c, nil
+}
+
+func (p parser) step(n *yaml.Node) (s step, err error) {
+	seen := 0
+	err = p.members(n, "a step", members{
+		"when": func(n *yaml.Node) error { seen |= 1; return p.when(n, &s) },
+		"then": func(n *yaml.Node) error { seen |= 2; return p.then(n, &s.want) },
+	})
+	if err == nil && seen != 3 {
+		err = p.fault(n, "a step has when and then")
+	}
+	return s, err
+}

@@ -1,0 +1,160 @@
+package cases
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/hostd/hostd/abi/manifest"
+)
+
+// Bounds of a value, whatever aliases it has.
+const (
+	maxValueBytes = 1 << 20
+	maxValueDepth = 500
+)
+
+// payload is a value as the guest gets it: JSON text, or bytes for a type whose
+// payloads are bytes. nil is none.
+func (p parser) payload(n *yaml.Node, encoding manifest.Encoding) ([]byte, error) {
+	if n == nil {
+		return nil, nil
+	}
+	var out []byte
+	var err error
+	if encoding == manifest.Bytes {
+		out, err = plainBytes(resolve(n))
+	} else {
+		var b bytes.Buffer
+		err = appendJSON(&b, n, 0)
+		out = b.Bytes()
+	}
+	return out, p.at(n, err)
+}
+
+// plainBytes are a text as it is, or what stands for bytes in YAML.
+func plainBytes(n *yaml.Node) ([]byte, error) {
+	if n.Kind != yaml.ScalarNode {
+		return nil, errors.New("payloads of this type are bytes: write a text, or !!binary and base64")
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return nil, nil
+	case "!!binary":
+		return base64.StdEncoding.DecodeString(n.Value)
+	}
+	return []byte(n.Value), nil
+}
+
+// appendJSON writes a node as JSON text.
+func appendJSON(out *bytes.Buffer, n *yaml.Node, depth int) error {
+	n = resolve(n)
+	if depth > maxValueDepth || out.Len() > maxValueBytes {
+		return fmt.Errorf("a value has at most %d bytes of JSON, %d deep", maxValueBytes, maxValueDepth)
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		seen := map[string]bool{}
+		out.WriteByte('{')
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key := resolve(n.Content[i])
+			if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" {
+				return errors.New("the name of a member is a text")
+			}
+			if seen[key.Value] {
+				return fmt.Errorf("the member %q is there twice", key.Value)
+			}
+			seen[key.Value] = true
+			if i > 0 {
+				out.WriteByte(',')
+			}
+			appendText(out, key.Value)
+			out.WriteByte(':')
+			if err := appendJSON(out, n.Content[i+1], depth+1); err != nil {
+				return err
+			}
+		}
+		out.WriteByte('}')
+	case yaml.SequenceNode:
+		out.WriteByte('[')
+		for i, item := range n.Content {
+			if i > 0 {
+				out.WriteByte(',')
+			}
+			if err := appendJSON(out, item, depth+1); err != nil {
+				return err
+			}
+		}
+		out.WriteByte(']')
+	case yaml.ScalarNode:
+		return appendScalar(out, n)
+	default:
+		return errors.New("this is no value")
+	}
+	return nil
+}
+
+func appendScalar(out *bytes.Buffer, n *yaml.Node) error {
+	switch n.ShortTag() {
+	case "!!null":
+		out.WriteString("null")
+	case "!!bool":
+		var is bool
+		if err := n.Decode(&is); err != nil {
+			return err
+		}
+		out.WriteString(strconv.FormatBool(is))
+	case "!!int":
+		return appendInteger(out, n)
+	case "!!float":
+		if json.Valid([]byte(n.Value)) {
+			out.WriteString(n.Value)
+			return nil
+		}
+		var f float64
+		if err := n.Decode(&f); err != nil {
+			return err
+		}
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			return fmt.Errorf("%s is no number of JSON", n.Value)
+		}
+		out.WriteString(strconv.FormatFloat(f, 'g', -1, 64))
+	default: // texts, times, and what is unknown, as it is written
+		appendText(out, n.Value)
+	}
+	return nil
+}
+
+// appendInteger keeps the digits of a number that JSON can have as they are,
+// however many they are.
+func appendInteger(out *bytes.Buffer, n *yaml.Node) error {
+	if json.Valid([]byte(n.Value)) {
+		out.WriteString(n.Value)
+		return nil
+	}
+	var i int64
+	if err := n.Decode(&i); err == nil {
+		out.WriteString(strconv.FormatInt(i, 10))
+		return nil
+	}
+	var u uint64
+	if err := n.Decode(&u); err != nil {
+		return err
+	}
+	out.WriteString(strconv.FormatUint(u, 10))
+	return nil
+}
+
+func appendText(out *bytes.Buffer, text string) {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(text) == nil { // a text can always be written
+		out.Truncate(out.Len() - 1) // the line break
+	}
+}
