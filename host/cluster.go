@@ -36,7 +36,7 @@ func (n *Node) openPeers() error {
 	n.membership.openFounding()
 	peers, err := peer.New(peer.Options{
 		Self: id.Node, Incarnation: id.Incarnation, Network: n.peerNetwork(), Control: n.membership.control, Logger: n.logger, MaxSnapshots: maxSnapshots,
-		Receive: n.replicas.raft.receive, OnHeard: n.heard, OnSilent: n.silent, Turns: n.replicas.raft.turns, Wall: n.around.Wall, Level: n.replicas.level,
+		Receive: n.replicas.raft.receive, OnHeard: n.heard, OnSilent: n.silent, OnGone: n.replicas.raft.gone, Turns: n.replicas.raft.turns, Wall: n.around.Wall, Level: n.replicas.level,
 		SilentAfter: n.cfg.SilentAfter, Beat: n.cfg.SilentAfter * 2 / 7, StuckAfter: max(3*time.Second, 4*n.cfg.SilentAfter),
 	})
 	if err != nil {

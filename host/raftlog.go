@@ -35,11 +35,14 @@ func (r *raftLog) receive(from sharding.NodeID, frame []byte) {
 	}
 }
 
-// heard and silent pass on who is heard.
-func (r *raftLog) heard(node sharding.NodeID)  { r.note(node, true) }
-func (r *raftLog) silent(node sharding.NodeID) { r.note(node, false) }
+// heard, silent and gone pass on who is heard, and who seems to be no more.
+func (r *raftLog) heard(node sharding.NodeID)  { r.note(node, true, tell) }
+func (r *raftLog) silent(node sharding.NodeID) { r.note(node, false, tell) }
+func (r *raftLog) gone(node sharding.NodeID) {
+	r.note(node, false, func(l *raftgroup.Loop, node sharding.NodeID, _ bool) { l.PeerGone(node) })
+}
 
-func (r *raftLog) note(node sharding.NodeID, heard bool) {
+func (r *raftLog) note(node sharding.NodeID, heard bool, tell func(l *raftgroup.Loop, node sharding.NodeID, heard bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.nodes == nil {

@@ -228,5 +228,6 @@ func (q *peer) ended(s *served) {
 	defer q.mu.Unlock()
 	if q.inbound == s {
 		q.inbound, q.linkEnded = nil, q.owner.now()
+		q.consider()
 	}
 }

@@ -9,11 +9,21 @@ import (
 //
 //	unknown --heard--> heard <--> silent
 //	unknown --------------------> silent
+//	                   heard <--> gone --> silent
+//
+// To all but those who follow OnGone, a node that seems gone is heard.
 const (
 	stateUnknown = iota
 	stateHeard
+	stateGone
 	stateSilent
 )
+
+// heard says whether the node counts as heard, as of the last look.
+func (q *peer) heard() bool {
+	state := q.state.Load()
+	return state == stateHeard || state == stateGone
+}
 
 // touch notes that something arrived from the node just now.
 func (q *peer) touch() {
@@ -69,7 +79,8 @@ func (p *Peers) watch(ctx context.Context) {
 // look moves the state of a peer and says so. Nothing before since counts as
 // silence.
 func (q *peer) look(now, since int64) {
-	if q.renewed.Swap(false) && q.state.CompareAndSwap(stateHeard, stateSilent) {
+	if q.renewed.Swap(false) && q.heard() {
+		q.state.Store(stateSilent)
 		q.owner.opts.OnSilent(q.id)
 	}
 	patience := q.owner.opts.patience()
@@ -79,7 +90,11 @@ func (q *peer) look(now, since int64) {
 		q.state.Store(stateSilent)
 		q.owner.opts.Logger.Debug("a node fell silent", "node_id", q.id)
 		q.owner.opts.OnSilent(q.id)
-	case state != stateHeard && q.signs.Heard(now, patience):
+	case state == stateHeard && q.signs.Ended():
+		q.state.Store(stateGone)
+		q.owner.opts.Logger.Debug("the process of a node seems to have ended", "node_id", q.id)
+		q.owner.opts.OnGone(q.id)
+	case state != stateHeard && q.signs.Heard(now, patience) && !q.signs.Ended():
 		q.state.Store(stateHeard)
 		q.owner.opts.Logger.Debug("a node is heard", "node_id", q.id)
 		q.again()

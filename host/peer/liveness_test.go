@@ -163,8 +163,9 @@ func TestBrokenConnections(t *testing.T) {
 func TestRestartedPeer(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na := b.nodes["a"]
+		time.Sleep(lasted)
 		b.kill(b.nodes["b"])
-		na.untilState(t, "b", "heard", "silent")
+		na.untilState(t, "b", "heard", "gone", "silent")
 		time.Sleep(time.Minute)
 		nb := b.start("b", 2)
 		b.meet()

@@ -46,6 +46,12 @@ type Options struct {
 	// was never heard falls silent too, once. They must not block.
 	OnHeard  func(sharding.NodeID)
 	OnSilent func(sharding.NodeID)
+	// OnGone is called, like the two above, when the process of a node that was
+	// heard seems to have ended: its kernel has closed the links and refuses
+	// others. It is a hint, for what may be begun too early without harm: the node
+	// counts as heard on. OnHeard follows where it was wrong, OnSilent where
+	// nothing arrives. It must not block.
+	OnGone func(sharding.NodeID)
 	// Turns is how often this node's raft loop has gone round, 0 while there is
 	// none; nil: other nodes are not told. It must not block.
 	Turns func() uint64
@@ -119,6 +125,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.OnSilent == nil {
 		o.OnSilent = func(sharding.NodeID) {}
+	}
+	if o.OnGone == nil {
+		o.OnGone = func(sharding.NodeID) {}
 	}
 	return o
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -31,6 +32,9 @@ const (
 	// that breaks often is no silence.
 	minPause = 25 * time.Millisecond
 	maxPause = 400 * time.Millisecond
+	// lostPause is the first one after a link that lasted: whether a process is
+	// there still is to be known soon.
+	lostPause = 2 * time.Millisecond
 )
 
 var (
@@ -53,7 +57,7 @@ func (q *peer) run(ctx context.Context) {
 		}
 		q.queue.discard()
 		if time.Duration(q.owner.now()-began) > q.owner.opts.StuckAfter {
-			pause = minPause
+			pause = lostPause
 		}
 		if q.rest(ctx, address, pause/2+rand.N(pause/2)) {
 			pause = minPause
@@ -89,6 +93,8 @@ type outbound struct {
 	cancel context.CancelCauseFunc
 	stuck  *time.Timer
 	sent   departures
+	// answered: the node, and not only its kernel, has said something.
+	answered atomic.Bool
 
 	mu     sync.Mutex
 	failed bool
@@ -101,7 +107,7 @@ func (q *peer) link(parent context.Context, address string) error {
 	defer cancel(nil)
 	opts := &q.owner.opts
 	l := &outbound{peer: q, cancel: cancel}
-	transport := network.NewHTTPTransport(opts.Network, network.HTTPOptions{DialTimeout: opts.StuckAfter, Dialed: l.dialed})
+	transport := network.NewHTTPTransport(endings{opts.Network, l}, network.HTTPOptions{DialTimeout: opts.StuckAfter, Dialed: l.dialed})
 	defer transport.CloseIdleConnections()
 	client := connect.NewClient[batch, echo](
 		&http.Client{Transport: &caller{base: transport, peers: q.owner, to: q}},
@@ -177,6 +183,9 @@ func (l *outbound) read() {
 			}
 			l.fail(err)
 			return
+		}
+		if !l.answered.Swap(true) {
+			l.peer.answers()
 		}
 		l.peer.turned(e.turns)
 		l.measure(e)

@@ -32,6 +32,7 @@ type peer struct {
 	running bool   // the goroutine of the link is
 	cut     func(error)
 	inbound *served // the link from the node
+	ending  ending
 	// The newest link from the node: of which start, its number, and when it
 	// ended.
 	linkOf, linkNumber uint64

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,11 +19,12 @@ import (
 // node is one side of a test: peers behind an HTTP server.
 type node struct {
 	*peer.Peers
-	id     sharding.NodeID
-	addr   string
-	server *http.Server
-	served chan error
-	hold   chan struct{} // where not nil, Receive waits for it
+	id       sharding.NodeID
+	addr     string
+	server   *http.Server
+	listener net.Listener
+	served   chan error
+	hold     chan struct{} // where not nil, Receive waits for it
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -51,6 +53,7 @@ func start(t testing.TB, n network.Network, address string, id sharding.NodeID, 
 		},
 		OnHeard:  func(id sharding.NodeID) { d.note(func() { d.state[id] = append(d.state[id], "heard") }) },
 		OnSilent: func(id sharding.NodeID) { d.note(func() { d.state[id] = append(d.state[id], "silent") }) },
+		OnGone:   func(id sharding.NodeID) { d.note(func() { d.state[id] = append(d.state[id], "gone") }) },
 	}
 	for _, c := range changes {
 		c(&opts)
@@ -63,7 +66,7 @@ func start(t testing.TB, n network.Network, address string, id sharding.NodeID, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.addr = l.Addr().String()
+	d.addr, d.listener = l.Addr().String(), l
 	mux := http.NewServeMux()
 	mux.Handle(d.Handler())
 	protocols := new(http.Protocols)
@@ -112,6 +115,13 @@ func (d *node) until(t testing.TB, what string, done func() bool) {
 func (d *node) untilState(t testing.TB, of sharding.NodeID, want ...string) {
 	t.Helper()
 	d.until(t, fmt.Sprintf("%s to be %v", of, want), func() bool { return fmt.Sprint(d.state[of]) == fmt.Sprint(want) })
+}
+
+// states are what the node was told of another so far.
+func (d *node) states(of sharding.NodeID) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.state[of])
 }
 
 func connectAll(nodes ...*node) {

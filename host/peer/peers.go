@@ -148,7 +148,7 @@ func (p *Peers) Send(to sharding.NodeID, frame []byte) {
 // its raft loop went round within StandsAfter, as of the last look.
 func (p *Peers) Heard(node sharding.NodeID) bool {
 	q := (*p.table.Load())[node]
-	return q != nil && q.state.Load() == stateHeard
+	return q != nil && q.heard()
 }
 
 // Dropped counts the frames for a node that did not go out.
@@ -182,7 +182,7 @@ func (p *Peers) Stats() []Stats {
 	out := make([]Stats, 0, len(table))
 	for id, q := range table {
 		s := Stats{
-			Node: id, Address: p.addressOf(id), Incarnation: q.incarnation.Load(), Heard: q.state.Load() == stateHeard,
+			Node: id, Address: p.addressOf(id), Incarnation: q.incarnation.Load(), Heard: q.heard(),
 			Links: q.made.Load(), FramesSent: q.sent.frames.Load(), BytesSent: q.sent.bytes.Load(),
 			FramesReceived: q.received.frames.Load(), BytesReceived: q.received.bytes.Load(),
 		}

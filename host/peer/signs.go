@@ -14,6 +14,7 @@ type Signs struct {
 	spoke atomic.Bool  // something arrived ever
 	turns atomic.Uint64
 	grew  atomic.Int64 // when turns became another
+	ended atomic.Bool  // its process seems to have, since something arrived last
 }
 
 // Patience is how long a node counts as heard without a sign of it.
@@ -32,6 +33,7 @@ func (s *Signs) Begin(now int64) { s.last.Store(now) }
 func (s *Signs) Arrived(now int64) {
 	s.last.Store(now)
 	s.spoke.Store(true)
+	s.ended.Store(false)
 }
 
 // Turned notes how often the node's loop has gone round. 0 says nothing: the
@@ -44,6 +46,13 @@ func (s *Signs) Turned(turns uint64, now int64) {
 
 // Renew forgets what an older start of the node told.
 func (s *Signs) Renew() { s.turns.Store(0) }
+
+// End notes that the node's process seems to have ended.
+func (s *Signs) End() { s.ended.Store(true) }
+
+// Ended says whether the node's process seems to have ended: it was noted, and
+// nothing has arrived since.
+func (s *Signs) Ended() bool { return s.ended.Load() }
 
 // Silent says whether the node counts as silent. Nothing before since counts as
 // silence.

@@ -78,7 +78,7 @@ func (t *timing) of(node sharding.NodeID, percentile bool) Timing {
 func (p *Peers) Timings(percentile bool) []Timing {
 	var out []Timing
 	for id, q := range *p.table.Load() {
-		if q.state.Load() == stateHeard {
+		if q.heard() {
 			out = append(out, q.timing.of(id, percentile))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/raftgroup/election"
 	"github.com/hostd/hostd/journal/raftgroup/nodes"
 	"github.com/hostd/hostd/journal/raftgroup/recovery"
 	"github.com/hostd/hostd/journal/raftgroup/transfer"
@@ -31,7 +32,7 @@ type Core struct {
 
 	now       uint64 // ticks
 	nodes     *nodes.Table
-	elections elections
+	elections *election.List
 	transfers transfers
 	retention retention
 	// unlocated groups have a voter whose node nobody knows.
@@ -129,6 +130,10 @@ func NewCore(rec *recovery.Recovered, opts Options) (*Core, error) {
 	c.retention.opts, c.retention.transfers, c.retention.watermark = &c.opts, &c.transfers, rec.Watermark
 	c.retention.due = slices.ContainsFunc(rec.Groups, func(r recovery.Replica) bool { return r.Snapshot != 0 })
 	c.clocks.stats, c.mail.stats, c.records.limit = &c.stats, &c.stats, c.opts.MaxRecordBytes
+	c.elections = election.NewList(func(r election.Replica) {
+		c.campaign(r.(*group))
+		c.stats.Campaigns++
+	})
 	c.nodes = nodes.NewTable(c.opts.SilenceTicks, c.opts.Locate)
 	for i := range rec.Groups {
 		g := recovered(&rec.Groups[i])
@@ -167,10 +172,10 @@ func (c *Core) remove(g *group) {
 	delete(c.groups, g.shard)
 	same := func(o *group) bool { return o == g }
 	c.order = slices.DeleteFunc(c.order, same)
-	c.elections.remove(g)
+	c.elections.Remove(g)
 	c.unlocated = slices.DeleteFunc(c.unlocated, same)
 	c.stopped.remove(g)
-	c.prune()
+	prune(c.nodes, c.order)
 }
 
 // settle follows a change of membership: who is alone needs no clock.
@@ -210,12 +215,7 @@ func (c *Core) Tick() {
 	for _, g := range slices.Clone(c.unlocated) {
 		c.reckon(g)
 	}
-	if len(c.elections.groups) > 0 {
-		c.elections.due(c.now, c.opts.MaxCampaigns, func(g *group) {
-			c.campaign(g)
-			c.stats.Campaigns++
-		})
-	}
+	c.elections.Tick(c.now, c.opts.MaxCampaigns)
 	c.clocks.each(c.tick)
 }
 
@@ -299,7 +299,9 @@ func (c *Core) Step(from sharding.NodeID, m wire.Message) {
 		if m.Raft.GetTerm() > g.term && m.Raft.GetFrom() == g.lead {
 			c.forget(g) // who asks for votes of a later term leads no more
 		}
-		g.candidacy.asked(c.now, g.log.Ahead(m.Raft))
+		if g.candidacy.Asked(c.now, g.log.Ahead(m.Raft)) {
+			c.elections.Now(c.now)
+		}
 	}
 	if m.Note != wire.NoteNone && c.told(g, &m) {
 		return

@@ -3,111 +3,39 @@ package raftgroup
 import (
 	"slices"
 
+	"github.com/hostd/hostd/journal/raftgroup/election"
 	"github.com/hostd/hostd/sharding"
 	"go.etcd.io/raft/v3"
 )
 
-// A replica that knows its leader is gone does not wait for raft's election
-// timeout: it asks for votes soon. The voters that are heard take turns, in an
-// order that differs from group to group, so that one of them is alone and the
-// leaderships spread; each asks a few times before it leaves the matter
-// to the election timeout. Votes are asked for as raft does, before the term is
-// raised, so a replica that is wrong about its leader disturbs nobody.
-const (
-	attempts = 4
-	// otherTurn lies between two voters' turns and retryAfter between the
-	// attempts of one, in ticks. The others learn of the silence a little earlier
-	// or later, and until then they refuse.
-	otherTurn  = 2
-	retryAfter = 3
-)
-
-// candidacy is a replica's without a leader, which is to stand at a tick.
-type candidacy struct {
-	standing bool
-	at       uint64
-	stood    int // how often
-}
-
-// asked follows a request for a vote: who stands too lets the other one have its
-// time, unless that cannot win because entries are missing to it.
-func (k *candidacy) asked(now uint64, ahead bool) {
-	switch {
-	case !k.standing:
-	case ahead:
-		k.at = min(k.at, now+1)
-	default:
-		k.at = max(k.at, now+retryAfter)
+// call makes the group stand for election soon, where it may.
+func (g *group) call(elections *election.List, now uint64) {
+	if g.stopped == sharding.NotStopped && (slices.Contains(g.conf.State.GetVoters(), g.replica) || slices.Contains(g.conf.State.GetVotersOutgoing(), g.replica)) {
+		elections.Call(g, now)
 	}
 }
 
-// elections are the groups whose replica here is a candidate.
-type elections struct{ groups []*group }
+// Candidacy and the methods below implement election.Replica.
+func (g *group) Candidacy() *election.Candidacy { return &g.candidacy }
 
-// call makes the group stand for election soon.
-func (e *elections) call(g *group, now uint64) {
-	if g.stopped != sharding.NotStopped {
-		return
-	}
-	if !slices.Contains(g.conf.State.GetVoters(), g.replica) && !slices.Contains(g.conf.State.GetVotersOutgoing(), g.replica) {
-		return
-	}
-	k := &g.candidacy
-	k.stood, k.at = 0, now+1+otherTurn*g.turn()
-	if !k.standing {
-		k.standing = true
-		e.groups = append(e.groups, g)
-	}
-}
+// Led says that a leader is known.
+func (g *group) Led() bool { return g.leader || g.node.BasicStatus().Lead != raft.None }
 
-// remove forgets a group.
-func (e *elections) remove(g *group) {
-	e.groups = slices.DeleteFunc(e.groups, func(o *group) bool { return o == g })
-}
+// Voted says that the term is another one than after the last turn.
+func (g *group) Voted() bool { return g.node.BasicStatus().GetTerm() != g.term }
 
-// due lets those groups stand whose turn has come, at most so many that their
-// messages and votes fit into a tick.
-func (e *elections) due(now uint64, most int, stand func(*group)) {
-	kept := e.groups[:0]
-	for _, g := range e.groups {
-		k := &g.candidacy
-		if !k.standing {
-			continue // it has stopped
-		}
-		if k.at > now || most == 0 && !g.led() {
-			kept = append(kept, g)
-			continue
-		}
-		if g.led() {
-			k.standing = false
-			continue
-		}
-		if g.node.BasicStatus().GetTerm() != g.term {
-			// It has just voted, and stands again if that leads to nothing.
-			k.at = now + retryAfter
-			kept = append(kept, g)
-			continue
-		}
-		most--
-		stand(g)
-		if g.failed {
-			continue
-		}
-		k.stood++
-		k.at = now + retryAfter + uint64(k.stood) + g.turn()
-		if k.stood >= attempts || !g.quorum {
-			k.standing = false
-			continue
-		}
-		kept = append(kept, g)
-	}
-	clear(e.groups[len(kept):])
-	e.groups = kept
-}
+// Elects says that the replica waits for votes that raise the term.
+func (g *group) Elects() bool { return g.node.BasicStatus().RaftState == raft.StateCandidate }
 
-// turn is the replica's place among the voters that are heard, which begins at
+// Failed says that the group does nothing any more.
+func (g *group) Failed() bool { return g.failed }
+
+// HearsQuorum says whether most of the voters are heard.
+func (g *group) HearsQuorum() bool { return g.quorum }
+
+// Turn is the replica's place among the voters that are heard, which begins at
 // another voter for each group.
-func (g *group) turn() uint64 {
+func (g *group) Turn() uint64 {
 	var heard []uint64
 	for _, id := range g.conf.State.GetVoters() {
 		if id == g.replica || g.routes.Heard(id) {
@@ -120,11 +48,6 @@ func (g *group) turn() uint64 {
 	}
 	n := uint64(len(heard))
 	return (uint64(i) + n - uint64(g.shard)%n) % n
-}
-
-// led says that a leader is known: there is nothing to stand for.
-func (g *group) led() bool {
-	return g.leader || g.node.BasicStatus().Lead != raft.None
 }
 
 // Campaign lets the replicas on this node of groups without a known leader

@@ -151,5 +151,5 @@ func (c *Core) changeMembers(g *group, e *pb.Entry) {
 	g.routes.Keep(g.member)
 	c.settle(g)
 	c.reckon(g)
-	c.prune()
+	prune(c.nodes, c.order)
 }

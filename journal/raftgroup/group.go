@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hostd/hostd/journal/raftgroup/election"
 	"github.com/hostd/hostd/journal/raftgroup/raftlog"
 	"github.com/hostd/hostd/journal/raftgroup/reads"
 	"github.com/hostd/hostd/journal/raftgroup/recovery"
@@ -40,7 +41,7 @@ type group struct {
 	sleeping
 
 	reach
-	candidacy candidacy
+	candidacy election.Candidacy
 
 	delayed delayed
 

@@ -31,6 +31,16 @@ func (c *Core) PeerSilent(node sharding.NodeID) {
 	}
 }
 
+// PeerGone says that the process of a node seems to have ended: its kernel has
+// closed its connections and refuses others. All nodes see that at once, so
+// elections begin now. Otherwise it is PeerSilent.
+func (c *Core) PeerGone(node sharding.NodeID) {
+	if n, lost := c.nodes.Silence(node); lost {
+		c.lose(n)
+		c.elections.Hasten(c.now)
+	}
+}
+
 // lose follows the silence of a node.
 func (c *Core) lose(n *nodes.Node) {
 	for _, g := range c.order {
@@ -38,13 +48,13 @@ func (c *Core) lose(n *nodes.Node) {
 			c.lost(g, n)
 		}
 	}
-	c.prune()
+	prune(c.nodes, c.order)
 }
 
-// prune forgets silent nodes that no replica is known to live on.
-func (c *Core) prune() {
-	c.nodes.Prune(func(n *nodes.Node) bool {
-		return slices.ContainsFunc(c.order, func(g *group) bool { return g.routes.Through(n) })
+// prune forgets silent nodes that no replica of the groups is known to live on.
+func prune(known *nodes.Table, groups []*group) {
+	known.Prune(func(n *nodes.Node) bool {
+		return slices.ContainsFunc(groups, func(g *group) bool { return g.routes.Through(n) })
 	})
 }
 
@@ -63,7 +73,7 @@ func (c *Core) lost(g *group, p *nodes.Node) {
 		c.clocks.wake(g)
 		if !g.quorum {
 			c.stepAside(g)
-			c.elections.call(g, c.now)
+			g.call(c.elections, c.now)
 			return
 		}
 		g.node.WithProgress(func(id uint64, _ raft.ProgressType, _ tracker.Progress) {
@@ -87,7 +97,7 @@ func (c *Core) gained(g *group) {
 	case status.RaftState == raft.StateLeader:
 		c.clocks.wake(g)
 	case status.Lead == raft.None:
-		c.elections.call(g, c.now)
+		g.call(c.elections, c.now)
 	}
 }
 
@@ -96,7 +106,7 @@ func (c *Core) gained(g *group) {
 func (c *Core) forget(g *group) {
 	c.clocks.wake(g)
 	_ = g.node.ForgetLeader()
-	c.elections.call(g, c.now)
+	g.call(c.elections, c.now)
 	c.touch(g)
 }
 

@@ -59,7 +59,7 @@ func TestCampaignsAreBounded(t *testing.T) {
 		n.driver.core.opts.MaxCampaigns = 3
 	}
 	d.nodes[0].up = false
-	d.until("silence", 10, func() bool { return len(d.nodes[1].driver.core.elections.groups) > 0 })
+	d.until("silence", 10, func() bool { return d.nodes[1].driver.core.elections.Len() > 0 })
 	for range 5 {
 		before := d.nodes[1].driver.core.stats.Campaigns
 		d.beat()

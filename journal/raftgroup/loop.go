@@ -151,6 +151,10 @@ func (l *Loop) PeerHeard(node sharding.NodeID) { l.peer(inbox.Peer{Node: node, H
 // no quorum without it have none. The loop does not find silence by itself.
 func (l *Loop) PeerSilent(node sharding.NodeID) { l.peer(inbox.Peer{Node: node}) }
 
+// PeerGone says that the process of a node seems to have ended, see
+// Core.PeerGone. It is a hint: where it is wrong, PeerHeard follows.
+func (l *Loop) PeerGone(node sharding.NodeID) { l.peer(inbox.Peer{Node: node, Gone: true}) }
+
 // peer queues an event; a loop that has stopped needs none.
 func (l *Loop) peer(e inbox.Peer) {
 	_ = l.inbox.Put(func(w *inbox.Work) error { w.AddPeer(e); return nil })
@@ -316,9 +320,12 @@ func (l *Loop) drain() {
 	l.last = l.inbox.Take(l.last)
 	w := &l.last
 	for _, e := range w.Peers {
-		if e.Heard {
+		switch {
+		case e.Heard:
 			l.core.PeerHeard(e.Node)
-		} else {
+		case e.Gone:
+			l.core.PeerGone(e.Node)
+		default:
 			l.core.PeerSilent(e.Node)
 		}
 	}

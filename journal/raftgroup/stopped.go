@@ -56,7 +56,8 @@ func (c *Core) ReplicaStopped(s Stopped) {
 	if g.stopped == sharding.NotStopped {
 		c.stopped.groups = append(c.stopped.groups, g)
 	}
-	g.stopped, g.campaign, g.candidacy.standing, g.uncut = s.Reason, false, false, true
+	g.stopped, g.campaign, g.uncut = s.Reason, false, true
+	g.candidacy.End()
 	g.asked = nil
 	c.retention.due = true
 	c.clocks.wake(g)

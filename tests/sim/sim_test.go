@@ -19,7 +19,7 @@ var (
 
 // run runs one seed. Raft draws its election timeouts from crypto/rand, which
 // is made to follow the seed too.
-func run(t *testing.T, seed uint64, plain bool, store string) (w *World, err error) {
+func run(t *testing.T, seed uint64, plain bool, store string, more ...func(*World)) (w *World, err error) {
 	cryptotest.SetGlobalRandom(t, seed)
 	defer func() {
 		if p := recover(); p != nil {
@@ -28,6 +28,9 @@ func run(t *testing.T, seed uint64, plain bool, store string) (w *World, err err
 	}()
 	w = New(seed, plain)
 	w.UseStore(store)
+	for _, also := range more {
+		also(w)
+	}
 	if *storyFlag {
 		w.Story = os.Stdout
 	}
@@ -137,5 +140,34 @@ func TestSeedsWithStore(t *testing.T) {
 			}
 			t.Log(w.Counts())
 		})
+	}
+}
+
+// TestHintsOfEnds: words that a process has ended, right or wrong, begin
+// elections and do no more.
+func TestHintsOfEnds(t *testing.T) {
+	n := 20
+	if *seedsFlag > 0 {
+		n = *seedsFlag
+	} else if testing.Short() {
+		n = 4
+	}
+	var sum Counts
+	right, wrong := 0, 0
+	for i := range n {
+		seed := max(*seedFlag, 1) + uint64(i)
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			w, err := run(t, seed, false, "", (*World).UseHints)
+			if err != nil {
+				t.Fatalf("%v\nrun it again with: go test ./tests/sim -run TestHintsOfEnds -seeds 1 -seed %d", err, seed)
+			}
+			sum.add(w.Counts())
+			r, f := w.Hints()
+			right, wrong = right+r, wrong+f
+		})
+	}
+	t.Logf("%d right and %d wrong hints; %v", right, wrong, &sum)
+	if !t.Failed() && *seedsFlag == 0 && (right == 0 || wrong == 0) {
+		t.Error("there were no hints of one kind")
 	}
 }

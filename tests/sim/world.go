@@ -32,6 +32,7 @@ type World struct {
 	messages *messages // nil where entities send nothing
 	liars    liars
 	older    older
+	hints    hints
 	// shipping are the snapshots on their way.
 	shipping []*shipment
 	cut      map[[2]int]bool // links that lose everything, from, to
@@ -216,6 +217,7 @@ func (w *World) Run() error {
 	}
 	for ; w.step < w.profile.steps && w.first == nil; w.step++ {
 		w.faults()
+		w.hint()
 		w.pass()
 	}
 	if w.first == nil {

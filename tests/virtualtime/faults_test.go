@@ -54,6 +54,27 @@ func TestLeaderIsKilled(t *testing.T) {
 	})
 }
 
+// A process that has ended is noticed before its silence is, and takes no part
+// of its node from it: to the others it is heard until it is silent.
+func TestEndedProcessIsNoticedAtOnce(t *testing.T) {
+	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
+		w.loaded(4 * pace)
+		w.acknowledged(30)
+		time.Sleep(4 * time.Second) // links that have lasted
+		victim := w.leader(1, 1)
+		w.kill(victim)
+		other := w.others(victim)[0]
+		took := w.within(silence-200*time.Millisecond, "the others lead every shard", func() bool { return w.led(other) })
+		t.Logf("led by others after %v", took)
+		w.acknowledged(30)
+		w.start(victim)
+		w.judge()
+	})
+}
+
+// silence is how long nothing arrives of a node that counts as silent.
+const silence = 700 * time.Millisecond
+
 // The coordinator is a node like any other.
 func TestCoordinatorIsKilled(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {

@@ -53,10 +53,11 @@ type Message struct {
 	wire.Message
 }
 
-// Peer is a call of PeerHeard or PeerSilent.
+// Peer is a call of PeerHeard, PeerSilent or PeerGone.
 type Peer struct {
 	Node  sharding.NodeID
 	Heard bool
+	Gone  bool // and not only silent
 }
 
 // AddPeer adds an event. Of each node the last two are kept, which is all that

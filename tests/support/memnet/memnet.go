@@ -54,6 +54,7 @@ type Host struct {
 	listeners map[string]*listener // by address
 	port      int
 	frozen    bool
+	dead      bool // killed, and nothing has listened since
 }
 
 // Host returns the host of a name, a new one the first time.
@@ -169,9 +170,11 @@ func (n *Network) Break(a, b string) {
 }
 
 // Kill ends the host's process: its listeners are closed, and its connections
-// are reset, which the other ends see unless their link is cut.
+// are reset, which the other ends see unless their link is cut. It dials nobody
+// any more until something listens on the host again.
 func (h *Host) Kill() {
 	h.net.change(func() {
+		h.dead = true
 		for _, l := range h.listeners {
 			l.close()
 		}
@@ -209,6 +212,7 @@ func (h *Host) Listen(address string) (net.Listener, error) {
 	if h.listeners[address] != nil {
 		return nil, fmt.Errorf("memnet: listen %s: %w", address, syscall.EADDRINUSE)
 	}
+	h.dead = false
 	l := &listener{host: h, address: addr(address)}
 	h.listeners[address] = l
 	return l, nil
@@ -234,6 +238,8 @@ func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 		}
 		target := n.hosts[host]
 		switch {
+		case h.dead:
+			return nil, fmt.Errorf("memnet: dial %s: %w", address, syscall.ENETDOWN)
 		case target == nil:
 			return nil, fmt.Errorf("memnet: dial %s: %w", address, syscall.EHOSTUNREACH)
 		case h.frozen || n.link(h.name, host).cut || n.link(host, h.name).cut:

@@ -1,0 +1,184 @@
+package election_test
+
+import (
+	"testing"
+
+	"github.com/hostd/hostd/journal/raftgroup/election"
+)
+
+// voter is a replica that wins when its votes are given.
+type voter struct {
+	candidacy                        election.Candidacy
+	turn                             uint64
+	led, voted, elects, failed, mute bool
+	stood                            []uint64 // when
+}
+
+func (v *voter) Candidacy() *election.Candidacy { return &v.candidacy }
+func (v *voter) Led() bool                      { return v.led }
+func (v *voter) Voted() bool                    { return v.voted }
+func (v *voter) Elects() bool                   { return v.elects }
+func (v *voter) Failed() bool                   { return v.failed }
+func (v *voter) HearsQuorum() bool              { return !v.mute }
+func (v *voter) Turn() uint64                   { return v.turn }
+
+// clock is a list and the tick that it is at.
+type clock struct {
+	list *election.List
+	now  uint64
+	most int
+}
+
+func newClock() *clock {
+	c := &clock{now: 100, most: 64}
+	c.list = election.NewList(c.stand)
+	return c
+}
+
+func (c *clock) stand(r election.Replica) {
+	v := r.(*voter)
+	v.stood = append(v.stood, c.now)
+}
+
+func (c *clock) ticks(n int) {
+	for range n {
+		c.now++
+		c.list.Tick(c.now, c.most)
+	}
+}
+
+func same(t *testing.T, what string, got []uint64, want ...uint64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s stood at %v, wanted %v", what, got, want)
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Fatalf("%s stood at %v, wanted %v", what, got, want)
+		}
+	}
+}
+
+// TestVotersTakeTurns, and leave it to the election timeout after some
+// attempts.
+func TestVotersTakeTurns(t *testing.T) {
+	c := newClock()
+	first, second, third := &voter{}, &voter{turn: 1}, &voter{turn: 2}
+	for _, v := range []*voter{first, second, third} {
+		c.list.Call(v, c.now)
+	}
+	c.ticks(40)
+	same(t, "the first", first.stood, 101, 105, 110, 116)
+	same(t, "the second", second.stood, 103, 108, 114, 121)
+	same(t, "the third", third.stood, 105, 111, 118, 126)
+	if c.list.Len() != 0 || first.candidacy.Standing() {
+		t.Error("a candidacy has no end")
+	}
+}
+
+// TestWhoIsLedStandsNoMore, nor who hears no quorum, has failed or has stopped.
+func TestWhoIsLedStandsNoMore(t *testing.T) {
+	c := newClock()
+	led, mute, failed, stopped := &voter{led: true}, &voter{mute: true}, &voter{failed: true}, &voter{}
+	for _, v := range []*voter{led, mute, failed, stopped} {
+		c.list.Call(v, c.now)
+	}
+	stopped.candidacy.End()
+	c.ticks(40)
+	same(t, "who is led", led.stood)
+	same(t, "who hears no quorum", mute.stood, 101)
+	same(t, "who fails", failed.stood, 101)
+	same(t, "who has stopped", stopped.stood)
+}
+
+// TestEndedProcess: the first in turn stands before the next tick, and again at
+// it if nobody has answered. The others keep their turns.
+func TestEndedProcess(t *testing.T) {
+	c := newClock()
+	c.ticks(1)
+	first, second := &voter{}, &voter{turn: 1}
+	c.list.Call(first, c.now)
+	c.list.Call(second, c.now)
+	c.list.Hasten(c.now)
+	same(t, "the first", first.stood, 101)
+	c.ticks(1)
+	same(t, "the first", first.stood, 101, 102)
+	c.ticks(2)
+	same(t, "the second", second.stood, 104)
+}
+
+// TestElectionUnderWayIsLeftAlone: who waits for votes that raise the term does
+// not begin anew at the next tick.
+func TestElectionUnderWayIsLeftAlone(t *testing.T) {
+	c := newClock()
+	c.ticks(1)
+	v := &voter{}
+	c.list.Call(v, c.now)
+	c.list.Hasten(c.now)
+	v.elects = true
+	c.ticks(3)
+	same(t, "who waits for votes", v.stood, 101)
+	c.ticks(2)
+	same(t, "who has waited", v.stood, 101, 105)
+}
+
+// TestAskedForItsVote: who has more stands at once after an end, at the next
+// tick after a silence; who has not lets the other one have its time.
+func TestAskedForItsVote(t *testing.T) {
+	c := newClock()
+	c.ticks(1)
+	ended, silent, behind := &voter{turn: 1}, &voter{turn: 1}, &voter{}
+	c.list.Call(ended, c.now)
+	c.list.Hasten(c.now)
+	c.list.Call(silent, c.now)
+	c.list.Call(behind, c.now)
+	if !ended.candidacy.Asked(c.now, true) || silent.candidacy.Asked(c.now, true) || behind.candidacy.Asked(c.now, false) {
+		t.Error("not who knows of an end and has more is to stand now")
+	}
+	c.list.Now(c.now)
+	same(t, "who knows of an end", ended.stood, 101)
+	c.ticks(1)
+	same(t, "who knows of a silence", silent.stood, 102)
+	c.ticks(2)
+	same(t, "who has less", behind.stood, 104)
+}
+
+// TestAsManyInATickAsFit, however they came to stand in it.
+func TestAsManyInATickAsFit(t *testing.T) {
+	c := newClock()
+	c.most = 3
+	c.ticks(1)
+	var all []*voter
+	for range 8 {
+		v := &voter{}
+		all = append(all, v)
+		c.list.Call(v, c.now)
+	}
+	c.list.Hasten(c.now)
+	c.list.Now(c.now)
+	stood := func() (n int) {
+		for _, v := range all {
+			n += len(v.stood)
+			v.led = len(v.stood) > 0
+		}
+		return n
+	}
+	for want := 3; want < 8; want += 3 {
+		if n := stood(); n != want {
+			t.Fatalf("%d stand in the tick %d, wanted %d", n, c.now, want)
+		}
+		c.ticks(1)
+	}
+	if n := stood(); n != 8 {
+		t.Errorf("%d of 8 stood", n)
+	}
+}
+
+func TestRemove(t *testing.T) {
+	c := newClock()
+	v := &voter{}
+	c.list.Call(v, c.now)
+	c.list.Remove(v)
+	c.ticks(40)
+	same(t, "who was removed", v.stood)
+}

@@ -1,0 +1,174 @@
+package raftgroup
+
+import (
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// gone tells nodes that the process of another has ended.
+func (d *drill) gone(node int, told ...int) {
+	for _, i := range told {
+		d.nodes[i].driver.Core().PeerGone(d.name(node))
+	}
+}
+
+// ledBy makes a drill of three nodes whose first leads all groups.
+func ledBy(t *testing.T, shards int) *drill {
+	d := newDrill(t, 3, shards)
+	d.until("leaders", 60, func() bool { return d.led(shards) })
+	for s := 1; s <= shards; s++ {
+		d.lead(s, 0)
+	}
+	d.until("the clocks stand still", 60, func() bool {
+		for _, n := range d.nodes {
+			if len(n.driver.core.clocks.ticking) > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	return d
+}
+
+func (d *drill) campaigns() (n uint64) {
+	for _, o := range d.nodes {
+		n += o.driver.core.stats.Campaigns
+	}
+	return n
+}
+
+// TestElectionsBeginWhenAProcessEnds: no clock has to beat before all groups
+// that it led have other leaders, and nobody asks for votes in vain.
+func TestElectionsBeginWhenAProcessEnds(t *testing.T) {
+	const shards = 90
+	d := ledBy(t, shards)
+	before := d.campaigns()
+	d.nodes[0].up = false
+	d.gone(0, 1, 2)
+	d.settle()
+	if !d.led(shards) {
+		t.Error("not all groups have a leader before a clock beats")
+	}
+	if n := d.campaigns() - before; n != shards {
+		t.Errorf("%d campaigns for %d groups", n, shards)
+	}
+	share := make([]int, 3)
+	for s := 1; s <= shards; s++ {
+		share[d.leader(s).i]++
+		d.write(s, "after", 1, 2)
+	}
+	if share[1] != share[2] {
+		t.Errorf("leaders by node: %v", share)
+	}
+}
+
+// TestElectionsAfterAnEndAreBounded: no more replicas stand at once than in any
+// other tick.
+func TestElectionsAfterAnEndAreBounded(t *testing.T) {
+	const shards, most = 60, 4
+	d := ledBy(t, shards)
+	for _, n := range d.nodes {
+		n.driver.core.opts.MaxCampaigns = most
+	}
+	d.beat()
+	d.nodes[0].up = false
+	for first := true; !d.led(shards); first = false {
+		before := d.campaigns()
+		if first {
+			d.gone(0, 1, 2)
+			d.settle()
+		} else {
+			d.beat()
+		}
+		if n := d.campaigns() - before; n > 2*most {
+			t.Fatalf("%d campaigns of two nodes at once", n)
+		}
+		if d.beats > 500 {
+			t.Fatal("no leaders")
+		}
+	}
+}
+
+// TestElectionsWaitForWhoLearnsLater: who asks before the others know refuse,
+// and is asked again at the next beat.
+func TestElectionsWaitForWhoLearnsLater(t *testing.T) {
+	const shards = 20
+	d := ledBy(t, shards)
+	d.nodes[0].up = false
+	d.gone(0, 1)
+	d.settle()
+	d.gone(0, 2)
+	d.settle()
+	beats := d.until("leaders", 2, func() bool { return d.led(shards) })
+	t.Logf("led after %d beats", beats)
+}
+
+// TestElectionsBeginAtTheFurthestLog: who is first in turn cannot win without
+// what the other one has, which asks as soon as it sees that.
+func TestElectionsBeginAtTheFurthestLog(t *testing.T) {
+	const shards = 20
+	d := ledBy(t, shards)
+	d.cut[[2]int{0, 1}] = true
+	for s := 1; s <= shards; s++ {
+		d.write(s, "for two", 0, 2)
+	}
+	d.nodes[0].up = false
+	d.gone(0, 1, 2)
+	d.settle()
+	for s := 1; s <= shards; s++ {
+		if d.leader(s) != d.nodes[2] {
+			t.Fatalf("shard %d is not led where its log is furthest, before a clock beats", s)
+		}
+		d.write(s, "after", 1, 2)
+	}
+}
+
+// TestWrongHintOfAnEndChangesNothing: the node lives, and who was told
+// otherwise follows it again.
+func TestWrongHintOfAnEndChangesNothing(t *testing.T) {
+	const shards = 20
+	d := ledBy(t, shards)
+	term := func(s int) any { return d.nodes[0].sink.leader(sharding.ShardID(s)).Term }
+	var terms []any
+	for s := 1; s <= shards; s++ {
+		terms = append(terms, term(s))
+	}
+	d.gone(0, 1)
+	d.settle()
+	for range 30 {
+		d.beat() // it is heard
+	}
+	for s := 1; s <= shards; s++ {
+		if d.leader(s) != d.nodes[0] || term(s) != terms[s-1] {
+			t.Fatalf("shard %d: another leader, or term %v after %v", s, term(s), terms[s-1])
+		}
+		d.write(s, "after", 0, 1, 2)
+	}
+}
+
+// TestWrongHintsOfAllLoseNothing: the others elect a new leader, and the old one
+// follows it.
+func TestWrongHintsOfAllLoseNothing(t *testing.T) {
+	const shards = 20
+	d := ledBy(t, shards)
+	for s := 1; s <= shards; s++ {
+		d.write(s, "before", 0, 1, 2)
+	}
+	for range 5 {
+		d.gone(0, 1, 2)
+		d.settle()
+		d.beat()
+	}
+	for range 30 {
+		d.beat()
+	}
+	for s := 1; s <= shards; s++ {
+		d.write(s, "after", 0, 1, 2)
+		for i, n := range d.nodes {
+			if all := n.machine.data(sharding.ShardID(s)); len(all) != 2 || all[0] != "before" {
+				t.Fatalf("node %d has %q of shard %d", i, all, s)
+			}
+		}
+	}
+}
