@@ -37,7 +37,7 @@ func (v *verifier) explain(ctx context.Context, id sharding.EntityID, end journa
 			return err
 		case says == "":
 		case f == &v.tried:
-			out.Fault, out.Difference = true, says
+			out.Fault, out.Difference, out.Patch, out.PatchCut = true, says, nil, false
 			return nil
 		default:
 			*out = verification.Entity{Events: out.Events, Uncompared: true}

@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/jsonpatch"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
@@ -31,6 +33,8 @@ const (
 	bindingWait = 10 * time.Second
 	// shownStateBytes is how much of a state a difference shows.
 	shownStateBytes = 160
+	// maxPatch and maxPatchBytes bound the patch of a difference.
+	maxPatch, maxPatchBytes = 100, 4 << 10
 )
 
 // Verify replays entities of one shard with a module and with the one that
@@ -352,6 +356,9 @@ func (v *verifier) compare(at journal.Sequence) error {
 			other = ", and "
 		}
 		v.out.At, v.out.Difference = at, "the state is "+v.shown(then)+other+v.shown(now)
+		if v.encoding == manifest.JSON {
+			v.out.Patch, v.out.PatchCut = patchOf(now, then)
+		}
 		return errDiffers
 	}
 	return nil
@@ -397,6 +404,19 @@ func (v *verifier) differs(at journal.Sequence, err error) error {
 		return err
 	}
 	return v.fault(at, err.Error())
+}
+
+// patchOf is what turns one state into another, as far as it is told.
+func patchOf(was, is []byte) (patch []jsonpatch.Operation, cut bool) {
+	patch, whole, _ := jsonpatch.Diff(was, is, maxPatch)
+	bytes := 0
+	for i, o := range patch {
+		value, err := json.Marshal(o.Is)
+		if bytes += len(o.Path) + len(value); bytes > maxPatchBytes || err != nil {
+			return patch[:i], true
+		}
+	}
+	return patch, !whole
 }
 
 // same compares two states: as JSON values where they are, else as bytes.

@@ -131,13 +131,14 @@ func Parse(text []byte) (v *structpb.Value, ok bool) {
 	if d.Decode(&parsed) != nil || d.More() || !Valid(text) {
 		return nil, false
 	}
-	return valueOf(parsed), true
+	return ValueOf(parsed), true
 }
 
 // Valid reports whether data is exactly one JSON text in UTF-8.
 func Valid(data []byte) bool { return json.Valid(data) && utf8.Valid(data) }
 
-func valueOf(parsed any) *structpb.Value {
+// ValueOf is Parse of what encoding/json has decoded with UseNumber.
+func ValueOf(parsed any) *structpb.Value {
 	switch p := parsed.(type) {
 	case bool:
 		return structpb.NewBoolValue(p)
@@ -148,13 +149,13 @@ func valueOf(parsed any) *structpb.Value {
 	case []any:
 		list := &structpb.ListValue{Values: make([]*structpb.Value, len(p))}
 		for i := range p {
-			list.Values[i] = valueOf(p[i])
+			list.Values[i] = ValueOf(p[i])
 		}
 		return structpb.NewListValue(list)
 	case map[string]any:
 		object := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(p))}
 		for k := range p {
-			object.Fields[k] = valueOf(p[k])
+			object.Fields[k] = ValueOf(p[k])
 		}
 		return structpb.NewStructValue(object)
 	}

@@ -12,6 +12,8 @@ import (
 	"connectrpc.com/connect"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/jsonpatch"
+	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -54,6 +56,10 @@ type Entity struct {
 	At         journal.Sequence
 	Fault      bool
 	EventType  string // of a fault, where it is one event's
+	// Patch turns the state by the module that serves into the other, where both
+	// are JSON; PatchCut says that it is longer than that.
+	Patch    []jsonpatch.Operation
+	PatchCut bool
 }
 
 const (
@@ -197,9 +203,23 @@ func (v *Run) told(e Entity) error {
 		v.now.differing++
 	}
 	if e.Difference != "" {
-		v.found(&modulev1.VerifyResponse_Difference{EntityId: e.EntityID, Sequence: uint64(e.At), Description: e.Difference, Fault: e.Fault, EventType: e.EventType})
+		v.found(differenceOf(e))
 	}
 	return v.progress()
+}
+
+func differenceOf(e Entity) *modulev1.VerifyResponse_Difference {
+	d := &modulev1.VerifyResponse_Difference{
+		EntityId: e.EntityID, Sequence: uint64(e.At), Description: e.Difference, Fault: e.Fault, EventType: e.EventType, PatchTruncated: e.PatchCut,
+	}
+	for _, o := range e.Patch {
+		step := &modulev1.VerifyResponse_PatchOperation{Op: string(o.Op), Path: o.Path}
+		if o.Op != jsonpatch.Remove {
+			step.Value = codec.ValueOf(o.Is)
+		}
+		d.Patch = append(d.Patch, step)
+	}
+	return d
 }
 
 // found keeps a difference until the next message, once for each entity, and of

@@ -27,6 +27,10 @@ type difference struct {
 	EntityID, Description, EventType string
 	Sequence                         uint64
 	Fault                            bool
+	Patch                            []struct {
+		Op, Path string
+		Value    any
+	}
 }
 
 // verifying is a cluster whose modules are tried.
@@ -112,6 +116,12 @@ func TestVerifyModules(t *testing.T) {
 		if d.Sequence != 2 || d.Fault || !strings.Contains(d.Description, `"total":2`) || !strings.Contains(d.Description, `"total":1`) {
 			t.Errorf("a difference is %+v", d)
 		}
+		if len(d.Patch) != 1 || d.Patch[0].Op != "replace" || d.Patch[0].Path != "/total" || d.Patch[0].Value != 2.0 {
+			t.Errorf("its patch is %+v", d.Patch)
+		}
+	}
+	if out, code := v.Node(1).Run("module", "verify", "trail", other, "--all", "--addr", v.Node(1).API()); code != 3 || strings.Count(out, "replace /total 2") != entities {
+		t.Errorf("for people, %d: %s", code, out)
 	}
 	if len(found) != entities {
 		t.Errorf("differences in %d entities", len(found))

@@ -57,6 +57,9 @@ func NewVerify(std cli.Stdio, complete func(ctx context.Context, c *client.Clien
 				if d.GetFault() {
 					text = "fault: " + text
 				}
+				if p := patch(d); p != "" {
+					text += "; " + p
+				}
 				row(cli.Clean(d.GetEntityId()), d.GetSequence(), text)
 			}
 		})
@@ -65,6 +68,31 @@ func NewVerify(std cli.Stdio, complete func(ctx context.Context, c *client.Clien
 	c.Flags().BoolVar(&all, "all", false, "replay every entity")
 	c.Flags().StringVar(&entityType, "type", "", "the entity `type`, where the digest is the one argument")
 	return c
+}
+
+// shownOperations is how much of a patch is printed for people.
+const shownOperations = 5
+
+// patch is how the state of the module differs, for people; empty where that is
+// not known.
+func patch(d *modulev1.VerifyResponse_Difference) string {
+	var steps []string
+	for i, o := range d.GetPatch() {
+		if i == shownOperations {
+			break
+		}
+		step := o.GetOp() + " " + cli.Clean(o.GetPath())
+		if o.GetValue() != nil {
+			if value, err := o.GetValue().MarshalJSON(); err == nil {
+				step += " " + cli.NewPayload(value).Text()
+			}
+		}
+		steps = append(steps, step)
+	}
+	if more := len(d.GetPatch()) - len(steps); more > 0 || d.GetPatchTruncated() {
+		steps = append(steps, "and more")
+	}
+	return strings.Join(steps, ", ")
 }
 
 // verification is what verify found. Of the entities on which the module fails,

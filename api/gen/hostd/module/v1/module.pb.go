@@ -2149,7 +2149,7 @@ type VerifyResponse struct {
 	// Entities so far that were passed over, because their first events were cut.
 	CutEntities uint64 `protobuf:"varint,4,opt,name=cut_entities,json=cutEntities,proto3" json:"cut_entities,omitempty"`
 	// Of the entities replayed so far, those that the module that serves the type
-	// cannot replay: nothing was compared.
+	// cannot replay, or makes two states of: nothing was compared.
 	UncomparedEntities uint64 `protobuf:"varint,5,opt,name=uncompared_entities,json=uncomparedEntities,proto3" json:"uncompared_entities,omitempty"`
 	// Of the entities replayed so far, those of which the module makes another
 	// state.
@@ -2531,9 +2531,14 @@ type VerifyResponse_Difference struct {
 	// The module failed, rather than came to another state.
 	Fault bool `protobuf:"varint,4,opt,name=fault,proto3" json:"fault,omitempty"`
 	// Of a fault, the type of the event; empty where it is not one event's.
-	EventType     string `protobuf:"bytes,340,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	EventType string `protobuf:"bytes,340,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
+	// What turns the state by the module that serves into that by the other, where
+	// both are JSON: at most 100 operations and 4 KiB.
+	Patch []*VerifyResponse_PatchOperation `protobuf:"bytes,390,rep,name=patch,proto3" json:"patch,omitempty"`
+	// There are more operations than those.
+	PatchTruncated bool `protobuf:"varint,391,opt,name=patch_truncated,json=patchTruncated,proto3" json:"patch_truncated,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *VerifyResponse_Difference) Reset() {
@@ -2601,6 +2606,85 @@ func (x *VerifyResponse_Difference) GetEventType() string {
 	return ""
 }
 
+func (x *VerifyResponse_Difference) GetPatch() []*VerifyResponse_PatchOperation {
+	if x != nil {
+		return x.Patch
+	}
+	return nil
+}
+
+func (x *VerifyResponse_Difference) GetPatchTruncated() bool {
+	if x != nil {
+		return x.PatchTruncated
+	}
+	return false
+}
+
+// PatchOperation is a step of a JSON patch (RFC 6902).
+type VerifyResponse_PatchOperation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it does: add, remove or replace.
+	Op string `protobuf:"bytes,1,opt,name=op,proto3" json:"op,omitempty"`
+	// Where: a JSON pointer (RFC 6901).
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// What is there then; absent where it is removed. Integers beyond 2^53 are
+	// strings.
+	Value         *structpb.Value `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyResponse_PatchOperation) Reset() {
+	*x = VerifyResponse_PatchOperation{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyResponse_PatchOperation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyResponse_PatchOperation) ProtoMessage() {}
+
+func (x *VerifyResponse_PatchOperation) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyResponse_PatchOperation.ProtoReflect.Descriptor instead.
+func (*VerifyResponse_PatchOperation) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29, 1}
+}
+
+func (x *VerifyResponse_PatchOperation) GetOp() string {
+	if x != nil {
+		return x.Op
+	}
+	return ""
+}
+
+func (x *VerifyResponse_PatchOperation) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *VerifyResponse_PatchOperation) GetValue() *structpb.Value {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
 // MissingEvents are stored events of a type that the manifest does not list.
 type FitResponse_MissingEvents struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2614,7 +2698,7 @@ type FitResponse_MissingEvents struct {
 
 func (x *FitResponse_MissingEvents) Reset() {
 	*x = FitResponse_MissingEvents{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2710,7 @@ func (x *FitResponse_MissingEvents) String() string {
 func (*FitResponse_MissingEvents) ProtoMessage() {}
 
 func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2673,7 +2757,7 @@ type FitResponse_Fault struct {
 
 func (x *FitResponse_Fault) Reset() {
 	*x = FitResponse_Fault{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2685,7 +2769,7 @@ func (x *FitResponse_Fault) String() string {
 func (*FitResponse_Fault) ProtoMessage() {}
 
 func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2890,7 +2974,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x03all\x18\x04 \x01(\bH\x00R\x03all\x12#\n" +
 	"\bshard_id\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardId\x12\x1b\n" +
 	"\brevision\x18\xd4\x02 \x01(\x04R\brevisionB\a\n" +
-	"\x05scope\"\x91\x04\n" +
+	"\x05scope\"\xe6\x05\n" +
 	"\x0eVerifyResponse\x12\x1a\n" +
 	"\bentities\x18\x01 \x01(\x04R\bentities\x12\x16\n" +
 	"\x06events\x18\x02 \x01(\x04R\x06events\x12L\n" +
@@ -2900,7 +2984,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x12differing_entities\x18\xd4\x02 \x01(\x04R\x11differingEntities\x12(\n" +
 	"\x0ffaulty_entities\x18\xd5\x02 \x01(\x04R\x0efaultyEntities\x12\x13\n" +
 	"\x04kept\x18\xd6\x02 \x01(\bR\x04kept\x12\x1a\n" +
-	"\bnot_kept\x18\xd7\x02 \x01(\tR\anotKept\x1a\x9d\x01\n" +
+	"\bnot_kept\x18\xd7\x02 \x01(\tR\anotKept\x1a\x8e\x02\n" +
 	"\n" +
 	"Difference\x12\x1b\n" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
@@ -2908,7 +2992,13 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x14\n" +
 	"\x05fault\x18\x04 \x01(\bR\x05fault\x12\x1e\n" +
 	"\n" +
-	"event_type\x18\xd4\x02 \x01(\tR\teventType\"\xd3\x02\n" +
+	"event_type\x18\xd4\x02 \x01(\tR\teventType\x12E\n" +
+	"\x05patch\x18\x86\x03 \x03(\v2..hostd.module.v1.VerifyResponse.PatchOperationR\x05patch\x12(\n" +
+	"\x0fpatch_truncated\x18\x87\x03 \x01(\bR\x0epatchTruncated\x1ab\n" +
+	"\x0ePatchOperation\x12\x0e\n" +
+	"\x02op\x18\x01 \x01(\tR\x02op\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12,\n" +
+	"\x05value\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\x05value\"\xd3\x02\n" +
 	"\n" +
 	"FitRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
@@ -2964,100 +3054,104 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_module_v1_module_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_hostd_module_v1_module_proto_goTypes = []any{
-	(BindingChange_Kind)(0),           // 0: hostd.module.v1.BindingChange.Kind
-	(*Module)(nil),                    // 1: hostd.module.v1.Module
-	(*Verification)(nil),              // 2: hostd.module.v1.Verification
-	(*Binding)(nil),                   // 3: hostd.module.v1.Binding
-	(*TypePatterns)(nil),              // 4: hostd.module.v1.TypePatterns
-	(*Limits)(nil),                    // 5: hostd.module.v1.Limits
-	(*UploadRequest)(nil),             // 6: hostd.module.v1.UploadRequest
-	(*UploadResponse)(nil),            // 7: hostd.module.v1.UploadResponse
-	(*UploadStreamRequest)(nil),       // 8: hostd.module.v1.UploadStreamRequest
-	(*UploadStreamResponse)(nil),      // 9: hostd.module.v1.UploadStreamResponse
-	(*ListRequest)(nil),               // 10: hostd.module.v1.ListRequest
-	(*ListResponse)(nil),              // 11: hostd.module.v1.ListResponse
-	(*GetRequest)(nil),                // 12: hostd.module.v1.GetRequest
-	(*GetResponse)(nil),               // 13: hostd.module.v1.GetResponse
-	(*DownloadRequest)(nil),           // 14: hostd.module.v1.DownloadRequest
-	(*DownloadResponse)(nil),          // 15: hostd.module.v1.DownloadResponse
-	(*ActivateRequest)(nil),           // 16: hostd.module.v1.ActivateRequest
-	(*ActivateResponse)(nil),          // 17: hostd.module.v1.ActivateResponse
-	(*RemoveRequest)(nil),             // 18: hostd.module.v1.RemoveRequest
-	(*RemoveResponse)(nil),            // 19: hostd.module.v1.RemoveResponse
-	(*QuotasRequest)(nil),             // 20: hostd.module.v1.QuotasRequest
-	(*QuotasResponse)(nil),            // 21: hostd.module.v1.QuotasResponse
-	(*RollbackRequest)(nil),           // 22: hostd.module.v1.RollbackRequest
-	(*RollbackResponse)(nil),          // 23: hostd.module.v1.RollbackResponse
-	(*HistoryRequest)(nil),            // 24: hostd.module.v1.HistoryRequest
-	(*HistoryResponse)(nil),           // 25: hostd.module.v1.HistoryResponse
-	(*BindingChange)(nil),             // 26: hostd.module.v1.BindingChange
-	(*SetOwnerRequest)(nil),           // 27: hostd.module.v1.SetOwnerRequest
-	(*SetOwnerResponse)(nil),          // 28: hostd.module.v1.SetOwnerResponse
-	(*VerifyRequest)(nil),             // 29: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),            // 30: hostd.module.v1.VerifyResponse
-	(*FitRequest)(nil),                // 31: hostd.module.v1.FitRequest
-	(*FitResponse)(nil),               // 32: hostd.module.v1.FitResponse
-	(*QuotasResponse_Amounts)(nil),    // 33: hostd.module.v1.QuotasResponse.Amounts
-	(*VerifyResponse_Difference)(nil), // 34: hostd.module.v1.VerifyResponse.Difference
-	(*FitResponse_MissingEvents)(nil), // 35: hostd.module.v1.FitResponse.MissingEvents
-	(*FitResponse_Fault)(nil),         // 36: hostd.module.v1.FitResponse.Fault
-	(*timestamppb.Timestamp)(nil),     // 37: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),           // 38: google.protobuf.Struct
+	(BindingChange_Kind)(0),               // 0: hostd.module.v1.BindingChange.Kind
+	(*Module)(nil),                        // 1: hostd.module.v1.Module
+	(*Verification)(nil),                  // 2: hostd.module.v1.Verification
+	(*Binding)(nil),                       // 3: hostd.module.v1.Binding
+	(*TypePatterns)(nil),                  // 4: hostd.module.v1.TypePatterns
+	(*Limits)(nil),                        // 5: hostd.module.v1.Limits
+	(*UploadRequest)(nil),                 // 6: hostd.module.v1.UploadRequest
+	(*UploadResponse)(nil),                // 7: hostd.module.v1.UploadResponse
+	(*UploadStreamRequest)(nil),           // 8: hostd.module.v1.UploadStreamRequest
+	(*UploadStreamResponse)(nil),          // 9: hostd.module.v1.UploadStreamResponse
+	(*ListRequest)(nil),                   // 10: hostd.module.v1.ListRequest
+	(*ListResponse)(nil),                  // 11: hostd.module.v1.ListResponse
+	(*GetRequest)(nil),                    // 12: hostd.module.v1.GetRequest
+	(*GetResponse)(nil),                   // 13: hostd.module.v1.GetResponse
+	(*DownloadRequest)(nil),               // 14: hostd.module.v1.DownloadRequest
+	(*DownloadResponse)(nil),              // 15: hostd.module.v1.DownloadResponse
+	(*ActivateRequest)(nil),               // 16: hostd.module.v1.ActivateRequest
+	(*ActivateResponse)(nil),              // 17: hostd.module.v1.ActivateResponse
+	(*RemoveRequest)(nil),                 // 18: hostd.module.v1.RemoveRequest
+	(*RemoveResponse)(nil),                // 19: hostd.module.v1.RemoveResponse
+	(*QuotasRequest)(nil),                 // 20: hostd.module.v1.QuotasRequest
+	(*QuotasResponse)(nil),                // 21: hostd.module.v1.QuotasResponse
+	(*RollbackRequest)(nil),               // 22: hostd.module.v1.RollbackRequest
+	(*RollbackResponse)(nil),              // 23: hostd.module.v1.RollbackResponse
+	(*HistoryRequest)(nil),                // 24: hostd.module.v1.HistoryRequest
+	(*HistoryResponse)(nil),               // 25: hostd.module.v1.HistoryResponse
+	(*BindingChange)(nil),                 // 26: hostd.module.v1.BindingChange
+	(*SetOwnerRequest)(nil),               // 27: hostd.module.v1.SetOwnerRequest
+	(*SetOwnerResponse)(nil),              // 28: hostd.module.v1.SetOwnerResponse
+	(*VerifyRequest)(nil),                 // 29: hostd.module.v1.VerifyRequest
+	(*VerifyResponse)(nil),                // 30: hostd.module.v1.VerifyResponse
+	(*FitRequest)(nil),                    // 31: hostd.module.v1.FitRequest
+	(*FitResponse)(nil),                   // 32: hostd.module.v1.FitResponse
+	(*QuotasResponse_Amounts)(nil),        // 33: hostd.module.v1.QuotasResponse.Amounts
+	(*VerifyResponse_Difference)(nil),     // 34: hostd.module.v1.VerifyResponse.Difference
+	(*VerifyResponse_PatchOperation)(nil), // 35: hostd.module.v1.VerifyResponse.PatchOperation
+	(*FitResponse_MissingEvents)(nil),     // 36: hostd.module.v1.FitResponse.MissingEvents
+	(*FitResponse_Fault)(nil),             // 37: hostd.module.v1.FitResponse.Fault
+	(*timestamppb.Timestamp)(nil),         // 38: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),               // 39: google.protobuf.Struct
+	(*structpb.Value)(nil),                // 40: google.protobuf.Value
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
-	37, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
+	38, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
 	3,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
-	37, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
+	38, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
 	2,  // 3: hostd.module.v1.Module.verifications:type_name -> hostd.module.v1.Verification
-	37, // 4: hostd.module.v1.Verification.verified_at:type_name -> google.protobuf.Timestamp
+	38, // 4: hostd.module.v1.Verification.verified_at:type_name -> google.protobuf.Timestamp
 	5,  // 5: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
 	4,  // 6: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
 	4,  // 7: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
 	1,  // 8: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
 	1,  // 9: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	38, // 10: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	39, // 10: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
 	5,  // 11: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
 	33, // 12: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
 	33, // 13: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
 	26, // 14: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
-	37, // 15: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
+	38, // 15: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
 	0,  // 16: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
 	34, // 17: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	35, // 18: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
-	36, // 19: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
-	6,  // 20: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	8,  // 21: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	10, // 22: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	12, // 23: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	14, // 24: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	16, // 25: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	22, // 26: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	24, // 27: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
-	27, // 28: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	18, // 29: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	20, // 30: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
-	29, // 31: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	31, // 32: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
-	7,  // 33: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	9,  // 34: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	11, // 35: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	13, // 36: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	15, // 37: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	17, // 38: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	23, // 39: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	25, // 40: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
-	28, // 41: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	19, // 42: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	21, // 43: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
-	30, // 44: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	32, // 45: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
-	33, // [33:46] is the sub-list for method output_type
-	20, // [20:33] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	36, // 18: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
+	37, // 19: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
+	35, // 20: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
+	40, // 21: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
+	6,  // 22: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	8,  // 23: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	10, // 24: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	12, // 25: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	14, // 26: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	16, // 27: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	22, // 28: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	24, // 29: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
+	27, // 30: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	18, // 31: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	20, // 32: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
+	29, // 33: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	31, // 34: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	7,  // 35: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	9,  // 36: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	11, // 37: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	13, // 38: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	15, // 39: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	17, // 40: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	23, // 41: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	25, // 42: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
+	28, // 43: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	19, // 44: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	21, // 45: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
+	30, // 46: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	32, // 47: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	35, // [35:48] is the sub-list for method output_type
+	22, // [22:35] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }
@@ -3079,7 +3173,7 @@ func file_hostd_module_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_module_v1_module_proto_rawDesc), len(file_hostd_module_v1_module_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
