@@ -161,6 +161,7 @@ type Config struct {
 	QueryFuel           int
 	WALSegmentBytes     Bytes
 	ScrubBytesPerSecond Bytes
+	VerifyRate          int // events a second; 0 is any number
 	DiskWarnPercent     int
 	DiskReadOnlyPercent int
 	DiskReadOnlyBytes   Bytes // at least
@@ -225,6 +226,7 @@ func Default() Config {
 		QueryFuel:           400_000_000,
 		WALSegmentBytes:     64 << 20,
 		ScrubBytesPerSecond: 2 << 20,
+		VerifyRate:          50_000,
 		DiskWarnPercent:     20,
 		DiskReadOnlyPercent: 5,
 		DiskReadOnlyBytes:   512 << 20,
@@ -333,6 +335,7 @@ func (c *Config) ranges() []bound {
 		{"command-fuel", int64(c.CommandFuel), minFuel, maxFuel, number},
 		{"query-fuel", int64(c.QueryFuel), minFuel, maxFuel, number},
 		{"scrub-bytes-per-second", int64(c.ScrubBytesPerSecond), 64 << 10, 1 << 30, bytes},
+		{"verify-rate", int64(c.VerifyRate), 0, 100_000_000, number},
 		{"wal-segment-bytes", int64(c.WALSegmentBytes), minSegmentBytes, maxSegmentBytes, bytes},
 		{"min-members", int64(c.MinMembers), 1, maxMembers, number},
 		{"replication", int64(c.Replication), 1, maxReplication, number},

@@ -135,7 +135,7 @@ func TestBounds(t *testing.T) {
 		{set("default-deadline", "30s"), true}, {set("default-deadline", "30001ms"), false},
 		{set("wal-segment-bytes", "8MiB"), true}, {set("wal-segment-bytes", "8388609"), false},
 		{set("lead-again-after", "99ms"), false}, {set("lead-again-after", "100ms"), true}, {set("lead-again-after", "61m"), false},
-		{set("scrub-bytes-per-second", "65535"), false}, {set("scrub-bytes-per-second", "64KiB"), true}, {set("scrub-bytes-per-second", "1073741825"), false},
+		{set("verify-rate", "-1"), false}, {set("verify-rate", "0"), true}, {set("verify-rate", "100000001"), false}, {set("scrub-bytes-per-second", "65535"), false}, {set("scrub-bytes-per-second", "64KiB"), true}, {set("scrub-bytes-per-second", "1073741825"), false},
 		{set("disk-read-only-percent", "20"), true}, {set("disk-read-only-percent", "21"), false},
 		{set("node-id", strings.Repeat("n", 64)), true}, {set("node-id", strings.Repeat("n", 65)), false}, {set("node-id", "N1"), false},
 		{set("admin", "full"), true}, {set("admin", "all"), false}, {set("log-format", "xml"), false}, {set("data-dir", ""), false},

@@ -124,6 +124,7 @@ func (c *Config) Fields() []Field {
 		number("query-fuel", "`units` of fuel that a query may spend, the same", &c.QueryFuel),
 		bytesField("wal-segment-bytes", "`size` of one write-ahead log file; a few are kept", &c.WALSegmentBytes),
 		bytesField("scrub-bytes-per-second", "`size` of the store's tables that are read and verified in a second in the background", &c.ScrubBytesPerSecond),
+		number("verify-rate", "`events` that a verification of a module replays in a second on this node, an entity counts as 20 more; 0 is as many as it can; it waits while requests wait for lanes, too", &c.VerifyRate),
 		number("disk-warn-percent", "warn when less than this `percent` of the disk is free", &c.DiskWarnPercent),
 		number("disk-read-only-percent", "refuse writes when less than this `percent` of the disk is free", &c.DiskReadOnlyPercent),
 		bytesField("disk-read-only-bytes", "refuse writes when less than this `size` of the disk is free", &c.DiskReadOnlyBytes),

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/entity/instances"
@@ -316,6 +317,11 @@ func (r *Region) Stats() []entity.Stats {
 		out[i] = l.Stats()
 	}
 	return out
+}
+
+// Busy reports whether requests wait for a lane.
+func (r *Region) Busy() bool {
+	return slices.ContainsFunc(r.lanes, (*lane.Lane).Busy)
 }
 
 // Close stops the lanes.

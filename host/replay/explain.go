@@ -51,11 +51,12 @@ func (v *verifier) explain(ctx context.Context, id sharding.EntityID, end journa
 // a clock and random numbers that differ. says is empty where that is the same.
 func (v *verifier) twice(ctx context.Context, f *fold, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot) (says string, err error) {
 	for by := range uint64(explained) {
-		own := &verifier{Options: v.Options, shard: v.shard, entityType: v.entityType, kind: v.kind, encoding: v.encoding, alike: true}
+		own := &verifier{Options: v.Options, pace: v.pace, shard: v.shard, entityType: v.entityType, kind: v.kind, encoding: v.encoding, alike: true}
 		for _, half := range []*fold{&own.tried, &own.serving} {
 			half.module, half.digest, half.index = f.module, f.digest, f.index
 			half.bound(v.served)
 		}
+		own.serving.batches = paced
 		own.tried.vary(2 + by)
 		stop := context.AfterFunc(ctx, own.interrupt)
 		out, err := own.replay(ctx, id, end, base, false)

@@ -16,8 +16,6 @@ import (
 const (
 	// batchBytes is how much of the events a guest gets at once.
 	batchBytes = 128 << 10
-	// maxRoom bounds batches that grow: more never fit into batchBytes.
-	maxRoom = batchBytes
 	// handle is the one entity of an instance.
 	handle = 1
 )
@@ -49,9 +47,21 @@ type batches uint8
 
 const (
 	full    batches = iota // as many as batchBytes have
-	growing                // one, then two, then four, up to as many
+	paced                  // a piece
+	growing                // one, then two, then four, up to a piece
 	single                 // one
 )
+
+// first is how many the first ones are; 0 is any.
+func (b batches) first() int {
+	switch b {
+	case full:
+		return 0
+	case paced:
+		return piece
+	}
+	return 1
+}
 
 // bound has the fold go by the type's bounds of memory, as where the module
 // serves: an instance that is nearly full to one is left for another.
@@ -75,10 +85,7 @@ func guestFails(err error) bool {
 
 // start implements folder.
 func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, snapshot []byte) error {
-	f.frames, f.added, f.room = f.frames[:0], 0, 0
-	if f.batches != full {
-		f.room = 1
-	}
+	f.frames, f.added, f.room = f.frames[:0], 0, f.batches.first()
 	if f.loaded {
 		f.loaded = false
 		if f.guest.Drop(handle) != nil || f.most > 0 && f.guest.MemoryBytes() >= f.most {
@@ -153,7 +160,7 @@ func (f *fold) flush() error {
 	err := f.guest.Apply(handle, f.frames)
 	f.frames, f.added = f.frames[:0], 0
 	if f.batches == growing {
-		f.room = min(2*f.room, maxRoom)
+		f.room = min(2*f.room, piece)
 	}
 	if err != nil {
 		f.close()

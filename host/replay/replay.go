@@ -20,12 +20,16 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options of Replays; all are required.
+// Options of Replays; all but Rate are required.
 type Options struct {
 	Machine *eventlog.Machine
 	ShardOf func(sharding.EntityID) sharding.ShardID
 	Types   *modules.Types
 	Modules *modules.Distribution
+	// Rate is how many events a Verify folds in a second; 0 is any number. Busy
+	// reports that requests wait for lanes: a Verify holds back then.
+	Rate int
+	Busy func() bool
 }
 
 // Replays compute states beside the lanes: in an instance of its own, from what
@@ -36,11 +40,12 @@ type Replays struct {
 	slots     chan struct{} // one for each state that is computed
 	verifying chan struct{} // taken by a Verify
 	touching  chan struct{} // one for each Touched
+	pace      *pace         // of what verifies
 }
 
 // New makes Replays.
 func New(opts Options) *Replays {
-	return &Replays{opts, make(chan struct{}, maxReplays), make(chan struct{}, 1), make(chan struct{}, touchedAtOnce)}
+	return &Replays{opts, make(chan struct{}, maxReplays), make(chan struct{}, 1), make(chan struct{}, touchedAtOnce), newPace(opts.Rate, opts.Busy)}
 }
 
 const (

@@ -47,7 +47,7 @@ func (r *Replays) Verify(ctx context.Context, q verification.Request, tell func(
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	v := &verifier{Options: r.opts, shard: q.Shard, entityType: q.EntityType, revision: q.Revision, told: q.Told}
+	v := &verifier{Options: r.opts, pace: r.pace, shard: q.Shard, entityType: q.EntityType, revision: q.Revision, told: q.Told}
 	defer v.close()
 	defer context.AfterFunc(ctx, v.interrupt)()
 	if err := v.open(ctx, q.Digest); err != nil {
@@ -78,6 +78,7 @@ type verifier struct {
 	Options
 	shard      sharding.ShardID
 	entityType string
+	pace       *pace       // nil: none
 	revision   uint64      // of the binding that is compared with; 0: any
 	told       func() bool // no further difference is told; nil: all are
 	sameState  bool        // both modules say the same version of the state
@@ -146,6 +147,7 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 	}
 	v.sameState = manifest.SameState(v.tried.module.Manifest(), v.serving.module.Manifest(), v.entityType)
 	v.snapshotsOf, v.served = t.SnapshotsOf, t
+	v.serving.batches = paced
 	v.tried.vary(1)
 	return t.Fits(ctx, v.tried.module)
 }
@@ -280,6 +282,9 @@ func (v *verifier) replay(ctx context.Context, id sharding.EntityID, end journal
 
 // through is replay, until something differs.
 func (v *verifier) through(ctx context.Context, w *walk, end journal.Sequence, base *journal.Snapshot) error {
+	if err := v.pace.spend(ctx, entityCosts); err != nil {
+		return err
+	}
 	var from journal.Sequence
 	var snapshot []byte
 	if base != nil {
@@ -308,6 +313,9 @@ func (v *verifier) start(ctx context.Context, id sharding.EntityID, at journal.S
 
 // add implements folder.
 func (v *verifier) add(ctx context.Context, e event) error {
+	if err := v.pace.spend(ctx, 1); err != nil {
+		return err
+	}
 	if err := v.tried.add(ctx, e); err != nil {
 		return v.differs(e.sequence, err)
 	}

@@ -89,6 +89,13 @@ func (l *Lane) Submit(reqs []*request.Request) {
 	l.signal()
 }
 
+// Busy reports whether requests wait for the lane's goroutine.
+func (l *Lane) Busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.reqs) > 0
+}
+
 // LeaderChanged tells of an election of the shard: whether this node won it.
 func (l *Lane) LeaderChanged(shard sharding.ShardID, term sharding.Term, self bool) {
 	l.put(entity.Event{Kind: entity.LeaderChanged, Shard: shard, Term: term, Self: self})

@@ -1,0 +1,58 @@
+package replay
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func idle() bool { return false }
+
+// took is how long so many pieces take, in the time of the bubble.
+func took(t *testing.T, p *pace, pieces int) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for range pieces * piece {
+		if err := p.spend(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return time.Since(began)
+}
+
+// TestPace: what is spent takes as long as the rate says, lanes that are busy
+// are waited for, but not for ever, and the end of a call ends the wait.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if d := took(t, newPace(0, idle), 1000); d != 0 {
+			t.Errorf("at any rate it takes %v", d)
+		}
+		if d := took(t, nil, 1000); d != 0 {
+			t.Errorf("without a pace it takes %v", d)
+		}
+		// The first piece is there already.
+		if d := took(t, newPace(10*piece, idle), 101); d < 9900*time.Millisecond || d > 10100*time.Millisecond {
+			t.Errorf("100 pieces of 10 a second take %v", d)
+		}
+		var busy atomic.Bool
+		busy.Store(true)
+		p := newPace(0, busy.Load)
+		if d := took(t, p, 3); d != 3*yieldMost {
+			t.Errorf("beside lanes that stay busy 3 pieces take %v", d)
+		}
+		calm := time.AfterFunc(10*yieldEvery-yieldEvery/2, func() { busy.Store(false) })
+		defer calm.Stop()
+		if d := took(t, p, 3); d != 10*yieldEvery {
+			t.Errorf("beside lanes that are busy at first 3 pieces take %v", d)
+		}
+		for name, p := range map[string]*pace{"the rate": newPace(1, idle), "lanes": newPace(0, func() bool { return true })} {
+			ctx, cancel := context.WithTimeout(t.Context(), yieldMost/2)
+			if err := p.spend(ctx, 10*piece); err == nil {
+				t.Errorf("what waits for %s does not end", name)
+			}
+			cancel()
+		}
+	})
+}
