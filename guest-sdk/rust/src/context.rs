@@ -1,0 +1,271 @@
+use crate::entity::Entity;
+use crate::frames::{self, text, utf8, Request};
+use crate::json::Json;
+use crate::Level;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::any::TypeId;
+use core::ops::Deref;
+
+/// Who sent a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    Client,
+    Timer,
+    Entity { entity_type: String, id: String },
+}
+
+/// Who called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// `token`, `jwt` or `certificate`, or `anonymous` for who has shown
+    /// nothing.
+    pub kind: String,
+    /// Unique within its kind, and empty for the anonymous.
+    pub name: String,
+    pub groups: Vec<String>,
+}
+
+/// What a query may see.
+pub struct View<'a> {
+    entity_type: &'a str,
+    id: &'a str,
+    request: &'a Request<'a>,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(entity_type: &'a str, id: &'a str, request: &'a Request<'a>) -> Self {
+        View { entity_type, id, request }
+    }
+
+    /// The name of the entity's type.
+    pub fn entity_type(&self) -> &'a str {
+        self.entity_type
+    }
+
+    /// The entity's id.
+    pub fn entity_id(&self) -> &'a str {
+        self.id
+    }
+
+    /// The number of the entity's last event before this call.
+    pub fn sequence(&self) -> u64 {
+        self.request.sequence
+    }
+
+    /// The time that the host fixed for this call, in nanoseconds since 1970
+    /// UTC. It never runs backwards for an entity.
+    pub fn now(&self) -> i64 {
+        self.request.now
+    }
+
+    /// Who called. It is none where nobody was asked, and for what entities and
+    /// timers send: who decides by owner refuses then.
+    pub fn principal(&self) -> Option<Principal> {
+        let (kind, rest) = text(self.request.principal?);
+        let (name, mut rest) = text(rest);
+        let mut groups = Vec::new();
+        while !rest.is_empty() {
+            let (group, after) = text(rest);
+            groups.push(String::from(utf8(group)));
+            rest = after;
+        }
+        Some(Principal { kind: String::from(utf8(kind)), name: String::from(utf8(name)), groups })
+    }
+
+    /// Writes a line to the node's log.
+    pub fn log(&self, level: Level, line: &str) {
+        crate::log(level, line)
+    }
+}
+
+/// What becomes of the ticks of a schedule that could not be fired when they
+/// were due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missed {
+    /// One command, late, for all of them.
+    Once,
+    /// A command for each, up to 100 in a row.
+    All,
+    /// None.
+    Skip,
+}
+
+/// When a command comes again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schedule<'a> {
+    /// So many nanoseconds apart, from 100 ms on.
+    Every(i64),
+    /// Five fields of the wall clock of a time zone, which is UTC where it is
+    /// empty, such as `0 3 * * mon-fri`; or `@daily` and its like.
+    Cron(&'a str, &'a str),
+}
+
+/// What a command may see and do.
+pub struct Context<'a, S> {
+    view: View<'a>,
+    entity: &'a Entity<S>,
+    state: &'a mut S,
+    pub(crate) out: &'a mut Vec<u8>,
+    random: u64,
+}
+
+impl<'a, S> Deref for Context<'a, S> {
+    type Target = View<'a>;
+
+    fn deref(&self) -> &View<'a> {
+        &self.view
+    }
+}
+
+impl<'a, S> Context<'a, S> {
+    pub(crate) fn new(entity: &'a Entity<S>, state: &'a mut S, view: View<'a>, out: &'a mut Vec<u8>) -> Self {
+        let random = view.request.seed;
+        Context { view, entity, state, out, random }
+    }
+
+    /// The state, with the events emitted so far.
+    pub fn state(&self) -> &S {
+        self.state
+    }
+
+    /// The state of a durable-state type, to be changed. It panics for other
+    /// types, whose states change by events.
+    pub fn state_mut(&mut self) -> &mut S {
+        assert!(self.entity.options.durable, "hostd: {}: the state changes by events", self.entity.name);
+        self.state
+    }
+
+    /// The id under which this command takes effect once.
+    pub fn command_id(&self) -> &'a str {
+        utf8(self.view.request.command_id)
+    }
+
+    /// Who sent this command.
+    pub fn source(&self) -> Source {
+        self.view.request.source()
+    }
+
+    /// When the timer or the tick was due that made this command; 0 for a
+    /// command that no timer made.
+    pub fn due(&self) -> i64 {
+        self.view.request.due
+    }
+
+    /// The next number of the command's own stream: the same command on the
+    /// same state draws the same numbers. Not fit for secrets.
+    pub fn random(&mut self) -> u64 {
+        // splitmix64
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// Appends an event and evolves the state by it. It panics on a value of a
+    /// type that is not given to [`Entity::event`].
+    pub fn emit<E: Json + 'static>(&mut self, event: &E) {
+        self.emit_tagged(event, &[])
+    }
+
+    /// [`Context::emit`] with tags. Streams of a tag are readable across
+    /// entities.
+    pub fn emit_tagged<E: Json + 'static>(&mut self, event: &E, tags: &[&str]) {
+        let typ = TypeId::of::<E>();
+        let declared = self.entity.events.iter().find(|e| e.typ == typ);
+        let declared = declared.unwrap_or_else(|| {
+            panic!("hostd: {}: {} is not an event of this type", self.entity.name, core::any::type_name::<E>())
+        });
+        let start = frames::begin(self.out, frames::OUT_EVENT);
+        frames::put_text(self.out, &declared.name);
+        let payload = self.out.len();
+        event.write(self.out);
+        frames::end(self.out, start);
+        if let Err(reason) = (declared.evolve)(self.state, &self.out[payload..]) {
+            panic!("hostd: what was emitted cannot be read back: {}", reason);
+        }
+        for tag in tags {
+            self.frame(frames::OUT_TAG, |out| out.extend_from_slice(tag.as_bytes()));
+        }
+    }
+
+    /// Sends a command to another entity, exactly once, after this command has
+    /// been stored.
+    pub fn send(&mut self, entity_type: &str, id: &str, command: &str, payload: &impl Json) {
+        self.frame(frames::OUT_SEND, |out| {
+            for text in [entity_type, id, command] {
+                frames::put_text(out, text);
+            }
+            payload.write(out);
+        })
+    }
+
+    /// [`Context::send`], and the outcome comes back as a command of this
+    /// entity: `on_reply` with the reply as its payload, or `on_reject` with
+    /// `{"code":...,"message":...}`.
+    pub fn send_with_answer(&mut self, entity_type: &str, id: &str, command: &str, on_reply: &str, on_reject: &str, payload: &impl Json) {
+        self.frame(frames::OUT_SEND_WITH_ANSWER, |out| {
+            for text in [entity_type, id, command, on_reply, on_reject] {
+                frames::put_text(out, text);
+            }
+            payload.write(out);
+        })
+    }
+
+    /// Makes the host send this entity a command at a time, in nanoseconds
+    /// since 1970 UTC. A timer of the same name is replaced.
+    pub fn set_timer(&mut self, name: &str, due: i64, command: &str, payload: &impl Json) {
+        self.frame(frames::OUT_SET_TIMER, |out| {
+            frames::put_text(out, name);
+            out.extend_from_slice(&due.to_le_bytes());
+            frames::put_text(out, command);
+            payload.write(out);
+        })
+    }
+
+    /// Removes a timer or a schedule, if there is one of that name.
+    pub fn cancel_timer(&mut self, name: &str) {
+        self.frame(frames::OUT_CANCEL_TIMER, |out| out.extend_from_slice(name.as_bytes()))
+    }
+
+    /// Makes the host send this entity a command again and again. It takes the
+    /// place of a timer or a schedule of the same name, and starts a period
+    /// anew, so set it once.
+    pub fn schedule(&mut self, name: &str, when: Schedule, missed: Missed, command: &str, payload: &impl Json) {
+        let every;
+        let (expression, zone) = match when {
+            Schedule::Every(nanoseconds) => {
+                every = format!("@every {}ns", nanoseconds);
+                (&*every, "")
+            }
+            Schedule::Cron(expression, zone) => (expression, zone),
+        };
+        self.frame(frames::OUT_SET_SCHEDULE, |out| {
+            for text in [name, expression, zone] {
+                frames::put_text(out, text);
+            }
+            out.push(missed as u8);
+            frames::put_text(out, command);
+            payload.write(out);
+        })
+    }
+
+    /// Asks the host to drop the entity from memory after this command.
+    pub fn passivate(&mut self) {
+        self.frame(frames::OUT_PASSIVATE, |_| {})
+    }
+
+    /// Ends the entity's life after this command's events. Its id starts again
+    /// from the initial state.
+    pub fn delete(&mut self) {
+        self.frame(frames::OUT_DELETE, |_| {})
+    }
+
+    fn frame(&mut self, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
+        let start = frames::begin(self.out, kind);
+        fill(self.out);
+        frames::end(self.out, start);
+    }
+}
