@@ -15,6 +15,7 @@ import (
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/golang"
+	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/rust"
 )
 
 // A Language is one that projects are written in.
@@ -34,6 +35,7 @@ type Language struct {
 // at.
 var Languages = []Language{
 	{Name: "go", marks: []string{"go.mod"}, Build: golang.Build, Sources: []string{".go", ".mod", ".sum"}},
+	{Name: "rust", marks: []string{"Cargo.toml", "src/lib.rs", "*.rs"}, Build: rust.Build, Sources: []string{".rs"}},
 }
 
 // Names lists the languages for people.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	sources "github.com/hostd/hostd"
+	"github.com/hostd/hostd/guest-sdk/rust"
 	"github.com/hostd/hostd/host"
 )
 
@@ -71,6 +72,9 @@ func sdk(lang, release string) (map[string][]byte, error) {
 	case "go":
 		files := map[string][]byte{"go.mod": fmt.Appendf(nil, "module github.com/hostd/hostd\n\ngo %s\n", release)}
 		return files, take(files, sources.Sources)
+	case "rust":
+		files := map[string][]byte{}
+		return files, take(files, rust.Sources)
 	}
 	return nil, fmt.Errorf("this program has no SDK for %s", lang)
 }

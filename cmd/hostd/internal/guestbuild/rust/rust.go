@@ -52,7 +52,12 @@ func Build(ctx context.Context, dir, out string, log io.Writer) (err error) {
 	}
 	guest := append(common, "-C", "lto=fat", "-C", "strip=symbols", "--crate-type", "cdylib", "--crate-name", "guest",
 		"--extern", "hostd="+library, "-o", out, source)
-	return toolchain.Run(ctx, dir, log, rustc, guest...)
+	var linking toolchain.Tail
+	err = toolchain.Run(ctx, dir, io.MultiWriter(log, &linking), rustc, guest...)
+	if err != nil && linking.Has("linker `rust-lld` not found") {
+		return toolchain.Missing("rust-lld", "Install the linker: on Debian 'apt install lld'; the rustc of rustup brings its own.")
+	}
+	return err
 }
 
 // candidates are the compilers of a machine, in the order in which they are

@@ -4,6 +4,7 @@
 package toolchain
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -94,3 +95,21 @@ func Run(ctx context.Context, dir string, log io.Writer, tool string, args ...st
 	}
 	return nil
 }
+
+// tailBytes is how much of what a tool says is kept.
+const tailBytes = 64 << 10
+
+// Tail keeps the end of what a tool says, for a builder to look at.
+type Tail struct{ said []byte }
+
+// Write keeps the end of what was written. It takes everything.
+func (t *Tail) Write(text []byte) (int, error) {
+	t.said = append(t.said, text...)
+	if len(t.said) > tailBytes {
+		t.said = append(t.said[:0], t.said[len(t.said)-tailBytes:]...)
+	}
+	return len(text), nil
+}
+
+// Has reports whether a text is in what is kept.
+func (t *Tail) Has(text string) bool { return bytes.Contains(t.said, []byte(text)) }
