@@ -110,7 +110,7 @@ func (f folder) dev(args ...string) string {
 // TestFirstReply: from an empty folder to the first reply, in each language.
 // How long it takes is told, and nothing is asserted of it.
 func TestFirstReply(t *testing.T) {
-	for _, lang := range []string{"go", "rust"} {
+	for _, lang := range []string{"go", "rust", "c"} {
 		t.Run(lang, func(t *testing.T) {
 			f := newFolder(t)
 			began := time.Now()

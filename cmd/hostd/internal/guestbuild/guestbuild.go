@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/c"
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/golang"
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/rust"
 )
@@ -36,6 +37,7 @@ type Language struct {
 var Languages = []Language{
 	{Name: "go", marks: []string{"go.mod"}, Build: golang.Build, Sources: []string{".go", ".mod", ".sum"}},
 	{Name: "rust", marks: []string{"Cargo.toml", "src/lib.rs", "*.rs"}, Build: rust.Build, Sources: []string{".rs"}},
+	{Name: "c", marks: []string{"main.c", "*.c"}, Build: c.Build, Sources: []string{".c", ".h"}},
 }
 
 // Names lists the languages for people.

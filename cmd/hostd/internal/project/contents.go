@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	sources "github.com/hostd/hostd"
+	"github.com/hostd/hostd/guest-sdk/c"
 	"github.com/hostd/hostd/guest-sdk/rust"
 	"github.com/hostd/hostd/host"
 )
@@ -75,6 +76,9 @@ func sdk(lang, release string) (map[string][]byte, error) {
 	case "rust":
 		files := map[string][]byte{}
 		return files, take(files, rust.Sources)
+	case "c":
+		files := map[string][]byte{}
+		return files, take(files, c.Sources)
 	}
 	return nil, fmt.Errorf("this program has no SDK for %s", lang)
 }

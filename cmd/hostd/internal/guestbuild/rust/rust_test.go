@@ -1,16 +1,11 @@
 package rust
 
 import (
-	"bytes"
-	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/toolchain"
 	"github.com/hostd/hostd/tests/support/guests"
@@ -19,88 +14,28 @@ import (
 
 const example = "../../../../../examples/wasm/cart-rust"
 
-// build builds a project, once for all tests.
-func build(t *testing.T, dir string) []byte {
-	t.Helper()
-	if err := compiler(t); err != nil {
-		t.Skip(err)
-	}
-	entry, _ := built.LoadOrStore(dir, sync.OnceValues(func() ([]byte, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		defer cancel()
-		out := filepath.Join(t.TempDir(), "guest.wasm")
-		var log bytes.Buffer
-		err := Build(ctx, dir, out, &log)
-		if err == nil && log.Len() > 0 {
-			err = errors.New("the compiler warns")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w\n%s", err, log.String())
-		}
-		return os.ReadFile(out)
-	}))
-	wasm, err := entry.(func() ([]byte, error))()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return wasm
-}
+var builder = guests.Builder{Build: Build, Missing: toolchain.ErrMissing}
 
-var built sync.Map // by directory
-
-// compiler is the error where there is none.
-func compiler(t *testing.T) error {
-	t.Helper()
-	_, err := find(t.Context(), candidates())
-	if err != nil && !errors.Is(err, toolchain.ErrMissing) {
-		t.Fatal(err)
-	}
-	return err
-}
-
-func TestCartConforms(t *testing.T) { guests.Conforms(t, guests.Compile(t, build(t, example), nil)) }
+func TestCartConforms(t *testing.T) { guests.Conforms(t, builder.Module(t, example)) }
 
 func TestCartsAreEqual(t *testing.T) {
-	cart := guests.Compile(t, build(t, example), nil)
+	cart := builder.Module(t, example)
 	guests.CartsAreEqual(t, guests.Compile(t, testkit.BuildExample(t, "cart"), nil), cart)
 }
 
 func TestRestOfTheSDK(t *testing.T) {
-	rest := guests.Compile(t, build(t, "testdata/rest"), nil)
+	rest := builder.Module(t, "testdata/rest")
 	guests.RestsAreEqual(t, guests.Compile(t, testkit.BuildGuest(t, guests.Rest), nil), rest)
 }
 
 // A project's own SDK is used, and mistakes are told by file and line. What
 // fails leaves no module.
 func TestMistakesAreTold(t *testing.T) {
-	if err := compiler(t); err != nil {
-		t.Skip(err)
-	}
-	for _, c := range []struct{ file, text, want string }{
-		{"readme.txt", "", "must be one, or src/lib.rs"},
-		{"guest.rs", "fn broken( {", "guest.rs:1"},
-		{"hostd-sdk/src/lib.rs", "fn broken( {", "hostd-sdk/src/lib.rs:1"},
-	} {
-		dir := t.TempDir()
-		if c.file != "readme.txt" {
-			if err := os.WriteFile(filepath.Join(dir, "guest.rs"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		file := filepath.Join(dir, c.file)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(c.text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		out := filepath.Join(dir, "guest.wasm")
-		var log bytes.Buffer
-		err := Build(t.Context(), dir, out, &log)
-		if err == nil || !strings.Contains(err.Error()+log.String(), c.want) {
-			t.Errorf("%s: %v\n%s", c.file, err, log.String())
-		}
-		if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: a failed build has left a module: %v", c.file, err)
-		}
-	}
+	builder.ToldMistakes(t, "guest.rs", "", []guests.Mistake{
+		{File: "readme.txt", Without: true, Want: "must be one, or src/lib.rs"},
+		{File: "guest.rs", Text: "fn broken( {", Want: "guest.rs:1"},
+		{File: "hostd-sdk/src/lib.rs", Text: "fn broken( {", Want: "hostd-sdk/src/lib.rs:1"},
+	})
 }
 
 // Of several compilers the first is taken that has the library.

@@ -1,0 +1,96 @@
+package guests
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/engine"
+)
+
+// Builder is what builds guests in a language.
+type Builder struct {
+	Build   func(ctx context.Context, dir, out string, log io.Writer) error
+	Missing error // what Build's error is where a tool is not installed
+
+	built sync.Map // by directory
+}
+
+// buildTimeout is generous: the first build of a machine may have to wait.
+const buildTimeout = 5 * time.Minute
+
+// Module builds the project in a directory, once for all tests, and compiles
+// it. The compiler may not warn. Where there is none the test is skipped.
+func (b *Builder) Module(t *testing.T, dir string) *engine.Module {
+	t.Helper()
+	entry, _ := b.built.LoadOrStore(dir, sync.OnceValues(func() ([]byte, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+		defer cancel()
+		out := filepath.Join(t.TempDir(), "guest.wasm")
+		var log bytes.Buffer
+		err := b.Build(ctx, dir, out, &log)
+		if err == nil && log.Len() > 0 {
+			err = errors.New("the compiler warns")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w\n%s", err, log.String())
+		}
+		return os.ReadFile(out)
+	}))
+	wasm, err := entry.(func() ([]byte, error))()
+	if errors.Is(err, b.Missing) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Compile(t, wasm, nil)
+}
+
+// Mistake is a file of a project that is wrong.
+type Mistake struct {
+	File, Text string
+	Without    bool   // without the source that projects have
+	Want       string // what is said of it
+}
+
+// ToldMistakes builds projects, each with a source and a mistake: what is said
+// names it, and no module is left.
+func (b *Builder) ToldMistakes(t *testing.T, name, source string, mistakes []Mistake) {
+	t.Helper()
+	for _, m := range mistakes {
+		dir := t.TempDir()
+		files := map[string]string{m.File: m.Text}
+		if _, there := files[name]; !there && !m.Without {
+			files[name] = source
+		}
+		for file, text := range files {
+			path := filepath.Join(dir, file)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), buildTimeout)
+		defer cancel()
+		out := filepath.Join(dir, "guest.wasm")
+		var log bytes.Buffer
+		err := b.Build(ctx, dir, out, &log)
+		if errors.Is(err, b.Missing) {
+			t.Skip(err)
+		}
+		if err == nil || !strings.Contains(err.Error()+log.String(), m.Want) {
+			t.Errorf("%s: %v\n%s", m.File, err, log.String())
+		}
+		if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: a failed build has left a module: %v", m.File, err)
+		}
+	}
+}
