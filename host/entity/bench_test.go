@@ -90,6 +90,8 @@ func (j *bench) Received(sharding.ShardID, sharding.EntityID, sharding.EntityID)
 	return 0, nil
 }
 
+func (j *bench) Absent(sharding.ShardID, sharding.EntityID) bool { return false }
+
 func (j *bench) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
 	return 0, 0, nil
 }

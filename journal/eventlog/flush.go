@@ -67,8 +67,8 @@ func (m *Machine) TakeBatch() *Batch {
 	b := &m.batch
 	m.sumHeads(nil)
 	summed := m.opts.Level() >= sharding.LevelSums
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.lockLong()
+	defer m.unlockLong()
 	b.heads, b.shards = b.heads[:0], b.shards[:0]
 	for i, sh := range m.moved {
 		sh.applied.Summed = summed
@@ -117,7 +117,7 @@ func (m *Machine) Pending() bool { return len(m.moved) > 0 || m.background.pendi
 // Flushed is told that the batch is in the store: its records leave the
 // overlay. Readers that began before keep what they saw.
 func (m *Machine) Flushed(b *Batch) {
-	m.mu.Lock()
+	m.lockLong()
 	m.readAt = b.Version
 	for i := range b.shards {
 		w := &b.shards[i]
@@ -145,7 +145,7 @@ func (m *Machine) Flushed(b *Batch) {
 		b.shards[i].shard.outbox.Flushed()
 	}
 	m.flight = nil
-	m.mu.Unlock()
+	m.unlockLong()
 	m.unflushed.Add(-b.bytes)
 	m.durable.Flushed(b.Version, b.stored())
 	clear(b.heads)

@@ -102,14 +102,17 @@ func (m *Machine) head(sh *shard, typ, id []byte) (*head, error) {
 	return h, nil
 }
 
-// loadHead reads a head from the store.
+// loadHead reads a head from the store, unless it is known not to be there.
 func (m *Machine) loadHead(h *head) error {
+	l := h.shard.rows.Lookup(&m.sums.RowHasher, store.ClassEntity, m.key)
+	if l.Absent() {
+		return nil
+	}
 	view, err := m.view()
 	if err != nil {
 		return err
 	}
 	defer view.Close()
-	l := h.shard.rows.Lookup(&m.sums.RowHasher, store.ClassEntity, m.key)
 	if h.Head, h.exists, err = l.ReadHead(&m.sums.RowHasher, view, m.key); err != nil {
 		return err
 	}
@@ -125,8 +128,8 @@ func (m *Machine) shrinkHeads() {
 	if len(m.clock.heads) <= m.clock.max {
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.lockLong()
+	defer m.unlockLong()
 	m.clock.shrink(func(h *head) { delete(h.shard.heads, h.key) })
 }
 
@@ -155,8 +158,8 @@ func (m *Machine) sumHeads(only *shard) {
 			all = append(all, staleHead{h, m.sums.Place(h.shard.rows, store.ClassEntity, h.key), hash})
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.lockLong()
+	defer m.unlockLong()
 	for i := range all {
 		s := &all[i]
 		h := s.head

@@ -3,6 +3,7 @@ package eventlog
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog/kv"
@@ -160,5 +161,39 @@ func TestHeadsOfEndedGenerationsLeave(t *testing.T) {
 	}
 	if n := len(m.clock.heads); n > 4 {
 		t.Errorf("%d heads are in memory, of at most 2 that are not waited for", n)
+	}
+}
+
+// TestAbsentWaitsForNoBatch: whether an entity is absent is asked from a lane,
+// which does not wait while a batch is taken.
+func TestAbsentWaitsForNoBatch(t *testing.T) {
+	st, err := store.Open(filepath.Join(t.TempDir(), "store"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	m, err := Open(st, 0, Options{})
+	if err == nil {
+		err = m.SetRecoveryTargets(nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Apply(1, []journal.Committed{{Index: 1, Term: 1}})
+	e := sharding.EntityID{Type: "t", ID: "a"}
+	if !m.Absent(1, e) {
+		t.Fatal("an entity is not known to be absent")
+	}
+	answer := make(chan bool, 1)
+	m.lockLong()
+	defer m.unlockLong()
+	go func() { answer <- m.Absent(1, e) }()
+	select {
+	case absent := <-answer:
+		if absent {
+			t.Error("an entity is absent while others change what is known")
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it waits for who changes what is known")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -295,10 +296,26 @@ func checkMachine(t *testing.T, m *eventlog.Machine, want *model, rng *rand.Rand
 		if n := m.Entities(id); n != live {
 			t.Fatalf("shard %d: %d entities, want %d", id, n, live)
 		}
+		checkAbsent(t, m, id, sh, rng)
 		checkList(t, m, id, sh, rng)
 		checkOrder(t, m, id, sh, rng)
 		checkTimers(t, m, id, sh, rng)
 		checkMessages(t, m, id, sh, rng)
+	}
+}
+
+// checkAbsent: who never had a record is known to be absent, and nobody else,
+// those that are deleted included.
+func checkAbsent(t *testing.T, m *eventlog.Machine, id sharding.ShardID, want *modelShard, rng *rand.Rand) {
+	t.Helper()
+	for e := range want.entities {
+		if m.Absent(id, e) {
+			t.Fatalf("%s of shard %d is absent, and has records", e, id)
+		}
+	}
+	e := sharding.EntityID{Type: "t", ID: "never-" + strconv.Itoa(rng.IntN(100))}
+	if has := want.entities[e] != nil; has || want.index > 0 && !m.Absent(id, e) {
+		t.Fatalf("%s of shard %d is not known to be absent", e, id)
 	}
 }
 

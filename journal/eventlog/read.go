@@ -94,6 +94,28 @@ func (r *Reader) cached(id sharding.ShardID, info *Info) bool {
 	return false
 }
 
+// Absent reports that the entity is known never to have had a record. It reads
+// nothing from the store and does not wait for a batch, so false says nothing.
+func (r *Reader) Absent(id sharding.ShardID, e sharding.EntityID) bool {
+	var scratch [512]byte
+	key := store.AppendEntityID(scratch[:0], e)
+	var w store.RowHasher
+	if r.long.Load() {
+		return false
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	sh := r.shards[id]
+	if sh == nil || sh.unreadable() != nil {
+		return false
+	}
+	if h := sh.heads[string(key)]; h != nil && h.exists {
+		return false
+	}
+	look := sh.rows.Lookup(&w, store.ClassEntity, key)
+	return look.Absent()
+}
+
 // Read calls fn with the entity's records in order: those that end at from or
 // later, or with from 0 all of them. Both what is in the store and what was
 // applied since is read, as of one moment, each record once. The record, and

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/hostd/hostd/journal/eventlog/kv"
 	"github.com/hostd/hostd/journal/eventlog/outbox"
@@ -22,6 +23,7 @@ type Reader struct {
 	st     kv.Store
 	opts   Options
 	mu     sync.RWMutex
+	long   atomic.Bool // the lock is taken for what may take milliseconds
 	shards map[sharding.ShardID]*shard
 	dirty  []*head // with records that no batch has taken
 	flight *Batch  // taken and not flushed
@@ -34,6 +36,18 @@ func (r *Reader) open(st kv.Store, watermark uint64, opts Options) {
 	r.shards = make(map[sharding.ShardID]*shard)
 	r.Outboxes.From, r.Lists.Of = boxes{r}, timerSets{r}
 	r.subs.Max = opts.MaxSubscribers
+}
+
+// lockLong takes the lock for work on all that a batch has, and says so to those
+// who do not wait for that. It is for the applying goroutine.
+func (r *Reader) lockLong() {
+	r.long.Store(true)
+	r.mu.Lock()
+}
+
+func (r *Reader) unlockLong() {
+	r.long.Store(false)
+	r.mu.Unlock()
 }
 
 // view is of what has left the overlay. The caller holds the lock, or is the

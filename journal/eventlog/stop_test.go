@@ -85,33 +85,79 @@ func TestUnreadableEntryStopsTheShard(t *testing.T) {
 // new entity.
 func TestUnreadableHeadStopsTheShard(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
-	var b store.Batch
-	b.Put(store.AppendEntity(store.AppendPrefix(nil, 1, 0, store.ClassEntity), []byte("t"), []byte("a")), []byte("not a head"))
-	b.Put(store.AppendPrefix(nil, 1, 0, store.ClassApplied), store.AppendApplied(nil, &store.Applied{}))
-	if err := st.Write(&b, 1); err != nil {
-		t.Fatal(err)
+	m := openMachine(t, st, 0, eventlog.Options{})
+	apply1(m, 1, journal.Committed{Index: 1, Term: 1, Data: entry(1, record("a", 0, journal.Hash{}, 1))})
+	flush(t, m, st)
+	l := &liar{st, map[string][]byte{}}
+	m, err := eventlog.OpenOn(l, st.MaxVersion(), eventlog.Options{})
+	if err == nil {
+		err = m.SetRecoveryTargets(nil)
 	}
-	// The watermark is 0 without a table: read what was just written.
-	m, err := eventlog.Open(st, 0, eventlog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.SetRecoveryTargets(nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Write(&b, 9); err != nil {
-		t.Fatal(err)
-	}
-	apply1(m, 2, journal.Committed{Index: 1, Term: 1})
-	batch := m.TakeBatch()
-	batch.Version = 10
-	if err := batch.Write(st); err != nil {
-		t.Fatal(err)
-	}
-	m.Flushed(batch)
-	v := apply1(m, 1, journal.Committed{Index: 1, Term: 1, Data: entry(1, record("a", 0, journal.Hash{}, 1))})
+	l.lies[string(store.AppendEntity(store.AppendPrefix(nil, 1, 0, store.ClassEntity), []byte("t"), []byte("a")))] = []byte("not a head")
+	v := apply1(m, 1, journal.Committed{Index: 2, Term: 1, Data: entry(1, record("a", 0, journal.Hash{}, 1))})
 	if !errors.Is(v.Err, eventlog.ErrStopped) || !errors.Is(v.Err, journal.ErrDamaged) || m.Failed() != nil {
 		t.Fatalf("verdict %v, failed %v", v.Err, m.Failed())
+	}
+}
+
+// A row that is there in place of a head that never was written is not
+// believed, and not even read: the entity is a new one, and its first record
+// writes over it.
+func TestStrayHeadIsNotBelieved(t *testing.T) {
+	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
+	m := openMachine(t, st, 0, eventlog.Options{})
+	apply1(m, 1, journal.Committed{Index: 1, Term: 1, Data: entry(1, record("a", 0, journal.Hash{}, 1))})
+	flush(t, m, st)
+	l := &liar{st, map[string][]byte{}}
+	m, err := eventlog.OpenOn(l, st.MaxVersion(), eventlog.Options{MaxHeads: 1})
+	if err == nil {
+		err = m.SetRecoveryTargets(nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := sharding.EntityID{Type: "t", ID: "b"}
+	rows, err := rowsOf(st, st.MaxVersion(), 1, store.ClassEntity)
+	if err != nil || len(rows) != 1 {
+		t.Fatal(err, len(rows))
+	}
+	key := string(store.AppendEntityID(store.AppendPrefix(nil, 1, 0, store.ClassEntity), e))
+	l.lies[key] = rows[0].body
+	if seq, _, exists, err := m.Head(1, e); seq != 0 || exists || err != nil || !m.Absent(1, e) {
+		t.Fatalf("a stray head: %d %v %v", seq, exists, err)
+	}
+	if v := apply1(m, 1, journal.Committed{Index: 2, Term: 1, Data: entry(1, record("b", 0, journal.Hash{}, 1))}); v.Err != nil {
+		t.Fatal(v.Err)
+	}
+	delete(l.lies, key)
+	flush(t, m, st)
+	apply1(m, 1, journal.Committed{Index: 3, Term: 1, Data: entry(1, record("c", 0, journal.Hash{}, 1))}) // takes the head's place in memory
+	flush(t, m, st)
+	if seq, _, exists, err := m.Head(1, e); seq != 1 || !exists || err != nil || m.Absent(1, e) {
+		t.Fatalf("the head in its place: %d %v %v", seq, exists, err)
+	}
+}
+
+// TestNothingIsAbsentWhereNothingIsRead: of a shard that has stopped, or that
+// this node does not have, nobody is known to be absent.
+func TestNothingIsAbsentWhereNothingIsRead(t *testing.T) {
+	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
+	m := openMachine(t, st, 0, eventlog.Options{})
+	e := sharding.EntityID{Type: "t", ID: "a"}
+	if m.Absent(1, e) {
+		t.Error("an entity is absent in a shard of which nothing is known")
+	}
+	apply1(m, 1, journal.Committed{Index: 1, Term: 1})
+	if !m.Absent(1, e) {
+		t.Error("an entity is not known to be absent")
+	}
+	m.Stop(1, journal.ErrDamaged)
+	apply1(m, 1, journal.Committed{Index: 2, Term: 1})
+	if m.Absent(1, e) {
+		t.Error("an entity is absent in a shard that has stopped")
 	}
 }
 

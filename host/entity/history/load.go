@@ -31,6 +31,9 @@ type Reader interface {
 	// before the sequence below, 0 for any; nil if there is none.
 	Snapshot(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, module journal.Digest,
 		below journal.Sequence) (*journal.Snapshot, error)
+	// Absent reports that the entity never had a record, where that is known
+	// without reading; false says nothing. It does not block for long.
+	Absent(shard sharding.ShardID, entity sharding.EntityID) bool
 	// PendingMessages is how many messages of an entity were not acknowledged as
 	// of a log index.
 	PendingMessages(shard sharding.ShardID, entity sharding.EntityID) (n, asOf uint64, err error)

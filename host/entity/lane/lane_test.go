@@ -180,6 +180,8 @@ func (c *committer) Received(sharding.ShardID, sharding.EntityID, sharding.Entit
 	return 0, nil
 }
 
+func (c *committer) Absent(sharding.ShardID, sharding.EntityID) bool { return false }
+
 func (c *committer) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
 	return 0, 0, nil
 }

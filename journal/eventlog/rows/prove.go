@@ -21,8 +21,15 @@ func (k *Known) Lookup(w *store.RowHasher, class store.Class, rest []byte) Looku
 	return Lookup{k, k.set.find(k.Place(w, class, rest)), k.stored[group]}
 }
 
-// ReadHead reads the head that was looked up, and checks it.
+// Absent reports that there is no such row, whatever a store finds in its place.
+func (l *Lookup) Absent() bool { return l.known.n == 0 }
+
+// ReadHead reads the head that was looked up, and checks it. One that is absent
+// is not read.
 func (l *Lookup) ReadHead(w *store.RowHasher, view kv.View, entity []byte) (h store.Head, exists bool, err error) {
+	if l.Absent() {
+		return h, false, nil
+	}
 	key := append(store.AppendPrefix(make([]byte, 0, 16+len(entity)), l.of.Shard, l.of.Generation, store.ClassEntity), entity...)
 	exists, err = view.Get(key, func(body []byte) error {
 		h, err = store.DecodeHead(body)
