@@ -34,14 +34,19 @@ func (r *Remote) Open(ctx context.Context, std Stdio) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	addr := baseURL(r.addrs()[0], r.tls)
+	return NewSession(c, baseURL(r.addrs()[0], r.tls), std, r.Timeout), nil
+}
+
+// NewSession is a session by a client, with the services of the node at a URL.
+// It closes the client.
+func NewSession(c *client.Client, addr string, std Stdio, timeout time.Duration) *Session {
 	plain := connect.WithAcceptCompression("gzip", nil, nil)
 	return &Session{
-		Client: c, Std: std, Timeout: r.Timeout,
+		Client: c, Std: std, Timeout: timeout,
 		EntityService:  entityv1connect.NewEntityServiceClient(c.HTTPClient(), addr, plain),
 		ModuleService:  modulev1connect.NewModuleServiceClient(c.HTTPClient(), addr, plain),
 		ClusterService: clusterv1connect.NewClusterServiceClient(c.HTTPClient(), addr, plain),
-	}, nil
+	}
 }
 
 // Remark is what an answer may say after it was printed, on standard error: a

@@ -82,9 +82,9 @@ func Run(ctx context.Context, root *cobra.Command, args []string, std Stdio) int
 		return exit.Code
 	}
 	if code := codeOf(err); ctx.Err() != nil && Canceled(err) {
-		report(std, command, errors.New("interrupted"), code, nextStep(err))
+		report(std, command, errors.New("interrupted"), code, NextStep(err))
 	} else {
-		report(std, command, err, code, nextStep(err))
+		report(std, command, err, code, NextStep(err))
 	}
 	return ExitFailed
 }

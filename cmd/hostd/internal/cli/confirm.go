@@ -20,7 +20,7 @@ func AddConfirm(c *cobra.Command, std Stdio, question func(args []string) string
 	yes := false
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask; without a terminal nothing is asked")
 	Before(c, func(args []string) error {
-		if yes || !onTerminal(std.In) || !onTerminal(std.Err) {
+		if yes || !OnTerminal(std.In) || !OnTerminal(std.Err) {
 			return nil
 		}
 		text := question(args)
@@ -31,8 +31,8 @@ func AddConfirm(c *cobra.Command, std Stdio, question func(args []string) string
 	})
 }
 
-// onTerminal reports whether somebody sits at a stream.
-func onTerminal(stream any) bool {
+// OnTerminal reports whether somebody sits at a stream.
+func OnTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -3,37 +3,13 @@ package cli
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"os"
 	"strings"
-	"syscall"
 	"testing"
-	"unsafe"
 
 	"github.com/spf13/cobra"
-)
 
-// terminal opens a terminal and the end at which somebody types.
-func terminal(t *testing.T) (screen, keys *os.File) {
-	t.Helper()
-	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("needs terminals: %v", err)
-	}
-	t.Cleanup(func() { keys.Close() })
-	var number, unlocked int32
-	for request, value := range map[uintptr]*int32{syscall.TIOCGPTN: &number, syscall.TIOCSPTLCK: &unlocked} {
-		if _, _, no := syscall.Syscall(syscall.SYS_IOCTL, keys.Fd(), request, uintptr(unsafe.Pointer(value))); no != 0 {
-			t.Skipf("needs terminals: %v", no)
-		}
-	}
-	screen, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("needs terminals: %v", err)
-	}
-	t.Cleanup(func() { screen.Close() })
-	return screen, keys
-}
+	"github.com/hostd/hostd/tests/support/testkit"
+)
 
 // On a terminal somebody is asked, elsewhere nobody is.
 func TestConfirm(t *testing.T) {
@@ -55,7 +31,7 @@ func TestConfirm(t *testing.T) {
 		var out, talk bytes.Buffer
 		std := Stdio{In: strings.NewReader(tt.typed), Out: &out, Err: &talk}
 		if tt.terminal {
-			screen, keys := terminal(t)
+			screen, keys := testkit.Terminal(t)
 			if _, err := keys.WriteString(tt.typed); err != nil {
 				t.Fatal(err)
 			}

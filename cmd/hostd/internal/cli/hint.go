@@ -22,9 +22,9 @@ func (e *HintedError) Unwrap() error { return e.err }
 // Hint adds the next step to an error.
 func Hint(err error, next string) error { return &HintedError{err, next} }
 
-// nextStep says what an operator can do about a failure; "" when the failure
+// NextStep says what an operator can do about a failure; "" when the failure
 // says it itself.
-func nextStep(err error) string {
+func NextStep(err error) string {
 	var hinted *HintedError
 	if errors.As(err, &hinted) {
 		return hinted.Next

@@ -172,7 +172,10 @@ func (d *demo) killLeader(ctx context.Context) (*Node, error) {
 // restart starts the killed node again and waits until it is one of three.
 func (d *demo) restart(ctx context.Context, killed *Node) error {
 	d.say("7. %s starts again on its data and catches up", killed.Info.NodeID)
-	if err := d.timed("start, caught up", func() error { return d.cluster.restart(ctx, killed.Info.NodeID) }); err != nil {
+	if err := d.timed("start, caught up", func() error {
+		_, err := d.cluster.restart(ctx, killed.Info.NodeID)
+		return err
+	}); err != nil {
 		return err
 	}
 	if err := d.timed("leaders spread over all three again", func() error { return d.cluster.awaitEven(ctx, d.talk) }); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild"
 	"github.com/hostd/hostd/host/config"
 )
 
@@ -47,14 +48,27 @@ func NewDev(std cli.Stdio) *cobra.Command {
 		}
 		return dev(ctx, std, o)
 	})
+	cli.Before(c, func([]string) error {
+		for _, m := range o.modules {
+			if isDir(m) {
+				if _, err := guestbuild.Find(m); err != nil {
+					return cli.Usagef("--module: %v", err)
+				}
+			}
+		}
+		return nil
+	})
 	c.Long = "Runs real nodes, each a process of this program with everything made durable, until interrupted. " +
-		"What they stored is there again at the next start, unless --clean is given."
+		"What they stored is there again at the next start, unless --clean is given.\n\n" +
+		"A project that --module names is built and served each time that its sources change. What does not build, breaks the contract, or fails on what is stored " +
+		"is told, and the module before it goes on serving. The lines of its guests and their faults are shown. " +
+		"Enter builds it again, or brings back nodes that have ended."
 	f := c.Flags()
 	f.IntVar(&o.nodes, "nodes", 1, "`number` of nodes")
 	f.StringVar(&o.data, "data", "hostd-dev", "`directory` of the nodes' data, one below it for each node")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:7070", "`address` of the first node, the others take the next free ports")
 	f.BoolVar(&o.clean, "clean", false, "remove what earlier runs stored")
-	f.StringArrayVar(&o.modules, "module", nil, "`file` of a module to upload and activate; may be given again")
+	f.StringArrayVar(&o.modules, "module", nil, "`file` of a module to upload and activate, or directory of a project, which is built and served again when its sources change; may be given again")
 	f.StringVar(&o.ports, "ports-file", "", "`file` that is written when all nodes are ready: JSON of their addresses and processes")
 	f.Uint32Var(&o.shards, "shards", 0, "data `shards` of a new cluster; 0 is the default of serve")
 	f.BoolVar(&o.tls, "tls", false, "have the nodes take calls over TLS only, with certificates that are made in the directory tls below --data")
@@ -91,12 +105,13 @@ func dev(ctx context.Context, std cli.Stdio, o devOptions) error {
 	if err != nil {
 		return duringStart(ctx, err)
 	}
-	if err = devReady(ctx, std, o, c, began); err != nil {
+	run := &devRun{std: std, options: o, cluster: c}
+	if err = run.ready(ctx, began); err != nil {
 		err = duringStart(ctx, err)
 	} else {
-		err = watch(ctx, std, c.Nodes)
+		err = run.run(ctx)
 	}
-	return errors.Join(err, c.Stop())
+	return errors.Join(err, run.close(), c.Stop())
 }
 
 // duringStart is why the nodes did not become ready: what ended by a signal
@@ -126,18 +141,21 @@ func stopNode(n *Node) error {
 	}
 }
 
-// devReady uploads the modules and tells where the nodes are.
-func devReady(ctx context.Context, std cli.Stdio, o devOptions, cluster *Cluster, began time.Time) error {
+// ready has the nodes serve the modules and tells where the nodes are.
+func (d *devRun) ready(ctx context.Context, began time.Time) error {
+	std, cluster := d.std, d.cluster
 	infos := cluster.infos()
-	for _, file := range o.modules {
-		if err := pushFile(ctx, std, cluster, file); err != nil {
+	for _, module := range d.options.modules {
+		serve := func() error { return pushFile(ctx, std, cluster, module) }
+		if isDir(module) {
+			serve = func() error { return d.open(ctx, module) }
+		}
+		if err := serve(); err != nil {
 			return err
 		}
 	}
-	if o.ports != "" {
-		if err := WritePorts(o.ports, PortsFile{Nodes: infos, TLS: cluster.TLS(), Token: cluster.Token}); err != nil {
-			return err
-		}
+	if err := d.tellPorts(); err != nil {
+		return err
 	}
 	cli.Table(std.Out, "NODE\tAPI\tPID\tDATA", func(row func(...any)) {
 		for _, i := range infos {
@@ -152,7 +170,11 @@ func devReady(ctx context.Context, std cli.Stdio, o devOptions, cluster *Cluster
 	} else if f := cluster.TLS(); f != nil {
 		fmt.Fprintf(std.Err, "commands reach them with\n  export HOSTD_ADDR=%s HOSTD_CACERT=%s HOSTD_CERT=%s HOSTD_KEY=%s\n", infos[0].API, shellWord(f.CACert), shellWord(f.Cert), shellWord(f.Key))
 	}
-	fmt.Fprintf(std.Err, "ready after %s; Ctrl-C stops\n", time.Since(began).Round(time.Millisecond))
+	how := "Ctrl-C stops"
+	if len(d.lives) > 0 && cli.OnTerminal(std.In) {
+		how += ", Enter builds again"
+	}
+	fmt.Fprintf(std.Err, "ready after %s; %s\n", time.Since(began).Round(time.Millisecond), how)
 	return nil
 }
 
@@ -162,6 +184,12 @@ func shellWord(path string) string {
 		return path
 	}
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
+
+// isDir reports that a module is a project, and no file.
+func isDir(path string) bool {
+	about, err := os.Stat(path)
+	return err == nil && about.IsDir()
 }
 
 func pushFile(ctx context.Context, std cli.Stdio, cluster *Cluster, file string) error {
@@ -180,26 +208,6 @@ func pushFile(ctx context.Context, std cli.Stdio, cluster *Cluster, file string)
 	}
 	fmt.Fprintf(std.Err, "%s serves %s\n", filepath.Base(file), strings.Join(up.EntityTypes, ", "))
 	return nil
-}
-
-// watch tells of nodes that die, until ctx ends or none is left.
-func watch(ctx context.Context, std cli.Stdio, nodes []*Node) error {
-	died := make(chan *Node, len(nodes))
-	for _, n := range nodes {
-		go func() {
-			<-n.Done
-			died <- n
-		}()
-	}
-	for left := len(nodes); left > 0; left-- {
-		select {
-		case <-ctx.Done():
-			return nil
-		case n := <-died:
-			fmt.Fprintf(std.Err, "node %s (pid %d) ended: %v\n", n.Info.NodeID, n.PID, n.err)
-		}
-	}
-	return cli.Hint(errors.New("no node is left"), "Start again: what was acknowledged is on disk.")
 }
 
 // nodeDirs are the nodes' directories that dev made.

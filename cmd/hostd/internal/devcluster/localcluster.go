@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hostd/hostd/api/client"
@@ -30,7 +31,10 @@ type Options struct {
 
 // Cluster is a cluster of nodes that run as children.
 type Cluster struct {
+	// Nodes has another node in a place where one was started again, while others
+	// ask for clients.
 	Nodes []*Node
+	mu    sync.Mutex   // of Nodes, once all are there
 	Files cli.TLSFiles // by which a client knows the nodes; empty without TLS
 	tls   *tls.Config  // made of them
 	// Token is that by which a client is known, TokenFile holds it; empty where
@@ -156,6 +160,8 @@ func foundedNodes(data string) (int, error) {
 
 // apis returns the URLs of the nodes that run.
 func (c *Cluster) apis() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var out []string
 	for _, n := range c.Nodes {
 		if n.running() {
@@ -165,20 +171,22 @@ func (c *Cluster) apis() []string {
 	return out
 }
 
-// restart starts a node that has ended on its data and address and returns
+// restart starts a node that has ended on its data and address and returns it
 // once it serves.
-func (c *Cluster) restart(ctx context.Context, nodeID string) error {
+func (c *Cluster) restart(ctx context.Context, nodeID string) (*Node, error) {
 	for i, s := range c.starts {
 		if s.nodeID != nodeID {
 			continue
 		}
 		n, err := startNode(ctx, s)
 		if err == nil {
+			c.mu.Lock()
 			c.Nodes[i] = n
+			c.mu.Unlock()
 		}
-		return err
+		return n, err
 	}
-	return fmt.Errorf("there is no node %s", nodeID)
+	return nil, fmt.Errorf("there is no node %s", nodeID)
 }
 
 // infos say how to reach the nodes.
@@ -194,6 +202,19 @@ func (c *Cluster) infos() []NodeInfo {
 // compiled, on a busy machine too.
 func (c *Cluster) Client() (*client.Client, error) {
 	return client.New(c.apis(), client.Options{Timeout: StartPatience, TLS: c.tls, Token: c.Token, InsecureToken: true}) // the nodes are on this machine
+}
+
+// session connects to the nodes that run.
+func (c *Cluster) session(context.Context) (*cli.Session, error) {
+	apis := c.apis()
+	if len(apis) == 0 {
+		return nil, errors.New("no node runs")
+	}
+	clients, err := c.Client()
+	if err != nil {
+		return nil, err
+	}
+	return cli.NewSession(clients, apis[0], cli.Stdio{}, StartPatience), nil
 }
 
 // Stop stops all nodes at once and waits for them, no longer than one may take.
