@@ -38,11 +38,26 @@ func newFolder(t *testing.T) folder {
 	}
 	// Whatever is fetched, it is not by us.
 	t.Setenv("GOPROXY", "off")
+	t.Setenv("PATH", ascDir(t)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	t.Setenv("GOTOOLCHAIN", "local")
 	t.Setenv("HOSTD_ADDR", "")
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	os.Unsetenv("HOSTD_ADDR") // t.Setenv puts back what it was
 	return folder{t, testkit.Program(t), t.TempDir()}
+}
+
+// ascDir is where the compiler of AssemblyScript is, which npm ci has brought
+// for the example counter-as, or which HOSTD_TEST_ASC names.
+func ascDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../../../examples/wasm/counter-as/node_modules/.bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if named := os.Getenv("HOSTD_TEST_ASC"); named != "" {
+		dir = filepath.Dir(named)
+	}
+	return dir
 }
 
 // hostd runs one command that has to work, and returns what it prints. Where a
@@ -110,7 +125,7 @@ func (f folder) dev(args ...string) string {
 // TestFirstReply: from an empty folder to the first reply, in each language.
 // How long it takes is told, and nothing is asserted of it.
 func TestFirstReply(t *testing.T) {
-	for _, lang := range []string{"go", "rust", "c"} {
+	for _, lang := range []string{"go", "rust", "c", "as"} {
 		t.Run(lang, func(t *testing.T) {
 			f := newFolder(t)
 			began := time.Now()

@@ -28,9 +28,11 @@ type Builder struct {
 const buildTimeout = 5 * time.Minute
 
 // Module builds the project in a directory, once for all tests, and compiles
-// it. The compiler may not warn. Where there is none the test is skipped.
+// it. The compiler may not warn. Where there is none the test is skipped, and
+// so it is in short mode.
 func (b *Builder) Module(t *testing.T, dir string) *engine.Module {
 	t.Helper()
+	skipShort(t)
 	entry, _ := b.built.LoadOrStore(dir, sync.OnceValues(func() ([]byte, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 		defer cancel()
@@ -55,6 +57,15 @@ func (b *Builder) Module(t *testing.T, dir string) *engine.Module {
 	return Compile(t, wasm, nil)
 }
 
+// skipShort skips what runs compilers of other languages: what they make is the
+// same in every mode.
+func skipShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("short: compilers of other languages run in the long mode")
+	}
+}
+
 // Mistake is a file of a project that is wrong.
 type Mistake struct {
 	File, Text string
@@ -66,6 +77,7 @@ type Mistake struct {
 // names it, and no module is left.
 func (b *Builder) ToldMistakes(t *testing.T, name, source string, mistakes []Mistake) {
 	t.Helper()
+	skipShort(t)
 	for _, m := range mistakes {
 		dir := t.TempDir()
 		files := map[string]string{m.File: m.Text}

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/assemblyscript"
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/c"
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/golang"
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/rust"
@@ -38,6 +39,7 @@ var Languages = []Language{
 	{Name: "go", marks: []string{"go.mod"}, Build: golang.Build, Sources: []string{".go", ".mod", ".sum"}},
 	{Name: "rust", marks: []string{"Cargo.toml", "src/lib.rs", "*.rs"}, Build: rust.Build, Sources: []string{".rs"}},
 	{Name: "c", marks: []string{"main.c", "*.c"}, Build: c.Build, Sources: []string{".c", ".h"}},
+	{Name: "as", marks: []string{"assembly/index.ts"}, Build: assemblyscript.Build, Sources: []string{".ts"}},
 }
 
 // Names lists the languages for people.

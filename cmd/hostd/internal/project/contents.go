@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	sources "github.com/hostd/hostd"
+	"github.com/hostd/hostd/guest-sdk/assemblyscript"
 	"github.com/hostd/hostd/guest-sdk/c"
 	"github.com/hostd/hostd/guest-sdk/rust"
 	"github.com/hostd/hostd/host"
@@ -79,6 +80,9 @@ func sdk(lang, release string) (map[string][]byte, error) {
 	case "c":
 		files := map[string][]byte{}
 		return files, take(files, c.Sources)
+	case "as":
+		files := map[string][]byte{}
+		return files, take(files, assemblyscript.Sources)
 	}
 	return nil, fmt.Errorf("this program has no SDK for %s", lang)
 }
