@@ -19,11 +19,13 @@ import (
 const (
 	workEcho       = "echo"
 	workUnary      = "unary"
+	workQuery      = "query"
 	workStream     = "stream"
 	workHalf       = "half"
 	workHot        = "hot"
 	workEchoOne    = "echo-one"
 	workUnaryOne   = "unary-one"
+	workNew        = "new"
 	workActivation = "activation"
 	workIdle       = "idle"
 	workEntities   = "entities"
@@ -40,7 +42,7 @@ var lives = []string{workEntities, workWake, workState, workTimers, workRemember
 
 // workloads are in the order in which they run: those that are compared come
 // one after the other, and nodes are idle before they have had anything to do.
-var workloads = []string{workIdle, workEcho, workUnary, workStream, workHalf, workHot, workEchoOne, workUnaryOne, workActivation}
+var workloads = []string{workIdle, workEcho, workUnary, workQuery, workStream, workHalf, workHot, workEchoOne, workUnaryOne, workNew, workActivation}
 
 // benchOptions are the flags of bench.
 type benchOptions struct {
@@ -85,11 +87,13 @@ machine, too. Workloads:
   idle        nodes without anything to do; with it the time they took to start
   echo        callers of a server that does nothing, one call after another
   unary       the same callers sending durable commands over many entities
+  query       the same callers asking, each to see all that was acknowledged
   stream      one stream kept full, over many entities
   half        commands at half of the rate of stream, sent whether or not earlier ones are answered
   hot         one stream kept full, all on one entity
   echo-one    one caller of the echo
   unary-one   one caller sending durable commands
+  new         the first commands of new entities on the stream, in turns with commands to known ones
   activation  the first query on entities with a long history, on a node just started
 
 Those of an entity's life run only when they are named, or all with --workload lives, each on new nodes:
@@ -108,7 +112,7 @@ Those of an entity's life run only when they are named, or all with --workload l
 	f.IntVar(&o.nodes, "nodes", 1, "`number` of nodes to start, without --addr")
 	f.Uint32Var(&o.shards, "shards", 0, "data `shards` of what is started; 0 is the default of serve")
 	f.StringSliceVar(&o.workloads, "workload", workloads, "`names` of what to run, with commas")
-	f.IntVar(&o.concurrency, "concurrency", 64, "`callers` of echo and unary")
+	f.IntVar(&o.concurrency, "concurrency", 64, "`callers` of echo, unary and query")
 	f.IntVar(&o.outstanding, "outstanding", 256, "`commands` in flight on the stream")
 	f.DurationVar(&o.duration, "duration", 10*time.Second, "`time` each workload is measured")
 	f.DurationVar(&o.warmUp, "warm-up", time.Second, "`time` each workload runs before it is measured")
@@ -185,9 +189,13 @@ func runBench(ctx context.Context, std cli.Stdio, o benchOptions) (_ *Report, er
 	b.loaded()
 	rate := func(l Line) float64 { return l.PerSecond }
 	p50 := func(l Line) float64 { return l.P50Us }
+	server := func(l Line) float64 { return l.ServerCPUUs }
 	b.report.Compare("durable unary commands per echo", workUnary, workEcho, rate)
+	b.report.Compare("queries per echo", workQuery, workEcho, rate)
+	b.report.Compare("stream commands per echo", workStream, workEcho, rate)
 	b.report.Compare("stream commands per unary command", workStream, workUnary, rate)
 	b.report.Compare("one hot entity per many entities, on the stream", workHot, workStream, rate)
 	b.report.Compare("p50 of one caller, durable command over echo", workUnaryOne, workEchoOne, p50)
+	b.report.Compare("server CPU of one caller's command, durable over echo", workUnaryOne, workEchoOne, server)
 	return b.report, nil
 }

@@ -32,6 +32,8 @@ type benchRun struct {
 	toNode  *client.Client
 	toEcho  *client.Client
 	asker   *http.Client // of the nodes' metrics
+	// metricsOf are the nodes of which metrics tell what they have taken.
+	metricsOf []string
 }
 
 func (b *benchRun) open(ctx context.Context) (err error) {
@@ -42,9 +44,11 @@ func (b *benchRun) open(ctx context.Context) (err error) {
 		return err
 	}
 	if b.o.addr != "" {
-		if b.toNode, err = (&cli.Remote{Addr: b.o.addr, TokenFile: b.o.tokenFile, InsecureToken: b.o.insecureToken, Err: b.std.Err, Timeout: 10 * time.Second, Files: b.o.files}).Dial(ctx); err != nil {
+		remote := cli.Remote{Addr: b.o.addr, TokenFile: b.o.tokenFile, InsecureToken: b.o.insecureToken, Err: b.std.Err, Timeout: 10 * time.Second, Files: b.o.files}
+		if b.toNode, err = remote.Dial(ctx); err != nil {
 			return err
 		}
+		b.asker, b.metricsOf = remote.HTTPClient(), remote.URLs()
 		return b.describe(ctx)
 	}
 	wasm, err := b.counter(ctx)
@@ -150,20 +154,17 @@ func (b *benchRun) run(ctx context.Context, workload string) error {
 	if slices.Contains(lives, workload) {
 		return b.life(ctx, workload)
 	}
-	servers, own := b.servers(workload), Processes{os.Getpid()}
-	serversBefore, _ := servers.CPU()
-	ownBefore, _ := own.CPU()
+	if workload == workNew {
+		return b.fresh(ctx, b.load(workload))
+	}
+	before := b.spent(ctx, workload)
 	res, err := b.measure(ctx, workload)
 	if err != nil {
 		return err
 	}
 	var cost Cost
-	// The nodes that activation leaves are not those that it began with.
-	if after, ok := servers.CPU(); ok && workload != workActivation {
-		cost.Servers = after - serversBefore
-	}
-	if after, ok := own.CPU(); ok && workload != workActivation {
-		cost.Client = after - ownBefore
+	if workload != workActivation { // the nodes that it leaves are not those that it began with
+		cost = b.spent(ctx, workload).since(before)
 	}
 	replication := b.report.Replication
 	if workload == workEcho || workload == workEchoOne {
@@ -237,11 +238,18 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// load is what a workload sends unless it changes that.
+func (b *benchRun) load(workload string) Load {
+	return Load{EntityType: "counter", Command: "add", Payload: benchPayload(b.o.payload), Keys: b.o.keys,
+		KeyPrefix: fmt.Sprintf("bench-%d-%s-", os.Getpid(), workload), Concurrency: b.o.concurrency, WarmUp: b.o.warmUp, Duration: b.o.duration}
+}
+
 // measure runs one workload.
 func (b *benchRun) measure(ctx context.Context, workload string) (*Result, error) {
-	l := Load{EntityType: "counter", Command: "add", Payload: benchPayload(b.o.payload), Keys: b.o.keys,
-		KeyPrefix: fmt.Sprintf("bench-%d-%s-", os.Getpid(), workload), Concurrency: b.o.concurrency, WarmUp: b.o.warmUp, Duration: b.o.duration}
+	l := b.load(workload)
 	switch workload {
+	case workQuery:
+		return b.asked(ctx, l)
 	case workEcho:
 		return Unary(ctx, workload, b.toEcho, l)
 	case workUnary:

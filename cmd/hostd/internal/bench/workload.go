@@ -20,9 +20,11 @@ import (
 type Load struct {
 	EntityType  string
 	Command     string
+	Query       string // is asked for in the place of the command, and sees all that was acknowledged; of unary calls
 	Payload     []byte
 	Keys        int           // entities that commands go to, round robin
 	Scatter     bool          // not one after the other, but all over them
+	Fresh       bool          // of streams: each command goes to an entity of its own
 	KeyPrefix   string        // tells the entities of one run from those of others
 	Concurrency int           // callers, or commands outstanding on the stream
 	WarmUp      time.Duration // before measuring
@@ -98,8 +100,7 @@ func Unary(ctx context.Context, name string, c *client.Client, l Load) (*Result,
 				if l.Scatter {
 					key = int(uint64(n) * 0x9e3779b97f4a7c15 >> 16 % uint64(len(keys)))
 				}
-				_, err := c.Send(ctx, client.Command{EntityType: l.EntityType, EntityID: keys[key], Name: l.Command, Data: l.Payload})
-				part.record(p, began, err)
+				part.record(p, began, l.call(ctx, c, keys[key]))
 			}
 		})
 	}
@@ -115,6 +116,16 @@ func Unary(ctx context.Context, name string, c *client.Client, l Load) (*Result,
 		}
 	}
 	return total.judged(ctx)
+}
+
+// call asks an entity once.
+func (l Load) call(ctx context.Context, c *client.Client, key string) (err error) {
+	if l.Query != "" {
+		_, err = c.Query(ctx, client.Query{EntityType: l.EntityType, EntityID: key, Name: l.Query})
+	} else {
+		_, err = c.Send(ctx, client.Command{EntityType: l.EntityType, EntityID: key, Name: l.Command, Data: l.Payload})
+	}
+	return err
 }
 
 // record keeps the outcome of a call that counts. A failure before that is
@@ -166,7 +177,13 @@ func Stream(ctx context.Context, name string, c *client.Client, l Load) (*Result
 			break
 		}
 		counted = counted || p.counts(began)
-		cmd := client.Command{EntityType: l.EntityType, EntityID: keys[n%len(keys)], Name: l.Command, Data: l.Payload}
+		key := ""
+		if l.Fresh {
+			key = l.key(n)
+		} else {
+			key = keys[n%len(keys)]
+		}
+		cmd := client.Command{EntityType: l.EntityType, EntityID: key, Name: l.Command, Data: l.Payload}
 		// Answers come from the stream's one goroutine: r needs no lock until
 		// Close has joined it.
 		if err := s.Send(ctx, cmd, func(_ client.Reply, err error) { r.record(p, began, err) }); err != nil {

@@ -83,6 +83,20 @@ func (r *Remote) addrs() []string {
 	return append(out[r.alive:len(out):len(out)], out[:r.alive]...)
 }
 
+// URLs are where the nodes are asked over plain HTTP, such as for their metrics.
+func (r *Remote) URLs() (out []string) {
+	for _, a := range r.addrs() {
+		if !strings.Contains(a, "://") {
+			a = "http://" + a
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// HTTPClient calls the nodes as the client of Dial does, without its token.
+func (r *Remote) HTTPClient() *http.Client { return HTTPClient(r.tls) }
+
 // withPort adds the port of nodes to an address that has none. One with a
 // scheme keeps the scheme's port.
 func withPort(addr string) string {

@@ -1,0 +1,128 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+)
+
+// turns is how often the workload new measures each of the two that it
+// compares: what the machine does meanwhile meets both.
+const turns = 3
+
+// fresh measures the first commands of new entities on a stream, in turns with
+// commands to entities that are in memory.
+func (b *benchRun) fresh(ctx context.Context, l Load) error {
+	l.Concurrency = b.o.outstanding
+	l.WarmUp, l.Duration = l.WarmUp/turns, l.Duration/turns
+	warm, first := &Result{Concurrency: l.Concurrency, Keys: l.Keys}, &Result{Workload: workNew, Concurrency: l.Concurrency}
+	var cost Cost
+	for turn := range turns {
+		r, _, err := b.stream(ctx, l)
+		if err != nil {
+			return err
+		}
+		warm.merge(r)
+		next := l
+		next.Fresh, next.KeyPrefix = true, fmt.Sprintf("%s%d-", l.KeyPrefix, turn)
+		r, took, err := b.stream(ctx, next)
+		if err != nil {
+			return err
+		}
+		first.merge(r)
+		cost.Servers += took.Servers
+		cost.Client += took.Client
+	}
+	first.Keys = int(first.All)
+	b.report.Add(first, b.report.Replication, cost)
+	if rate := warm.PerSecond(); rate > 0 {
+		b.report.Ratios = append(b.report.Ratios, Ratio{"first commands of new entities per command of known ones, in turns", first.PerSecond() / rate})
+	}
+	return nil
+}
+
+// stream is Stream with what it costs.
+func (b *benchRun) stream(ctx context.Context, l Load) (*Result, Cost, error) {
+	before := b.spent(ctx, workNew)
+	r, err := Stream(ctx, workNew, b.toNode, l)
+	return r, b.spent(ctx, workNew).since(before), err
+}
+
+// merge adds what was measured later.
+func (r *Result) merge(o *Result) {
+	r.Elapsed += o.Elapsed
+	r.Latency.Merge(&o.Latency)
+	r.Errors += o.Errors
+	r.All += o.All
+	r.Again += o.Again
+	if r.FirstError == nil {
+		r.FirstError = o.FirstError
+	}
+}
+
+// spending is the processor time that the servers of a workload and this
+// process have taken since they started; what is not known is negative.
+type spending struct{ servers, client time.Duration }
+
+const unknownTime = time.Duration(-1)
+
+// spent asks the system, and where that does not tell, or the nodes are
+// somebody else's, their metrics.
+func (b *benchRun) spent(ctx context.Context, workload string) spending {
+	s := spending{unknownTime, unknownTime}
+	if cpu, ok := b.servers(workload).CPU(); ok {
+		s.servers = cpu
+	} else if workload != workEcho && workload != workEchoOne {
+		s.servers = b.told(ctx)
+	}
+	if cpu, ok := (Processes{os.Getpid()}).CPU(); ok {
+		s.client = cpu
+	}
+	return s
+}
+
+// since is what was taken from then on; nothing where that is not known.
+func (s spending) since(before spending) (c Cost) {
+	if before.servers >= 0 && s.servers >= before.servers {
+		c.Servers = s.servers - before.servers
+	}
+	if before.client >= 0 && s.client >= before.client {
+		c.Client = s.client - before.client
+	}
+	return c
+}
+
+// cpuSeconds is the processor time of a node in its metrics.
+const cpuSeconds = "process_cpu_seconds_total"
+
+// told is the processor time of all nodes by their metrics; unknownTime where
+// one of them is not asked or does not tell.
+func (b *benchRun) told(ctx context.Context) time.Duration {
+	if len(b.metricsOf) == 0 || len(b.metricsOf) != b.report.Nodes {
+		return unknownTime
+	}
+	var total time.Duration
+	for _, api := range b.metricsOf {
+		m, err := ReadMetrics(ctx, b.asker, api)
+		if err != nil || m[cpuSeconds] == 0 {
+			return unknownTime
+		}
+		total += time.Duration(m[cpuSeconds] * float64(time.Second))
+	}
+	return total
+}
+
+// asked measures queries that see all that was acknowledged, on entities that
+// have had a command.
+func (b *benchRun) asked(ctx context.Context, l Load) (*Result, error) {
+	for i := range l.Keys {
+		if _, err := b.toNode.Send(ctx, client.Command{EntityType: l.EntityType, EntityID: l.key(i), Name: l.Command, Data: l.Payload}); err != nil {
+			return nil, fmt.Errorf("workload %s: %w", workQuery, err)
+		}
+	}
+	l.Query = "total"
+	return Unary(ctx, workQuery, b.toNode, l)
+}
