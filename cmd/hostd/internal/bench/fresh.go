@@ -35,6 +35,7 @@ func (b *benchRun) fresh(ctx context.Context, l Load) error {
 		first.merge(r)
 		cost.Servers += took.Servers
 		cost.Client += took.Client
+		cost.Switches += took.Switches
 	}
 	first.Keys = int(first.All)
 	b.report.Add(first, b.report.Replication, cost)
@@ -64,17 +65,21 @@ func (r *Result) merge(o *Result) {
 }
 
 // spending is the processor time that the servers of a workload and this
-// process have taken since they started; what is not known is negative.
-type spending struct{ servers, client time.Duration }
+// process have taken since they started, and how often the servers have waited;
+// a time that is not known is negative, and waits are known with the system's.
+type spending struct {
+	servers, client time.Duration
+	switches        uint64
+}
 
 const unknownTime = time.Duration(-1)
 
 // spent asks the system, and where that does not tell, or the nodes are
 // somebody else's, their metrics.
 func (b *benchRun) spent(ctx context.Context, workload string) spending {
-	s := spending{unknownTime, unknownTime}
-	if cpu, ok := b.servers(workload).CPU(); ok {
-		s.servers = cpu
+	s := spending{servers: unknownTime, client: unknownTime}
+	if u, ok := b.servers(workload).Usage(); ok {
+		s.servers, s.switches = u.CPU, u.Switches
 	} else if workload != workEcho && workload != workEchoOne {
 		s.servers = b.told(ctx)
 	}
@@ -88,6 +93,7 @@ func (b *benchRun) spent(ctx context.Context, workload string) spending {
 func (s spending) since(before spending) (c Cost) {
 	if before.servers >= 0 && s.servers >= before.servers {
 		c.Servers = s.servers - before.servers
+		c.Switches = max(s.switches, before.switches) - before.switches
 	}
 	if before.client >= 0 && s.client >= before.client {
 		c.Client = s.client - before.client

@@ -46,7 +46,7 @@ func TestCPUOfOthersNodes(t *testing.T) {
 	if cost := b.spent(t.Context(), workUnary).since(before); cost.Servers != 0 {
 		t.Errorf("a start of the node in between costs %v", cost.Servers)
 	}
-	if cost := b.spent(t.Context(), workUnary).since(spending{unknownTime, unknownTime}); cost != (Cost{}) {
+	if cost := b.spent(t.Context(), workUnary).since(spending{servers: unknownTime, client: unknownTime}); cost != (Cost{}) {
 		t.Errorf("what was not known before costs %+v", cost)
 	}
 }

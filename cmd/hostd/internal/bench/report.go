@@ -64,6 +64,9 @@ type Line struct {
 	// not known.
 	ServerCPUUs float64 `json:"serverCpuUs"`
 	ClientCPUUs float64 `json:"clientCpuUs"`
+	// ServerSwitches are how often a thread of all servers waited for an
+	// operation; 0 where it is not known.
+	ServerSwitches float64 `json:"serverSwitches"`
 }
 
 // Ratio compares two workloads of the same run.
@@ -77,8 +80,12 @@ func NewReport(version string, payloadBytes int) *Report {
 	return &Report{Version: version, Go: runtime.Version(), CPUs: runtime.NumCPU(), Payload: payloadBytes, Results: []Line{}, Ratios: []Ratio{}, Figures: []Figure{}}
 }
 
-// Cost is the processor time that a workload took, its warm-up included.
-type Cost struct{ Servers, Client time.Duration }
+// Cost is the processor time that a workload took, and how often its servers
+// waited, its warm-up included.
+type Cost struct {
+	Servers, Client time.Duration
+	Switches        uint64
+}
 
 // Add takes a result and what it took.
 func (r *Report) Add(res *Result, replication int, cost Cost) {
@@ -89,6 +96,7 @@ func (r *Report) Add(res *Result, replication int, cost Cost) {
 		Seconds: res.Elapsed.Seconds(), PerSecond: res.PerSecond(), MeanUs: us(h.Mean()), P50Us: us(h.Quantile(0.5)), P90Us: us(h.Quantile(0.9)),
 		P99Us: us(h.Quantile(0.99)), P999Us: us(h.Quantile(0.999)), MaxUs: us(h.Max()), Replication: replication,
 		ServerCPUUs: us(cost.Servers) / float64(max(res.All, 1)), ClientCPUUs: us(cost.Client) / float64(max(res.All, 1)),
+		ServerSwitches: float64(cost.Switches) / float64(max(res.All, 1)),
 	})
 }
 
@@ -143,14 +151,18 @@ func (r *Report) Write(w io.Writer) {
 
 func (r *Report) writeResults(w io.Writer) {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "workload\treplicas\tin flight\tkeys\tops\tops/s\tp50\tp90\tp99\tp99.9\tmax\terrors\tserver CPU/op\tclient CPU/op\t")
+	fmt.Fprintln(tw, "workload\treplicas\tin flight\tkeys\tops\tops/s\tp50\tp90\tp99\tp99.9\tmax\terrors\tserver CPU/op\tclient CPU/op\tserver waits/op\t")
 	for _, l := range r.Results {
 		replicas := "-"
 		if l.Replication > 0 {
 			replicas = strconv.Itoa(l.Replication)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%.0f\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t\n", l.Workload, replicas, l.Concurrency, l.Keys, l.Operations, l.PerSecond,
-			human(l.P50Us), human(l.P90Us), human(l.P99Us), human(l.P999Us), human(l.MaxUs), l.Errors, human(l.ServerCPUUs), human(l.ClientCPUUs))
+		waits := "-"
+		if l.ServerSwitches > 0 {
+			waits = fmt.Sprintf("%.1f", l.ServerSwitches)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%.0f\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t\n", l.Workload, replicas, l.Concurrency, l.Keys, l.Operations, l.PerSecond,
+			human(l.P50Us), human(l.P90Us), human(l.P99Us), human(l.P999Us), human(l.MaxUs), l.Errors, human(l.ServerCPUUs), human(l.ClientCPUUs), waits)
 	}
 	tw.Flush()
 }

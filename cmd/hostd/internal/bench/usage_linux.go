@@ -2,8 +2,10 @@ package bench
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -27,10 +29,44 @@ func ReadUsage(pid int) (Usage, error) {
 	if u.CPU, err = parseStat(stat); err == nil {
 		err = parseStatus(status, &u)
 	}
+	if err == nil {
+		u.Switches, err = readSwitches(fmt.Sprintf("/proc/%d/task", pid))
+	}
 	if err != nil {
 		return Usage{}, fmt.Errorf("process %d: %w", pid, err)
 	}
 	return u, nil
+}
+
+// readSwitches adds up how often the threads of a process have waited. One that
+// ends meanwhile is passed over.
+func readSwitches(tasks string) (total uint64, err error) {
+	threads, err := os.ReadDir(tasks)
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range threads {
+		status, err := os.ReadFile(filepath.Join(tasks, t.Name(), "status"))
+		if err != nil {
+			continue
+		}
+		n, err := parseSwitches(status)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// parseSwitches reads how often a thread has waited.
+func parseSwitches(status []byte) (uint64, error) {
+	for line := range strings.Lines(string(status)) {
+		if name, value, _ := strings.Cut(line, ":"); name == "voluntary_ctxt_switches" {
+			return strconv.ParseUint(strings.TrimSpace(value), 10, 64)
+		}
+	}
+	return 0, errors.New("its status has no voluntary_ctxt_switches")
 }
 
 // parseStat reads utime and stime, the 14th and 15th field. The second is a

@@ -69,3 +69,30 @@ func TestReadUsage(t *testing.T) {
 		t.Error("no process has taken time")
 	}
 }
+
+func TestParseSwitches(t *testing.T) {
+	for status, want := range map[string]int{
+		"Name:\tx\nvoluntary_ctxt_switches:\t42\nnonvoluntary_ctxt_switches:\t7\n": 42,
+		"nonvoluntary_ctxt_switches:\t7\n":                                         -1,
+		"voluntary_ctxt_switches:\tmany\n":                                         -1,
+	} {
+		got, err := parseSwitches([]byte(status))
+		if want < 0 && err == nil || want >= 0 && (err != nil || got != uint64(want)) {
+			t.Errorf("%q: %d, %v", status, got, err)
+		}
+	}
+}
+
+// A process whose threads wait for each other is seen to.
+func TestReadSwitches(t *testing.T) {
+	before, ok := Processes{os.Getpid()}.Usage()
+	if !ok {
+		t.Fatal("this process is not there")
+	}
+	for range 20 {
+		time.Sleep(time.Millisecond)
+	}
+	if after, ok := (Processes{os.Getpid()}).Usage(); !ok || after.Switches <= before.Switches {
+		t.Errorf("%d switches, and %d before it waited", after.Switches, before.Switches)
+	}
+}
