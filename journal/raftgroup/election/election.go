@@ -58,8 +58,8 @@ func (k *Candidacy) Standing() bool { return k.standing }
 // End ends the candidacy.
 func (k *Candidacy) End() { k.standing = false }
 
-// Asked follows a request for a vote: who stands too lets the other one have its
-// time, unless that cannot win because entries are missing to it. It says
+// Asked follows a request for a vote: who stands too lets the other one have
+// its time, unless that cannot win because entries are missing to it. It says
 // whether the replica is to stand now, see List.Now.
 func (k *Candidacy) Asked(now uint64, ahead bool) (next bool) {
 	switch {

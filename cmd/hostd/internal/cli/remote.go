@@ -83,7 +83,7 @@ func (r *Remote) addrs() []string {
 	return append(out[r.alive:len(out):len(out)], out[:r.alive]...)
 }
 
-// URLs are where the nodes are asked over plain HTTP, such as for their metrics.
+// URLs are where the nodes are asked over plain HTTP, such as for metrics.
 func (r *Remote) URLs() (out []string) {
 	for _, a := range r.addrs() {
 		if !strings.Contains(a, "://") {
