@@ -211,6 +211,7 @@ func (n *Node) openEntities(context.Context) error {
 	}
 	n.deliveries.machine, n.deliveries.region = n.replicas.machine, n.region
 	n.guests.modules.Moved(n.region.BindingsMoved, n.region.IdleTimesMoved)
+	n.guests.modules.Looking(n.ports.server.Touched)
 	n.lifecycle.add("lanes", n.region.Close)
 	n.lifecycle.add("backups", func(context.Context) error { n.backup.part.Close(); return nil })
 	n.replicas.applier, err = eventlog.StartApplier(n.replicas.machine, eventlog.ApplierOptions{

@@ -96,6 +96,8 @@ const (
 	LevelRollbackWith = Level2
 	// LevelVerified: the metadata keeps what came of verifying modules.
 	LevelVerified = Level2
+	// LevelRollouts: a module serves a part of the entities of a type.
+	LevelRollouts = Level2
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

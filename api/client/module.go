@@ -151,6 +151,24 @@ func servedUnder(ctx context.Context, c *Client, entityType string) (uint64, err
 	return 0, err
 }
 
+// Rollout tells of the module that serves a part of an entity type; it fails
+// with connect.CodeNotFound where one module serves all.
+func Rollout(ctx context.Context, c *Client, entityType string) (*modulev1.Rollout, error) {
+	res, err := call(ctx, c, c.opts.Timeout, &modulev1.GetRolloutRequest{EntityType: entityType},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetRolloutRequest]) (*connect.Response[modulev1.GetRolloutResponse], error) {
+			return n.modules.GetRollout(ctx, r)
+		})
+	return res.GetRollout(), err
+}
+
+// ChangeRollout has something become of it, and returns when that is over.
+func ChangeRollout(ctx context.Context, c *Client, req *modulev1.ChangeRolloutRequest) (*modulev1.ChangeRolloutResponse, error) {
+	return call(ctx, c, c.slow(), req,
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.ChangeRolloutRequest]) (*connect.Response[modulev1.ChangeRolloutResponse], error) {
+			return n.modules.ChangeRollout(ctx, r)
+		})
+}
+
 // ModuleHistory tells what has served an entity type, newest first.
 func ModuleHistory(ctx context.Context, c *Client, entityType string) ([]*modulev1.BindingChange, error) {
 	res, err := call(ctx, c, c.opts.Timeout, &modulev1.HistoryRequest{EntityType: entityType},

@@ -20,7 +20,7 @@ import (
 func newModule(std cli.Stdio) *cobra.Command {
 	return cli.Group("module", "Upload modules and choose which one serves an entity type",
 		newModulePush(std), newModuleList(std), newModuleDescribe(std), newModuleActivate(std), newModuleRollback(std),
-		modules.NewVerify(std, fullDigest), modulecheck.NewCommand(std), newModuleRemove(std), modules.NewHistory(std), modules.NewKeygen(std), modules.NewSign(std), modules.NewDiff(std, fullDigest), modules.NewQuotas(std))
+		modules.NewVerify(std, fullDigest), modulecheck.NewCommand(std), newModuleRemove(std), modules.NewHistory(std), modules.NewRollout(std), modules.NewKeygen(std), modules.NewSign(std), modules.NewDiff(std, fullDigest), modules.NewQuotas(std))
 }
 
 // pushed is a module that was uploaded.
@@ -215,19 +215,29 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 	var force, accept bool
 	var limits []string
 	var wanted *modulev1.Limits
+	var part modules.Part
 	c := cli.Ask(std, "activate TYPE DIGEST", "Let an uploaded module serve an entity type", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (binding, error) {
 		digest, err := fullDigest(ctx, s.Client, args[1])
 		if err != nil {
 			return binding{}, err
 		}
-		res, err := client.ActivateModule(ctx, s.Client, &modulev1.ActivateRequest{EntityType: args[0], Digest: digest, Limits: wanted, Force: force, AcceptDifferences: accept})
+		res, err := client.ActivateModule(ctx, s.Client, &modulev1.ActivateRequest{EntityType: args[0], Digest: digest, Limits: wanted, Force: force, AcceptDifferences: accept, Rollout: part.Plan})
 		remark(std, res.GetRemarks())
 		return binding{args[0], digest, res.GetRevision()}, err
-	}, func(w io.Writer, v binding) { v.write(w) })
-	cli.Before(c, func([]string) (err error) {
-		wanted, err = parseLimits(limits)
-		return err
+	}, func(w io.Writer, v binding) {
+		if part.Plan != nil {
+			fmt.Fprintf(w, "a part of %s is served by %s (revision %d)\n", cli.Clean(v.EntityType), v.Digest, v.Revision)
+			return
+		}
+		v.write(w)
 	})
+	cli.Before(c, func([]string) (err error) {
+		if wanted, err = parseLimits(limits); err != nil {
+			return err
+		}
+		return part.Parse(c, wanted != nil)
+	})
+	part.Flags(c)
 	c.Flags().BoolVar(&force, "force", false, forceUsage)
 	c.Flags().BoolVar(&accept, "accept-differences", false, "the other states that a verification has found are meant")
 	c.Flags().StringSliceVar(&limits, "limit", nil, "hold the type to these `limits`, NAME=VALUE with commas between: "+limitNames()+"; none= lifts all, without the flag they stay")

@@ -18,6 +18,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/verification"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/raftgroup"
@@ -62,6 +63,7 @@ type Backend struct {
 		types     struct{ rpc.Types }
 		modules   struct{ rpc.Modules }
 		transfers struct{ rpc.Transfers }
+		rollouts  struct{ rollout.Rollouts }
 	}
 }
 
@@ -76,6 +78,7 @@ func (b *Backend) Open(p Parts) {
 	}
 	b.parts = p
 	b.late.types.Types, b.late.modules.Modules, b.late.transfers.Transfers = p.Modules.Service, p.Modules.Service, p.Backups
+	b.late.rollouts.Rollouts = p.Modules.Rollouts
 }
 
 // Deps are the parts as the server sees them.
@@ -83,7 +86,7 @@ func (b *Backend) Deps(f Founder) rpc.Deps {
 	p := &b.parts
 	return rpc.Deps{
 		Runtime: runtime{p}, Types: &b.late.types, Histories: histories{p}, Entities: entities{p}, Hot: entities{p}, States: states{p},
-		Modules: &b.late.modules, Transfers: &b.late.transfers, Cluster: clusterView{p}, ClusterAdmin: clusterAdmin{p}, Levels: levels{p},
+		Modules: &b.late.modules, Rollouts: &b.late.rollouts, Transfers: &b.late.transfers, Cluster: clusterView{p}, ClusterAdmin: clusterAdmin{p}, Levels: levels{p},
 		Policies: policies{p}, Settings: settings{p}, Roles: roles{p}, DeadLetters: deadLetters{p}, EventOrder: eventOrder{p}, Verifications: verifications{p}, Fits: fits{p, newCatalogues()}, Nodes: nodes{p}, Lines: &b.lines, Founder: f,
 	}
 }

@@ -30,7 +30,7 @@ func (s entities) Get(ctx context.Context, id sharding.EntityID) (rpc.EntityInfo
 		return rpc.EntityInfo{}, err
 	}
 	info := rpc.EntityInfo{Sequence: head.Sequence, Shard: shard, Node: s.Self, Status: "active"}
-	if t := s.Modules.Types.Lookup(id.Type); t != nil {
+	if t := s.Modules.Types.For(id); t != nil {
 		info.Module = t.Digest
 	}
 	switch {
@@ -41,7 +41,7 @@ func (s entities) Get(ctx context.Context, id sharding.EntityID) (rpc.EntityInfo
 	}
 	if l := live[0]; l != nil {
 		info.Resident, info.LastError, info.Faults = l.Resident, l.LastErr, l.Faults
-		switch t := s.Modules.Types.Lookup(id.Type); {
+		switch t := s.Modules.Types.For(id); {
 		case l.Status == "parked":
 			info.Status, info.ParkedUntil = "parked", l.ParkedUntil
 		case l.Resident && t != nil && t.Transient:
@@ -69,7 +69,7 @@ const sizedEvents = 4096
 // these. One in memory without a snapshot is folded for it, where it has few
 // events and nobody waits for that.
 func (s entities) size(ctx context.Context, shard sharding.ShardID, id sharding.EntityID, info *rpc.EntityInfo) error {
-	if t := s.Modules.Types.Lookup(id.Type); t != nil && t.Durable {
+	if t := s.Modules.Types.For(id); t != nil && t.Durable {
 		return s.Machine.Read(ctx, shard, id, max(info.Sequence, 1), func(_ journal.Position, r *journal.Record) error {
 			if n := len(r.Events); n > 0 && info.Status != "deleted" {
 				info.StateBytes = uint64(len(r.Events[n-1].Payload))

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/sharding"
 )
 
 // fits implements rpc.Fits.
@@ -42,6 +44,11 @@ func (f fits) Fit(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) 
 	if len(q.WrittenNotBy) > 0 {
 		folding, cancel := context.WithTimeout(ctx, q.Budget)
 		defer cancel()
+		if q.Fence > 0 {
+			if err := f.fence(folding, q.Shard, q.Fence); err != nil {
+				return out, err
+			}
+		}
 		return f.Replays.Touched(folding, q)
 	}
 	if about.Events != nil && about.Kind == manifest.EventSourced && !t.Durable {
@@ -70,6 +77,22 @@ func (f fits) Fit(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) 
 	defer cancel()
 	out.Faults, out.Entities, err = f.Replays.Sample(sampling, q)
 	return out, err
+}
+
+// fencePause is between two looks at what this node serves.
+const fencePause = 10 * time.Millisecond
+
+// fence returns once the log of a shard has a revision of the bindings and this
+// node, which leads the shard, has applied what was written before.
+func (f fits) fence(ctx context.Context, shard sharding.ShardID, revision uint64) error {
+	for f.Modules.Types.Reached() < revision {
+		select {
+		case <-time.After(fencePause):
+		case <-ctx.Done():
+			return request.ErrModuleNotLoaded
+		}
+	}
+	return f.post(ctx, shard, &request.Request{Kind: request.Fence, Revision: revision})
 }
 
 // present reports that the shard has entities of the type that are not deleted.

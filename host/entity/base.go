@@ -1,6 +1,7 @@
 package entity
 
 import (
+	"github.com/hostd/hostd/host/entity/binding"
 	"time"
 
 	"github.com/hostd/hostd/host/entity/fair"
@@ -68,6 +69,18 @@ func (b *base) wallNow() int64 {
 		}
 	}
 	return now
+}
+
+// typeOf is the binding that serves an entity; nil where there is none.
+func (b *base) typeOf(id sharding.EntityID) *binding.Type {
+	return b.opts.Types.Lookup(id.Type).For(id)
+}
+
+// outdated reports that the entity is to leave nothing in the log as it is:
+// another module serves it by now, or its own is to write none.
+func (b *base) outdated(e *entity) bool {
+	t := b.typeOf(e.id)
+	return !t.Same(e.typ) || t.Muted
 }
 
 // key is what an entity is found and counted by.

@@ -37,6 +37,8 @@ type Call struct {
 	chunk *history.Chunk
 	step  history.Step
 
+	apart bool // the lane has gone on without it
+
 	fuel uint64 // that handle or query has cost
 	out  []byte // valid until the guest's next call
 	err  error
@@ -90,6 +92,7 @@ func (c *core) detachVisit() {
 // visitDone takes the outcome of a visit that the lane went on without.
 func (c *core) visitDone(v *Call) {
 	e := v.entity
+	v.apart = true
 	delete(c.visits, v)
 	c.returned(v)
 	c.enqueue(e)

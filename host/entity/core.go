@@ -211,6 +211,9 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 	case r.Kind == request.SendAgain:
 		s.sendAgain(r)
 		return
+	case r.Kind == request.Fence:
+		s.fence(r)
+		return
 	}
 	e := c.residents.entity(s, r.Entity)
 	if r.Kind == request.Inspect {
@@ -231,7 +234,7 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 		s.settle(r, request.Result{Err: request.ErrBusy})
 		return
 	}
-	if e.phase == cold && refusesClient(c.opts.Types.Lookup(r.Entity.Type), r) {
+	if e.phase == cold && refusesClient(c.typeOf(r.Entity), r) {
 		s.settle(r, request.Result{Err: request.ErrInternalCommand}) // nothing is loaded for it
 		c.revive(e)
 		return
@@ -283,7 +286,7 @@ func (c *core) turn(e *entity) {
 			c.applyChunk(e)
 		case e.checkDue():
 			c.takeState(e)
-		case e.phase == inMemory && c.snapshots.wanted(e):
+		case e.phase == inMemory && c.snapshots.wanted(e) && !c.outdated(e):
 			c.takeSnapshot(e)
 		case e.phase == inMemory && e.waiting.Len() > 0:
 			if n >= turnRequests || n > 0 && c.ready.Others(e.asker(), e.id.Type) {
@@ -349,19 +352,19 @@ func (c *core) serve(e *entity) bool {
 		return c.serveHeadOnly(e)
 	}
 	c.residents.asked(e)
-	t := c.opts.Types.Lookup(e.id.Type)
-	if t != e.typ {
+	t := c.typeOf(e.id)
+	if !t.Same(e.typ) {
 		// Another module is active now, or none that the node may serve: the state
 		// is built again from history, as soon as there is one.
 		c.away[e] = struct{}{}
 		c.reload(e)
 		return true
 	}
-	if t != nil && t.Revision > e.shard.revision {
+	if e.typ = t; t != nil && t.Revision > e.shard.revisions.Now {
 		e.awaitBinding(t.Revision)
 		return false
 	}
-	if e.stall() {
+	if e.stall() || e.mute() {
 		return false
 	}
 	if e.waiting.First().Kind == request.Passivate && !e.typ.Singleton && c.checksFirst(e, false) {

@@ -11,7 +11,6 @@ import (
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/sharding"
 )
 
 // decider decides requests on resident entities: it gives them to guests, and
@@ -109,7 +108,7 @@ func (d *decider) rated(e *entity, r *request.Request) bool {
 func (d *decider) handle(e *entity, r *request.Request, now int64, hash uint64) {
 	v := d.lane.nextVisit()
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, uint64(e.handle), r, hash
-	v.env = binding.Env{Now: now, Seed: seed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel}
+	v.env = binding.Env{Now: now, Seed: binding.Seed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel}
 	v.frames = commandFrames(v.frames[:0], e, r, v.env)
 	d.lane.visit(v)
 }
@@ -166,7 +165,7 @@ func (d *decider) query(e *entity, r *request.Request) {
 	}
 	v := d.lane.nextVisit()
 	v.kind, v.in, v.entity, v.handle, v.req = callQuery, e.inst, e, uint64(e.handle), r
-	v.env = binding.Env{Now: s.logNow(), Seed: seed(e.id, e.sequence, ""), Deadline: r.Deadline, Fuel: e.typ.QueryFuel}
+	v.env = binding.Env{Now: s.logNow(), Seed: binding.Seed(e.id, e.sequence, ""), Deadline: r.Deadline, Fuel: e.typ.QueryFuel}
 	f := abi.AppendSequence(v.frames[:0], uint64(e.sequence))
 	f = abi.AppendName(f, r.Name)
 	f = abi.AppendPayload(f, r.Payload)
@@ -213,25 +212,6 @@ func commandFrames(f []byte, e *entity, r *request.Request, env binding.Env) []b
 	return abi.AppendSource(binding.AppendPrincipal(f, r), sourceOf(r))
 }
 
-// seed is the number a call's random stream starts from: FNV-1a over entity,
-// sequence and command id, mixed. It is not fit for secrets.
-func seed(e sharding.EntityID, at journal.Sequence, id journal.CommandID) uint64 {
-	const prime = 1099511628211
-	h := uint64(14695981039346656037)
-	for _, s := range [...]string{e.Type, e.ID, string(id)} {
-		for i := 0; i < len(s); i++ {
-			h = (h ^ uint64(s[i])) * prime
-		}
-		h *= prime
-	}
-	h ^= uint64(at)
-	h ^= h >> 33
-	h *= 0xff51afd7ed558ccd
-	h ^= h >> 33
-	h *= 0xc4ceb9fe1a85ec53
-	return h ^ h>>33
-}
-
 // handled takes what a guest answered to a command.
 func (d *decider) handled(e *entity, v *Call) {
 	err := v.err
@@ -252,6 +232,12 @@ func (d *decider) handled(e *entity, v *Call) {
 	}
 	if err != nil {
 		d.lane.failed(e, v.req, err)
+		return
+	}
+	if v.apart && d.outdated(e) {
+		d.lane.reload(e)
+		v.req.Again = true
+		d.lane.dispatch(e.shard, v.req)
 		return
 	}
 	d.acceptOutput(e, v.req, v.env, v.hash)

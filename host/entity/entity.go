@@ -119,7 +119,7 @@ func (c *core) parked(e *entity) bool {
 	if e.extra == nil || !e.extra.faults.Parked(c.now) {
 		return false
 	}
-	t := c.opts.Types.Lookup(e.id.Type)
+	t := c.typeOf(e.id)
 	return t == nil || e.extra.faults.Under(t.Revision)
 }
 

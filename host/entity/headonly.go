@@ -36,12 +36,15 @@ func (e *entity) headOnly() bool { return e.extra != nil && e.extra.headOnly }
 // serveHeadOnly decides the first request of such an entity's queue. It returns
 // false when the queue has to wait for the shard.
 func (c *core) serveHeadOnly(e *entity) bool {
-	t := c.opts.Types.Lookup(e.id.Type)
+	t := c.typeOf(e.id)
 	switch {
-	case t != e.typ: // the module that is active now may read a snapshot
-	case t.Revision > e.shard.revision:
+	case !t.Same(e.typ): // the module that is active now may read a snapshot
+	case t.Revision > e.shard.revisions.Now:
 		e.awaitBinding(t.Revision)
 		return false
+	case t.Muted:
+		e.typ = t
+		return !e.mute()
 	default:
 		if r := e.waiting.Pop(); r.Kind == request.Delete {
 			c.decider.remove(e, r)

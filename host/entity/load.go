@@ -26,7 +26,7 @@ type load struct {
 // use. Nothing of the entity is in flight, so what has been applied is all
 // there is.
 func (c *core) startLoad(e *entity) {
-	t := c.opts.Types.Lookup(e.id.Type)
+	t := c.typeOf(e.id)
 	if t == nil {
 		c.failWaiting(e, request.ErrNotServed)
 		return

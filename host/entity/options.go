@@ -41,7 +41,7 @@ type Options struct {
 	TimerFired func(late time.Duration)
 	// Retention returns what was set of how much the entities of a type keep. It
 	// must not block. Nil: nothing is set.
-	Retention func(entityType string) RetentionOverride
+	Retention func(entityType string) binding.RetentionOverride
 	// Median returns how far the clocks that this node and its peers have are
 	// ahead of this node's, by their median, where it is known: a lane gives no
 	// times more than clockMost past it. It must not block. Nil: it is not known.

@@ -33,45 +33,48 @@ func (s *shard) prove(p *journal.Proof) {
 // awaitBinding makes an entity wait until the shard's log has the revision
 // under which its next request would run.
 func (e *entity) awaitBinding(revision uint64) {
-	s := e.shard
-	s.wanted = max(s.wanted, revision)
-	s.awaiting = append(s.awaiting, e)
+	e.shard.revisions.Await(e, revision)
 	e.awaitsBinding = true
 	e.shard.away[e] = struct{}{}
-	s.touch()
+	e.shard.touch()
 }
 
-// proposeBindings puts the revision that entities wait for into the log, one
-// proposal at a time.
+// proposeBindings puts the revision that is waited for into the log. One that
+// is dropped is proposed again when deadlines are looked at next.
 func (s *shard) proposeBindings() {
-	if len(s.awaiting) == 0 || s.asked || s.state != leading {
+	if s.state != leading {
 		return
 	}
-	s.asked = true
-	data := journal.AppendBindingsEntry(nil, s.term, s.log.Next(), s.wanted)
-	s.propose(proposal{Revision: s.wanted}, data)
+	if wanted, ask := s.revisions.Ask(); ask {
+		s.propose(proposal{Revision: wanted}, journal.AppendBindingsEntry(nil, s.term, s.log.Next(), wanted))
+	}
 }
 
-// bound takes the outcome of a proposal with a revision. One that was dropped
-// is proposed again when deadlines are looked at next.
+// bound takes the outcome of a proposal with a revision.
 func (s *shard) bound(revision uint64, err error) {
-	s.asked = false
-	if err != nil {
-		return
-	}
-	s.revision = max(s.revision, revision)
-	waited := s.awaiting
-	s.dropAwaiting()
+	waited, fences := s.revisions.Done(revision, err)
 	for _, e := range waited {
+		e.awaitsBinding = false
 		s.enqueue(e)
 	}
+	for _, r := range fences {
+		s.fence(r)
+	}
 }
 
-func (b *revisions) dropAwaiting() {
-	for _, e := range b.awaiting {
-		e.awaitsBinding = false
+// fence answers once the log has the request's revision, by which this lane and
+// every later one goes, and what was written before it is applied.
+func (s *shard) fence(r *request.Request) {
+	switch {
+	case s.opts.Bindings() < r.Revision:
+		s.settle(r, request.Result{Err: request.ErrModuleNotLoaded})
+	case s.revisions.Now < r.Revision:
+		s.revisions.Fence(r)
+		s.touch()
+	default:
+		s.proposeBatch()
+		s.awaitCommit(r, s.log.Next()-1, true)
 	}
-	b.awaiting, b.wanted, b.asked = nil, 0, false
 }
 
 // bindingsMoved lets the lane lead what had to wait for this node's bindings.
@@ -79,6 +82,10 @@ func (c *core) bindingsMoved() {
 	c.starter.Learn()
 	for _, s := range c.shards {
 		c.activate(s)
+		for _, e := range s.revisions.Unmuted() {
+			e.stalled = false
+			c.enqueue(e)
+		}
 	}
 }
 
@@ -90,13 +97,24 @@ func (e *entity) stall() bool {
 	if s.log.Bytes() < e.shard.opts.ProposedBytes {
 		return false
 	}
-	switch e.waiting.First().Kind {
-	case request.Query, request.StaleQuery, request.Start:
+	if !e.waiting.First().Records() {
 		return false
 	}
 	e.stalled = true
 	s.stalled = append(s.stalled, e)
 	e.shard.away[e] = struct{}{} // its requests have deadlines
+	return true
+}
+
+// mute makes a resident entity wait whose first request would leave a record,
+// while its module is to write none.
+func (e *entity) mute() bool {
+	if e.typ == nil || !e.typ.Muted || !e.waiting.First().Records() {
+		return false
+	}
+	e.stalled = true
+	e.shard.revisions.Mute(e)
+	e.shard.away[e] = struct{}{}
 	return true
 }
 
@@ -117,7 +135,7 @@ func (c *core) expire() {
 		if s.undecided == 0 {
 			continue
 		}
-		if len(s.awaiting) > 0 {
+		if s.revisions.Waits() {
 			s.touch()
 		}
 		s.log.Expire(c.pastDeadline, func(r *request.Request) { s.settle(r, request.Result{Err: request.ErrDeadline}) })

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -146,19 +147,19 @@ func TestHeadOnlyEntitiesAreDeleted(t *testing.T) {
 func TestSnapshotsCarryTheRetention(t *testing.T) {
 	w := quiet(t)
 	w.retain = 21
-	var set RetentionOverride
-	w.core.opts.Retention = func(string) RetentionOverride { return set }
+	var set binding.RetentionOverride
+	w.core.opts.Retention = func(string) binding.RetentionOverride { return set }
 	w.handOver()
 	n := 0
 	for _, tt := range []struct {
-		set    RetentionOverride
+		set    binding.RetentionOverride
 		retain uint64
 		keep   uint8
 	}{
-		{RetentionOverride{}, 21, 3},
-		{RetentionOverride{Records: 5, RecordsSet: true}, 5, 3},
-		{RetentionOverride{Snapshots: 1}, 21, 1},
-		{RetentionOverride{RecordsSet: true, Snapshots: 9}, 0, journal.MaxSnapshots},
+		{binding.RetentionOverride{}, 21, 3},
+		{binding.RetentionOverride{Records: 5, RecordsSet: true}, 5, 3},
+		{binding.RetentionOverride{Snapshots: 1}, 21, 1},
+		{binding.RetentionOverride{RecordsSet: true, Snapshots: 9}, 0, journal.MaxSnapshots},
 	} {
 		set = tt.set
 		for range 20 {

@@ -7,6 +7,7 @@ import (
 	"github.com/hostd/hostd/host/entity/autostart"
 	"github.com/hostd/hostd/host/entity/fair"
 	"github.com/hostd/hostd/host/entity/resident"
+	"github.com/hostd/hostd/host/entity/revision"
 	"github.com/hostd/hostd/host/entity/shardlog"
 	"github.com/hostd/hostd/host/entity/supervise"
 	"github.com/hostd/hostd/host/entity/timers"
@@ -44,8 +45,8 @@ type shard struct {
 	noop    sharding.Term // highest term whose no-op has been applied here
 	clock   int64         // highest recordedAt seen: the log clock never runs back
 	tenure
-	revisions
-	dirty bool // in core.dirty
+	revisions revision.Revisions[*entity]
+	dirty     bool // in core.dirty
 
 	entities resident.Directory[*entity]
 	dormant  resident.Table
@@ -71,14 +72,6 @@ type tenure struct {
 	window.Lead // since when
 	timers      *timers.Shard
 	starts      *autostart.Shard
-}
-
-// revisions is under which revision of the bindings the shard's commands run.
-type revisions struct {
-	revision uint64    // in the shard's log; it never falls
-	wanted   uint64    // by the entities that wait
-	asked    bool      // a proposal with a revision is under way
-	awaiting []*entity // wait for it
 }
 
 // proposal is a proposal of a shard with the entities whose records it holds.
@@ -142,12 +135,12 @@ func (c *core) termStarted(id sharding.ShardID, term sharding.Term, clock int64,
 	s := c.shard(id)
 	s.noop = max(s.noop, term)
 	s.clock = max(s.clock, clock)
-	s.revision = max(s.revision, revision)
+	s.revisions.Now = max(s.revisions.Now, revision)
 	c.activate(s)
 }
 
 func (c *core) activate(s *shard) {
-	if s.state == following && s.elected > s.term && s.elected == s.noop && c.opts.Bindings() >= s.revision {
+	if s.state == following && s.elected > s.term && s.elected == s.noop && c.opts.Bindings() >= s.revisions.Now {
 		s.state, s.term = leading, s.elected
 		s.log.Begin(1)
 		s.Lead = window.Lead{At: c.now, Clock: s.clock}
@@ -164,7 +157,10 @@ func (c *core) stepDown(s *shard) {
 	lost := notLeader(s)
 	was, deferred, refusals := s.log.Abandon(), s.deferred, s.refusals
 	s.deferred, s.refusals, s.draining = fair.Queue[*request.Request]{Salt: s.salt}, nil, nil
-	s.dropAwaiting()
+	_, fences := s.revisions.Drop()
+	for _, r := range fences {
+		s.settle(r, request.Result{Err: lost})
+	}
 	if s.timers != nil {
 		c.timers.Drop(s.timers)
 		s.timers = nil
@@ -174,6 +170,9 @@ func (c *core) stepDown(s *shard) {
 		s.starts = nil
 	}
 	s.unstall()
+	for _, e := range s.revisions.Unmuted() {
+		e.stalled = false
+	}
 	c.intake.Drop(s.id, lost)
 	for _, p := range was.Proposed {
 		s.settleCommands(p.Commands, request.ErrOutcomeUnknown)

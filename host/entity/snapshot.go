@@ -147,6 +147,9 @@ func (c *core) snapshotTaken(e *entity, v *Call) {
 		c.noSnapshot(e, v.err)
 		return
 	}
+	if c.outdated(e) {
+		return
+	}
 	data := c.snapshots.entry(e, v.out)
 	if len(data) > journal.MaxSnapshotBytes {
 		return // it is loaded from its events
@@ -164,7 +167,11 @@ func (c *core) snapshotTaken(e *entity, v *Call) {
 // counts what a load replays from there on.
 func (p *snapshots) entry(e *entity, state []byte) []byte {
 	snap := journal.Snapshot{Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: e.snapshotWindow(), State: state}
-	snap.Retain, snap.Keep = p.retains(e.typ)
+	var set binding.RetentionOverride
+	if p.opts.Retention != nil {
+		set = p.opts.Retention(e.id.Type)
+	}
+	snap.Retain, snap.Keep = e.typ.Retains(set)
 	if x := e.extra; x != nil && x.beyond.Filter != nil {
 		bits, ids := x.beyond.Filter.Bits()
 		snap.Filter, snap.FilterIDs = bits, uint32(ids)
@@ -173,34 +180,3 @@ func (p *snapshots) entry(e *entity, state []byte) []byte {
 	data := make([]byte, journal.EntryHeaderBytes, journal.EntryHeaderBytes+len(state)+len(snap.Filter)+512)
 	return journal.AppendSnapshot(data, &snap)
 }
-
-// RetentionOverride is what was set of how much the entities of a type keep, in
-// the place of what the type says. It decides what the next snapshots of these
-// entities carry; what they carry is what every replica keeps.
-type RetentionOverride struct {
-	Records    uint64 // as Type.Retain, where RecordsSet
-	RecordsSet bool
-	Snapshots  int // as Type.SnapshotKeep; 0: not set
-}
-
-// retains returns what a snapshot of the type, taken now, carries.
-func (p *snapshots) retains(t *binding.Type) (retain uint64, snapshots uint8) {
-	var set RetentionOverride
-	if p.opts.Retention != nil {
-		set = p.opts.Retention(t.Name)
-	}
-	retain, n := t.Retain, t.SnapshotKeep
-	if set.RecordsSet {
-		retain = set.Records
-	}
-	if set.Snapshots > 0 {
-		n = set.Snapshots
-	}
-	if n <= 0 {
-		n = defaultSnapshots
-	}
-	return retain, uint8(min(n, journal.MaxSnapshots))
-}
-
-// defaultSnapshots is how many snapshots of an entity stay where nothing says.
-const defaultSnapshots = 2

@@ -24,6 +24,7 @@ func (s *Service) Changes(ctx context.Context, entityType string) (out []rpc.Bin
 		out = append(out, rpc.BindingChange{
 			Revision: c.Revision, At: time.Unix(0, c.At), Kind: string(c.Kind), Digest: journal.Digest(c.Digest),
 			By: c.By, Forced: c.Forced, TookBack: c.TookBack,
+			Part: meta.Part{Share: c.Share, Prefix: c.Prefix},
 		})
 	}
 	return out, nil

@@ -34,6 +34,7 @@ type Options struct {
 // Modules are what a node has to do with modules, by subject.
 type Modules struct {
 	Service      *Service
+	Rollouts     *Rollouts
 	Distribution *Distribution
 	Types        *Types
 	Settings     *Settings
@@ -52,8 +53,12 @@ func New(o Options) *Modules {
 		engine: o.Engine, files: o.Files, modules: m.Distribution, types: m.Types, metadata: o.Metadata,
 		readOnly: o.ReadOnly, caughtUp: o.CaughtUp,
 	}
+	m.Rollouts = &Rollouts{Service: m.Service, now: time.Now, late: map[string]retry{}}
 	return m
 }
+
+// Looking says how entities are looked at in all shards. It comes before Run.
+func (m *Modules) Looking(look Look) { m.Rollouts.look = look }
 
 // Moved has types called whenever later bindings are served, and settings when
 // those of types have changed. It comes before Run.
@@ -66,5 +71,6 @@ func (m *Modules) Run(ctx context.Context) {
 	running.Go(func() { m.Types.run(ctx) })
 	running.Go(func() { m.Settings.run(ctx, m.Types.metadata) })
 	running.Go(func() { m.Distribution.run(ctx) })
+	running.Go(func() { m.Rollouts.run(ctx) })
 	running.Wait()
 }

@@ -73,7 +73,11 @@ func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, e
 			if t.Check == nil {
 				break
 			}
-			by, err := t.Check(ctx, rollback.Type{Name: g.EntityType, Digest: now.Digest, Before: before(g)})
+			going := rollback.Type{Name: g.EntityType, Digest: now.Digest, Before: before(g)}
+			if g.First != nil {
+				going.First = *g.First
+			}
+			by, err := t.Check(ctx, going)
 			if err != nil {
 				return nil, err
 			}

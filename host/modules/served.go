@@ -3,6 +3,7 @@ package modules
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
@@ -11,6 +12,7 @@ import (
 	"github.com/hostd/hostd/host/entity/limit"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -20,10 +22,73 @@ import (
 type Served struct {
 	binding.Type
 	API rpc.Type
+
+	bounds engine.InstanceOptions // of memory
+	newer  *Served                // of Canary; nil where that has no Type
+}
+
+// serve is how a binding is served, by what was made for it before where that
+// is the same. Where the module of its rollout cannot be had, the entities of
+// that are not served; it is returned with the error.
+func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was *Served) (*Served, error) {
+	if was != nil && was.Revision == b.Revision && was.Digest == journal.Digest(b.Digest) && (was.Canary == nil) == (b.Rollout == nil) && (b.Rollout == nil || was.newer != nil) {
+		return was, nil
+	}
+	s, err := t.made(ctx, b, b.Bound, was)
+	if err != nil || b.Rollout == nil {
+		return s, err
+	}
+	r := b.Rollout
+	s.Canary = &binding.Canary{Serves: r.Serves}
+	if m, _ := view.Module(r.Digest); t.modules.trust.Mode() == signing.Require {
+		if _, fault := judge(t.modules.trust.Keys(), m); fault != "" {
+			t.logger.Error("a part of an entity type is not served: the signature of its module does not count here", "entity_type", b.EntityType, "digest", r.Digest.String(), "reason", string(fault))
+			return s, nil
+		}
+	}
+	if was == nil {
+		was = s // its bounds are those of the type
+	}
+	n, err := t.made(ctx, b, meta.Bound{Digest: r.Digest, Revision: b.Revision, ForcedBy: r.ForcedBy, Snapshots: r.Snapshots}, was)
+	if err != nil {
+		return s, err
+	}
+	n.Rate, n.FuelBudget, n.BytesBudget = s.Rate, s.FuelBudget, s.BytesBudget
+	n.Muted = r.State == meta.RolloutHeld
+	s.newer, s.Canary.Type = n, &n.Type
+	return s, nil
+}
+
+// made is how a module serves b's type: as was does, or the newer one of that,
+// but for the revision, where that is the same.
+func (t *Types) made(ctx context.Context, b meta.Binding, by meta.Bound, was *Served) (*Served, error) {
+	for _, s := range []*Served{was, was.canary()} {
+		if s == nil || s.Digest != journal.Digest(by.Digest) || s.API.Limits != rpc.Limits(b.Limits) || !slices.Equal(s.SnapshotsOf, digests(by.Snapshots)) {
+			continue
+		}
+		again := *s
+		again.Revision, again.API.Revision, again.API.ForcedBy = by.Revision, by.Revision, by.ForcedBy
+		again.Canary, again.newer, again.Muted = nil, nil, false
+		return &again, nil
+	}
+	bounds := memoryBounds(b.Limits)
+	if was != nil && was.API.Limits == rpc.Limits(b.Limits) {
+		bounds = was.bounds
+	}
+	b.Bound = by
+	return t.load(ctx, b, bounds)
+}
+
+// canary is the newer one, nil for none.
+func (s *Served) canary() *Served {
+	if s == nil {
+		return nil
+	}
+	return s.newer
 }
 
 // load compiles the module of a binding.
-func (t *Types) load(ctx context.Context, b meta.Binding) (*Served, error) {
+func (t *Types) load(ctx context.Context, b meta.Binding, bounds engine.InstanceOptions) (*Served, error) {
 	m, err := t.modules.Module(ctx, journal.Digest(b.Digest), "")
 	if err != nil {
 		return nil, err
@@ -32,10 +97,10 @@ func (t *Types) load(ctx context.Context, b meta.Binding) (*Served, error) {
 	if !ok {
 		return nil, fmt.Errorf("module %s does not serve entity type %s", b.Digest, b.EntityType)
 	}
-	bounds := memoryBounds(b.Limits)
 	s := &Served{
+		bounds: bounds,
 		Type: binding.Type{
-			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, SnapshotsOf: digests(b.Snapshots),
+			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, Stage: binding.Stage{Made: b.Revision}, SnapshotsOf: digests(b.Snapshots),
 			Inputs:  binding.Inputs{Commands: names(about.Commands), Queries: names(about.Queries), Forms: t.forms(m.Manifest(), about)},
 			Ways:    binding.Ways{Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, RecordPrincipal: about.RecordPrincipal},
 			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,

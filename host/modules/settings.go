@@ -11,7 +11,7 @@ import (
 
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/cluster"
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/verified"
 	"github.com/hostd/hostd/sharding"
@@ -49,7 +49,7 @@ const (
 // overrides are the settings of one entity type.
 type overrides struct {
 	idle      time.Duration // 0: not set; negative is never
-	retention entity.RetentionOverride
+	retention binding.RetentionOverride
 	suspended bool
 	validate  string // "on", "off" or not set
 }
@@ -101,7 +101,7 @@ func (t *Settings) IdleAfter(entityType string) (time.Duration, bool) {
 }
 
 // RetentionOverride returns what is set of how much a type's entities keep.
-func (t *Settings) RetentionOverride(entityType string) entity.RetentionOverride {
+func (t *Settings) RetentionOverride(entityType string) binding.RetentionOverride {
 	return (*t.of.Load())[entityType].retention
 }
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/rpc"
 )
 
@@ -37,7 +37,7 @@ func TestTypeSettings(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	want := overrides{90 * time.Second, entity.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, "off"}
+	want := overrides{90 * time.Second, binding.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, "off"}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/guestlines"
-	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -82,6 +81,15 @@ func (t *Types) Served(entityType string) *Served {
 	return (*t.types.Load())[entityType]
 }
 
+// For returns what serves an entity here, nil where nothing does.
+func (t *Types) For(id sharding.EntityID) *Served {
+	s := t.Served(id.Type)
+	if s == nil || s.Canary == nil || !s.Canary.Serves(id) {
+		return s
+	}
+	return s.newer
+}
+
 // Refresh makes the look-up table equal to the metadata, fetching and compiling
 // what is new; others wait for their turn meanwhile, as long as ctx lasts. A
 // type whose module cannot be had is not served, not by its former module
@@ -108,16 +116,12 @@ func (t *Types) Refresh(ctx context.Context) error {
 		if unsigned[binding.EntityType].Refused {
 			continue
 		}
-		served := old[binding.EntityType]
-		if served == nil || served.Digest != journal.Digest(binding.Digest) || served.Revision != binding.Revision {
-			made, err := t.load(ctx, binding)
-			if err != nil {
-				t.logger.Error("an active module cannot be loaded", "entity_type", binding.EntityType, "digest", binding.Digest.String(), "error", err)
-				if first == nil {
-					first = fmt.Errorf("load the module of entity type %s: %w", binding.EntityType, err)
-				}
+		served, err := t.serve(ctx, view, binding, old[binding.EntityType])
+		if err != nil {
+			t.logger.Error("an active module cannot be loaded", "entity_type", binding.EntityType, "digest", binding.Digest.String(), "error", err)
+			if first == nil {
+				first = fmt.Errorf("load the module of entity type %s: %w", binding.EntityType, err)
 			}
-			served = made
 		}
 		if served != nil {
 			next[binding.EntityType] = served

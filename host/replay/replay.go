@@ -102,7 +102,7 @@ func (r *Replays) begins(id sharding.EntityID) (journal.Sequence, error) {
 
 // compute is StateAt with a slot.
 func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (rpc.Folded, error) {
-	t := r.opts.Types.Served(id.Type)
+	t := r.opts.Types.For(id)
 	if t != nil && t.Transient {
 		return rpc.Folded{}, &rpc.RefusedError{Reason: "the entities of this type keep no state; query them"}
 	}
@@ -194,7 +194,7 @@ func (p *replay) run(ctx context.Context) (rpc.Folded, error) {
 // entity without events the module that serves its type.
 func (p *replay) last(ctx context.Context) (digest journal.Digest, payload []byte, err error) {
 	if p.end == 0 {
-		t := p.Types.Served(p.id.Type)
+		t := p.Types.For(p.id)
 		if t == nil {
 			return digest, nil, request.ErrModuleNotLoaded
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 const (
@@ -44,7 +45,7 @@ func (r *Replays) Touched(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err
 	case <-ctx.Done():
 		return out, nil
 	}
-	t := &touched{Options: r.opts, shard: q.Shard, entityType: q.EntityType, before: q.WrittenNotBy}
+	t := &touched{Options: r.opts, shard: q.Shard, entityType: q.EntityType, before: q.WrittenNotBy, first: q.First, within: q.Within}
 	defer t.fold.close()
 	defer context.AfterFunc(ctx, t.fold.interrupt)()
 	ids, err := t.find(ctx)
@@ -67,6 +68,8 @@ type touched struct {
 	shard      sharding.ShardID
 	entityType string
 	before     []journal.Digest
+	first      meta.Part // that others have served first; zero is all
+	within     meta.Part // and that they serve by now
 
 	fold    fold
 	durable bool
@@ -126,7 +129,7 @@ func (t *touched) find(ctx context.Context) ([]string, error) {
 	}
 	seen := map[string]bool{}
 	_, err := t.Machine.ReadOrder(ctx, t.shard, low, func(row *eventlog.OrderRow) error {
-		if string(row.Type) != t.entityType || seen[string(row.ID)] {
+		if string(row.Type) != t.entityType || seen[string(row.ID)] || outside(t.within, row) {
 			return nil
 		}
 		if len(seen) == mostTouched {
@@ -146,9 +149,15 @@ func (t *touched) find(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// beforeIn reports whether the first record of the type between two indexes is
-// by a module that served before. One that was cut is passed over, and where
-// nothing is known it is said not to be: more is looked at then.
+// outside reports that a row is of an entity that is not of a part.
+func outside(part meta.Part, row *eventlog.OrderRow) bool {
+	return part != (meta.Part{}) && !part.Has(sharding.EntityID{Type: string(row.Type), ID: string(row.ID)})
+}
+
+// beforeIn reports whether the first record of the type between two indexes, of
+// an entity that others have served from their beginning on, is by a module
+// that served before. One that was cut is passed over, and where nothing is
+// known it is said not to be: more is looked at then.
 func (t *touched) beforeIn(ctx context.Context, after, upTo uint64) (found bool, err error) {
 	unread := 0
 	_, err = t.Machine.ReadOrder(ctx, t.shard, after, func(row *eventlog.OrderRow) error {
@@ -157,6 +166,9 @@ func (t *touched) beforeIn(ctx context.Context, after, upTo uint64) (found bool,
 		}
 		if string(row.Type) != t.entityType {
 			return nil
+		}
+		if outside(t.first, row) {
+			return nil // those before may have served it long after others began
 		}
 		id, at, known := sharding.EntityID{Type: t.entityType, ID: string(row.ID)}, row.At, false
 		err := t.Machine.Read(ctx, t.shard, id, row.First, func(place journal.Position, r *journal.Record) error {

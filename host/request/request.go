@@ -58,9 +58,18 @@ const (
 	// that cannot (Delivery.GaveUp).
 	Acknowledge
 
+	// Fence succeeds once the log of its Shard has the Revision of the bindings,
+	// and all that was written before it is applied here. It is for no entity.
+	Fence
+
 	// Start brings an entity into memory. Only the lane asks for it.
 	Start
 )
+
+// Records reports whether the request may leave a record of its entity.
+func (r *Request) Records() bool {
+	return r.Kind != Query && r.Kind != StaleQuery && r.Kind != Start
+}
 
 // NoExpectation is the ExpectedSequence of a command that accepts any.
 const NoExpectation = -1
@@ -93,6 +102,8 @@ type Request struct {
 	Roles     uint64
 	// Delivery is what concerns a message; nil for other kinds.
 	Delivery *Delivery
+	// Revision is that of a Fence.
+	Revision uint64
 	// Deadline bounds the wait for a place and for a leader. A command that
 	// is already proposed outlives it: only the caller's wait ends.
 	Deadline time.Time

@@ -19,11 +19,13 @@ import (
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/rollback"
+	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/subscription"
 	"github.com/hostd/hostd/host/rpc/verification"
 	"github.com/hostd/hostd/host/rpc/verified"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 // Deps are what the server stands on. Every member is needed, but for
@@ -60,6 +62,8 @@ type Deps struct {
 	// Fits compare modules with what is stored; nil: such calls are unimplemented,
 	// and whatever is activated fits.
 	Fits Fits
+	// Rollouts are those of modules; nil: such calls are unimplemented.
+	Rollouts rollout.Rollouts
 	// Nodes finds the leaders of shards; nil where this node leads them all.
 	Nodes leaderproxy.Nodes
 }
@@ -320,11 +324,12 @@ type Rollback struct {
 type BindingChange struct {
 	Revision uint64
 	At       time.Time
-	Kind     string // "activate", "limits" or "rollback"
+	Kind     string // as meta.ChangeKind
 	Digest   journal.Digest
 	By       string // empty where that is not known
 	Forced   bool
 	TookBack uint64
+	meta.Part
 }
 
 // Module describes a stored module.

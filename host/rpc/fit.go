@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 // Fits compare a module with what is stored in a shard that this node leads.
@@ -36,6 +37,11 @@ type FitQuery struct {
 	// WrittenNotBy: all entities whose newest event is by none of these modules,
 	// in the place of a sample.
 	WrittenNotBy []journal.Digest
+	// First is the part of the type that others than these have served at first,
+	// and Within the one that they serve by now; zero where it was all.
+	First, Within meta.Part
+	// Fence: once the log of the shard has this revision of the bindings.
+	Fence uint64
 }
 
 // Fit is what does not fit.
@@ -111,8 +117,8 @@ func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modul
 		return nil, err
 	}
 	q := FitQuery{
-		WrittenNotBy: before,
-		Shard:        sharding.ShardID(r.GetShardId()), EntityType: r.GetEntityType(), Digest: digest, Sample: int(cmp.Or(r.GetSample(), fitSample)),
+		WrittenNotBy: before, First: meta.Part{Share: r.GetFirstShare(), Prefix: r.GetFirstPrefix()}, Within: meta.Part{Share: r.GetWithinShare(), Prefix: r.GetWithinPrefix()}, Fence: r.GetFence(),
+		Shard: sharding.ShardID(r.GetShardId()), EntityType: r.GetEntityType(), Digest: digest, Sample: int(cmp.Or(r.GetSample(), fitSample)),
 		Draw: rand.IntN, Budget: cmp.Or(time.Duration(r.GetShardMillis())*time.Millisecond, fitBudget), PresenceOnly: r.GetPresenceOnly(),
 	}
 	if q.Shard != 0 {
@@ -174,6 +180,7 @@ func (s *moduleService) fitOnce(ctx context.Context, q FitQuery) (*modulev1.FitR
 		res, err := leader.Fit(ctx, connect.NewRequest(&modulev1.FitRequest{
 			Digest: q.Digest.String(), EntityType: q.EntityType, Sample: uint32(max(1, q.Sample)), ShardId: uint32(q.Shard),
 			ShardMillis: uint32(max(1, q.Budget.Milliseconds())), PresenceOnly: q.PresenceOnly, WrittenNotBy: rollback.Texts(q.WrittenNotBy),
+			FirstShare: q.First.Share, FirstPrefix: q.First.Prefix, WithinShare: q.Within.Share, WithinPrefix: q.Within.Prefix, Fence: q.Fence,
 		}))
 		if err != nil {
 			return nil, err

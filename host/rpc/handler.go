@@ -28,12 +28,13 @@ import (
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/sendstream"
 	"github.com/hostd/hostd/host/rpc/subscription"
 )
 
 // newHandler mounts every service and endpoint.
-func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler {
+func newHandler(deps Deps, opts Options, guard *admission.Streams) (http.Handler, *moduleService) {
 	count := newMetrics(opts.Registerer)
 	deps.Types = nearTypes{deps.Types, opts.Roles}
 	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), admin: opts.Admin, log: opts.Logger, guard: guard, count: count, roles: opts.Roles}
@@ -56,8 +57,13 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler 
 	modules := &moduleService{
 		modules: deps.Modules, owners: owners{deps.Modules, opts.Roles}, types: deps.Types, log: opts.Logger,
 		uploads: admission.NewUploads(opts.MaxUploads),
-		fits:    deps.Fits,
-		verify:  verifyService{verifications: deps.Verifications, proxy: entities.proxy, guard: guard, entities: deps.Entities},
+		fits:    deps.Fits, rollouts: rollout.Service{Rollouts: deps.Rollouts},
+		verify: verifyService{verifications: deps.Verifications, proxy: entities.proxy, guard: guard, entities: deps.Entities},
+	}
+	if allow := modules.owners.allow(); allow != nil {
+		modules.rollouts.Allow = func(ctx context.Context, entityType, owner string, types []string) (string, error) {
+			return allow(ctx, Rebinding{entityType, owner, types})
+		}
 	}
 	clusters := newClusterHandler(deps, opts, guard, entities.proxy)
 
@@ -114,7 +120,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) http.Handler 
 	mount(grpcreflect.NewHandlerV1Alpha(reflector, common))
 	mount(grpchealth.NewHandler(&healthChecker{ready: opts.Ready, services: names}, common))
 	mountPlain(mux, opts)
-	return admission.Bodies(mux, opts.MaxMessageBytes, opts.MaxUploadBytes)
+	return admission.Bodies(mux, opts.MaxMessageBytes, opts.MaxUploadBytes), modules
 }
 
 // publicServices are those of the API that clients call.

@@ -21,6 +21,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/roles"
+	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -41,6 +42,8 @@ type moduleService struct {
 	verify  verifyService
 	fits    Fits // nil: whatever is activated fits
 	log     *slog.Logger
+
+	rollouts rollout.Service
 }
 
 // Upload stores a module that comes in one message.
@@ -226,6 +229,9 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
+	if r.Msg.GetRollout() != nil {
+		return s.begin(ctx, r.Msg, digest)
+	}
 	t := r.Msg.GetEntityType()
 	fitted, err := s.fitted(ctx, t, digest, r.Msg.GetForce(), r.Msg.GetAcceptDifferences())
 	if err != nil {
@@ -247,7 +253,7 @@ func (s *moduleService) History(ctx context.Context, r *connect.Request[modulev1
 	out := &modulev1.HistoryResponse{}
 	for _, c := range slices.Backward(changes) {
 		out.Changes = append(out.Changes, &modulev1.BindingChange{
-			Revision: c.Revision, At: timestamppb.New(c.At), Digest: c.Digest.String(), By: c.By, Forced: c.Forced, TookBack: c.TookBack,
+			Revision: c.Revision, At: timestamppb.New(c.At), Digest: c.Digest.String(), By: c.By, Forced: c.Forced, TookBack: c.TookBack, Share: c.Share, Prefix: c.Prefix,
 			Kind: modulev1.BindingChange_Kind(modulev1.BindingChange_Kind_value["KIND_"+strings.ToUpper(c.Kind)]),
 		})
 	}

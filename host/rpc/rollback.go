@@ -7,9 +7,11 @@ import (
 	"connectrpc.com/connect"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/fitsum"
 	"github.com/hostd/hostd/host/rpc/rollback"
+	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -28,7 +30,7 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 		return nil, status.Public(s.log, err)
 	}
 	looks := rollback.Looks{Force: r.Msg.GetForce(), Touched: func(ctx context.Context, t rollback.Type) (*modulev1.FitResponse, error) {
-		return s.touched(ctx, FitQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, WrittenNotBy: t.Before})
+		return s.touched(ctx, FitQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, WrittenNotBy: t.Before, First: t.First})
 	}}
 	back := TakeBack{EntityType: r.Msg.GetEntityType(), Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.stored, Allow: s.owners.allow()}
 	if s.fits != nil {
@@ -53,6 +55,55 @@ func (s *moduleService) touched(ctx context.Context, q FitQuery) (*modulev1.FitR
 		s.log.Warn("entities that were written since a module served are not looked at in a shard", "entity_type", q.EntityType, "shard_id", shard, "error", err)
 	})
 	return sum, ctx.Err()
+}
+
+// Touched looks at all shards for entities that others than q.WrittenNotBy have
+// written, and that the module of q fails on.
+func (s *Server) Touched(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+	return s.modules.touched(ctx, q)
+}
+
+// begin has a module serve a part of a type.
+func (s *moduleService) begin(ctx context.Context, r *modulev1.ActivateRequest, digest journal.Digest) (*connect.Response[modulev1.ActivateResponse], error) {
+	if s.rollouts.Rollouts == nil {
+		return nil, status.Public(s.log, request.ErrUnsupported)
+	}
+	if r.GetLimits() != nil {
+		return nil, status.Public(s.log, status.Argument("limits are of all of a type: change them before, or after"))
+	}
+	part, err := rollout.PartOf(r.GetRollout())
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	out := &modulev1.ActivateResponse{}
+	begin := rollout.Begin{EntityType: r.GetEntityType(), Digest: digest, Part: part, By: authorize.Caller(ctx), Allow: s.rollouts.Allow}
+	begin.Check = func(ctx context.Context, entityType string) (string, error) {
+		fitted, err := s.fitted(ctx, entityType, digest, r.GetForce(), r.GetAcceptDifferences())
+		out.Remarks = append(out.Remarks, fitted.remarks...)
+		return fitted.forcedBy, err
+	}
+	if out.Revision, err = s.rollouts.Rollouts.Begin(ctx, begin); err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(out), nil
+}
+
+// GetRollout tells of a type's rollout.
+func (s *moduleService) GetRollout(ctx context.Context, r *connect.Request[modulev1.GetRolloutRequest]) (*connect.Response[modulev1.GetRolloutResponse], error) {
+	out, err := s.rollouts.Get(ctx, r.Msg)
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(out), nil
+}
+
+// ChangeRollout has something become of a type's rollout.
+func (s *moduleService) ChangeRollout(ctx context.Context, r *connect.Request[modulev1.ChangeRolloutRequest]) (*connect.Response[modulev1.ChangeRolloutResponse], error) {
+	out, err := s.rollouts.Change(ctx, r.Msg)
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(out), nil
 }
 
 func parseDigests(texts []string) (out []journal.Digest, err error) {

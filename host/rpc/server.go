@@ -205,6 +205,7 @@ type Server struct {
 	health   *face
 	forPeers http.Handler
 	guard    *admission.Streams
+	modules  *moduleService
 }
 
 // NewServer makes a server; it starts nothing. The options must be valid.
@@ -214,7 +215,8 @@ func NewServer(deps Deps, opts Options) *Server {
 	peers := admission.NewConnections(opts.MaxPeerConns, (opts.MaxPeerConns+1)/2)
 	s := &Server{guard: admission.NewStreams(opts.MaxStreams, opts.MaxAddressStreams, opts.WriteStall, clients)}
 	watchConnections(opts.Registerer, clients, peers)
-	public := newHandler(deps, opts, s.guard)
+	public, modules := newHandler(deps, opts, s.guard)
+	s.modules = modules
 	fresh := admission.NewArrivals(opts.Pauses)
 	internal := map[string]http.Handler{} // no page calls it
 	for prefix, h := range opts.Internal {

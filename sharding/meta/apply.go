@@ -38,6 +38,8 @@ func (t *transition) apply(body []byte) (Result, error) {
 		return t.collectModules(c.At)
 	case c.Op == opPutVerified && c.Verified != nil:
 		return Result{}, putVerified(t, c.EntityType, *c.Verified)
+	case c.Op == opPutRollouts && c.Rollouts != nil:
+		return putRollouts(t, c)
 	case c.Op == opBind && c.Digest != nil:
 		return t.bind(c)
 	case c.Op == opRollback:

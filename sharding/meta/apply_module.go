@@ -148,11 +148,14 @@ func (t *transition) bind(c command) (Result, error) {
 			t.keep(b)
 		}
 		return Result{Revision: b.Revision}, nil
+	case bound && b.Digest != digest && b.Rollout.Active():
+		return Result{}, fmt.Errorf("%w: another module is on its way to serve %s: promote or abort it first", ErrConflict, entityType)
 	case over != nil && over.Revision != b.Revision:
 		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, over.Revision)
 	case bound && b.Digest == digest:
 		kind, forcedBy = ChangeLimits, cmp.Or(forcedBy, b.ForcedBy)
 	case bound:
+		b.Rollout = nil // those that stayed go on with this one
 		b.History = append(slices.Clone(b.History), b.Bound)
 		if over := len(b.History) - MaxBindingHistory; over > 0 {
 			b.History = b.History[over:]
@@ -168,7 +171,7 @@ func (t *transition) bind(c command) (Result, error) {
 func (t *transition) rebind(b Binding, to Bound, why BindingChange) Result {
 	t.view.counters.Revision++
 	to.Revision = t.view.counters.Revision
-	if t.view.Level() >= sharding.LevelChanges {
+	if why.Kind != "" && t.view.Level() >= sharding.LevelChanges {
 		before := t.view.bindings[b.EntityType]
 		b.Changes = before.changed(to, why)
 	}

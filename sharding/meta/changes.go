@@ -15,6 +15,10 @@ const (
 	ChangeActivate ChangeKind = "activate"
 	ChangeLimits   ChangeKind = "limits" // of the type, for the same module
 	ChangeRollback ChangeKind = "rollback"
+	// Those of rollouts; from sharding.LevelRollouts on.
+	ChangeCanary  ChangeKind = "canary"  // another module serves a part
+	ChangePromote ChangeKind = "promote" // and all from then on
+	ChangeAbort   ChangeKind = "abort"   // and nothing any more, or what stays
 )
 
 // BindingChange is one change of what serves an entity type, or under which
@@ -30,6 +34,9 @@ type BindingChange struct {
 	Forced bool `json:"forced,omitempty"`
 	// TookBack is the revision that a rollback took back.
 	TookBack uint64 `json:"tookBack,omitempty"`
+	// Share and Prefix are of the Part that a module of ChangeCanary serves.
+	Share  uint32 `json:"share,omitempty"`
+	Prefix string `json:"prefix,omitempty"`
 }
 
 // Log returns the changes that led to the binding, oldest first. Of the time
@@ -48,6 +55,11 @@ func (b *Binding) Log() []BindingChange {
 
 // change fills why in with what is bound.
 func (b Bound) change(why BindingChange) BindingChange {
+	switch why.Kind {
+	case ChangeCanary, ChangePromote, ChangeAbort: // which say of which module
+		why.Revision = b.Revision
+		return why
+	}
 	why.Revision, why.At, why.Digest, why.TookBack = b.Revision, b.At, b.Digest, b.TookBack
 	if why.TookBack > 0 {
 		why.Kind = ChangeRollback

@@ -35,6 +35,7 @@ const (
 	opRemoveModule   = "remove_module"   // from level 2 on
 	opCollectModules = "collect_modules" // likewise
 	opPutVerified    = "put_verified"    // likewise
+	opPutRollouts    = "put_rollouts"    // likewise
 
 	opPutRole           = "put_role" // this and those below from level 2 on
 	opDeleteRole        = "delete_role"
@@ -47,7 +48,7 @@ const (
 
 var operations = []string{
 	opCreateCluster, opPutMember, opPlace, opPutModule, opBind, opRollback, opPutSetting, opJoin,
-	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard, opRemoveModule, opCollectModules, opPutVerified,
+	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard, opRemoveModule, opCollectModules, opPutVerified, opPutRollouts,
 	opPutRole, opDeleteRole, opPutRoleBinding, opDeleteRoleBinding, opPutTypeOwner, opPutToken, opDeleteToken,
 }
 
@@ -75,11 +76,18 @@ type command struct {
 	Raise      *levelSet   `json:"raise,omitempty"`
 	Recover    *recoverSet `json:"recover,omitempty"`
 
-	Owner    *Ownership `json:"owner,omitempty"`    // from level 2 on
-	By       string     `json:"by,omitempty"`       // likewise
-	Verified *Verified  `json:"verified,omitempty"` // likewise
-	Back     *backSet   `json:"back,omitempty"`     // likewise
+	bindingCommand
 	accessCommand
+}
+
+// bindingCommand has the members of commands about bindings that are of level 2
+// and later.
+type bindingCommand struct {
+	Owner    *Ownership  `json:"owner,omitempty"`
+	By       string      `json:"by,omitempty"`
+	Verified *Verified   `json:"verified,omitempty"`
+	Back     *backSet    `json:"back,omitempty"`
+	Rollouts *rolloutSet `json:"rollouts,omitempty"`
 }
 
 // accessCommand has the members of commands about roles and tokens.

@@ -268,6 +268,11 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.By(meta.RollbackWith("left", 9, 20, "token:ci", meta.TakeBack{EntityType: "right", Revision: 10, Owner: &meta.Ownership{Is: "token:ci"}}), "token:ci"),
 		meta.PutVerified("account", meta.Verified{Digest: digest(0xaf), Revision: 6, At: 16, By: "token:ci", All: true, Snapshots: true, Entities: 7, Events: 8, Differences: 1, Faults: 2, Uncompared: 3, Cut: 4}),
 		meta.Owned(meta.Bind("account", digest(0xaf), 17), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
+		meta.By(meta.PutRollouts(meta.ChangeCanary, 21, putRollout("left", 11, func(r *meta.Rollout) { r.By = "token:ci" })), "token:ci"),
+		meta.PutRollouts("", 22, putRollout("left", 14, func(r *meta.Rollout) {
+			r.State, r.Steps, r.Pause, r.DueAt, r.Rules, r.Note = meta.RolloutPaused, []uint32{2500, 10_000}, 60, 80, "faults>0", "waits"
+		})),
+		meta.PutRollouts(meta.ChangePromote, 23, meta.PutRollout{EntityType: "left", Over: 15, Promote: true, ForcedBy: "token:ci"}),
 	} {
 		writes, result, err := s.Apply(uint64(i+1), body)
 		if err != nil {

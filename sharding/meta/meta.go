@@ -153,6 +153,9 @@ type Bound struct {
 	// Snapshots are the modules, oldest first, whose snapshots it loads as its
 	// own, at most MaxSnapshotModules; from sharding.LevelVerified on.
 	Snapshots []Digest `json:"snapshots,omitempty"`
+	// First is the part that it served first, where it came by a Rollout; nil
+	// where it came at once. From sharding.LevelRollouts on.
+	First *Part `json:"first,omitempty"`
 }
 
 // Limits are what one entity type is held to, besides what each node allows;
@@ -191,4 +194,7 @@ type Binding struct {
 	// Changes are those that led to the binding, the last MaxBindingChanges of
 	// them; from sharding.LevelChanges on, see Log. Not modified.
 	Changes []BindingChange `json:"changes,omitempty"`
+	// Rollout is of the module that is on its way to serve the type, nil for none;
+	// from sharding.LevelRollouts on.
+	Rollout *Rollout `json:"rollout,omitempty"`
 }

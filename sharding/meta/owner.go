@@ -30,7 +30,7 @@ func Owned(command []byte, o Ownership) []byte {
 // sharding.LevelOwners on; none where o.Is is empty. ErrConflict means that the
 // type is not o.Was's any more.
 func PutTypeOwner(entityType string, o Ownership) []byte {
-	return encode(command{Op: opPutTypeOwner, EntityType: entityType, Owner: &o})
+	return encode(command{Op: opPutTypeOwner, EntityType: entityType, bindingCommand: bindingCommand{Owner: &o}})
 }
 
 // own makes b, of which the type may not be stored yet, the one's who o says.

@@ -89,6 +89,9 @@ func (t *transition) takesBack(what TakeBack) (b Binding, done bool, err error) 
 	case b.Revision != what.Revision:
 		return b, false, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, what.EntityType, b.Revision, what.Revision)
 	}
+	if b.Rollout != nil {
+		return b, false, fmt.Errorf("%w: another module serves some of %s: promote or abort it first", ErrConflict, what.EntityType)
+	}
 	if len(b.History) == 0 {
 		return b, false, fmt.Errorf("%w: %s", ErrNoPrevious, what.EntityType)
 	}

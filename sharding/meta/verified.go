@@ -47,7 +47,7 @@ type verifiedList struct {
 // sharding.LevelVerified on, in the place of the one before of the same module.
 // It is ErrConflict where the type is served under another revision by now.
 func PutVerified(entityType string, v Verified) []byte {
-	return encode(command{Op: opPutVerified, EntityType: entityType, Verified: &v})
+	return encode(command{Op: opPutVerified, EntityType: entityType, bindingCommand: bindingCommand{Verified: &v}})
 }
 
 // Verified returns what came last of verifying a module with a type.

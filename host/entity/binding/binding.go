@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -61,6 +62,7 @@ type Type struct {
 	Index    uint32 // in the module's manifest
 	Digest   journal.Digest
 	Revision uint64 // of the binding, counts up
+	Stage
 	// SnapshotsOf are modules before it whose snapshots it loads as its own.
 	SnapshotsOf []journal.Digest
 	Inputs
@@ -92,6 +94,16 @@ type Type struct {
 	// BytesBudget the bytes of their records; nil does not.
 	Rate                    *limit.Rate
 	FuelBudget, BytesBudget *limit.Budget
+	Room
+	// Limits, where they are set, take the place of the lane's for what a guest
+	// answers.
+	Limits *abi.Limits
+	// Instantiate makes a new instance of the module.
+	Instantiate func(context.Context) (Guest, error)
+}
+
+// Room is what memory the instances of a type have.
+type Room struct {
 	// OwnInstances keeps the type's entities out of the instances of other types
 	// and revisions: its instances are made with other bounds. FullAt is the
 	// guest memory at which one of them is full, 0 leaves it to the lane.
@@ -100,11 +112,6 @@ type Type struct {
 	// NoRoom reports that the node has no memory for another instance of the
 	// type, so that entities should leave; nil never does.
 	NoRoom func() bool
-	// Limits, where they are set, take the place of the lane's for what a guest
-	// answers.
-	Limits *abi.Limits
-	// Instantiate makes a new instance of the module.
-	Instantiate func(context.Context) (Guest, error)
 }
 
 // Ways are where commands of a type's entities come from, and go to.
@@ -157,7 +164,7 @@ type Pool struct {
 // Pool is where the type's entities are held.
 func (t *Type) Pool() Pool {
 	if t.OwnInstances {
-		return Pool{t.Digest, t.Revision}
+		return Pool{t.Digest, cmp.Or(t.Made, t.Revision)}
 	}
 	return Pool{Module: t.Digest}
 }

@@ -19,10 +19,11 @@ import (
 // compiling are the calls that may have a module compiled, and whether they
 // bring it.
 var compiling = map[string]struct{ upload bool }{
-	modulev1connect.ModuleServiceUploadProcedure:       {upload: true},
-	modulev1connect.ModuleServiceUploadStreamProcedure: {upload: true},
-	modulev1connect.ModuleServiceActivateProcedure:     {},
-	modulev1connect.ModuleServiceRollbackProcedure:     {},
+	modulev1connect.ModuleServiceUploadProcedure:        {upload: true},
+	modulev1connect.ModuleServiceUploadStreamProcedure:  {upload: true},
+	modulev1connect.ModuleServiceActivateProcedure:      {},
+	modulev1connect.ModuleServiceRollbackProcedure:      {},
+	modulev1connect.ModuleServiceChangeRolloutProcedure: {},
 }
 
 // Interceptor holds streams, uploads and compilations to quotas. It belongs

@@ -1,5 +1,5 @@
-// Package rollback looks at what entities have written before their types go back
-// to the module that served before, and says what that module fails on. It
+// Package rollback looks at what entities have written before their types go
+// back to the module that served before, and says what that module fails on. It
 // starts no goroutine.
 package rollback
 
@@ -12,6 +12,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 // shownEntities bounds those that a refusal names.
@@ -24,6 +25,9 @@ type Type struct {
 	// Before are the modules whose events it knows: itself, and those that served
 	// before it and not since.
 	Before []journal.Digest
+	// First is the part of it that the module of now has served at first; zero is
+	// all.
+	First meta.Part
 }
 
 // Looks are those of one rollback. They are for one goroutine at a time.

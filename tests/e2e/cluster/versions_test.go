@@ -32,10 +32,11 @@ func TestModulesChangeUnderLoad(t *testing.T) {
 	changeModules(t, changesPerKill+2, time.Hour)
 }
 
-// TestManyModulesChangeUnderLoad activates modules and rolls them back under
-// load, while nodes are killed. It demands that no command fails or is done
+// TestManyModulesChangeUnderLoad activates modules, at once or for a part of the
+// entities first, and aborts that and rolls them back under load, while nodes
+// are killed. It demands that no command fails or is done
 // twice, and that no entity comes back to a module that served before another
-// one that it has run, but where that was rolled back to.
+// one that it has run, but where that was rolled back to or aborted for.
 func TestManyModulesChangeUnderLoad(t *testing.T) {
 	testkit.Long(t, "long")
 	changeModules(t, *changes, *changesTime)
@@ -114,7 +115,27 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 			cluster.Kill(down)
 		}
 		now := served[len(served)-1]
-		if made%3 == 2 {
+		next := (now + 1) % len(digests)
+		switch {
+		case made > 0 && made%4 < 2 && made%3 != 2:
+			for _, share := range []uint32{3000, 6000} {
+				persist(t, func() error {
+					_, err := client.ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: "versioned", Digest: digests[next], Rollout: &modulev1.RolloutPlan{Share: share}})
+					return err
+				})
+				answered()
+			}
+			action := modulev1.ChangeRolloutRequest_ACTION_PROMOTE
+			if served = append(served, next); made%4 == 1 {
+				action, served = modulev1.ChangeRolloutRequest_ACTION_ABORT, append(served, now)
+			} else {
+				back = append(back, now)
+			}
+			persist(t, func() error {
+				_, err := client.ChangeRollout(ctx, c, &modulev1.ChangeRolloutRequest{EntityType: "versioned", Action: action})
+				return err
+			})
+		case made%3 == 2:
 			var res *modulev1.RollbackResponse
 			revision := servedUnder(t, c, "versioned")
 			persist(t, func() (err error) {
@@ -126,8 +147,7 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 				t.Fatalf("change %d goes back to %s, not to v%d", made, res.GetDigest(), want)
 			}
 			served = append(served, want)
-		} else {
-			next := (now + 1) % len(digests)
+		default:
 			serve(next)
 			back, served = append(back, now), append(served, next)
 		}

@@ -35,6 +35,9 @@ func NewHistory(std cli.Stdio) *cobra.Command {
 		cli.Table(w, "REVISION\tCHANGED\tKIND\tDIGEST\tBY\tFORCED", func(row func(...any)) {
 			for _, c := range v.changes {
 				kind := kindOf(c)
+				if c.GetKind() == modulev1.BindingChange_KIND_CANARY {
+					kind += " of " + partText(c.GetShare(), c.GetPrefix())
+				}
 				if c.GetTookBack() > 0 {
 					kind += fmt.Sprintf(" of %d", c.GetTookBack())
 				}

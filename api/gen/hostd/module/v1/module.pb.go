@@ -30,6 +30,132 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// What becomes of it.
+type Rollout_State int32
+
+const (
+	// Not known.
+	Rollout_STATE_UNSPECIFIED Rollout_State = 0
+	// It goes on.
+	Rollout_STATE_RUNNING Rollout_State = 1
+	// It stays as it is until somebody says otherwise.
+	Rollout_STATE_PAUSED Rollout_State = 2
+	// Its entities are to go back.
+	Rollout_STATE_ABORTING Rollout_State = 3
+	// So they are, and write nothing meanwhile.
+	Rollout_STATE_HELD Rollout_State = 4
+	// Only those are left that the older module fails on.
+	Rollout_STATE_ABORTED Rollout_State = 5
+)
+
+// Enum value maps for Rollout_State.
+var (
+	Rollout_State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "STATE_RUNNING",
+		2: "STATE_PAUSED",
+		3: "STATE_ABORTING",
+		4: "STATE_HELD",
+		5: "STATE_ABORTED",
+	}
+	Rollout_State_value = map[string]int32{
+		"STATE_UNSPECIFIED": 0,
+		"STATE_RUNNING":     1,
+		"STATE_PAUSED":      2,
+		"STATE_ABORTING":    3,
+		"STATE_HELD":        4,
+		"STATE_ABORTED":     5,
+	}
+)
+
+func (x Rollout_State) Enum() *Rollout_State {
+	p := new(Rollout_State)
+	*p = x
+	return p
+}
+
+func (x Rollout_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Rollout_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_hostd_module_v1_module_proto_enumTypes[0].Descriptor()
+}
+
+func (Rollout_State) Type() protoreflect.EnumType {
+	return &file_hostd_module_v1_module_proto_enumTypes[0]
+}
+
+func (x Rollout_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Rollout_State.Descriptor instead.
+func (Rollout_State) EnumDescriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26, 0}
+}
+
+// What is to be done.
+type ChangeRolloutRequest_Action int32
+
+const (
+	// Nothing; it is refused.
+	ChangeRolloutRequest_ACTION_UNSPECIFIED ChangeRolloutRequest_Action = 0
+	// Stay as it is.
+	ChangeRolloutRequest_ACTION_PAUSE ChangeRolloutRequest_Action = 1
+	// Go on.
+	ChangeRolloutRequest_ACTION_RESUME ChangeRolloutRequest_Action = 2
+	// Serve all entities.
+	ChangeRolloutRequest_ACTION_PROMOTE ChangeRolloutRequest_Action = 3
+	// Give the entities back.
+	ChangeRolloutRequest_ACTION_ABORT ChangeRolloutRequest_Action = 4
+)
+
+// Enum value maps for ChangeRolloutRequest_Action.
+var (
+	ChangeRolloutRequest_Action_name = map[int32]string{
+		0: "ACTION_UNSPECIFIED",
+		1: "ACTION_PAUSE",
+		2: "ACTION_RESUME",
+		3: "ACTION_PROMOTE",
+		4: "ACTION_ABORT",
+	}
+	ChangeRolloutRequest_Action_value = map[string]int32{
+		"ACTION_UNSPECIFIED": 0,
+		"ACTION_PAUSE":       1,
+		"ACTION_RESUME":      2,
+		"ACTION_PROMOTE":     3,
+		"ACTION_ABORT":       4,
+	}
+)
+
+func (x ChangeRolloutRequest_Action) Enum() *ChangeRolloutRequest_Action {
+	p := new(ChangeRolloutRequest_Action)
+	*p = x
+	return p
+}
+
+func (x ChangeRolloutRequest_Action) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ChangeRolloutRequest_Action) Descriptor() protoreflect.EnumDescriptor {
+	return file_hostd_module_v1_module_proto_enumTypes[1].Descriptor()
+}
+
+func (ChangeRolloutRequest_Action) Type() protoreflect.EnumType {
+	return &file_hostd_module_v1_module_proto_enumTypes[1]
+}
+
+func (x ChangeRolloutRequest_Action) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ChangeRolloutRequest_Action.Descriptor instead.
+func (ChangeRolloutRequest_Action) EnumDescriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27, 0}
+}
+
 // What was changed.
 type BindingChange_Kind int32
 
@@ -42,6 +168,12 @@ const (
 	BindingChange_KIND_LIMITS BindingChange_Kind = 2
 	// The module before was put back.
 	BindingChange_KIND_ROLLBACK BindingChange_Kind = 3
+	// Another module serves a part of the entities.
+	BindingChange_KIND_CANARY BindingChange_Kind = 4
+	// It serves all.
+	BindingChange_KIND_PROMOTE BindingChange_Kind = 5
+	// Its entities went back.
+	BindingChange_KIND_ABORT BindingChange_Kind = 6
 )
 
 // Enum value maps for BindingChange_Kind.
@@ -51,12 +183,18 @@ var (
 		1: "KIND_ACTIVATE",
 		2: "KIND_LIMITS",
 		3: "KIND_ROLLBACK",
+		4: "KIND_CANARY",
+		5: "KIND_PROMOTE",
+		6: "KIND_ABORT",
 	}
 	BindingChange_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
 		"KIND_ACTIVATE":    1,
 		"KIND_LIMITS":      2,
 		"KIND_ROLLBACK":    3,
+		"KIND_CANARY":      4,
+		"KIND_PROMOTE":     5,
+		"KIND_ABORT":       6,
 	}
 )
 
@@ -71,11 +209,11 @@ func (x BindingChange_Kind) String() string {
 }
 
 func (BindingChange_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_hostd_module_v1_module_proto_enumTypes[0].Descriptor()
+	return file_hostd_module_v1_module_proto_enumTypes[2].Descriptor()
 }
 
 func (BindingChange_Kind) Type() protoreflect.EnumType {
-	return &file_hostd_module_v1_module_proto_enumTypes[0]
+	return &file_hostd_module_v1_module_proto_enumTypes[2]
 }
 
 func (x BindingChange_Kind) Number() protoreflect.EnumNumber {
@@ -84,7 +222,7 @@ func (x BindingChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BindingChange_Kind.Descriptor instead.
 func (BindingChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31, 0}
 }
 
 // Module describes a stored module.
@@ -1272,8 +1410,12 @@ type ActivateRequest struct {
 	// What a verification has found to be another state is meant to be, where the
 	// setting entity.TYPE.require-verify asks for one.
 	AcceptDifferences bool `protobuf:"varint,340,opt,name=accept_differences,json=acceptDifferences,proto3" json:"accept_differences,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Serve a part of the entities only, also of other types that the module has
+	// and that the same module serves now. Where the module serves a part already,
+	// a larger one. An entity that it serves never goes back but by ChangeRollout.
+	Rollout       *RolloutPlan `protobuf:"bytes,381,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ActivateRequest) Reset() {
@@ -1341,6 +1483,68 @@ func (x *ActivateRequest) GetAcceptDifferences() bool {
 	return false
 }
 
+func (x *ActivateRequest) GetRollout() *RolloutPlan {
+	if x != nil {
+		return x.Rollout
+	}
+	return nil
+}
+
+// RolloutPlan is which entities a module serves first.
+type RolloutPlan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many of 10,000 entities, by a hash of type and id: 5 percent is 500.
+	Share uint32 `protobuf:"varint,1,opt,name=share,proto3" json:"share,omitempty"`
+	// Besides, those whose ids begin so.
+	Prefix        string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutPlan) Reset() {
+	*x = RolloutPlan{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutPlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutPlan) ProtoMessage() {}
+
+func (x *RolloutPlan) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutPlan.ProtoReflect.Descriptor instead.
+func (*RolloutPlan) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RolloutPlan) GetShare() uint32 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *RolloutPlan) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
 // ActivateResponse says that every node that is up serves the type with the
 // module.
 type ActivateResponse struct {
@@ -1356,7 +1560,7 @@ type ActivateResponse struct {
 
 func (x *ActivateResponse) Reset() {
 	*x = ActivateResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1572,7 @@ func (x *ActivateResponse) String() string {
 func (*ActivateResponse) ProtoMessage() {}
 
 func (x *ActivateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1585,7 @@ func (x *ActivateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateResponse.ProtoReflect.Descriptor instead.
 func (*ActivateResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ActivateResponse) GetRevision() uint64 {
@@ -1409,7 +1613,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1625,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1638,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{17}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RemoveRequest) GetDigest() string {
@@ -1453,7 +1657,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1669,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1682,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
 }
 
 // QuotasRequest asks for the quotas of modules.
@@ -1490,7 +1694,7 @@ type QuotasRequest struct {
 
 func (x *QuotasRequest) Reset() {
 	*x = QuotasRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1706,7 @@ func (x *QuotasRequest) String() string {
 func (*QuotasRequest) ProtoMessage() {}
 
 func (x *QuotasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1719,7 @@ func (x *QuotasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotasRequest.ProtoReflect.Descriptor instead.
 func (*QuotasRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
 }
 
 // QuotasResponse says what an upload is held to. Where there is more, all stays,
@@ -1536,7 +1740,7 @@ type QuotasResponse struct {
 
 func (x *QuotasResponse) Reset() {
 	*x = QuotasResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1752,7 @@ func (x *QuotasResponse) String() string {
 func (*QuotasResponse) ProtoMessage() {}
 
 func (x *QuotasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1765,7 @@ func (x *QuotasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotasResponse.ProtoReflect.Descriptor instead.
 func (*QuotasResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QuotasResponse) GetUsed() *QuotasResponse_Amounts {
@@ -1604,7 +1808,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +1820,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +1833,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RollbackRequest) GetEntityType() string {
@@ -1671,7 +1875,7 @@ type RollbackResponse struct {
 
 func (x *RollbackResponse) Reset() {
 	*x = RollbackResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1887,7 @@ func (x *RollbackResponse) String() string {
 func (*RollbackResponse) ProtoMessage() {}
 
 func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +1900,7 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
 func (*RollbackResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RollbackResponse) GetDigest() string {
@@ -1727,6 +1931,355 @@ func (x *RollbackResponse) GetRemarks() []string {
 	return nil
 }
 
+// GetRolloutRequest names an entity type.
+type GetRolloutRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entity type: 1 to 64 bytes of [a-z0-9-].
+	EntityType    string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRolloutRequest) Reset() {
+	*x = GetRolloutRequest{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRolloutRequest) ProtoMessage() {}
+
+func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRolloutRequest.ProtoReflect.Descriptor instead.
+func (*GetRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GetRolloutRequest) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+// GetRolloutResponse has what there is.
+type GetRolloutResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What serves a part of the type.
+	Rollout       *Rollout `protobuf:"bytes,1,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRolloutResponse) Reset() {
+	*x = GetRolloutResponse{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRolloutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRolloutResponse) ProtoMessage() {}
+
+func (x *GetRolloutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRolloutResponse.ProtoReflect.Descriptor instead.
+func (*GetRolloutResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GetRolloutResponse) GetRollout() *Rollout {
+	if x != nil {
+		return x.Rollout
+	}
+	return nil
+}
+
+// Rollout is a module that serves a part of the entities of a type.
+type Rollout struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entity type.
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// SHA-256 of the newer module, lower-case hex.
+	Digest string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	// SHA-256 of the module that serves the other entities, lower-case hex.
+	OlderDigest string `protobuf:"bytes,3,opt,name=older_digest,json=olderDigest,proto3" json:"older_digest,omitempty"`
+	// What becomes of it.
+	State Rollout_State `protobuf:"varint,4,opt,name=state,proto3,enum=hostd.module.v1.Rollout_State" json:"state,omitempty"`
+	// How many of 10,000 entities the newer one serves.
+	Share uint32 `protobuf:"varint,5,opt,name=share,proto3" json:"share,omitempty"`
+	// Besides, those whose ids begin so.
+	Prefix string `protobuf:"bytes,6,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// Entities that stay with the newer module, because the older fails on them:
+	// their ids.
+	Stay []string `protobuf:"bytes,7,rep,name=stay,proto3" json:"stay,omitempty"`
+	// All types that go together, by name.
+	EntityTypes []string `protobuf:"bytes,8,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
+	// The number of the last change.
+	Revision uint64 `protobuf:"varint,9,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Who asked for its state: KIND:NAME; empty where that is not known.
+	By string `protobuf:"bytes,10,opt,name=by,proto3" json:"by,omitempty"`
+	// Why it is in that state, for people.
+	Note          string `protobuf:"bytes,11,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rollout) Reset() {
+	*x = Rollout{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rollout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rollout) ProtoMessage() {}
+
+func (x *Rollout) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
+func (*Rollout) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Rollout) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *Rollout) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *Rollout) GetOlderDigest() string {
+	if x != nil {
+		return x.OlderDigest
+	}
+	return ""
+}
+
+func (x *Rollout) GetState() Rollout_State {
+	if x != nil {
+		return x.State
+	}
+	return Rollout_STATE_UNSPECIFIED
+}
+
+func (x *Rollout) GetShare() uint32 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *Rollout) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *Rollout) GetStay() []string {
+	if x != nil {
+		return x.Stay
+	}
+	return nil
+}
+
+func (x *Rollout) GetEntityTypes() []string {
+	if x != nil {
+		return x.EntityTypes
+	}
+	return nil
+}
+
+func (x *Rollout) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Rollout) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Rollout) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+// ChangeRolloutRequest says what is to become of a rollout.
+type ChangeRolloutRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entity type: 1 to 64 bytes of [a-z0-9-].
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// What is to be done.
+	Action ChangeRolloutRequest_Action `protobuf:"varint,2,opt,name=action,proto3,enum=hostd.module.v1.ChangeRolloutRequest_Action" json:"action,omitempty"`
+	// Give entities back although the older module fails on them: those fail from
+	// then on, until a module serves that knows their events.
+	Force         bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeRolloutRequest) Reset() {
+	*x = ChangeRolloutRequest{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeRolloutRequest) ProtoMessage() {}
+
+func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeRolloutRequest.ProtoReflect.Descriptor instead.
+func (*ChangeRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ChangeRolloutRequest) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *ChangeRolloutRequest) GetAction() ChangeRolloutRequest_Action {
+	if x != nil {
+		return x.Action
+	}
+	return ChangeRolloutRequest_ACTION_UNSPECIFIED
+}
+
+func (x *ChangeRolloutRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+// ChangeRolloutResponse says what came of it.
+type ChangeRolloutResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What serves a part of the type now; absent where one module serves all.
+	Rollout *Rollout `protobuf:"bytes,1,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	// The number of the change.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeRolloutResponse) Reset() {
+	*x = ChangeRolloutResponse{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeRolloutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeRolloutResponse) ProtoMessage() {}
+
+func (x *ChangeRolloutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeRolloutResponse.ProtoReflect.Descriptor instead.
+func (*ChangeRolloutResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ChangeRolloutResponse) GetRollout() *Rollout {
+	if x != nil {
+		return x.Rollout
+	}
+	return nil
+}
+
+func (x *ChangeRolloutResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // HistoryRequest names an entity type.
 type HistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1738,7 +2291,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +2303,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +2316,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HistoryRequest) GetEntityType() string {
@@ -1785,7 +2338,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +2350,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +2363,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HistoryResponse) GetChanges() []*BindingChange {
@@ -1837,14 +2390,18 @@ type BindingChange struct {
 	// It was made although the module did not fit what was stored.
 	Forced bool `protobuf:"varint,6,opt,name=forced,proto3" json:"forced,omitempty"`
 	// The revision that a rollback took back; 0 for others.
-	TookBack      uint64 `protobuf:"varint,7,opt,name=took_back,json=tookBack,proto3" json:"took_back,omitempty"`
+	TookBack uint64 `protobuf:"varint,7,opt,name=took_back,json=tookBack,proto3" json:"took_back,omitempty"`
+	// Of KIND_CANARY, how many of 10,000 entities the module serves.
+	Share uint32 `protobuf:"varint,381,opt,name=share,proto3" json:"share,omitempty"`
+	// Likewise, the beginning of the ids that it serves besides.
+	Prefix        string `protobuf:"bytes,382,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BindingChange) Reset() {
 	*x = BindingChange{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2413,7 @@ func (x *BindingChange) String() string {
 func (*BindingChange) ProtoMessage() {}
 
 func (x *BindingChange) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2426,7 @@ func (x *BindingChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindingChange.ProtoReflect.Descriptor instead.
 func (*BindingChange) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BindingChange) GetRevision() uint64 {
@@ -1921,6 +2478,20 @@ func (x *BindingChange) GetTookBack() uint64 {
 	return 0
 }
 
+func (x *BindingChange) GetShare() uint32 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *BindingChange) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
 // SetOwnerRequest names a type and a subject.
 type SetOwnerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1934,7 +2505,7 @@ type SetOwnerRequest struct {
 
 func (x *SetOwnerRequest) Reset() {
 	*x = SetOwnerRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2517,7 @@ func (x *SetOwnerRequest) String() string {
 func (*SetOwnerRequest) ProtoMessage() {}
 
 func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2530,7 @@ func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerRequest.ProtoReflect.Descriptor instead.
 func (*SetOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SetOwnerRequest) GetEntityType() string {
@@ -1985,7 +2556,7 @@ type SetOwnerResponse struct {
 
 func (x *SetOwnerResponse) Reset() {
 	*x = SetOwnerResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2568,7 @@ func (x *SetOwnerResponse) String() string {
 func (*SetOwnerResponse) ProtoMessage() {}
 
 func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2581,7 @@ func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerResponse.ProtoReflect.Descriptor instead.
 func (*SetOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{33}
 }
 
 // VerifyRequest selects histories to replay.
@@ -2038,7 +2609,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2621,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2634,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *VerifyRequest) GetDigest() string {
@@ -2167,7 +2738,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2179,7 +2750,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2192,7 +2763,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *VerifyResponse) GetEntities() uint64 {
@@ -2277,14 +2848,25 @@ type FitRequest struct {
 	// SHA-256 in hex, and all of them in the place of a sample. Of what these
 	// modules have not written the event types are looked at too. Rollback looks at
 	// the same.
-	WrittenNotBy  []string `protobuf:"bytes,350,rep,name=written_not_by,json=writtenNotBy,proto3" json:"written_not_by,omitempty"`
+	WrittenNotBy []string `protobuf:"bytes,350,rep,name=written_not_by,json=writtenNotBy,proto3" json:"written_not_by,omitempty"`
+	// Those other modules have served a part of the type at first, and not all:
+	// that many of 10,000 entities, by a hash of type and id,
+	FirstShare uint32 `protobuf:"varint,381,opt,name=first_share,json=firstShare,proto3" json:"first_share,omitempty"`
+	// and those whose ids begin so.
+	FirstPrefix string `protobuf:"bytes,382,opt,name=first_prefix,json=firstPrefix,proto3" json:"first_prefix,omitempty"`
+	// They have served no more than a part by now: that many of 10,000 entities,
+	WithinShare uint32 `protobuf:"varint,384,opt,name=within_share,json=withinShare,proto3" json:"within_share,omitempty"`
+	// and those whose ids begin so. Without either it may be all.
+	WithinPrefix string `protobuf:"bytes,385,opt,name=within_prefix,json=withinPrefix,proto3" json:"within_prefix,omitempty"`
+	// Look once the log of the shard has this revision of the bindings.
+	Fence         uint64 `protobuf:"varint,383,opt,name=fence,proto3" json:"fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FitRequest) Reset() {
 	*x = FitRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2296,7 +2878,7 @@ func (x *FitRequest) String() string {
 func (*FitRequest) ProtoMessage() {}
 
 func (x *FitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2309,7 +2891,7 @@ func (x *FitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitRequest.ProtoReflect.Descriptor instead.
 func (*FitRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FitRequest) GetDigest() string {
@@ -2361,6 +2943,41 @@ func (x *FitRequest) GetWrittenNotBy() []string {
 	return nil
 }
 
+func (x *FitRequest) GetFirstShare() uint32 {
+	if x != nil {
+		return x.FirstShare
+	}
+	return 0
+}
+
+func (x *FitRequest) GetFirstPrefix() string {
+	if x != nil {
+		return x.FirstPrefix
+	}
+	return ""
+}
+
+func (x *FitRequest) GetWithinShare() uint32 {
+	if x != nil {
+		return x.WithinShare
+	}
+	return 0
+}
+
+func (x *FitRequest) GetWithinPrefix() string {
+	if x != nil {
+		return x.WithinPrefix
+	}
+	return ""
+}
+
+func (x *FitRequest) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
 // FitResponse says what does not fit.
 type FitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2385,7 +3002,7 @@ type FitResponse struct {
 
 func (x *FitResponse) Reset() {
 	*x = FitResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +3014,7 @@ func (x *FitResponse) String() string {
 func (*FitResponse) ProtoMessage() {}
 
 func (x *FitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +3027,7 @@ func (x *FitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse.ProtoReflect.Descriptor instead.
 func (*FitResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FitResponse) GetMissing() []*FitResponse_MissingEvents {
@@ -2470,7 +3087,7 @@ type QuotasResponse_Amounts struct {
 
 func (x *QuotasResponse_Amounts) Reset() {
 	*x = QuotasResponse_Amounts{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +3099,7 @@ func (x *QuotasResponse_Amounts) String() string {
 func (*QuotasResponse_Amounts) ProtoMessage() {}
 
 func (x *QuotasResponse_Amounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +3112,7 @@ func (x *QuotasResponse_Amounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotasResponse_Amounts.ProtoReflect.Descriptor instead.
 func (*QuotasResponse_Amounts) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21, 0}
 }
 
 func (x *QuotasResponse_Amounts) GetModules() uint64 {
@@ -2543,7 +3160,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2555,7 +3172,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2568,7 +3185,7 @@ func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_Difference.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_Difference) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35, 0}
 }
 
 func (x *VerifyResponse_Difference) GetEntityId() string {
@@ -2636,7 +3253,7 @@ type VerifyResponse_PatchOperation struct {
 
 func (x *VerifyResponse_PatchOperation) Reset() {
 	*x = VerifyResponse_PatchOperation{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2648,7 +3265,7 @@ func (x *VerifyResponse_PatchOperation) String() string {
 func (*VerifyResponse_PatchOperation) ProtoMessage() {}
 
 func (x *VerifyResponse_PatchOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2661,7 +3278,7 @@ func (x *VerifyResponse_PatchOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_PatchOperation.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_PatchOperation) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29, 1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35, 1}
 }
 
 func (x *VerifyResponse_PatchOperation) GetOp() string {
@@ -2698,7 +3315,7 @@ type FitResponse_MissingEvents struct {
 
 func (x *FitResponse_MissingEvents) Reset() {
 	*x = FitResponse_MissingEvents{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +3327,7 @@ func (x *FitResponse_MissingEvents) String() string {
 func (*FitResponse_MissingEvents) ProtoMessage() {}
 
 func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +3340,7 @@ func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_MissingEvents.ProtoReflect.Descriptor instead.
 func (*FitResponse_MissingEvents) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{37, 0}
 }
 
 func (x *FitResponse_MissingEvents) GetEventType() string {
@@ -2757,7 +3374,7 @@ type FitResponse_Fault struct {
 
 func (x *FitResponse_Fault) Reset() {
 	*x = FitResponse_Fault{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +3386,7 @@ func (x *FitResponse_Fault) String() string {
 func (*FitResponse_Fault) ProtoMessage() {}
 
 func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +3399,7 @@ func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_Fault.ProtoReflect.Descriptor instead.
 func (*FitResponse_Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31, 1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{37, 1}
 }
 
 func (x *FitResponse_Fault) GetEntityId() string {
@@ -2909,14 +3526,18 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x0fDownloadRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"&\n" +
 	"\x10DownloadResponse\x12\x12\n" +
-	"\x04wasm\x18\x01 \x01(\fR\x04wasm\"\xf2\x01\n" +
+	"\x04wasm\x18\x01 \x01(\fR\x04wasm\"\xab\x02\n" +
 	"\x0fActivateRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12-\n" +
 	"\x06digest\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x12/\n" +
 	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\x12\x15\n" +
 	"\x05force\x18\xb6\x02 \x01(\bR\x05force\x12.\n" +
-	"\x12accept_differences\x18\xd4\x02 \x01(\bR\x11acceptDifferences\"I\n" +
+	"\x12accept_differences\x18\xd4\x02 \x01(\bR\x11acceptDifferences\x127\n" +
+	"\arollout\x18\xfd\x02 \x01(\v2\x1c.hostd.module.v1.RolloutPlanR\arollout\"O\n" +
+	"\vRolloutPlan\x12\x1e\n" +
+	"\x05share\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x10\x90NR\x05share\x12 \n" +
+	"\x06prefix\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\x06prefix\"I\n" +
 	"\x10ActivateResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x19\n" +
 	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\">\n" +
@@ -2942,12 +3563,53 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\"\n" +
 	"\fentity_types\x18\xde\x02 \x03(\tR\ventityTypes\x12\x19\n" +
-	"\aremarks\x18\xdf\x02 \x03(\tR\aremarks\"J\n" +
+	"\aremarks\x18\xdf\x02 \x03(\tR\aremarks\"M\n" +
+	"\x11GetRolloutRequest\x128\n" +
+	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
+	"entityType\"H\n" +
+	"\x12GetRolloutResponse\x122\n" +
+	"\arollout\x18\x01 \x01(\v2\x18.hostd.module.v1.RolloutR\arollout\"\xbc\x03\n" +
+	"\aRollout\x12\x1f\n" +
+	"\ventity_type\x18\x01 \x01(\tR\n" +
+	"entityType\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\x12!\n" +
+	"\folder_digest\x18\x03 \x01(\tR\volderDigest\x124\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x1e.hostd.module.v1.Rollout.StateR\x05state\x12\x14\n" +
+	"\x05share\x18\x05 \x01(\rR\x05share\x12\x16\n" +
+	"\x06prefix\x18\x06 \x01(\tR\x06prefix\x12\x12\n" +
+	"\x04stay\x18\a \x03(\tR\x04stay\x12!\n" +
+	"\fentity_types\x18\b \x03(\tR\ventityTypes\x12\x1a\n" +
+	"\brevision\x18\t \x01(\x04R\brevision\x12\x0e\n" +
+	"\x02by\x18\n" +
+	" \x01(\tR\x02by\x12\x12\n" +
+	"\x04note\x18\v \x01(\tR\x04note\"z\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rSTATE_RUNNING\x10\x01\x12\x10\n" +
+	"\fSTATE_PAUSED\x10\x02\x12\x12\n" +
+	"\x0eSTATE_ABORTING\x10\x03\x12\x0e\n" +
+	"\n" +
+	"STATE_HELD\x10\x04\x12\x11\n" +
+	"\rSTATE_ABORTED\x10\x05\"\x99\x02\n" +
+	"\x14ChangeRolloutRequest\x128\n" +
+	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
+	"entityType\x12D\n" +
+	"\x06action\x18\x02 \x01(\x0e2,.hostd.module.v1.ChangeRolloutRequest.ActionR\x06action\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\"k\n" +
+	"\x06Action\x12\x16\n" +
+	"\x12ACTION_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fACTION_PAUSE\x10\x01\x12\x11\n" +
+	"\rACTION_RESUME\x10\x02\x12\x12\n" +
+	"\x0eACTION_PROMOTE\x10\x03\x12\x10\n" +
+	"\fACTION_ABORT\x10\x04\"g\n" +
+	"\x15ChangeRolloutResponse\x122\n" +
+	"\arollout\x18\x01 \x01(\v2\x18.hostd.module.v1.RolloutR\arollout\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"J\n" +
 	"\x0eHistoryRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\"K\n" +
 	"\x0fHistoryResponse\x128\n" +
-	"\achanges\x18\x01 \x03(\v2\x1e.hostd.module.v1.BindingChangeR\achanges\"\xc2\x02\n" +
+	"\achanges\x18\x01 \x03(\v2\x1e.hostd.module.v1.BindingChangeR\achanges\"\xa6\x03\n" +
 	"\rBindingChange\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x127\n" +
@@ -2955,12 +3617,18 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x0e\n" +
 	"\x02by\x18\x05 \x01(\tR\x02by\x12\x16\n" +
 	"\x06forced\x18\x06 \x01(\bR\x06forced\x12\x1b\n" +
-	"\ttook_back\x18\a \x01(\x04R\btookBack\"S\n" +
+	"\ttook_back\x18\a \x01(\x04R\btookBack\x12\x15\n" +
+	"\x05share\x18\xfd\x02 \x01(\rR\x05share\x12\x17\n" +
+	"\x06prefix\x18\xfe\x02 \x01(\tR\x06prefix\"\x86\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rKIND_ACTIVATE\x10\x01\x12\x0f\n" +
 	"\vKIND_LIMITS\x10\x02\x12\x11\n" +
-	"\rKIND_ROLLBACK\x10\x03\"k\n" +
+	"\rKIND_ROLLBACK\x10\x03\x12\x0f\n" +
+	"\vKIND_CANARY\x10\x04\x12\x10\n" +
+	"\fKIND_PROMOTE\x10\x05\x12\x0e\n" +
+	"\n" +
+	"KIND_ABORT\x10\x06\"k\n" +
 	"\x0fSetOwnerRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1e\n" +
@@ -2998,7 +3666,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x0ePatchOperation\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\tR\x02op\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12,\n" +
-	"\x05value\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\x05value\"\xd3\x02\n" +
+	"\x05value\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\x05value\"\xa2\x04\n" +
 	"\n" +
 	"FitRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
@@ -3008,7 +3676,13 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bshard_id\x18\x04 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardId\x12+\n" +
 	"\fshard_millis\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\x90NR\vshardMillis\x12#\n" +
 	"\rpresence_only\x18\x06 \x01(\bR\fpresenceOnly\x12C\n" +
-	"\x0ewritten_not_by\x18\xde\x02 \x03(\tB\x1c\xbaH\x19\x92\x01\x16\x10@\"\x12r\x102\x0e^[0-9a-f]{64}$R\fwrittenNotBy\"\xc6\x03\n" +
+	"\x0ewritten_not_by\x18\xde\x02 \x03(\tB\x1c\xbaH\x19\x92\x01\x16\x10@\"\x12r\x102\x0e^[0-9a-f]{64}$R\fwrittenNotBy\x12*\n" +
+	"\vfirst_share\x18\xfd\x02 \x01(\rB\b\xbaH\x05*\x03\x10\x90NR\n" +
+	"firstShare\x12,\n" +
+	"\ffirst_prefix\x18\xfe\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\vfirstPrefix\x12,\n" +
+	"\fwithin_share\x18\x80\x03 \x01(\rB\b\xbaH\x05*\x03\x10\x90NR\vwithinShare\x12.\n" +
+	"\rwithin_prefix\x18\x81\x03 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\fwithinPrefix\x12\x15\n" +
+	"\x05fence\x18\xff\x02 \x01(\x04R\x05fence\"\xc6\x03\n" +
 	"\vFitResponse\x12D\n" +
 	"\amissing\x18\x01 \x03(\v2*.hostd.module.v1.FitResponse.MissingEventsR\amissing\x12:\n" +
 	"\x06faults\x18\x02 \x03(\v2\".hostd.module.v1.FitResponse.FaultR\x06faults\x12\x1a\n" +
@@ -3025,7 +3699,8 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
 	"event_type\x18\x03 \x01(\tR\teventType\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage2\xd7\b\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage2\x9d\n" +
+	"\n" +
 	"\rModuleService\x12O\n" +
 	"\x06Upload\x12\x1e.hostd.module.v1.UploadRequest\x1a\x1f.hostd.module.v1.UploadResponse\"\x04\xf0\xe4\x19\x05\x12c\n" +
 	"\fUploadStream\x12$.hostd.module.v1.UploadStreamRequest\x1a%.hostd.module.v1.UploadStreamResponse\"\x04\xf0\xe4\x19\x05(\x01\x12L\n" +
@@ -3033,7 +3708,10 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x03Get\x12\x1b.hostd.module.v1.GetRequest\x1a\x1c.hostd.module.v1.GetResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12X\n" +
 	"\bDownload\x12 .hostd.module.v1.DownloadRequest\x1a!.hostd.module.v1.DownloadResponse\"\a\xf0\xe4\x19\x06\x90\x02\x01\x12U\n" +
 	"\bActivate\x12 .hostd.module.v1.ActivateRequest\x1a!.hostd.module.v1.ActivateResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
-	"\bRollback\x12 .hostd.module.v1.RollbackRequest\x1a!.hostd.module.v1.RollbackResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
+	"\bRollback\x12 .hostd.module.v1.RollbackRequest\x1a!.hostd.module.v1.RollbackResponse\"\x04\xf0\xe4\x19\x05\x12^\n" +
+	"\n" +
+	"GetRollout\x12\".hostd.module.v1.GetRolloutRequest\x1a#.hostd.module.v1.GetRolloutResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12d\n" +
+	"\rChangeRollout\x12%.hostd.module.v1.ChangeRolloutRequest\x1a&.hostd.module.v1.ChangeRolloutResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
 	"\aHistory\x12\x1f.hostd.module.v1.HistoryRequest\x1a .hostd.module.v1.HistoryResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12U\n" +
 	"\bSetOwner\x12 .hostd.module.v1.SetOwnerRequest\x1a!.hostd.module.v1.SetOwnerResponse\"\x04\xf0\xe4\x19\x05\x12O\n" +
 	"\x06Remove\x12\x1e.hostd.module.v1.RemoveRequest\x1a\x1f.hostd.module.v1.RemoveResponse\"\x04\xf0\xe4\x19\x05\x12R\n" +
@@ -3053,105 +3731,122 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 	return file_hostd_module_v1_module_proto_rawDescData
 }
 
-var file_hostd_module_v1_module_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_hostd_module_v1_module_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_hostd_module_v1_module_proto_goTypes = []any{
-	(BindingChange_Kind)(0),               // 0: hostd.module.v1.BindingChange.Kind
-	(*Module)(nil),                        // 1: hostd.module.v1.Module
-	(*Verification)(nil),                  // 2: hostd.module.v1.Verification
-	(*Binding)(nil),                       // 3: hostd.module.v1.Binding
-	(*TypePatterns)(nil),                  // 4: hostd.module.v1.TypePatterns
-	(*Limits)(nil),                        // 5: hostd.module.v1.Limits
-	(*UploadRequest)(nil),                 // 6: hostd.module.v1.UploadRequest
-	(*UploadResponse)(nil),                // 7: hostd.module.v1.UploadResponse
-	(*UploadStreamRequest)(nil),           // 8: hostd.module.v1.UploadStreamRequest
-	(*UploadStreamResponse)(nil),          // 9: hostd.module.v1.UploadStreamResponse
-	(*ListRequest)(nil),                   // 10: hostd.module.v1.ListRequest
-	(*ListResponse)(nil),                  // 11: hostd.module.v1.ListResponse
-	(*GetRequest)(nil),                    // 12: hostd.module.v1.GetRequest
-	(*GetResponse)(nil),                   // 13: hostd.module.v1.GetResponse
-	(*DownloadRequest)(nil),               // 14: hostd.module.v1.DownloadRequest
-	(*DownloadResponse)(nil),              // 15: hostd.module.v1.DownloadResponse
-	(*ActivateRequest)(nil),               // 16: hostd.module.v1.ActivateRequest
-	(*ActivateResponse)(nil),              // 17: hostd.module.v1.ActivateResponse
-	(*RemoveRequest)(nil),                 // 18: hostd.module.v1.RemoveRequest
-	(*RemoveResponse)(nil),                // 19: hostd.module.v1.RemoveResponse
-	(*QuotasRequest)(nil),                 // 20: hostd.module.v1.QuotasRequest
-	(*QuotasResponse)(nil),                // 21: hostd.module.v1.QuotasResponse
-	(*RollbackRequest)(nil),               // 22: hostd.module.v1.RollbackRequest
-	(*RollbackResponse)(nil),              // 23: hostd.module.v1.RollbackResponse
-	(*HistoryRequest)(nil),                // 24: hostd.module.v1.HistoryRequest
-	(*HistoryResponse)(nil),               // 25: hostd.module.v1.HistoryResponse
-	(*BindingChange)(nil),                 // 26: hostd.module.v1.BindingChange
-	(*SetOwnerRequest)(nil),               // 27: hostd.module.v1.SetOwnerRequest
-	(*SetOwnerResponse)(nil),              // 28: hostd.module.v1.SetOwnerResponse
-	(*VerifyRequest)(nil),                 // 29: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),                // 30: hostd.module.v1.VerifyResponse
-	(*FitRequest)(nil),                    // 31: hostd.module.v1.FitRequest
-	(*FitResponse)(nil),                   // 32: hostd.module.v1.FitResponse
-	(*QuotasResponse_Amounts)(nil),        // 33: hostd.module.v1.QuotasResponse.Amounts
-	(*VerifyResponse_Difference)(nil),     // 34: hostd.module.v1.VerifyResponse.Difference
-	(*VerifyResponse_PatchOperation)(nil), // 35: hostd.module.v1.VerifyResponse.PatchOperation
-	(*FitResponse_MissingEvents)(nil),     // 36: hostd.module.v1.FitResponse.MissingEvents
-	(*FitResponse_Fault)(nil),             // 37: hostd.module.v1.FitResponse.Fault
-	(*timestamppb.Timestamp)(nil),         // 38: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),               // 39: google.protobuf.Struct
-	(*structpb.Value)(nil),                // 40: google.protobuf.Value
+	(Rollout_State)(0),                    // 0: hostd.module.v1.Rollout.State
+	(ChangeRolloutRequest_Action)(0),      // 1: hostd.module.v1.ChangeRolloutRequest.Action
+	(BindingChange_Kind)(0),               // 2: hostd.module.v1.BindingChange.Kind
+	(*Module)(nil),                        // 3: hostd.module.v1.Module
+	(*Verification)(nil),                  // 4: hostd.module.v1.Verification
+	(*Binding)(nil),                       // 5: hostd.module.v1.Binding
+	(*TypePatterns)(nil),                  // 6: hostd.module.v1.TypePatterns
+	(*Limits)(nil),                        // 7: hostd.module.v1.Limits
+	(*UploadRequest)(nil),                 // 8: hostd.module.v1.UploadRequest
+	(*UploadResponse)(nil),                // 9: hostd.module.v1.UploadResponse
+	(*UploadStreamRequest)(nil),           // 10: hostd.module.v1.UploadStreamRequest
+	(*UploadStreamResponse)(nil),          // 11: hostd.module.v1.UploadStreamResponse
+	(*ListRequest)(nil),                   // 12: hostd.module.v1.ListRequest
+	(*ListResponse)(nil),                  // 13: hostd.module.v1.ListResponse
+	(*GetRequest)(nil),                    // 14: hostd.module.v1.GetRequest
+	(*GetResponse)(nil),                   // 15: hostd.module.v1.GetResponse
+	(*DownloadRequest)(nil),               // 16: hostd.module.v1.DownloadRequest
+	(*DownloadResponse)(nil),              // 17: hostd.module.v1.DownloadResponse
+	(*ActivateRequest)(nil),               // 18: hostd.module.v1.ActivateRequest
+	(*RolloutPlan)(nil),                   // 19: hostd.module.v1.RolloutPlan
+	(*ActivateResponse)(nil),              // 20: hostd.module.v1.ActivateResponse
+	(*RemoveRequest)(nil),                 // 21: hostd.module.v1.RemoveRequest
+	(*RemoveResponse)(nil),                // 22: hostd.module.v1.RemoveResponse
+	(*QuotasRequest)(nil),                 // 23: hostd.module.v1.QuotasRequest
+	(*QuotasResponse)(nil),                // 24: hostd.module.v1.QuotasResponse
+	(*RollbackRequest)(nil),               // 25: hostd.module.v1.RollbackRequest
+	(*RollbackResponse)(nil),              // 26: hostd.module.v1.RollbackResponse
+	(*GetRolloutRequest)(nil),             // 27: hostd.module.v1.GetRolloutRequest
+	(*GetRolloutResponse)(nil),            // 28: hostd.module.v1.GetRolloutResponse
+	(*Rollout)(nil),                       // 29: hostd.module.v1.Rollout
+	(*ChangeRolloutRequest)(nil),          // 30: hostd.module.v1.ChangeRolloutRequest
+	(*ChangeRolloutResponse)(nil),         // 31: hostd.module.v1.ChangeRolloutResponse
+	(*HistoryRequest)(nil),                // 32: hostd.module.v1.HistoryRequest
+	(*HistoryResponse)(nil),               // 33: hostd.module.v1.HistoryResponse
+	(*BindingChange)(nil),                 // 34: hostd.module.v1.BindingChange
+	(*SetOwnerRequest)(nil),               // 35: hostd.module.v1.SetOwnerRequest
+	(*SetOwnerResponse)(nil),              // 36: hostd.module.v1.SetOwnerResponse
+	(*VerifyRequest)(nil),                 // 37: hostd.module.v1.VerifyRequest
+	(*VerifyResponse)(nil),                // 38: hostd.module.v1.VerifyResponse
+	(*FitRequest)(nil),                    // 39: hostd.module.v1.FitRequest
+	(*FitResponse)(nil),                   // 40: hostd.module.v1.FitResponse
+	(*QuotasResponse_Amounts)(nil),        // 41: hostd.module.v1.QuotasResponse.Amounts
+	(*VerifyResponse_Difference)(nil),     // 42: hostd.module.v1.VerifyResponse.Difference
+	(*VerifyResponse_PatchOperation)(nil), // 43: hostd.module.v1.VerifyResponse.PatchOperation
+	(*FitResponse_MissingEvents)(nil),     // 44: hostd.module.v1.FitResponse.MissingEvents
+	(*FitResponse_Fault)(nil),             // 45: hostd.module.v1.FitResponse.Fault
+	(*timestamppb.Timestamp)(nil),         // 46: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),               // 47: google.protobuf.Struct
+	(*structpb.Value)(nil),                // 48: google.protobuf.Value
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
-	38, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
-	3,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
-	38, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
-	2,  // 3: hostd.module.v1.Module.verifications:type_name -> hostd.module.v1.Verification
-	38, // 4: hostd.module.v1.Verification.verified_at:type_name -> google.protobuf.Timestamp
-	5,  // 5: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
-	4,  // 6: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
-	4,  // 7: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
-	1,  // 8: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
-	1,  // 9: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	39, // 10: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
-	5,  // 11: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
-	33, // 12: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	33, // 13: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	26, // 14: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
-	38, // 15: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
-	0,  // 16: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
-	34, // 17: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	36, // 18: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
-	37, // 19: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
-	35, // 20: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
-	40, // 21: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
-	6,  // 22: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	8,  // 23: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	10, // 24: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	12, // 25: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	14, // 26: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	16, // 27: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	22, // 28: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	24, // 29: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
-	27, // 30: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	18, // 31: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	20, // 32: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
-	29, // 33: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	31, // 34: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
-	7,  // 35: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	9,  // 36: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	11, // 37: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	13, // 38: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	15, // 39: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	17, // 40: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	23, // 41: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	25, // 42: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
-	28, // 43: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	19, // 44: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	21, // 45: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
-	30, // 46: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	32, // 47: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
-	35, // [35:48] is the sub-list for method output_type
-	22, // [22:35] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	46, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
+	5,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
+	46, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
+	4,  // 3: hostd.module.v1.Module.verifications:type_name -> hostd.module.v1.Verification
+	46, // 4: hostd.module.v1.Verification.verified_at:type_name -> google.protobuf.Timestamp
+	7,  // 5: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
+	6,  // 6: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
+	6,  // 7: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
+	3,  // 8: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
+	3,  // 9: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
+	47, // 10: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	7,  // 11: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
+	19, // 12: hostd.module.v1.ActivateRequest.rollout:type_name -> hostd.module.v1.RolloutPlan
+	41, // 13: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	41, // 14: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	29, // 15: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
+	0,  // 16: hostd.module.v1.Rollout.state:type_name -> hostd.module.v1.Rollout.State
+	1,  // 17: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
+	29, // 18: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
+	34, // 19: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
+	46, // 20: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
+	2,  // 21: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
+	42, // 22: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	44, // 23: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
+	45, // 24: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
+	43, // 25: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
+	48, // 26: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
+	8,  // 27: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	10, // 28: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	12, // 29: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	14, // 30: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	16, // 31: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	18, // 32: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	25, // 33: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	27, // 34: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
+	30, // 35: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
+	32, // 36: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
+	35, // 37: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	21, // 38: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	23, // 39: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
+	37, // 40: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	39, // 41: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	9,  // 42: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	11, // 43: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	13, // 44: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	15, // 45: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	17, // 46: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	20, // 47: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	26, // 48: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	28, // 49: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
+	31, // 50: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
+	33, // 51: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
+	36, // 52: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	22, // 53: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	24, // 54: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
+	38, // 55: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	40, // 56: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	42, // [42:57] is the sub-list for method output_type
+	27, // [27:42] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }
@@ -3163,7 +3858,7 @@ func file_hostd_module_v1_module_proto_init() {
 		(*GetRequest_Digest)(nil),
 		(*GetRequest_EntityType)(nil),
 	}
-	file_hostd_module_v1_module_proto_msgTypes[28].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[34].OneofWrappers = []any{
 		(*VerifyRequest_Sample)(nil),
 		(*VerifyRequest_All)(nil),
 	}
@@ -3172,8 +3867,8 @@ func file_hostd_module_v1_module_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_module_v1_module_proto_rawDesc), len(file_hostd_module_v1_module_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   37,
+			NumEnums:      3,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

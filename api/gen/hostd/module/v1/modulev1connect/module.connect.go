@@ -52,6 +52,12 @@ const (
 	ModuleServiceActivateProcedure = "/hostd.module.v1.ModuleService/Activate"
 	// ModuleServiceRollbackProcedure is the fully-qualified name of the ModuleService's Rollback RPC.
 	ModuleServiceRollbackProcedure = "/hostd.module.v1.ModuleService/Rollback"
+	// ModuleServiceGetRolloutProcedure is the fully-qualified name of the ModuleService's GetRollout
+	// RPC.
+	ModuleServiceGetRolloutProcedure = "/hostd.module.v1.ModuleService/GetRollout"
+	// ModuleServiceChangeRolloutProcedure is the fully-qualified name of the ModuleService's
+	// ChangeRollout RPC.
+	ModuleServiceChangeRolloutProcedure = "/hostd.module.v1.ModuleService/ChangeRollout"
 	// ModuleServiceHistoryProcedure is the fully-qualified name of the ModuleService's History RPC.
 	ModuleServiceHistoryProcedure = "/hostd.module.v1.ModuleService/History"
 	// ModuleServiceSetOwnerProcedure is the fully-qualified name of the ModuleService's SetOwner RPC.
@@ -96,6 +102,15 @@ type ModuleServiceClient interface {
 	// the call fails with failed_precondition, reason VERIFY_FAILED, unless the
 	// request forces it. Taking the same revision back again changes nothing more.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
+	// GetRollout tells of the module that serves a part of a type, on its way to
+	// serve all of it. A type of which one module serves all gets not_found.
+	GetRollout(context.Context, *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.GetRolloutResponse], error)
+	// ChangeRollout has a rollout wait, go on, serve all entities, or give them
+	// back. They are given back as Rollback does it, while those that the newer
+	// module serves write nothing: those that the older module fails on stay with
+	// the newer, and are named, unless the request forces it. It returns when that
+	// is over. What is as asked already is left.
+	ChangeRollout(context.Context, *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.ChangeRolloutResponse], error)
 	// History tells what has served a type: the last changes of its binding, and
 	// who made them.
 	History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error)
@@ -177,6 +192,19 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(moduleServiceMethods.ByName("Rollback")),
 			connect.WithClientOptions(opts...),
 		),
+		getRollout: connect.NewClient[v1.GetRolloutRequest, v1.GetRolloutResponse](
+			httpClient,
+			baseURL+ModuleServiceGetRolloutProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("GetRollout")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		changeRollout: connect.NewClient[v1.ChangeRolloutRequest, v1.ChangeRolloutResponse](
+			httpClient,
+			baseURL+ModuleServiceChangeRolloutProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("ChangeRollout")),
+			connect.WithClientOptions(opts...),
+		),
 		history: connect.NewClient[v1.HistoryRequest, v1.HistoryResponse](
 			httpClient,
 			baseURL+ModuleServiceHistoryProcedure,
@@ -221,19 +249,21 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // moduleServiceClient implements ModuleServiceClient.
 type moduleServiceClient struct {
-	upload       *connect.Client[v1.UploadRequest, v1.UploadResponse]
-	uploadStream *connect.Client[v1.UploadStreamRequest, v1.UploadStreamResponse]
-	list         *connect.Client[v1.ListRequest, v1.ListResponse]
-	get          *connect.Client[v1.GetRequest, v1.GetResponse]
-	download     *connect.Client[v1.DownloadRequest, v1.DownloadResponse]
-	activate     *connect.Client[v1.ActivateRequest, v1.ActivateResponse]
-	rollback     *connect.Client[v1.RollbackRequest, v1.RollbackResponse]
-	history      *connect.Client[v1.HistoryRequest, v1.HistoryResponse]
-	setOwner     *connect.Client[v1.SetOwnerRequest, v1.SetOwnerResponse]
-	remove       *connect.Client[v1.RemoveRequest, v1.RemoveResponse]
-	quotas       *connect.Client[v1.QuotasRequest, v1.QuotasResponse]
-	verify       *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
-	fit          *connect.Client[v1.FitRequest, v1.FitResponse]
+	upload        *connect.Client[v1.UploadRequest, v1.UploadResponse]
+	uploadStream  *connect.Client[v1.UploadStreamRequest, v1.UploadStreamResponse]
+	list          *connect.Client[v1.ListRequest, v1.ListResponse]
+	get           *connect.Client[v1.GetRequest, v1.GetResponse]
+	download      *connect.Client[v1.DownloadRequest, v1.DownloadResponse]
+	activate      *connect.Client[v1.ActivateRequest, v1.ActivateResponse]
+	rollback      *connect.Client[v1.RollbackRequest, v1.RollbackResponse]
+	getRollout    *connect.Client[v1.GetRolloutRequest, v1.GetRolloutResponse]
+	changeRollout *connect.Client[v1.ChangeRolloutRequest, v1.ChangeRolloutResponse]
+	history       *connect.Client[v1.HistoryRequest, v1.HistoryResponse]
+	setOwner      *connect.Client[v1.SetOwnerRequest, v1.SetOwnerResponse]
+	remove        *connect.Client[v1.RemoveRequest, v1.RemoveResponse]
+	quotas        *connect.Client[v1.QuotasRequest, v1.QuotasResponse]
+	verify        *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
+	fit           *connect.Client[v1.FitRequest, v1.FitResponse]
 }
 
 // Upload calls hostd.module.v1.ModuleService.Upload.
@@ -269,6 +299,16 @@ func (c *moduleServiceClient) Activate(ctx context.Context, req *connect.Request
 // Rollback calls hostd.module.v1.ModuleService.Rollback.
 func (c *moduleServiceClient) Rollback(ctx context.Context, req *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error) {
 	return c.rollback.CallUnary(ctx, req)
+}
+
+// GetRollout calls hostd.module.v1.ModuleService.GetRollout.
+func (c *moduleServiceClient) GetRollout(ctx context.Context, req *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.GetRolloutResponse], error) {
+	return c.getRollout.CallUnary(ctx, req)
+}
+
+// ChangeRollout calls hostd.module.v1.ModuleService.ChangeRollout.
+func (c *moduleServiceClient) ChangeRollout(ctx context.Context, req *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.ChangeRolloutResponse], error) {
+	return c.changeRollout.CallUnary(ctx, req)
 }
 
 // History calls hostd.module.v1.ModuleService.History.
@@ -331,6 +371,15 @@ type ModuleServiceHandler interface {
 	// the call fails with failed_precondition, reason VERIFY_FAILED, unless the
 	// request forces it. Taking the same revision back again changes nothing more.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
+	// GetRollout tells of the module that serves a part of a type, on its way to
+	// serve all of it. A type of which one module serves all gets not_found.
+	GetRollout(context.Context, *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.GetRolloutResponse], error)
+	// ChangeRollout has a rollout wait, go on, serve all entities, or give them
+	// back. They are given back as Rollback does it, while those that the newer
+	// module serves write nothing: those that the older module fails on stay with
+	// the newer, and are named, unless the request forces it. It returns when that
+	// is over. What is as asked already is left.
+	ChangeRollout(context.Context, *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.ChangeRolloutResponse], error)
 	// History tells what has served a type: the last changes of its binding, and
 	// who made them.
 	History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error)
@@ -408,6 +457,19 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(moduleServiceMethods.ByName("Rollback")),
 		connect.WithHandlerOptions(opts...),
 	)
+	moduleServiceGetRolloutHandler := connect.NewUnaryHandler(
+		ModuleServiceGetRolloutProcedure,
+		svc.GetRollout,
+		connect.WithSchema(moduleServiceMethods.ByName("GetRollout")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	moduleServiceChangeRolloutHandler := connect.NewUnaryHandler(
+		ModuleServiceChangeRolloutProcedure,
+		svc.ChangeRollout,
+		connect.WithSchema(moduleServiceMethods.ByName("ChangeRollout")),
+		connect.WithHandlerOptions(opts...),
+	)
 	moduleServiceHistoryHandler := connect.NewUnaryHandler(
 		ModuleServiceHistoryProcedure,
 		svc.History,
@@ -463,6 +525,10 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 			moduleServiceActivateHandler.ServeHTTP(w, r)
 		case ModuleServiceRollbackProcedure:
 			moduleServiceRollbackHandler.ServeHTTP(w, r)
+		case ModuleServiceGetRolloutProcedure:
+			moduleServiceGetRolloutHandler.ServeHTTP(w, r)
+		case ModuleServiceChangeRolloutProcedure:
+			moduleServiceChangeRolloutHandler.ServeHTTP(w, r)
 		case ModuleServiceHistoryProcedure:
 			moduleServiceHistoryHandler.ServeHTTP(w, r)
 		case ModuleServiceSetOwnerProcedure:
@@ -510,6 +576,14 @@ func (UnimplementedModuleServiceHandler) Activate(context.Context, *connect.Requ
 
 func (UnimplementedModuleServiceHandler) Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Rollback is not implemented"))
+}
+
+func (UnimplementedModuleServiceHandler) GetRollout(context.Context, *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.GetRolloutResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.GetRollout is not implemented"))
+}
+
+func (UnimplementedModuleServiceHandler) ChangeRollout(context.Context, *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.ChangeRolloutResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.ChangeRollout is not implemented"))
 }
 
 func (UnimplementedModuleServiceHandler) History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error) {

@@ -1,0 +1,142 @@
+package modules
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Part is what of a type a module is to serve, as flags say it.
+type Part struct {
+	Plan *modulev1.RolloutPlan // nil: all
+
+	percent float64
+	prefix  string
+}
+
+// Flags adds the flags to a command.
+func (p *Part) Flags(c *cobra.Command) {
+	c.Flags().Float64Var(&p.percent, "percent", 0, "serve only so many `percent` of the entities, chosen by a hash of type and id, in steps of 0.01; a later call may raise it")
+	c.Flags().StringVar(&p.prefix, "prefix", "", "serve only entities whose ids begin so, besides those of --percent")
+}
+
+// Parse takes the flags, once they are read.
+func (p *Part) Parse(c *cobra.Command, limits bool) error {
+	percent, prefix := c.Flags().Changed("percent"), c.Flags().Changed("prefix")
+	p.Plan = nil
+	if !percent && !prefix {
+		return nil
+	}
+	share := math.Round(p.percent * sharding.Buckets / 100)
+	switch {
+	case limits:
+		return cli.Usagef("--limit is of all of a type: change it before, or after")
+	case prefix && p.prefix == "":
+		return cli.Usagef("--prefix is empty")
+	case percent && (!(share >= 1) || share >= sharding.Buckets):
+		return cli.Usagef("--percent is a number from 0.01 to 99.99; without it, or by 'hostd module rollout TYPE --promote', the module serves all")
+	}
+	p.Plan = &modulev1.RolloutPlan{Share: uint32(share), Prefix: p.prefix}
+	return nil
+}
+
+// partText says for people what of a type a module serves.
+func partText(share uint32, prefix string) string {
+	var out []string
+	if share > 0 {
+		out = append(out, strconv.FormatFloat(float64(share)*100/sharding.Buckets, 'f', -1, 64)+"%")
+	}
+	if prefix != "" {
+		out = append(out, cli.Clean(prefix)+"*")
+	}
+	return cmp.Or(strings.Join(out, " and "), "none")
+}
+
+// rolloutView is what serves a part of a type, as it is printed.
+type rolloutView struct {
+	*cli.Object
+	rollout *modulev1.Rollout
+	all     string // the type that one module serves, where there is no rollout
+}
+
+func viewRollout(entityType string, r *modulev1.Rollout) rolloutView {
+	if r == nil {
+		return rolloutView{Object: cli.View(&modulev1.Rollout{EntityType: entityType}).Set("state", "over"), all: entityType}
+	}
+	return rolloutView{Object: cli.View(r).Set("state", stateOf(r)), rollout: r}
+}
+
+func stateOf(r *modulev1.Rollout) string {
+	return strings.ToLower(strings.TrimPrefix(r.GetState().String(), "STATE_"))
+}
+
+// actions are those that the flags of rollout stand for.
+var actions = []struct {
+	name, usage string
+	action      modulev1.ChangeRolloutRequest_Action
+}{
+	{"pause", "have it stay as it is", modulev1.ChangeRolloutRequest_ACTION_PAUSE},
+	{"resume", "have it go on", modulev1.ChangeRolloutRequest_ACTION_RESUME},
+	{"promote", "let the newer module serve all entities", modulev1.ChangeRolloutRequest_ACTION_PROMOTE},
+	{"abort", "give its entities back to the older module, but for those that the older one fails on", modulev1.ChangeRolloutRequest_ACTION_ABORT},
+}
+
+// NewRollout makes the command that shows a rollout, and has something become
+// of it.
+func NewRollout(std cli.Stdio) *cobra.Command {
+	var force bool
+	wanted := make([]bool, len(actions))
+	action := modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED
+	c := cli.Ask(std, "rollout TYPE", "Show the module that serves a part of an entity type, or promote or abort it", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (rolloutView, error) {
+		if action == modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED {
+			r, err := client.Rollout(ctx, s.Client, args[0])
+			return viewRollout(args[0], r), err
+		}
+		res, err := client.ChangeRollout(ctx, s.Client, &modulev1.ChangeRolloutRequest{EntityType: args[0], Action: action, Force: force})
+		return viewRollout(args[0], res.GetRollout()), err
+	}, func(w io.Writer, v rolloutView) {
+		r := v.rollout
+		if r == nil {
+			fmt.Fprintf(w, "one module serves all of %s\n", cli.Clean(v.all))
+			return
+		}
+		fmt.Fprintf(w, "%s of %s is served by %s, the rest by %s: %s\n", partText(r.GetShare(), r.GetPrefix()), cli.Clean(strings.Join(r.GetEntityTypes(), ", ")), r.GetDigest(), r.GetOlderDigest(), stateOf(r))
+		if r.GetNote() != "" {
+			fmt.Fprintln(w, cli.Clean(r.GetNote()))
+		}
+		for _, id := range r.GetStay() {
+			fmt.Fprintf(w, "stays: %s\n", cli.Clean(id))
+		}
+	})
+	for i, a := range actions {
+		c.Flags().BoolVar(&wanted[i], a.name, false, a.usage)
+	}
+	c.Flags().BoolVar(&force, "force", false, "with --abort: give entities back that the older module fails on too; they fail from then on")
+	cli.Before(c, func([]string) error {
+		action = modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED
+		for i, a := range actions {
+			if wanted[i] && action != modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED {
+				return cli.Usagef("one of --pause, --resume, --promote and --abort at a time")
+			}
+			if wanted[i] {
+				action = a.action
+			}
+		}
+		if force && action != modulev1.ChangeRolloutRequest_ACTION_ABORT {
+			return cli.Usagef("--force is for --abort")
+		}
+		return nil
+	})
+	return c
+}

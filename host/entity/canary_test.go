@@ -1,0 +1,154 @@
+package entity
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// follow has the node serve the next revision of what it serves, as change has
+// it.
+func (w *world) follow(change func(*binding.Type)) {
+	next := *w.typ
+	w.newest++
+	if next.Revision = w.newest; next.Made == 0 {
+		next.Made = next.Revision
+	}
+	change(&next)
+	w.typ = &next
+	w.core.event(&Event{Kind: BindingsMoved})
+}
+
+func mute(t *binding.Type)   { t.Muted = true }
+func unmute(t *binding.Type) { t.Muted = false }
+func same(*binding.Type)     {}
+
+// waiting submits a command of the entity x, and lets the world work without
+// waiting for it.
+func (w *world) waiting(id string) *asked {
+	w.t.Helper()
+	a := &asked{}
+	w.core.submit(w.now, []*request.Request{{
+		Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "add", Payload: []byte("1"), ID: journal.CommandID(id),
+		Shard: worldShard, ExpectedSequence: request.NoExpectation, Done: a,
+	}})
+	w.work()
+	return a
+}
+
+func (w *world) work() {
+	for range 50 {
+		w.core.pump()
+		w.core.endTurn()
+		w.chunk()
+		w.commit()
+		if len(w.rounds) > 0 {
+			w.core.event(&Event{Kind: ReadConfirmed, Shard: worldShard, Number: w.rounds[0]})
+			w.rounds = w.rounds[1:]
+		}
+	}
+}
+
+// carriedOut demands that a command was, and left one record.
+func (w *world) carriedOut(a *asked, records int) {
+	w.t.Helper()
+	if a.got == nil || a.got.Err != nil || len(w.log) != records {
+		w.t.Fatalf("%+v, %d records, want %d", a.got, len(w.log), records)
+	}
+}
+
+// TestMutedEntitiesWait: they write nothing until the bindings move, answer
+// queries, and are not loaded again for it.
+func TestMutedEntitiesWait(t *testing.T) {
+	w := quiet(t)
+	w.follow(same)
+	w.carriedOut(w.waiting("c1"), 1)
+	loads := w.core.stats.Loads
+	w.follow(mute)
+	if res := w.ask(request.Query, "get", ""); res.Err != nil {
+		t.Errorf("a query: %v", res.Err)
+	}
+	a := w.waiting("c2")
+	if res := w.submit(&request.Request{Kind: request.Fence, Revision: w.newest}); res.Err != nil || w.revision != w.newest {
+		t.Errorf("the log has revision %d of %d: %v", w.revision, w.newest, res.Err)
+	}
+	if a.got != nil || len(w.log) != 1 {
+		t.Fatalf("a muted entity was answered %+v, and left %d records", a.got, len(w.log))
+	}
+	w.follow(unmute)
+	w.work()
+	w.carriedOut(a, 2)
+	if w.core.stats.Loads != loads {
+		t.Error("the entity was loaded again")
+	}
+}
+
+// TestLateVisitsCountForNothing: what a guest was asked before its entity was
+// muted, or came to another module, and answers after that, is asked again.
+func TestLateVisitsCountForNothing(t *testing.T) {
+	for name, change := range map[string]func(*binding.Type){
+		"muted":          mute,
+		"another module": func(t *binding.Type) { t.Made, t.Digest = t.Revision, journal.Digest{99} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := quiet(t)
+			w.follow(same)
+			w.carriedOut(w.waiting("c1"), 1)
+			w.long = true
+			a := w.waiting("c2")
+			if len(w.away) != 1 {
+				t.Fatalf("%d visits run long", len(w.away))
+			}
+			w.long = false
+			w.follow(change)
+			w.comeBack()
+			w.work()
+			if w.typ.Muted && len(w.log) != 1 {
+				t.Fatalf("a muted entity has left %d records", len(w.log))
+			}
+			w.follow(unmute)
+			w.work()
+			w.carriedOut(a, 2)
+			if by := w.log[1].Module; by != w.typ.Digest {
+				t.Errorf("module %v has written, %v serves", by, w.typ.Digest)
+			}
+		})
+	}
+}
+
+// TestFences: one succeeds when the log has its revision, asks again for one
+// that was lost, and fails where the node does not serve it.
+func TestFences(t *testing.T) {
+	w := quiet(t)
+	w.follow(same)
+	if res := w.submit(&request.Request{Kind: request.Fence, Revision: w.newest + 1}); !errors.Is(res.Err, request.ErrModuleNotLoaded) {
+		t.Errorf("a revision that is not served: %v", res.Err)
+	}
+	fence := func() *asked {
+		a := &asked{}
+		w.core.submit(w.now, []*request.Request{{Kind: request.Fence, Revision: w.newest, Shard: worldShard, ExpectedSequence: request.NoExpectation, Done: a}})
+		w.core.endTurn()
+		return a
+	}
+	a := fence()
+	if w.drop(); a.got != nil {
+		t.Fatalf("its proposal was lost: %+v", a.got)
+	}
+	w.core.expire()
+	w.work()
+	if a.got == nil || a.got.Err != nil || w.revision != w.newest {
+		t.Errorf("it was lost at first: %+v", a.got)
+	}
+	w.follow(same)
+	if a = fence(); a.got != nil {
+		t.Fatalf("%+v", a.got)
+	}
+	w.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: w.term + 5})
+	if _, lost := errors.AsType[*sharding.NotLeaderError](a.got.Err); !lost {
+		t.Errorf("its shard was lost: %v", a.got.Err)
+	}
+}

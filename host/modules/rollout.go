@@ -1,0 +1,330 @@
+package modules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hostd/hostd/abi/manifest"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/rollout"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Rollouts have modules serve a part of their types. Whoever is asked says in
+// the metadata what is to be; the node that leads the metadata shard takes
+// entities back, so that this goes on where one stops.
+type Rollouts struct {
+	*Service
+	look Look // set before Run
+	now  func() time.Time
+	late map[string]retry // by type; of the runner
+}
+
+// Begin implements rollout.Rollouts.
+func (r *Rollouts) Begin(ctx context.Context, b rollout.Begin) (uint64, error) {
+	if _, err := r.known(ctx, b.Digest); err != nil {
+		return 0, err
+	}
+	m, err := r.modules.Module(ctx, b.Digest, "")
+	if err != nil {
+		return 0, err
+	}
+	if err := r.speaks(m.Manifest()); err != nil {
+		return 0, err
+	}
+	var revision uint64
+	err = r.again(ctx, func(view *meta.View) error {
+		going, err := begins(view, b.EntityType, m)
+		if err != nil {
+			return err
+		}
+		for _, g := range going {
+			if err := errors.Join(r.alike(ctx, g, m), fits(ctx, m, g.Limits)); err != nil {
+				return err
+			}
+		}
+		revision, err = r.rebind(ctx, b.Digest, func(ctx context.Context) ([]byte, error) {
+			var puts []meta.PutRollout
+			for _, g := range going {
+				p, err := r.begun(ctx, view, going, g, m, b)
+				if err != nil {
+					return nil, err
+				}
+				puts = append(puts, p)
+			}
+			return by(view, b.By, meta.PutRollouts(meta.ChangeCanary, r.now().UnixNano(), puts...)), nil
+		})
+		return err
+	})
+	return revision, err
+}
+
+// again tries on views that have all that was decided before, as long as others
+// come between.
+func (r *Rollouts) again(ctx context.Context, try func(*meta.View) error) error {
+	for n := 1; ; n++ {
+		if err := r.metadata.CatchUp(ctx); err != nil {
+			return err
+		}
+		view := r.metadata.View()
+		if view.Level() < sharding.LevelRollouts {
+			return rollout.Refused("the cluster is at level %d, a module that serves a part of a type is of level %d: hostd cluster raise-level", view.Level(), sharding.LevelRollouts)
+		}
+		if err := try(view); !errors.Is(err, meta.ErrConflict) || n == replaceTries {
+			return refused(err)
+		}
+	}
+}
+
+// begins are the bindings of the types that go together when the module begins
+// to serve a part of one: those that it has, and that the same module serves.
+func begins(view *meta.View, entityType string, m *engine.Module) (going []meta.Binding, err error) {
+	b, bound := view.Binding(entityType)
+	digest := meta.Digest(m.Digest())
+	switch {
+	case !bound:
+		return nil, request.ErrUnknownType
+	case b.Digest == digest:
+		return nil, rollout.Refused("the module serves all of %s", entityType)
+	case b.Rollout.Active() && b.Rollout.Digest != digest:
+		return nil, rollout.Refused("module %.12s is on its way to serve %s: promote or abort it first", b.Rollout.Digest, entityType)
+	case b.Rollout.Active() && b.Rollout.State != meta.RolloutRunning && b.Rollout.State != meta.RolloutPaused:
+		return nil, rollout.Refused("the entities of %s are on their way back to the older module", entityType)
+	case b.Rollout.Active():
+		return sharing(view, b), nil
+	}
+	for _, o := range view.Bindings() {
+		_, _, has := m.Manifest().Type(o.EntityType)
+		if o.EntityType == entityType || has && o.Digest == b.Digest && !o.Rollout.Active() {
+			going = append(going, o)
+		}
+	}
+	return going, nil
+}
+
+// sharing are the bindings of the types whose rollout is b's, by name.
+func sharing(view *meta.View, b meta.Binding) (going []meta.Binding) {
+	for _, name := range b.Rollout.Types {
+		if o, _ := view.Binding(name); o.Rollout != nil && o.Rollout.Digest == b.Rollout.Digest {
+			going = append(going, o)
+		}
+	}
+	return going
+}
+
+// alike refuses a module that keeps a type in another way than the one that
+// serves it: its entities could not go back.
+func (s *Service) alike(ctx context.Context, b meta.Binding, m *engine.Module) error {
+	older, err := s.modules.Module(ctx, journal.Digest(b.Digest), "")
+	if err != nil {
+		return fmt.Errorf("compare with the module that serves: %w", err)
+	}
+	was, _, one := older.Manifest().Type(b.EntityType)
+	next, _, other := m.Manifest().Type(b.EntityType)
+	switch {
+	case !other:
+		return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; it serves those that hostd module describe lists", b.EntityType)}
+	case one && (was.Kind != next.Kind || was.Encoding != next.Encoding || was.Singleton != next.Singleton || was.RememberEntities != next.RememberEntities):
+		return &rpc.RefusedError{
+			Reason: fmt.Sprintf("the module declares entity type %s otherwise than the one that serves it, by its kind, its encoding, rememberEntities or singleton: it serves all of the type or nothing", b.EntityType),
+			Name:   rpc.RefusedKind, About: map[string]string{"entityType": b.EntityType, "kind": string(was.Kind), "declaredKind": string(next.Kind)},
+		}
+	case next.Kind == manifest.Transient:
+		return rollout.Refused("entity type %s is transient: what its entities are is lost when another module serves them", b.EntityType)
+	}
+	return nil
+}
+
+// begun is how one type of those that go together begins, or goes on with a
+// larger part.
+func (r *Rollouts) begun(ctx context.Context, view *meta.View, going []meta.Binding, g meta.Binding, m *engine.Module, b rollout.Begin) (p meta.PutRollout, err error) {
+	next := meta.Rollout{Digest: meta.Digest(b.Digest), State: meta.RolloutRunning, Part: b.Part, First: b.Part, Types: typesOf(going)}
+	if _, index, ok := m.Manifest().Type(g.EntityType); ok {
+		next.TypeIndex = index
+	}
+	switch was := g.Rollout; {
+	case was.Active():
+		next = *was
+		if b.Share < was.Share || b.Prefix != "" && b.Prefix != was.Prefix {
+			return p, rollout.Refused("the module serves %d of %d entities of %s already, and those with the prefix %q: they do not go back but by 'hostd module rollout %s --abort'", was.Share, sharding.Buckets, g.EntityType, was.Prefix, g.EntityType)
+		}
+		next.Share, next.Note = b.Share, ""
+	case was != nil:
+		next.Stay = was.Stay
+	}
+	if b.Check != nil {
+		if next.ForcedBy, err = b.Check(ctx, g.EntityType); err != nil {
+			return p, err
+		}
+	}
+	next.By = b.By
+	owner, err := ownership(ctx, view, g, g.EntityType, b.Digest, allowing(b.Allow))
+	return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Owner: owner, Rollout: &next}, err
+}
+
+func typesOf(going []meta.Binding) (out []string) {
+	for _, g := range going {
+		out = append(out, g.EntityType)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func allowing(allow rollout.Allow) rpc.Allow {
+	if allow == nil {
+		return nil
+	}
+	return func(ctx context.Context, r rpc.Rebinding) (string, error) {
+		return allow(ctx, r.EntityType, r.Owner, r.Types)
+	}
+}
+
+// State implements rollout.Rollouts.
+func (r *Rollouts) State(ctx context.Context, entityType string) (out rollout.State, err error) {
+	if err := r.metadata.CatchUp(ctx); err != nil {
+		return out, err
+	}
+	return r.state(entityType)
+}
+
+func (r *Rollouts) state(entityType string) (rollout.State, error) {
+	b, bound := r.metadata.View().Binding(entityType)
+	if !bound {
+		return rollout.State{}, request.ErrUnknownType
+	}
+	return rollout.State{EntityType: entityType, Older: journal.Digest(b.Digest), Revision: b.Revision, Rollout: b.Rollout}, nil
+}
+
+// Change implements rollout.Rollouts.
+func (r *Rollouts) Change(ctx context.Context, o rollout.Order) (rollout.State, error) {
+	err := r.again(ctx, func(view *meta.View) error {
+		b, bound := view.Binding(o.EntityType)
+		if !bound {
+			return request.ErrUnknownType
+		}
+		if b.Rollout == nil {
+			return over(b, o.Action)
+		}
+		var puts []meta.PutRollout
+		for _, g := range sharing(view, b) {
+			owner, err := ownership(ctx, view, g, g.EntityType, journal.Digest(b.Rollout.Digest), allowing(o.Allow))
+			if err != nil {
+				return err
+			}
+			p, change, err := ordered(g, o)
+			if err != nil {
+				return err
+			}
+			if p.Owner = owner; change {
+				puts = append(puts, p)
+			}
+		}
+		if len(puts) == 0 {
+			return nil // it is as asked
+		}
+		kind := meta.ChangeKind("")
+		if o.Action == modulev1.ChangeRolloutRequest_ACTION_PROMOTE {
+			kind = meta.ChangePromote
+		}
+		_, err := r.rebind(ctx, journal.Digest(b.Rollout.Digest), func(context.Context) ([]byte, error) {
+			return by(view, o.By, meta.PutRollouts(kind, r.now().UnixNano(), puts...)), nil
+		})
+		return err
+	})
+	if err == nil && o.Action == modulev1.ChangeRolloutRequest_ACTION_ABORT {
+		return r.back(ctx, o.EntityType)
+	}
+	if err != nil {
+		return rollout.State{}, err
+	}
+	return r.state(o.EntityType)
+}
+
+// over answers an order about a type that one module serves: it was carried out
+// before, or there is nothing to carry out.
+func over(b meta.Binding, action modulev1.ChangeRolloutRequest_Action) error {
+	log := b.Log()
+	last := log[len(log)-1].Kind
+	switch {
+	case action == modulev1.ChangeRolloutRequest_ACTION_PROMOTE && last == meta.ChangePromote:
+	case action == modulev1.ChangeRolloutRequest_ACTION_ABORT && last == meta.ChangeAbort:
+	default:
+		return rollout.Refused("one module serves all of %s", b.EntityType)
+	}
+	return nil
+}
+
+// ordered is what an order makes of one type's rollout; change is false where
+// it is so already.
+func ordered(g meta.Binding, o rollout.Order) (p meta.PutRollout, change bool, err error) {
+	next := *g.Rollout
+	next.By, next.Note = o.By, ""
+	p = meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Rollout: &next}
+	was := g.Rollout.State
+	goesBack := was == meta.RolloutAborting || was == meta.RolloutHeld
+	switch o.Action {
+	case modulev1.ChangeRolloutRequest_ACTION_PAUSE:
+		next.State, next.DueAt = meta.RolloutPaused, 0
+	case modulev1.ChangeRolloutRequest_ACTION_RESUME:
+		next.State = meta.RolloutRunning
+	case modulev1.ChangeRolloutRequest_ACTION_PROMOTE:
+		p.Rollout, p.Promote = nil, true
+		return p, true, refuseIf(goesBack, g)
+	case modulev1.ChangeRolloutRequest_ACTION_ABORT:
+		switch {
+		case was == meta.RolloutAborted && !o.Force:
+			return p, false, rollout.Refused("%d entities of %s stay with the newer module, for the older one fails on them; --force gives them back all the same", len(next.Stay), g.EntityType)
+		case was == meta.RolloutAborted:
+			next.State = meta.RolloutHeld
+		case !goesBack:
+			next.State, next.DueAt = meta.RolloutAborting, 0
+		}
+		if o.Force {
+			next.BackForcedBy = o.By
+		}
+		return p, next.State != was || next.BackForcedBy != g.Rollout.BackForcedBy, nil
+	default:
+		return p, false, rollout.Refused("there is no such action")
+	}
+	if was == meta.RolloutAborted {
+		return p, false, rollout.Refused("the rollout of %s is over but for %d entities that stay: promote it, or abort it with --force", g.EntityType, len(next.Stay))
+	}
+	return p, next.State != was, refuseIf(goesBack, g)
+}
+
+func refuseIf(goesBack bool, g meta.Binding) error {
+	if goesBack {
+		return rollout.Refused("the entities of %s are on their way back to the older module", g.EntityType)
+	}
+	return nil
+}
+
+// back waits until the entities of a type have gone back, or some stay.
+func (r *Rollouts) back(ctx context.Context, entityType string) (rollout.State, error) {
+	for {
+		changed := r.metadata.Changed()
+		now, err := r.state(entityType)
+		if err != nil {
+			return now, err
+		}
+		switch {
+		case now.Rollout == nil || now.State == meta.RolloutAborted:
+			return now, r.modules.ServedEverywhere(ctx, now.Revision)
+		case now.State == meta.RolloutPaused || now.State == meta.RolloutRunning:
+			return now, rollout.Refused("nothing has gone back: %s", now.Note)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return now, rollout.ErrGoesOn
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package modules
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Look folds entities, those that others than q.WrittenNotBy have written, in
+// all shards.
+type Look func(ctx context.Context, q rpc.FitQuery) (*modulev1.FitResponse, error)
+
+const (
+	// idlePause is between two looks at whether this node leads.
+	idlePause = time.Second
+	// advanceTime bounds one attempt to bring a rollout on, and lookTime the look
+	// at one shard of it.
+	advanceTime = 40 * time.Second
+	lookTime    = 10 * time.Second
+	// Pauses between attempts that came to nothing.
+	minRetry = time.Second
+	maxRetry = 30 * time.Second
+)
+
+// retry is when a rollout is looked at again that could not be brought on.
+type retry struct {
+	at    time.Time
+	pause time.Duration
+}
+
+// run brings rollouts on while this node leads the metadata shard, until ctx
+// ends. What another node that led before has done is in the metadata.
+func (r *Rollouts) run(ctx context.Context) {
+	for {
+		changed := r.metadata.Changed()
+		if _, leads := r.metadata.Leads(); leads {
+			r.pass(ctx)
+		}
+		select {
+		case <-changed:
+		case <-time.After(idlePause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// pass looks at each rollout once.
+func (r *Rollouts) pass(ctx context.Context) {
+	view := r.metadata.View()
+	for _, b := range view.Bindings() {
+		if !r.due(view, b) {
+			continue
+		}
+		trying, cancel := context.WithTimeout(ctx, advanceTime)
+		err := r.advance(trying, view, b)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			delete(r.late, b.EntityType)
+		default:
+			again := retry{pause: min(maxRetry, max(minRetry, 2*r.late[b.EntityType].pause))}
+			again.at = r.now().Add(again.pause)
+			r.late[b.EntityType] = again
+			r.types.logger.Warn("a rollout is not brought on", "entity_type", b.EntityType, "state", string(b.Rollout.State), "retry_in", again.pause, "error", err)
+		}
+	}
+	maps.DeleteFunc(r.late, func(name string, _ retry) bool {
+		b, _ := view.Binding(name)
+		return !b.Rollout.Active()
+	})
+}
+
+// due reports that something is to be done about a type's rollout now: of those
+// that go together the first stands for all.
+func (r *Rollouts) due(view *meta.View, b meta.Binding) bool {
+	w := b.Rollout
+	if w == nil || sharing(view, b)[0].EntityType != b.EntityType || r.now().Before(r.late[b.EntityType].at) {
+		return false
+	}
+	return w.State == meta.RolloutAborting || w.State == meta.RolloutHeld
+}
+
+// advance takes a rollout one step on.
+func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Binding) error {
+	going := sharing(view, b)
+	if b.Rollout.State == meta.RolloutHeld {
+		return r.takeBack(ctx, view, going)
+	}
+	// A look while they still write: what cannot be looked at now is not held up.
+	if b.Rollout.BackForcedBy == "" {
+		if _, err := r.failing(ctx, going, 0); err != nil {
+			return err
+		}
+	}
+	return r.put(ctx, view, going, "", func(g meta.Binding) meta.PutRollout {
+		return following(g, meta.RolloutHeld, g.Rollout.Note)
+	})
+}
+
+// takeBack gives entities back that are held, but for those that the older
+// module fails on. Where not all can be looked at they go on.
+func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.Binding) error {
+	forced := going[0].Rollout.BackForcedBy
+	stays := map[string][]string{}
+	if forced == "" {
+		var fence uint64
+		for _, g := range going {
+			fence = max(fence, g.Revision)
+		}
+		found, err := r.failing(ctx, going, fence)
+		if err != nil {
+			note := "not all entities could be looked at; that is tried again"
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
+			defer cancel()
+			if put := r.put(ctx, view, going, "", func(g meta.Binding) meta.PutRollout { return following(g, meta.RolloutAborting, note) }); put != nil {
+				return put
+			}
+			return err
+		}
+		for _, g := range going {
+			all := slices.Clone(g.Rollout.Stay)
+			for _, f := range found[g.EntityType].GetFaults() {
+				if !slices.Contains(all, f.GetEntityId()) {
+					all = append(all, f.GetEntityId())
+				}
+			}
+			slices.Sort(all)
+			if failing := found[g.EntityType].GetFailing(); failing > uint64(len(found[g.EntityType].GetFaults())) || len(all) > meta.MaxRolloutStay {
+				note := fmt.Sprintf("the older module fails on %d entities of %s, more than the %d that can stay: promote the newer one, or abort with --force", failing, g.EntityType, meta.MaxRolloutStay)
+				return r.put(ctx, view, going, "", func(g meta.Binding) meta.PutRollout { return following(g, meta.RolloutPaused, note) })
+			}
+			stays[g.EntityType] = all
+		}
+	}
+	var left []string
+	for _, g := range going {
+		if len(stays[g.EntityType]) > 0 {
+			left = append(left, g.EntityType)
+		}
+	}
+	return r.put(ctx, view, going, meta.ChangeAbort, func(g meta.Binding) meta.PutRollout {
+		stay := stays[g.EntityType]
+		if len(stay) == 0 {
+			return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, ForcedBy: forced}
+		}
+		p := following(g, meta.RolloutAborted, fmt.Sprintf("the older module fails on %d entities, which stay with the newer one", len(stay)))
+		p.Rollout.Stay, p.Rollout.Part, p.Rollout.Types = stay, meta.Part{}, left
+		p.Rollout.Steps, p.Rollout.DueAt = nil, 0
+		return p
+	})
+}
+
+// failing folds by the older modules what the newer one has written, once the
+// logs of all shards have the fence.
+func (r *Rollouts) failing(ctx context.Context, going []meta.Binding, fence uint64) (map[string]*modulev1.FitResponse, error) {
+	if fence > 0 {
+		if err := r.modules.ServedEverywhere(ctx, fence); err != nil {
+			return nil, err
+		}
+	}
+	out := map[string]*modulev1.FitResponse{}
+	for _, g := range going {
+		found, err := r.look(ctx, rpc.FitQuery{
+			EntityType: g.EntityType, Digest: journal.Digest(g.Digest), Budget: lookTime, WrittenNotBy: olderThan(g), First: g.Rollout.First, Within: g.Rollout.Part, Fence: fence,
+		})
+		if err != nil {
+			return nil, err
+		}
+		if n := found.GetUnreadShards(); n > 0 {
+			return nil, fmt.Errorf("%s: not all entities that the newer module has written were looked at, in %d shards", g.EntityType, n)
+		}
+		out[g.EntityType] = found
+	}
+	return out, nil
+}
+
+// olderThan are the modules whose events the one that serves the type knows:
+// itself, and those that served before it but the newer.
+func olderThan(b meta.Binding) []journal.Digest {
+	out := []journal.Digest{journal.Digest(b.Digest)}
+	for _, h := range b.History {
+		if d := journal.Digest(h.Digest); h.Digest != b.Rollout.Digest && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// following is a rollout in its next state.
+func following(g meta.Binding, state meta.RolloutState, note string) meta.PutRollout {
+	next := *g.Rollout
+	next.State, next.Note = state, note
+	return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Rollout: &next}
+}
+
+// put has the metadata take the next states of the types that go together, in
+// the name of who asked for it. Where another came between nothing is done: it
+// is looked at again.
+func (r *Rollouts) put(ctx context.Context, view *meta.View, going []meta.Binding, kind meta.ChangeKind, next func(meta.Binding) meta.PutRollout) error {
+	puts := make([]meta.PutRollout, len(going))
+	for i, g := range going {
+		puts[i] = next(g)
+	}
+	if _, err := r.metadata.Do(ctx, by(view, going[0].Rollout.By, meta.PutRollouts(kind, r.now().UnixNano(), puts...))); err != nil {
+		return err
+	}
+	if err := r.metadata.CatchUp(ctx); err != nil {
+		return err
+	}
+	return r.types.Refresh(ctx)
+}

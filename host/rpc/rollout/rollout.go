@@ -1,0 +1,134 @@
+// Package rollout has a module serve a part of the entities of a type, on its
+// way to serve all of them. It starts no goroutine.
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/authorize"
+	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Begin is a module that is to serve a part of a type.
+type Begin struct {
+	EntityType string
+	Digest     journal.Digest
+	meta.Part
+	By string // who has it done, KIND:NAME
+	// Check looks at how the module fits a type, once all that go together are
+	// known; it refuses, or says who forces it. Nil: nothing is looked at.
+	Check func(ctx context.Context, entityType string) (forcedBy string, err error)
+	Allow Allow
+}
+
+// Allow says whether the module, which has these types, may serve this one, and
+// to whom the type belongs from then on. Nil allows it to everybody, and leaves
+// the owner.
+type Allow func(ctx context.Context, entityType, owner string, types []string) (string, error)
+
+// Order is what is to become of a rollout.
+type Order struct {
+	EntityType string
+	Action     modulev1.ChangeRolloutRequest_Action
+	Force      bool
+	By         string
+	Allow      Allow
+}
+
+// State is that of a rollout.
+type State struct {
+	EntityType string
+	Older      journal.Digest // what serves the other entities
+	Revision   uint64         // of the binding
+	// Rollout is nil where one module serves all.
+	*meta.Rollout
+}
+
+// Rollouts are those of the cluster. All wait until what was decided before is
+// known here.
+type Rollouts interface {
+	// Begin returns once every node that is up serves the part. A module that does
+	// not fit is a *status.RefusedError.
+	Begin(ctx context.Context, b Begin) (revision uint64, err error)
+	// State is that of a type's rollout. It fails with request.ErrUnknownType.
+	State(ctx context.Context, entityType string) (State, error)
+	// Change returns what came of the order, when that is over.
+	Change(ctx context.Context, o Order) (State, error)
+}
+
+// Service answers the calls about rollouts; without Rollouts they are
+// unimplemented.
+type Service struct {
+	Rollouts Rollouts
+	Allow    Allow
+}
+
+// Get tells of a type's rollout.
+func (s Service) Get(ctx context.Context, r *modulev1.GetRolloutRequest) (*modulev1.GetRolloutResponse, error) {
+	if s.Rollouts == nil {
+		return nil, request.ErrUnsupported
+	}
+	now, err := s.Rollouts.State(ctx, r.GetEntityType())
+	if err != nil {
+		return nil, err
+	}
+	if now.Rollout == nil {
+		return nil, errNone
+	}
+	return &modulev1.GetRolloutResponse{Rollout: now.message()}, nil
+}
+
+// errNone: one module serves the type.
+var errNone = status.New(connect.CodeNotFound, "one module serves all of the type; 'hostd module activate TYPE DIGEST --percent 5' has another serve a part")
+
+// Change has something become of a type's rollout.
+func (s Service) Change(ctx context.Context, r *modulev1.ChangeRolloutRequest) (*modulev1.ChangeRolloutResponse, error) {
+	if s.Rollouts == nil {
+		return nil, request.ErrUnsupported
+	}
+	if r.GetAction() == modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED {
+		return nil, status.Argument("the action is missing")
+	}
+	now, err := s.Rollouts.Change(ctx, Order{EntityType: r.GetEntityType(), Action: r.GetAction(), Force: r.GetForce(), By: authorize.Caller(ctx), Allow: s.Allow})
+	if err != nil {
+		return nil, err
+	}
+	out := &modulev1.ChangeRolloutResponse{Revision: now.Revision}
+	if now.Rollout != nil {
+		out.Rollout = now.message()
+	}
+	return out, nil
+}
+
+func (s State) message() *modulev1.Rollout {
+	return &modulev1.Rollout{
+		EntityType: s.EntityType, Digest: s.Digest.String(), OlderDigest: s.Older.String(), Revision: s.Revision,
+		State: modulev1.Rollout_State(modulev1.Rollout_State_value["STATE_"+strings.ToUpper(string(s.Rollout.State))]),
+		Share: s.Share, Prefix: s.Prefix, Stay: s.Stay, EntityTypes: s.Types, By: s.By, Note: s.Note,
+	}
+}
+
+// PartOf is the part of a plan that asks for some.
+func PartOf(p *modulev1.RolloutPlan) (meta.Part, error) {
+	out := meta.Part{Share: p.GetShare(), Prefix: p.GetPrefix()}
+	if out == (meta.Part{}) {
+		return out, status.Argument("the module is to serve no entity: a share or a prefix is missing")
+	}
+	return out, nil
+}
+
+// Refused says why a rollout cannot be as things are.
+func Refused(format string, args ...any) error {
+	return &status.RefusedError{Reason: fmt.Sprintf(format, args...)}
+}
+
+// ErrGoesOn: the call's time was over before the entities had gone back.
+var ErrGoesOn = status.New(connect.CodeDeadlineExceeded, "the entities are on their way back to the older module, and that goes on; 'hostd module rollout TYPE' shows it")

@@ -1,0 +1,323 @@
+package entities
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/testkit/guest"
+)
+
+// canaries is a type of notes that one module serves, and another one a part
+// of. Events of the second are of another type.
+type canaries struct {
+	*node
+	one, two string
+	ids      []string
+}
+
+func newCanaries(t *testing.T, oneLists, twoLists string) *canaries {
+	c := &canaries{node: newNode(t)}
+	c.one = c.pushed(noter("1", oneLists))
+	res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadRequest{Wasm: emits(noter("2", twoLists), "new").Build()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.two = res.GetDigest()
+	for i := range 60 {
+		c.ids = append(c.ids, fmt.Sprint("e", i))
+	}
+	c.notes(c.ids...)
+	return c
+}
+
+// of are the entities of a share, besides those whose ids begin so.
+func (c *canaries) of(share uint32, prefix string) (ids []string) {
+	for _, id := range c.ids {
+		if (sharding.EntityID{Type: "note", ID: id}).Bucket() < share || prefix != "" && strings.HasPrefix(id, prefix) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (c *canaries) begin(digest string, share uint32, prefix string) error {
+	_, err := client.ActivateModule(c.t.Context(), c.c, &modulev1.ActivateRequest{EntityType: "note", Digest: digest, Rollout: &modulev1.RolloutPlan{Share: share, Prefix: prefix}})
+	return err
+}
+
+func (c *canaries) change(action modulev1.ChangeRolloutRequest_Action, force bool) (*modulev1.Rollout, error) {
+	res, err := client.ChangeRollout(c.t.Context(), c.c, &modulev1.ChangeRolloutRequest{EntityType: "note", Action: action, Force: force})
+	return res.GetRollout(), err
+}
+
+// written writes to the entities, and asserts that the second module serves
+// just those, whichever wrote to them before.
+func (c *canaries) written(byTwo []string, ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		c.notes(id)
+		last, want := "", "happened"
+		for e, err := range c.c.ReadEvents(c.t.Context(), client.EventRange{EntityType: "note", EntityID: id}) {
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			last = e.Type
+		}
+		if slices.Contains(byTwo, id) {
+			want = "new"
+		}
+		if last != want {
+			c.t.Fatalf("%s was written by the module of %s, want %s", id, last, want)
+		}
+		got, err := c.c.Entity(c.t.Context(), "note", id)
+		if digest := map[string]string{"happened": c.one, "new": c.two}[want]; err != nil || got.GetModuleDigest() != digest {
+			c.t.Fatalf("%s is said to be served by %v, want %s: %v", id, got, digest, err)
+		}
+	}
+}
+
+const bothEvents = `[{"type":"happened"},{"type":"new"}]`
+
+// TestPartsAreServedByAnotherModule: just the entities of the part are, more
+// when it grows, and never fewer; in the end all are.
+func TestPartsAreServedByAnotherModule(t *testing.T) {
+	c := newCanaries(t, bothEvents, bothEvents)
+	if err := c.begin(c.one, 100, ""); client.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("the module that serves: %v", err)
+	}
+	if err := c.begin(c.two, 0, ""); client.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("no entity: %v", err)
+	}
+	if err := c.begin(c.two, 2000, "e1"); err != nil {
+		t.Fatal(err)
+	}
+	first := c.of(2000, "e1")
+	c.written(first, c.ids...)
+	c.stop()
+	c.start()
+	c.written(first, c.ids...)
+	if err := c.begin(c.two, 1000, ""); client.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("a smaller part: %v", err)
+	}
+	if err := c.begin(c.two, 5000, ""); err != nil {
+		t.Fatal(err)
+	}
+	second := c.of(5000, "e1")
+	if len(first) >= len(second) || len(second) == len(c.ids) {
+		t.Fatalf("%d, then %d of %d", len(first), len(second), len(c.ids))
+	}
+	c.written(second, c.ids...)
+	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateRequest{EntityType: "note", Digest: c.two}); client.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("activated meanwhile: %v", err)
+	}
+	if _, err := c.rollback(false); client.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("rolled back meanwhile: %v", err)
+	}
+	if err := client.RemoveModule(t.Context(), c.c, c.two); err == nil {
+		t.Error("a module that serves a part is removed")
+	}
+	for range 2 { // the second time it is so already
+		if r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_PROMOTE, false); err != nil || r != nil {
+			t.Fatal(r, err)
+		}
+	}
+	if c.serves("note") != c.two {
+		t.Error("another module serves")
+	}
+	c.written(c.ids, c.ids...)
+	if got := c.kinds(); got != "promote canary canary activate" {
+		t.Errorf("the history is %s", got)
+	}
+	// Those that the part had first were written longest ago.
+	if n := c.touched(c.two, c.one); n != uint64(len(c.ids)) {
+		t.Errorf("%d entities were written by the newer module, want %d", n, len(c.ids))
+	}
+	if res, err := c.rollback(false); err != nil || res.GetDigest() != c.one {
+		t.Fatal(res, err)
+	}
+	c.written(nil, c.ids...)
+}
+
+// kinds are the last changes of the notes, newest first.
+func (c *canaries) kinds() string {
+	c.t.Helper()
+	changes, err := client.ModuleHistory(c.t.Context(), c.c, "note")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var out []string
+	for _, change := range changes {
+		out = append(out, strings.ToLower(strings.TrimPrefix(change.GetKind().String(), "KIND_")))
+	}
+	return strings.Join(out, " ")
+}
+
+// TestAbortsTakeBackWhatCanGoBack: all entities that the older module can read
+// go back, those that it cannot stay and are named, and nothing else moves for
+// them, until somebody decides.
+func TestAbortsTakeBackWhatCanGoBack(t *testing.T) {
+	c := newCanaries(t, `[{"type":"happened"}]`, bothEvents)
+	if err := c.begin(c.two, 3000, ""); err != nil {
+		t.Fatal(err)
+	}
+	part := c.of(3000, "")
+	wrote := part[:len(part)/2]
+	c.written(part, wrote...)
+	r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false)
+	slices.Sort(wrote)
+	if err != nil || r.GetState() != modulev1.Rollout_STATE_ABORTED || !slices.Equal(r.GetStay(), wrote) {
+		t.Fatalf("%v, want %v to stay: %v", r, wrote, err)
+	}
+	c.written(wrote, c.ids...)
+	if c.serves("note") != c.one {
+		t.Error("another module serves")
+	}
+	c.stop()
+	c.start()
+	c.written(wrote, c.ids...)
+	for _, a := range []modulev1.ChangeRolloutRequest_Action{modulev1.ChangeRolloutRequest_ACTION_ABORT, modulev1.ChangeRolloutRequest_ACTION_RESUME} {
+		if _, err := c.change(a, false); client.CodeOf(err) != connect.CodeFailedPrecondition {
+			t.Errorf("%v of what stays: %v", a, err)
+		}
+	}
+	// Another attempt takes more, and keeps those.
+	if err := c.begin(c.two, 6000, ""); err != nil {
+		t.Fatal(err)
+	}
+	more := c.of(6000, "")
+	c.written(more, more[:len(more)-1]...)
+	r, err = c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, true)
+	if err != nil || r != nil {
+		t.Fatal(r, err)
+	}
+	if got := c.kinds(); got != "abort canary abort canary activate" {
+		t.Errorf("the history is %s", got)
+	}
+	c.written(nil, "fresh")
+}
+
+// TestTooManyToStayGoOn: more than can be named go nowhere.
+func TestTooManyToStayGoOn(t *testing.T) {
+	c := newCanaries(t, `[{"type":"happened"}]`, bothEvents)
+	if err := c.begin(c.two, 1, "many"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 101 {
+		c.notes(fmt.Sprint("many", i))
+	}
+	if r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false); client.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(fmt.Sprint(err), "fails on 101 entities") {
+		t.Fatal(r, err)
+	}
+	c.written([]string{"many7"}, "many7")
+	if r, err := client.Rollout(t.Context(), c.c, "note"); err != nil || r.GetState() != modulev1.Rollout_STATE_PAUSED {
+		t.Error(r, err)
+	}
+}
+
+// TestPartsOfAnotherKindAreRefused: what could not go back does not go.
+func TestPartsOfAnotherKindAreRefused(t *testing.T) {
+	c := newCanaries(t, "", "")
+	for _, kind := range []string{"durable-state", "transient"} {
+		m := kept("note", kind, "bytes", "x"+kind)
+		res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadRequest{Wasm: m.Build()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.begin(res.GetDigest(), 100, ""); reason(err) != "KIND_CHANGED" {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	if err := c.begin(strings.Repeat("ab", 32), 100, ""); client.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("no such module: %v", err)
+	}
+}
+
+// TestOldestWritesOfAPartAreFound: what the newer module has written counts,
+// however much the older one has written since, of other entities.
+func TestOldestWritesOfAPartAreFound(t *testing.T) {
+	c := &canaries{node: &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", shards: 1}}
+	c.open()
+	c.one = c.pushed(noter("1", `[{"type":"happened"}]`))
+	res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadRequest{Wasm: emits(noter("2", bothEvents), "new").Build()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.two = res.GetDigest()
+	c.notes("newer", "other")
+	if err := c.begin(c.two, 0, "newer"); err != nil {
+		t.Fatal(err)
+	}
+	c.written([]string{"newer"}, "newer")
+	for range 300 {
+		c.notes("other")
+	}
+	r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false)
+	if err != nil || !slices.Equal(r.GetStay(), []string{"newer"}) {
+		t.Fatal(r, err)
+	}
+	// Once it serves all, a rollback finds it too.
+	if _, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.begin(c.two, 0, "fresh"); err != nil {
+		t.Fatal(err)
+	}
+	c.written([]string{"fresh"}, "fresh")
+	for range 300 {
+		c.notes("other")
+	}
+	if _, err := c.change(modulev1.ChangeRolloutRequest_ACTION_PROMOTE, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.rollback(false); reason(err) != "VERIFY_FAILED" || !strings.Contains(fmt.Sprint(err), "fresh at event 1") {
+		t.Errorf("rolled back: %v", err)
+	}
+}
+
+// TestTypesOfAModuleGoToAPartTogether: two types that one module serves go to
+// another one together, and back, but for what stays.
+func TestTypesOfAModuleGoToAPartTogether(t *testing.T) {
+	c := &canaries{node: newNode(t)}
+	two := func(version, events string) []byte {
+		m := emits(guest.Module{Good: "other", Bad: "note"}, "new")
+		m.Manifest = fmt.Sprintf(`{"abi":1,"name":"two","version":%q,"entityTypes":[{"name":"other","kind":"event-sourced","encoding":"bytes"},{"name":"note","kind":"event-sourced","encoding":"bytes","events":%s}]}`, version, events)
+		return m.Build()
+	}
+	upload := func(wasm []byte, activate bool) string {
+		t.Helper()
+		res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadRequest{Wasm: wasm, Activate: activate})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.GetDigest()
+	}
+	c.one = upload(two("1", `[{"type":"happened"}]`), true)
+	c.two = upload(two("2", bothEvents), false)
+	if err := c.begin(c.two, 0, "e"); err != nil {
+		t.Fatal(err)
+	}
+	both := []string{"note", "other"}
+	if r, err := client.Rollout(t.Context(), c.c, "other"); err != nil || r.GetPrefix() != "e" || !slices.Equal(r.GetEntityTypes(), both) {
+		t.Fatalf("the other type: %v, %v", r, err)
+	}
+	c.notes("e1")
+	if _, err := c.c.Send(t.Context(), client.Command{EntityType: "other", EntityID: "e2", Name: "go"}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false); err != nil || !slices.Equal(r.GetStay(), []string{"e1"}) || !slices.Equal(r.GetEntityTypes(), both[:1]) {
+		t.Fatal(r, err)
+	}
+	if r, err := client.Rollout(t.Context(), c.c, "other"); client.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("the other type has none that stays: %v, %v", r, err)
+	}
+	if r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_PROMOTE, false); err != nil || r != nil || c.serves("note") != c.two || c.serves("other") != c.one {
+		t.Errorf("promoted for what stays: %v, %v", r, err)
+	}
+}
