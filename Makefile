@@ -19,13 +19,13 @@ NEMESIS ?= .
 PKGS = ./...
 # Their nodes are processes, which the race detector does not look into; the
 # same code runs under it in tests/virtualtime, tests/e2e/entities and the packages' own.
-PROCESSES = /tests/(e2e/(api|cluster|crash|disk|firsthour|floods|hostile|messages|starts|upgrade)|security(/[a-z]+)?|mutants)$$
+PROCESSES = /tests/(e2e/(api|cluster|console|crash|disk|firsthour|floods|hostile|messages|starts|upgrade)|security(/[a-z]+)?|mutants)$$
 # The tests that say testkit.Long(t, "long"), and their packages.
 LONG = $$(git grep -h -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | paste -sd '|' -)
 LONG_PKGS = $$(git grep -l 'testkit.Long(t, "long")' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check fmt fmt-check vet lint generate generated reference fuzz bench long sim kill powerloss nemesis sends chaos states failover flips mutants founding upgrade
+.PHONY: help build test race check fmt fmt-check vet lint generate generated console reference fuzz bench long sim kill powerloss nemesis sends chaos states failover flips mutants founding upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,13 @@ reference: ## write docs/reference from the code
 
 generated: ## fail when the committed generated code is not what the sources give
 	api/generate.sh check
+	$(CONSOLE) -check
+
+# npm has the libraries of the page; the bundler is a Go program.
+CONSOLE = cd host/console/web && npm ci --no-audit --no-fund --loglevel=error && npx tsc -p . && $(GO) run ../bundle
+
+console: ## check the console's sources, and bundle them to host/console/dist
+	$(CONSOLE)
 
 fuzz: ## run each fuzz target FUZZTIME times (30000x), or for a time such as 1m
 	@set -e; git grep -l '^func Fuzz' -- '*_test.go' | while read -r file; do \

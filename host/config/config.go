@@ -88,6 +88,7 @@ type Config struct {
 	Shards         uint32
 	Lanes          int
 	Admin          Admin
+	Console        Console
 	LogLevel       slog.Level
 	LogFormat      LogFormat
 	StopTimeout    time.Duration
@@ -182,6 +183,7 @@ func Default() Config {
 		NodeID:      "n1",
 		Shards:      sharding.DefaultShards,
 		Admin:       AdminReadOnly,
+		Console:     ConsoleAuto,
 		LogLevel:    slog.LevelInfo,
 		LogFormat:   LogAuto,
 		StopTimeout: 10 * time.Second,
@@ -266,6 +268,7 @@ func (c *Config) Validate() error {
 	c.checkAddresses(fault)
 	c.checkGuards(fault)
 	c.checkAuth(fault)
+	c.checkConsole(fault)
 	c.checkAudit(fault)
 	c.checkModules(fault)
 	c.checkCluster(fault)

@@ -53,6 +53,7 @@ func (c *Config) Fields() []Field {
 		number("shards", "data `shards` of a cluster, fixed when it is created, 1 to 4,096", &c.Shards),
 		number("lanes", "`goroutines` that run entities; 0 is one less than the CPUs, at least 1", &c.Lanes),
 		text("admin", "what the cluster service allows, `mode` read-only or full", &c.Admin),
+		text("console", "whether the web console is served at /console/, `mode` on, off or auto: where the node is reached from this machine alone, or auth is required", &c.Console),
 		logLevel("log-level", "least `level` that is logged: debug, info, warn or error", &c.LogLevel),
 		text("log-format", "`format` of log lines: auto (text on a terminal, JSON otherwise), text or json", &c.LogFormat),
 		duration("stop-timeout", "`time` a stopping node gives what is in flight", &c.StopTimeout),

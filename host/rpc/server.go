@@ -14,6 +14,7 @@ import (
 	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/certs"
+	"github.com/hostd/hostd/host/console"
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/pause"
 	"github.com/hostd/hostd/host/rpc/admission"
@@ -60,6 +61,8 @@ type Options struct {
 	// Origins are those whose pages may call the node, such as
 	// https://app.example, beside its own; admission.AnyOrigin is all.
 	Origins []string
+	// Console has the web console served to clients.
+	Console bool
 	// HealthHosts are those of the listener for health.
 	HealthHosts []string
 	// Auth says who calls, before anything else of what is not Internal; nil asks
@@ -233,6 +236,9 @@ func NewServer(deps Deps, opts Options) *Server {
 	}
 	calls := plainhttp.Wrap(gate.Wrap(fresh.Wrap(public)), plainhttp.Options{Encoding: encodings{deps.Types}.Encoding, MaxBytes: opts.MaxMessageBytes})
 	served := admission.CrossOrigin(admission.Origins(calls, opts.Hosts, opts.Origins), opts.Origins)
+	if opts.Console {
+		served = console.Wrap(served)
+	}
 	if opts.Certificates != nil {
 		served = opts.Certificates.Wrap(served)
 	}

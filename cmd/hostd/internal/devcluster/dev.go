@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild"
 	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/host/console"
 )
 
 // MaxNodes bounds the nodes of one machine.
@@ -170,6 +172,11 @@ func (d *devRun) ready(ctx context.Context, began time.Time) error {
 	} else if f := cluster.TLS(); f != nil {
 		fmt.Fprintf(std.Err, "commands reach them with\n  export HOSTD_ADDR=%s HOSTD_CACERT=%s HOSTD_CERT=%s HOSTD_KEY=%s\n", infos[0].API, shellWord(f.CACert), shellWord(f.Cert), shellWord(f.Key))
 	}
+	link := infos[0].API + console.Prefix
+	if cluster.Token != "" {
+		link += "#token=" + url.QueryEscape(cluster.Token)
+	}
+	fmt.Fprintf(std.Err, "the console is at %s\n", link)
 	how := "Ctrl-C stops"
 	if len(d.lives) > 0 && cli.OnTerminal(std.In) {
 		how += ", Enter builds again"

@@ -1,0 +1,98 @@
+// Calls of the public API, as JSON over Connect, to the node that served the
+// page. Numbers of 64 bits are strings in JSON.
+import { computed, signal } from "@preact/signals";
+import { HostdError, Transport } from "../../../../api/ts/src/core.ts";
+import { router } from "./router.ts";
+
+export { HostdError, Rejected, newCommandId } from "../../../../api/ts/src/core.ts";
+
+const kept = "hostd-token";
+
+/** The credential of this tab, kept until it is closed; empty is none. */
+export const token = signal(takeToken());
+/** A node wants to know who calls. */
+export const signIn = signal("");
+
+/** The token of a link that signs in, taken out of the address at once. */
+function takeToken(): string {
+  const given = /^#token=(.+)$/.exec(location.hash);
+  if (given) {
+    sessionStorage.setItem(kept, decodeURIComponent(given[1]!));
+    history.replaceState(null, "", location.pathname + location.search);
+  }
+  return sessionStorage.getItem(kept) ?? "";
+}
+
+export function setToken(text: string): void {
+  if (text) sessionStorage.setItem(kept, text);
+  else sessionStorage.removeItem(kept);
+  token.value = text;
+  signIn.value = "";
+}
+
+const transport = computed(() => new Transport(location.origin, token.value ? { token: token.value } : {}));
+
+const services = { entity: "hostd.entity.v1.EntityService", module: "hostd.module.v1.ModuleService", cluster: "hostd.cluster.v1.ClusterService" };
+export type Method = `${keyof typeof services}.${string}`;
+
+function procedure(method: Method): string {
+  const [service, name] = method.split(".") as [keyof typeof services, string];
+  return `${services[service]}/${name}`;
+}
+
+/** Calls a method. A read is sent again until it succeeds, up to its time. */
+export async function call<T = any>(method: Method, request: object = {}, read = true, signal?: AbortSignal): Promise<T> {
+  try {
+    return await transport.value.unary(procedure(method), request, read, signal ? { signal } : {});
+  } catch (e) {
+    throw seen(e);
+  }
+}
+
+/** Sends a command under an id: sent again, it takes effect once. */
+export async function once<T = any>(method: Method, request: object): Promise<T> {
+  try {
+    return await transport.value.unary(procedure(method), request, {});
+  } catch (e) {
+    throw seen(e);
+  }
+}
+
+export async function* stream<T = any>(method: Method, request: object, signal: AbortSignal): AsyncGenerator<T> {
+  try {
+    yield* transport.value.stream(procedure(method), request, signal);
+  } catch (e) {
+    throw seen(e);
+  }
+}
+
+function seen(e: unknown): unknown {
+  if (e instanceof HostdError && e.code === "unauthenticated") signIn.value = e.message;
+  return e;
+}
+
+export const num = (v: string | number | undefined): number => Number(v ?? 0);
+
+/** The node as the command line is told of it. */
+export const address = location.host;
+
+/** The call as a line for curl. */
+export function curlOf(method: Method, request: object): string {
+  const auth = token.value ? ` -H "Authorization: Bearer $TOKEN"` : "";
+  return `curl ${location.origin}/${procedure(method)} -H "Content-Type: application/json"${auth} -d ${quote(JSON.stringify(request))}`;
+}
+
+/** The call as a line for hostd. */
+export function lineOf(...words: (string | number)[]): string {
+  return ["hostd", ...words.map((w) => quote(String(w))), ...(address === "127.0.0.1:7070" ? [] : ["--addr", address])].join(" ");
+}
+
+export function quote(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+export function textOf(e: unknown): string {
+  return e instanceof Error ? e.message : String(e);
+}
+
+export const entityPath = (type: string, id: string) => router.path("entities", type, id);

@@ -1,0 +1,170 @@
+// Entities of a type, page by page.
+import { useState } from "preact/hooks";
+import { call, entityPath, lineOf, num, textOf } from "./api.ts";
+import { useRead } from "./live.ts";
+import { useTypes } from "./modules.tsx";
+import { query, router } from "./router.ts";
+import { AsCommand, Badge, count, Empty, Fault, Panel, rate, TypeTabs, Wide } from "./ui.tsx";
+
+interface Row { entityId: string; sequence?: string; status: string; resident?: boolean }
+
+const pageSize = 100;
+const statuses = ["", "active", "resident", "passivated", "parked", "deleted"];
+
+export function statusKind(status: string): string {
+  return status === "parked" ? "bad" : status === "active" ? "good" : "";
+}
+
+export function EntitiesView({ type: given }: { type: string | undefined }) {
+  const types = useTypes();
+  const type = given ?? types.data?.[0]?.type;
+  return (
+    <>
+      <TypeTabs types={types.data?.map((t) => t.type) ?? []} chosen={type} to={(t) => router.path("entities", t)} />
+      <Fault text={types.error} />
+      {types.data && types.data.length === 0 && <Panel title="Entities"><Empty>No module serves an entity type yet. Upload one: <code>{lineOf("module", "push", "FILE.wasm")}</code></Empty></Panel>}
+      {type && <List key={type} type={type} />}
+    </>
+  );
+}
+
+function List({ type }: { type: string }) {
+  const prefix = query.value.get("prefix") ?? "";
+  const status = query.value.get("status") ?? "";
+  const [pages, setPages] = useState<string[]>([""]);
+  const [open, setOpen] = useState("");
+  const request = { entityType: type, idPrefix: prefix, status, pageSize, pageToken: pages[pages.length - 1] };
+  const { data, error, reload } = useRead<{ entities?: Row[]; nextPageToken?: string }>("entity.ListEntities", request);
+  const rows = data?.entities ?? [];
+  const filter = (values: Record<string, string>) => {
+    setPages([""]);
+    router.set(values);
+  };
+  return (
+    <Panel title={`Entities of ${type}`} aside={<AsCommand line={lineOf("entity", "ls", type, ...(prefix ? ["--prefix", prefix] : []), ...(status ? ["--status", status] : []))} method="entity.ListEntities" request={request} />}>
+      <form class="bar" onSubmit={(e) => {
+        e.preventDefault();
+        if (open) router.go(entityPath(type, open));
+      }}>
+        <label>Begins with <input value={prefix} onChange={(e) => filter({ prefix: e.currentTarget.value })} spellcheck={false} /></label>
+        <label>Status <select value={status} onChange={(e) => filter({ status: e.currentTarget.value })}>{statuses.map((s) => <option key={s} value={s}>{s || "not deleted"}</option>)}</select></label>
+        <button type="button" onClick={reload}>Again</button>
+        <label class="right">Open by id <input value={open} onInput={(e) => setOpen(e.currentTarget.value)} spellcheck={false} name="open" /></label>
+        <button type="submit" disabled={!open}>Open</button>
+      </form>
+      <Fault text={error} />
+      {data && rows.length === 0 && <Empty>No entity is like that.</Empty>}
+      {rows.length > 0 && (
+        <Wide name="Table of entities"><table>
+          <thead><tr><th>Id</th><th class="n">Sequence</th><th>Status</th><th>In memory</th></tr></thead>
+          <tbody>{rows.map((r) => (
+            <tr key={r.entityId}>
+              <td class="id"><a href={entityPath(type, r.entityId)}>{r.entityId}</a></td>
+              <td class="n">{count(num(r.sequence))}</td>
+              <td><Badge kind={statusKind(r.status)}>{r.status}</Badge></td>
+              <td>{r.resident ? "yes" : <span class="quiet">no</span>}</td>
+            </tr>
+          ))}</tbody>
+        </table></Wide>
+      )}
+      <nav class="pager" aria-label="Pages">
+        <button type="button" disabled={pages.length === 1} onClick={() => setPages(pages.slice(0, -1))}>Back</button>
+        <span>page {pages.length}</span>
+        <button type="button" disabled={!data?.nextPageToken} onClick={() => setPages([...pages, data!.nextPageToken!])}>On</button>
+      </nav>
+    </Panel>
+  );
+}
+
+/** The entities that are asked for most, and what their types cost. */
+export function HotView() {
+  const request = { limit: 50 };
+  const { data, error } = useRead("entity.HotEntities", request, 2_000);
+  const rows: any[] = data?.entities ?? [];
+  const types = new Map<string, { commands: number; fuel: number; n: number }>();
+  for (const r of rows) {
+    const t = types.get(r.entityType) ?? { commands: 0, fuel: 0, n: 0 };
+    types.set(r.entityType, { commands: t.commands + (r.commandsPerSecond ?? 0), fuel: t.fuel + (r.fuelPerSecond ?? 0), n: t.n + 1 });
+  }
+  const most = Math.max(1, ...rows.map((r) => r.commandsPerSecond ?? 0));
+  return (
+    <Panel title="Hot entities" aside={<AsCommand line={lineOf("entity", "hot")} method="entity.HotEntities" request={request} />}>
+      <Fault text={error} />
+      {data?.missingNodes?.length > 0 && <p class="warning">Without {data.missingNodes.join(", ")}: no answer.</p>}
+      <p class="quiet">Estimates over the last 10 to 20 seconds: one in eight commands is counted.</p>
+      {types.size > 0 && <dl class="facts">{[...types].map(([t, v]) => <div class="fact" key={t}><dt>{t}, {v.n} of them</dt><dd>{rate(v.commands)} commands/s, {rate(v.fuel)} fuel/s</dd></div>)}</dl>}
+      {data && rows.length === 0 && <Empty>Nobody is asked for much.</Empty>}
+      {rows.length > 0 && (
+        <Wide name="Table of hot entities">
+          <table>
+            <thead><tr><th>Entity</th><th>Node</th><th class="n">Shard</th><th class="n">Commands/s</th><th class="n">Fuel/s</th><th class="n">Of its node</th></tr></thead>
+            <tbody>{rows.map((r) => (
+              <tr key={r.entityType + "/" + r.entityId}>
+                <td class="id"><a href={entityPath(r.entityType, r.entityId)}>{r.entityType}/{r.entityId}</a></td>
+                <td>{r.nodeId}</td>
+                <td class="n">{r.shardId}</td>
+                <td class="n"><meter min={0} max={most} value={r.commandsPerSecond ?? 0} aria-label="commands a second" /> {rate(r.commandsPerSecond ?? 0)}</td>
+                <td class="n">{rate(r.fuelPerSecond ?? 0)}</td>
+                <td class="n">{(100 * (r.fuelShare ?? 0)).toFixed(0)} %</td>
+              </tr>
+            ))}</tbody>
+          </table>
+        </Wide>
+      )}
+    </Panel>
+  );
+}
+
+/** Sends that were refused. */
+export function LettersView() {
+  const [pages, setPages] = useState<string[]>([""]);
+  const [said, setSaid] = useState<Record<string, string>>({});
+  const request = { pageSize, pageToken: pages[pages.length - 1] };
+  const { data, error, reload } = useRead("entity.ListDeadLetters", request, 5_000);
+  const letters: any[] = data?.letters ?? [];
+  const act = async (id: string, method: "RetryDeadLetter" | "DiscardDeadLetter") => {
+    try {
+      await call(`entity.${method}`, { id }, false);
+      setSaid((s) => ({ ...s, [id]: "" }));
+    } catch (e) {
+      setSaid((s) => ({ ...s, [id]: textOf(e) }));
+    }
+    reload();
+  };
+  return (
+    <Panel title="Dead letters" aside={<AsCommand line={lineOf("entity", "deadletters", "ls")} method="entity.ListDeadLetters" request={request} />}>
+      <p class="quiet">What entities sent to others, and was refused. A retry delivers it again; it stays where it is refused again.</p>
+      <Fault text={error} />
+      {data && letters.length === 0 && <Empty>There are none.</Empty>}
+      {letters.map((l) => (
+        <article class="letter" key={l.id} data-letter={l.id}>
+          <p><a href={entityPath(l.sourceType, l.sourceId)}>{l.sourceType}/{l.sourceId}</a> → <a href={entityPath(l.entityType, l.entityId)}>{l.entityType}/{l.entityId}</a> <strong>{l.command}</strong></p>
+          <p><Badge kind="bad">{l.code}</Badge> {l.message}</p>
+          <pre>{letterText(l.data)}</pre>
+          <p class="bar">
+            <button type="button" onClick={() => act(l.id, "RetryDeadLetter")}>Retry</button>
+            <button type="button" class="danger" onClick={() => act(l.id, "DiscardDeadLetter")}>Discard</button>
+            <AsCommand line={lineOf("entity", "deadletters", "retry", l.id)} method="entity.RetryDeadLetter" request={{ id: l.id }} />
+          </p>
+          <Fault text={said[l.id]} />
+        </article>
+      ))}
+      {(pages.length > 1 || data?.nextPageToken) && (
+        <nav class="pager" aria-label="Pages">
+          <button type="button" disabled={pages.length === 1} onClick={() => setPages(pages.slice(0, -1))}>Back</button>
+          <span>page {pages.length}</span>
+          <button type="button" disabled={!data?.nextPageToken} onClick={() => setPages([...pages, data.nextPageToken])}>On</button>
+        </nav>
+      )}
+    </Panel>
+  );
+}
+
+function letterText(data: string | undefined): string {
+  if (!data) return "no payload";
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(atob(data), (c) => c.charCodeAt(0)));
+  } catch {
+    return `base64: ${data}`;
+  }
+}

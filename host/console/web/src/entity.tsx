@@ -1,0 +1,280 @@
+// One entity: what it is, what has happened to it, and what it can be asked.
+import { useEffect, useState } from "preact/hooks";
+import { call, HostdError, lineOf, newCommandId, num, once, Rejected, stream, textOf } from "./api.ts";
+import { statusKind } from "./entities.tsx";
+import { brief, changes, payload, pretty } from "./json.ts";
+import { useRead } from "./live.ts";
+import { router } from "./router.ts";
+import { Form, hasForm, Json, resolve, valueOf, type Schema, type Values } from "./schema.tsx";
+import { Act, Ask, AsCommand, Badge, bytesText, count, Digest, Empty, Fact, Fault, Panel, When, Wide } from "./ui.tsx";
+
+interface Entity {
+  status: string; sequence?: string; snapshotSequence?: string; shardId?: number; nodeId?: string; moduleDigest?: string; resident?: boolean; stateBytes?: string;
+  timers?: { name: string; due: string; command: string; schedule?: string; timeZone?: string }[]; lastError?: string; faults?: number; fuel?: string; pendingSends?: string;
+  acts?: { kind: string; timer?: string; recordedAt: string; sequence?: string }[]; parkedUntil?: string;
+}
+
+interface Event { sequence: string; eventType: string; json?: unknown; data?: string; commandId?: string; recordedAt: string; tags?: string[]; moduleDigest?: string; principal?: { kind: string; name?: string } }
+
+export function EntityView({ type, id }: { type: string; id: string }) {
+  const name = { entityType: type, entityId: id };
+  const read = useRead<Entity>("entity.GetEntity", name, 2_000);
+  const e = read.data;
+  const last = num(e?.sequence);
+  return (
+    <>
+      <Panel title={<><a href={router.path("entities", type)}>{type}</a> / <span class="id">{id}</span></>} aside={<AsCommand line={lineOf("entity", "get", type, id)} method="entity.GetEntity" request={name} />}>
+        <Fault text={read.error} />
+        {e && (
+          <>
+            <dl class="facts">
+              <Fact name="Status"><Badge kind={statusKind(e.status)}>{e.status}</Badge></Fact>
+              <Fact name="Sequence"><span data-sequence={last}>{count(last)}</span></Fact>
+              <Fact name="Snapshot at">{num(e.snapshotSequence) || <span class="quiet">none</span>}</Fact>
+              <Fact name="Shard">{e.shardId}</Fact>
+              <Fact name="Node">{e.nodeId || "none"}</Fact>
+              <Fact name="Module"><Digest of={e.moduleDigest} /></Fact>
+              <Fact name="In memory">{e.resident ? "yes" : "no"}</Fact>
+              <Fact name="State">{num(e.stateBytes) ? bytesText(num(e.stateBytes)) : <span class="quiet">not known</span>}</Fact>
+              <Fact name="Fuel so far">{count(num(e.fuel))}</Fact>
+              <Fact name="Sends on their way">{num(e.pendingSends)}</Fact>
+            </dl>
+            {e.lastError && (
+              <div class="faults">
+                <p><Badge kind="bad">{e.faults ?? 0} faults in a row</Badge> {e.parkedUntil && <>parked until <When at={e.parkedUntil} /></>}</p>
+                <pre>{e.lastError}</pre>
+                <Act run={async () => (await call("entity.ClearFaults", name, false), read.reload())}>Clear faults</Act>
+              </div>
+            )}
+            {(e.timers ?? []).length > 0 && (
+              <Wide name="Table of timers"><table>
+                <caption>Timers</caption>
+                <thead><tr><th>Name</th><th>Due</th><th>Command</th><th>Repeats</th><th><span class="unseen">Actions</span></th></tr></thead>
+                <tbody>{e.timers!.map((t) => {
+                  const request = { ...name, timer: t.name, commandId: newCommandId() };
+                  return <tr key={t.name}><td>{t.name}</td><td><When at={t.due} /></td><td>{t.command}</td><td>{t.schedule ? `${t.schedule} ${t.timeZone ?? ""}` : "once"}</td><td class="n"><Ask danger label="Skip" title={`Skip the timer ${t.name}`} text="It is cancelled: its command is not run." line={lineOf("entity", "skip-timer", type, id, t.name)} method="entity.SkipTimer" request={request} run={async () => (await once("entity.SkipTimer", request), read.reload())} /></td></tr>;
+                })}</tbody>
+              </table></Wide>
+            )}
+            {(e.acts ?? []).map((a) => <p key={a.sequence} class="quiet">{a.kind === "delete" ? "deleted" : `timer ${a.timer} skipped`} by a person at <When at={a.recordedAt} />, sequence {a.sequence}</p>)}
+          </>
+        )}
+      </Panel>
+      {e && last > 0 && <States name={name} last={last} />}
+      {e && <Asking name={name} done={read.reload} />}
+      {e && last > 0 && <Timeline name={name} last={last} />}
+    </>
+  );
+}
+
+interface Name { entityType: string; entityId: string }
+
+/** The state at any sequence, and what the event there has changed. */
+function States({ name, last }: { name: Name; last: number }) {
+  const [chosen, choose] = useState<number | undefined>(undefined);
+  const [asked, ask] = useState<number | undefined>(undefined);
+  const at = chosen ?? last;
+  useEffect(() => {
+    const timer = setTimeout(() => ask(chosen), 120);
+    return () => clearTimeout(timer);
+  }, [chosen]);
+  const request = { ...name, ...(asked === undefined ? {} : { atSequence: asked }) };
+  const now = useRead("entity.GetState", { ...request, ...(asked === undefined ? { atSequence: last } : {}) });
+  const before = useRead("entity.GetState", at > 1 ? { ...name, atSequence: (asked ?? last) - 1 } : undefined);
+  const state = payload(now.data);
+  const old = at > 1 ? payload(before.data) : undefined;
+  const differ = now.data && (before.data || at <= 1) ? changes(old ?? {}, state) : [];
+  return (
+    <Panel title="State" label="State" aside={<AsCommand line={lineOf("entity", "state", name.entityType, name.entityId, ...(asked === undefined ? [] : ["--at", asked]))} method="entity.GetState" request={request} />}>
+      <div class="bar">
+        <label class="grow">At sequence <input type="range" min={1} max={last} value={at} onInput={(e) => choose(Number(e.currentTarget.value))} aria-label="Sequence" /></label>
+        <input type="number" min={1} max={last} value={at} onChange={(e) => choose(Math.min(last, Math.max(1, Math.floor(Number(e.currentTarget.value)) || 1)))} aria-label="Sequence, as a number" name="at" />
+        <button type="button" disabled={chosen === undefined} onClick={() => choose(undefined)}>Newest</button>
+      </div>
+      <Fault text={now.error} />
+      <div class="halves">
+        <div>
+          <h3>State {now.data && <span class="quiet">by <Digest of={now.data.moduleDigest} /></span>}</h3>
+          <pre class="tall" tabIndex={0} data-state={num(now.data?.sequence)}>{now.data ? pretty(state) : "…"}</pre>
+        </div>
+        <div>
+          <h3>Changed by event {at}</h3>
+          <Fault text={before.error} />
+          {differ.length === 0 ? <Empty>Nothing.</Empty> : (
+            <ul class="changes">{differ.map((c) => (
+              <li key={c.path}><code>{c.path || "the whole"}</code>{c.before !== undefined && <del>{brief(c.before, 300)}</del>}{c.after !== undefined && <ins>{brief(c.after, 300)}</ins>}</li>
+            ))}</ul>
+          )}
+        </div>
+      </div>
+    </Panel>
+  );
+}
+
+interface Named { name: string; schema?: Schema; description?: string }
+
+/** Commands and queries, as the module of the type names them. */
+function Asking({ name, done }: { name: Name; done: () => void }) {
+  const { data, error } = useRead("module.Get", { entityType: name.entityType });
+  const manifest = data?.manifest;
+  const type = (manifest?.entityTypes ?? []).find((t: any) => t.name === name.entityType) ?? {};
+  const commands: Named[] = type.commands ?? [];
+  const queries: Named[] = type.queries ?? [];
+  const [chosen, choose] = useState("");
+  const options = [...commands.map((c) => ({ ...c, query: false })), ...queries.map((q) => ({ ...q, query: true }))];
+  const of = options.find((o) => `${o.query ? "q" : "c"} ${o.name}` === chosen) ?? options[0];
+  return (
+    <Panel title="Ask it" label="Ask it">
+      <Fault text={error} />
+      {data && options.length === 0 && <FreeAsk name={name} done={done} />}
+      {options.length > 0 && (
+        <label>Command or query <select value={of ? `${of.query ? "q" : "c"} ${of.name}` : ""} onChange={(e) => choose(e.currentTarget.value)} name="ask">
+          {commands.length > 0 && <optgroup label="Commands">{commands.map((c) => <option key={c.name} value={`c ${c.name}`}>{c.name}</option>)}</optgroup>}
+          {queries.length > 0 && <optgroup label="Queries">{queries.map((q) => <option key={q.name} value={`q ${q.name}`}>{q.name}</option>)}</optgroup>}
+        </select></label>
+      )}
+      {of && <Ask1 key={`${of.query} ${of.name}`} name={name} of={of} query={of.query} defs={manifest?.$defs ?? {}} encoding={type.encoding ?? "json"} done={done} />}
+    </Panel>
+  );
+}
+
+/** A guest that does not list its commands decides on every name. */
+function FreeAsk({ name, done }: { name: Name; done: () => void }) {
+  const [what, set] = useState("");
+  const [query, setQuery] = useState(false);
+  return (
+    <>
+      <p class="quiet">The module does not say which commands it knows.</p>
+      <div class="bar"><label>Name <input value={what} onInput={(e) => set(e.currentTarget.value)} spellcheck={false} /></label> <label><input type="checkbox" checked={query} onChange={(e) => setQuery(e.currentTarget.checked)} /> it is a query</label></div>
+      {what && <Ask1 name={name} of={{ name: what }} query={query} defs={{}} encoding="json" done={done} />}
+    </>
+  );
+}
+
+function Ask1({ name, of, query, defs, encoding, done }: { name: Name; of: Named; query: boolean; defs: Record<string, Schema>; encoding: string; done: () => void }) {
+  const schema = resolve(of.schema, defs);
+  const [values, setValues] = useState<Values>({});
+  const [raw, setRaw] = useState("");
+  const [asJson, setAsJson] = useState(!hasForm(schema));
+  const [answer, setAnswer] = useState<{ kind: string; text: string; note: string } | undefined>();
+  const [faults, setFaults] = useState<Record<string, string>>({});
+  const [command, setCommand] = useState(newCommandId);
+  let given: unknown;
+  let bad = "";
+  if (asJson) {
+    try {
+      given = raw === "" ? undefined : JSON.parse(raw);
+    } catch (e) {
+      bad = textOf(e);
+    }
+  } else given = valueOf(schema, values, defs);
+  const body = given === undefined ? {} : encoding === "bytes" ? { data: btoa(String.fromCharCode(...new TextEncoder().encode(JSON.stringify(given)))) } : { json: given };
+  const request = query ? { ...name, query: of.name, ...body } : { ...name, command: of.name, ...body, commandId: command };
+  const method = query ? "entity.Query" : "entity.Send";
+  const run = async () => {
+    setFaults({});
+    setAnswer(undefined);
+    try {
+      const got = query ? await call("entity.Query", request) : await once("entity.Send", request);
+      setAnswer({ kind: "good", text: pretty(payload(got)), note: query ? `at sequence ${num(got.sequence)}, ${count(num(got.fuel))} fuel` : `sequence ${num(got.sequence)}, ${got.eventCount ?? 0} events, ${count(num(got.fuel))} fuel, answered by ${got.nodeId}${got.duplicate ? "; it had been run before" : ""}` });
+      setCommand(newCommandId());
+    } catch (e) {
+      const fields: Record<string, string> = {};
+      if (e instanceof HostdError) for (const v of e.violations) fields[v.field.replace(/^payload\.?/, "").split(/[.[]/)[0] ?? ""] ??= v.description;
+      setFaults(fields);
+      setAnswer({ kind: "bad", text: textOf(e), note: e instanceof Rejected ? `rejected: ${e.rejection}` : e instanceof HostdError ? e.code : "" });
+      // With the same id it takes effect once, whatever became of this attempt.
+      if (e instanceof HostdError && ["invalid_argument", "failed_precondition", "not_found"].includes(e.code)) setCommand(newCommandId());
+    }
+    done();
+  };
+  const line = lineOf("entity", query ? "query" : "send", name.entityType, name.entityId, of.name, ...(given === undefined ? [] : [JSON.stringify(given)]));
+  return (
+    <form onSubmit={(e) => {
+      e.preventDefault();
+      void run();
+    }}>
+      {schema.description && <p class="quiet">{schema.description}</p>}
+      {asJson ? <Json id="payload" value={raw} change={setRaw} hint="JSON; empty is none" /> : <Form schema={schema} defs={defs} values={values} change={setValues} faults={faults} />}
+      <p class="bar">
+        <button type="submit" class="primary" disabled={bad !== ""}>{query ? "Ask" : "Send"}</button>
+        {hasForm(schema) && <label><input type="checkbox" checked={asJson} onChange={(e) => {
+          setRaw(JSON.stringify(given ?? {}, null, 2));
+          setAsJson(e.currentTarget.checked);
+        }} /> as JSON</label>}
+        <AsCommand line={line} method={method} request={request} />
+      </p>
+      {answer && <div class={`answer ${answer.kind}`} role="status"><p><Badge kind={answer.kind}>{answer.kind === "good" ? "done" : "failed"}</Badge> <span class="quiet">{answer.note}</span></p><pre>{answer.text}</pre></div>}
+    </form>
+  );
+}
+
+const page = 200;
+
+/** Events, the newest first, a page at a time. */
+function Timeline({ name, last }: { name: Name; last: number }) {
+  const [to, setTo] = useState<number | undefined>(undefined); // undefined: the newest
+  const [events, setEvents] = useState<Event[]>([]);
+  const [error, setError] = useState("");
+  const end = to ?? last;
+  const from = Math.max(1, end - page + 1);
+  useEffect(() => {
+    const stop = new AbortController();
+    void (async () => {
+      const got: Event[] = [];
+      try {
+        for await (const e of stream<Event>("entity.ReadEvents", { ...name, fromSequence: from, toSequence: end }, stop.signal)) got.push(e);
+        if (!stop.signal.aborted) {
+          setEvents(got.reverse());
+          setError("");
+        }
+      } catch (e) {
+        if (!stop.signal.aborted) setError(textOf(e));
+      }
+    })();
+    return () => stop.abort();
+  }, [from, end, name.entityType, name.entityId]);
+  return (
+    <Panel title="Events" label="Events" aside={<AsCommand line={lineOf("entity", "events", name.entityType, name.entityId)} method="entity.ReadEvents" request={{ ...name, fromSequence: from, toSequence: end }} />}>
+      <Fault text={error} />
+      <nav class="pager" aria-label="Pages of events">
+        <button type="button" disabled={to === undefined} onClick={() => setTo(undefined)}>Newest</button>
+        <button type="button" disabled={end >= last} onClick={() => setTo(end + page >= last ? undefined : end + page)}>Later</button>
+        <span>{count(from)}–{count(end)} of {count(last)}</span>
+        <button type="button" disabled={from <= 1} onClick={() => setTo(from - 1)}>Earlier</button>
+      </nav>
+      <Wide name="Table of events">
+        <table class="events">
+          <thead><tr><th class="n">Sequence</th><th>Event</th><th>Recorded</th><th>Content</th></tr></thead>
+          <tbody>{events.map((e) => <Row key={e.sequence} event={e} />)}</tbody>
+        </table>
+      </Wide>
+    </Panel>
+  );
+}
+
+function Row({ event: e }: { event: Event }) {
+  const [open, set] = useState(false);
+  const content = payload(e);
+  return (
+    <>
+      <tr>
+        <td class="n"><button type="button" class="plain" aria-expanded={open} onClick={() => set(!open)}>{e.sequence}</button></td>
+        <td>{e.eventType}</td>
+        <td><When at={e.recordedAt} /></td>
+        <td class="content">{brief(content, 160)}</td>
+      </tr>
+      {open && (
+        <tr class="more"><td /><td colSpan={3}>
+          <pre>{pretty(content)}</pre>
+          <dl class="facts tight">
+            <Fact name="Command id"><code>{e.commandId || "–"}</code></Fact>
+            <Fact name="Module"><Digest of={e.moduleDigest} /></Fact>
+            {e.tags?.length ? <Fact name="Tags">{e.tags.join(", ")}</Fact> : null}
+            {e.principal && <Fact name="By">{e.principal.kind}:{e.principal.name}</Fact>}
+          </dl>
+        </td></tr>
+      )}
+    </>
+  );
+}

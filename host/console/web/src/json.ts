@@ -1,0 +1,59 @@
+// Differences of JSON values, and their text.
+
+export interface Change {
+  path: string;
+  before?: unknown;
+  after?: unknown;
+}
+
+const most = 200;
+
+/** What differs between two values, by path, at most 200 places. */
+export function changes(before: unknown, after: unknown): Change[] {
+  const out: Change[] = [];
+  walk("", before, after, out);
+  return out;
+}
+
+function isTree(v: unknown): v is Record<string, unknown> {
+  return typeof v === "object" && v !== null;
+}
+
+function walk(path: string, a: unknown, b: unknown, out: Change[]): void {
+  if (out.length >= most || a === b) return;
+  if (isTree(a) && isTree(b) && Array.isArray(a) === Array.isArray(b)) {
+    for (const k of new Set([...Object.keys(a), ...Object.keys(b)])) walk(Array.isArray(a) ? `${path}[${k}]` : path ? `${path}.${k}` : k, a[k], b[k], out);
+    return;
+  }
+  if (a === undefined) out.push({ path, after: b });
+  else if (b === undefined) out.push({ path, before: a });
+  else out.push({ path, before: a, after: b });
+}
+
+/** A value on one line, cut where it is long. */
+export function brief(v: unknown, length = 120): string {
+  const text = v === undefined ? "" : JSON.stringify(v);
+  return text.length > length ? text.slice(0, length - 1) + "…" : text;
+}
+
+export function pretty(v: unknown): string {
+  return v === undefined ? "nothing" : JSON.stringify(v, null, 2);
+}
+
+/** The payload of a message: a JSON value, or bytes, which may be JSON too. */
+export function payload(m: { json?: unknown; data?: string } | undefined): unknown {
+  if (!m) return undefined;
+  if (m.json !== undefined) return m.json;
+  if (m.data === undefined) return undefined;
+  try {
+    const raw = Uint8Array.from(atob(m.data), (c) => c.charCodeAt(0));
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(raw);
+    try {
+      return JSON.parse(text);
+    } catch {
+      return text;
+    }
+  } catch {
+    return `${m.data.length} characters of base64: ${m.data}`;
+  }
+}

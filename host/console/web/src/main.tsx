@@ -1,0 +1,70 @@
+import { render } from "preact";
+import { useState } from "preact/hooks";
+import { setToken, signIn, token } from "./api.ts";
+import { cluster, ClusterView, useCluster } from "./cluster.tsx";
+import { EntitiesView, HotView, LettersView } from "./entities.tsx";
+import { EntityView } from "./entity.tsx";
+import { LogsView, ModulesView } from "./modules.tsx";
+import { at, router } from "./router.ts";
+import { Badge, Empty, Fault, Panel } from "./ui.tsx";
+
+const views: [path: string, name: string][] = [["", "Cluster"], ["entities", "Entities"], ["hot", "Hot"], ["modules", "Modules"], ["letters", "Dead letters"], ["logs", "Logs"]];
+
+function View() {
+  const [view, ...rest] = at.value;
+  switch (view ?? "") {
+    case "":
+      return <ClusterView />;
+    case "entities":
+      return rest.length >= 2 ? <EntityView key={rest.join("/")} type={rest[0]!} id={rest[1]!} /> : <EntitiesView type={rest[0]} />;
+    case "hot":
+      return <HotView />;
+    case "modules":
+      return <ModulesView type={rest[0]} />;
+    case "letters":
+      return <LettersView />;
+    case "logs":
+      return <LogsView type={rest[0]} />;
+  }
+  return <Panel title="Not here"><Empty>There is no such page. <a href={router.path()}>The cluster</a></Empty></Panel>;
+}
+
+function App() {
+  useCluster();
+  const c = cluster.value;
+  const out = (c?.members ?? []).filter((m) => !m.reachable).length;
+  document.title = [views.find(([p]) => p === (at.value[0] ?? ""))?.[1], ...at.value.slice(1), "hostd"].filter(Boolean).join(" · ");
+  return (
+    <>
+      <a class="skip" href="#main">To the content</a>
+      <header class="top">
+        <a class="brand" href={router.path()}><svg viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="4" /><path d="M4.5 3.5v9M11.5 3.5v9M4.5 8h7" /></svg>hostd</a>
+        <nav aria-label="Views">{views.map(([p, name]) => <a key={p} href={p ? router.path(p) : router.path()} aria-current={(at.value[0] ?? "") === p ? "page" : undefined}>{name}</a>)}</nav>
+        <div class="aside">
+          {c && <Badge kind={c.quorum && out === 0 ? "good" : c.quorum ? "warn" : "bad"}>{c.quorum ? (out === 0 ? `${c.members?.length ?? 0} nodes` : `${out} of ${c.members?.length} not heard`) : "no quorum"}</Badge>}
+          {token.value && <button type="button" class="small" onClick={() => setToken("")}>Sign out</button>}
+        </div>
+      </header>
+      <main id="main" tabIndex={-1}>{signIn.value ? <SignIn /> : <View />}</main>
+    </>
+  );
+}
+
+function SignIn() {
+  const [text, set] = useState("");
+  return (
+    <Panel title="Sign in">
+      <p>The nodes ask who calls. Give a token; this tab keeps it until it is closed.</p>
+      <Fault text={signIn.value} />
+      <form class="bar" onSubmit={(e) => {
+        e.preventDefault();
+        setToken(text.trim());
+      }}>
+        <label class="grow">Token <input type="password" autocomplete="off" value={text} onInput={(e) => set(e.currentTarget.value)} /></label>
+        <button type="submit" class="primary" disabled={!text.trim()}>Sign in</button>
+      </form>
+    </Panel>
+  );
+}
+
+render(<App />, document.getElementById("app")!);

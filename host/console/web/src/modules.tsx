@@ -1,0 +1,158 @@
+// Modules, and what serves which entity type.
+import { useEffect, useState } from "preact/hooks";
+import { call, lineOf, num, stream, textOf } from "./api.ts";
+import { useRead, whileLooking, sleep, type Loaded } from "./live.ts";
+import { router } from "./router.ts";
+import { Ask, AsCommand, Badge, bytesText, Digest, Empty, Fault, Panel, TypeTabs, When, Wide } from "./ui.tsx";
+
+export interface Module {
+  digest: string; name?: string; version?: string; sizeBytes?: string; uploadedAt?: string; entityTypes?: string[]; activeFor?: string[];
+  signedBy?: string; signatureFault?: string; unusedSince?: string; bindings?: { entityType: string; revision: string; forcedBy?: string; owner?: string }[];
+  verifications?: { entityType: string; verifiedAt?: string; all?: boolean; entities?: string; differences?: string; faults?: string; revision?: string }[];
+}
+
+export interface Type { type: string; module: Module }
+
+/** The entity types that are served, by name. */
+export function useTypes(): { data?: Type[]; error?: string; reload(): void } {
+  const read = useRead<{ modules?: Module[] }>("module.List", {}, 10_000);
+  const { data, ...rest } = read;
+  if (!data) return rest;
+  const types = (data.modules ?? []).flatMap((m) => (m.activeFor ?? []).map((type) => ({ type, module: m })));
+  return { ...rest, data: types.sort((a, b) => (a.type < b.type ? -1 : 1)) };
+}
+
+export function ModulesView({ type }: { type: string | undefined }) {
+  const { data, error, reload }: Loaded<{ modules?: Module[] }> = useRead("module.List", {}, 10_000);
+  const modules = data?.modules ?? [];
+  const types = [...new Set(modules.flatMap((m) => m.activeFor ?? []))].sort();
+  return (
+    <>
+      <Panel title="Modules" aside={<AsCommand line={lineOf("module", "ls")} method="module.List" request={{}} />}>
+        <Fault text={error} />
+        {data && modules.length === 0 && <Empty>None is uploaded yet: <code>{lineOf("module", "push", "FILE.wasm")}</code></Empty>}
+        {modules.length > 0 && (
+          <Wide name="Table of modules">
+            <table>
+              <thead><tr><th>Module</th><th>Digest</th><th>Serves</th><th class="n">Size</th><th>Uploaded</th><th>Verified</th><th><span class="unseen">Actions</span></th></tr></thead>
+              <tbody>{modules.map((m) => (
+                <tr key={m.digest}>
+                  <td>{m.name || "–"} <span class="quiet">{m.version}</span></td>
+                  <td><Digest of={m.digest} /></td>
+                  <td>{(m.activeFor ?? []).map((t) => <a key={t} href={router.path("modules", t)}><Badge kind="good">{t}</Badge></a>)}{(m.activeFor ?? []).length === 0 && <span class="quiet">nothing</span>}</td>
+                  <td class="n">{bytesText(num(m.sizeBytes))}</td>
+                  <td><When at={m.uploadedAt} /></td>
+                  <td>{(m.verifications ?? []).map((v) => <Badge key={v.entityType} kind={num(v.faults) > 0 ? "bad" : num(v.differences) > 0 ? "warn" : "good"}>{v.all ? "all" : "sample"} of {v.entityType}: {num(v.faults)} faults, {num(v.differences)} differ</Badge>)}</td>
+                  <td class="n">{(m.entityTypes ?? []).filter((t) => !m.activeFor?.includes(t)).map((t) => {
+                    const request = { entityType: t, digest: m.digest };
+                    return <Ask key={t} label={`Activate for ${t}`} title={`Activate ${m.digest.slice(0, 12)} for ${t}`} text="Every node serves the type with this module from then on. What does not fit what is stored is refused." line={lineOf("module", "activate", t, m.digest)} method="module.Activate" request={request} run={async () => (await call("module.Activate", request, false), reload())} />;
+                  })}</td>
+                </tr>
+              ))}</tbody>
+            </table>
+          </Wide>
+        )}
+      </Panel>
+      {types.length > 0 && <TypeTabs types={types} chosen={type} to={(t) => router.path("modules", t)} />}
+      {type && <History key={type} type={type} changed={reload} />}
+      {type && <Manifest type={type} />}
+    </>
+  );
+}
+
+const kinds: Record<string, string> = { KIND_ACTIVATE: "activated", KIND_LIMITS: "other limits", KIND_ROLLBACK: "rolled back" };
+
+function History({ type, changed }: { type: string; changed: () => void }) {
+  const request = { entityType: type };
+  const { data, error, reload } = useRead("module.History", request);
+  const changes: any[] = data?.changes ?? [];
+  const back = { entityType: type, revision: changes[0]?.revision };
+  return (
+    <Panel title={`What has served ${type}`} aside={<AsCommand line={lineOf("module", "history", type)} method="module.History" request={request} />}>
+      <Fault text={error} />
+      {changes.length > 0 && (
+        <Wide name="Table of changes"><table>
+          <thead><tr><th class="n">Revision</th><th>When</th><th>What</th><th>Digest</th><th>By</th></tr></thead>
+          <tbody>{changes.map((c) => (
+            <tr key={c.revision}>
+              <td class="n">{c.revision}</td><td><When at={c.at} /></td>
+              <td>{kinds[c.kind] ?? c.kind} {c.forced && <Badge kind="warn">forced</Badge>}{num(c.tookBack) > 0 && <span class="quiet"> of {c.tookBack}</span>}</td>
+              <td><Digest of={c.digest} /></td><td>{c.by || <span class="quiet">not known</span>}</td>
+            </tr>
+          ))}</tbody>
+        </table></Wide>
+      )}
+      {changes.length > 1 && (
+        <p class="bar"><Ask danger label="Roll back" title={`Roll ${type} back`} text="The module before serves again, once it has replayed each entity that this one has written. Where it fails on one, nothing moves." line={lineOf("module", "rollback", type)} method="module.Rollback" request={back} run={async () => {
+          await call("module.Rollback", back, false);
+          reload();
+          changed();
+        }} /></p>
+      )}
+    </Panel>
+  );
+}
+
+function Manifest({ type }: { type: string }) {
+  const { data, error } = useRead("module.Get", { entityType: type });
+  return (
+    <Panel title="What the module says of itself">
+      <Fault text={error} />
+      {data && <pre class="tall" tabIndex={0}>{JSON.stringify(data.manifest, null, 2)}</pre>}
+    </Panel>
+  );
+}
+
+interface Line { writtenAt: string; entityId?: string; level: string; text: string; moduleDigest?: string; node: string }
+
+const most = 300;
+
+/** What guests write, as they write it. */
+export function LogsView({ type: given }: { type: string | undefined }) {
+  const types = useTypes();
+  const type = given ?? types.data?.[0]?.type;
+  return (
+    <>
+      <TypeTabs types={types.data?.map((t) => t.type) ?? []} chosen={type} to={(t) => router.path("logs", t)} />
+      <Fault text={types.error} />
+      {type && <Lines key={type} type={type} />}
+    </>
+  );
+}
+
+function Lines({ type }: { type: string }) {
+  const [lines, setLines] = useState<Line[]>([]);
+  const [state, setState] = useState({ error: "", lost: 0, missing: [] as string[] });
+  const [held, setHeld] = useState(false);
+  const request = { entityType: type, follow: true };
+  useEffect(() => {
+    if (held) return;
+    setLines([]);
+    return whileLooking(async (signal) => {
+      let shown: Line[] = [];
+      for (let pause = 500; !signal.aborted; pause = Math.min(2 * pause, 8_000)) {
+        shown = [];
+        try {
+          for await (const m of stream("cluster.TailLogs", request, signal)) {
+            pause = 500;
+            setState((s) => ({ error: "", lost: s.lost + num(m.lost), missing: m.missingNodes ?? s.missing }));
+            shown = [...shown, ...(m.lines ?? []).map((l: any) => ({ ...l, node: m.nodeId }))].slice(-most);
+            setLines(shown);
+          }
+        } catch (e) {
+          if (!signal.aborted) setState((s) => ({ ...s, error: textOf(e) }));
+        }
+        await sleep(pause, signal);
+      }
+    });
+  }, [type, held]);
+  return (
+    <Panel title={`Lines of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Follow" : "Hold"}</button><AsCommand line={lineOf("logs", type, "--follow")} method="cluster.TailLogs" request={request} /></>}>
+      <Fault text={state.error} />
+      {state.missing.length > 0 && <p class="warning">Without {state.missing.join(", ")}: no answer.</p>}
+      {state.lost > 0 && <p class="warning">{state.lost} lines were written faster than they are kept.</p>}
+      {lines.length === 0 && <Empty>Nothing is written. What a guest prints and logs comes here, and why its calls fail.</Empty>}
+      <ol class="log" aria-live="off">{[...lines].reverse().map((l, i) => <li key={lines.length - i} class={l.level}><When at={l.writtenAt} /> <span class="quiet">{l.node}</span> <Badge kind={l.level === "fault" || l.level === "error" ? "bad" : l.level === "warn" ? "warn" : ""}>{l.level}</Badge> {l.entityId && <a href={router.path("entities", type, l.entityId)}>{l.entityId}</a>} <span class="text">{l.text}</span></li>)}</ol>
+    </Panel>
+  );
+}

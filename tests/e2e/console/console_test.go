@@ -1,0 +1,429 @@
+// Package console uses the web console as a person does: in a browser, on real
+// nodes.
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// programs are the names of the browser, the first that is found is used.
+var programs = []string{"chromium", "chromium-browser", "google-chrome"}
+
+// browser starts a browser for a test, and skips the test where there is none.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	path := ""
+	for _, name := range programs {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		t.Skip("needs a browser: " + strings.Join(programs, " or "))
+	}
+	ctx, stop := chromedp.NewExecAllocator(t.Context(), chromedp.ExecPath(path), chromedp.Headless, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
+		chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(testkit.Patience), chromedp.Flag("disable-dev-shm-usage", true))
+	t.Cleanup(stop)
+	return ctx
+}
+
+// page is a tab, and what it has asked for and complained about.
+type page struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu     sync.Mutex
+	asked  []string // URLs
+	faults []string // exceptions, and what its policy has refused
+}
+
+// open opens a tab. in is a browser, or a tab of the one to open it in.
+func open(t *testing.T, in context.Context) *page {
+	t.Helper()
+	ctx, stop := chromedp.NewContext(in)
+	t.Cleanup(stop)
+	p := &page{t: t, ctx: ctx}
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatal(err)
+	}
+	err := chromedp.Listen(ctx, func(event any) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		switch e := event.(type) {
+		case *network.EventRequestWillBeSent:
+			p.asked = append(p.asked, e.Request.URL)
+		case *runtime.EventExceptionThrown:
+			p.faults = append(p.faults, (&chromedp.ExceptionError{ExceptionDetails: e.ExceptionDetails}).Error())
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.run("watch", chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
+		_, err := cdp.Call(ctx, tab, network.Enable, network.EnableParams{})
+		return err
+	}))
+	ctx, cancel := context.WithTimeout(ctx, 4*testkit.Patience)
+	t.Cleanup(cancel)
+	p.ctx = ctx
+	return p
+}
+
+func (p *page) run(what string, actions ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	if err := chromedp.Do(p.ctx, actions...); err != nil {
+		text, _ := chromedp.Run(p.ctx, chromedp.Evaluate[string]("document.body.innerText"))
+		p.t.Fatalf("%s: %v; the page says:\n%s", what, err, text)
+	}
+}
+
+// eval returns the value of an expression.
+func eval[T any](p *page, expression string) T {
+	p.t.Helper()
+	out, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		p.t.Fatalf("%s: %v", expression, err)
+	}
+	return out
+}
+
+// await waits until an expression is true.
+func (p *page) await(what, expression string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(testkit.Patience); !eval[bool](p, "!!("+expression+")"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("never: %s; the page says:\n%s", what, eval[string](p, "document.body.innerText"))
+		}
+	}
+}
+
+// shot keeps a screenshot of the page in the directory of HOSTD_TEST_SHOTS.
+func (p *page) shot(name string) {
+	p.t.Helper()
+	screenshot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err != nil || len(screenshot) == 0 {
+		p.t.Fatalf("the screenshot has %d bytes: %v", len(screenshot), err)
+	}
+	if dir := os.Getenv("HOSTD_TEST_SHOTS"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, name+".png"), screenshot, 0o644); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+// clean fails the test where the page has thrown, or has asked anybody but the
+// node.
+func (p *page) clean(node string) {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.faults {
+		p.t.Errorf("the page complains: %s", f)
+	}
+	for _, asked := range p.asked {
+		if u, err := url.Parse(asked); err != nil || u.Scheme != "data" && u.Scheme+"://"+u.Host != node {
+			p.t.Errorf("the page asks for %s", asked)
+		}
+	}
+	if len(p.asked) == 0 {
+		p.t.Error("no request of the page was seen")
+	}
+}
+
+// TestMapFollowsACluster: the map shows who leads what, and changes by itself
+// when a node is killed.
+func TestMapFollowsACluster(t *testing.T) {
+	tab := browser(t)
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 16, Flags: []string{"--admin", "full"}})
+	c.AwaitSpread()
+	p := open(t, tab)
+	node := c.Node(0).API()
+	p.run("open", chromedp.Navigate(node+"/"))
+	if at := eval[string](p, "location.pathname"); at != "/console/" {
+		t.Errorf("/ leads a browser to %s", at)
+	}
+	const led = `[...document.querySelectorAll("[data-node]")].map((n) => Number(n.dataset.led))`
+	p.await("every node leads shards", led+`.length === 3 && `+led+`.every((n) => n > 0)`)
+	p.shot("cluster")
+	c.Kill(2)
+	p.await("the node that was killed is shown as gone, and others lead its shards",
+		`document.querySelector("[data-node=n3]").dataset.reachable === "false" && document.querySelector("[data-node=n3]").dataset.led === "0" && `+led+`.reduce((a, b) => a + b) === 16`)
+	p.shot("cluster-without-a-node")
+	// Eight tabs share the connections that a browser has to a node.
+	tabs := []*page{p}
+	for range 7 {
+		next := open(t, p.ctx)
+		next.run("open", chromedp.Navigate(node+"/console/"))
+		tabs = append(tabs, next)
+	}
+	for _, next := range tabs {
+		next.await("every tab shows the nodes", `document.querySelectorAll("[data-node]").length === 3`)
+		next.clean(node)
+	}
+	if done := evalAsync(tabs[7], `fetch("/hostd.cluster.v1.ClusterService/GetCluster", {method: "POST", headers: {"Content-Type": "application/json"}, body: "{}", signal: AbortSignal.timeout(20000)}).then((r) => r.ok)`); done != "true" {
+		t.Errorf("a call of the eighth tab: %s", done)
+	}
+}
+
+// evalAsync returns what a promise comes to, as JSON.
+func evalAsync(p *page, expression string) string {
+	p.t.Helper()
+	out, err := chromedp.Run(p.ctx, chromedp.Evaluate[[]byte](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		p.t.Fatalf("%s: %v", expression, err)
+	}
+	return string(out)
+}
+
+// TestFormsNameWhatIsWrong: a form is made of the schema of a command; what it
+// refuses is named at its field, and what it sends is done.
+func TestFormsNameWhatIsWrong(t *testing.T) {
+	tab := browser(t)
+	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 3})
+	c.Push("cart")
+	p := open(t, tab)
+	node := c.Node(0).API()
+	p.run("open", chromedp.Navigate(node+"/console/entities/cart/c%2F1"))
+	p.await("the form has the fields of add", `document.querySelector("#field-sku") && document.querySelector("#field-quantity")`)
+	p.run("a text where a number belongs",
+		chromedp.SendKeys(chromedp.CSS("#field-sku"), "apple"), chromedp.SendKeys(chromedp.CSS("#field-price"), "30"), chromedp.SendKeys(chromedp.CSS("#field-quantity"), "many"+kb.Enter))
+	p.await("the field is named", `document.querySelector("[data-field=quantity]").classList.contains("wrong")`)
+	p.shot("form")
+	p.run("a number", chromedp.Evaluate[chromedp.Void](`document.querySelector("#field-quantity").select()`), chromedp.SendKeys(chromedp.CSS("#field-quantity"), "2"+kb.Enter))
+	p.await("the command is done, its event is shown and the state, too",
+		`document.querySelector(".answer.good") && document.querySelector("table.events tbody tr") && document.querySelector("[data-state='1']")?.textContent.includes("apple")`)
+	p.shot("entity")
+	p.clean(node)
+	if got := state(t, node, &entityv1.GetStateRequest{EntityType: "cart", EntityId: "c/1"}); !strings.Contains(got, `"apple"`) {
+		t.Errorf("%s", got)
+	}
+}
+
+// history is how many events TestLongHistory makes: enough for pages.
+const history = 3_000
+
+// TestLongHistory: an entity with many events is shown a page at a time, and
+// its state at any of them is what the API says.
+func TestLongHistory(t *testing.T) {
+	showHistory(t, history)
+}
+
+// TestHistoryOf100000: likewise with a hundred thousand.
+func TestHistoryOf100000(t *testing.T) {
+	testkit.Long(t, "long")
+	showHistory(t, 100_000)
+}
+
+func squeeze(text string) string { return strings.Join(strings.Fields(text), "") }
+
+// state asks a node for a state, as JSON.
+func state(t *testing.T, node string, req *entityv1.GetStateRequest) string {
+	t.Helper()
+	res, err := entityv1connect.NewEntityServiceClient(http.DefaultClient, node).GetState(t.Context(), connect.NewRequest(req))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := protojson.Marshal(res.Msg.GetJson())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// fill gives the counter "long" so many events.
+func fill(t *testing.T, c *client.Client, events int) {
+	t.Helper()
+	s := c.Stream(client.StreamOptions{})
+	var failed atomic.Pointer[error]
+	for range events {
+		err := s.Send(t.Context(), client.Command{EntityType: "counter", EntityID: "long", Name: "add", Data: []byte(`{"amount":1}`)}, func(_ client.Reply, err error) {
+			if err != nil {
+				failed.Store(&err)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := failed.Load(); err != nil {
+		t.Fatal(*err)
+	}
+}
+
+func showHistory(t *testing.T, events int) {
+	tab := browser(t)
+	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 3})
+	c.Push("counter")
+	cl := c.Client(client.Options{})
+	fill(t, cl, events)
+	p := open(t, tab)
+	node := c.Node(0).API()
+	p.run("open", chromedp.Navigate(node+"/console/entities/counter/long"))
+	p.await("the newest events are shown", fmt.Sprintf(`document.querySelector("table.events tbody button")?.textContent === "%d"`, events))
+	if n := eval[int](p, `document.querySelectorAll("*").length`); n > 3_000 {
+		t.Errorf("the page has %d elements", n)
+	}
+	p.run("earlier", chromedp.Click(chromedp.Search(`//button[text()="Earlier"]`)))
+	p.await("the page before is shown", fmt.Sprintf(`document.querySelector("table.events tbody button")?.textContent === "%d"`, events-200))
+	half := events / 2
+	p.run("state at the middle", chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=at]").select()`), chromedp.SendKeys(chromedp.CSS("input[name=at]"), fmt.Sprint(half)+kb.Enter))
+	p.await("the state there is shown", fmt.Sprintf(`document.querySelector("[data-state='%d']")`, half))
+	at := uint64(half)
+	want := state(t, node, &entityv1.GetStateRequest{EntityType: "counter", EntityId: "long", AtSequence: &at})
+	if shown := eval[string](p, `document.querySelector("[data-state]").textContent`); squeeze(shown) != squeeze(want) {
+		t.Errorf("at %d the page shows %s, the API says %s", half, shown, want)
+	}
+	p.shot("history")
+	p.clean(node)
+}
+
+// TestDeadLetterIsRetried: the page lists what was refused, and delivers it
+// again.
+func TestDeadLetterIsRetried(t *testing.T) {
+	tab := browser(t)
+	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 3, Flags: []string{"--admin", "full"}})
+	cl := c.Client(client.Options{Timeout: testkit.Patience})
+	if _, err := cl.Upload(t.Context(), testkit.BuildGuest(t, "tests/e2e/messages/guest"), true); err != nil {
+		t.Fatal(err)
+	}
+	send := func(entityType, id, name, data string) {
+		if _, err := cl.Send(t.Context(), client.Command{EntityType: entityType, EntityID: id, Name: name, Data: []byte(data)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send("source", "s", "to", `{"type":"sink","id":"x","command":"refuse"}`)
+	p := open(t, tab)
+	node := c.Node(0).API()
+	p.run("open", chromedp.Navigate(node+"/console/letters"))
+	p.await("the letter is listed, and why it was refused", `document.querySelector("[data-letter]")?.textContent.includes("closed")`)
+	const retry = `//article//button[text()="Retry"]`
+	p.run("retry", chromedp.Click(chromedp.Search(retry)))
+	p.await("it is refused again, and the page says why", `document.querySelector("[data-letter] .fault")?.textContent.includes("closed")`)
+	send("sink", "x", "open", "")
+	p.run("retry", chromedp.Click(chromedp.Search(retry)))
+	p.await("it is delivered", `!document.querySelector("[data-letter]")`)
+	p.clean(node)
+}
+
+// TestLinkSignsIn: without a token the page asks for one; a link that has one
+// signs in, and the address does not keep it.
+func TestLinkSignsIn(t *testing.T) {
+	tab := browser(t)
+	dir := t.TempDir()
+	file, secret := filepath.Join(dir, "tokens"), filepath.Join(dir, "token")
+	n := testkit.NewNode(t, testkit.NodeOptions{Flags: []string{"--auth", "required", "--token-file", file}})
+	if out, code := n.Run("token", "create", "ann", "--file", file, "--out", secret); code != 0 {
+		t.Fatal(out)
+	}
+	n.Start()
+	text, err := os.ReadFile(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := strings.TrimSpace(string(text))
+	p := open(t, tab)
+	node := n.API()
+	p.run("open", chromedp.Navigate(node+"/console/"))
+	p.await("the page asks for a token", `document.querySelector("input[type=password]")`)
+	p.run("the link", chromedp.Navigate(node+"/console/entities#token="+token), chromedp.Reload())
+	p.await("the page is signed in", `document.querySelector("header.top .badge.good")`)
+	if at := eval[string](p, "location.href"); strings.Contains(at, token) {
+		t.Errorf("the address keeps the token: %s", at)
+	}
+}
+
+// scheme has the page shown in the light or in the dark.
+func scheme(name string) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
+		_, err := cdp.Call(ctx, tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+		return err
+	})
+}
+
+// TestPagesAreForEverybody: each view is used by keyboard, read by machines,
+// and shown on a small screen and in the dark.
+func TestPagesAreForEverybody(t *testing.T) {
+	tab := browser(t)
+	axe, err := os.ReadFile("../../../host/console/web/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Skip("needs axe-core: npm ci in host/console/web")
+	}
+	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 16, Flags: []string{"--admin", "full"}})
+	c.Push("cart")
+	cl := c.Client(client.Options{})
+	if _, err := cl.Send(t.Context(), client.Command{EntityType: "cart", EntityID: "a", Name: "add", Data: []byte(`{"sku":"pear","price":45,"quantity":1}`)}); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, tab)
+	node := c.Node(0).API()
+	for _, view := range []struct{ path, shown string }{
+		{"", "[data-node]"}, {"entities", "td.id a"}, {"entities/cart/a", "[data-state='1']"}, {"hot", ".panel .quiet"}, {"modules/cart", "pre.tall"}, {"letters", ".empty"}, {"logs", ".empty"},
+	} {
+		for _, dark := range []string{"light", "dark"} {
+			for _, width := range []int64{1280, 390} {
+				p.run("screen", chromedp.EmulateViewport(width, 900), scheme(dark))
+				p.run("open", chromedp.Navigate(node+"/console/"+view.path))
+				p.await("the view is there", fmt.Sprintf("document.querySelector(%q)", view.shown))
+				name := fmt.Sprintf("%s %s %d", view.path, dark, width)
+				p.shot(strings.NewReplacer("/", "-", " ", "-").Replace("view-" + name))
+				if wide := eval[int](p, "document.documentElement.scrollWidth"); wide > int(width) {
+					t.Errorf("%s: the page is %d wide", name, wide)
+				}
+				p.run("axe", chromedp.Evaluate[chromedp.Void](string(axe)))
+				found := evalAsync(p, `axe.run().then((r) => r.violations.filter((v) => v.impact === "serious" || v.impact === "critical").map((v) => v.id + ": " + v.nodes.map((n) => n.html + " " + n.failureSummary).join("; ")))`)
+				if found != "[]" {
+					t.Errorf("%s: %s", name, found)
+				}
+			}
+		}
+	}
+	// By keyboard alone: from the top of the first page to an entity.
+	p.run("open", chromedp.Navigate(node+"/console/"))
+	p.await("the view is there", "document.querySelector('[data-node]')")
+	press := func(what, until string) {
+		t.Helper()
+		for range 60 {
+			p.run("tab", chromedp.KeyEvent(kb.Tab))
+			if eval[bool](p, "document.activeElement."+until) {
+				p.run("enter", chromedp.KeyEvent(kb.Enter))
+				return
+			}
+		}
+		t.Fatalf("the keyboard does not come to %s", what)
+	}
+	press("the entities", `textContent === "Entities"`)
+	p.await("the list is there", `document.querySelector("td.id a")`)
+	press("the entity", `matches("td.id a")`)
+	p.await("the entity is there", `document.querySelector("[data-state='1']")`)
+	p.clean(node)
+}
