@@ -11,6 +11,8 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/tests/support/guests"
+	"github.com/hostd/hostd/tests/support/testkit"
 )
 
 // request is a command as a node writes it.
@@ -27,7 +29,7 @@ func request(sequence uint64, command, payload string) []byte {
 // benchmarkGuest is an example with entity 0 loaded.
 func benchmarkGuest(b *testing.B, name string) *engine.Instance {
 	b.Helper()
-	m := compile(b, "examples/wasm/"+name)
+	m := guests.Compile(b, testkit.BuildExample(b, name), nil)
 	g, err := m.Instantiate(b.Context())
 	if err != nil {
 		b.Fatal(err)
@@ -51,6 +53,7 @@ func BenchmarkGuestHandle(b *testing.B) {
 		{"account", "deposit", `{"amount":3}`},
 		{"account", "withdraw", `{"amount":3}`},
 		{"chain", "link", `{"n":3}`},
+		{"counter-ts", "add", `{"amount":3}`},
 	} {
 		b.Run(c.guest+"/"+c.command, func(b *testing.B) {
 			g := benchmarkGuest(b, c.guest)
@@ -94,6 +97,35 @@ func BenchmarkGuestQuery(b *testing.B) {
 	}
 }
 
+// BenchmarkGuestEntities is what entities of a small state take in an instance
+// that has some already.
+func BenchmarkGuestEntities(b *testing.B) {
+	const entities = 10_000
+	for _, name := range []string{"counter", "counter-ts"} {
+		b.Run(name, func(b *testing.B) {
+			var bytes int64
+			for b.Loop() {
+				g := benchmarkGuest(b, name)
+				input := request(1, "add", `{"amount":3}`)
+				before := g.MemoryBytes()
+				for i := range uint64(2 * entities) {
+					if i == entities {
+						before = g.MemoryBytes()
+					}
+					if status, err := g.Load(0, i, abi.AppendEntityID(nil, fmt.Sprint("entity-", i))); err != nil || status != abi.LoadDone {
+						b.Fatal(status, err)
+					}
+					if _, err := g.Handle(i, input, engine.Env{Now: 1, Seed: 2}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				bytes += g.MemoryBytes() - before
+			}
+			b.ReportMetric(float64(bytes)/float64(b.N)/entities, "B/entity")
+		})
+	}
+}
+
 // BenchmarkGuestInstantiate is what a lane pays for another instance.
 func BenchmarkGuestInstantiate(b *testing.B) {
 	m := benchmarkGuest(b, "counter").Module()
@@ -112,8 +144,13 @@ func BenchmarkGuestInstantiate(b *testing.B) {
 // and in memory that is its own, when it begins with the image of the first and
 // when it runs its _initialize: idle, and after a command.
 func BenchmarkGuestInstances(b *testing.B) {
+	for _, name := range []string{"counter", "counter-ts"} {
+		b.Run(name, func(b *testing.B) { benchmarkInstances(b, guests.Compile(b, testkit.BuildExample(b, name), nil)) })
+	}
+}
+
+func benchmarkInstances(b *testing.B, m *engine.Module) {
 	const instances = 200
-	m := compile(b, "examples/wasm/counter")
 	begin, input := abi.AppendEntityID(nil, "e"), request(1, "add", `{"amount":3}`)
 	for name, open := range map[string]func(context.Context) (*engine.Instance, error){
 		"image": m.Instantiate,

@@ -90,6 +90,14 @@ func compileWith(t testing.TB, dir string, logger *slog.Logger) *engine.Module {
 	return guests.Compile(t, testkit.BuildGuest(t, dir), logger)
 }
 
+// TestGuestsInTypeScriptConform runs what is made of scripts and an engine for
+// JavaScript through the suite.
+func TestGuestsInTypeScriptConform(t *testing.T) {
+	for _, name := range []string{"counter-ts", "cart-ts"} {
+		t.Run(name, func(t *testing.T) { guests.Conforms(t, guests.Compile(t, testkit.BuildExample(t, name), nil)) })
+	}
+}
+
 // TestGuestsWithoutSDKConform runs the counters in other languages, written
 // from the contract alone.
 func TestGuestsWithoutSDKConform(t *testing.T) {

@@ -62,7 +62,8 @@ type Rules struct {
 	// nothing.
 	Exports []ExportedFunction
 	// Importable is the signature of a function that a module may import, and
-	// whether there is one.
+	// whether there is one. Without it a module may import any function: it is
+	// read to be made into another, not to be run.
 	Importable func(module, name string) (Signature, bool)
 }
 
@@ -90,7 +91,7 @@ func (m *Module) Describe() *Description {
 		HeldBytes:      m.held(),
 	}
 	for _, imp := range m.Imports {
-		d.Imports = append(d.Imports, imp.module+"."+imp.name)
+		d.Imports = append(d.Imports, imp.Module+"."+imp.Name)
 	}
 	for _, exp := range m.Exports {
 		d.Exports = append(d.Exports, exp.Name)

@@ -51,7 +51,7 @@ func (m *Module) checkFunction(exp Export, want Signature) *AdmissionError {
 	if exp.Kind != KindFunction {
 		return Refuse("export "+exp.Name, "must be a function, is a %s", kindNames[exp.Kind])
 	}
-	if got, _ := m.functionType(exp.Index); got != want {
+	if got, _ := m.FunctionType(exp.Index); got != want {
 		return Refuse("export "+exp.Name, "has signature %v, must be %v", got, want)
 	}
 	return nil

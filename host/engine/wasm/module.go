@@ -64,8 +64,8 @@ type Export struct {
 
 // Import is a function that the module imports.
 type Import struct {
-	module, name string
-	typeIndex    uint32
+	Module, Name string
+	TypeIndex    uint32
 }
 
 // Module is a module whose shape has been checked: every section is in
@@ -210,11 +210,11 @@ func (m *Module) checkWhole() *AdmissionError {
 	return nil
 }
 
-// functionType returns the signature of a function by its index in the index
+// FunctionType returns the signature of a function by its index in the index
 // space of functions, imports first.
-func (m *Module) functionType(index uint32) (Signature, bool) {
+func (m *Module) FunctionType(index uint32) (Signature, bool) {
 	if int64(index) < int64(len(m.Imports)) {
-		return m.Types[m.Imports[index].typeIndex], true
+		return m.Types[m.Imports[index].TypeIndex], true
 	}
 	index -= uint32(len(m.Imports))
 	if int64(index) >= int64(len(m.Functions)) {

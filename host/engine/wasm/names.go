@@ -10,13 +10,13 @@ func (m *Module) readImports(c *Cursor) {
 	n := c.count("imports", maxImports)
 	for i := 0; i < n && c.OK(); i++ {
 		c.where = fmt.Sprintf("import %d", i)
-		imp := Import{module: c.name("the module's name", maxNameBytes)}
-		imp.name = c.name("the name", maxNameBytes)
-		c.where = fmt.Sprintf("import %d (%s.%s)", i, printable(imp.module), printable(imp.name))
+		imp := Import{Module: c.name("the module's name", maxNameBytes)}
+		imp.Name = c.name("the name", maxNameBytes)
+		c.where = fmt.Sprintf("import %d (%s.%s)", i, printable(imp.Module), printable(imp.Name))
 		if kind := c.Byte("its kind"); c.OK() && kind != KindFunction {
 			c.Refuse("a module may import functions only; define its memory, tables and globals inside")
 		}
-		imp.typeIndex = m.typeIndex(c)
+		imp.TypeIndex = m.typeIndex(c)
 		if c.OK() {
 			m.checkImport(c, imp)
 		}
@@ -25,15 +25,18 @@ func (m *Module) readImports(c *Cursor) {
 }
 
 func (m *Module) checkImport(c *Cursor, imp Import) {
-	want, listed := m.rules.Importable(imp.module, imp.name)
-	got := m.Types[imp.typeIndex]
+	if m.rules.Importable == nil {
+		return
+	}
+	want, listed := m.rules.Importable(imp.Module, imp.Name)
+	got := m.Types[imp.TypeIndex]
 	switch {
 	case listed && got == want:
 	case listed:
 		c.Refuse("has signature %v, must be %v; build for this version of the contract", got, want)
-	case imp.module == abi.ImportModule:
+	case imp.Module == abi.ImportModule:
 		c.Refuse("the host has no such function; it has log, now and random")
-	case imp.module == abi.ImportWASI:
+	case imp.Module == abi.ImportWASI:
 		c.Refuse("this system function is not offered; a guest has no files, sockets or processes")
 	default:
 		c.Refuse("the host offers only the modules %q and %q; build for WASI preview 1 or without a system interface", abi.ImportModule, abi.ImportWASI)

@@ -79,6 +79,22 @@ func (f folder) hostd(args ...string) string {
 	return string(out)
 }
 
+// npm runs the package manager, which has to work.
+func (f folder) npm(args ...string) {
+	f.t.Helper()
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		f.t.Skip("needs npm")
+	}
+	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, npm, args...)
+	cmd.Dir = f.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		f.t.Fatalf("npm %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
 // dev starts nodes for development, with more flags, and returns the URL of the
 // first once it serves.
 func (f folder) dev(args ...string) string {
@@ -125,12 +141,15 @@ func (f folder) dev(args ...string) string {
 // TestFirstReply: from an empty folder to the first reply, in each language.
 // How long it takes is told, and nothing is asserted of it.
 func TestFirstReply(t *testing.T) {
-	for _, lang := range []string{"go", "rust", "c", "as"} {
+	for _, lang := range []string{"go", "rust", "c", "as", "ts"} {
 		t.Run(lang, func(t *testing.T) {
 			f := newFolder(t)
 			began := time.Now()
 			f.hostd("new", "--lang", lang, "lamp")
 			f.dir = filepath.Join(f.dir, "lamp")
+			if lang == "ts" {
+				f.npm("ci", "--prefer-offline", "--no-audit", "--no-fund", "--loglevel=error")
+			}
 			f.hostd("build")
 			made := time.Since(began)
 			if got := f.hostd("test", "lamp.wasm"); strings.Count(got, "ok  ") != 3 {

@@ -17,6 +17,8 @@ var foreign = map[string]string{
 	"counter-c":    "examples/wasm/counter-c/counter.c",
 	"counter-rust": "examples/wasm/counter-rust/counter.rs",
 	"counter-as":   "examples/wasm/counter-as/counter.ts",
+	"counter-ts":   "examples/wasm/counter-ts",
+	"cart-ts":      "examples/wasm/cart-ts",
 }
 
 // errNoCompiler is returned where the compiler of a language, or what it takes
@@ -26,12 +28,13 @@ var errNoCompiler = errors.New("not installed")
 // sources holds what this test process has compiled, by file.
 var sources sync.Map
 
-// BuildSource returns one file in C, Rust or AssemblyScript, relative to the
-// repository's root, as a Wasm module, compiled once a process as the READMEs
-// of the examples say. The test is skipped where the compiler is missing:
-// Debian has clang and lld, rustc and libstd-rust-dev-wasm32; asc comes from
-// npm, by `npm ci` in examples/wasm/counter-as or named by HOSTD_TEST_ASC.
-// Callers must not change the bytes.
+// BuildSource returns one file in C, Rust or AssemblyScript, or a project that
+// hostd builds itself, relative to the repository's root, as a Wasm module,
+// compiled once a process as the READMEs of the examples say. The test is
+// skipped where the compiler is missing: Debian has clang and lld, rustc and
+// libstd-rust-dev-wasm32; asc comes from npm, by `npm ci` in
+// examples/wasm/counter-as or named by HOSTD_TEST_ASC, and what a project takes
+// of npm by `npm ci` in its directory. Callers must not change the bytes.
 func BuildSource(t testing.TB, source string) []byte {
 	t.Helper()
 	entry, _ := sources.LoadOrStore(source, new(guest))
@@ -77,6 +80,12 @@ func (g *guest) compile(source string) error {
 // compiler is the command that compiles a source into out.
 func compiler(root, source, out string) ([]string, error) {
 	switch filepath.Ext(source) {
+	case "": // a directory
+		if _, err := os.Stat(filepath.Join(root, source, "node_modules")); err != nil {
+			return nil, fmt.Errorf("what %s takes of npm: npm ci: %w", source, errNoCompiler)
+		}
+		program, err := buildProgram(nil)
+		return []string{program, "build", source, "-o", out}, err
 	case ".c":
 		if _, err := installed("wasm-ld"); err != nil {
 			return nil, err

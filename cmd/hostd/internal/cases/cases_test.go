@@ -51,7 +51,7 @@ func caseFile(t *testing.T, text string) string {
 // is one in, and those of types that send, set timers and keep a state.
 func TestExamplesPassTheirCases(t *testing.T) {
 	for module, cases := range map[string]string{
-		"counter": "counter", "counter-c": "counter", "counter-rust": "counter", "counter-as": "counter", "transfer": "transfer", "session": "session",
+		"counter": "counter", "counter-c": "counter", "counter-rust": "counter", "counter-as": "counter", "counter-ts": "counter-ts", "transfer": "transfer", "session": "session",
 	} {
 		t.Run(module, func(t *testing.T) {
 			wasm := testkit.BuildExample(t, module)

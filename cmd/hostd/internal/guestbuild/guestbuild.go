@@ -17,6 +17,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/assemblyscript"
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/c"
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/golang"
+	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/quickjs"
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/rust"
 )
 
@@ -40,6 +41,7 @@ var Languages = []Language{
 	{Name: "rust", marks: []string{"Cargo.toml", "src/lib.rs", "*.rs"}, Build: rust.Build, Sources: []string{".rs"}},
 	{Name: "c", marks: []string{"main.c", "*.c"}, Build: c.Build, Sources: []string{".c", ".h"}},
 	{Name: "as", marks: []string{"assembly/index.ts"}, Build: assemblyscript.Build, Sources: []string{".ts"}},
+	{Name: "ts", marks: []string{"package.json:quickjs-wasi"}, Build: quickjs.Build, Sources: []string{".ts", ".js", ".json"}},
 }
 
 // Names lists the languages for people.

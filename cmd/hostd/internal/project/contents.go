@@ -13,6 +13,7 @@ import (
 	"github.com/hostd/hostd/guest-sdk/assemblyscript"
 	"github.com/hostd/hostd/guest-sdk/c"
 	"github.com/hostd/hostd/guest-sdk/rust"
+	"github.com/hostd/hostd/guest-sdk/typescript"
 	"github.com/hostd/hostd/host"
 )
 
@@ -83,6 +84,9 @@ func sdk(lang, release string) (map[string][]byte, error) {
 	case "as":
 		files := map[string][]byte{}
 		return files, take(files, assemblyscript.Sources)
+	case "ts":
+		files := map[string][]byte{}
+		return files, take(files, typescript.Sources)
 	}
 	return nil, fmt.Errorf("this program has no SDK for %s", lang)
 }

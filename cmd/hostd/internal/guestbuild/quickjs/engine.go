@@ -1,0 +1,93 @@
+package quickjs
+
+import (
+	"fmt"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine/wasm"
+)
+
+// Modules that the engine imports from.
+const (
+	moduleEnv  = "env" // what its JavaScript wrapper gives it
+	moduleWASI = abi.ImportWASI
+)
+
+// patch is a call of an imported function in a body of the engine.
+type patch struct {
+	start    int // of the instruction, in the module
+	function uint32
+}
+
+// jsEngine is the module of the npm package, read.
+type jsEngine struct {
+	*wasm.Module
+	exports map[string]uint32 // functions
+	patches [][]patch         // of each body, in order
+	reading int               // the body that is read
+	fault   error
+}
+
+// readEngine reads an engine, and refuses one that cannot be extended.
+func readEngine(source []byte) (*jsEngine, error) {
+	e := &jsEngine{exports: map[string]uint32{}, reading: -1}
+	m, err := wasm.Admit(source, wasm.Rules{Limits: abi.DefaultLimits()}, e)
+	if err == nil {
+		err = e.fault
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the engine cannot be read: %w", err)
+	}
+	e.Module = m
+	for _, x := range m.Exports {
+		if x.Kind == wasm.KindFunction {
+			e.exports[x.Name] = x.Index
+		}
+	}
+	for _, i := range m.Imports {
+		if i.Module != moduleWASI && i.Module != moduleEnv {
+			return nil, fmt.Errorf("the engine imports %s.%s, which no guest has", i.Module, i.Name)
+		}
+	}
+	if len(m.Tables) != 1 || m.Memory == nil {
+		return nil, fmt.Errorf("the engine has %d tables, not one", len(m.Tables))
+	}
+	return e, nil
+}
+
+// Begin is part of wasm.Reader.
+func (e *jsEngine) Begin(m *wasm.Module, _ *wasm.Cursor, _ wasm.Function) {
+	e.Module = m
+	e.reading++
+	e.patches = append(e.patches, nil)
+}
+
+// Step notes calls of what is imported, and what an extended module cannot
+// have.
+func (e *jsEngine) Step(i *wasm.Instruction, start int) {
+	imports := uint32(len(e.Imports))
+	switch {
+	case i.Op == wasm.OpRefFunc && i.A < imports:
+		e.fault = fmt.Errorf("function body %d makes a reference to an import", e.reading)
+	case i.Op == wasm.OpMisc && (i.Sub == wasm.MiscMemoryInit || i.Sub == wasm.MiscDataDrop):
+		e.fault = fmt.Errorf("function body %d names a data segment", e.reading)
+	case i.Op == wasm.OpCall && i.A < imports:
+		e.patches[e.reading] = append(e.patches[e.reading], patch{start: start, function: i.A})
+	}
+}
+
+// End is part of wasm.Reader.
+func (e *jsEngine) End() {}
+
+// function is an exported function of the engine with the signature that is
+// expected of it.
+func (e *jsEngine) function(name string, want wasm.Signature) (uint32, error) {
+	index, ok := e.exports[name]
+	if !ok {
+		return 0, fmt.Errorf("the engine has no function %s", name)
+	}
+	if got, _ := e.FunctionType(index); got != want {
+		return 0, fmt.Errorf("the engine's %s has the signature %v, not %v", name, got, want)
+	}
+	return index, nil
+}

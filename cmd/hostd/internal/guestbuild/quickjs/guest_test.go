@@ -1,0 +1,264 @@
+package quickjs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine"
+)
+
+// TestFaultsOfScripts: whatever a script does wrong ends its call and its
+// instance, within the fuel of a command, and what it threw is told with the
+// line of the source.
+func TestFaultsOfScripts(t *testing.T) {
+	m, err := compile(t, build(t, project(t, "odd")), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trap := []engine.FaultKind{engine.FaultTrap}
+	for _, test := range []struct {
+		command, payload string
+		kinds            []engine.FaultKind
+		says             []string
+	}{
+		{"broken", "", trap, []string{"TypeError: cannot read property 'of' of undefined\n    at broken (helper.js:3)\n    at <anonymous> (odd.ts:"}},
+		{"thrown", "", trap, []string{"[object Object]"}},
+		{"caused", "", trap, []string{"Error: above\n", "caused by RangeError: below\n"}},
+		{"clock", "", trap, []string{"there is no clock while a state evolves", "(odd.ts:11)"}},
+		{"made", "", trap, []string{"there is no clock while a state evolves", "(odd.ts:12)"}},
+		{"random", "", trap, []string{"there are no random numbers while a state evolves", "(odd.ts:13)"}},
+		{"late", "", trap, []string{"TypeError: event late answered a promise: handlers are synchronous"}},
+		{"async", "", trap, []string{"TypeError: command async answered a promise"}},
+		{"promise", "", trap, []string{"a promise was used: handlers are synchronous"}},
+		{"unknown", "", trap, []string{"TypeError: odd has no event never", "(odd.ts:58)"}},
+		{"nothing", "", trap, []string{"the reply of command nothing is nothing that JSON has"}},
+		{"move", `"x"`, trap, []string{"TypeError: not a function"}},
+		{"spin", "", []engine.FaultKind{engine.FaultFuel}, nil},
+		{"deep", "", trap, []string{"RangeError: Maximum call stack size exceeded", "at down (odd.ts:44)"}},
+		{"nested", "", trap, []string{"RangeError: Maximum call stack size exceeded"}},
+		{"eat", "", append(trap, engine.FaultFuel), nil},
+	} {
+		t.Run(test.command, func(t *testing.T) {
+			t.Parallel()
+			g := guest(t, m, 0)
+			_, err := handle(t, g, abi.HandleEvents, input(test.command, test.payload))
+			var fault *engine.Fault
+			if !errors.As(err, &fault) || !slices.Contains(test.kinds, fault.Kind) {
+				t.Fatalf("ended with %v, want one of %v\n%s", err, test.kinds, words(err))
+			}
+			for _, says := range test.says {
+				if !strings.Contains(fault.LastWords(), says) {
+					t.Errorf("it says %q, want %q", fault.LastWords(), says)
+				}
+			}
+			if strings.Contains(fault.LastWords(), "src/") {
+				t.Errorf("it tells lines of the SDK: %q", fault.LastWords())
+			}
+			t.Logf("%v after %d units: %s", fault, g.Fuel(), fault.LastWords())
+			if _, err := g.Snapshot(0); !errors.Is(err, engine.ErrInstanceDead) {
+				t.Errorf("after the fault a snapshot gives %v", err)
+			}
+		})
+	}
+}
+
+// TestWhatScriptsSeeOfTheirCall: the clock and the random numbers are those of
+// the call, equal in any instance.
+func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
+	m, err := compile(t, build(t, project(t, "odd")), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := abi.AppendSource(input("world", ""), abi.Source{Kind: abi.SourceEntity, EntityType: []byte("a"), EntityID: []byte("ü")})
+	in = abi.AppendDue(in, now-1_000_000)
+	in = abi.AppendPrincipal(in, "token", "ann", "x", "y")
+	out, err := handle(t, guest(t, m, 0), abi.HandleEvents, in)
+	if err != nil {
+		t.Fatal(err, words(err))
+	}
+	want := `{"now":"2023-11-14T22:13:20.123Z","nanoseconds":"1700000000123456789","date":1700000000123,"zone":0,` +
+		`"numbers":[NUMBERS],"id":"the-id","type":"odd","sequence":7,"command":"c-1",` +
+		`"source":{"kind":"entity","entityType":"a","entityID":"ü"},"due":"2023-11-14T22:13:20.122Z",` +
+		`"principal":{"kind":"token","name":"ann","groups":["x","y"]},"loaded":"LOADED","gone":"undefinedundefined"}`
+	var got struct {
+		Numbers []float64
+		Loaded  string
+	}
+	if err := json.Unmarshal(out.Reply, &got); err != nil {
+		t.Fatal(err)
+	}
+	numbers, _ := json.Marshal(got.Numbers)
+	want = strings.NewReplacer("[NUMBERS]", string(numbers), "LOADED", got.Loaded).Replace(want)
+	if string(out.Reply) != want {
+		t.Errorf("got\n%s\nwant\n%s", out.Reply, want)
+	}
+	if len(got.Numbers) != 2 || got.Numbers[0] == got.Numbers[1] || got.Numbers[0] < 0 || got.Numbers[0] >= 1 || !strings.HasPrefix(got.Loaded, "0 0.") {
+		t.Errorf("%+v", got)
+	}
+	// The other instance has run a command before, and begins with other numbers.
+	g, err := m.InstantiateVaried(t.Context(), 99, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if status, err := g.Load(0, 0, abi.AppendEntityID(nil, "the-id")); err != nil || status != abi.LoadDone {
+		t.Fatal(status, err)
+	}
+	if _, err := handle(t, g, abi.HandleEvents, input("world", "")); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := handle(t, g, abi.HandleEvents, in); err != nil || !bytes.Equal(again.Reply, out.Reply) {
+		t.Errorf("another instance: %v\n%s\n%s", err, again.Reply, out.Reply)
+	}
+	other, err := handle(t, g, abi.HandleEvents, abi.AppendSeed(input("world", ""), 43))
+	if err != nil || strings.Contains(string(other.Reply), string(numbers)) || !strings.Contains(string(other.Reply), `"source":{"kind":"client"},"loaded"`) {
+		t.Errorf("another seed: %v\n%s", err, other.Reply)
+	}
+	if _, err := g.Query(0, input("draw", ""), engine.Env{}); !strings.Contains(words(err), "a query has no random numbers") {
+		t.Errorf("%v %s", err, words(err))
+	}
+}
+
+// TestWhatScriptsPutOut: all that a command may ask the host for.
+func TestWhatScriptsPutOut(t *testing.T) {
+	var log bytes.Buffer
+	m, err := compile(t, build(t, project(t, "odd")), engine.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := guest(t, m, 0)
+	out, err := handle(t, g, abi.HandleEvents, input("all", ""))
+	if err != nil {
+		t.Fatal(err, words(err))
+	}
+	var text strings.Builder
+	for _, s := range out.Sends {
+		fmt.Fprintf(&text, "%s/%s %s %q %v %s %s\n", s.EntityType, s.EntityID, s.Command, s.Payload, s.WantsAnswer, s.OnReply, s.OnReject)
+	}
+	for _, x := range out.Timers {
+		fmt.Fprintf(&text, "%s %d %s %q %v %q %s %v\n", x.Name, x.Due, x.Command, x.Payload, x.Cancel, x.Expression, x.Zone, x.Missed)
+	}
+	want := `other/a do "{\"n\":1}" false  
+other/b do "" false  
+other/ü ask "[]" true yes no
+one 1700000000123000000 count "" false "" ` + ` once
+two 5 count "{\"x\":\"😀\"}" false "" ` + ` once
+three 0  "" true "" ` + ` once
+four 0 count "" false "0 3 * * *" Europe/Berlin skip
+`
+	if text.String() != want || !out.Passivate || !out.Delete {
+		t.Errorf("got\n%swant\n%s%+v", text.String(), want, out)
+	}
+	for _, line := range []string{`level=WARN msg="guest log"`, `line="a line"`, `line="another {\"n\":1} TypeError: t"`} {
+		if !strings.Contains(log.String(), line) {
+			t.Errorf("the log has not %s:\n%s", line, log.String())
+		}
+	}
+	// A reply of any size up to the limit, and the host's no beyond.
+	for _, size := range []int{0, 1000, 64 << 10, 200_000} {
+		out, err := handle(t, g, abi.HandleEvents, input("large", fmt.Sprint(size)))
+		if err != nil || string(out.Reply) != `"`+strings.Repeat("x", size)+`"` {
+			t.Fatalf("a reply of %d: %v", size, err)
+		}
+	}
+}
+
+// TestEventsOfScripts: events come back as they were, in all their versions,
+// and a rejection is one however late it comes.
+func TestEventsOfScripts(t *testing.T) {
+	m, err := compile(t, build(t, project(t, "odd")), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := guest(t, m, 0)
+	out, err := handle(t, g, abi.HandleEvents, input("move", `["a","b"]`))
+	if err != nil {
+		t.Fatal(err, words(err))
+	}
+	if e := out.Events[0]; string(e.Type) != "moved.v3" || string(e.Payload) != `{"to":["a","b"]}` || fmt.Sprintf("%s", e.Tags) != "[first second]" || string(out.Reply) != `"a+b"` {
+		t.Errorf("%s %s %s, reply %s", e.Type, e.Payload, e.Tags, out.Reply)
+	}
+	for _, event := range []struct{ typ, payload, state string }{
+		{"moved", `{"to":"old"}`, "old"}, {"moved.v2", `{"at":"newer"}`, "newer"}, {"moved.v3", `{"to":["x","y"]}`, "x+y"},
+	} {
+		if err := g.Apply(0, abi.AppendInputEvent(nil, 1, 0, event.typ, []byte(event.payload))); err != nil {
+			t.Fatal(err, words(err))
+		}
+		if state, err := g.Snapshot(0); err != nil || string(state) != `{"events":0,"text":"`+event.state+`"}` {
+			t.Errorf("%s: %s, %v", event.typ, state, err)
+		}
+	}
+	out, err = handle(t, g, abi.HandleEvents, input("big", `{"number":"4611686018427387905"}`))
+	if err != nil || string(out.Events[0].Payload) != `{"number":"4611686018427387905"}` || string(out.Reply) != `{"text":"9223372036854775810","number":"4611686018427387905"}` {
+		t.Errorf("%v, %s, %s", err, out.Events[0].Payload, out.Reply)
+	}
+	for _, wrong := range []string{"", "{", `{"number":1.5}`, `{"number":"9223372036854775808"}`, `{"number":"x"}`, "[]", "3"} {
+		if out, err := handle(t, g, abi.HandleEvents, input("big", wrong)); err != nil || string(out.Reject.Code) != "invalid_payload" {
+			t.Errorf("%s: %v %+v", wrong, err, out)
+		}
+	}
+	// What evolves is what was written, not what the command has in its hands.
+	if out, err = handle(t, g, abi.HandleEvents, input("alias", "")); err != nil || string(out.Reply) != `["a",null]` {
+		t.Errorf("%v %s", err, out.Reply)
+	}
+	if out, err = handle(t, g, abi.HandleEvents, input("reject-late", "")); err != nil || string(out.Reject.Code) != "late" || string(out.Reject.Message) != "after an event" {
+		t.Errorf("%v %+v", err, out)
+	}
+	if out, err = handle(t, g, abi.HandleEvents, input("caught", "")); err != nil || !strings.HasSuffix(string(out.Reply), `RangeError"`) {
+		t.Fatalf("%v %+v", err, out)
+	}
+	if out, err = handle(t, g, abi.HandleEvents, input("absent", "")); err != nil || string(out.Reject.Code) != "unknown_name" {
+		t.Errorf("%v %+v", err, out)
+	}
+	if status, err := g.Load(0, 1, abi.AppendSnapshot(nil, []byte("{"))); err != nil || status != abi.LoadUnreadable {
+		t.Errorf("a snapshot that is none: %v, %v", status, err)
+	}
+	if status, err := g.Load(0, 1<<40, abi.AppendEntityID(nil, "far")); err != nil || status != abi.LoadNoRoom {
+		t.Errorf("a handle that is none: %v, %v", status, err)
+	}
+}
+
+// TestStatesOfScripts: a durable state is put out when it changed, is put back
+// by a rejection, and a bigint in it is one after a load.
+func TestStatesOfScripts(t *testing.T) {
+	m, err := compile(t, build(t, project(t, "odd")), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := guest(t, m, 1)
+	state := ""
+	for _, test := range []struct{ name, payload, state, answer string }{
+		{"set", `{"n":1}`, `{"n":1,"big":"1152921504606846976"}`, `"1152921504606846976"`},
+		{"look", "", "", "1"},
+		{"set", `{"n":-1}`, "", "negative"},
+		{"set", `{"n":2}`, `{"n":2,"big":"2305843009213693952"}`, `"2305843009213693952"`},
+		{"look", "", "", "2"},
+	} {
+		out, err := handle(t, g, abi.HandleState, input(test.name, test.payload))
+		if err != nil {
+			t.Fatal(err, words(err))
+		}
+		if string(out.State) != test.state || string(out.Reply)+string(out.Reject.Code) != test.answer {
+			t.Errorf("%s %s: state %s, %s%s", test.name, test.payload, out.State, out.Reply, out.Reject.Code)
+		}
+		if out.State != nil {
+			state = string(out.State)
+		}
+		if status, err := g.Load(1, 0, abi.AppendSnapshot(nil, []byte(state))); err != nil || status != abi.LoadDone {
+			t.Fatal(status, err)
+		}
+	}
+	transient := guest(t, m, 2)
+	for want := range 3 {
+		if out, err := handle(t, transient, abi.HandleState, input("up", "")); err != nil || string(out.Reply) != fmt.Sprint(want+1) || out.State != nil {
+			t.Errorf("%v %+v", err, out)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package quickjs
+
+import (
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine/wasm"
+)
+
+// nativeFunction is a function that the SDK's runtime finds as __hostd_NAME,
+// and takes away from scripts.
+type nativeFunction struct {
+	name       string
+	parameters uint32
+	body       []byte
+}
+
+// The parameters of a native function.
+const (
+	atContext   = 0
+	atArguments = 3 // address of the values, 8 bytes each
+	firstLocal  = 4
+)
+
+// natives are all of them. Their arguments come from the SDK and are of the
+// types that it gives.
+func (g *glue) natives(lines, linesSize uint32) []nativeFunction {
+	return []nativeFunction{
+		{"text", 2, g.nativeText()},
+		{"json", 2, g.nativeJSON()},
+		{"read", 2, g.nativeRead()},
+		{"put", 4, g.nativePut()},
+		{"input", 1, g.nativeBuffer(g.input)},
+		{"output", 1, g.nativeBuffer(g.output)},
+		{"log", 2, g.nativeLog()},
+		{"say", 1, g.nativeSay()},
+		{"serve", 1, g.nativeServe()},
+		{"lines", 0, g.nativeLines(lines, linesSize)},
+	}
+}
+
+// argument puts the address of an input byte on the stack that an argument
+// counts from the begin of the buffer.
+func (g *glue) argument(c *code, number uint32) *code {
+	return c.global(g.input).get(atArguments).load32(8 * number).op(wasm.OpI32Add)
+}
+
+// nativeText: text(at, length) is the UTF-8 of the input as a string.
+func (g *glue) nativeText() []byte {
+	c := new(code).get(atContext)
+	g.argument(c, 0).get(atArguments).load32(8)
+	return g.do(c, "JS_NewStringLen").body("")
+}
+
+// nativeJSON: json(at, length) is the value of a JSON text of the input. The
+// engine wants a 0 behind the text, so what is there is put aside. The buffer
+// is longer than its input.
+func (g *glue) nativeJSON() []byte {
+	const end, saved, value = firstLocal, firstLocal + 1, firstLocal + 2
+	c := new(code)
+	g.argument(c, 0).get(atArguments).load32(8).op(wasm.OpI32Add).tee(end).load8(0).set(saved)
+	c.get(end).i32(0).store8(0)
+	c.get(atContext)
+	g.argument(c, 0).get(atArguments).load32(8).i32(g.text("payload"))
+	g.do(c, "JS_ParseJSON").set(value)
+	c.get(end).get(saved).store8(0)
+	return c.get(value).body(i32 + i32 + i64)
+}
+
+// string reads an argument as UTF-8 into two locals. Where that fails the
+// function ends with what was thrown.
+func (g *glue) string(c *code, number, pointer, length uint32) {
+	c.get(atContext).i32(g.base() + sizeAt).get(atArguments).load64(8 * number).i32(0)
+	g.do(c, "JS_ToCStringLen2").tee(pointer).op(wasm.OpI32Eqz).when()
+	g.do(g.do(c.get(atContext).get(atContext), "JS_GetException"), "JS_Throw").op(wasm.OpReturn).end()
+	c.i32(g.base()).load32(sizeAt).set(length)
+}
+
+func (g *glue) freeString(c *code, pointer uint32) *code {
+	return g.do(c.get(atContext).get(pointer), "JS_FreeCString")
+}
+
+// frameKinds is how many kinds of frames a request can have: what read fills
+// are that many places and as many sizes.
+const frameKinds = 33
+
+// nativeRead: read(end, table) finds the frames of the input. The table, an
+// ArrayBuffer of int32, gets the place of each kind, -1 for one that is not
+// there, and the sizes behind. It answers false where a frame is cut off.
+func (g *glue) nativeRead() []byte {
+	const table, at, end, kind, size = firstLocal, firstLocal + 1, firstLocal + 2, firstLocal + 3, firstLocal + 4
+	c := new(code).get(atContext).i32(g.base() + sizeAt).get(atArguments).load64(8)
+	g.do(c, "JS_GetArrayBuffer").tee(table).i32(0xff).i32(4 * frameKinds).fillMemory()
+	c.global(g.input).tee(at).get(atArguments).load32(0).op(wasm.OpI32Add).set(end)
+	c.op(wasm.OpLoop, blockVoid)
+	c.get(at).get(end).op(wasm.OpI32LtU).when()
+	c.get(end).get(at).op(wasm.OpI32Sub).i32(abi.HeaderBytes).op(wasm.OpI32LtU).when().i64(no).op(wasm.OpReturn).end()
+	c.get(at).load8(0).set(kind).get(at).access(opI32Load, align8, 1).set(size)
+	c.get(at).i32(abi.HeaderBytes).op(wasm.OpI32Add).set(at)
+	c.get(size).get(end).get(at).op(wasm.OpI32Sub).op(wasm.OpI32GtU).when().i64(no).op(wasm.OpReturn).end()
+	c.get(kind).i32(frameKinds).op(wasm.OpI32LtU).when()
+	entry := func() { c.get(table).get(kind).i32(2).op(opI32Shl, wasm.OpI32Add) }
+	entry()
+	c.get(at).global(g.input).op(wasm.OpI32Sub).store32(0)
+	entry()
+	c.get(size).store32(4 * frameKinds)
+	c.end()
+	c.get(at).get(size).op(wasm.OpI32Add).set(at)
+	c.index(wasm.OpBr, 1).end().end()
+	return c.i64(yes).body(i32 + i32 + i32 + i32 + i32)
+}
+
+// What put writes before a text: nothing, its length, or the header of a frame
+// of that kind.
+const (
+	bare     = 0
+	measured = -1
+)
+
+// nativePut: put(text, at, capacity, what) writes the UTF-8 of a text into the
+// output, with what belongs before it, if all of it fits, and answers how long
+// that is.
+func (g *glue) nativePut() []byte {
+	const pointer, length, what, total, to = firstLocal, firstLocal + 1, firstLocal + 2, firstLocal + 3, firstLocal + 4
+	const fieldBytes = 2
+	c := new(code)
+	g.string(c, 0, pointer, length)
+	c.get(atArguments).load32(24).set(what).get(length).set(total)
+	is := func(kind int32) *code { return c.get(what).i32(uint32(kind)).op(opI32Eq) }
+	add := func(local, bytes uint32) { c.get(local).i32(bytes).op(wasm.OpI32Add).set(local) }
+	is(measured).when()
+	add(total, fieldBytes)
+	c.end().get(what).i32(bare).op(opI32GtS).when()
+	add(total, abi.HeaderBytes)
+	c.end()
+	c.get(atArguments).load32(8).get(total).op(wasm.OpI32Add).get(atArguments).load32(16).op(opI32LeU).when()
+	c.global(g.output).get(atArguments).load32(8).op(wasm.OpI32Add).set(to)
+	is(measured).when().get(to).get(length).access(opI32Store16, align8, 0)
+	add(to, fieldBytes)
+	c.end().get(what).i32(bare).op(opI32GtS).when()
+	c.get(to).get(what).store8(0).get(to).get(length).access(opI32Store, align8, 1)
+	add(to, abi.HeaderBytes)
+	c.end().get(to).get(pointer).get(length).copyMemory().end()
+	return g.freeString(c, pointer).get(total).op(wasm.OpI64ExtendU).body(i32 + i32 + i32 + i32 + i32)
+}
+
+// nativeBuffer: input(buffer) and output(buffer) say where an ArrayBuffer is,
+// which the SDK keeps.
+func (g *glue) nativeBuffer(address uint32) []byte {
+	c := new(code).get(atContext).i32(g.base() + sizeAt).get(atArguments).load64(0)
+	return g.do(c, "JS_GetArrayBuffer").setGlobal(address).i64(undefined).body("")
+}
+
+// nativeLog: log(level, text) writes a line to the node's log.
+func (g *glue) nativeLog() []byte {
+	const pointer, length = firstLocal, firstLocal + 1
+	c := new(code)
+	g.string(c, 1, pointer, length)
+	c.get(atArguments).load32(0).get(pointer).get(length).call(g.log)
+	return g.freeString(c, pointer).i64(undefined).body(i32 + i32)
+}
+
+// nativeSay: say(text) writes to standard error.
+func (g *glue) nativeSay() []byte {
+	const pointer, length = firstLocal, firstLocal + 1
+	c := new(code)
+	g.string(c, 0, pointer, length)
+	g.say(c, pointer, length)
+	return g.freeString(c, pointer).i64(undefined).body(i32 + i32)
+}
+
+// nativeServe: serve(function) is what calls of the host are given to.
+func (g *glue) nativeServe() []byte {
+	c := new(code).get(atContext).get(atArguments).load64(0)
+	return g.do(c, "JS_DupValue").setGlobal(g.entry).i64(undefined).body("")
+}
+
+// nativeLines: lines() is the table of where lines of the script come from.
+func (g *glue) nativeLines(at, size uint32) []byte {
+	return g.do(new(code).get(atContext).i32(at).i32(size), "JS_NewStringLen").body("")
+}

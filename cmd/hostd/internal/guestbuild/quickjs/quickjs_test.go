@@ -1,0 +1,239 @@
+package quickjs
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine"
+)
+
+const installed = "../../../../../examples/wasm/counter-ts/node_modules"
+
+// project is a copy of a project of testdata, with the packages of an example.
+func project(t *testing.T, name string) string {
+	t.Helper()
+	packages, err := filepath.Abs(installed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(packages, enginePackage)); err != nil {
+		t.Skip("needs the engine for JavaScript: npm ci in examples/wasm/counter-ts")
+	}
+	dir := t.TempDir()
+	if name != "" {
+		if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "node_modules"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(packages, enginePackage), filepath.Join(dir, "node_modules", enginePackage)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// build builds a project that has to build.
+func build(t *testing.T, dir string) []byte {
+	t.Helper()
+	var log bytes.Buffer
+	out := filepath.Join(t.TempDir(), "out.wasm")
+	if err := Build(t.Context(), dir, out, &log); err != nil {
+		t.Fatalf("%v\n%s", err, log.String())
+	}
+	module, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return module
+}
+
+func compile(t *testing.T, wasm []byte, options engine.Options) (*engine.Module, error) {
+	t.Helper()
+	e, err := engine.New(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(context.Background()); err != nil {
+			t.Errorf("close engine: %v", err)
+		}
+	})
+	m, err := e.Compile(t.Context(), sha256.Sum256(wasm), wasm)
+	if err == nil {
+		t.Cleanup(func() {
+			if err := m.Close(); err != nil {
+				t.Errorf("close module: %v", err)
+			}
+		})
+	}
+	return m, err
+}
+
+// TestModulesAreReproducible: the same sources are the same bytes, wherever
+// they lie.
+func TestModulesAreReproducible(t *testing.T) {
+	if a, b := build(t, project(t, "odd")), build(t, project(t, "odd")); !bytes.Equal(a, b) {
+		t.Error("two builds differ")
+	}
+}
+
+// TestWhatDoesNotBuild: each has an error that says what to do, and no file is
+// written or changed.
+func TestWhatDoesNotBuild(t *testing.T) {
+	const entity = "import { entity, serve } from '@hostd/guest';\n"
+	for name, test := range map[string]struct {
+		files map[string]string
+		says  string
+	}{
+		"nothing":        {nil, "is no project"},
+		"no JSON":        {map[string]string{"package.json": "{"}, "package.json: unexpected end"},
+		"no script":      {map[string]string{"package.json": "{}"}, "there is no src/index.ts, index.ts, src/index.js, index.js"},
+		"another script": {map[string]string{"package.json": `{"main":"app.ts"}`, "index.ts": ""}, "there is no app.ts"},
+		"no syntax":      {map[string]string{"package.json": "{}", "index.ts": entity + "\nlet = ;"}, "index.ts:3:"},
+		"no such import": {map[string]string{"package.json": "{}", "index.ts": "import 'absent';"}, `index.ts:1: Could not resolve "absent"`},
+		"await":          {map[string]string{"package.json": "{}", "index.ts": entity + "await 1;"}, "index.ts:2: Top-level await"},
+		"node's modules": {map[string]string{"package.json": "{}", "index.ts": "import fs from 'node:fs'; fs.a();"}, "index.ts:1:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := project(t, "")
+			for file, text := range test.files {
+				write(t, dir, file, text)
+			}
+			write(t, dir, "out.wasm", "before")
+			var log bytes.Buffer
+			err := Build(t.Context(), dir, filepath.Join(dir, "out.wasm"), &log)
+			if err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%v, want %q\n%s", err, test.says, log.String())
+			}
+			if text, err := os.ReadFile(filepath.Join(dir, "out.wasm")); err != nil || string(text) != "before" {
+				t.Errorf("the file before is %q, %v", text, err)
+			}
+			if left, err := filepath.Glob(filepath.Join(dir, ".out*")); err != nil || len(left) > 0 {
+				t.Errorf("left: %q, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestEngineIsKnown: another engine than the one that is known, and a project
+// without one, are refused with what installs it.
+func TestEngineIsKnown(t *testing.T) {
+	dir := project(t, "odd")
+	path := filepath.Join(dir, "node_modules", enginePackage)
+	source, err := os.ReadFile(filepath.Join(path, engineFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "out.wasm")
+	if err := Build(t.Context(), dir, out, os.Stderr); err == nil || !strings.Contains(err.Error(), "is missing") {
+		t.Errorf("without an engine: %v", err)
+	}
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, engineFile, string(append(source, 0)))
+	if err := Build(t.Context(), dir, out, os.Stderr); err == nil || !strings.Contains(err.Error(), "is not that of quickjs-wasi 3.6.2") {
+		t.Errorf("with another engine: %v", err)
+	}
+	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file was written: %v", err)
+	}
+}
+
+// TestScriptsThatDoNotLoad: what a script throws while it is loaded is told,
+// with its line.
+func TestScriptsThatDoNotLoad(t *testing.T) {
+	const begin = "import { entity, serve } from '@hostd/guest';\n"
+	for name, test := range map[string]struct{ script, says string }{
+		"throws":          {begin + "entity('a');\nthrow new TypeError('not today');", "TypeError: not today\n    at <anonymous> (index.ts:3)"},
+		"serves nothing":  {begin + "serve('a', '1');", "TypeError: a module needs an entity type"},
+		"never serves":    {begin + "entity('a');", "Error: the script never called serve"},
+		"imports no SDK":  {"globalThis.x = 1;", "JavaScript threw"},
+		"bad name":        {begin + "entity('A');", `"A" is no name of a type`},
+		"twice":           {begin + "const a = entity('a'); serve('a', '1', a, a);", "entity type a is there twice"},
+		"command twice":   {begin + "entity('a').command('b', () => 1).command('b', () => 1);", "command b is declared twice"},
+		"upcast of none":  {begin + "serve('a', '1', entity('a').upcast('b', 1, () => 1));", "event b is upcast and not declared"},
+		"upcast with gap": {begin + "serve('a', '1', entity('a').event('b', () => 1).upcast('b', 1, () => 1).upcast('b', 3, () => 1));", "version 2 is not upcast"},
+		"promise":         {begin + "Promise.resolve(1).then(() => 1); serve('a', '1', entity('a'));", "a promise was used while the script was loaded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := project(t, "")
+			write(t, dir, "package.json", "{}")
+			write(t, dir, "index.ts", test.script)
+			_, err := compile(t, build(t, dir), engine.Options{Interpreter: true})
+			var fault *engine.Fault
+			if !errors.As(err, &fault) || !strings.Contains(fault.LastWords(), test.says) {
+				t.Errorf("%v\n%s\nwant %q", err, words(err), test.says)
+			}
+		})
+	}
+}
+
+func words(err error) string {
+	var fault *engine.Fault
+	if errors.As(err, &fault) {
+		return fault.LastWords()
+	}
+	return ""
+}
+
+// guest is an instance of the odd module, with an entity of a type loaded.
+func guest(t *testing.T, m *engine.Module, typ uint32) *engine.Instance {
+	t.Helper()
+	g, err := m.Instantiate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Errorf("close instance: %v", err)
+		}
+	})
+	if status, err := g.Load(typ, 0, abi.AppendEntityID(nil, "the-id")); err != nil || status != abi.LoadDone {
+		t.Fatal(status, err)
+	}
+	return g
+}
+
+func input(name, payload string) []byte {
+	in := abi.AppendName(abi.AppendSequence(nil, 7), name)
+	in = abi.AppendNow(abi.AppendPayload(in, []byte(payload)), now)
+	return abi.AppendCommandID(abi.AppendSeed(in, 42), "c-1")
+}
+
+const now = 1_700_000_000_123_456_789
+
+// handle runs a command, and parses what it puts out.
+func handle(t *testing.T, g *engine.Instance, mode abi.Mode, in []byte) (*abi.Output, error) {
+	t.Helper()
+	frames, err := g.Handle(0, in, engine.Env{Now: now, Seed: 42})
+	if err != nil {
+		return nil, err
+	}
+	var out abi.Output
+	limits := abi.DefaultLimits()
+	if err := abi.ParseOutput(&out, bytes.Clone(frames), mode, &limits); err != nil {
+		t.Fatal(err)
+	}
+	return &out, nil
+}

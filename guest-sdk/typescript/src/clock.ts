@@ -1,0 +1,81 @@
+import * as frames from "./frames.js";
+
+// What runs: loading has a constant clock, evolving has none.
+type Phase = "load" | "evolve" | "query" | "handle";
+let phase: Phase = "load";
+
+/** Sets what runs, and answers what ran. */
+export function enter(next: Phase): Phase {
+  const before = phase;
+  phase = next;
+  return before;
+}
+
+/** The milliseconds since 1970 of this call. */
+export function now(): number {
+  if (phase === "evolve") {
+    throw new Error("there is no clock while a state evolves: an event must do the same each time it is read, so put the time into it");
+  }
+  if (phase === "load") return 0;
+  const at = frames.input.now;
+  return Math.floor((frames.uint32(at, 4) * 2 ** 32 + frames.uint32(at, 0)) / 1e6);
+}
+
+// The stream of random numbers of a command: sfc32.
+let a = 0, b = 0, c = 0, counter = 0;
+let seeded = false;
+
+/** Has the stream begin anew with the seed of the next command that asks. */
+export function forgetSeed(): void {
+  seeded = false;
+}
+
+function seed(low: number, high: number): void {
+  a = low | 0;
+  b = high | 0;
+  c = 0x9e3779b9 | 0;
+  counter = 1;
+  seeded = true;
+  for (let i = 0; i < 12; i++) draw();
+}
+
+function draw(): number {
+  const t = (a + b | 0) + counter | 0;
+  counter = counter + 1 | 0;
+  a = b ^ b >>> 9;
+  b = c + (c << 3) | 0;
+  c = c << 21 | c >>> 11;
+  c = c + t | 0;
+  return t >>> 0;
+}
+
+/** The next number of the command's own stream, from 0 up to 1. */
+export function random(): number {
+  if (phase === "evolve") {
+    throw new Error("there are no random numbers while a state evolves: an event must do the same each time it is read, so put the number into it");
+  }
+  if (phase === "query") throw new Error("a query has no random numbers: it may be asked again");
+  if (!seeded) {
+    if (phase === "handle") seed(frames.uint32(frames.input.seed, 0), frames.uint32(frames.input.seed, 4));
+    else seed(0, 0);
+  }
+  return ((draw() >>> 5) * 2 ** 26 + (draw() >>> 6)) / 2 ** 53;
+}
+
+/**
+ * Gives scripts the clock and the random numbers of the call, and takes away
+ * what depends on when memory is collected.
+ */
+export function install(): void {
+  const NativeDate = Date;
+  const hosted = new Proxy(NativeDate, {
+    construct: (target, given, made) => Reflect.construct(target, given.length > 0 ? given : [now()], made) as object,
+    apply: () => new NativeDate(now()).toString(),
+  });
+  NativeDate.now = now;
+  NativeDate.prototype.constructor = hosted;
+  const global = globalThis as unknown as Record<string, unknown>;
+  global["Date"] = hosted;
+  Math.random = random;
+  for (const name of ["WeakRef", "FinalizationRegistry", "performance", "Atomics", "SharedArrayBuffer"]) delete global[name];
+}

@@ -1,0 +1,322 @@
+import * as clock from "./clock.js";
+import type { Context, View } from "./context.js";
+import type { JsonSchema, Schema } from "./schema.js";
+
+/** A value that is looked at and not changed. */
+export type Immutable<T> =
+  T extends (...args: never[]) => unknown ? T :
+  T extends readonly (infer E)[] ? readonly Immutable<E>[] :
+  T extends object ? { readonly [K in keyof T]: Immutable<T[K]> } :
+  T;
+
+/** The events of a type: their payloads by their names. */
+export type EventMap = { [name: string]: unknown };
+
+/** How the host treats the entities of a type. All of it may be left out. */
+export interface TypeOptions<S> {
+  /** Makes the state of a new entity: an equal one each time. {} without it. */
+  initial?: () => S;
+  /** What the state looks like. */
+  state?: Schema<S>;
+  /** Numbers the form of the state: raise it when snapshots change. */
+  stateVersion?: number;
+  /** The events between two snapshots. */
+  snapshotEvery?: number;
+  /** How long an entity is idle before it leaves memory, such as "2m". */
+  passivateAfter?: string;
+  /** Starts entities again by itself after a restart or a fail-over. */
+  rememberEntities?: boolean;
+  /** One entity, with the id "singleton", that is in memory at all times. */
+  singleton?: boolean;
+  /** How many snapshots of an entity are kept, 1 to 4. */
+  retainSnapshots?: number;
+  /** Which events stay that no kept snapshot needs. */
+  retainEvents?: "all" | "snapshots" | number;
+  /** Keeps who called with each command of a client. */
+  recordPrincipal?: boolean;
+  /** Puts entities that belong together into one shard. It never changes. */
+  shardKey?: { group?: string; until?: string };
+  /** The types that entities may send to: names, or their beginnings with *. */
+  sends?: readonly string[];
+  /** The types that entities take messages from, likewise. */
+  acceptsFrom?: readonly string[];
+  /** false: nodes do not hold payloads to the schemas. */
+  validate?: boolean;
+}
+
+/** How the host treats a command, and what it answers. */
+export interface CommandOptions<R> {
+  /** Keeps the command from clients: entities and timers send it. */
+  internal?: boolean;
+  /** What the reply looks like. */
+  reply?: Schema<R>;
+}
+
+/** What a query answers. */
+export interface QueryOptions<R> {
+  reply?: Schema<R>;
+}
+
+interface EventOf {
+  name: string;
+  stored: string; // with its version
+  schema?: Schema<unknown>;
+  evolve: (state: any, event: any) => void;
+}
+
+interface Handler {
+  schema?: Schema<unknown>;
+  reply?: Schema<unknown>;
+  internal: boolean;
+  run: (context: any, state: any, payload: any) => unknown;
+}
+
+interface Upcast {
+  version: number;
+  up: (old: any) => unknown;
+}
+
+/** An entity of an instance. */
+export interface Entity {
+  definition: Definition;
+  id: string;
+  state: unknown;
+}
+
+type Kind = "event-sourced" | "durable-state" | "transient";
+
+/** What is declared of a type, with its TypeScript types out of sight. */
+export class Definition {
+  readonly events = new Map<string, EventOf>(); // by name
+  readonly commands = new Map<string, Handler>();
+  readonly queries = new Map<string, Handler>();
+  private readonly upcasts = new Map<string, Upcast[]>(); // by the event's name
+  private readonly stored = new Map<string, EventOf>();
+  private readonly older = new Map<string, { next: string; up: (old: any) => unknown }>();
+
+  constructor(readonly name: string, readonly kind: Kind, readonly options: TypeOptions<any>) {
+    if (!/^[a-z0-9-]{1,64}$/.test(name)) throw new TypeError(`"${name}" is no name of a type: it has 1 to 64 of a-z, 0-9 and -`);
+  }
+
+  /** The state of a new entity. */
+  initial(): unknown { return this.options.initial ? this.options.initial() : {}; }
+
+  addEvent(name: string, event: Omit<EventOf, "name" | "stored">): void {
+    if (this.kind !== "event-sourced") throw new TypeError(`${this.name}: a ${this.kind} type has no events`);
+    this.events.set(this.free(this.events, "event", name), { name, stored: name, ...event });
+  }
+
+  addUpcast(name: string, version: number, up: (old: any) => unknown): void {
+    if (!Number.isInteger(version) || version < 1 || version > 1000) throw new TypeError(`${this.name}: event ${name}: a version is 1 to 1000`);
+    const list = this.upcasts.get(name) ?? [];
+    if (list.some((u) => u.version === version)) throw new TypeError(`${this.name}: event ${name} of version ${version} is upcast twice`);
+    list.push({ version, up });
+    this.upcasts.set(name, list.sort((a, b) => a.version - b.version));
+  }
+
+  addHandler(noun: "command" | "query", name: string, handler: Handler): void {
+    const all = noun === "command" ? this.commands : this.queries;
+    all.set(this.free(all, noun, name), handler);
+  }
+
+  private free(taken: Map<string, unknown>, noun: string, name: string): string {
+    if (name === "") throw new TypeError(`${this.name}: a ${noun} without a name`);
+    if (taken.has(name)) throw new TypeError(`${this.name}: ${noun} ${name} is declared twice`);
+    return name;
+  }
+
+  /** Gives events that are upcast to their versions. It may be called again. */
+  link(): void {
+    this.stored.clear();
+    this.older.clear();
+    for (const [name, list] of this.upcasts) {
+      const event = this.events.get(name);
+      if (!event) throw new TypeError(`${this.name}: event ${name} is upcast and not declared`);
+      list.forEach((u, i) => {
+        if (i > 0 && u.version !== list[i - 1]!.version + 1) throw new TypeError(`${this.name}: event ${name} of version ${u.version - 1} is not upcast`);
+        this.older.set(versioned(name, u.version), { next: versioned(name, u.version + 1), up: u.up });
+      });
+      event.stored = versioned(name, list[list.length - 1]!.version + 1);
+    }
+    for (const event of this.events.values()) {
+      if (this.stored.has(event.stored) || this.older.has(event.stored)) throw new TypeError(`${this.name}: event type ${event.stored} is declared twice`);
+      this.stored.set(event.stored, event);
+    }
+  }
+
+  /** Evolves an entity by an event of its history. */
+  apply(entity: Entity, stored: string, payload: unknown): void {
+    let type = stored;
+    let event = this.stored.get(type);
+    while (!event) {
+      const older = this.older.get(type);
+      if (!older) throw new Error(`${this.name}: event type ${stored} is not declared`);
+      payload = older.up(payload);
+      type = older.next;
+      event = this.stored.get(type);
+    }
+    this.evolve(entity, event, payload);
+  }
+
+  /** Evolves an entity by an event of the newest form. */
+  evolve(entity: Entity, event: EventOf, payload: unknown): void {
+    if (event.schema?.revives) payload = event.schema.read(payload, `event ${event.name}`);
+    const before = clock.enter("evolve");
+    try {
+      synchronous(event.evolve(entity.state, payload), "event", event.name);
+    } finally {
+      clock.enter(before);
+    }
+  }
+
+  /** A state as it was before it was written. */
+  revive(state: unknown): unknown {
+    const schema = this.options.state;
+    return schema?.revives ? schema.read(state, "") : state;
+  }
+
+  /** The type as the manifest has it. */
+  describe(): JsonSchema {
+    const { initial: _, state, ...options } = this.options;
+    const handlers = (all: Map<string, Handler>): JsonSchema[] => [...all].map(([name, h]) => ({
+      name,
+      ...(h.internal ? { internal: true } : {}),
+      ...rendered("schema", h.schema, true),
+      ...rendered("reply", h.reply, false),
+    }));
+    return {
+      name: this.name,
+      kind: this.kind,
+      encoding: "json",
+      commands: handlers(this.commands),
+      queries: handlers(this.queries),
+      events: [
+        ...[...this.events.values()].map((e) => ({ type: e.stored, ...rendered("schema", e.schema, false) })),
+        ...[...this.older].map(([type]) => ({ type, upcastTo: this.newest(type) })),
+      ],
+      ...options,
+      ...rendered("state", state, false),
+    };
+  }
+
+  private newest(type: string): string {
+    for (let older = this.older.get(type); older; older = this.older.get(type)) type = older.next;
+    return type;
+  }
+}
+
+function rendered(member: string, schema: Schema<unknown> | undefined, given: boolean): JsonSchema {
+  const json = schema?.render(given);
+  return json ? { [member]: json } : {};
+}
+
+// The type of the stored events of a version.
+function versioned(name: string, version: number): string {
+  return version === 1 ? name : `${name}.v${version}`;
+}
+
+/** Refuses what an async function answers: nothing would ever run its rest. */
+export function synchronous<T>(value: T, noun: string, name: string): T {
+  if (typeof value === "object" && value !== null && typeof (value as { then?: unknown }).then === "function") {
+    throw new TypeError(`${noun} ${name} answered a promise: handlers are synchronous`);
+  }
+  return value;
+}
+
+/**
+ * An entity type whose state is an S, whose events are E and whose commands see
+ * the state as a V. Each method adds to the type and answers it.
+ */
+export class EntityType<S, E, V> {
+  /** Of the SDK. */
+  readonly definition: Definition;
+
+  constructor(name: string, kind: Kind, options: TypeOptions<S>) {
+    this.definition = new Definition(name, kind, options);
+  }
+
+  /**
+   * Declares an event: its name in the journal and how it changes the state,
+   * which it is given. evolve must be deterministic and must not fail: the event
+   * has happened.
+   */
+  event<N extends string, P = any>(name: N, evolve: (state: S, event: P) => void): EntityType<S, E & Record<N, P>, V>;
+  event<N extends string, P>(name: N, schema: Schema<P>, evolve: (state: S, event: P) => void): EntityType<S, E & Record<N, P>, V>;
+  event(name: string, first: unknown, second?: unknown): any {
+    const [schema, evolve] = split(first, second);
+    this.definition.addEvent(name, { ...(schema ? { schema } : {}), evolve: evolve as EventOf["evolve"] });
+    return this;
+  }
+
+  /**
+   * Declares that the event of a name has had another form before: version is its
+   * number, from 1 on, and up makes the form of the version after it. What event
+   * declares is the version after the last that is upcast. up must be
+   * deterministic and must not fail, as evolving.
+   */
+  upcast(name: keyof E & string, version: number, up: (old: any) => unknown): this {
+    this.definition.addUpcast(name, version, up);
+    return this;
+  }
+
+  /**
+   * Declares a command. The handler decides: it emits events, which evolve the
+   * state at once, and returns the reply. What it throws with reject refuses the
+   * command; anything else is a fault.
+   */
+  command<P = any, R = unknown>(name: string, handler: (c: Context<E>, state: V, command: P) => R, options?: CommandOptions<R>): this;
+  command<P, R = unknown>(name: string, schema: Schema<P>, handler: (c: Context<E>, state: V, command: P) => R, options?: CommandOptions<R>): this;
+  command(name: string, first: unknown, second?: unknown, third?: unknown): this {
+    const [schema, run, options] = split(first, second, third);
+    this.add("command", name, schema, run, options as CommandOptions<unknown>);
+    return this;
+  }
+
+  /** Declares a query. The handler reads the state and must not change it. */
+  query<P = any, R = unknown>(name: string, handler: (v: View, state: Immutable<S>, query: P) => R, options?: QueryOptions<R>): this;
+  query<P, R = unknown>(name: string, schema: Schema<P>, handler: (v: View, state: Immutable<S>, query: P) => R, options?: QueryOptions<R>): this;
+  query(name: string, first: unknown, second?: unknown, third?: unknown): this {
+    const [schema, run, options] = split(first, second, third);
+    this.add("query", name, schema, run, options as CommandOptions<unknown>);
+    return this;
+  }
+
+  private add(noun: "command" | "query", name: string, schema: Schema<unknown> | undefined, run: unknown, options: CommandOptions<unknown> = {}): void {
+    this.definition.addHandler(noun, name, {
+      ...(schema ? { schema } : {}),
+      ...(options.reply ? { reply: options.reply } : {}),
+      internal: options.internal ?? false,
+      run: run as Handler["run"],
+    });
+  }
+}
+
+function split(...given: unknown[]): [Schema<unknown> | undefined, unknown, unknown] {
+  return typeof given[0] === "function" ? [undefined, given[0], given[1]] : [given[0] as Schema<unknown>, given[1], given[2]];
+}
+
+/**
+ * Declares an event-sourced type: the truth is the events. The name has 1 to 64
+ * of a-z, 0-9 and -.
+ */
+export function entity<S>(name: string, options: TypeOptions<S> = {}): EntityType<S, {}, Immutable<S>> {
+  return new EntityType(name, "event-sourced", options);
+}
+
+/**
+ * Declares a durable-state type: its commands change the state in place, and
+ * what is stored is the state after each command that changed it. A command that
+ * is rejected leaves it as it was.
+ */
+export function durable<S>(name: string, options: TypeOptions<S> = {}): EntityType<S, {}, S> {
+  return new EntityType(name, "durable-state", options);
+}
+
+/**
+ * Declares a type whose entities keep nothing: their state is in memory, their
+ * commands change it in place, and it is lost when they leave memory. They send
+ * nothing and set no timers.
+ */
+export function transient<S>(name: string, options: TypeOptions<S> = {}): EntityType<S, {}, S> {
+  return new EntityType(name, "transient", options);
+}

@@ -1,0 +1,191 @@
+import { natives } from "./natives.js";
+
+/** Kinds of frames, as the guest contract numbers them. */
+export const input = {
+  entityID: 1, snapshot: 2, sequence: 3, name: 16, payload: 17, commandID: 18, now: 19, seed: 20, source: 21, due: 22,
+  principal: 23, event: 32,
+} as const;
+
+export const output = {
+  event: 1, reply: 2, reject: 3, send: 4, setTimer: 5, cancelTimer: 6, passivate: 7, tag: 8, state: 9, delete: 10,
+  sendWithAnswer: 11, setSchedule: 12,
+} as const;
+
+const kinds = 33;
+const headerBytes = 5;
+const longestField = 0xffff;
+
+let inputBytes = new Uint8Array(4096);
+let inputView = new DataView(inputBytes.buffer);
+
+/** Makes the input that large, and a byte more: see natives.json. */
+export function growInput(size: number): number {
+  const capacity = Math.max(size, Math.min(2 * inputBytes.length, 4 << 20));
+  inputBytes = new Uint8Array(capacity + 1);
+  inputView = new DataView(inputBytes.buffer);
+  natives.input(inputBytes.buffer);
+  return capacity;
+}
+
+// Where the frames of a request are, by kind, -1 for those that it has not; and
+// how large they are.
+const table = new ArrayBuffer(2 * 4 * kinds);
+const places = new Int32Array(table, 0, kinds);
+const sizes = new Int32Array(table, 4 * kinds, kinds);
+
+/** Finds the frames of the input. */
+export function read(end: number): void {
+  if (!natives.read(end, table)) throw new Error("a frame of the input is cut off");
+}
+
+// The frame that header has read last.
+let kind = 0;
+let size = 0;
+
+function header(at: number, end: number): number {
+  if (end - at < headerBytes) throw new Error("the input is cut off");
+  kind = inputBytes[at]!;
+  size = inputView.getUint32(at + 1, true);
+  if (size > end - at - headerBytes) throw new Error("a frame of the input is cut off");
+  return at + headerBytes;
+}
+
+export function has(kind: number): boolean {
+  return places[kind]! >= 0;
+}
+
+export function text(kind: number): string {
+  const at = places[kind]!;
+  return at < 0 ? "" : natives.text(at, sizes[kind]!);
+}
+
+/** The value of a JSON text; undefined where there is none. */
+export function json(kind: number): unknown {
+  const at = places[kind]!;
+  return at < 0 || sizes[kind] === 0 ? undefined : natives.json(at, sizes[kind]!);
+}
+
+export function uint32(kind: number, offset: number): number {
+  const at = places[kind]!;
+  return at < 0 ? 0 : inputView.getUint32(at + offset, true);
+}
+
+/** A number of 64 bits, exact up to 2^53. */
+export function uint64(kind: number): number {
+  return uint32(kind, 4) * 2 ** 32 + uint32(kind, 0);
+}
+
+export function nanoseconds(kind: number): bigint {
+  const at = places[kind]!;
+  return at < 0 ? 0n : inputView.getBigInt64(at, true);
+}
+
+/** The fields of a frame behind its first bytes: texts, each with its length. */
+export function fields(kind: number, offset: number): string[] {
+  const found: string[] = [];
+  const start = places[kind]!;
+  const end = start + sizes[kind]!;
+  for (let at = start + offset; start >= 0 && at < end;) {
+    const length = inputView.getUint16(at, true);
+    found.push(natives.text(at + 2, length));
+    at += 2 + length;
+  }
+  return found;
+}
+
+/** The first byte of a frame, 0 without it. */
+export function byte(kind: number): number {
+  const at = places[kind]!;
+  return at < 0 ? 0 : inputBytes[at]!;
+}
+
+/** Calls back with each event of the input, in order. */
+export function eachEvent(end: number, event: (type: string, payload: unknown) => void): void {
+  for (let at = 0; at < end;) {
+    at = header(at, end);
+    const behind = at + size;
+    if (kind === input.event) {
+      const name = at + 16; // behind its number and its time
+      const length = inputView.getUint16(name, true);
+      const payload = name + 2 + length;
+      event(natives.text(name + 2, length), payload < behind ? natives.json(payload, behind - payload) : undefined);
+    }
+    at = behind;
+  }
+}
+
+let outputBytes = new Uint8Array(64 << 10);
+let outputView = new DataView(outputBytes.buffer);
+let written = 0;
+
+/** Gives the engine the buffers that there are. */
+export function begin(): void {
+  natives.input(inputBytes.buffer);
+  natives.output(outputBytes.buffer);
+}
+
+function room(bytes: number): void {
+  if (written + bytes <= outputBytes.length) return;
+  const larger = new Uint8Array(Math.max(written + bytes, 2 * outputBytes.length));
+  larger.set(outputBytes);
+  outputBytes = larger;
+  outputView = new DataView(outputBytes.buffer);
+  natives.output(outputBytes.buffer);
+}
+
+/** Forgets what was written, or all behind a place. */
+export function reset(to = 0): void {
+  written = to;
+}
+
+export function length(): number {
+  return written;
+}
+
+function write(value: string, what: number): number {
+  const bytes = natives.put(value, written, outputBytes.length, what);
+  if (written + bytes > outputBytes.length) {
+    room(bytes);
+    natives.put(value, written, outputBytes.length, what);
+  }
+  written += bytes;
+  return bytes;
+}
+
+/** Writes a text with nothing around it. */
+export function put(value: string): void {
+  write(value, 0);
+}
+
+/** Writes a whole frame with a text. */
+export function frame(kind: number, value: string): void {
+  write(value, kind);
+}
+
+/** Begins a frame; end ends it. */
+export function start(kind: number): number {
+  room(headerBytes);
+  outputBytes[written] = kind;
+  written += headerBytes;
+  return written;
+}
+
+export function end(started: number): void {
+  outputView.setUint32(started - 4, written - started, true);
+}
+
+/** Writes a text with its length before it. */
+export function field(value: string): void {
+  if (write(value, -1) - 2 > longestField) throw new RangeError("a name of more than 65,535 bytes");
+}
+
+export function putByte(value: number): void {
+  room(1);
+  outputBytes[written++] = value;
+}
+
+export function putNanoseconds(value: bigint): void {
+  room(8);
+  outputView.setBigInt64(written, value, true);
+  written += 8;
+}

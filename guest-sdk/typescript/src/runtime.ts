@@ -1,0 +1,223 @@
+import * as clock from "./clock.js";
+import { Context, View } from "./context.js";
+import { type Definition, type Entity, type EntityType, synchronous } from "./entity.js";
+import * as frames from "./frames.js";
+import { natives } from "./natives.js";
+import { invalidPayload, Rejection, unknownName } from "./reject.js";
+import { installBigInt, Misfit, none, type Schema } from "./schema.js";
+import { describe } from "./trace.js";
+
+const { input, output } = frames;
+
+const abi = 1;
+
+// What a load answers.
+const done = 0, unreadable = 1, noRoom = 2;
+
+interface Served {
+  name: string;
+  version: string;
+  types: Definition[];
+}
+
+let served: Served | undefined;
+const entities: (Entity | undefined)[] = []; // by handle
+const context = new Context();
+const view = new View();
+
+/**
+ * Makes the module of entity types; the order of types is never changed. Call it
+ * once, when the script is loaded.
+ */
+export function serve(name: string, version: string, ...types: EntityType<any, any, any>[]): void {
+  if (served) throw new Error("serve is called twice");
+  if (types.length === 0) throw new TypeError("a module needs an entity type");
+  const names = new Set<string>();
+  for (const { definition } of types) {
+    if (names.has(definition.name)) throw new TypeError(`entity type ${definition.name} is there twice`);
+    names.add(definition.name);
+    definition.link();
+  }
+  served = { name, version, types: types.map((t) => t.definition) };
+}
+
+function module(): Served {
+  if (!served) throw new Error("the script never called serve");
+  return served;
+}
+
+function entityOf(handle: number): Entity {
+  const entity = entities[handle];
+  if (!entity) throw new Error("no entity has this handle");
+  return entity;
+}
+
+function load(handle: number, length: number, type: number): number {
+  const definition = module().types[type];
+  if (!definition) throw new Error("load of an unknown entity type");
+  frames.read(length);
+  const id = frames.text(input.entityID);
+  let state: unknown;
+  if (frames.has(input.snapshot)) {
+    try {
+      state = definition.revive(frames.json(input.snapshot));
+    } catch (e) {
+      if (e instanceof SyntaxError || e instanceof Misfit) return unreadable;
+      throw e;
+    }
+  } else {
+    state = definition.initial();
+  }
+  // Handles are dense: the list has no holes for long.
+  while (entities.length < handle) entities.push(undefined);
+  entities[handle] = { definition, id, state };
+  return done;
+}
+
+function apply(handle: number, length: number): number {
+  const entity = entityOf(handle);
+  frames.eachEvent(length, (type, payload) => entity.definition.apply(entity, type, payload));
+  return 0;
+}
+
+function stateOf(entity: Entity): string {
+  const text = JSON.stringify(entity.state) as string | undefined;
+  if (text === undefined) throw new TypeError(`the state of ${entity.definition.name} is nothing that JSON has`);
+  return text;
+}
+
+function handle(handle: number, length: number): number {
+  const entity = entityOf(handle);
+  const definition = entity.definition;
+  begin("handle", length);
+  context.open(entity);
+  const inPlace = definition.kind !== "event-sourced";
+  const before = inPlace ? stateOf(entity) : "";
+  try {
+    run(entity, "command", context);
+  } catch (e) {
+    if (inPlace) entity.state = definition.revive(JSON.parse(before));
+    refuse(e);
+    return frames.length();
+  }
+  if (definition.kind === "durable-state") {
+    const after = stateOf(entity);
+    if (after !== before) {
+      frames.frame(output.state, after);
+    }
+  }
+  return frames.length();
+}
+
+function query(handle: number, length: number): number {
+  const entity = entityOf(handle);
+  begin("query", length);
+  view.open(entity);
+  try {
+    run(entity, "query", view);
+  } catch (e) {
+    refuse(e);
+  }
+  return frames.length();
+}
+
+function begin(phase: "handle" | "query", length: number): void {
+  frames.read(length);
+  frames.reset();
+  clock.enter(phase);
+  clock.forgetSeed();
+}
+
+// Runs a command or query and writes its reply.
+function run(entity: Entity, noun: "command" | "query", context: View): void {
+  const name = frames.text(input.name);
+  const handler = (noun === "command" ? entity.definition.commands : entity.definition.queries).get(name);
+  if (!handler) throw new Rejection(unknownName, "no such " + noun);
+  const reply = synchronous(handler.run(context, entity.state, payloadOf(handler.schema)), noun, name);
+  if (reply === undefined) return;
+  const text = JSON.stringify(reply) as string | undefined;
+  if (text === undefined) throw new TypeError(`the reply of ${noun} ${name} is nothing that JSON has`);
+  frames.frame(output.reply, text);
+}
+
+function payloadOf(schema: Schema<unknown> | undefined): unknown {
+  if (schema === none) return undefined;
+  try {
+    const payload = frames.json(input.payload);
+    return schema ? schema.read(payload ?? {}, "") : payload; // no payload is one without members
+  } catch (e) {
+    if (e instanceof SyntaxError || e instanceof Misfit) throw new Rejection(invalidPayload, e.message);
+    throw e;
+  }
+}
+
+// Writes a rejection; anything else that was thrown is a fault.
+function refuse(e: unknown): void {
+  if (!(e instanceof Rejection)) throw e;
+  const frame = frames.start(output.reject);
+  frames.field(e.code);
+  frames.put(e.message);
+  frames.end(frame);
+}
+
+// What the host calls, by number; glue of hostd knows them.
+function call(number: number, first: any, length: number, type: number): number {
+  clock.enter("evolve"); // no call but two has a clock
+  try {
+    switch (number) {
+      case 0: {
+        frames.reset();
+        const { name, version, types } = module();
+        frames.put(JSON.stringify({ abi, name, version, entityTypes: types.map((t) => t.describe()) }));
+        return frames.length();
+      }
+      case 1: return frames.growInput(length);
+      case 2: return load(first, length, type);
+      case 3: return apply(first, length);
+      case 4: return handle(first, length);
+      case 5: return query(first, length);
+      case 6:
+        frames.reset();
+        frames.put(stateOf(entityOf(first)));
+        return frames.length();
+      case 7:
+        entities[first] = undefined;
+        return 0;
+      case 8: // the script threw while it was loaded
+        describe(first);
+        return -1;
+    }
+    throw new Error(`the host made a call ${number}, which this SDK does not know`);
+  } catch (e) {
+    if (number === 2 && isOutOfMemory(e)) return noRoom;
+    describe(e);
+    return -1;
+  }
+}
+
+function isOutOfMemory(e: unknown): boolean {
+  return e instanceof Error && e.message === "out of memory";
+}
+
+function installConsole(): void {
+  const line = (level: number) => (...values: unknown[]): void => natives.log(level, values.map(show).join(" "));
+  (globalThis as unknown as Record<string, unknown>)["console"] = {
+    debug: line(0), log: line(1), info: line(1), warn: line(2), error: line(3),
+  };
+}
+
+function show(value: unknown): string {
+  if (typeof value === "string") return value;
+  if (value instanceof Error) return `${value.name}: ${value.message}`;
+  try {
+    return JSON.stringify(value) ?? String(value);
+  } catch {
+    return String(value);
+  }
+}
+
+clock.install();
+installBigInt();
+installConsole();
+frames.begin();
+natives.serve(call);

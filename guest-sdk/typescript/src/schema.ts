@@ -1,0 +1,331 @@
+/** A JSON Schema, as manifests have it. */
+export type JsonSchema = { [member: string]: unknown };
+
+/** What values of a type look like, made by schema and its helpers. */
+export interface Schema<T> {
+  /** For the compiler alone. */
+  readonly typed?: T;
+  /**
+   * The JSON Schema of what is given, which lets no members in that it does not
+   * name, or of what the module writes.
+   */
+  render(given: boolean): JsonSchema | undefined;
+  /**
+   * The value as handlers get it; what it is read from may change. It throws a
+   * Misfit.
+   */
+  read(value: unknown, path: string): T;
+  /** A member that may be left out. */
+  readonly isOptional?: boolean;
+  /** Reading it makes more of a value than JSON has. */
+  readonly revives?: boolean;
+  /** What a member is that is missing or null. */
+  readonly fallback?: T;
+}
+
+/** The schema of a member that may be left out. */
+export interface OptionalSchema<T> extends Schema<T> {
+  readonly isOptional: true;
+}
+
+/** What of a value does not fit. */
+export class Misfit extends Error {
+  constructor(path: string, fault: string) {
+    super(`${path === "" ? "the payload" : path} ${fault}`);
+    this.name = "Misfit";
+  }
+}
+
+interface Words {
+  string: string;
+  integer: number;
+  number: number;
+  boolean: boolean;
+  any: any;
+}
+
+type Word = keyof Words;
+
+/**
+ * What schema takes: the name of a type, with ? behind it for a member that may
+ * be left out; a list with what its elements are; an object with what its
+ * members are; or another schema.
+ */
+export type Literal = Word | `${Word}?` | Schema<any> | readonly [Literal] | { readonly [member: string]: Literal };
+
+type IsOptional<L> = L extends `${Word}?` ? true : L extends { readonly isOptional: true } ? true : false;
+
+type Flat<T> = { [K in keyof T]: T[K] };
+
+type Members<L> = Flat<
+  & { -readonly [K in keyof L as IsOptional<L[K]> extends true ? never : K]: TypeOf<L[K]> }
+  & { -readonly [K in keyof L as IsOptional<L[K]> extends true ? K : never]?: TypeOf<L[K]> }
+>;
+
+/** The type of the values that a literal stands for. */
+export type TypeOf<L> =
+  L extends Schema<infer T> ? T :
+  L extends Word ? Words[L] :
+  L extends `${infer W extends Word}?` ? Words[W] :
+  L extends readonly [infer E] ? TypeOf<E>[] :
+  L extends object ? Members<L> :
+  never;
+
+/** The type of the values that fit a schema. */
+export type Infer<S> = S extends Schema<infer T> ? T : never;
+
+/**
+ * Makes a schema of a literal:
+ *
+ *     const Add = schema({ sku: "string", quantity: integer({ min: 1 }), note: "string?" });
+ *     type Add = Infer<typeof Add>; // { sku: string; quantity: number; note?: string }
+ */
+export function schema<const L extends Literal>(literal: L): Schema<TypeOf<L>> {
+  return compile(literal) as Schema<TypeOf<L>>;
+}
+
+function compile(literal: Literal): Schema<unknown> {
+  if (typeof literal === "string") return literal.endsWith("?") ? optional(word(literal.slice(0, -1))) : word(literal);
+  if (Array.isArray(literal)) {
+    if (literal.length !== 1) throw new TypeError("the schema of a list has one element: what its elements are");
+    return list(compile(literal[0] as Literal));
+  }
+  if (typeof literal !== "object" || literal === null) throw new TypeError(`${String(literal)} is no schema`);
+  if (typeof (literal as Schema<unknown>).render === "function") return literal as Schema<unknown>;
+  return object(literal as { [member: string]: Literal });
+}
+
+function word(name: string): Schema<unknown> {
+  switch (name) {
+    case "string": return text();
+    case "integer": return integer();
+    case "number": return number();
+    case "boolean": return simple({ type: "boolean" }, {}, (v) => typeof v === "boolean" ? "" : "must be true or false");
+    case "any": return any();
+  }
+  throw new TypeError(`"${name}" is no type: there are string, integer, number, boolean and any`);
+}
+
+/** What all values may say of themselves. */
+export interface Described<T> {
+  /** For people. */
+  description?: string;
+  /** What a member is that is missing or null. */
+  default?: T;
+}
+
+/** Bounds, both of them possible values. */
+export interface Bounds<T> {
+  min?: T;
+  max?: T;
+}
+
+function described<T>(json: JsonSchema, of: Described<T>): JsonSchema {
+  return of.description === undefined ? json : { ...json, description: of.description };
+}
+
+function fallback<T>(of: Described<T>): { fallback?: T; revives?: boolean } {
+  return of.default === undefined ? {} : { fallback: of.default, revives: true };
+}
+
+function simple<T>(json: JsonSchema, of: Described<T>, fault: (value: unknown) => string): Schema<T> {
+  return {
+    ...fallback(of),
+    render: () => described(json, of),
+    read: (value, path) => {
+      const found = fault(value);
+      if (found !== "") throw new Misfit(path, found);
+      return value as T;
+    },
+  };
+}
+
+/** Any value. */
+export function any(of: { description?: string } = {}): Schema<any> {
+  return simple({}, of, () => "");
+}
+
+/** No payload: what is sent is not looked at. */
+export const none: Schema<undefined> = { render: () => undefined, read: () => undefined };
+
+const digits = /^-?(0|[1-9][0-9]{0,18})$/;
+
+/**
+ * A whole number that JavaScript has exactly, from -(2^53-1) to 2^53-1, or within
+ * other bounds. It may be given as a text of digits.
+ */
+export function integer(of: Described<number> & Bounds<number> = {}): Schema<number> {
+  const minimum = of.min ?? Number.MIN_SAFE_INTEGER, maximum = of.max ?? Number.MAX_SAFE_INTEGER;
+  return {
+    ...fallback(of),
+    render: (given) => described(given ? { type: ["integer", "string"], format: "int64", minimum, maximum } : { type: "integer", minimum, maximum }, of),
+    read: (value, path) => {
+      const number = typeof value === "string" && digits.test(value) ? Number(value) : value;
+      if (!Number.isSafeInteger(number)) throw new Misfit(path, "must be a whole number within 2^53");
+      return within(number as number, minimum, maximum, path);
+    },
+  };
+}
+
+const leastInt64 = -(2n ** 63n), mostInt64 = 2n ** 63n - 1n;
+
+/**
+ * A whole number of 64 bits, as a bigint. Beyond 2^53 it is written, and has to
+ * be given, as a text of digits. What emits or keeps one has it in its schema,
+ * so that it is a bigint again when it is read back.
+ */
+export function int64(of: Described<bigint> & Bounds<bigint> = {}): Schema<bigint> {
+  const minimum = of.min ?? leastInt64, maximum = of.max ?? mostInt64;
+  return {
+    ...fallback(of),
+    revives: true,
+    render: () => described({ type: ["integer", "string"], format: "int64" }, of),
+    read: (value, path) => {
+      let number: bigint;
+      if (typeof value === "bigint") number = value;
+      else if (typeof value === "string" && digits.test(value) || Number.isSafeInteger(value)) number = BigInt(value as string | number);
+      else throw new Misfit(path, "must be a whole number of 64 bits, as text beyond 2^53");
+      return within(number, minimum, maximum, path);
+    },
+  };
+}
+
+/** A number, within bounds if there are any. */
+export function number(of: Described<number> & Bounds<number> = {}): Schema<number> {
+  const json: JsonSchema = { type: "number" };
+  if (of.min !== undefined) json["minimum"] = of.min;
+  if (of.max !== undefined) json["maximum"] = of.max;
+  return {
+    ...fallback(of),
+    render: () => described(json, of),
+    read: (value, path) => {
+      if (typeof value !== "number") throw new Misfit(path, "must be a number");
+      return within(value, of.min ?? -Infinity, of.max ?? Infinity, path);
+    },
+  };
+}
+
+function within<N extends number | bigint>(value: N, minimum: N, maximum: N, path: string): N {
+  if (value < minimum) throw new Misfit(path, `must be at least ${minimum}`);
+  if (value > maximum) throw new Misfit(path, `must be at most ${maximum}`);
+  return value;
+}
+
+/** A text, of so many characters if there are bounds. */
+export function text(of: Described<string> & Bounds<number> = {}): Schema<string> {
+  const json: JsonSchema = { type: "string" };
+  if (of.min !== undefined) json["minLength"] = of.min;
+  if (of.max !== undefined) json["maxLength"] = of.max;
+  return simple(json, of, (v) => {
+    if (typeof v !== "string") return "must be a text";
+    if (of.min === undefined && of.max === undefined) return "";
+    let characters = 0;
+    for (const _ of v) characters++;
+    if (characters < (of.min ?? 0)) return `must have at least ${of.min} characters`;
+    return characters > (of.max ?? Infinity) ? `must have at most ${of.max} characters` : "";
+  });
+}
+
+/** One of some texts. */
+export function oneOf<const T extends string>(...texts: readonly T[]): Schema<T> {
+  if (texts.length === 0) throw new TypeError("one of none: no value would fit");
+  return simple<T>({ enum: texts }, {}, (v) => texts.includes(v as T) ? "" : `must be one of ${texts.join(", ")}`);
+}
+
+/** An object whose members have any names and values that are alike. */
+export function map<const L extends Literal>(literal: L): Schema<Record<string, TypeOf<L>>> {
+  const values = compile(literal);
+  return {
+    revives: values.revives ?? false,
+    render: (given) => ({ type: "object", additionalProperties: values.render(given) ?? {} }),
+    read: (value, path) => {
+      if (!isObject(value)) throw new Misfit(path, "must be an object");
+      for (const name of Object.keys(value)) value[name] = values.read(value[name], path === "" ? name : `${path}.${name}`);
+      return value as Record<string, TypeOf<L>>;
+    },
+  };
+}
+
+/** What a literal stands for, or null. */
+export function nullable<const L extends Literal>(literal: L): Schema<TypeOf<L> | null> {
+  const inner = compile(literal) as Schema<TypeOf<L>>;
+  return {
+    revives: inner.revives ?? false,
+    render: (given) => ({ anyOf: [inner.render(given) ?? {}, { type: "null" }] }),
+    read: (value, path) => value === null ? null : inner.read(value, path),
+  };
+}
+
+/** A member that may be left out. */
+export function optional<const L extends Literal>(literal: L): OptionalSchema<TypeOf<L>> {
+  const inner = compile(literal) as Schema<TypeOf<L>>;
+  return {
+    revives: inner.revives ?? false,
+    render: (given) => inner.render(given),
+    read: (value, path) => inner.read(value, path),
+    isOptional: true,
+  };
+}
+
+function list(elements: Schema<unknown>): Schema<unknown[]> {
+  return {
+    revives: elements.revives ?? false,
+    render: (given) => ({ type: "array", items: elements.render(given) ?? {} }),
+    read: (value, path) => {
+      if (!Array.isArray(value)) throw new Misfit(path, "must be a list");
+      for (let i = 0; i < value.length; i++) value[i] = elements.read(value[i], `${path}[${i}]`);
+      return value;
+    },
+  };
+}
+
+function object(literal: { [member: string]: Literal }): Schema<object> {
+  const names = Object.keys(literal);
+  const members = names.map((name) => compile(literal[name]!));
+  return {
+    revives: members.some((m) => m.revives),
+    render: (given) => {
+      // What is written has what has a fallback; what is given need not.
+      const required = names.filter((_, i) => !members[i]!.isOptional && !(given && members[i]!.fallback !== undefined));
+      const member = (m: Schema<unknown>): JsonSchema => {
+        const json = m.render(given) ?? {};
+        return given && m.fallback !== undefined ? { anyOf: [json, { type: "null" }] } : json;
+      };
+      const json: JsonSchema = {
+        // Nothing to be given is nothing to be sent.
+        type: given && required.length === 0 ? ["object", "null"] : "object",
+        properties: Object.fromEntries(names.map((name, i) => [name, member(members[i]!)])),
+      };
+      if (required.length > 0) json["required"] = required;
+      if (given) json["additionalProperties"] = false;
+      return json;
+    },
+    read: (value, path) => {
+      if (!isObject(value)) throw new Misfit(path, "must be an object");
+      for (let i = 0; i < names.length; i++) {
+        const name = names[i]!, member = members[i]!, given = value[name];
+        if (given === undefined || given === null && member.fallback !== undefined) {
+          if (member.fallback !== undefined) value[name] = member.fallback;
+          else if (!member.isOptional) throw new Misfit(path === "" ? name : `${path}.${name}`, "is missing");
+          continue;
+        }
+        value[name] = member.read(given, path === "" ? name : `${path}.${name}`);
+      }
+      return value;
+    },
+  };
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Has JSON take a bigint: as a number where it is exact, as a text beyond. */
+export function installBigInt(): void {
+  Object.defineProperty(BigInt.prototype, "toJSON", {
+    value: function (this: bigint): number | string {
+      const number = Number(this);
+      return Number.isSafeInteger(number) ? number : String(this);
+    },
+  });
+}

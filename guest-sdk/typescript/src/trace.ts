@@ -1,0 +1,45 @@
+import { natives } from "./natives.js";
+
+/**
+ * The text of an error for people: what it says, and the lines of the sources
+ * that it comes from.
+ */
+export function describe(thrown: unknown): void {
+  for (let e = thrown, depth = 0; depth < 4; depth++) {
+    const because = depth > 0 ? "caused by " : "";
+    if (!(e instanceof Error)) {
+      natives.say(because + String(e) + "\n");
+      return;
+    }
+    // First what needs little memory and time: there may be none left.
+    natives.say(`${because}${e.name}: ${e.message}\n`);
+    natives.say(stack(e.stack ?? ""));
+    if (e.cause === undefined) return;
+    e = e.cause;
+  }
+}
+
+function stack(text: string): string {
+  const table = natives.lines().split("\n");
+  const files = JSON.parse(table[0]!) as string[];
+  let out = "";
+  for (const frame of text.split("\n")) {
+    const found = /^(.*)\bapp\.js:(\d+):(\d+)(.*)$/.exec(frame);
+    if (!found) continue;
+    const from = origin(table[Number(found[2])] ?? "", Number(found[3]) - 1, files);
+    if (from !== "") out += found[1] + from + found[4] + "\n";
+  }
+  return out;
+}
+
+// A line of the table has a place for each change of the line that it comes
+// from: COLUMN,FILE,LINE. The SDK's own files have no name.
+function origin(line: string, column: number, files: string[]): string {
+  let best = "";
+  for (const place of line.split(" ")) {
+    const [from, file, number] = place.split(",");
+    if (number === undefined || Number(from) > column && best !== "") break;
+    best = files[Number(file)] === "" ? "" : files[Number(file)] + ":" + number;
+  }
+  return best;
+}
