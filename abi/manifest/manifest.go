@@ -108,7 +108,10 @@ type Named struct {
 	// CheckSchemas says whether they are schemas at all.
 	Schema json.RawMessage
 	Reply  json.RawMessage
-	Extra  map[string]json.RawMessage
+	// Rejections are the codes by which a command is rejected, for those who
+	// write clients; nil does not say. Nodes do not hold guests to them.
+	Rejections []string
+	Extra      map[string]json.RawMessage
 }
 
 // EventType is a type of event. Schema is that of its payload; nil is any.

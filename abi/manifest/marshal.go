@@ -98,6 +98,9 @@ func marshalNames(parent *writer, names []Named) []json.RawMessage {
 		if names[i].Internal {
 			w.member("internal", true)
 		}
+		if names[i].Rejections != nil {
+			w.member("rejections", names[i].Rejections)
+		}
 		if names[i].Schema != nil {
 			w.member("schema", names[i].Schema)
 		}

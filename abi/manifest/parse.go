@@ -73,7 +73,10 @@ func parseType(path string, text json.RawMessage) (EntityType, error) {
 	r.read("name", &t.Name, required)
 	r.read("kind", &t.Kind, required)
 	r.read("encoding", &t.Encoding, required)
-	r.names("commands", &t.Commands, func(item *reader, to *Named) { item.read("internal", &to.Internal, optional) })
+	r.names("commands", &t.Commands, func(item *reader, to *Named) {
+		item.read("internal", &to.Internal, optional)
+		item.read("rejections", &to.Rejections, optional)
+	})
 	checked := true
 	r.read("validate", &checked, optional)
 	t.Unchecked = !checked

@@ -57,6 +57,11 @@ func (t *EntityType) validate(path string) error {
 	if err := distinct(path+".commands", "name", len(t.Commands), func(i int) string { return t.Commands[i].Name }); err != nil {
 		return err
 	}
+	for i, c := range t.Commands {
+		if err := distinct(fmt.Sprintf("%s.commands[%d].rejections", path, i), "", len(c.Rejections), func(j int) string { return c.Rejections[j] }); err != nil {
+			return err
+		}
+	}
 	if err := distinct(path+".queries", "name", len(t.Queries), func(i int) string { return t.Queries[i].Name }); err != nil {
 		return err
 	}
@@ -118,14 +123,18 @@ func (k ShardKey) validate(path string) error {
 	return nil
 }
 
-// distinct checks a list of names: how many, each name, none twice.
+// distinct checks a list of names: how many, each name, none twice. member is
+// empty where the items of the list are the names.
 func distinct(path, member string, count int, name func(int) string) error {
 	if count > MaxNames {
 		return &Error{path, fmt.Sprintf("%d entries, limit %d", count, MaxNames)}
 	}
 	seen := make(map[string]bool, count)
 	for i := range count {
-		at := fmt.Sprintf("%s[%d].%s", path, i, member)
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if member != "" {
+			at += "." + member
+		}
 		if err := abi.ValidateName(at, name(i)); err != nil {
 			return &Error{at, reason(err)}
 		}

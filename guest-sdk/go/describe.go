@@ -45,10 +45,11 @@ type (
 		Until string `json:"until,omitempty"`
 	}
 	commandText struct {
-		Name     string  `json:"name"`
-		Internal bool    `json:"internal,omitempty"`
-		Schema   RawJSON `json:"schema,omitempty"`
-		Reply    RawJSON `json:"reply,omitempty"`
+		Name       string    `json:"name"`
+		Internal   bool      `json:"internal,omitempty"`
+		Rejections *[]string `json:"rejections,omitempty"`
+		Schema     RawJSON   `json:"schema,omitempty"`
+		Reply      RawJSON   `json:"reply,omitempty"`
 	}
 	nameText struct {
 		Name   string  `json:"name"`
@@ -121,7 +122,7 @@ func (d *definition) describe(s *jsonplan.Schemas) typeText {
 		if c.internal {
 			form = jsonplan.Given // another module sends it, which may be newer
 		}
-		t.Commands = append(t.Commands, commandText{c.name, c.internal, d.schema(s, c.in, form), d.schema(s, c.out, jsonplan.Written)})
+		t.Commands = append(t.Commands, commandText{c.name, c.internal, c.rejections, d.schema(s, c.in, form), d.schema(s, c.out, jsonplan.Written)})
 	}
 	for i := range d.queries {
 		q := &d.queries[i]

@@ -52,6 +52,8 @@ type command struct {
 	internal bool
 	in, out  codec
 	run      func(c *Context, state unsafe.Pointer, payload []byte) error
+
+	rejections *[]string // nil: not said
 }
 
 type query struct {
@@ -136,6 +138,14 @@ type CommandOption func(*command)
 // guest is called.
 func Internal() CommandOption {
 	return func(c *command) { c.internal = true }
+}
+
+// Rejects lists the codes by which the handler of a command rejects it, beside
+// those of the SDK, so that clients have them as a type. The host does not hold
+// the handler to them.
+func Rejects(codes ...string) CommandOption {
+	list := append([]string{}, codes...)
+	return func(c *command) { c.rejections = &list }
 }
 
 // Query declares a query. The handler reads s and must not change it. An

@@ -50,8 +50,8 @@ func Account() *hostd.Type[State] {
 	hostd.Event(account, "withdrawn", func(s *State, e Withdrawn) { s.Balance -= e.Amount })
 
 	hostd.Command(account, "open", open)
-	hostd.Command(account, "deposit", deposit)
-	hostd.Command(account, "withdraw", withdraw)
+	hostd.Command(account, "deposit", deposit, hostd.Rejects("invalid_amount", "not_open", "too_late", "overflow"))
+	hostd.Command(account, "withdraw", withdraw, hostd.Rejects("invalid_amount", "insufficient_funds", "too_late"))
 	hostd.Query(account, "balance", func(_ *hostd.View, s *State, _ hostd.None) (Balance, error) {
 		return Balance{s.Balance}, nil
 	})

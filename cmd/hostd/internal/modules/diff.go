@@ -3,6 +3,7 @@ package modules
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/abi/manifest/diff"
 	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/host/engine"
 )
@@ -44,7 +46,7 @@ func NewDiff(std cli.Stdio, complete func(ctx context.Context, c *client.Client,
 		for i, name := range args {
 			var err error
 			if strings.HasSuffix(name, ".wasm") || strings.ContainsRune(name, filepath.Separator) {
-				of[i], err = ofFile(ctx, name)
+				of[i], _, err = OfFile(ctx, name)
 			} else {
 				of[i], err = ofDigest(ctx, s, complete, name)
 			}
@@ -82,6 +84,11 @@ func ofDigest(ctx context.Context, s *cli.Session, complete func(context.Context
 	if err != nil {
 		return nil, err
 	}
+	return OfAnswer(m)
+}
+
+// OfAnswer is the manifest of a module that a node has told of.
+func OfAnswer(m *modulev1.GetResponse) (*manifest.Manifest, error) {
 	text, err := json.Marshal(m.GetManifest().AsMap())
 	if err != nil {
 		return nil, err
@@ -89,23 +96,25 @@ func ofDigest(ctx context.Context, s *cli.Session, complete func(context.Context
 	return manifest.Parse(text)
 }
 
-// ofFile compiles a module, as a node would, and asks it.
-func ofFile(ctx context.Context, name string) (of *manifest.Manifest, err error) {
+// OfFile compiles the module in a file, as a node would, and asks it. It
+// returns the SHA-256 of the module's bytes too, in lower-case hex.
+func OfFile(ctx context.Context, name string) (of *manifest.Manifest, digest string, err error) {
 	wasm, err := cli.ReadModule(name)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	e, err := engine.New(ctx, engine.Options{})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer func() { err = errors.Join(err, e.Close(context.WithoutCancel(ctx))) }()
 	if _, err := e.Admit(wasm); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	m, err := e.Compile(ctx, sha256.Sum256(wasm), wasm)
+	sum := sha256.Sum256(wasm)
+	m, err := e.Compile(ctx, sum, wasm)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return m.Manifest(), m.Close()
+	return m.Manifest(), hex.EncodeToString(sum[:]), m.Close()
 }

@@ -1,0 +1,233 @@
+package ts
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+)
+
+// asked is a request as the server saw it.
+type asked struct {
+	host, procedure, cluster string
+	body                     map[string]any
+}
+
+// stage plays a cluster: it answers each request with the next of its acts.
+type stage struct {
+	t    *testing.T
+	mu   sync.Mutex
+	acts []func(http.ResponseWriter)
+	seen []asked
+}
+
+func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body := readAll(s.t, r.Body)
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/connect+") {
+		body = body[min(5, len(body)):]
+	}
+	a := asked{host: r.Host, procedure: filepath.Base(r.URL.Path), cluster: r.Header.Get("Hostd-Cluster")}
+	if err := json.Unmarshal(body, &a.body); err != nil {
+		s.t.Errorf("a request is %q: %v", body, err)
+	}
+	s.mu.Lock()
+	s.seen = append(s.seen, a)
+	if len(s.acts) == 0 {
+		s.mu.Unlock()
+		s.t.Errorf("the server is asked once more: %v", a)
+		panic(http.ErrAbortHandler)
+	}
+	act := s.acts[0]
+	s.acts = s.acts[1:]
+	s.mu.Unlock()
+	act(w)
+}
+
+// play runs the script against a server, and returns what it printed and what
+// the server was asked.
+func play(t *testing.T, what string, acts ...func(http.ResponseWriter)) (map[string]any, []asked) {
+	t.Helper()
+	return playIn(t, compiled(t), "retries.js", what, acts...)
+}
+
+// playIn is play of a script in a directory.
+func playIn(t *testing.T, dir, script, what string, acts ...func(http.ResponseWriter)) (map[string]any, []asked) {
+	t.Helper()
+	s := &stage{t: t, acts: acts}
+	server := httptest.NewServer(s)
+	defer server.Close()
+	text := run(t, dir, node(t), script, what, server.URL)
+	var out map[string]any
+	if err := json.Unmarshal(text, &out); err != nil {
+		t.Fatalf("the script printed %q: %v", text, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.acts) > 0 {
+		t.Errorf("%d acts are left", len(s.acts))
+	}
+	return out, s.seen
+}
+
+// cut ends the connection without a word.
+func cut(http.ResponseWriter) { panic(http.ErrAbortHandler) }
+
+// fail answers with an error of Connect.
+func fail(status int, code string, details ...proto.Message) func(http.ResponseWriter) {
+	return func(w http.ResponseWriter) {
+		list := []any{}
+		for _, d := range details {
+			value, err := proto.Marshal(d)
+			if err != nil {
+				panic(err)
+			}
+			list = append(list, map[string]any{"type": string(d.ProtoReflect().Descriptor().FullName()), "value": base64.RawStdEncoding.EncodeToString(value)})
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(map[string]any{"code": code, "message": "as told", "details": list})
+	}
+}
+
+func answer(body string) func(http.ResponseWriter) {
+	return func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+var done = answer(`{"json":{"balance":"9007199254740993"},"sequence":"2","eventCount":1}`)
+
+// TestRetriesAreOneCommand: attempts have one id, made before the first, and
+// say since when an outcome is not known.
+func TestRetriesAreOneCommand(t *testing.T) {
+	out, seen := play(t, "send", fail(503, "unavailable"), cut, answer(`{"json":{"bala`), func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }, done)
+	if out["balance"] != "9007199254740993" || len(seen) != 5 {
+		t.Fatalf("after %d attempts: %v", len(seen), out)
+	}
+	for i, a := range seen {
+		if id := a.body["commandId"]; id == "" || id != seen[0].body["commandId"] {
+			t.Errorf("attempt %d has the id %v, the first %v", i, id, seen[0].body["commandId"])
+		}
+		age, _ := a.body["firstAttemptAgeMs"].(float64)
+		if known := i < 2; known != (age == 0) {
+			t.Errorf("attempt %d says an age of %v ms", i, age)
+		}
+	}
+	out, seen = play(t, "again", done)
+	if age, _ := seen[0].body["firstAttemptAgeMs"].(float64); age < 5000 || seen[0].body["commandId"] != "mine" {
+		t.Errorf("a command of before is sent as %v: %v", seen[0].body, out)
+	}
+}
+
+// TestOutcomes: what a node says last is the outcome, unless an earlier attempt
+// may have another.
+func TestOutcomes(t *testing.T) {
+	rejection := fail(400, "failed_precondition", &entityv1.Rejection{Code: "not_open", Message: "nobody has opened the account"})
+	mismatch := fail(400, "failed_precondition", &entityv1.SequenceMismatch{Actual: 300})
+	for _, c := range []struct {
+		acts          []func(http.ResponseWriter)
+		code, name    string
+		unknown       bool
+		rejection     any
+		reason, field string
+		after         float64
+	}{
+		{acts: []func(http.ResponseWriter){rejection}, code: "failed_precondition", name: "Rejected", rejection: "not_open"},
+		{acts: []func(http.ResponseWriter){fail(503, "unavailable"), rejection}, code: "failed_precondition", name: "Rejected", rejection: "not_open"},
+		{acts: []func(http.ResponseWriter){cut, rejection}, code: "unknown", name: "HostdError", unknown: true},
+		{acts: []func(http.ResponseWriter){cut, mismatch}, code: "failed_precondition", name: "SequenceMismatch"},
+		{acts: []func(http.ResponseWriter){fail(504, "deadline_exceeded"), fail(409, "aborted")}, code: "aborted", name: "HostdError", unknown: true},
+		{acts: []func(http.ResponseWriter){fail(429, "resource_exhausted", &errdetails.RetryInfo{RetryDelay: durationpb.New(1500 * time.Millisecond)})}, code: "resource_exhausted", name: "HostdError", after: 1500},
+		{acts: []func(http.ResponseWriter){cut, fail(429, "resource_exhausted")}, code: "unknown", name: "HostdError", unknown: true},
+		{acts: []func(http.ResponseWriter){fail(403, "permission_denied", &errdetails.ErrorInfo{Reason: "INTERNAL_COMMAND"})}, code: "permission_denied", name: "HostdError", reason: "INTERNAL_COMMAND"},
+		{acts: []func(http.ResponseWriter){fail(400, "invalid_argument", &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "amount", Description: "is missing"}}})}, code: "invalid_argument", name: "HostdError", field: "amount"},
+	} {
+		out, seen := play(t, "send", c.acts...)
+		field := ""
+		if list, _ := out["violations"].([]any); len(list) > 0 {
+			field, _ = list[0].(map[string]any)["field"].(string)
+		}
+		if out["code"] != c.code || out["name"] != c.name || out["unknown"] != c.unknown || out["rejection"] != c.rejection || out["reason"] != c.reason || field != c.field || out["retryAfterMs"] != c.after {
+			t.Errorf("after %d attempts: %v, want %+v", len(seen), out, c)
+		}
+		if notOpen, _ := out["notOpen"].(bool); notOpen != (c.rejection == "not_open") {
+			t.Errorf("the rejection is not told by its type: %v", out)
+		}
+	}
+}
+
+// envelope is a message of a stream.
+func envelope(flags byte, text string) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(text))), text...)
+}
+
+func event(n int) []byte {
+	return envelope(0, fmt.Sprintf(`{"entityId":"a","sequence":"%d","eventType":"deposited","json":{"amount":%d},"cursor":"c%d"}`, n, 10*n, n))
+}
+
+// TestStreamsGoOn: a stream that is cut goes on behind the last message,
+// however its messages were cut on the way.
+func TestStreamsGoOn(t *testing.T) {
+	out, seen := play(t, "events", func(w http.ResponseWriter) {
+		whole := append(event(1), event(2)...)
+		for len(whole) > 0 {
+			n := min(7, len(whole))
+			_, _ = w.Write(whole[:n])
+			w.(http.Flusher).Flush()
+			whole = whole[n:]
+		}
+		_, _ = w.Write(event(3)[:20])
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}, func(w http.ResponseWriter) {
+		_, _ = w.Write(envelope(2, `{"error":{"code":"unavailable","message":"the node stops"}}`))
+	}, func(w http.ResponseWriter) {
+		_, _ = w.Write(append(event(3), envelope(2, `{}`)...))
+	})
+	want := []any{[]any{1.0, "deposited", 10.0}, []any{2.0, "deposited", 20.0}, []any{3.0, "deposited", 30.0}}
+	if !reflect.DeepEqual(out["events"], want) {
+		t.Errorf("the events are %v, want %v", out["events"], want)
+	}
+	var cursors []any
+	for _, a := range seen {
+		cursors = append(cursors, a.body["cursor"])
+	}
+	if !slices.Equal(cursors, []any{"c0", "c2", "c2"}) {
+		t.Errorf("the cursors are %v", cursors)
+	}
+	if out, _ := play(t, "events", func(w http.ResponseWriter) {
+		_, _ = w.Write(envelope(2, `{"error":{"code":"not_found","message":"no such type"}}`))
+	}); out["code"] != "not_found" {
+		t.Errorf("a type that is not there: %v", out)
+	}
+}
+
+// TestOtherClusters: a node of another cluster is not believed.
+func TestOtherClusters(t *testing.T) {
+	of := func(cluster string, act func(http.ResponseWriter)) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			w.Header().Set("Hostd-Cluster", cluster)
+			act(w)
+		}
+	}
+	out, seen := play(t, "send", of("one", fail(503, "unavailable")), of("two", done))
+	if out["code"] != "failed_precondition" || out["reason"] != "OTHER_CLUSTER" || seen[1].cluster != "one" {
+		t.Errorf("a node of another cluster: %v, asked %v", out, seen)
+	}
+}

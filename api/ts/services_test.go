@@ -1,0 +1,68 @@
+package ts
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+)
+
+// packaged compiles the package as it is published, and returns a directory
+// with the script that uses it.
+func packaged(t *testing.T) string {
+	t.Helper()
+	tsc, dir := compiler(t), t.TempDir()
+	run(t, ".", tsc, "--project", ".", "--outDir", filepath.Join(dir, "dist"))
+	modules, err := filepath.Abs("node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	use, err := os.ReadFile("testdata/services.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"services.js": use, "package.json": []byte(`{"type":"module"}`)} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestServices: what may be sent again is, and nothing else, in the whole of
+// the API.
+func TestServices(t *testing.T) {
+	dir := packaged(t)
+	call := func(what string, acts ...func(http.ResponseWriter)) (map[string]any, []asked) {
+		t.Helper()
+		return playIn(t, dir, "services.js", what, acts...)
+	}
+	listed := answer(`{"modules":[{"digest":"abc","a member of later":1}]}`)
+	if out, _ := call("list", fail(503, "unavailable"), cut, listed); !reflect.DeepEqual(out["digests"], []any{"abc"}) {
+		t.Errorf("a call that only reads: %v", out)
+	}
+	if out, _ := call("activate", fail(503, "unavailable"), answer(`{"revision":"7"}`)); out["revision"] != "7" {
+		t.Errorf("a change that no node has taken: %v", out)
+	}
+	if out, seen := call("activate", cut); out["code"] != "unknown" || len(seen) != 1 {
+		t.Errorf("a change that a node may have made: %v after %d attempts", out, len(seen))
+	}
+	out, seen := call("send", cut, answer(`{"sequence":"3"}`))
+	if out["sequence"] != "3" || !reflect.DeepEqual(out["streams"], []any{false, false, true}) {
+		t.Errorf("a command: %v", out)
+	}
+	for _, a := range seen {
+		if age, _ := a.body["firstAttemptAgeMs"].(float64); age < 5000 || a.body["commandId"] == "" || a.body["commandId"] != seen[0].body["commandId"] {
+			t.Errorf("an attempt is %v, the first was %v", a.body, seen[0].body)
+		}
+	}
+	out, seen = call("subscribe", func(w http.ResponseWriter) { _, _ = w.Write(append(event(1), event(2)...)) },
+		func(w http.ResponseWriter) { _, _ = w.Write(append(event(3), envelope(2, `{}`)...)) })
+	if !reflect.DeepEqual(out["sequences"], []any{"1", "2", "3"}) || seen[1].body["cursor"] != "c2" || seen[0].body["partialCursors"] != nil {
+		t.Errorf("a subscription: %v, asked %v", out, seen)
+	}
+}

@@ -1,0 +1,203 @@
+package clientgen
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/modules"
+)
+
+// language is one that clients are written in, and the file that they are in.
+type language struct {
+	name, file string
+	write      func(types []entityType, packageName string) ([]byte, error)
+}
+
+var languages = []language{
+	{"ts", "hostd.ts", func(types []entityType, _ string) ([]byte, error) { return typeScript(types) }},
+	{"go", "hostd.go", golang},
+	{"openapi", "openapi.json", func(types []entityType, _ string) ([]byte, error) { return openAPI(types) }},
+}
+
+// order is what the command line asks for.
+type order struct {
+	types                          []string
+	digest, lang, dir, packageName string
+}
+
+// NewClient makes the commands about clients. complete completes the beginning
+// of a digest.
+func NewClient(std cli.Stdio, complete func(ctx context.Context, c *client.Client, prefix string) (string, error)) *cobra.Command {
+	return cli.Group("client", "Write typed clients of entity types", newGenerate(std, complete))
+}
+
+func newGenerate(std cli.Stdio, complete func(ctx context.Context, c *client.Client, prefix string) (string, error)) *cobra.Command {
+	var o order
+	var r *cli.Remote
+	var lang language
+	c := cli.Leaf("generate [FILE.wasm]", "Write a client of entity types into a directory", 0, 1, func(ctx context.Context, c *cobra.Command, args []string) error {
+		found, err := o.modules(ctx, std, r, complete, cli.First(args))
+		if err != nil {
+			return err
+		}
+		types, err := find(found)
+		if err != nil {
+			return err
+		}
+		text, err := lang.write(types, o.packageName)
+		if err != nil {
+			return fmt.Errorf("generate: %w", err)
+		}
+		path := filepath.Join(o.dir, lang.file)
+		if err := replace(path, text); err != nil {
+			return err
+		}
+		fmt.Fprintln(std.Out, path)
+		return nil
+	})
+	c.Long = "Writes what types a program needs to send the commands of entity types, to ask their queries and to read their events, with what calls the nodes. " +
+		"It is made of the modules that serve the types, of the one that --digest names, or of the one in FILE.wasm, without a node. The same modules give the same file."
+	r = cli.AddRemote(c)
+	c.Flags().StringSliceVar(&o.types, "type", nil, "entity `types`, with commas between them; with FILE.wasm all of it unless it is given")
+	c.Flags().StringVar(&o.digest, "digest", "", "`digest` of a module, or its beginning, in the place of those that serve the types")
+	c.Flags().StringVar(&o.lang, "lang", "", "`language`: ts, go or openapi")
+	c.Flags().StringVarP(&o.dir, "output", "o", "", "`directory` of the file, which is hostd.ts, hostd.go or openapi.json")
+	c.Flags().StringVar(&o.packageName, "package", "", "`name` of the Go package; that of the directory unless it is given")
+	cli.Before(c, func(args []string) (err error) {
+		lang, err = o.check(cli.First(args))
+		return err
+	})
+	return c
+}
+
+// check looks at the command line, before anything is called.
+func (o *order) check(file string) (language, error) {
+	i := slices.IndexFunc(languages, func(l language) bool { return l.name == o.lang })
+	switch {
+	case i < 0:
+		return language{}, cli.Usagef("--lang is %q: give ts, go or openapi", o.lang)
+	case o.dir == "":
+		return language{}, cli.Usagef("give the directory of the client with -o")
+	case file == "" && len(o.types) == 0:
+		return language{}, cli.Usagef("give entity types with --type, or a file with a module")
+	case file != "" && o.digest != "":
+		return language{}, cli.Usagef("--digest is of a module that a node has, and %s is a file", file)
+	case o.packageName != "" && o.lang != "go":
+		return language{}, cli.Usagef("--package is for --lang go")
+	}
+	if o.lang == "go" {
+		if o.packageName == "" {
+			dir, err := filepath.Abs(o.dir)
+			if err != nil {
+				return language{}, err
+			}
+			o.packageName = strings.ReplaceAll(filepath.Base(dir), "-", "")
+		}
+		if err := checkPackage(o.packageName); err != nil {
+			return language{}, cli.Usage(err)
+		}
+	}
+	return languages[i], nil
+}
+
+// modules finds the module of each type.
+func (o *order) modules(ctx context.Context, std cli.Stdio, r *cli.Remote, complete func(context.Context, *client.Client, string) (string, error), file string) (map[string]Module, error) {
+	out := map[string]Module{}
+	if file != "" {
+		m, digest, err := modules.OfFile(ctx, file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		for _, name := range o.types {
+			out[name] = Module{digest, m}
+		}
+		if len(o.types) == 0 {
+			for _, name := range typeNames(m) {
+				out[name] = Module{digest, m}
+			}
+		}
+		return out, nil
+	}
+	s, err := r.Open(ctx, std)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	digest := ""
+	if o.digest != "" {
+		if digest, err = complete(ctx, s.Client, o.digest); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range o.types {
+		if out[name], err = ofNode(ctx, s, name, digest); err != nil {
+			return nil, fmt.Errorf("generate: the module of %s: %w", cli.Clean(name), err)
+		}
+	}
+	return out, nil
+}
+
+// ofNode is the module of a digest, or the one that serves a type where there
+// is none.
+func ofNode(ctx context.Context, s *cli.Session, entityType, digest string) (Module, error) {
+	var res *modulev1.GetResponse
+	var err error
+	if digest != "" {
+		res, err = s.Module(ctx, digest)
+	} else {
+		res, err = s.ActiveModule(ctx, entityType)
+	}
+	if err != nil {
+		return Module{}, err
+	}
+	m, err := modules.OfAnswer(res)
+	return Module{res.GetModule().GetDigest(), m}, err
+}
+
+// maxGenerated is how much of a file is looked at.
+const maxGenerated = 64 << 20
+
+// replace writes a file, in the place of one that was generated before if there
+// is one.
+func replace(path string, text []byte) (err error) {
+	if f, err := os.Open(path); err == nil {
+		head, err := io.ReadAll(io.LimitReader(f, maxGenerated))
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		if !bytes.Contains(head, []byte(generated)) {
+			return fmt.Errorf("%s is there, and was not generated: it stays as it is", path)
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".hostd-client-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
