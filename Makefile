@@ -19,7 +19,7 @@ NEMESIS ?= .
 PKGS = ./...
 # Their nodes are processes, which the race detector does not look into; the
 # same code runs under it in tests/virtualtime, tests/e2e/entities and the packages' own.
-PROCESSES = /tests/(e2e/(api|cluster|console|crash|disk|firsthour|floods|hostile|messages|starts|upgrade)|security(/[a-z]+)?|mutants)$$
+PROCESSES = /tests/(clients|e2e/(api|cluster|console|crash|disk|firsthour|floods|hostile|messages|starts|upgrade)|security(/[a-z]+)?|mutants)$$
 # The tests that say testkit.Long(t, "long"), and their packages.
 LONG = $$(git grep -h -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | paste -sd '|' -)
 LONG_PKGS = $$(git grep -l 'testkit.Long(t, "long")' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')

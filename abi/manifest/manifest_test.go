@@ -100,6 +100,7 @@ func TestFaultsAsText(t *testing.T) {
 		entity(`,"events":[{"name":"added"}]`), entity(`,"events":[{"type":"a"},{"type":"a"}]`), entity(`,"events":null`),
 		entity(`,"events":[{"type":"a","upcastTo":"b"}]`), entity(`,"events":[{"type":"a","upcastTo":7}]`), entity(`,"events":[{"type":"a","upcastTo":"b"},{"type":"b","upcastTo":"a"}]`),
 		entity(`,"commands":[` + many(`{"name":"x"}`, MaxNames+1) + `]`),
+		entity(`,"commands":[{"name":"a","rejections":"b"}]`), entity(`,"commands":[{"name":"a","rejections":["b",""]}]`), entity(`,"commands":[{"name":"a","rejections":["b","b"]}]`),
 		entity(`,"stateVersion":-1`), entity(`,"stateVersion":1000000001`), entity(`,"validate":"no"`), `{"abi":1,"name":"m","entityTypes":[],"$defs":[]}`, entity(`,"snapshotEvery":-1`), entity(`,"snapshotEvery":1000001`), entity(`,"snapshotEvery":"100"`),
 		entity(`,"passivateAfter":120`), entity(`,"passivateAfter":"2 minutes"`), entity(`,"passivateAfter":"-2m"`), entity(`,"passivateAfter":"721h"`),
 		entity(`,"rememberEntities":"yes"`), entity(`,"singleton":"one"`),

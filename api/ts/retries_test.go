@@ -212,6 +212,11 @@ func TestStreamsGoOn(t *testing.T) {
 		t.Errorf("the cursors are %v", cursors)
 	}
 	if out, _ := play(t, "events", func(w http.ResponseWriter) {
+		_, _ = w.Write([]byte{0, 0xff, 0xff, 0xff, 0xff, '{'})
+	}); out["code"] != "resource_exhausted" {
+		t.Errorf("a message without bound: %v", out)
+	}
+	if out, _ := play(t, "events", func(w http.ResponseWriter) {
 		_, _ = w.Write(envelope(2, `{"error":{"code":"not_found","message":"no such type"}}`))
 	}); out["code"] != "not_found" {
 		t.Errorf("a type that is not there: %v", out)

@@ -2,6 +2,7 @@ package hostd
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,7 +54,7 @@ func schemaType() *Type[everything] {
 	t := Entity[everything]("all", JSON, StateVersion(3))
 	Event(t, "done", func(*everything, everything) {})
 	Event(t, "none", func(*everything, None) {})
-	Command(t, "do", func(*Context, *everything, everything) (everything, error) { return everything{}, nil })
+	Command(t, "do", func(*Context, *everything, everything) (everything, error) { return everything{}, nil }, Rejects("full", "late"))
 	Command(t, "step", func(*Context, *everything, holder) (None, error) { return None{}, nil }, Internal())
 	Command(t, "plant", func(*Context, *everything, tree) (tree, error) { return tree{}, nil })
 	Query(t, "ask", func(*View, *everything, None) (holder, error) { return holder{}, nil })
@@ -66,6 +67,9 @@ func TestDerivedSchemas(t *testing.T) {
 	m, err := manifest.Parse(NewGuest("m", "", schemaType()).Describe())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if c := m.EntityTypes[0].Commands; !slices.Equal(c[0].Rejections, []string{"full", "late"}) || c[1].Rejections != nil {
+		t.Errorf("the codes of rejections are %+v", c)
 	}
 	if err := m.CheckSchemas(); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,7 @@
-// Package clients has the clients of each kind do what users have them do, on
-// good days and on bad ones. Those in TypeScript are compiled, and run in Node.
+// Package clients has every kind of client tell one story to a cluster, in
+// which a leader is killed: the client in Go, generated ones, in Node and in
+// Chromium too, and requests of plain HTTP. What is generated is compiled as
+// users do.
 //
 // It holds tests only.
 package clients

@@ -103,6 +103,7 @@ class Attempt {
 }
 
 const maxReadFailures = 20; // in a row, of a stream that does not follow
+const maxMessageBytes = 32 << 20; // of a stream
 const clusterHeader = "Hostd-Cluster";
 
 /** Calls the nodes of one cluster, given by their URLs, one after another until one answers. */
@@ -285,6 +286,7 @@ export class Transport {
       for (;;) {
         for (; held.length >= 5; ) {
           const end = 5 + new DataView(held.buffer, held.byteOffset).getUint32(1);
+          if (end > maxMessageBytes) throw new Attempt(new HostdError("resource_exhausted", `a message has more than ${maxMessageBytes} bytes`), false, false);
           if (held.length < end) break;
           let message: Json;
           try {

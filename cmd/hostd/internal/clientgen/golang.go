@@ -101,6 +101,11 @@ func (g *goWriter) entity(out *bytes.Buffer, t entityType) error {
 		out.WriteString("for _, c := range change {\nc(&q)\n}\nif answer, err = e.Client.Query(ctx, q); err != nil {\nreturn reply, answer, err\n}\n")
 		g.unmarshal(out, t, "answer.Data", "reply, answer")
 	}
+	if t.State != nil {
+		if _, err := g.payload(t, t.State, "state"); err != nil {
+			return err
+		}
+	}
 	g.codes(out, t, base)
 	return g.events(out, t, base)
 }

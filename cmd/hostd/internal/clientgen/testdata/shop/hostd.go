@@ -355,6 +355,9 @@ type OrderTreeReply struct {
 // OrderTreeReplyOwn is as the schema of the module has it.
 type OrderTreeReplyOwn = json.RawMessage
 
+// OrderState is as the schema of the module has it.
+type OrderState = json.RawMessage
+
 // OrderPlacedEvent is as the schema of the module has it.
 type OrderPlacedEvent struct {
 	Lines []Line `json:"lines"`
