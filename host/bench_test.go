@@ -29,8 +29,15 @@ func cpuTime(b *testing.B) time.Duration {
 // startBenchOn runs a node on a directory, the caller stops it.
 func startBenchOn(b *testing.B, dir string) (*host.Node, *client.Client) {
 	b.Helper()
+	return startBenchWith(b, dir, func(*config.Config) {})
+}
+
+// startBenchWith is startBenchOn, configured.
+func startBenchWith(b *testing.B, dir string, set func(*config.Config)) (*host.Node, *client.Client) {
+	b.Helper()
 	cfg := config.Default()
 	cfg.DataDir, cfg.Listen, cfg.Admin = dir, "127.0.0.1:0", config.AdminFull
+	set(&cfg)
 	n, err := host.Start(b.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
