@@ -26,6 +26,7 @@ type Session struct {
 	ClusterService clusterv1connect.ClusterServiceClient
 	Std            Stdio
 	Timeout        time.Duration // for the whole command
+	remote         *Remote
 }
 
 // Open connects a session. The caller closes it.
@@ -34,7 +35,9 @@ func (r *Remote) Open(ctx context.Context, std Stdio) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewSession(c, baseURL(r.addrs()[0], r.tls), std, r.Timeout), nil
+	s := NewSession(c, baseURL(r.addrs()[0], r.tls), std, r.Timeout)
+	s.remote = r
+	return s, nil
 }
 
 // NewSession is a session by a client, with the services of the node at a URL.
@@ -47,6 +50,22 @@ func NewSession(c *client.Client, addr string, std Stdio, timeout time.Duration)
 		ModuleService:  modulev1connect.NewModuleServiceClient(c.HTTPClient(), addr, plain),
 		ClusterService: clusterv1connect.NewClusterServiceClient(c.HTTPClient(), addr, plain),
 	}
+}
+
+// Reopen has the session talk to the next node that answers, which may be the
+// one that it talked to; it stays as it is where none does. Calls that are
+// under way end. It is for sessions that Open made.
+func (s *Session) Reopen(ctx context.Context) error {
+	was := s.remote.alive
+	s.remote.alive = (was + 1) % len(s.remote.addrs())
+	fresh, err := s.remote.Open(ctx, s.Std)
+	if err != nil {
+		s.remote.alive = was
+		return err
+	}
+	s.Client.Close()
+	*s = *fresh
+	return nil
 }
 
 // Remark is what an answer may say after it was printed, on standard error: a

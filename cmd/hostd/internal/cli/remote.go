@@ -146,9 +146,10 @@ func (r *Remote) Dial(ctx context.Context) (*client.Client, error) {
 			warnOpen(r.Err, r.TokenFile)
 		}
 	}
-	for i, a := range r.addrs() {
+	addrs := r.addrs()
+	for i, a := range addrs {
 		if err = probe(ctx, a, config, min(r.Timeout, 2*time.Second)); err == nil {
-			r.alive = i
+			r.alive = (r.alive + i) % len(addrs)
 			return client.New(r.addrs(), opts)
 		}
 	}

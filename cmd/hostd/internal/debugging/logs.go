@@ -37,11 +37,15 @@ func NewLogs(std cli.Stdio) *cobra.Command {
 			if len(args) > 1 {
 				req.EntityId = args[1]
 			}
-			return lines(cli.Stream(ctx, s.ClusterService.TailLogs, req), req.GetFollow(), func(format string, args ...any) { fmt.Fprintf(std.Err, format, args...) })
+			say := func(format string, args ...any) { fmt.Fprintf(std.Err, format, args...) }
+			if req.GetFollow() {
+				return lines(newFollow(s, req, say).stream(ctx), true, say)
+			}
+			return lines(cli.Stream(ctx, s.ClusterService.TailLogs, req), false, say)
 		}, line.text)
 	c.Long = "Prints what the guests of a type wrote on all nodes: what they logged, what they wrote to standard output and error, and how their calls failed. " +
 		"Nodes keep the newest lines, in memory. A line may hold what the guest was given."
-	c.Flags().BoolVarP(&req.Follow, "follow", "f", false, "go on with the lines that come until interrupted")
+	c.Flags().BoolVarP(&req.Follow, "follow", "f", false, "go on with the lines that come until interrupted, with the next node of --addr where the one that was asked ends")
 	return c
 }
 

@@ -1,0 +1,143 @@
+package debugging
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+const (
+	// reopenEvery is between two looks for a node to go on with.
+	reopenEvery = 200 * time.Millisecond
+	// tellAgain is how far back lines of before are compared with those that the
+	// next node tells: lines of one moment may be kept in any order.
+	tellAgain = 10 * time.Second
+	// mostCompared bounds them.
+	mostCompared = 1 << 16
+)
+
+// follow asks for lines, and for those that come. It goes on with the next node
+// where the one that was asked ends, and tells no line twice.
+type follow struct {
+	open   func(ctx context.Context) iter.Seq2[*clusterv1.TailLogsResponse, error]
+	reopen func(ctx context.Context) error // finds the next node
+	within time.Duration                   // for that
+	every  time.Duration                   // between attempts
+	say    func(format string, args ...any)
+	told   map[string]*toldLines // by node
+}
+
+func newFollow(s *cli.Session, req *clusterv1.TailLogsRequest, say func(format string, args ...any)) *follow {
+	return &follow{
+		open: func(ctx context.Context) iter.Seq2[*clusterv1.TailLogsResponse, error] {
+			return cli.Stream(ctx, s.ClusterService.TailLogs, req)
+		},
+		reopen: s.Reopen, within: s.Timeout, every: reopenEvery, say: say, told: map[string]*toldLines{},
+	}
+}
+
+func (f *follow) stream(ctx context.Context) iter.Seq2[*clusterv1.TailLogsResponse, error] {
+	return func(yield func(*clusterv1.TailLogsResponse, error) bool) {
+		for {
+			var failed error
+			for m, err := range f.open(ctx) {
+				if err != nil {
+					failed = err
+					break
+				}
+				if f.unsaid(m); !yield(m, nil) {
+					return
+				}
+			}
+			if ctx.Err() != nil || failed != nil && !nodeEnded(failed) {
+				yield(nil, errors.Join(failed, ctx.Err()))
+				return
+			}
+			f.say("the node that was asked has ended: looking for another\n")
+			if err := f.next(ctx); err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, t := range f.told {
+				t.again = true
+			}
+		}
+	}
+}
+
+// next finds a node to go on with, as long as a command may take.
+func (f *follow) next(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, f.within)
+	defer cancel()
+	var failed error
+	for {
+		select {
+		case <-time.After(f.every):
+		case <-ctx.Done():
+			return errors.Join(failed, ctx.Err())
+		}
+		if failed = f.reopen(ctx); failed == nil {
+			return nil
+		}
+	}
+}
+
+// nodeEnded reports that a stream may well go on at another node.
+func nodeEnded(err error) bool {
+	switch client.CodeOf(err) {
+	case connect.CodeUnavailable, connect.CodeCanceled, connect.CodeUnknown, connect.CodeInternal, connect.CodeAborted, connect.CodeDeadlineExceeded:
+		return true
+	}
+	return false
+}
+
+// toldLines are the newest lines of a node that were told.
+type toldLines struct {
+	newest time.Time
+	lines  map[toldLine]bool
+	again  bool // lines of before may come
+}
+
+type toldLine struct {
+	at       int64
+	id, text string
+}
+
+// unsaid takes what was told before out of a message, and notes the rest.
+func (f *follow) unsaid(m *clusterv1.TailLogsResponse) {
+	if len(m.GetLines()) == 0 {
+		return
+	}
+	t := f.told[m.GetNodeId()]
+	if t == nil {
+		t = &toldLines{lines: map[toldLine]bool{}}
+		f.told[m.GetNodeId()] = t
+	}
+	kept := m.Lines[:0]
+	for _, l := range m.Lines {
+		at := l.GetWrittenAt().AsTime()
+		line := toldLine{at.UnixNano(), l.GetEntityId(), l.GetText()}
+		if t.again && (t.lines[line] || at.Before(t.newest.Add(-tellAgain))) {
+			continue
+		}
+		if at.After(t.newest) {
+			t.newest, t.again = at, false
+		}
+		kept, t.lines[line] = append(kept, l), true
+	}
+	if m.Lines = kept; len(t.lines) > mostCompared {
+		since := t.newest.Add(-tellAgain).UnixNano()
+		for line := range t.lines {
+			if line.at < since || len(t.lines) > 2*mostCompared {
+				delete(t.lines, line)
+			}
+		}
+	}
+}
