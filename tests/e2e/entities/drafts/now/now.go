@@ -1,0 +1,39 @@
+// Now is the version after Before: it reads the states of that one, and writes
+// some that Before does not read.
+package main
+
+import (
+	"strconv"
+
+	hostd "github.com/hostd/hostd/guest-sdk/go"
+)
+
+// State of a draft: its words are a number, or a text.
+type State struct {
+	Words hostd.RawJSON `json:"words"`
+}
+
+// Write is the command that adds words.
+type Write struct {
+	Words int64 `json:"words"`
+}
+
+// Type declares the entity type.
+func Type() *hostd.Type[State] {
+	drafts := hostd.Durable[State]("draft", hostd.JSON)
+	hostd.Command(drafts, "write", func(_ *hostd.Context, s *State, w Write) (State, error) {
+		were, _ := strconv.ParseInt(string(s.Words), 10, 64) // a text counts as none
+		s.Words = hostd.RawJSON(strconv.FormatInt(were+w.Words, 10))
+		return *s, nil
+	})
+	hostd.Command(drafts, "spell", func(_ *hostd.Context, s *State, _ hostd.None) (State, error) {
+		s.Words = hostd.RawJSON(`"many"`)
+		return *s, nil
+	})
+	hostd.Query(drafts, "state", func(_ *hostd.View, s *State, _ hostd.None) (State, error) { return *s, nil })
+	return drafts
+}
+
+var _ = hostd.Serve("drafts", "2.0.0", Type())
+
+func main() {}
