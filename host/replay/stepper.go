@@ -62,6 +62,14 @@ func NewStepper(ctx context.Context, m *engine.Module, id sharding.EntityID, lim
 	return s, nil
 }
 
+// Begin has it go on from a state that the module has made, or that a durable
+// type was in, at an event. The error is that of the guest, which may not take
+// it.
+func (s *Stepper) Begin(ctx context.Context, sequence uint64, state []byte) error {
+	s.walk.at = journal.Sequence(sequence)
+	return s.fold.start(ctx, s.walk.id, s.walk.at, append([]byte{}, state...))
+}
+
 // Close ends it.
 func (s *Stepper) Close() { s.fold.close() }
 

@@ -92,6 +92,31 @@ func TestStepperEndsLives(t *testing.T) {
 	d.is(4, in)
 }
 
+// TestStepperBeginsWithAState: of a history whose first events were cut, of a
+// type of either kind; what the module does not read is refused.
+func TestStepperBeginsWithAState(t *testing.T) {
+	s := newStepper(t, testkit.BuildExample(t, "counter"), "counter")
+	if err := s.Begin(t.Context(), 40, []byte(`{"total":17}`)); err != nil {
+		t.Fatal(err)
+	}
+	s.is(40, `{"total":17}`)
+	if err := s.Step(t.Context(), replay.StepEvent{Sequence: 42, Type: "added", Payload: []byte(`{"amount":1}`)}); !errors.Is(err, journal.ErrDamaged) {
+		t.Errorf("event 42 after event 40: %v", err)
+	}
+	s.step(41, "added", `{"amount":4}`)
+	s.is(41, `{"total":21}`)
+	s.step(42, journal.TombstoneEvent, "")
+	s.is(42, `{"total":0}`)
+	if err := s.Begin(t.Context(), 50, []byte("no state")); err == nil {
+		t.Error("no state is taken for one")
+	}
+	empty := newStepper(t, guest.Module{Bad: "shop"}.Build(), "shop")
+	if err := empty.Begin(t.Context(), 3, nil); err != nil {
+		t.Errorf("a state of no bytes: %v", err)
+	}
+	empty.is(3, "")
+}
+
 // TestStepperRefusesGaps: events follow each other, and those of commands too.
 func TestStepperRefusesGaps(t *testing.T) {
 	s := newStepper(t, testkit.BuildExample(t, "counter"), "counter")

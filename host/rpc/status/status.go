@@ -144,5 +144,9 @@ func Detail(err error) proto.Message {
 	if errors.As(err, &cut) {
 		return &entityv1.EventsCut{First: uint64(cut.First)}
 	}
+	var stateCut *StateCutError
+	if errors.As(err, &stateCut) && stateCut.From > 0 {
+		return &entityv1.EventsCut{First: uint64(stateCut.From)}
+	}
 	return nil
 }

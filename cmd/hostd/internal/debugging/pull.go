@@ -24,15 +24,20 @@ func NewPull(std cli.Stdio) *cobra.Command {
 	var path string
 	var most int64
 	c := cli.Talk(std, "pull TYPE ID -o FILE", "Take an entity's whole history, and its module, to a file", 2, 2, func(ctx context.Context, s *cli.Session, args []string) error {
-		about, err := pull(ctx, s.Client, args[0], args[1], path, most)
+		about, err := pull(ctx, s, args[0], args[1], path, most)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(std.Err, "%d events of %s %s, and module %s: hostd step %s\n", about.Sequence, cli.Clean(args[0]), cli.Clean(args[1]), about.ModuleDigest, cli.Clean(path))
+		events, base := about.Sequence, ""
+		if b := about.Base; b != nil {
+			events -= b.Sequence
+			base = fmt.Sprintf("the state of event %d, before which events were cut, ", b.Sequence)
+		}
+		fmt.Fprintf(std.Err, "%s%d events of %s %s, and module %s: hostd step %s\n", base, events, cli.Clean(args[0]), cli.Clean(args[1]), about.ModuleDigest, cli.Clean(path))
 		return nil
 	})
 	c.Long = "Writes the events of an entity, or the states of a type that keeps its state as a whole, from the first to the newest, and the module that serves its type. " +
-		"'hostd step' goes through it without a node. It needs the verbs read and download. Of an entity whose first events were cut there is no such file."
+		"'hostd step' goes through it without a node. It needs the verbs read and download. Where the first events were cut, it has the earliest state that the module can go on from, and the events after that."
 	c.Flags().StringVarP(&path, "file", "o", "", "the `file` to write")
 	c.Flags().Int64Var(&most, "max-bytes", maxPull, "give up where the payloads of the events have more `bytes`")
 	cli.Before(c, func([]string) error {
@@ -46,7 +51,8 @@ func NewPull(std cli.Stdio) *cobra.Command {
 
 // pull writes the file, which appears when it is whole. It holds what entities
 // were told: nobody else may read it.
-func pull(ctx context.Context, c *client.Client, entityType, id, path string, most int64) (about entityfile.About, err error) {
+func pull(ctx context.Context, s *cli.Session, entityType, id, path string, most int64) (about entityfile.About, err error) {
+	c := s.Client
 	e, err := c.Entity(ctx, entityType, id)
 	if err != nil {
 		return about, err
@@ -70,6 +76,14 @@ func pull(ctx context.Context, c *client.Client, entityType, id, path string, mo
 		EntityType: entityType, EntityID: id, Sequence: e.GetSequence(), ModuleDigest: e.GetModuleDigest(), Manifest: manifest,
 		PulledAt: time.Now().UTC(), Release: telemetry.Version(),
 	}
+	if about.Base, err = base(ctx, s, &about, m.GetManifest()); err != nil {
+		return about, err
+	}
+	from := uint64(1)
+	if about.Base != nil {
+		from = about.Base.Sequence + 1
+		about.Sequence = max(about.Sequence, about.Base.Sequence)
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".hostd-pull-*")
 	if err != nil {
 		return about, err
@@ -83,7 +97,11 @@ func pull(ctx context.Context, c *client.Client, entityType, id, path string, mo
 	if err != nil {
 		return about, err
 	}
-	for event, err := range c.ReadEvents(ctx, client.EventRange{EntityType: entityType, EntityID: id, To: about.Sequence}) {
+	events := c.ReadEvents(ctx, client.EventRange{EntityType: entityType, EntityID: id, From: from, To: about.Sequence})
+	if from > about.Sequence {
+		events = func(func(client.Event, error) bool) {}
+	}
+	for event, err := range events {
 		if err != nil {
 			return about, err
 		}

@@ -185,6 +185,15 @@ func step(ctx context.Context, std cli.Stdio, out *cli.Output, path string, o st
 	}
 	defer stepper.Close()
 	fmt.Fprintf(std.Err, "%s %s, by module %s\n", cli.Clean(id.Type), cli.Clean(id.ID), hex.EncodeToString(digest[:]))
+	if b := file.About.Base; b != nil {
+		if o.at < b.Sequence {
+			return fmt.Errorf("the first events were cut: the file begins with the state of event %d", b.Sequence)
+		}
+		if err := stepper.Begin(ctx, b.Sequence, b.State); err != nil {
+			return cli.Hint(fmt.Errorf("the state of event %d, which the file begins with: %w", b.Sequence, err), "Another module may not read the states of the one in the file.")
+		}
+		fmt.Fprintf(std.Err, "the first events were cut: it begins with the state of event %d\n", b.Sequence)
+	}
 	w := walk{Stepper: stepper, out: out, now: file.About.PulledAt}
 	if w.state, err = stepper.State(); err != nil {
 		return err

@@ -650,7 +650,8 @@ func (x *SequenceMismatch) GetActual() uint64 {
 // the entity type retains no more.
 type EventsCut struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The entity's first event that is kept.
+	// The entity's first event that is kept; of a state, the first event of which
+	// there is one.
 	First         uint64 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

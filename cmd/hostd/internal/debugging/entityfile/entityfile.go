@@ -25,6 +25,14 @@ type About struct {
 	Manifest     json.RawMessage `json:"manifest"`
 	PulledAt     time.Time       `json:"pulledAt"`
 	Release      string          `json:"release"`
+	// Base is there where the first events were cut: the file begins with a state.
+	Base *Base `json:"base,omitempty"`
+}
+
+// Base is the state that a history is folded from.
+type Base struct {
+	Sequence uint64 `json:"sequence"` // of the last event that is in it
+	State    []byte `json:"-"`        // in the module's form; a block of its own
 }
 
 // Event is one event.
@@ -45,6 +53,7 @@ const (
 	kindAbout  = 1
 	kindModule = 2
 	kindEvent  = 3
+	kindState  = 4
 	kindEnd    = 255
 
 	// maxBlock bounds a block's payload, pieceBytes is that of a module's, and

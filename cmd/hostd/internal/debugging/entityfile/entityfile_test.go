@@ -106,6 +106,46 @@ func TestHistoriesHaveNoGaps(t *testing.T) {
 	}
 }
 
+// TestHistoriesBeginWithAState: where the first events were cut, the first one
+// follows the state, which may have no bytes.
+func TestHistoriesBeginWithAState(t *testing.T) {
+	module := []byte("module")
+	digest := sha256.Sum256(module)
+	for _, state := range [][]byte{{}, []byte("state")} {
+		for events := range 3 {
+			var out bytes.Buffer
+			about := About{Sequence: uint64(7 + events), ModuleDigest: hex.EncodeToString(digest[:]), Base: &Base{Sequence: 7, State: state}}
+			w, err := NewWriter(&out, about, module)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w.Event(Event{Sequence: 1}) == nil {
+				t.Fatal("an event of before the state is written")
+			}
+			for i := range events {
+				if err := w.Event(Event{Sequence: uint64(8 + i)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			whole := out.Bytes()
+			r, got, err := readAll(whole)
+			if err != nil || len(got) != events || r.About.Base == nil || r.About.Base.Sequence != 7 || !bytes.Equal(r.About.Base.State, state) {
+				t.Errorf("%d events behind a state of %d bytes: %+v, %d: %v", events, len(state), r, len(got), err)
+			}
+			for i := range whole {
+				bad := slices.Clone(whole)
+				bad[i] ^= 1 << (i % 8)
+				if _, _, err := readAll(bad); !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrUnsupported) {
+					t.Fatalf("byte %d: %v", i, err)
+				}
+			}
+		}
+	}
+}
+
 func TestGoldenFile(t *testing.T) {
 	whole, _ := sample(t, 2, 8)
 	var out strings.Builder

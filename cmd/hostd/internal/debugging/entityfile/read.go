@@ -24,8 +24,9 @@ type Reader struct {
 	ended  bool
 }
 
-// NewReader reads what a file says of its entity, and the module. The error
-// wraps ErrDamaged or ErrUnsupported, or is that of r.
+// NewReader reads what a file says of its entity, the module, and the base
+// where there is one. The error wraps ErrDamaged or ErrUnsupported, or is that
+// of r.
 func NewReader(r io.Reader) (*Reader, error) {
 	f := &Reader{r: r, sum: sha256.New()}
 	head := make([]byte, len(magic)+1)
@@ -51,6 +52,16 @@ func NewReader(r io.Reader) (*Reader, error) {
 	}
 	if digest := sha256.Sum256(f.Module); hex.EncodeToString(digest[:]) != f.About.ModuleDigest {
 		return nil, fmt.Errorf("%w: the module has another digest", ErrDamaged)
+	}
+	if b := f.About.Base; b != nil {
+		kind, state, err := f.block()
+		if err != nil {
+			return nil, err
+		}
+		if kind != kindState || b.Sequence == 0 || b.Sequence > f.About.Sequence {
+			return nil, ErrDamaged
+		}
+		b.State, f.last = state, b.Sequence
 	}
 	return f, nil
 }

@@ -18,7 +18,7 @@ type Writer struct {
 	about  About
 }
 
-// NewWriter begins a file with the module that about names.
+// NewWriter begins a file with the module that about names, and its base.
 func NewWriter(w io.Writer, about About, module []byte) (*Writer, error) {
 	about.ModuleBytes = len(module)
 	f := &Writer{w: w, sum: sha256.New(), about: about}
@@ -33,6 +33,10 @@ func NewWriter(w io.Writer, about About, module []byte) (*Writer, error) {
 		n := min(len(module), pieceBytes)
 		err = f.block(kindModule, module[:n])
 		module = module[n:]
+	}
+	if b := about.Base; b != nil && err == nil {
+		f.last = b.Sequence
+		err = f.block(kindState, b.State)
 	}
 	return f, err
 }

@@ -1,0 +1,118 @@
+package debugging
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/debugging/entityfile"
+)
+
+// baseLooks bounds how often a state is asked for: events may be cut meanwhile.
+const baseLooks = 8
+
+// base is what the history of an entity begins with; nil where all of its
+// events are there. It is the earliest state that the module of the file has
+// made, or that a type was in that keeps its latest: what other modules made is
+// for them alone. Where there is none it is the newest state.
+func base(ctx context.Context, s *cli.Session, about *entityfile.About, manifest *structpb.Struct) (*entityfile.Base, error) {
+	at, err := firstKept(ctx, s.Client, about)
+	if err != nil || at <= 1 {
+		return nil, err
+	}
+	durable := keepsLatest(manifest, about.EntityType)
+	for range baseLooks {
+		state, err := stateAt(ctx, s, about, &at)
+		var cut *client.CutError
+		switch {
+		case errors.As(err, &cut) && cut.First > at:
+			at = cut.First
+			continue
+		case errors.As(err, &cut):
+		case err != nil:
+			return nil, err
+		case durable || state.GetModuleDigest() == about.ModuleDigest:
+			return baseOf(state)
+		}
+		break
+	}
+	state, err := stateAt(ctx, s, about, nil)
+	if err != nil {
+		return nil, err
+	}
+	if state.GetModuleDigest() != about.ModuleDigest {
+		return nil, errors.New("another module serves the type meanwhile: try again")
+	}
+	return baseOf(state)
+}
+
+// firstKept is the sequence of the first event that there is.
+func firstKept(ctx context.Context, c *client.Client, about *entityfile.About) (uint64, error) {
+	for _, err := range c.ReadEvents(ctx, client.EventRange{EntityType: about.EntityType, EntityID: about.EntityID, To: 1}) {
+		var cut *client.CutError
+		if errors.As(err, &cut) {
+			return cut.First, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return 1, nil
+}
+
+// keepsLatest reports whether the events of a type are its states.
+func keepsLatest(manifest *structpb.Struct, entityType string) bool {
+	for _, v := range manifest.GetFields()["entityTypes"].GetListValue().GetValues() {
+		t := v.GetStructValue().GetFields()
+		if t["name"].GetStringValue() == entityType {
+			return t["kind"].GetStringValue() == "durable-state"
+		}
+	}
+	return false
+}
+
+// stateAt folds the state of an event; at nil is the newest one.
+func stateAt(ctx context.Context, s *cli.Session, about *entityfile.About, at *uint64) (*entityv1.GetStateResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	res, err := s.EntityService.GetState(ctx, connect.NewRequest(&entityv1.GetStateRequest{EntityType: about.EntityType, EntityId: about.EntityID, AtSequence: at}))
+	if err == nil {
+		return res.Msg, nil
+	}
+	var wire *connect.Error
+	if !errors.As(err, &wire) {
+		return nil, err
+	}
+	for _, d := range wire.Details() {
+		v, err := d.Value()
+		if cut, ok := v.(*entityv1.EventsCut); ok && err == nil {
+			return nil, &client.CutError{First: cut.GetFirst(), Message: wire.Message()}
+		}
+	}
+	return nil, &client.Error{Code: wire.Code(), Message: wire.Message()}
+}
+
+// baseOf has the state as the module's bytes, but for spaces and the order of
+// members where it is JSON.
+func baseOf(state *entityv1.GetStateResponse) (*entityfile.Base, error) {
+	b := &entityfile.Base{Sequence: state.GetSequence(), State: state.GetData()}
+	v := state.GetJson()
+	if v == nil {
+		return b, nil
+	}
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v.AsInterface()); err != nil {
+		return nil, err
+	}
+	b.State = bytes.TrimSuffix(text.Bytes(), []byte("\n"))
+	return b, nil
+}
