@@ -81,6 +81,7 @@ type state struct {
 	cli.Payload
 	Sequence     uint64 `json:"sequence"`
 	ModuleDigest string `json:"moduleDigest"`
+	Deleted      bool   `json:"deleted,omitempty"`
 }
 
 func newEntityState(std cli.Stdio) *cobra.Command {
@@ -99,12 +100,15 @@ func newEntityState(std cli.Stdio) *cobra.Command {
 		if v := res.GetJson(); v != nil {
 			data, err = protojson.Marshal(v)
 		}
-		return state{cli.NewPayload(data), res.GetSequence(), res.GetModuleDigest()}, err
+		return state{cli.NewPayload(data), res.GetSequence(), res.GetModuleDigest(), res.GetDeleted()}, err
 	}, func(w io.Writer, v state) {
 		fmt.Fprintln(w, v.Text())
 		by := ""
 		if v.ModuleDigest != "" { // a node of the release before does not say
 			by = ", by module " + v.ModuleDigest
+		}
+		if v.Deleted {
+			by += "; the entity is deleted, and has the state of a new one"
 		}
 		fmt.Fprintf(std.Err, "sequence %d%s\n", v.Sequence, by)
 	})

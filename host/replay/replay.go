@@ -156,7 +156,7 @@ func (p *replay) run(ctx context.Context) (rpc.Folded, error) {
 	if p.digest != nil {
 		digest = *p.digest
 	}
-	out := rpc.Folded{Sequence: p.end, Module: digest}
+	out := rpc.Folded{Sequence: p.end, Module: digest, Deleted: p.ended}
 	if err != nil {
 		return out, err
 	}

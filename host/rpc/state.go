@@ -44,6 +44,7 @@ type Folded struct {
 	State    []byte
 	Sequence journal.Sequence // of the last event that is in it
 	Module   journal.Digest
+	Deleted  bool // the last event ended the entity's life
 }
 
 // GetState folds an entity's state.
@@ -67,7 +68,7 @@ func (s *entityService) GetState(ctx context.Context, r *connect.Request[entityv
 			if err != nil {
 				return nil, err
 			}
-			out := &entityv1.GetStateResponse{Sequence: uint64(folded.Sequence), ModuleDigest: folded.Module.String()}
+			out := &entityv1.GetStateResponse{Sequence: uint64(folded.Sequence), ModuleDigest: folded.Module.String(), Deleted: folded.Deleted}
 			if v, data := codec.Render(codec.AnswerKind(kind.Encoding, wire.JSONPayload), folded.State); v != nil {
 				out.Payload = &entityv1.GetStateResponse_Json{Json: v}
 			} else if len(data) > 0 {

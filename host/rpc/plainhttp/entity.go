@@ -120,6 +120,7 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 		JSON     json.RawMessage `json:"json"`
 		Data     []byte          `json:"data"`
 		Sequence uint64          `json:"sequence,string"`
+		Deleted  bool            `json:"deleted"`
 	}
 	// As JSON, in which numbers keep their digits.
 	if !h.ask(w, r, entityv1connect.EntityServiceGetStateProcedure, jsonType, func() ([]byte, error) { return json.Marshal(req) },
@@ -131,6 +132,10 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	}
 	w.Header().Set("ETag", tag(res.Sequence))
+	if res.Deleted {
+		fail(w, http.StatusNotFound, problem{Code: "not_found", Reason: "DELETED", Message: "the entity is deleted; its next command begins it anew"})
+		return
+	}
 	if none := r.Header.Get("If-None-Match"); none != "" && strings.TrimSpace(none) == tag(res.Sequence) {
 		w.WriteHeader(http.StatusNotModified)
 		return

@@ -1,6 +1,7 @@
 package entities
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -34,6 +35,12 @@ func TestDeletionsAreSeen(t *testing.T) {
 	if got := n.folded("x", nil); got != `{"rung":0,"total":0}` {
 		t.Errorf("the state of a deleted entity is %s", got)
 	}
+	if status, body := n.plain("x"); status != http.StatusNotFound || !strings.Contains(body, `"reason":"DELETED"`) {
+		t.Errorf("a deleted entity under its plain path: %d %s", status, body)
+	}
+	if status, body := n.plain("nothing"); status != http.StatusNotFound || strings.Contains(body, "DELETED") {
+		t.Errorf("an entity that nothing has happened to under its plain path: %d %s", status, body)
+	}
 	n.send("x", "add", map[string]int{"amount": 7})
 	if sequence := n.remove("x", "by-ann"); sequence != 3 {
 		t.Errorf("the request for a former life: %d", sequence)
@@ -47,6 +54,9 @@ func TestDeletionsAreSeen(t *testing.T) {
 		}
 		if got := n.subscribed(); got != history {
 			t.Errorf("subscribers see %s", got)
+		}
+		if status, body := n.plain("x"); status != http.StatusOK || strings.ReplaceAll(body, " ", "") != `{"rung":0,"total":7}` {
+			t.Errorf("an entity that was begun anew under its plain path: %d %s", status, body)
 		}
 		for sequence, want := range map[uint64]string{2: `{"rung":0,"total":3}`, 3: `{"rung":0,"total":0}`, 4: `{"rung":0,"total":7}`} {
 			if got := n.folded("x", &sequence); got != want {
@@ -74,11 +84,29 @@ func (n *node) remove(id, command string) uint64 {
 	return res.Msg.GetSequence()
 }
 
+// plain asks for an entity under its plain path.
+func (n *node) plain(id string) (status int, body string) {
+	n.t.Helper()
+	res, err := http.Get("http://" + n.n.Addr() + "/e/alarm/" + id)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return res.StatusCode, string(text)
+}
+
 func (n *node) folded(id string, at *uint64) string {
 	n.t.Helper()
 	res, err := n.api().GetState(n.t.Context(), connect.NewRequest(&entityv1.GetStateRequest{EntityType: "alarm", EntityId: id, AtSequence: at}))
 	if err != nil {
 		n.t.Fatal(err)
+	}
+	if ends := res.Msg.GetSequence() == 3; res.Msg.GetDeleted() != ends {
+		n.t.Errorf("at sequence %d the entity is deleted: %v", res.Msg.GetSequence(), !ends)
 	}
 	text, err := res.Msg.GetJson().MarshalJSON()
 	if err != nil {

@@ -2013,7 +2013,10 @@ type GetStateResponse struct {
 	// The sequence up to which events were folded.
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The module that folded them.
-	ModuleDigest  string `protobuf:"bytes,4,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
+	ModuleDigest string `protobuf:"bytes,4,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
+	// The entity was deleted there, and has not begun anew: the state is that of a
+	// new one.
+	Deleted       bool `protobuf:"varint,420,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2085,6 +2088,13 @@ func (x *GetStateResponse) GetModuleDigest() string {
 		return x.ModuleDigest
 	}
 	return ""
+}
+
+func (x *GetStateResponse) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
 }
 
 type isGetStateResponse_Payload interface {
@@ -3850,12 +3860,13 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12$\n" +
 	"\vat_sequence\x18\x03 \x01(\x04H\x00R\n" +
 	"atSequence\x88\x01\x01B\x0e\n" +
-	"\f_at_sequence\"\xa2\x01\n" +
+	"\f_at_sequence\"\xbd\x01\n" +
 	"\x10GetStateResponse\x12,\n" +
 	"\x04json\x18\x01 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12#\n" +
-	"\rmodule_digest\x18\x04 \x01(\tR\fmoduleDigestB\t\n" +
+	"\rmodule_digest\x18\x04 \x01(\tR\fmoduleDigest\x12\x19\n" +
+	"\adeleted\x18\xa4\x03 \x01(\bR\adeletedB\t\n" +
 	"\apayload\"\xab\x03\n" +
 	"\x13ListEntitiesRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
