@@ -147,6 +147,7 @@ func (s *Service) alike(ctx context.Context, b meta.Binding, m *engine.Module) e
 // larger part.
 func (r *Rollouts) begun(ctx context.Context, view *meta.View, going []meta.Binding, g meta.Binding, m *engine.Module, b rollout.Begin) (p meta.PutRollout, err error) {
 	next := meta.Rollout{Digest: meta.Digest(b.Digest), State: meta.RolloutRunning, Part: b.Part, First: b.Part, Types: typesOf(going)}
+	next.Steps, next.Pause = b.Steps, int64(b.Pause)
 	if _, index, ok := m.Manifest().Type(g.EntityType); ok {
 		next.TypeIndex = index
 	}
@@ -156,7 +157,7 @@ func (r *Rollouts) begun(ctx context.Context, view *meta.View, going []meta.Bind
 		if b.Share < was.Share || b.Prefix != "" && b.Prefix != was.Prefix {
 			return p, rollout.Refused("the module serves %d of %d entities of %s already, and those with the prefix %q: they do not go back but by 'hostd module rollout %s --abort'", was.Share, sharding.Buckets, g.EntityType, was.Prefix, g.EntityType)
 		}
-		next.Share, next.Note = b.Share, ""
+		next.Share, next.Note, next.Steps, next.Pause = b.Share, "", b.Steps, int64(b.Pause)
 	case was != nil:
 		next.Stay = was.Stay
 	}
@@ -166,8 +167,17 @@ func (r *Rollouts) begun(ctx context.Context, view *meta.View, going []meta.Bind
 		}
 	}
 	next.By = b.By
+	r.wait(&next)
 	owner, err := ownership(ctx, view, g, g.EntityType, b.Digest, allowing(b.Allow))
 	return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Owner: owner, Rollout: &next}, err
+}
+
+// wait has the next step of a rollout be due a pause from now, where it is to
+// go on by itself.
+func (r *Rollouts) wait(next *meta.Rollout) {
+	if next.DueAt = 0; next.State == meta.RolloutRunning && len(next.Steps) > 0 {
+		next.DueAt = r.now().UnixNano() + next.Pause
+	}
 }
 
 func typesOf(going []meta.Binding) (out []string) {
@@ -234,6 +244,11 @@ func (r *Rollouts) Change(ctx context.Context, o rollout.Order) (rollout.State, 
 		if o.Action == modulev1.ChangeRolloutRequest_ACTION_PROMOTE {
 			kind = meta.ChangePromote
 		}
+		for _, p := range puts {
+			if p.Rollout != nil {
+				r.wait(p.Rollout)
+			}
+		}
 		_, err := r.rebind(ctx, journal.Digest(b.Rollout.Digest), func(context.Context) ([]byte, error) {
 			return by(view, o.By, meta.PutRollouts(kind, r.now().UnixNano(), puts...)), nil
 		})
@@ -272,7 +287,7 @@ func ordered(g meta.Binding, o rollout.Order) (p meta.PutRollout, change bool, e
 	goesBack := was == meta.RolloutAborting || was == meta.RolloutHeld
 	switch o.Action {
 	case modulev1.ChangeRolloutRequest_ACTION_PAUSE:
-		next.State, next.DueAt = meta.RolloutPaused, 0
+		next.State = meta.RolloutPaused
 	case modulev1.ChangeRolloutRequest_ACTION_RESUME:
 		next.State = meta.RolloutRunning
 	case modulev1.ChangeRolloutRequest_ACTION_PROMOTE:
@@ -285,7 +300,7 @@ func ordered(g meta.Binding, o rollout.Order) (p meta.PutRollout, change bool, e
 		case was == meta.RolloutAborted:
 			next.State = meta.RolloutHeld
 		case !goesBack:
-			next.State, next.DueAt = meta.RolloutAborting, 0
+			next.State = meta.RolloutAborting
 		}
 		if o.Force {
 			next.BackForcedBy = o.By

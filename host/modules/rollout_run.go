@@ -10,6 +10,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
@@ -87,14 +88,18 @@ func (r *Rollouts) due(view *meta.View, b meta.Binding) bool {
 	if w == nil || sharing(view, b)[0].EntityType != b.EntityType || r.now().Before(r.late[b.EntityType].at) {
 		return false
 	}
-	return w.State == meta.RolloutAborting || w.State == meta.RolloutHeld
+	steps := w.State == meta.RolloutRunning && len(w.Steps) > 0 && w.DueAt > 0 && w.DueAt <= r.now().UnixNano()
+	return steps || w.State == meta.RolloutAborting || w.State == meta.RolloutHeld
 }
 
 // advance takes a rollout one step on.
 func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Binding) error {
 	going := sharing(view, b)
-	if b.Rollout.State == meta.RolloutHeld {
+	switch b.Rollout.State {
+	case meta.RolloutHeld:
 		return r.takeBack(ctx, view, going)
+	case meta.RolloutRunning:
+		return r.step(ctx, view, going)
 	}
 	// A look while they still write: what cannot be looked at now is not held up.
 	if b.Rollout.BackForcedBy == "" {
@@ -104,6 +109,25 @@ func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Binding)
 	}
 	return r.put(ctx, view, going, "", func(g meta.Binding) meta.PutRollout {
 		return following(g, meta.RolloutHeld, g.Rollout.Note)
+	})
+}
+
+// step takes the next step of a rollout that is due.
+func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Binding) error {
+	if err := r.modules.PrepareEverywhere(ctx, journal.Digest(going[0].Rollout.Digest)); err != nil {
+		return err
+	}
+	share := going[0].Rollout.Steps[0]
+	if share == sharding.Buckets {
+		return r.put(ctx, view, going, meta.ChangePromote, func(g meta.Binding) meta.PutRollout {
+			return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Promote: true}
+		})
+	}
+	return r.put(ctx, view, going, meta.ChangeCanary, func(g meta.Binding) meta.PutRollout {
+		p := following(g, meta.RolloutRunning, "")
+		p.Rollout.Share, p.Rollout.Steps = share, p.Rollout.Steps[1:]
+		r.wait(p.Rollout)
+		return p
 	})
 }
 
@@ -155,7 +179,7 @@ func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.B
 		}
 		p := following(g, meta.RolloutAborted, fmt.Sprintf("the older module fails on %d entities, which stay with the newer one", len(stay)))
 		p.Rollout.Stay, p.Rollout.Part, p.Rollout.Types = stay, meta.Part{}, left
-		p.Rollout.Steps, p.Rollout.DueAt = nil, 0
+		p.Rollout.Steps = nil
 		return p
 	})
 }
@@ -199,7 +223,7 @@ func olderThan(b meta.Binding) []journal.Digest {
 // following is a rollout in its next state.
 func following(g meta.Binding, state meta.RolloutState, note string) meta.PutRollout {
 	next := *g.Rollout
-	next.State, next.Note = state, note
+	next.State, next.Note, next.DueAt = state, note, 0
 	return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Rollout: &next}
 }
 

@@ -71,12 +71,12 @@ func (s *moduleService) begin(ctx context.Context, r *modulev1.ActivateRequest, 
 	if r.GetLimits() != nil {
 		return nil, status.Public(s.log, status.Argument("limits are of all of a type: change them before, or after"))
 	}
-	part, err := rollout.PartOf(r.GetRollout())
+	plan, err := rollout.PlanOf(r.GetRollout())
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
 	out := &modulev1.ActivateResponse{}
-	begin := rollout.Begin{EntityType: r.GetEntityType(), Digest: digest, Part: part, By: authorize.Caller(ctx), Allow: s.rollouts.Allow}
+	begin := rollout.Begin{EntityType: r.GetEntityType(), Digest: digest, Plan: plan, By: authorize.Caller(ctx), Allow: s.rollouts.Allow}
 	begin.Check = func(ctx context.Context, entityType string) (string, error) {
 		fitted, err := s.fitted(ctx, entityType, digest, r.GetForce(), r.GetAcceptDifferences())
 		out.Remarks = append(out.Remarks, fitted.remarks...)

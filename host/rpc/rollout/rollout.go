@@ -6,8 +6,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/request"
@@ -17,11 +20,18 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
+// Plan is which part a module serves, and the larger ones that follow.
+type Plan struct {
+	meta.Part
+	Steps []uint32      // shares of sharding.Buckets, rising
+	Pause time.Duration // before each of them; 0 without any
+}
+
 // Begin is a module that is to serve a part of a type.
 type Begin struct {
 	EntityType string
 	Digest     journal.Digest
-	meta.Part
+	Plan
 	By string // who has it done, KIND:NAME
 	// Check looks at how the module fits a type, once all that go together are
 	// known; it refuses, or says who forces it. Nil: nothing is looked at.
@@ -109,18 +119,42 @@ func (s Service) Change(ctx context.Context, r *modulev1.ChangeRolloutRequest) (
 }
 
 func (s State) message() *modulev1.Rollout {
-	return &modulev1.Rollout{
+	out := &modulev1.Rollout{
 		EntityType: s.EntityType, Digest: s.Digest.String(), OlderDigest: s.Older.String(), Revision: s.Revision,
 		State: modulev1.Rollout_State(modulev1.Rollout_State_value["STATE_"+strings.ToUpper(string(s.Rollout.State))]),
-		Share: s.Share, Prefix: s.Prefix, Stay: s.Stay, EntityTypes: s.Types, By: s.By, Note: s.Note,
+		Share: s.Share, Prefix: s.Prefix, Stay: s.Stay, EntityTypes: s.Types, By: s.By, Note: s.Note, Steps: s.Steps,
 	}
+	if s.Pause > 0 {
+		out.Pause = durationpb.New(time.Duration(s.Pause))
+	}
+	if s.DueAt > 0 {
+		out.DueAt = timestamppb.New(time.Unix(0, s.DueAt))
+	}
+	return out
 }
 
-// PartOf is the part of a plan that asks for some.
-func PartOf(p *modulev1.RolloutPlan) (meta.Part, error) {
-	out := meta.Part{Share: p.GetShare(), Prefix: p.GetPrefix()}
-	if out == (meta.Part{}) {
+// minPause and maxPause bound the pause between two steps.
+const (
+	minPause = time.Second
+	maxPause = 30 * 24 * time.Hour
+)
+
+// PlanOf is the plan that a request has.
+func PlanOf(p *modulev1.RolloutPlan) (Plan, error) {
+	out := Plan{Part: meta.Part{Share: p.GetShare(), Prefix: p.GetPrefix()}, Steps: p.GetSteps(), Pause: p.GetPause().AsDuration()}
+	if out.Part == (meta.Part{}) {
 		return out, status.Argument("the module is to serve no entity: a share or a prefix is missing")
+	}
+	for i, share := range out.Steps {
+		if before := append([]uint32{out.Share}, out.Steps...)[i]; share <= before {
+			return out, status.Argument("the steps do not rise")
+		}
+	}
+	switch {
+	case len(out.Steps) == 0 && p.GetPause() != nil:
+		return out, status.Argument("a pause is between steps, and there are none")
+	case len(out.Steps) > 0 && (!p.GetPause().IsValid() || out.Pause < minPause || out.Pause > maxPause):
+		return out, status.Argument(fmt.Sprintf("the pause between two steps is from %v to %v", minPause, maxPause))
 	}
 	return out, nil
 }

@@ -5,12 +5,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/testkit"
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
@@ -319,5 +322,57 @@ func TestTypesOfAModuleGoToAPartTogether(t *testing.T) {
 	}
 	if r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_PROMOTE, false); err != nil || r != nil || c.serves("note") != c.two || c.serves("other") != c.one {
 		t.Errorf("promoted for what stays: %v, %v", r, err)
+	}
+}
+
+// TestStepsAreTakenByTheCluster: one after the other until all is served, over
+// a start of the node too; a pause stops them, and what is due then waits.
+func TestStepsAreTakenByTheCluster(t *testing.T) {
+	c := newCanaries(t, bothEvents, bothEvents)
+	plan := func(pause time.Duration, share uint32, steps ...uint32) error {
+		_, err := client.ActivateModule(c.t.Context(), c.c, &modulev1.ActivateRequest{
+			EntityType: "note", Digest: c.two, Rollout: &modulev1.RolloutPlan{Share: share, Steps: steps, Pause: durationpb.New(pause)},
+		})
+		return err
+	}
+	for _, wrong := range []error{plan(time.Second, 500), plan(time.Second, 500, 400), plan(time.Second, 500, 600, 600), plan(time.Millisecond, 500, 600), plan(1000*time.Hour, 500, 600)} {
+		if client.CodeOf(wrong) != connect.CodeInvalidArgument {
+			t.Errorf("a plan that is none: %v", wrong)
+		}
+	}
+	if err := plan(time.Hour, 500, 3000, 10_000); err != nil {
+		t.Fatal(err)
+	}
+	c.written(c.of(500, ""), c.ids...)
+	r, err := client.Rollout(t.Context(), c.c, "note")
+	if err != nil || r.GetState() != modulev1.Rollout_STATE_RUNNING || time.Until(r.GetDueAt().AsTime()) < 30*time.Minute || !slices.Equal(r.GetSteps(), []uint32{3000, 10_000}) {
+		t.Fatal(r, err)
+	}
+	if r, err = c.change(modulev1.ChangeRolloutRequest_ACTION_PAUSE, false); err != nil || r.GetState() != modulev1.Rollout_STATE_PAUSED || r.GetDueAt() != nil {
+		t.Fatal(r, err)
+	}
+	// Another plan for the same module goes on from where it is.
+	if err := plan(time.Second, 600, 3000, 10_000); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = client.Rollout(t.Context(), c.c, "note"); err != nil || r.GetShare() != 600 || r.GetState() != modulev1.Rollout_STATE_PAUSED {
+		t.Fatal(r, err)
+	}
+	if _, err := c.change(modulev1.ChangeRolloutRequest_ACTION_RESUME, false); err != nil {
+		t.Fatal(err)
+	}
+	c.stop()
+	c.start()
+	for deadline := time.Now().Add(testkit.Patience); c.serves("note") != c.two; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the steps are not taken")
+		}
+		for _, id := range c.of(600, "") {
+			c.written(c.of(600, ""), id)
+		}
+	}
+	c.written(c.ids, c.ids...)
+	if got := c.kinds(); got != "promote canary canary canary activate" {
+		t.Errorf("the history is %s", got)
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
@@ -23,31 +25,57 @@ type Part struct {
 
 	percent float64
 	prefix  string
+	steps   []float64
+	pause   time.Duration
 }
 
 // Flags adds the flags to a command.
 func (p *Part) Flags(c *cobra.Command) {
 	c.Flags().Float64Var(&p.percent, "percent", 0, "serve only so many `percent` of the entities, chosen by a hash of type and id, in steps of 0.01; a later call may raise it")
+	c.Flags().Float64SliceVar(&p.steps, "steps", nil, "serve the first of these `percentages`, and each of the others --pause after the one before; 100 is to serve all")
+	c.Flags().DurationVar(&p.pause, "pause", 10*time.Minute, "`time` between two of --steps")
 	c.Flags().StringVar(&p.prefix, "prefix", "", "serve only entities whose ids begin so, besides those of --percent")
 }
 
 // Parse takes the flags, once they are read.
 func (p *Part) Parse(c *cobra.Command, limits bool) error {
-	percent, prefix := c.Flags().Changed("percent"), c.Flags().Changed("prefix")
+	percent, prefix, steps := c.Flags().Changed("percent"), c.Flags().Changed("prefix"), c.Flags().Changed("steps")
 	p.Plan = nil
-	if !percent && !prefix {
-		return nil
-	}
-	share := math.Round(p.percent * sharding.Buckets / 100)
 	switch {
+	case !percent && !prefix && !steps && !c.Flags().Changed("pause"):
+		return nil
 	case limits:
 		return cli.Usagef("--limit is of all of a type: change it before, or after")
 	case prefix && p.prefix == "":
 		return cli.Usagef("--prefix is empty")
-	case percent && (!(share >= 1) || share >= sharding.Buckets):
-		return cli.Usagef("--percent is a number from 0.01 to 99.99; without it, or by 'hostd module rollout TYPE --promote', the module serves all")
+	case percent && steps:
+		return cli.Usagef("--steps begins with the first percentage: leave --percent out")
+	case !steps && c.Flags().Changed("pause"):
+		return cli.Usagef("--pause is between --steps")
 	}
-	p.Plan = &modulev1.RolloutPlan{Share: uint32(share), Prefix: p.prefix}
+	shares := p.steps
+	if percent {
+		shares = []float64{p.percent}
+	}
+	plan := &modulev1.RolloutPlan{Prefix: p.prefix}
+	for i, one := range shares {
+		share := math.Round(one * sharding.Buckets / 100)
+		all := i > 0 && i == len(shares)-1 && share == sharding.Buckets
+		switch {
+		case !(share >= 1) || share >= sharding.Buckets && !all:
+			return cli.Usagef("%v is no percentage of a part: one is from 0.01 to 99.99, and 100 may end --steps; without any of them, or by 'hostd module rollout TYPE --promote', the module serves all", one)
+		case i == 0:
+			plan.Share = uint32(share)
+		default:
+			plan.Steps = append(plan.Steps, uint32(share))
+		}
+	}
+	if len(plan.Steps) > 0 {
+		plan.Pause = durationpb.New(p.pause)
+	} else if steps {
+		return cli.Usagef("--steps is one percentage: that is --percent")
+	}
+	p.Plan = plan
 	return nil
 }
 
@@ -86,8 +114,8 @@ var actions = []struct {
 	name, usage string
 	action      modulev1.ChangeRolloutRequest_Action
 }{
-	{"pause", "have it stay as it is", modulev1.ChangeRolloutRequest_ACTION_PAUSE},
-	{"resume", "have it go on", modulev1.ChangeRolloutRequest_ACTION_RESUME},
+	{"pause", "have it take no more of its steps", modulev1.ChangeRolloutRequest_ACTION_PAUSE},
+	{"resume", "have it go on with its steps", modulev1.ChangeRolloutRequest_ACTION_RESUME},
 	{"promote", "let the newer module serve all entities", modulev1.ChangeRolloutRequest_ACTION_PROMOTE},
 	{"abort", "give its entities back to the older module, but for those that the older one fails on", modulev1.ChangeRolloutRequest_ACTION_ABORT},
 }
@@ -112,6 +140,17 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 			return
 		}
 		fmt.Fprintf(w, "%s of %s is served by %s, the rest by %s: %s\n", partText(r.GetShare(), r.GetPrefix()), cli.Clean(strings.Join(r.GetEntityTypes(), ", ")), r.GetDigest(), r.GetOlderDigest(), stateOf(r))
+		if len(r.GetSteps()) > 0 {
+			steps := make([]string, len(r.GetSteps()))
+			for i, share := range r.GetSteps() {
+				steps[i] = partText(share, "")
+			}
+			text := "then " + strings.Join(steps, ", ") + ", " + r.GetPause().AsDuration().String() + " apart"
+			if r.GetDueAt() != nil {
+				text += "; the next one at " + r.GetDueAt().AsTime().UTC().Format(time.DateTime)
+			}
+			fmt.Fprintln(w, text)
+		}
 		if r.GetNote() != "" {
 			fmt.Fprintln(w, cli.Clean(r.GetNote()))
 		}

@@ -16,6 +16,7 @@ import (
 	_ "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	structpb "google.golang.org/protobuf/types/known/structpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
@@ -1496,7 +1497,12 @@ type RolloutPlan struct {
 	// How many of 10,000 entities, by a hash of type and id: 5 percent is 500.
 	Share uint32 `protobuf:"varint,1,opt,name=share,proto3" json:"share,omitempty"`
 	// Besides, those whose ids begin so.
-	Prefix        string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	Prefix string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// The shares that follow, rising; the last may be 10,000, which is to serve
+	// all.
+	Steps []uint32 `protobuf:"varint,3,rep,packed,name=steps,proto3" json:"steps,omitempty"`
+	// How long each share stays before the next one, with steps: at least 1 s.
+	Pause         *durationpb.Duration `protobuf:"bytes,4,opt,name=pause,proto3" json:"pause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1543,6 +1549,20 @@ func (x *RolloutPlan) GetPrefix() string {
 		return x.Prefix
 	}
 	return ""
+}
+
+func (x *RolloutPlan) GetSteps() []uint32 {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *RolloutPlan) GetPause() *durationpb.Duration {
+	if x != nil {
+		return x.Pause
+	}
+	return nil
 }
 
 // ActivateResponse says that every node that is up serves the type with the
@@ -2048,7 +2068,14 @@ type Rollout struct {
 	// Who asked for its state: KIND:NAME; empty where that is not known.
 	By string `protobuf:"bytes,10,opt,name=by,proto3" json:"by,omitempty"`
 	// Why it is in that state, for people.
-	Note          string `protobuf:"bytes,11,opt,name=note,proto3" json:"note,omitempty"`
+	Note string `protobuf:"bytes,11,opt,name=note,proto3" json:"note,omitempty"`
+	// The shares that follow.
+	Steps []uint32 `protobuf:"varint,12,rep,packed,name=steps,proto3" json:"steps,omitempty"`
+	// How long each share stays before the next one.
+	Pause *durationpb.Duration `protobuf:"bytes,13,opt,name=pause,proto3" json:"pause,omitempty"`
+	// When the next one is due, by the clock of the node that takes the steps;
+	// absent where none is.
+	DueAt         *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2158,6 +2185,27 @@ func (x *Rollout) GetNote() string {
 		return x.Note
 	}
 	return ""
+}
+
+func (x *Rollout) GetSteps() []uint32 {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *Rollout) GetPause() *durationpb.Duration {
+	if x != nil {
+		return x.Pause
+	}
+	return nil
+}
+
+func (x *Rollout) GetDueAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DueAt
+	}
+	return nil
 }
 
 // ChangeRolloutRequest says what is to become of a rollout.
@@ -3434,7 +3482,7 @@ var File_hostd_module_v1_module_proto protoreflect.FileDescriptor
 
 const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xed\x03\n" +
+	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xed\x03\n" +
 	"\x06Module\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -3534,10 +3582,12 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\x12\x15\n" +
 	"\x05force\x18\xb6\x02 \x01(\bR\x05force\x12.\n" +
 	"\x12accept_differences\x18\xd4\x02 \x01(\bR\x11acceptDifferences\x127\n" +
-	"\arollout\x18\xfd\x02 \x01(\v2\x1c.hostd.module.v1.RolloutPlanR\arollout\"O\n" +
+	"\arollout\x18\xfd\x02 \x01(\v2\x1c.hostd.module.v1.RolloutPlanR\arollout\"\xa9\x01\n" +
 	"\vRolloutPlan\x12\x1e\n" +
 	"\x05share\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x10\x90NR\x05share\x12 \n" +
-	"\x06prefix\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\x06prefix\"I\n" +
+	"\x06prefix\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\x06prefix\x12'\n" +
+	"\x05steps\x18\x03 \x03(\rB\x11\xbaH\x0e\x92\x01\v\x10 \"\a*\x05\x18\x90N \x00R\x05steps\x12/\n" +
+	"\x05pause\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05pause\"I\n" +
 	"\x10ActivateResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x19\n" +
 	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\">\n" +
@@ -3568,7 +3618,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\"H\n" +
 	"\x12GetRolloutResponse\x122\n" +
-	"\arollout\x18\x01 \x01(\v2\x18.hostd.module.v1.RolloutR\arollout\"\xbc\x03\n" +
+	"\arollout\x18\x01 \x01(\v2\x18.hostd.module.v1.RolloutR\arollout\"\xb6\x04\n" +
 	"\aRollout\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x16\n" +
@@ -3582,7 +3632,10 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\brevision\x18\t \x01(\x04R\brevision\x12\x0e\n" +
 	"\x02by\x18\n" +
 	" \x01(\tR\x02by\x12\x12\n" +
-	"\x04note\x18\v \x01(\tR\x04note\"z\n" +
+	"\x04note\x18\v \x01(\tR\x04note\x12\x14\n" +
+	"\x05steps\x18\f \x03(\rR\x05steps\x12/\n" +
+	"\x05pause\x18\r \x01(\v2\x19.google.protobuf.DurationR\x05pause\x121\n" +
+	"\x06due_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\"z\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_RUNNING\x10\x01\x12\x10\n" +
@@ -3782,7 +3835,8 @@ var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*FitResponse_Fault)(nil),             // 45: hostd.module.v1.FitResponse.Fault
 	(*timestamppb.Timestamp)(nil),         // 46: google.protobuf.Timestamp
 	(*structpb.Struct)(nil),               // 47: google.protobuf.Struct
-	(*structpb.Value)(nil),                // 48: google.protobuf.Value
+	(*durationpb.Duration)(nil),           // 48: google.protobuf.Duration
+	(*structpb.Value)(nil),                // 49: google.protobuf.Value
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	46, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
@@ -3798,55 +3852,58 @@ var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	47, // 10: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
 	7,  // 11: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
 	19, // 12: hostd.module.v1.ActivateRequest.rollout:type_name -> hostd.module.v1.RolloutPlan
-	41, // 13: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	41, // 14: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	29, // 15: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
-	0,  // 16: hostd.module.v1.Rollout.state:type_name -> hostd.module.v1.Rollout.State
-	1,  // 17: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
-	29, // 18: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
-	34, // 19: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
-	46, // 20: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
-	2,  // 21: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
-	42, // 22: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	44, // 23: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
-	45, // 24: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
-	43, // 25: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
-	48, // 26: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
-	8,  // 27: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	10, // 28: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	12, // 29: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	14, // 30: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	16, // 31: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	18, // 32: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	25, // 33: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	27, // 34: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
-	30, // 35: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
-	32, // 36: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
-	35, // 37: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	21, // 38: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	23, // 39: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
-	37, // 40: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	39, // 41: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
-	9,  // 42: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	11, // 43: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	13, // 44: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	15, // 45: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	17, // 46: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	20, // 47: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	26, // 48: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	28, // 49: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
-	31, // 50: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
-	33, // 51: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
-	36, // 52: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	22, // 53: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	24, // 54: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
-	38, // 55: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	40, // 56: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
-	42, // [42:57] is the sub-list for method output_type
-	27, // [27:42] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	48, // 13: hostd.module.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
+	41, // 14: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	41, // 15: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	29, // 16: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
+	0,  // 17: hostd.module.v1.Rollout.state:type_name -> hostd.module.v1.Rollout.State
+	48, // 18: hostd.module.v1.Rollout.pause:type_name -> google.protobuf.Duration
+	46, // 19: hostd.module.v1.Rollout.due_at:type_name -> google.protobuf.Timestamp
+	1,  // 20: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
+	29, // 21: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
+	34, // 22: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
+	46, // 23: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
+	2,  // 24: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
+	42, // 25: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	44, // 26: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
+	45, // 27: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
+	43, // 28: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
+	49, // 29: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
+	8,  // 30: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	10, // 31: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	12, // 32: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	14, // 33: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	16, // 34: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	18, // 35: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	25, // 36: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	27, // 37: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
+	30, // 38: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
+	32, // 39: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
+	35, // 40: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	21, // 41: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	23, // 42: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
+	37, // 43: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	39, // 44: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	9,  // 45: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	11, // 46: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	13, // 47: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	15, // 48: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	17, // 49: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	20, // 50: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	26, // 51: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	28, // 52: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
+	31, // 53: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
+	33, // 54: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
+	36, // 55: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	22, // 56: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	24, // 57: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
+	38, // 58: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	40, // 59: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	45, // [45:60] is the sub-list for method output_type
+	30, // [30:45] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }
